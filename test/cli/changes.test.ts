@@ -1,7 +1,7 @@
 import { Database } from "bun:sqlite";
 import { expect, test } from "bun:test";
 import { withStore } from "../open-store.ts";
-import { type Harness, makeHarness, makeHarnessWithDatabase } from "./harness.ts";
+import { type Harness, makeHarness, makeHarnessWithDatabase, parsedLines } from "./harness.ts";
 
 const time = "2026-11-20T18:57:03.120Z";
 
@@ -20,9 +20,7 @@ async function fill({ path, clock }: Harness, count: number): Promise<void> {
 }
 
 function idsOf(stdout: string): number[] {
-  expect(stdout === "" || stdout.endsWith("\n")).toBe(true);
-  const lines = stdout.split("\n").slice(0, -1);
-  return lines.map((line) => JSON.parse(line).id);
+  return parsedLines(stdout).map(({ id }) => id);
 }
 
 const upTo = (last: number, first = 1) =>
@@ -34,12 +32,7 @@ test("changes prints each change on a line", async () => {
   const { code, stdout, stderr } = await world.run("changes");
   expect([code, stderr]).toEqual([0, ""]);
   const user = { type: "user.created", version: 1, status: null, token: "laptop" };
-  expect(
-    stdout
-      .trimEnd()
-      .split("\n")
-      .map((line) => JSON.parse(line)),
-  ).toEqual([
+  expect(parsedLines(stdout)).toEqual([
     { id: 1, ...user, record_id: 1, created_at: time },
     { id: 2, ...user, record_id: 2, created_at: time },
   ]);

@@ -283,12 +283,12 @@ describe.if(cluster !== null)("copy", () => {
     using world = makeHarness();
     await using postgres = await makePostgres();
     await fill(world);
-    const outcome = await world.interrupt(Promise.resolve(), "copy", "--to", postgres.url);
+    const outcome = await world.begin("copy", "--to", postgres.url).interrupt();
     expect(outcome).toMatchObject({ code: 1, stdout: "" });
     expect(outcome.stderr).toEndWith(": interrupted\n");
     expect(await postgres.run("select id from users")).toHaveLength(0);
     const back = `${dirname(world.path)}/copy.db`;
-    const there = await world.interrupt(Promise.resolve(), "copy", "--to", back);
+    const there = await world.begin("copy", "--to", back).interrupt();
     expect(there.stderr).toBe(`Cannot copy to ${back}: interrupted\n`);
     expect(filesBeside(back)).toEqual([]);
     expectCopied(await world.run("copy", "--to", postgres.url));

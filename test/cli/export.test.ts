@@ -11,13 +11,12 @@ import {
 } from "node:fs";
 import { dirname } from "node:path";
 import { openInput, openOutput, writeFully } from "../../src/cli/streams.ts";
-import { AppError, fail } from "../../src/error.ts";
-import { openSqlite } from "../../src/sqlite/backend.ts";
+import { fail } from "../../src/error.ts";
 import { oddTexts } from "../contract/open.ts";
 import { makeDirectory } from "../directory.ts";
 import { expectThrown } from "../expect-error.ts";
 import { runProgram } from "../program.ts";
-import { lines, makeHarness } from "./harness.ts";
+import { lines, makeHarness, openWithUsers } from "./harness.ts";
 
 const directory = makeDirectory();
 afterAll(() => directory[Symbol.dispose]());
@@ -109,14 +108,9 @@ test("export --output publishes a complete file, and keeps the old one when it f
 test("export --output leaves no incomplete file when it fails at any point", async () => {
   mkdirSync(directory.at("half"));
   using world = makeHarness({
-    openStore: async (options) => {
-      const store = await openSqlite(options);
-      const exportPage = () => Promise.reject(new AppError("operator", "the disk fails"));
-      return {
-        ...store,
-        bulk: { ...store.bulk, users: { ...store.bulk.users, exportPage } },
-      };
-    },
+    openStore: openWithUsers(() => ({
+      exportPage: async () => fail("operator", "the disk fails"),
+    })),
   });
   await world.feed(lines([{ email: "a@b.cd" }]), "import", "users");
   const outcome = await world.run("export", "users", "--output", directory.at("half/a"));
@@ -159,11 +153,9 @@ test("export --output writes in place when the path is not a regular file", asyn
 
 test("export names the database when it becomes unavailable", async () => {
   using world = makeHarness({
-    openStore: async (options) => {
-      const store = await openSqlite(options);
-      const exportPage = () => fail("unavailable", "the connection was lost");
-      return { ...store, bulk: { ...store.bulk, users: { ...store.bulk.users, exportPage } } };
-    },
+    openStore: openWithUsers(() => ({
+      exportPage: async () => fail("unavailable", "the connection was lost"),
+    })),
   });
   await world.feed(lines([{ email: "a@b.cd" }]), "import", "users");
   expect(await world.run("export", "users")).toMatchObject({
@@ -278,7 +270,7 @@ test("export --output leaves no file when it is interrupted", async () => {
   const path = directory.at("interrupted/users.csv");
   mkdirSync(directory.at("interrupted"));
   const args = ["export", "users", "--output", path];
-  expect(await world.interrupt(Promise.resolve(), ...args)).toEqual({
+  expect(await world.begin(...args).interrupt()).toEqual({
     code: 1,
     stdout: "",
     stderr: "Interrupted\n",

@@ -1,4 +1,5 @@
 import { Database } from "bun:sqlite";
+import { expect } from "bun:test";
 import { mkdirSync } from "node:fs";
 import { dirname } from "node:path";
 import { openInput, openOutput } from "../../src/cli/streams.ts";
@@ -6,8 +7,9 @@ import type { StopReason, System } from "../../src/cli/system.ts";
 import type { Environment } from "../../src/config.ts";
 import { backendOf, createArchiveWorker, main, schemaVersions } from "../../src/main.ts";
 import { openStorage } from "../../src/object-storage/open.ts";
+import { openSqlite } from "../../src/sqlite/backend.ts";
 import { migrate } from "../../src/sqlite/migrate.ts";
-import type { OpenStore } from "../../src/store.ts";
+import type { OpenStore, Store } from "../../src/store.ts";
 import { makeDirectory } from "../directory.ts";
 import { withStore } from "../open-store.ts";
 import type { Outcome } from "../program.ts";
@@ -37,23 +39,16 @@ export interface Harness extends Disposable {
   readonly path: string;
   readonly clock: { time: Date };
   /** The chunks of stdin. */
-  readonly stdin: Stdin;
+  readonly stdin: { chunks: readonly (Uint8Array | Promise<Uint8Array>)[] };
   run(...args: string[]): Promise<Outcome>;
   /** Runs a command with this input on stdin. */
   feed(input: string | Uint8Array, ...args: string[]): Promise<Outcome>;
-  /** Runs a command, and sends SIGINT after `moment`. */
-  interrupt(moment: Promise<void>, ...args: string[]): Promise<Outcome>;
   /** Runs a command until SIGINT. */
   begin(...args: string[]): Begun;
   /** Runs `serve` on a free port, and waits until it listens. */
   serve(...args: string[]): Promise<Serving>;
   /** Whether no server uses the database. */
   isFree(): Promise<boolean>;
-}
-
-interface Stdin {
-  chunks: readonly (Uint8Array | Promise<Uint8Array>)[];
-  isTerminal: boolean;
 }
 
 interface Options {
@@ -68,7 +63,25 @@ export function lines(records: readonly unknown[]): string {
   return records.map((record) => `${JSON.stringify(record)}\n`).join("");
 }
 
-async function* inPieces(chunks: Stdin["chunks"]): AsyncGenerator<Uint8Array> {
+/** @returns the value of each line, all of which must be complete. `Bun.JSONL` would accept less. */
+export function parsedLines(ndjson: string): any[] {
+  const rows = ndjson.split("\n");
+  expect(rows.pop()).toBe("");
+  return rows.map((row) => JSON.parse(row));
+}
+
+type BulkUsers = Store["bulk"]["users"];
+
+/** @returns a function that opens SQLite, with other methods for the export and import of users */
+export function openWithUsers(change: (users: BulkUsers) => Partial<BulkUsers>): OpenStore {
+  return async (options) => {
+    const store = await openSqlite(options);
+    const { users } = store.bulk;
+    return { ...store, bulk: { ...store.bulk, users: { ...users, ...change(users) } } };
+  };
+}
+
+async function* inPieces(chunks: Harness["stdin"]["chunks"]): AsyncGenerator<Uint8Array> {
   yield* chunks;
 }
 
@@ -77,7 +90,7 @@ export function makeHarness(options: Options = {}): Harness {
   const { environment = {}, openStore, terminalColumns = null, openFileLimit = 65_536 } = options;
   const directory = makeDirectory();
   const path = directory.at("data/test.db");
-  const stdin: Stdin = { chunks: [], isTerminal: false };
+  const stdin: Harness["stdin"] = { chunks: [] };
   const clock = { time: new Date("2026-11-20T18:57:03.120Z") };
 
   function start(args: readonly string[]) {
@@ -115,7 +128,7 @@ export function makeHarness(options: Options = {}): Harness {
       terminalColumns,
       openInput(path) {
         if (path !== null) return openInput(path);
-        return { chunks: inPieces(stdin.chunks), size: null, isTerminal: stdin.isTerminal };
+        return { chunks: inPieces(stdin.chunks), size: null, isTerminal: false };
       },
       openOutput(path, force) {
         if (path !== null) return openOutput(path, force);
@@ -148,12 +161,6 @@ export function makeHarness(options: Options = {}): Harness {
     feed(input, ...args) {
       stdin.chunks = [typeof input === "string" ? new TextEncoder().encode(input) : input];
       return start(args).ended;
-    },
-    async interrupt(moment, ...args) {
-      const { ended, stopped } = start(args);
-      await moment;
-      stopped.resolve({ by: "signal", signal: "SIGINT" });
-      return ended;
     },
     begin(...args) {
       const { ended, stopped, printed } = start(args);

@@ -2,18 +2,13 @@
 import { expect, test } from "bun:test";
 import { existsSync, readFileSync } from "node:fs";
 import { makeDirectory } from "../directory.ts";
-import { lines, makeHarnessWithDatabase as makeHarness } from "./harness.ts";
+import { lines, makeHarnessWithDatabase as makeHarness, parsedLines } from "./harness.ts";
 
 const items = [{ sku: "A-1", quantity: 2, unit_price: 100 }];
 const time = "2020-01-02T03:04:05.678Z";
 const ann = { email: "ann@b.cd", name: "Ann" };
 const summary = (created: number, table: string, unchanged = 0, rejected = 0) =>
   `Imported ${created} ${table} (${unchanged} unchanged, ${rejected} rejected)`;
-const records = (ndjson: string) =>
-  ndjson
-    .trim()
-    .split("\n")
-    .map((line) => JSON.parse(line));
 
 const csv = "email,name\né@b.cd,😀\n";
 const littleEndian = Buffer.from(`\ufeff${csv}`, "utf16le");
@@ -31,7 +26,7 @@ for (const [what, file] of csvFiles) {
     const { stderr } = await world.feed(file, "import", "users", "--format", "csv");
     expect(stderr).toBe(`${summary(1, "user")}\n`);
     const { stdout } = await world.run("export", "users");
-    expect(records(stdout)).toMatchObject([{ email: "é@b.cd", name: "😀" }]);
+    expect(parsedLines(stdout)).toMatchObject([{ email: "é@b.cd", name: "😀" }]);
   });
 }
 
@@ -41,7 +36,7 @@ test("import reads UTF-16 when a chunk ends within a character", async () => {
   const { stderr } = await world.run("import", "users", "--format", "csv");
   expect(stderr).toBe(`${summary(1, "user")}\n`);
   const { stdout } = await world.run("export", "users");
-  expect(records(stdout)).toMatchObject([{ email: "é@b.cd", name: "😀" }]);
+  expect(parsedLines(stdout)).toMatchObject([{ email: "é@b.cd", name: "😀" }]);
 });
 
 const invalidUtf16: [string, Uint8Array][] = [
@@ -117,7 +112,7 @@ test("import skips and lists unknown fields when --ignore-unknown is given", asy
   const third = await world.feed("phone,email\n1,bob@b.cd\n", ...columns);
   expect(third.stderr).toBe(`Skipped unknown fields: phone\n${summary(1, "user")}\n`);
   const { stdout } = await world.run("export", "users");
-  expect(records(stdout)).toMatchObject([{ metadata: { kept: "1" } }, { email: "bob@b.cd" }]);
+  expect(parsedLines(stdout)).toMatchObject([{ metadata: { kept: "1" } }, { email: "bob@b.cd" }]);
 });
 
 test("import finds the user of an order by user_email, in any case", async () => {
@@ -135,7 +130,7 @@ test("import finds the user of an order by user_email, in any case", async () =>
     "line 3: user_email is not allowed with user_id",
     summary(1, "order", 0, 2),
   ]);
-  expect(records((await world.run("export", "orders")).stdout)).toMatchObject([{ user_id: 1 }]);
+  expect(parsedLines((await world.run("export", "orders")).stdout)).toMatchObject([{ user_id: 1 }]);
 });
 
 test("import finds the user of an order by user_email when the order has an id", async () => {
@@ -154,7 +149,7 @@ test("import finds the user of an order by user_email when the order has an id",
   const { stderr } = await world.feed(lines([dated]), "import", "orders");
   expect(stderr).toBe(`${summary(1, "order")}\n`);
   const stored = { ...full, user_id: 2, created_at: time, updated_at: time };
-  expect(records((await world.run("export", "orders")).stdout)).toEqual([stored]);
+  expect(parsedLines((await world.run("export", "orders")).stdout)).toEqual([stored]);
 });
 
 test("import keeps created_at and status of an order without an id, and recognizes it later", async () => {
@@ -166,7 +161,7 @@ test("import keeps created_at and status of an order without an id, and recogniz
   expect((await world.feed(lines([order]), ...args)).stderr).toBe(`${summary(0, "orders", 1)}\n`);
   const { stdout } = await world.run("export", "orders");
   const stored = { created_at: time, updated_at: time, status: "shipped", version: 1 };
-  expect(records(stdout)).toMatchObject([stored]);
+  expect(parsedLines(stdout)).toMatchObject([stored]);
   const other = lines([{ ...order, created_at: "2021-01-02T03:04:05.678Z" }]);
   expect((await world.feed(other, ...args)).stderr).toStartWith(
     "line 1: import_key shop:1 was imported before with different content, as order 1\n",
@@ -235,8 +230,7 @@ test("import --rejects keeps a line that is no JSON object as text, and only mar
   const text = `{"email":"trunc@example.com","na\nnothing\n${" ".repeat(2 ** 20)}{}\n`;
   const { code } = await world.feed(text, "import", "orders", "--key", "shop", "--rejects", path);
   expect(code).toBe(1);
-  const rejects = readFileSync(path, "utf8").trim().split("\n");
-  expect(rejects.map((line) => JSON.parse(line))).toEqual([
+  expect(parsedLines(readFileSync(path, "utf8"))).toEqual([
     {
       import_error: "line 1: record must be valid JSON",
       import_key: "shop:1",

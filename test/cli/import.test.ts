@@ -1,7 +1,7 @@
 import { Database } from "bun:sqlite";
 import { expect, test } from "bun:test";
 import { rmSync } from "node:fs";
-import { AppError } from "../../src/error.ts";
+import { fail } from "../../src/error.ts";
 import { openSqlite } from "../../src/sqlite/backend.ts";
 import { makeDirectory } from "../directory.ts";
 import {
@@ -9,6 +9,8 @@ import {
   type Harness,
   lines,
   makeHarnessWithDatabase as makeHarness,
+  openWithUsers,
+  parsedLines,
 } from "./harness.ts";
 
 const bytes = (text: string): Uint8Array => new TextEncoder().encode(text);
@@ -198,16 +200,12 @@ for (const [format, both] of Object.entries(two)) {
 async function batchesOf(text: string, format: string): Promise<number[]> {
   const batches: number[] = [];
   using world = makeHarness({
-    async openStore(options) {
-      const store = await openSqlite(options);
-      const { users } = store.bulk;
-      const importBatch: typeof users.import = (records, dry) => {
+    openStore: openWithUsers(() => ({
+      async import(records) {
         batches.push(records.length);
-        return users.import(records, dry);
-      };
-      const bulk = { ...store.bulk, users: { ...users, import: importBatch } };
-      return { ...store, bulk };
-    },
+        return records.map(() => ({ outcome: "created" }));
+      },
+    })),
   });
   await world.feed(text, "import", "users", "--format", format);
   return batches;
@@ -232,7 +230,7 @@ test("import limits a transaction to 5000 records and about 4 MB", async () => {
     expect(batches).toHaveLength(3);
     for (const records of batches.slice(0, -1)) expect(records).toBeWithin(190, 210);
   }
-}, 20_000);
+});
 
 test("import lists each rejected record once when there are several batches", async () => {
   using world = makeHarness();
@@ -342,11 +340,7 @@ test("import reads CSV with quotes, commas and line breaks in cells, and columns
     ],
   ]);
   const { stdout } = await world.run("export", "users");
-  const users = stdout
-    .trim()
-    .split("\n")
-    .map((line) => JSON.parse(line));
-  expect(users).toMatchObject([
+  expect(parsedLines(stdout)).toMatchObject([
     { email: "ann@b.cd", name: 'Ann "A" Lee', metadata: { plan: "pro, plus" } },
     { email: "two@b.cd", name: "two\nlines", metadata: {} },
     { email: "bare@b.cd", name: null, metadata: {} },
@@ -517,40 +511,32 @@ for (const [what, text, message] of otherForms) {
 test("import keeps complete batches and says how to continue when a signal arrives", async () => {
   const firstBatch = Promise.withResolvers<void>();
   using world = makeHarness({
-    async openStore(options) {
-      const store = await openSqlite(options);
-      const { users } = store.bulk;
-      const importBatch: typeof users.import = async (records, dry) => {
+    openStore: openWithUsers((users) => ({
+      async import(records, dry) {
         const results = await users.import(records, dry);
         firstBatch.resolve();
         return results;
-      };
-      return { ...store, bulk: { ...store.bulk, users: { ...users, import: importBatch } } };
-    },
+      },
+    })),
   });
   // The input never ends.
   world.stdin.chunks = [bytes(emails(6000)), new Promise<Uint8Array>(() => {})];
   const interrupted =
     "Interrupted. Earlier batches were saved; run the command again to continue\n";
-  expect(await world.interrupt(firstBatch.promise, "import", "users")).toEqual({
-    code: 1,
-    stdout: "",
-    stderr: interrupted,
-  });
+  const importing = world.begin("import", "users");
+  await firstBatch.promise;
+  expect(await importing.interrupt()).toEqual({ code: 1, stdout: "", stderr: interrupted });
   expect((await world.run("export", "users")).stderr).toBe("Exported 5,000 users\n");
   world.stdin.chunks = [new Promise<Uint8Array>(() => {})];
-  const nothing = await world.interrupt(Promise.resolve(), "import", "users");
+  const nothing = await world.begin("import", "users").interrupt();
   expect([nothing.code, nothing.stderr]).toEqual([1, "Interrupted\n"]);
 });
 
 test("import names the database when it is damaged", async () => {
   using world = makeHarness({
-    async openStore(options) {
-      const store = await openSqlite(options);
-      const importBatch = () => Promise.reject(new AppError("damaged", "the file is damaged"));
-      const users = { ...store.bulk.users, import: importBatch };
-      return { ...store, bulk: { ...store.bulk, users } };
-    },
+    openStore: openWithUsers(() => ({
+      import: async () => fail("damaged", "the file is damaged"),
+    })),
   });
   const { code, stderr } = await world.feed(emails(1), "import", "users");
   expect([code, stderr]).toEqual([1, `Cannot import into ${world.path}: the file is damaged\n`]);

@@ -2,7 +2,7 @@ import { Database } from "bun:sqlite";
 import { expect, test } from "bun:test";
 import { existsSync, readFileSync } from "node:fs";
 import { migrate, migrations, SCHEMA_VERSION } from "../../src/sqlite/migrate.ts";
-import { type Harness, makeHarness } from "./harness.ts";
+import { type Harness, makeHarness, parsedLines } from "./harness.ts";
 
 const OLDER_VERSION = SCHEMA_VERSION - 1;
 
@@ -39,8 +39,7 @@ test("serve migrates an older schema, and logs it", async () => {
   await makeOlder(world);
   const server = await world.serve();
   const { stdout } = await server.stop();
-  const first = JSON.parse(stdout.split("\n")[0] ?? "");
-  expect(first).toMatchObject({
+  expect(parsedLines(stdout)[0]).toMatchObject({
     level: "info",
     event: "schema migrated",
     from: OLDER_VERSION,

@@ -2,7 +2,7 @@ import { describe, expect, test } from "bun:test";
 import { type DemoCounts, demoOrder, demoUser } from "../../src/cli/demo-data.ts";
 import { createOrderParser, createUserParser } from "../../src/import-rules.ts";
 import { orderStatuses } from "../../src/order.ts";
-import { createdNotice, makeHarness } from "./harness.ts";
+import { createdNotice, makeHarness, parsedLines } from "./harness.ts";
 
 const counts = { users: 1000, orders: 5000 };
 const demoUsers = (of: DemoCounts) =>
@@ -54,12 +54,7 @@ describe("seed", () => {
     });
     expect((await world.run("check")).stdout).toBe("ok\n");
     const exported = await world.run("export", "orders");
-    expect(
-      exported.stdout
-        .split("\n")
-        .filter(Boolean)
-        .map((line) => JSON.parse(line)),
-    ).toEqual(demoOrders({ users: 100, orders: 500 }));
+    expect(parsedLines(exported.stdout)).toEqual(demoOrders({ users: 100, orders: 500 }));
   });
 
   test("stores as many records as the flags say, and can store only users", async () => {
@@ -83,7 +78,7 @@ describe("seed", () => {
   test("stops after a batch when it is interrupted", async () => {
     using world = makeHarness();
     const args = ["seed", "--users", "20000", "--orders", "0"];
-    const { code, stderr } = await world.interrupt(Promise.resolve(), ...args);
+    const { code, stderr } = await world.begin(...args).interrupt();
     expect([code, stderr]).toEqual([
       1,
       `${createdNotice(world.path)}Interrupted after 5,000 records\n`,

@@ -5,7 +5,7 @@ import { openSqlite } from "../../src/sqlite/backend.ts";
 import { newToken } from "../../src/token.ts";
 import { startRequest } from "../http/stopping.ts";
 import { runProgram } from "../program.ts";
-import { makeHarness, type Serving } from "./harness.ts";
+import { makeHarness, parsedLines, type Serving } from "./harness.ts";
 
 const CURL = /^ {2}curl -H '(?<field>[\w-]+): (?<value>[^']+)' (?<url>\S+)$/m;
 
@@ -58,11 +58,8 @@ test("serve prints the first token to stderr, with a working curl line, on the f
 
 /** @returns the reasons of all warnings on stdout */
 function warningsOf(stdout: string): unknown[] {
-  const lines: Record<string, unknown>[] = stdout
-    .trimEnd()
-    .split("\n")
-    .map((line) => JSON.parse(line));
-  return lines.filter(({ level }) => level === "warn").map(({ reason }) => reason);
+  const warnings = parsedLines(stdout).filter(({ level }) => level === "warn");
+  return warnings.map(({ reason }) => reason);
 }
 
 test("serve warns when few files can be open, and not when many can", async () => {
@@ -148,10 +145,7 @@ test("serve closes the port, frees the database and exits with 0 when a signal a
   const free = serving.printed(/"event":"stopped"/).then(() => world.isFree());
   const { code, stdout } = await serving.stop({ by: "signal", signal: "SIGINT" });
   expect([code, await free]).toEqual([0, true]);
-  const events = stdout
-    .trimEnd()
-    .split("\n")
-    .map((line) => JSON.parse(line));
+  const events = parsedLines(stdout);
   expect(events.map(({ event }) => event)).toEqual(["listening", "stopping", "stopped"]);
   expect(events[0]).toMatchObject({ url: serving.url, database: world.path });
   expect(events[1]).toMatchObject({ level: "info", signal: "SIGINT" });
@@ -167,9 +161,10 @@ for (const error of [new Error("a bug"), null, undefined, "a bug"]) {
     expect(code).toBe(1);
     const reason = error instanceof Error ? error.message : String(error);
     expect(stderr).toEndWith(`Unexpected error: ${reason}\n`);
-    const stopping = stdout.split("\n").find((line) => line.includes('"event":"stopping"'));
-    expect(JSON.parse(stopping ?? "")).toMatchObject({ level: "error", reason });
-    expect(stdout).toContain('"event":"stopped"');
+    expect(parsedLines(stdout).slice(-2)).toMatchObject([
+      { level: "error", event: "stopping", reason },
+      { event: "stopped" },
+    ]);
     await expect(get(serving, "/health")).rejects.toThrow();
     expect(await world.isFree()).toBe(true);
   });

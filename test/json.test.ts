@@ -7,55 +7,24 @@ const MAX = Number.MAX_SAFE_INTEGER;
 const nested = (depth: number, open: string, core: string, close: string) =>
   open.repeat(depth) + core + close.repeat(depth);
 
+/** Texts that the random values below do not have. */
 const values = [
-  "{}",
-  "[]",
-  "null",
-  "true",
-  '""',
   " \t\r\n{ }\n",
-  '{"a":1,"b":[1,2,{"a":null}],"c":{"a":false}}',
-  '[{"a":1},{"a":2}]',
-  '{"a":{"a":{"a":1}},"b":{"a":1}}',
-  '{"a":"a","b":"a"}',
-  '{"A":1,"a":2,"a ":3}',
-  '{"":1," ":2}',
-  '{"a:b":1,"a,b":2,"{":3,"[":4,"}":5,"]":6}',
-  '{"a":"\\"b\\":","b":"\\\\"}',
-  '{"\\\\":1,"\\"":2}',
-  '"[[[[[[[[[[[[[[[[[[[["',
+  '{"\\\\":1,"\\"":2,"a:b":1,"a,b":2,"{":3,"[":4,"}":5,"]":6}',
   '{"constructor":1,"toString":2,"hasOwnProperty":3}',
+  '"[[[[[[[[[[[[[[[[[[[["',
   '"\\ud83d\\ude00"',
   "-0",
-  "1.5",
   "-2.5e-3",
   "1e400",
 ];
 
-for (const text of values) {
-  test(`parseJson agrees with JSON.parse when the text is ${text.trim()}`, () => {
-    expect(parseJson(text)).toEqual(JSON.parse(text));
-  });
-}
+test.each(values)("parseJson agrees with JSON.parse when the text is %j", (text) => {
+  expect(parseJson(text)).toEqual(JSON.parse(text));
+});
 
 function randomValue(random: (below: number) => number, depth: number): unknown {
-  const texts = [
-    "",
-    "a",
-    '"',
-    "\\",
-    "\\\\",
-    "{",
-    "]",
-    ":",
-    ",",
-    "\n",
-    "é",
-    "😀",
-    "\ud83d",
-    "\0",
-    "__proto__",
-  ];
+  const texts = ["", "\\\\", "\ud83d", "__proto__", ...'a"\\{]:,\né😀\0'];
   const text = () => Array.from({ length: random(4) }, () => texts[random(texts.length)]).join("");
   switch (random(depth < 15 ? 9 : 6)) {
     case 0:
@@ -117,12 +86,10 @@ const malformed = [
   "// a\n{}",
 ];
 
-for (const text of malformed) {
-  test(`parseJson rejects malformed text: ${JSON.stringify(text)}`, () => {
-    expect(() => JSON.parse(text)).toThrow();
-    expectThrown(() => parseJson(text), "invalid", "Validation failed: body must be valid JSON");
-  });
-}
+test.each(malformed)("parseJson rejects malformed text: %j", (text) => {
+  expect(() => JSON.parse(text)).toThrow();
+  expectThrown(() => parseJson(text), "invalid", "Validation failed: body must be valid JSON");
+});
 
 const duplicates: [string, string][] = [
   ['{"a":1,"a":2}', "a"],
@@ -142,12 +109,10 @@ const duplicates: [string, string][] = [
   ['{"":1,"":2}', '""'],
 ];
 
-for (const [text, name] of duplicates) {
-  test(`parseJson rejects a duplicate member and names it: ${text}`, () => {
-    const message = `Validation failed: ${name} is given more than once`;
-    expectThrown(() => parseJson(text), "invalid", message);
-  });
-}
+test.each(duplicates)("parseJson rejects a duplicate member and names it: %s", (text, name) => {
+  const message = `Validation failed: ${name} is given more than once`;
+  expectThrown(() => parseJson(text), "invalid", message);
+});
 
 test("parseJson rejects text with more than 1,000 members", () => {
   const nestedMembers = Array.from({ length: 999 }, (_, at) => `{"${at}":${at}}`).join(",");

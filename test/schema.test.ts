@@ -30,21 +30,9 @@ const emails = [
 ];
 
 const noEmails = [
+  ..."a a@ @b.cd a@b a@b. a@.b.cd a@b..cd a@-b.cd a@b-.cd a@b.cd- a@b_c.de".split(" "),
+  ..."a@[127.0.0.1] .a@b.cd a.@b.cd a..b@b.cd a@b@c.de a@b.cd,e@f.gh <a@b.cd>".split(" "),
   "",
-  "a",
-  "a@",
-  "@b.cd",
-  "a@b",
-  "a@b.",
-  "a@.b.cd",
-  "a@b..cd",
-  "a@-b.cd",
-  "a@b-.cd",
-  "a@b.cd-",
-  "a@b_c.de",
-  ".a@b.cd",
-  "a.@b.cd",
-  "a..b@b.cd",
   "a b@c.de",
   " a@b.cd",
   "a@b.cd ",
@@ -66,12 +54,8 @@ const noEmails = [
   "a@b。cd",
   "a@·b.cd",
   "a@\u0301b.cd",
-  "a@b@c.de",
-  "a@b.cd,e@f.gh",
-  "<a@b.cd>",
   "Anne <a@b.cd>",
   '"a b"@c.de',
-  "a@[127.0.0.1]",
   "a\u0000@b.cd",
 ];
 

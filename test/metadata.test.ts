@@ -1,29 +1,16 @@
 import { expect, test } from "bun:test";
-import { type MetadataPatch, patchMetadata } from "../src/metadata.ts";
+import { patchMetadata } from "../src/metadata.ts";
 import { expectThrown } from "./expect-error.ts";
 
 const current = { a: "1", b: "2" };
 const countKeys = (count: number, prefix = "k") =>
   Object.fromEntries(Array.from({ length: count }, (_, at) => [`${prefix}${at}`, "v"]));
 
-const patches: [string, MetadataPatch | undefined, Record<string, string>][] = [
-  ["is absent", undefined, { a: "1", b: "2" }],
-  ["is null", null, {}],
-  ["is empty", {}, { a: "1", b: "2" }],
-  ["adds a key", { c: "3" }, { a: "1", b: "2", c: "3" }],
-  ["replaces a value", { a: "9" }, { a: "9", b: "2" }],
-  ["has empty text", { a: "" }, { a: "", b: "2" }],
-  ["removes a key", { a: null }, { b: "2" }],
-  ["removes a key that is not there", { z: null }, { a: "1", b: "2" }],
-  ["does all at once", { a: null, b: "9", c: "3" }, { b: "9", c: "3" }],
-];
-
-for (const [what, patch, expected] of patches) {
-  test(`patchMetadata merges according to RFC 7396 when the patch ${what}`, () => {
-    expect(patchMetadata(current, patch)).toEqual(expected);
-    expect(current).toEqual({ a: "1", b: "2" });
-  });
-}
+test("patchMetadata merges according to RFC 7396, and does not change the old metadata", () => {
+  const patch = { a: null, b: "9", c: "", d: null };
+  expect(patchMetadata(current, patch)).toEqual({ b: "9", c: "" });
+  expect(current).toEqual({ a: "1", b: "2" });
+});
 
 test("patchMetadata creates a member when the key is __proto__", () => {
   const patched = patchMetadata(current, JSON.parse('{"__proto__": "x", "constructor": "y"}'));

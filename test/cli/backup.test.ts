@@ -152,18 +152,6 @@ test("backup deletes nothing when the new backup fails", async () => {
   expect(readdirSync(directory.path)).toEqual([old]);
 });
 
-test.each([
-  { args: [], message: "Name either a file or a directory" },
-  { args: ["a.db", "--directory", "d"], message: "Name either a file or a directory" },
-  { args: ["a.db", "--keep", "2"], message: "--keep needs --directory" },
-  { args: ["--directory", "d", "--keep", "0"], message: "must be an integer from 1" },
-])("backup exits with 2 when its arguments are $args", async ({ args, message }) => {
-  using world = makeHarness();
-  const { code, stderr } = await world.run("backup", ...args);
-  expect(code).toBe(2);
-  expect(stderr).toContain(message);
-});
-
 test("the metrics have the time of the last backup", async () => {
   using world = makeHarness();
   const token = (await world.run("token", "create", "a")).stdout.trim();

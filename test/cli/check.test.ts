@@ -25,12 +25,21 @@ test("check prints the problem and exits with 1 when a total is wrong", async ()
   });
 });
 
-test("commands reject an empty file, and leave it empty", async () => {
+const readers = ["check", "export users", "token list", "backup copy.db"];
+
+test.each([
+  ["the database is empty", "", readers],
+  [
+    "the file is not a SQLite database",
+    "This is a text, and not a database.\n".repeat(100),
+    [...readers, "token create a", "token revoke a"],
+  ],
+])("commands leave the file as it is when %s", async (problem, content, commands) => {
   using world = makeHarness();
-  await Bun.write(world.path, "");
-  for (const args of [["check"], ["export", "users"], ["token", "list"], ["backup", "copy.db"]]) {
-    const { code, stderr } = await world.run(...args);
-    expect([code, stderr]).toEqual([1, `Cannot open ${world.path}: the database is empty\n`]);
-    expect(Bun.file(world.path).size).toBe(0);
+  await Bun.write(world.path, content);
+  for (const command of commands) {
+    const stderr = `Cannot open ${world.path}: ${problem}\n`;
+    expect(await world.run(...command.split(" "))).toEqual({ code: 1, stdout: "", stderr });
+    expect(await Bun.file(world.path).text()).toBe(content);
   }
 });

@@ -232,17 +232,13 @@ describe.if(cluster !== null)("copy", () => {
     await postgres.run("update users set email = ''");
     expect((await copy()).stderr).toBe(`Cannot copy to ${back}: a row of users is invalid\n`);
     await postgres.run("update users set email = 'a@b.cd'");
-    await postgres.run("select setval('users_id_seq', 16777217)");
-    expect((await copy()).code).toBe(0);
     // SQLite counts every skipped id, which would take too long.
-    await postgres.run("select setval('users_id_seq', 9007199254740991)");
-    const other = `${back}.2`;
-    const rejected = await world.run("copy", "--database-url", postgres.url, "--to", other);
-    expect(rejected.stderr).toBe(
-      `Cannot copy to ${other}: users: id must be at most 16777216 beyond the last one, 1\n`,
+    await postgres.run("select setval('users_id_seq', 16777218)");
+    expect((await copy()).stderr).toBe(
+      `Cannot copy to ${back}: users: id must be at most 16777216 beyond the last one, 1\n`,
     );
-    expect(filesBeside(back)).toEqual(["copy.db"]);
-  }, 20_000);
+    expect(filesBeside(back)).toEqual([]);
+  });
 
   test("names the database and leaves no rows when a connection is lost", async () => {
     using world = makeHarness();

@@ -118,6 +118,16 @@ const usageErrors: [string, RegExp][] = [
   ["export users a", /[Tt]oo many arguments/],
   ["import users a b", /[Tt]oo many arguments/],
   ["import users --key", /argument missing/],
+  [
+    "import users --key a",
+    /^--key is for orders only: users are recognized by their email\nRun 'user-api import --help' for its options.\n$/,
+  ],
+  ["import orders --key é", /^Invalid --key "é": must be 1 to 200 visible ASCII characters\nRun /],
+  [`import orders --key ${"k".repeat(201)}`, /^Invalid --key "k{60}…": must be 1 to 200 visible /],
+  ["backup", /Name either a file or a directory/],
+  ["backup a.db --directory d", /Name either a file or a directory/],
+  ["backup a.db --keep 2", /--keep needs --directory/],
+  ["backup --directory d --keep 0", /must be an integer from 1/],
 ];
 
 for (const [args, message] of usageErrors) {
@@ -141,6 +151,8 @@ const failures: [string, string][] = [
     "Cannot restore a.db: use `pg_restore` for PostgreSQL",
   ],
   ["restore no/such.db", "Cannot restore no/such.db: no such file"],
+  ["import users no/such", "Cannot read no/such: no such file or directory"],
+  ["import users /tmp", "Cannot read /tmp: it is a directory"],
   [
     "health --host no-such-host.invalid",
     "Cannot connect to http://no-such-host.invalid:0/api/v1/health: unknown host",
@@ -152,6 +164,7 @@ for (const [args, line] of failures) {
     using world = makeHarness();
     const outcome = await world.run(...args.split(" "));
     expect(outcome).toEqual({ code: 1, stdout: "", stderr: `${line}\n` });
+    expect(existsSync(world.path)).toBe(false);
   });
 }
 

@@ -153,7 +153,7 @@ test("serve closes the port, frees the database and exits with 0 when a signal a
   expect(await world.isFree()).toBe(true);
 });
 
-for (const error of [new Error("a bug"), null, undefined, "a bug"]) {
+for (const error of [new Error("a bug"), null]) {
   test(`serve closes everything and exits with 1 when the uncaught error is ${error}`, async () => {
     using world = makeHarness();
     const serving = await world.serve();

@@ -5,7 +5,7 @@
  */
 import { endTurn } from "./end-turn.ts";
 import { AppError, failField } from "./error.ts";
-import { createFairQueue, type FairQueueOptions } from "./fair-queue.ts";
+import { createFairQueue } from "./fair-queue.ts";
 import { createCollector } from "./garbage.ts";
 import { type Chunks, LARGE_PAGE_BYTES, MAX_PAGE_BYTES, type Page } from "./page.ts";
 
@@ -223,14 +223,8 @@ function createBuilder(share: Share, collect: (bytes: number) => void) {
   };
 }
 
-/**
- * @param maxUnsentBytes maximum memory of all pages that are being built or sent, unless there is only one
- * @param limits for tests
- */
-export function createLargePages(
-  maxUnsentBytes: number,
-  limits: Partial<Pick<FairQueueOptions, "maxWaiting" | "queueTimeoutMs">> = {},
-): LargePages {
+/** @param maxUnsentBytes maximum memory of all pages that are being built or sent, unless there is only one */
+export function createLargePages(maxUnsentBytes: number): LargePages {
   const memory = createMemory(maxUnsentBytes);
   const collect = createCollector();
   const runFairly = createFairQueue({
@@ -238,7 +232,6 @@ export function createLargePages(
     maxWaiting: MAX_WAITING,
     queueTimeoutMs: QUEUE_TIMEOUT_MS,
     problem,
-    ...limits,
   });
 
   async function buildNow<Rest>(share: Share, work: (page: PageBuilder) => Promise<Rest>) {

@@ -15,13 +15,20 @@ export interface RestoreFlags {
 /** A time of RFC 3339. */
 const TIME = /^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)$/i;
 
+/** Whether it is a time. `Date` reads the 31st of November as the 1st of December. */
+function isTime(text: string): boolean {
+  const day = text.slice(0, 10);
+  const isDay = new Date(`${day}T00:00:00Z`).toJSON()?.startsWith(day);
+  return isDay === true && TIME.test(text) && !Number.isNaN(Date.parse(text));
+}
+
 /** @throws {AppError} invalid if the arguments are */
 function readSource(
   system: CommandSystem,
   file: string | undefined,
   { from, at }: RestoreFlags,
 ): RestoreOptions["from"] {
-  if (at !== undefined && (!TIME.test(at) || Number.isNaN(Date.parse(at)))) {
+  if (at !== undefined && !isTime(at)) {
     fail("invalid", invalidValue("--at", at, "must be a time such as 2026-11-22T06:11:30Z"));
   }
   if (at !== undefined && from === undefined) fail("invalid", "--at needs --from");

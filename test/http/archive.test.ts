@@ -74,10 +74,12 @@ test("restore and archive check exit with 2 when their arguments are wrong", asy
     [["restore"], "Name either a backup or, with --from, an archive"],
     [[...from, "a.db"], "Name either a backup or, with --from, an archive"],
     [["restore", "a.db", "--at", "2026-11-22T06:11:30Z"], "--at needs --from"],
-    [
-      [...from, "--at", "yesterday"],
-      'Invalid --at "yesterday": must be a time such as 2026-11-22T06:11:30Z',
-    ],
+    ...["yesterday", "2026-11-31T06:11:30Z", "2026-11-22T06:60:30Z"].map(
+      (time): [string[], string] => [
+        [...from, "--at", time],
+        `Invalid --at "${time}": must be a time such as 2026-11-22T06:11:30Z`,
+      ],
+    ),
     [
       ["restore", "--from", "nowhere"],
       "Invalid --from: must be s3://bucket/prefix or file:///directory",

@@ -6,6 +6,7 @@ import {
   decodeJson,
   failDamaged,
   type Generation,
+  generationKey,
   isDamage,
   parseBaseKey,
   parseGenerationKey,
@@ -39,15 +40,32 @@ export async function newestNumber(storage: Storage): Promise<number> {
   return Math.max(0, ...objects.map(({ key }) => parseGenerationKey(key) ?? 0));
 }
 
+/** @throws {AppError} operator if it is missing or damaged */
+export function readGeneration(storage: Storage, number: number): Promise<Generation> {
+  return readJson<Generation>(storage, generationKey(number));
+}
+
+/**
+ * @returns those that are not damaged
+ * @throws {AppError} operator if the newest one is damaged, so that nobody knows whose it is
+ */
+async function readGenerations(storage: Storage): Promise<Map<number, Generation>> {
+  const objects = await storage.list(prefixes.generations);
+  const numbers = objects.map(({ key }) => parseGenerationKey(key)).filter((each) => each !== null);
+  const generations = new Map<number, Generation>();
+  for (const number of numbers) {
+    try {
+      generations.set(number, await readGeneration(storage, number));
+    } catch (error) {
+      if (!isDamage(error) || number === Math.max(...numbers)) throw error;
+    }
+  }
+  return generations;
+}
+
 /** @returns the lineages, newest first. What a generation has written behind the end that the next one saw is no part */
 async function readLineages(storage: Storage): Promise<Lineage[]> {
-  const objects = await storage.list(prefixes.generations);
-  const generations = new Map<number, Generation>();
-  for (const { key } of objects) {
-    const number = parseGenerationKey(key);
-    if (number === null) continue;
-    generations.set(number, await readJson<Generation>(storage, key));
-  }
+  const generations = await readGenerations(storage);
   const lineages: Lineage[] = [];
   const numbers = [...generations.keys()].sort((a, b) => a - b);
   for (let next = numbers.pop(); next !== undefined; ) {
@@ -72,17 +90,10 @@ export async function hasBase(storage: Storage): Promise<boolean> {
   return objects.some(({ key }) => parseBaseKey(key) !== null);
 }
 
-function isManifest(value: Partial<Base> | null): boolean {
-  const { first, last, timeMs, chunks } = value ?? {};
-  const numbers = [first?.generation, first?.number, last?.generation, last?.number, timeMs];
-  return numbers.every(Number.isFinite) && Array.isArray(chunks);
-}
-
 /** @returns `null` if it is damaged */
 async function readBase(storage: Storage, id: SegmentId): Promise<Base | null> {
   try {
-    const base = await readJson<Base>(storage, baseKey(id));
-    return isManifest(base) ? { ...base, ...id } : null;
+    return { ...(await readJson<Base>(storage, baseKey(id))), ...id };
   } catch (error) {
     if (isDamage(error)) return null;
     throw error;

@@ -75,14 +75,21 @@ function pad(number: number, digits: number): string {
   return `${number}`.padStart(digits, "0");
 }
 
-export const prefixes = { generations: "generations/", bases: "bases/", chunks: "chunks/" };
+export const prefixes = {
+  generations: "generations/",
+  segments: "log/",
+  bases: "bases/",
+  chunks: "chunks/",
+};
+/** Greater than what follows a prefix in any key. */
+export const LAST_KEY = "~";
 
 export function generationKey(number: number): string {
   return `${prefixes.generations}${pad(number, GENERATION_DIGITS)}`;
 }
 
 export function segmentPrefix(generation: number): string {
-  return `log/${pad(generation, GENERATION_DIGITS)}/`;
+  return `${prefixes.segments}${pad(generation, GENERATION_DIGITS)}/`;
 }
 
 export function segmentKey({ generation, number, timeMs }: SegmentKey): string {
@@ -149,21 +156,34 @@ export function isDamage(error: unknown): error is AppError {
   return error instanceof AppError && error.cause === DAMAGED_CAUSE;
 }
 
+const LINE_FEED = 10;
+
 function hashOf(bytes: Uint8Array): string {
   return new Bun.CryptoHasher("sha256").update(bytes).digest("hex");
 }
 
-export function encodeJson(value: unknown): Uint8Array<ArrayBuffer> {
-  return new TextEncoder().encode(`${JSON.stringify(value)}\n`);
-}
-
 /** @throws {AppError} operator if it is not JSON */
-export function decodeJson<Value>(key: string, body: Uint8Array): Value {
+function parseJson<Value>(key: string, body: Uint8Array): Value {
   try {
     return JSON.parse(new TextDecoder().decode(body));
   } catch {
     return failDamaged(key, "cannot be read");
   }
+}
+
+/** @returns a line of JSON, and its hash as a second line */
+export function encodeJson(value: unknown): Uint8Array<ArrayBuffer> {
+  const json = Buffer.from(JSON.stringify(value));
+  return new Uint8Array(Buffer.concat([json, Buffer.from(`\n${hashOf(json)}\n`)]));
+}
+
+/** @throws {AppError} operator if it is not what `encodeJson` returned */
+export function decodeJson<Value>(key: string, body: Uint8Array): Value {
+  const length = body.indexOf(LINE_FEED);
+  const json = body.subarray(0, length);
+  const hash = new TextDecoder().decode(body.subarray(length + 1));
+  if (length === -1 || hash !== `${hashOf(json)}\n`) failDamaged(key, "cannot be read");
+  return parseJson(key, json);
 }
 
 /** Fast: an archive is written all the time, and read rarely. */
@@ -191,8 +211,6 @@ export async function encodeChunk(bytes: Uint8Array<ArrayBuffer>) {
   return { body: compressed, chunk: { bytes: bytes.length, sha256 } satisfies Chunk };
 }
 
-const LINE_FEED = 10;
-
 /** @returns the header as a line of JSON, and the compressed part */
 export async function encodeSegment(
   header: Omit<SegmentHeader, "bytes" | "sha256">,
@@ -200,14 +218,14 @@ export async function encodeSegment(
 ): Promise<Uint8Array<ArrayBuffer>> {
   const { compressed, sha256 } = await compress(bytes);
   const all: SegmentHeader = { ...header, bytes: bytes.length, sha256 };
-  return new Uint8Array(Buffer.concat([encodeJson(all), compressed]));
+  return new Uint8Array(Buffer.concat([Buffer.from(`${JSON.stringify(all)}\n`), compressed]));
 }
 
 /** @throws {AppError} operator if the segment is damaged, or is another one */
 export async function decodeSegment(key: string, body: Uint8Array<ArrayBuffer>) {
   const length = body.indexOf(LINE_FEED);
   if (length === -1) failDamaged(key, "cannot be read");
-  const header = decodeJson<SegmentHeader>(key, body.subarray(0, length));
+  const header = parseJson<SegmentHeader>(key, body.subarray(0, length));
   const id = parseSegmentKey(key);
   if (header.generation !== id?.generation || header.number !== id.number)
     failDamaged(key, "belongs to another segment");

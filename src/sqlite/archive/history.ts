@@ -1,19 +1,29 @@
 /** Finds the states that an archive can restore: bases, and the segments that lead from each to a later state. */
 import { fail } from "../../error.ts";
 import type { ObjectStorage } from "../../object-storage.ts";
-import { basesOf, beginningMs, type Contents, type Lineage, requireSound } from "./contents.ts";
+import {
+  basesOf,
+  beginningMs,
+  type Contents,
+  type Lineage,
+  readGeneration,
+  requireSound,
+} from "./contents.ts";
 import {
   type Base,
   decodeSegment,
   failDamaged,
   type Generation,
+  LAST_KEY,
   LIST_BLOCK,
   parseSegmentKey,
+  prefixes,
   type SegmentHeader,
   type SegmentId,
   type SegmentKey,
   segmentBlock,
   segmentKey,
+  segmentPrefix,
 } from "./format.ts";
 
 type Storage = Pick<ObjectStorage, "get" | "list">;
@@ -178,6 +188,26 @@ export function adviceOf(atMs: number, contents: Contents): string {
 }
 
 /**
+ * A generation writes its record first, and it is deleted last.
+ * @throws {AppError} operator if a generation behind a lineage has written until then, and its record is missing or
+ * damaged
+ */
+async function requireRecords(
+  storage: Storage,
+  { bases }: Contents,
+  lineage: Lineage,
+  atMs: number,
+): Promise<void> {
+  const last = lineage.at(-1)?.number ?? 0;
+  const [next] = await storage.list(prefixes.segments, 1, segmentPrefix(last) + LAST_KEY);
+  const segment = next === undefined ? null : parseSegmentKey(next.key);
+  const written = segment === null ? bases : [segment, ...bases];
+  for (const { generation, timeMs } of written) {
+    if (generation > last && timeMs <= atMs) await readGeneration(storage, generation);
+  }
+}
+
+/**
  * @param at a time in the past; `null` for the newest state
  * @throws {AppError} operator if the archive is empty, does not reach back to that time, or what is needed is damaged
  */
@@ -188,6 +218,7 @@ export async function findState(
 ): Promise<ArchivedState> {
   const atMs = at?.getTime() ?? Number.POSITIVE_INFINITY;
   for (const lineage of contents.lineages) {
+    await requireRecords(storage, contents, lineage, atMs);
     const { state, missing } = await readHistory(storage, contents, lineage, atMs);
     const isBehind = state === null || state.timeMs < atMs;
     if (missing !== null && isBehind)

@@ -6,6 +6,7 @@ import {
   baseKey,
   chunkPrefix,
   generationKey,
+  LAST_KEY,
   LIST_BLOCK,
   parseBaseKey,
   parseSegmentKey,
@@ -20,9 +21,6 @@ import type { Problems } from "./problems.ts";
 const INTERVAL_MS = 60 * 60 * 1000;
 /** Age of the chunks of a base that was never completed. A server writes one within this time. */
 const INCOMPLETE_MS = 24 * 60 * 60 * 1000;
-
-/** Greater than what follows a prefix in any key. */
-const LAST_KEY = "~";
 
 type Storage = Pick<ObjectStorage, "get" | "list" | "remove">;
 

@@ -2,6 +2,12 @@
 import { describe, expect, test } from "bun:test";
 import { copyFileSync } from "node:fs";
 import type { ObjectStorage } from "../../../src/object-storage.ts";
+import {
+  type Base,
+  decodeJson,
+  encodeJson,
+  type Generation,
+} from "../../../src/sqlite/archive/format.ts";
 import { deleteExpired } from "../../../src/sqlite/archive/retention.ts";
 import { expectRejection } from "../../expect-error.ts";
 import { bytes } from "../../object-storage/contract.ts";
@@ -85,16 +91,62 @@ describe("restore", () => {
     expect(await archive.restore(time)).not.toBeNull();
   });
 
+  test.each([1, 2])(
+    "fails if the record of one of three generations, %i before the last, is missing or damaged",
+    async (before) => {
+      using archive = makeArchive();
+      await serve(archive, 3);
+      const [segment = ""] = (await keysOf(archive.storage, "log/")).slice(-1);
+      const first = new Date(Number(segment.split("-")[1]));
+      const content = await archive.restore();
+      await serve(archive, 3);
+      await serve(archive, 3);
+      const newest = await archive.restore();
+      const key = (await keysOf(archive.storage, "generations/")).at(-before) ?? "";
+      const body = await bodyOf(archive.storage, key);
+      await archive.storage.put(key, body.slice(1));
+      await expectRejection(
+        archive.restore(),
+        "operator",
+        `the archive is damaged: ${key} cannot be read`,
+      );
+      await archive.storage.remove([key]);
+      await expectRejection(
+        archive.restore(),
+        "operator",
+        `the archive is damaged: ${key} is missing`,
+      );
+      expect(await archive.restore(first)).toEqual(content);
+      await archive.storage.put(key, body);
+      expect(await archive.restore()).toEqual(newest);
+    },
+  );
+
+  test("notices each changed bit of a manifest and of the record of a generation", async () => {
+    using archive = makeArchive();
+    await serve(archive, 3);
+    const content = await archive.restore();
+    for (const prefix of ["bases/", "generations/"]) {
+      const [key = ""] = await keysOf(archive.storage, prefix);
+      const body = await bodyOf(archive.storage, key);
+      for (let at = 0; at < body.length; at += 1) {
+        const changed = body.slice();
+        changed[at] = (changed[at] ?? 0) ^ 1;
+        expect(() => decodeJson(key, changed)).toThrow(`${key} cannot be read`);
+      }
+      expect(decodeJson(key, body)).toBeObject();
+    }
+    expect(await archive.restore()).toEqual(content);
+  });
+
   test("begins with an older base when the manifest of a newer one is damaged", async () => {
     using archive = makeArchive();
     await using server = await startWithBases(archive);
     const { middle } = server;
     const [first = "", second = ""] = await keysOf(archive.storage, "bases/");
-    for (const content of ["", '{"first":{}}']) {
-      await archive.storage.put(second, new TextEncoder().encode(content));
-      expect(await archive.restore()).toEqual(contentOf(server.db));
-      expect(await archive.restore(middle.time)).toEqual(middle.content);
-    }
+    await archive.storage.put(second, new Uint8Array());
+    expect(await archive.restore()).toEqual(contentOf(server.db));
+    expect(await archive.restore(middle.time)).toEqual(middle.content);
     await expectRejection(
       deleteExpired(archive.storage, Number.POSITIVE_INFINITY, Number.POSITIVE_INFINITY),
       "operator",
@@ -120,9 +172,7 @@ describe("restore", () => {
       await using server = await startWithBases(archive);
       const { middle } = server;
       const [, base = ""] = await keysOf(archive.storage, "bases/");
-      const { first, last } = JSON.parse(
-        new TextDecoder().decode(await bodyOf(archive.storage, base)),
-      );
+      const { first, last } = decodeJson<Base>(base, await bodyOf(archive.storage, base));
       const keys = await keysOf(archive.storage, "log/");
       await archive.storage.remove(keys.slice(first.number - 1, first.number - 1 + count));
       const missing = count === 1 ? first.number : last.number;
@@ -262,11 +312,9 @@ describe("restore", () => {
     using archive = makeArchive();
     for (let start = 0; start < 2; start += 1) await serve(archive, 4);
     const key = "generations/00000002";
-    const { parent, ...rest } = JSON.parse(
-      new TextDecoder().decode(await bodyOf(archive.storage, key)),
-    );
-    const changed = { ...rest, parent: { ...parent, number: parent.number - 1 } };
-    await archive.storage.put(key, new TextEncoder().encode(JSON.stringify(changed)));
+    const { parent, ...rest } = decodeJson<Generation>(key, await bodyOf(archive.storage, key));
+    const number = (parent?.number ?? 0) - 1;
+    await archive.storage.put(key, encodeJson({ ...rest, parent: { ...parent, number } }));
     await expectRejection(
       archive.restore(),
       "operator",

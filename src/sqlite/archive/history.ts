@@ -139,14 +139,14 @@ export function isAtOrBefore(segment: SegmentId, other: SegmentId): boolean {
 }
 
 function stateOf(base: Base, segments: readonly StoredSegment[]): ArchivedState {
-  const last = segments.at(-1);
   // The segment before the first one may not exist.
-  const { generation, number } = base.first;
+  const before = { ...base.first, number: base.first.number - 1, timeMs: 0 };
+  const { generation, number, timeMs } = segments.at(-1) ?? before;
   return {
     base,
     segments,
-    last: last ?? { generation, number: number - 1 },
-    timeMs: Math.max(base.timeMs, last?.timeMs ?? 0),
+    last: { generation, number },
+    timeMs: Math.max(base.timeMs, timeMs),
   };
 }
 

@@ -19,9 +19,6 @@ run: node_modules/.production ## start the server, and restart it when a file ch
 JOBS := 3
 parallel := --parallel=$(JOBS) --no-isolate --timeout=30000
 
-# One initdb for all servers of tests.
-test-process test-binary test-postgres: export TEST_POSTGRES_DATA := $(CURDIR)/dist/test/postgres
-
 # Cheapest first. In process, tests are for coverage. On the binary, all of test/http runs, and test/binary and
 # test/replicas, which are skipped in process. What a database decides about the API, in test/http/database, runs on the
 # binary only: with SQLite and, if there is one, with PostgreSQL. All three run at the same time, because most tests wait
@@ -30,7 +27,7 @@ test: node_modules/.installed ## types, lint, dead code, tests with coverage, te
 	@echo 'Types, lint, dead code, build; tests in process, and of the binary with SQLite and PostgreSQL: 3 minutes on 2 cores'
 	@rm -rf dist/test && mkdir -p dist/test
 	@$(MAKE) --no-print-directory --jobs=5 types lint dead build postgres-data
-	@$(MAKE) --no-print-directory --jobs=3 test-process test-binary test-postgres
+	@TEST_POSTGRES_DATA="$$PWD/dist/test/postgres" $(MAKE) --no-print-directory --jobs=3 test-process test-binary test-postgres
 	@if [ -n "$$TEST_CITUS_URL" ]; then $(MAKE) citus-test; \
 	else echo 'Citus is not tested: TEST_CITUS_URL is not set'; fi
 	@$(bun) scripts/tally.ts

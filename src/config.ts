@@ -1,4 +1,4 @@
-/** Reads the settings from environment variables and flags into one frozen `Config`. */
+/** Reads the settings from environment variables and flags into one `Config`. */
 import { archiveCommits, archiveRestores } from "./archive.ts";
 import { isPostgres, requireDatabaseUrl } from "./database-url.ts";
 import { AppError, fail } from "./error.ts";
@@ -311,5 +311,5 @@ export function readConfig(environment: Environment, flags: Flags = {}): Config 
       "ARCHIVE_COMMIT=sync and ARCHIVE_RESTORE=if-missing need ARCHIVE_URL",
     );
   }
-  return Object.freeze(config) as Config;
+  return config as Config;
 }

@@ -43,7 +43,7 @@ export interface Lease {
   /** Random. */
   readonly id: string;
   /**
-   * Waits until this process holds the lease, the first time. It does not take the lease again if it was lost.
+   * Waits until this process holds the lease. Later calls return the same number at once, also if the lease was lost.
    * @returns the number of the lease, higher than that of every earlier holder
    * @throws {AppError} operator if the storage cannot be used, or has no conditional writes
    * @throws the reason of the signal

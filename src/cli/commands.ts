@@ -241,7 +241,7 @@ const commands: Commands = {
   },
 };
 
-export const program: CommandDefinition = {
+export const rootCommand: CommandDefinition = {
   description: "JSON API for users and orders in a single binary, on SQLite or PostgreSQL.",
   examples: ["user-api serve", "user-api token create laptop", "user-api help token create"],
   commands,

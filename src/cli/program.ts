@@ -3,7 +3,7 @@ import { Command, CommanderError } from "commander";
 import { type Flags, flagOf, type SettingName, settings, variableOf } from "../config.ts";
 import { AppError, messageOf } from "../error.ts";
 import { versionText } from "./build.ts";
-import { type CommandDefinition, program } from "./commands.ts";
+import { type CommandDefinition, rootCommand } from "./commands.ts";
 import type { System } from "./system.ts";
 
 const USAGE_EXIT_CODE = 2;
@@ -100,7 +100,7 @@ function createProgram(system: System): Command {
       outputError: (message, write) => write(capitalize(message)),
     })
     .version(versionText(system), "-V, --version", "print the version");
-  define(command, program, system);
+  define(command, rootCommand, system);
   return command;
 }
 

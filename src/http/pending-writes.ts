@@ -116,10 +116,10 @@ export function createPendingWrites(
           let responseBytes = bytes;
           count(usage, bytes);
           return () => {
-            // Others of the token may have begun since.
             if (responseBytes === 0) return;
             count(usage, -responseBytes);
             responseBytes = 0;
+            // Other writes of the token may have begun since.
             forgetIfUnused();
           };
         },

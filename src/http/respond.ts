@@ -52,7 +52,7 @@ export function createResponder(options: ResponderOptions): Respond {
   const createdHeaders = new Headers(recordHeaders);
   const pageHeaders = new Headers({ "content-type": JSON_TYPE, "cache-control": NO_STORE });
 
-  /** @returns `null` if the fields are not those of `recordBody`, `createdBody` or `pageBody` */
+  /** @returns `null` if the fields are not those of a record, of a new record, or of a page */
   function reusedHeaders({ headers }: ResponseHead): Headers | null {
     const { etag, location, link } = headers;
     const count = Object.keys(headers).length;

@@ -15,9 +15,9 @@ import { itemAt } from "./batch.ts";
 import { deleteExpired } from "./change-expiry.ts";
 import type { Session } from "./connection.ts";
 import type { StoreContext } from "./context.ts";
-import { buildInSlices, type Slice } from "./large-pages.ts";
 import { feedState, hasUnnumbered, MAX_ATTEMPTS, type Numbering, RETRY_MS } from "./numbering.ts";
 import { json as orderJson } from "./orders.ts";
+import { buildInSlices, type Slice } from "./page-slices.ts";
 import { createSharing } from "./sharing.ts";
 import { json as userJson } from "./users.ts";
 

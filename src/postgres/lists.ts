@@ -8,7 +8,6 @@ import { type JsonRow, LARGE_PAGE_BYTES, type Page, type PageQuery, rowsToRead }
 import { byPosition, createBatchQueue, itemAt, separateOnError } from "./batch.ts";
 import type { Database, Session } from "./connection.ts";
 import { isCausedByStatement, isStatementTimeout } from "./errors.ts";
-import { buildInSlices, type Slice } from "./large-pages.ts";
 import {
   type List,
   MAX_BATCH_ROWS,
@@ -20,6 +19,7 @@ import {
   sortOrders,
   type UnreadPageRow,
 } from "./list-statements.ts";
+import { buildInSlices, type Slice } from "./page-slices.ts";
 
 /** Maximum number of small pages per statement. */
 const MAX_PAGES = 16;

@@ -216,8 +216,8 @@ export async function numberOnce(db: Database, maxRows = MAX_NUMBERED): Promise<
   return pass ?? failEmpty();
 }
 
-/** @see Numbering.numberAll */
-export async function numberAll(db: Database): Promise<Feed> {
+/** Runs passes until nothing is left. */
+export async function numberInPasses(db: Database): Promise<Feed> {
   for (let attempts = 0; attempts < MAX_ATTEMPTS; ) {
     const { isTaken, hasMore, ...feed } = await numberOnce(db);
     if (!isTaken && !hasMore) return feed;
@@ -241,7 +241,7 @@ export function createNumbering(db: Database, collect: (db: Database) => Promise
   const shareAll = createSharing<Feed>();
   const sharePass = createSharing<Pass>();
   return {
-    numberAll: () => shareAll("", () => collect(db).then(() => numberAll(db))),
+    numberAll: () => shareAll("", () => collect(db).then(() => numberInPasses(db))),
     runPass: () => sharePass("", () => collect(db).then(() => numberOnce(db))),
   };
 }

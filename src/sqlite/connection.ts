@@ -61,7 +61,7 @@ const CONCAT_SINCE = "3.44.0";
 
 /**
  * `concat` allocates the text once, and `||` at each operand.
- * @param texts an expression of texts, none of them null or with a `||` of its own
+ * @param texts an expression of texts, none of them null, with `||` between them and nowhere else
  * @returns the same expression, or a cheaper one
  */
 export function concatenated(db: Database, texts: string): string {

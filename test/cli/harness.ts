@@ -63,7 +63,7 @@ export function lines(records: readonly unknown[]): string {
   return records.map((record) => `${JSON.stringify(record)}\n`).join("");
 }
 
-/** @returns the value of each line, all of which must be complete. `Bun.JSONL` would accept less. */
+/** @returns the value of each line, all of which must be complete. `Bun.JSONL` accepts incomplete ones. */
 export function parsedLines(ndjson: string): any[] {
   const rows = ndjson.split("\n");
   expect(rows.pop()).toBe("");

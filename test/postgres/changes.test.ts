@@ -3,7 +3,12 @@ import { describe, expect, test } from "bun:test";
 import type { Change } from "../../src/change.ts";
 import { recordsText } from "../../src/page.ts";
 import { connect } from "../../src/postgres/connection.ts";
-import { feedState, hasUnnumbered, numberAll, numberOnce } from "../../src/postgres/numbering.ts";
+import {
+  feedState,
+  hasUnnumbered,
+  numberInPasses,
+  numberOnce,
+} from "../../src/postgres/numbering.ts";
 import type { Store } from "../../src/store.ts";
 import { newUser, orderFields, userFields } from "../contract/open.ts";
 import { expectRejection } from "../expect-error.ts";
@@ -144,7 +149,7 @@ describe.if(cluster !== null)("changes", () => {
     await held.commit();
     await newUser(store);
     while ((await numberOnce(db, 1)).hasMore);
-    expect(await numberAll(db)).toMatchObject({ first: 1, last: 8 });
+    expect(await numberInPasses(db)).toMatchObject({ first: 1, last: 8 });
     const { changes } = await listAfter(store, 0);
     expect(changes.map(({ id }) => id)).toEqual([1, 2, 3, 4, 5, 6, 7, 8]);
     expect(new Set(changes.map(({ record_id }) => record_id)).size).toBe(8);
@@ -164,7 +169,7 @@ describe.if(cluster !== null)("changes", () => {
       select 1, n, 1, 0
       from generate_series(1, 30000) as n
     `);
-    await numberAll(db);
+    await numberInPasses(db);
     // With the settings of the program.
     const row = await db.run("read", (session) =>
       session.first<{ "QUERY PLAN": { Plan: Record<string, number> }[] }>(`

@@ -3,7 +3,7 @@ import { describe, expect, test } from "bun:test";
 import { createLargePages } from "../../src/large-page.ts";
 import type { Maybe } from "../../src/maybe.ts";
 import { connect } from "../../src/postgres/connection.ts";
-import { buildInSlices } from "../../src/postgres/large-pages.ts";
+import { buildInSlices } from "../../src/postgres/page-slices.ts";
 import type { Store } from "../../src/store.ts";
 import { newUser, orderFields, userFields } from "../contract/open.ts";
 import { expectRejection } from "../expect-error.ts";

@@ -17,8 +17,8 @@ import {
 } from "../../page.ts";
 import { createBatchQueue } from "../batch.ts";
 import type { Database, Session, Value } from "../connection.ts";
-import { buildInSlices, type Slice } from "../large-pages.ts";
 import type { ListQuery, ReadPage } from "../lists.ts";
+import { buildInSlices, type Slice } from "../page-slices.ts";
 
 /** Rows of the first slice of a page. Later slices have more if the rows turn out to be small. */
 const SLICE_ROWS = 100;

@@ -1,5 +1,6 @@
 import { expect, test } from "bun:test";
-import { existsSync } from "node:fs";
+import { existsSync, readdirSync } from "node:fs";
+import { dirname, join } from "node:path";
 import manifest from "../../package.json" with { type: "json" };
 import { flagOf, settings, variableOf } from "../../src/config.ts";
 import { AppError } from "../../src/error.ts";
@@ -169,11 +170,11 @@ for (const [args, line] of failures) {
 }
 
 test.each([
-  "backup copy.db",
+  "backup",
   "changes",
   "changes --follow",
   "check",
-  "copy --to copy.db",
+  "copy --to",
   "export users",
   "import users --dry-run",
   "migrate",
@@ -182,9 +183,12 @@ test.each([
   "token revoke a",
 ])("user-api %s fails and creates nothing when there is no database", async (args) => {
   using world = makeHarness();
+  const directory = dirname(dirname(world.path));
+  const copy = join(directory, "copy.db");
+  const target = /^backup|--to$/.test(args) ? [copy] : [];
   const stderr = `Cannot open ${world.path}: no such file; DATABASE_URL or --database-url selects another one\n`;
-  expect(await world.run(...args.split(" "))).toEqual({ code: 1, stdout: "", stderr });
-  expect(existsSync(world.path)).toBe(false);
+  expect(await world.run(...args.split(" "), ...target)).toEqual({ code: 1, stdout: "", stderr });
+  expect(readdirSync(directory)).toEqual([]);
 });
 
 test("user-api exits with 1 and names the variable when the environment is invalid", async () => {

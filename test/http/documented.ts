@@ -65,7 +65,7 @@ const paths = Object.entries(document.paths).map(([template, methods]) => ({
 }));
 
 /** The grammar of `idn-email` takes a hundred times as long as the rest of a record, and most addresses are like this. */
-const PLAIN_EMAIL = /^[a-z\d-]+@[a-z]{1,63}\.[a-z]{2,63}$/;
+const PLAIN_EMAIL = /^[a-z\d-]{1,64}@[a-z]{1,63}\.[a-z]{2,63}$/;
 
 function createValidator(coerceTypes: boolean) {
   const ajv = new Ajv2020({ strict: false, coerceTypes, allErrors: true });

@@ -135,15 +135,18 @@ test("each of many responses at once has its own headers", async () => {
     );
     const path = `/users/${created.json.data.id}`;
     const read = await server.call("GET", path, withId({}, id));
-    return { id, path, created, read };
+    const page = await server.call("GET", `/users?limit=1&offset=${at + 1}`, withId({}, id));
+    return { at, id, path, created, read, page };
   };
-  for (const { id, path, created, read } of await Promise.all(
+  for (const { at, id, path, created, read, page } of await Promise.all(
     Array.from({ length: 20 }, (_, at) => send(at)),
   )) {
     expect(created.headers.get("location")).toBe(`/api/v1${path}`);
     expect(created.headers.get("x-request-id")).toBe(id);
     expect(read.headers.get("location")).toBeNull();
     expect(read.headers.get("x-request-id")).toBe(id);
+    expect(page.headers.get("link")).toContain(`</api/v1/users?limit=1&offset=${at}>; rel="prev"`);
+    expect(page.headers.get("x-request-id")).toBe(id);
   }
 });
 

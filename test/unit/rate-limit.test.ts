@@ -45,6 +45,10 @@ test.each([
   expect(passing(15)).toBe(expected);
 });
 
+test("createRateLimiter returns null when the rate is 0", () => {
+  expect(createRateLimiter(0)).toBeNull();
+});
+
 test("createRateLimiter allows exactly the rate when requests are continuous", () => {
   const { clock, allow } = makeLimit(4);
   let passed = 0;

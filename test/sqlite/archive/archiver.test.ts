@@ -3,7 +3,7 @@ import { describe, expect, test } from "bun:test";
 import { rmSync } from "node:fs";
 import type { ObjectStorage } from "../../../src/object-storage.ts";
 import { expectRejection } from "../../expect-error.ts";
-import { contentOf, makeArchive, makeLease, openDatabase } from "./archived.ts";
+import { contentOf, keysOf, makeArchive, makeLease, openDatabase } from "./archived.ts";
 
 const HOUR_MS = 60 * 60 * 1000;
 const DAY_MS = 24 * HOUR_MS;
@@ -215,7 +215,8 @@ describe("an archive", () => {
     expect(server.lines[0]).toEqual(opened(true));
     await server.untilComplete();
     await Bun.sleep(100);
-    expect((await archive.storage.list("bases/")).length).toBe(bases);
+    while ((await keysOf(archive.storage, "bases/")).length < bases) await Bun.sleep(1);
+    expect((await keysOf(archive.storage, "bases/")).length).toBe(bases);
   });
 
   test("says that its lease was deleted", async () => {

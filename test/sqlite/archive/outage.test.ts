@@ -100,7 +100,7 @@ describe("an archive", () => {
     while (server.state().bytesBehind > 0) await Bun.sleep(1);
     expect(server.state()).toMatchObject({ secondsBehind: 0 });
     expect(server.lines).toContain("archive written again {}");
-    // The same log: no new base.
+    // The same WAL: no new base.
     expect((await archive.storage.list("bases/")).length).toBe(1);
   });
 

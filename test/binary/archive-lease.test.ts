@@ -126,7 +126,8 @@ describe.skipIf(binary === "")("of two servers with one archive", () => {
         const late = Promise.all(Array.from({ length: 20 }, () => write(firstUrl)));
         const uploads = () =>
           storage.calls.slice(resumedAt).filter(({ key }) => key.startsWith("log/00000001/"));
-        await until(() => uploads().length > 0);
+        // Nothing is sent if the archive had all commits when the server was suspended.
+        for (let at = 0; at < 500 && uploads().length === 0; at += 1) await Bun.sleep(10);
         bySecond.push(...(await writeSome(secondUrl)));
         storage.misbehave = () => null;
 

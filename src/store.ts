@@ -130,9 +130,19 @@ export interface RestoreOptions {
   readonly now: () => Date;
 }
 
+/** A state of an archive that was restored. */
+export interface ArchiveSummary extends BackupSummary {
+  /** The archive has all commits up to this time. */
+  readonly archivedUntil: Date;
+  /** What in the archive needs attention, although it did not prevent the restore. */
+  readonly warnings: readonly string[];
+}
+
 export interface RestoreResult extends BackupSummary {
   /** The time up to which an archive has all commits; `null` for a backup. */
   readonly archivedUntil: Date | null;
+  /** @see ArchiveSummary */
+  readonly warnings: readonly string[];
   /** Path that the previous database was moved to; `null` if there was none. */
   readonly previousPath: string | null;
   /**
@@ -152,10 +162,7 @@ export interface RestoreResult extends BackupSummary {
  * one above that exists.
  * @throws {AppError} operator if the archive is empty or damaged
  */
-export type CheckArchive = (
-  storage: ObjectStorage,
-  databaseUrl: string,
-) => Promise<BackupSummary & { readonly archivedUntil: Date }>;
+export type CheckArchive = (storage: ObjectStorage, databaseUrl: string) => Promise<ArchiveSummary>;
 
 /**
  * Opens a database. Creates it, or migrates its schema, if the options allow it.

@@ -40,22 +40,28 @@ function readSource(
   return { storage, at: at === undefined ? null : new Date(at) };
 }
 
+/** @returns what is wrong in an archive, in one line */
+function describeWarnings(warnings: readonly string[]): string {
+  return `The archive needs attention: ${warnings.join("; ")}`;
+}
+
 function describeEnd(archivedUntil: Date): string {
   return `Its newest write was made at or before ${archivedUntil.toISOString()}`;
 }
 
 /**
  * Restores the newest state of the archive into a temporary file, and verifies it.
- * @throws {AppError} operator if there is no archive, or it cannot be restored
+ * @throws {AppError} operator if there is no archive, it cannot be restored, or it needs attention
  */
 export async function checkArchive(system: CommandSystem): Promise<void> {
   const { archiveUrl, databaseUrl } = readConfig(system.environment, system.flags);
   if (archiveUrl === null) fail("invalid", "Name an archive with --archive-url or ARCHIVE_URL");
   const storage = system.openStorage(archiveUrl, system.environment);
   const backend = system.backendOf(databaseUrl);
-  const { archivedUntil, ...contents } = await backend.checkArchive(storage, databaseUrl);
+  const { archivedUntil, warnings, ...contents } = await backend.checkArchive(storage, databaseUrl);
   system.stdout(`Restored ${describeResult(contents, "a temporary file")}\n`);
   system.stdout(`${describeEnd(archivedUntil)}\n`);
+  if (warnings.length > 0) fail("operator", describeWarnings(warnings));
 }
 
 /**
@@ -71,9 +77,11 @@ export async function restoreBackup(
   const from = readSource(system, file, options);
   const { databaseUrl } = readConfig(system.environment, system.flags);
   const { restore } = system.backendOf(databaseUrl);
-  const { previousPath, revokedTokens, lostTokens, validTokens, archivedUntil, ...contents } =
-    await restore({ from, databaseUrl, now: system.now });
-  system.stdout(`Restored ${describeResult(contents, databaseUrl)}\n`);
+  const restored = await restore({ from, databaseUrl, now: system.now });
+  const { previousPath, revokedTokens, lostTokens, validTokens, archivedUntil, warnings } =
+    restored;
+  system.stdout(`Restored ${describeResult(restored, databaseUrl)}\n`);
+  if (warnings.length > 0) system.stderr(`${describeWarnings(warnings)}\n`);
   if (archivedUntil !== null) system.stdout(`${describeEnd(archivedUntil)}\n`);
   if (previousPath !== null) system.stdout(`The previous database was kept as ${previousPath}\n`);
   if (revokedTokens === null && validTokens.length > 0) {

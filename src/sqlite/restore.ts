@@ -199,6 +199,7 @@ export const restoreSqlite: RestoreStore = async ({ from, databaseUrl, now }) =>
     return {
       ...contents,
       archivedUntil: archived === null ? null : new Date(archived.state.timeMs),
+      warnings: archived?.warnings ?? [],
       previousPath: hadPrevious ? previousPath : null,
       revokedTokens,
       lostTokens: activeNames((previousTokens ?? []).filter(({ hash }) => !kept.has(hash))),
@@ -216,8 +217,8 @@ export const checkSqliteArchive: CheckArchive = async (storage, databaseUrl) => 
   while (!existsSync(directory)) directory = dirname(directory);
   const temporaryPath = claimTemporary(join(directory, basename(databaseUrl)));
   try {
-    const { state } = await restoreTo(temporaryPath, storage, null);
-    return { ...verifyDatabase(temporaryPath), archivedUntil: new Date(state.timeMs) };
+    const { state, warnings } = await restoreTo(temporaryPath, storage, null);
+    return { ...verifyDatabase(temporaryPath), archivedUntil: new Date(state.timeMs), warnings };
   } catch (error) {
     throw describeSqliteError(`Cannot check ${storage.url}`, error);
   } finally {

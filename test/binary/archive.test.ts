@@ -1,10 +1,12 @@
 // A server with an archive in a directory: restarts, restores at the start, and storage that is away for a while.
 import { describe, expect, test } from "bun:test";
 import { existsSync, mkdirSync, renameSync, rmSync, symlinkSync } from "node:fs";
+import { createDirectoryStorage } from "../../src/object-storage/directory.ts";
 import { newToken } from "../../src/token.ts";
 import { makeDirectory } from "../directory.ts";
 import { sendCall } from "../http/server.ts";
 import { binary, type Running, runBinary, startProgram } from "../program.ts";
+import { addDamagedBase } from "../sqlite/archive/archived.ts";
 
 const CLIENTS = 32;
 const token = newToken();
@@ -123,6 +125,33 @@ describe.skipIf(binary === "")("the archive", () => {
       {},
     );
     expect(found.json.meta.total).toBe(1);
+    expect(next.output()).toContain('"continued":true');
+    next.kill("SIGTERM");
+    await next.ended;
+  }, 30_000);
+
+  test.concurrent("is restored, with a warning, when its newest base is damaged", async () => {
+    using place = makePlace();
+    const server = place.startServer({ ARCHIVE_COMMIT: "sync" });
+    const body = { email: "ann@example.com" };
+    await sendCall(await urlOf(server), token, "POST", "/users", { body });
+    server.kill("SIGTERM");
+    expect((await server.ended).code).toBe(0);
+    rmSync(place.data, { recursive: true });
+    const storage = createDirectoryStorage({ path: place.archive, timeoutMs: 30_000 });
+    const warning = await addDamagedBase(storage);
+
+    const checked = await runBinary(["archive", "check"], place.environment);
+    expect([checked.code, checked.stderr]).toEqual([
+      1,
+      `The archive needs attention: ${warning}\n`,
+    ]);
+    expect(checked.stdout).toMatch(/^Restored 1 user,/);
+    const next = place.startServer({ ARCHIVE_RESTORE: "if-missing" });
+    const path = "/users?email=ann@example.com";
+    const found = await sendCall(await urlOf(next), token, "GET", path, {});
+    expect(found.json.meta.total).toBe(1);
+    expect(next.output()).toContain(`"reason":"${warning}"`);
     expect(next.output()).toContain('"continued":true');
     next.kill("SIGTERM");
     await next.ended;

@@ -2,8 +2,10 @@
 import { expect, test } from "bun:test";
 import { mkdirSync, readdirSync, rmSync } from "node:fs";
 import { dirname } from "node:path";
+import { createDirectoryStorage } from "../../src/object-storage/directory.ts";
 import { makeHarness } from "../cli/harness.ts";
 import { makeDirectory } from "../directory.ts";
+import { addDamagedBase } from "../sqlite/archive/archived.ts";
 import { newUser } from "./make.ts";
 import { startServer } from "./server.ts";
 
@@ -66,6 +68,29 @@ test.each(["async", "sync"] as const)(
     ]);
   },
 );
+
+test("archive check, restore and a start say that they have used an older base", async () => {
+  using archive = makeArchive("sync");
+  await using server = await startServer(archive.settings);
+  await newUser(server);
+  expect(await server.stop()).toBe(0);
+  const storage = createDirectoryStorage({ path: archive.at("archive"), timeoutMs: 30_000 });
+  const reason = await addDamagedBase(storage);
+  const warning = `The archive needs attention: ${reason}\n`;
+  using world = makeHarness({ environment: archive.settings });
+  const result = /^Restored 1 user,.*\nIts newest write was made at or before 20.*Z\n/;
+  const checked = await world.run("archive", "check");
+  expect([checked.code, checked.stderr]).toEqual([1, warning]);
+  expect(checked.stdout).toMatch(result);
+  const restored = await world.run("restore", "--from", archive.settings.ARCHIVE_URL);
+  expect([restored.code, restored.stderr]).toEqual([0, warning]);
+  expect(restored.stdout).toMatch(result);
+  const environment = { ...archive.settings, ARCHIVE_RESTORE: "if-missing" };
+  using other = makeHarness({ environment });
+  const next = await other.serve();
+  expect(await next.printed(/archive opened/)).toContain(`"reason":"${reason}"`);
+  expect(await next.stop()).toMatchObject({ code: 0 });
+});
 
 test("restore and archive check exit with 2 when their arguments are wrong", async () => {
   using world = makeHarness();

@@ -3,11 +3,11 @@ import type { ObjectStorage } from "../../object-storage.ts";
 import {
   type Base,
   baseKey,
+  damageOf,
   decodeJson,
   failDamaged,
   type Generation,
   generationKey,
-  isDamage,
   parseBaseKey,
   parseGenerationKey,
   prefixes,
@@ -19,14 +19,17 @@ type Storage = Pick<ObjectStorage, "get" | "list">;
 /** A generation and the ones that it continues, oldest first. Each but the last ends where the next one begins. */
 export type Lineage = readonly Generation[];
 
+export interface StoredBase extends Base {
+  /** What of it is damaged; `null` if nothing is known to be. */
+  readonly damage: string | null;
+}
+
 /** What an archive has, without its segments. */
 export interface Contents {
   /** Newest first. */
   readonly lineages: readonly Lineage[];
   /** All that are complete, oldest first. */
-  readonly bases: readonly Base[];
-  /** Those whose manifest is damaged. */
-  readonly damagedBases: readonly SegmentId[];
+  readonly bases: readonly StoredBase[];
 }
 
 async function readJson<Value>(storage: Storage, key: string): Promise<Value> {
@@ -57,7 +60,7 @@ async function readGenerations(storage: Storage): Promise<Map<number, Generation
     try {
       generations.set(number, await readGeneration(storage, number));
     } catch (error) {
-      if (!isDamage(error) || number === Math.max(...numbers)) throw error;
+      if (damageOf(error) === null || number === Math.max(...numbers)) throw error;
     }
   }
   return generations;
@@ -90,32 +93,36 @@ export async function hasBase(storage: Storage): Promise<boolean> {
   return objects.some(({ key }) => parseBaseKey(key) !== null);
 }
 
-/** @returns `null` if it is damaged */
-async function readBase(storage: Storage, id: SegmentId): Promise<Base | null> {
+async function readBase(storage: Storage, id: SegmentId): Promise<StoredBase> {
   try {
-    return { ...(await readJson<Base>(storage, baseKey(id))), ...id };
+    return { ...(await readJson<Base>(storage, baseKey(id))), ...id, damage: null };
   } catch (error) {
-    if (isDamage(error)) return null;
-    throw error;
+    const damage = damageOf(error);
+    if (damage === null) throw error;
+    // All that is known of it. Its number is the time at which it was begun, in seconds.
+    const beginning = { generation: id.generation, number: 0 };
+    const timeMs = id.number * 1000;
+    return { ...id, first: beginning, last: beginning, timeMs, chunks: [], damage };
   }
 }
 
 export async function readContents(storage: Storage): Promise<Contents> {
   const lineages = await readLineages(storage);
-  const bases: Base[] = [];
-  const damagedBases: SegmentId[] = [];
+  const bases: StoredBase[] = [];
   for (const { key } of await storage.list(prefixes.bases)) {
     const id = parseBaseKey(key);
-    const base = id === null ? null : await readBase(storage, id);
-    if (base !== null) bases.push(base);
-    else if (id !== null) damagedBases.push(id);
+    if (id !== null) bases.push(await readBase(storage, id));
   }
-  return { lineages, bases, damagedBases };
+  return { lineages, bases };
 }
 
-/** @throws {AppError} operator if there is a base, which is damaged */
-export function requireSound(damaged: SegmentId | undefined): void {
-  if (damaged !== undefined) failDamaged(baseKey(damaged), "cannot be read");
+/** @returns the contents, one base of which was found to be damaged */
+export function withDamage(
+  { lineages, bases }: Contents,
+  base: StoredBase,
+  damage: string,
+): Contents {
+  return { lineages, bases: bases.map((each) => (each === base ? { ...each, damage } : each)) };
 }
 
 /** @returns whether a segment is in the history of a lineage, and not behind the end of its generation */
@@ -130,7 +137,7 @@ export function basesOf(
   { bases }: Contents,
   lineage: Lineage,
   atMs = Number.POSITIVE_INFINITY,
-): Base[] {
+): StoredBase[] {
   // The first segment of one may not exist, when nothing was in the WAL: then the lineage may go on before that one.
   return bases.filter(({ last, timeMs }) => isPartOf(last, lineage) && timeMs <= atMs).reverse();
 }
@@ -138,5 +145,6 @@ export function basesOf(
 /** @returns since when a state can be restored; infinite if none can */
 export function beginningMs(contents: Contents): number {
   const all = contents.lineages.flatMap((lineage) => basesOf(contents, lineage));
-  return Math.min(...all.map(({ timeMs }) => timeMs));
+  const sound = all.filter(({ damage }) => damage === null);
+  return Math.min(...sound.map(({ timeMs }) => timeMs));
 }

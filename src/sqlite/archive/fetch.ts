@@ -6,21 +6,21 @@ import { type ObjectStorage, withRetries } from "../../object-storage.ts";
 import { connect } from "../connection.ts";
 import { PRIVATE_MODE } from "../files.ts";
 import { FRAME_HEADER_BYTES, isCommit, WAL_HEADER_BYTES } from "../wal-index.ts";
-import { type Contents, readContents } from "./contents.ts";
+import { type Contents, readContents, withDamage } from "./contents.ts";
 import {
   type Base,
   chunkKey,
+  damageOf,
   decodeChunk,
   decodeSegment,
   failDamaged,
-  isDamage,
-  type SegmentKey,
   segmentKey,
 } from "./format.ts";
 import {
   type ArchivedState,
   type ArchiveEnd,
-  adviceOf,
+  type FoundState,
+  failBehind,
   findState,
   isSameSegment,
   readEnd,
@@ -159,7 +159,7 @@ function isSamePosition(one: WalPosition | null, other: WalPosition): boolean {
 
 async function applySegments(
   storage: Storage,
-  segments: readonly SegmentKey[],
+  { state: { segments }, damaged }: FoundState,
   path: string,
   contents: Contents,
 ): Promise<void> {
@@ -180,9 +180,10 @@ async function applySegments(
       applied += 1;
     }
   } catch (error) {
+    const damage = damageOf(error);
     const { timeMs } = segments[applied] ?? {};
-    if (!isDamage(error) || timeMs === undefined) throw error;
-    fail("operator", error.message + adviceOf(timeMs - 1, contents));
+    if (damage === null || timeMs === undefined) throw error;
+    failBehind([...damaged.values(), damage], timeMs - 1, contents);
   }
   wal.finish();
 }
@@ -191,10 +192,13 @@ async function applySegments(
 export interface Restored {
   readonly state: ArchivedState;
   readonly end: ArchiveEnd | null;
+  /** What should be repaired, although it was not needed. */
+  readonly warnings: readonly string[];
 }
 
 /**
- * Writes a state of the archive to a new file, without a WAL. It is not synced, and not verified as a database.
+ * Writes a state of the archive to a new file, without a WAL. It is not synced, and not verified as a database. If a base
+ * is damaged, an older one and the segments since lead to the same state.
  * @param at a time in the past; `null` for the newest state
  * @throws {AppError} operator if the archive is empty, damaged, or does not reach back to that time
  */
@@ -204,13 +208,27 @@ export async function restoreTo(
   at: Date | null,
 ): Promise<Restored> {
   const patient = withRetries(storage);
-  const contents = await readContents(patient);
+  let contents = await readContents(patient);
   // First: what is written to the archive from now on must look like the work of another server.
   const end = await readEnd(patient, contents);
-  const state = await findState(patient, contents, at);
-  await fetchBase(patient, state.base, path);
-  await applySegments(patient, state.segments, path, contents);
-  return { state, end };
+  for (;;) {
+    const found = await findState(patient, contents, at);
+    const { state, damaged } = found;
+    try {
+      await fetchBase(patient, state.base, path);
+    } catch (error) {
+      const damage = damageOf(error);
+      if (damage === null) throw error;
+      contents = withDamage(contents, state.base, damage);
+      continue;
+    }
+    await applySegments(patient, found, path, contents);
+    const warnings = [...damaged].map(
+      ([base, damage]) =>
+        `${base} is damaged, an older base was used, and nothing is lost: ${damage}`,
+    );
+    return { state, end, warnings };
+  }
 }
 
 /**

@@ -142,18 +142,19 @@ export function parseBaseKey(key: string): SegmentId | null {
   return { generation, number };
 }
 
-/** Marks an error of what is stored: the storage itself works. */
-const DAMAGED_CAUSE = "damaged";
+/** An error of what is stored: the storage itself works. */
+const DAMAGED = "the archive is damaged: ";
 
 /** @throws {AppError} operator */
 export function failDamaged(what: string, problem: string): never {
-  const error = new AppError("operator", `the archive is damaged: ${what} ${problem}`);
-  throw Object.assign(error, { cause: DAMAGED_CAUSE });
+  const error = new AppError("operator", `${DAMAGED}${what} ${problem}`);
+  throw Object.assign(error, { cause: DAMAGED });
 }
 
-/** @returns whether it was thrown by {@link failDamaged} */
-export function isDamage(error: unknown): error is AppError {
-  return error instanceof AppError && error.cause === DAMAGED_CAUSE;
+/** @returns what is damaged; `null` for an error that {@link failDamaged} has not thrown */
+export function damageOf(error: unknown): string | null {
+  if (!(error instanceof AppError) || error.cause !== DAMAGED) return null;
+  return error.message.slice(DAMAGED.length);
 }
 
 const LINE_FEED = 10;

@@ -7,12 +7,11 @@ import {
   type Contents,
   type Lineage,
   readGeneration,
-  requireSound,
+  type StoredBase,
 } from "./contents.ts";
 import {
-  type Base,
+  baseKey,
   decodeSegment,
-  failDamaged,
   type Generation,
   LAST_KEY,
   LIST_BLOCK,
@@ -35,7 +34,7 @@ export interface StoredSegment extends SegmentKey {
 
 /** A state of the database: a base, and all segments up to one. */
 export interface ArchivedState {
-  readonly base: Base;
+  readonly base: StoredBase;
   readonly segments: readonly StoredSegment[];
   /** The last segment, which may be that before the first one. */
   readonly last: SegmentId;
@@ -49,7 +48,12 @@ interface History {
   readonly state: ArchivedState | null;
   /** The segment behind that state, if it is missing and was in the archive; `null` if the history goes no further. */
   readonly missing: SegmentId | null;
+  /** What is damaged of each base that is newer than that of the state, by the key of the base. */
+  readonly damaged: ReadonlyMap<string, string>;
 }
+
+/** A state that can be restored if its objects are not damaged. */
+export type FoundState = Pick<History, "damaged"> & { readonly state: ArchivedState };
 
 /** The history of the newest lineage. */
 export interface ArchiveEnd extends History {
@@ -103,11 +107,13 @@ async function wasStored(storage: Storage, number: number, later: readonly Segme
 /**
  * Lists the segments of a lineage, up to the first one that is missing.
  * @param first the first segment to list. It may not exist yet.
+ * @param stored number of a segment of the last generation that is known to have been in the archive, with all before it
  */
 async function listSegments(
   storage: Storage,
   lineage: Lineage,
   first: SegmentId,
+  stored: number,
 ): Promise<{ segments: StoredSegment[]; missing: SegmentId | null }> {
   const segments: StoredSegment[] = [];
   for (const [at, { number: generation }] of lineage.entries()) {
@@ -120,9 +126,8 @@ async function listSegments(
     segments.push(...whole);
     const next = { generation, number: from.number + whole.length };
     const isMissing =
-      end === null
-        ? await wasStored(storage, next.number, own.slice(whole.length))
-        : next.number <= end;
+      next.number <= (end ?? stored) ||
+      (end === null && (await wasStored(storage, next.number, own.slice(whole.length))));
     if (isMissing) return { segments, missing: next };
   }
   return { segments, missing: null };
@@ -138,7 +143,7 @@ export function isAtOrBefore(segment: SegmentId, other: SegmentId): boolean {
   return segment.number <= other.number;
 }
 
-function stateOf(base: Base, segments: readonly StoredSegment[]): ArchivedState {
+function stateOf(base: StoredBase, segments: readonly StoredSegment[]): ArchivedState {
   // The segment before the first one may not exist.
   const before = { ...base.first, number: base.first.number - 1, timeMs: 0 };
   const { generation, number, timeMs } = segments.at(-1) ?? before;
@@ -157,16 +162,23 @@ async function readHistory(
   lineage: Lineage,
   atMs?: number,
 ): Promise<History> {
+  const bases = basesOf(contents, lineage, atMs);
+  const lasts = bases.filter(({ last }) => last.generation === lineage.at(-1)?.number);
+  const stored = Math.max(0, ...lasts.map(({ last }) => last.number));
+  const damaged = new Map<string, string>();
   let missing: SegmentId | null = null;
-  for (const base of basesOf(contents, lineage, atMs)) {
-    const listed = await listSegments(storage, lineage, base.first);
-    const state = stateOf(base, listed.segments);
-    missing = listed.missing ?? missing;
-    if (isAtOrBefore(base.last, state.last)) return { state, missing };
-    // It cannot be restored, but an older one may have what is before the gap.
-    missing ??= base.last;
+  for (const base of bases) {
+    if (base.damage !== null) {
+      damaged.set(baseKey(base), base.damage);
+      continue;
+    }
+    const listed = await listSegments(storage, lineage, base.first, stored);
+    missing = listed.missing;
+    // If it cannot be restored, an older one may have what is before the gap.
+    if (missing === null || !isAtOrBefore(missing, base.last))
+      return { state: stateOf(base, listed.segments), missing, damaged };
   }
-  return { state: null, missing };
+  return { state: null, missing, damaged };
 }
 
 /** @returns `null` if the archive is empty */
@@ -181,10 +193,17 @@ export function nameOf({ generation, number }: SegmentId): string {
   return `segment ${number} of generation ${generation}`;
 }
 
-/** @returns what a message says about a time before some damage; empty if the archive does not reach back to it */
-export function adviceOf(atMs: number, contents: Contents): string {
-  if (!(atMs >= beginningMs(contents))) return "";
-  return `: restore a state before it with --at ${new Date(atMs).toISOString()}`;
+/**
+ * @param damage all of which prevents the restore
+ * @param atMs a time before it, which is named if the archive reaches back to it
+ * @throws {AppError} operator
+ */
+export function failBehind(damage: readonly string[], atMs: number, contents: Contents): never {
+  const isReached = atMs >= beginningMs(contents);
+  const advice = isReached
+    ? `: restore a state before it with --at ${new Date(atMs).toISOString()}`
+    : "";
+  return fail("operator", `the archive is damaged: ${damage.join(", and ")}${advice}`);
 }
 
 /**
@@ -215,32 +234,30 @@ export async function findState(
   storage: Storage,
   contents: Contents,
   at: Date | null,
-): Promise<ArchivedState> {
+): Promise<FoundState> {
   const atMs = at?.getTime() ?? Number.POSITIVE_INFINITY;
   for (const lineage of contents.lineages) {
     await requireRecords(storage, contents, lineage, atMs);
-    const { state, missing } = await readHistory(storage, contents, lineage, atMs);
+    const { state, missing, damaged } = await readHistory(storage, contents, lineage, atMs);
     const isBehind = state === null || state.timeMs < atMs;
-    if (missing !== null && isBehind)
-      failDamaged(nameOf(missing), `is missing${adviceOf(state?.timeMs ?? Number.NaN, contents)}`);
-    if (state !== null) {
+    const isCut = missing !== null && isBehind;
+    if (state !== null && !isCut) {
       const { base, segments } = state;
       const end = segments.findIndex(
         (segment) => !isAtOrBefore(segment, base.last) && segment.timeMs > atMs,
       );
       // Nothing behind that one, whatever its time: a part of the WAL needs all parts before it.
-      return end === -1 ? state : stateOf(base, segments.slice(0, end));
+      return { state: end === -1 ? state : stateOf(base, segments.slice(0, end)), damaged };
     }
-    // The number of a base is the time at which it was begun, in seconds.
-    const damaged = contents.damagedBases.find(
-      ({ generation, number }) =>
-        number * 1000 <= atMs && lineage.some((each) => each.number === generation),
-    );
-    requireSound(damaged);
+    const damage = [...damaged.values()];
+    if (isCut) damage.push(`${nameOf(missing)} is missing`);
+    const times = basesOf(contents, lineage, atMs).map(({ timeMs }) => timeMs);
+    if (damage.length > 0) failBehind(damage, state?.timeMs ?? Math.min(...times) - 1, contents);
   }
   const beginning = beginningMs(contents);
   if (beginning === Number.POSITIVE_INFINITY) {
-    requireSound(contents.damagedBases[0]);
+    const damage = contents.bases.flatMap((base) => base.damage ?? []);
+    if (damage.length > 0) failBehind(damage, Number.NaN, contents);
     fail("operator", "the archive is empty");
   }
   return fail("operator", `the archive begins at ${new Date(beginning).toISOString()}`);

@@ -7,10 +7,9 @@ import { claimTemporary } from "../../temporary-file.ts";
 import { verifyDatabase } from "../backup.ts";
 import { discard, makeParents, publish, requireAbsent } from "../files.ts";
 import { hasBase, newestNumber } from "./contents.ts";
-import { markRestored, restoreTo } from "./fetch.ts";
-import type { ArchivedState } from "./history.ts";
+import { markRestored, type Restored, restoreTo } from "./fetch.ts";
 
-async function restore(storage: ObjectStorage, path: string): Promise<ArchivedState> {
+async function restore(storage: ObjectStorage, path: string): Promise<Restored> {
   makeParents(path);
   requireAbsent(path);
   const temporaryPath = claimTemporary(path);
@@ -19,7 +18,7 @@ async function restore(storage: ObjectStorage, path: string): Promise<ArchivedSt
     verifyDatabase(temporaryPath);
     publish(temporaryPath, path);
     markRestored(path, restored, true);
-    return restored.state;
+    return restored;
   } finally {
     discard(temporaryPath);
   }
@@ -55,6 +54,8 @@ export async function requireDatabase(
   await acquireLease();
   if (!(await hasBase(patient))) return;
   if (!restoreIfMissing) refuse();
-  const { timeMs } = await restore(storage, path);
-  log("info", "archive restored", { storage: storage.url, until: new Date(timeMs).toISOString() });
+  const { state, warnings } = await restore(storage, path);
+  for (const reason of warnings) log("warn", "archive needs attention", { reason });
+  const until = new Date(state.timeMs).toISOString();
+  log("info", "archive restored", { storage: storage.url, until });
 }

@@ -1,10 +1,11 @@
 /** Deletes what an archive no longer needs. */
 import type { ObjectStorage } from "../../object-storage.ts";
-import { basesOf, type Contents, readContents, requireSound } from "./contents.ts";
+import { basesOf, type Contents, readContents } from "./contents.ts";
 import {
   type Base,
   baseKey,
   chunkPrefix,
+  failDamaged,
   generationKey,
   LAST_KEY,
   LIST_BLOCK,
@@ -96,9 +97,10 @@ export async function deleteExpired(
   nowMs: number,
 ): Promise<void> {
   const contents = await readContents(storage);
-  const { bases, damagedBases } = contents;
-  // Its chunks look like those of one that was never completed, and may be needed to repair it.
-  requireSound(damagedBases[0]);
+  const { bases } = contents;
+  const damaged = bases.find(({ damage }) => damage !== null);
+  // Its segments are unknown, and what expires may be needed to repair it.
+  if (damaged !== undefined) failDamaged(baseKey(damaged), "cannot be read");
   await removeIncomplete(storage, bases, nowMs);
   const oldest = findOldestNeeded(contents, oldestMs);
   if (oldest === undefined) return;

@@ -9,7 +9,16 @@ import type { ObjectStorage } from "../../../src/object-storage.ts";
 import { createArchiver } from "../../../src/sqlite/archive/archiver.ts";
 import { newestNumber } from "../../../src/sqlite/archive/contents.ts";
 import { markRestored, restoreTo } from "../../../src/sqlite/archive/fetch.ts";
+import {
+  type Base,
+  baseKey,
+  chunkKey,
+  decodeJson,
+  encodeJson,
+  prefixes,
+} from "../../../src/sqlite/archive/format.ts";
 import { makeDirectory } from "../../directory.ts";
+import { expectRejection } from "../../expect-error.ts";
 
 /** Short, so that tests do not wait. */
 const INTERVAL_MS = 10;
@@ -41,11 +50,15 @@ export function makeArchive() {
   const path = directory.at("a.db");
   let restored = 0;
 
-  /** @returns the content of the restored database */
-  async function restore(at: Date | null = null): Promise<unknown> {
+  /** @returns the content of the restored database. Expects these warnings */
+  async function restore(
+    at: Date | null = null,
+    expected: readonly string[] = [],
+  ): Promise<unknown> {
     restored += 1;
     const target = directory.at(`restored-${restored}.db`);
-    await restoreTo(target, storage, at);
+    const { warnings } = await restoreTo(target, storage, at);
+    expect(warnings).toEqual(expected);
     using db = new Database(target);
     expect(db.prepare("pragma integrity_check").get()).toEqual({ integrity_check: "ok" });
     return contentOf(db);
@@ -191,6 +204,24 @@ export async function bodyOf(
   key: string,
 ): Promise<Uint8Array<ArrayBuffer>> {
   return (await storage.get(key))?.body ?? new Uint8Array();
+}
+
+/** Adds a base without its chunks. @returns the warning about it */
+export async function addDamagedBase(storage: ObjectStorage): Promise<string> {
+  const [key = ""] = (await keysOf(storage, prefixes.bases)).slice(-1);
+  const base = decodeJson<Base>(key, await bodyOf(storage, key));
+  const damaged = { ...base, number: base.number + 1 };
+  await storage.put(baseKey(damaged), encodeJson(damaged));
+  return `${baseKey(damaged)} is damaged, an older base was used, and nothing is lost: ${chunkKey(damaged, 0)} is missing`;
+}
+
+/** @returns the time that the message of a failed restore names */
+export async function adviceOf(restore: Promise<unknown>, problem: string): Promise<Date> {
+  const { message } = await expectRejection(restore, "operator", /--at/);
+  const [, what, time = ""] =
+    /^(.+): restore a state before it with --at (\S+)$/.exec(message) ?? [];
+  expect(what).toEqual(problem);
+  return new Date(time);
 }
 
 /** Writes segments one by one. */

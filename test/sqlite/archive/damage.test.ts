@@ -2,17 +2,11 @@
 import { describe, expect, test } from "bun:test";
 import { copyFileSync } from "node:fs";
 import type { ObjectStorage } from "../../../src/object-storage.ts";
-import {
-  type Base,
-  decodeJson,
-  encodeJson,
-  type Generation,
-} from "../../../src/sqlite/archive/format.ts";
-import { deleteExpired } from "../../../src/sqlite/archive/retention.ts";
+import { decodeJson, encodeJson, type Generation } from "../../../src/sqlite/archive/format.ts";
 import { expectRejection } from "../../expect-error.ts";
 import { bytes } from "../../object-storage/contract.ts";
 import {
-  type Archive,
+  adviceOf,
   bodyOf,
   contentOf,
   keysOf,
@@ -22,33 +16,6 @@ import {
   serve,
   writeSegments,
 } from "./archived.ts";
-
-const HOUR_MS = 3_600_000;
-
-/** @returns the time that the message of a failed restore names */
-async function adviceOf(restore: Promise<unknown>, problem: string): Promise<Date> {
-  const { message } = await expectRejection(restore, "operator", /--at/);
-  const [, what, time = ""] =
-    /^(.+): restore a state before it with --at (\S+)$/.exec(message) ?? [];
-  expect(what).toEqual(problem);
-  return new Date(time);
-}
-
-/** @returns a server that has written two bases, and what was stored in between */
-async function startWithBases(archive: Archive) {
-  let nowMs = Date.parse("2026-11-01T00:00:00Z");
-  const server = await archive.start({ nowMs: () => nowMs, keepMs: 1e12 });
-  await writeSegments(server, 3);
-  nowMs += HOUR_MS;
-  await writeSegments(server, 3);
-  const middle = { time: new Date(nowMs), content: contentOf(server.db) };
-  nowMs += 25 * HOUR_MS;
-  server.archiver.checkpoint();
-  await writeSegments(server, 1);
-  while ((await keysOf(archive.storage, "bases/")).length < 2) await Bun.sleep(1);
-  await writeSegments(server, 3);
-  return { ...server, middle };
-}
 
 describe("restore", () => {
   test("names a time before a missing segment, and its server begins with a new base", async () => {
@@ -145,79 +112,6 @@ describe("restore", () => {
       expect(decodeJson(key, body)).toBeObject();
     }
     expect(await archive.restore()).toEqual(content);
-  });
-
-  test("begins with an older base when the manifest of a newer one is damaged", async () => {
-    using archive = makeArchive();
-    await using server = await startWithBases(archive);
-    const { middle } = server;
-    const [first = "", second = ""] = await keysOf(archive.storage, "bases/");
-    await archive.storage.put(second, new Uint8Array());
-    expect(await archive.restore()).toEqual(contentOf(server.db));
-    expect(await archive.restore(middle.time)).toEqual(middle.content);
-    await expectRejection(
-      deleteExpired(archive.storage, Number.POSITIVE_INFINITY, Number.POSITIVE_INFINITY),
-      "operator",
-      `the archive is damaged: ${second} cannot be read`,
-    );
-    expect(await archive.restore()).toEqual(contentOf(server.db));
-    await archive.storage.put(first, new Uint8Array());
-    for (const at of [null, new Date(0)])
-      await expectRejection(
-        archive.restore(at),
-        "operator",
-        /^the archive is damaged: bases\/\S+ cannot be read$/,
-      );
-  });
-
-  test.each([
-    ["a", 1],
-    ["each", Number.POSITIVE_INFINITY],
-  ])(
-    "of a time before a base that lacks %s segment begins with an older one",
-    async (_all, count) => {
-      using archive = makeArchive();
-      await using server = await startWithBases(archive);
-      const { middle } = server;
-      const [, base = ""] = await keysOf(archive.storage, "bases/");
-      const { first, last } = decodeJson<Base>(base, await bodyOf(archive.storage, base));
-      const keys = await keysOf(archive.storage, "log/");
-      await archive.storage.remove(keys.slice(first.number - 1, first.number - 1 + count));
-      const missing = count === 1 ? first.number : last.number;
-      const what = `the archive is damaged: segment ${missing} of generation 1 is missing`;
-      const time = await adviceOf(archive.restore(), what);
-      expect(await archive.restore(time)).toEqual(middle.content);
-      expect(await archive.restore(middle.time)).toEqual(middle.content);
-    },
-  );
-
-  test("of a time before a lineage whose only base is damaged has the state of an earlier one", async () => {
-    using archive = makeArchive();
-    let nowMs = Date.parse("2026-11-01T00:00:00Z");
-    const options = { nowMs: () => nowMs };
-    let before: unknown;
-    {
-      await using server = await archive.start(options);
-      await writeSegments(server, 3);
-      before = contentOf(server.db);
-    }
-    using other = openDatabase(archive.path);
-    other.run("insert into t (content) values ('other')");
-    other.close();
-    nowMs += HOUR_MS;
-    {
-      await using server = await archive.start(options);
-      await writeSegments(server, 3);
-    }
-    const key = (await keysOf(archive.storage, "bases/")).at(-1) ?? "";
-    await archive.storage.put(key, new Uint8Array());
-    const problem = `the archive is damaged: ${key} cannot be read`;
-    await expectRejection(archive.restore(), "operator", problem);
-    expect(await archive.restore(new Date(nowMs - 1))).toEqual(before);
-    await using server = await archive.start(options);
-    expect(server.lines[0]).toContain('"continued":false');
-    await writeSegments(server, 3);
-    expect(await archive.restore()).toEqual(contentOf(server.db));
   });
 
   test.each(["log/", "chunks/"])("is refused when an object in %s is damaged", async (prefix) => {

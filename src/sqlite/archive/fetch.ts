@@ -159,7 +159,7 @@ function isSamePosition(one: WalPosition | null, other: WalPosition): boolean {
 
 async function applySegments(
   storage: Storage,
-  { state: { segments }, damaged }: FoundState,
+  { state: { segments }, damage: earlier }: FoundState,
   path: string,
   contents: Contents,
 ): Promise<void> {
@@ -183,7 +183,7 @@ async function applySegments(
     const damage = damageOf(error);
     const { timeMs } = segments[applied] ?? {};
     if (damage === null || timeMs === undefined) throw error;
-    failBehind([...damaged.values(), damage], timeMs - 1, contents);
+    failBehind([...earlier, damage], timeMs - 1, contents);
   }
   wal.finish();
 }
@@ -192,8 +192,7 @@ async function applySegments(
 export interface Restored {
   readonly state: ArchivedState;
   readonly end: ArchiveEnd | null;
-  /** What should be repaired, although it was not needed. */
-  readonly warnings: readonly string[];
+  readonly warnings: FoundState["warnings"];
 }
 
 /**
@@ -213,7 +212,7 @@ export async function restoreTo(
   const end = await readEnd(patient, contents);
   for (;;) {
     const found = await findState(patient, contents, at);
-    const { state, damaged } = found;
+    const { state, warnings } = found;
     try {
       await fetchBase(patient, state.base, path);
     } catch (error) {
@@ -223,10 +222,6 @@ export async function restoreTo(
       continue;
     }
     await applySegments(patient, found, path, contents);
-    const warnings = [...damaged].map(
-      ([base, damage]) =>
-        `${base} is damaged, an older base was used, and nothing is lost: ${damage}`,
-    );
     return { state, end, warnings };
   }
 }

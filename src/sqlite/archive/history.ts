@@ -53,7 +53,13 @@ interface History {
 }
 
 /** A state that can be restored if its objects are not damaged. */
-export type FoundState = Pick<History, "damaged"> & { readonly state: ArchivedState };
+export interface FoundState {
+  readonly state: ArchivedState;
+  /** What is damaged of newer bases. */
+  readonly damage: readonly string[];
+  /** What should be repaired, or is not in the state. */
+  readonly warnings: readonly string[];
+}
 
 /** The history of the newest lineage. */
 export interface ArchiveEnd extends History {
@@ -208,22 +214,35 @@ export function failBehind(damage: readonly string[], atMs: number, contents: Co
 
 /**
  * A generation writes its record first, and it is deleted last.
- * @throws {AppError} operator if a generation behind a lineage has written until then, and its record is missing or
- * damaged
+ * @returns what generations behind a lineage have written until then: the first segment, and all bases
+ * @throws {AppError} operator if the record of one of them is missing or damaged
  */
-async function requireRecords(
+async function findLater(
   storage: Storage,
   { bases }: Contents,
   lineage: Lineage,
   atMs: number,
-): Promise<void> {
+): Promise<SegmentKey[]> {
   const last = lineage.at(-1)?.number ?? 0;
   const [next] = await storage.list(prefixes.segments, 1, segmentPrefix(last) + LAST_KEY);
   const segment = next === undefined ? null : parseSegmentKey(next.key);
   const written = segment === null ? bases : [segment, ...bases];
-  for (const { generation, timeMs } of written) {
-    if (generation > last && timeMs <= atMs) await readGeneration(storage, generation);
-  }
+  const later = written.filter(({ generation, timeMs }) => generation > last && timeMs <= atMs);
+  for (const { generation } of later) await readGeneration(storage, generation);
+  return later;
+}
+
+/** @param later what the newer lineages have written, none of which has a base */
+function warningsOf(damaged: History["damaged"], later: readonly SegmentKey[]): string[] {
+  const skipped = [...damaged].map(
+    ([base, damage]) =>
+      `${base} is damaged, an older base was used, and nothing is lost: ${damage}`,
+  );
+  const lost = later.map(
+    ({ generation, timeMs }) =>
+      `what generation ${generation} has written since ${new Date(timeMs).toISOString()} is not restored, because no base has it`,
+  );
+  return [...skipped, ...lost];
 }
 
 /**
@@ -236,9 +255,10 @@ export async function findState(
   at: Date | null,
 ): Promise<FoundState> {
   const atMs = at?.getTime() ?? Number.POSITIVE_INFINITY;
-  for (const lineage of contents.lineages) {
-    await requireRecords(storage, contents, lineage, atMs);
+  for (const [age, lineage] of contents.lineages.entries()) {
+    const later = await findLater(storage, contents, lineage, atMs);
     const { state, missing, damaged } = await readHistory(storage, contents, lineage, atMs);
+    const damage = [...damaged.values()];
     const isBehind = state === null || state.timeMs < atMs;
     const isCut = missing !== null && isBehind;
     if (state !== null && !isCut) {
@@ -247,9 +267,13 @@ export async function findState(
         (segment) => !isAtOrBefore(segment, base.last) && segment.timeMs > atMs,
       );
       // Nothing behind that one, whatever its time: a part of the WAL needs all parts before it.
-      return { state: end === -1 ? state : stateOf(base, segments.slice(0, end)), damaged };
+      return {
+        state: end === -1 ? state : stateOf(base, segments.slice(0, end)),
+        damage,
+        // What is behind the newest lineage was begun meanwhile.
+        warnings: warningsOf(damaged, age === 0 ? [] : later),
+      };
     }
-    const damage = [...damaged.values()];
     if (isCut) damage.push(`${nameOf(missing)} is missing`);
     const times = basesOf(contents, lineage, atMs).map(({ timeMs }) => timeMs);
     if (damage.length > 0) failBehind(damage, state?.timeMs ?? Math.min(...times) - 1, contents);

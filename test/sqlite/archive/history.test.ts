@@ -180,6 +180,31 @@ describe("a restored database", () => {
     expect(await archive.restore()).toEqual(contentOf(server.db));
     expect(await archive.restore(newest[0])).toEqual(newest[1]);
   });
+
+  test("of an earlier time is missed, and so is what followed, if its base is deleted", async () => {
+    using archive = makeArchive();
+    let nowMs = Date.parse("2026-11-01T00:00:00Z");
+    const options = { nowMs: () => nowMs };
+    let abandoned: unknown;
+    {
+      await using server = await archive.start(options);
+      await writeSegments(server, 3);
+      nowMs += HOUR_MS;
+      await writeSegments(server, 3);
+      abandoned = contentOf(server.db);
+    }
+    const path = await restoreOther(archive, new Date(nowMs - 1));
+    nowMs += HOUR_MS;
+    await using server = await archive.start({ ...options, path });
+    await writeSegments(server, 1);
+    expect(await archive.restore()).toEqual(contentOf(server.db));
+    await archive.storage.remove((await keysOf(archive.storage, "bases/")).slice(1));
+    const warning =
+      "what generation 2 has written since 2026-11-01T02:00:00.000Z is not restored, because no base has it";
+    for (const at of [null, new Date(nowMs)])
+      expect(await archive.restore(at, [warning])).toEqual(abandoned);
+    expect(await archive.restore(new Date(nowMs - 1))).toEqual(abandoned);
+  });
 });
 
 test("objects are deleted when no state that is kept needs them", async () => {

@@ -76,6 +76,18 @@ export interface Store {
   close(): Promise<void>;
 }
 
+/**
+ * What a database is opened for.
+ * - `serve`: a server, or a migration. It migrates an older schema, and only one process can open a SQLite file like
+ *   this.
+ * - `serve-reads`: a server that writes no row. It rejects an older schema, and shares a SQLite file with others of its
+ *   kind.
+ * - `write`: a command. It rejects an older schema, and any number can share a SQLite file with a server.
+ * - `read`: a command that only reads. It may read an older schema, and leaves no trace in or next to a SQLite file that
+ *   no process has open.
+ */
+export type StoreMode = "serve" | "serve-reads" | "write" | "read";
+
 export interface StoreOptions {
   /** A path (SQLite), or a URL (PostgreSQL). */
   readonly databaseUrl: string;
@@ -86,17 +98,7 @@ export interface StoreOptions {
    * always possible.
    */
   readonly maxUnsentBytes: number;
-  /**
-   * For a server and for a migration: an older schema is migrated, and only one process can open a SQLite file like
-   * this. Any number can open it otherwise.
-   */
-  readonly exclusive: boolean;
-  /**
-   * Whether the work only reads. By default it may write. That of a command leaves no trace in or next to a SQLite file
-   * that no process has open, and may read an older schema. A server, which is exclusive, writes no row, rejects an older
-   * schema, and shares a SQLite file with others that only read.
-   */
-  readonly readOnly?: boolean;
+  readonly mode: StoreMode;
   /** Whether a missing database is created. */
   readonly create: boolean;
   readonly now: () => Date;
@@ -105,15 +107,10 @@ export interface StoreOptions {
   readonly onMigration?: (from: number, to: number) => void;
   /** Called with the reason when the database becomes unsafe to use, and with `null` when it is safe again. */
   readonly onStorageProblem?: (problem: string | null) => void;
-  /** Of a SQLite database that is opened exclusively, to be served. */
+  /** Of a SQLite database that is opened to be served. */
   readonly archive?: ArchiveOptions;
   /** Called at the opening with each danger that the operator should remove. */
   readonly onWarning?: (warning: string) => void;
-}
-
-/** @returns whether the store is that of a server that only reads */
-export function servesReads({ exclusive, readOnly }: StoreOptions): boolean {
-  return exclusive && readOnly === true;
 }
 
 /** A state of a database that an archive has. */

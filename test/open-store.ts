@@ -5,7 +5,7 @@ import type { Store, StoreOptions } from "../src/store.ts";
 export const storeOptions: Omit<StoreOptions, "databaseUrl"> = {
   maxPendingWrites: 1000,
   maxUnsentBytes: 2 ** 25,
-  exclusive: true,
+  mode: "serve",
   create: true,
   now: () => new Date(),
 };
@@ -18,7 +18,7 @@ export async function withStore<Result>(
 ): Promise<Result> {
   const store = await backendOf(databaseUrl).open({
     ...storeOptions,
-    exclusive: false,
+    mode: "write",
     databaseUrl,
     ...options,
   });

@@ -21,7 +21,7 @@ export function describeResult(
  * @throws {AppError} operator
  */
 async function backUpTo(path: string, system: CommandSystem): Promise<void> {
-  const contents = await withStore(system, { readOnly: true }, async (store) => {
+  const contents = await withStore(system, { mode: "read" }, async (store) => {
     using progress = createProgress(system, 1);
     return await store.backUp(path, progress.update, stopSignal(system));
   });

@@ -89,7 +89,7 @@ export async function printChanges(
 ): Promise<void> {
   const start = after === undefined ? undefined : readAfter(after);
   // A database that is read at rest would not change.
-  await withStore(system, { readOnly: !follow }, async ({ changes }) => {
+  await withStore(system, { mode: follow ? "write" : "read" }, async ({ changes }) => {
     using output = system.openOutput(null, false);
     using watching = new DisposableStack();
     const wait = follow ? createWait(changes, output, system, watching) : async () => false;

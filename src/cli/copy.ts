@@ -57,7 +57,7 @@ function readTargetUrl({ to, toLayout }: CopyOptions): string {
  */
 export async function copyStore(system: CommandSystem, options: CopyOptions): Promise<void> {
   const targetUrl = readTargetUrl(options);
-  await withStore(system, { readOnly: true }, async (store, config) => {
+  await withStore(system, { mode: "read" }, async (store, config) => {
     const [source, target] = [config.databaseUrl, targetUrl].map(redactPassword);
     if (system.backendOf(config.databaseUrl).isServed(config.databaseUrl)) {
       system.stderr(

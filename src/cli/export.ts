@@ -77,7 +77,7 @@ export async function exportTable(
 ): Promise<void> {
   const path = streamPath(file);
   const format = formatFor(options.format, path);
-  const count = await withStore(system, { readOnly: true }, async (store, { databaseUrl }) => {
+  const count = await withStore(system, { mode: "read" }, async (store, { databaseUrl }) => {
     if (path !== null) requireNoDatabaseFile(path, databaseUrl);
     using output = system.openOutput(path, force);
     // An export to stdout ends with the process, also if its reader stands still.

@@ -172,7 +172,7 @@ export async function importTable(
     requireNoDatabaseFile(options.rejects, databaseUrl);
   }
   using rejects = options.rejects === undefined ? null : system.openOutput(options.rejects, null);
-  const use = options.dryRun ? { readOnly: true } : { create: true };
+  const use = options.dryRun ? ({ mode: "read" } as const) : { create: true };
   const counts = await withStore(system, use, (store, config) =>
     importAll(store, config, job, input, rejects, system),
   );

@@ -12,6 +12,6 @@ export async function migrateStore(system: CommandSystem): Promise<void> {
   const onMigration = (from: number, to: number) => {
     result = `Migrated the schema of ${database} from version ${from} to ${to}`;
   };
-  await withStore(system, { exclusive: true, onMigration }, async () => {});
+  await withStore(system, { mode: "serve", onMigration }, async () => {});
   system.stdout(`${result}\n`);
 }

@@ -8,7 +8,7 @@ import { createMetrics, type Metrics } from "../http/metrics.ts";
 import { listen } from "../http/server.ts";
 import { type ApplyStyle, createLog, type Log } from "../log.ts";
 import type { LogBuffer } from "../log-buffer.ts";
-import type { Store } from "../store.ts";
+import type { Store, StoreMode } from "../store.ts";
 import { hashToken, newToken, type TokenStore } from "../token.ts";
 import { build } from "./build.ts";
 import { localUrl } from "./local-url.ts";
@@ -176,7 +176,8 @@ export async function serve(system: CommandSystem): Promise<void> {
   const opening = stopSignal({ untilStopped: () => stopped });
   const onArchiveLog: ArchiveLog = (level, event, fields) => log[level](event, fields);
   const archive = archiveOptions(config, system, onArchiveLog, opening);
-  const use = { exclusive: true, create: !readOnly, now, ...listeners };
+  const mode: StoreMode = readOnly ? "serve-reads" : "serve";
+  const use = { mode, create: !readOnly, now, ...listeners };
   const options = { ...config, ...use, ...(archive && { archive }) };
   const { open } = system.backendOf(databaseUrl);
   const openedStore = await open(options).catch((error) => {
@@ -203,8 +204,8 @@ export async function serve(system: CommandSystem): Promise<void> {
     // In a container, the host is 0.0.0.0, which is not an address to open.
     const url = localUrl(listener.url);
     const database = redactPassword(databaseUrl);
-    const mode = { read_only: readOnly || undefined };
-    log.info("listening", { url, host: config.host, database, ...build, schema, ...mode });
+    const restriction = { read_only: readOnly || undefined };
+    log.info("listening", { url, host: config.host, database, ...build, schema, ...restriction });
     await printFirstToken(store.tokens, url, config, system);
     if (!readOnly) {
       const timer = startCleanUp(store, config, now, log);

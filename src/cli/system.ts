@@ -89,7 +89,7 @@ function nameDatabase(error: unknown, { databaseUrl }: Config): unknown {
 }
 
 /** What a command does with its database. By default it writes to one that exists. */
-type Use = Partial<Pick<StoreOptions, "create" | "readOnly" | "exclusive" | "onMigration">>;
+type Use = Partial<Pick<StoreOptions, "create" | "mode" | "onMigration">>;
 
 /**
  * Runs the work of a command on the configured database, which a server may have open as well unless the command needs
@@ -106,9 +106,7 @@ export async function withStore<Result>(
   const store = await open({
     ...config,
     create: false,
-    exclusive: false,
-    // The setting is that of a server.
-    readOnly: false,
+    mode: "write",
     now: system.now,
     // In a wrong directory, a command would otherwise silently create a database that no server uses.
     onMigration: () =>

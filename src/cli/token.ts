@@ -84,7 +84,7 @@ function formatTable(rows: readonly (readonly string[])[]): string {
 }
 
 export async function listTokens(system: CommandSystem): Promise<void> {
-  const tokens = await withStore(system, { readOnly: true }, (store) => store.tokens.list());
+  const tokens = await withStore(system, { mode: "read" }, (store) => store.tokens.list());
   const now = system.now();
   const rows = tokens.map((token) => [
     token.name,

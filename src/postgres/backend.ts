@@ -1,6 +1,6 @@
 /** Opens a PostgreSQL database: its connections, its schema, and its store. */
 import { redactPassword } from "../database-url.ts";
-import { type OpenStore, servesReads } from "../store.ts";
+import type { OpenStore } from "../store.ts";
 import { connect } from "./connection.ts";
 import { withFolding } from "./counts.ts";
 import { describePostgresError } from "./errors.ts";
@@ -11,7 +11,7 @@ import { findUnsafeSettings } from "./unsafe-settings.ts";
 /** Any number of processes may open the same database. @see OpenStore */
 export const openPostgres: OpenStore = async (options) => {
   try {
-    const db = connect({ ...options, onlyReads: servesReads(options) });
+    const db = connect({ ...options, onlyReads: options.mode === "serve-reads" });
     try {
       await migrate(db, options);
       const dangers = await db.run("read", (session) => findUnsafeSettings(session, db.settings));

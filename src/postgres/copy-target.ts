@@ -72,7 +72,7 @@ export const withPostgresCopyTarget: WithCopyTarget = async ({ databaseUrl }, wo
     const db = connect({ databaseUrl, maxPendingWrites: 1 });
     const isCitus = db.layout === "citus";
     try {
-      await migrate(db, { create: true, exclusive: false });
+      await migrate(db, { create: true, mode: "write" });
       const fillTarget = async (session: Session) => {
         await prepareTarget(session, isCitus);
         const result = await work(isCitus ? citusCopyTargetOf(session) : copyTargetOf(session));

@@ -160,12 +160,7 @@ async function findVersion(
  */
 export async function migrate(
   db: Database,
-  {
-    create,
-    exclusive,
-    readOnly = false,
-    onMigration,
-  }: Pick<StoreOptions, "create" | "exclusive" | "readOnly" | "onMigration">,
+  { create, mode, onMigration }: Pick<StoreOptions, "create" | "mode" | "onMigration">,
   available = migrations[db.layout],
 ): Promise<void> {
   const { layout } = db;
@@ -174,7 +169,7 @@ export async function migrate(
     const version = await findVersion(session, layout, newest);
     if (version === 0 && !create)
       fail("operator", "the database is empty: run `user-api serve` to create its tables");
-    if (version > 0 && (!exclusive || readOnly)) requireCurrent(version, newest);
+    if (version > 0 && mode !== "serve") requireCurrent(version, newest);
     return version;
   }
   if ((await db.run("read", findUsable)) === newest) return;

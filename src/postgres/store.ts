@@ -1,7 +1,7 @@
 /** The store of an open PostgreSQL database. */
 import { redactPassword } from "../database-url.ts";
 import { createLargePages } from "../large-page.ts";
-import { type Store, type StoreOptions, servesReads } from "../store.ts";
+import type { Store, StoreOptions } from "../store.ts";
 import { createWriteProbe } from "../write-probe.ts";
 import { backUp } from "./backup.ts";
 import { watchChanges } from "./change-watch.ts";
@@ -56,7 +56,7 @@ const layouts = {
 
 export function createStore(unwatched: Database, options: StoreOptions): Store {
   const { databaseUrl, now, maxUnsentBytes } = options;
-  const onlyReads = servesReads(options);
+  const onlyReads = options.mode === "serve-reads";
   const layout = layouts[unwatched.layout];
   const numbering = onlyReads
     ? createReadOnlyNumbering(unwatched)

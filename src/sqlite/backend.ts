@@ -4,7 +4,7 @@ import { constants, existsSync, realpathSync, statSync } from "node:fs";
 import { suffixes } from "../database-url.ts";
 import { AppError, fail, messageOf, systemCode } from "../error.ts";
 import { requireCurrent } from "../schema-version.ts";
-import { type OpenStore, type Store, type StoreOptions, servesReads } from "../store.ts";
+import type { OpenStore, Store, StoreMode, StoreOptions } from "../store.ts";
 import { ARCHIVE_CAUSE, openArchive } from "./archive/client.ts";
 import { type Source, sharedSource, sourceAtRest } from "./at-rest.ts";
 import { configure, connect, requireSqlite, sqliteVersion } from "./connection.ts";
@@ -100,12 +100,12 @@ function touchTables(db: Database): void {
  * @returns the schema version; 0 if the database is new
  * @throws {AppError} operator if this store cannot use the database
  */
-function requireUsable(db: Database, { create, exclusive, readOnly = false }: StoreOptions) {
+function requireUsable(db: Database, { create, mode }: StoreOptions): number {
   const version = findVersion(db);
   // E.g. a backup that was cut off.
   if (version === 0 && !create) fail("operator", "the database is empty");
-  // A server migrates an older schema, and a command that only reads can read it.
-  if (version > 0 && exclusive === readOnly) requireCurrent(version, SCHEMA_VERSION);
+  const needsCurrent = mode === "serve-reads" || mode === "write";
+  if (version > 0 && needsCurrent) requireCurrent(version, SCHEMA_VERSION);
   return version;
 }
 
@@ -125,11 +125,11 @@ async function waitForLockFile(path: string): Promise<void> {
  */
 async function lockForServer(
   path: string,
-  options: StoreOptions,
+  mode: StoreMode,
   mayBeServed: boolean,
 ): Promise<ServerLock> {
   if (mayBeServed) await waitForLockFile(path);
-  const kind = servesReads(options) ? "shared" : "exclusive";
+  const kind = mode === "serve" ? "exclusive" : "shared";
   const lock = takeServerLock(path, LOCK_TIMEOUT_MS, kind);
   return lock ?? fail("operator", "the database is in use by another server");
 }
@@ -141,25 +141,26 @@ function createUnderLock(db: Database, path: string): number {
   return migrate(db);
 }
 
-/** Creates the schema, or migrates it if the store is exclusive. A database that has data is copied first. */
-function prepareSchema(db: Database, path: string, { exclusive, onMigration }: StoreOptions): void {
+/** Creates the schema. A server migrates it, and copies a database that has data first. */
+function prepareSchema(db: Database, path: string, { mode, onMigration }: StoreOptions): void {
   if (findVersion(db) === SCHEMA_VERSION) return;
-  if (exclusive) backUpBeforeMigration(db);
-  const from = exclusive ? migrate(db) : createUnderLock(db, path);
+  const isServer = mode === "serve";
+  if (isServer) backUpBeforeMigration(db);
+  const from = isServer ? migrate(db) : createUnderLock(db, path);
   // Otherwise the tables of a new database would be only in the log, until its first checkpoint.
   if (from === 0) db.run("pragma wal_checkpoint(passive)");
   if (from < SCHEMA_VERSION) onMigration?.(from, SCHEMA_VERSION);
 }
 
 /** @throws {AppError} operator if this process may not open a file that the store needs */
-function requirePermissions({ path, atRest }: Source, { exclusive }: StoreOptions): void {
+function requirePermissions({ path, atRest }: Source, isServer: boolean): void {
   const { R_OK, W_OK } = constants;
   if (atRest) {
     requirePermission([path], R_OK);
     return;
   }
   const files = [path, path + suffixes.wal, path + suffixes.shm];
-  requirePermission(exclusive ? [...files, lockPath(path)] : files, R_OK | W_OK);
+  requirePermission(isServer ? [...files, lockPath(path)] : files, R_OK | W_OK);
 }
 
 /** All statements are constant, so SQLITE_ERROR means that the schema is not the expected one. */
@@ -182,28 +183,27 @@ async function openStore(path: string, options: StoreOptions): Promise<Store> {
   if (options.create && sizeOf(path) === 0) createFile(path);
   // A symbolic link and its target are one database.
   const realPath = realpathSync(path);
-  const readOnly = options.readOnly === true;
+  const { mode } = options;
+  const isServer = mode === "serve" || mode === "serve-reads";
+  const mayWrite = mode === "serve" || mode === "write";
   // Not of a server, beside which commands may write.
-  const mayBeAtRest = readOnly && !options.exclusive;
-  const source = (mayBeAtRest ? sourceAtRest(realPath) : null) ?? sharedSource(realPath);
-  requirePermissions(source, options);
-  const mayBeServed = options.exclusive && mayBeServedWithoutLock(realPath);
+  const source = (mode === "read" ? sourceAtRest(realPath) : null) ?? sharedSource(realPath);
+  requirePermissions(source, isServer);
+  const mayBeServed = isServer && mayBeServedWithoutLock(realPath);
   const first = resources.adopt(source.connect(), (db) => db.close(true));
   const version = requireUsable(first, options);
   // The last connection that is closed deletes the log, with which an archive continues. Without one, that frees space.
   if (archive === null) first.close(true);
-  const lock = options.exclusive
-    ? resources.use(await lockForServer(realPath, options, mayBeServed))
-    : null;
+  const lock = isServer ? resources.use(await lockForServer(realPath, mode, mayBeServed)) : null;
   try {
     // `true` closes the file even if prepared statements are still open.
     const db = resources.adopt(source.connect(), (opened) => opened.close(true));
     requireSqlite(sqliteVersion(db));
     // Not to read: a server under load holds the write lock almost all the time if the disk is slow.
-    if (!readOnly) requireWritable(db);
+    if (mayWrite) requireWritable(db);
     if (!source.atRest) configure(db);
-    if (servesReads(options)) db.run("pragma query_only = on");
-    if (!readOnly) prepareSchema(db, realPath, options);
+    if (mode === "serve-reads") db.run("pragma query_only = on");
+    if (mayWrite) prepareSchema(db, realPath, options);
     db.run(`pragma cache_size = -${CACHE_KIB}`);
     touchTables(db);
     // The writer retries on SQLITE_BUSY from now on. SQLite itself must not block the event loop.
@@ -213,7 +213,7 @@ async function openStore(path: string, options: StoreOptions): Promise<Store> {
     return await createStore({ db, source, lock, archive }, options, resources);
   } catch (error) {
     // A statement can need what a later migration adds.
-    if (readOnly && isSchemaError(error)) requireCurrent(version, SCHEMA_VERSION);
+    if (!mayWrite && isSchemaError(error)) requireCurrent(version, SCHEMA_VERSION);
     throw error;
   }
 }

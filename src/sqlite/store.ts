@@ -5,7 +5,7 @@ import { dirname } from "node:path";
 import { createClock } from "../clock.ts";
 import { suffixes } from "../database-url.ts";
 import { createLargePages } from "../large-page.ts";
-import { type OnCommit, type Store, type StoreOptions, servesReads } from "../store.ts";
+import type { OnCommit, Store, StoreOptions } from "../store.ts";
 import { createWriteProbe } from "../write-probe.ts";
 import type { ArchiveClient } from "./archive/client.ts";
 import type { Source } from "./at-rest.ts";
@@ -85,7 +85,7 @@ function repeat(intervalMs: number, work: () => void): Disposable {
 export interface OpenDatabase {
   readonly db: Database;
   readonly source: Source;
-  /** `null` if the store is not exclusive. */
+  /** `null` if the store is not that of a server. */
   readonly lock: ServerLock | null;
   /** `null` if there is none. */
   readonly archive: ArchiveClient | null;
@@ -136,12 +136,13 @@ export async function createStore(
   const recordChange = createChangeRecorder(db, now);
   const context = { db, reader, writer, lists, idempotency, clock, recordChange };
   const writePages = preparePageWrite(db);
-  const probe = servesReads(options)
-    ? async () => {}
-    : createWriteProbe({
-        write: () => writer.forTable("idempotency_keys").write(writePages),
-        isFull: writer.isFull,
-      });
+  const probe =
+    options.mode === "serve-reads"
+      ? async () => {}
+      : createWriteProbe({
+          write: () => writer.forTable("idempotency_keys").write(writePages),
+          isFull: writer.isFull,
+        });
   let checkedWalBytes = 0;
   /** Only this process checkpoints a WAL that is archived, and other processes may write while it does not. */
   function checkWal(): void {
@@ -162,7 +163,7 @@ export async function createStore(
       checkWal();
     }),
   );
-  if (options.exclusive && !servesReads(options)) {
+  if (options.mode === "serve") {
     await checkpointer.prepare();
     const { writeUnlimited } = writer.forTable("feed");
     await continueFeed(db, path, writeUnlimited);

@@ -188,7 +188,7 @@ export function makeHarness(options: Options = {}): Harness {
     },
     async isFree() {
       try {
-        await withStore(path, async () => {}, { exclusive: true });
+        await withStore(path, async () => {}, { mode: "serve" });
         return true;
       } catch {
         return false;

@@ -428,7 +428,7 @@ test("import waits when another process is writing, even if the server is runnin
   using world = makeHarness({
     async openStore(options) {
       const store = await openSqlite(options);
-      if (options.exclusive) return store;
+      if (options.mode === "serve") return store;
       const db = other.use(new Database(options.databaseUrl));
       db.run("begin immediate");
       // It retries every few milliseconds.

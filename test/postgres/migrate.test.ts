@@ -16,7 +16,7 @@ async function makeOlder(): Promise<Harness> {
   const world = await makeHarness(true);
   const db = connect({ databaseUrl: world.url, maxPendingWrites: 1 });
   const available = migrations.plain.slice(0, OLDER_VERSION);
-  await migrate(db, { create: true, exclusive: true }, available);
+  await migrate(db, { create: true, mode: "serve" }, available);
   await db.close();
   return world;
 }
@@ -54,15 +54,19 @@ describe.if(cluster !== null)("migrate", () => {
     await using world = await makeHarness(true);
     const reported: [from: number, to: number][] = [];
     const onMigration = (from: number, to: number) => reported.push([from, to]);
-    await world.open({ create: true, exclusive: false, onMigration });
+    await world.open({ create: true, mode: "write", onMigration });
     expect(reported).toEqual([[0, NEWEST_VERSION]]);
   });
 
   test("rejects an older schema, and does not change it, when a server only reads it, or a command opens it", async () => {
     await using world = await makeOlder();
-    const server = { exclusive: true, readOnly: true };
-    for (const options of [server, { readOnly: true }, { create: true }, {}]) {
-      const opening = world.open({ exclusive: false, create: false, ...options });
+    for (const [mode, create] of [
+      ["serve-reads", false],
+      ["read", false],
+      ["write", true],
+      ["write", false],
+    ] as const) {
+      const opening = world.open({ mode, create });
       const { message } = await expectRejection(opening, "operator");
       expect(message).toEndWith(tooOld);
     }

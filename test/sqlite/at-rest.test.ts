@@ -12,7 +12,7 @@ import { backUp, makeDatabase, never, now, open } from "./make-backup.ts";
 import { openDatabase } from "./open-database.ts";
 
 function openToRead(databaseUrl: string): Promise<Store> {
-  return openDatabase(databaseUrl, { readOnly: true, exclusive: false, create: false, now });
+  return openDatabase(databaseUrl, { mode: "read", create: false, now });
 }
 
 /** Creates a database that is still in WAL mode, and one that was never opened since it was written. */
@@ -80,7 +80,7 @@ test("check verifies the constraints of rows when no process has the database op
 test("a database is read with its log when there is one", async () => {
   using directory = makeDirectory();
   const path = await makeDatabase(directory);
-  const server = await open(path, true);
+  const server = await open(path, "serve");
   await newUser(server);
   // As after a crash.
   const crashed = directory.at("crashed.db");
@@ -102,7 +102,7 @@ test("a database is read with its log when there is one", async () => {
 
 /** Writes as a server does that starts meanwhile: first to its log, then to the file itself. */
 async function changeDatabase(path: string): Promise<void> {
-  const server = await open(path, true);
+  const server = await open(path, "serve");
   await newUser(server);
   await server.close();
 }
@@ -158,7 +158,7 @@ test("a command reads the state of its start when a server starts and writes onl
   using directory = makeDirectory();
   const path = await makeDatabase(directory);
   const store = await openToRead(path);
-  const server = await open(path, true);
+  const server = await open(path, "serve");
   await newUser(server);
   expect(await store.bulk.users.exportPage(0, 10, "id")).toHaveLength(2);
   await store.close();

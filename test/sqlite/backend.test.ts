@@ -17,7 +17,7 @@ import {
 } from "node:fs";
 import { requireSqlite } from "../../src/sqlite/connection.ts";
 import { takeServerLock } from "../../src/sqlite/server-lock.ts";
-import type { Store } from "../../src/store.ts";
+import type { Store, StoreMode } from "../../src/store.ts";
 import { newUser, orderFields, parsed, userFields } from "../contract/open.ts";
 import { makeDirectory } from "../directory.ts";
 import { expectRejection, expectThrown } from "../expect-error.ts";
@@ -27,8 +27,8 @@ import { openDatabase } from "./open-database.ts";
 const now = () => new Date("2026-11-20T18:57:03.120Z");
 const all = { limit: 1000, offset: 0 };
 
-function open(databaseUrl: string, exclusive = true, create = true): Promise<Store> {
-  return openDatabase(databaseUrl, { exclusive, create, now });
+function open(databaseUrl: string, mode: StoreMode = "serve", create = true): Promise<Store> {
+  return openDatabase(databaseUrl, { mode, create, now });
 }
 
 /** Runs a statement on a connection of its own. */
@@ -122,21 +122,21 @@ test("openSqlite creates nothing when create is false", async () => {
   using directory = makeDirectory();
   for (const path of [directory.at("a.db"), directory.at("x/a.db")]) {
     const message = `Cannot open ${path}: no such file; DATABASE_URL or --database-url selects another one`;
-    for (const exclusive of [true, false]) {
-      await expectRejection(open(path, exclusive, false), "operator", message);
+    for (const mode of ["serve", "write"] as const) {
+      await expectRejection(open(path, mode, false), "operator", message);
     }
   }
   expect(readdirSync(directory.path)).toEqual([]);
   await (await open(directory.at("a.db"))).close();
-  await (await open(directory.at("a.db"), false, false)).close();
+  await (await open(directory.at("a.db"), "write", false)).close();
 });
 
-test.each([true, false])(
-  "openSqlite writes all tables to the file, and not only to the log, when the database is new (exclusive: %p)",
-  async (exclusive) => {
+test.each(["serve", "write"] as const)(
+  "openSqlite writes all tables to the file, and not only to the log, when the database is new (mode: %s)",
+  async (mode) => {
     using directory = makeDirectory();
     const path = directory.at("a.db");
-    const store = await open(path, exclusive);
+    const store = await open(path, mode);
     copyFileSync(path, directory.at("copy.db"));
     expect(query(directory.at("copy.db"), "select count(*) from users")).toEqual([0]);
     await store.close();
@@ -156,8 +156,8 @@ test.each(["-serving", "-wal"])(
     const reason =
       "the file is empty but was a database: restore a backup, or delete all of its files to start with an empty database";
     for (const name of [path, directory.at("link.db")]) {
-      for (const exclusive of [true, false]) {
-        await expectRejection(open(name, exclusive), "operator", `Cannot open ${name}: ${reason}`);
+      for (const mode of ["serve", "write"] as const) {
+        await expectRejection(open(name, mode), "operator", `Cannot open ${name}: ${reason}`);
       }
     }
     expect(statSync(path).size).toBe(0);
@@ -244,11 +244,11 @@ test("openSqlite rejects a second server, also through a link", async () => {
   await next.close();
 });
 
-test("openSqlite opens the database of a running server when exclusive is false", async () => {
+test("openSqlite opens the database of a running server for a command", async () => {
   using directory = makeDirectory();
   const path = directory.at("a.db");
   const server = await open(path);
-  const [left, right] = [await open(path, false), await open(path, false)];
+  const [left, right] = [await open(path, "write"), await open(path, "write")];
   const user = await newUser(left);
   expect(parsed(await server.users.get(user.id))).toEqual(user);
   await left.close();
@@ -281,10 +281,10 @@ test("openSqlite does not create the schema for a command when a server is creat
     using lock = takeServerLock(path, 0);
     expect(lock).not.toBeNull();
     const why = "a server is creating the database: run the command again";
-    await expectRejection(open(path, false), "operator", `Cannot open ${path}: ${why}`);
+    await expectRejection(open(path, "write"), "operator", `Cannot open ${path}: ${why}`);
     expect(query(path, "pragma user_version")).toEqual([0]);
   }
-  await (await open(path, false)).close();
+  await (await open(path, "write")).close();
 });
 
 test("statistics returns the sizes of the files and the number of waiting writes", async () => {

@@ -14,7 +14,7 @@ test("backUp writes a complete copy while the database is in use", async () => {
   const path = await makeDatabase(directory);
   chmodSync(path, 0o644);
   const copy = directory.at("copy.db");
-  const server = await open(path, true);
+  const server = await open(path, "serve");
   const parts: number[] = [];
   const modes: number[] = [];
   const onProgress = (part: number) => {
@@ -42,7 +42,7 @@ test("backUp writes a complete copy while the database is in use", async () => {
 test("backUp contains every write that was acknowledged before it started, while others write", async () => {
   using directory = makeDirectory();
   const path = await makeDatabase(directory);
-  const server = await open(path, true);
+  const server = await open(path, "serve");
   let acknowledged = 2;
   let writing = true;
   const writers = Array.from({ length: 8 }, async () => {

@@ -72,9 +72,9 @@ for (const [what, make, why] of broken) {
     make(path);
     const before =
       existsSync(path) && what !== "is a directory" ? await Bun.file(path).bytes() : null;
-    for (const exclusive of [true, false]) {
+    for (const mode of ["serve", "write"] as const) {
       await expectRejection(
-        openDatabase(path, { exclusive }),
+        openDatabase(path, { mode }),
         "operator",
         `Cannot open ${path}: ${why}`,
       );
@@ -99,9 +99,9 @@ for (const table of ["users", "orders", "imported_orders", "tokens", "idempotenc
     const path = directory.at("a.db");
     await (await openDatabase(path)).close();
     damagePage(path, rootPageOf(path, table));
-    for (const exclusive of [true, false]) {
+    for (const mode of ["serve", "write"] as const) {
       const message = `Cannot open ${path}: the file is damaged`;
-      await expectRejection(openDatabase(path, { exclusive }), "operator", message);
+      await expectRejection(openDatabase(path, { mode }), "operator", message);
     }
   });
 }

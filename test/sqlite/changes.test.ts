@@ -14,7 +14,7 @@ const newest = { limit: 1, offset: 0 };
 test("subscribe notices a change of another process", async () => {
   const path = directory.at("two.db");
   const server = await openDatabase(path);
-  const other = await openDatabase(path, { exclusive: false });
+  const other = await openDatabase(path, { mode: "write" });
   const woken = Promise.withResolvers<void>();
   using _subscription = server.changes.subscribe(() => {
     if (Number((server.changes.list(newest) as { last: number }).last) > 0) woken.resolve();
@@ -39,7 +39,7 @@ test("changes.list rejects when the schema is older and the database is only rea
     using db = new Database(path);
     db.run("drop table changes; drop table feed; pragma user_version = 3");
   }
-  const store = await openDatabase(path, { exclusive: false, readOnly: true, create: false });
+  const store = await openDatabase(path, { mode: "read", create: false });
   const list = async () => store.changes.list(newest);
   await expectRejection(list(), "operator", /run `user-api migrate`$/);
   await store.close();

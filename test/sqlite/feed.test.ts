@@ -32,7 +32,7 @@ async function serve(path: string): Promise<string> {
 
 /** @returns the name of the feed, as a command reads it */
 async function feedOf(path: string): Promise<string> {
-  const store = await openDatabase(path, { exclusive: false, readOnly: true });
+  const store = await openDatabase(path, { mode: "read" });
   const { feed } = await store.changes.list({ limit: 1, offset: 0 });
   await store.close();
   return feed;
@@ -53,7 +53,7 @@ test("the feed continues when the server starts again, a command writes, or the 
   using directory = makeDirectory();
   const { path, feed } = await makeServed(directory);
   expect(await serve(path)).toBe(feed);
-  const command = await openDatabase(path, { exclusive: false });
+  const command = await openDatabase(path, { mode: "write" });
   await newUser(command);
   await command.close();
   await backUp(path, directory.at("backup.db"));

@@ -1,4 +1,5 @@
 // What the tests of backups and restores share.
+import type { StoreMode } from "../../src/store.ts";
 import { newUser, orderFields } from "../contract/open.ts";
 import type { TemporaryDirectory } from "../directory.ts";
 import { openDatabase } from "./open-database.ts";
@@ -6,8 +7,8 @@ import { openDatabase } from "./open-database.ts";
 export const now = () => new Date("2026-11-20T18:57:03.120Z");
 export const never = new AbortController().signal;
 
-export function open(databaseUrl: string, exclusive = false) {
-  return openDatabase(databaseUrl, { exclusive, now });
+export function open(databaseUrl: string, mode: StoreMode = "write") {
+  return openDatabase(databaseUrl, { mode, now });
 }
 
 /** Creates a database with two users and an order. @returns its path */

@@ -96,7 +96,7 @@ for (const version of olderVersions) {
     const needs = `this program needs version ${SCHEMA_VERSION}: run \`user-api migrate\``;
     const why = `the schema has version ${version}, but ${needs}`;
     for (const create of [false, true]) {
-      const opening = openDatabase(path, { create, exclusive: false });
+      const opening = openDatabase(path, { create, mode: "write" });
       await expectRejection(opening, "operator", `Cannot open ${path}: ${why}`);
     }
     expect(readdirSync(directory.path)).toEqual(["a.db"]);
@@ -108,7 +108,7 @@ for (const version of olderVersions) {
     using elsewhere = makeDirectory();
     const path = makeOlder(directory, version);
     const before = traceOf(directory.path);
-    const store = await openDatabase(path, { create: false, exclusive: false, readOnly: true });
+    const store = await openDatabase(path, { create: false, mode: "read" });
     expect(await totalsOf(store)).toEqual([2, 1, 1, 0]);
     expect(await store.check()).toEqual([]);
     expect(await store.bulk.users.exportPage(0, 10, "id")).toHaveLength(2);
@@ -126,7 +126,7 @@ for (const version of olderVersions) {
     using directory = makeDirectory();
     const path = makeOlder(directory, version);
     const before = hashOf(path);
-    const opening = openDatabase(path, { create: false, readOnly: true });
+    const opening = openDatabase(path, { create: false, mode: "serve-reads" });
     await expectRejection(opening, "operator", /run `user-api migrate`$/);
     expect(hashOf(path)).toBe(before);
   });
@@ -138,7 +138,7 @@ for (const version of olderVersions) {
       using db = new Database(path);
       db.run("alter table idempotency_keys rename column record to response");
     }
-    const opening = openDatabase(path, { create: false, exclusive: false, readOnly: true });
+    const opening = openDatabase(path, { create: false, mode: "read" });
     await expectRejection(opening, "operator", /run `user-api migrate`$/);
   });
 

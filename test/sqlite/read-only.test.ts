@@ -10,7 +10,7 @@ import { expectRejection } from "../expect-error.ts";
 import { hashOf } from "../trace.ts";
 import { openDatabase } from "./open-database.ts";
 
-const readOnly = { readOnly: true, create: false };
+const readOnly = { mode: "serve-reads", create: false } as const;
 const page = { limit: 10, offset: 0 };
 
 /** A database with a user. */
@@ -64,7 +64,7 @@ test("a read-only server does not start beside a server that writes", async () =
 test("a read-only server sees what a command writes", async () => {
   using database = await filled();
   const store = await openDatabase(database.path, readOnly);
-  const command = await openDatabase(database.path, { exclusive: false, create: false });
+  const command = await openDatabase(database.path, { mode: "write", create: false });
   await newUser(command);
   expect(await totalOf(store)).toBe(2);
   await command.close();
@@ -76,8 +76,8 @@ test("reading does not wait for the write lock, neither in a server nor in a com
   using writer = new Database(database.path);
   writer.run("begin immediate");
   writer.run("update users set name = 'Ann'");
-  for (const exclusive of [true, false]) {
-    const store = await openDatabase(database.path, { ...readOnly, exclusive });
+  for (const mode of ["serve-reads", "read"] as const) {
+    const store = await openDatabase(database.path, { mode, create: false });
     expect(await totalOf(store)).toBe(1);
     await store.close();
   }

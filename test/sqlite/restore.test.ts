@@ -162,7 +162,7 @@ test("restore fails and changes nothing when the name for the previous database 
 test("restore fails and changes nothing when a server uses the database", async () => {
   using directory = makeDirectory();
   const { path, copy } = await makeBackup(directory);
-  const server = await open(path, true);
+  const server = await open(path, "serve");
   await newUser(server);
   expect((await expectRejection(restore(copy, path), "operator")).message).toBe(
     `Cannot restore ${copy}: a server is using the database: stop it first`,

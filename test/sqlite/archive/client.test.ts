@@ -70,7 +70,7 @@ test("a server that stops writes nothing after the archive was asked to be compl
     requests.length = 0;
     while (!isWritten()) await Bun.sleep(10);
   };
-  await withStore(directory.at("a.db"), serve, { exclusive: true, archive });
+  await withStore(directory.at("a.db"), serve, { mode: "serve", archive });
   clearInterval(writing);
   expect(requests.slice(requests.indexOf("close"))).toEqual(["close"]);
 });
@@ -82,6 +82,6 @@ test("a start names the archive when that does not take the first write", async 
     return type === "committed";
   });
   const archive = { ...optionsOf(worker), commit: "sync" as const };
-  const opening = withStore(directory.at("a.db"), async () => {}, { exclusive: true, archive });
+  const opening = withStore(directory.at("a.db"), async () => {}, { mode: "serve", archive });
   await expectRejection(opening, "unavailable", /^ARCHIVE_URL: the archive does not respond, /);
 });

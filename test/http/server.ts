@@ -222,7 +222,8 @@ export async function startReplica(
     },
     call: (method, path, options = {}) => sendCall(url, tokens.writeToken, method, path, options),
     stop(signal = "SIGTERM") {
-      stopped ??= running.stop(signal);
+      // SIGKILL also ends a server that waits for requests after SIGTERM. A second SIGTERM would end it, too.
+      if (stopped === null || signal === "SIGKILL") stopped = running.stop(signal);
       return stopped;
     },
     async restart() {

@@ -10,8 +10,8 @@ import { createPool } from "./pool.ts";
 import { withRetry } from "./retry.ts";
 
 const CONNECT_SECONDS = 5;
-/** How long `close` waits for running work, and then again for the server. */
-const CLOSE_SECONDS = 5;
+/** How long `close` waits for running work: what is left of it when a server stops has had SHUTDOWN_SECONDS. */
+const CLOSE_MS = 1_000;
 
 /**
  * Settings of each connection; parameters of the URL override them. Timeouts are in milliseconds: they release
@@ -201,8 +201,8 @@ export function connect({
       return admitted === undefined ? limiter.admit(access, start, client) : start();
     },
     async close() {
-      await Promise.race([limiter.idle(), Bun.sleep(CLOSE_SECONDS * 1000)]);
-      await pool.close(CLOSE_SECONDS);
+      await Promise.race([limiter.idle(), Bun.sleep(CLOSE_MS)]);
+      await pool.close();
     },
   };
 }

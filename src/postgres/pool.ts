@@ -32,8 +32,8 @@ export interface Pool {
   sql(): SQL;
   /** Call when work has timed out. Until it ends, the connections are checked. */
   checkUntil(work: Promise<unknown>): void;
-  /** @param timeoutS how long to wait for statements, in seconds */
-  close(timeoutS: number): Promise<void>;
+  /** Waits for no statements: a server that hangs would not end them. */
+  close(): Promise<void>;
 }
 
 /** @param open opens connections; `max` is their number, by default that of the URL */
@@ -96,9 +96,9 @@ export function createPool(
       work.then(end, end);
       if (!checking) void check();
     },
-    close(timeoutS) {
+    close() {
       closed = true;
-      return sql.close({ timeout: timeoutS });
+      return sql.close({ timeout: 0 });
     },
   };
 }

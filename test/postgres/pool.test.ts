@@ -47,7 +47,7 @@ describe.if(cluster !== null)("the pool", () => {
     expect(pool.sql()).toBe(sql);
     await held.commit();
     await Promise.all(works);
-    await pool.close(1);
+    await pool.close();
   });
 
   test("replaces its connections when the network has lost them, and only once", async () => {
@@ -97,7 +97,7 @@ describe.if(cluster !== null)("the pool", () => {
     const before = opened;
     await Bun.sleep(200);
     expect(opened).toBe(before);
-    await pool.close(1);
+    await pool.close();
     silent.close();
   });
 
@@ -108,7 +108,7 @@ describe.if(cluster !== null)("the pool", () => {
     const pool = createPool((max) => {
       opened += 1;
       if (opened === 1) return openOn(world.url)(max);
-      void pool.close(0);
+      void pool.close();
       return new SQL(world.url, { max: 1, onclose: () => checked.resolve() });
     }, timing);
     // The server runs none of its statements, so the connections seem to be lost.

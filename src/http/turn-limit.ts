@@ -2,8 +2,8 @@ import { endTurn } from "../end-turn.ts";
 
 /** Number of requests after which the count starts again in the next turn. A timer for each turn would cost more. */
 const RESET_INTERVAL = 32;
-/** Number of requests that one turn handles at least. */
-const MAX_REQUESTS = 64;
+/** A turn handles at least this many requests, and at most `RESET_INTERVAL` more. */
+const MIN_REQUESTS = 64;
 
 /**
  * Limits the requests that one turn of the event loop handles. Bun reads all that a connection has pipelined in one
@@ -19,7 +19,7 @@ export function createTurnLimit() {
   return (): Promise<void> | null => {
     requests += 1;
     if (requests === RESET_INTERVAL) setImmediate(reset);
-    if (requests <= RESET_INTERVAL + MAX_REQUESTS) return null;
+    if (requests <= RESET_INTERVAL + MIN_REQUESTS) return null;
     return endTurn();
   };
 }

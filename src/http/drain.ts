@@ -12,8 +12,8 @@ export interface Drain {
   readonly isDraining: () => boolean;
   /** Calls the listener when draining starts. */
   readonly onStart: (listener: () => void) => void;
-  /** @returns the headers to add to a response while draining. Each call counts as a response */
-  readonly headers: () => Readonly<Record<string, string>>;
+  /** Call it for each response while draining. @returns the headers to add to it */
+  readonly countResponse: () => Readonly<Record<string, string>>;
   /**
    * Starts draining. Resolves when draining is complete.
    * @param timeoutMs the upper bound, if it is lower than that of this module
@@ -29,7 +29,7 @@ export function createDrain(): Drain {
   return {
     isDraining: () => draining,
     onStart: (listener) => listeners.push(listener),
-    headers() {
+    countResponse() {
       lastResponseMs = performance.now();
       return { connection: "close" };
     },

@@ -113,7 +113,7 @@ export function createResponder(options: ResponderOptions): Respond {
       Object.assign(headers, cors.headers(request.headers.get("origin")));
       if (vary !== undefined) headers["vary"] = `${vary}, ${headers["vary"]}`;
     }
-    if (isDraining) Object.assign(headers, drain.headers());
+    if (isDraining) Object.assign(headers, drain.countResponse());
     if (rateLimiter !== null && token !== null) {
       Object.assign(headers, rateLimiter.headers(token.hash));
     }

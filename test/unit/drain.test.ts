@@ -6,7 +6,7 @@ test("drain closes connections when it has started", async () => {
   expect(drain.isDraining()).toBe(false);
   const draining = drain.start(0);
   expect(drain.isDraining()).toBe(true);
-  expect(drain.headers()).toEqual({ connection: "close" });
+  expect(drain.countResponse()).toEqual({ connection: "close" });
   await draining;
   expect(drain.isDraining()).toBe(true);
 });
@@ -27,7 +27,7 @@ test.each(drains)(
     using _clock = spyOn(performance, "now").mockImplementation(() => passedMs);
     using _sleep = spyOn(Bun, "sleep").mockImplementation(async (pauseMs) => {
       passedMs += Number(pauseMs);
-      if (passedMs <= lastResponseMs) drain.headers();
+      if (passedMs <= lastResponseMs) drain.countResponse();
     });
     expect(await drain.start(timeoutMs)).toBe(ms);
   },

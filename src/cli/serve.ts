@@ -187,13 +187,15 @@ export async function serve(system: CommandSystem): Promise<void> {
 
   const timeoutMs = config.shutdownSeconds * 1000;
   const drain = createDrain();
-  let drainMs = 0;
   if (openedStore !== null) {
     const store = resources.adopt(openedStore, (opened) => opened.close());
     const { version } = build;
     const listener = resources.adopt(
       await listen({ store, config, log, now, metrics, drain, version }),
-      (listening) => listening.stop(Math.max(0, timeoutMs - drainMs)),
+      async (listening) => {
+        const drainMs = await drain.start(timeoutMs);
+        await listening.stop(Math.max(0, timeoutMs - drainMs));
+      },
     );
     system.onHangup(() => {
       listener.reloadTls().then(
@@ -216,7 +218,6 @@ export async function serve(system: CommandSystem): Promise<void> {
   const stop = await stopped;
   if (stop.by === "signal") log.info("stopping", { signal: stop.signal });
   else log.error("stopping", { reason: messageOf(stop.error) });
-  if (openedStore !== null) drainMs = await drain.start(timeoutMs);
   await resources.disposeAsync();
   log.info("stopped");
   if (stop.by === "fault") throw stop.error;

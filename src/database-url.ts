@@ -30,8 +30,8 @@ export const suffixes = {
 } as const;
 
 /**
- * @returns the paths of a SQLite database and of the files next to it: those of SQLite, the lock of a server, and the
- * time of the last backup
+ * @returns the paths of a SQLite database and of the files next to it: those of SQLite, the lock of a server, the time of
+ * the last backup, and the marker of the archive
  */
 export function databaseFiles(databaseUrl: string): readonly string[] {
   if (isPostgres(databaseUrl)) return [];

@@ -57,7 +57,7 @@ export interface LargePages {
    * @throws {AppError} unavailable if too many bytes are not sent yet
    */
   hold(bytes: number, client?: string): () => void;
-  /** Memory of all pages that are being built or sent. */
+  /** Memory of all pages that are being built or sent, and of all bodies that are held. */
   unsentBytes(): number;
 }
 

@@ -76,7 +76,7 @@ const NOT_CONDITIONAL = "the server does not support conditional writes";
 
 /** The content of the object. No two writes have the same, so that tags do not repeat. */
 interface LeaseState {
-  /** Of the process. */
+  /** That of the `Lease` that wrote it. A process may have several, one after the other. */
   readonly id: string;
   readonly holder: string;
   readonly identity: string;

@@ -26,7 +26,7 @@ export type OnCommit = (writes: number, durationMs: number) => void;
 /** Current figures for the metrics. */
 export interface Statistics {
   readonly pendingWrites: number;
-  /** Memory of large pages that are being built or sent. */
+  /** Memory of large pages that are being built or sent, and of other long responses. */
   readonly unsentBytes: number;
   readonly databaseBytes: number;
   /** Size of the write-ahead log. */

@@ -116,7 +116,7 @@ export function createMetrics(
       gauge("user_api_database_bytes", "Size of the database file, in bytes.", databaseBytes),
       gauge(
         "user_api_unsent_bytes",
-        "Memory of large pages that are being built or sent, in bytes.",
+        "Memory of large pages that are being built or sent, and of other long responses, in bytes.",
         unsentBytes,
       ),
       gauge("user_api_wal_bytes", "Size of the write-ahead log, in bytes.", walBytes),

@@ -2,7 +2,7 @@
 import { readFileSync, statSync } from "node:fs";
 import { lockPath } from "../server-lock.ts";
 
-/** @returns the first line of a file of Linux; `null` on other systems */
+/** @returns the text of a file of Linux that has one line; `null` on other systems */
 function readLine(path: string): string | null {
   try {
     return readFileSync(path, "utf8").trim();

@@ -30,7 +30,7 @@ export interface Growth {
 
 export interface ReadsDuringWrites {
   readonly read_p99_ms: number;
-  /** Of raw Bun.serve while 64 others read: what one thread reaches without any write. */
+  /** The same of raw Bun.serve while 64 others read: what one thread reaches without any write. */
   readonly floor_p99_ms: number;
   readonly fsync_p50_ms: number;
   readonly fsync_p99_ms: number;

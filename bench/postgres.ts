@@ -40,7 +40,7 @@ export const loads = {
   create: { ...create, connections: 64 },
   order: { ...order, connections: 64 },
 };
-/** Of one client, and of the service only. */
+/** Loads of one client. Only those of the service are compared. */
 export const loneLoads = {
   get: { ...get, connections: 1 },
   create: { ...create, connections: 1 },

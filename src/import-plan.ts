@@ -125,7 +125,7 @@ export function createImportPlanner<Row extends { readonly id: number }, Import>
   return (records, stored) => {
     const newRecords = new Map<number, NewRecord<Row>>();
     const keys = new Map<string, number>();
-    /** Of the new records, for the memory. */
+    /** Digests of the new records, to be remembered. Empty without a memory. */
     const digests = new Map<number, Digest>();
     let lastId = Math.max(stored.lastId, earlierLastId);
 

@@ -30,7 +30,7 @@ import type { Backend } from "./store.ts";
 const STDOUT = 1;
 const STDERR = 2;
 
-/** That of a program which SIGPIPE ends, as most do. Bun ignores the signal. */
+/** Exit code of a program that SIGPIPE has ended, by convention of shells. Bun ignores the signal. */
 const SIGPIPE_EXIT_CODE = 128 + 13;
 
 /** The output of a command. It waits for a slow reader. An error is reported by the exit code, not thrown. */

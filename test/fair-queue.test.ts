@@ -54,7 +54,7 @@ test("a client gets half of the places when another has taken the others and has
   const results = [..."aaaaaaaa", ..."bbbb"].map(run);
   await Bun.sleep(0);
   for (let at = 0; at < 8; at += 1) await end();
-  // Of four at a time, two are of each, as long as there are any.
+  // Four run at a time. Two are of each, as long as there are any.
   expect(begun.join("")).toBe("aaabbaabbaaa");
   for (let at = 0; at < 4; at += 1) await end();
   await Promise.all(results);

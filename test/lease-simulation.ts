@@ -22,7 +22,7 @@ export interface Outcome {
   readonly conflicts: readonly string[];
   /** Acknowledged uploads that are not restored in the end. */
   readonly forgotten: readonly string[];
-  /** Of the leases. */
+  /** Numbers of the leases. */
   readonly numbers: readonly number[];
   readonly acknowledged: number;
   /** Servers that hold the lease after some time without faults. */

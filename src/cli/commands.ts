@@ -30,7 +30,7 @@ export interface CommandDefinition {
   readonly options?: readonly Option[];
   /** Default: the setting that every command needs to open the database; of a command with subcommands, none. */
   readonly settings?: readonly SettingName[];
-  /** Of settings that mean something else to this command. */
+  /** Descriptions of settings that mean something else to this command. */
   readonly settingDescriptions?: Partial<Record<SettingName, string>>;
   readonly examples: readonly string[];
   /** A command with subcommands does nothing itself. */

@@ -10,7 +10,7 @@ import { type CommandSystem, stopSignal, withStore } from "./system.ts";
 export interface CopyOptions {
   /** A path (SQLite), or a URL (PostgreSQL). */
   readonly to: string;
-  /** Of the target. By default, the one in its URL. */
+  /** Layout of the target. By default, the one in its URL. */
   readonly toLayout?: PostgresLayout;
 }
 

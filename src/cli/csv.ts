@@ -238,7 +238,7 @@ export async function* readCsv(
   const delimiter = findDelimiter(FIRST_LINE.exec(text)?.[1] ?? text);
   /** The last line of the records that have been parsed. */
   let lastLine = 0;
-  /** Of the columns. */
+  /** Names of the columns. */
   let names: readonly string[] = [];
   const parser = parse({
     delimiter,

@@ -8,7 +8,7 @@ import type { CommandSystem } from "./system.ts";
 export interface RestoreFlags {
   /** URL of an archive. Either this or the path of a backup is given. */
   readonly from?: string;
-  /** Of the archive, a time. By default, the newest state. */
+  /** Time of the archived state. By default, the newest. */
   readonly at?: string;
 }
 

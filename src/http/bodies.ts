@@ -22,7 +22,7 @@ export interface ErrorEnvelope<Code extends string = string> {
   readonly meta: {
     /** A stable identifier for programs, e.g. `email_taken`. */
     readonly code: Code;
-    /** Of a validation error. */
+    /** Only a validation error has them. */
     readonly problems?: readonly FieldError[];
   };
 }

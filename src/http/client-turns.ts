@@ -37,7 +37,7 @@ export function createClientTurns(nowMs = () => performance.now()): ClientTurns 
         // The request is handled before this continues.
         await Promise.resolve();
       }
-      // Of requests that arrive now.
+      // For requests that arrive now, the turn begins here.
       turnStartedMs = nowMs();
     } while (waiting.size() > 0);
     isFollowing = false;

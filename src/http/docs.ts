@@ -57,7 +57,7 @@ const pageHeaders = {
   "Referrer-Policy": constantHeader("`no-referrer`", "no-referrer"),
 };
 
-/** Of the page. Its assets are not documented one by one. */
+/** Documents the page. Its assets are not documented one by one. */
 const pageDetail: Detail = {
   operationId: "getDocs",
   summary: "Interactive reference",

@@ -83,7 +83,7 @@ export type LogServerError = (error: unknown, requestId: string | undefined) => 
  * number, it logs the first, and then one per interval with the number of others.
  */
 export function createServerErrorLog(log: Log, intervalMs = UNAVAILABLE_LOG_MS): LogServerError {
-  /** Of the last error that has not been logged. */
+  /** Fields of the last error that has not been logged. */
   let pending: Fields = {};
   let pendingCount = 0;
   let timer: Timer | null = null;

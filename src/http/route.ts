@@ -103,7 +103,7 @@ export function route<const Definition extends RouteDefinition, Body extends Res
 /** A route that was made by `route`, in `routes` of an Elysia instance. */
 export interface RouteEntry extends PathAndMethod {
   readonly hooks: {
-    /** Of the Elysia instance. */
+    /** That of its Elysia instance. */
     readonly detail: { readonly tags: readonly string[] };
     readonly definition: RouteDefinition;
     readonly handler: (call: AnyCall) => Maybe<ResponseBody>;

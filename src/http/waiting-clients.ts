@@ -38,7 +38,7 @@ export interface WaitingClients {
 interface Place {
   isOver: boolean;
   hasChange: boolean;
-  /** Of the promise that the client waits for. */
+  /** Resolves the promise that the client waits for; `null` while it does not wait. */
   resolve: (() => void) | null;
 }
 

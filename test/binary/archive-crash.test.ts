@@ -19,7 +19,7 @@ const ROUNDS = Number(Bun.env["ARCHIVE_ROUNDS"] ?? (isLong ? aims.length : 2));
 /** In async mode. `ARCHIVE_LOST_MS` for a stricter one on a machine that is not busy. */
 const MAX_LOST_MS = Number(Bun.env["ARCHIVE_LOST_MS"] ?? 10_000);
 const CLIENTS = isLong ? 64 : 16;
-/** Of the storage. What is under way when the server is killed never arrives. */
+/** Latency of the storage. What is under way when the server is killed never arrives. */
 const LATENCY_MS = 30;
 /** An archive in async mode has something after one second. */
 const MIN_ROUND_MS = 1_200;

@@ -19,7 +19,7 @@ const RECOVERED_MS = 10_000;
 /** Failovers of one run. The promoted server gets a new standby, and is killed in turn. */
 const FAILOVERS = 3;
 
-/** Of writes that the promoted standby lacks. */
+/** Numbers of writes that the promoted standby lacks. */
 const LOST = [1, 2, 3, 4, 5];
 
 /** @throws {Error} if a program is missing */

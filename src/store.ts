@@ -107,7 +107,7 @@ export interface StoreOptions {
   readonly onMigration?: (from: number, to: number) => void;
   /** Called with the reason when the database becomes unsafe to use, and with `null` when it is safe again. */
   readonly onStorageProblem?: (problem: string | null) => void;
-  /** Of a SQLite database that is opened to be served. */
+  /** Archive of a SQLite database that is opened to be served. */
   readonly archive?: ArchiveOptions;
   /** Called at the opening with each danger that the operator should remove. */
   readonly onWarning?: (warning: string) => void;

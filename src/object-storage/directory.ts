@@ -15,7 +15,7 @@ import type { ObjectStorage, StoredObject, TaggedObject } from "../object-storag
 export interface DirectorySettings {
   /** The directory must exist: a disk that is not mounted must not be replaced by an empty directory. */
   readonly path: string;
-  /** Of an operation. A network file system can block for ever. */
+  /** Time for an operation. A network file system can block for ever. */
   readonly timeoutMs: number;
 }
 

@@ -20,7 +20,7 @@ export interface S3Settings {
   readonly endpoint: string | null;
   readonly region: string;
   readonly credentials: Credentials;
-  /** Of a request, with its response. */
+  /** Time for a request and its response. */
   readonly timeoutMs: number;
 }
 

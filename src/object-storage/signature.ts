@@ -3,7 +3,7 @@
 export interface Credentials {
   readonly accessKeyId: string;
   readonly secretAccessKey: string;
-  /** Of temporary credentials. */
+  /** Only temporary credentials have one. */
   readonly sessionToken: string | null;
 }
 

@@ -114,7 +114,7 @@ async function waitForLockFile(path: string): Promise<void> {
   let found = false;
   for (let waitedMs = 0; !found && waitedMs < RETAKE_MS; waitedMs += POLL_MS) {
     found = existsSync(lockPath(path));
-    // Also then, because that server takes the lock a moment after it has created the file.
+    // Once more after the file appears: that server takes the lock a moment later.
     await Bun.sleep(POLL_MS);
   }
 }

@@ -60,7 +60,7 @@ interface WatchedFile {
 interface Content {
   readonly sizeBytes: number;
   readonly modifiedMs: number;
-  /** Of its first bytes. */
+  /** Hash of its first bytes. */
   readonly hash: number | bigint;
 }
 

@@ -12,7 +12,7 @@ const MAX_COUNTS = 10_000;
 
 const levelWidths = levelBits.map((bits) => 2 ** bits);
 
-/** Of one count. */
+/** A change of one count. */
 type Change = Record<"level" | "bucket" | "ids", number> & { readonly list: string };
 
 /** @returns a function that starts tracking the ids of a table within a transaction, from the current last id */

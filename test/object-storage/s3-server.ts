@@ -10,7 +10,7 @@ import { type Account, verifySignature } from "./verify-signature.ts";
 
 interface S3Call {
   readonly operation: "get" | "put" | "delete" | "list";
-  /** Of the bucket, or the prefix of a list. */
+  /** Key in the bucket, or the prefix of a list. */
   readonly key: string;
 }
 
@@ -78,9 +78,9 @@ export interface S3Server extends AsyncDisposable {
   misbehave: (call: S3Call) => Misbehaviour | null;
   /** Called with the headers of each PUT. */
   onPut: (headers: IncomingMessage["headers"]) => void;
-  /** Before anything is done. */
+  /** Each request waits for so long before anything is done. */
   latencyMs: number;
-  /** Of all objects together. Beyond it the bucket is full. */
+  /** Size of all objects together, beyond which the bucket is full. */
   capacityBytes: number;
 }
 

@@ -101,7 +101,7 @@ test("a write waits for one of each author when hundreds of another author wait"
   const writes = Array.from({ length: 300 }, (_, n) => add("a", `a${n}`));
   writes.push(add("b", "b0"), add("b", "b1"), add(null));
   while (ran.length < 12) await nextTurn();
-  // Of a batch that has just ended, and of one that begins.
+  // One batch has just ended, and another begins.
   writes.push(add("c"));
   await Promise.all(writes);
   expect(ran.slice(0, 6)).toEqual(["a0", "b0", "null", "a1", "b1", "a2"]);

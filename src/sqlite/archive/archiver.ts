@@ -82,7 +82,7 @@ export function createArchiver(options: ArchiverOptions): Archiver {
   const terms = createTerms(newLease, supersede);
   const confirmations = trackConfirmations(nowMs());
   const retention = createRetention({ storage, keepMs, nowMs, problems, isOver });
-  /** Of the current generation; `null` until it has begun. */
+  /** Writer of the current generation; `null` until it has begun. */
   let writer: GenerationWriter | null = null;
   /** Whether the WAL was restarted before its end was read. */
   let hasGap = false;

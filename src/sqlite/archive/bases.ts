@@ -18,9 +18,9 @@ const BASE_INTERVAL_MS = 24 * 60 * 60 * 1000;
 /** The newest base of an archive, and sizes of compressed objects. */
 export interface NewestBase {
   readonly base: Base;
-  /** Of its chunks. */
+  /** Size of its chunks. */
   readonly bytes: number;
-  /** Of the segments of earlier generations since. */
+  /** Size of the segments of earlier generations since. */
   readonly bytesSince: number;
 }
 

@@ -117,9 +117,9 @@ export interface BeginOptions {
   readonly files: WalFiles;
   /** Whether parts of the WAL since the end of the archive are known to be lost. */
   readonly hasGap: boolean;
-  /** Of the lease, which is the number of the generation. No earlier one is higher. */
+  /** Number of the lease, and of the generation. No earlier one is higher. */
   readonly number: number;
-  /** Of the generation: random, and the same in another attempt with this number. */
+  /** Name of the generation: random, and the same in another attempt with this number. */
   readonly name: string;
 }
 

@@ -12,7 +12,7 @@ export type ArchiveRequest =
     }
   | {
       readonly type: "start";
-      /** Of the file, not of a symbolic link to it: its other files are next to it. */
+      /** Path of the file, not of a symbolic link to it: its other files are next to it. */
       readonly path: string;
       readonly files: FileDescriptors;
     }

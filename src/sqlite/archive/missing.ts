@@ -34,7 +34,7 @@ interface MissingOptions {
  * Restores a missing database from its archive, or refuses to create an empty one instead. Does nothing if the archive
  * has no base, e.g. because the first server was killed before it had written one.
  * @throws {AppError} operator if the database is missing, and must not be restored or cannot be
- * @throws {AppError} unavailable if the database is missing and the storage is away
+ * @throws {AppError} unavailable if the database is missing and the storage is unreachable
  */
 export async function requireDatabase(
   storage: ObjectStorage,

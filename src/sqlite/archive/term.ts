@@ -18,7 +18,7 @@ export interface Terms {
  */
 export function createTerms(newLease: () => Lease, onLost: (reason: string) => void): Terms {
   let current: Lease | null = null;
-  /** Of the last lease. */
+  /** Resolves when the last lease is released. */
   let released: Promise<void> = Promise.resolve();
 
   function begin(): Lease {

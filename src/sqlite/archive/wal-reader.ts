@@ -16,7 +16,7 @@ import {
 
 /** Where a part of the WAL ends. */
 export interface WalPosition {
-  /** Of the WAL since its last restart, in hexadecimal. */
+  /** Identifies the WAL since its last restart. In hexadecimal. */
   readonly salt: string;
   /** In bytes; 0 at the beginning of the WAL. */
   readonly offset: number;

@@ -105,7 +105,7 @@ export function makeLease(number: number, lease: Partial<Lease> = {}): Lease {
   };
 }
 
-/** Of the process that has the database. */
+/** @returns a lease of the process that has the database */
 function newLease(
   path: string,
   storage: ObjectStorage,

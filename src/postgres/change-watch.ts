@@ -41,7 +41,7 @@ export function watchChanges(db: Database, number: () => Promise<Feed>): ChangeW
         for (const listener of [...listeners]) listener();
       }
     } catch {
-      // The database is away. The next check, or the next read, numbers what this one did not.
+      // The database is unreachable. The next check, or the next read, numbers what this one did not.
     }
     if (listeners.size > 0) checkIn(POLL_MS[db.layout]);
   }

@@ -89,7 +89,7 @@ export async function foldCounts(db: Database, maxRows = MAX_FOLDED): Promise<nu
 
 /** @returns the same database, which folds after writes */
 export function withFolding(db: Database): Database {
-  /** Of a fold that is scheduled or running. */
+  /** Timer of a fold that is scheduled or running. */
   let timer: Timer | null = null;
   /** Whether there was a write since the last fold began. */
   let isDue = false;

@@ -72,13 +72,14 @@ const noStoredKey = `
 
 /**
  * Parameters of the statement: the creates as a JSON array, their time, the lock timeout, `null` for that of the
- * connection, the time in milliseconds, and, if creates have keys, the time at or before which expired keys were stored. Only if the lock timeout
- * is `null` does the statement wait for a locked row that a record refers to. It returns a `CreatedRow` for each create.
+ * connection, the time in milliseconds, and, if creates have keys, the time at or before which expired keys were stored.
+ * Only if the lock timeout is `null` does the statement wait for a locked row that a record refers to. It returns a
+ * `CreatedRow` for each create.
  *
  * Rows that records refer to are locked first if they are free, without waiting. The statement waits for locks only in
- * this order: keys, unique columns and foreign keys. So two batches cannot deadlock. Rows are read
- * by subqueries, each with conditions on one unique index only: the plan may be made while the tables are empty, when any
- * other plan seems equally cheap.
+ * this order: keys, unique columns and foreign keys. So two batches cannot deadlock. Rows are read by subqueries, each
+ * with conditions on one unique index only: the plan may be made while the tables are empty, when any other plan seems
+ * equally cheap.
  *
  * Each `materialized` copies all rows, so there are no more than needed. `offset 0` has subqueries evaluated once.
  * @param hasKeys whether any of the creates has a key; a statement without the steps for keys is cheaper

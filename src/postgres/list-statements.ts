@@ -252,7 +252,7 @@ export interface PageRow {
   readonly next_after: number | null;
 }
 
-/** Of a page that a shared statement has not read. */
+/** The row of a page that a shared statement has not read. */
 export interface UnreadPageRow {
   readonly position: number;
   readonly total: null;

@@ -246,7 +246,7 @@ export function createNumbering(db: Database, collect: (db: Database) => Promise
   };
 }
 
-/** Of a server that only reads: it shows what others have numbered. */
+/** The numbering of a server that only reads: it shows what others have numbered. */
 export function createReadOnlyNumbering(db: Database): Numbering {
   const share = createSharing<Pass>();
   const read = () => share("", () => readFeed(db));

@@ -39,7 +39,7 @@ export interface Instance extends AsyncDisposable {
 
 /** @returns the directory of the newest `initdb` and `postgres`; `null` if they are not installed */
 export function findPrograms(): string | null {
-  // Of another version: see scripts/postgres-versions.ts.
+  // Another version can be given: see scripts/postgres-versions.ts.
   const given = Bun.env["TEST_POSTGRES_PROGRAMS"];
   if (given !== undefined && given !== "") return given;
   const found = Bun.which("initdb");

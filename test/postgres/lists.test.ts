@@ -135,7 +135,7 @@ describe.if(cluster !== null)("a page", () => {
     20_000,
   );
 
-  // Of one user, pages behind an offset of 1,000 rows are not shared.
+  // Pages of one user behind an offset of 1,000 rows are not shared.
   test.each(filters.flatMap((query) => [0, 900, 1_500].map((offset) => ({ ...query, offset }))))(
     "of orders fetches only its own rows when the query is %j",
     async (query) => {

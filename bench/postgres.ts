@@ -40,7 +40,7 @@ export const loads = {
   create: { ...create, connections: 64 },
   order: { ...order, connections: 64 },
 };
-/** Loads of one client. Only those of the service are compared. */
+/** Loads of one client, which only the service gets. */
 export const loneLoads = {
   get: { ...get, connections: 1 },
   create: { ...create, connections: 1 },

@@ -109,17 +109,16 @@ function sizeOf(stats: Stats): number | null {
 
 /** @see System */
 export function openInput(path: string | null): InputStream {
-  if (path === null) {
-    const [chunks, size] = [Bun.stdin.stream(), sizeOf(fstatSync(STDIN))];
-    return { chunks, size, isTerminal: isatty(STDIN) };
-  }
   // Opened once: a pipe would lose its writer.
-  const descriptor = withFileErrors("read", path, () => openSync(path, "r"));
+  const descriptor =
+    path === null ? STDIN : withFileErrors("read", path, () => openSync(path, "r"));
   const stats = fstatSync(descriptor);
-  if (stats.isDirectory()) fail("operator", `Cannot read ${path}: it is a directory`);
+  if (stats.isDirectory()) fail("operator", `Cannot read ${path ?? "stdin"}: it is a directory`);
+  const size = sizeOf(stats);
+  if (path === null) return { chunks: Bun.stdin.stream(), size, isTerminal: isatty(STDIN) };
   // Unlike the stream of Bun.file, this one can read any device.
   const chunks = createReadStream(path, { fd: descriptor, highWaterMark: CHUNK_BYTES });
-  return { chunks, size: sizeOf(stats), isTerminal: false };
+  return { chunks, size, isTerminal: false };
 }
 
 /** @param finish called once, when everything has been written */

@@ -23,6 +23,16 @@ function requireImportableVersion({ version }: { readonly version: number }): vo
   failField("version", `must be at most ${MAX_IMPORTED_VERSION} in an import`);
 }
 
+/** @throws {AppError} invalid */
+function requireTimesInOrder({
+  created_at,
+  updated_at,
+}: Partial<Pick<User, "created_at" | "updated_at">>): void {
+  if (updated_at === undefined) return;
+  if (created_at === undefined) failField("created_at", "is required with updated_at");
+  if (updated_at < created_at) failField("updated_at", "must not be before created_at");
+}
+
 /** An imported user: a full record as exported, or the fields of a POST. */
 export type UserImport = User | UserFields;
 
@@ -34,6 +44,7 @@ export function createUserParser(): (value: unknown) => UserImport {
     if (!hasId(value)) return userFields(parseInput(value));
     const user = parseUser(value);
     requireImportableVersion(user);
+    requireTimesInOrder(user);
     return user;
   };
 }
@@ -98,13 +109,6 @@ type KeyedOrder = Omit<OrderFields, "user_id"> &
 /** An imported order: a full record as exported, or a new one. */
 export type OrderImport = (Omit<Order, "user_id"> & OrderUser) | KeyedOrder;
 
-/** @throws {AppError} invalid */
-function requireTimesInOrder({ created_at, updated_at }: Partial<Order>): void {
-  if (updated_at === undefined) return;
-  if (created_at === undefined) failField("created_at", "is required with updated_at");
-  if (updated_at < created_at) failField("updated_at", "must not be before created_at");
-}
-
 /**
  * @returns a parser of one import record, validated like a request body. The import key is used if the order
  * has neither an id nor a key of its own; `null` if the import has no key. It throws {AppError} invalid
@@ -134,6 +138,7 @@ export function createOrderParser(): (value: unknown, importKey: string | null) 
     if (!hasId(value)) return parseKeyed(value, byEmail, importKey);
     const order = byEmail ? parseOrderByEmail(value) : parseOrder(value);
     requireImportableVersion(order);
+    requireTimesInOrder(order);
     const total = totalOf(order.items);
     if (order.total !== total) failField("total", `must be ${total}, the sum of the items`);
     return order;

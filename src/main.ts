@@ -19,6 +19,7 @@ import { openPostgres } from "./postgres/backend.ts";
 import { checkPostgresArchive, restorePostgres } from "./postgres/backup.ts";
 import { withPostgresCopyTarget } from "./postgres/copy-target.ts";
 import { migrations } from "./postgres/migrate.ts";
+import { escapeInvisible } from "./schema.ts";
 import { openSqlite } from "./sqlite/backend.ts";
 import { withSqliteCopyTarget } from "./sqlite/copy-target.ts";
 import { describeSqliteError } from "./sqlite/errors.ts";
@@ -130,7 +131,8 @@ export async function main(args: readonly string[], system: System): Promise<num
   } catch (error) {
     if (error instanceof AppError && error.code === "output_closed") return SIGPIPE_EXIT_CODE;
     const expected = expectedMessage(error);
-    system.stderr(`${expected ?? `Unexpected error: ${messageOf(error)}`}\n`);
+    const message = expected ?? `Unexpected error: ${messageOf(error)}`;
+    system.stderr(`${escapeInvisible(message)}\n`);
     // One line is enough for an operator. Developers set LOG_LEVEL=debug.
     const stack = error instanceof Error && expected === null ? error.stack : undefined;
     if (stack !== undefined && system.environment["LOG_LEVEL"] === "debug")

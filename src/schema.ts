@@ -53,10 +53,14 @@ export const UNREADABLE =
 /** What JSON does not escape. Text that was copied from a web page or a spreadsheet can have such characters. */
 const INVISIBLE = new RegExp(`(?! )${UNREADABLE.source}`, "gu");
 
-/** @returns the texts for a message: in quotes, separated by commas, with escapes such as `\u{200b}` */
+/** @returns the text as one line, with escapes such as `\u{200b}`: others may have chosen a part of it */
+export function escapeInvisible(text: string): string {
+  return text.replace(INVISIBLE, (character) => `\\u{${character.codePointAt(0)?.toString(16)}}`);
+}
+
+/** @returns the texts for a message: in quotes, separated by commas, with escapes */
 export function quoteReadably(...texts: readonly string[]): string {
-  const visible = (character: string) => `\\u{${character.codePointAt(0)?.toString(16)}}`;
-  return texts.map((text) => JSON.stringify(text).replace(INVISIBLE, visible)).join(", ");
+  return texts.map((text) => escapeInvisible(JSON.stringify(text))).join(", ");
 }
 
 export function isEmail(text: string): boolean {

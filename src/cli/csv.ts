@@ -50,7 +50,7 @@ function readJson(field: string, cell: string): unknown {
 /** Call only for cells that are not empty: an empty cell means that the field is absent. */
 function readCell({ field, schema }: NonNullable<Column>, cell: string): unknown {
   // Validation rejects other text than digits.
-  if (schema.type === "integer") return /^\d{1,16}$/.test(cell) ? Number(cell) : cell;
+  if (schema.type === "integer") return /^(?:0|[1-9]\d{0,15})$/.test(cell) ? Number(cell) : cell;
   return schema.type === "object" || schema.type === "array" ? readJson(field, cell) : cell;
 }
 
@@ -254,6 +254,8 @@ export async function* readCsv(
     record_delimiter: ["\r\n", "\n"],
     relax_column_count: true,
     skip_empty_lines: true,
+    // Spreadsheets write them for rows that were cleared.
+    skip_records_with_empty_values: true,
   });
   // The loop below throws all errors.
   pipeline(requireUtf8(readFrom(0)), parser, () => {});

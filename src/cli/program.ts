@@ -2,6 +2,7 @@
 import { Command, CommanderError } from "commander";
 import { type Flags, flagOf, type SettingName, settings, variableOf } from "../config.ts";
 import { AppError, messageOf } from "../error.ts";
+import { escapeInvisible } from "../schema.ts";
 import { versionText } from "./build.ts";
 import { type CommandDefinition, rootCommand } from "./commands.ts";
 import type { System } from "./system.ts";
@@ -97,7 +98,10 @@ function createProgram(system: System): Command {
     .configureOutput({
       writeOut: system.stdout,
       writeErr: system.stderr,
-      outputError: (message, write) => write(capitalize(message)),
+      outputError(message, write) {
+        const lines = message.split("\n").map(escapeInvisible);
+        write(capitalize(lines.join("\n")));
+      },
     })
     .version(versionText(system), "-V, --version", "print the version");
   define(command, rootCommand, system);

@@ -1,3 +1,4 @@
+import { escapeInvisible } from "../schema.ts";
 import type { System } from "./system.ts";
 
 /** The progress of a long command: a bar if stderr is a terminal, otherwise nothing. */
@@ -34,7 +35,7 @@ export function createProgress(system: System, total: number | null): Progress {
   if (terminalColumns === null || total === null) {
     return {
       update() {},
-      note: (line) => stderr(`${line}\n`),
+      note: (text) => stderr(`${escapeInvisible(text)}\n`),
       [Symbol.dispose]() {},
     };
   }
@@ -53,7 +54,7 @@ export function createProgress(system: System, total: number | null): Progress {
   update(0);
   return {
     update,
-    note: (text) => stderr(`${CLEAR_LINE}${text}\n${line}`),
+    note: (text) => stderr(`${CLEAR_LINE}${escapeInvisible(text)}\n${line}`),
     [Symbol.dispose]: () => stderr(CLEAR_LINE),
   };
 }

@@ -115,6 +115,26 @@ test("import skips and lists unknown fields when --ignore-unknown is given", asy
   expect(parsedLines(stdout)).toMatchObject([{ metadata: { kept: "1" } }, { email: "bob@b.cd" }]);
 });
 
+test("import escapes what a terminal obeys when a file has it in the names of fields", async () => {
+  using world = makeHarness();
+  const obeyed = "\u001b[2K\nImported 9 users\u202e";
+  const escaped = "\\u{1b}[2K\\u{a}Imported 9 users\\u{202e}";
+  const rejected = await world.feed(lines([{ ...ann, [obeyed]: 1 }]), "import", "users");
+  expect(rejected.stderr).toStartWith(`line 1: ${escaped} is not allowed`);
+  const skipped = await world.feed(
+    lines([{ ...ann, [obeyed]: 1 }]),
+    ...["import", "users", "--ignore-unknown"],
+  );
+  expect(skipped.stderr).toBe(`Skipped unknown fields: ${escaped}\n${summary(1, "user")}\n`);
+});
+
+test("import of CSV skips rows of empty cells, and counts their lines", async () => {
+  using world = makeHarness();
+  const file = 'email,name\n,\n\n"",""\na@b.cd,\n,Ann\n,\n';
+  const { stderr } = await world.feed(file, "import", "users", "--format", "csv");
+  expect(stderr).toBe(`line 6: email is required\n${summary(1, "user", 0, 1)}\n`);
+});
+
 test("import finds the user of an order by user_email, in any case", async () => {
   using world = makeHarness();
   await world.feed(lines([ann]), "import", "users");

@@ -115,6 +115,7 @@ test("import lists lines in order and exits with 1 when records are rejected", a
     JSON.stringify({ email: "a@b.cd", version: 3 }),
     JSON.stringify({ email: "a@b.cd", nmae: "A" }),
     JSON.stringify({ ...complete, id: 8, email: "d@b.cd", created_at: "yesterday" }),
+    JSON.stringify({ ...complete, id: 9, email: "e@b.cd", updated_at: "2016-01-01T00:00:00.000Z" }),
     JSON.stringify({ email: "last@b.cd" }),
   ].join("\r\n");
   const { code, stdout, stderr } = await world.feed(text, "import", "users");
@@ -130,7 +131,8 @@ test("import lists lines in order and exits with 1 when records are rejected", a
     "line 10: version is read-only",
     "line 11: nmae is not allowed (--ignore-unknown skips unknown fields)",
     "line 12: created_at must be a time such as 2026-11-20T18:57:03.120Z",
-    "Imported 2 users (0 unchanged, 10 rejected)",
+    "line 13: updated_at must not be before created_at",
+    "Imported 2 users (0 unchanged, 11 rejected)",
     "",
   ]);
   await expectSound(world);
@@ -347,18 +349,18 @@ test("import reads CSV with quotes, commas and line breaks in cells, and columns
   ]);
 });
 
-test("import of CSV accepts only digits when the column is an integer", async () => {
+test("import of CSV accepts only canonical base 10 when the column is an integer", async () => {
   using world = makeHarness();
-  const rows = ["8", "+7", "0x7", "7.0", "7e0", " 7", "99999999999999999999"].map(
+  const rows = ["8", "+7", "0x7", "7.0", "7e0", " 7", "07", "99999999999999999999"].map(
     (id) => `${id},${id.length}${id.at(-1)}@b.cd,2,${time},${time}\n`,
   );
   const csv = `id,email,version,created_at,updated_at\n${rows.join("")}`;
   const { stderr } = await world.feed(csv, "import", "users", "--format", "csv");
   expect(stderr.trim().split("\n")).toEqual([
-    ...[3, 4, 5, 6, 7, 8].map(
+    ...[3, 4, 5, 6, 7, 8, 9].map(
       (line) => `line ${line}: id must be an integer from 1 to 9007199254740991`,
     ),
-    "Imported 1 user (0 unchanged, 6 rejected)",
+    "Imported 1 user (0 unchanged, 7 rejected)",
   ]);
 });
 

@@ -8,6 +8,7 @@ import { createMetrics, type Metrics } from "../http/metrics.ts";
 import { listen } from "../http/server.ts";
 import { type ApplyStyle, createLog, type Log } from "../log.ts";
 import type { LogBuffer } from "../log-buffer.ts";
+import { quoteReadably } from "../schema.ts";
 import type { Store, StoreMode } from "../store.ts";
 import { hashToken, newToken, type TokenStore } from "../token.ts";
 import { build } from "./build.ts";
@@ -18,7 +19,7 @@ import { type CommandSystem, stopSignal } from "./system.ts";
 const applyStyle: ApplyStyle = (style, text) => styleText(style, text, { validateStream: false });
 
 /** How often expired idempotency keys and changes are deleted. */
-const CLEANUP_INTERVAL_MS = 10 * 60 * 1000;
+const CLEANUP_INTERVAL_MS = 60 * 1000;
 const DAY_MS = 24 * 60 * 60 * 1000;
 
 /** Each connection needs an open file. Below this limit few clients exhaust it, and then nobody can connect. */
@@ -134,6 +135,17 @@ async function printFirstToken(
   stderr(welcome(token, url, `${program} token create NAME${databaseFlag}`));
 }
 
+/**
+ * Of a stored token, API_TOKEN would neither keep the scope nor stop when it is revoked or expires.
+ * @throws {AppError} operator if API_TOKEN is a stored token
+ */
+async function requireOwnApiToken(tokens: TokenStore, { apiToken }: Config): Promise<void> {
+  const stored = apiToken === null ? null : await tokens.find(hashToken(apiToken));
+  if (stored === null) return;
+  const problem = `it is the token ${quoteReadably(stored.name)} of this database`;
+  fail("operator", `Cannot use API_TOKEN: ${problem}, and needs to be a separate one`);
+}
+
 /** Deletes expired idempotency keys and changes from time to time. */
 function startCleanUp(store: Store, { changesDays }: Config, now: () => Date, log: Log): Timer {
   return setInterval(async () => {
@@ -189,6 +201,7 @@ export async function serve(system: CommandSystem): Promise<void> {
   const drain = createDrain();
   if (openedStore !== null) {
     const store = resources.adopt(openedStore, (opened) => opened.close());
+    await requireOwnApiToken(store.tokens, config);
     const { version } = build;
     const listener = resources.adopt(
       await listen({ store, config, log, now, metrics, drain, version }),

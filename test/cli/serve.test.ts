@@ -121,6 +121,21 @@ test("serve accepts API_TOKEN and prints no token when it is set", async () => {
   expect(tokens.stdout.trimEnd().split("\n")).toHaveLength(1);
 });
 
+test("serve fails when API_TOKEN is a token of the database, even a revoked one", async () => {
+  using world = makeHarness();
+  const token = (await world.run("token", "create", "shop", "--scope", "read")).stdout.trim();
+  const environment = { API_TOKEN: token, DATABASE_URL: world.path };
+  using server = makeHarness({ environment });
+  const failure = {
+    code: 1,
+    stderr:
+      'Cannot use API_TOKEN: it is the token "shop" of this database, and needs to be a separate one\n',
+  };
+  expect(await server.run("serve")).toMatchObject(failure);
+  await world.run("token", "revoke", "shop");
+  expect(await server.run("serve")).toMatchObject(failure);
+});
+
 test("serve applies changes immediately when a token is created or revoked while it is running", async () => {
   using world = makeHarness();
   const serving = await world.serve();

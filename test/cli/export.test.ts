@@ -229,7 +229,8 @@ test("export --output does not overwrite the database when --force is given", as
   const before = readFileSync(world.path);
   const link = directory.at("link-to-database");
   symlinkSync(world.path, link);
-  const sidecars = ["-wal", "-shm", "-journal", "-serving"].map((suffix) => world.path + suffix);
+  const suffixes = ["-wal", "-shm", "-journal", "-serving", "-last-backup", "-archive"];
+  const sidecars = suffixes.map((suffix) => world.path + suffix);
   for (const path of [world.path, link, ...sidecars]) {
     const outcome = await world.run("export", "users", "--output", path, "--force");
     const stderr = `Cannot write ${path}: it belongs to the database\n`;

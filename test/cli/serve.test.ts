@@ -366,7 +366,10 @@ test("serve drains its connections and aborts open requests when a signal arrive
     responses.push(response);
     await Bun.sleep(20);
   }
-  for (const { status, headers } of responses.slice(1)) {
+  // The first one may be from before the drain.
+  const drained = responses.slice(1);
+  expect(drained).not.toEqual([]);
+  for (const { status, headers } of drained) {
     expect([status, headers.get("connection")]).toEqual([503, "close"]);
   }
   expect((await ended).code).toBe(0);

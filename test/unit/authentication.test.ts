@@ -74,7 +74,7 @@ for (const later of [false, true]) {
     const it = makeAuthenticator({ later });
     const use = async () => {
       await it.authenticate(it.authorization);
-      // The use is recorded after the response.
+      // That it failed is noticed later.
       await Bun.sleep(0);
     };
     for (let time = 0; time < 3; time += 1) await use();

@@ -89,8 +89,8 @@ test("reserve rejects a page when its memory is in use, and keeps only what the 
   const reserving = (bytes: number) =>
     pages.build(async (page) => {
       page.reserve(bytes);
-      expect(pages.unsentBytes()).toBe(8 * BUFFER_BYTES);
       page.add([record(1, 100)]);
+      expect(pages.unsentBytes()).toBe(8 * BUFFER_BYTES);
       return built;
     }, "b");
   await expectRejection(reserving(6 * BUFFER_BYTES + 1), "unavailable");
@@ -129,7 +129,11 @@ test("add accepts records of 16 MiB with their envelope, and names the number th
     });
   const largest = await build(most - 4);
   (largest.records as Chunks)[Symbol.dispose]();
-  await expectRejection(build(most - 3), "invalid", /limit must be at most 2 here/);
+  await expectRejection(
+    build(most - 3),
+    "invalid",
+    /limit must be at most 2 here, since the page would exceed 16 MiB$/,
+  );
   expect(pages.unsentBytes()).toBe(0);
 });
 
@@ -144,6 +148,31 @@ test("build allocates no buffer for records that are added after the page was re
   });
   expect(await page.catch((error) => error)).toBe(failure);
   expect(() => late?.add([record(2, 300_000)])).toThrow("finished");
+  expect(pages.unsentBytes()).toBe(0);
+});
+
+test("build allocates no buffer for records that are added after the page was built", async () => {
+  const pages = createLargePages(2 ** 22);
+  let late: PageBuilder | null = null;
+  await pages.build(async (builder) => {
+    late = builder;
+    return built;
+  });
+  expect(() => late?.add([record(1, 300_000)])).toThrow("finished");
+  expect(pages.unsentBytes()).toBe(0);
+});
+
+test("clear removes the records and frees their memory, so that a page can be built anew", async () => {
+  const pages = createLargePages(0);
+  const page = pages.build(async (builder) => {
+    builder.add([record(1, 300_000), "x".repeat(2 ** 23)]);
+    builder.clear();
+    expect(pages.unsentBytes()).toBe(0);
+    // Together with the removed records, these would be too many.
+    builder.add([record(2, 300_000), record(3, 2 ** 23)]);
+    return built;
+  });
+  expect((await listed(page)).rows).toMatchObject([{ id: 2 }, { id: 3 }]);
   expect(pages.unsentBytes()).toBe(0);
 });
 

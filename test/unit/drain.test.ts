@@ -1,10 +1,13 @@
 import { expect, spyOn, test } from "bun:test";
 import { createDrain } from "../../src/http/drain.ts";
 
-test("drain closes connections when it has started", async () => {
+test("drain closes connections and calls its listeners when it has started", async () => {
   const drain = createDrain();
+  const called: boolean[] = [];
+  for (let count = 0; count < 2; count += 1) drain.onStart(() => called.push(drain.isDraining()));
   expect(drain.isDraining()).toBe(false);
   const draining = drain.start(0);
+  expect(called).toEqual([true, true]);
   expect(drain.isDraining()).toBe(true);
   expect(drain.countResponse()).toEqual({ connection: "close" });
   await draining;
@@ -24,7 +27,7 @@ test.each(drains)(
   async ({ lastResponseMs = 60_000, timeoutMs = 30_000, ms }) => {
     const drain = createDrain();
     let passedMs = 0;
-    using _clock = spyOn(performance, "now").mockImplementation(() => passedMs);
+    using _clock = spyOn(performance, "now").mockImplementation(() => 60_000 + passedMs);
     using _sleep = spyOn(Bun, "sleep").mockImplementation(async (pauseMs) => {
       passedMs += Number(pauseMs);
       if (passedMs <= lastResponseMs) drain.countResponse();

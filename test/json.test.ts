@@ -150,3 +150,22 @@ test("parseJson does not change text that looks like a number", () => {
     "1e-400",
   ]);
 });
+
+test.each([
+  ["9007199254740991", MAX],
+  ["9007199254740991.0", MAX],
+  ["10.00e-1", 1],
+  ["0.1e1", 1],
+  ["120e-1", 12],
+  ["0e-5", 0],
+  ["9007199254740991.4", Number.NaN],
+  ["1.00000000000000000001", Number.NaN],
+  ["1e-400", Number.NaN],
+  ["100000000000000000001e-2", Number.NaN],
+  ["1.5", 1.5],
+])(
+  "parseJson returns NaN, not an integer, when the number is one only after rounding: %s",
+  (text, value) => {
+    expect(parseJson(`{"a":[${text}]}`)).toEqual({ a: [value] });
+  },
+);

@@ -1,14 +1,27 @@
-// Who gets a place when all are taken.
 import { expect, test } from "bun:test";
 import { createWaitingClients } from "../../src/http/waiting-clients.ts";
 
 const PLACES = 12;
+const drain = { isDraining: () => false, onStart() {} };
+
+/** Tells its listeners of a change when the test says so. */
+function makeFeed() {
+  const listeners = new Set<() => void>();
+  return {
+    listeners,
+    subscribe(listener: () => void) {
+      listeners.add(listener);
+      return { [Symbol.dispose]: () => void listeners.delete(listener) };
+    },
+    change() {
+      for (const listener of listeners) listener();
+    },
+  };
+}
 
 /** Clients that wait for a change that does not come. */
 function makeClients() {
-  const changes = { subscribe: () => ({ [Symbol.dispose]() {} }) };
-  const drain = { isDraining: () => false, onStart() {} };
-  const clients = createWaitingClients(changes, drain, PLACES);
+  const clients = createWaitingClients(makeFeed(), drain, PLACES);
   const waiting = new Set<string>();
   return {
     waiting,
@@ -81,9 +94,7 @@ test("each of many tokens keeps its place when all are taken", async () => {
 });
 
 test("few clients read changes at the same time, and those of one token leave a place to others", async () => {
-  const drain = { isDraining: () => false, onStart() {} };
-  const changes = { subscribe: () => ({ [Symbol.dispose]() {} }) };
-  const { read } = createWaitingClients(changes, drain);
+  const { read } = createWaitingClients(makeFeed(), drain);
   const began: string[] = [];
   const { promise, resolve } = Promise.withResolvers<void>();
   const reads = [...names("a", 100), "b"].map((name) =>
@@ -97,4 +108,45 @@ test("few clients read changes at the same time, and those of one token leave a 
   resolve();
   await Promise.all(reads);
   expect(began).toHaveLength(101);
+});
+
+test("a client learns of a change that came before it waited, and then waits for the next one", async () => {
+  const feed = makeFeed();
+  const { signal } = new AbortController();
+  using client = createWaitingClients(feed, drain).begin("a", 60, signal);
+  feed.change();
+  expect(await client.next()).toBe(true);
+  let hasNext = false;
+  const next = client.next().then((result) => {
+    hasNext = result;
+  });
+  await Bun.sleep(0);
+  expect(hasNext).toBe(false);
+  feed.change();
+  await next;
+  expect(hasNext).toBe(true);
+});
+
+test.each([
+  ["the server shuts down", true, AbortSignal.any([])],
+  ["its request is aborted", false, AbortSignal.abort()],
+])("a client does not wait when %s", async (_when, isDraining, signal) => {
+  const draining = { isDraining: () => isDraining, onStart() {} };
+  using client = createWaitingClients(makeFeed(), draining).begin("a", 60, signal);
+  expect(await client.next()).toBe(false);
+});
+
+test("clients share a subscription, which ends with the last of them", () => {
+  const feed = makeFeed();
+  const clients = createWaitingClients(feed, drain);
+  for (let round = 0; round < 2; round += 1) {
+    const [first, second] = ["a", "b"].map((token) =>
+      clients.begin(token, 60, new AbortController().signal),
+    );
+    expect(feed.listeners.size).toBe(1);
+    first?.[Symbol.dispose]();
+    expect(feed.listeners.size).toBe(1);
+    second?.[Symbol.dispose]();
+    expect(feed.listeners.size).toBe(0);
+  }
 });

@@ -52,7 +52,10 @@ export function createPool(
   let checking = false;
   let closed = false;
 
-  /** @returns whether the server answers on a new connection, and runs none of the statements that do not end */
+  /**
+   * @returns whether the statements that do not end are lost: the server answers on a new connection, and runs none of
+   * them
+   */
   async function isLost(): Promise<boolean> {
     try {
       const fresh = open(1);

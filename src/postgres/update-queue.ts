@@ -156,9 +156,12 @@ export function createUpdateQueue<
       try {
         for (const id of await ids) written.add(id);
       } catch (error) {
-        if (wait !== "none") explain?.(error);
-        // One of several may be the reason.
-        if (wait !== "none" || !isStatementError(error)) throw error;
+        if (wait !== "none") {
+          explain?.(error);
+          throw error;
+        }
+        // One of several may be the reason: what was not written runs alone.
+        if (!isStatementError(error)) throw error;
       }
     }
     if (updates.length > 0) await write(update(session, updates, wait));

@@ -9,8 +9,10 @@ import { AppError } from "./error.ts";
 export type RunFairly = <Result>(client: string, work: () => Promise<Result>) => Promise<Result>;
 
 export interface FairQueueOptions {
-  /** Maximum number of pieces of work that run at the same time. If it is several, one client leaves one to others. */
+  /** Maximum number of pieces of work that run at the same time. */
   readonly maxRunning: number;
+  /** How many of them one client can have. By default, if there are several, it leaves one to others. */
+  readonly maxRunningOfClient?: number;
   /** Maximum number of pieces of work that wait, half of them of one client. The default is no maximum. */
   readonly maxWaiting?: number;
   readonly queueTimeoutMs: number;
@@ -29,12 +31,12 @@ function hasWork({ running, waiting }: Client): boolean {
 
 export function createFairQueue({
   maxRunning,
+  // The next client need not wait for the end of long work.
+  maxRunningOfClient = Math.max(1, maxRunning - 1),
   maxWaiting = Number.POSITIVE_INFINITY,
   queueTimeoutMs,
   problem,
 }: FairQueueOptions): RunFairly {
-  /** All but one, so that the next client need not wait for the end of long work. */
-  const maxRunningOfClient = Math.max(1, maxRunning - 1);
   /** Those with work, in the order in which they came or last ended some. */
   const clients = new Map<string, Client>();
   let running = 0;

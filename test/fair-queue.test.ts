@@ -68,6 +68,21 @@ test("clients alternate when there is one place", async () => {
   await Promise.all(results);
 });
 
+test("work of one client runs in its order, one piece at a time, when one is the maximum of a client", async () => {
+  for (const maxRunning of [3, Number.POSITIVE_INFINITY]) {
+    const { begun, run, end } = makeClients(maxRunning, { maxRunningOfClient: 1 });
+    const results = [..."aaab"].map(run);
+    await Bun.sleep(0);
+    const seen: string[] = [];
+    for (let at = 0; at < 4; at += 1) {
+      seen.push(begun.join(""));
+      await end();
+    }
+    expect(seen).toEqual(["ab", "aba", "aba", "abaa"]);
+    await Promise.all(results);
+  }
+});
+
 test("work is rejected and never begins when it waits for too long, and the next begins", async () => {
   const { begun, run, end } = makeClients(1, { queueTimeoutMs: 20 });
   const first = run("a");

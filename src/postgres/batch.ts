@@ -124,26 +124,6 @@ export function createBatchQueue<Item, Result>({
   };
 }
 
-/** Runs work. Work with a common key runs one after the other. */
-export type RunInOrder = <Result>(key: string, work: () => Promise<Result>) => Promise<Result>;
-
-interface KeyedWork {
-  readonly key: string;
-  readonly work: () => Promise<unknown>;
-}
-
-/** @param maxRunning maximum number of pieces of work that run at the same time */
-export function createOrderedQueue(maxRunning: number): RunInOrder {
-  const enqueue = createBatchQueue<KeyedWork, unknown>({
-    run: async ([item]) => [await item?.work()],
-    maxItems: 1,
-    maxBatches: maxRunning,
-    conflictKeysOf: ({ key }) => [key],
-  });
-  return <Result>(key: string, work: () => Promise<Result>) =>
-    enqueue({ key, work }) as Promise<Result>;
-}
-
 /**
  * Wraps `run`: after an error that one item may have caused, runs each item alone.
  * @param run reads items, so that it can run again

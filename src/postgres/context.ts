@@ -1,6 +1,7 @@
+import type { RunFairly } from "../fair-queue.ts";
 import type { LargePages } from "../large-page.ts";
-import { createOrderedQueue, type RunInOrder } from "./batch.ts";
 import type { Database } from "./connection.ts";
+import { createRowQueue } from "./row-locks.ts";
 
 /** Number of connections that updates which run apart leave to batches: two of them may wait for locked rows. */
 const BATCH_CONNECTIONS = 3;
@@ -12,9 +13,9 @@ export interface StoreContext {
   readonly db: Database;
   readonly largePages: LargePages;
   /** Runs an update apart from others. One at a time runs for each row. */
-  readonly runApart: RunInOrder;
+  readonly runApart: RunFairly;
   /** Runs a write that waits for a locked row. One at a time waits for each row. */
-  readonly runLocked: RunInOrder;
+  readonly runLocked: RunFairly;
   readonly now: () => Date;
 }
 
@@ -24,7 +25,7 @@ export function createContext(
   const maxApart = Math.max(1, parts.db.limiter.writeConnections - BATCH_CONNECTIONS);
   return {
     ...parts,
-    runApart: createOrderedQueue(maxApart),
-    runLocked: createOrderedQueue(MAX_LOCKED),
+    runApart: createRowQueue(maxApart),
+    runLocked: createRowQueue(MAX_LOCKED),
   };
 }

@@ -2,13 +2,14 @@
  * Batches of creates, each with its own outcome. Those that fail or wait for a locked row do not hold up the others:
  * they run alone.
  */
+import type { RunFairly } from "../fair-queue.ts";
 import { type CreateResult, type IdempotencyKey, replay } from "../idempotency.ts";
 import type { Author, RecordText } from "../record.ts";
-import { createBatchQueue, createOrderedQueue, itemAt, type RunInOrder } from "./batch.ts";
+import { createBatchQueue, itemAt } from "./batch.ts";
 import type { Database } from "./connection.ts";
 import type { StoreContext } from "./context.ts";
 import { isRowLockTimeout } from "./errors.ts";
-import { ROW_LOCK_TIMEOUT } from "./row-locks.ts";
+import { createRowQueue, ROW_LOCK_TIMEOUT } from "./row-locks.ts";
 
 const MAX_CREATES = 256;
 /** Others wait for these and share a statement, because a transaction costs many times as much as a row. */
@@ -81,7 +82,7 @@ function createQueue<Fields, Row>(
     mayBeCausedByOneItem,
     nextBatchMs,
   }: CreateQueueOptions<Fields, Row>,
-  runLocked: RunInOrder,
+  runLocked: RunFairly,
 ): (create: PendingCreate<Fields>) => Promise<Outcome<Row>> {
   const waitForRow = (create: PendingCreate<Fields>) =>
     runLocked(lockOf(create.fields), async () => itemAt(await run([create], null), 0));
@@ -107,7 +108,7 @@ function createQueue<Fields, Row>(
   }
 
   /** Runs a create alone. One at a time runs for each row, because the row may be locked. */
-  const runInOrder = createOrderedQueue(Number.POSITIVE_INFINITY);
+  const runInOrder = createRowQueue(Number.POSITIVE_INFINITY);
   /** Rows of creates that run alone, until the first of these creates has ended. */
   const maybeLocked = new Set<string>();
 

@@ -1,4 +1,6 @@
 /** Writes that wait for a row that another transaction has locked. */
+import { createFairQueue, type RunFairly } from "../fair-queue.ts";
+import { QUEUE_TIMEOUT_MS } from "./limiter.ts";
 
 /** If a statement waits longer than this for a row, its writes run again, apart from those that need other rows. */
 export const ROW_LOCK_TIMEOUT = "200ms";
@@ -20,4 +22,17 @@ export type LockWait = "none" | "brief" | "long";
 /** Identifies the row of a record among those that writes wait for. */
 export function recordName(table: "users" | "orders", id: number): string {
   return `${table} ${id}`;
+}
+
+/**
+ * @param maxRunning maximum number of pieces of work that run at the same time
+ * @returns a function that runs the work of one row in the order in which it came. Rows take turns
+ */
+export function createRowQueue(maxRunning: number): RunFairly {
+  return createFairQueue({
+    maxRunning,
+    maxRunningOfClient: 1,
+    queueTimeoutMs: QUEUE_TIMEOUT_MS,
+    problem: "the database is busy",
+  });
 }

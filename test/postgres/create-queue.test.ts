@@ -1,6 +1,5 @@
 import { expect, test } from "bun:test";
 import { SQL } from "bun";
-import { createOrderedQueue } from "../../src/postgres/batch.ts";
 import {
   type CreateQueueOptions,
   createCreateQueue,
@@ -8,7 +7,7 @@ import {
   type PendingCreate,
 } from "../../src/postgres/create-queue.ts";
 import { createLimiter } from "../../src/postgres/limiter.ts";
-import { ROW_LOCK_TIMEOUT } from "../../src/postgres/row-locks.ts";
+import { createRowQueue, ROW_LOCK_TIMEOUT } from "../../src/postgres/row-locks.ts";
 
 /** A record that refers to a row. */
 interface Fields {
@@ -36,7 +35,7 @@ const rowLockTimeout = new SQL.PostgresError("canceling statement due to lock ti
 function makeQueue(options: Partial<CreateQueueOptions<Fields, Fields>> = {}) {
   const runs: Run[] = [];
   const limiter = createLimiter({ connections: 10, maxPendingWrites: 1000 });
-  const context = { db: { limiter }, runLocked: createOrderedQueue(2) };
+  const context = { db: { limiter }, runLocked: createRowQueue(2) };
   const create = createCreateQueue<Fields, Fields>(context, {
     conflictKeysOf: () => [],
     lockOf: ({ row }) => row,
@@ -149,6 +148,21 @@ test("a create whose row is locked waits for it, and the rest of its batch is cr
   expect([runs[1]?.names, runs[1]?.lockTimeout]).toEqual(["a", null]);
   runs[1]?.create();
   expect(await locked).toBe("a");
+});
+
+test("locked rows take turns when creates wait for more of them than may wait at the same time", async () => {
+  const { runs, names, create, started } = makeQueue();
+  const created = [..."aabbc"].map((row, at) => create(`${row}${at}`, row));
+  await started(1);
+  const locked = { kind: "locked" } as const;
+  runs[0]?.create({ a0: locked, a1: locked, b2: locked, b3: locked, c4: locked });
+  for (let at = 1; at <= 5; at += 1) {
+    await started(Math.min(at + 2, 6));
+    expect(runs).toHaveLength(Math.min(at + 2, 6));
+    runs[at]?.create();
+  }
+  await Promise.all(created);
+  expect(names().slice(1)).toEqual(["a0", "b2", "c4", "a1", "b3"]);
 });
 
 test("a create runs again when its key has changed meanwhile", async () => {

@@ -15,7 +15,7 @@ export interface StoreContext {
   /** Runs an update apart from others. One at a time runs for each row. */
   readonly runApart: RunFairly;
   /** Runs a write that waits for a locked row. One at a time waits for each row. */
-  readonly runLocked: RunFairly;
+  readonly waitForRow: RunFairly;
   readonly now: () => Date;
 }
 
@@ -26,6 +26,6 @@ export function createContext(
   return {
     ...parts,
     runApart: createRowQueue(maxApart),
-    runLocked: createRowQueue(MAX_LOCKED),
+    waitForRow: createRowQueue(MAX_LOCKED),
   };
 }

@@ -73,7 +73,7 @@ export interface CreateQueueOptions<Fields, Row> extends CreateRules<Fields> {
 }
 
 /** @returns a function that runs a create in a batch */
-function createQueue<Fields, Row>(
+function createOutcomeQueue<Fields, Row>(
   {
     conflictKeysOf,
     lockOf,
@@ -82,17 +82,17 @@ function createQueue<Fields, Row>(
     mayBeCausedByOneItem,
     nextBatchMs,
   }: CreateQueueOptions<Fields, Row>,
-  runLocked: RunFairly,
+  waitForRow: RunFairly,
 ): (create: PendingCreate<Fields>) => Promise<Outcome<Row>> {
-  const waitForRow = (create: PendingCreate<Fields>) =>
-    runLocked(lockOf(create.fields), async () => itemAt(await run([create], null), 0));
+  const runWithLongWait = (create: PendingCreate<Fields>) =>
+    waitForRow(lockOf(create.fields), async () => itemAt(await run([create], null), 0));
 
-  /** Runs creates that do not wait for the rows that they refer to. */
-  async function runUnlocked(creates: readonly PendingCreate<Fields>[]) {
+  /** Runs creates, which wait for rows that they refer to for `ROW_LOCK_TIMEOUT` at most. */
+  async function runWithBriefWait(creates: readonly PendingCreate<Fields>[]) {
     const outcomes = await run(creates, ROW_LOCK_TIMEOUT);
     return creates.map((create, at) => {
       const outcome = itemAt(outcomes, at);
-      return outcome.kind === "locked" ? waitForRow(create) : outcome;
+      return outcome.kind === "locked" ? runWithLongWait(create) : outcome;
     });
   }
 
@@ -100,9 +100,9 @@ function createQueue<Fields, Row>(
   async function runOrWait(create: PendingCreate<Fields>): Promise<Outcome<Row>> {
     try {
       // The outcome is not awaited here: a create whose wait has timed out must not wait again.
-      return itemAt(await runUnlocked([create]), 0);
+      return itemAt(await runWithBriefWait([create]), 0);
     } catch (error) {
-      if (isRowLockTimeout(error)) return waitForRow(create);
+      if (isRowLockTimeout(error)) return runWithLongWait(create);
       throw error;
     }
   }
@@ -125,7 +125,7 @@ function createQueue<Fields, Row>(
   /** If a batch fails because of one of its creates, each one runs alone, so that only that one fails. */
   async function runBatch(creates: readonly PendingCreate<Fields>[]) {
     try {
-      return await runUnlocked(creates);
+      return await runWithBriefWait(creates);
     } catch (error) {
       const mayBeOfOne = creates.length > 1 && mayBeCausedByOneItem(error);
       if (mayBeOfOne || isRowLockTimeout(error)) return creates.map(runAlone);
@@ -148,14 +148,14 @@ function createQueue<Fields, Row>(
   return (create) => (maybeLocked.has(lockOf(create.fields)) ? runAlone(create) : enqueue(create));
 }
 
-type CreateContext = Pick<StoreContext, "runLocked"> & { readonly db: Pick<Database, "limiter"> };
+type CreateContext = Pick<StoreContext, "waitForRow"> & { readonly db: Pick<Database, "limiter"> };
 
 /** @returns a function that creates records of one table */
 export function createCreateQueue<Fields, Row>(
-  { db, runLocked }: CreateContext,
+  { db, waitForRow }: CreateContext,
   options: CreateQueueOptions<Fields, Row>,
 ): Create<Fields, Row> {
-  const enqueue = createQueue(options, runLocked);
+  const enqueue = createOutcomeQueue(options, waitForRow);
 
   async function create(pending: PendingCreate<Fields>): Promise<CreateResult<Row>> {
     for (;;) {

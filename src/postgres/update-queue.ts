@@ -102,7 +102,7 @@ export function createUpdateQueue<
   Values extends { readonly metadata: string },
   Row,
 >(
-  { db: { layout, limiter, run }, now, runApart, runLocked }: StoreContext,
+  { db: { layout, limiter, run }, now, runApart, waitForRow }: StoreContext,
   { table, read, update, remove, transaction = false, explain }: UpdateParts<Stored, Values>,
 ): RunUpdate<Stored, Values, Row> {
   interface Pending {
@@ -198,7 +198,7 @@ export function createUpdateQueue<
       return await runApart(row, () => runOne(pending, planned, "brief"));
     } catch (error) {
       // Not `isRowLockTimeout`: behind another server that waits for the row, the error has no context.
-      if (isLockTimeout(error)) return runLocked(row, () => runOne(pending, null, "long"));
+      if (isLockTimeout(error)) return waitForRow(row, () => runOne(pending, null, "long"));
       throw error;
     }
   }

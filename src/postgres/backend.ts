@@ -2,7 +2,7 @@
 import { redactPassword } from "../database-url.ts";
 import type { OpenStore } from "../store.ts";
 import { connect } from "./connection.ts";
-import { withFolding } from "./counts.ts";
+import { foldAfterWrites } from "./counts.ts";
 import { describePostgresError } from "./errors.ts";
 import { migrate } from "./migrate.ts";
 import { createStore } from "./store.ts";
@@ -16,7 +16,8 @@ export const openPostgres: OpenStore = async (options) => {
       await migrate(db, options);
       const dangers = await db.run("read", (session) => findUnsafeSettings(session, db.settings));
       for (const danger of dangers) options.onWarning?.(danger);
-      return createStore(db.layout === "plain" ? withFolding(db) : db, options);
+      if (db.layout === "plain") foldAfterWrites(db);
+      return createStore(db, options);
     } catch (error) {
       await db.close();
       throw error;

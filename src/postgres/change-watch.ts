@@ -13,21 +13,14 @@ const CHECK_INTERVAL_MS = 50;
 /** How soon after a write its process numbers if nobody waits. */
 const NUMBER_INTERVAL_MS = 1_000;
 
-export interface ChangeWatch {
-  /** The same database, which numbers after writes. */
-  readonly db: Database;
-  readonly subscribe: ChangeStore["subscribe"];
-}
-
 /** @param number numbers all changes that have been committed */
-export function watchChanges(db: Database, number: () => Promise<Feed>): ChangeWatch {
+export function watchChanges(db: Database, number: () => Promise<Feed>): ChangeStore["subscribe"] {
   const listeners = new Set<() => void>();
   /** The state of the feed that listeners know. */
   let seen = "";
   let checkedMs = 0;
   let timer: Timer | undefined;
   let dueMs = Number.POSITIVE_INFINITY;
-  let closed = false;
 
   async function check(): Promise<void> {
     timer = undefined;
@@ -48,39 +41,25 @@ export function watchChanges(db: Database, number: () => Promise<Feed>): ChangeW
 
   function checkIn(delayMs: number): void {
     const ms = performance.now() + delayMs;
-    if (closed || dueMs <= ms) return;
+    if (db.closing.aborted || dueMs <= ms) return;
     clearTimeout(timer);
     dueMs = ms;
     timer = setTimeout(check, delayMs);
   }
 
-  function onWrite(): void {
+  db.onWrite(() => {
     if (listeners.size === 0) checkIn(NUMBER_INTERVAL_MS);
     else checkIn(Math.max(0, checkedMs + CHECK_INTERVAL_MS - performance.now()));
-  }
+  });
+  db.closing.addEventListener("abort", () => clearTimeout(timer));
 
-  return {
-    db: {
-      ...db,
-      async run(access, work, options) {
-        const result = await db.run(access, work, options);
-        if (access === "write") onWrite();
-        return result;
+  return (listener) => {
+    listeners.add(listener);
+    checkIn(POLL_MS[db.layout]);
+    return {
+      [Symbol.dispose]() {
+        listeners.delete(listener);
       },
-      async close() {
-        closed = true;
-        await db.close();
-        clearTimeout(timer);
-      },
-    },
-    subscribe(listener) {
-      listeners.add(listener);
-      checkIn(POLL_MS[db.layout]);
-      return {
-        [Symbol.dispose]() {
-          listeners.delete(listener);
-        },
-      };
-    },
+    };
   };
 }

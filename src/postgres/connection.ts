@@ -78,6 +78,8 @@ export interface Database {
    * @throws {AppError} unavailable if the database is unreachable or busy; a write may be committed
    */
   run<Result>(access: Access, work: Work<Result>, options?: RunOptions): Promise<Result>;
+  /** Calls a listener after each write, apart from those that no request waits for. */
+  onWrite(listener: () => void): void;
   readonly layout: PostgresLayout;
   /** Settings that connections should have, without those that parameters of the URL override. */
   readonly settings: Settings;
@@ -86,6 +88,8 @@ export interface Database {
   readonly connections: number;
   /** Waits for running work, with a timeout, then closes the connections. */
   close(): Promise<void>;
+  /** Aborted when `close` begins to close the connections. */
+  readonly closing: AbortSignal;
 }
 
 /** @param sql returns the connections, or the one of a transaction */
@@ -160,11 +164,15 @@ export function connect({
   const connections = pool.sql().options.max ?? 1;
   const limiter = createLimiter({ connections, maxPendingWrites, onTimeout: pool.checkUntil });
 
-  /** Reports the duration of writes, including retries, after they succeeded. */
-  async function measure<Result>(writes: number, work: () => Promise<Result>): Promise<Result> {
+  const writeListeners: (() => void)[] = [];
+  const closing = new AbortController();
+
+  /** Reports writes, and their duration including retries, after they succeeded. */
+  async function report<Result>(writes: number, work: () => Promise<Result>): Promise<Result> {
     const startedMs = performance.now();
     const result = await work();
     onCommit?.(writes, performance.now() - startedMs);
+    for (const listener of writeListeners) listener();
     return result;
   }
 
@@ -195,14 +203,17 @@ export function connect({
       const retryMs = timeoutMs === Number.POSITIVE_INFINITY ? timeoutMs : undefined;
       const retried = () => withRetry(attempt, mayRetry, retryMs);
       const writes = access === "write" ? (admitted ?? 1) : 0;
-      const measured = writes > 0 ? () => measure(writes, retried) : retried;
-      const limited = () => limiter.run(access, measured, timeoutMs);
+      const reported = writes > 0 ? () => report(writes, retried) : retried;
+      const limited = () => limiter.run(access, reported, timeoutMs);
       const start = access === "list" ? () => runFairly(client ?? "", limited) : limited;
       return admitted === undefined ? limiter.admit(access, start, client) : start();
     },
+    onWrite: (listener) => void writeListeners.push(listener),
     async close() {
       await Promise.race([limiter.idle(), Bun.sleep(CLOSE_MS)]);
+      closing.abort();
       await pool.close();
     },
+    closing: closing.signal,
   };
 }

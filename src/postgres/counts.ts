@@ -87,8 +87,8 @@ export async function foldCounts(db: Database, maxRows = MAX_FOLDED): Promise<nu
   return row?.rows ?? 0;
 }
 
-/** @returns the same database, which folds after writes */
-export function withFolding(db: Database): Database {
+/** Folds after writes. */
+export function foldAfterWrites(db: Database): void {
   /** Timer of a fold that is scheduled or running. */
   let timer: Timer | null = null;
   /** Whether there was a write since the last fold began. */
@@ -110,16 +110,8 @@ export function withFolding(db: Database): Database {
     timer ??= setTimeout(foldAll, FOLD_INTERVAL_MS);
   }
 
-  return {
-    ...db,
-    async run(access, work, options) {
-      const result = await db.run(access, work, options);
-      if (access === "write") scheduleFold();
-      return result;
-    },
-    async close() {
-      await db.close();
-      if (timer !== null) clearTimeout(timer);
-    },
-  };
+  db.onWrite(scheduleFold);
+  db.closing.addEventListener("abort", () => {
+    if (timer !== null) clearTimeout(timer);
+  });
 }

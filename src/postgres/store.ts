@@ -54,14 +54,12 @@ const layouts = {
   },
 };
 
-export function createStore(unwatched: Database, options: StoreOptions): Store {
+export function createStore(db: Database, options: StoreOptions): Store {
   const { databaseUrl, now, maxUnsentBytes } = options;
   const onlyReads = options.mode === "serve-reads";
-  const layout = layouts[unwatched.layout];
-  const numbering = onlyReads
-    ? createReadOnlyNumbering(unwatched)
-    : createNumbering(unwatched, layout.collect);
-  const { db, subscribe } = watchChanges(unwatched, numbering.numberAll);
+  const layout = layouts[db.layout];
+  const numbering = onlyReads ? createReadOnlyNumbering(db) : createNumbering(db, layout.collect);
+  const subscribe = watchChanges(db, numbering.numberAll);
   const largePages = createLargePages(maxUnsentBytes);
   const context = createContext({ db, largePages, now });
   let databaseBytes = 0;
@@ -80,7 +78,7 @@ export function createStore(unwatched: Database, options: StoreOptions): Store {
     checkUsable: createWriteProbe({
       write: () =>
         onlyReads
-          ? readFeed(unwatched)
+          ? readFeed(db)
           : db.run("write", (session) => session.all(probeWrite, now().toISOString())),
       isFull: db.limiter.isFull,
     }),

@@ -1,8 +1,9 @@
 // The change feed on PostgreSQL: changes get their ids after their commits, in any process.
 import { describe, expect, test } from "bun:test";
 import type { Change } from "../../src/change.ts";
+import { AppError } from "../../src/error.ts";
 import { recordsText } from "../../src/page.ts";
-import { connect } from "../../src/postgres/connection.ts";
+import { connect, type Session } from "../../src/postgres/connection.ts";
 import {
   feedState,
   hasUnnumbered,
@@ -199,6 +200,26 @@ describe.if(cluster !== null)("changes", () => {
     // Whether it is the last one is not known yet.
     const last = async () => store.changes.list({ limit: 2, offset: 0, after: 2 });
     await expectRejection(last(), "unavailable", "the changes are being numbered");
+  });
+
+  test("are looked for after a write of a request, and not after other work", async () => {
+    await using world = await makeHarness();
+    const db = connect({ databaseUrl: world.url, maxPendingWrites: 1 });
+    let writes = 0;
+    db.onWrite(() => {
+      writes += 1;
+    });
+    const one = (session: Session) => session.all("select 1");
+    await db.run("read", one);
+    await db.run("write", one, { admitted: 0 });
+    await expectRejection(
+      db.run("write", () => Promise.reject(new AppError("unavailable", "failed"))),
+      "unavailable",
+    );
+    expect(writes).toBe(0);
+    await db.run("write", one);
+    expect(writes).toBe(1);
+    await db.close();
   });
 
   test("are numbered by another process when the one that wrote them has ended", async () => {

@@ -247,13 +247,13 @@ export function createChangeStore(
   async function readPlain(query: ChangeQuery, client?: string): Promise<ChangePage | null> {
     const { after = null, offset, limit } = query;
     const read = (session: Session) => session.first<PageRow>(selectPage, after, offset, limit);
-    const row = await readNumbered(query, () => db.run("list", read, { admitted: 1, client }));
+    const row = await readNumbered(query, () => db.runAdmitted("list", read, { client }));
     return row.bytes > LARGE_PAGE_BYTES ? null : pageOf(row, row.records ?? "");
   }
 
   /** @returns `null` if the page may exceed 256 KiB */
   async function readWithRecords(query: ChangeQuery, client?: string): Promise<ChangePage | null> {
-    await readNumbered(query, () => db.run("list", readState, { admitted: 1, client }));
+    await readNumbered(query, () => db.runAdmitted("list", readState, { client }));
     if (query.limit > SLICE_ROWS) return null;
     const read = async (session: Session): Promise<ChangePage | null> => {
       const feed = await openFeed(session, query);
@@ -261,7 +261,7 @@ export function createChangeStore(
       const joined = joinSmall(rows, query.limit);
       return joined && pageOf(feed, joined.records);
     };
-    return db.run("list", read, { admitted: 1, transaction: true, client });
+    return db.runAdmitted("list", read, { transaction: true, client });
   }
 
   /** Clients that wait ask for the same page when there is a change. */

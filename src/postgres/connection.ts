@@ -56,11 +56,6 @@ export interface RunOptions {
    * separate transaction.
    */
   readonly transaction?: boolean;
-  /**
-   * Number of requests that share the work, all of which `limiter.admit` has admitted; 0 for work that no request waits
-   * for. The default admits one.
-   */
-  readonly admitted?: number;
   /** Who reads a list. The default is one client for all work that several requests share, and of the process itself. */
   readonly client?: string | undefined;
   /** Timeout of the work with all retries. The default is that of the limiter. */
@@ -69,15 +64,26 @@ export interface RunOptions {
   readonly mayRetry?: (error: unknown) => boolean;
 }
 
+interface AdmittedOptions extends RunOptions {
+  /** Number of requests that share a write. The default is one; 0 if no request waits for it. */
+  readonly requests?: number;
+}
+
 export type Settings = Readonly<Record<string, string | number>>;
 
 export interface Database {
   /**
-   * Runs work on a connection. It is retried after a serialization failure or deadlock, so it must have no side effects
-   * outside the database.
+   * Admits a request, and runs its work on a connection. The work is retried after a serialization failure or deadlock,
+   * so it must have no side effects outside the database.
    * @throws {AppError} unavailable if the database is unreachable or busy; a write may be committed
    */
   run<Result>(access: Access, work: Work<Result>, options?: RunOptions): Promise<Result>;
+  /** The same for work of requests that `limiter.admit` has admitted, or that no request waits for. */
+  runAdmitted<Result>(
+    access: Access,
+    work: Work<Result>,
+    options?: AdmittedOptions,
+  ): Promise<Result>;
   /** Calls a listener after each write, apart from those that no request waits for. */
   onWrite(listener: () => void): void;
   readonly layout: PostgresLayout;
@@ -167,11 +173,11 @@ export function connect({
   const writeListeners: (() => void)[] = [];
   const closing = new AbortController();
 
-  /** Reports writes, and their duration including retries, after they succeeded. */
-  async function report<Result>(writes: number, work: () => Promise<Result>): Promise<Result> {
+  /** Reports the writes of requests, and their duration including retries, after they succeeded. */
+  async function report<Result>(requests: number, work: () => Promise<Result>): Promise<Result> {
     const startedMs = performance.now();
     const result = await work();
-    onCommit?.(writes, performance.now() - startedMs);
+    onCommit?.(requests, performance.now() - startedMs);
     for (const listener of writeListeners) listener();
     return result;
   }
@@ -188,26 +194,29 @@ export function connect({
     problem: "the database is busy",
   });
 
+  function runAdmitted<Result>(
+    access: Access,
+    work: Work<Result>,
+    { transaction = false, requests = 1, client, timeoutMs, mayRetry }: AdmittedOptions = {},
+  ): Promise<Result> {
+    const attempt = () => (transaction ? begin(access, work) : work(session));
+    // Work without a timeout can take longer than others before it fails.
+    const retryMs = timeoutMs === Number.POSITIVE_INFINITY ? timeoutMs : undefined;
+    const retried = () => withRetry(attempt, mayRetry, retryMs);
+    const isReported = access === "write" && requests > 0;
+    const reported = isReported ? () => report(requests, retried) : retried;
+    const limited = () => limiter.run(access, reported, timeoutMs);
+    return access === "list" ? runFairly(client ?? "", limited) : limited();
+  }
+
   return {
     layout,
     settings,
     limiter,
     connections,
-    run<Result>(
-      access: Access,
-      work: Work<Result>,
-      { transaction = false, admitted, client, timeoutMs, mayRetry }: RunOptions = {},
-    ) {
-      const attempt = () => (transaction ? begin(access, work) : work(session));
-      // Work without a timeout can take longer than others before it fails.
-      const retryMs = timeoutMs === Number.POSITIVE_INFINITY ? timeoutMs : undefined;
-      const retried = () => withRetry(attempt, mayRetry, retryMs);
-      const writes = access === "write" ? (admitted ?? 1) : 0;
-      const reported = writes > 0 ? () => report(writes, retried) : retried;
-      const limited = () => limiter.run(access, reported, timeoutMs);
-      const start = access === "list" ? () => runFairly(client ?? "", limited) : limited;
-      return admitted === undefined ? limiter.admit(access, start, client) : start();
-    },
+    run: (access, work, options) =>
+      limiter.admit(access, () => runAdmitted(access, work, options), options?.client),
+    runAdmitted,
     onWrite: (listener) => void writeListeners.push(listener),
     async close() {
       await Promise.race([limiter.idle(), Bun.sleep(CLOSE_MS)]);

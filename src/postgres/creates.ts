@@ -210,8 +210,8 @@ export function prepareCreate<Fields, Row>(
         creates.some(({ key }) => key !== null)
           ? session.all<CreatedRow>(withKeys, ...values, expiryTime(time))
           : session.all<CreatedRow>(withoutKeys, ...values);
-      const rows = await db.run("write", work, {
-        admitted: creates.length,
+      const rows = await db.runAdmitted("write", work, {
+        requests: creates.length,
         // The statement reads what a constraint depends on, so it violates one only if that has changed since.
         mayRetry: (error) => isRolledBack(error) || isConstraintViolation(error),
       });

@@ -90,10 +90,10 @@ function prepareSortedList(
   ): Promise<readonly Row[]> {
     const mayBeLarge = queries.some(({ limit }) => limit > MAX_UNMEASURED_ROWS);
     const statement = mayBeLarge ? measuring : unmeasured;
-    const rows = await db.run(
+    const rows = await db.runAdmitted(
       "list",
       (session) => session.all<Row>(statement, JSON.stringify(queries)),
-      { admitted: queries.length, client },
+      { client },
     );
     const ordered = byPosition(rows);
     return queries.map((_query, at) => itemAt(ordered, at));

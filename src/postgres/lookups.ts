@@ -81,10 +81,8 @@ export function prepareLookup<Key extends string | number, Row extends object, R
   const statement = lookupStatement(parts);
 
   async function run(keys: readonly Key[]) {
-    const rows = await db.run(
-      "read",
-      (session) => session.all<Positioned<Row>>(statement, JSON.stringify(keys)),
-      { admitted: keys.length },
+    const rows = await db.runAdmitted("read", (session) =>
+      session.all<Positioned<Row>>(statement, JSON.stringify(keys)),
     );
     const found = byPosition(rows);
     return keys.map((_key, at) => {

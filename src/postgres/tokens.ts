@@ -179,7 +179,7 @@ export function createTokenStore({ db, now }: StoreContext): TokenStore {
     },
     async touch(hash, usedAt) {
       // It takes no place of a request: no request waits for it, and there is one per token and minute at most.
-      await db.run("write", (session) => session.all(touch, hash, usedAt), { admitted: 0 });
+      await db.runAdmitted("write", (session) => session.all(touch, hash, usedAt), { requests: 0 });
     },
   };
 }

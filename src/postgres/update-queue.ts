@@ -102,7 +102,7 @@ export function createUpdateQueue<
   Values extends { readonly metadata: string },
   Row,
 >(
-  { db: { layout, limiter, run }, now, runApart, waitForRow }: StoreContext,
+  { db: { layout, limiter, runAdmitted }, now, runApart, waitForRow }: StoreContext,
   { table, read, update, remove, transaction = false, explain }: UpdateParts<Stored, Values>,
 ): RunUpdate<Stored, Values, Row> {
   interface Pending {
@@ -186,7 +186,7 @@ export function createUpdateQueue<
       if (step.kind === "unread" || !written.has(pending.id)) throw versionConflict;
       return step.record;
     }
-    return run("write", work, { admitted: 1, transaction });
+    return runAdmitted("write", work, { transaction });
   }
 
   /** @param planned what to write; `null` if the record is to be read */
@@ -216,7 +216,7 @@ export function createUpdateQueue<
   async function runBatch(updates: readonly Pending[]) {
     try {
       const work = (session: Session) => runTogether(session, updates);
-      const steps = await run("write", work, { admitted: updates.length });
+      const steps = await runAdmitted("write", work, { requests: updates.length });
       return steps.map((step, at) => {
         if (step.kind === "done") return step.record;
         if (step.kind === "rejected") return Promise.reject(step.error);

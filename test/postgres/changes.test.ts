@@ -211,7 +211,7 @@ describe.if(cluster !== null)("changes", () => {
     });
     const one = (session: Session) => session.all("select 1");
     await db.run("read", one);
-    await db.run("write", one, { admitted: 0 });
+    await db.runAdmitted("write", one, { requests: 0 });
     await expectRejection(
       db.run("write", () => Promise.reject(new AppError("unavailable", "failed"))),
       "unavailable",

@@ -40,6 +40,8 @@ function recorded(db: Database, statements: Statement[]): Database {
     ...db,
     run: (access, work, options) =>
       db.run(access, (session) => work(recordedSession(session)), options),
+    runAdmitted: (access, work, options) =>
+      db.runAdmitted(access, (session) => work(recordedSession(session)), options),
   };
 }
 

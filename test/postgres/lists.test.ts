@@ -152,9 +152,9 @@ describe.if(cluster !== null)("a page", () => {
       const opened = connect({ databaseUrl, maxPendingWrites: 1 });
       const db: Database = {
         ...opened,
-        run: (access, work, options) =>
+        runAdmitted: (access, work, options) =>
           options?.client === undefined
-            ? opened.run(access, work, options)
+            ? opened.runAdmitted(access, work, options)
             : Promise.reject(new Error("a statement of its own")),
       };
       const largePages = createLargePages(2 ** 20);

@@ -16,13 +16,17 @@ function openOnOneConnection(url: string) {
   const databaseUrl = Object.assign(new URL(url), { search: "?max=1" }).href;
   const opened = connect({ databaseUrl, maxPendingWrites: 10 });
   const sent: { reads: number; clients: (string | undefined)[] } = { reads: 0, clients: [] };
-  const db: Database = {
-    ...opened,
-    run(access, work, options) {
+  const recorded =
+    (run: Database["run"]): Database["run"] =>
+    (access, work, options) => {
       if (access !== "write") sent.reads += 1;
       if (access === "list") sent.clients.push(options?.client);
-      return opened.run(access, work, options);
-    },
+      return run(access, work, options);
+    };
+  const db: Database = {
+    ...opened,
+    run: recorded(opened.run),
+    runAdmitted: recorded(opened.runAdmitted),
   };
   const now = () => new Date();
   const largePages = createLargePages(2 ** 20);

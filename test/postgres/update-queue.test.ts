@@ -40,9 +40,9 @@ interface Options {
 function makeQueue({ large = [], missing = [], onWrite = () => [], explain }: Options = {}) {
   const calls: string[] = [];
   const limiter = createLimiter({ connections: 10, maxPendingWrites: 1000 });
-  const run = (_access: string, work: (session: unknown) => Promise<unknown>) =>
+  const runAdmitted = (_access: string, work: (session: unknown) => Promise<unknown>) =>
     withRetry(() => work(null));
-  const db = { layout: "plain", limiter, run } as unknown as Database;
+  const db = { layout: "plain", limiter, runAdmitted } as unknown as Database;
   const context = createContext({ db, largePages: {} as never, now: () => new Date(0) });
 
   async function write(kind: string, targets: readonly Target<Stored>[], wait: LockWait) {

@@ -166,7 +166,7 @@ export function prepareCitusCreate<Fields, Stored, Row>(
   ): Promise<Outcome<Row>> {
     const work = (session: Session) => createOne(session, create, now(), lockTimeout, parts);
     try {
-      return await db.run("write", work, { transaction: true, admitted: 1 });
+      return await db.runAdmitted("write", work, { transaction: true });
     } catch (error) {
       if (isConstraintViolation(error)) return parts.explainViolation(error, create.fields);
       throw error;
@@ -206,9 +206,9 @@ export function prepareCitusCreate<Fields, Stored, Row>(
     const mayRetry = (error: unknown) =>
       isRolledBack(error) || (attempts === 1 && isConstraintViolation(error));
     try {
-      return await db.run("write", work, {
+      return await db.runAdmitted("write", work, {
         transaction: true,
-        admitted: creates.length,
+        requests: creates.length,
         mayRetry,
       });
     } catch (error) {

@@ -163,7 +163,7 @@ export function prepareCitusList(db: Database, largePages: LargePages, list: Lis
     const readAfterCounting = async () => {
       // Only an offset is compared with the total.
       const total = query.offset === 0 ? 0 : await counting;
-      return db.run("list", (session) => readRows(session, query, [], total), { admitted: 1 });
+      return db.runAdmitted("list", (session) => readRows(session, query, [], total));
     };
     const [total, rows] = await Promise.all([counting, readAfterCounting()]);
     return { total, rows };
@@ -171,9 +171,7 @@ export function prepareCitusList(db: Database, largePages: LargePages, list: Lis
 
   const enqueue = createBatchQueue({
     async run(queries: readonly PageQuery[]) {
-      const counting = db.run("list", (session) => readTotal(session, []), {
-        admitted: queries.length,
-      });
+      const counting = db.runAdmitted("list", (session) => readTotal(session, []));
       const pages = new Map<string, Promise<SmallPage>>();
       const results = queries.map((query) => {
         const key = JSON.stringify(query);

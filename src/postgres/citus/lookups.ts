@@ -69,7 +69,7 @@ export function createOrderLookup(db: Database): Lookup<number, RecordText<Order
     alone += 1;
     try {
       const find = (session: Session) => findOrder(session, id);
-      const order = await db.run("read", find, { admitted: 1 });
+      const order = await db.runAdmitted("read", find);
       return order && toRecord(order);
     } finally {
       alone -= 1;
@@ -82,14 +82,12 @@ export function createOrderLookup(db: Database): Lookup<number, RecordText<Order
     if (isAlone) return ids.map(readAlone);
     shared += 1;
     try {
-      const rows = await db.run("read", (session) => session.all<StoredOrder>(selectByIds, ids), {
-        admitted: ids.length,
-      });
+      const rows = await db.runAdmitted("read", (session) =>
+        session.all<StoredOrder>(selectByIds, ids),
+      );
       const found = new Map(rows.map((row) => [row.id, toRecord(row)]));
       return ids.map(
-        (id) =>
-          found.get(id) ??
-          db.run("read", (session) => requireRecovered(session, id), { admitted: 1 }),
+        (id) => found.get(id) ?? db.runAdmitted("read", (session) => requireRecovered(session, id)),
       );
     } finally {
       shared -= 1;

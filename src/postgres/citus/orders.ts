@@ -161,7 +161,7 @@ export function createCitusOrderStore(context: StoreContext): OrderStore {
       async explainViolation(error, { user_id }) {
         if (!isForeignKeyViolation(error)) throw error;
         const findUser = (session: Session) => session.first(existingUsers, [user_id]);
-        if ((await db.run("read", findUser, { admitted: 1 })) === null) return { kind: "rejected" };
+        if ((await db.runAdmitted("read", findUser)) === null) return { kind: "rejected" };
         // The commit of a new user is recovered on a server that was killed during it, which takes a while.
         return fail("unavailable", "the user is not on all servers yet");
       },

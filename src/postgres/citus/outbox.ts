@@ -57,5 +57,5 @@ export async function collectOrders(db: Database): Promise<void> {
     await session.all(takeLock, MOVE_LOCK);
     await session.all(moveChanges);
   };
-  await db.run("write", move, { transaction: true, admitted: 0 });
+  await db.runAdmitted("write", move, { transaction: true, requests: 0 });
 }

@@ -8,14 +8,17 @@ export interface WriteProbeOptions {
   /** Writes to disk without changing the data. */
   readonly write: () => Promise<unknown>;
   /** Whether the queue of writes is full. Then the last result is reused: a busy database is not broken. */
-  readonly isFull: () => boolean;
+  readonly isFull?: () => boolean;
 }
 
 /**
  * Limits how often the probe writes, however often it is called.
  * @returns a function that throws {AppError} unavailable if the database cannot be written
  */
-export function createWriteProbe({ write, isFull }: WriteProbeOptions): () => Promise<void> {
+export function createWriteProbe({
+  write,
+  isFull = () => false,
+}: WriteProbeOptions): () => Promise<void> {
   let lastResult = Promise.resolve();
   let validUntilMs = Number.NEGATIVE_INFINITY;
 

@@ -147,8 +147,7 @@ function openConnections(driverUrl: string, settings: Settings, max?: number): S
   });
 }
 
-interface ConnectOptions
-  extends Pick<StoreOptions, "databaseUrl" | "maxPendingWrites" | "onCommit"> {
+interface ConnectOptions extends Pick<StoreOptions, "databaseUrl" | "onCommit"> {
   /** Whether PostgreSQL rejects all writes. */
   readonly onlyReads?: boolean;
 }
@@ -157,18 +156,13 @@ interface ConnectOptions
  * Creates the pool. The first statement opens a connection.
  * @throws {TypeError} if the URL is invalid
  */
-export function connect({
-  databaseUrl,
-  maxPendingWrites,
-  onCommit,
-  onlyReads = false,
-}: ConnectOptions): Database {
+export function connect({ databaseUrl, onCommit, onlyReads = false }: ConnectOptions): Database {
   const { layout, driverUrl } = splitLayout(databaseUrl);
   const settings = settingsOf(driverUrl, layout, onlyReads);
   const pool = createPool((max) => openConnections(driverUrl, settings, max));
   const session = sessionOf(pool.sql);
   const connections = pool.sql().options.max ?? 1;
-  const limiter = createLimiter({ connections, maxPendingWrites, onTimeout: pool.checkUntil });
+  const limiter = createLimiter({ connections, onTimeout: pool.checkUntil });
 
   const writeListeners: (() => void)[] = [];
   const closing = new AbortController();

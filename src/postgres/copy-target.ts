@@ -69,7 +69,7 @@ export function copyTargetOf(session: Session): CopyTarget {
 /** @see WithCopyTarget */
 export const withPostgresCopyTarget: WithCopyTarget = async ({ databaseUrl }, work) => {
   try {
-    const db = connect({ databaseUrl, maxPendingWrites: 1 });
+    const db = connect({ databaseUrl });
     const isCitus = db.layout === "citus";
     try {
       await migrate(db, { create: true, mode: "write" });

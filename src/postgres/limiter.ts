@@ -8,8 +8,15 @@ import { AppError } from "../error.ts";
 const READ_SHARE = 5;
 /** Lists take at most one connection in this many: a list can take much longer than a read of one record. */
 const LIST_SHARE = 2;
-/** Maximum number of reads, and of lists, that run or wait; further ones are rejected. One client has half of each. */
-const MAX_PENDING_READS = 4096;
+/**
+ * Maximum number of reads, and of lists, that run or wait; further ones are rejected. One client has half of each. The
+ * server bounds writes before it reads their bodies, and commands make one at a time.
+ */
+const MAX_PENDING: Readonly<Record<Access, number>> = {
+  read: 4096,
+  list: 4096,
+  write: Number.POSITIVE_INFINITY,
+};
 /** How long work waits for a connection before it is rejected. */
 export const QUEUE_TIMEOUT_MS = 5_000;
 /**
@@ -25,7 +32,7 @@ export interface Limiter {
   /**
    * Runs work that counts as a pending read, list or write until it ends. It waits for no connection.
    * @param client who has at most half of the places; by default they are not divided
-   * @throws {AppError} unavailable if too many are pending
+   * @throws {AppError} unavailable if too many reads or lists are pending
    */
   admit<Result>(access: Access, work: () => Promise<Result>, client?: string): Promise<Result>;
   /**
@@ -40,8 +47,6 @@ export interface Limiter {
   readonly listConnections: number;
   /** Number of admitted writes that have not ended. */
   pendingWrites(): number;
-  /** Whether the next write would be rejected. */
-  isFull(): boolean;
   /** Resolves when no work runs or waits. */
   idle(): Promise<void>;
 }
@@ -71,8 +76,6 @@ function sumOf({ read, list, write }: Readonly<Record<Access, number>>): number 
 interface LimiterOptions {
   /** Connections in the pool. */
   readonly connections: number;
-  /** Maximum number of writes that run or wait. */
-  readonly maxPendingWrites: number;
   readonly queueTimeoutMs?: number;
   /** Called with work that has timed out. */
   readonly onTimeout?: (work: Promise<unknown>) => void;
@@ -80,7 +83,6 @@ interface LimiterOptions {
 
 export function createLimiter({
   connections,
-  maxPendingWrites,
   queueTimeoutMs = QUEUE_TIMEOUT_MS,
   onTimeout,
 }: LimiterOptions): Limiter {
@@ -96,7 +98,6 @@ export function createLimiter({
     list: new Map(),
     write: new Map(),
   };
-  const maxPending = { read: MAX_PENDING_READS, list: MAX_PENDING_READS, write: maxPendingWrites };
 
   function canStart(access: Access): boolean {
     if (sumOf(running) >= connections) return false;
@@ -160,7 +161,7 @@ export function createLimiter({
     listConnections,
     async admit(access, work, client) {
       const ofClient = client === undefined ? 0 : (pendingOf[access].get(client) ?? 0);
-      if (pending[access] >= maxPending[access] || ofClient >= maxPending[access] / 2) {
+      if (pending[access] >= MAX_PENDING[access] || ofClient >= MAX_PENDING[access] / 2) {
         throw new AppError("unavailable", `too many ${access}s are waiting`);
       }
       countPending(access, client, 1);
@@ -181,7 +182,6 @@ export function createLimiter({
         : withTimeout(result, timeoutMs, () => onTimeout?.(result));
     },
     pendingWrites: () => pending.write,
-    isFull: () => pending.write >= maxPending.write,
     idle() {
       if (isIdle()) return Promise.resolve();
       return new Promise((wake) => idleWaiters.push(wake));

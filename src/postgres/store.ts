@@ -80,7 +80,6 @@ export function createStore(db: Database, options: StoreOptions): Store {
         onlyReads
           ? readFeed(db)
           : db.run("write", (session) => session.all(probeWrite, now().toISOString())),
-      isFull: db.limiter.isFull,
     }),
     holdBody: largePages.hold,
     archive: () => null,

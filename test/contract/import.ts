@@ -4,7 +4,6 @@ import type { OrderImport } from "../../src/import-rules.ts";
 import type { Order } from "../../src/order.ts";
 import type { Store } from "../../src/store.ts";
 import type { User } from "../../src/user.ts";
-import { expectRejection } from "../expect-error.ts";
 import { listed } from "../listed.ts";
 import {
   newUser,
@@ -296,15 +295,6 @@ export function importContract(open: Open): void {
     await using it = await openWithClock(open);
     expect(await it.store.bulk.users.import([], false)).toEqual([]);
     expect(await it.store.bulk.orders.import([], true)).toEqual([]);
-  });
-
-  test("import rejects with unavailable when too many writes are waiting", async () => {
-    await using store = Object.assign(await open({ maxPendingWrites: 1 }), {
-      [Symbol.asyncDispose]: () => store.close(),
-    });
-    const first = store.bulk.users.import([oldUser(1)], false);
-    await expectRejection(store.bulk.users.import([oldUser(2)], false), "unavailable");
-    expect(await first).toEqual([created]);
   });
 
   test("exportPage returns the records behind an id, in either order", async () => {

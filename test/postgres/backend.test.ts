@@ -57,7 +57,7 @@ describe.if(cluster !== null)("open", () => {
     const name = new URL(world.url).pathname.slice(1);
     await world.run(`alter database "${name}" set synchronous_commit = off`);
     const shown = async (databaseUrl: string) => {
-      const db = connect({ databaseUrl, maxPendingWrites: 1 });
+      const db = connect({ databaseUrl });
       const row = await db.run("read", (session) =>
         session.first<{ synchronous_commit: string }>("show synchronous_commit"),
       );
@@ -78,7 +78,7 @@ describe.if(cluster !== null)("open", () => {
       await world.run(statement.replace("alter role ann in database user_api ", target));
     }
     const settingsOf = async (databaseUrl: string) => {
-      const db = connect({ databaseUrl, maxPendingWrites: 1 });
+      const db = connect({ databaseUrl });
       const rows = await db.run("read", (session) => session.all(allSettings));
       await db.close();
       return rows;

@@ -141,7 +141,7 @@ describe.if(cluster !== null)("changes", () => {
   test("get consecutive ids when passes are smaller than what is committed, and transactions are open", async () => {
     await using world = await makeHarness();
     const store = await world.open();
-    const db = connect({ databaseUrl: world.url, maxPendingWrites: 1 });
+    const db = connect({ databaseUrl: world.url });
     await using held = await world.hold(insertChange);
     for (let at = 0; at < 5; at += 1) await newUser(store);
     await numberOnce(db, 2);
@@ -159,7 +159,7 @@ describe.if(cluster !== null)("changes", () => {
 
   test("are found without those that were numbered when a snapshot keeps them", async () => {
     await using world = await makeHarness();
-    const db = connect({ databaseUrl: world.url, maxPendingWrites: 1 });
+    const db = connect({ databaseUrl: world.url });
     await using _snapshot = await world.hold(
       "set transaction isolation level repeatable read; select",
     );
@@ -204,7 +204,7 @@ describe.if(cluster !== null)("changes", () => {
 
   test("are looked for after a write of a request, and not after other work", async () => {
     await using world = await makeHarness();
-    const db = connect({ databaseUrl: world.url, maxPendingWrites: 1 });
+    const db = connect({ databaseUrl: world.url });
     let writes = 0;
     db.onWrite(() => {
       writes += 1;

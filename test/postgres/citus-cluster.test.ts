@@ -50,7 +50,7 @@ test.if(citusUrl !== null)(
   async () => {
     const databaseUrl = new URL(await takeCitusDatabase());
     databaseUrl.searchParams.delete("layout");
-    const real = connect({ databaseUrl: databaseUrl.href, maxPendingWrites: 10 });
+    const real = connect({ databaseUrl: databaseUrl.href });
     const statements: Statement[] = [];
     const db = recorded(real, statements);
     const now = () => new Date();
@@ -134,7 +134,7 @@ test.if(citusUrl !== null)(
     const { id } = await newUser(store);
     await store.orders.place(orderFields(id), null);
     const { driverUrl } = splitLayout(databaseUrl);
-    const db = connect({ databaseUrl: driverUrl, maxPendingWrites: 1 });
+    const db = connect({ databaseUrl: driverUrl });
     await db.run("write", (session) =>
       session.all("update order_totals set pending = 15000 where bucket = $1", id % 1024),
     );

@@ -22,7 +22,7 @@ describe.if(cluster !== null)("connect", () => {
       await using world = await makeHarness();
       // The URL of a test always has a parameter.
       const databaseUrl = `${world.url}&${parameters}`;
-      const db = connect({ databaseUrl, maxPendingWrites: 1 });
+      const db = connect({ databaseUrl });
       try {
         const found = await db.run("read", (session) => session.first<object>(readSettings));
         expect(found).toEqual(expected);

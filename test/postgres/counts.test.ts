@@ -20,7 +20,7 @@ const firstPage = { limit: 1, offset: 0 };
 
 /** A database without the store, which folds on its own. */
 function connectTo(world: Harness) {
-  const db = connect({ databaseUrl: world.url, maxPendingWrites: 100 });
+  const db = connect({ databaseUrl: world.url });
   return { db, [Symbol.asyncDispose]: () => db.close() };
 }
 
@@ -277,7 +277,7 @@ test.if(programs !== null)("totals are folded while the synchronous standby is l
   await using sql = new SQL(`${instance.url}?synchronous_commit=off`, { max: 1 });
   await withStore(`${instance.url}?synchronous_commit=off`, async () => {});
   await sql.unsafe(insertUsers(1, 3));
-  const db = connect({ databaseUrl: instance.url, maxPendingWrites: 1 });
+  const db = connect({ databaseUrl: instance.url });
   expect(await foldCounts(db)).toBe(4);
   await db.close();
 });

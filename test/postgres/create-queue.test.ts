@@ -34,7 +34,7 @@ const rowLockTimeout = new SQL.PostgresError("canceling statement due to lock ti
 
 function makeQueue(options: Partial<CreateQueueOptions<Fields, Fields>> = {}) {
   const runs: Run[] = [];
-  const limiter = createLimiter({ connections: 10, maxPendingWrites: 1000 });
+  const limiter = createLimiter({ connections: 10 });
   const context = { db: { limiter }, waitForRow: createRowQueue(2) };
   const create = createCreateQueue<Fields, Fields>(context, {
     conflictKeysOf: () => [],

@@ -67,7 +67,7 @@ async function createDatabase({ url }: Instance): Promise<string> {
 }
 
 async function fold(databaseUrl: string): Promise<void> {
-  const db = connect({ databaseUrl, maxPendingWrites: 1 });
+  const db = connect({ databaseUrl });
   while ((await foldCounts(db)) > 0);
   await db.close();
 }

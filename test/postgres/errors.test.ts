@@ -180,7 +180,7 @@ describe("a certificate that cannot be verified", () => {
 
   test("read and openPostgres reject when the server presents it", async () => {
     using server = await makeTlsServer();
-    const options = { databaseUrl: server.url, maxPendingWrites: 1 };
+    const options = { databaseUrl: server.url };
     const db = connect(options);
     const reading = db.run("read", (session) => session.first("select 1 as one"));
     await expectRejection(reading, "unavailable", "the database is currently unreachable");
@@ -268,7 +268,7 @@ describe.if(cluster !== null)("the store", () => {
     await using world = await makeHarness();
     const search = "?max=2&statement_timeout=0";
     const databaseUrl = Object.assign(new URL(world.url), { search }).href;
-    const db = connect({ databaseUrl, maxPendingWrites: 10 });
+    const db = connect({ databaseUrl });
     const sleep = (session: Session) => session.all("select pg_sleep(60)");
     const silent = [1, 2].map(() => db.run("write", sleep, { transaction: true, timeoutMs: 100 }));
     await Promise.all(silent.map((work) => expectRejection(work, "unavailable")));

@@ -149,7 +149,7 @@ describe.if(cluster !== null)("a page", () => {
     "of orders counts 1001 orders at most in a statement for several pages when the query is %j",
     async (query) => {
       const databaseUrl = Object.assign(new URL(world.url), { search: "?max=1" }).href;
-      const opened = connect({ databaseUrl, maxPendingWrites: 1 });
+      const opened = connect({ databaseUrl });
       const db: Database = {
         ...opened,
         runAdmitted: (access, work, options) =>

@@ -14,7 +14,7 @@ import { cluster, makeHarness } from "./postgres-harness.ts";
 /** The stores on one connection, so that its prepared statements can be looked at. */
 function openOnOneConnection(url: string) {
   const databaseUrl = Object.assign(new URL(url), { search: "?max=1" }).href;
-  const opened = connect({ databaseUrl, maxPendingWrites: 10 });
+  const opened = connect({ databaseUrl });
   const sent: { reads: number; clients: (string | undefined)[] } = { reads: 0, clients: [] };
   const recorded =
     (run: Database["run"]): Database["run"] =>

@@ -14,7 +14,7 @@ const tooOld = `the schema has version ${OLDER_VERSION}, but this program needs 
 /** Creates a database with the schema before the newest one. */
 async function makeOlder(): Promise<Harness> {
   const world = await makeHarness(true);
-  const db = connect({ databaseUrl: world.url, maxPendingWrites: 1 });
+  const db = connect({ databaseUrl: world.url });
   const available = migrations.plain.slice(0, OLDER_VERSION);
   await migrate(db, { create: true, mode: "serve" }, available);
   await db.close();

@@ -110,7 +110,7 @@ describe.if(cluster !== null)("a large page", () => {
     await using world = await makeHarness();
     // Two of them are for lists.
     const databaseUrl = Object.assign(new URL(world.url), { search: "?max=4" }).href;
-    const db = connect({ databaseUrl, maxPendingWrites: 1 });
+    const db = connect({ databaseUrl });
     const { promise: read, resolve: finish } = Promise.withResolvers<void>();
     const begun = Promise.withResolvers<void>();
     const large = buildInSlices(db, createLargePages(2 ** 20), {
@@ -137,13 +137,19 @@ describe.if(cluster !== null)("a large page", () => {
 });
 
 describe.if(cluster !== null)("the last use of a token", () => {
-  test("takes no place of a write when one write may wait, and is not measured", async () => {
+  test("is neither a pending write nor measured", async () => {
     await using world = await makeHarness();
     const measured: number[] = [];
     const onCommit = (writes: number) => measured.push(writes);
-    const store = await world.open({ maxPendingWrites: 1, onCommit });
+    const store = await world.open({ onCommit });
+    const held = await world.hold("lock table tokens in exclusive mode");
     const touched = store.tokens.touch("hash", "2026-11-20T18:57:00.000Z");
-    await store.users.create(userFields(), null);
+    const pending = async () => (await store.statistics()).pendingWrites;
+    expect(await pending()).toBe(0);
+    const created = store.users.create(userFields(), null);
+    expect(await pending()).toBe(1);
+    await created;
+    await held.commit();
     await touched;
     expect(measured).toEqual([1]);
   });

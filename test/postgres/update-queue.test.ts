@@ -39,7 +39,7 @@ interface Options {
 
 function makeQueue({ large = [], missing = [], onWrite = () => [], explain }: Options = {}) {
   const calls: string[] = [];
-  const limiter = createLimiter({ connections: 10, maxPendingWrites: 1000 });
+  const limiter = createLimiter({ connections: 10 });
   const runAdmitted = (_access: string, work: (session: unknown) => Promise<unknown>) =>
     withRetry(() => work(null));
   const db = { layout: "plain", limiter, runAdmitted } as unknown as Database;

@@ -208,7 +208,6 @@ export async function createStore(
       stopTimers.dispose();
       await writer.idle();
       reader.reset();
-      await archive?.close();
       await cleanup.disposeAsync();
     },
   };

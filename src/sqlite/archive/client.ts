@@ -1,7 +1,7 @@
 /** The archive as the thread of the server sees it. */
 
 import type { ArchiveOptions, ArchiveState } from "../../archive.ts";
-import { AppError, type ErrorCode } from "../../error.ts";
+import { AppError, type ErrorCode, messageOf } from "../../error.ts";
 import { removeTemporary } from "../../temporary-file.ts";
 import type { FileDescriptors } from "../file-watch.ts";
 import type { CommitGate } from "../writer.ts";
@@ -16,7 +16,10 @@ const CHECK_INTERVAL_MS = 250;
 /** How long the archive may take to give up a start, and its lease. `docker stop` kills after 10 seconds. */
 const STOP_TIMEOUT_MS = 7_000;
 
-/** Disposing of it releases the lease, also if the start has failed. */
+/**
+ * Disposing of it brings the archive up to date, if the storage responds in time, and releases the lease. It does not
+ * fail.
+ */
 export interface ArchiveClient extends CommitGate, AsyncDisposable {
   /**
    * Call it when the files of the database are open, and before anything is written.
@@ -27,8 +30,6 @@ export interface ArchiveClient extends CommitGate, AsyncDisposable {
   start(path: string, files: FileDescriptors): Promise<void>;
   checkpoint(): Promise<void>;
   state(): ArchiveState;
-  /** Brings the archive up to date, if the storage responds in time. */
-  close(): Promise<void>;
 }
 
 interface Waiter {
@@ -150,11 +151,6 @@ export async function openArchive(path: string, options: ArchiveOptions): Promis
     return answered;
   }
 
-  function close(): Promise<void> {
-    closed ??= ask({ type: "close" });
-    return closed;
-  }
-
   function limitStop(): void {
     setTimeout(stopped.resolve, STOP_TIMEOUT_MS).unref();
   }
@@ -187,7 +183,10 @@ export async function openArchive(path: string, options: ArchiveOptions): Promis
 
   async function dispose(): Promise<void> {
     limitStop();
-    await Promise.race([close().catch(() => {}), stopped.promise]);
+    closed ??= ask({ type: "close" }).catch((error) =>
+      onLog("warn", "archive not complete", { reason: messageOf(error) }),
+    );
+    await Promise.race([closed, stopped.promise]);
     disposed = true;
     clearInterval(timer);
     worker.terminate();
@@ -209,7 +208,6 @@ export async function openArchive(path: string, options: ArchiveOptions): Promis
       const sinceS = (performance.now() - brokenMs) / 1000;
       return { ...state, secondsBehind: state.secondsBehind + sinceS };
     },
-    close,
     requireOpen() {
       if (isLost) throw archiveError("unavailable", "another server has taken over");
       if (!isSync || (rejectedCommit === null && broken === null)) return;

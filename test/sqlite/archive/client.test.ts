@@ -42,8 +42,9 @@ function optionsOf(worker: Worker): ArchiveOptions {
 
 test("requests to the thread at the same time all have a response", async () => {
   const { worker, requests } = makeWorker();
-  await using archive = await openArchive("a.db", optionsOf(worker));
-  await Promise.all([archive.close(), archive.checkpoint(), archive.checkpoint()]);
+  const archive = await openArchive("a.db", optionsOf(worker));
+  const closed = archive[Symbol.asyncDispose]();
+  await Promise.all([closed, archive.checkpoint(), archive.checkpoint()]);
   expect(requests).toEqual(["open", "close", "checkpoint", "checkpoint"]);
 });
 
@@ -84,4 +85,15 @@ test("a start names the archive when that does not take the first write", async 
   const archive = { ...optionsOf(worker), commit: "sync" as const };
   const opening = withStore(directory.at("a.db"), async () => {}, { mode: "serve", archive });
   await expectRejection(opening, "unavailable", /^ARCHIVE_URL: the archive does not respond, /);
+});
+
+test("a store closes, and can be opened again, when the thread of its archive has ended", async () => {
+  using directory = makeDirectory();
+  const { worker } = makeWorker();
+  const events: string[] = [];
+  const archive = { ...optionsOf(worker), onLog: (_: string, event: string) => events.push(event) };
+  const end = async () => void worker.dispatchEvent(new Event("close"));
+  await withStore(directory.at("a.db"), end, { mode: "serve", archive });
+  expect(events).toEqual(["archive stopped", "archive not complete"]);
+  await withStore(directory.at("a.db"), async () => {}, { mode: "serve" });
 });

@@ -19,14 +19,6 @@ export interface Thread {
   close(): void;
 }
 
-function createWorker(): Worker {
-  // The worker is in the same directory in the source and in the binary: see `--entry-naming` in scripts/build.sh.
-  const worker = new Worker(new URL("./thread.worker.ts", import.meta.url).href);
-  // An idle worker must not keep the process running.
-  worker.unref();
-  return worker;
-}
-
 /**
  * The worker starts with the first statement, takes 5 MB, and ends the process if it cannot start because too many files
  * are open.
@@ -36,25 +28,36 @@ function createWorker(): Worker {
 export function createThread(path: string, atRest = false): Thread {
   let worker: Worker | null = null;
   let broken: Error | null = null;
+  /** Of the statement that runs. */
+  let reply: PromiseWithResolvers<string | null> | null = null;
+
+  function markBroken(reason: string): void {
+    broken = new Error(reason);
+    reply?.reject(broken);
+  }
+
+  function start(): Worker {
+    // The worker is in the same directory in the source and in the binary: see `--entry-naming` in scripts/build.sh.
+    const started = new Worker(new URL("./thread.worker.ts", import.meta.url).href);
+    started.onmessage = ({ data }: MessageEvent<string | null>) => reply?.resolve(data);
+    started.onerror = ({ message }) => markBroken(message);
+    started.onmessageerror = () => markBroken("the reply of the thread cannot be decoded");
+    started.addEventListener("close", () => markBroken("the thread has ended"));
+    return started;
+  }
+
   return {
     async run(sql, ...values) {
       // A dead worker would never reply.
       if (broken !== null) throw broken;
-      worker ??= createWorker();
-      const { promise, resolve, reject } = Promise.withResolvers<string | null>();
-      worker.onmessage = ({ data }: MessageEvent<string | null>) => resolve(data);
-      const markBroken = (reason: string) => {
-        broken = new Error(reason);
-        reject(broken);
-      };
-      worker.onerror = ({ message }) => markBroken(message);
-      worker.onmessageerror = () => markBroken("the reply of the thread cannot be decoded");
-      worker.addEventListener("close", () => markBroken("the thread has ended"), { once: true });
+      worker ??= start();
+      reply = Promise.withResolvers();
       worker.ref();
       worker.postMessage({ path, sql, values, atRest } satisfies Task);
       try {
-        return await promise;
+        return await reply.promise;
       } finally {
+        // An idle worker must not keep the process running.
         worker.unref();
       }
     },

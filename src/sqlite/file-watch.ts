@@ -24,8 +24,6 @@ export interface FileWatch {
   requireInPlace(): void;
   /** @returns whether no file was moved, deleted, replaced or overwritten, and the lock is held */
   isInPlace(): boolean;
-  /** @returns whether a file was overwritten, so that the WAL does not belong to the database */
-  isOverwritten(): boolean;
   /** @returns whether the operating system can read samples of the database and its WAL */
   isReadable(): boolean;
   /** Call it after the database is closed. */
@@ -35,7 +33,6 @@ export interface FileWatch {
 /** Watches nothing: a database at rest has no WAL, and `Source.requireUnchanged` watches the file. */
 export const nothingToWatch: FileWatch = {
   isInPlace: () => true,
-  isOverwritten: () => false,
   requireInPlace() {},
   isReadable: () => true,
   close() {},
@@ -92,14 +89,14 @@ function examine({ path, opened }: WatchedFile): Stats | string {
 
 /**
  * @param path path of the open database. Its files must exist.
- * @param onChange called with the problem when a file is not in place, and with `null` when all are back. A file that
- * was overwritten does not come back.
+ * @param onChange called with the problem when a file is not in place, and with `null` when all are back. If a file was
+ * overwritten, the WAL does not belong to the database, and the problem remains.
  * @param lock of a server; `null` for a command
  * @param readFile reads samples of the files
  */
 export function watchFiles(
   path: string,
-  onChange: (problem: string | null) => void,
+  onChange: (problem: string | null, isOverwritten: boolean) => void,
   lock: ServerLock | null,
   readFile: ReadFile = readSync,
 ): FileWatch & { readonly descriptors: FileDescriptors } {
@@ -185,7 +182,7 @@ export function watchFiles(
   function isInPlace(): boolean {
     const before = problem;
     problem = findProblem();
-    if ((problem === null) !== (before === null)) onChange(problem);
+    if ((problem === null) !== (before === null)) onChange(problem, overwritten !== null);
     return problem === null;
   }
 
@@ -196,7 +193,6 @@ export function watchFiles(
       index: index.descriptor,
     },
     isInPlace,
-    isOverwritten: () => overwritten !== null,
     requireInPlace() {
       if (isInPlace()) return;
       throw unavailableError("written", new Error(problem ?? ""));

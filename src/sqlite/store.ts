@@ -99,10 +99,10 @@ export async function createStore(
 ): Promise<Store> {
   const { now } = options;
   const { path, atRest } = source;
-  const onProblem = (problem: string | null) => {
+  const onProblem = (problem: string | null, isOverwritten: boolean) => {
     options.onStorageProblem?.(problem);
-    // The WAL does not belong to a file that was overwritten, and would damage it.
-    if (problem !== null && !files.isOverwritten()) checkpointWal(db, reader);
+    // The WAL would damage a file that was overwritten.
+    if (problem !== null && !isOverwritten) checkpointWal(db, reader);
   };
   await using resources = new AsyncDisposableStack();
   const watched = atRest ? null : watchFiles(path, onProblem, lock);

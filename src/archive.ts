@@ -42,8 +42,6 @@ export interface ArchiveState {
   readonly secondsBehind: number;
   /** Bytes of the WAL that the archive does not have. */
   readonly bytesBehind: number;
-  /** Size of the WAL up to the last commit. */
-  readonly committedWalBytes: number;
   /** When the last base was complete, in seconds since the Unix epoch; `null` before the first one. */
   readonly lastBaseS: number | null;
 }

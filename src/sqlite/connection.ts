@@ -12,7 +12,7 @@ const OPEN_TIMEOUT_MS = 5_000;
 export const CHECKPOINT_PAGES = 4000;
 
 /** SQLite's default. */
-export const PAGE_BYTES = 4096;
+const PAGE_BYTES = 4096;
 
 /** The WAL is truncated to this size: four times the usual one between two checkpoints. */
 export const WAL_LIMIT_BYTES = 4 * CHECKPOINT_PAGES * PAGE_BYTES;

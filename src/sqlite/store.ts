@@ -13,7 +13,6 @@ import { backUp, lastBackupS } from "./backup.ts";
 import { createChangeRecorder, createChangeStore, createChangeWatch } from "./changes.ts";
 import { checkDatabase } from "./check.ts";
 import { createCheckpointer } from "./checkpoint.ts";
-import { CHECKPOINT_PAGES, PAGE_BYTES } from "./connection.ts";
 import { withCopySource } from "./copy-source.ts";
 import { unreadableError } from "./errors.ts";
 import { continueFeed } from "./feed.ts";
@@ -143,24 +142,11 @@ export async function createStore(
           write: () => writer.forTable("idempotency_keys").write(writePages),
           isFull: writer.isFull,
         });
-  let checkedWalBytes = 0;
-  /** Only this process checkpoints a WAL that is archived, and other processes may write while it does not. */
-  function checkWal(): void {
-    const { committedWalBytes } = archive?.state() ?? { committedWalBytes: 0 };
-    if (committedWalBytes === checkedWalBytes || committedWalBytes < CHECKPOINT_PAGES * PAGE_BYTES)
-      return;
-    checkedWalBytes = committedWalBytes;
-    // The end of a write starts a checkpoint.
-    writer
-      .forTable("changes")
-      .writeUnlimited(() => {})
-      .catch(() => {});
-  }
   using timers = new DisposableStack();
   timers.use(
     repeat(WATCH_INTERVAL_MS, () => {
-      files.isInPlace();
-      checkWal();
+      // Only this process checkpoints a WAL that is archived, and other processes may write while it does not.
+      if (files.isInPlace() && archive !== null) writer.checkpoint();
     }),
   );
   if (options.mode === "serve") {

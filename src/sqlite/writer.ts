@@ -78,6 +78,8 @@ export interface Writer {
   pending(): number;
   /** Whether the next write would be rejected. */
   isFull(): boolean;
+  /** Starts a checkpoint if one is due. Each batch of writes ends with this too. */
+  checkpoint(): void;
   /** Resolves when all writes so far are settled. */
   idle(): Promise<void>;
 }
@@ -205,6 +207,14 @@ export function createWriter(
       .then(wakeIfIdle);
   }
 
+  /** Starts a checkpoint if one is due. No write begins during a checkpoint. */
+  function startCheckpoint(): void {
+    const checkpoint = checkpointer.start();
+    scheduled = checkpoint !== null;
+    if (checkpoint === null) scheduleNext();
+    else checkpoint.then(scheduleNext, scheduleNext);
+  }
+
   function flush(): void {
     scheduled = false;
     reader.reset();
@@ -220,11 +230,7 @@ export function createWriter(
     }
     onCommit?.(writes.length, performance.now() - startedMs);
     acknowledge(writes, settles);
-    const checkpoint = checkpointer.start();
-    // No write begins during a checkpoint.
-    scheduled = checkpoint !== null;
-    if (checkpoint === null) scheduleNext();
-    else checkpoint.then(scheduleNext, scheduleNext);
+    startCheckpoint();
   }
 
   function forTable(table: string): TableWriter {
@@ -265,6 +271,11 @@ export function createWriter(
     forTable,
     pending: () => queue.size() + unconfirmedCount,
     isFull,
+    checkpoint() {
+      if (scheduled) return;
+      reader.reset();
+      startCheckpoint();
+    },
     idle() {
       if (isIdle()) return Promise.resolve();
       return new Promise((wake) => idleWaiters.push(wake));

@@ -194,13 +194,11 @@ export function createArchiver(options: ArchiverOptions): Archiver {
   }
 
   function state(): ArchiveState {
-    const committedWalBytes = committedWalBytesOf(files);
     const isComplete = writer?.isComplete() === true;
     const lastBase = newestBase();
     return {
       secondsBehind: isComplete ? 0 : Math.max(0, (nowMs() - confirmations.untilMs()) / 1000),
-      bytesBehind: writer?.bytesBehind() ?? committedWalBytes,
-      committedWalBytes,
+      bytesBehind: writer?.bytesBehind() ?? committedWalBytesOf(files),
       lastBaseS: lastBase === null ? null : lastBase.timeMs / 1000,
     };
   }

@@ -64,7 +64,6 @@ export async function openArchive(path: string, options: ArchiveOptions): Promis
   let state: ArchiveState = {
     secondsBehind: 0,
     bytesBehind: 0,
-    committedWalBytes: 0,
     lastBaseS: null,
   };
   /** A bug in the thread. */

@@ -1,4 +1,5 @@
 // The messages of the server to the thread of its archive, which is a fake.
+import { Database } from "bun:sqlite";
 import { expect, test } from "bun:test";
 import type { ArchiveOptions } from "../../../src/archive.ts";
 import { openArchive } from "../../../src/sqlite/archive/client.ts";
@@ -50,7 +51,6 @@ test("requests to the thread at the same time all have a response", async () => 
 
 test("a server that stops writes nothing after the archive was asked to be complete", async () => {
   using directory = makeDirectory();
-  let committedWalBytes = 2 ** 30;
   const { worker, requests, respond } = makeWorker((request) => {
     const { type } = request;
     if (type === "committed")
@@ -59,20 +59,19 @@ test("a server that stops writes nothing after the archive was asked to be compl
     if (type === "close") setTimeout(() => respond({ type: "done" }), 2_500);
     return ["committed", "close", "stop"].includes(type);
   });
-  // As if other processes wrote all the time.
-  const writing = setInterval(() => {
-    committedWalBytes += 1;
-    const state = { secondsBehind: 0, bytesBehind: 0, committedWalBytes, lastBaseS: null };
-    respond({ type: "state", state });
-  }, 50);
+  using stack = new DisposableStack();
   const archive = { ...optionsOf(worker), commit: "sync" as const };
-  const isWritten = () => requests.filter((type) => type === "committed").length > 1;
   const serve = async () => {
     requests.length = 0;
-    while (!isWritten()) await Bun.sleep(10);
+    const other = stack.use(new Database(directory.at("a.db")));
+    other.run("pragma wal_autocheckpoint = 0; pragma synchronous = off");
+    other.run("create table filler (content blob)");
+    // As if other processes wrote all the time: enough for a checkpoint each second.
+    const fill = () => other.run("insert into filler values (zeroblob(7000000))");
+    stack.adopt(setInterval(fill, 400), clearInterval);
+    while (!requests.includes("checkpoint")) await Bun.sleep(10);
   };
   await withStore(directory.at("a.db"), serve, { mode: "serve", archive });
-  clearInterval(writing);
   expect(requests.slice(requests.indexOf("close"))).toEqual(["close"]);
 });
 

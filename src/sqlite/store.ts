@@ -124,7 +124,7 @@ export async function createStore(
     createWriteBatch(db, files),
     reader,
     checkpointer,
-    { ...options, onCommit },
+    onCommit,
     archive ?? openGate,
   );
   const clock = createClock(now);
@@ -138,10 +138,7 @@ export async function createStore(
   const probe =
     options.mode === "serve-reads"
       ? async () => {}
-      : createWriteProbe({
-          write: () => writer.forTable("idempotency_keys").write(writePages),
-          isFull: writer.isFull,
-        });
+      : createWriteProbe({ write: () => writer.forTable("idempotency_keys").write(writePages) });
   using timers = new DisposableStack();
   timers.use(
     repeat(WATCH_INTERVAL_MS, () => {
@@ -151,10 +148,10 @@ export async function createStore(
   );
   if (options.mode === "serve") {
     await checkpointer.prepare();
-    const { writeUnlimited } = writer.forTable("feed");
-    await continueFeed(db, path, writeUnlimited);
+    const { write } = writer.forTable("feed");
+    await continueFeed(db, path, write);
     // If it fails, the next one tries again.
-    const mark = () => continueFeed(db, path, writeUnlimited).catch(() => {});
+    const mark = () => continueFeed(db, path, write).catch(() => {});
     timers.use(repeat(MARK_INTERVAL_MS, mark));
   }
   const stopTimers = timers.move();

@@ -3,9 +3,8 @@
  * therefore one fsync. Each write is settled after that fsync. Authors take turns, so that slow writes of one hardly
  * delay those of another.
  */
-import { AppError } from "../error.ts";
 import { type Author, type ReserveMemory, reserveNothing } from "../record.ts";
-import type { StoreOptions } from "../store.ts";
+import type { OnCommit } from "../store.ts";
 import { createTurnQueue } from "../turn-queue.ts";
 import type { Checkpointer } from "./checkpoint.ts";
 import { isBusy } from "./errors.ts";
@@ -22,11 +21,6 @@ const MAX_BATCH = 256;
 /** After this time, no further write joins the transaction. It bounds how long reads wait. */
 const MAX_BATCH_MS = 10;
 
-interface QueuedWrite extends Write {
-  /** Whether the write counts towards `maxPendingWrites`. */
-  readonly isLimited: boolean;
-}
-
 /** Excludes promises from the result of `work`, because a transaction cannot wait for one. */
 type Synchronous<Result> = Result extends PromiseLike<unknown> ? never : Result;
 
@@ -37,12 +31,13 @@ export interface TableWriter {
   /**
    * Runs `work` in a transaction that it shares with other writes. If `work` throws, only its own changes are rolled
    * back. It may run several times, and only the last run is committed. It must have no effect outside the database.
+   * Callers bound the number of queued writes, as `http/pending-writes.ts` does.
    * @param author whose turn it waits for; `null`, the default, for the process itself. Writes of one author keep their
    * order
    * @param reserve called with what `work` reserves, which must be before its first change
    * @returns what `work` returned; resolves when the transaction is on disk
    * @throws whatever `work` or `reserve` throws
-   * @throws {AppError} unavailable if the queue is full, the disk fails, or the files were moved
+   * @throws {AppError} unavailable if the disk fails, or the files were moved
    * @throws {AppError} damaged if `work` reads a damaged page
    */
   write<Result>(
@@ -50,11 +45,6 @@ export interface TableWriter {
     author?: Author,
     reserve?: ReserveMemory,
   ): Promise<Result>;
-  /**
-   * Like `write` for the process itself, but accepts the write even if the queue is full. For internal writes of a
-   * bounded number.
-   */
-  writeUnlimited<Result>(work: Work<Synchronous<Result>>): Promise<Result>;
 }
 
 /** Decides when a commit is acknowledged. */
@@ -76,8 +66,6 @@ export interface Writer {
   forTable(table: string): TableWriter;
   /** Number of writes that are queued or not acknowledged yet. */
   pending(): number;
-  /** Whether the next write would be rejected. */
-  isFull(): boolean;
   /** Starts a checkpoint if one is due. Each batch of writes ends with this too. */
   checkpoint(): void;
   /** Resolves when all writes so far are settled. */
@@ -88,32 +76,20 @@ export function createWriter(
   batch: WriteBatch,
   reader: Reader,
   checkpointer: Checkpointer,
-  { maxPendingWrites, onCommit }: Pick<StoreOptions, "maxPendingWrites" | "onCommit">,
+  onCommit: OnCommit,
   gate: CommitGate = openGate,
   nowMs = () => performance.now(),
 ): Writer {
-  const queue = createTurnQueue<QueuedWrite>();
-  /** Queued writes that count towards `maxPendingWrites`. */
-  let limitedCount = 0;
+  const queue = createTurnQueue<Write>();
   /** Writes that were committed, and wait for the gate. */
   let unconfirmedCount = 0;
   let scheduled = false;
   let busySinceMs: number | null = null;
   const idleWaiters: (() => void)[] = [];
 
-  function isFull(): boolean {
-    return limitedCount + unconfirmedCount >= maxPendingWrites;
-  }
-
-  function dequeue(): Write | null {
-    const write = queue.take();
-    if (write?.isLimited) limitedCount -= 1;
-    return write;
-  }
-
   function dequeueAll(): Write[] {
     const writes: Write[] = [];
-    for (let write = dequeue(); write !== null; write = dequeue()) writes.push(write);
+    for (let write = queue.take(); write !== null; write = queue.take()) writes.push(write);
     return writes;
   }
 
@@ -123,7 +99,7 @@ export function createWriter(
 
     function takeNext(): Write | null {
       if (taken.length >= MAX_BATCH || nowMs() - startedMs >= MAX_BATCH_MS) return null;
-      const write = dequeue();
+      const write = queue.take();
       if (write !== null) taken.push(write);
       return write;
     }
@@ -140,10 +116,10 @@ export function createWriter(
 
   /**
    * Waits one more turn for stragglers. Of 64 busy writers, a third arrive one turn late and would need an fsync of
-   * their own. A single write is committed immediately.
+   * their own. A single write is committed immediately, and so is a full batch.
    */
   function waitForStragglers(): void {
-    if (queue.size() === 1 || isFull()) flush();
+    if (queue.size() === 1 || queue.size() >= MAX_BATCH) flush();
     else setImmediate(flush);
   }
 
@@ -228,49 +204,35 @@ export function createWriter(
       rejectAll(writes, error);
       return;
     }
-    onCommit?.(writes.length, performance.now() - startedMs);
+    onCommit(writes.length, performance.now() - startedMs);
     acknowledge(writes, settles);
     startCheckpoint();
   }
 
   function forTable(table: string): TableWriter {
-    function enqueue<Result>(
-      isLimited: boolean,
-      work: Work<Result>,
-      author: Author,
-      reserve: ReserveMemory,
-    ): Promise<Result> {
-      return new Promise<Result>((resolve, reject) => {
-        queue.add(author, {
-          table,
-          isLimited,
-          work,
-          reserve,
-          resolve: resolve as (result: unknown) => void,
-          reject,
-        });
-        if (isLimited) limitedCount += 1;
-        schedule();
-      });
-    }
     return {
       write<Result>(
         work: Work<Synchronous<Result>>,
         author: Author = null,
         reserve = reserveNothing,
       ) {
-        if (!isFull()) return enqueue<Result>(true, work, author, reserve);
-        return Promise.reject(new AppError("unavailable", "too many writes are waiting"));
+        return new Promise<Result>((resolve, reject) => {
+          queue.add(author, {
+            table,
+            work,
+            reserve,
+            resolve: resolve as (result: unknown) => void,
+            reject,
+          });
+          schedule();
+        });
       },
-      writeUnlimited: <Result>(work: Work<Synchronous<Result>>) =>
-        enqueue<Result>(false, work, null, reserveNothing),
     };
   }
 
   return {
     forTable,
     pending: () => queue.size() + unconfirmedCount,
-    isFull,
     checkpoint() {
       if (scheduled) return;
       reader.reset();

@@ -1,6 +1,6 @@
 import { Database } from "bun:sqlite";
 import { expect, test } from "bun:test";
-import { rmSync } from "node:fs";
+import { renameSync, rmSync } from "node:fs";
 import { fail } from "../../src/error.ts";
 import { openSqlite } from "../../src/sqlite/backend.ts";
 import { makeDirectory } from "../directory.ts";
@@ -445,12 +445,16 @@ test("import waits when another process is writing, even if the server is runnin
 
 test("import names the database when it cannot be written", async () => {
   using world = makeHarness({
-    openStore: async (options) => openSqlite({ ...options, maxPendingWrites: 0 }),
+    async openStore(options) {
+      const store = await openSqlite(options);
+      renameSync(world.path, `${world.path}.moved`);
+      return store;
+    },
   });
   const { code, stderr } = await world.feed(emails(1), "import", "users");
   expect([code, stderr]).toEqual([
     1,
-    `Cannot import into ${world.path}: too many writes are waiting\n`,
+    `Cannot import into ${world.path}: the database cannot be written at the moment: ${world.path} has been moved or deleted\n`,
   ]);
 });
 

@@ -42,12 +42,12 @@ test("write commits without waiting when it is alone", async () => {
   expect(it.commits() - before).toBe(2);
 });
 
-test("write commits without waiting when the queue is full", async () => {
-  using it = makeWriter(2);
-  const writes = [1, 2].map((n) => it.writer.write(() => it.insert(n)));
-  expect(it.writer.isFull()).toBe(true);
+test("write commits without waiting when a batch is full", async () => {
+  using it = makeWriter();
+  const writes = Array.from({ length: 256 }, (_, n) => it.writer.write(() => it.insert(n)));
+  expect(it.visible()).toEqual([]);
   await nextTurn();
-  expect(it.writer.isFull()).toBe(false);
+  expect(it.visible()).toHaveLength(256);
   await Promise.all(writes);
 });
 
@@ -276,19 +276,6 @@ test("write runs the others only once when one has no memory", async () => {
   expect(it.visible()).toEqual([1, 3]);
 });
 
-test("write rejects immediately when too many are waiting", async () => {
-  using it = makeWriter(3);
-  const accepted = [1, 2, 3].map((n) => it.writer.write(() => it.insert(n)));
-  await expectRejection(
-    it.writer.write(() => it.insert(4)),
-    "unavailable",
-  );
-  expect(it.visible()).toEqual([]);
-  await Promise.all(accepted);
-  await it.writer.write(() => it.insert(5));
-  expect(it.visible()).toEqual([1, 2, 3, 5]);
-});
-
 test("idle resolves when every earlier write has settled", async () => {
   using it = makeWriter();
   await it.writer.idle();
@@ -379,15 +366,6 @@ test("write succeeds when the storage fails once", async () => {
   );
   await Promise.all(writes);
   expect(it.visible()).toEqual([1, 2, 3]);
-});
-
-test("writeUnlimited is accepted when the queue is full, and does not count towards its limit", async () => {
-  using it = makeWriter(1);
-  const unlimited = [1, 2].map((n) => it.writer.writeUnlimited(() => it.insert(n)));
-  const write = it.writer.write(() => it.insert(3));
-  unlimited.push(it.writer.writeUnlimited(() => it.insert(4)));
-  await Promise.all([...unlimited, write]);
-  expect(it.visible()).toEqual([1, 2, 3, 4]);
 });
 
 test("write rejects the whole batch with unavailable when the database is moved before the commit", async () => {

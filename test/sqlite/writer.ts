@@ -8,7 +8,7 @@ import { createWriter, openGate } from "../../src/sqlite/writer.ts";
 import { makeDirectory } from "../directory.ts";
 
 /** A writer on its own database, and another connection to the same file. */
-export function makeWriter(maxPending = 1000) {
+export function makeWriter() {
   const directory = makeDirectory();
   const path = directory.at("a.db");
   const db = new Database(path, { create: true, strict: true });
@@ -21,13 +21,12 @@ export function makeWriter(maxPending = 1000) {
   const checkpoints = createCheckpointer(db);
   const files = watchFiles(path, () => {}, null);
   const reader = createReader(db, files.isReadable);
-  const options = { maxPendingWrites: maxPending };
   let timeMs = 0;
   const { forTable, ...writer } = createWriter(
     createWriteBatch(db, files),
     reader,
     checkpoints,
-    options,
+    () => {},
     openGate,
     () => timeMs,
   );

@@ -47,6 +47,33 @@ test("a write returns 503 with Retry-After when its token has half of the queue,
   expect((await server.call("DELETE", `/users/${user.id}`)).status).toBe(200);
 });
 
+// On PostgreSQL, the health check uses its last result while the queue is full.
+test.if(!againstPostgres)(
+  "the health check writes when the queue is full, and takes no place of it",
+  async () => {
+    const other = newToken();
+    await using server = await startServer({ MAX_PENDING_WRITES: "2", API_TOKEN: other });
+    const held = await holdWrites(server.database);
+    const post = (token: string) =>
+      server.call("POST", "/users", { body: { email: newEmail() }, token });
+    const posts = [server.writeToken, other].map((token) => [post(token), post(token)]);
+    const message = "this token has too many writes in progress";
+    for (const ofToken of posts) expectBusy(await Promise.race(ofToken), message);
+    let isChecked = false;
+    const health = server.call("GET", "/health").finally(() => {
+      isChecked = true;
+    });
+    expectBusy(await post(other), message);
+    expect(isChecked).toBe(false);
+    await held[Symbol.asyncDispose]();
+    expect((await health).status).toBe(200);
+    for (const ofToken of posts) {
+      const statuses = (await Promise.all(ofToken)).map(({ status }) => status);
+      expect(statuses.sort()).toEqual([201, 503]);
+    }
+  },
+);
+
 // On Citus, writes do not wait for a locked table: they return 503 after 0.2 s.
 test.if(!againstCitus)(
   "a write returns 503 before its body is read when the bodies of others take too much memory",

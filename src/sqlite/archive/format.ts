@@ -142,19 +142,24 @@ export function parseBaseKey(key: string): SegmentId | null {
   return { generation, number };
 }
 
-/** An error of what is stored: the storage itself works. */
-const DAMAGED = "the archive is damaged: ";
+/** Cause of an error of what is stored: the storage itself works. */
+interface Damage {
+  readonly damage: string;
+}
 
 /** @throws {AppError} operator */
 export function failDamaged(what: string, problem: string): never {
-  const error = new AppError("operator", `${DAMAGED}${what} ${problem}`);
-  throw Object.assign(error, { cause: DAMAGED });
+  const damage = `${what} ${problem}`;
+  const error = new AppError("operator", `the archive is damaged: ${damage}`);
+  error.cause = { damage } satisfies Damage;
+  throw error;
 }
 
 /** @returns what is damaged; `null` for an error that {@link failDamaged} has not thrown */
 export function damageOf(error: unknown): string | null {
-  if (!(error instanceof AppError) || error.cause !== DAMAGED) return null;
-  return error.message.slice(DAMAGED.length);
+  if (!(error instanceof AppError)) return null;
+  const cause = error.cause as Partial<Damage> | undefined;
+  return cause?.damage ?? null;
 }
 
 const LINE_FEED = 10;

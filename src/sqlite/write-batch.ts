@@ -94,7 +94,8 @@ export function createWriteBatch(db: Database, files: FileWatch): WriteBatch {
         // A full disk ends the whole transaction, and the savepoint with it.
         if (inSavepoints && !db.inTransaction) throw error;
         const isStorage = isStorageError(error);
-        if (isStorage || !(inSavepoints || lacksMemory)) return { failed: write, isStorage };
+        const mayContinue = inSavepoints || lacksMemory;
+        if (isStorage || !mayContinue) return { failed: write, isStorage };
         if (inSavepoints) {
           undo.run();
           release.run();

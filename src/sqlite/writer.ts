@@ -152,8 +152,8 @@ export function createWriter(
       busySinceMs = null;
       return true;
     } catch (error) {
-      busySinceMs ??= performance.now();
-      const mayRetry = performance.now() - busySinceMs < BUSY_TIMEOUT_MS;
+      busySinceMs ??= nowMs();
+      const mayRetry = nowMs() - busySinceMs < BUSY_TIMEOUT_MS;
       if (isBusy(error) && mayRetry) schedule();
       else rejectAll(dequeueAll(), error);
       return false;
@@ -194,7 +194,7 @@ export function createWriter(
   function flush(): void {
     scheduled = false;
     reader.reset();
-    const startedMs = performance.now();
+    const startedMs = nowMs();
     if (!tryBegin()) return;
     const writes: Write[] = [];
     let settles: readonly Settle[];
@@ -204,7 +204,7 @@ export function createWriter(
       rejectAll(writes, error);
       return;
     }
-    onCommit(writes.length, performance.now() - startedMs);
+    onCommit(writes.length, nowMs() - startedMs);
     acknowledge(writes, settles);
     startCheckpoint();
   }

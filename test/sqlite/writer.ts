@@ -22,13 +22,17 @@ export function makeWriter() {
   const files = watchFiles(path, () => {}, null);
   const reader = createReader(db, files.isReadable);
   let timeMs = 0;
+  let clockReads = 0;
   const { forTable, ...writer } = createWriter(
     createWriteBatch(db, files),
     reader,
     checkpoints,
     () => {},
     openGate,
-    () => timeMs,
+    () => {
+      clockReads += 1;
+      return timeMs;
+    },
   );
   const all = other.prepare<{ n: number }, []>("select n from t order by n");
   return {
@@ -39,6 +43,8 @@ export function makeWriter() {
     pass(ms: number) {
       timeMs += ms;
     },
+    /** @returns how often the writer has read its clock */
+    clockReads: () => clockReads,
     insert: (n: number) => db.run("insert into t (n) values (?)", [n]),
     /** @returns the committed rows, read on the other connection */
     visible: () => all.all().map(({ n }) => n),

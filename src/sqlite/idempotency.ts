@@ -2,8 +2,9 @@ import type { Database } from "bun:sqlite";
 import { type Clock, createClock } from "../clock.ts";
 import { type CreateResult, type IdempotencyKey, KEY_LIFETIME_MS, replay } from "../idempotency.ts";
 import type { RecordText } from "../record.ts";
+import type { Writer } from "./writer.ts";
 
-/** Maximum number of keys deleted per transaction. It bounds how long requests wait. */
+/** Maximum number of keys deleted per transaction, which takes a few milliseconds. */
 const DELETE_BATCH_SIZE = 500;
 
 export interface IdempotencyStore {
@@ -14,11 +15,7 @@ export interface IdempotencyStore {
    * @throws {AppError} key_reused if the key was used for a different request
    */
   once<Row>(key: IdempotencyKey | null, create: () => RecordText<Row>): CreateResult<Row>;
-  /**
-   * Deletes up to 500 expired keys, which takes a few milliseconds.
-   * @returns whether more expired keys may exist
-   */
-  deleteExpired(): boolean;
+  deleteExpired(writer: Writer): Promise<void>;
 }
 
 export function createIdempotencyStore(
@@ -59,8 +56,12 @@ export function createIdempotencyStore(
       claim.run({ ...key, record: record.json, now: clock() });
       return { record, replayed: false };
     },
-    deleteExpired() {
-      return deleteBatch.run({ expired: expiryTime() }).changes >= DELETE_BATCH_SIZE;
+    async deleteExpired(writer) {
+      const { write } = writer.forTable("idempotency_keys");
+      const deleteExpired = () => deleteBatch.run({ expired: expiryTime() }).changes;
+      while ((await write(deleteExpired)) >= DELETE_BATCH_SIZE) {
+        // One transaction at a time, so that other writes run in between.
+      }
     },
   };
 }

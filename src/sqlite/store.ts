@@ -181,12 +181,7 @@ export async function createStore(
     backUp: (target, onProgress, signal) => backUp(db, source, target, onProgress, signal),
     withCopySource: (work) => withCopySource(source, work),
     check: async () => reader.forTable("sqlite_schema").read(checkDatabase, db, atRest),
-    async deleteExpiredKeys() {
-      const { write } = writer.forTable("idempotency_keys");
-      while (await write(() => idempotency.deleteExpired())) {
-        // One transaction at a time, so that other writes run in between.
-      }
-    },
+    deleteExpiredKeys: () => idempotency.deleteExpired(writer),
     async close() {
       // First: their writes would come after the archive is closed.
       stopTimers.dispose();

@@ -48,7 +48,7 @@ const countsInStatus = `
  * Errors that the contents of the file cause. This includes SQLITE_ERROR: all statements are constant, so it means
  * a damaged schema, malformed JSON, or a sum that overflows.
  */
-const DAMAGE = /^SQLITE_(CORRUPT|IOERR|NOTADB|ERROR|TOOBIG)/;
+const UNREADABLE = /^SQLITE_(CORRUPT|IOERR|NOTADB|ERROR|TOOBIG)/;
 
 /** Finds the problems of one aspect of a database. */
 type Find = (db: Database) => Iterable<string>;
@@ -277,7 +277,7 @@ function checkSection(db: Database, name: string, find: Find): readonly string[]
   try {
     for (const finding of find(db)) findings.push(finding);
   } catch (error) {
-    if (!DAMAGE.test(systemCode(error))) throw error;
+    if (!UNREADABLE.test(systemCode(error))) throw error;
     findings.push(`cannot check ${name}: ${meaningOf(error) ?? messageOf(error)}`);
   }
   return findings;

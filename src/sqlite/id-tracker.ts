@@ -12,19 +12,18 @@ const MAX_COUNTS = 10_000;
 
 const levelWidths = levelBits.map((bits) => 2 ** bits);
 
-/** A change of one count. */
-type Change = Record<"level" | "bucket" | "ids", number> & { readonly list: string };
+type CountChange = Record<"level" | "bucket" | "ids", number> & { readonly list: string };
 
 /** @returns a function that starts tracking the ids of a table within a transaction, from the current last id */
 export function prepareIdTracker(db: Database, table: CountedTable) {
   const lastId = prepareLastId(db);
-  const increment = db.prepare<null, Change>(`
+  const increment = db.prepare<null, CountChange>(`
     insert into buckets (list, level, bucket, ids)
     values ($list, $level, $bucket, $ids)
     on conflict do update set ids = ids + excluded.ids
   `);
   // Not the upsert: its row would violate the CHECK that no count is negative.
-  const subtract = db.prepare<null, Change>(`
+  const subtract = db.prepare<null, CountChange>(`
     update buckets
     set ids = ids - $ids
     where list = $list and level = $level and bucket = $bucket
@@ -35,7 +34,7 @@ export function prepareIdTracker(db: Database, table: CountedTable) {
   return () => {
     let last = lastId(table);
     /** Change of each count, by list, level and bucket. */
-    const counts = new Map<string, Change>();
+    const counts = new Map<string, CountChange>();
 
     /** Writes the counts. Call it after the last row. */
     function flush(): void {

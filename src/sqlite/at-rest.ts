@@ -1,10 +1,9 @@
 /** Reads a database that no process has open, without leaving a trace, also where nothing can be written. */
 import { constants, Database } from "bun:sqlite";
-import { statSync } from "node:fs";
 import { suffixes } from "../database-url.ts";
 import { fail } from "../error.ts";
 import { connect } from "./connection.ts";
-import { sidecarsOf } from "./files.ts";
+import { fileState, sidecarsOf } from "./files.ts";
 
 /** How a store reads its database. */
 export interface Source {
@@ -34,14 +33,6 @@ export function connectAtRest(path: string): Database {
   );
 }
 
-/** @returns a value that changes with every write to the file; `null` if there is no file */
-function stateOf(path: string): string | null {
-  const stats = statSync(path, { bigint: true, throwIfNoEntry: false });
-  if (stats === undefined) return null;
-  const { dev, ino, size, mtimeNs } = stats;
-  return [dev, ino, size, mtimeNs].join(":");
-}
-
 /** @returns the source of a store that locks the database, as SQLite does by default */
 export function sharedSource(path: string): Source {
   return { path, atRest: false, connect: () => connect(path), requireUnchanged() {} };
@@ -54,14 +45,14 @@ export function sharedSource(path: string): Source {
  */
 export function sourceAtRest(path: string): Source | null {
   // First, or a server that starts in between could have changed a part of the file.
-  const before = stateOf(path);
+  const before = fileState(path);
   if (!isAtRest(path)) return null;
   return {
     path,
     atRest: true,
     connect: () => connectAtRest(path),
     requireUnchanged() {
-      if (stateOf(path) === before) return;
+      if (fileState(path) === before) return;
       fail("operator", `another process has changed ${path} meanwhile: run the command again`);
     },
   };

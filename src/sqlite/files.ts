@@ -26,6 +26,14 @@ export function sizeOf(path: string): number {
   return statSync(path, { throwIfNoEntry: false })?.size ?? 0;
 }
 
+/** @returns a value that changes with every write to the file; empty if there is none */
+export function fileState(path: string): string {
+  const stats = statSync(path, { bigint: true, throwIfNoEntry: false });
+  if (stats === undefined) return "";
+  const { dev, ino, size, mtimeNs, ctimeNs } = stats;
+  return [dev, ino, size, mtimeNs, ctimeNs].join(":");
+}
+
 /** @returns the suffixes of the files that exist next to this path; the database itself may be missing */
 export function sidecarsOf(path: string): readonly string[] {
   return SIDECAR_SUFFIXES.filter((suffix) => existsSync(path + suffix));

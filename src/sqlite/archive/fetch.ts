@@ -4,7 +4,7 @@ import { suffixes } from "../../database-url.ts";
 import { fail } from "../../error.ts";
 import { type ObjectStorage, withRetries } from "../../object-storage.ts";
 import { connect } from "../connection.ts";
-import { PRIVATE_MODE } from "../files.ts";
+import { fileState, PRIVATE_MODE } from "../files.ts";
 import { FRAME_HEADER_BYTES, isCommit, WAL_HEADER_BYTES } from "../wal-index.ts";
 import { type Contents, readContents, withDamage } from "./contents.ts";
 import {
@@ -25,7 +25,7 @@ import {
   isSameSegment,
   readEnd,
 } from "./history.ts";
-import { fileState, writeMarker } from "./marker.ts";
+import { writeMarker } from "./marker.ts";
 import { copyWal } from "./wal-lock.ts";
 import type { WalPosition } from "./wal-reader.ts";
 

@@ -1,6 +1,7 @@
 /** Begins a generation: decides whether it continues the archive, or needs a base. */
 import { fail } from "../../error.ts";
 import type { ObjectStorage, StoredObject } from "../../object-storage.ts";
+import { fileState } from "../files.ts";
 import type { NewestBase } from "./bases.ts";
 import { hasBase, readContents } from "./contents.ts";
 import {
@@ -20,7 +21,7 @@ import {
   readEnd,
   readSound,
 } from "./history.ts";
-import { type ArchiveMarker, fileState, readMarker, writeMarker } from "./marker.ts";
+import { type ArchiveMarker, readMarker, writeMarker } from "./marker.ts";
 import { beginningOf, continuesAt, type WalFiles, type WalPosition } from "./wal-reader.ts";
 
 export interface Beginning {

@@ -1,9 +1,9 @@
 /** A file next to the database that says which part of its archive belongs to it. */
-import { closeSync, fsyncSync, openSync, readFileSync, statSync, writeSync } from "node:fs";
+import { closeSync, fsyncSync, openSync, readFileSync, writeSync } from "node:fs";
 import { suffixes } from "../../database-url.ts";
 import { systemCode } from "../../error.ts";
 import { claimTemporary } from "../../temporary-file.ts";
-import { PRIVATE_MODE, replaceFile } from "../files.ts";
+import { fileState, PRIVATE_MODE, replaceFile } from "../files.ts";
 import type { SegmentId } from "./format.ts";
 
 export interface ArchiveMarker {
@@ -20,12 +20,6 @@ export interface ArchiveMarker {
 
 function markerOf(databasePath: string): string {
   return databasePath + suffixes.archive;
-}
-
-/** @returns a value that changes with every write to the file */
-export function fileState(databasePath: string): string {
-  const { dev, ino, size, mtimeNs, ctimeNs } = statSync(databasePath, { bigint: true });
-  return [dev, ino, size, mtimeNs, ctimeNs].join(":");
 }
 
 /** @returns `null` if the database has none, or it cannot be read */

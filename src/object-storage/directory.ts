@@ -9,7 +9,7 @@
  */
 import { link, mkdir, open, readdir, rename, rm, rmdir, stat } from "node:fs/promises";
 import { dirname, join } from "node:path";
-import { AppError, systemCode } from "../error.ts";
+import { AppError, fileProblem, systemCode } from "../error.ts";
 import type { ObjectStorage, StoredObject, TaggedObject } from "../object-storage.ts";
 
 export interface DirectorySettings {
@@ -37,19 +37,15 @@ const DIRECTORY_MODE = 0o700;
 
 const NO_LINKS = "the file system does not permit this, or has no hard links";
 
-const operatorProblems: Readonly<Record<string, string>> = {
-  EACCES: "permission denied",
+/** Where `fileProblem` has none, or another one. */
+const problems: Readonly<Record<string, string>> = {
   ENOENT: "the directory does not exist",
   ENOTDIR: "it is not a directory",
   EPERM: NO_LINKS,
   ENOTSUP: NO_LINKS,
-  EROFS: "the file system is read-only",
 };
-
-const otherProblems: Readonly<Record<string, string>> = {
-  EDQUOT: "the disk quota is exhausted",
-  ENOSPC: "the disk is full",
-};
+/** Errors that the operator has to mend. Others may pass. */
+const operatorCodes: readonly string[] = [...Object.keys(problems), "EACCES", "EROFS"];
 
 /** @returns `null` if the work fails with this code, e.g. `ENOENT` */
 async function nullOn<Result>(code: string, work: Promise<Result>): Promise<Result | null> {
@@ -135,10 +131,9 @@ export function createDirectoryStorage({
       return await Promise.race([work(), promise]);
     } catch (error) {
       const code = systemCode(error);
-      const problem = operatorProblems[code];
-      if (problem !== undefined) throw failure(action, "operator", problem);
       if (!/^E[A-Z\d]+$/.test(code)) throw error;
-      throw failure(action, "unavailable", otherProblems[code] ?? code);
+      const kind = operatorCodes.includes(code) ? "operator" : "unavailable";
+      throw failure(action, kind, problems[code] ?? fileProblem(error) ?? code);
     } finally {
       clearTimeout(timer);
     }

@@ -1,6 +1,6 @@
 /** Classifies errors of SQLite as transient or as damage, and translates them for operators. */
 import { constants, type Database, SQLiteError } from "bun:sqlite";
-import { AppError, systemCode } from "../error.ts";
+import { AppError, fileProblem, systemCode } from "../error.ts";
 
 const BUSY = /^SQLITE_(BUSY|LOCKED)/;
 /** The disk or the operating system failed and may recover. */
@@ -71,26 +71,24 @@ export function storageError(error: unknown, { db, verb, table, isReadable }: Fa
   return damaged;
 }
 
-/** Messages for operators. The first one whose codes match applies. */
+/** Messages for operators, where `fileProblem` has none or another one. The first one whose codes match applies. */
 const errorMessages: readonly (readonly [codes: RegExp, message: string])[] = [
   [/^SQLITE_CANTOPEN/, "cannot open or create the file: check the directory and its permissions"],
   [/^SQLITE_READONLY/, "the file or its directory is not writable"],
   [/^SQLITE_NOTADB/, "the file is not a SQLite database"],
   [/^SQLITE_CORRUPT/, "the file is damaged"],
   [/^SQLITE_BUSY/, "the database is in use by another process"],
-  [/^(SQLITE_FULL|ENOSPC)/, "the disk is full"],
-  [/^(SQLITE_IOERR|EIO)/, "I/O error"],
-  [/^(EACCES|EPERM)/, "permission denied"],
-  [/^EROFS/, "the disk is read-only"],
+  [/^SQLITE_FULL/, "the disk is full"],
+  [/^SQLITE_IOERR/, "I/O error"],
+  [/^EPERM/, "permission denied"],
   [/^ENOENT/, "the directory does not exist"],
-  [/^(ENOTDIR|EEXIST)/, "a part of the path is not a directory"],
-  [/^EISDIR/, "it is a directory"],
+  [/^EEXIST/, "a part of the path is not a directory"],
 ];
 
 /** @returns a message for the operator; `null` if the error has no known code */
 export function meaningOf(error: unknown): string | null {
   const code = systemCode(error);
-  return errorMessages.find(([codes]) => codes.test(code))?.[1] ?? null;
+  return errorMessages.find(([codes]) => codes.test(code))?.[1] ?? fileProblem(error);
 }
 
 /**

@@ -1,0 +1,29 @@
+import { expect, test } from "bun:test";
+import { describeSqliteError } from "../../src/sqlite/errors.ts";
+
+test.each([
+  ["SQLITE_FULL", "the disk is full"],
+  ["SQLITE_IOERR_WRITE", "I/O error"],
+  ["ENOSPC", "the disk is full"],
+  ["EIO", "I/O error"],
+  ["EACCES", "permission denied"],
+  ["EPERM", "permission denied"],
+  ["EROFS", "the disk is read-only"],
+  ["EDQUOT", "the disk quota is exceeded"],
+  ["EFBIG", "the file would be larger than allowed"],
+  ["EISDIR", "it is a directory"],
+  ["ENOTDIR", "a part of the path is not a directory"],
+  ["EEXIST", "a part of the path is not a directory"],
+  ["ENOENT", "the directory does not exist"],
+])("describeSqliteError says what %s means", (code, meaning) => {
+  const error = Object.assign(new Error("the system call failed"), { code });
+  expect(describeSqliteError("Cannot open a.db", error)).toMatchObject({
+    code: "operator",
+    message: `Cannot open a.db: ${meaning}`,
+  });
+});
+
+test("describeSqliteError returns an error without a known code unchanged", () => {
+  const error = new Error("a bug");
+  expect(describeSqliteError("Cannot open a.db", error)).toBe(error);
+});

@@ -91,8 +91,6 @@ export type StoreMode = "serve" | "serve-reads" | "write" | "read";
 export interface StoreOptions {
   /** A path (SQLite), or a URL (PostgreSQL). */
   readonly databaseUrl: string;
-  /** Maximum number of queued writes; further ones are rejected as unavailable. */
-  readonly maxPendingWrites: number;
   /**
    * Maximum memory of large pages that are being built or sent; further ones are rejected as unavailable. One page is
    * always possible.

@@ -4,21 +4,12 @@
 const SUCCESS_TTL_MS = 5_000;
 const FAILURE_TTL_MS = 1_000;
 
-export interface WriteProbeOptions {
-  /** Writes to disk without changing the data. */
-  readonly write: () => Promise<unknown>;
-  /** Whether the queue of writes is full. Then the last result is reused: a busy database is not broken. */
-  readonly isFull?: () => boolean;
-}
-
 /**
  * Limits how often the probe writes, however often it is called.
+ * @param write writes to disk without changing the data
  * @returns a function that throws {AppError} unavailable if the database cannot be written
  */
-export function createWriteProbe({
-  write,
-  isFull = () => false,
-}: WriteProbeOptions): () => Promise<void> {
+export function createWriteProbe(write: () => Promise<unknown>): () => Promise<void> {
   let lastResult = Promise.resolve();
   let validUntilMs = Number.NEGATIVE_INFINITY;
 
@@ -34,8 +25,7 @@ export function createWriteProbe({
   }
 
   return () => {
-    // The last result is reused while the queue is full.
-    if (performance.now() >= validUntilMs && !isFull()) {
+    if (performance.now() >= validUntilMs) {
       lastResult = probe();
       // Callers get the rejection. Without a caller it must not count as unhandled.
       lastResult.catch(() => {});

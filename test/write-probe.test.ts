@@ -7,13 +7,10 @@ import { expectRejection } from "./expect-error.ts";
 function makeProbe() {
   const clock = { timeMs: 1_000_000 };
   const spy = spyOn(performance, "now").mockImplementation(() => clock.timeMs);
-  const state = { writes: 0, failing: false, full: false };
-  const probe = createWriteProbe({
-    isFull: () => state.full,
-    async write() {
-      state.writes += 1;
-      if (state.failing) throw new AppError("unavailable", "the disk fails");
-    },
+  const state = { writes: 0, failing: false };
+  const probe = createWriteProbe(async () => {
+    state.writes += 1;
+    if (state.failing) throw new AppError("unavailable", "the disk fails");
   });
   return {
     clock,
@@ -50,13 +47,4 @@ test("createWriteProbe reports a failure for a second, and then tries again", as
   it.state.failing = true;
   it.clock.timeMs += 5_000;
   await expectRejection(it.probe(), "unavailable");
-});
-
-test("createWriteProbe returns the last result when too many writes are waiting", async () => {
-  using it = makeProbe();
-  await it.probe();
-  it.state.full = true;
-  it.clock.timeMs += 60_000;
-  await it.probe();
-  expect(it.state.writes).toBe(1);
 });

@@ -1,7 +1,7 @@
 /**
  * Writes from before their body is read until their response is made, and the memory that they hold until it is sent.
- * Each token has at most half of the places in the queue of the store, and of the memory, so that the writes of others
- * go on.
+ * Each token has at most half of the places and of the memory, so that the writes of others go on. A store has no bound of
+ * its own.
  */
 import { fail } from "../error.ts";
 import { createCollector } from "../garbage.ts";
@@ -47,7 +47,7 @@ function failTooMany(tokenHash: string | null, problem: string): never {
   fail("unavailable", `${whose} too many ${problem} in progress`);
 }
 
-/** @param maxPendingWrites places in the queue of the store */
+/** @param maxPendingWrites number of places */
 export function createPendingWrites(
   maxPendingWrites: number,
   maxBytes = MAX_PENDING_BYTES,

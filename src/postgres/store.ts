@@ -75,12 +75,11 @@ export function createStore(db: Database, options: StoreOptions): Store {
     bulk: layout.createBulkStores(db, now),
     tokens: createTokenStore(context),
     changes: createChangeStore(context, numbering, subscribe),
-    checkUsable: createWriteProbe({
-      write: () =>
-        onlyReads
-          ? readFeed(db)
-          : db.run("write", (session) => session.all(probeWrite, now().toISOString())),
-    }),
+    checkUsable: createWriteProbe(() =>
+      onlyReads
+        ? readFeed(db)
+        : db.run("write", (session) => session.all(probeWrite, now().toISOString())),
+    ),
     holdBody: largePages.hold,
     archive: () => null,
     async statistics() {

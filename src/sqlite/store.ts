@@ -139,7 +139,7 @@ export async function createStore(
   const probe =
     options.mode === "serve-reads"
       ? async () => {}
-      : createWriteProbe({ write: () => writer.forTable("idempotency_keys").write(writePages) });
+      : createWriteProbe(() => writer.forTable("idempotency_keys").write(writePages));
   using timers = new DisposableStack();
   timers.use(
     repeat(WATCH_INTERVAL_MS, () => {

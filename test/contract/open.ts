@@ -12,7 +12,6 @@ interface Versioned {
 
 export interface OpenOptions {
   readonly now?: () => Date;
-  readonly maxPendingWrites?: number;
   readonly maxUnsentBytes?: number;
 }
 

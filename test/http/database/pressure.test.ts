@@ -47,7 +47,7 @@ test("a write returns 503 with Retry-After when its token has half of the queue,
   expect((await server.call("DELETE", `/users/${user.id}`)).status).toBe(200);
 });
 
-// On PostgreSQL, the health check uses its last result while the queue is full.
+// On PostgreSQL, the health check writes to a table that is not held.
 test.if(!againstPostgres)(
   "the health check writes when the queue is full, and takes no place of it",
   async () => {

@@ -2,11 +2,11 @@
 
 /** When a write is acknowledged: when it is on the disk, or when the archive has it. */
 export const archiveCommits = ["async", "sync"] as const;
-export type ArchiveCommit = (typeof archiveCommits)[number];
+type ArchiveCommit = (typeof archiveCommits)[number];
 
 /** Whether a server without a database restores it from its archive. */
 export const archiveRestores = ["never", "if-missing"] as const;
-export type ArchiveRestore = (typeof archiveRestores)[number];
+type ArchiveRestore = (typeof archiveRestores)[number];
 
 /** Writes a line of the log. */
 export type ArchiveLog = (

@@ -108,7 +108,7 @@ export function startOf({ after, offset }: ChangeQuery, { first }: Pick<Feed, "f
  * A change as stored, by the same names in every database. `type` and `status` are positions in `changeTypes` and
  * `orderStatuses`, from 1.
  */
-export interface StoredChange {
+interface StoredChange {
   readonly id: number;
   readonly type: number;
   readonly record_id: number;

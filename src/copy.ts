@@ -41,7 +41,7 @@ const tables = Object.keys(copiedTables) as CopiedTable[];
 
 /** Tables whose ids are never reused, not even after a row is deleted. */
 const tablesWithSequence = ["users", "orders", "tokens"] as const;
-export type SequenceTable = (typeof tablesWithSequence)[number];
+type SequenceTable = (typeof tablesWithSequence)[number];
 
 /** A snapshot of all rows. */
 export interface CopySource {

@@ -36,7 +36,7 @@ export function hasId(value: unknown): boolean {
 }
 
 /** A record that an import creates. */
-export interface NewRecord<Row> {
+interface NewRecord<Row> {
   readonly row: Row;
   /** @see ImportRules.keyOf */
   readonly key: string | null;

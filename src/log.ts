@@ -12,7 +12,7 @@ export type LogFormat = (typeof logFormats)[number];
 export type Fields = Readonly<Record<string, string | number | boolean | null | undefined>>;
 
 /** A request that has been handled. */
-export type RequestFields = {
+type RequestFields = {
   readonly method: string;
   /** The pattern of the path, e.g. `/api/v1/users/:id`, or {@link UNKNOWN_ROUTE}. */
   readonly route: string;

@@ -1,7 +1,7 @@
 import { fail } from "./error.ts";
 
 /** An entity tag: the version of a record. @see RFC 9110 §8.8.3 */
-export interface EntityTag {
+interface EntityTag {
   /** `NaN` if no record ever has this tag. */
   readonly version: number;
   /** Weak tags, such as `W/"1"`, match in `If-None-Match` only. */

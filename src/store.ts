@@ -24,7 +24,7 @@ export type OnProgress = (fraction: number) => void;
 export type OnCommit = (writes: number, durationMs: number) => void;
 
 /** Current figures for the metrics. */
-export interface Statistics {
+interface Statistics {
   readonly pendingWrites: number;
   /** Memory of large pages that are being built or sent, and of other long responses. */
   readonly unsentBytes: number;
@@ -112,7 +112,7 @@ export interface StoreOptions {
 }
 
 /** A state of a database that an archive has. */
-export interface ArchiveSource {
+interface ArchiveSource {
   readonly storage: ObjectStorage;
   /** `null` for the newest state. */
   readonly at: Date | null;
@@ -126,14 +126,14 @@ export interface RestoreOptions {
 }
 
 /** A state of an archive that was restored. */
-export interface ArchiveSummary extends BackupSummary {
+interface ArchiveSummary extends BackupSummary {
   /** The archive has all commits up to this time. */
   readonly archivedUntil: Date;
   /** What in the archive needs attention, although it did not prevent the restore. */
   readonly warnings: readonly string[];
 }
 
-export interface RestoreResult extends BackupSummary {
+interface RestoreResult extends BackupSummary {
   /** The time up to which an archive has all commits; `null` for a backup. */
   readonly archivedUntil: Date | null;
   /** @see ArchiveSummary */

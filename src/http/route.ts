@@ -43,7 +43,7 @@ export interface RouteDefinition {
 type Input<Part> = Part extends InputSchema<infer Value> ? Value : undefined;
 
 /** What handlers use, besides the request. */
-export interface Services {
+interface Services {
   readonly store: Store;
   /** Whether the server rejects all writes. */
   readonly readOnly: boolean;

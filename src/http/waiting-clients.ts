@@ -14,7 +14,7 @@ const MAX_READING = 16;
 const READ_TIMEOUT_MS = 5_000;
 
 /** A client that waits. Disposing of it frees its place. */
-export interface WaitingClient extends Disposable {
+interface WaitingClient extends Disposable {
   /**
    * Resolves when there may be a change that was not there when the client began to wait, or at the last call.
    * @returns false if the client should wait no longer: its time is over, it has disconnected, its place is needed for

@@ -50,7 +50,7 @@ export interface Session {
 
 type Work<Result> = (session: Session) => Promise<Result>;
 
-export interface RunOptions {
+interface RunOptions {
   /**
    * Whether the work is one transaction, which sees one snapshot if it only reads. Otherwise, each statement is a
    * separate transaction.

@@ -62,7 +62,7 @@ function createDryRunMemory(): DryRunMemory {
 }
 
 /** How the rows of an import are written, in its transaction. */
-export interface ImportWriter {
+interface ImportWriter {
   targetOf(session: Session): CopyTarget;
   readonly recordCreated: RecordCreated;
   /** @returns a statement after which no other transaction assigns ids */

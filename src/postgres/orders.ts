@@ -53,7 +53,7 @@ export const json = `
 `;
 
 /** What an update writes. */
-export type OrderValues = Pick<StoredOrder, keyof OrderChange | "updated_at">;
+type OrderValues = Pick<StoredOrder, keyof OrderChange | "updated_at">;
 
 /** What depends on the layout. */
 export interface OrderLayout {

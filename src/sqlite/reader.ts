@@ -2,7 +2,7 @@ import type { Database } from "bun:sqlite";
 import { isStorageError, storageError } from "./errors.ts";
 
 /** Reads of one table, which error messages name. */
-export interface TableReader {
+interface TableReader {
   /**
    * Runs `work` in the snapshot of the current turn. If storage fails, it runs `work` once more in a new snapshot.
    * `work` must be synchronous, and may write temporary tables only.

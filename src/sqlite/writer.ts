@@ -27,7 +27,7 @@ type Synchronous<Result> = Result extends PromiseLike<unknown> ? never : Result;
 type Work<Result> = (reserve: ReserveMemory) => Result;
 
 /** Writes of one table, which error messages name. */
-export interface TableWriter {
+interface TableWriter {
   /**
    * Runs `work` in a transaction that it shares with other writes. If `work` throws, only its own changes are rolled
    * back. It may run several times, and only the last run is committed. It must have no effect outside the database.

@@ -22,7 +22,7 @@ export interface Serving {
   stop(stop?: StopReason): Promise<Outcome>;
 }
 
-export interface Begun {
+interface Begun {
   /** Resolves with all output so far once it matches. */
   printed(pattern: RegExp): Promise<string>;
   interrupt(): Promise<Outcome>;

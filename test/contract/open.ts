@@ -10,7 +10,7 @@ interface Versioned {
   readonly version: number;
 }
 
-export interface OpenOptions {
+interface OpenOptions {
   readonly now?: () => Date;
   readonly maxUnsentBytes?: number;
 }

@@ -11,7 +11,7 @@ import { type Outcome, runProgram } from "../program.ts";
 /** Memory limit of a container, if control groups can enforce it. */
 export const MEMORY_LIMIT_BYTES = 128 * 2 ** 20;
 
-export interface RunOptions {
+interface RunOptions {
   /** The name of a volume, or the path of a directory. Default: a new volume. */
   readonly volume?: string;
   /** Environment variables by name. */

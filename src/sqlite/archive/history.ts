@@ -27,7 +27,7 @@ import {
 
 type Storage = Pick<ObjectStorage, "get" | "list">;
 
-export interface StoredSegment extends SegmentKey {
+interface StoredSegment extends SegmentKey {
   /** As stored: compressed. */
   readonly bytes: number;
 }

@@ -93,13 +93,10 @@ export function createUserStore(context: StoreContext): UserStore {
       updated_at = $updated_at
     where id = $id
   `);
-  const firstOrderOf = db.prepare<{ id: number }, { id: number }>(`
-    select id
-    from orders
-    where user_id = $id
-    limit 1
+  const deleteWithoutOrders = db.prepare<null, { id: number }>(`
+    delete from users
+    where id = $id and not exists (select 1 from orders where user_id = $id)
   `);
-  const deleteUser = db.prepare<null, { id: number }>("delete from users where id = $id");
 
   return {
     list,
@@ -135,8 +132,7 @@ export function createUserStore(context: StoreContext): UserStore {
 
     remove(id, preconditions, author = null, reserve) {
       return change(id, preconditions, author, reserve, (user) => {
-        if (firstOrderOf.get({ id }) !== null) failUserHasOrders();
-        deleteUser.run({ id });
+        if (deleteWithoutOrders.run({ id }).changes === 0) failUserHasOrders();
         recordChange(changeOf("user.deleted", user, author));
         return recordText(user, userJson);
       });

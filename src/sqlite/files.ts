@@ -2,10 +2,10 @@
 import {
   accessSync,
   chmodSync,
-  chownSync,
   constants,
   copyFileSync,
   existsSync,
+  lchownSync,
   linkSync,
   mkdirSync,
   renameSync,
@@ -89,14 +89,17 @@ export function createPrivateFile(path: string): void {
   writeFileSync(path, "", { mode: PRIVATE_MODE, flag: "wx" });
 }
 
-/**
- * Gives a copy the permissions of the original, except those of other users, and its owner if this process is root:
- * only root may change the owner of a file.
- */
+/** Gives a file the owner of another file or directory if this process is root: only root may do that. */
+export function copyOwner(path: string, original: string): void {
+  const { uid, gid } = statSync(original);
+  // Not `chown`: the owner of the directory could have put a link to any file there.
+  if (process.getuid?.() === 0) lchownSync(path, uid, gid);
+}
+
+/** Gives a copy the permissions of the original, except those of other users, and its owner. */
 export function copyOwnership(copy: string, original: string): void {
-  const { uid, gid, mode } = statSync(original);
-  if (process.getuid?.() === 0) chownSync(copy, uid, gid);
-  chmodSync(copy, mode & 0o770);
+  copyOwner(copy, original);
+  chmodSync(copy, statSync(original).mode & 0o770);
 }
 
 /**

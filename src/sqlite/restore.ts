@@ -23,6 +23,7 @@ import { connect } from "./connection.ts";
 import { describeSqliteError, isBusy } from "./errors.ts";
 import { renameFeed } from "./feed.ts";
 import {
+  copyOwner,
   copyOwnership,
   discard,
   linkOrCopy,
@@ -186,11 +187,13 @@ export const restoreSqlite: RestoreStore = async ({ from, databaseUrl, now }) =>
     const { revokedTokens, tokens } = revokeTokens(temporaryPath, previousTokens);
     fsyncPath(temporaryPath);
     if (exists) copyOwnership(temporaryPath, path);
+    else copyOwner(temporaryPath, dirname(resolve(path)));
     const time = now();
     const previousPath = `${path}.${time.toISOString().replaceAll(":", "-")}`;
     const hadPrevious = exists || sidecarsOf(path).length > 0;
     replaceDatabase(temporaryPath, path, previousPath);
     created.move();
+    if (!hadLockFile) copyOwner(lockPath(path), path);
     const isSame = revokedTokens === null || revokedTokens.length === 0;
     if (archived !== null) markRestored(path, archived, isSame);
     const activeNames = (these: readonly KnownToken[]) =>

@@ -1,7 +1,15 @@
 // Files hold personal data, and a lock on them stops the server: only the user of the program may read them, whatever
 // the umask of the shell is.
 import { expect, test } from "bun:test";
-import { chmodSync, chownSync, existsSync, readdirSync, statSync } from "node:fs";
+import {
+  chmodSync,
+  chownSync,
+  existsSync,
+  mkdirSync,
+  readdirSync,
+  rmSync,
+  statSync,
+} from "node:fs";
 import { makeDirectory } from "../directory.ts";
 import { againstBinary } from "../http/server.ts";
 import { asNobody } from "../postgres/instance.ts";
@@ -89,6 +97,47 @@ test.skipIf(!againstBinary || !isRoot)(
     });
     expect(stderr).toContain(`permission denied: ${path}-serving belongs to user 0`);
     expect(readdirSync(directory.path).sort()).toEqual(["a.db", "a.db-serving"]);
+  },
+);
+
+test.skipIf(!againstBinary || !isRoot)(
+  "a server of another user opens what root has restored from its archive",
+  async () => {
+    using directory = makeDirectory();
+    const archive = directory.at("archive");
+    const env = {
+      DATABASE_URL: directory.at("data/a.db"),
+      ARCHIVE_URL: `file://${archive}`,
+      PATH: Bun.env["PATH"] ?? "",
+      PORT: "0",
+    };
+    const { stdout } = await runProgram(asNobody(["id", "-u"]), { env });
+    const nobody = Number(stdout.trim());
+    for (const path of [directory.path, archive, directory.at("data")]) {
+      mkdirSync(path, { recursive: true });
+      chownSync(path, nobody, -1);
+    }
+    const serve = async () => {
+      const server = startProgram(asNobody([binary, "serve"]), { env });
+      expect([await server.listening, server.output()]).toEqual([
+        expect.any(String),
+        expect.anything(),
+      ]);
+      server.kill("SIGTERM");
+      await server.ended;
+    };
+    await serve();
+    // Over the previous database; without one.
+    for (const hasPrevious of [true, false]) {
+      if (!hasPrevious) rmSync(directory.at("data"), { recursive: true });
+      if (!hasPrevious) mkdirSync(directory.at("data"));
+      chownSync(directory.at("data"), nobody, -1);
+      const { code, stderr } = await runProgram([binary, "restore", "--from", env.ARCHIVE_URL], {
+        env,
+      });
+      expect([code, stderr]).toEqual([0, expect.anything()]);
+      await serve();
+    }
   },
 );
 

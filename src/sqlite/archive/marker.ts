@@ -3,7 +3,7 @@ import { closeSync, fsyncSync, openSync, readFileSync, writeSync } from "node:fs
 import { suffixes } from "../../database-url.ts";
 import { systemCode } from "../../error.ts";
 import { claimTemporary } from "../../temporary-file.ts";
-import { fileState, PRIVATE_MODE, replaceFile } from "../files.ts";
+import { copyOwner, fileState, PRIVATE_MODE, replaceFile } from "../files.ts";
 import type { SegmentId } from "./format.ts";
 
 export interface ArchiveMarker {
@@ -42,6 +42,7 @@ export function writeMarker(databasePath: string, marker: ArchiveMarker): void {
   } finally {
     closeSync(descriptor);
   }
+  copyOwner(temporaryPath, databasePath);
   replaceFile(temporaryPath, path);
 }
 

@@ -138,6 +138,12 @@ test.skipIf(!againstBinary || !isRoot)(
       expect([code, stderr]).toEqual([0, expect.anything()]);
       await serve();
     }
+    const marker = `${env.DATABASE_URL}-archive`;
+    chownSync(marker, 0, -1);
+    const { code, stderr } = await runProgram(asNobody([binary, "serve"]), { env });
+    const owner = `${marker} belongs to user 0 with mode 600`;
+    const why = `permission denied: ${owner}, and this process runs as user ${nobody}`;
+    expect([code, stderr]).toEqual([1, `ARCHIVE_URL: ${why}\n`]);
   },
 );
 

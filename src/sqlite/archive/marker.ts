@@ -1,9 +1,9 @@
 /** A file next to the database that says which part of its archive belongs to it. */
-import { closeSync, fsyncSync, openSync, readFileSync, writeSync } from "node:fs";
+import { closeSync, constants, fsyncSync, openSync, readFileSync, writeSync } from "node:fs";
 import { suffixes } from "../../database-url.ts";
 import { systemCode } from "../../error.ts";
 import { claimTemporary } from "../../temporary-file.ts";
-import { copyOwner, fileState, PRIVATE_MODE, replaceFile } from "../files.ts";
+import { copyOwner, fileState, PRIVATE_MODE, replaceFile, requirePermission } from "../files.ts";
 import type { SegmentId } from "./format.ts";
 
 export interface ArchiveMarker {
@@ -22,10 +22,15 @@ function markerOf(databasePath: string): string {
   return databasePath + suffixes.archive;
 }
 
-/** @returns `null` if the database has none, or it cannot be read */
+/**
+ * @returns `null` if the database has none, or it cannot be parsed
+ * @throws {AppError} operator if this process may not read it
+ */
 export function readMarker(databasePath: string): ArchiveMarker | null {
+  const path = markerOf(databasePath);
+  requirePermission([path], constants.R_OK);
   try {
-    return JSON.parse(readFileSync(markerOf(databasePath), "utf8"));
+    return JSON.parse(readFileSync(path, "utf8"));
   } catch (error) {
     if (systemCode(error) === "ENOENT" || error instanceof SyntaxError) return null;
     throw error;

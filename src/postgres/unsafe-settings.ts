@@ -1,9 +1,10 @@
 /** Settings that a connection should have, but does not: a pooler takes those of the role. */
 import type { Session, Settings } from "./connection.ts";
 
-/** Their values depend on the connection. */
+/** Their values depend on the connection, or concern one kind of server only. */
 const unchecked: readonly string[] = [
   "application_name",
+  "default_transaction_read_only",
   "tcp_keepalives_idle",
   "tcp_keepalives_interval",
   "tcp_keepalives_count",

@@ -4,6 +4,7 @@ import { withLayout } from "../../src/database-url.ts";
 import { connect } from "../../src/postgres/connection.ts";
 import { migrations } from "../../src/postgres/migrate.ts";
 import oneSigma from "../../src/postgres/migrations/0004_one_sigma.sql" with { type: "text" };
+import type { StoreOptions } from "../../src/store.ts";
 import { newUser, parsed } from "../contract/open.ts";
 import { expectRejection } from "../expect-error.ts";
 import { listed } from "../listed.ts";
@@ -92,10 +93,11 @@ describe.if(cluster !== null)("open", () => {
   test("warns about settings that a pooler has rejected and the role does not have", async () => {
     await using world = await makeHarness();
     const name = new URL(world.url).pathname.slice(1);
-    const warningsOf = async (search: string) => {
+    const warningsOf = async (search: string, mode: StoreOptions["mode"] = "serve") => {
       const warnings: string[] = [];
       const databaseUrl = change(world.url, { search });
-      const store = await world.open({ databaseUrl, onWarning: (text) => warnings.push(text) });
+      const onWarning = (text: string) => warnings.push(text);
+      const store = await world.open({ databaseUrl, mode, onWarning });
       await store.close();
       // The servers of the tests may have it off, to be faster.
       return warnings.filter((text) => !text.startsWith("fsync"));
@@ -106,6 +108,8 @@ describe.if(cluster !== null)("open", () => {
       "the role in PostgreSQL should have statement_timeout = '5000', lock_timeout = '3000', " +
       "idle_in_transaction_session_timeout = '10000', enable_seqscan = 'off', jit = 'off'";
     expect(await warningsOf("prepare=false")).toEqual([role]);
+    // Not that all processes should only read.
+    expect(await warningsOf("prepare=false", "serve-reads")).toEqual([role]);
     await world.run(`alter database "${name}" set synchronous_commit = off`);
     expect(await warningsOf("prepare=false")).toEqual([
       "synchronous_commit is off in PostgreSQL: writes that were acknowledged can be lost",

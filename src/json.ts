@@ -50,10 +50,25 @@ function roundedToNaN(_name: string, value: unknown, context: { source?: string 
   return isInteger(context.source) ? value : Number.NaN;
 }
 
+const codeOf = (character: string) => character.charCodeAt(0);
+// `text[at]` would allocate a string for each character that is not in Latin-1.
+const QUOTE = codeOf('"');
+const BACKSLASH = codeOf("\\");
+const OPEN_BRACE = codeOf("{");
+const CLOSE_BRACE = codeOf("}");
+const OPEN_BRACKET = codeOf("[");
+const CLOSE_BRACKET = codeOf("]");
+const COLON = codeOf(":");
+const COMMA = codeOf(",");
+
 /** @returns the index after the string that begins at `start`, or after the end of the text */
 function endOfString(text: string, start: number): number {
   let at = start + 1;
-  while (at < text.length && text[at] !== '"') at += text[at] === "\\" ? 2 : 1;
+  for (; at < text.length; at += 1) {
+    const code = text.charCodeAt(at);
+    if (code === QUOTE) break;
+    if (code === BACKSLASH) at += 1;
+  }
   return at + 1;
 }
 
@@ -83,20 +98,20 @@ function countMembersInText(text: string): number {
   let members = 0;
   let commas = 0;
   for (let at = 0; at < text.length; at += 1) {
-    const character = text[at];
-    if (character === '"') {
+    const code = text.charCodeAt(at);
+    if (code === QUOTE) {
       at = endOfString(text, at) - 1;
-    } else if (character === "{" || character === "[") {
+    } else if (code === OPEN_BRACE || code === OPEN_BRACKET) {
       if (depth === MAX_DEPTH) {
         failField("body", `must not be nested deeper than ${MAX_DEPTH} levels`);
       }
       depth += 1;
-    } else if (character === "}" || character === "]") {
+    } else if (code === CLOSE_BRACE || code === CLOSE_BRACKET) {
       if (depth > 0) depth -= 1;
-    } else if (character === ":") {
+    } else if (code === COLON) {
       members += 1;
       if (members > MAX_MEMBERS) failField("body", `must have at most ${MAX_MEMBERS} members`);
-    } else if (character === ",") {
+    } else if (code === COMMA) {
       commas += 1;
       if (commas > MAX_COMMAS) failField("body", `must have at most ${MAX_COMMAS} commas`);
     }

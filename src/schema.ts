@@ -82,13 +82,19 @@ function isStorable(text: string): boolean {
   return text.isWellFormed() && !text.includes("\0");
 }
 
-/** Whether the number of code points is in a range. JSON Schema counts these, rather than UTF-16 units. */
+/**
+ * Whether the number of code points is in a range. JSON Schema counts these, rather than UTF-16 units.
+ * @param text well-formed
+ */
 function hasLength(text: string, min: number, max: number): boolean {
   // A code point has one or two units. Counting takes long, and most texts do not need it.
   if (text.length < min || text.length > 2 * max) return false;
   if (text.length >= 2 * min && text.length <= max) return true;
-  let length = 0;
-  for (const _ of text) length += 1;
+  let length = text.length;
+  for (let at = 0; at < text.length; at += 1) {
+    // The second unit of a code point. Iterating over code points would allocate a string for each.
+    if ((text.charCodeAt(at) & 0xfc00) === 0xdc00) length -= 1;
+  }
   return length >= min && length <= max;
 }
 

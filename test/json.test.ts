@@ -1,6 +1,7 @@
 import { expect, test } from "bun:test";
 import { parseJson } from "../src/json.ts";
 import { expectThrown } from "./expect-error.ts";
+import { countNewStrings } from "./new-strings.ts";
 import { makeRandom } from "./random.ts";
 
 const MAX = Number.MAX_SAFE_INTEGER;
@@ -169,3 +170,19 @@ test.each([
     expect(parseJson(`{"a":[${text}]}`)).toEqual({ a: [value] });
   },
 );
+
+const MANY = 10_000;
+
+// One body would delay all other requests, and leave much garbage.
+test.each([
+  ["valid", `["${"ж".repeat(MANY)}"]`],
+  ["malformed", "ж".repeat(MANY)],
+])("parseJson allocates no string for each character of a text that is %s", (_what, text) => {
+  const parse = () => {
+    try {
+      parseJson(text);
+    } catch {}
+  };
+  parse();
+  expect(countNewStrings(parse)).toBeLessThan(MANY / 2);
+});

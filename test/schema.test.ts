@@ -11,6 +11,7 @@ import {
   Time,
 } from "../src/schema.ts";
 import { expectThrown } from "./expect-error.ts";
+import { countNewStrings } from "./new-strings.ts";
 
 const emoji = "😀"; // One code point, two UTF-16 units.
 const lone = "\ud83d"; // A lone surrogate.
@@ -138,6 +139,15 @@ for (const [what, extra] of accepted) {
     expect(check(value)).toBe(value);
   });
 }
+
+test("createValidator allocates no string for each code point of a text", () => {
+  const length = 10_000;
+  const text = Type.Object({ text: Text({ maxLength: length }) }, closed);
+  const checkText = createValidator(text, text);
+  const value = { text: emoji.repeat(length) };
+  checkText(value);
+  expect(countNewStrings(() => checkText(value))).toBeLessThan(length / 2);
+});
 
 const textRule = "must be text without U+0000 and lone surrogates";
 const rejected: [string, unknown, ...string[]][] = [

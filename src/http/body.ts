@@ -3,7 +3,9 @@
  * schema.
  */
 import { AppError, fail, failField } from "../error.ts";
+import { createCollector } from "../garbage.ts";
 import { parseJsonBytes } from "../json.ts";
+import { LARGE_RECORD_BYTES } from "../record.ts";
 import { createValidator, type Schema, type ValueOf } from "../schema.ts";
 import { type InputSchema, inputSchema } from "./input.ts";
 import { JSON_TYPE, PATCH_TYPE } from "./media-types.ts";
@@ -121,6 +123,8 @@ export type ReadBody = (request: Request, write: PendingWrite) => Promise<unknow
 
 /** @param maxBytes the limit; a larger `Content-Length` is rejected before the body is read */
 export function createBodyReader(maxBytes: number): ReadBody {
+  const collect = createCollector();
+
   /** A body without a declared length is counted while it is read. */
   function readBytes(request: Request, write: PendingWrite): Promise<Uint8Array> {
     const declared = request.headers.get("content-length");
@@ -140,6 +144,8 @@ export function createBodyReader(maxBytes: number): ReadBody {
     } catch (error) {
       failIncomplete(error);
     }
+    // Bodies that wait or are rejected do not count: each would delay all requests, and their clients can send many.
+    if (bytes.byteLength > LARGE_RECORD_BYTES) collect(bytes.byteLength);
     return parseJsonBytes(bytes);
   };
 }

@@ -5,7 +5,7 @@
  */
 import { fail } from "../error.ts";
 import { createCollector } from "../garbage.ts";
-import { LARGE_RECORD_BYTES, type ReserveMemory } from "../record.ts";
+import type { ReserveMemory } from "../record.ts";
 
 /** Maximum size of all request bodies of writes in progress, of the large records that they change, and of responses. */
 const MAX_PENDING_BYTES = 2 ** 24;
@@ -97,7 +97,6 @@ export function createPendingWrites(
         }
         count(usage, bytes);
         ownBytes += bytes;
-        if (bytes > LARGE_RECORD_BYTES) collect(bytes);
       }
 
       function forgetIfUnused(): void {
@@ -111,6 +110,7 @@ export function createPendingWrites(
           if (added <= 0) return;
           add(added);
           recordBytes += added;
+          collect(added);
         },
         hold(bytes) {
           let responseBytes = bytes;

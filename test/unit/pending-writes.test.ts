@@ -1,5 +1,6 @@
-import { expect, test } from "bun:test";
+import { expect, spyOn, test } from "bun:test";
 import { AppError } from "../../src/error.ts";
+import { createBodyReader, waitWithBody } from "../../src/http/body.ts";
 import { createPendingWrites } from "../../src/http/pending-writes.ts";
 
 const MAX_BYTES = 100;
@@ -132,4 +133,23 @@ test("a response counts alone when its token has no other write", () => {
   expect(problemOf(() => writes.begin("a").addBytes(1))).toBe(manyBytes);
   sent();
   expect(problemOf(() => writes.begin("a").addBytes(50))).toBeNull();
+});
+
+test("garbage is collected for bodies that are read, not for those that wait", async () => {
+  using collect = spyOn(Bun, "gc").mockImplementation(() => {});
+  const writes = createPendingWrites(1);
+  const body = JSON.stringify("x".repeat(2 ** 16));
+  const readBody = createBodyReader(body.length);
+  const headers = { "content-length": String(body.length) };
+  const request = () => new Request("http://localhost", { method: "POST", headers, body });
+  for (let waited = 0; waited < 100; waited += 1) {
+    await waitWithBody(writes, Promise.resolve(), request().headers, "a");
+  }
+  expect(collect).not.toHaveBeenCalled();
+  for (let read = 0; read < 100; read += 1) {
+    const write = writes.begin("a");
+    await readBody(request(), write);
+    write.end();
+  }
+  expect(collect).toHaveBeenCalled();
 });

@@ -53,8 +53,14 @@ export function createBatchItems<Item, Result>({
   /** Keys of the items that are running. */
   const busyKeys = new Set<string>();
 
+  /** @returns whether the next batch can have all items */
+  function fitTogether(): boolean {
+    if (queue.length > maxItems) return false;
+    return queue.reduce((size, { item }) => size + sizeOf(item), 0) <= maxSize;
+  }
+
   function inTurns(): readonly BatchItem<Item, Result>[] {
-    if (clientOf === undefined || queue.length <= maxItems) return queue;
+    if (clientOf === undefined || fitTogether()) return queue;
     const turns = createTurnQueue<BatchItem<Item, Result>>();
     for (const waiting of queue) turns.add(clientOf(waiting.item), waiting);
     const ordered: BatchItem<Item, Result>[] = [];

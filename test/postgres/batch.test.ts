@@ -49,19 +49,25 @@ test("enqueue runs items together when they arrive in one turn", async () => {
   expect(await Promise.all(results)).toEqual(["1", "2", "3"]);
 });
 
-test("enqueue gives each client its turn when more items wait than a batch can have", async () => {
-  const { batches, enqueue, items } = makeQueue({
-    maxItems: 3,
-    maxBatches: 1,
-    clientOf: (item) => item.toLowerCase(),
-  });
-  for (const item of ["a", "A", "a", "A", "a", "b", "a", "c"]) enqueue(item);
-  for (let batch = 0; batch < 3; batch += 1) {
-    await turns();
-    batches[batch]?.end(["", "", ""]);
-  }
-  expect(items()).toEqual(["abc", "AaA", "aa"]);
-});
+test.each([
+  ["more", { maxItems: 3 }],
+  ["larger", { maxSize: 3, sizeOf: () => 1 }],
+])(
+  "enqueue gives each client its turn when %s items wait than a batch can have",
+  async (_what, bounds) => {
+    const { batches, enqueue, items } = makeQueue({
+      ...bounds,
+      maxBatches: 1,
+      clientOf: (item) => item.toLowerCase(),
+    });
+    for (const item of ["a", "A", "a", "A", "a", "b", "a", "c"]) enqueue(item);
+    for (let batch = 0; batch < 3; batch += 1) {
+      await turns();
+      batches[batch]?.end(["", "", ""]);
+    }
+    expect(items()).toEqual(["abc", "AaA", "aa"]);
+  },
+);
 
 test("enqueue runs an item with the next batch when it arrives while one is running", async () => {
   const { batches, enqueue, items } = makeQueue();

@@ -58,14 +58,24 @@ const listenErrors: Readonly<Record<string, string>> = {
   EADDRINUSE: "the port is in use",
   EADDRNOTAVAIL: "this machine does not have the address",
   EINVAL: "it is not an address of this machine",
-  ENOENT: "unknown host",
-  ENOTFOUND: "unknown host",
   EACCES: "no permission to use the port",
 };
 
+/** @returns why no server can listen on the host with this name or address; `undefined` if that is not known */
+async function describeListenError(host: string, error: unknown): Promise<string | undefined> {
+  try {
+    await Bun.dns.lookup(host);
+  } catch {
+    // For a name without an address, Bun reports the error of an earlier system call.
+    return "unknown host";
+  }
+  return listenErrors[systemCode(error)];
+}
+
 /** @throws {AppError} operator */
-function failToListen({ host, port, tlsCert, tlsKey }: Config, error: unknown): never {
-  const description = listenErrors[systemCode(error)];
+async function failToListen(config: Config, error: unknown): Promise<never> {
+  const { host, port, tlsCert, tlsKey } = config;
+  const description = await describeListenError(host, error);
   if (description === undefined && tlsCert !== null) {
     const files = `TLS_CERT ${tlsCert} and TLS_KEY ${tlsKey}`;
     fail("operator", `Cannot use ${files}: they are not a PEM certificate and its key`);
@@ -112,7 +122,7 @@ export async function listen(
   const servers: Servers = new Set();
   const app = createApp({ ...options, servers, logServerError });
 
-  function start(port: number, tls: Tls): Bun.Server<unknown> {
+  async function start(port: number, tls: Tls): Promise<Bun.Server<unknown>> {
     try {
       app.listen({
         hostname: config.host,
@@ -127,7 +137,7 @@ export async function listen(
         ...tls,
       });
     } catch (error) {
-      failToListen(config, error);
+      await failToListen(config, error);
     }
     const { server } = app;
     if (server === null) throw new Error("listening, but without a server");
@@ -142,7 +152,7 @@ export async function listen(
 
   let isStopped = false;
   let tls = await readTls(config);
-  let server = start(config.port, tls);
+  let server = await start(config.port, tls);
   return {
     url: server.url.origin,
     async reloadTls() {
@@ -152,10 +162,10 @@ export async function listen(
       // Bun ignores `tls` in `server.reload`.
       stopAccepting(server);
       try {
-        server = start(port, renewed);
+        server = await start(port, renewed);
         tls = renewed;
       } catch (error) {
-        server = start(port, tls);
+        server = await start(port, tls);
         throw error;
       }
       return true;

@@ -1,14 +1,8 @@
 import { expect, test } from "bun:test";
 import { readdirSync, statSync, utimesSync, writeFileSync } from "node:fs";
-import { join } from "node:path";
-import { backUpStore } from "../../src/cli/backup.ts";
-import type { CommandSystem, StopReason } from "../../src/cli/system.ts";
-import { AppError } from "../../src/error.ts";
-import { backendOf } from "../../src/main.ts";
 import { openSqlite } from "../../src/sqlite/backend.ts";
-import type { OpenStore, Store } from "../../src/store.ts";
-import { makeDirectory } from "../directory.ts";
-import { makeHarness } from "./harness.ts";
+import type { OpenStore } from "../../src/store.ts";
+import { failed, makeHarness } from "./harness.ts";
 
 test("backup and restore print a summary when they succeed", async () => {
   using world = makeHarness();
@@ -41,53 +35,26 @@ test("backup and restore print a summary when they succeed", async () => {
 
 test("backup creates its directory, and says in one line why it cannot write to a path", async () => {
   using world = makeHarness();
-  using directory = makeDirectory();
   await world.run("token", "create", "a");
-  const file = directory.at("file");
+  const file = world.at("file");
   writeFileSync(file, "");
-  const created = directory.at("backups");
+  const created = world.at("backups");
   expect(await world.run("backup", "--directory", created)).toMatchObject({ code: 0 });
-  const within = join(file, "x.db");
-  const missing = directory.at("no/such/d.db");
+  const within = `${file}/x.db`;
+  const missing = world.at("no/such/d.db");
   const notDirectory = "a part of the path is not a directory";
-  const rows: [string[], string][] = [
-    [[missing], `Cannot back up to ${missing}: the directory does not exist\n`],
-    [[within], `Cannot back up to ${within}: ${notDirectory}\n`],
-    [["--directory", file], `Cannot create ${file}: it is not a directory\n`],
-    [["--directory", within], `Cannot create ${within}: ${notDirectory}\n`],
+  for (const [args, line] of [
+    [[missing], `Cannot back up to ${missing}: the directory does not exist`],
+    [[within], `Cannot back up to ${within}: ${notDirectory}`],
+    [["--directory", file], `Cannot create ${file}: it is not a directory`],
+    [["--directory", within], `Cannot create ${within}: ${notDirectory}`],
     // The parent may be a disk that is not mounted.
-    [
-      ["--directory", join(missing, "a")],
-      `Cannot create ${missing}/a: ${missing} does not exist\n`,
-    ],
-  ];
-  for (const [args, message] of rows) {
-    const { code, stdout, stderr } = await world.run("backup", ...args);
-    expect([code, stdout, stderr], args.join(" ")).toEqual([1, "", message]);
+    [["--directory", `${missing}/a`], `Cannot create ${missing}/a: ${missing} does not exist`],
+  ] as const) {
+    expect(await world.run("backup", ...args), args.join(" ")).toEqual(failed(line));
   }
-  expect(readdirSync(directory.path).sort()).toEqual(["backups", "file"]);
+  expect(readdirSync(world.at(".")).sort()).toEqual(["backups", "data", "file"]);
 });
-
-/** @returns the error of a backup that stops for this reason */
-async function errorOfStopped(stop: StopReason): Promise<unknown> {
-  using world = makeHarness();
-  await world.run("token", "create", "a");
-  const backUp: Store["backUp"] = (_path, _onProgress, signal) => {
-    const { promise, reject } = Promise.withResolvers<never>();
-    signal.addEventListener("abort", () => reject(signal.reason));
-    return promise;
-  };
-  const open: OpenStore = async (options) => ({ ...(await openSqlite(options)), backUp });
-  const system = {
-    environment: { DATABASE_URL: world.path },
-    backendOf: (url: string) => ({ ...backendOf(url), open }),
-    terminalColumns: null,
-    now: () => world.clock.time,
-    flags: {},
-    untilStopped: async () => stop,
-  } as unknown as CommandSystem;
-  return await backUpStore(system, `${world.path}.copy`, {}).catch((error) => error);
-}
 
 test.each([
   ["-wal", "the file belongs to the database"],
@@ -103,60 +70,72 @@ test.each([
     using world = makeHarness();
     await world.run("token", "create", "a");
     const target = world.path + suffix;
-    const stderr = `Cannot back up to ${target}: ${reason}\n`;
-    expect(await world.run("backup", target)).toEqual({ code: 1, stdout: "", stderr });
+    expect(await world.run("backup", target)).toEqual(
+      failed(`Cannot back up to ${target}: ${reason}`),
+    );
     expect((await world.run("check")).stdout).toBe("ok\n");
   },
 );
 
-test("backup stops when a signal arrives", async () => {
-  const error = await errorOfStopped({ by: "signal", signal: "SIGINT" });
-  expect(error).toEqual(new AppError("operator", "interrupted"));
+/** Opens a store whose backups end only when they are cancelled. */
+const openWithEndlessBackup: OpenStore = async (options) => ({
+  ...(await openSqlite(options)),
+  backUp(_path, _onProgress, signal) {
+    const { promise, reject } = Promise.withResolvers<never>();
+    signal.addEventListener("abort", () => reject(signal.reason));
+    return promise;
+  },
 });
 
-test("backup throws an uncaught error, which is not an interruption", async () => {
-  const uncaught = new Error("a bug");
-  expect(await errorOfStopped({ by: "fault", error: uncaught })).toBe(uncaught);
+test.each([
+  ["a signal arrives", { by: "signal", signal: "SIGINT" }, "interrupted"],
+  [
+    "there is an uncaught error",
+    { by: "fault", error: new Error("a bug") },
+    "Unexpected error: a bug",
+  ],
+] as const)("backup stops and says why when %s", async (_when, reason, line) => {
+  using world = makeHarness({ openStore: openWithEndlessBackup });
+  await world.run("token", "create", "a");
+  expect(await world.begin("backup", world.at("b.db")).stop(reason)).toEqual(failed(line));
 });
 
 test("backup with --directory names the file after the time, and --keep deletes the oldest", async () => {
   using world = makeHarness();
-  using directory = makeDirectory();
+  const directory = world.at("backups");
   await world.run("token", "create", "a");
-  const other = directory.at("other-2020-01-01T00-00-00.000Z.db");
-  writeFileSync(other, "");
-  writeFileSync(directory.at("test-notes.db"), "");
-  const backUp = (...args: string[]) => world.run("backup", "--directory", directory.path, ...args);
-  const list = () =>
-    readdirSync(directory.path)
-      .filter((name) => /^test-2/.test(name))
-      .sort();
-  for (const day of [20, 21, 22]) {
-    world.clock.time = new Date(`2026-11-${day}T06:00:00.000Z`);
-    expect(await backUp()).toMatchObject({ code: 0, stderr: "" });
-  }
-  expect(list()).toHaveLength(3);
-  world.clock.time = new Date("2026-11-23T06:00:00.000Z");
-  const { code, stdout } = await backUp("--keep", "2");
-  expect(code).toBe(0);
-  expect(stdout).toContain("/test-2026-11-23T06-00-00.000Z.db (0.1 MB, verified)");
-  expect(list()).toEqual(["test-2026-11-22T06-00-00.000Z.db", "test-2026-11-23T06-00-00.000Z.db"]);
+  const others = ["other-2020-01-01T00-00-00.000Z.db", "test-notes.db"];
+  for (const name of others) await Bun.write(`${directory}/${name}`, "");
+  /** @returns the names of the backups, in order */
+  const backUpAt = async (time: string, ...args: string[]) => {
+    world.clock.time = new Date(time);
+    const outcome = await world.run("backup", "--directory", directory, ...args);
+    expect(outcome).toMatchObject({ code: 0, stderr: "" });
+    expect(outcome.stdout).toContain(`/test-${time.replaceAll(":", "-")}.db (0.1 MB, verified)`);
+    const names = readdirSync(directory).sort();
+    expect(names).toEqual(expect.arrayContaining(others));
+    return names.filter((name) => !others.includes(name));
+  };
+  await backUpAt("2026-11-20T06:00:00.000Z");
+  await backUpAt("2026-11-21T06:00:00.000Z");
+  expect(await backUpAt("2026-11-22T06:00:00.000Z")).toHaveLength(3);
+  expect(await backUpAt("2026-11-23T06:00:00.000Z", "--keep", "2")).toEqual([
+    "test-2026-11-22T06-00-00.000Z.db",
+    "test-2026-11-23T06-00-00.000Z.db",
+  ]);
   // The clock has been set back: the new backup is kept nevertheless.
-  world.clock.time = new Date("2026-11-19T06:00:00.000Z");
-  await backUp("--keep", "1");
-  expect(list()).toEqual(["test-2026-11-19T06-00-00.000Z.db"]);
-  expect(readdirSync(directory.path)).toContain("test-notes.db");
-  expect(readdirSync(directory.path)).toContain("other-2020-01-01T00-00-00.000Z.db");
+  expect(await backUpAt("2026-11-19T06:00:00.000Z", "--keep", "1")).toEqual([
+    "test-2026-11-19T06-00-00.000Z.db",
+  ]);
 });
 
 test("backup deletes nothing when the new backup fails", async () => {
   using world = makeHarness();
-  using directory = makeDirectory();
   const old = "test-2026-11-01T06-00-00.000Z.db";
-  writeFileSync(directory.at(old), "");
-  const { code } = await world.run("backup", "--directory", directory.path, "--keep", "1");
+  await Bun.write(world.at(`backups/${old}`), "");
+  const { code } = await world.run("backup", "--directory", world.at("backups"), "--keep", "1");
   expect(code).toBe(1);
-  expect(readdirSync(directory.path)).toEqual([old]);
+  expect(readdirSync(world.at("backups"))).toEqual([old]);
 });
 
 test("the metrics have the time of the last backup", async () => {

@@ -1,7 +1,13 @@
 import { Database } from "bun:sqlite";
 import { expect, test } from "bun:test";
 import { withStore } from "../open-store.ts";
-import { type Harness, makeHarness, makeHarnessWithDatabase, parsedLines } from "./harness.ts";
+import {
+  failed,
+  type Harness,
+  makeHarness,
+  makeHarnessWithDatabase,
+  parsedLines,
+} from "./harness.ts";
 
 const time = "2026-11-20T18:57:03.120Z";
 
@@ -58,14 +64,12 @@ test("changes begins with the oldest change that is kept, and fails when the cha
   await fill(world, 4);
   await withStore(world.path, ({ changes }) => changes.deleteExpired(new Date(8.64e15)));
   expect(idsOf((await world.run("changes")).stdout)).toEqual([4]);
-  expect(await world.run("changes", "--after", "2")).toEqual({
-    ...{ code: 1, stdout: "" },
-    stderr: "Cannot continue after 2: changes before 4 are no longer kept: synchronize again\n",
-  });
-  expect(await world.run("changes", "--after", "5", "--follow")).toEqual({
-    ...{ code: 1, stdout: "" },
-    stderr: "Cannot continue after 5: there is no change 5, the last one is 4: synchronize again\n",
-  });
+  expect(await world.run("changes", "--after", "2")).toEqual(
+    failed("Cannot continue after 2: changes before 4 are no longer kept: synchronize again"),
+  );
+  expect(await world.run("changes", "--after", "5", "--follow")).toEqual(
+    failed("Cannot continue after 5: there is no change 5, the last one is 4: synchronize again"),
+  );
 });
 
 test.each(["", "-1", "1.5", "x", "9007199254740992", "99999999999999999"])(
@@ -90,7 +94,7 @@ test("changes --follow prints later changes, beside a server, until a signal arr
   await following.printed(/"id":303,/);
   await fill(world, 1);
   await following.printed(/"id":304,/);
-  const { code, stdout, stderr } = await following.interrupt();
+  const { code, stdout, stderr } = await following.stop();
   expect([code, stderr]).toEqual([0, ""]);
   expect(idsOf(stdout)).toEqual(upTo(304, 2));
   await server.stop();

@@ -1,6 +1,6 @@
 import { Database } from "bun:sqlite";
 import { expect, test } from "bun:test";
-import { makeHarness } from "./harness.ts";
+import { failed, makeHarness } from "./harness.ts";
 
 test("check prints ok and exits with 0 when the database is intact, with or without a running server", async () => {
   using world = makeHarness();
@@ -38,8 +38,9 @@ test.each([
   using world = makeHarness();
   await Bun.write(world.path, content);
   for (const command of commands) {
-    const stderr = `Cannot open ${world.path}: ${problem}\n`;
-    expect(await world.run(...command.split(" "))).toEqual({ code: 1, stdout: "", stderr });
+    expect(await world.run(...command.split(" "))).toEqual(
+      failed(`Cannot open ${world.path}: ${problem}`),
+    );
     expect(await Bun.file(world.path).text()).toBe(content);
   }
 });

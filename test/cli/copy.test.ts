@@ -7,12 +7,11 @@ import type { Store } from "../../src/store.ts";
 import { hashToken, newToken } from "../../src/token.ts";
 import { newUser, oddTexts, orderFields, parsed, userFields } from "../contract/open.ts";
 import { damagePage, PAGE_BYTES } from "../damage.ts";
-import { makeDirectory } from "../directory.ts";
 import { listed } from "../listed.ts";
 import { withStore } from "../open-store.ts";
 import { cluster, makeHarness as makePostgres } from "../postgres/postgres-harness.ts";
 import type { Outcome } from "../program.ts";
-import { type Harness, makeHarness } from "./harness.ts";
+import { failed, type Harness, makeHarness } from "./harness.ts";
 
 const key = { owner: "a".repeat(64), key: "key-1", fingerprint: "f".repeat(64) };
 const kept = userFields({ email: "kept@b.cd" });
@@ -105,7 +104,7 @@ describe.if(cluster !== null)("copy", () => {
     await using first = await makePostgres(true);
     await using second = await makePostgres();
     await fill(world);
-    const back = `${dirname(world.path)}/copy.db`;
+    const back = world.at("copy.db");
     expectCopied(await world.run("copy", "--to", first.url));
     expectCopied(await world.run("copy", "--database-url", first.url, "--to", second.url));
     expectCopied(await world.run("copy", "--database-url", second.url, "--to", back));
@@ -157,11 +156,11 @@ describe.if(cluster !== null)("copy", () => {
       await using postgres = await makePostgres();
       await work(await postgres.open());
       const { pathname, host } = new URL(postgres.url);
-      expect(await world.run("copy", "--to", postgres.url)).toEqual({
-        code: 1,
-        stdout: "",
-        stderr: `Cannot copy to postgres://postgres@${host}${pathname}: the database is not empty: it contains ${what}\n`,
-      });
+      expect(await world.run("copy", "--to", postgres.url)).toEqual(
+        failed(
+          `Cannot copy to postgres://postgres@${host}${pathname}: the database is not empty: it contains ${what}`,
+        ),
+      );
     }
   });
 
@@ -211,12 +210,10 @@ describe.if(cluster !== null)("copy", () => {
     expect(await empty.run("select id from users")).toHaveLength(0);
 
     await postgres.run("set session_replication_role = replica; delete from users where id = 3");
-    const back = `${dirname(world.path)}/copy.db`;
-    const outcome = await world.run("copy", "--database-url", postgres.url, "--to", back);
-    expect([outcome.code, outcome.stderr]).toEqual([
-      1,
-      `Cannot copy to ${back}: row 2 of orders references a missing row\n`,
-    ]);
+    const back = world.at("copy.db");
+    expect(await world.run("copy", "--database-url", postgres.url, "--to", back)).toEqual(
+      failed(`Cannot copy to ${back}: row 2 of orders references a missing row`),
+    );
     expect(filesBeside(back)).toEqual([]);
   });
 
@@ -225,7 +222,7 @@ describe.if(cluster !== null)("copy", () => {
     await using postgres = await makePostgres();
     const store = await postgres.open();
     await newUser(store);
-    const back = `${dirname(world.path)}/copy.db`;
+    const back = world.at("copy.db");
     await fill(world);
     const copy = () => world.run("copy", "--database-url", postgres.url, "--to", back);
     await postgres.run("alter table users drop constraint users_email_check");
@@ -246,10 +243,10 @@ describe.if(cluster !== null)("copy", () => {
     await using target = await makePostgres();
     await fill(world);
     await world.run("copy", "--to", source.url);
-    const back = `${dirname(world.path)}/copy.db`;
+    const back = world.at("copy.db");
     const shown = ({ url }: { url: string }) =>
       `postgres://postgres@${new URL(url).host}${new URL(url).pathname}`;
-    const lost = "terminating connection due to administrator command\n";
+    const lost = "terminating connection due to administrator command";
     const copies: [typeof source, string, string][] = [
       [
         source,
@@ -269,7 +266,7 @@ describe.if(cluster !== null)("copy", () => {
         where datname = current_database() and wait_event_type = 'Lock'
       `;
       while ((await ends.run(end)).length === 0) await Bun.sleep(5);
-      expect(await copying).toEqual({ code: 1, stdout: "", stderr: line });
+      expect(await copying).toEqual(failed(line));
     }
     expect(filesBeside(back)).toEqual([]);
     expect(await target.run("select id from users union select id from orders")).toEqual([]);
@@ -279,12 +276,12 @@ describe.if(cluster !== null)("copy", () => {
     using world = makeHarness();
     await using postgres = await makePostgres();
     await fill(world);
-    const outcome = await world.begin("copy", "--to", postgres.url).interrupt();
+    const outcome = await world.begin("copy", "--to", postgres.url).stop();
     expect(outcome).toMatchObject({ code: 1, stdout: "" });
     expect(outcome.stderr).toEndWith(": interrupted\n");
     expect(await postgres.run("select id from users")).toHaveLength(0);
-    const back = `${dirname(world.path)}/copy.db`;
-    const there = await world.begin("copy", "--to", back).interrupt();
+    const back = world.at("copy.db");
+    const there = await world.begin("copy", "--to", back).stop();
     expect(there.stderr).toBe(`Cannot copy to ${back}: interrupted\n`);
     expect(filesBeside(back)).toEqual([]);
     expectCopied(await world.run("copy", "--to", postgres.url));
@@ -294,11 +291,9 @@ describe.if(cluster !== null)("copy", () => {
     using world = makeHarness();
     await using postgres = await makePostgres(true);
     await fill(world);
-    const missing = await world.run("copy", "--to", "postgres://ann:secret@127.0.0.1:1/a");
-    expect([missing.code, missing.stderr]).toEqual([
-      1,
-      "Cannot copy to postgres://ann@127.0.0.1:1/a: connection refused, or unknown host\n",
-    ]);
+    expect(await world.run("copy", "--to", "postgres://ann:secret@127.0.0.1:1/a")).toEqual(
+      failed("Cannot copy to postgres://ann@127.0.0.1:1/a: connection refused, or unknown host"),
+    );
     const line = ": the layout citus needs the extension: run `create extension citus` in";
     const byFlag = await world.run("copy", "--to", postgres.url, "--to-layout", "citus");
     expect(byFlag.stderr).toContain(line);
@@ -320,7 +315,7 @@ describe.if(cluster !== null)("copy", () => {
 test("copy copies to another SQLite file", async () => {
   using world = makeHarness();
   await fill(world);
-  const to = `${dirname(world.path)}/copy.db`;
+  const to = world.at("copy.db");
   expectCopied(await world.run("copy", "--to", to));
   expect(contentsOf(to)).toEqual(contentsOf(world.path));
   await expectComplete(to, () => world.clock.time);
@@ -328,7 +323,7 @@ test("copy copies to another SQLite file", async () => {
 
 test("copy fails with one line when the target cannot be written", async () => {
   using world = makeHarness();
-  const to = `${dirname(world.path)}/copy.db`;
+  const to = world.at("copy.db");
   const invalid = [
     ["mysql://a/b", "Invalid --to: must be a path, e.g. data/user-api.db or "],
     ["postgres://a", "Invalid --to: must be a URL such as postgres://user@"],
@@ -374,12 +369,10 @@ test("copy names the damaged database and leaves no file when one is damaged", a
   );
   const at = readFileSync(world.path).indexOf("<150>");
   damagePage(world.path, Math.ceil(at / PAGE_BYTES));
-  const to = `${dirname(world.path)}/copy.db`;
-  expect(await world.run("copy", "--to", to)).toEqual({
-    code: 1,
-    stdout: "",
-    stderr: `Cannot copy to ${to}: Cannot read ${world.path}: the file is damaged\n`,
-  });
+  const to = world.at("copy.db");
+  expect(await world.run("copy", "--to", to)).toEqual(
+    failed(`Cannot copy to ${to}: Cannot read ${world.path}: the file is damaged`),
+  );
   expect(filesBeside(to)).toEqual([]);
 });
 
@@ -387,9 +380,8 @@ test("copy warns when a server is using the source", async () => {
   using world = makeHarness();
   await fill(world);
   const serving = await world.serve();
-  const to = (name: string) => ["copy", "--to", `${dirname(world.path)}/${name}`];
-  using elsewhere = makeDirectory();
-  const link = elsewhere.at("link.db");
+  const to = (name: string) => ["copy", "--to", world.at(name)];
+  const link = world.at("link.db");
   symlinkSync(world.path, link);
   for (const path of [world.path, link]) {
     const args = [...to(`${basename(path)}-copy`), "--database-url", path];
@@ -405,6 +397,6 @@ test("copy does not warn when the server of the source is read-only", async () =
   using world = makeHarness();
   await fill(world);
   const serving = await world.serve("--read-only");
-  expectCopied(await world.run("copy", "--to", `${dirname(world.path)}/copy.db`));
+  expectCopied(await world.run("copy", "--to", world.at("copy.db")));
   await serving.stop();
 });

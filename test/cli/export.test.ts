@@ -16,7 +16,7 @@ import { oddTexts } from "../contract/open.ts";
 import { makeDirectory } from "../directory.ts";
 import { expectThrown } from "../expect-error.ts";
 import { runProgram } from "../program.ts";
-import { lines, makeHarness, openWithUsers } from "./harness.ts";
+import { failed, lines, makeHarness, openWithUsers } from "./harness.ts";
 
 const directory = makeDirectory();
 afterAll(() => directory[Symbol.dispose]());
@@ -114,7 +114,7 @@ test("export --output leaves no incomplete file when it fails at any point", asy
   });
   await world.feed(lines([{ email: "a@b.cd" }]), "import", "users");
   const outcome = await world.run("export", "users", "--output", directory.at("half/a"));
-  expect([outcome.code, outcome.stderr]).toEqual([1, "the disk fails\n"]);
+  expect(outcome).toEqual(failed("the disk fails"));
   expect(readdirSync(directory.at("half"))).toEqual([]);
   const path = directory.at("half/b");
   {
@@ -158,10 +158,9 @@ test("export names the database when it becomes unavailable", async () => {
     })),
   });
   await world.feed(lines([{ email: "a@b.cd" }]), "import", "users");
-  expect(await world.run("export", "users")).toMatchObject({
-    code: 1,
-    stderr: `Cannot use ${world.path}: the connection was lost\n`,
-  });
+  expect(await world.run("export", "users")).toEqual(
+    failed(`Cannot use ${world.path}: the connection was lost`),
+  );
 });
 
 test("writeFully writes everything when the pipe is full and its reader slow", async () => {
@@ -195,7 +194,7 @@ test.each([
   using world = makeHarness();
   await world.feed(lines([{ email: "a@b.cd" }]), "import", "users");
   const outcome = await world.run("export", "users", "--output", ...args.split(" "));
-  expect(outcome).toEqual({ code: 1, stdout: "", stderr: `Cannot write ${problem}\n` });
+  expect(outcome).toEqual(failed(`Cannot write ${problem}`));
 });
 
 test("export --output does not overwrite a file when --force is missing", async () => {
@@ -206,7 +205,7 @@ test("export --output does not overwrite a file when --force is missing", async 
   await Bun.write(path, "old");
   const exists = `Cannot write ${path}: the file already exists (--force overwrites it)`;
   const outcome = await world.run("export", "users", "--output", path);
-  expect(outcome).toEqual({ code: 1, stdout: "", stderr: `${exists}\n` });
+  expect(outcome).toEqual(failed(exists));
   expect(readFileSync(path, "utf8")).toBe("old");
   expect((await world.run("export", "users", "--output", path, "--force")).code).toBe(0);
   expect(readFileSync(path, "utf8")).toContain("a@b.cd");
@@ -233,8 +232,7 @@ test("export --output does not overwrite the database when --force is given", as
   const sidecars = suffixes.map((suffix) => world.path + suffix);
   for (const path of [world.path, link, ...sidecars]) {
     const outcome = await world.run("export", "users", "--output", path, "--force");
-    const stderr = `Cannot write ${path}: it belongs to the database\n`;
-    expect(outcome).toEqual({ code: 1, stdout: "", stderr });
+    expect(outcome).toEqual(failed(`Cannot write ${path}: it belongs to the database`));
   }
   expect(readFileSync(world.path)).toEqual(before);
 });
@@ -245,11 +243,7 @@ test("export --output leaves no file when it is interrupted", async () => {
   const path = directory.at("interrupted/users.csv");
   mkdirSync(directory.at("interrupted"));
   const args = ["export", "users", "--output", path];
-  expect(await world.begin(...args).interrupt()).toEqual({
-    code: 1,
-    stdout: "",
-    stderr: "Interrupted\n",
-  });
+  expect(await world.begin(...args).stop()).toEqual(failed("Interrupted"));
   expect(readdirSync(directory.at("interrupted"))).toEqual([]);
 });
 

@@ -14,19 +14,17 @@ import { makeDirectory } from "../directory.ts";
 import { withStore } from "../open-store.ts";
 import type { Outcome } from "../program.ts";
 
-export interface Serving {
-  readonly url: string;
+/** A command that runs. */
+interface Running {
   /** Resolves with all output so far, on stdout and stderr, once it matches. */
   printed(pattern: RegExp): Promise<string>;
-  /** Stops the server. Default: SIGTERM. */
-  stop(stop?: StopReason): Promise<Outcome>;
+  /** Tells it to stop. Default: SIGTERM. */
+  stop(reason?: StopReason): Promise<Outcome>;
+  readonly ended: Promise<Outcome>;
 }
 
-interface Begun {
-  /** Resolves with all output so far once it matches. */
-  printed(pattern: RegExp): Promise<string>;
-  interrupt(): Promise<Outcome>;
-  readonly ended: Promise<Outcome>;
+export interface Serving extends Running {
+  readonly url: string;
 }
 
 /** What a command prints on stderr when it has created the database. */
@@ -34,17 +32,24 @@ export function createdNotice(path: string): string {
   return `Created the database ${path}\n`;
 }
 
+/** The outcome of a command that prints one line on stderr and fails. */
+export function failed(line: string): Outcome {
+  return { code: 1, stdout: "", stderr: `${line}\n` };
+}
+
 export interface Harness extends Disposable {
   /** Path of the database that every command uses. */
   readonly path: string;
+  /** @returns the path of another file, in the directory above that of the database */
+  at(name: string): string;
   readonly clock: { time: Date };
   /** The chunks of stdin. */
   readonly stdin: { chunks: readonly (Uint8Array | Promise<Uint8Array>)[] };
   run(...args: string[]): Promise<Outcome>;
   /** Runs a command with this input on stdin. */
   feed(input: string | Uint8Array, ...args: string[]): Promise<Outcome>;
-  /** Runs a command until SIGINT. */
-  begin(...args: string[]): Begun;
+  /** Starts a command. */
+  begin(...args: string[]): Running;
   /** Runs `serve` on a free port, and waits until it listens. */
   serve(...args: string[]): Promise<Serving>;
   /** Whether no server uses the database. */
@@ -93,7 +98,7 @@ export function makeHarness(options: Options = {}): Harness {
   const stdin: Harness["stdin"] = { chunks: [] };
   const clock = { time: new Date("2026-11-20T18:57:03.120Z") };
 
-  function start(args: readonly string[]) {
+  function begin(...args: string[]): Running {
     let stdout = "";
     let stderr = "";
     const stopped = Promise.withResolvers<StopReason>();
@@ -140,51 +145,41 @@ export function makeHarness(options: Options = {}): Harness {
       openFileLimit: () => openFileLimit,
     };
     const ended = main(args, system).then((code) => ({ code, stdout, stderr }));
-    const failed = ended.then((outcome) => {
+    const exited = ended.then((outcome) => {
       throw new Error(`It exited before it printed that: ${outcome.stderr}`);
     });
-    failed.catch(() => {});
-    function printed(pattern: RegExp): Promise<string> {
-      const { promise, resolve } = Promise.withResolvers<string>();
-      waiting.push({ pattern, resolve });
-      wake();
-      return Promise.race([promise, failed]);
-    }
-    return { ended, stopped, printed };
+    exited.catch(() => {});
+    return {
+      ended,
+      printed(pattern) {
+        const { promise, resolve } = Promise.withResolvers<string>();
+        waiting.push({ pattern, resolve });
+        wake();
+        return Promise.race([promise, exited]);
+      },
+      stop(reason = { by: "signal", signal: "SIGTERM" }) {
+        stopped.resolve(reason);
+        return ended;
+      },
+    };
   }
 
   return {
     path,
+    at: directory.at,
     clock,
     stdin,
-    run: (...args) => start(args).ended,
+    run: (...args) => begin(...args).ended,
     feed(input, ...args) {
       stdin.chunks = [typeof input === "string" ? new TextEncoder().encode(input) : input];
-      return start(args).ended;
+      return begin(...args).ended;
     },
-    begin(...args) {
-      const { ended, stopped, printed } = start(args);
-      return {
-        printed,
-        ended,
-        interrupt() {
-          stopped.resolve({ by: "signal", signal: "SIGINT" });
-          return ended;
-        },
-      };
-    },
+    begin,
     async serve(...args) {
-      const { ended, stopped, printed } = start(["serve", ...args]);
+      const running = begin("serve", ...args);
       const listening = /"event":"listening","url":"([^"]+)"/;
-      const url = listening.exec(await printed(listening))?.[1] ?? "";
-      return {
-        url,
-        printed,
-        stop(stop = { by: "signal", signal: "SIGTERM" }) {
-          stopped.resolve(stop);
-          return ended;
-        },
-      };
+      const url = listening.exec(await running.printed(listening))?.[1] ?? "";
+      return { ...running, url };
     },
     async isFree() {
       try {

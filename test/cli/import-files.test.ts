@@ -1,8 +1,7 @@
 // Files as spreadsheets and other shops write them, and the file of rejected records.
 import { expect, test } from "bun:test";
 import { existsSync, readFileSync } from "node:fs";
-import { makeDirectory } from "../directory.ts";
-import { lines, makeHarnessWithDatabase as makeHarness, parsedLines } from "./harness.ts";
+import { failed, lines, makeHarnessWithDatabase as makeHarness, parsedLines } from "./harness.ts";
 
 const items = [{ sku: "A-1", quantity: 2, unit_price: 100 }];
 const time = "2020-01-02T03:04:05.678Z";
@@ -87,9 +86,10 @@ for (const format of ["ndjson", "csv"]) {
   test(`import of ${format} says that the file is compressed when it is`, async () => {
     using world = makeHarness();
     const bytes = Bun.gzipSync("email\na@b.cd\n");
-    const { code, stderr } = await world.feed(bytes, "import", "users", "--format", format);
     const problem = "the file is compressed; decompress it, e.g. with: zcat";
-    expect([code, stderr]).toEqual([1, `Cannot read the input: ${problem}\n`]);
+    expect(await world.feed(bytes, "import", "users", "--format", format)).toEqual(
+      failed(`Cannot read the input: ${problem}`),
+    );
   });
 }
 
@@ -220,9 +220,8 @@ const rejectedOrders: [string, string, string][] = [
 for (const [format, text, mistake] of rejectedOrders) {
   test(`import of ${format} stores each order once when --rejects is corrected and imported`, async () => {
     using world = makeHarness();
-    using directory = makeDirectory();
     await world.feed(lines([ann]), "import", "users");
-    const path = directory.at(`rejects.${format}`);
+    const path = world.at(`rejects.${format}`);
     const args = ["import", "orders", "--format", format, "--key", "shop"];
     const first = await world.feed(text, ...args, "--rejects", path);
     expect(first.stderr).toEndWith(
@@ -245,8 +244,7 @@ for (const [format, text, mistake] of rejectedOrders) {
 
 test("import --rejects keeps a line that is no JSON object as text, and only marks one that is too long", async () => {
   using world = makeHarness();
-  using directory = makeDirectory();
-  const path = directory.at("rejects");
+  const path = world.at("rejects");
   const text = `{"email":"trunc@example.com","na\nnothing\n${" ".repeat(2 ** 20)}{}\n`;
   const { code } = await world.feed(text, "import", "orders", "--key", "shop", "--rejects", path);
   expect(code).toBe(1);
@@ -267,8 +265,7 @@ test("import --rejects keeps a line that is no JSON object as text, and only mar
 
 test("import --rejects keeps the text of an object that only the strict parser rejects", async () => {
   using world = makeHarness();
-  using directory = makeDirectory();
-  const path = directory.at("rejects");
+  const path = world.at("rejects");
   const text = '{"email":"a@b.cd","email":"c@d.ef"}\n';
   await world.feed(text, "import", "users", "--rejects", path);
   const [line] = readFileSync(path, "utf8").split("\n");
@@ -281,15 +278,10 @@ test("import names the key and the order when a file has an import_key that was 
   const own = { ...order, import_key: "woo-7" };
   await world.feed(lines([ann]), "import", "users");
   await world.feed(lines([own]), "import", "orders");
-  const { code, stderr } = await world.feed(
-    lines([{ ...own, currency: "USD" }]),
-    "import",
-    "orders",
+  const reason = "import_key woo-7 was imported before with different content, as order 1";
+  expect(await world.feed(lines([{ ...own, currency: "USD" }]), "import", "orders")).toEqual(
+    failed(`line 1: ${reason}\n${summary(0, "orders", 0, 1)}`),
   );
-  expect([code, stderr]).toEqual([
-    1,
-    `line 1: import_key woo-7 was imported before with different content, as order 1\n${summary(0, "orders", 0, 1)}\n`,
-  ]);
 });
 
 test("import says that import_text is to be replaced when a rejected line is not corrected", async () => {
@@ -304,22 +296,19 @@ test("import says that import_text is to be replaced when a rejected line is not
 
 test("import --rejects creates no file when no record is rejected", async () => {
   using world = makeHarness();
-  using directory = makeDirectory();
-  const path = directory.at("rejects");
+  const path = world.at("rejects");
   const { code } = await world.feed(lines([ann]), "import", "users", "--rejects", path);
   expect([code, existsSync(path)]).toEqual([0, false]);
 });
 
 test("import --rejects imports nothing when the file exists or belongs to the database", async () => {
   using world = makeHarness();
-  using directory = makeDirectory();
-  const path = directory.at("rejects");
+  const path = world.at("rejects");
   await Bun.write(path, "mine");
   const exists = await world.feed(`${lines([ann])}{}\n`, "import", "users", "--rejects", path);
-  expect([exists.code, exists.stderr]).toEqual([
-    1,
-    `Cannot write ${path}: the file already exists; delete it, or choose another name\n`,
-  ]);
+  expect(exists).toEqual(
+    failed(`Cannot write ${path}: the file already exists; delete it, or choose another name`),
+  );
   expect(readFileSync(path, "utf8")).toBe("mine");
   const own = await world.feed(`{}\n`, "import", "users", "--rejects", world.path);
   expect(own.stderr).toBe(`Cannot write ${world.path}: it belongs to the database\n`);

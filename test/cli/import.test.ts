@@ -3,9 +3,9 @@ import { expect, test } from "bun:test";
 import { renameSync, rmSync } from "node:fs";
 import { fail } from "../../src/error.ts";
 import { openSqlite } from "../../src/sqlite/backend.ts";
-import { makeDirectory } from "../directory.ts";
 import {
   createdNotice,
+  failed,
   type Harness,
   lines,
   makeHarnessWithDatabase as makeHarness,
@@ -286,25 +286,24 @@ test("import --dry-run reports the result and writes nothing", async () => {
   await world.feed(lines([complete]), "import", "users");
   const text = lines([{ email: "a@b.cd" }, complete, { email: "A@b.cd" }]);
   const dry = await world.feed(text, "import", "users", "--dry-run");
-  const refusal = "line 3: email is already taken by user 8\n";
-  const counts = (verb: string) => `${verb} 1 user (1 unchanged, 1 rejected)\n`;
-  expect(dry).toEqual({ code: 1, stdout: "", stderr: refusal + counts("Would import") });
+  const printed = (verb: string) =>
+    `line 3: email is already taken by user 8\n${verb} 1 user (1 unchanged, 1 rejected)`;
+  expect(dry).toEqual(failed(printed("Would import")));
   expect((await world.run("export", "users")).stdout).toBe(lines([complete]));
   const real = await world.feed(text, "import", "users");
-  expect(real).toEqual({ code: 1, stdout: "", stderr: refusal + counts("Imported") });
+  expect(real).toEqual(failed(printed("Imported")));
 });
 
 test("import reads a file, in CSV if its name says so", async () => {
   using world = makeHarness();
-  using directory = makeDirectory();
-  await Bun.write(directory.at("a.ndjson"), lines([{ email: "a@b.cd" }]));
-  await Bun.write(directory.at("b.CSV"), "email\nb@b.cd\n");
-  await Bun.write(directory.at("c.txt"), "email\nc@b.cd\n");
-  for (const args of [["a.ndjson"], ["b.CSV"], ["c.txt", "--format", "csv"]]) {
-    const [file = "", ...rest] = args;
-    expect(await world.run("import", "users", directory.at(file), ...rest)).toEqual(
-      done("users", 1),
-    );
+  for (const [file, text, ...options] of [
+    ["a.ndjson", lines([{ email: "a@b.cd" }])],
+    ["b.CSV", "email\nb@b.cd\n"],
+    ["c.txt", "email\nc@b.cd\n", "--format", "csv"],
+  ] as const) {
+    await Bun.write(world.at(file), text);
+    const outcome = await world.run("import", "users", world.at(file), ...options);
+    expect(outcome).toEqual(done("users", 1));
   }
 });
 
@@ -451,18 +450,16 @@ test("import names the database when it cannot be written", async () => {
       return store;
     },
   });
-  const { code, stderr } = await world.feed(emails(1), "import", "users");
-  expect([code, stderr]).toEqual([
-    1,
-    `Cannot import into ${world.path}: the database cannot be written at the moment: ${world.path} has been moved or deleted\n`,
-  ]);
+  const reason = `the database cannot be written at the moment: ${world.path} has been moved or deleted`;
+  expect(await world.feed(emails(1), "import", "users")).toEqual(
+    failed(`Cannot import into ${world.path}: ${reason}`),
+  );
 });
 
 test("import draws a bar on a terminal, and lists rejected records above it, when it reads a file", async () => {
   using world = makeHarness({ terminalColumns: 40 });
-  using directory = makeDirectory();
-  await Bun.write(directory.at("a"), `{}\n${emails(20)}`);
-  const { code, stderr } = await world.run("import", "users", directory.at("a"));
+  await Bun.write(world.at("a"), `{}\n${emails(20)}`);
+  const { code, stderr } = await world.run("import", "users", world.at("a"));
   // Cut at 39 characters, so that the line does not wrap.
   const full = `${"█".repeat(30)} 100% | 0`;
   const drawn = [
@@ -479,12 +476,11 @@ test("import orders stops at the first record when it has no id and --key is mis
   using world = makeHarness();
   await world.feed(lines([complete]), "import", "users");
   const plain = { user_id: 7, currency: "EUR", items };
-  expect(await world.feed(lines([plain, plain]), "import", "orders")).toEqual({
-    code: 1,
-    stdout: "",
-    stderr:
-      "Cannot import orders without ids: name the import with --key, so that it is safe to repeat\n",
-  });
+  expect(await world.feed(lines([plain, plain]), "import", "orders")).toEqual(
+    failed(
+      "Cannot import orders without ids: name the import with --key, so that it is safe to repeat",
+    ),
+  );
 });
 
 test("import lists 20 rejected records and counts the others when there are more", async () => {
@@ -527,15 +523,13 @@ test("import keeps complete batches and says how to continue when a signal arriv
   });
   // The input never ends.
   world.stdin.chunks = [bytes(emails(6000)), new Promise<Uint8Array>(() => {})];
-  const interrupted =
-    "Interrupted. Earlier batches were saved; run the command again to continue\n";
+  const interrupted = "Interrupted. Earlier batches were saved; run the command again to continue";
   const importing = world.begin("import", "users");
   await firstBatch.promise;
-  expect(await importing.interrupt()).toEqual({ code: 1, stdout: "", stderr: interrupted });
+  expect(await importing.stop()).toEqual(failed(interrupted));
   expect((await world.run("export", "users")).stderr).toBe("Exported 5,000 users\n");
   world.stdin.chunks = [new Promise<Uint8Array>(() => {})];
-  const nothing = await world.begin("import", "users").interrupt();
-  expect([nothing.code, nothing.stderr]).toEqual([1, "Interrupted\n"]);
+  expect(await world.begin("import", "users").stop()).toEqual(failed("Interrupted"));
 });
 
 test("import names the database when it is damaged", async () => {
@@ -544,8 +538,9 @@ test("import names the database when it is damaged", async () => {
       import: async () => fail("damaged", "the file is damaged"),
     })),
   });
-  const { code, stderr } = await world.feed(emails(1), "import", "users");
-  expect([code, stderr]).toEqual([1, `Cannot import into ${world.path}: the file is damaged\n`]);
+  expect(await world.feed(emails(1), "import", "users")).toEqual(
+    failed(`Cannot import into ${world.path}: the file is damaged`),
+  );
 });
 
 test("import says that it has created the database when there was none", async () => {

@@ -2,7 +2,7 @@ import { Database } from "bun:sqlite";
 import { expect, test } from "bun:test";
 import { existsSync, readFileSync } from "node:fs";
 import { migrate, migrations, SCHEMA_VERSION } from "../../src/sqlite/migrate.ts";
-import { type Harness, makeHarness, parsedLines } from "./harness.ts";
+import { failed, type Harness, makeHarness, parsedLines } from "./harness.ts";
 
 const OLDER_VERSION = SCHEMA_VERSION - 1;
 
@@ -29,8 +29,9 @@ test("migrate brings an older schema up to date, and says so when there is nothi
 test("migrate fails when a server is using the database", async () => {
   using world = makeHarness();
   const server = await world.serve();
-  const stderr = `Cannot open ${world.path}: the database is in use by another server\n`;
-  expect(await world.run("migrate")).toEqual({ code: 1, stdout: "", stderr });
+  expect(await world.run("migrate")).toEqual(
+    failed(`Cannot open ${world.path}: the database is in use by another server`),
+  );
   await server.stop();
 });
 
@@ -55,8 +56,9 @@ test.each(["token create a", "token revoke a", "import users", "seed"])(
     const before = readFileSync(world.path);
     const outcome = await world.feed("", ...command.split(" "));
     const needs = `this program needs version ${SCHEMA_VERSION}: run \`user-api migrate\``;
-    const stderr = `Cannot open ${world.path}: the schema has version ${OLDER_VERSION}, but ${needs}\n`;
-    expect(outcome).toEqual({ code: 1, stdout: "", stderr });
+    expect(outcome).toEqual(
+      failed(`Cannot open ${world.path}: the schema has version ${OLDER_VERSION}, but ${needs}`),
+    );
     expect(readFileSync(world.path).equals(before)).toBe(true);
     expect(existsSync(`${world.path}.v${OLDER_VERSION}`)).toBe(false);
   },

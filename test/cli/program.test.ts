@@ -1,13 +1,12 @@
 import { expect, test } from "bun:test";
 import { existsSync, readdirSync } from "node:fs";
-import { dirname, join } from "node:path";
 import manifest from "../../package.json" with { type: "json" };
 import { flagOf, settings, variableOf } from "../../src/config.ts";
 import { AppError } from "../../src/error.ts";
 import { openapiJson } from "../../src/http/app.ts";
 import { migrations } from "../../src/postgres/migrate.ts";
 import { SCHEMA_VERSION } from "../../src/sqlite/migrate.ts";
-import { makeHarness } from "./harness.ts";
+import { failed, makeHarness } from "./harness.ts";
 
 for (const args of [["version"], ["--version"], ["-V"]]) {
   test(`${args.join(" ")} prints only the version, the commit and the schemas`, async () => {
@@ -173,7 +172,7 @@ for (const [args, line] of failures) {
   test(`user-api ${args} exits with 1 and prints one line on stderr when it fails`, async () => {
     using world = makeHarness();
     const outcome = await world.run(...args.split(" "));
-    expect(outcome).toEqual({ code: 1, stdout: "", stderr: `${line}\n` });
+    expect(outcome).toEqual(failed(line));
     expect(existsSync(world.path)).toBe(false);
   });
 }
@@ -192,19 +191,20 @@ test.each([
   "token revoke a",
 ])("user-api %s fails and creates nothing when there is no database", async (args) => {
   using world = makeHarness();
-  const directory = dirname(dirname(world.path));
-  const copy = join(directory, "copy.db");
-  const target = /^backup|--to$/.test(args) ? [copy] : [];
-  const stderr = `Cannot open ${world.path}: no such file; DATABASE_URL or --database-url selects another one\n`;
-  expect(await world.run(...args.split(" "), ...target)).toEqual({ code: 1, stdout: "", stderr });
-  expect(readdirSync(directory)).toEqual([]);
+  const target = /^backup|--to$/.test(args) ? [world.at("copy.db")] : [];
+  expect(await world.run(...args.split(" "), ...target)).toEqual(
+    failed(
+      `Cannot open ${world.path}: no such file; DATABASE_URL or --database-url selects another one`,
+    ),
+  );
+  expect(readdirSync(world.at("."))).toEqual([]);
 });
 
 test("user-api exits with 1 and names the variable when the environment is invalid", async () => {
   using world = makeHarness({ environment: { PORT: "abc", API_TOKEN: "hunter2" } });
-  const message = 'Invalid PORT "abc": must be an integer from 0 to 65535\n';
+  const message = 'Invalid PORT "abc": must be an integer from 0 to 65535';
   for (const command of ["serve", "health"]) {
-    expect(await world.run(command)).toEqual({ code: 1, stdout: "", stderr: message });
+    expect(await world.run(command)).toEqual(failed(message));
   }
 });
 
@@ -214,7 +214,7 @@ test("user-api prints one line for a bug, with the stack when LOG_LEVEL is debug
   };
   using world = makeHarness({ openStore });
   const outcome = await world.run("token", "list");
-  expect(outcome).toEqual({ code: 1, stdout: "", stderr: "Unexpected error: a bug\n" });
+  expect(outcome).toEqual(failed("Unexpected error: a bug"));
   using verbose = makeHarness({ openStore, environment: { LOG_LEVEL: "debug" } });
   const { code, stdout, stderr } = await verbose.run("token", "list");
   expect([code, stdout]).toEqual([1, ""]);
@@ -224,20 +224,20 @@ test("user-api prints one line for a bug, with the stack when LOG_LEVEL is debug
 
 test("user-api prints one line without a prefix when the error is expected", async () => {
   const expected: [Error, string][] = [
-    [new AppError("unavailable", "the database is busy"), "the database is busy\n"],
+    [new AppError("unavailable", "the database is busy"), "the database is busy"],
     [
       Object.assign(new Error("disk I/O error"), { code: "SQLITE_IOERR_READ" }),
-      "Cannot use the database: I/O error\n",
+      "Cannot use the database: I/O error",
     ],
   ];
-  for (const [error, stderr] of expected) {
+  for (const [error, line] of expected) {
     using world = makeHarness({ openStore: () => Promise.reject(error) });
-    expect(await world.run("export", "users")).toEqual({ code: 1, stdout: "", stderr });
+    expect(await world.run("export", "users")).toEqual(failed(line));
   }
 });
 
 test("user-api prints the thrown value when it is not an error", async () => {
   using world = makeHarness({ openStore: () => Promise.reject(null) });
   const outcome = await world.run("token", "list");
-  expect(outcome).toEqual({ code: 1, stdout: "", stderr: "Unexpected error: null\n" });
+  expect(outcome).toEqual(failed("Unexpected error: null"));
 });

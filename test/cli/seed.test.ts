@@ -2,7 +2,7 @@ import { describe, expect, test } from "bun:test";
 import { type DemoCounts, demoOrder, demoUser } from "../../src/cli/demo-data.ts";
 import { createOrderParser, createUserParser } from "../../src/import-rules.ts";
 import { orderStatuses } from "../../src/order.ts";
-import { createdNotice, makeHarness, parsedLines } from "./harness.ts";
+import { createdNotice, failed, makeHarness, parsedLines } from "./harness.ts";
 
 const counts = { users: 1000, orders: 5000 };
 const demoUsers = (of: DemoCounts) =>
@@ -67,18 +67,14 @@ describe("seed", () => {
   test("changes nothing and exits with 1 when the database is not empty", async () => {
     using world = makeHarness();
     await world.run("seed", "--users", "1", "--orders", "1");
-    expect(await world.run("seed")).toEqual({
-      code: 1,
-      stdout: "",
-      stderr: `Cannot seed ${world.path}: it is not empty\n`,
-    });
+    expect(await world.run("seed")).toEqual(failed(`Cannot seed ${world.path}: it is not empty`));
     expect((await world.run("export", "users")).stderr).toBe("Exported 1 user\n");
   });
 
   test("stops after a batch when it is interrupted", async () => {
     using world = makeHarness();
     const args = ["seed", "--users", "20000", "--orders", "0"];
-    const { code, stderr } = await world.begin(...args).interrupt();
+    const { code, stderr } = await world.begin(...args).stop();
     expect([code, stderr]).toEqual([
       1,
       `${createdNotice(world.path)}Interrupted after 5,000 records\n`,

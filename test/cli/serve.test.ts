@@ -5,7 +5,7 @@ import { openSqlite } from "../../src/sqlite/backend.ts";
 import { newToken } from "../../src/token.ts";
 import { startRequest } from "../http/stopping.ts";
 import { runProgram } from "../program.ts";
-import { makeHarness, parsedLines, type Serving } from "./harness.ts";
+import { failed, makeHarness, parsedLines, type Serving } from "./harness.ts";
 
 const CURL = /^ {2}curl -H '(?<field>[\w-]+): (?<value>[^']+)' (?<url>\S+)$/m;
 
@@ -191,8 +191,7 @@ test("serve names the port and frees the database when another server listens on
   const serving = await other.serve();
   const { port } = new URL(serving.url);
   const outcome = await world.run("serve", "--port", port);
-  const stderr = `Cannot listen on 127.0.0.1:${port}: the port is in use\n`;
-  expect(outcome).toEqual({ code: 1, stdout: "", stderr });
+  expect(outcome).toEqual(failed(`Cannot listen on 127.0.0.1:${port}: the port is in use`));
   expect(await world.isFree()).toBe(true);
   await serving.stop();
 });
@@ -201,8 +200,9 @@ test("serve fails when another server uses the database", async () => {
   using world = makeHarness();
   const serving = await world.serve();
   const outcome = await world.run("serve");
-  const stderr = `Cannot open ${world.path}: the database is in use by another server\n`;
-  expect(outcome).toEqual({ code: 1, stdout: "", stderr });
+  expect(outcome).toEqual(
+    failed(`Cannot open ${world.path}: the database is in use by another server`),
+  );
   expect((await get(serving, "/health")).status).toBe(200);
   await serving.stop();
 });
@@ -302,11 +302,9 @@ test("health exits with 1 when the status is not 200", async () => {
       fetch: () => new Response("", { status }),
     });
     const url = `http://127.0.0.1:${other.port}/api/v1/health`;
-    expect(await world.run("health", "--port", String(other.port))).toEqual({
-      code: 1,
-      stdout: "",
-      stderr: `${url} is unhealthy: status ${status}\n`,
-    });
+    expect(await world.run("health", "--port", String(other.port))).toEqual(
+      failed(`${url} is unhealthy: status ${status}`),
+    );
   }
 });
 
@@ -403,7 +401,7 @@ test("serve ends at a signal while it waits for its archive", async () => {
       return promise;
     },
   });
-  const { code, stdout, stderr } = await world.begin("serve").interrupt();
+  const { code, stdout, stderr } = await world.begin("serve").stop();
   expect([code, stderr]).toEqual([0, ""]);
-  expect(stdout).toMatch(/"stopping","signal":"SIGINT".*\n.*"stopped"/);
+  expect(stdout).toMatch(/"stopping","signal":"SIGTERM".*\n.*"stopped"/);
 });

@@ -1,6 +1,7 @@
 import { expect, test } from "bun:test";
 import { isReaderGone } from "../../src/cli/streams.ts";
 import { runProgram } from "../program.ts";
+import { failed } from "./harness.ts";
 
 test("isReaderGone is true only for the errors of a closed pipe or socket", () => {
   const errors = ["EPIPE", "ECONNRESET", "ENOSPC", "EIO"].map((code) =>
@@ -12,6 +13,5 @@ test("isReaderGone is true only for the errors of a closed pipe or socket", () =
 test("import names stdin when it is a directory", async () => {
   const program = `"${process.execPath}" "${import.meta.dir}/../../src/main.ts"`;
   const outcome = await runProgram(["bash", "-c", `${program} import users <.`]);
-  const stderr = "Cannot read stdin: it is a directory\n";
-  expect(outcome).toEqual({ code: 1, stdout: "", stderr });
+  expect(outcome).toEqual(failed("Cannot read stdin: it is a directory"));
 });

@@ -1,7 +1,7 @@
 // Temporary files of commands that were killed.
 import { expect, test } from "bun:test";
 import { mkdirSync, readdirSync, writeFileSync } from "node:fs";
-import { dirname, join } from "node:path";
+import { join } from "node:path";
 import { makeHarness } from "./harness.ts";
 
 /** Temporary files of a dead process, and of a live one. */
@@ -18,9 +18,9 @@ for (const [args, target, made] of commands) {
   test(`${args} removes the temporary files of a killed process`, async () => {
     using world = makeHarness();
     await world.run("token", "create", "a");
-    const backup = join(dirname(world.path), "backup.db");
+    const backup = world.at("backup.db");
     expect((await world.run("backup", backup)).code).toBe(0);
-    const directory = join(dirname(world.path), "new");
+    const directory = world.at("new");
     mkdirSync(directory);
     const left = (pid: number) => `${target}.user-api-${pid}-0123abcd.partial`;
     for (const pid of Object.values(pids)) writeFileSync(join(directory, left(pid)), "");

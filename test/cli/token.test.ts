@@ -2,7 +2,7 @@ import { expect, test } from "bun:test";
 import { hashToken, hasTokenFormat, newToken, type Token } from "../../src/token.ts";
 import { withStore } from "../open-store.ts";
 import { runProgram } from "../program.ts";
-import { createdNotice, type Harness, makeHarness } from "./harness.ts";
+import { createdNotice, failed, type Harness, makeHarness } from "./harness.ts";
 
 const time = "2026-11-20T18:57:03.120Z";
 const hint = "Run 'user-api token create --help' for its options.\n";
@@ -194,6 +194,5 @@ test("token revoke revokes a valid token, once", async () => {
   const states = (await stored(world)).map(({ revoked_at }) => revoked_at);
   expect(states).toEqual([time, null]);
   const again = await world.run("token", "revoke", "a");
-  const stderr = 'Cannot revoke token "a": no valid token has this name\n';
-  expect(again).toEqual({ code: 1, stdout: "", stderr });
+  expect(again).toEqual(failed('Cannot revoke token "a": no valid token has this name'));
 });

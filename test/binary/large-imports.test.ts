@@ -1,4 +1,4 @@
-// Import and export of the binary with real pipes, when killed, and their memory, which test/cli cannot test.
+// Import and export of the binary when killed, and their memory, which test/cli cannot test.
 import { Database } from "bun:sqlite";
 import { expect, test } from "bun:test";
 import { makeDirectory } from "../directory.ts";
@@ -88,23 +88,6 @@ test.skipIf(binary === "")(
     expect((await program.run(["export", "users"])).stderr).toBe(
       `Exported ${USERS.toLocaleString("en")} users\n`,
     );
-  },
-  60_000,
-);
-
-test.skipIf(binary === "")(
-  "export ends with 141 when its reader closes the pipe, and fails when the disk is full",
-  async () => {
-    using program = makeProgram();
-    await program.run(["import", "users"], users());
-    const child = program.start(["export", "users"], new Blob());
-    const reader = child.stdout.getReader();
-    await reader.read();
-    await reader.cancel();
-    const stderr = await new Response(child.stderr).text();
-    expect([await child.exited, stderr]).toEqual([141, ""]);
-    const full = await program.run(["export", "users", "--output", "/dev/full"]);
-    expect([full.code, full.stderr]).toEqual([1, "Cannot write /dev/full: the disk is full\n"]);
   },
   60_000,
 );

@@ -12,7 +12,7 @@ import { migrate } from "../../src/sqlite/migrate.ts";
 import type { OpenStore, Store } from "../../src/store.ts";
 import { makeDirectory } from "../directory.ts";
 import { withStore } from "../open-store.ts";
-import type { Outcome } from "../program.ts";
+import { type Outcome, runProgram } from "../program.ts";
 
 /** A command that runs. */
 interface Running {
@@ -48,6 +48,8 @@ export interface Harness extends Disposable {
   run(...args: string[]): Promise<Outcome>;
   /** Runs a command with this input on stdin. */
   feed(input: string | Uint8Array, ...args: string[]): Promise<Outcome>;
+  /** Runs a line of bash on the same database. In it, `"$@"` is the program, in processes of its own. */
+  shell(line: string): Promise<Outcome>;
   /** Starts a command. */
   begin(...args: string[]): Running;
   /** Runs `serve` on a free port, and waits until it listens. */
@@ -97,6 +99,7 @@ export function makeHarness(options: Options = {}): Harness {
   const path = directory.at("data/test.db");
   const stdin: Harness["stdin"] = { chunks: [] };
   const clock = { time: new Date("2026-11-20T18:57:03.120Z") };
+  const variables = { DATABASE_URL: path, PORT: "0", ...environment };
 
   function begin(...args: string[]): Running {
     let stdout = "";
@@ -114,7 +117,7 @@ export function makeHarness(options: Options = {}): Harness {
     }
     const system: System = {
       program: "./user-api",
-      environment: { DATABASE_URL: path, PORT: "0", ...environment },
+      environment: variables,
       backendOf(url) {
         const backend = backendOf(url);
         return { ...backend, open: openStore ?? backend.open };
@@ -173,6 +176,11 @@ export function makeHarness(options: Options = {}): Harness {
     feed(input, ...args) {
       stdin.chunks = [typeof input === "string" ? new TextEncoder().encode(input) : input];
       return begin(...args).ended;
+    },
+    shell(line) {
+      const program = [process.execPath, `${import.meta.dir}/../../src/main.ts`];
+      const env = { PATH: Bun.env["PATH"], ...variables };
+      return runProgram(["bash", "-c", line, "bash", ...program], { env });
     },
     begin,
     async serve(...args) {

@@ -3,8 +3,6 @@ import { join } from "node:path";
 import { AppError } from "../../src/error.ts";
 import { openSqlite } from "../../src/sqlite/backend.ts";
 import { newToken } from "../../src/token.ts";
-import { startRequest } from "../http/stopping.ts";
-import { runProgram } from "../program.ts";
 import { failed, makeHarness, parsedLines, type Serving } from "./harness.ts";
 
 const CURL = /^ {2}curl -H '(?<field>[\w-]+): (?<value>[^']+)' (?<url>\S+)$/m;
@@ -196,17 +194,6 @@ test("serve names the port and frees the database when another server listens on
   await serving.stop();
 });
 
-test("serve fails when another server uses the database", async () => {
-  using world = makeHarness();
-  const serving = await world.serve();
-  const outcome = await world.run("serve");
-  expect(outcome).toEqual(
-    failed(`Cannot open ${world.path}: the database is in use by another server`),
-  );
-  expect((await get(serving, "/health")).status).toBe(200);
-  await serving.stop();
-});
-
 const withTls = ["cert", "key"].flatMap((kind) => [
   `--tls-${kind}`,
   join(import.meta.dir, `../fixtures/localhost.${kind === "cert" ? "crt" : "key"}`),
@@ -284,11 +271,10 @@ test("health does not use a proxy", async () => {
   await using proxy = Bun.serve({ port: 0, fetch: () => new Response("") });
   await using server = Bun.serve({ port: 0, fetch: () => new Response("", { status: 418 }) });
   const httpProxy = proxy.url.origin;
-  const main = `${import.meta.dir}/../../src/main.ts`;
   for (const noProxy of [{}, { NO_PROXY: "a.example" }, { no_proxy: "a.example" }]) {
-    const command = [process.execPath, main, "health", "--port", `${server.port}`];
-    const env = { HTTP_PROXY: httpProxy, http_proxy: httpProxy, ...noProxy };
-    const { stderr } = await runProgram(command, { env });
+    const environment = { HTTP_PROXY: httpProxy, http_proxy: httpProxy, ...noProxy };
+    using world = makeHarness({ environment });
+    const { stderr } = await world.shell(`"$@" health --port ${server.port}`);
     expect(stderr).toEndWith(" is unhealthy: status 418\n");
   }
 });
@@ -347,31 +333,6 @@ test("serve returns 500 without details and logs the error when a handler throws
   expect(response.headers.get("cache-control")).toBe("no-store");
   const { stdout } = await serving.stop();
   expect(stdout).toMatch(/"level":"error","event":"internal error"/);
-});
-
-test("serve drains its connections and aborts open requests when a signal arrives", async () => {
-  const token = newToken();
-  using world = makeHarness({ environment: { API_TOKEN: token, SHUTDOWN_SECONDS: "1" } });
-  const serving = await world.serve();
-  const unfinished = startRequest({ url: serving.url, writeToken: token }, "a@b.cd");
-  expect((await get(serving, "/health")).headers.get("connection")).not.toBe("close");
-  const ended = serving.stop();
-  const responses: Response[] = [];
-  // Each response to this client, which ignores `Connection: close`, prolongs draining, up to its limit.
-  for (;;) {
-    const response = await get(serving, "/health").catch(() => null);
-    if (response === null) break;
-    responses.push(response);
-    await Bun.sleep(20);
-  }
-  // The first one may be from before the drain.
-  const drained = responses.slice(1);
-  expect(drained).not.toEqual([]);
-  for (const { status, headers } of drained) {
-    expect([status, headers.get("connection")]).toEqual([503, "close"]);
-  }
-  expect((await ended).code).toBe(0);
-  expect(await unfinished.response).toBe("");
 });
 
 test("serve passes to its archive only the variables of the storage", async () => {

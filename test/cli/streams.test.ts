@@ -1,7 +1,6 @@
 import { expect, test } from "bun:test";
 import { isReaderGone } from "../../src/cli/streams.ts";
-import { runProgram } from "../program.ts";
-import { failed } from "./harness.ts";
+import { failed, makeHarness } from "./harness.ts";
 
 test("isReaderGone is true only for the errors of a closed pipe or socket", () => {
   const errors = ["EPIPE", "ECONNRESET", "ENOSPC", "EIO"].map((code) =>
@@ -11,7 +10,8 @@ test("isReaderGone is true only for the errors of a closed pipe or socket", () =
 });
 
 test("import names stdin when it is a directory", async () => {
-  const program = `"${process.execPath}" "${import.meta.dir}/../../src/main.ts"`;
-  const outcome = await runProgram(["bash", "-c", `${program} import users <.`]);
-  expect(outcome).toEqual(failed("Cannot read stdin: it is a directory"));
+  using world = makeHarness();
+  expect(await world.shell('"$@" import users <.')).toEqual(
+    failed("Cannot read stdin: it is a directory"),
+  );
 });

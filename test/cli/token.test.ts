@@ -1,7 +1,6 @@
 import { expect, test } from "bun:test";
 import { hashToken, hasTokenFormat, newToken, type Token } from "../../src/token.ts";
 import { withStore } from "../open-store.ts";
-import { runProgram } from "../program.ts";
 import { createdNotice, failed, type Harness, makeHarness } from "./harness.ts";
 
 const time = "2026-11-20T18:57:03.120Z";
@@ -62,10 +61,7 @@ test.each([">&-", ">/dev/null", ">/dev/full"])(
   "token create %s fails and leaves no valid token",
   async (redirection) => {
     using world = makeHarness();
-    const main = `${import.meta.dir}/../../src/main.ts`;
-    const words = [process.execPath, main, "token", "create", "ci"];
-    const command = ["sh", "-c", `"$@" ${redirection}`, "sh", ...words];
-    const { code, stderr } = await runProgram(command, { env: { DATABASE_URL: world.path } });
+    const { code, stderr } = await world.shell(`"$@" token create ci ${redirection}`);
     expect([stderr, code]).toEqual([
       `${createdNotice(world.path)}Cannot write the token to stdout, which is closed, full or /dev/null. The token was revoked\n`,
       1,

@@ -1,96 +1,64 @@
 import { expect, test } from "bun:test";
-import { type Environment, type Flags, readConfig, settings, variableOf } from "../src/config.ts";
+import { type Environment, readConfig, settings, variableOf } from "../src/config.ts";
 import { redactPassword, splitLayout, withLayout } from "../src/database-url.ts";
 import { newToken } from "../src/token.ts";
 import { expectThrown } from "./expect-error.ts";
 
-const defaults = {
-  databaseUrl: "data/user-api.db",
-  host: "127.0.0.1",
-  port: 3000,
-  maxBodyBytes: 65_536,
-  maxPendingWrites: 4096,
-  maxUnsentBytes: 33_554_432,
-  readOnly: false,
-  changesDays: 30,
-  archiveUrl: null,
-  archiveSeconds: 1,
-  archiveCommit: "async",
-  archiveRestore: "never",
-  archiveDays: 7,
-  rateLimit: 0,
-  shutdownSeconds: 10,
-  logLevel: "info",
-  logFormat: null,
-  tlsCert: null,
-  tlsKey: null,
-  corsOrigin: null,
-  apiToken: null,
+const token = newToken();
+
+/** The default of each setting, the text of another value, and that value. */
+const rows: Readonly<Record<string, readonly [fallback: unknown, text: string, value: unknown]>> = {
+  databaseUrl: ["data/user-api.db", "/tmp/other.db", "/tmp/other.db"],
+  host: ["127.0.0.1", "::1", "::1"],
+  port: [3000, "65535", 65_535],
+  maxBodyBytes: [65_536, "1", 1],
+  maxPendingWrites: [4096, "1000000", 1_000_000],
+  maxUnsentBytes: [33_554_432, "1000000", 1_000_000],
+  readOnly: [false, "true", true],
+  changesDays: [30, "7", 7],
+  archiveUrl: [null, "s3://bucket/prefix", "s3://bucket/prefix"],
+  archiveSeconds: [1, "60", 60],
+  archiveCommit: ["async", "sync", "sync"],
+  archiveRestore: ["never", "if-missing", "if-missing"],
+  archiveDays: [7, "30", 30],
+  rateLimit: [0, "100", 100],
+  shutdownSeconds: [10, "0", 0],
+  logLevel: ["info", "silent", "silent"],
+  logFormat: [null, "text", "text"],
+  tlsCert: [null, "cert.pem", "cert.pem"],
+  tlsKey: [null, "key.pem", "key.pem"],
+  corsOrigin: [
+    null,
+    "https://a.example, http://localhost:8080",
+    ["https://a.example", "http://localhost:8080"],
+  ],
+  apiToken: [null, token, token],
 };
 
-/** Every variable with a value other than its default, and the result. */
-const environment = {
-  DATABASE_URL: "/tmp/other.db",
-  HOST: "::1",
-  PORT: "65535",
-  MAX_BODY_BYTES: "1",
-  MAX_PENDING_WRITES: "1000000",
-  MAX_UNSENT_BYTES: "1000000",
-  READ_ONLY: "true",
-  CHANGES_DAYS: "7",
-  ARCHIVE_URL: "s3://bucket/prefix",
-  ARCHIVE_SECONDS: "60",
-  ARCHIVE_COMMIT: "sync",
-  ARCHIVE_RESTORE: "if-missing",
-  ARCHIVE_DAYS: "30",
-  RATE_LIMIT: "100",
-  SHUTDOWN_SECONDS: "0",
-  LOG_LEVEL: "silent",
-  LOG_FORMAT: "text",
-  TLS_CERT: "cert.pem",
-  TLS_KEY: "key.pem",
-  CORS_ORIGIN: "https://a.example, http://localhost:8080",
-  API_TOKEN: newToken(),
-};
-const read = {
-  databaseUrl: "/tmp/other.db",
-  host: "::1",
-  port: 65_535,
-  maxBodyBytes: 1,
-  maxPendingWrites: 1_000_000,
-  maxUnsentBytes: 1_000_000,
-  readOnly: true,
-  changesDays: 7,
-  archiveUrl: "s3://bucket/prefix",
-  archiveSeconds: 60,
-  archiveCommit: "sync",
-  archiveRestore: "if-missing",
-  archiveDays: 30,
-  rateLimit: 100,
-  shutdownSeconds: 0,
-  logLevel: "silent",
-  logFormat: "text",
-  tlsCert: "cert.pem",
-  tlsKey: "key.pem",
-  corsOrigin: ["https://a.example", "http://localhost:8080"],
-  apiToken: environment.API_TOKEN,
-};
+/** @returns a value of each row */
+function each<Value>(read: (row: (typeof rows)[string]) => Value): Record<string, Value> {
+  return Object.fromEntries(Object.entries(rows).map(([name, row]) => [name, read(row)]));
+}
+
+function variables(texts: Readonly<Record<string, string>>): Environment {
+  return Object.fromEntries(Object.entries(texts).map(([name, text]) => [variableOf(name), text]));
+}
+
+const defaults = each(([fallback]) => fallback);
+const texts = each(([, text]) => text);
+const values = each(([, , value]) => value);
 
 test("readConfig returns the defaults when every variable is empty", () => {
-  const empty = Object.fromEntries(Object.keys(environment).map((name) => [name, ""]));
-  expect<unknown>(readConfig(empty)).toEqual(defaults);
+  expect<unknown>(readConfig(variables(each(() => "")))).toEqual(defaults);
 });
 
 test("readConfig returns the values when every variable is set", () => {
-  expect<unknown>(readConfig(environment)).toEqual(read);
+  expect<unknown>(readConfig(variables(texts))).toEqual(values);
 });
 
 test("readConfig returns the values when every flag is given", () => {
-  const { apiToken: _, ...rest } = read;
-  const flags = Object.fromEntries(
-    Object.keys(settings).map((name) => [name, Reflect.get(environment, variableOf(name))]),
-  );
-  expect<unknown>(readConfig({}, flags)).toEqual({ ...rest, apiToken: null });
+  const { apiToken: _, ...flags } = texts;
+  expect<unknown>(readConfig({}, flags)).toEqual({ ...values, apiToken: null });
 });
 
 test("readConfig prefers the flag when the variable has another value", () => {
@@ -109,7 +77,7 @@ const originRule = "must be * or origins such as https://app.example.com, comma-
 const range = (low: number, high: number) => `must be an integer from ${low} to ${high}`;
 
 /** A variable, values that it rejects, and what it must be. */
-const rejected: [keyof typeof environment, string[], string][] = [
+const rejected: [string, string[], string][] = [
   [
     "DATABASE_URL",
     [
@@ -218,21 +186,15 @@ function shown(variable: string, value: string): string {
 
 for (const [variable, values, rule] of rejected) {
   test(`readConfig rejects ${variable} when it breaks: ${rule}`, () => {
+    const name = Object.keys(settings).find((each) => variableOf(each) === variable);
     for (const value of values) {
-      expectThrown(
-        () => readConfig({ [variable]: value }),
-        "operator",
-        `Invalid ${variable}${shown(variable, value)}: ${rule}`,
-      );
-      if (variable === "API_TOKEN") continue;
-      const name = variable.toLowerCase().replace(/_./g, (pair) => pair.slice(1).toUpperCase());
-      const flags: Flags = { [name]: value };
+      const problem = `${shown(variable, value)}: ${rule}`;
+      const environment = { [variable]: value };
+      expectThrown(() => readConfig(environment), "operator", `Invalid ${variable}${problem}`);
+      // API_TOKEN has no flag.
+      if (name === undefined) continue;
       const flag = `--${variable.toLowerCase().replaceAll("_", "-")}`;
-      expectThrown(
-        () => readConfig({}, flags),
-        "invalid",
-        `Invalid ${flag}${shown(variable, value)}: ${rule}`,
-      );
+      expectThrown(() => readConfig({}, { [name]: value }), "invalid", `Invalid ${flag}${problem}`);
     }
   });
 }

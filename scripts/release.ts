@@ -31,7 +31,7 @@ async function release(target: Target, committedAt: Date): Promise<string[]> {
   const metafile = `${built}/meta.json`;
   for (const directory of [inside, built]) await mkdir(directory, { recursive: true });
 
-  const runtime = await fetchRuntime(target, Bun.version);
+  const runtime = await fetchRuntime(target);
   await $`sh scripts/build.sh --target=bun-${target.name} --compile-executable-path=${runtime} --outfile=${built}/user-api --metafile=${metafile}`.quiet();
   await rename(`${built}/user-api`, `${inside}/user-api`);
   const packages = await readContents(await Bun.file(metafile).json());
@@ -39,7 +39,7 @@ async function release(target: Target, committedAt: Date): Promise<string[]> {
   // The binaries for other platforms do not run here.
   if (target.name === `${process.platform}-${process.arch}`) await requireVersion(inside);
 
-  const facts = { version, target, packages, versions: process.versions };
+  const facts = { version, target, packages };
   await Bun.write(`${inside}/THIRD-PARTY-NOTICES`, await createNotices(facts));
   if (target.name.startsWith("linux")) {
     for (const unit of ["user-api.service", "user-api-backup.service", "user-api-backup.timer"]) {
@@ -47,7 +47,7 @@ async function release(target: Target, committedAt: Date): Promise<string[]> {
     }
   }
   const seconds = committedAt.getTime() / 1000;
-  const archive = await createArchive(WORK, name, ["user-api"], seconds);
+  const archive = await createArchive(WORK, name, seconds);
   const sbom = createSbom({ ...facts, sha256: sha256(binary), committedAt });
 
   await Bun.write(`${DIRECTORY}/${name}.tar.gz`, archive);

@@ -7,19 +7,17 @@ const LEVEL = 9;
 
 /**
  * @param parent the directory of `directory`, whose name is the first part of all paths in the archive
- * @param executables executable files in `directory`
  * @param seconds since 1970, the time of every file
  */
 export async function createArchive(
   parent: string,
   directory: string,
-  executables: readonly string[],
   seconds: number,
 ): Promise<Uint8Array> {
   // Otherwise the modes in the archive would depend on the umask.
   await chmod(`${parent}/${directory}`, 0o755);
   for (const file of await readdir(`${parent}/${directory}`)) {
-    await chmod(`${parent}/${directory}/${file}`, executables.includes(file) ? 0o755 : 0o644);
+    await chmod(`${parent}/${directory}/${file}`, file === "user-api" ? 0o755 : 0o644);
   }
   const tar =
     await $`tar --create --directory=${parent} --format=ustar --sort=name --mtime=@${seconds} --owner=0 --group=0 --numeric-owner ${directory}`

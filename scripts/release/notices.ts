@@ -41,13 +41,10 @@ export interface ReleaseFacts {
   readonly version: string;
   readonly target: Target;
   readonly packages: readonly BundledPackage[];
-  /** `process.versions` of Bun. */
-  readonly versions: Readonly<Record<string, string | undefined>>;
 }
 
 /** @throws if the text of a license is unknown */
-export async function createNotices(facts: ReleaseFacts): Promise<string> {
-  const { version, target, packages, versions } = facts;
+export async function createNotices({ version, target, packages }: ReleaseFacts): Promise<string> {
   const document = (await Bun.file(BUN_DOCUMENT).text()).replace(/^---\n.*?\n---\n/s, "").trim();
 
   const withoutText = packages.filter(({ texts }) => texts.length === 0);
@@ -56,7 +53,7 @@ export async function createNotices(facts: ReleaseFacts): Promise<string> {
   return `${[
     `Licenses of the software in user-api ${version} for ${target.name}`,
     section(
-      "Bun ".concat(versions["bun"] ?? ""),
+      `Bun ${Bun.version}`,
       "Copyright (c) Oven. Its own list of what it contains:",
       document,
     ),

@@ -1,6 +1,5 @@
 /** The Bun of another platform: downloaded once with npm, and verified with the hash in targets.ts. */
 import { mkdir, mkdtemp, rename, rm } from "node:fs/promises";
-import { join } from "node:path";
 import { $ } from "bun";
 import type { Target } from "./targets.ts";
 
@@ -10,16 +9,15 @@ async function integrityOf(path: string): Promise<string> {
 }
 
 /**
- * @param version of Bun
- * @returns the path of the executable
+ * @returns the path of the executable, in the version of Bun that runs this
  * @throws if npm cannot download it, or its hash is not the expected one
  */
-export async function fetchRuntime(target: Target, version: string): Promise<string> {
-  const directory = `.bun/${version}/${target.name}`;
+export async function fetchRuntime(target: Target): Promise<string> {
+  const directory = `.bun/${Bun.version}/${target.name}`;
   const executable = `${directory}/bun`;
   if (await Bun.file(executable).exists()) return executable;
 
-  const spec = `${target.runtimePackage}@${version}`;
+  const spec = `${target.runtimePackage}@${Bun.version}`;
   await mkdir(".bun", { recursive: true });
   const temporary = await mkdtemp(".bun/tmp.");
   try {
@@ -32,7 +30,7 @@ export async function fetchRuntime(target: Target, version: string): Promise<str
       const [, code = ""] = /^npm (?:error|ERR!) code (.*)$/m.exec(npm.stderr.toString()) ?? [];
       throw new Error(`npm cannot download ${spec}: ${code}`);
     }
-    const archive = join(temporary, npm.json()[0].filename);
+    const archive = `${temporary}/${npm.json()[0].filename}`;
     const integrity = await integrityOf(archive);
     if (integrity !== target.runtimeIntegrity) {
       throw new Error(
@@ -42,7 +40,7 @@ export async function fetchRuntime(target: Target, version: string): Promise<str
     await $`tar -xzf ${archive} -C ${temporary} package/bin/bun`;
     await mkdir(directory, { recursive: true });
     // A rename is atomic, so the executable is always complete.
-    await rename(join(temporary, "package/bin/bun"), executable);
+    await rename(`${temporary}/package/bin/bun`, executable);
   } finally {
     await rm(temporary, { recursive: true });
   }

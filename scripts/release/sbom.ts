@@ -46,25 +46,17 @@ function componentOf({ type, name, version, license, purl, homepage, integrity }
 }
 
 /** @returns JSON */
-export function createSbom({
-  version,
-  target,
-  packages,
-  versions,
-  sha256,
-  committedAt,
-}: Materials): string {
+export function createSbom({ version, target, packages, sha256, committedAt }: Materials): string {
   const purls = new Map(packages.map((each) => [each.name, npmPurl(each.name, each.version)]));
   const purlOf = (name: string) => purls.get(name) ?? "";
-  const bunVersion = versions["bun"] ?? "";
   const parts: Part[] = [
     // One component for Bun: it does not report the versions of all libraries that are linked into it.
     {
       type: "platform",
       name: "bun",
-      version: bunVersion,
+      version: Bun.version,
       license: "MIT",
-      purl: npmPurl(target.runtimePackage, bunVersion),
+      purl: npmPurl(target.runtimePackage, Bun.version),
       homepage: "https://bun.com",
       integrity: target.runtimeIntegrity,
       dependsOn: [],

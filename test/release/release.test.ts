@@ -25,7 +25,7 @@ beforeAll(async () => {
   packages = await readContents(metafile);
 });
 
-const facts = () => ({ version: "1.2.3", packages, versions: process.versions });
+const facts = () => ({ version: "1.2.3", packages });
 const createBill = (target = targets[0]!) => {
   const committedAt = new Date("2026-01-02T03:04:05Z");
   return createSbom({ ...facts(), target, sha256: "0".repeat(64), committedAt });

@@ -11,36 +11,12 @@ import {
   writeSync,
 } from "node:fs";
 import { CHECKPOINT_PAGES } from "../../src/sqlite/connection.ts";
-import { makeDirectory, type TemporaryDirectory } from "../directory.ts";
+import { makeDirectory } from "../directory.ts";
 import { newEmail } from "../http/make.ts";
 import { againstBinary, startServer, type TestServer } from "../http/server.ts";
+import { largeMetadata, mountDisk } from "./disk.ts";
 import { untilHealth } from "./health.ts";
 import { inject, obstacle, skipTraced } from "./strace.ts";
-
-function succeeds(...command: string[]): boolean {
-  return Bun.spawnSync(command, { stderr: "ignore" }).success;
-}
-
-/** @returns a directory on a small file system in memory; `null` if it cannot be mounted */
-function mountSmallDisk(size: string): TemporaryDirectory | null {
-  const directory = makeDirectory();
-  if (!succeeds("mount", "-t", "tmpfs", "-o", `size=${size}`, "tmpfs", directory.path)) {
-    directory[Symbol.dispose]();
-    return null;
-  }
-  return {
-    ...directory,
-    [Symbol.dispose]() {
-      succeeds("umount", "--lazy", directory.path);
-      directory[Symbol.dispose]();
-    },
-  };
-}
-
-/** 25 KB. */
-const large = Object.fromEntries(
-  Array.from({ length: 50 }, (_, at) => [`note ${at}`, "n".repeat(500)]),
-);
 
 interface Outcome {
   readonly emails: Set<string>;
@@ -56,7 +32,7 @@ async function createUntilRejected(server: TestServer, maxRejected: number): Pro
   for (let rejected = 0; rejected < maxRejected; ) {
     // Few large users fill the disk. The first is small, for `untilNoPageFits`, and so are the last ones.
     const isSmall = outcome.emails.size === 0 || outcome.statuses.has(503);
-    const metadata = isSmall ? { note: "n".repeat(500) } : large;
+    const metadata = isSmall ? { note: "n".repeat(500) } : largeMetadata;
     const body = { email: newEmail(), metadata };
     const { status, headers, text } = await server.call("POST", "/users", { body });
     outcome.statuses.add(status);
@@ -132,7 +108,7 @@ async function expectRecovery(server: TestServer, { worsen, repair }: Fault): Pr
 
 // A checkpoint is due when the log has this many pages. It fills the disk, since it copies them to the database.
 const logBytes = CHECKPOINT_PAGES * 4096;
-const small = againstBinary ? mountSmallDisk(`${Math.round(1.5 * logBytes)}`) : null;
+const small = againstBinary ? mountDisk(1.5 * logBytes) : null;
 if (againstBinary && small === null) {
   console.warn("A full disk is not tested: cannot mount a file system here");
 }
@@ -157,7 +133,7 @@ test.if(small !== null)(
   120_000,
 );
 
-const tiny = small === null ? null : mountSmallDisk("4m");
+const tiny = small === null ? null : mountDisk(4 * 2 ** 20);
 
 test.if(tiny !== null)(
   "health returns 503 when the disk has room for a page, but not for a request",

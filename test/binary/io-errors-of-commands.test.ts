@@ -10,6 +10,7 @@ import { sendCall, startReplica, type TestServer } from "../http/server.ts";
 import { binary, runProgram, startProgram } from "../program.ts";
 import { untilHealth } from "./health.ts";
 import {
+  acknowledgeUser,
   type Base,
   copyBase,
   failEachCall,
@@ -53,9 +54,7 @@ async function attemptShutdown(base: Base, kind: Kind, when: string): Promise<Ou
   const server = await startReplica(database, {}, base.tokens);
   const acknowledged = nothingAcknowledged(base.users);
   for (let user = 0; user < 3; user += 1) {
-    const record = await newUser(server);
-    acknowledged.records.set(`/users/${record.id}`, record);
-    acknowledged.users += 1;
+    acknowledgeUser(acknowledged, await newUser(server));
   }
   const release = await inject(server.pid ?? 0, faultOf(kind, when, database));
   const code = await server.stop("SIGTERM");
@@ -115,8 +114,7 @@ async function attemptStart(base: Base | null, kind: Kind, when: string): Promis
       const body = { email: newEmail() };
       const response = await sendCall(url, token, "POST", "/users", { body });
       if (response.status === 201) {
-        acknowledged.records.set(`/users/${response.json.data.id}`, response.json.data);
-        acknowledged.users += 1;
+        acknowledgeUser(acknowledged, response.json.data);
       } else if (isUnavailable(response)) {
         acknowledged.inDoubt = 1;
       } else {

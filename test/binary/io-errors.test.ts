@@ -6,9 +6,11 @@ import { afterAll, beforeAll, describe, test } from "bun:test";
 import { CHECKPOINT_PAGES } from "../../src/sqlite/connection.ts";
 import { makeDirectory } from "../directory.ts";
 import { newEmail, newUser } from "../http/make.ts";
-import { startReplica, type TestResponse } from "../http/server.ts";
+import { startReplica, type TestResponse, type TestServer } from "../http/server.ts";
 import { untilHealth } from "./health.ts";
 import {
+  type Acknowledged,
+  acknowledgeUser,
   type Base,
   copyBase,
   emailOf,
@@ -51,25 +53,64 @@ interface Request {
   readonly kinds: readonly Kind[];
 }
 
+/** A run with a fault. */
+interface Run {
+  readonly server: TestServer;
+  readonly acknowledged: Acknowledged;
+  readonly problems: string[];
+  /** Calls `work` while system calls fail. */
+  duringFault<Result>(work: () => Promise<Result>): Promise<Result>;
+}
+
+/** Runs `work` on a copy of the database, kills the server, and compares what is stored. */
+async function attempt(
+  base: Base,
+  kind: Kind,
+  when: string,
+  work: (run: Run) => Promise<void>,
+): Promise<Outcome> {
+  using directory = makeDirectory();
+  const database = copyBase(base, directory);
+  const server = await startReplica(database, {}, base.tokens);
+  const acknowledged = nothingAcknowledged(base.users);
+  const problems: string[] = [];
+  let injected: string[] = [];
+  async function duringFault<Result>(during: () => Promise<Result>): Promise<Result> {
+    const release = await inject(server.pid ?? 0, faultOf(kind, when, database));
+    try {
+      return await during();
+    } finally {
+      injected = await release();
+    }
+  }
+  try {
+    await work({ server, acknowledged, problems, duringFault });
+  } catch (error) {
+    problems.push(messageOf(error));
+  }
+  const code = await server.stop("SIGKILL");
+  if (code !== KILLED) problems.push(`exit code ${code}: ${lastLineOf(server.output)}`);
+  problems.push(...(await findLost(database, acknowledged)));
+  return { injected, problems };
+}
+
+/** Repeats a request that has failed with the fault. @param send returns whether it has succeeded */
+async function retry(send: () => Promise<boolean>): Promise<void> {
+  const deadlineMs = performance.now() + TIMEOUT_MS;
+  while (!(await send())) {
+    if (performance.now() > deadlineMs) throw new Error("still unavailable after the fault");
+    await Bun.sleep(RETRY_AFTER_MS);
+  }
+}
+
 /** @param wanted the body of a GET without a fault. A write that failed must succeed when it is retried. */
 function isDone({ method }: Request, response: TestResponse, wanted: string): boolean {
   if (method === "GET") return response.status === 200 && response.text === wanted;
   return response.status === (method === "POST" ? 201 : 200);
 }
 
-async function attemptRequest(
-  base: Base,
-  request: Request,
-  wanted: string,
-  kind: Kind,
-  when: string,
-): Promise<Outcome> {
-  using directory = makeDirectory();
-  const database = copyBase(base, directory);
-  const server = await startReplica(database, {}, base.tokens);
-  const problems: string[] = [];
-  const acknowledged = nothingAcknowledged(base.users);
-  let injected: string[] = [];
+async function sendTwice(run: Run, request: Request, wanted: string, when: string): Promise<void> {
+  const { server, acknowledged, problems } = run;
 
   async function send(): Promise<boolean> {
     const { method, path, body, headers = {} } = request;
@@ -86,41 +127,21 @@ async function attemptRequest(
     return true;
   }
 
-  async function sendDuringFault(): Promise<boolean> {
-    const release = await inject(server.pid ?? 0, faultOf(kind, when, database));
-    try {
-      const done = await send();
-      // Health may be bad for a second afterwards: one run that waits for it is enough.
-      if (when === "1+") {
-        const health = await server.call("GET", "/health", { token: null });
-        if (health.status !== 200 && !isUnavailable(health)) {
-          problems.push(`health: ${health.status} ${health.text}`);
-        }
+  const done = await run.duringFault(async () => {
+    const isSent = await send();
+    // Health may be bad for a second afterwards: one run that waits for it is enough.
+    if (when === "1+") {
+      const health = await server.call("GET", "/health", { token: null });
+      if (health.status !== 200 && !isUnavailable(health)) {
+        problems.push(`health: ${health.status} ${health.text}`);
       }
-      return done;
-    } finally {
-      injected = await release();
     }
-  }
-
-  try {
-    let done = await sendDuringFault();
-    const deadlineMs = performance.now() + TIMEOUT_MS;
-    while (!done) {
-      if (performance.now() > deadlineMs) throw new Error("still unavailable after the fault");
-      await Bun.sleep(RETRY_AFTER_MS);
-      done = await send();
-    }
-    await untilHealth(server, 200);
-    await newUser(server);
-    acknowledged.users += 1;
-  } catch (error) {
-    problems.push(messageOf(error));
-  }
-  const code = await server.stop("SIGKILL");
-  if (code !== KILLED) problems.push(`exit code ${code}: ${lastLineOf(server.output)}`);
-  problems.push(...(await findLost(database, acknowledged)));
-  return { injected, problems };
+    return isSent;
+  });
+  if (!done) await retry(send);
+  await untilHealth(server, 200);
+  await newUser(server);
+  acknowledged.users += 1;
 }
 
 const items = [{ sku: "A-1", quantity: 1, unit_price: 100 }];
@@ -162,48 +183,22 @@ function fillLog(database: string): void {
   for (let frame = 0; frame <= CHECKPOINT_PAGES; frame += 1) rename.run(`Name ${frame}`);
 }
 
-async function attemptCheckpoint(base: Base, kind: Kind, when: string): Promise<Outcome> {
-  using directory = makeDirectory();
-  const database = copyBase(base, directory);
-  const server = await startReplica(database, {}, base.tokens);
-  const problems: string[] = [];
-  const acknowledged = nothingAcknowledged(base.users);
-  let injected: string[] = [];
-
+async function checkpoint({ server, acknowledged, problems, duringFault }: Run): Promise<void> {
   async function create(): Promise<boolean> {
     const response = await server.call("POST", "/users", { body: { email: newEmail() } });
-    if (response.status === 201) {
-      acknowledged.records.set(`/users/${response.json.data.id}`, response.json.data);
-      acknowledged.users += 1;
-    } else if (!isUnavailable(response)) {
-      problems.push(`${response.status} ${response.text}`);
-    }
+    if (response.status === 201) acknowledgeUser(acknowledged, response.json.data);
+    else if (!isUnavailable(response)) problems.push(`${response.status} ${response.text}`);
     return response.status === 201;
   }
 
-  try {
-    fillLog(database);
-    const release = await inject(server.pid ?? 0, faultOf(kind, when, database));
-    try {
-      // The first starts the checkpoint, and the second waits for it.
-      await create();
-      await create();
-    } finally {
-      injected = await release();
-    }
-    const deadlineMs = performance.now() + TIMEOUT_MS;
-    while (!(await create())) {
-      if (performance.now() > deadlineMs) throw new Error("still unavailable after the fault");
-      await Bun.sleep(RETRY_AFTER_MS);
-    }
-    await untilHealth(server, 200);
-  } catch (error) {
-    problems.push(messageOf(error));
-  }
-  const code = await server.stop("SIGKILL");
-  if (code !== KILLED) problems.push(`exit code ${code}: ${lastLineOf(server.output)}`);
-  problems.push(...(await findLost(database, acknowledged)));
-  return { injected, problems };
+  fillLog(server.database);
+  await duringFault(async () => {
+    // The first starts the checkpoint, and the second waits for it.
+    await create();
+    await create();
+  });
+  await retry(create);
+  await untilHealth(server, 200);
 }
 
 describe.skipIf(skipTraced)("with 1,000 users", () => {
@@ -222,8 +217,8 @@ describe.skipIf(skipTraced)("with 1,000 users", () => {
         await using server = await startReplica(copyBase(base, directory), {}, base.tokens);
         wanted = (await server.call("GET", request.path)).text;
       }
-      await failEachCall(name, request.kinds, (...fault) =>
-        attemptRequest(base, request, wanted, ...fault),
+      await failEachCall(name, request.kinds, (kind, when) =>
+        attempt(base, kind, when, (run) => sendTwice(run, request, wanted, when)),
       );
     },
     timeoutMs,
@@ -233,8 +228,8 @@ describe.skipIf(skipTraced)("with 1,000 users", () => {
     "a checkpoint loses no data when a system call fails",
     async () => {
       const kinds = [read, { ...write, files: [""] }, { ...writeToFullDisk, files: [""] }];
-      await failEachCall("checkpoint", [...kinds, sync, truncate, open], (...fault) =>
-        attemptCheckpoint(base, ...fault),
+      await failEachCall("checkpoint", [...kinds, sync, truncate, open], (kind, when) =>
+        attempt(base, kind, when, checkpoint),
       );
     },
     timeoutMs,

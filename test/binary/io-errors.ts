@@ -194,6 +194,11 @@ export function nothingAcknowledged(users: number): Acknowledged {
   return { records: new Map(), users, inDoubt: 0 };
 }
 
+export function acknowledgeUser(acknowledged: Acknowledged, user: { readonly id: number }): void {
+  acknowledged.records.set(`/users/${user.id}`, user);
+  acknowledged.users += 1;
+}
+
 /**
  * Opens the database as a server does, without a fault, and compares. In this process, because starting the binary
  * would take half of the time of these tests.

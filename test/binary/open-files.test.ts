@@ -8,13 +8,9 @@ import { makeDirectory } from "../directory.ts";
 import { newEmail } from "../http/make.ts";
 import { againstBinary, sendCall } from "../http/server.ts";
 import { binary, startProgram } from "../program.ts";
+import { largeMetadata } from "./disk.ts";
 
 const OPEN_FILES = 96;
-
-/** 25 KB. */
-const metadata = Object.fromEntries(
-  Array.from({ length: 50 }, (_, at) => [`note ${at}`, "n".repeat(500)]),
-);
 
 test.if(againstBinary && existsSync("/proc/self/fd"))(
   "serve survives a checkpoint when clients use up its open files",
@@ -32,7 +28,7 @@ test.if(againstBinary && existsSync("/proc/self/fd"))(
     const server = startProgram(["sh", "-c", limited, binary], { env });
     const url = (await server.listening) ?? "";
     const create = async () => {
-      const body = { email: newEmail(), metadata };
+      const body = { email: newEmail(), metadata: largeMetadata };
       const { status } = await sendCall(url, token, "POST", "/users", { body });
       expect(status).toBe(201);
     };

@@ -13,11 +13,22 @@ import {
 import { makeDirectory } from "../directory.ts";
 import { againstBinary } from "../http/server.ts";
 import { asNobody } from "../postgres/instance.ts";
-import { binary, runBinary, runProgram, startProgram } from "../program.ts";
+import { binary, type Outcome, runBinary, runProgram, startProgram } from "../program.ts";
 
 /** The command of a shell with an open umask. */
 function withOpenUmask(...args: string[]): string[] {
   return ["sh", "-c", 'umask 0; exec "$@"', "sh", binary, ...args];
+}
+
+function runAsNobody(
+  command: readonly string[],
+  env: Readonly<Record<string, string>> = {},
+): Promise<Outcome> {
+  return runProgram(asNobody(command), { env: { PATH: Bun.env["PATH"], ...env } });
+}
+
+async function idOfNobody(): Promise<number> {
+  return Number((await runAsNobody(["id", "-u"])).stdout.trim());
 }
 
 /** @returns the permissions of all files in the directory, e.g. `600 a.db` */
@@ -76,25 +87,20 @@ test.skipIf(!againstBinary || !isRoot)(
     const path = directory.at("a.db");
     const env = { DATABASE_URL: path, PORT: "0" };
     await runBinary(["seed", "--users", "1"], env);
-    const { stdout } = await runProgram(asNobody(["id", "-u"]), { env: { PATH: Bun.env["PATH"] } });
-    const nobody = stdout.trim();
-    chownSync(directory.path, Number(nobody), -1);
+    const nobody = await idOfNobody();
+    chownSync(directory.path, nobody, -1);
     // As root, other programs create files that everybody can read.
     for (const mode of [0o644, 0o600]) {
       chmodSync(path, mode);
-      const { code, stderr } = await runProgram(asNobody([binary, "serve"]), {
-        env: { ...env, PATH: Bun.env["PATH"] },
-      });
+      const { code, stderr } = await runAsNobody([binary, "serve"], env);
       const owner = `belongs to user 0 with mode ${mode.toString(8)}`;
       const own = `this process runs as user ${nobody}`;
       const why = `permission denied: ${path} ${owner}, and ${own}`;
       expect([code, stderr]).toEqual([1, `Cannot open ${path}: ${why}\n`]);
     }
-    chownSync(path, Number(nobody), -1);
+    chownSync(path, nobody, -1);
     // The lock file, which root has created as well.
-    const { stderr } = await runProgram(asNobody([binary, "serve"]), {
-      env: { ...env, PATH: Bun.env["PATH"] },
-    });
+    const { stderr } = await runAsNobody([binary, "serve"], env);
     expect(stderr).toContain(`permission denied: ${path}-serving belongs to user 0`);
     expect(readdirSync(directory.path).sort()).toEqual(["a.db", "a.db-serving"]);
   },
@@ -111,8 +117,7 @@ test.skipIf(!againstBinary || !isRoot)(
       PATH: Bun.env["PATH"] ?? "",
       PORT: "0",
     };
-    const { stdout } = await runProgram(asNobody(["id", "-u"]), { env });
-    const nobody = Number(stdout.trim());
+    const nobody = await idOfNobody();
     for (const path of [directory.path, archive, directory.at("data")]) {
       mkdirSync(path, { recursive: true });
       chownSync(path, nobody, -1);
@@ -132,15 +137,13 @@ test.skipIf(!againstBinary || !isRoot)(
       if (!hasPrevious) rmSync(directory.at("data"), { recursive: true });
       if (!hasPrevious) mkdirSync(directory.at("data"));
       chownSync(directory.at("data"), nobody, -1);
-      const { code, stderr } = await runProgram([binary, "restore", "--from", env.ARCHIVE_URL], {
-        env,
-      });
+      const { code, stderr } = await runBinary(["restore", "--from", env.ARCHIVE_URL], env);
       expect([code, stderr]).toEqual([0, expect.anything()]);
       await serve();
     }
     const marker = `${env.DATABASE_URL}-archive`;
     chownSync(marker, 0, -1);
-    const { code, stderr } = await runProgram(asNobody([binary, "serve"]), { env });
+    const { code, stderr } = await runAsNobody([binary, "serve"], env);
     const owner = `${marker} belongs to user 0 with mode 600`;
     const why = `permission denied: ${owner}, and this process runs as user ${nobody}`;
     expect([code, stderr]).toEqual([1, `ARCHIVE_URL: ${why}\n`]);
@@ -152,9 +155,7 @@ test.skipIf(!againstBinary || !isRoot)(
   async () => {
     using directory = makeDirectory();
     const path = directory.at("backups");
-    const { code, stderr } = await runProgram(asNobody([binary, "backup", "--directory", path]), {
-      env: { PATH: Bun.env["PATH"] },
-    });
+    const { code, stderr } = await runAsNobody([binary, "backup", "--directory", path]);
     expect([code, stderr]).toEqual([1, `Cannot create ${path}: permission denied\n`]);
   },
 );

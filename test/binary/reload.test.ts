@@ -6,6 +6,7 @@ import { makeDirectory } from "../directory.ts";
 import { newEmail } from "../http/make.ts";
 import { rawRequest } from "../http/raw.ts";
 import { againstBinary, startServer, type TestServer } from "../http/server.ts";
+import { largeMetadata } from "./disk.ts";
 
 const fixtures = `${import.meta.dir}/../fixtures`;
 
@@ -83,11 +84,10 @@ test.if(againstBinary)("unfinished requests count after SIGHUP", async () => {
   const authorization = `Bearer ${token}`;
   const users = `${server.url}/api/v1/users`;
   const tls = { rejectUnauthorized: false };
-  const metadata = Object.fromEntries(
-    Array.from({ length: 42 }, (_, at) => [`field-${at}`, "x".repeat(500)]),
-  );
   for (let user = 0; user < 4; user += 1) {
-    const body = new TextEncoder().encode(JSON.stringify({ email: newEmail(), metadata }));
+    const body = new TextEncoder().encode(
+      JSON.stringify({ email: newEmail(), metadata: largeMetadata }),
+    );
     await fetch(users, { method: "POST", headers: { authorization }, body, tls });
   }
   const framing = async () => {

@@ -6,6 +6,7 @@ import { connect as connectTls } from "node:tls";
 import { newEmail } from "../http/make.ts";
 import { rawRequest, readChunked } from "../http/raw.ts";
 import { againstBinary, startServer, type TestServer } from "../http/server.ts";
+import { largeMetadata } from "./disk.ts";
 
 interface Connection {
   send(text: string): void;
@@ -181,16 +182,13 @@ for (const [name, settings] of [
     `SIGTERM waits for a slow reader and for an unfinished request body over ${name}`,
     async () => {
       await using server = await startServer({ SHUTDOWN_SECONDS: "20", ...settings });
-      const metadata = Object.fromEntries(
-        Array.from({ length: 50 }, (_, at) => [`key-${at}`, "x".repeat(500)]),
-      );
       const headers = { authorization: `Bearer ${server.writeToken}` };
       // More than the operating system buffers.
       for (let count = 0; count < 300; count += 1) {
         const response = await fetch(`${server.url}/api/v1/users`, {
           method: "POST",
           headers: { ...headers, "content-type": "application/json" },
-          body: JSON.stringify({ email: newEmail(), metadata }),
+          body: JSON.stringify({ email: newEmail(), metadata: largeMetadata }),
           tls: { rejectUnauthorized: false },
         });
         expect(response.status).toBe(201);

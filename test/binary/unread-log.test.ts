@@ -6,6 +6,7 @@ import { systemCode } from "../../src/error.ts";
 import { newToken } from "../../src/token.ts";
 import { makeDirectory, type TemporaryDirectory } from "../directory.ts";
 import { againstBinary } from "../http/server.ts";
+import { freePort } from "../postgres/instance.ts";
 import { binary } from "../program.ts";
 
 /** Makes log lines long, so that few requests fill the pipe and the buffer. */
@@ -20,6 +21,11 @@ function makePipe(directory: TemporaryDirectory, name: string) {
   const decoder = new TextDecoder();
   const chunk = new Uint8Array(2 ** 16);
   let text = "";
+  let isRead = true;
+  function closeReader(): void {
+    if (isRead) closeSync(reader);
+    isRead = false;
+  }
   return {
     writer,
     /** @returns all output so far */
@@ -35,13 +41,12 @@ function makePipe(directory: TemporaryDirectory, name: string) {
         }
       }
     },
-    closeReader: () => closeSync(reader),
+    closeReader,
+    [Symbol.dispose]() {
+      closeSync(writer);
+      closeReader();
+    },
   };
-}
-
-function findFreePort(): number {
-  using server = Bun.serve({ port: 0, hostname: "127.0.0.1", fetch: () => new Response("") });
-  return server.port ?? 0;
 }
 
 /** Starts the server on a chosen port, because its log may be unreadable. */
@@ -50,7 +55,7 @@ async function serve(
   stdout: number,
   stderr: number | "pipe" = "pipe",
 ) {
-  const port = findFreePort();
+  const port = await freePort();
   const token = newToken();
   const env = { DATABASE_URL: directory.at("a.db"), PORT: `${port}`, API_TOKEN: token };
   const child = Bun.spawn([binary, "serve"], { env, stdout, stderr });
@@ -63,7 +68,15 @@ async function serve(
     if (child.exitCode !== null) throw new Error(`It has exited with ${child.exitCode}`);
     await Bun.sleep(5);
   }
-  return { child, get };
+  return {
+    child,
+    get,
+    /** @returns the exit code */
+    stop() {
+      child.kill("SIGTERM");
+      return child.exited;
+    },
+  };
 }
 
 type Server = Awaited<ReturnType<typeof serve>>;
@@ -85,7 +98,7 @@ test.concurrent.if(againstBinary)(
   "serve responds, and reports the lines it dropped, when its log is not read for a while",
   async () => {
     using directory = makeDirectory();
-    const pipe = makePipe(directory, "log");
+    using pipe = makePipe(directory, "log");
     const server = await serve(directory, pipe.writer);
     await fillLog(server);
     // These are read from files, by the same threads that write the log.
@@ -96,8 +109,7 @@ test.concurrent.if(againstBinary)(
 
     const report = /"level":"warn","event":"log lines dropped","lines":(\d+)/;
     while (!report.test(pipe.read())) await Bun.sleep(5);
-    server.child.kill("SIGTERM");
-    expect(await server.child.exited).toBe(0);
+    expect(await server.stop()).toBe(0);
     const lines = pipe.read().trimEnd().split("\n");
     const events = lines.map((line) => JSON.parse(line));
     expect(events.at(-1).event).toBe("stopped");
@@ -105,8 +117,6 @@ test.concurrent.if(againstBinary)(
     // The line of the request for the metrics itself may have been dropped after it.
     expect(reported).toHaveLength(1);
     expect(reported[0].lines).toBeWithin(dropped, dropped + 2);
-    closeSync(pipe.writer);
-    pipe.closeReader();
   },
   60_000,
 );
@@ -115,14 +125,11 @@ test.concurrent.if(againstBinary)(
   "serve exits with 0 on SIGTERM when nobody reads its log and stderr",
   async () => {
     using directory = makeDirectory();
-    const pipe = makePipe(directory, "log");
+    using pipe = makePipe(directory, "log");
     // Like `serve 2>&1 | reader`.
     const server = await serve(directory, pipe.writer, pipe.writer);
     await fillLog(server);
-    server.child.kill("SIGTERM");
-    expect(await server.child.exited).toBe(0);
-    closeSync(pipe.writer);
-    pipe.closeReader();
+    expect(await server.stop()).toBe(0);
   },
   60_000,
 );
@@ -131,13 +138,11 @@ test.concurrent.if(againstBinary)(
   "serve exits with 0 on SIGTERM when the reader of its log has closed the pipe",
   async () => {
     using directory = makeDirectory();
-    const pipe = makePipe(directory, "log");
+    using pipe = makePipe(directory, "log");
     const server = await serve(directory, pipe.writer);
     pipe.closeReader();
     expect((await server.get("/users")).status).toBe(200);
-    server.child.kill("SIGTERM");
-    expect(await server.child.exited).toBe(0);
-    closeSync(pipe.writer);
+    expect(await server.stop()).toBe(0);
   },
 );
 
@@ -148,8 +153,7 @@ test.concurrent.if(againstBinary)(
     const full = openSync("/dev/full", "w");
     const server = await serve(directory, full);
     expect((await server.get("/users")).status).toBe(200);
-    server.child.kill("SIGTERM");
-    expect(await server.child.exited).toBe(1);
+    expect(await server.stop()).toBe(1);
     expect(await new Response(server.child.stderr as ReadableStream).text()).toBe(
       "Cannot write the output\n",
     );
@@ -161,7 +165,7 @@ test.concurrent.if(againstBinary)(
   "openapi prints the whole document when its reader is slow",
   async () => {
     using directory = makeDirectory();
-    const pipe = makePipe(directory, "document");
+    using pipe = makePipe(directory, "document");
     // Nearly the capacity of a pipe.
     const before = " ".repeat(60_000);
     writeSync(pipe.writer, before);
@@ -175,7 +179,5 @@ test.concurrent.if(againstBinary)(
     }
     expect(child.exitCode).toBe(0);
     expect(JSON.parse(pipe.read()).openapi).toStartWith("3.1");
-    closeSync(pipe.writer);
-    pipe.closeReader();
   },
 );

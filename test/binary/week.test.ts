@@ -21,7 +21,9 @@ import { newToken } from "../../src/token.ts";
 import { damagePage, PAGE_BYTES } from "../damage.ts";
 import { makeDirectory, type TemporaryDirectory } from "../directory.ts";
 import { againstBinary } from "../http/server.ts";
+import { freePort } from "../postgres/instance.ts";
 import { binary, runBinary } from "../program.ts";
+import { largeMetadata, mountDisk, succeeds } from "./disk.ts";
 import { type Prometheus, prometheus, startPrometheus } from "./prometheus.ts";
 import { inject, skipTraced } from "./strace.ts";
 
@@ -45,10 +47,6 @@ const LARGE_LOG_BYTES = 220e6;
 /** More lines than the server keeps, and requests at the same time that write them. */
 const [UNREAD_LINES, BATCH] = [10_000, 50];
 
-function run(...command: string[]): boolean {
-  return Bun.spawnSync(command, { stderr: "ignore" }).success;
-}
-
 /** A file system in memory whose size can change. */
 interface Disk extends TemporaryDirectory {
   fill(): void;
@@ -56,14 +54,11 @@ interface Disk extends TemporaryDirectory {
 }
 
 /** @returns `null` if it cannot be mounted */
-function mountDisk(): Disk | null {
-  const directory = makeDirectory();
+function mountResizable(): Disk | null {
+  const directory = mountDisk(DISK_BYTES);
+  if (directory === null) return null;
   const { path } = directory;
-  if (!run("mount", "-t", "tmpfs", "-o", `size=${DISK_BYTES}`, "tmpfs", path)) {
-    directory[Symbol.dispose]();
-    return null;
-  }
-  const resize = (bytes: number) => run("mount", "-o", `remount,size=${bytes}`, path);
+  const resize = (bytes: number) => succeeds("mount", "-o", `remount,size=${bytes}`, path);
   function fillOnce(): boolean {
     const { blocks, bfree, bsize } = statfsSync(path);
     return resize((blocks - bfree) * bsize);
@@ -75,10 +70,6 @@ function mountDisk(): Disk | null {
       while (!fillOnce());
     },
     empty: () => expect(resize(DISK_BYTES)).toBe(true),
-    [Symbol.dispose]() {
-      run("umount", "--lazy", path);
-      directory[Symbol.dispose]();
-    },
   };
 }
 
@@ -98,20 +89,19 @@ interface Service extends AsyncDisposable {
   renewCertificate(name: "localhost" | "renewed"): void;
 }
 
-function freePort(): number {
-  using listener = Bun.listen({ hostname: "127.0.0.1", port: 0, socket: { data() {} } });
-  return listener.port;
-}
-
-function createService(disk: Disk, other: TemporaryDirectory, token: string): Service {
+async function createService(
+  disk: Disk,
+  other: TemporaryDirectory,
+  token: string,
+): Promise<Service> {
   const database = disk.at("user-api.db");
   const [pipe, logFile] = [other.at("log-pipe"), other.at("log")];
   const [tlsCert, tlsKey] = [other.at("tls.crt"), other.at("tls.key")];
-  expect(run("mkfifo", pipe)).toBe(true);
+  expect(succeeds("mkfifo", pipe)).toBe(true);
   // Both ends stay open, so that the reader sees no end while the server restarts.
   const ends = openSync(pipe, "r+");
   const reader = Bun.spawn(["cat", pipe], { stdout: Bun.file(logFile) });
-  const port = freePort();
+  const port = await freePort();
   const environment = {
     DATABASE_URL: database,
     PORT: `${port}`,
@@ -321,7 +311,7 @@ const obstacle = [
   prometheus === null ? "Prometheus is not installed" : null,
   skipTraced ? "strace cannot be used" : null,
 ].find((each) => each !== null);
-const disk = length !== "" && obstacle === undefined ? mountDisk() : null;
+const disk = length !== "" && obstacle === undefined ? mountResizable() : null;
 if (length !== "" && disk === null)
   console.warn(`A week is not tested: ${obstacle ?? "cannot mount a file system here"}`);
 
@@ -361,7 +351,7 @@ test.if(disk !== null)(
     using volume = disk as Disk;
     using other = makeDirectory();
     const token = newToken();
-    await using service = createService(volume, other, token);
+    await using service = await createService(volume, other, token);
     service.renewCertificate("localhost");
     await service.start(older === "" ? binary : older);
     await using monitoring = await startPrometheus({ target: service.port, token, factor: FACTOR });
@@ -498,13 +488,10 @@ test.if(disk !== null)(
           snapshot.run("begin");
           snapshot.query("select count(*) from users").get();
           release = () => snapshot.close();
-          const metadata = Object.fromEntries(
-            Array.from({ length: 50 }, (_, at) => [`note ${at}`, "n".repeat(500)]),
-          );
           while (Bun.file(`${service.database}-wal`).size < LARGE_LOG_BYTES) {
             const edits = Array.from({ length: 16 }, (_, at) =>
               call("PATCH", `/users/${at + 1}`, {
-                metadata: { ...metadata, at: `${Math.random()}` },
+                metadata: { ...largeMetadata, "note 0": `${Math.random()}` },
               }),
             );
             await Promise.all(edits);

@@ -1,7 +1,8 @@
 // deploy/compose.yaml and the manifests for Kubernetes: their privileges, settings and timeouts.
 import { describe, expect, test } from "bun:test";
+import { existsSync } from "node:fs";
 import { settings, variableOf } from "../../src/config.ts";
-import { readYaml, readYamlDocuments } from "./yaml.ts";
+import { deploy, readYaml, readYamlDocuments } from "./yaml.ts";
 
 const knownSettings = new Set<string>(["API_TOKEN", ...Object.keys(settings).map(variableOf)]);
 /** How long closing the database may take after SHUTDOWN_SECONDS. */
@@ -49,7 +50,7 @@ describe("compose.yaml", async () => {
     const mounts: string[] = Object.values<any>(services).flatMap((any) => any.volumes ?? []);
     for (const mount of mounts) {
       const [source = ""] = mount.split(":");
-      if (source.startsWith("./")) expect(await pathExists(source)).toBe(true);
+      if (source.startsWith("./")) expect(existsSync(`${deploy}/${source}`)).toBe(true);
       else expect(Object.keys(volumes)).toContain(source);
     }
     for (const secret of services.prometheus.secrets) expect(secrets).toHaveProperty(secret);
@@ -61,9 +62,15 @@ describe("compose.yaml", async () => {
   });
 });
 
-async function pathExists(path: string): Promise<boolean> {
-  const { exitCode } = Bun.spawnSync(["test", "-e", `${import.meta.dir}/../../deploy/${path}`]);
-  return exitCode === 0;
+/** @param pod its specification, with one container */
+function expectUnprivileged({ securityContext, containers }: any): void {
+  expect(securityContext).toMatchObject({ runAsNonRoot: true, runAsUser: 65_532 });
+  expect(containers).toHaveLength(1);
+  expect(containers[0].securityContext).toEqual({
+    allowPrivilegeEscalation: false,
+    readOnlyRootFilesystem: true,
+    capabilities: { drop: ["ALL"] },
+  });
 }
 
 describe("kubernetes.yaml", async () => {
@@ -72,12 +79,7 @@ describe("kubernetes.yaml", async () => {
   const [container] = pod.containers;
 
   test("a replica has no privileges", () => {
-    expect(pod.securityContext).toMatchObject({ runAsNonRoot: true, runAsUser: 65_532 });
-    expect(container.securityContext).toEqual({
-      allowPrivilegeEscalation: false,
-      readOnlyRootFilesystem: true,
-      capabilities: { drop: ["ALL"] },
-    });
+    expectUnprivileged(pod);
     expect(pod.automountServiceAccountToken).toBe(false);
   });
 
@@ -117,15 +119,8 @@ describe("kubernetes-sqlite.yaml", async () => {
   test("one pod serves the volume, and the backup has no more privileges", () => {
     expect(set.spec.replicas).toBe(1);
     expect(service.spec.selector).toEqual(set.spec.template.metadata.labels);
-    expect(pod.securityContext).toMatchObject({ runAsNonRoot: true, runAsUser: 65_532 });
     expect(backupPod.securityContext).toEqual(pod.securityContext);
-    for (const { containers } of [pod, backupPod]) {
-      expect(containers[0].securityContext).toEqual({
-        allowPrivilegeEscalation: false,
-        readOnlyRootFilesystem: true,
-        capabilities: { drop: ["ALL"] },
-      });
-    }
+    for (const each of [pod, backupPod]) expectUnprivileged(each);
   });
 
   test("the backup mounts the volume of the server on its node", () => {
@@ -154,19 +149,14 @@ describe("kubernetes-archive.yaml", async () => {
   });
 
   test("the pod has no privileges, and credentials come from a secret", () => {
-    expect(pod.securityContext).toMatchObject({ runAsNonRoot: true, runAsUser: 65_532 });
-    expect(container.securityContext).toEqual({
-      allowPrivilegeEscalation: false,
-      readOnlyRootFilesystem: true,
-      capabilities: { drop: ["ALL"] },
-    });
+    expectUnprivileged(pod);
     expect(container.envFrom).toEqual([{ secretRef: { name: "user-api-archive" } }]);
   });
 });
 
 test("litestream.yml replicates the database of the systemd unit", async () => {
   const { dbs } = await readYaml("litestream.yml");
-  const unit = await Bun.file(`${import.meta.dir}/../../deploy/user-api.service`).text();
+  const unit = await Bun.file(`${deploy}/user-api.service`).text();
   expect(dbs).toHaveLength(1);
   expect(unit).toContain(`\nEnvironment=DATABASE_URL=${dbs[0].path}\n`);
 });

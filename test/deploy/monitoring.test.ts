@@ -3,9 +3,7 @@ import { describe, expect, test } from "bun:test";
 import { createMetrics } from "../../src/http/metrics.ts";
 import { WAL_LIMIT_BYTES } from "../../src/sqlite/connection.ts";
 import { makeDirectory } from "../directory.ts";
-import { readYaml } from "./yaml.ts";
-
-const directory = `${import.meta.dir}/../../deploy`;
+import { deploy, readYaml } from "./yaml.ts";
 
 /** @returns the metrics of a server that has handled a request */
 async function metricsText(): Promise<string> {
@@ -77,7 +75,7 @@ describe("alerts.yml", async () => {
 });
 
 describe("dashboard.json", async () => {
-  const { panels, templating } = await Bun.file(`${directory}/grafana/dashboard.json`).json();
+  const { panels, templating } = await Bun.file(`${deploy}/grafana/dashboard.json`).json();
 
   test.each(
     panels.flatMap(({ title, targets }: any) => targets.map(({ expr }: any) => [title, expr])),
@@ -106,7 +104,7 @@ describe.skipIf(promtool === null)(
     });
 
     test("check rules accepts the alerts", () => {
-      expect(run("check", "rules", `${directory}/prometheus/alerts.yml`)).toMatchObject({
+      expect(run("check", "rules", `${deploy}/prometheus/alerts.yml`)).toMatchObject({
         code: 0,
       });
     });
@@ -114,9 +112,9 @@ describe.skipIf(promtool === null)(
     test("check config accepts the configuration", async () => {
       // It fails if a file with credentials is missing.
       using copy = makeDirectory();
-      const config = await Bun.file(`${directory}/prometheus/prometheus.yml`).text();
+      const config = await Bun.file(`${deploy}/prometheus/prometheus.yml`).text();
       await Bun.write(copy.at("token"), "uat_");
-      await Bun.write(copy.at("alerts.yml"), Bun.file(`${directory}/prometheus/alerts.yml`));
+      await Bun.write(copy.at("alerts.yml"), Bun.file(`${deploy}/prometheus/alerts.yml`));
       await Bun.write(
         copy.at("prometheus.yml"),
         config.replace("/run/secrets/metrics_token", copy.at("token")),

@@ -6,8 +6,8 @@ import { makeDirectory } from "../directory.ts";
 import { startServer, type TestServer } from "../http/server.ts";
 import { freePort } from "../postgres/instance.ts";
 import { type Running, startProgram } from "../program.ts";
+import { deploy } from "./yaml.ts";
 
-const deploy = `${import.meta.dir}/../../deploy`;
 const caddyfile = await Bun.file(`${deploy}/Caddyfile`).text();
 const nginxConf = await Bun.file(`${deploy}/nginx.conf`).text();
 

@@ -1,10 +1,10 @@
 // The systemd units: their settings, and their exposure as rated by systemd.
 import { describe, expect, test } from "bun:test";
 import { settings, variableOf } from "../../src/config.ts";
+import { deploy } from "./yaml.ts";
 
-const directory = `${import.meta.dir}/../../deploy`;
-const path = `${directory}/user-api.service`;
-const backupPath = `${directory}/user-api-backup.service`;
+const path = `${deploy}/user-api.service`;
+const backupPath = `${deploy}/user-api-backup.service`;
 const server = await Bun.file(path).text();
 const backup = await Bun.file(backupPath).text();
 
@@ -79,7 +79,7 @@ describe.skipIf(analyze === null)(
       expect(Number(exposure)).toBeLessThanOrEqual(MAX_EXPOSURE);
     });
 
-    test.each([path, backupPath, `${directory}/user-api-backup.timer`])(
+    test.each([path, backupPath, `${deploy}/user-api-backup.timer`])(
       "verify accepts %s, also if the binary is not installed",
       (unitPath) => {
         const lines = run("verify", "--man=no", unitPath).split("\n");

@@ -1,14 +1,13 @@
-/** Reads a YAML file of deploy/. */
-async function readText(path: string): Promise<string> {
-  return Bun.file(`${import.meta.dir}/../../deploy/${path}`).text();
-}
+/** The files of deploy/. */
+export const deploy: string = `${import.meta.dir}/../../deploy`;
 
 /** @param path below deploy/ */
 export async function readYaml(path: string): Promise<any> {
-  return Bun.YAML.parse(await readText(path));
+  return Bun.YAML.parse(await Bun.file(`${deploy}/${path}`).text());
 }
 
 /** @returns the documents of a file, which are separated by `---` */
 export async function readYamlDocuments(path: string): Promise<any[]> {
-  return (await readText(path)).split(/^---$/m).map((document) => Bun.YAML.parse(document));
+  const text = await Bun.file(`${deploy}/${path}`).text();
+  return text.split(/^---$/m).map((document) => Bun.YAML.parse(document));
 }

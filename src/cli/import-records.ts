@@ -5,7 +5,6 @@ import { hasId, hasMember } from "../import-plan.ts";
 import { createOrderParser, createUserParser, type OrderImport } from "../import-rules.ts";
 import { removeUnknownFields, unknownField } from "../schema.ts";
 import type { Store } from "../store.ts";
-import { formatNumber } from "./count-text.ts";
 import {
   type BulkTable,
   ERROR_FIELD,
@@ -23,7 +22,7 @@ const BATCH_RECORDS = 5000;
 /** Approximate maximum size of a transaction. */
 const BATCH_BYTES = 4 * 2 ** 20;
 /** Rejected records that are listed; the others are only counted. */
-const MAX_LISTED_REJECTIONS = 20;
+export const MAX_LISTED_REJECTIONS = 20;
 
 /** How records are imported. */
 export interface RecordOptions {
@@ -53,41 +52,31 @@ interface Rejection {
   readonly reason: string;
 }
 
+/** @param header of a file of them */
+type ReportRejections = (rejections: readonly Rejection[], header: string) => void;
+
 /**
- * Lists the first rejected records, and writes all of them to a file that can be imported.
  * @param file `null` for none
  * @param key of the import, if it has a name
  * @param counts its `rejected` is incremented for each
+ * @returns a function that lists the first rejected records, and writes all of them to a file that can be imported
  */
-export function createRejections(
+export function createRejectionReport(
   progress: Progress,
   file: OutputStream | null,
   key: string | undefined,
   counts: ImportCounts,
-) {
-  return {
-    /** @param header of a file of them */
-    add(rejections: readonly Rejection[], header: string): void {
-      for (const { entry, reason } of rejections) {
-        const message = `line ${entry.line}: ${reason}`;
-        if (counts.rejected < MAX_LISTED_REJECTIONS) progress.note(message);
-        if (counts.rejected === 0) file?.write(header);
-        file?.write(entry.withMarks({ import_error: message, import_key: lineKey(key, entry) }));
-        counts.rejected += 1;
-      }
-    },
-    /** Without a rejected record there is no file. */
-    finishFile(): void {
-      if (counts.rejected > 0) file?.finish();
-    },
-    noteOthers(): void {
-      const others = counts.rejected - MAX_LISTED_REJECTIONS;
-      if (others > 0) progress.note(`… and ${formatNumber(others)} more`);
-    },
+): ReportRejections {
+  return (rejections, header) => {
+    for (const { entry, reason } of rejections) {
+      const message = `line ${entry.line}: ${reason}`;
+      if (counts.rejected < MAX_LISTED_REJECTIONS) progress.note(message);
+      if (counts.rejected === 0) file?.write(header);
+      file?.write(entry.withMarks({ import_error: message, import_key: lineKey(key, entry) }));
+      counts.rejected += 1;
+    }
   };
 }
-
-type Rejections = ReturnType<typeof createRejections>;
 
 /** Imports records in batches. */
 async function importBatches<Given>(
@@ -96,7 +85,7 @@ async function importBatches<Given>(
   store: Pick<BulkStore<unknown, Given>, "import">,
   dryRun: boolean,
   counts: ImportCounts,
-  rejected: Rejections,
+  report: ReportRejections,
 ): Promise<void> {
   let header = "";
   let batch: { readonly entry: RawRecord; readonly record: Given }[] = [];
@@ -122,7 +111,7 @@ async function importBatches<Given>(
       else counts[result.outcome] += 1;
     }
     rejections.sort((left, right) => left.entry.line - right.entry.line);
-    rejected.add(rejections, header);
+    report(rejections, header);
     batch = [];
     rejections = [];
     size = 0;
@@ -193,7 +182,7 @@ export async function importRecords(
   job: RecordOptions & { readonly table: BulkTable },
   onUnknown: OnUnknown | null,
   counts: ImportCounts,
-  rejected: Rejections,
+  report: ReportRejections,
 ): Promise<void> {
   const { table, key, dryRun = false } = job;
   const read = (entry: RawRecord) => {
@@ -201,13 +190,13 @@ export async function importRecords(
     if (onUnknown === null) return record;
     return removeUnknownFields(record, importSchemas[table], onUnknown);
   };
-  async function importInto<Given>(
-    store: Pick<BulkStore<unknown, Given>, "import">,
-    parse: (record: unknown, entry: RawRecord) => Given,
-  ): Promise<void> {
+  if (table === "users") {
+    const parse = createUserParser();
+    const parseEntry = (entry: RawRecord) => parse(read(entry));
+    await importBatches(parts, parseEntry, bulk.users, dryRun, counts, report);
+  } else {
+    const parse = createKeyedOrderParser(key);
     const parseEntry = (entry: RawRecord) => parse(read(entry), entry);
-    await importBatches(parts, parseEntry, store, dryRun, counts, rejected);
+    await importBatches(parts, parseEntry, bulk.orders, dryRun, counts, report);
   }
-  if (table === "users") await importInto(bulk.users, createUserParser());
-  else await importInto(bulk.orders, createKeyedOrderParser(key));
 }

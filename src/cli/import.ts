@@ -6,9 +6,10 @@ import { formatCount, formatNumber } from "./count-text.ts";
 import { readCsv } from "./csv.ts";
 import { type BulkTable, type FileFormat, formatFor, streamPath } from "./file-format.ts";
 import {
-  createRejections,
+  createRejectionReport,
   type ImportCounts,
   importRecords,
+  MAX_LISTED_REJECTIONS,
   type RecordOptions,
 } from "./import-records.ts";
 import { readNdjson } from "./ndjson.ts";
@@ -116,7 +117,7 @@ async function importAll(
 ): Promise<ImportCounts> {
   const counts: ImportCounts = { created: 0, unchanged: 0, rejected: 0 };
   using progress = createProgress(system, input.size);
-  const rejected = createRejections(progress, rejects, job.key, counts);
+  const report = createRejectionReport(progress, rejects, job.key, counts);
   /** Names of fields, of which the input can have any number. */
   const skipped = new Set<string>();
   const skip = (field: string) => {
@@ -126,13 +127,15 @@ async function importAll(
   const chunks = readUntilStopped(input, progress, stopSignal(system));
   const parts = job.format === "csv" ? readCsv(chunks, job.table, onUnknown) : readNdjson(chunks);
   try {
-    await importRecords(bulk, parts, job, onUnknown, counts, rejected);
-    rejected.finishFile();
+    await importRecords(bulk, parts, job, onUnknown, counts, report);
+    // Without a rejected record there is no file.
+    if (counts.rejected > 0) rejects?.finish();
     return counts;
   } catch (error) {
     throw describeFailure(error, job, config, counts);
   } finally {
-    rejected.noteOthers();
+    const others = counts.rejected - MAX_LISTED_REJECTIONS;
+    if (others > 0) progress.note(`… and ${formatNumber(others)} more`);
     if (skipped.size > 0) progress.note(describeSkipped(skipped));
   }
 }

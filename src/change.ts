@@ -105,22 +105,16 @@ export function startOf({ after, offset }: ChangeQuery, { first }: Pick<Feed, "f
 }
 
 /**
- * A change as stored, by the same names in every database. `type` and `status` are positions in `changeTypes` and
- * `orderStatuses`, from 1.
+ * A change before it has its place in the sequence, by the same names in every database. `type` and `status` are
+ * positions in `changeTypes` and `orderStatuses`, from 1.
  */
-interface StoredChange {
-  readonly id: number;
+export interface NewChange {
   readonly type: number;
   readonly record_id: number;
   readonly version: number;
   readonly status: number | null;
   readonly token: string | null;
-  /** Milliseconds since the Unix epoch. */
-  readonly created_at: number;
 }
-
-/** A change before it has its place in the sequence. */
-export type NewChange = Omit<StoredChange, "id" | "created_at">;
 
 /** What the feed has of a record: only an order has a status. */
 export type ChangedRecord = Pick<User, "id" | "version"> & Partial<Pick<Order, "status">>;

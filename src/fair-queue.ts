@@ -1,5 +1,5 @@
 /** A queue in which no client keeps the others waiting. */
-import { AppError } from "./error.ts";
+import { AppError, fail } from "./error.ts";
 
 /**
  * Runs work of the client with the least running work next, and of several, of the one whose work ended the longest ago.
@@ -69,7 +69,7 @@ export function createFairQueue({
 
   async function waitToBegin(name: string, client: Client): Promise<void> {
     if (waiting >= maxWaiting || client.waiting.size >= maxWaiting / 2) {
-      throw new AppError("unavailable", problem);
+      fail("unavailable", problem);
     }
     const { promise, resolve, reject } = Promise.withResolvers<void>();
     const timer = setTimeout(() => {

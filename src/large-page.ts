@@ -4,7 +4,7 @@
  * can neither exhaust memory nor keep it from others.
  */
 import { endTurn } from "./end-turn.ts";
-import { AppError, failField } from "./error.ts";
+import { fail, failField } from "./error.ts";
 import { createFairQueue } from "./fair-queue.ts";
 import { createCollector } from "./garbage.ts";
 import { type Chunks, LARGE_PAGE_BYTES, MAX_PAGE_BYTES, type Page } from "./page.ts";
@@ -63,10 +63,6 @@ export interface LargePages {
 
 const problem = "too many large pages in progress: request a smaller page or retry later";
 
-function busyError(): AppError {
-  return new AppError("unavailable", problem);
-}
-
 type Share = ReturnType<ReturnType<typeof createMemory>["share"]>;
 
 function createMemory(maxBytes: number) {
@@ -99,7 +95,7 @@ function createMemory(maxBytes: number) {
     /** @throws {AppError} unavailable if so many bytes in all exceed the limit of the process or of the client */
     function reserve(bytes: number): void {
       if (bytes <= reserved) return;
-      if (!fits(bytes)) throw busyError();
+      if (!fits(bytes)) fail("unavailable", problem);
       charge(client, bytes - reserved);
       reserved = bytes;
     }
@@ -107,7 +103,7 @@ function createMemory(maxBytes: number) {
     return {
       /** @throws {AppError} unavailable if not one more buffer fits */
       requireRoom() {
-        if (!fits(reserved + BUFFER_BYTES)) throw busyError();
+        if (!fits(reserved + BUFFER_BYTES)) fail("unavailable", problem);
       },
       reserve,
       /** @returns a buffer, reserved if necessary. @throws {AppError} unavailable as `reserve` */

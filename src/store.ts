@@ -133,11 +133,9 @@ interface ArchiveSummary extends BackupSummary {
   readonly warnings: readonly string[];
 }
 
-interface RestoreResult extends BackupSummary {
+interface RestoreResult extends Omit<ArchiveSummary, "archivedUntil"> {
   /** The time up to which an archive has all commits; `null` for a backup. */
   readonly archivedUntil: Date | null;
-  /** @see ArchiveSummary */
-  readonly warnings: readonly string[];
   /** Path that the previous database was moved to; `null` if there was none. */
   readonly previousPath: string | null;
   /**

@@ -1,7 +1,6 @@
 import type { Maybe } from "./maybe.ts";
 import { UNREADABLE } from "./schema.ts";
 
-const PREFIX = "uat_";
 const SECRET_LENGTH = 30;
 const CHECKSUM_LENGTH = 6;
 const ALPHABET = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
@@ -46,7 +45,7 @@ export function newToken(): string {
       if (byte < 248 && secret.length < SECRET_LENGTH) secret += ALPHABET.charAt(byte % 62);
     }
   }
-  return PREFIX + secret + checksum(secret);
+  return `uat_${secret}${checksum(secret)}`;
 }
 
 /** Whether `newToken` could have created the text. A typing error is detected without the store. */

@@ -11,7 +11,6 @@ import {
   realpathSync,
   renameSync,
   rmSync,
-  type Stats,
   statSync,
   write,
   writeSync,
@@ -103,10 +102,6 @@ function watchReader(descriptor: number, onGone: () => void): Disposable {
   };
 }
 
-function sizeOf(stats: Stats): number | null {
-  return stats.isFile() ? stats.size : null;
-}
-
 /** @see System */
 export function openInput(path: string | null): InputStream {
   // Opened once: a pipe would lose its writer.
@@ -114,7 +109,7 @@ export function openInput(path: string | null): InputStream {
     path === null ? STDIN : withFileErrors("read", path, () => openSync(path, "r"));
   const stats = fstatSync(descriptor);
   if (stats.isDirectory()) fail("operator", `Cannot read ${path ?? "stdin"}: it is a directory`);
-  const size = sizeOf(stats);
+  const size = stats.isFile() ? stats.size : null;
   if (path === null) return { chunks: Bun.stdin.stream(), size, isTerminal: isatty(STDIN) };
   // Unlike the stream of Bun.file, this one can read any device.
   const chunks = createReadStream(path, { fd: descriptor, highWaterMark: CHUNK_BYTES });

@@ -70,9 +70,8 @@ test.each([
     using world = makeHarness();
     await world.run("token", "create", "a");
     const target = world.path + suffix;
-    expect(await world.run("backup", target)).toEqual(
-      failed(`Cannot back up to ${target}: ${reason}`),
-    );
+    const outcome = await world.run("backup", target);
+    expect(outcome).toEqual(failed(`Cannot back up to ${target}: ${reason}`));
     expect((await world.run("check")).stdout).toBe("ok\n");
   },
 );

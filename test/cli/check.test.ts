@@ -38,9 +38,8 @@ test.each([
   using world = makeHarness();
   await Bun.write(world.path, content);
   for (const command of commands) {
-    expect(await world.run(...command.split(" "))).toEqual(
-      failed(`Cannot open ${world.path}: ${problem}`),
-    );
+    const outcome = await world.run(...command.split(" "));
+    expect(outcome).toEqual(failed(`Cannot open ${world.path}: ${problem}`));
     expect(await Bun.file(world.path).text()).toBe(content);
   }
 });

@@ -158,9 +158,8 @@ test("export names the database when it becomes unavailable", async () => {
     })),
   });
   await world.feed(lines([{ email: "a@b.cd" }]), "import", "users");
-  expect(await world.run("export", "users")).toEqual(
-    failed(`Cannot use ${world.path}: the connection was lost`),
-  );
+  const outcome = await world.run("export", "users");
+  expect(outcome).toEqual(failed(`Cannot use ${world.path}: the connection was lost`));
 });
 
 test("writeFully writes everything when the pipe is full and its reader slow", async () => {

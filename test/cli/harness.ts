@@ -27,14 +27,38 @@ export interface Serving extends Running {
   readonly url: string;
 }
 
-/** What a command prints on stderr when it has created the database. */
+/** The line on stderr of a command that has created the database. */
 export function createdNotice(path: string): string {
-  return `Created the database ${path}\n`;
+  return `Created the database ${path}`;
 }
 
-/** The outcome of a command that prints one line on stderr and fails. */
-export function failed(line: string): Outcome {
-  return { code: 1, stdout: "", stderr: `${line}\n` };
+/** The outcome of a command that prints lines on stderr and fails. */
+export function failed(...printed: string[]): Outcome {
+  return { code: 1, stdout: "", stderr: printed.map((line) => `${line}\n`).join("") };
+}
+
+/** The outcome of a command that prints lines on stderr and succeeds. */
+export function reported(...printed: string[]): Outcome {
+  return { ...failed(...printed), code: 0 };
+}
+
+/** @returns the last line of an import */
+export function summaryOf(
+  table: "users" | "orders",
+  created: number,
+  unchanged = 0,
+  rejected = 0,
+): string {
+  const noun = created === 1 ? table.slice(0, -1) : table;
+  const [first, second, third] = [created, unchanged, rejected].map((count) =>
+    count.toLocaleString("en"),
+  );
+  return `Imported ${first} ${noun} (${second} unchanged, ${third} rejected)`;
+}
+
+/** The outcome of an import without rejected records. */
+export function imported(...counts: Parameters<typeof summaryOf>): Outcome {
+  return reported(summaryOf(...counts));
 }
 
 export interface Harness extends Disposable {
@@ -68,6 +92,11 @@ interface Options {
 /** Records as NDJSON. */
 export function lines(records: readonly unknown[]): string {
   return records.map((record) => `${JSON.stringify(record)}\n`).join("");
+}
+
+/** @returns the records that a command exports */
+export async function exportOf(world: Harness, table: "users" | "orders"): Promise<any[]> {
+  return parsedLines((await world.run("export", table)).stdout);
 }
 
 /** @returns the value of each line, all of which must be complete. `Bun.JSONL` accepts incomplete ones. */

@@ -1,13 +1,20 @@
 // Files as spreadsheets and other shops write them, and the file of rejected records.
 import { expect, test } from "bun:test";
 import { existsSync, readFileSync } from "node:fs";
-import { failed, lines, makeHarnessWithDatabase as makeHarness, parsedLines } from "./harness.ts";
+import {
+  exportOf,
+  failed,
+  imported,
+  lines,
+  makeHarnessWithDatabase as makeHarness,
+  parsedLines,
+  reported,
+  summaryOf,
+} from "./harness.ts";
 
 const items = [{ sku: "A-1", quantity: 2, unit_price: 100 }];
 const time = "2020-01-02T03:04:05.678Z";
 const ann = { email: "ann@b.cd", name: "Ann" };
-const summary = (created: number, table: string, unchanged = 0, rejected = 0) =>
-  `Imported ${created} ${table} (${unchanged} unchanged, ${rejected} rejected)`;
 
 const csv = "email,name\né@b.cd,😀\n";
 const littleEndian = Buffer.from(`\ufeff${csv}`, "utf16le");
@@ -15,28 +22,16 @@ const csvFiles: [string, string | Uint8Array][] = [
   ["separated by semicolons", csv.replaceAll(",", ";")],
   ["separated by tabs", csv.replaceAll(",", "\t")],
   ["named in capital letters with spaces", csv.replace("email,name", " Email, NAME ")],
-  ["in UTF-16 LE", littleEndian],
-  ["in UTF-16 BE", Buffer.from(littleEndian).swap16()],
 ];
 
 for (const [what, file] of csvFiles) {
   test(`import reads the columns of CSV when they are ${what}`, async () => {
     using world = makeHarness();
-    const { stderr } = await world.feed(file, "import", "users", "--format", "csv");
-    expect(stderr).toBe(`${summary(1, "user")}\n`);
-    const { stdout } = await world.run("export", "users");
-    expect(parsedLines(stdout)).toMatchObject([{ email: "é@b.cd", name: "😀" }]);
+    const outcome = await world.feed(file, "import", "users", "--format", "csv");
+    expect(outcome).toEqual(imported("users", 1));
+    expect(await exportOf(world, "users")).toMatchObject([{ email: "é@b.cd", name: "😀" }]);
   });
 }
-
-test("import reads UTF-16 when a chunk ends within a character", async () => {
-  using world = makeHarness();
-  world.stdin.chunks = Array.from(littleEndian, (byte) => Uint8Array.of(byte));
-  const { stderr } = await world.run("import", "users", "--format", "csv");
-  expect(stderr).toBe(`${summary(1, "user")}\n`);
-  const { stdout } = await world.run("export", "users");
-  expect(parsedLines(stdout)).toMatchObject([{ email: "é@b.cd", name: "😀" }]);
-});
 
 const invalidUtf16: [string, Uint8Array][] = [
   ["ends within a character", littleEndian.subarray(0, -1)],
@@ -69,8 +64,8 @@ for (const [what, header, skipped] of ambiguousHeaders) {
     using world = makeHarness();
     const row = header.startsWith("email") ? "ann@b.cd,1" : "1,ann@b.cd";
     const args = ["import", "users", "--format", "csv", "--ignore-unknown"];
-    const { stderr } = await world.feed(`${header}\n${row}\n`, ...args);
-    expect(stderr).toBe(`Skipped unknown fields: ${skipped}\n${summary(1, "user")}\n`);
+    const outcome = await world.feed(`${header}\n${row}\n`, ...args);
+    expect(outcome).toEqual(reported(`Skipped unknown fields: ${skipped}`, summaryOf("users", 1)));
   });
 }
 
@@ -87,9 +82,8 @@ for (const format of ["ndjson", "csv"]) {
     using world = makeHarness();
     const bytes = Bun.gzipSync("email\na@b.cd\n");
     const problem = "the file is compressed; decompress it, e.g. with: zcat";
-    expect(await world.feed(bytes, "import", "users", "--format", format)).toEqual(
-      failed(`Cannot read the input: ${problem}`),
-    );
+    const outcome = await world.feed(bytes, "import", "users", "--format", format);
+    expect(outcome).toEqual(failed(`Cannot read the input: ${problem}`));
   });
 }
 
@@ -102,17 +96,22 @@ test("import says that the text is UTF-16 when it has no byte order mark", async
 test("import skips and lists unknown fields when --ignore-unknown is given", async () => {
   using world = makeHarness();
   const ndjson = lines([{ ...ann, phone: "1", metadata: { kept: "1" } }]);
-  const first = await world.feed(ndjson, "import", "users", "--ignore-unknown");
-  expect(first.stderr).toBe(`Skipped unknown fields: phone\n${summary(1, "user")}\n`);
+  expect(await world.feed(ndjson, "import", "users", "--ignore-unknown")).toEqual(
+    reported("Skipped unknown fields: phone", summaryOf("users", 1)),
+  );
   const order = { user_id: 1, currency: "EUR", items: [{ ...items[0], color: "red" }] };
   const args = ["import", "orders", "--key", "shop", "--ignore-unknown"];
-  const second = await world.feed(lines([order]), ...args);
-  expect(second.stderr).toBe(`Skipped unknown fields: items.color\n${summary(1, "order")}\n`);
+  expect(await world.feed(lines([order]), ...args)).toEqual(
+    reported("Skipped unknown fields: items.color", summaryOf("orders", 1)),
+  );
   const columns = ["import", "users", "--format", "csv", "--ignore-unknown"];
-  const third = await world.feed("phone,email\n1,bob@b.cd\n", ...columns);
-  expect(third.stderr).toBe(`Skipped unknown fields: phone\n${summary(1, "user")}\n`);
-  const { stdout } = await world.run("export", "users");
-  expect(parsedLines(stdout)).toMatchObject([{ metadata: { kept: "1" } }, { email: "bob@b.cd" }]);
+  expect(await world.feed("phone,email\n1,bob@b.cd\n", ...columns)).toEqual(
+    reported("Skipped unknown fields: phone", summaryOf("users", 1)),
+  );
+  expect(await exportOf(world, "users")).toMatchObject([
+    { metadata: { kept: "1" } },
+    { email: "bob@b.cd" },
+  ]);
 });
 
 test("import escapes what a terminal obeys when a file has it in the names of fields", async () => {
@@ -121,18 +120,16 @@ test("import escapes what a terminal obeys when a file has it in the names of fi
   const escaped = "\\u{1b}[2K\\u{a}Imported 9 users\\u{202e}";
   const rejected = await world.feed(lines([{ ...ann, [obeyed]: 1 }]), "import", "users");
   expect(rejected.stderr).toStartWith(`line 1: ${escaped} is not allowed`);
-  const skipped = await world.feed(
-    lines([{ ...ann, [obeyed]: 1 }]),
-    ...["import", "users", "--ignore-unknown"],
-  );
-  expect(skipped.stderr).toBe(`Skipped unknown fields: ${escaped}\n${summary(1, "user")}\n`);
+  const skipping = ["import", "users", "--ignore-unknown"];
+  const outcome = await world.feed(lines([{ ...ann, [obeyed]: 1 }]), ...skipping);
+  expect(outcome).toEqual(reported(`Skipped unknown fields: ${escaped}`, summaryOf("users", 1)));
 });
 
 test("import of CSV skips rows of empty cells, and counts their lines", async () => {
   using world = makeHarness();
   const file = 'email,name\n,\n\n"",""\na@b.cd,\n,Ann\n,\n';
-  const { stderr } = await world.feed(file, "import", "users", "--format", "csv");
-  expect(stderr).toBe(`line 6: email is required\n${summary(1, "user", 0, 1)}\n`);
+  const outcome = await world.feed(file, "import", "users", "--format", "csv");
+  expect(outcome).toEqual(failed("line 6: email is required", summaryOf("users", 1, 0, 1)));
 });
 
 test("import finds the user of an order by user_email, in any case", async () => {
@@ -144,13 +141,14 @@ test("import finds the user of an order by user_email, in any case", async () =>
     { ...order, user_email: "bob@b.cd" },
     { ...order, user_email: "ann@b.cd", user_id: 1 },
   ]);
-  const { stderr } = await world.feed(text, "import", "orders", "--key", "shop");
-  expect(stderr.trimEnd().split("\n")).toEqual([
-    "line 2: user_email must be the email of an existing user",
-    "line 3: user_email is not allowed with user_id",
-    summary(1, "order", 0, 2),
-  ]);
-  expect(parsedLines((await world.run("export", "orders")).stdout)).toMatchObject([{ user_id: 1 }]);
+  expect(await world.feed(text, "import", "orders", "--key", "shop")).toEqual(
+    failed(
+      "line 2: user_email must be the email of an existing user",
+      "line 3: user_email is not allowed with user_id",
+      summaryOf("orders", 1, 0, 2),
+    ),
+  );
+  expect(await exportOf(world, "orders")).toMatchObject([{ user_id: 1 }]);
 });
 
 test("import finds the user of an order by user_email when the order has an id", async () => {
@@ -166,10 +164,9 @@ test("import finds the user of an order by user_email when the order has an id",
     version: 3,
   };
   const dated = { ...full, user_email: "BOB@b.cd", created_at: time, updated_at: time };
-  const { stderr } = await world.feed(lines([dated]), "import", "orders");
-  expect(stderr).toBe(`${summary(1, "order")}\n`);
+  expect(await world.feed(lines([dated]), "import", "orders")).toEqual(imported("orders", 1));
   const stored = { ...full, user_id: 2, created_at: time, updated_at: time };
-  expect(parsedLines((await world.run("export", "orders")).stdout)).toEqual([stored]);
+  expect(await exportOf(world, "orders")).toEqual([stored]);
 });
 
 test("import keeps created_at and status of an order without an id, and recognizes it later", async () => {
@@ -177,11 +174,10 @@ test("import keeps created_at and status of an order without an id, and recogniz
   await world.feed(lines([ann]), "import", "users");
   const order = { user_id: 1, currency: "EUR", items, created_at: time, status: "shipped" };
   const args = ["import", "orders", "--key", "shop"];
-  expect((await world.feed(lines([order]), ...args)).stderr).toBe(`${summary(1, "order")}\n`);
-  expect((await world.feed(lines([order]), ...args)).stderr).toBe(`${summary(0, "orders", 1)}\n`);
-  const { stdout } = await world.run("export", "orders");
+  expect(await world.feed(lines([order]), ...args)).toEqual(imported("orders", 1));
+  expect(await world.feed(lines([order]), ...args)).toEqual(imported("orders", 0, 1));
   const stored = { created_at: time, updated_at: time, status: "shipped", version: 1 };
-  expect(parsedLines(stdout)).toMatchObject([stored]);
+  expect(await exportOf(world, "orders")).toMatchObject([stored]);
   const other = lines([{ ...order, created_at: "2021-01-02T03:04:05.678Z" }]);
   expect((await world.feed(other, ...args)).stderr).toStartWith(
     "line 1: import_key shop:1 was imported before with different content, as order 1\n",
@@ -201,7 +197,7 @@ test("import restores orders from CSV when they were exported as CSV", async () 
   using other = makeHarness();
   await other.feed(lines([ann]), "import", "users");
   const args = ["import", "orders", "--format", "csv"];
-  expect((await other.feed(exported.stdout, ...args)).stderr).toBe(`${summary(2, "orders")}\n`);
+  expect(await other.feed(exported.stdout, ...args)).toEqual(imported("orders", 2));
   expect(await other.run("export", "orders", "--format", "csv")).toEqual(exported);
 });
 
@@ -225,7 +221,7 @@ for (const [format, text, mistake] of rejectedOrders) {
     const args = ["import", "orders", "--format", format, "--key", "shop"];
     const first = await world.feed(text, ...args, "--rejects", path);
     expect(first.stderr).toEndWith(
-      `${summary(2, "orders", 0, 1)}; rejected records are in ${path}\n`,
+      `${summaryOf("orders", 2, 0, 1)}; rejected records are in ${path}\n`,
     );
     const rejects = readFileSync(path, "utf8");
     expect(rejects).toContain("import_error");
@@ -235,10 +231,10 @@ for (const [format, text, mistake] of rejectedOrders) {
     }
     const corrected = rejects.replace(`${mistake}"`, 'EUR"');
     const again = ["import", "orders", "--format", format];
-    expect((await world.feed(corrected, ...again)).stderr).toBe(`${summary(1, "order")}\n`);
-    expect((await world.feed(corrected, ...again)).stderr).toBe(`${summary(0, "orders", 1)}\n`);
+    expect(await world.feed(corrected, ...again)).toEqual(imported("orders", 1));
+    expect(await world.feed(corrected, ...again)).toEqual(imported("orders", 0, 1));
     const whole = text.replace("EURO", "EUR");
-    expect((await world.feed(whole, ...args)).stderr).toBe(`${summary(0, "orders", 3)}\n`);
+    expect(await world.feed(whole, ...args)).toEqual(imported("orders", 0, 3));
   });
 }
 
@@ -279,9 +275,8 @@ test("import names the key and the order when a file has an import_key that was 
   await world.feed(lines([ann]), "import", "users");
   await world.feed(lines([own]), "import", "orders");
   const reason = "import_key woo-7 was imported before with different content, as order 1";
-  expect(await world.feed(lines([{ ...own, currency: "USD" }]), "import", "orders")).toEqual(
-    failed(`line 1: ${reason}\n${summary(0, "orders", 0, 1)}`),
-  );
+  const outcome = await world.feed(lines([{ ...own, currency: "USD" }]), "import", "orders");
+  expect(outcome).toEqual(failed(`line 1: ${reason}`, summaryOf("orders", 0, 0, 1)));
 });
 
 test("import says that import_text is to be replaced when a rejected line is not corrected", async () => {
@@ -289,8 +284,11 @@ test("import says that import_text is to be replaced when a rejected line is not
   // As written by --rejects. Not that --key is missing, although it is the first line.
   const rejects = lines([{ import_error: "line 1: record must be valid JSON", import_text: "{" }]);
   const args = ["import", "orders", "--ignore-unknown"];
-  expect((await world.feed(rejects, ...args)).stderr).toBe(
-    `line 1: import_text must be replaced by the fields of the record\n${summary(0, "orders", 0, 1)}\n`,
+  expect(await world.feed(rejects, ...args)).toEqual(
+    failed(
+      "line 1: import_text must be replaced by the fields of the record",
+      summaryOf("orders", 0, 0, 1),
+    ),
   );
 });
 

@@ -2,7 +2,7 @@ import { describe, expect, test } from "bun:test";
 import { type DemoCounts, demoOrder, demoUser } from "../../src/cli/demo-data.ts";
 import { createOrderParser, createUserParser } from "../../src/import-rules.ts";
 import { orderStatuses } from "../../src/order.ts";
-import { createdNotice, failed, makeHarness, parsedLines } from "./harness.ts";
+import { createdNotice, exportOf, failed, makeHarness, reported } from "./harness.ts";
 
 const counts = { users: 1000, orders: 5000 };
 const demoUsers = (of: DemoCounts) =>
@@ -47,20 +47,18 @@ describe("demo data", () => {
 describe("seed", () => {
   test("fills a new database with consistent records", async () => {
     using world = makeHarness();
-    expect(await world.run("seed")).toEqual({
-      code: 0,
-      stdout: "",
-      stderr: `${createdNotice(world.path)}Created 100 users and 500 orders\n`,
-    });
+    expect(await world.run("seed")).toEqual(
+      reported(createdNotice(world.path), "Created 100 users and 500 orders"),
+    );
     expect((await world.run("check")).stdout).toBe("ok\n");
-    const exported = await world.run("export", "orders");
-    expect(parsedLines(exported.stdout)).toEqual(demoOrders({ users: 100, orders: 500 }));
+    expect(await exportOf(world, "orders")).toEqual(demoOrders({ users: 100, orders: 500 }));
   });
 
   test("stores as many records as the flags say, and can store only users", async () => {
     using world = makeHarness();
-    const { stderr } = await world.run("seed", "--users", "5001", "--orders", "0");
-    expect(stderr).toBe(`${createdNotice(world.path)}Created 5,001 users and 0 orders\n`);
+    expect(await world.run("seed", "--users", "5001", "--orders", "0")).toEqual(
+      reported(createdNotice(world.path), "Created 5,001 users and 0 orders"),
+    );
     expect((await world.run("export", "users")).stderr).toBe("Exported 5,001 users\n");
   });
 
@@ -74,11 +72,8 @@ describe("seed", () => {
   test("stops after a batch when it is interrupted", async () => {
     using world = makeHarness();
     const args = ["seed", "--users", "20000", "--orders", "0"];
-    const { code, stderr } = await world.begin(...args).stop();
-    expect([code, stderr]).toEqual([
-      1,
-      `${createdNotice(world.path)}Interrupted after 5,000 records\n`,
-    ]);
+    const outcome = await world.begin(...args).stop();
+    expect(outcome).toEqual(failed(createdNotice(world.path), "Interrupted after 5,000 records"));
     expect((await world.run("export", "users")).stderr).toBe("Exported 5,000 users\n");
   });
 

@@ -288,9 +288,8 @@ test("health exits with 1 when the status is not 200", async () => {
       fetch: () => new Response("", { status }),
     });
     const url = `http://127.0.0.1:${other.port}/api/v1/health`;
-    expect(await world.run("health", "--port", String(other.port))).toEqual(
-      failed(`${url} is unhealthy: status ${status}`),
-    );
+    const outcome = await world.run("health", "--port", String(other.port));
+    expect(outcome).toEqual(failed(`${url} is unhealthy: status ${status}`));
   }
 });
 

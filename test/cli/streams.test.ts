@@ -11,7 +11,6 @@ test("isReaderGone is true only for the errors of a closed pipe or socket", () =
 
 test("import names stdin when it is a directory", async () => {
   using world = makeHarness();
-  expect(await world.shell('"$@" import users <.')).toEqual(
-    failed("Cannot read stdin: it is a directory"),
-  );
+  const outcome = await world.shell('"$@" import users <.');
+  expect(outcome).toEqual(failed("Cannot read stdin: it is a directory"));
 });

@@ -36,7 +36,7 @@ test("token create prints only the token on stdout, and stores its hash", async 
   expect(stdout).toMatch(/^uat_[0-9A-Za-z]{36}\n$/);
   expect(hasTokenFormat(stdout.trim())).toBe(true);
   const shown = `Created token "ci" (scope: write) in ${world.path}`;
-  expect(stderr).toBe(`${createdNotice(world.path)}${shown}. It will not be shown again.\n`);
+  expect(stderr).toBe(`${createdNotice(world.path)}\n${shown}. It will not be shown again.\n`);
   const again = await world.run("token", "create", "b", "--scope", "read");
   expect(again.stderr).toStartWith(`Created token "b" (scope: read) in ${world.path}. It`);
   await world.run("token", "revoke", "b");
@@ -61,11 +61,10 @@ test.each([">&-", ">/dev/null", ">/dev/full"])(
   "token create %s fails and leaves no valid token",
   async (redirection) => {
     using world = makeHarness();
-    const { code, stderr } = await world.shell(`"$@" token create ci ${redirection}`);
-    expect([stderr, code]).toEqual([
-      `${createdNotice(world.path)}Cannot write the token to stdout, which is closed, full or /dev/null. The token was revoked\n`,
-      1,
-    ]);
+    const line =
+      "Cannot write the token to stdout, which is closed, full or /dev/null. The token was revoked";
+    const outcome = await world.shell(`"$@" token create ci ${redirection}`);
+    expect(outcome).toEqual(failed(createdNotice(world.path), line));
     const { stdout } = await world.run("token", "list");
     expect(stdout).toMatch(/^NAME .*\nci +write +revoked .*\n$/);
   },

@@ -136,27 +136,36 @@ async function traceCreates(directory: string, emails: readonly string[]): Promi
   }
 }
 
-const subject = "201 is sent after a sync of what it acknowledges when users are created";
-test.skipIf(skipTraced)(
-  obstacle === null ? subject : `${subject} (not tested: ${obstacle})`,
-  async () => {
-    expect(obstacle).toBeNull();
-    // Next to the binary: the directory for temporary files may be in memory, where nothing is synced.
-    const directory = mkdtempSync(join(dirname(binary), "sync-"));
-    try {
-      const emails = Array.from({ length: 2 * CREATES }, (_, index) => {
-        return `sync-${String(index).padStart(4, "0")}@example.com`;
-      });
-      const calls = readTrace(await traceCreates(directory, emails));
-      expect(unsynced(calls, emails)).toEqual([]);
-      // Shows that the rule is checked: without the syncs, every user must violate it.
-      const without = calls.filter(({ name }) => !name.includes("sync"));
-      expect(unsynced(without, emails).length).toBe(emails.length);
-    } finally {
-      rmSync(directory, { recursive: true, force: true });
-    }
+function testTraced(subject: string, work: (directory: string) => Promise<void>): void {
+  const title = obstacle === null ? subject : `${subject} (not tested: ${obstacle})`;
+  test.skipIf(skipTraced)(
+    title,
+    async () => {
+      expect(obstacle).toBeNull();
+      // Next to the binary: the directory for temporary files may be in memory, where nothing is synced.
+      const directory = mkdtempSync(join(dirname(binary), "sync-"));
+      try {
+        await work(directory);
+      } finally {
+        rmSync(directory, { recursive: true, force: true });
+      }
+    },
+    60_000,
+  );
+}
+
+testTraced(
+  "201 is sent after a sync of what it acknowledges when users are created",
+  async (directory) => {
+    const emails = Array.from({ length: 2 * CREATES }, (_, index) => {
+      return `sync-${String(index).padStart(4, "0")}@example.com`;
+    });
+    const calls = readTrace(await traceCreates(directory, emails));
+    expect(unsynced(calls, emails)).toEqual([]);
+    // Shows that the rule is checked: without the syncs, every user must violate it.
+    const without = calls.filter(({ name }) => !name.includes("sync"));
+    expect(unsynced(without, emails).length).toBe(emails.length);
   },
-  60_000,
 );
 
 /** Runs a command under strace. @returns its syncs and renames in this directory, in order */
@@ -177,50 +186,42 @@ async function traceNames(directory: string, ...args: string[]): Promise<string[
   });
 }
 
-const names =
-  "backup, restore and export sync a file before it gets its name, and its directory after, also a new one";
-test.skipIf(skipTraced)(
-  obstacle === null ? names : `${names} (not tested: ${obstacle})`,
-  async () => {
-    const directory = mkdtempSync(join(dirname(binary), "sync-"));
+testTraced(
+  "backup, restore and export sync a file before it gets its name, and its directory after, also a new one",
+  async (directory) => {
     const at = (name: string) => join(directory, name);
-    try {
-      await traceNames(directory, "token", "create", "a");
-      const backup = await traceNames(directory, "backup", at("b.db"));
-      expect(backup.slice(-3)).toEqual([
-        "sync ./b.db.*.partial",
-        "name ./b.db.*.partial ./b.db",
-        "sync .",
-      ]);
-      const restore = await traceNames(directory, "restore", at("b.db"));
-      expect(restore.slice(0, -2)).toContain("sync ./sync.db.*.partial");
-      expect(restore.slice(-2)).toEqual(["name ./sync.db.*.partial ./sync.db", "sync ."]);
-      for (const command of [
-        ["token", "create", "a"],
-        ["restore", at("b.db")],
-      ]) {
-        const target = ["--database-url", at(`${command[0]}/new/a.db`)];
-        const created = await traceNames(directory, ...command, ...target);
-        expect(created.slice(0, 2)).toEqual([`sync ./${command[0]}`, "sync ."]);
-      }
-      const output = await traceNames(directory, "export", "users", "--output", at("u.csv"));
-      const exported = ["sync ./u.csv.*.partial", "name ./u.csv.*.partial ./u.csv", "sync ."];
-      expect(output.slice(-3)).toEqual(exported);
-      // A link is followed: the file and its directory are synced, not those of the link.
-      mkdirSync(at("links"));
-      symlinkSync(at("u.csv"), at("links/u.csv"));
-      const followed = await traceNames(
-        directory,
-        "export",
-        "users",
-        "--force",
-        "--output",
-        at("links/u.csv"),
-      );
-      expect(followed.slice(-3)).toEqual(exported);
-    } finally {
-      rmSync(directory, { recursive: true, force: true });
+    await traceNames(directory, "token", "create", "a");
+    const backup = await traceNames(directory, "backup", at("b.db"));
+    expect(backup.slice(-3)).toEqual([
+      "sync ./b.db.*.partial",
+      "name ./b.db.*.partial ./b.db",
+      "sync .",
+    ]);
+    const restore = await traceNames(directory, "restore", at("b.db"));
+    expect(restore.slice(0, -2)).toContain("sync ./sync.db.*.partial");
+    expect(restore.slice(-2)).toEqual(["name ./sync.db.*.partial ./sync.db", "sync ."]);
+    for (const command of [
+      ["token", "create", "a"],
+      ["restore", at("b.db")],
+    ]) {
+      const target = ["--database-url", at(`${command[0]}/new/a.db`)];
+      const created = await traceNames(directory, ...command, ...target);
+      expect(created.slice(0, 2)).toEqual([`sync ./${command[0]}`, "sync ."]);
     }
+    const output = await traceNames(directory, "export", "users", "--output", at("u.csv"));
+    const exported = ["sync ./u.csv.*.partial", "name ./u.csv.*.partial ./u.csv", "sync ."];
+    expect(output.slice(-3)).toEqual(exported);
+    // A link is followed: the file and its directory are synced, not those of the link.
+    mkdirSync(at("links"));
+    symlinkSync(at("u.csv"), at("links/u.csv"));
+    const followed = await traceNames(
+      directory,
+      "export",
+      "users",
+      "--force",
+      "--output",
+      at("links/u.csv"),
+    );
+    expect(followed.slice(-3)).toEqual(exported);
   },
-  60_000,
 );

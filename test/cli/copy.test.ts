@@ -17,8 +17,9 @@ const key = { owner: "a".repeat(64), key: "key-1", fingerprint: "f".repeat(64) }
 const kept = userFields({ email: "kept@b.cd" });
 const token = newToken();
 
-/** Creates rows of every kind. The rows with the last ids are deleted. */
-async function fill(world: Harness): Promise<void> {
+/** A database with rows of every kind. The rows with the last ids are deleted. */
+async function makeFilled(): Promise<Harness> {
+  const world = makeHarness();
   await withStore(
     world.path,
     async (store) => {
@@ -41,6 +42,7 @@ async function fill(world: Harness): Promise<void> {
     },
     { now: () => world.clock.time },
   );
+  return world;
 }
 
 /** @returns the rows of all SQLite tables, unchanged */
@@ -100,10 +102,9 @@ async function expectComplete(databaseUrl: string, now: () => Date): Promise<voi
 
 describe.if(cluster !== null)("copy", () => {
   test("copies everything to PostgreSQL, to another PostgreSQL database and back to SQLite", async () => {
-    using world = makeHarness();
+    using world = await makeFilled();
     await using first = await makePostgres(true);
     await using second = await makePostgres();
-    await fill(world);
     const back = world.at("copy.db");
     expectCopied(await world.run("copy", "--to", first.url));
     expectCopied(await world.run("copy", "--database-url", first.url, "--to", second.url));
@@ -119,9 +120,8 @@ describe.if(cluster !== null)("copy", () => {
   }, 20_000);
 
   test("does not extend the lifetime of idempotency keys", async () => {
-    using world = makeHarness();
+    using world = await makeFilled();
     await using postgres = await makePostgres();
-    await fill(world);
     await world.run("copy", "--to", postgres.url);
     world.clock.time = new Date(world.clock.time.getTime() + 24 * 3_600_000);
     await withStore(
@@ -135,8 +135,7 @@ describe.if(cluster !== null)("copy", () => {
   });
 
   test("rejects a target when it is not empty", async () => {
-    using world = makeHarness();
-    await fill(world);
+    using world = await makeFilled();
     const inIt: [string, (store: Store) => Promise<unknown>][] = [
       ["users", (store) => newUser(store)],
       [
@@ -165,18 +164,16 @@ describe.if(cluster !== null)("copy", () => {
   });
 
   test("does not reuse ids that the target has assigned before", async () => {
-    using world = makeHarness();
+    using world = await makeFilled();
     await using postgres = await makePostgres();
-    await fill(world);
     await postgres.run("select setval('users_id_seq', 100)");
     expectCopied(await world.run("copy", "--to", postgres.url));
     expect((await newUser(await postgres.open())).id).toBe(101);
   });
 
   test("leaves no rows when a copied row differs", async () => {
-    using world = makeHarness();
+    using world = await makeFilled();
     await using postgres = await makePostgres();
-    await fill(world);
     await postgres.run(`
       create function spoil() returns trigger language plpgsql as
         'begin new.name = ''é''; return new; end';
@@ -193,10 +190,9 @@ describe.if(cluster !== null)("copy", () => {
   });
 
   test("fails when the source is damaged, in both directions", async () => {
-    using world = makeHarness();
+    using world = await makeFilled();
     await using postgres = await makePostgres();
     await using empty = await makePostgres();
-    await fill(world);
     await world.run("copy", "--to", postgres.url);
     {
       using db = new Database(world.path);
@@ -218,12 +214,11 @@ describe.if(cluster !== null)("copy", () => {
   });
 
   test("fails when the target cannot store a row", async () => {
-    using world = makeHarness();
+    using world = await makeFilled();
     await using postgres = await makePostgres();
     const store = await postgres.open();
     await newUser(store);
     const back = world.at("copy.db");
-    await fill(world);
     const copy = () => world.run("copy", "--database-url", postgres.url, "--to", back);
     await postgres.run("alter table users drop constraint users_email_check");
     await postgres.run("update users set email = ''");
@@ -238,10 +233,9 @@ describe.if(cluster !== null)("copy", () => {
   });
 
   test("names the database and leaves no rows when a connection is lost", async () => {
-    using world = makeHarness();
+    using world = await makeFilled();
     await using source = await makePostgres();
     await using target = await makePostgres();
-    await fill(world);
     await world.run("copy", "--to", source.url);
     const back = world.at("copy.db");
     const shown = ({ url }: { url: string }) =>
@@ -273,9 +267,8 @@ describe.if(cluster !== null)("copy", () => {
   }, 20_000);
 
   test("leaves no rows when it is interrupted", async () => {
-    using world = makeHarness();
+    using world = await makeFilled();
     await using postgres = await makePostgres();
-    await fill(world);
     const outcome = await world.begin("copy", "--to", postgres.url).stop();
     expect(outcome).toMatchObject({ code: 1, stdout: "" });
     expect(outcome.stderr).toEndWith(": interrupted\n");
@@ -288,9 +281,8 @@ describe.if(cluster !== null)("copy", () => {
   });
 
   test("fails with one line when the target cannot be reached or has no Citus", async () => {
-    using world = makeHarness();
+    using world = await makeFilled();
     await using postgres = await makePostgres(true);
-    await fill(world);
     expect(await world.run("copy", "--to", "postgres://ann:secret@127.0.0.1:1/a")).toEqual(
       failed("Cannot copy to postgres://ann@127.0.0.1:1/a: connection refused, or unknown host"),
     );
@@ -302,9 +294,8 @@ describe.if(cluster !== null)("copy", () => {
   });
 
   test("fails without waiting when another connection has locked the target", async () => {
-    using world = makeHarness();
+    using world = await makeFilled();
     await using postgres = await makePostgres();
-    await fill(world);
     await using _held = await postgres.hold("lock table orders in row exclusive mode");
     const outcome = await world.run("copy", "--to", `${postgres.url}&lock_timeout=100`);
     expect(outcome.code).toBe(1);
@@ -313,8 +304,7 @@ describe.if(cluster !== null)("copy", () => {
 });
 
 test("copy copies to another SQLite file", async () => {
-  using world = makeHarness();
-  await fill(world);
+  using world = await makeFilled();
   const to = world.at("copy.db");
   expectCopied(await world.run("copy", "--to", to));
   expect(contentsOf(to)).toEqual(contentsOf(world.path));
@@ -322,7 +312,7 @@ test("copy copies to another SQLite file", async () => {
 });
 
 test("copy fails with one line when the target cannot be written", async () => {
-  using world = makeHarness();
+  using world = await makeFilled();
   const to = world.at("copy.db");
   const invalid = [
     ["mysql://a/b", "Invalid --to: must be a path, e.g. data/user-api.db or "],
@@ -340,7 +330,6 @@ test("copy fails with one line when the target cannot be written", async () => {
   expect(layoutOfSqlite.code).toBe(2);
   expect(layoutOfSqlite.stderr).toStartWith("--to-layout is for PostgreSQL only\n");
 
-  await fill(world);
   writeFileSync(`${to}-wal`, "");
   expect((await world.run("copy", "--to", to)).stderr).toBe(
     `Cannot copy to ${to}: the WAL (\`…-wal\`) of another database is next to it: move it away\n`,
@@ -377,8 +366,7 @@ test("copy names the damaged database and leaves no file when one is damaged", a
 });
 
 test("copy warns when a server is using the source", async () => {
-  using world = makeHarness();
-  await fill(world);
+  using world = await makeFilled();
   const serving = await world.serve();
   const to = (name: string) => ["copy", "--to", world.at(name)];
   const link = world.at("link.db");
@@ -394,8 +382,7 @@ test("copy warns when a server is using the source", async () => {
 });
 
 test("copy does not warn when the server of the source is read-only", async () => {
-  using world = makeHarness();
-  await fill(world);
+  using world = await makeFilled();
   const serving = await world.serve("--read-only");
   expectCopied(await world.run("copy", "--to", world.at("copy.db")));
   await serving.stop();

@@ -1,5 +1,5 @@
 import { styleText } from "node:util";
-import type { ArchiveLog, ArchiveOptions } from "../archive.ts";
+import type { ArchiveOptions } from "../archive.ts";
 import { type Config, readConfig } from "../config.ts";
 import { databaseKind, isPostgres, redactPassword } from "../database-url.ts";
 import { fail, messageOf } from "../error.ts";
@@ -52,7 +52,7 @@ ${rule}
 function archiveOptions(
   config: Config,
   { environment, createArchiveWorker }: CommandSystem,
-  onLog: ArchiveLog,
+  log: Log,
   signal: AbortSignal,
 ): ArchiveOptions | null {
   const { archiveUrl, archiveSeconds, archiveCommit, archiveRestore, archiveDays, readOnly } =
@@ -68,7 +68,7 @@ function archiveOptions(
     commit: archiveCommit,
     restore: archiveRestore,
     keepMs: archiveDays * DAY_MS,
-    onLog,
+    onLog: (level, event, fields) => log[level](event, fields),
     signal,
   };
 }
@@ -86,7 +86,7 @@ function createServerLog(
     format: config.logFormat ?? (stdoutIsTerminal ? "text" : "json"),
     now,
     write: output.write,
-    ...(hasColors ? { style: applyStyle } : {}),
+    ...(hasColors && { style: applyStyle }),
   });
   output.onResume((lines) => log.warn("log lines dropped", { lines }));
   return log;
@@ -186,8 +186,7 @@ export async function serve(system: CommandSystem): Promise<void> {
   }
   // A server may wait for its archive, or restore it, for a long time.
   const opening = stopSignal({ untilStopped: () => stopped });
-  const onArchiveLog: ArchiveLog = (level, event, fields) => log[level](event, fields);
-  const archive = archiveOptions(config, system, onArchiveLog, opening);
+  const archive = archiveOptions(config, system, log, opening);
   const mode: StoreMode = readOnly ? "serve-reads" : "serve";
   const use = { mode, create: !readOnly, now, ...listeners };
   const options = { ...config, ...use, ...(archive && { archive }) };

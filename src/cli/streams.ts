@@ -167,24 +167,25 @@ function publishNew(written: string, target: string, path: string, force: boolea
   rmSync(written);
 }
 
-/** @see System */
-export function openOutput(path: string | null, force: boolean | null): OutputStream {
-  if (path === null) return createOutputStream("the output", STDOUT, () => {});
-  // Links are followed. Anything but a regular file, e.g. /dev/null or a pipe, is written in place.
-  const stats = statSync(path, { throwIfNoEntry: false });
-  if (stats?.isFile() === true && force !== true) failIfExists(path, force);
-  const inPlace = stats !== undefined && !stats.isFile();
-  // `/dev/stdout` has no real path if it is a pipe.
-  const target = stats === undefined || inPlace ? path : realpathSync(path);
-  const written = inPlace ? target : claimTemporary(target);
-  const descriptor = withFileErrors("write", path, () => openSync(written, inPlace ? "w" : "wx"));
+/** Opens a device or a pipe, which is written in place. */
+function openInPlace(path: string): OutputStream {
+  const descriptor = withFileErrors("write", path, () => openSync(path, "w"));
+  return {
+    ...createOutputStream(path, descriptor, () => {}),
+    [Symbol.dispose]: () => closeSync(descriptor),
+  };
+}
+
+/** @param target the path without links; the file has another name until it is complete */
+function openFile(path: string, target: string, force: boolean | null): OutputStream {
+  const written = claimTemporary(target);
+  const descriptor = withFileErrors("write", path, () => openSync(written, "wx"));
   let open = true;
   return {
     ...createOutputStream(path, descriptor, () => {
-      if (!inPlace) fsyncSync(descriptor);
+      fsyncSync(descriptor);
       closeSync(descriptor);
       open = false;
-      if (inPlace) return;
       if (force === true) renameSync(written, target);
       else publishNew(written, target, path, force);
       // Before this, a power failure can undo the rename.
@@ -193,7 +194,17 @@ export function openOutput(path: string | null, force: boolean | null): OutputSt
     [Symbol.dispose]() {
       if (open) closeSync(descriptor);
       // A complete file has its name.
-      if (!inPlace) rmSync(written, { force: true });
+      rmSync(written, { force: true });
     },
   };
+}
+
+/** @see System */
+export function openOutput(path: string | null, force: boolean | null): OutputStream {
+  if (path === null) return createOutputStream("the output", STDOUT, () => {});
+  const stats = statSync(path, { throwIfNoEntry: false });
+  if (stats === undefined) return openFile(path, path, force);
+  if (!stats.isFile()) return openInPlace(path);
+  if (force !== true) failIfExists(path, force);
+  return openFile(path, realpathSync(path), force);
 }

@@ -9,26 +9,34 @@ import { againstBinary, startServer, type TestServer } from "../http/server.ts";
 import { largeMetadata } from "./disk.ts";
 
 interface Connection {
+  readonly socket: Socket;
   send(text: string): void;
   /** @returns all received text once it matches, or when the server has closed the connection */
   until(pattern: RegExp): Promise<string>;
   readonly closed: Promise<void>;
 }
 
+/** @returns a connection, over TLS if the server has it; its later errors are ignored */
 function open(server: TestServer): Promise<Connection> {
   const { promise, resolve, reject } = Promise.withResolvers<Connection>();
-  const { port } = new URL(server.url);
+  const { port, protocol } = new URL(server.url);
+  const at = { port: Number(port), host: "127.0.0.1" };
   let received = "";
-  const socket: Socket = connect(Number(port), "127.0.0.1", () =>
+  function onConnect(): void {
     resolve({
+      socket,
       send: (text) => socket.write(text),
       async until(pattern) {
         while (!pattern.test(received) && !socket.closed) await Bun.sleep(2);
         return received;
       },
       closed: new Promise((done) => socket.on("close", () => done())),
-    }),
-  );
+    });
+  }
+  const socket: Socket =
+    protocol === "https:"
+      ? connectTls({ ...at, rejectUnauthorized: false }, onConnect)
+      : connect(at, onConnect);
   socket.on("data", (data) => {
     received += data.toString();
   });
@@ -134,19 +142,6 @@ test.if(againstBinary)(
 const fixtures = `${import.meta.dir}/../fixtures`;
 const tls = { TLS_CERT: `${fixtures}/localhost.crt`, TLS_KEY: `${fixtures}/localhost.key` };
 
-/** @returns a connection over TLS if the server has it; its errors are ignored */
-function openRaw(server: TestServer): Promise<Socket> {
-  const { port, protocol } = new URL(server.url);
-  const { promise, resolve } = Promise.withResolvers<Socket>();
-  const at = { port: Number(port), host: "127.0.0.1" };
-  const socket: Socket =
-    protocol === "https:"
-      ? connectTls({ ...at, rejectUnauthorized: false }, () => resolve(socket))
-      : connect(at, () => resolve(socket));
-  socket.on("error", () => {});
-  return promise;
-}
-
 // Concurrent, because these tests mostly wait.
 for (const [name, settings] of [
   ["plain TCP", {}],
@@ -163,17 +158,18 @@ for (const [name, settings] of [
         "GET /api/v1/health HTTP/1.1\r\nHost: a\r\n\r\n",
         "GET /api/v1/health HTTP/1.1\r\nHost: a\r\n\r\nGET /api",
       ];
-      const sockets = await Promise.all(sent.map(() => openRaw(server)));
+      const connections = await Promise.all(sent.map(() => open(server)));
+      for (const [at, text] of sent.entries()) if (text !== "") connections[at]?.send(text);
       // One connection without a TLS handshake.
       const { port } = new URL(server.url);
-      sockets.push(connect(Number(port), "127.0.0.1").on("error", () => {}));
-      for (const [at, text] of sent.entries()) if (text !== "") sockets[at]?.write(text);
+      const silent = connect(Number(port), "127.0.0.1").on("error", () => {});
       // Linux accepts a connection without data only after a second (TCP_DEFER_ACCEPT).
       await Bun.sleep(2_000);
       const startedMs = performance.now();
       expect(await server.stop("SIGTERM")).toBe(0);
       expect(performance.now() - startedMs).toBeLessThan(5_000);
-      for (const socket of sockets) socket.destroy();
+      for (const { socket } of connections) socket.destroy();
+      silent.destroy();
     },
     30_000,
   );
@@ -194,31 +190,24 @@ for (const [name, settings] of [
         expect(response.status).toBe(201);
       }
 
-      const [reader, writer] = [await openRaw(server), await openRaw(server)];
-      let page = Buffer.alloc(0);
-      reader.on("data", (data: Buffer) => {
-        page = Buffer.concat([page, data]);
-      });
-      reader.write(request(server, "GET", "/users?limit=300"));
-      await new Promise((resolve) => reader.once("data", resolve));
-      reader.pause();
-      let created = "";
-      writer.on("data", (data) => {
-        created += data.toString();
-      });
+      const [reader, writer] = [await open(server), await open(server)];
+      reader.send(request(server, "GET", "/users?limit=300"));
+      await reader.until(/./);
+      reader.socket.pause();
       const post = request(server, "POST", "/users", JSON.stringify({ email: newEmail() }));
-      writer.write(post.slice(0, -1));
+      writer.send(post.slice(0, -1));
       await Bun.sleep(100);
 
       const stopped = server.stop("SIGTERM");
       // Much longer than an idle connection is kept open.
       await Bun.sleep(2_000);
-      writer.write(post.slice(-1));
+      writer.send(post.slice(-1));
       await Bun.sleep(500);
-      reader.resume();
+      reader.socket.resume();
       expect(await stopped).toBe(0);
-      while (!(reader.closed && writer.closed)) await Bun.sleep(5);
-      expect(created).toStartWith("HTTP/1.1 201");
+      await Promise.all([reader.closed, writer.closed]);
+      expect(await writer.until(/^$/)).toStartWith("HTTP/1.1 201");
+      const page = Buffer.from(await reader.until(/^$/));
       const { data } = JSON.parse(`${readChunked(page)}`);
       expect(data.length).toBe(300);
     },

@@ -2,7 +2,7 @@ import { expect, test } from "bun:test";
 import { readdirSync, statSync, utimesSync, writeFileSync } from "node:fs";
 import { openSqlite } from "../../src/sqlite/backend.ts";
 import type { OpenStore } from "../../src/store.ts";
-import { failed, makeHarness } from "./harness.ts";
+import { createToken, failed, makeHarness } from "./harness.ts";
 
 test("backup and restore print a summary when they succeed", async () => {
   using world = makeHarness();
@@ -139,7 +139,7 @@ test("backup deletes nothing when the new backup fails", async () => {
 
 test("the metrics have the time of the last backup", async () => {
   using world = makeHarness();
-  const token = (await world.run("token", "create", "a")).stdout.trim();
+  const token = await createToken(world, "a");
   const server = await world.serve();
   const lastBackup = async () => {
     const headers = { authorization: `Bearer ${token}` };

@@ -94,6 +94,13 @@ export function lines(records: readonly unknown[]): string {
   return records.map((record) => `${JSON.stringify(record)}\n`).join("");
 }
 
+/** Creates a token. @returns its secret */
+export async function createToken(world: Harness, ...args: string[]): Promise<string> {
+  const { code, stdout, stderr } = await world.run("token", "create", ...args);
+  if (code !== 0) throw new Error(`Cannot create: ${stderr}`);
+  return stdout.trim();
+}
+
 /** @returns the records that a command exports */
 export async function exportOf(world: Harness, table: "users" | "orders"): Promise<any[]> {
   return parsedLines((await world.run("export", table)).stdout);

@@ -3,7 +3,7 @@ import { join } from "node:path";
 import { AppError } from "../../src/error.ts";
 import { openSqlite } from "../../src/sqlite/backend.ts";
 import { newToken } from "../../src/token.ts";
-import { failed, makeHarness, parsedLines, type Serving } from "./harness.ts";
+import { createToken, failed, makeHarness, parsedLines, type Serving } from "./harness.ts";
 
 const CURL = /^ {2}curl -H '(?<field>[\w-]+): (?<value>[^']+)' (?<url>\S+)$/m;
 
@@ -98,7 +98,7 @@ test("serve logs the warnings of the database", async () => {
 
 test("serve prints no token when one was created before", async () => {
   using world = makeHarness();
-  const token = (await world.run("token", "create", "mine")).stdout.trim();
+  const token = await createToken(world, "mine");
   const serving = await world.serve();
   expect((await get(serving, "/users", token)).status).toBe(200);
   expect((await serving.stop()).stderr).toBe("");
@@ -121,7 +121,7 @@ test("serve accepts API_TOKEN and prints no token when it is set", async () => {
 
 test("serve fails when API_TOKEN is a token of the database, even a revoked one", async () => {
   using world = makeHarness();
-  const token = (await world.run("token", "create", "shop", "--scope", "read")).stdout.trim();
+  const token = await createToken(world, "shop", "--scope", "read");
   const environment = { API_TOKEN: token, DATABASE_URL: world.path };
   using server = makeHarness({ environment });
   const failure = {
@@ -137,13 +137,13 @@ test("serve fails when API_TOKEN is a token of the database, even a revoked one"
 test("serve applies changes immediately when a token is created or revoked while it is running", async () => {
   using world = makeHarness();
   const serving = await world.serve();
-  const token = (await world.run("token", "create", "ci", "--scope", "read")).stdout.trim();
+  const token = await createToken(world, "ci", "--scope", "read");
   expect((await get(serving, "/users", token)).status).toBe(200);
   const list = await world.run("token", "list");
   expect(list.stdout).toMatch(/^first .* valid /m);
   await world.run("token", "revoke", "ci");
   expect((await get(serving, "/users", token)).status).toBe(401);
-  const short = (await world.run("token", "create", "short", "--expires", "1m")).stdout.trim();
+  const short = await createToken(world, "short", "--expires", "1m");
   expect((await get(serving, "/users", short)).status).toBe(200);
   world.clock.time = new Date(world.clock.time.getTime() + 60_000);
   expect((await get(serving, "/users", short)).status).toBe(401);

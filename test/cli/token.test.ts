@@ -1,18 +1,11 @@
 import { expect, test } from "bun:test";
 import { hashToken, hasTokenFormat, newToken, type Token } from "../../src/token.ts";
 import { withStore } from "../open-store.ts";
-import { createdNotice, failed, type Harness, makeHarness } from "./harness.ts";
+import { createdNotice, createToken, failed, type Harness, makeHarness } from "./harness.ts";
 
 const time = "2026-11-20T18:57:03.120Z";
 const hint = "Run 'user-api token create --help' for its options.\n";
 const header = "NAME  SCOPE  STATE  CREATED  EXPIRES  LAST USED";
-
-/** Creates a token. @returns its secret */
-async function create(world: Harness, ...args: string[]): Promise<string> {
-  const { code, stdout, stderr } = await world.run("token", "create", ...args);
-  if (code !== 0) throw new Error(`Cannot create: ${stderr}`);
-  return stdout.trim();
-}
 
 /** @returns the table of `token list`, with two spaces between the cells of a row */
 async function list(world: Harness): Promise<string[]> {
@@ -80,7 +73,7 @@ const durations: [string, string][] = [
 for (const [duration, expiresAt] of durations) {
   test(`token create expires at ${expiresAt} when --expires is ${duration}`, async () => {
     using world = makeHarness();
-    await create(world, "a", "--expires", duration);
+    await createToken(world, "a", "--expires", duration);
     expect(await stored(world)).toMatchObject([{ expires_at: expiresAt }]);
   });
 }
@@ -98,7 +91,7 @@ test("token create rejects an invalid duration", async () => {
 test("token create accepts a name when it has 1 to 100 printable characters", async () => {
   using world = makeHarness();
   const names = ["a", "😀".repeat(100), "with space", "'; drop table tokens; --"];
-  for (const name of names) await create(world, name);
+  for (const name of names) await createToken(world, name);
   expect((await stored(world)).map(({ name }) => name)).toEqual(names);
   const invalid = [
     "",
@@ -135,12 +128,12 @@ test("token revoke accepts a stored name that token create would reject", async 
 
 test("token create rejects a name when a valid token has it", async () => {
   using world = makeHarness();
-  await create(world, "ci");
+  await createToken(world, "ci");
   const { code, stdout, stderr } = await world.run("token", "create", "ci");
   expect([code, stdout]).toEqual([1, ""]);
   expect(stderr).toBe('Cannot create token "ci": a token with this name already exists\n');
   await world.run("token", "revoke", "ci");
-  await create(world, "ci");
+  await createToken(world, "ci");
   expect(await stored(world)).toHaveLength(2);
 });
 
@@ -152,9 +145,9 @@ test("token list prints only the header when there are no tokens", async () => {
 
 test("token list shows the state of each token, oldest first, and no secrets", async () => {
   using world = makeHarness();
-  const secret = await create(world, "forever");
-  await create(world, "short", "--scope", "read", "--expires", "1m");
-  await create(world, "gone");
+  const secret = await createToken(world, "forever");
+  await createToken(world, "short", "--scope", "read", "--expires", "1m");
+  await createToken(world, "gone");
   await world.run("token", "revoke", "gone");
   expect(await list(world)).toEqual([
     header,
@@ -171,7 +164,7 @@ test("token list shows the state of each token, oldest first, and no secrets", a
 
 test("token list aligns its columns when names are wide", async () => {
   using world = makeHarness();
-  for (const name of ["a", "a much longer name", "名前"]) await create(world, name);
+  for (const name of ["a", "a much longer name", "名前"]) await createToken(world, name);
   const { stdout } = await world.run("token", "list");
   const columns = stdout
     .trimEnd()
@@ -182,8 +175,8 @@ test("token list aligns its columns when names are wide", async () => {
 
 test("token revoke revokes a valid token, once", async () => {
   using world = makeHarness();
-  await create(world, "a");
-  await create(world, "b");
+  await createToken(world, "a");
+  await createToken(world, "b");
   const outcome = await world.run("token", "revoke", "a");
   expect(outcome).toEqual({ code: 0, stdout: "", stderr: 'Revoked token "a"\n' });
   const states = (await stored(world)).map(({ revoked_at }) => revoked_at);

@@ -82,7 +82,7 @@ export interface Harness extends Disposable {
   isFree(): Promise<boolean>;
 }
 
-interface Options {
+export interface Options {
   readonly environment?: Environment;
   readonly openStore?: OpenStore;
   readonly terminalColumns?: number;

@@ -1,5 +1,8 @@
 import { expect, test } from "bun:test";
-import { isReaderGone } from "../../src/cli/streams.ts";
+import { closeSync, constants, existsSync, openSync, readdirSync } from "node:fs";
+import { isReaderGone, openInput, writeFully } from "../../src/cli/streams.ts";
+import { makeDirectory } from "../directory.ts";
+import { runProgram } from "../program.ts";
 import { failed, makeHarness } from "./harness.ts";
 
 test("isReaderGone is true only for the errors of a closed pipe or socket", () => {
@@ -14,3 +17,50 @@ test("import names stdin when it is a directory", async () => {
   const outcome = await world.shell('"$@" import users <.');
   expect(outcome).toEqual(failed("Cannot read stdin: it is a directory"));
 });
+
+test("writeFully writes everything when the pipe is full and its reader slow", async () => {
+  using directory = makeDirectory();
+  const [pipe, text] = [directory.at("pipe"), "ä😀".repeat(100_000)];
+  Bun.spawnSync(["mkfifo", pipe]);
+  // Opened for reading and writing, the pipe needs no other reader; non-blocking, a write of too much fails.
+  const descriptor = openSync(pipe, constants.O_RDWR | constants.O_NONBLOCK);
+  const slow = 'exec < "$0"; echo open; sleep 0.1; cat > "$0.read"';
+  const reader = Bun.spawn(["sh", "-c", slow, pipe], { stdout: "pipe" });
+  await reader.stdout.getReader().read();
+  try {
+    writeFully(descriptor, text);
+  } finally {
+    closeSync(descriptor);
+  }
+  await reader.exited;
+  expect((await Bun.file(`${pipe}.read`).text()) === text).toBe(true);
+});
+
+test("openInput returns the size of regular files only", async () => {
+  using directory = makeDirectory();
+  await Bun.write(directory.at("size"), "12345");
+  expect(openInput(directory.at("size")).size).toBe(5);
+  expect(openInput("/dev/null").size).toBeNull();
+});
+
+test.if(existsSync("/dev/fd"))(
+  "openOutput writes into a pipe when its path has no real path",
+  async () => {
+    using directory = makeDirectory();
+    // For example `/dev/stdout` when stdout is a pipe.
+    const main = `${import.meta.dir}/../../src/cli/streams.ts`;
+    const code = `
+      import { openOutput } from ${JSON.stringify(main)};
+      using output = openOutput("/dev/stdout", false);
+      output.write("records");
+      output.finish();
+    `;
+    await Bun.write(directory.at("pipe.ts"), code);
+    // The shell creates a pipe. Bun would create a socket.
+    const command = `"${process.execPath}" pipe.ts | cat`;
+    const before = readdirSync(directory.path);
+    const { stdout } = await runProgram(["sh", "-c", command], { cwd: directory.path });
+    expect(stdout).toBe("records");
+    expect(readdirSync(directory.path)).toEqual(before);
+  },
+);

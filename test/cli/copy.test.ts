@@ -2,7 +2,7 @@ import { Database } from "bun:sqlite";
 import { describe, expect, test } from "bun:test";
 import { existsSync, readdirSync, readFileSync, symlinkSync, writeFileSync } from "node:fs";
 import { basename, dirname } from "node:path";
-import { withLayout } from "../../src/database-url.ts";
+import { redactPassword, withLayout } from "../../src/database-url.ts";
 import type { Store } from "../../src/store.ts";
 import { hashToken, newToken } from "../../src/token.ts";
 import { newUser, oddTexts, orderFields, parsed, userFields } from "../contract/open.ts";
@@ -154,10 +154,9 @@ describe.if(cluster !== null)("copy", () => {
     for (const [what, work] of inIt) {
       await using postgres = await makePostgres();
       await work(await postgres.open());
-      const { pathname, host } = new URL(postgres.url);
       expect(await world.run("copy", "--to", postgres.url)).toEqual(
         failed(
-          `Cannot copy to postgres://postgres@${host}${pathname}: the database is not empty: it contains ${what}`,
+          `Cannot copy to ${redactPassword(postgres.url)}: the database is not empty: it contains ${what}`,
         ),
       );
     }
@@ -238,8 +237,7 @@ describe.if(cluster !== null)("copy", () => {
     await using target = await makePostgres();
     await world.run("copy", "--to", source.url);
     const back = world.at("copy.db");
-    const shown = ({ url }: { url: string }) =>
-      `postgres://postgres@${new URL(url).host}${new URL(url).pathname}`;
+    const shown = ({ url }: { url: string }) => redactPassword(url);
     const lost = "terminating connection due to administrator command";
     const copies: [typeof source, string, string][] = [
       [

@@ -38,8 +38,12 @@ function send(socket: Socket, target: string, token: string | null): Promise<voi
   return write(socket, rawRequest("GET", target, { token, keepAlive: true }));
 }
 
-/** Runs `work` while the server is stopped. */
-async function whileStopped(work: () => Promise<void>): Promise<void> {
+/**
+ * Runs `work` while the server is stopped.
+ * @returns the log since then, when this number of requests has been handled, in their order
+ */
+async function logWhenStopped(count: number, work: () => Promise<void>) {
+  const { length: start } = await logs(server);
   const pid = server.pid ?? 0;
   process.kill(pid, "SIGSTOP");
   try {
@@ -47,10 +51,6 @@ async function whileStopped(work: () => Promise<void>): Promise<void> {
   } finally {
     process.kill(pid, "SIGCONT");
   }
-}
-
-/** @returns the log since a line, when this number of requests has been handled, in their order */
-async function logSince(start: number, count: number) {
   for (;;) {
     // `logs` itself sends requests, without a token.
     const lines = (await logs(server)).slice(start);
@@ -66,14 +66,12 @@ test.if(againstBinary).each([
 ] as const)(
   "a request is handled before most %s when these have arrived before it",
   async (_, target, hasToken) => {
-    const { length: start } = await logs(server);
     const sockets = await Promise.all(Array.from({ length: REQUESTS }, open));
     const other = await open();
-    await whileStopped(async () => {
+    const lines = await logWhenStopped(REQUESTS + 1, async () => {
       for (const socket of sockets) await send(socket, target, hasToken ? server.readToken : null);
       await send(other, "/api/v1/users/1", server.writeToken);
     });
-    const lines = await logSince(start, REQUESTS + 1);
     const position = lines.findIndex(({ token }) => token === "write-test");
     expect(position).toBeWithin(0, REQUESTS / 2);
     for (const socket of [...sockets, other]) socket.destroy();
@@ -84,15 +82,13 @@ test.if(againstBinary).each([
 test.if(againstBinary)(
   "a page is not read when its client has disconnected while it waited for its turn",
   async () => {
-    const { length: start } = await logs(server);
     const sockets = await Promise.all(Array.from({ length: REQUESTS }, open));
-    await whileStopped(async () => {
+    const lines = await logWhenStopped(REQUESTS, async () => {
       for (const socket of sockets) {
         await send(socket, page, server.readToken);
         socket.destroy();
       }
     });
-    const lines = await logSince(start, REQUESTS);
     expect(lines.map(({ reason }) => reason)).toContain("the client has disconnected");
   },
   120_000,
@@ -101,19 +97,17 @@ test.if(againstBinary)(
 test.if(againstBinary)(
   "bodies of requests that wait for their turn count as those of writes in progress",
   async () => {
-    const { length: start } = await logs(server);
     // So few that all pages are handed over in one turn, of which most then wait.
     const sockets = await Promise.all(Array.from({ length: 60 }, open));
     // 200 bodies of 60 kB exceed half of 16 MiB.
     const writers = await Promise.all(Array.from({ length: 200 }, open));
     const json = JSON.stringify({ email: "x".repeat(60_000) });
     const create = { token: server.writeToken, json, keepAlive: true };
-    await whileStopped(async () => {
+    const lines = await logWhenStopped(sockets.length + writers.length, async () => {
       for (const socket of sockets) await send(socket, page, server.writeToken);
       for (const socket of writers)
         await write(socket, rawRequest("POST", "/api/v1/users", create));
     });
-    const lines = await logSince(start, sockets.length + writers.length);
     // Those that are read are invalid.
     const statuses = new Set(
       lines.flatMap(({ method, status }) => (method === "POST" ? [status] : [])),

@@ -279,16 +279,6 @@ export async function* readCsv(
   yield { header: reader?.header ?? "", records };
 }
 
-/** The columns of an export. */
-const exportColumns = {
-  users: Object.keys(User.properties),
-  orders: Object.keys(Order.properties),
-};
-
-export function csvHeader(table: BulkTable): string {
-  return `${exportColumns[table].join()}\n`;
-}
-
 function formatCell(value: unknown): string {
   if (value === null) return "";
   if (typeof value === "number") return String(value);
@@ -296,9 +286,13 @@ function formatCell(value: unknown): string {
   return quoteText(typeof value === "string" ? value : JSON.stringify(value));
 }
 
-export function csvFormatter(table: BulkTable): (records: readonly (User | Order)[]) => string {
-  const columns = exportColumns[table];
+/** @returns the header of an export, and the lines of records */
+export function csvFormatter(table: BulkTable) {
+  const columns = Object.keys((table === "users" ? User : Order).properties);
   const formatRow = (fields: Readonly<Record<string, unknown>>) =>
     `${columns.map((column) => formatCell(fields[column])).join()}\n`;
-  return (records) => records.map(formatRow).join("");
+  return {
+    header: `${columns.join()}\n`,
+    formatRecords: (records: readonly (User | Order)[]) => records.map(formatRow).join(""),
+  };
 }

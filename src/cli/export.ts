@@ -5,7 +5,7 @@ import type { Sort } from "../page.ts";
 import type { Store } from "../store.ts";
 import type { User } from "../user.ts";
 import { formatCount } from "./count-text.ts";
-import { csvFormatter, csvHeader } from "./csv.ts";
+import { csvFormatter } from "./csv.ts";
 import { type BulkTable, type FileFormat, formatFor, streamPath } from "./file-format.ts";
 import { formatNdjson } from "./ndjson.ts";
 import { createProgress } from "./progress.ts";
@@ -50,8 +50,9 @@ async function writeRecords(
   onRecords: (records: number) => void,
 ): Promise<number> {
   const source: Pick<BulkStore<User | Order, never>, "exportPage"> = bulk[table];
-  const formatRecords = format === "csv" ? csvFormatter(table) : formatNdjson;
-  if (format === "csv") output.write(csvHeader(table));
+  const { header, formatRecords } =
+    format === "csv" ? csvFormatter(table) : { header: "", formatRecords: formatNdjson };
+  output.write(header);
   let after = 0;
   let count = 0;
   for (;;) {

@@ -2,11 +2,9 @@
  * Batches of creates, each with its own outcome. Those that fail or wait for a locked row do not hold up the others:
  * they run alone.
  */
-import type { RunFairly } from "../fair-queue.ts";
 import { type CreateResult, type IdempotencyKey, replay } from "../idempotency.ts";
 import type { Author, RecordText } from "../record.ts";
 import { createBatchQueue, itemAt } from "./batch.ts";
-import type { Database } from "./connection.ts";
 import type { StoreContext } from "./context.ts";
 import { isRowLockTimeout } from "./errors.ts";
 import { createRowQueue, ROW_LOCK_TIMEOUT } from "./row-locks.ts";
@@ -72,39 +70,33 @@ export interface CreateQueueOptions<Fields, Row> extends CreateRules<Fields> {
   readonly nextBatchMs?: number;
 }
 
-/** @returns a function that runs a create in a batch */
-function createOutcomeQueue<Fields, Row>(
+/** @returns a function that creates records of one table */
+export function createCreateQueue<Fields, Row>(
+  { db: { limiter }, waitForRow }: StoreContext,
   {
     conflictKeysOf,
     lockOf,
     sizeOf,
+    throwRejected,
     run,
     mayBeCausedByOneItem,
     nextBatchMs,
   }: CreateQueueOptions<Fields, Row>,
-  waitForRow: RunFairly,
-): (create: PendingCreate<Fields>) => Promise<Outcome<Row>> {
-  const runWithLongWait = (create: PendingCreate<Fields>) =>
-    waitForRow(lockOf(create.fields), async () => itemAt(await run([create], null), 0));
-
-  /** Runs creates, which wait for rows that they refer to for `ROW_LOCK_TIMEOUT` at most. */
-  async function runWithBriefWait(creates: readonly PendingCreate<Fields>[]) {
-    const outcomes = await run(creates, ROW_LOCK_TIMEOUT);
-    return creates.map((create, at) => {
-      const outcome = itemAt(outcomes, at);
-      return outcome.kind === "locked" ? runWithLongWait(create) : outcome;
-    });
+): Create<Fields, Row> {
+  /** Runs a create whose row is locked, and waits for the row. */
+  function runWithLongWait(create: PendingCreate<Fields>): Promise<Outcome<Row>> {
+    return waitForRow(lockOf(create.fields), async () => itemAt(await run([create], null), 0));
   }
 
-  /** Runs a create, which waits apart from others if its row is locked. */
-  async function runOrWait(create: PendingCreate<Fields>): Promise<Outcome<Row>> {
+  /** Runs a create, which waits apart from others if its row stays locked for `ROW_LOCK_TIMEOUT`. */
+  async function runOne(create: PendingCreate<Fields>): Promise<Outcome<Row>> {
     try {
-      // The outcome is not awaited here: a create whose wait has timed out must not wait again.
-      return itemAt(await runWithBriefWait([create]), 0);
+      const outcome = itemAt(await run([create], ROW_LOCK_TIMEOUT), 0);
+      if (outcome.kind !== "locked") return outcome;
     } catch (error) {
-      if (isRowLockTimeout(error)) return runWithLongWait(create);
-      throw error;
+      if (!isRowLockTimeout(error)) throw error;
     }
+    return runWithLongWait(create);
   }
 
   /** Runs a create alone. One at a time runs for each row, because the row may be locked. */
@@ -116,7 +108,7 @@ function createOutcomeQueue<Fields, Row>(
     const lock = lockOf(create.fields);
     maybeLocked.add(lock);
     try {
-      return await runInOrder(lock, () => runOrWait(create));
+      return await runInOrder(lock, () => runOne(create));
     } finally {
       maybeLocked.delete(lock);
     }
@@ -125,7 +117,11 @@ function createOutcomeQueue<Fields, Row>(
   /** If a batch fails because of one of its creates, each one runs alone, so that only that one fails. */
   async function runBatch(creates: readonly PendingCreate<Fields>[]) {
     try {
-      return await runWithBriefWait(creates);
+      const outcomes = await run(creates, ROW_LOCK_TIMEOUT);
+      return creates.map((create, at) => {
+        const outcome = itemAt(outcomes, at);
+        return outcome.kind === "locked" ? runWithLongWait(create) : outcome;
+      });
     } catch (error) {
       const mayBeOfOne = creates.length > 1 && mayBeCausedByOneItem(error);
       if (mayBeOfOne || isRowLockTimeout(error)) return creates.map(runAlone);
@@ -144,27 +140,17 @@ function createOutcomeQueue<Fields, Row>(
     conflictKeysOf: ({ fields, key }) =>
       key === null ? conflictKeysOf(fields) : [...conflictKeysOf(fields), nameOf(key)],
   });
-  // A row that may be locked would delay the next batch, too.
-  return (create) => (maybeLocked.has(lockOf(create.fields)) ? runAlone(create) : enqueue(create));
-}
-
-type CreateContext = Pick<StoreContext, "waitForRow"> & { readonly db: Pick<Database, "limiter"> };
-
-/** @returns a function that creates records of one table */
-export function createCreateQueue<Fields, Row>(
-  { db, waitForRow }: CreateContext,
-  options: CreateQueueOptions<Fields, Row>,
-): Create<Fields, Row> {
-  const enqueue = createOutcomeQueue(options, waitForRow);
 
   async function create(pending: PendingCreate<Fields>): Promise<CreateResult<Row>> {
     for (;;) {
-      const outcome = await enqueue(pending);
+      // A row that may be locked would delay the next batch, too.
+      const isAlone = maybeLocked.has(lockOf(pending.fields));
+      const outcome = await (isAlone ? runAlone(pending) : enqueue(pending));
       if (outcome.kind === "created") return { record: outcome.record, replayed: false };
-      if (outcome.kind === "rejected") options.throwRejected();
+      if (outcome.kind === "rejected") throwRejected();
       if (outcome.kind === "stored") return replay(outcome, pending.key);
     }
   }
 
-  return (fields, key, author) => db.limiter.admit("write", () => create({ fields, key, author }));
+  return (fields, key, author) => limiter.admit("write", () => create({ fields, key, author }));
 }

@@ -1,5 +1,7 @@
 import { expect, test } from "bun:test";
 import { SQL } from "bun";
+import type { Database } from "../../src/postgres/connection.ts";
+import { createContext } from "../../src/postgres/context.ts";
 import {
   type CreateQueueOptions,
   createCreateQueue,
@@ -7,7 +9,7 @@ import {
   type PendingCreate,
 } from "../../src/postgres/create-queue.ts";
 import { createLimiter } from "../../src/postgres/limiter.ts";
-import { createRowQueue, ROW_LOCK_TIMEOUT } from "../../src/postgres/row-locks.ts";
+import { ROW_LOCK_TIMEOUT } from "../../src/postgres/row-locks.ts";
 
 /** A record that refers to a row. */
 interface Fields {
@@ -34,8 +36,8 @@ const rowLockTimeout = new SQL.PostgresError("canceling statement due to lock ti
 
 function makeQueue(options: Partial<CreateQueueOptions<Fields, Fields>> = {}) {
   const runs: Run[] = [];
-  const limiter = createLimiter({ connections: 10 });
-  const context = { db: { limiter }, waitForRow: createRowQueue(2) };
+  const db = { limiter: createLimiter({ connections: 10 }) } as Database;
+  const context = createContext({ db, largePages: {} as never, now: () => new Date(0) });
   const create = createCreateQueue<Fields, Fields>(context, {
     conflictKeysOf: () => [],
     lockOf: ({ row }) => row,

@@ -29,18 +29,6 @@ export interface BatchItem<Item, Result> {
   readonly reject: (error: unknown) => void;
 }
 
-interface BatchItems<Item, Result> {
-  /** Number of items that wait. */
-  count(): number;
-  add(item: Item): Promise<Result>;
-  /** Rejects items that have waited for too long. */
-  rejectExpired(): void;
-  /** Takes the items of the next batch. Those that conflict with a running item stay. */
-  take(): readonly BatchItem<Item, Result>[];
-  /** Call when an item that was taken has ended. */
-  release(ended: BatchItem<Item, Result>): void;
-}
-
 export function createBatchItems<Item, Result>({
   maxItems,
   maxSize = Number.POSITIVE_INFINITY,
@@ -48,7 +36,7 @@ export function createBatchItems<Item, Result>({
   conflictKeysOf = () => [],
   clientOf,
   queueTimeoutMs = QUEUE_TIMEOUT_MS,
-}: BatchItemsOptions<Item>): BatchItems<Item, Result> {
+}: BatchItemsOptions<Item>) {
   let queue: BatchItem<Item, Result>[] = [];
   /** Keys of the items that are running. */
   const busyKeys = new Set<string>();
@@ -69,19 +57,22 @@ export function createBatchItems<Item, Result>({
   }
 
   return {
+    /** @returns the number of items that wait */
     count: () => queue.length,
-    add: (item) =>
+    add: (item: Item): Promise<Result> =>
       new Promise((resolve, reject) => {
         const conflictKeys = conflictKeysOf(item);
         queue.push({ item, conflictKeys, sinceMs: performance.now(), resolve, reject });
       }),
+    /** Rejects items that have waited for too long. */
     rejectExpired() {
       const expiredMs = performance.now() - queueTimeoutMs;
       while (queue[0] !== undefined && queue[0].sinceMs <= expiredMs) {
         queue.shift()?.reject(new AppError("unavailable", "the database is busy"));
       }
     },
-    take() {
+    /** Takes the items of the next batch. Those that conflict with a running item stay. */
+    take(): readonly BatchItem<Item, Result>[] {
       const batch = new Set<BatchItem<Item, Result>>();
       let size = 0;
       for (const waiting of inTurns()) {
@@ -97,7 +88,8 @@ export function createBatchItems<Item, Result>({
       queue = queue.filter((waiting) => !batch.has(waiting));
       return [...batch];
     },
-    release({ conflictKeys }) {
+    /** Call when an item that was taken has ended. */
+    release({ conflictKeys }: BatchItem<Item, Result>) {
       for (const key of conflictKeys) busyKeys.delete(key);
     },
   };

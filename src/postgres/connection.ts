@@ -62,9 +62,6 @@ interface RunOptions {
   readonly timeoutMs?: number;
   /** Whether the work may succeed after an error. The default is after a concurrent transaction. */
   readonly mayRetry?: (error: unknown) => boolean;
-}
-
-interface AdmittedOptions extends RunOptions {
   /** Number of requests that share a write. The default is one; 0 if no request waits for it. */
   readonly requests?: number;
 }
@@ -79,11 +76,7 @@ export interface Database {
    */
   run<Result>(access: Access, work: Work<Result>, options?: RunOptions): Promise<Result>;
   /** The same for work of requests that `limiter.admit` has admitted, or that no request waits for. */
-  runAdmitted<Result>(
-    access: Access,
-    work: Work<Result>,
-    options?: AdmittedOptions,
-  ): Promise<Result>;
+  runAdmitted<Result>(access: Access, work: Work<Result>, options?: RunOptions): Promise<Result>;
   /** Calls a listener after each write, apart from those that no request waits for. */
   onWrite(listener: () => void): void;
   readonly layout: PostgresLayout;
@@ -191,7 +184,7 @@ export function connect({ databaseUrl, onCommit, onlyReads = false }: ConnectOpt
   function runAdmitted<Result>(
     access: Access,
     work: Work<Result>,
-    { transaction = false, requests = 1, client, timeoutMs, mayRetry }: AdmittedOptions = {},
+    { transaction = false, requests = 1, client, timeoutMs, mayRetry }: RunOptions = {},
   ): Promise<Result> {
     const attempt = () => (transaction ? begin(access, work) : work(session));
     // Work without a timeout can take longer than others before it fails.

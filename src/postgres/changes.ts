@@ -11,7 +11,6 @@ import {
 import { fail } from "../error.ts";
 import { orderStatuses } from "../order.ts";
 import { type JsonRow, joinSmall, LARGE_PAGE_BYTES } from "../page.ts";
-import { itemAt } from "./batch.ts";
 import { deleteExpired } from "./change-expiry.ts";
 import type { Session } from "./connection.ts";
 import type { StoreContext } from "./context.ts";
@@ -158,10 +157,11 @@ function isFull({ after, limit }: ChangeQuery, { last }: Feed): boolean {
 
 /** @param subscribe as in the port */
 export function createChangeStore(
-  { db, largePages }: Pick<StoreContext, "db" | "largePages">,
+  context: StoreContext,
   { numberAll, runPass }: Numbering,
   subscribe: ChangeStore["subscribe"],
 ): ChangeStore {
+  const { db } = context;
   const share = createSharing<ChangePage | null>();
 
   /** Whether the page, or the id of the last change, may lack what was committed before. */
@@ -228,19 +228,18 @@ export function createChangeStore(
   }
 
   async function buildPage(query: ChangeQuery, client: string | undefined): Promise<ChangePage> {
-    const feeds: Feed[] = [];
-    const page = await buildInSlices(db, largePages, {
+    let state: Feed = { feed: "", first: 1, last: 0 };
+    const page = await buildInSlices(context, {
       query,
       client,
       bytes: 0,
       async *readSlices(session) {
-        const feed = await openFeed(session, query);
-        feeds.push(feed);
-        yield* readSlices(session, query, feed);
+        // That of the last attempt, if one has failed.
+        state = await openFeed(session, query);
+        yield* readSlices(session, query, state);
       },
     });
-    // The last one, if an attempt has failed.
-    return { ...page, ...itemAt(feeds, feeds.length - 1) };
+    return { ...page, ...state };
   }
 
   /** @returns `null` if the page exceeds 256 KiB */

@@ -2,11 +2,11 @@
  * Reads pages of lists with their exact totals. Small pages that are requested in one turn of the event loop share
  * one statement. A large page takes several statements in one snapshot.
  */
-import type { LargePages } from "../large-page.ts";
 import type { OrderStatus } from "../order.ts";
 import { type JsonRow, LARGE_PAGE_BYTES, type Page, type PageQuery, rowsToRead } from "../page.ts";
 import { byPosition, createBatchQueue, itemAt, separateOnError } from "./batch.ts";
-import type { Database, Session } from "./connection.ts";
+import type { Session } from "./connection.ts";
+import type { StoreContext } from "./context.ts";
 import { isCausedByStatement, isStatementTimeout } from "./errors.ts";
 import {
   type List,
@@ -69,12 +69,8 @@ function sizeOf({ limit, offset }: PageQuery): number {
   return limit + offset;
 }
 
-function prepareSortedList(
-  db: Database,
-  largePages: LargePages,
-  list: List,
-  order: SortOrder,
-): ReadPage {
+function prepareSortedList(context: StoreContext, list: List, order: SortOrder): ReadPage {
+  const { db } = context;
   const statementsFor = (shared: boolean) => ({
     measuring: pageStatement(list, order, { measured: true, shared }),
     unmeasured: pageStatement(list, order, { measured: false, shared }),
@@ -124,15 +120,15 @@ function prepareSortedList(
     const { total, bytes, records, next_after } = row;
     if (bytes <= LARGE_PAGE_BYTES) return { total, records: records ?? "", nextAfter: next_after };
     const readPage = (session: Session) => readSlices(session, query);
-    return buildInSlices(db, largePages, { query, client, bytes, readSlices: readPage });
+    return buildInSlices(context, { query, client, bytes, readSlices: readPage });
   };
 }
 
 /** @throws {AppError} invalid if a page exceeds 16 MiB; unavailable if the database is unreachable or busy */
-export function prepareList(db: Database, largePages: LargePages, list: List): ReadPage {
+export function prepareList(context: StoreContext, list: List): ReadPage {
   const readBySort = {
-    id: prepareSortedList(db, largePages, list, sortOrders.id),
-    "-id": prepareSortedList(db, largePages, list, sortOrders["-id"]),
+    id: prepareSortedList(context, list, sortOrders.id),
+    "-id": prepareSortedList(context, list, sortOrders["-id"]),
   };
   return (query, client) => readBySort[query.sort ?? "id"](query, client);
 }

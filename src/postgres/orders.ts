@@ -111,11 +111,10 @@ export function createOrderStore(
 }
 
 export function createPlainOrderStore(context: StoreContext): OrderStore {
-  const { db, largePages } = context;
   return createOrderStore(context, {
     prepareList: (filters, status) =>
-      prepareList(db, largePages, { table: "orders", json, filters, ...(status && { status }) }),
-    get: prepareLookup(db, { table: "orders", key: "id", columns }, toRecord),
+      prepareList(context, { table: "orders", json, filters, ...(status && { status }) }),
+    get: prepareLookup(context.db, { table: "orders", key: "id", columns }, toRecord),
     place: prepareCreate(context, {
       table: "orders",
       columns: {

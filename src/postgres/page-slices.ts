@@ -1,8 +1,9 @@
 /** Large pages. Each is read in slices, because Bun.SQL keeps a whole result in memory. */
 import { fail } from "../error.ts";
-import type { BuiltPage, LargePages, PageBuilder } from "../large-page.ts";
+import type { BuiltPage, PageBuilder } from "../large-page.ts";
 import { type JsonRow, nextAfter, type Page, type PageQuery } from "../page.ts";
-import type { Database, Session } from "./connection.ts";
+import type { Session } from "./connection.ts";
+import type { StoreContext } from "./context.ts";
 
 /**
  * Timeout for a large page, checked between two slices. Each slice also has the statement timeout. It is much
@@ -38,8 +39,7 @@ export interface LargePageParts {
  * unreachable or busy
  */
 export function buildInSlices(
-  db: Database,
-  largePages: LargePages,
+  { db, largePages }: Pick<StoreContext, "db" | "largePages">,
   { query, client, bytes, readSlices }: LargePageParts,
 ): Promise<Page> {
   async function addSlices(session: Session, page: PageBuilder): Promise<BuiltPage> {

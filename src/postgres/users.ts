@@ -152,9 +152,8 @@ export function createUserStore(
 }
 
 export function createPlainUserStore(context: StoreContext): UserStore {
-  const { db, largePages } = context;
   return createUserStore(context, {
-    listAll: prepareList(db, largePages, { table: "users", json, filters: [] }),
+    listAll: prepareList(context, { table: "users", json, filters: [] }),
     create: prepareCreate(context, {
       table: "users",
       columns: userColumns,

@@ -113,16 +113,19 @@ describe.if(cluster !== null)("a large page", () => {
     const db = connect({ databaseUrl });
     const { promise: read, resolve: finish } = Promise.withResolvers<void>();
     const begun = Promise.withResolvers<void>();
-    const large = buildInSlices(db, createLargePages(2 ** 20), {
-      query: { limit: 1, offset: 0 },
-      client: "a",
-      bytes: 0,
-      async *readSlices() {
-        begun.resolve();
-        await read;
-        yield { total: 0, rows: [], isLast: true };
+    const large = buildInSlices(
+      { db, largePages: createLargePages(2 ** 20) },
+      {
+        query: { limit: 1, offset: 0 },
+        client: "a",
+        bytes: 0,
+        async *readSlices() {
+          begun.resolve();
+          await read;
+          yield { total: 0, rows: [], isLast: true };
+        },
       },
-    });
+    );
     await begun.promise;
     const order: string[] = [];
     const list = (name: string, client?: string) =>

@@ -3,7 +3,6 @@
  * of several servers. Concurrent requests for a list of rows that are on all shards share its total, and equal pages.
  */
 import { failField } from "../../error.ts";
-import type { LargePages } from "../../large-page.ts";
 import {
   type JsonRow,
   joinSmall,
@@ -16,7 +15,8 @@ import {
   type Sort,
 } from "../../page.ts";
 import { createBatchQueue } from "../batch.ts";
-import type { Database, Session, Value } from "../connection.ts";
+import type { Session, Value } from "../connection.ts";
+import type { StoreContext } from "../context.ts";
 import type { ListQuery, ReadPage } from "../lists.ts";
 import { buildInSlices, type Slice } from "../page-slices.ts";
 
@@ -80,7 +80,8 @@ function startOf(query: PageQuery): number {
  * @throws {AppError} by the result: invalid if the page exceeds 16 MiB or the offset is too large, unavailable if a large
  * page takes too long to read, or the database is unreachable or busy
  */
-export function prepareCitusList(db: Database, largePages: LargePages, list: ListParts): ReadPage {
+export function prepareCitusList(context: StoreContext, list: ListParts): ReadPage {
+  const { db } = context;
   const statementsBySort = { id: statementsOf(list, "id"), "-id": statementsOf(list, "-id") };
   const statementsFor = ({ sort = "id" }: PageQuery) => statementsBySort[sort];
 
@@ -211,6 +212,6 @@ export function prepareCitusList(db: Database, largePages: LargePages, list: Lis
     if (small !== null) return { ...small, ...bounds };
     const readPage = (session: Session) => readSlices(session, query, values);
     const page = { query, client, bytes: 0, readSlices: readPage };
-    return { ...(await buildInSlices(db, largePages, page)), ...bounds };
+    return { ...(await buildInSlices(context, page)), ...bounds };
   };
 }

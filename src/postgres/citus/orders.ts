@@ -92,7 +92,7 @@ function moveStatement(from: OrderStatus, to: OrderStatus): string {
 }
 
 export function createCitusOrderStore(context: StoreContext): OrderStore {
-  const { db, largePages } = context;
+  const { db } = context;
   const moveStatements = new Map(
     orderStatuses.flatMap((from) =>
       orderStatuses
@@ -106,7 +106,7 @@ export function createCitusOrderStore(context: StoreContext): OrderStore {
       const list = { table: "orders", json } as const;
       if (filters.length === 0) {
         const totals = status ?? orderStatuses.join(" + ");
-        return prepareCitusList(db, largePages, {
+        return prepareCitusList(context, {
           ...list,
           where: status === undefined ? "" : `status = '${status}'`,
           total: `select coalesce(sum(${totals}), 0)::float8 as total from order_totals`,
@@ -116,7 +116,7 @@ export function createCitusOrderStore(context: StoreContext): OrderStore {
       }
       const where = filters.map((name, at) => `${name} = $${2 + at}`).join(" and ");
       const ofUser = `bucket = $1 and ${where}`;
-      return prepareCitusList(db, largePages, {
+      return prepareCitusList(context, {
         ...list,
         where: ofUser,
         total: `select count(*)::float8 as total from orders where ${ofUser}`,

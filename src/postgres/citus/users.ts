@@ -39,9 +39,8 @@ export const addToTotal = `
 const lockUser = "select pg_advisory_xact_lock($1, $2)";
 
 export function createCitusUserStore(context: StoreContext): UserStore {
-  const { db, largePages } = context;
   return createUserStore(context, {
-    listAll: prepareCitusList(db, largePages, {
+    listAll: prepareCitusList(context, {
       table: "users",
       json,
       where: "",

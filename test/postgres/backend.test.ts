@@ -1,7 +1,6 @@
 // Error messages for the operator are one line without the password.
 import { describe, expect, test } from "bun:test";
 import { withLayout } from "../../src/database-url.ts";
-import { connect } from "../../src/postgres/connection.ts";
 import { migrations } from "../../src/postgres/migrate.ts";
 import oneSigma from "../../src/postgres/migrations/0004_one_sigma.sql" with { type: "text" };
 import type { StoreOptions } from "../../src/store.ts";
@@ -58,11 +57,11 @@ describe.if(cluster !== null)("open", () => {
     const name = new URL(world.url).pathname.slice(1);
     await world.run(`alter database "${name}" set synchronous_commit = off`);
     const shown = async (databaseUrl: string) => {
-      const db = connect({ databaseUrl });
-      const row = await db.run("read", (session) =>
-        session.first<{ synchronous_commit: string }>("show synchronous_commit"),
-      );
-      await db.close();
+      const row = await world
+        .connect(databaseUrl)
+        .run("read", (session) =>
+          session.first<{ synchronous_commit: string }>("show synchronous_commit"),
+        );
       return row?.synchronous_commit;
     };
     expect(await shown(world.url)).toBe("on");
@@ -78,12 +77,8 @@ describe.if(cluster !== null)("open", () => {
     for (const statement of statements) {
       await world.run(statement.replace("alter role ann in database user_api ", target));
     }
-    const settingsOf = async (databaseUrl: string) => {
-      const db = connect({ databaseUrl });
-      const rows = await db.run("read", (session) => session.all(allSettings));
-      await db.close();
-      return rows;
-    };
+    const settingsOf = (databaseUrl: string) =>
+      world.connect(databaseUrl).run("read", (session) => session.all(allSettings));
     const ofRole = await settingsOf(change(world.url, { search: "prepare=false" }));
     expect(ofRole).toEqual(await settingsOf(world.url));
     // Other roles keep theirs, also in this database.

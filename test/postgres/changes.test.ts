@@ -3,7 +3,7 @@ import { describe, expect, test } from "bun:test";
 import type { Change } from "../../src/change.ts";
 import { AppError } from "../../src/error.ts";
 import { recordsText } from "../../src/page.ts";
-import { connect, type Session } from "../../src/postgres/connection.ts";
+import type { Session } from "../../src/postgres/connection.ts";
 import {
   feedState,
   hasUnnumbered,
@@ -14,7 +14,7 @@ import type { Store } from "../../src/store.ts";
 import { newUser, orderFields, userFields } from "../contract/open.ts";
 import { expectRejection } from "../expect-error.ts";
 import { withStore } from "../open-store.ts";
-import { cluster, makeHarness, waitingBackends } from "./postgres-harness.ts";
+import { cluster, makeHarness } from "./postgres-harness.ts";
 
 const ROUNDS = 10;
 const all = { limit: 1000, offset: 0 };
@@ -110,7 +110,7 @@ describe.if(cluster !== null)("changes", () => {
         users.create(userFields(), null),
         orders.place(orderFields(id), null),
       ]);
-      while ((await world.run(waitingBackends)).length < 4) await Bun.sleep(5);
+      await world.untilWaiting(4);
       await held.commit();
       await written([...writing, Promise.resolve(gone)]);
     }
@@ -141,7 +141,7 @@ describe.if(cluster !== null)("changes", () => {
   test("get consecutive ids when passes are smaller than what is committed, and transactions are open", async () => {
     await using world = await makeHarness();
     const store = await world.open();
-    const db = connect({ databaseUrl: world.url });
+    const db = world.connect();
     await using held = await world.hold(insertChange);
     for (let at = 0; at < 5; at += 1) await newUser(store);
     await numberOnce(db, 2);
@@ -154,12 +154,11 @@ describe.if(cluster !== null)("changes", () => {
     const { changes } = await listAfter(store, 0);
     expect(changes.map(({ id }) => id)).toEqual([1, 2, 3, 4, 5, 6, 7, 8]);
     expect(new Set(changes.map(({ record_id }) => record_id)).size).toBe(8);
-    await db.close();
   });
 
   test("are found without those that were numbered when a snapshot keeps them", async () => {
     await using world = await makeHarness();
-    const db = connect({ databaseUrl: world.url });
+    const db = world.connect();
     await using _snapshot = await world.hold(
       "set transaction isolation level repeatable read; select",
     );
@@ -179,7 +178,6 @@ describe.if(cluster !== null)("changes", () => {
         from (${feedState}) as state
       `),
     );
-    await db.close();
     const plan = row?.["QUERY PLAN"][0]?.Plan;
     const pages = (plan?.["Shared Hit Blocks"] ?? 0) + (plan?.["Shared Read Blocks"] ?? 0);
     expect(pages).toBeGreaterThan(0);
@@ -204,7 +202,7 @@ describe.if(cluster !== null)("changes", () => {
 
   test("are looked for after a write of a request, and not after other work", async () => {
     await using world = await makeHarness();
-    const db = connect({ databaseUrl: world.url });
+    const db = world.connect();
     let writes = 0;
     db.onWrite(() => {
       writes += 1;
@@ -219,7 +217,6 @@ describe.if(cluster !== null)("changes", () => {
     expect(writes).toBe(0);
     await db.run("write", one);
     expect(writes).toBe(1);
-    await db.close();
   });
 
   test("are numbered by another process when the one that wrote them has ended", async () => {

@@ -1,5 +1,4 @@
 import { describe, expect, test } from "bun:test";
-import { connect } from "../../src/postgres/connection.ts";
 import { cluster, makeHarness } from "./postgres-harness.ts";
 
 const pool = "citus.max_adaptive_executor_pool_size";
@@ -21,14 +20,9 @@ describe.if(cluster !== null)("connect", () => {
     test(`adds the settings of Citus that are missing when the URL ${what}`, async () => {
       await using world = await makeHarness();
       // The URL of a test always has a parameter.
-      const databaseUrl = `${world.url}&${parameters}`;
-      const db = connect({ databaseUrl });
-      try {
-        const found = await db.run("read", (session) => session.first<object>(readSettings));
-        expect(found).toEqual(expected);
-      } finally {
-        await db.close();
-      }
+      const db = world.connect(`${world.url}&${parameters}`);
+      const found = await db.run("read", (session) => session.first<object>(readSettings));
+      expect(found).toEqual(expected);
     });
   }
 });

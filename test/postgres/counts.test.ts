@@ -18,12 +18,6 @@ import { cluster, type Harness, makeHarness, waitingBackends } from "./postgres-
 const keepLock = `select pg_advisory_xact_lock(${FOLD_LOCK})`;
 const firstPage = { limit: 1, offset: 0 };
 
-/** A database without the store, which folds on its own. */
-function connectTo(world: Harness) {
-  const db = connect({ databaseUrl: world.url });
-  return { db, [Symbol.asyncDispose]: () => db.close() };
-}
-
 async function totalOf(world: Harness, list: "users" | OrderStatus): Promise<number> {
   const [row] = await world.run<{ records: string }>(sumOfCounts(list));
   return Number(row?.records);
@@ -85,11 +79,10 @@ describe.if(cluster !== null)("totals", () => {
   test("equal the rows in every snapshot when two processes fold beside random writes", async () => {
     await using world = await makeHarness();
     const stores = [await world.open(), await world.open()] as const;
-    await using one = connectTo(world);
-    await using other = connectTo(world);
+    const databases = [world.connect(), world.connect()] as const;
     const random = makeRandom(1);
     let isDone = false;
-    const folding = [one, other].map(async ({ db }, at) => {
+    const folding = databases.map(async (db, at) => {
       while (!isDone) await foldCounts(db, at === 0 ? 3 : 50);
     });
     const reading = (async () => {
@@ -111,7 +104,7 @@ describe.if(cluster !== null)("totals", () => {
     await Promise.all(writing);
     isDone = true;
     await Promise.all([...folding, reading]);
-    await foldAll(one.db);
+    await foldAll(databases[0]);
     expectExact((await world.run<Record<string, number>>(totalsAndRows))[0]);
     expect(await countRows(world)).toBe(1);
     expect(await stores[0].check()).toEqual([]);
@@ -120,44 +113,42 @@ describe.if(cluster !== null)("totals", () => {
 
   test("include a transaction that was running during several folds when it commits", async () => {
     await using world = await makeHarness();
-    await using folder = connectTo(world);
+    // Without a store, which folds on its own.
+    const db = world.connect();
     await using held = await world.hold(insertUser);
-    for (const [from, to] of [
-      [1, 2],
-      [3, 4],
-    ] as const) {
-      await world.run(insertUsers(from, to));
-      await foldAll(folder.db);
+    for (const id of [1, 3]) {
+      await world.run(insertUsers(id, id + 1));
+      await foldAll(db);
     }
     expect(await totalOf(world, "users")).toBe(4);
     await held.commit();
     expect(await totalOf(world, "users")).toBe(5);
     await world.run(insertUsers(5, 5));
-    await foldAll(folder.db);
+    await foldAll(db);
     expect(await totalOf(world, "users")).toBe(6);
     expect(await countRows(world)).toBe(1);
   });
 
   test("do not include a transaction that was running during a fold when it is rolled back", async () => {
     await using world = await makeHarness();
-    await using folder = connectTo(world);
+    const db = world.connect();
     const held = await world.hold(insertUser);
     await world.run(insertUsers(1, 2));
-    await foldAll(folder.db);
+    await foldAll(db);
     await held[Symbol.asyncDispose]();
     await world.run(insertUsers(3, 3));
-    await foldAll(folder.db);
+    await foldAll(db);
     expect(await totalOf(world, "users")).toBe(3);
   });
 
   test("stay exact when a fold is bounded, also within the rows of one transaction", async () => {
     await using world = await makeHarness();
-    await using folder = connectTo(world);
+    const db = world.connect();
     await world.run(insertUsers(1, 4));
     await using held = await world.hold("select txid_current()");
     await world.run(insertUsers(5, 8).replace("commit;", ""));
     await world.run(insertUsers(9, 12));
-    for (let folds = 0; (await foldCounts(folder.db, 3)) > 0; folds += 1) {
+    for (let folds = 0; (await foldCounts(db, 3)) > 0; folds += 1) {
       expect([folds, await totalOf(world, "users")]).toEqual([folds, 12]);
       expect(folds).toBeLessThan(20);
     }
@@ -168,32 +159,32 @@ describe.if(cluster !== null)("totals", () => {
 
   test("stay exact when the connection of a fold is killed", async () => {
     await using world = await makeHarness();
-    await using folder = connectTo(world);
+    const db = world.connect();
     await world.run(insertUsers(1, 5));
     const held = await world.hold("select from counts for update");
-    const folding = foldCounts(folder.db).then(
+    const folding = foldCounts(db).then(
       () => "done",
       () => "failed",
     );
-    while ((await world.run(waitingBackends)).length === 0) await Bun.sleep(5);
+    await world.untilWaiting();
     await world.run(waitingBackends.replace("select pid", "select pg_terminate_backend(pid)"));
     expect(await folding).toBe("failed");
     await held.commit();
     expect(await totalOf(world, "users")).toBe(5);
-    await foldAll(folder.db);
+    await foldAll(db);
     expect(await totalOf(world, "users")).toBe(5);
     expect(await countRows(world)).toBe(1);
   });
 
   test("are folded by one process at a time, and another one does not wait", async () => {
     await using world = await makeHarness();
-    await using folder = connectTo(world);
+    const db = world.connect();
     await world.run(insertUsers(1, 5));
     await using held = await world.hold(keepLock);
-    expect(await foldCounts(folder.db)).toBe(0);
+    expect(await foldCounts(db)).toBe(0);
     await held.commit();
-    expect(await foldCounts(folder.db)).toBe(6);
-    expect(await foldCounts(folder.db)).toBe(0);
+    expect(await foldCounts(db)).toBe(6);
+    expect(await foldCounts(db)).toBe(0);
   });
 
   test("are folded again by the store when it writes during a fold", async () => {
@@ -202,7 +193,7 @@ describe.if(cluster !== null)("totals", () => {
     const store = await world.open();
     await using held = await world.hold("select from counts for update");
     await newUser(store);
-    while ((await world.run(waitingBackends)).length === 0) await Bun.sleep(5);
+    await world.untilWaiting();
     await newUser(store);
     await held.commit();
     while ((await countRows(world)) > 1) await Bun.sleep(5);
@@ -211,17 +202,17 @@ describe.if(cluster !== null)("totals", () => {
 
   test("read no rows that were folded when a snapshot keeps them", async () => {
     await using world = await makeHarness();
-    await using folder = connectTo(world);
+    const db = world.connect();
     await using _snapshot = await world.hold(
       "set transaction isolation level repeatable read; select",
     );
     // A transaction that writes for long must not keep them in a total either.
     await using _writer = await world.hold("select txid_current()");
     await world.run(insertUsers(1, 3000));
-    await foldAll(folder.db);
+    await foldAll(db);
     await world.run(insertUsers(3001, 3002));
     // With the settings of the program.
-    const row = await folder.db.run("read", (session) =>
+    const row = await db.run("read", (session) =>
       session.first<{ "QUERY PLAN": { Plan: Record<string, number> }[] }>(`
         explain (analyze, buffers, format json) ${sumOfCounts("users")}
       `),

@@ -28,13 +28,12 @@ async function countWaiting(world: Harness): Promise<number> {
 describe.if(cluster !== null)("creates in one turn", () => {
   test("share a commit, and each user has an outcome of its own", async () => {
     await using world = await makeHarness();
-    const commits: number[] = [];
-    const { users } = await world.open({ onCommit: (writes) => commits.push(writes) });
+    const { users } = await world.open();
     const known = userFields();
     const { record } = await users.create(known, keyOf("known"));
     const [taken, alsoTaken] = [userFields(), userFields()];
     for (const fields of [taken, alsoTaken]) await users.create(fields, null);
-    commits.length = 0;
+    world.commits.length = 0;
     const outcomes = await outcomesOf([
       users.create(userFields(), null),
       users.create(userFields({ email: taken.email.toUpperCase() }), null),
@@ -46,7 +45,7 @@ describe.if(cluster !== null)("creates in one turn", () => {
     const expected = ["new", "email_taken", "new", "replayed", "key_reused", "email_taken"];
     expect(outcomes).toEqual(expected);
     // Two creates with one key have a batch each.
-    expect(commits).toEqual([5, 1]);
+    expect(world.commits).toEqual([5, 1]);
     expect((await users.list({ limit: 9, offset: 0 })).total).toBe(5);
     // A create that fails takes no id and stores no key.
     expect((await users.create(userFields(), keyOf("taken"))).record.id).toBe(record.id + 5);
@@ -54,12 +53,11 @@ describe.if(cluster !== null)("creates in one turn", () => {
 
   test("share a commit, and each order has an outcome of its own", async () => {
     await using world = await makeHarness();
-    const commits: number[] = [];
-    const store = await world.open({ onCommit: (writes) => commits.push(writes) });
+    const store = await world.open();
     const { orders } = store;
     const { id } = await newUser(store);
     const first = await orders.place(orderFields(id), keyOf("known"));
-    commits.length = 0;
+    world.commits.length = 0;
     const placing = [
       orders.place(orderFields(id, { currency: "USD" }), null),
       orders.place(orderFields(id + 1), null),
@@ -68,7 +66,7 @@ describe.if(cluster !== null)("creates in one turn", () => {
       orders.place(orderFields(id + 1), keyOf("nobody")),
     ];
     expect(await outcomesOf(placing)).toEqual(["new", "invalid", "new", "replayed", "invalid"]);
-    expect(commits).toEqual([5]);
+    expect(world.commits).toEqual([5]);
     const placed = async (at: number) => parsed((await placing[at])?.record ?? null);
     expect((await placing[3])?.record).toEqual(first.record);
     expect(await placed(0)).toMatchObject({ id: first.record.id + 1, currency: "USD" });
@@ -78,10 +76,9 @@ describe.if(cluster !== null)("creates in one turn", () => {
 
   test("share a commit, and have outcomes of their own, when none has a key", async () => {
     await using world = await makeHarness();
-    const commits: number[] = [];
-    const store = await world.open({ onCommit: (writes) => commits.push(writes) });
+    const store = await world.open();
     const taken = await newUser(store);
-    commits.length = 0;
+    world.commits.length = 0;
     const fields = [userFields({ email: taken.email.toUpperCase() }), userFields(), userFields()];
     const creates = fields.map((each) => store.users.create(each, null));
     expect(await outcomesOf(creates)).toEqual(["email_taken", "new", "new"]);
@@ -89,7 +86,7 @@ describe.if(cluster !== null)("creates in one turn", () => {
       store.orders.place(orderFields(id), null),
     );
     expect(await outcomesOf(places)).toEqual(["new", "invalid", "new"]);
-    expect(commits).toEqual([3, 3]);
+    expect(world.commits).toEqual([3, 3]);
     // A create that fails takes no id.
     expect((await creates[2])?.record.id).toBe(taken.id + 2);
     expect((await places[2])?.record.id).toBe(Number((await places[0])?.record.id) + 1);
@@ -145,13 +142,10 @@ describe.if(cluster !== null)("creates in one turn", () => {
     const ids = [(await newUser(store)).id, (await newUser(store)).id] as const;
     const held = await world.hold(`select from users where id = ${ids[0]} for update`);
     const waiting = Array.from({ length: 9 }, () => store.orders.place(orderFields(ids[0]), null));
-    const untilWaiting = async (backends: number) => {
-      while ((await world.run(waitingBackends)).length !== backends) await Bun.sleep(5);
-    };
-    await untilWaiting(1);
+    await world.untilWaiting(1);
     const other = await world.hold(`select from users where id = ${ids[1]} for update`);
     const placed = store.orders.place(orderFields(ids[1]), null);
-    await untilWaiting(2);
+    await world.untilWaiting(2);
     await other.commit();
     await placed;
     await held.commit();
@@ -160,19 +154,18 @@ describe.if(cluster !== null)("creates in one turn", () => {
 
   test("share a commit while creates of a locked row wait", async () => {
     await using world = await makeHarness();
-    const commits: number[] = [];
-    const store = await world.open({ onCommit: (writes) => commits.push(writes) });
+    const store = await world.open();
     const ids = [(await newUser(store)).id, (await newUser(store)).id] as const;
     const held = await world.hold(`select from users where id = ${ids[0]} for update`);
     const placeAll = (userIds: readonly number[]) =>
       userIds.map((id) => store.orders.place(orderFields(id), null));
     const [first, ...others] = placeAll([ids[0], ids[1], ids[1]]);
     await Promise.all(others);
-    commits.length = 0;
+    world.commits.length = 0;
     const [second, ...later] = placeAll([ids[0], ids[1], ids[1], ids[1]]);
     await Promise.all(later);
     // The one that waits counts, too: its outcome was part of the statement.
-    expect(commits).toEqual([4]);
+    expect(world.commits).toEqual([4]);
     await held.commit();
     await Promise.all([first, second]);
   });
@@ -224,7 +217,7 @@ describe.if(cluster !== null)("creates in one turn", () => {
     ) => {
       const other = await world.hold(statement);
       const outcomes = outcomesOf([create()]);
-      while ((await world.run(waitingBackends)).length === 0) await Bun.sleep(1);
+      await world.untilWaiting();
       await other.commit();
       return (await outcomes)[0];
     };
@@ -284,7 +277,7 @@ describe.if(cluster !== null)("creates in one turn", () => {
     const held = await world.hold("lock table users in exclusive mode");
     const creates = [1, 2, 3].map((n) => store.users.create(userFields(), keyOf(`${n}`)));
     const rejected = creates.map((create) => expectRejection(create, "unavailable"));
-    while ((await world.run(waitingBackends)).length === 0) await Bun.sleep(5);
+    await world.untilWaiting();
     await world.run(`select pg_terminate_backend(pid) from (${waitingBackends}) as waiting`);
     await Promise.all(rejected);
     await held.commit();
@@ -294,15 +287,14 @@ describe.if(cluster !== null)("creates in one turn", () => {
 
   test("have several batches when they are large", async () => {
     await using world = await makeHarness();
-    const commits: number[] = [];
-    const store = await world.open({ onCommit: (writes) => commits.push(writes) });
+    const store = await world.open();
     const metadata = Object.fromEntries(
       Array.from({ length: 50 }, (_, at) => [`key ${at}`, "x".repeat(500)]),
     );
     await Promise.all(Array.from({ length: 40 }, () => newUser(store, { metadata })));
     // 40 × 26 kB: at most 512 Ki characters each.
-    expect(Math.max(...commits)).toBeLessThanOrEqual(20);
-    expect(commits.reduce((sum, writes) => sum + writes, 0)).toBe(40);
+    expect(Math.max(...world.commits)).toBeLessThanOrEqual(20);
+    expect(world.commits.reduce((sum, writes) => sum + writes, 0)).toBe(40);
   });
 
   test("are pending until they end, whatever they create", async () => {

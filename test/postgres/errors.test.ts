@@ -266,9 +266,7 @@ describe.if(cluster !== null)("the store", () => {
 
   test("recovers, and closes, when its connections stop responding", async () => {
     await using world = await makeHarness();
-    const search = "?max=2&statement_timeout=0";
-    const databaseUrl = Object.assign(new URL(world.url), { search }).href;
-    const db = connect({ databaseUrl });
+    const db = world.connect(world.urlWith("max=2&statement_timeout=0"));
     const sleep = (session: Session) => session.all("select pg_sleep(60)");
     const silent = [1, 2].map(() => db.run("write", sleep, { transaction: true, timeoutMs: 100 }));
     await Promise.all(silent.map((work) => expectRejection(work, "unavailable")));
@@ -330,12 +328,11 @@ describe.if(cluster !== null)("the store", () => {
 
   test("counts commits, and returns the last known size when the server is unreachable", async () => {
     await using world = await makeHarness();
-    const commits: number[] = [];
-    const store = await world.open({ onCommit: (writes) => commits.push(writes) });
+    const store = await world.open();
     await newUser(store);
     await store.checkUsable();
     await store.checkUsable();
-    expect(commits).toEqual([1, 1]);
+    expect(world.commits).toEqual([1, 1]);
     const { databaseBytes, ...rest } = await store.statistics();
     expect(databaseBytes).toBeGreaterThan(1_000_000);
     const elsewhere = { walBytes: 0, freeBytes: null, lastBackupS: null };
@@ -346,8 +343,7 @@ describe.if(cluster !== null)("the store", () => {
 
   test("returns its statistics without delay when every connection is in use", async () => {
     await using world = await makeHarness();
-    const search = "?max=1&lock_timeout=1500";
-    const databaseUrl = Object.assign(new URL(world.url), { search }).href;
+    const databaseUrl = world.urlWith("max=1&lock_timeout=1500");
     const store = await world.open({ databaseUrl });
     const { databaseBytes } = await store.statistics();
     await using _ = await world.hold("lock table users in access exclusive mode");

@@ -2,7 +2,7 @@ import { describe, expect, test } from "bun:test";
 import type { Order } from "../../src/order.ts";
 import { formatCopyRows } from "../../src/postgres/copy-format.ts";
 import { newUser, orderFields, parsed, userFields } from "../contract/open.ts";
-import { cluster, deleteUser, makeHarness, waitingBackends } from "./postgres-harness.ts";
+import { cluster, deleteUser, makeHarness } from "./postgres-harness.ts";
 
 const time = "2020-01-02T03:04:05.678Z";
 
@@ -52,7 +52,7 @@ describe.if(cluster !== null)("import", () => {
       [oldOrder(1, stays.id), oldOrder(2, goes.id)],
       false,
     );
-    while ((await world.run(waitingBackends)).length === 0) await Bun.sleep(5);
+    await world.untilWaiting();
     await removing.commit();
     expect(await importing).toEqual([
       { outcome: "created" },

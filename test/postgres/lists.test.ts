@@ -100,7 +100,7 @@ describe.if(cluster !== null)("a page", () => {
     counter = rowsRead,
   ): Promise<number> {
     const before = await countRows(counter);
-    const databaseUrl = Object.assign(new URL(world.url), { search: "?max=2" }).href;
+    const databaseUrl = world.urlWith("max=2");
     const store = await world.open({ databaseUrl });
     for (let at = 0; at < EXECUTIONS; at += 1) await work(store);
     await store.close();
@@ -148,7 +148,7 @@ describe.if(cluster !== null)("a page", () => {
   test.each(filters.filter(({ user_id }) => user_id === LARGE_USER))(
     "of orders counts 1001 orders at most in a statement for several pages when the query is %j",
     async (query) => {
-      const databaseUrl = Object.assign(new URL(world.url), { search: "?max=1" }).href;
+      const databaseUrl = world.urlWith("max=1");
       const opened = connect({ databaseUrl });
       const db: Database = {
         ...opened,

@@ -2,19 +2,18 @@
 import { describe, expect, test } from "bun:test";
 import { createLargePages } from "../../src/large-page.ts";
 import type { Maybe } from "../../src/maybe.ts";
-import { connect, type Database, type Session } from "../../src/postgres/connection.ts";
+import type { Database, Session } from "../../src/postgres/connection.ts";
 import { createContext } from "../../src/postgres/context.ts";
 import { createPlainOrderStore } from "../../src/postgres/orders.ts";
 import { createTokenStore } from "../../src/postgres/tokens.ts";
 import { createPlainUserStore } from "../../src/postgres/users.ts";
 import { newUser, orderFields, parsed, userFields } from "../contract/open.ts";
 import { listed } from "../listed.ts";
-import { cluster, makeHarness } from "./postgres-harness.ts";
+import { cluster, type Harness, makeHarness } from "./postgres-harness.ts";
 
 /** The stores on one connection, so that its prepared statements can be looked at. */
-function openOnOneConnection(url: string) {
-  const databaseUrl = Object.assign(new URL(url), { search: "?max=1" }).href;
-  const opened = connect({ databaseUrl });
+function openOnOneConnection({ connect, urlWith }: Harness) {
+  const opened = connect(urlWith("max=1"));
   const sent: { reads: number; clients: (string | undefined)[] } = { reads: 0, clients: [] };
   const recorded =
     (run: Database["run"]): Database["run"] =>
@@ -37,7 +36,6 @@ function openOnOneConnection(url: string) {
     users: createPlainUserStore(context),
     orders: createPlainOrderStore(context),
     tokens: createTokenStore(context),
-    [Symbol.asyncDispose]: db.close,
   };
 }
 
@@ -58,7 +56,7 @@ describe.if(cluster !== null)("statements that requests share", () => {
     await using world = await makeHarness();
     // From now on, PostgreSQL knows that they are empty.
     await world.run("vacuum analyze");
-    await using store = openOnOneConnection(world.url);
+    const store = openOnOneConnection(world);
     const page = { limit: 10, offset: 0 };
     const key = { owner: "a", key: "b", fingerprint: "c" };
     await store.users.get(1);
@@ -97,8 +95,7 @@ describe.if(cluster !== null)("statements that requests share", () => {
 
   test("fail alone when one of them fails or takes too long", async () => {
     await using world = await makeHarness();
-    const databaseUrl = Object.assign(new URL(world.url), { search: "?statement_timeout=300" });
-    const store = await world.open({ databaseUrl: databaseUrl.href });
+    const store = await world.open({ databaseUrl: world.urlWith("statement_timeout=300") });
     const ids: number[] = [];
     for (let n = 0; n < 4; n += 1) ids.push((await newUser(store)).id);
     const [damaged, slow] = ids.slice(1, 3);
@@ -135,7 +132,7 @@ describe.if(cluster !== null)("statements that requests share", () => {
     await using world = await makeHarness();
     const store = await world.open();
     const made = await Promise.all(Array.from({ length: 30 }, () => newUser(store)));
-    await using one = openOnOneConnection(world.url);
+    const one = openOnOneConnection(world);
     const ids = made.map(({ id }) => id);
     const found = await Promise.all(
       [...ids, 99, ...ids.slice(0, 3)].map((id) => one.users.get(id)),
@@ -178,7 +175,7 @@ describe.if(cluster !== null)("statements that requests share", () => {
       from generate_series(1, 2001) as n
     `);
     // The last order is of the second user, who has 1001.
-    await using one = openOnOneConnection(world.url);
+    const one = openOnOneConnection(world);
     const page = { limit: 1, offset: 0, after: 2 };
     const totalsOf = async (id: number) => {
       const queries = [page, { ...page, status: "paid" }, { ...page, status: "pending" }] as const;

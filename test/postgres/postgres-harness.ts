@@ -1,6 +1,7 @@
 /** For tests with PostgreSQL: stores on a database of their own, and direct access to that database. */
 import { SQL } from "bun";
 import { openPostgres } from "../../src/postgres/backend.ts";
+import { connect, type Database } from "../../src/postgres/connection.ts";
 import type { Store, StoreOptions } from "../../src/store.ts";
 import { storeOptions } from "../open-store.ts";
 import { type Cluster, findCluster } from "./cluster.ts";
@@ -14,12 +15,20 @@ interface Held extends AsyncDisposable {
 
 export interface Harness extends AsyncDisposable {
   readonly url: string;
+  /** @returns the URL with these parameters only, e.g. `max=1` */
+  urlWith(parameters: string): string;
   /** Opens another store on the database, as another replica would. It is closed at the end of the test. */
   open(options?: Partial<StoreOptions>): Promise<Store>;
+  /** The number of requests that shared each commit of the stores. */
+  readonly commits: number[];
+  /** Opens connections as a store has them. They are closed at the end of the test. */
+  connect(databaseUrl?: string): Database;
   /** Runs statements on a connection of its own. */
   run<Row>(statement: string): Promise<Row[]>;
   /** Runs a statement in a transaction that stays open until it is committed or disposed of. */
   hold(statement: string): Promise<Held>;
+  /** Waits until this many connections of the service, or more, wait for a lock. */
+  untilWaiting(connections?: number): Promise<void>;
 }
 
 /** Finds the connections of the service that wait for a lock. */
@@ -41,19 +50,28 @@ export function deleteUser(id: number): string {
 export async function makeHarness(empty = false): Promise<Harness> {
   if (cluster === null) throw new Error("there is no PostgreSQL");
   const url = empty ? await cluster.createDatabase() : await databasesOf(cluster).take();
-  const stores: Store[] = [];
+  const commits: number[] = [];
+  const opened: { close(): Promise<void> }[] = [];
+
+  async function open(options: Partial<StoreOptions> = {}): Promise<Store> {
+    const onCommit = (requests: number) => void commits.push(requests);
+    const store = await openPostgres({ ...storeOptions, databaseUrl: url, onCommit, ...options });
+    opened.push(store);
+    return store;
+  }
+  const run = <Row>(statement: string) => cluster.run<Row>(url, statement);
+
   return {
     url,
-    async open(options = {}) {
-      const store = await openPostgres({
-        ...storeOptions,
-        databaseUrl: url,
-        ...options,
-      });
-      stores.push(store);
-      return store;
+    urlWith: (parameters) => Object.assign(new URL(url), { search: parameters }).href,
+    commits,
+    open,
+    connect(databaseUrl = url) {
+      const db = connect({ databaseUrl });
+      opened.push(db);
+      return db;
     },
-    run: (statement) => cluster.run(url, statement),
+    run,
     async hold(statement) {
       const sql = new SQL(url, { max: 1 });
       await sql.unsafe(`begin; ${statement}`);
@@ -65,8 +83,11 @@ export async function makeHarness(empty = false): Promise<Harness> {
         [Symbol.asyncDispose]: () => sql.close({ timeout: 0 }),
       };
     },
+    async untilWaiting(connections = 1) {
+      while ((await run(waitingBackends)).length < connections) await Bun.sleep(5);
+    },
     async [Symbol.asyncDispose]() {
-      await Promise.all(stores.map((store) => store.close()));
+      await Promise.all(opened.map((each) => each.close()));
       if (empty) await cluster.dropDatabase(url);
       else await databasesOf(cluster).release(url);
     },

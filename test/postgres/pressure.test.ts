@@ -2,7 +2,6 @@
 import { describe, expect, test } from "bun:test";
 import { createLargePages } from "../../src/large-page.ts";
 import type { Maybe } from "../../src/maybe.ts";
-import { connect } from "../../src/postgres/connection.ts";
 import { buildInSlices } from "../../src/postgres/page-slices.ts";
 import type { Store } from "../../src/store.ts";
 import { newUser, orderFields, userFields } from "../contract/open.ts";
@@ -95,7 +94,7 @@ describe.if(cluster !== null)("tokens that are unknown", () => {
     // Each in a later turn, so that another statement could begin.
     for (let at = 0; at < 6; at += 1) {
       finds.push(store.tokens.find(`unknown ${at}`));
-      while ((await world.run(waitingBackends)).length < Math.min(2, at + 1)) await Bun.sleep(5);
+      await world.untilWaiting(Math.min(2, at + 1));
       await Bun.sleep(6);
     }
     expect(await world.run(waitingBackends)).toHaveLength(2);
@@ -109,8 +108,7 @@ describe.if(cluster !== null)("a large page", () => {
   test("does not take the turns of small pages when other clients wait", async () => {
     await using world = await makeHarness();
     // Two of them are for lists.
-    const databaseUrl = Object.assign(new URL(world.url), { search: "?max=4" }).href;
-    const db = connect({ databaseUrl });
+    const db = world.connect(world.urlWith("max=4"));
     const { promise: read, resolve: finish } = Promise.withResolvers<void>();
     const begun = Promise.withResolvers<void>();
     const large = buildInSlices(
@@ -135,16 +133,13 @@ describe.if(cluster !== null)("a large page", () => {
     expect(order).toEqual(["small", "c", "d"]);
     finish();
     await large;
-    await db.close();
   });
 });
 
 describe.if(cluster !== null)("the last use of a token", () => {
   test("is neither a pending write nor measured", async () => {
     await using world = await makeHarness();
-    const measured: number[] = [];
-    const onCommit = (writes: number) => measured.push(writes);
-    const store = await world.open({ onCommit });
+    const store = await world.open();
     const held = await world.hold("lock table tokens in exclusive mode");
     const touched = store.tokens.touch("hash", "2026-11-20T18:57:00.000Z");
     const pending = async () => (await store.statistics()).pendingWrites;
@@ -154,6 +149,6 @@ describe.if(cluster !== null)("the last use of a token", () => {
     await created;
     await held.commit();
     await touched;
-    expect(measured).toEqual([1]);
+    expect(world.commits).toEqual([1]);
   });
 });

@@ -102,12 +102,7 @@ describe.if(cluster !== null)("updates", () => {
 
   test("of one turn share a transaction, and each has its own outcome", async () => {
     await using world = await makeHarness();
-    const commits: number[] = [];
-    const onCommit = (writes: number) => void commits.push(writes);
-    const store = await world.open({
-      databaseUrl: `${world.url}&lock_timeout=20000`,
-      onCommit,
-    });
+    const store = await world.open({ databaseUrl: `${world.url}&lock_timeout=20000` });
     const { users } = store;
     const made = await Promise.all(Array.from({ length: 9 }, () => newUser(store)));
     const ids = made.map(({ id }) => id);
@@ -121,7 +116,7 @@ describe.if(cluster !== null)("updates", () => {
     `);
     const rename = (id: number, email?: string) =>
       users.update(id, (user) => ({ ...user, name: "x", ...(email && { email }) }), null);
-    commits.length = 0;
+    world.commits.length = 0;
     const waiting = [rename(locked), rename(changed)];
     const done = [rename(one), rename(two), rename(999), rename(mover, "new@example.com")];
     const rejected = [
@@ -133,7 +128,7 @@ describe.if(cluster !== null)("updates", () => {
     for (const [result, code] of rejected) await expectRejection(result, code);
     const records = await Promise.all(done);
     expect(records.map((record) => record?.version)).toEqual([2, 2, undefined, 2, 1]);
-    expect(commits[0]).toBe(waiting.length + done.length + rejected.length);
+    expect(world.commits[0]).toBe(waiting.length + done.length + rejected.length);
     await untilWaiting(world, 2);
     await replica.commit();
     expect((await waiting[1])?.version).toBe(3);
@@ -145,38 +140,37 @@ describe.if(cluster !== null)("updates", () => {
 
   test("of a large record run alone, also if it gets small", async () => {
     await using world = await makeHarness();
-    const commits: number[] = [];
-    const store = await world.open({ onCommit: (writes) => void commits.push(writes) });
+    const store = await world.open();
     const keys = Array.from({ length: 30 }, (_, at) => [`key${at}`, "x".repeat(400)] as const);
     const metadata = Object.fromEntries(keys);
     const [large, small] = [await newUser(store, { metadata }), await newUser(store)];
     const order = await newOrder(store, small.id);
     const fields = { ...orderFields(small.id), metadata };
     const largeOrder = (await store.orders.place(fields, null)).record;
-    commits.length = 0;
+    world.commits.length = 0;
     const shrink = (id: number) =>
       store.users.update(id, (user) => ({ ...user, metadata: {} }), null);
     const users = await Promise.all([large.id, small.id, 999].map(shrink));
     expect(users.map((user) => user?.version)).toEqual([2, 2, undefined]);
-    expect(commits).toEqual([3, 1]);
+    expect(world.commits).toEqual([3, 1]);
     const pay = (id: number) =>
       store.orders.update(id, () => ({ status: "paid", metadata: {} }), null);
     const orders = await Promise.all([largeOrder.id, order.id, 999].map(pay));
     expect(orders.map((paid) => paid?.version)).toEqual([2, 2, undefined]);
-    expect(commits).toEqual([3, 1, 3, 1]);
+    expect(world.commits).toEqual([3, 1, 3, 1]);
   });
 
   test("of three replicas wait for a locked row, also behind each other", async () => {
     await using world = await makeHarness();
-    const stores = [await world.open(), await world.open(), await world.open()];
+    const stores = [await world.open(), await world.open(), await world.open()] as const;
     const [first] = stores;
-    const user = await newUser(first as Store);
+    const user = await newUser(first);
     const held = await world.hold(`select from users where id = ${user.id} for update`);
     const updates = stores.map(({ users }) => users.update(user.id, () => userFields(), null));
     await Bun.sleep(600);
     await held.commit();
     for (const update of await Promise.all(updates)) expect(update).not.toBeNull();
-    expect((await (first as Store).users.get(user.id))?.version).toBe(4);
+    expect((await first.users.get(user.id))?.version).toBe(4);
   });
 
   test("of two replicas do not deadlock when they change the same records in another order", async () => {

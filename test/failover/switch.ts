@@ -8,11 +8,14 @@ interface Switch extends AsyncDisposable {
   pointAt(url: string): void;
   /** Loses the packets of all connections, which stay open. New ones work. */
   losePackets(): void;
+  /** Loses the response to the next message with this text, and closes its connection. */
+  loseResponseTo(text: string): void;
 }
 
 export async function startSwitch(url: string): Promise<Switch> {
   let target = new URL(url);
   const sockets = new Set<Socket>();
+  let losing: string | null = null;
 
   function closeConnections(): void {
     for (const socket of sockets) socket.destroy();
@@ -30,6 +33,13 @@ export async function startSwitch(url: string): Promise<Switch> {
         for (const other of pair) other.destroy();
       });
     }
+    client.on("data", (sent) => {
+      if (losing === null || !sent.includes(losing)) return;
+      losing = null;
+      upstream.unpipe();
+      // The response is so small that the server sends it in one piece, after the commit.
+      upstream.once("data", () => client.destroy()).resume();
+    });
     client.pipe(upstream).pipe(client);
   });
   await new Promise<void>((resolve) => server.listen(0, "127.0.0.1", resolve));
@@ -42,6 +52,9 @@ export async function startSwitch(url: string): Promise<Switch> {
     },
     losePackets() {
       for (const socket of sockets) socket.unpipe();
+    },
+    loseResponseTo(text) {
+      losing = text;
     },
     async [Symbol.asyncDispose]() {
       server.close();

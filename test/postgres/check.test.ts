@@ -41,11 +41,6 @@ const damages: [string, string, string[]][] = [
       "the sequence of orders is behind the last id and would assign it again",
     ],
   ],
-  [
-    "a sequence would assign an id again",
-    "select setval('orders_id_seq', 1)",
-    ["the sequence of orders is behind the last id and would assign it again"],
-  ],
 ];
 
 describe.if(cluster !== null)("check", () => {

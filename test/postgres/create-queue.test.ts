@@ -1,5 +1,4 @@
 import { expect, test } from "bun:test";
-import { SQL } from "bun";
 import type { Database } from "../../src/postgres/connection.ts";
 import { createContext } from "../../src/postgres/context.ts";
 import {
@@ -10,6 +9,7 @@ import {
 } from "../../src/postgres/create-queue.ts";
 import { createLimiter } from "../../src/postgres/limiter.ts";
 import { ROW_LOCK_TIMEOUT } from "../../src/postgres/row-locks.ts";
+import { rowLockTimeout } from "./server-error.ts";
 
 /** A record that refers to a row. */
 interface Fields {
@@ -27,12 +27,6 @@ interface Run {
   create(others?: Readonly<Record<string, Outcome<Fields>>>): void;
   fail(error: unknown): void;
 }
-
-const rowLockTimeout = new SQL.PostgresError("canceling statement due to lock timeout", {
-  code: "ERR_POSTGRES_SERVER_ERROR",
-  errno: "55P03",
-  where: "while locking tuple",
-} as never);
 
 function makeQueue(options: Partial<CreateQueueOptions<Fields, Fields>> = {}) {
   const runs: Run[] = [];

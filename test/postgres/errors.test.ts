@@ -1,22 +1,20 @@
 // The errors of the store when the server is slow, unreachable, locked, read-only or untrusted.
 import { describe, expect, test } from "bun:test";
 import { type AddressInfo, createConnection, createServer } from "node:net";
-import { SQL } from "bun";
 import { AppError } from "../../src/error.ts";
 import { openPostgres } from "../../src/postgres/backend.ts";
 import { connect, type Session } from "../../src/postgres/connection.ts";
 import { describePostgresError, toUnavailable } from "../../src/postgres/errors.ts";
 import { newUser, orderFields, parsed, userFields } from "../contract/open.ts";
 import { expectRejection } from "../expect-error.ts";
+import { startSwitch } from "../failover/switch.ts";
 import { storeOptions } from "../open-store.ts";
 import { cluster, type Harness, makeHarness } from "./postgres-harness.ts";
+import { serverError } from "./server-error.ts";
 
 const page = { limit: 10, offset: 0 };
 
 describe("a worker of Citus that is lost", () => {
-  const internalError = (message: string) =>
-    new SQL.PostgresError(message, { code: "ERR_POSTGRES_SERVER_ERROR", errno: "XX000" } as never);
-
   test.each([
     "failure on connection marked as essential: 127.0.0.1:5461",
     "could not commit transaction for shard 102008 on at least one node",
@@ -25,12 +23,12 @@ describe("a worker of Citus that is lost", () => {
     "postmaster was shut down, exiting",
     "cannot abort transaction 1154, it was already committed",
   ])("makes the database unavailable when the coordinator reports %j", (message) => {
-    const error = internalError(message);
+    const error = serverError("XX000", { message });
     expect(toUnavailable(error)).toMatchObject({ code: "unavailable", cause: error });
   });
 
   test("does not excuse other internal errors", () => {
-    const error = internalError("cache lookup failed for relation 16384");
+    const error = serverError("XX000", { message: "cache lookup failed for relation 16384" });
     expect(toUnavailable(error)).toBe(error);
   });
 });
@@ -61,46 +59,6 @@ async function failInserts(world: Harness, times: number, state: string) {
       "select last_value::integer as tries from tries",
     );
     return row?.tries;
-  };
-}
-
-/** A TCP proxy that can drop the connection after it has forwarded a write, before the response. */
-async function makeLine(serverUrl: string) {
-  const url = new URL(serverUrl);
-  const serverPort = Number(url.port);
-  const host = url.hostname;
-  let losing: string | null = null;
-  const server = createServer((client) => {
-    const upstream = createConnection(serverPort, host);
-    let lost = false;
-    client.on("data", (sent) => {
-      if (losing !== null && sent.includes(losing)) {
-        losing = null;
-        lost = true;
-        // The response is so small that the server sends it in one piece, after the commit.
-        upstream.once("data", () => client.destroy());
-      }
-      upstream.write(sent);
-    });
-    upstream.on("data", (response) => {
-      if (!lost) client.write(response);
-    });
-    client.on("close", () => upstream.destroy());
-    upstream.on("close", () => client.destroy());
-    for (const socket of [client, upstream]) socket.on("error", () => {});
-  });
-  await new Promise<void>((resolve) => server.listen(0, "127.0.0.1", resolve));
-  url.hostname = "127.0.0.1";
-  url.port = String((server.address() as AddressInfo).port);
-  return {
-    url: url.href,
-    /** @param text part of the values of the write */
-    loseResponseTo(text: string) {
-      losing = text;
-    },
-    async [Symbol.asyncDispose]() {
-      server.close();
-    },
   };
 }
 
@@ -253,11 +211,11 @@ describe.if(cluster !== null)("the store", () => {
 
   test("rejects with unavailable when the response to a commit is lost, and a retry with the key is safe", async () => {
     await using world = await makeHarness();
-    await using line = await makeLine(world.url);
-    const store = await world.open({ databaseUrl: line.url });
+    await using network = await startSwitch(world.url);
+    const store = await world.open({ databaseUrl: network.through(world.url) });
     const key = { owner: "a", key: "b", fingerprint: "c" };
     const fields = userFields();
-    line.loseResponseTo(fields.email);
+    network.loseResponseTo(fields.email);
     await expectRejection(store.users.create(fields, key), "unavailable");
     const { record, replayed } = await store.users.create(fields, key);
     expect([parsed(record).email, replayed]).toEqual([fields.email, true]);

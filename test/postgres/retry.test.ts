@@ -1,12 +1,9 @@
 import { expect, test } from "bun:test";
-import { SQL } from "bun";
 import { versionConflict, withRetry } from "../../src/postgres/retry.ts";
 import { expectRejection } from "../expect-error.ts";
+import { serverError } from "./server-error.ts";
 
-const deadlock = new SQL.PostgresError("deadlock detected", {
-  code: "ERR_POSTGRES_SERVER_ERROR",
-  errno: "40P01",
-});
+const deadlock = serverError("40P01");
 
 /** @returns work that fails with the errors, one after the other, and then succeeds */
 function failing(...errors: readonly Error[]) {

@@ -1,5 +1,4 @@
 import { expect, test } from "bun:test";
-import { SQL } from "bun";
 import { AppError } from "../../src/error.ts";
 import type { Database } from "../../src/postgres/connection.ts";
 import { createContext } from "../../src/postgres/context.ts";
@@ -13,6 +12,7 @@ import {
 } from "../../src/postgres/update-queue.ts";
 import { LARGE_RECORD_BYTES } from "../../src/record.ts";
 import { expectRejection } from "../expect-error.ts";
+import { rowLockTimeout, serverError } from "./server-error.ts";
 
 interface Stored {
   readonly id: number;
@@ -22,9 +22,6 @@ interface Values {
   readonly metadata: string;
 }
 
-const serverError = (errno: string, where?: string) =>
-  new SQL.PostgresError("failed", { code: "ERR_POSTGRES_SERVER_ERROR", errno, where } as never);
-const rowLockTimeout = serverError("55P03", "while locking tuple");
 const foreignKeyViolation = serverError("23503");
 const connectionLost = serverError("08006");
 

@@ -3,8 +3,7 @@
 import { expect, test } from "bun:test";
 import { existsSync } from "node:fs";
 import { join } from "node:path";
-import { SQL } from "bun";
-import { findPrograms, type Instance, makeInstance } from "../postgres/instance.ts";
+import { findPrograms, type Instance, makeInstance, runOn } from "../postgres/instance.ts";
 import { createUser } from "../replicas/contend.ts";
 import { requireExact, startLoad, untilWritten } from "../replicas/load.ts";
 import { type Pair, runCommand, startPair, walk } from "../replicas/pair.ts";
@@ -22,6 +21,8 @@ const FAILOVERS = 3;
 /** Numbers of writes that the promoted standby lacks. */
 const LOST = [1, 2, 3, 4, 5];
 
+const reload = "select pg_reload_conf()";
+
 /** @throws {Error} if a program is missing */
 function requirePrograms(): string {
   const programs = findPrograms();
@@ -34,35 +35,28 @@ function requirePrograms(): string {
   );
 }
 
-async function run<Row>({ url }: Instance, statement: string): Promise<Row[]> {
-  await using sql = new SQL(url, { max: 1 });
-  return await sql.unsafe(statement);
-}
-
 /** Starts a standby. From then on, a commit on the primary waits until it is on the disks of both. */
 async function addStandby(programs: string, primary: Instance): Promise<Instance> {
-  const { hostname, port, username } = new URL(primary.url);
-  const primaryConninfo = `host=${hostname} port=${port} user=${username} application_name=standby`;
-  const standby = await makeInstance(programs, { primary_conninfo: primaryConninfo }, primary);
+  const standby = await makeInstance(programs, {}, primary);
   await standby.start();
-  await run(primary, "alter system set synchronous_standby_names = 'standby'");
-  await run(primary, "select pg_reload_conf()");
+  await runOn(primary.url, "alter system set synchronous_standby_names = 'standby'", reload);
   const state = "select sync_state from pg_stat_replication where application_name = 'standby'";
-  while (!Bun.deepEquals(await run(primary, state), [{ sync_state: "sync" }])) await Bun.sleep(10);
+  while (!Bun.deepEquals(await runOn(primary.url, state), [{ sync_state: "sync" }]))
+    await Bun.sleep(10);
   return standby;
 }
 
 /** The new primary has no standby yet: its commits must not wait for one. */
 async function promote(standby: Instance): Promise<void> {
-  await run(standby, "alter system reset synchronous_standby_names");
-  await run(standby, "select pg_promote()");
+  const reset = "alter system reset synchronous_standby_names";
+  await runOn(standby.url, reset, "select pg_promote()");
 }
 
 /** Starts a primary, the switch in front of it, and two replicas of the service that use it. */
 async function startService(programs: string, resources: AsyncDisposableStack) {
   const primary = resources.use(await makeInstance(programs, {}));
   await primary.start();
-  await run(primary, "create database user_api");
+  await runOn(primary.url, "create database user_api");
   const endpoint = resources.use(await startSwitch(primary.url));
   const database = endpoint.through(primary.url).replace(/postgres$/, "user_api");
   const pair = resources.use(await startPair(database));
@@ -137,8 +131,7 @@ test.if(required)(
     const standby = resources.use(await addStandby(programs, primary));
     await createUser(pair, "kept@example.com");
     expect(await readFeed(pair)).toMatchObject({ last: 1 });
-    await run(primary, "alter system reset synchronous_standby_names");
-    await run(primary, "select pg_reload_conf()");
+    await runOn(primary.url, "alter system reset synchronous_standby_names", reload);
     standby.stop("fast");
     for (const at of LOST) await createUser(pair, `lost-${at}@example.com`);
     const read = await readFeed(pair);

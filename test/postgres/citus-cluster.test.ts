@@ -1,22 +1,21 @@
 // The store on a Citus cluster: the contract, and how many shards each operation asks. In one file, because only one
 // process at a time can use the databases of the cluster.
 import { describe, expect, test } from "bun:test";
-import { splitLayout } from "../../src/database-url.ts";
 import { createLargePages } from "../../src/large-page.ts";
 import type { Maybe } from "../../src/maybe.ts";
-import { openPostgres } from "../../src/postgres/backend.ts";
 import { createCitusOrderStore } from "../../src/postgres/citus/orders.ts";
 import { createCitusUserStore } from "../../src/postgres/citus/users.ts";
 import { connect, type Database, type Session } from "../../src/postgres/connection.ts";
 import { createContext } from "../../src/postgres/context.ts";
 import { newUser, orderFields, setPaid, userFields } from "../contract/open.ts";
 import { expectRejection } from "../expect-error.ts";
-import { storeOptions } from "../open-store.ts";
 import { storeContract } from "../store.contract.ts";
 import {
   citusUrl,
   lockUserOnWorkers,
+  openCitusStore,
   releaseCitusDatabase,
+  runOnCitus,
   runOnWorkers,
   takeCitusDatabase,
 } from "./citus.ts";
@@ -129,15 +128,12 @@ test.if(citusUrl !== null)(
 test.if(citusUrl !== null)(
   "orders.list rejects an offset when every shard would read more than 10,000 ids",
   async () => {
-    const databaseUrl = await takeCitusDatabase();
-    const store = await openPostgres({ ...storeOptions, databaseUrl });
+    await using it = await openCitusStore();
+    const { databaseUrl, store } = it;
     const { id } = await newUser(store);
     await store.orders.place(orderFields(id), null);
-    const { driverUrl } = splitLayout(databaseUrl);
-    const db = connect({ databaseUrl: driverUrl });
-    await db.run("write", (session) =>
-      session.all("update order_totals set pending = 15000 where bucket = $1", id % 1024),
-    );
+    const setTotal = `update order_totals set pending = 15000 where bucket = ${id % 1024}`;
+    await runOnCitus(databaseUrl, setTotal);
     const list = (offset: number) => store.orders.list({ limit: 10, offset });
     expect(await list(0)).toMatchObject({ total: 15_000, maxOffset: 10_000 });
     await expectRejection(
@@ -147,9 +143,6 @@ test.if(citusUrl !== null)(
     );
     expect(await list(10_000)).toMatchObject({ total: 15_000 });
     expect(await list(15_000)).toMatchObject({ total: 15_000, records: "" });
-    await db.close();
-    await store.close();
-    releaseCitusDatabase(databaseUrl);
   },
   60_000,
 );
@@ -157,8 +150,8 @@ test.if(citusUrl !== null)(
 test.if(citusUrl !== null)(
   "orders.get rejects unless it finds the order when a commit was interrupted",
   async () => {
-    const databaseUrl = await takeCitusDatabase();
-    const store = await openPostgres({ ...storeOptions, databaseUrl });
+    await using it = await openCitusStore();
+    const { databaseUrl, store } = it;
     const user = await newUser(store);
     const { record } = await store.orders.place(orderFields(user.id), null);
     const findUnknown = async () => store.orders.get(record.id + 1024);
@@ -176,8 +169,6 @@ test.if(citusUrl !== null)(
       await runOnWorkers(databaseUrl, "rollback prepared 'citus_99_test'");
     }
     expect(await findUnknown()).toBeNull();
-    await store.close();
-    releaseCitusDatabase(databaseUrl);
   },
   60_000,
 );
@@ -185,8 +176,8 @@ test.if(citusUrl !== null)(
 test.if(citusUrl !== null)(
   "orders.place succeeds before a user is unlocked when only other calls are for this user",
   async () => {
-    const databaseUrl = await takeCitusDatabase();
-    const store = await openPostgres({ ...storeOptions, databaseUrl });
+    await using it = await openCitusStore();
+    const { databaseUrl, store } = it;
     const lockedUser = await newUser(store);
     const ids = [(await newUser(store)).id, (await newUser(store)).id];
     const unlock = await lockUserOnWorkers(databaseUrl, lockedUser.id);
@@ -209,22 +200,13 @@ test.if(citusUrl !== null)(
     await unlock();
     await Promise.all(waiting);
     expect((await store.orders.list({ limit: 1, offset: 0 })).total).toBe(24);
-    await store.close();
-    releaseCitusDatabase(databaseUrl);
   },
   60_000,
 );
 
 describe.if(citusUrl !== null)("with TEST_CITUS_URL", () => {
-  storeContract("citus", async (opened = {}) => {
-    const databaseUrl = await takeCitusDatabase();
-    const store = await openPostgres({ ...storeOptions, ...opened, databaseUrl });
-    return {
-      ...store,
-      async close() {
-        await store.close();
-        releaseCitusDatabase(databaseUrl);
-      },
-    };
+  storeContract("citus", async (options) => {
+    const it = await openCitusStore(options);
+    return { ...it.store, close: it[Symbol.asyncDispose] };
   });
 });

@@ -28,10 +28,10 @@ async function createTables(server: Cluster, url: string): Promise<void> {
 if (cluster !== null) {
   const server = cluster;
   const databases = createDatabasePool(server, (url) => createTables(server, url));
-  /** A database with the tables, and a store on it. */
-  const open = async (options: Partial<StoreOptions> = {}, search = "") => {
+  /** A database with the tables, and a store on it. @param parameters of its URL */
+  const open = async (options: Partial<StoreOptions> = {}, parameters = "") => {
     const url = await databases.take();
-    const databaseUrl = `${url}&layout=citus${search}`;
+    const databaseUrl = `${withFewConnections(url)}&layout=citus${parameters}`;
     const store = await openPostgres({ ...storeOptions, ...options, databaseUrl });
     return {
       url,
@@ -44,17 +44,9 @@ if (cluster !== null) {
   };
 
   describe("on one server", () => {
-    storeContract("citus", async (opened = {}) => {
-      const url = await databases.take();
-      const databaseUrl = `${withFewConnections(url)}&layout=citus`;
-      const store = await openPostgres({ ...storeOptions, ...opened, databaseUrl });
-      return {
-        ...store,
-        async close() {
-          await store.close();
-          await databases.release(url);
-        },
-      };
+    storeContract("citus", async (options) => {
+      const it = await open(options);
+      return { ...it.store, close: it[Symbol.asyncDispose] };
     });
 
     test("a change of a locked row fails without another attempt when the lock timeout has passed", async () => {

@@ -4,7 +4,9 @@
  */
 import { SQL } from "bun";
 import { openPostgres } from "../../src/postgres/backend.ts";
+import type { StoreOptions } from "../../src/store.ts";
 import { storeOptions } from "../open-store.ts";
+import { runOn } from "./instance.ts";
 
 const emptyTables = [
   "delete from orders",
@@ -25,18 +27,6 @@ const emptyTables = [
 /** URL of the first database, as the driver takes it; `null` if there is no cluster. */
 export const citusUrl: string | null = Bun.env["TEST_CITUS_URL"] || null;
 
-/** Runs statements one after the other. @returns the rows of the last one */
-async function run<Row>(url: string | URL, ...statements: string[]): Promise<Row[]> {
-  const sql = new SQL(url, { max: 1 });
-  try {
-    let rows: Row[] = [];
-    for (const statement of statements) rows = await sql.unsafe(statement);
-    return rows;
-  } finally {
-    await sql.close();
-  }
-}
-
 interface Node {
   readonly nodename: string;
   readonly nodeport: number;
@@ -55,18 +45,18 @@ function urlOf(coordinator: string, { nodename, nodeport }: Node): URL {
 }
 
 async function createDatabase(first: string, name: string): Promise<void> {
-  const nodes = await run<Node>(first, selectNodes);
+  const nodes = await runOn<Node>(first, selectNodes);
   for (const node of nodes) {
     const url = urlOf(first, node);
-    await run(url, `create database ${name} template template0`);
+    await runOn(url, `create database ${name} template template0`);
     url.pathname = `/${name}`;
-    await run(url, "create extension citus");
+    await runOn(url, "create extension citus");
   }
   for (const node of nodes.toSorted((one, other) => one.groupid - other.groupid)) {
     const add = node.groupid === 0 ? "citus_set_coordinator_host" : "citus_add_node";
     const coordinator = new URL(first);
     coordinator.pathname = `/${name}`;
-    await run(coordinator, `select ${add}('${node.nodename}', ${node.nodeport})`);
+    await runOn(coordinator, `select ${add}('${node.nodename}', ${node.nodeport})`);
   }
 }
 
@@ -84,7 +74,7 @@ export async function takeCitusDatabase(): Promise<string> {
   for (let number = 2; usedNames.has(name); number += 1) name = `${base}_${number}`;
   usedNames.add(name);
   const exists = `select from pg_database where datname = '${name}'`;
-  if ((await run(citusUrl, exists)).length === 0) await createDatabase(citusUrl, name);
+  if ((await runOn(citusUrl, exists)).length === 0) await createDatabase(citusUrl, name);
   const url = new URL(citusUrl);
   url.pathname = `/${name}`;
   const plainUrl = url.href;
@@ -92,13 +82,27 @@ export async function takeCitusDatabase(): Promise<string> {
   if (!url.searchParams.has("max")) url.searchParams.set("max", "5");
   url.searchParams.set("layout", "citus");
   const hasTables = "select from pg_tables where tablename = 'user_api'";
-  if ((await run(plainUrl, hasTables)).length === 0) await createTables(url.href);
-  await run(plainUrl, ...emptyTables);
+  if ((await runOn(plainUrl, hasTables)).length === 0) await createTables(url.href);
+  await runOn(plainUrl, ...emptyTables);
   return url.href;
 }
 
 export function releaseCitusDatabase(databaseUrl: string): void {
   usedNames.delete(new URL(databaseUrl).pathname.slice(1));
+}
+
+/** Opens a store on an empty database. */
+export async function openCitusStore(options: Partial<StoreOptions> = {}) {
+  const databaseUrl = await takeCitusDatabase();
+  const store = await openPostgres({ ...storeOptions, ...options, databaseUrl });
+  return {
+    databaseUrl,
+    store,
+    async [Symbol.asyncDispose]() {
+      await store.close();
+      releaseCitusDatabase(databaseUrl);
+    },
+  };
 }
 
 /** @returns the URL without the parameter that only the program knows */
@@ -110,7 +114,7 @@ function driverUrl(databaseUrl: string): string {
 
 /** Runs a statement in the database of a DATABASE_URL. */
 export function runOnCitus<Row>(databaseUrl: string, statement: string): Promise<Row[]> {
-  return run(driverUrl(databaseUrl), statement);
+  return runOn(driverUrl(databaseUrl), statement);
 }
 
 async function workersOf(databaseUrl: string): Promise<readonly URL[]> {
@@ -121,7 +125,7 @@ async function workersOf(databaseUrl: string): Promise<readonly URL[]> {
 
 /** Runs statements on each worker, one after the other. */
 export async function runOnWorkers(databaseUrl: string, ...statements: string[]): Promise<void> {
-  for (const url of await workersOf(databaseUrl)) await run(url, ...statements);
+  for (const url of await workersOf(databaseUrl)) await runOn(url, ...statements);
 }
 
 /** Locks a user on each worker. @returns a function that releases the locks */

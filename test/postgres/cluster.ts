@@ -1,6 +1,6 @@
 /** The tests' PostgreSQL server: at TEST_POSTGRES_URL, none if that is `none`, otherwise a new local one. */
 import { SQL } from "bun";
-import { findPrograms, makeInstance } from "./instance.ts";
+import { findPrograms, makeInstance, runOn } from "./instance.ts";
 
 export interface Cluster {
   /** @param template URL of a database to copy, which must have no connections
@@ -57,14 +57,7 @@ function clusterAt(url: string, own: Cluster["own"], temporary: boolean): Cluste
     },
     disconnect: (database) => disconnect(nameOf(database)),
     dropDatabase: (database) => drop(nameOf(database)),
-    async run(database, statement) {
-      const other = new SQL(database, { max: 1 });
-      try {
-        return await other.unsafe(statement);
-      } finally {
-        await other.close();
-      }
-    },
+    run: (database, statement) => runOn(database, statement),
   };
 }
 

@@ -9,7 +9,7 @@ import { FOLD_LOCK, foldCounts } from "../../src/postgres/counts.ts";
 import type { Store } from "../../src/store.ts";
 import { newUser, orderFields, setPaid } from "../contract/open.ts";
 import { withStore } from "../open-store.ts";
-import { findPrograms, type Instance, makeInstance } from "./instance.ts";
+import { findPrograms, type Instance, makeInstance, runOn } from "./instance.ts";
 
 const programs = findPrograms() ?? "";
 const possible = ["pg_dump", "psql"].every((name) => existsSync(join(programs, name)));
@@ -30,7 +30,7 @@ async function startServer(): Promise<Instance> {
 
 async function startServers(): Promise<Servers> {
   const [source, other] = await Promise.all([startServer(), startServer()]);
-  await run(source.url, passTransactions(5_000));
+  await runOn(source.url, passTransactions(5_000));
   return { source, other };
 }
 
@@ -41,11 +41,6 @@ afterAll(async () => {
   await servers?.source[Symbol.asyncDispose]();
   await servers?.other[Symbol.asyncDispose]();
 });
-
-async function run<Row>(url: string, statement: string): Promise<Row[]> {
-  await using sql = new SQL(url, { max: 1 });
-  return await sql.unsafe(statement);
-}
 
 function passTransactions(count: number): string {
   return `
@@ -62,7 +57,7 @@ function passTransactions(count: number): string {
 
 async function createDatabase({ url }: Instance): Promise<string> {
   const name = `test_${crypto.randomUUID().replaceAll("-", "")}`;
-  await run(url, `create database ${name}`);
+  await runOn(url, `create database ${name}`);
   return Object.assign(new URL(url), { pathname: name }).href;
 }
 
@@ -146,7 +141,7 @@ describe.if(possible)("a dump", () => {
           feed: restored.feed,
           last: dumped.last + 1,
         });
-        await run(to, passTransactions(6_000));
+        await runOn(to, passTransactions(6_000));
         await newUser(store);
         await store.orders.update(2, setPaid, null);
         expect((await store.users.list(firstPage)).total).toBe(users + 2);
@@ -156,7 +151,10 @@ describe.if(possible)("a dump", () => {
       // Not by closing the connection: PostgreSQL may release the lock later than that.
       await locked.unsafe(`select pg_advisory_unlock(${FOLD_LOCK})`);
       await fold(to);
-      const [row] = await run<{ rows: number }>(to, "select count(*)::integer as rows from counts");
+      const [row] = await runOn<{ rows: number }>(
+        to,
+        "select count(*)::integer as rows from counts",
+      );
       expect(row?.rows).toBe(1);
       await withStore(to, async (store) => {
         await newUser(store);

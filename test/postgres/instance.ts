@@ -132,19 +132,36 @@ function createData(programs: string, data: string, primary: Instance | null): v
   }
 }
 
-export async function isResponding(url: string): Promise<boolean> {
+/** Runs statements one after the other on a connection of their own. @returns the rows of the last one */
+export async function runOn<Row>(url: string | URL, ...statements: string[]): Promise<Row[]> {
   const sql = new SQL(url, { max: 1 });
   try {
-    await sql.unsafe("select 1");
-    return true;
-  } catch {
-    return false;
+    let rows: Row[] = [];
+    for (const statement of statements) rows = await sql.unsafe(statement);
+    return rows;
   } finally {
     await sql.close();
   }
 }
 
-/** @param settings additional server settings */
+export function isResponding(url: string): Promise<boolean> {
+  return runOn(url, "select 1").then(
+    () => true,
+    () => false,
+  );
+}
+
+/** Settings of a standby. */
+function followerOf({ url }: Instance) {
+  const { hostname, port, username } = new URL(url);
+  const conninfo = `host=${hostname} port=${port} user=${username} application_name=standby`;
+  return { primary_conninfo: conninfo };
+}
+
+/**
+ * @param settings additional server settings
+ * @param primary a running server, of which this one becomes a standby
+ */
 export async function makeInstance(
   programs: string,
   settings: Readonly<Record<string, string>>,
@@ -159,6 +176,7 @@ export async function makeInstance(
     port,
     unix_socket_directories: "",
     max_connections: 300,
+    ...(primary !== null && followerOf(primary)),
     ...settings,
   };
   const flags = Object.entries(all).flatMap(([name, value]) => ["-c", `${name}=${value}`]);

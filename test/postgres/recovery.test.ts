@@ -2,20 +2,14 @@
 import { describe, expect, test } from "bun:test";
 import { existsSync } from "node:fs";
 import { join } from "node:path";
-import { SQL } from "bun";
 import type { Store } from "../../src/store.ts";
 import { newUser } from "../contract/open.ts";
 import { expectRejection } from "../expect-error.ts";
 import { withStore } from "../open-store.ts";
-import { findPrograms, type Instance, makeInstance } from "./instance.ts";
+import { findPrograms, type Instance, makeInstance, runOn } from "./instance.ts";
 
 const programs = findPrograms() ?? "";
 const possible = ["pg_basebackup", "pg_ctl"].every((name) => existsSync(join(programs, name)));
-
-async function run(url: string, statement: string): Promise<void> {
-  await using sql = new SQL(url, { max: 1 });
-  await sql.unsafe(statement);
-}
 
 async function addUsers(store: Store, count: number): Promise<void> {
   for (let at = 0; at < count; at += 1) await newUser(store);
@@ -28,16 +22,8 @@ async function feedOf(store: Store) {
 
 /** Promotion ends some time after the server accepts connections. */
 async function untilWritable(url: string): Promise<void> {
-  await using sql = new SQL(url, { max: 1 });
-  const statement = "select pg_is_in_recovery() as recovering";
-  while ((await sql.unsafe(statement))[0].recovering) await Bun.sleep(10);
-}
-
-/** Makes a server that replays what the primary has written, with additional settings. */
-async function copyOf(primary: Instance, settings: Readonly<Record<string, string>>) {
-  const { hostname, port, username } = new URL(primary.url);
-  const primaryConninfo = `host=${hostname} port=${port} user=${username}`;
-  return makeInstance(programs, { primary_conninfo: primaryConninfo, ...settings }, primary);
+  const statement = "select where not pg_is_in_recovery()";
+  while ((await runOn(url, statement)).length === 0) await Bun.sleep(10);
 }
 
 const losses = [
@@ -58,7 +44,7 @@ const losses = [
       await write();
       primary.stop("immediate");
       await recovered.start();
-      await run(recovered.url, "select pg_promote()");
+      await runOn(recovered.url, "select pg_promote()");
     },
   },
 ] as const;
@@ -70,8 +56,8 @@ describe.if(possible)("the change feed", () => {
       await using primary = await makeInstance(programs, { fsync: "off" });
       await primary.start();
       await withStore(primary.url, (store) => addUsers(store, 3));
-      await using recovered = await copyOf(primary, { fsync: "off", ...settings });
-      await run(primary.url, "select pg_create_restore_point('before')");
+      await using recovered = await makeInstance(programs, { fsync: "off", ...settings }, primary);
+      await runOn(primary.url, "select pg_create_restore_point('before')");
       let before = { feed: "", last: 0 };
       await lose(primary, recovered, async () => {
         before = await withStore(primary.url, async (store) => {

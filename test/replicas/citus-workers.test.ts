@@ -2,11 +2,11 @@
 import { expect, test } from "bun:test";
 import { againstCitus } from "../http/backend.ts";
 import { againstBinary } from "../http/server.ts";
-import { releaseCitusDatabase, runOnCitus, takeCitusDatabase } from "../postgres/citus.ts";
+import { runOnCitus } from "../postgres/citus.ts";
 import { canKillNodes, killNode, startNode } from "./citus-nodes.ts";
 import { contendForKeys, contendForVersions, createUser } from "./contend.ts";
-import { type Load, startLoad } from "./load.ts";
-import { type Pair, runCommand, startPair, walk } from "./pair.ts";
+import { requireExact, startLoad, untilWritten } from "./load.ts";
+import { runCommand, startWorld } from "./pair.ts";
 
 const KEYS = 200;
 const POSTS = 4;
@@ -21,28 +21,10 @@ const OUTAGE_MS = 1_500;
 
 const possible = againstBinary && againstCitus;
 
-interface World extends AsyncDisposable {
-  readonly database: string;
-  readonly pair: Pair;
-}
-
-async function makeWorld(): Promise<World> {
-  const database = await takeCitusDatabase();
-  const pair = await startPair(database);
-  return {
-    database,
-    pair,
-    async [Symbol.asyncDispose]() {
-      await pair[Symbol.asyncDispose]();
-      releaseCitusDatabase(database);
-    },
-  };
-}
-
 test.if(possible)(
   "Replicas on Citus agree on idempotency keys, edits and totals when clients use both concurrently",
   async () => {
-    await using world = await makeWorld();
+    await using world = await startWorld();
     const { pair, database } = world;
     const user = await createUser(pair, "ann@example.com");
     await contendForKeys(pair, user["id"], KEYS, POSTS);
@@ -53,7 +35,7 @@ test.if(possible)(
 );
 
 test.if(possible)("Citus can move every distributed table to another worker", async () => {
-  await using world = await makeWorld();
+  await using world = await startWorld();
   const immovable = await runOnCitus(
     world.database,
     `select logicalrelid::text as name
@@ -69,7 +51,7 @@ test.if(possible)("Citus can move every distributed table to another worker", as
 test.if(possible)(
   "PATCH succeeds on Citus when 40 clients edit one user concurrently without If-Match",
   async () => {
-    await using world = await makeWorld();
+    await using world = await startWorld();
     const { pair } = world;
     const { id } = await createUser(pair, "ann@example.com");
     const responses = await Promise.all(
@@ -87,7 +69,7 @@ test.if(possible)(
 test.if(possible && canKillNodes)(
   "GET /orders/:id returns 503 only for orders on the missing worker of Citus when many clients read",
   async () => {
-    await using world = await makeWorld();
+    await using world = await startWorld();
     const { pair } = world;
     const items = [{ sku: "A-1", quantity: 1, unit_price: 1 }];
     const paths: string[] = [];
@@ -112,35 +94,22 @@ test.if(possible && canKillNodes)(
   60_000,
 );
 
-async function untilWritten(load: Load): Promise<number> {
-  const before = [...load.written];
-  const startedMs = performance.now();
-  while (load.written.some((count, place) => count === before[place])) {
-    if (performance.now() - startedMs > RECOVERED_MS) throw new Error("writes do not continue");
-    await Bun.sleep(5);
-  }
-  return performance.now() - startedMs;
-}
-
-const sortedRows = (rows: Load["users"]) =>
-  [...rows].sort(([one], [other]) => one - other).map(([, row]) => row);
-
 test.if(possible && canKillNodes)(
   "Acknowledged writes are stored exactly once on Citus when its nodes are killed under load",
   async () => {
-    await using world = await makeWorld();
+    await using world = await startWorld();
     const { pair, database } = world;
     await runOnCitus(database, "alter system set citus.recover_2pc_interval = '1s'");
     await runOnCitus(database, "select pg_reload_conf()");
     const load = startLoad(pair);
     for (let round = 0; round < ROUNDS; round += 1) {
       for (const node of ["worker1", "coordinator", "worker2"]) {
-        await untilWritten(load);
+        await untilWritten(load, RECOVERED_MS);
         await Bun.sleep(500);
         killNode(node);
         await Bun.sleep(OUTAGE_MS);
         await startNode(node);
-        const recoveredMs = await untilWritten(load);
+        const recoveredMs = await untilWritten(load, RECOVERED_MS);
         if (Bun.env["TEST_TIMES"] === "true") {
           const counts = { orders: load.orders.size, ...load.statuses };
           process.stderr.write(`${node}: ${recoveredMs} ms ${JSON.stringify(counts)}\n`);
@@ -155,8 +124,7 @@ test.if(possible && canKillNodes)(
     expect(Object.keys(load.statuses)).not.toContain("500");
     expect(load.statuses[503]).toBeGreaterThan(0);
     await Bun.sleep(3_000);
-    expect(await walk(pair, "/users")).toEqual(sortedRows(load.users));
-    expect(await walk(pair, "/orders")).toEqual(sortedRows(load.orders));
+    await requireExact(pair, load);
     expect(await runCommand(database, "check")).toMatchObject({ code: 0 });
   },
   600_000,

@@ -1,9 +1,8 @@
 // Concurrent use of one record, key or token on two replicas, as their clients see it.
 import { expect, test } from "bun:test";
-import { migrations } from "../../src/postgres/migrate.ts";
 import { isLong } from "../long.ts";
 import { contendForKeys, contendForVersions, createUser } from "./contend.ts";
-import { possible, requireCluster, runCommand, startPair, walk } from "./pair.ts";
+import { possible, runCommand, startWorld, walk } from "./pair.ts";
 
 const KEYS = isLong ? 200 : 100;
 const POSTS = 8;
@@ -15,25 +14,17 @@ const REVOKED_MS = 5_000;
 test.if(possible)(
   "replicas agree on idempotency keys, edits and totals when clients use both concurrently",
   async () => {
-    const cluster = await requireCluster();
-    const database = await cluster.createDatabase();
-    {
-      await using pair = await startPair(database);
-      const schema = "select schema_version, layout from user_api";
-      expect(await cluster.run(database, schema)).toEqual([
-        { schema_version: migrations.plain.length, layout: "plain" },
-      ]);
-      // Both started on an empty database: the replica that created the token printed it, once.
-      const printed = pair.both.flatMap(({ output }) => output.match(/^ {2}uat_\w+$/gm) ?? []);
-      expect(printed).toEqual([`  ${pair.token}`]);
+    await using world = await startWorld();
+    const { pair, database } = world;
+    // Both started without a token: the replica that created the token printed it, once.
+    const printed = pair.both.flatMap(({ output }) => output.match(/^ {2}uat_\w+$/gm) ?? []);
+    expect(printed).toEqual([`  ${pair.token}`]);
 
-      const user = await createUser(pair, "ann@example.com");
-      await contendForKeys(pair, user["id"], KEYS, POSTS);
-      await contendForVersions(pair, user, ROUNDS, EDITS);
-      expect(await walk(pair, "/users")).toMatchObject([{ id: user["id"], version: ROUNDS + 1 }]);
-      expect(await runCommand(database, "check")).toMatchObject({ code: 0 });
-    }
-    await cluster.dropDatabase(database);
+    const user = await createUser(pair, "ann@example.com");
+    await contendForKeys(pair, user["id"], KEYS, POSTS);
+    await contendForVersions(pair, user, ROUNDS, EDITS);
+    expect(await walk(pair, "/users")).toMatchObject([{ id: user["id"], version: ROUNDS + 1 }]);
+    expect(await runCommand(database, "check")).toMatchObject({ code: 0 });
   },
   60_000,
 );
@@ -41,39 +32,35 @@ test.if(possible)(
 test.if(possible)(
   "token revoke takes effect on both replicas within 5 s when both have cached the token",
   async () => {
-    const cluster = await requireCluster();
-    const database = await cluster.createDatabase();
-    {
-      await using pair = await startPair(database);
-      const created = await runCommand(database, "token", "create", "laptop");
-      const token = created.stdout.trim();
-      const ask = async () => {
-        const responses = await Promise.all(
-          pair.both.map((replica) => replica.call("GET", "/users", { token })),
-        );
-        return responses.map(({ status }) => status);
-      };
-      expect(await ask()).toEqual([200, 200]);
-      // Cached as late as possible.
-      await Bun.sleep(50);
-      expect((await runCommand(database, "token", "revoke", "laptop")).code).toBe(0);
-      const revokedMs = performance.now();
-      const until = [Number.NaN, Number.NaN];
-      while (until.some(Number.isNaN)) {
-        const statuses = await ask();
-        const sinceMs = performance.now() - revokedMs;
-        for (const [replica, status] of statuses.entries()) {
-          // Once rejected, it stays rejected.
-          if (!Number.isNaN(until[replica])) expect([replica, status]).toEqual([replica, 401]);
-          else if (status === 401) until[replica] = sinceMs;
-        }
-        expect(sinceMs).toBeLessThan(2 * REVOKED_MS);
-        await Bun.sleep(20);
+    await using world = await startWorld();
+    const { pair, database } = world;
+    const created = await runCommand(database, "token", "create", "laptop");
+    const token = created.stdout.trim();
+    const ask = async () => {
+      const responses = await Promise.all(
+        pair.both.map((replica) => replica.call("GET", "/users", { token })),
+      );
+      return responses.map(({ status }) => status);
+    };
+    expect(await ask()).toEqual([200, 200]);
+    // Cached as late as possible.
+    await Bun.sleep(50);
+    expect((await runCommand(database, "token", "revoke", "laptop")).code).toBe(0);
+    const revokedMs = performance.now();
+    const until = [Number.NaN, Number.NaN];
+    while (until.some(Number.isNaN)) {
+      const statuses = await ask();
+      const sinceMs = performance.now() - revokedMs;
+      for (const [replica, status] of statuses.entries()) {
+        // Once rejected, it stays rejected.
+        if (!Number.isNaN(until[replica])) expect([replica, status]).toEqual([replica, 401]);
+        else if (status === 401) until[replica] = sinceMs;
       }
-      expect(Math.max(...until)).toBeLessThan(REVOKED_MS);
-      expect(await ask()).toEqual([401, 401]);
+      expect(sinceMs).toBeLessThan(2 * REVOKED_MS);
+      await Bun.sleep(20);
     }
-    await cluster.dropDatabase(database);
+    expect(Math.max(...until)).toBeLessThan(REVOKED_MS);
+    expect(await ask()).toEqual([401, 401]);
   },
   30_000,
 );

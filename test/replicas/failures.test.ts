@@ -2,10 +2,15 @@
 import { describe, expect, test } from "bun:test";
 import { chownSync, renameSync, statSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
-import { SQL } from "bun";
 import { makeDirectory } from "../directory.ts";
 import { startReplica, type TestServer } from "../http/server.ts";
-import { findPrograms, freePort, type Instance, makeInstance } from "../postgres/instance.ts";
+import {
+  findPrograms,
+  freePort,
+  type Instance,
+  makeInstance,
+  runOn,
+} from "../postgres/instance.ts";
 import { possible, runCommand } from "./pair.ts";
 
 const fixtures = `${import.meta.dir}/../fixtures`;
@@ -68,9 +73,9 @@ async function present({ data }: Instance, certificate: string): Promise<void> {
 
 /** Makes the server read its certificate again, and ends the connections of the service. */
 async function reload({ url }: Instance): Promise<void> {
-  await using sql = new SQL(url, { max: 1 });
-  await sql.unsafe("select pg_reload_conf()");
-  await sql.unsafe(
+  await runOn(
+    url,
+    "select pg_reload_conf()",
     "select pg_terminate_backend(pid) from pg_stat_activity where application_name = 'user-api'",
   );
 }

@@ -2,8 +2,9 @@
 // writes must be stored exactly once, and meanwhile every failed request must be a 503.
 import { expect, test } from "bun:test";
 import { SQL } from "bun";
-import type { TestServer } from "../http/server.ts";
-import { findPrograms, type Instance, makeInstance } from "../postgres/instance.ts";
+import type { TestResponse, TestServer } from "../http/server.ts";
+import { findPrograms, type Instance, makeInstance, runOn } from "../postgres/instance.ts";
+import { createUser } from "./contend.ts";
 import { requireExact, startLoad, untilWritten } from "./load.ts";
 import { type Pair, possible, runCommand, startPair } from "./pair.ts";
 
@@ -36,24 +37,46 @@ async function startOutage(): Promise<Outage> {
   await using resources = new AsyncDisposableStack();
   const instance = resources.use(await makeInstance(programs ?? "", { fsync: "on" }));
   await instance.start();
-  const sql = new SQL(instance.url, { max: 1 });
-  await sql.unsafe(`create database ${databaseName}`);
-  await sql.close();
+  await runOn(instance.url, `create database ${databaseName}`);
   const database = instance.url.replace(/postgres$/, databaseName);
   const pair = resources.use(await startPair(database));
   const kept = resources.move();
   return { instance, database, pair, [Symbol.asyncDispose]: () => kept.disposeAsync() };
 }
 
+/** @throws {Error} with this message if it takes too long */
+async function until(
+  isDone: () => Promise<boolean>,
+  message: string,
+  timeoutMs = RECOVERED_MS,
+): Promise<void> {
+  const deadlineMs = performance.now() + timeoutMs;
+  while (!(await isDone())) {
+    if (performance.now() > deadlineMs) throw new Error(message);
+    await Bun.sleep(10);
+  }
+}
+
 async function untilUnhealthy(replicas: readonly TestServer[]): Promise<void> {
-  const deadlineMs = performance.now() + MAX_WAIT_MS;
-  const asked = replicas.map(async (replica) => {
-    while ((await replica.call("GET", "/health", { token: null })).status !== 503) {
-      if (performance.now() > deadlineMs) throw new Error("the replica stays healthy");
-      await Bun.sleep(50);
-    }
-  });
+  const statusOf = async (replica: TestServer) =>
+    (await replica.call("GET", "/health", { token: null })).status;
+  const asked = replicas.map((replica) =>
+    until(async () => (await statusOf(replica)) === 503, "the replica stays healthy", MAX_WAIT_MS),
+  );
   await Promise.all(asked);
+}
+
+/** Does this again and again until the requests have responses. @returns their statuses */
+async function statusesDuring(
+  work: () => Promise<void>,
+  requests: readonly Promise<TestResponse>[],
+): Promise<Set<number>> {
+  let waiting = true;
+  const responses = Promise.all(requests).finally(() => {
+    waiting = false;
+  });
+  while (waiting) await work();
+  return new Set((await responses).map(({ status }) => status));
 }
 
 const outages: readonly [string, (instance: Instance) => void][] = [
@@ -78,8 +101,7 @@ test.concurrent.if(programs !== null)(
       await instance.start();
       const recoveredMs = await untilWritten(load, RECOVERED_MS);
       if (Bun.env["TEST_TIMES"] === "true") {
-        process.stderr.write(`PostgreSQL ${how}: writes again after ${recoveredMs} ms
-`);
+        process.stderr.write(`PostgreSQL ${how}: writes again after ${recoveredMs} ms\n`);
       }
       expect(load.statuses[503]).toBeGreaterThan(unavailable);
       expect(load.wrong).toEqual([]);
@@ -100,8 +122,8 @@ test.concurrent.if(programs !== null)(
   async () => {
     await using outage = await startOutage();
     const { instance, pair } = outage;
-    const { json } = await pair.call("POST", "/users", { body: { email: "ann@example.com" } });
-    const path = `/users/${json.data.id}`;
+    const { id } = await createUser(pair, "ann@example.com");
+    const path = `/users/${id}`;
     instance.signal("SIGSTOP");
     const startedMs = performance.now();
     // More than there are connections: some wait for a connection, and some for a response.
@@ -123,12 +145,9 @@ test.concurrent.if(programs !== null)(
     expect(code).toBe(0);
     expect(performance.now() - stoppedMs).toBeLessThan(MAX_WAIT_MS);
     instance.signal("SIGCONT");
-    const deadlineMs = performance.now() + RECOVERED_MS;
     for (const asking of [path, "/health"]) {
-      while ((await going.call("GET", asking, { token: pair.token })).status !== 200) {
-        if (performance.now() > deadlineMs) throw new Error(`${asking} stays unavailable`);
-        await Bun.sleep(10);
-      }
+      const ask = () => going.call("GET", asking, { token: pair.token });
+      await until(async () => (await ask()).status === 200, `${asking} stays unavailable`);
     }
   },
   60_000,
@@ -139,28 +158,24 @@ test.concurrent.if(programs !== null)(
   async () => {
     await using outage = await startOutage();
     const { pair, database } = outage;
-    const { json } = await pair.call("POST", "/users", { body: { email: "ann@example.com" } });
-    const path = `/users/${json.data.id}`;
+    const { id } = await createUser(pair, "ann@example.com");
+    const path = `/users/${id}`;
     const sql = new SQL(database, { max: 1 });
     await sql.unsafe("begin; lock table orders in access exclusive mode");
     const startedMs = performance.now();
     const items = [{ sku: "A-1", quantity: 1, unit_price: 100 }];
-    const body = { user_id: json.data.id, currency: "EUR", items };
+    const body = { user_id: id, currency: "EUR", items };
     const posts = Array.from({ length: 60 }, () => pair.call("POST", "/orders", { body }));
-    let waiting = true;
-    const posted = Promise.all(posts).finally(() => {
-      waiting = false;
-    });
     let [reads, slowestMs] = [0, 0];
-    while (waiting) {
+    const read = async () => {
       const askedMs = performance.now();
       const { status, text } = await pair.call("GET", path);
       expect(status, text).toBe(200);
       slowestMs = Math.max(slowestMs, performance.now() - askedMs);
       reads += 1;
       await Bun.sleep(20);
-    }
-    expect(new Set((await posted).map(({ status }) => status))).toEqual(new Set([503]));
+    };
+    expect(await statusesDuring(read, posts)).toEqual(new Set([503]));
     expect(performance.now() - startedMs).toBeLessThan(MAX_WAIT_MS);
     // Less than the 5 s that a request waits for a connection.
     expect(slowestMs).toBeLessThan(4_000);
@@ -178,8 +193,8 @@ test.concurrent.if(programs !== null)(
   async () => {
     await using outage = await startOutage();
     const { pair, instance } = outage;
-    const { json } = await pair.call("POST", "/users", { body: { email: "ann@example.com" } });
-    const path = `/users/${json.data.id}`;
+    const { id } = await createUser(pair, "ann@example.com");
+    const path = `/users/${id}`;
     const sql = new SQL(instance.url, { max: 1 });
     const setStandby = async (name: string) => {
       await sql.unsafe(`alter system set synchronous_standby_names = '${name}'`);
@@ -202,24 +217,15 @@ test.concurrent.if(programs !== null)(
           ? pair.call("POST", "/users", { body: { email: `${round}-${at}@example.com` } })
           : pair.call("PATCH", path, { body: { name: `${at}` } }),
       );
-      let waiting = true;
-      const written = Promise.all(writes).finally(() => {
-        waiting = false;
-      });
-      while (waiting) await watch();
-      expect(new Set((await written).map(({ status }) => status))).toEqual(new Set([503]));
+      expect(await statusesDuring(watch, writes)).toEqual(new Set([503]));
     }
     // Each replica may open one more connection to ask the server, while the previous one is closing.
     expect(most).toBeLessThanOrEqual(2 * (POOL_SIZE + 2));
     await setStandby("");
-    const deadlineMs = performance.now() + RECOVERED_MS;
     for (const replica of pair.both) {
       const write = () =>
         replica.call("PATCH", path, { body: { name: "late" }, token: pair.token });
-      while ((await write()).status !== 200) {
-        if (performance.now() > deadlineMs) throw new Error("writes stay unavailable");
-        await Bun.sleep(10);
-      }
+      await until(async () => (await write()).status === 200, "writes stay unavailable");
     }
     await sql.close();
   },

@@ -1,17 +1,11 @@
 /** Two replicas of the binary on one empty database, and helpers to call them. */
-import { againstCitus, againstPostgres } from "../http/backend.ts";
+import { makeDirectory } from "../directory.ts";
+import { againstCitus, againstPostgres, dropDatabase, newDatabase } from "../http/backend.ts";
 import { againstBinary, startReplica, type TestResponse, type TestServer } from "../http/server.ts";
-import { type Cluster, findCluster } from "../postgres/cluster.ts";
 import { type Outcome, runBinary } from "../program.ts";
 
 /** Whether the tests run against the binary and PostgreSQL without Citus. */
 export const possible: boolean = againstBinary && againstPostgres && !againstCitus;
-
-export async function requireCluster(): Promise<Cluster> {
-  const cluster = await findCluster();
-  if (cluster === null) throw new Error("PostgreSQL is not available");
-  return cluster;
-}
 
 export interface Pair extends AsyncDisposable {
   readonly both: readonly [TestServer, TestServer];
@@ -52,6 +46,21 @@ export async function startPair(
       await Promise.all(both.map((server) => server.stop()));
     },
   };
+}
+
+interface World extends AsyncDisposable {
+  readonly database: string;
+  readonly pair: Pair;
+}
+
+/** Starts replicas on a database of their own, on PostgreSQL or Citus. */
+export async function startWorld(): Promise<World> {
+  await using resources = new AsyncDisposableStack();
+  const database = await newDatabase(resources.use(makeDirectory()));
+  resources.defer(() => dropDatabase(database));
+  const pair = resources.use(await startPair(database));
+  const kept = resources.move();
+  return { database, pair, [Symbol.asyncDispose]: () => kept.disposeAsync() };
 }
 
 /** Reads all pages of a list, from the replicas in turn. @throws if the total is not the number of rows */

@@ -12,7 +12,7 @@ import {
 } from "../http/backend.ts";
 import { againstBinary } from "../http/server.ts";
 import { contendForKeys, contendForVersions, createUser } from "./contend.ts";
-import { possible, requireCluster, runCommand, startPair, walk } from "./pair.ts";
+import { possible, runCommand, startPair, walk } from "./pair.ts";
 import { hasPooler, keepsPreparedStatements, startPooler } from "./pooler.ts";
 
 const IMPORTED = 2_000;
@@ -91,14 +91,14 @@ test.if(againstBinary && againstPostgres && hasPooler() && keepsPreparedStatemen
 test.if(possible && hasPooler())(
   "serve suggests prepare=false when PgBouncer rejects its settings",
   async () => {
-    const cluster = await requireCluster();
-    const direct = await cluster.createDatabase();
+    using directory = makeDirectory();
+    const direct = await newDatabase(directory);
     {
-      await using pooler = await startPooler(cluster.url);
+      await using pooler = await startPooler(direct);
       const database = pooler.through(direct).replace("?prepare=false", "");
       const { code, stderr } = await runCommand(database, "serve");
       expect([code, stderr]).toEqual([1, expect.stringMatching(/add prepare=false to the URL\n$/)]);
     }
-    await cluster.dropDatabase(direct);
+    await dropDatabase(direct);
   },
 );

@@ -1,7 +1,6 @@
 // Random concurrent requests to two replicas leave the state, and have the responses, of some sequential order.
 import { expect, test } from "bun:test";
-import { makeDirectory } from "../directory.ts";
-import { againstPostgres, dropDatabase, newDatabase } from "../http/backend.ts";
+import { againstPostgres } from "../http/backend.ts";
 import { againstBinary } from "../http/server.ts";
 import { isLong } from "../long.ts";
 import { makeRandom } from "../random.ts";
@@ -13,7 +12,7 @@ import {
   type Row,
   rowsOf,
 } from "./model.ts";
-import { type Pair, runCommand, startPair, walk } from "./pair.ts";
+import { type Pair, runCommand, startWorld, walk } from "./pair.ts";
 
 /** TEST_PROPERTY_SECONDS sets it, TEST_PROPERTY_SEED repeats the requests of a run as far as timing allows. */
 const DURATION_MS = Number(Bun.env["TEST_PROPERTY_SECONDS"] ?? (isLong ? 4 : 2)) * 1000;
@@ -191,29 +190,25 @@ function outcomeOf({ method, path, response }: Exchange): string {
 test.if(againstBinary && againstPostgres)(
   "concurrent requests to two replicas have the outcomes of a sequential order when they are random",
   async () => {
-    using directory = makeDirectory();
-    const database = await newDatabase(directory);
+    await using world = await startWorld();
+    const { pair, database } = world;
     const outcomes = new Set<string>();
-    {
-      await using pair = await startPair(database);
-      const random = makeRandom(SEED);
-      const known: Known = { users: new Map(), orders: new Map(), withKeys: [] };
-      const model = makeModel();
-      const deadlineMs = performance.now() + DURATION_MS;
-      for (let round = 1; performance.now() < deadlineMs || round <= MIN_ROUNDS; round += 1) {
-        const exchanges = await runRound(pair, random, known);
-        const unexplained = applyInSomeOrder(model, exchanges);
-        const run = `TEST_PROPERTY_SEED=${SEED}, round ${round}`;
-        expect(unexplained.map(describeExchange), run).toEqual([]);
-        for (const exchange of exchanges) outcomes.add(outcomeOf(exchange));
-        if (round % ROUNDS_PER_CHECK !== 0) continue;
-        expect(await walk(pair, "/users"), run).toEqual(rowsOf(model.users));
-        expect(await walk(pair, "/orders"), run).toEqual(rowsOf(model.orders));
-      }
-      expect([...outcomes]).toEqual(expect.arrayContaining(commonOutcomes));
-      expect(await runCommand(database, "check")).toMatchObject({ code: 0 });
+    const random = makeRandom(SEED);
+    const known: Known = { users: new Map(), orders: new Map(), withKeys: [] };
+    const model = makeModel();
+    const deadlineMs = performance.now() + DURATION_MS;
+    for (let round = 1; performance.now() < deadlineMs || round <= MIN_ROUNDS; round += 1) {
+      const exchanges = await runRound(pair, random, known);
+      const unexplained = applyInSomeOrder(model, exchanges);
+      const run = `TEST_PROPERTY_SEED=${SEED}, round ${round}`;
+      expect(unexplained.map(describeExchange), run).toEqual([]);
+      for (const exchange of exchanges) outcomes.add(outcomeOf(exchange));
+      if (round % ROUNDS_PER_CHECK !== 0) continue;
+      expect(await walk(pair, "/users"), run).toEqual(rowsOf(model.users));
+      expect(await walk(pair, "/orders"), run).toEqual(rowsOf(model.orders));
     }
-    await dropDatabase(database);
+    expect([...outcomes]).toEqual(expect.arrayContaining(commonOutcomes));
+    expect(await runCommand(database, "check")).toMatchObject({ code: 0 });
   },
   DURATION_MS + 60_000,
 );

@@ -60,6 +60,7 @@ describe.if(cluster !== null)("small pages that wait", () => {
     pages.push(list("b"));
     await held.commit();
     await Promise.all(pages);
+    expect((await list("a")).total).toBe(0);
   });
 });
 
@@ -81,6 +82,7 @@ describe.if(cluster !== null)("reads of single records that wait", () => {
     await held.commit();
     expect(new Set((await Promise.all(reads)).map((record) => record?.id))).toEqual(new Set([id]));
     expect((await Promise.all(pages)).map(({ total }) => total)).toEqual([0, 1, 0]);
+    expect((await store.users.get(id, "a"))?.id).toBe(id);
   });
 });
 

@@ -7,7 +7,7 @@ import type { StoreOptions } from "../../src/store.ts";
 import { newUser, parsed } from "../contract/open.ts";
 import { expectRejection } from "../expect-error.ts";
 import { listed } from "../listed.ts";
-import { cluster, makeHarness } from "./postgres-harness.ts";
+import { cluster, type Harness, makeHarness } from "./postgres-harness.ts";
 
 /** @returns the URL with some parts replaced */
 function change(
@@ -15,6 +15,11 @@ function change(
   parts: Partial<Record<"port" | "pathname" | "search" | "username" | "password", string>>,
 ) {
   return Object.assign(new URL(url), { password: "hunter2", ...parts }).href;
+}
+
+/** Expects that a server cannot open the database. @param problem the end of the message */
+function expectNotOpened(world: Harness, problem: RegExp, databaseUrl = world.url) {
+  return expectRejection(world.open({ databaseUrl }), "operator", problem);
 }
 
 const allSettings = `
@@ -44,8 +49,7 @@ describe.if(cluster !== null)("open", () => {
       [{ search: "nonsense=1" }, /unrecognized configuration parameter "nonsense"$/],
     ];
     for (const [parts, line] of wrong) {
-      const opening = world.open({ databaseUrl: change(world.url, parts) });
-      const { message } = await expectRejection(opening, "operator", line);
+      const { message } = await expectNotOpened(world, line, change(world.url, parts));
       expect(message).toStartWith("Cannot open postgres://");
       expect(message).not.toContain("hunter2");
       expect(message).not.toContain("\n");
@@ -121,35 +125,19 @@ describe.if(cluster !== null)("open", () => {
   test("rejects a database when it contains another application's tables", async () => {
     await using world = await makeHarness(true);
     await world.run("create table users (id integer)");
-    await expectRejection(
-      world.open(),
-      "operator",
-      /the database contains tables of another application$/,
-    );
+    await expectNotOpened(world, /the database contains tables of another application$/);
   });
 
   test("rejects a schema when it is newer or has the other layout", async () => {
     await using world = await makeHarness();
-    const { url } = world;
-    const other = world.open({ databaseUrl: withLayout(url, "citus") });
-    await expectRejection(
-      other,
-      "operator",
-      /created with the layout plain: use \?layout=plain in its URL$/,
-    );
+    const onPlain = /created with the layout plain: use \?layout=plain in its URL$/;
+    await expectNotOpened(world, onPlain, withLayout(world.url, "citus"));
     await world.run("update user_api set layout = 'citus'");
-    await expectRejection(
-      world.open(),
-      "operator",
-      /created with the layout citus: use \?layout=citus in its URL$/,
-    );
+    await expectNotOpened(world, /created with the layout citus: use \?layout=citus in its URL$/);
     const newer = migrations.plain.length + 1;
     await world.run(`update user_api set layout = 'plain', schema_version = ${newer}`);
-    await expectRejection(
-      world.open(),
-      "operator",
-      new RegExp(`has version ${newer}, but this program supports versions up to ${newer - 1}`),
-    );
+    const problem = `has version ${newer}, but this program supports versions up to ${newer - 1}`;
+    await expectNotOpened(world, new RegExp(problem));
   });
 
   test("gives a key with one small sigma to one of the emails that differ only in a sigma", async () => {
@@ -168,8 +156,8 @@ describe.if(cluster !== null)("open", () => {
   test("rejects the tables of an earlier version when they are in the layout for Citus", async () => {
     await using world = await makeHarness();
     await world.run("update user_api set layout = 'citus', schema_version = 1");
-    const opening = world.open({ databaseUrl: withLayout(world.url, "citus") });
-    await expectRejection(opening, "operator", /use that version to copy them$/);
+    const problem = /use that version to copy them$/;
+    await expectNotOpened(world, problem, withLayout(world.url, "citus"));
   });
 
   test("uses the layout, and does not send it to the server, when the URL names one", async () => {
@@ -181,12 +169,8 @@ describe.if(cluster !== null)("open", () => {
 
   test("rejects the Citus layout when the extension is missing", async () => {
     await using world = await makeHarness(true);
-    const opening = world.open({ databaseUrl: withLayout(world.url, "citus") });
-    await expectRejection(
-      opening,
-      "operator",
-      /needs the extension: run `create extension citus` in the database$/,
-    );
+    const problem = /needs the extension: run `create extension citus` in the database$/;
+    await expectNotOpened(world, problem, withLayout(world.url, "citus"));
     expect(await world.run("select from pg_tables where schemaname = 'public'")).toEqual([]);
   });
 
@@ -197,11 +181,7 @@ describe.if(cluster !== null)("open", () => {
       `create database ${name} encoding latin1 template template0 lc_collate 'C' lc_ctype 'C'`,
     );
     const databaseUrl = Object.assign(new URL(world.url), { pathname: `/${name}` }).href;
-    await expectRejection(
-      world.open({ databaseUrl }),
-      "operator",
-      /the encoding of the database is LATIN1/,
-    );
+    await expectNotOpened(world, /the encoding of the database is LATIN1/, databaseUrl);
     await cluster?.dropDatabase(databaseUrl);
   });
 

@@ -1,14 +1,11 @@
 // The errors of the store when the server is slow, unreachable, locked, read-only or untrusted.
 import { describe, expect, test } from "bun:test";
-import { type AddressInfo, createConnection, createServer } from "node:net";
 import { AppError } from "../../src/error.ts";
-import { openPostgres } from "../../src/postgres/backend.ts";
-import { connect, type Session } from "../../src/postgres/connection.ts";
+import type { Session } from "../../src/postgres/connection.ts";
 import { describePostgresError, toUnavailable } from "../../src/postgres/errors.ts";
 import { newUser, orderFields, parsed, userFields } from "../contract/open.ts";
 import { expectRejection } from "../expect-error.ts";
 import { startSwitch } from "../failover/switch.ts";
-import { storeOptions } from "../open-store.ts";
 import { cluster, type Harness, makeHarness } from "./postgres-harness.ts";
 import { serverError } from "./server-error.ts";
 
@@ -62,41 +59,6 @@ async function failInserts(world: Harness, times: number, state: string) {
   };
 }
 
-const fixtures = `${import.meta.dir}/../fixtures`;
-
-/** A server that accepts TLS as PostgreSQL does, with a self-signed certificate, and then never responds. */
-async function makeTlsServer() {
-  const [cert, key] = [
-    Bun.file(`${fixtures}/localhost.crt`),
-    Bun.file(`${fixtures}/localhost.key`),
-  ];
-  const tls = Bun.listen({
-    hostname: "127.0.0.1",
-    port: 0,
-    tls: { cert, key },
-    socket: { data() {}, error() {} },
-  });
-  const server = createServer((client) => {
-    const upstream = createConnection(tls.port, "127.0.0.1");
-    // The first message is the SSLRequest; S accepts it.
-    client.once("data", () => {
-      client.write("S");
-      client.pipe(upstream).pipe(client);
-    });
-    client.on("close", () => upstream.destroy());
-    for (const socket of [client, upstream]) socket.on("error", () => {});
-  });
-  await new Promise<void>((resolve) => server.listen(0, "127.0.0.1", resolve));
-  const { port } = server.address() as AddressInfo;
-  return {
-    url: `postgres://ann:hunter2@127.0.0.1:${port}/a?sslmode=verify-full`,
-    [Symbol.dispose]() {
-      server.close();
-      tls.stop(true);
-    },
-  };
-}
-
 describe("a certificate that cannot be verified", () => {
   test.each([
     "CERT_HAS_EXPIRED",
@@ -135,21 +97,6 @@ describe("a certificate that cannot be verified", () => {
       expect(describePostgresError("Cannot open postgres://a/b", error)).toBe(error);
     },
   );
-
-  test("read and openPostgres reject when the server presents it", async () => {
-    using server = await makeTlsServer();
-    const options = { databaseUrl: server.url };
-    const db = connect(options);
-    const reading = db.run("read", (session) => session.first("select 1 as one"));
-    await expectRejection(reading, "unavailable", "the database is currently unreachable");
-    await db.close();
-    const opening = openPostgres({ ...storeOptions, ...options });
-    const { message } = await expectRejection(opening, "operator");
-    expect(message).toMatch(
-      /^Cannot open postgres:\/\/ann@127[^ ]+: the certificate of the server cannot be verified: [^\n]+ \(DEPTH_ZERO_SELF_SIGNED_CERT\)$/,
-    );
-    expect(message).not.toContain("hunter2");
-  });
 });
 
 describe.if(cluster !== null)("the store", () => {

@@ -13,7 +13,7 @@ const child = Bun.spawn(args, {
     ...Bun.env,
     TEST_DATABASE: "postgres",
     TEST_POSTGRES_URL: cluster.url,
-    ...(cluster.own !== null && { TEST_POSTGRES_KEEP: "true" }),
+    ...(cluster.temporary && { TEST_POSTGRES_KEEP: "true" }),
   },
   stdio: ["inherit", "inherit", "inherit"],
 });

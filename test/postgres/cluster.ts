@@ -14,8 +14,6 @@ export interface Cluster {
   run<Row>(url: string, statement: string): Promise<Row[]>;
   /** URL of its first database. */
   readonly url: string;
-  /** Directories of its programs and its data; `null` if the server is at TEST_POSTGRES_URL. */
-  readonly own: { readonly programs: string; readonly data: string } | null;
   /** Whether the whole server is removed later. */
   readonly temporary: boolean;
 }
@@ -28,7 +26,7 @@ function withDatabase(url: string, name: string): string {
   return changed.href;
 }
 
-function clusterAt(url: string, own: Cluster["own"], temporary: boolean): Cluster {
+function clusterAt(url: string, temporary: boolean): Cluster {
   const sql = new SQL(url, { max: 2 });
 
   const nameOf = (database: string) => new URL(database).pathname.slice(1);
@@ -47,7 +45,6 @@ function clusterAt(url: string, own: Cluster["own"], temporary: boolean): Cluste
 
   return {
     url,
-    own,
     temporary,
     async createDatabase(template) {
       const name = `user_api_test_${crypto.randomUUID().replaceAll("-", "")}`;
@@ -65,13 +62,13 @@ async function openCluster(): Promise<Cluster | null> {
   const given = Bun.env["TEST_POSTGRES_URL"];
   if (given === "none") return null;
   if (given !== undefined && given !== "")
-    return clusterAt(given, null, Bun.env["TEST_POSTGRES_KEEP"] === "true");
+    return clusterAt(given, Bun.env["TEST_POSTGRES_KEEP"] === "true");
   const programs = findPrograms();
   if (programs === null) return null;
   // The data need not survive a crash of the machine.
   const instance = await makeInstance(programs, { fsync: "off", autovacuum: "off" });
   await instance.start();
-  return clusterAt(instance.url, instance, true);
+  return clusterAt(instance.url, true);
 }
 
 const missing = "PostgreSQL is not tested: there is no initdb here, nor TEST_POSTGRES_URL";

@@ -95,7 +95,7 @@ const watch = `
 `;
 
 /** Process ids of a process and its children. */
-export function processesOf(pid: number): number[] {
+function processesOf(pid: number): number[] {
   const children = readdirSync("/proc").filter((name) => {
     if (!/^\d+$/.test(name)) return false;
     try {
@@ -107,6 +107,22 @@ export function processesOf(pid: number): number[] {
     }
   });
   return [pid, ...children.map(Number)];
+}
+
+/** Process ids of the server with these data, and its children. */
+function processesIn(data: string): number[] {
+  return processesOf(Number.parseInt(readFileSync(join(data, "postmaster.pid"), "utf8"), 10));
+}
+
+/** Sends the signal to all processes of the server with these data. */
+export function signalServer(data: string, name: "SIGKILL" | "SIGSTOP" | "SIGCONT"): void {
+  for (const pid of processesIn(data)) {
+    try {
+      process.kill(pid, name);
+    } catch {
+      // The process has ended: children exit with their parent.
+    }
+  }
 }
 
 /** Creates the data of a new server. */
@@ -181,47 +197,32 @@ export async function makeInstance(
   };
   const flags = Object.entries(all).flatMap(([name, value]) => ["-c", `${name}=${value}`]);
   const watching = asNobody(["sh", "-c", watch, "sh", directory]);
-  const watcher = Bun.spawn(watching, {
-    cwd: tmpdir(),
-    stdin: "pipe",
-    stdout: "ignore",
-    stderr: "ignore",
-  });
+  const watcher = Bun.spawn(watching, { cwd: tmpdir(), stdio: ["pipe", "ignore", "ignore"] });
   watcher.unref();
   const url = `postgres://postgres@127.0.0.1:${port}/postgres`;
-  const pid = () => Number.parseInt(readFileSync(join(data, "postmaster.pid"), "utf8"), 10);
   return {
     url,
     programs,
     data,
     async start() {
       const args = asNobody([join(programs, "postgres"), "-D", data, ...flags]);
-      const run = () =>
-        Bun.spawn(args, { cwd: tmpdir(), stdin: "ignore", stdout: "ignore", stderr: "ignore" });
+      const run = () => {
+        const server = Bun.spawn(args, { cwd: tmpdir(), stdio: ["ignore", "ignore", "ignore"] });
+        server.unref();
+        return server;
+      };
       const deadlineMs = performance.now() + TIMEOUT_MS;
       let server = run();
-      server.unref();
       while (!(await isResponding(url))) {
         if (performance.now() > deadlineMs) throw new Error(`PostgreSQL does not start in ${data}`);
         // A killed server may have left child processes that are still exiting.
-        if (server.exitCode !== null) {
-          server = run();
-          server.unref();
-        }
+        if (server.exitCode !== null) server = run();
         await Bun.sleep(10);
       }
     },
     stop: (mode) => runProgram(join(programs, "pg_ctl"), "-D", data, "-w", "-m", mode, "stop"),
-    processes: () => processesOf(pid()),
-    signal(name) {
-      for (const each of processesOf(pid())) {
-        try {
-          process.kill(each, name);
-        } catch {
-          // The process has ended: children exit with their parent.
-        }
-      }
-    },
+    processes: () => processesIn(data),
+    signal: (name) => signalServer(data, name),
     async [Symbol.asyncDispose]() {
       await watcher.stdin.end();
       await watcher.exited;

@@ -46,6 +46,17 @@ export function deleteUser(id: number): string {
   `;
 }
 
+/** @returns the number of pages that a query reads with the settings of the service */
+export async function countPages(db: Database, query: string): Promise<number> {
+  const row = await db.run("read", (session) =>
+    session.first<{ "QUERY PLAN": { Plan: Record<string, number> }[] }>(
+      `explain (analyze, buffers, format json) ${query}`,
+    ),
+  );
+  const plan = row?.["QUERY PLAN"][0]?.Plan;
+  return (plan?.["Shared Hit Blocks"] ?? 0) + (plan?.["Shared Read Blocks"] ?? 0);
+}
+
 /** @param empty whether to omit the schema */
 export async function makeHarness(empty = false): Promise<Harness> {
   if (cluster === null) throw new Error("there is no PostgreSQL");

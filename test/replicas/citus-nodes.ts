@@ -1,20 +1,12 @@
 /** Nodes of the Citus cluster of TEST_CITUS_CLUSTER, a command that starts a node and the directory of the cluster. */
-import { readFileSync } from "node:fs";
-import { processesOf } from "../postgres/instance.ts";
+import { signalServer } from "../postgres/instance.ts";
 
 const [command, directory] = Bun.env["TEST_CITUS_CLUSTER"]?.split(" ") ?? [];
 
 export const canKillNodes: boolean = directory !== undefined;
 
 export function killNode(node: string): void {
-  const file = readFileSync(`${directory}/${node}/postmaster.pid`, "utf8");
-  for (const pid of processesOf(Number.parseInt(file, 10))) {
-    try {
-      process.kill(pid, "SIGKILL");
-    } catch {
-      // A child ends with its parent, too.
-    }
-  }
+  signalServer(`${directory}/${node}`, "SIGKILL");
 }
 
 /** Repeated, because processes of a killed server may still be ending. */

@@ -79,9 +79,7 @@ export async function startPooler(url: string, preparing?: string): Promise<Pool
   writeFileSync(settings, settingsOf(server, port, users, preparing ?? ""));
   const child = Bun.spawn(asNobody(["sh", "-c", watch, "sh", directory, program ?? "", settings]), {
     cwd: tmpdir(),
-    stdin: "pipe",
-    stdout: "ignore",
-    stderr: "ignore",
+    stdio: ["pipe", "ignore", "ignore"],
   });
   child.unref();
   const through = (database: string) => {

@@ -23,6 +23,13 @@ export type RunBatch<Item, Result> = (items: readonly Item[]) => Promise<readonl
 
 export interface BatchOptions<Item, Result> extends BatchItemsOptions<Item> {
   readonly run: RunBatch<Item, Result>;
+  /**
+   * Whether this error of a batch of so many items splits it: one of them may have caused it, and each one runs alone, so
+   * that only that one fails. The default is no.
+   */
+  readonly splitsOn?: (error: unknown, count: number) => boolean;
+  /** Runs an item of a batch that was split. The default is a batch of its own. */
+  readonly runAlone?: (item: Item) => Promise<Result>;
   /** Maximum number of batches that run at the same time. The default is no maximum. */
   readonly maxBatches?: number;
   readonly nextBatchMs?: number;
@@ -35,6 +42,8 @@ export interface BatchOptions<Item, Result> extends BatchItemsOptions<Item> {
  */
 export function createBatchQueue<Item, Result>({
   run,
+  splitsOn = () => false,
+  runAlone = async (item) => itemAt(await run([item]), 0),
   maxBatches = Number.POSITIVE_INFINITY,
   nextBatchMs = NEXT_BATCH_MS,
   maxWaitMs = MAX_WAIT_MS,
@@ -58,11 +67,20 @@ export function createBatchQueue<Item, Result>({
     else end();
   }
 
+  async function runOrSplit(batch: readonly Item[]): Promise<readonly Maybe<Result>[]> {
+    try {
+      return await run(batch);
+    } catch (error) {
+      if (splitsOn(error, batch.length)) return batch.map(runAlone);
+      throw error;
+    }
+  }
+
   async function runBatch(batch: readonly BatchItem<Item, Result>[]): Promise<void> {
     running += 1;
     newestMs = performance.now();
     try {
-      const results = await run(batch.map(({ item }) => item));
+      const results = await runOrSplit(batch.map(({ item }) => item));
       // Before the first is settled, so that a missing result rejects the whole batch.
       const pairs = batch.map((ended, at) => [ended, itemAt(results, at)] as const);
       for (const [ended, result] of pairs) settle(ended, result);
@@ -121,25 +139,6 @@ export function createBatchQueue<Item, Result>({
     const result = items.add(item);
     startSoon();
     return result;
-  };
-}
-
-/**
- * Wraps `run`: after an error that one item may have caused, runs each item alone.
- * @param run reads items, so that it can run again
- * @param mayBeCausedByOneItem whether one item may have caused the error
- */
-export function separateOnError<Item, Result>(
-  run: RunBatch<Item, Result>,
-  mayBeCausedByOneItem: (error: unknown) => boolean,
-): RunBatch<Item, Result> {
-  return async (items) => {
-    try {
-      return await run(items);
-    } catch (error) {
-      if (items.length === 1 || !mayBeCausedByOneItem(error)) throw error;
-      return items.map(async (item) => itemAt(await run([item]), 0));
-    }
   };
 }
 

@@ -114,23 +114,19 @@ export function createCreateQueue<Fields, Row>(
     }
   }
 
-  /** If a batch fails because of one of its creates, each one runs alone, so that only that one fails. */
   async function runBatch(creates: readonly PendingCreate<Fields>[]) {
-    try {
-      const outcomes = await run(creates, ROW_LOCK_TIMEOUT);
-      return creates.map((create, at) => {
-        const outcome = itemAt(outcomes, at);
-        return outcome.kind === "locked" ? runWithLongWait(create) : outcome;
-      });
-    } catch (error) {
-      const mayBeOfOne = creates.length > 1 && mayBeCausedByOneItem(error);
-      if (mayBeOfOne || isRowLockTimeout(error)) return creates.map(runAlone);
-      throw error;
-    }
+    const outcomes = await run(creates, ROW_LOCK_TIMEOUT);
+    return creates.map((create, at) => {
+      const outcome = itemAt(outcomes, at);
+      return outcome.kind === "locked" ? runWithLongWait(create) : outcome;
+    });
   }
 
   const enqueue = createBatchQueue<PendingCreate<Fields>, Outcome<Row>>({
     run: runBatch,
+    splitsOn: (error, count) =>
+      isRowLockTimeout(error) || (count > 1 && mayBeCausedByOneItem(error)),
+    runAlone,
     maxItems: MAX_CREATES,
     maxBatches: MAX_BATCHES,
     ...(nextBatchMs !== undefined && { nextBatchMs }),

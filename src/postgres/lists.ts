@@ -4,7 +4,7 @@
  */
 import type { OrderStatus } from "../order.ts";
 import { type JsonRow, LARGE_PAGE_BYTES, type Page, type PageQuery, rowsToRead } from "../page.ts";
-import { byPosition, createBatchQueue, itemAt, separateOnError } from "./batch.ts";
+import { byPosition, createBatchQueue, itemAt } from "./batch.ts";
 import type { Session } from "./connection.ts";
 import type { StoreContext } from "./context.ts";
 import { isCausedByStatement, isStatementTimeout } from "./errors.ts";
@@ -96,11 +96,10 @@ function prepareSortedList(context: StoreContext, list: List, order: SortOrder):
   }
 
   const enqueue = createBatchQueue({
+    run: (queries: readonly ListQuery[]) => run<PageRow | UnreadPageRow>(sharedStatements, queries),
     // A page can take too long by its count. A look-up cannot.
-    run: separateOnError(
-      (queries: readonly ListQuery[]) => run<PageRow | UnreadPageRow>(sharedStatements, queries),
-      (error) => isCausedByStatement(error) || isStatementTimeout(error),
-    ),
+    splitsOn: (error, count) =>
+      count > 1 && (isCausedByStatement(error) || isStatementTimeout(error)),
     maxItems: MAX_PAGES,
     maxBatches: db.limiter.listConnections,
     maxSize: MAX_BATCH_ROWS,

@@ -1,4 +1,4 @@
-import { byPosition, createBatchQueue, type RunBatch, separateOnError } from "./batch.ts";
+import { byPosition, createBatchQueue, type RunBatch } from "./batch.ts";
 import type { Database } from "./connection.ts";
 import { isCausedByStatement } from "./errors.ts";
 
@@ -64,7 +64,8 @@ export function createLookup<Key, Result>(
   }: LookupOptions<Key, Result>,
 ): Lookup<Key, Result> {
   const lookUp = createBatchQueue({
-    run: separateOnError(run, mayBeCausedByOneItem),
+    run,
+    splitsOn: (error, count) => count > 1 && mayBeCausedByOneItem(error),
     maxItems,
     maxBatches,
   });

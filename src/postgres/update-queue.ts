@@ -214,23 +214,20 @@ export function createUpdateQueue<
   }
 
   async function runBatch(updates: readonly Pending[]) {
-    try {
-      const work = (session: Session) => runTogether(session, updates);
-      const steps = await runAdmitted("write", work, { requests: updates.length });
-      return steps.map((step, at) => {
-        if (step.kind === "done") return step.record;
-        if (step.kind === "rejected") return Promise.reject(step.error);
-        return runAlone(itemAt(updates, at), step.kind === "unread" ? null : step);
-      });
-    } catch (error) {
-      // The read has failed, so nothing is written.
-      if (isStatementError(error)) return updates.map((pending) => runAlone(pending, null));
-      throw error;
-    }
+    const work = (session: Session) => runTogether(session, updates);
+    const steps = await runAdmitted("write", work, { requests: updates.length });
+    return steps.map((step, at) => {
+      if (step.kind === "done") return step.record;
+      if (step.kind === "rejected") return Promise.reject(step.error);
+      return runAlone(itemAt(updates, at), step.kind === "unread" ? null : step);
+    });
   }
 
   const enqueue = createBatchQueue({
     run: runBatch,
+    // The read has failed, so nothing is written.
+    splitsOn: isStatementError,
+    runAlone: (pending) => runAlone(pending, null),
     maxItems: MAX_UPDATES,
     maxBatches: MAX_BATCHES,
     conflictKeysOf: ({ id }) => [`${id}`],

@@ -55,25 +55,40 @@ test("admit counts writes, of which it rejects none", async () => {
   expect(limiter.pendingWrites()).toBe(0);
 });
 
-test("run reserves a connection for reads when more writes wait, and starts a write when one ends", async () => {
-  const limiter = createLimiter({ connections: 3 });
-  const writes = [makeWork(), makeWork(), makeWork()];
-  const results = writes.map(({ run }) => limiter.run("write", run));
-  const begun = () => writes.map((work) => work.begun);
-  await turn();
-  expect(begun()).toEqual([true, true, false]);
-  expect(await limiter.run("read", async () => "read")).toBe("read");
-  // The read's connection is not given to a write.
-  await turn();
-  expect(begun()).toEqual([true, true, false]);
-  writes[0]?.resolve("a");
-  await results[0];
-  await turn();
-  expect(begun()).toEqual([true, true, true]);
-  for (const work of writes) work.resolve("b");
-  await Promise.all(results);
-  await limiter.idle();
-});
+test.each([
+  { what: "writes", connections: 3, accesses: ["write", "write", "write"], atOnce: 2 },
+  { what: "lists", connections: 4, accesses: ["list", "list", "list"], atOnce: 2 },
+  {
+    what: "writes and lists",
+    connections: 5,
+    accesses: ["write", "write", "write", "write", "list", "list", "list", "list"],
+    atOnce: 4,
+  },
+] as const)(
+  "run keeps connections for reads when more $what wait, and starts the next one when one ends",
+  async ({ connections, accesses, atOnce }) => {
+    const limiter = createLimiter({ connections });
+    const tasks = accesses.map((access) => ({ access, work: makeWork() }));
+    const results = tasks.map(({ access, work }) => limiter.run(access, work.run));
+    const begun = () => tasks.map(({ work }) => work.begun);
+    await turn();
+    expect(begun()).toEqual(tasks.map((_, at) => at < atOnce));
+    const reads = Array.from({ length: connections - atOnce }, () =>
+      limiter.run("read", async () => "read"),
+    );
+    expect(await Promise.all(reads)).toEqual(reads.map(() => "read"));
+    // The connections of the reads are not given to others.
+    await turn();
+    expect(begun()).toEqual(tasks.map((_, at) => at < atOnce));
+    tasks[0]?.work.resolve("done");
+    await results[0];
+    await turn();
+    expect(begun()).toEqual(tasks.map((_, at) => at < atOnce + 1));
+    for (const { work } of tasks) work.resolve("done");
+    await Promise.all(results);
+    await limiter.idle();
+  },
+);
 
 test("run rejects a task when it waits too long for a connection, and never starts it", async () => {
   const limiter = createLimiter({ connections: 1, queueTimeoutMs: 20 });
@@ -132,39 +147,6 @@ test("run rejects a task when there is no response, and frees its connection whe
   next.resolve("next");
   expect(await waiting).toBe("next");
   await ended;
-});
-
-test("run starts lists on half of the connections at most, and reads on the others", async () => {
-  const limiter = createLimiter({ connections: 4 });
-  const lists = [makeWork(), makeWork(), makeWork()];
-  const results = lists.map(({ run }) => limiter.run("list", run));
-  const begun = () => lists.map((list) => list.begun);
-  await turn();
-  expect(begun()).toEqual([true, true, false]);
-  const reads = Array.from({ length: 2 }, () => limiter.run("read", async () => "read"));
-  expect(await Promise.all(reads)).toEqual(["read", "read"]);
-  await turn();
-  expect(begun()).toEqual([true, true, false]);
-  lists[0]?.resolve("list");
-  await results[0];
-  await turn();
-  expect(begun()).toEqual([true, true, true]);
-  for (const list of lists) list.resolve("list");
-  await Promise.all(results);
-  await limiter.idle();
-});
-
-test("run keeps a connection for reads when lists and writes wait for the others", async () => {
-  const limiter = createLimiter({ connections: 5 });
-  const works = Array.from({ length: 8 }, makeWork);
-  const results = works.map(({ run }, at) => limiter.run(at < 4 ? "write" : "list", run));
-  await turn();
-  expect(works.filter((work) => work.begun)).toHaveLength(4);
-  expect(await limiter.run("read", async () => "read")).toBe("read");
-  await turn();
-  expect(works.filter((work) => work.begun)).toHaveLength(4);
-  for (const work of works) work.resolve("done");
-  await Promise.all(results);
 });
 
 test.each(["list", "write"] as const)(

@@ -20,13 +20,7 @@ import { orders } from "./orders.ts";
 import { createPendingWrites } from "./pending-writes.ts";
 import { createRateLimiter } from "./rate-limit.ts";
 import { createResponder } from "./respond.ts";
-import {
-  createPipeline,
-  type HandleRequest,
-  isPublic,
-  type RouteEntry,
-  routesOf,
-} from "./route.ts";
+import { createPipeline, type HandleRequest, type RouteEntry, routesOf } from "./route.ts";
 import { system } from "./system.ts";
 import type { ClientApp } from "./typed-client.ts";
 import { createUnmatched } from "./unmatched.ts";
@@ -111,7 +105,7 @@ export function createApp(options: AppOptions) {
 
   for (const { method, path } of routes) metrics.addRoute(method, path);
   const handlers = routes.map((route) => [route, handle(route)] as const);
-  const handleOther = handleUnmatched(createUnmatched(cors, routes, routes.filter(isPublic)));
+  const handleOther = handleUnmatched(createUnmatched(cors, routes));
   const app = new Elysia({
     strictPath: true,
     normalize: false,

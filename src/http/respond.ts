@@ -28,7 +28,7 @@ export interface Exchange {
   readonly head: ResponseHead;
 }
 
-export interface ResponderOptions {
+interface ResponderOptions {
   readonly log: Log;
   readonly cors: Cors | null;
   readonly metrics: Pick<Metrics, "observeRequest">;

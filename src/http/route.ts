@@ -26,7 +26,7 @@ import { requestIdOf } from "./request-id.ts";
 import type { Exchange, Respond, ResponseBody } from "./respond.ts";
 import { createTurnLimit } from "./turn-limit.ts";
 import type { ClientResponses } from "./typed-client.ts";
-import type { PathAndMethod, Unmatched } from "./unmatched.ts";
+import type { Unmatched } from "./unmatched.ts";
 import type { WaitingClients } from "./waiting-clients.ts";
 
 /** What a request may contain, and how the route is documented. */
@@ -79,11 +79,6 @@ const misplacedFields: Readonly<Record<string, readonly string[]>> = {
   DELETE: ["Idempotency-Key"],
 };
 
-/** A call of any route. */
-interface AnyCall extends Omit<Call, "token"> {
-  readonly token: Token | null;
-}
-
 /**
  * Defines a route of an Elysia instance: `app.get(path, ...route(definition, handler))`. Elysia gets a function that
  * fails, so that no request can reach the handler without the checks of `createPipeline`.
@@ -101,12 +96,17 @@ export function route<const Definition extends RouteDefinition, Body extends Res
 }
 
 /** A route that was made by `route`, in `routes` of an Elysia instance. */
-export interface RouteEntry extends PathAndMethod {
+export interface RouteEntry {
+  readonly method: string;
+  /** As in `/api/v1/users/:id`. */
+  readonly path: string;
   readonly hooks: {
     /** That of its Elysia instance. */
     readonly detail: { readonly tags: readonly string[] };
     readonly definition: RouteDefinition;
-    readonly handler: (call: AnyCall) => Maybe<ResponseBody>;
+    readonly handler: (
+      call: Omit<Call, "token"> & { readonly token: Token | null },
+    ) => Maybe<ResponseBody>;
   };
 }
 
@@ -138,7 +138,7 @@ const MAX_WAITING_BODY_BYTES = 2 ** 10;
 /** Handles a request. @param params the parameters of its path */
 export type HandleRequest = (request: Request, params: unknown) => Maybe<Response>;
 
-export interface PipelineOptions {
+interface PipelineOptions {
   readonly services: Services;
   readonly rateLimiter: RateLimiter | null;
   readonly pendingWrites: PendingWrites;
@@ -188,7 +188,7 @@ export function createPipeline(options: PipelineOptions) {
   function unmatchedSteps(unmatched: Unmatched): Steps {
     return async (exchange) => {
       const { request } = exchange;
-      admit(exchange, await identify(request, unmatched.needsToken(request)));
+      admit(exchange, await identify(request, unmatched.needsToken(exchange)));
       return unmatched.handle(exchange);
     };
   }

@@ -7,12 +7,9 @@ import { UNKNOWN_ROUTE } from "../log.ts";
 import type { Cors } from "./cors.ts";
 import { docsPath, errorBody } from "./errors.ts";
 import type { Exchange } from "./respond.ts";
+import { isPublic, type RouteEntry } from "./route.ts";
 
-export interface PathAndMethod {
-  readonly method: string;
-  /** As in `/api/v1/users/:id`. */
-  readonly path: string;
-}
+type PathAndMethod = Pick<RouteEntry, "method" | "path">;
 
 interface KnownPath {
   readonly pattern: RegExp;
@@ -57,41 +54,28 @@ function correctPath(path: string): string {
 /** Paths outside the API that people try first. GET redirects to the reference, without a token. */
 const redirects: readonly string[] = ["/", `${docsPath}/`];
 
-export interface Unmatched {
-  /** @returns a public path, or the pattern of all other paths, so that the number of metrics is bounded */
-  readonly routeOf: (request: Request) => string;
-  /** @returns whether the response needs a token: no preflight, no redirect, no other method of a public path */
-  readonly needsToken: (request: Request) => boolean;
-  /** Sets the status and the headers of the response. @returns its body. @throws {AppError} not_found */
-  readonly handle: (exchange: Pick<Exchange, "request" | "head">) => string | null;
-}
+export type Unmatched = ReturnType<typeof createUnmatched>;
 
-/**
- * @param routes all routes
- * @param publicRoutes those that need no token
- */
-export function createUnmatched(
-  cors: Cors | null,
-  routes: readonly PathAndMethod[],
-  publicRoutes: readonly PathAndMethod[],
-): Unmatched {
+/** @param routes all routes */
+export function createUnmatched(cors: Cors | null, routes: readonly RouteEntry[]) {
   const findPath = createPathLookup([
     ...redirects.map((path) => ({ method: "GET", path })),
     ...routes,
   ]);
-  const publicPaths = new Set([...redirects, ...publicRoutes.map(({ path }) => path)]);
-
-  function routeOf({ url }: Request): string {
-    const path = pathOf(url);
-    return publicPaths.has(path) ? path : UNKNOWN_ROUTE;
-  }
+  const publicPaths = new Set([...redirects, ...routes.filter(isPublic).map(({ path }) => path)]);
 
   return {
-    routeOf,
-
-    needsToken: (request) => routeOf(request) === UNKNOWN_ROUTE && !cors?.preflight(request),
-
-    handle({ request, head }) {
+    /** @returns a public path, or the pattern of all other paths, so that the number of metrics is bounded */
+    routeOf({ url }: Request): string {
+      const path = pathOf(url);
+      return publicPaths.has(path) ? path : UNKNOWN_ROUTE;
+    },
+    /** @returns whether the response needs a token: no preflight, no redirect, no other method of a public path */
+    needsToken({ request, route }: Exchange): boolean {
+      return route === UNKNOWN_ROUTE && !cors?.preflight(request);
+    },
+    /** Sets the status and the headers of the response. @returns its body. @throws {AppError} not_found */
+    handle({ request, head }: Exchange): string | null {
       const preflight = cors?.preflight(request);
       if (preflight) {
         head.status = 204;

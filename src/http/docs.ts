@@ -90,16 +90,18 @@ async function compressGzip(bytes: Uint8Array<ArrayBuffer>): Promise<Uint8Array<
   return new Uint8Array(await promisify(gzip)(bytes));
 }
 
-/** @see RFC 9110 §12.5.3 */
-const acceptedCodings = {
-  br: /(?:^|,)[ \t]*br[ \t]*(?:,|$|;[ \t]*q=(?!0(?:\.0*)?[ \t]*(?:,|$)))/i,
-  gzip: /(?:^|,)[ \t]*(?:x-)?gzip[ \t]*(?:,|$|;[ \t]*q=(?!0(?:\.0*)?[ \t]*(?:,|$)))/i,
-};
+/** Matches an `Accept-Encoding` that has the coding, unless its weight is 0. @see RFC 9110 §12.5.3 */
+function acceptPattern(coding: string): RegExp {
+  const weight = String.raw`;[ \t]*q=(?!0(?:\.0*)?[ \t]*(?:,|$))`;
+  return new RegExp(String.raw`(?:^|,)[ \t]*${coding}[ \t]*(?:,|$|${weight})`, "i");
+}
 
-/** @returns the coding for the response; `null` for none */
-function negotiateCoding(acceptEncoding: string): "br" | "gzip" | null {
-  if (acceptedCodings.br.test(acceptEncoding)) return "br";
-  return acceptedCodings.gzip.test(acceptEncoding) ? "gzip" : null;
+const BROTLI = acceptPattern("br");
+const GZIP = acceptPattern("(?:x-)?gzip");
+
+function negotiateCoding(acceptEncoding: string): "br" | "gzip" | "identity" {
+  if (BROTLI.test(acceptEncoding)) return "br";
+  return GZIP.test(acceptEncoding) ? "gzip" : "identity";
 }
 
 /** Compares weakly, as `If-None-Match` requires (RFC 9110 §13.1.2). @param etag a weak entity tag */
@@ -132,10 +134,10 @@ function createAssetHandler({ file, type, brotli }: Asset) {
   const decoded = lazy(async () => (brotli ? decompress(await bytes()) : bytes()));
   // Weak, because all codings share it.
   const weakEtag = lazy(async () => `W/"${Bun.hash(await bytes()).toString(36)}"`);
-  const plain = lazy(async () => new Blob([await decoded()]));
-  const coded = {
+  const bodies = {
     br: lazy(async () => new Blob([await bytes()])),
     gzip: lazy(async () => new Blob([await compressGzip(await decoded())])),
+    identity: lazy(async () => new Blob([await decoded()])),
   };
   return async ({ request, head }: Pick<Call, "request" | "head">): Promise<Blob | null> => {
     const { headers } = request;
@@ -154,10 +156,9 @@ function createAssetHandler({ file, type, brotli }: Asset) {
       head.status = 304;
       return null;
     }
-    const coding = brotli ? negotiateCoding(headers.get("accept-encoding") ?? "") : null;
-    if (coding === null) return plain();
-    head.headers["content-encoding"] = coding;
-    return coded[coding]();
+    const coding = brotli ? negotiateCoding(headers.get("accept-encoding") ?? "") : "identity";
+    if (coding !== "identity") head.headers["content-encoding"] = coding;
+    return bodies[coding]();
   };
 }
 

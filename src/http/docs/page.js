@@ -2,8 +2,6 @@
 
 /* global SwaggerUIBundle */
 
-const BEFORE = "Kept in memory only. Forgotten when you leave or reload the page.";
-
 const dark = matchMedia("(prefers-color-scheme: dark)");
 /** Swagger UI uses a class for the dark mode, not the preference of the system. */
 function paint() {
@@ -189,6 +187,7 @@ const form = document.getElementById("token-form");
 const field = document.getElementById("token");
 const forget = document.getElementById("token-forget");
 const status = document.getElementById("token-status");
+const initialStatus = status.textContent;
 
 function say(text, kind) {
   status.textContent = text;
@@ -248,6 +247,6 @@ form.addEventListener("submit", async (event) => {
 
 forget.addEventListener("click", () => {
   forgetToken();
-  say(BEFORE, "");
+  say(initialStatus, "");
   field.focus();
 });

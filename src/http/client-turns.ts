@@ -9,16 +9,12 @@ import { createTurnQueue } from "../turn-queue.ts";
 /** Time after which new requests wait, and after which the next turn begins. */
 const MAX_TURN_MS = 2;
 
-export interface ClientTurns {
-  /**
-   * @param client who sends the request; those without a token are one client
-   * @returns `null` if the request can be handled at once; otherwise, a promise of the turn of its client. Requests of one
-   * client are handled in their order
-   */
-  readonly wait: (client: string | null) => Promise<void> | null;
-}
-
-export function createClientTurns(nowMs = () => performance.now()): ClientTurns {
+/**
+ * @returns a function that takes who sends a request, `null` for all without a token, and returns `null` if the request
+ * can be handled at once; otherwise, a promise of the turn of its client. Requests of one client are handled in their
+ * order
+ */
+export function createClientTurns(nowMs = () => performance.now()) {
   /** How the requests that wait are begun. */
   const waiting = createTurnQueue<() => void>();
   let turnStartedMs = Number.NEGATIVE_INFINITY;
@@ -54,10 +50,8 @@ export function createClientTurns(nowMs = () => performance.now()): ClientTurns 
     return false;
   }
 
-  return {
-    wait(client) {
-      if (!mustWait(client)) return null;
-      return new Promise((begin) => waiting.add(client, begin));
-    },
+  return (client: string | null): Promise<void> | null => {
+    if (!mustWait(client)) return null;
+    return new Promise((begin) => waiting.add(client, begin));
   };
 }

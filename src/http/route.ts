@@ -170,7 +170,7 @@ export function createPipeline(options: PipelineOptions) {
   const { store, readOnly, authenticate, connections } = services;
   const requireHost = createHostCheck();
   const turnLimit = createTurnLimit();
-  const clientTurns = createClientTurns();
+  const waitForTurn = createClientTurns();
 
   /** @returns the token, or `null` if the request needs none */
   function identify({ headers }: Request, needsToken: boolean): Maybe<Token | null> {
@@ -208,7 +208,7 @@ export function createPipeline(options: PipelineOptions) {
     function continueWith(exchange: Exchange, token: Token | null) {
       admit(exchange, token);
       authorize(token, exchange.request.method);
-      const turn = clientTurns.wait(token?.hash ?? null);
+      const turn = waitForTurn(token?.hash ?? null);
       return turn === null ? readOrWrite(exchange) : wait(turn, exchange);
     }
 

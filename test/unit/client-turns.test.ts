@@ -1,12 +1,11 @@
 import { expect, test } from "bun:test";
+import { endTurn } from "../../src/end-turn.ts";
 import { createClientTurns } from "../../src/http/client-turns.ts";
-
-const endTurn = () => new Promise<void>((resolve) => setImmediate(resolve));
 
 /** Sends requests. Time passes only while one is handled, and always the same. */
 function makeClients(requestMs: number) {
   let timeMs = 0;
-  const turns = createClientTurns(() => timeMs);
+  const waitForTurn = createClientTurns(() => timeMs);
   const handled: string[] = [];
   const handle = (request: string) => {
     timeMs += requestMs;
@@ -15,7 +14,7 @@ function makeClients(requestMs: number) {
   return {
     handled,
     send(client: string, name = client) {
-      const turn = turns.wait(client);
+      const turn = waitForTurn(client);
       if (turn === null) handle(name);
       else void turn.then(() => handle(name));
     },

@@ -1,4 +1,5 @@
 import { expect, test } from "bun:test";
+import { endTurn } from "../../src/end-turn.ts";
 import { createMetrics, type Metrics } from "../../src/http/metrics.ts";
 import type { Store } from "../../src/store.ts";
 
@@ -23,8 +24,6 @@ const store = {
   archive: () => archive,
   checkUsable: async () => {},
 } as unknown as Store;
-
-const endTurn = () => new Promise<void>((resolve) => setImmediate(resolve));
 
 /** @returns the values by series, e.g. `up{a="b"}` */
 async function read(metrics: Metrics): Promise<Map<string, number>> {

@@ -2,22 +2,16 @@
  * The metrics of the server.
  * @see https://prometheus.io/docs/practices/naming/
  */
-import type { OnCommit, Store } from "../store.ts";
+import type { Store } from "../store.ts";
 import { createHistogram, type Histogram, type MetricFamily, renderMetrics } from "./prometheus.ts";
-import { createRequestMetrics, DURATIONS_S, type RequestMetrics } from "./request-metrics.ts";
+import { createRequestMetrics, DURATIONS_S } from "./request-metrics.ts";
 
 const BATCH_SIZES = [1, 2, 4, 8, 16, 32, 64, 128, 256];
 
 /** How long `render` waits for the write that tests the database. Prometheus times out after 10 s by default. */
 const PROBE_TIMEOUT_MS = 3_000;
 
-export interface Metrics {
-  readonly addRoute: RequestMetrics["addRoute"];
-  readonly observeRequest: RequestMetrics["observe"];
-  readonly observeCommit: OnCommit;
-  /** @returns the text, including the current statistics of the store */
-  readonly render: (store: Store, waitingClients?: number) => Promise<string>;
-}
+export type Metrics = ReturnType<typeof createMetrics>;
 
 interface MetricsOptions {
   /** Whether the server rejects all writes. */
@@ -70,13 +64,11 @@ function processMetrics(startedS: number) {
   ];
 }
 
-/**
- * @param build labels that tell builds of the program apart
- */
+/** @param build labels that tell builds of the program apart */
 export function createMetrics(
   build: Readonly<Record<"version" | "commit", string> & Record<"schema", number>>,
   { readOnly = false, droppedLogLines = () => 0 }: MetricsOptions = {},
-): Metrics {
+) {
   // Computed once: the two clocks drift apart, and a new start time would look like a restart.
   const startedS = Math.round(Date.now() / 1000 - process.uptime());
   const requests = createRequestMetrics();
@@ -164,11 +156,13 @@ export function createMetrics(
   return {
     addRoute: requests.addRoute,
     observeRequest: requests.observe,
-    observeCommit(writes, durationMs) {
+    /** @see OnCommit */
+    observeCommit(writes: number, durationMs: number): void {
       batchSizes.observe(writes);
       commitDurationsS.observe(durationMs / 1000);
     },
-    render(store, waitingClients = 0) {
+    /** @returns the text, including the current statistics of the store */
+    render(store: Store, waitingClients = 0): Promise<string> {
       rendering ??= renderNow(store, waitingClients).finally(forgetAfterTurn);
       return rendering;
     },

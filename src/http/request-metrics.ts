@@ -22,15 +22,7 @@ interface Series {
  */
 const FAILURES = [500, 503];
 
-export interface RequestMetrics {
-  /** Exports the counters of a route before its first request. */
-  readonly addRoute: (method: string, route: string) => void;
-  /** @param route the pattern, not the path, so that the number of labels is bounded */
-  readonly observe: (method: string, route: string, status: number, durationMs: number) => void;
-  readonly families: () => MetricFamily[];
-}
-
-export function createRequestMetrics(): RequestMetrics {
+export function createRequestMetrics() {
   const methods = new Map<string, Map<string, Series>>();
 
   function addSeries(method: string, route: string): Series {
@@ -44,13 +36,15 @@ export function createRequestMetrics(): RequestMetrics {
   }
 
   return {
+    /** Exports the counters of a route before its first request. */
     addRoute: addSeries,
-    observe(method, route, status, durationMs) {
+    /** @param route the pattern, not the path, so that the number of labels is bounded */
+    observe(method: string, route: string, status: number, durationMs: number): void {
       const series = methods.get(method)?.get(route) ?? addSeries(method, route);
       series.byStatus.set(status, (series.byStatus.get(status) ?? 0) + 1);
       series.durationsS.observe(durationMs / 1000);
     },
-    families() {
+    families(): MetricFamily[] {
       const all = [...methods.values()].flatMap((routes) => [...routes.values()]);
       return [
         {

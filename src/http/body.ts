@@ -107,12 +107,6 @@ async function readChunks(
   return Buffer.concat(chunks);
 }
 
-/** The client disconnected before it had sent the whole body, which is not a server error. */
-function failIncomplete(error: unknown): never {
-  if (error instanceof AppError) throw error;
-  failField("body", "must be complete");
-}
-
 /**
  * Checks `Content-Type`, `Content-Encoding` and `Content-Length`, then reads the body.
  * @param write counts the bytes of the body
@@ -142,7 +136,9 @@ export function createBodyReader(maxBytes: number): ReadBody {
     try {
       bytes = await readBytes(request, write);
     } catch (error) {
-      failIncomplete(error);
+      if (error instanceof AppError) throw error;
+      // The client disconnected before it had sent the whole body, which is not a server error.
+      failField("body", "must be complete");
     }
     // Bodies that wait or are rejected do not count: each would delay all requests, and their clients can send many.
     if (bytes.byteLength > LARGE_RECORD_BYTES) collect(bytes.byteLength);

@@ -1,15 +1,22 @@
-import { afterAll, describe, expect, test } from "bun:test";
+import { describe, expect, test } from "bun:test";
 import { allRoutes } from "../../src/http/app.ts";
 import { isPublic, type RouteEntry } from "../../src/http/route.ts";
-import { hashToken, newToken, type TokenStore } from "../../src/token.ts";
+import { newToken } from "../../src/token.ts";
 import { withStore } from "../open-store.ts";
 import { authorizationHeaders } from "./authorization-headers.ts";
 import { expectUnauthorised, newEmail, newOrder, newUser } from "./make.ts";
 import { type RawRequest, sendRaw } from "./raw.ts";
-import { type CallOptions, logs, sendRequest, startServer, type TestResponse } from "./server.ts";
+import {
+  type CallOptions,
+  createToken,
+  logs,
+  sendRequest,
+  startServer,
+  startSharedServer,
+  type TestResponse,
+} from "./server.ts";
 
-const server = await startServer();
-afterAll(() => server[Symbol.asyncDispose]());
+const server = await startSharedServer();
 const valid = server.writeToken;
 const user = await newUser(server);
 const order = await newOrder(server, user.id);
@@ -54,20 +61,12 @@ const basic = (text: string) => `Basic ${Buffer.from(text).toString("base64")}`;
 const broken = `${valid.slice(0, -1)}${valid.endsWith("a") ? "b" : "a"}`;
 const altered = `${valid.slice(0, 10)}${valid[10] === "a" ? "b" : "a"}${valid.slice(11)}`;
 
-/** Changes tokens while the server is running, as the command line does. */
-const withTokens = (work: (tokens: TokenStore) => Promise<unknown>) =>
-  withStore(server.database, ({ tokens }) => work(tokens));
+/** Revokes a token while the server is running, as the command line does. */
+const revoke = (name: string) => withStore(server.database, ({ tokens }) => tokens.revoke(name));
 
-async function issueToken(name: string, expiresAt: string | null = null): Promise<string> {
-  const token = newToken();
-  const fields = { hash: hashToken(token), name, scope: "write", expires_at: expiresAt } as const;
-  await withTokens((tokens) => tokens.create(fields));
-  return token;
-}
-
-const revoked = await issueToken("revoked");
-await withTokens((tokens) => tokens.revoke("revoked"));
-const expired = await issueToken("expired", "2020-01-01T00:00:00.000Z");
+const revoked = await createToken(server.database, "revoked", "write");
+await revoke("revoked");
+const expired = await createToken(server.database, "expired", "write", "2020-01-01T00:00:00.000Z");
 
 interface Variant {
   headers?: Record<string, string>;
@@ -302,12 +301,12 @@ describe("a read token", () => {
 
 // On PostgreSQL it takes up to 5 s: see test/replicas/contention.test.ts.
 test("a revoked token is rejected immediately when it was just in use", async () => {
-  const token = await issueToken("short-lived");
+  const token = await createToken(server.database, "short-lived", "write");
   const paths = ["/users?limit=1", `/users/${user.id}`];
   const statuses = () =>
     Promise.all(paths.map(async (path) => (await server.call("GET", path, { token })).status));
   expect(await statuses()).toEqual([200, 200]);
-  await withTokens((tokens) => tokens.revoke("short-lived"));
+  await revoke("short-lived");
   const headers = { authorization: `Bearer ${token}` };
   for (const path of paths) {
     expectUnauthorised(await server.call("GET", path, { token: null, headers }), PRESENTED);

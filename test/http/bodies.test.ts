@@ -1,18 +1,13 @@
-import { afterAll, beforeAll, expect, test } from "bun:test";
+import { expect, test } from "bun:test";
 import { expectError, newEmail, newOrder, newUser, send, stored } from "./make.ts";
 import { chunked, rawRequest, sendRaw } from "./raw.ts";
-import { startServer } from "./server.ts";
+import { startServer, startSharedServer } from "./server.ts";
 
 const limit = 65_536; // MAX_BODY_BYTES by default.
-const server = await startServer();
+const server = await startSharedServer();
 const token = server.writeToken;
-let userId = 0;
-let orderId = 0;
-beforeAll(async () => {
-  userId = (await newUser(server)).id;
-  orderId = (await newOrder(server, userId)).id;
-});
-afterAll(() => server[Symbol.asyncDispose]());
+const { id: userId } = await newUser(server);
+const { id: orderId } = await newOrder(server, userId);
 
 const items = [{ sku: "A-1", quantity: 1, unit_price: 100 }];
 /** Every route with a body. `good` returns a valid body with a unique email. */

@@ -1,11 +1,10 @@
 // The assets of the reference over HTTP. test/browser tests the page itself.
-import { afterAll, describe, expect, test } from "bun:test";
+import { describe, expect, test } from "bun:test";
 import { brotliDecompressSync, gunzipSync } from "node:zlib";
 import { sendRaw } from "./raw.ts";
-import { startServer } from "./server.ts";
+import { startServer, startSharedServer } from "./server.ts";
 
-const server = await startServer();
-afterAll(() => server[Symbol.asyncDispose]());
+const server = await startSharedServer();
 const noToken = { token: null };
 
 const FILES: [path: string, type: string, source: string][] = [

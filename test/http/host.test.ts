@@ -1,11 +1,10 @@
-import { afterAll, expect, test } from "bun:test";
+import { expect, test } from "bun:test";
 import { expectUnauthorised, newOrder, newUser } from "./make.ts";
 import { sendRaw } from "./raw.ts";
-import { startServer } from "./server.ts";
+import { startSharedServer } from "./server.ts";
 
 const PAGE = "https://app.example.com";
-const server = await startServer({ CORS_ORIGIN: PAGE });
-afterAll(() => server[Symbol.asyncDispose]());
+const server = await startSharedServer({ CORS_ORIGIN: PAGE });
 const user = await newUser(server);
 const order = await newOrder(server, user.id);
 

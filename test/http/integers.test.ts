@@ -1,9 +1,8 @@
-import { afterAll, expect, test } from "bun:test";
+import { expect, test } from "bun:test";
 import { expectError, newUser, orderText, send, stored } from "./make.ts";
-import { startServer } from "./server.ts";
+import { startSharedServer } from "./server.ts";
 
-const server = await startServer();
-afterAll(() => server[Symbol.asyncDispose]());
+const server = await startSharedServer();
 const { id: userId } = await newUser(server);
 
 const largest = "9007199254740991"; // 2^53 − 1

@@ -1,10 +1,9 @@
-import { afterAll, expect, test } from "bun:test";
+import { expect, test } from "bun:test";
 import { expectError, newEmail, newOrder, newUser } from "./make.ts";
 import { rawRequest } from "./raw.ts";
-import { startServer } from "./server.ts";
+import { startSharedServer } from "./server.ts";
 
-const server = await startServer();
-afterAll(() => server[Symbol.asyncDispose]());
+const server = await startSharedServer();
 const user = await newUser(server);
 const order = await newOrder(server, user.id);
 

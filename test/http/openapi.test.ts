@@ -1,4 +1,4 @@
-import { afterAll, expect, test } from "bun:test";
+import { expect, test } from "bun:test";
 import { version } from "../../package.json" with { type: "json" };
 import { AppError, type ErrorCode } from "../../src/error.ts";
 import { allRoutes, openapiJson } from "../../src/http/app.ts";
@@ -6,10 +6,9 @@ import { errorBody, errorTemplates } from "../../src/http/errors.ts";
 import { document, type Operation, type Parameter, undocumented } from "./documented.ts";
 import { operations } from "./exercise.ts";
 import { newUser } from "./make.ts";
-import { startServer, type TestResponse } from "./server.ts";
+import { startSharedServer, type TestResponse } from "./server.ts";
 
-const server = await startServer();
-afterAll(() => server[Symbol.asyncDispose]());
+const server = await startSharedServer();
 
 test("GET /openapi.json returns the document with and without a token", async () => {
   for (const token of [null, server.readToken]) {

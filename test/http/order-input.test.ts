@@ -1,9 +1,8 @@
-import { afterAll, expect, test } from "bun:test";
+import { expect, test } from "bun:test";
 import { expectError, expectText, type Fields, newOrder, newUser } from "./make.ts";
-import { startServer, type TestResponse } from "./server.ts";
+import { startSharedServer, type TestResponse } from "./server.ts";
 
-const server = await startServer();
-afterAll(() => server[Symbol.asyncDispose]());
+const server = await startSharedServer();
 const buyer = await newUser(server);
 
 const line = { sku: "A-1", quantity: 2, unit_price: 250 };

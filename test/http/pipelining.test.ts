@@ -1,9 +1,8 @@
 // Bun handles all requests that a connection has pipelined before those of other connections.
-import { afterAll, expect, test } from "bun:test";
-import { startServer } from "./server.ts";
+import { expect, test } from "bun:test";
+import { startSharedServer } from "./server.ts";
 
-const server = await startServer();
-afterAll(() => server[Symbol.asyncDispose]());
+const server = await startSharedServer();
 
 /** Rejected without a token, and so in the turn in which they arrive. */
 function pipelined(requests: number): string {

@@ -1,4 +1,4 @@
-import { afterAll, describe, expect, test } from "bun:test";
+import { describe, expect, test } from "bun:test";
 import { newEmail, newOrder, newUser } from "./make.ts";
 import { chunked, type RawRequest, rawRequest, sendRaw } from "./raw.ts";
 import {
@@ -6,12 +6,12 @@ import {
   logs,
   sendRequest,
   startServer,
+  startSharedServer,
   type TestResponse,
   type TestServer,
 } from "./server.ts";
 
-const server = await startServer();
-afterAll(() => server[Symbol.asyncDispose]());
+const server = await startSharedServer();
 const user = await newUser(server);
 const other = await newUser(server);
 const order = await newOrder(server, user.id);

@@ -1,4 +1,5 @@
 /** A server for a test: in this process or, if TEST_BINARY is set, the compiled program. */
+import { afterAll } from "bun:test";
 import { connect } from "node:net";
 import { openInput, openOutput } from "../../src/cli/streams.ts";
 import type { StopReason } from "../../src/cli/system.ts";
@@ -127,16 +128,24 @@ async function start(environment: Settings): Promise<{ running: Running; url: st
   return { running, url };
 }
 
-function makeTokens(database: string): Promise<TestTokens> {
-  return withStore(database, async ({ tokens }) => {
-    const make = async (scope: TokenScope) => {
-      const token = newToken();
-      const fields = { hash: hashToken(token), name: `${scope}-test`, scope, expires_at: null };
-      await tokens.create(fields);
-      return token;
-    };
-    return { writeToken: await make("write"), readToken: await make("read") };
-  });
+/** Creates a token, as the command line does. @returns its text */
+export async function createToken(
+  database: string,
+  name: string,
+  scope: TokenScope,
+  expiresAt: string | null = null,
+): Promise<string> {
+  const token = newToken();
+  const fields = { hash: hashToken(token), name, scope, expires_at: expiresAt };
+  await withStore(database, ({ tokens }) => tokens.create(fields));
+  return token;
+}
+
+async function makeTokens(database: string): Promise<TestTokens> {
+  return {
+    writeToken: await createToken(database, "write-test", "write"),
+    readToken: await createToken(database, "read-test", "read"),
+  };
 }
 
 async function toTestResponse(response: Response): Promise<TestResponse> {
@@ -258,6 +267,13 @@ export async function startServer(
       directory[Symbol.dispose]();
     },
   });
+}
+
+/** Starts a server for all tests of a file. */
+export async function startSharedServer(settings: Settings = {}): Promise<TestServer> {
+  const server = await startServer(settings);
+  afterAll(() => server[Symbol.asyncDispose]());
+  return server;
 }
 
 /** @param request e.g. `GET /users?limit=1` */

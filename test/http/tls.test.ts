@@ -1,13 +1,12 @@
-import { afterAll, expect, test } from "bun:test";
-import { startServer } from "./server.ts";
+import { expect, test } from "bun:test";
+import { startSharedServer } from "./server.ts";
 
 const directory = `${import.meta.dir}/../fixtures`;
 /** A self-signed certificate for localhost and 127.0.0.1. */
 const TLS_CERT = `${directory}/localhost.crt`;
 const TLS_KEY = `${directory}/localhost.key`;
 
-const server = await startServer({ TLS_CERT, TLS_KEY });
-afterAll(() => server[Symbol.asyncDispose]());
+const server = await startSharedServer({ TLS_CERT, TLS_KEY });
 
 const tls = { ca: await Bun.file(TLS_CERT).text() };
 

@@ -1,9 +1,8 @@
-import { afterAll, expect, test } from "bun:test";
+import { expect, test } from "bun:test";
 import { expectError, type Fields, newEmail, newUser, stored } from "./make.ts";
-import { startServer } from "./server.ts";
+import { startSharedServer } from "./server.ts";
 
-const server = await startServer();
-afterAll(() => server[Symbol.asyncDispose]());
+const server = await startSharedServer();
 
 const emoji = "😀"; // One code point, two UTF-16 units, four bytes.
 const secret = "hunter2-secret";

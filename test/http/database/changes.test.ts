@@ -1,14 +1,13 @@
 // The change feed through HTTP: pages, links, and clients that wait.
-import { afterAll, expect, test } from "bun:test";
-import { hashToken, newToken } from "../../../src/token.ts";
+import { expect, test } from "bun:test";
+import { newToken } from "../../../src/token.ts";
 import { withStore } from "../../open-store.ts";
 import { againstCitus, againstPostgres } from "../backend.ts";
 import { links, metricOf, newEmail, newOrder, newUser } from "../make.ts";
 import { rawRequest, sendOnly } from "../raw.ts";
-import { startServer, type TestServer } from "../server.ts";
+import { createToken, startServer, startSharedServer, type TestServer } from "../server.ts";
 
-const server = await startServer();
-afterAll(() => server[Symbol.asyncDispose]());
+const server = await startSharedServer();
 
 const path = "/changes";
 const largest = "9007199254740991"; // 2^53 − 1
@@ -243,10 +242,7 @@ test("all waiting clients get a change when there are many, and others are serve
 
 test("a waiting client gets no change when its token was revoked meanwhile", async () => {
   const name = "revoked-while-waiting";
-  const token = newToken();
-  await withStore(server.database, ({ tokens }) =>
-    tokens.create({ hash: hashToken(token), name, scope: "read", expires_at: null }),
-  );
+  const token = await createToken(server.database, name, "read");
   const { last } = await metaOf();
   const waiting = server.call("GET", `${path}?after=${last}&wait=60&include=record`, { token });
   await untilWaiting(1);
@@ -295,14 +291,8 @@ test("places are shared evenly when all are taken", async () => {
     expect([refused.status, refused.headers.get("retry-after")]).toEqual([503, "1"]);
     expect(refused.json.error).toBe("too many clients wait for changes");
     // The client that has waited longest makes room for a third token.
-    const third = newToken();
-    const hash = hashToken(third);
-    await withStore(server.database, ({ tokens }) =>
-      tokens.create({ hash, name: "third", scope: "read", expires_at: null }),
-    );
-    const { status, json } = await server.call("GET", `${path}?after=${last}&wait=1`, {
-      token: third,
-    });
+    const token = await createToken(server.database, "third", "read");
+    const { status, json } = await server.call("GET", `${path}?after=${last}&wait=1`, { token });
     expect([status, json.data]).toEqual([200, []]);
     await untilWaiting(1023);
     // It still reads, because that needs no place.

@@ -1,12 +1,11 @@
-import { afterAll, describe, expect, test } from "bun:test";
+import { describe, expect, test } from "bun:test";
 import { newToken } from "../../../src/token.ts";
 import { newEmail, newUser } from "../make.ts";
 import { sendRaw } from "../raw.ts";
-import { startServer, type TestResponse } from "../server.ts";
+import { startSharedServer, type TestResponse } from "../server.ts";
 
 const secondToken = newToken();
-const server = await startServer({ API_TOKEN: secondToken });
-afterAll(() => server[Symbol.asyncDispose]());
+const server = await startSharedServer({ API_TOKEN: secondToken });
 const user = await newUser(server);
 
 const newKey = () => `key-${crypto.randomUUID()}`;

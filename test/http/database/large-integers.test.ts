@@ -1,14 +1,10 @@
-import { afterAll, beforeAll, expect, test } from "bun:test";
+import { expect, test } from "bun:test";
 import { setLastId } from "../backend.ts";
 import { expectError, newOrder, newUser, orderText, send } from "../make.ts";
-import { startServer } from "../server.ts";
+import { startServer, startSharedServer } from "../server.ts";
 
-const server = await startServer();
-let userId = 0;
-beforeAll(async () => {
-  userId = (await newUser(server)).id;
-});
-afterAll(() => server[Symbol.asyncDispose]());
+const server = await startSharedServer();
+const { id: userId } = await newUser(server);
 
 /** From 2^51, bun:sqlite may bind a number as REAL; 2^53 − 1 is the largest integer of the API. */
 const edges = [

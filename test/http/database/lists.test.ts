@@ -1,24 +1,21 @@
-import { afterAll, beforeAll, expect, test } from "bun:test";
+import { expect, test } from "bun:test";
 import { links, newOrder, newUser } from "../make.ts";
-import { startServer, type TestResponse } from "../server.ts";
+import { startServer, startSharedServer, type TestResponse } from "../server.ts";
 
-const server = await startServer();
+const server = await startSharedServer();
 const largest = "9007199254740991"; // 2^53 − 1
 /** By ascending id, like the lists: 60 users, of whom the first two have 53 and 2 orders. */
 const users: TestResponse["json"][] = [];
 const orders: TestResponse["json"][] = [];
-beforeAll(async () => {
-  for (let at = 0; at < 60; at += 1) users.push(await newUser(server));
-  for (let at = 0; at < 55; at += 1) {
-    let order = await newOrder(server, users[at % 20 === 10 ? 1 : 0].id);
-    const status = ["paid", "canceled", undefined, undefined, undefined][at % 5];
-    if (status !== undefined) {
-      order = (await server.call("PATCH", `/orders/${order.id}`, { body: { status } })).json.data;
-    }
-    orders.push(order);
+for (let at = 0; at < 60; at += 1) users.push(await newUser(server));
+for (let at = 0; at < 55; at += 1) {
+  let order = await newOrder(server, users[at % 20 === 10 ? 1 : 0].id);
+  const status = ["paid", "canceled", undefined, undefined, undefined][at % 5];
+  if (status !== undefined) {
+    order = (await server.call("PATCH", `/orders/${order.id}`, { body: { status } })).json.data;
   }
-});
-afterAll(() => server[Symbol.asyncDispose]());
+  orders.push(order);
+}
 
 const of = (path: string) => (path.startsWith("/users") ? users : orders);
 

@@ -1,9 +1,8 @@
-import { afterAll, describe, expect, test } from "bun:test";
+import { describe, expect, test } from "bun:test";
 import { expectError, newEmail, newOrder, newUser } from "../make.ts";
-import { startServer, type TestResponse } from "../server.ts";
+import { startSharedServer, type TestResponse } from "../server.ts";
 
-const server = await startServer();
-afterAll(() => server[Symbol.asyncDispose]());
+const server = await startSharedServer();
 const user = await newUser(server);
 
 /** A list of entity tags. The last one is that of the stored version. */

@@ -1,12 +1,11 @@
-import { afterAll, expect, test } from "bun:test";
+import { expect, test } from "bun:test";
 import fc from "fast-check";
 import { requestsTo, valuesNear } from "../arbitrary.ts";
 import { document, faultOfBody } from "../documented.ts";
 import { newOrder, newUser } from "../make.ts";
-import { startServer } from "../server.ts";
+import { startSharedServer } from "../server.ts";
 
-const server = await startServer();
-afterAll(() => server[Symbol.asyncDispose]());
+const server = await startSharedServer();
 const user = await newUser(server);
 await newOrder(server, user.id);
 

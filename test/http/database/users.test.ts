@@ -1,4 +1,4 @@
-import { afterAll, expect, test } from "bun:test";
+import { expect, test } from "bun:test";
 import {
   expectError,
   type Fields,
@@ -10,10 +10,9 @@ import {
   timeFormat,
   userKeys,
 } from "../make.ts";
-import { startServer } from "../server.ts";
+import { startSharedServer } from "../server.ts";
 
-const server = await startServer();
-afterAll(() => server[Symbol.asyncDispose]());
+const server = await startSharedServer();
 
 const emoji = "😀"; // One code point, two UTF-16 units, four bytes.
 const keys = (count: number) =>

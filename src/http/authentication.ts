@@ -29,7 +29,7 @@ type DeriveBearer = (context: {
  * `Bearerx…`, and several words, and reject `bearer …`.
  * @returns a function that returns the token of an `Authorization` header; `null` if it has none
  */
-export function createTokenExtractor() {
+function createTokenExtractor() {
   // Elysia's type says that hooks return nothing, but what this one returns is added to the context.
   const hook = bearer().event.transform?.at(0)?.fn as DeriveBearer | undefined;
   if (hook === undefined) throw new Error("the bearer plugin has no hook");

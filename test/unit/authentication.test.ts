@@ -1,17 +1,9 @@
 import { expect, spyOn, test } from "bun:test";
-import { createAuthenticator, createTokenExtractor } from "../../src/http/authentication.ts";
+import { createAuthenticator } from "../../src/http/authentication.ts";
 import { hashToken, newToken, type Token } from "../../src/token.ts";
 import { expectRejection } from "../expect-error.ts";
-import { authorizationHeaders } from "../http/authorization-headers.ts";
 
 const MINUTE_MS = 60_000;
-
-test.each(authorizationHeaders)(
-  "the token, or none, is extracted from $header",
-  ({ header, token }) => {
-    expect(createTokenExtractor()(header)).toBe(token);
-  },
-);
 
 /** An authenticator with one stored token, and a clock that the tests change. */
 function makeAuthenticator({

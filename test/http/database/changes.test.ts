@@ -3,7 +3,7 @@ import { expect, test } from "bun:test";
 import { newToken } from "../../../src/token.ts";
 import { withStore } from "../../open-store.ts";
 import { againstCitus, againstPostgres } from "../backend.ts";
-import { links, metricOf, newEmail, newOrder, newUser } from "../make.ts";
+import { expectError, links, metricOf, newEmail, newOrder, newUser } from "../make.ts";
 import { rawRequest, sendOnly } from "../raw.ts";
 import { createToken, startServer, startSharedServer, type TestServer } from "../server.ts";
 
@@ -137,12 +137,9 @@ test("GET /changes returns 410 changes_reset when the client has read another fe
     ["?after=0&feed=other", "the feed other has ended"],
     [`?after=${last}&feed=${feed}a&wait=60`, `the feed ${feed}a has ended`],
   ] as const) {
-    const { status, json } = await list(query);
-    expect([query, status, json]).toEqual([
-      query,
-      410,
-      { data: null, error: `${problem}: synchronize again`, meta: { code: "changes_reset" } },
-    ]);
+    const response = await list(query);
+    expectError(response, 410, `${problem}: synchronize again`);
+    expect(response.json.meta.code).toBe("changes_reset");
   }
 });
 
@@ -153,9 +150,9 @@ test("GET /changes returns 410 changes_expired when the next change of the clien
   const later = new Date(Date.now() + 60_000);
   await withStore(other.database, ({ changes }) => changes.deleteExpired(later));
   for (const query of ["?after=0", `?after=3&feed=${feed}&wait=60`]) {
-    const { status, json } = await list(query, other);
-    expect([query, status, json.meta]).toEqual([query, 410, { code: "changes_expired" }]);
-    expect(json.error).toBe("changes before 5 are no longer kept: synchronize again");
+    const response = await list(query, other);
+    expectError(response, 410, "changes before 5 are no longer kept: synchronize again");
+    expect(response.json.meta.code).toBe("changes_expired");
   }
   // Without a position the client does not claim to have read anything.
   const page = await list("", other);
@@ -184,8 +181,7 @@ const invalid: [query: string, problem: string][] = [
 ];
 
 test.each(invalid)("GET /changes?%s returns 400", async (query, problem) => {
-  const { status, json } = await list(`?${query}`);
-  expect([status, json.error]).toEqual([400, `Validation failed: ${problem}`]);
+  expectError(await list(`?${query}`), 400, `Validation failed: ${problem}`);
 });
 
 test("a waiting client gets the next change when there is one, and the link to the one after it", async () => {

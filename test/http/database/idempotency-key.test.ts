@@ -1,6 +1,6 @@
 import { describe, expect, test } from "bun:test";
 import { newToken } from "../../../src/token.ts";
-import { newEmail, newUser } from "../make.ts";
+import { expectError, newEmail, newUser } from "../make.ts";
 import { sendRaw } from "../raw.ts";
 import { startSharedServer, type TestResponse } from "../server.ts";
 
@@ -44,12 +44,7 @@ function expectFresh(response: TestResponse): void {
 }
 
 function expectReused(response: TestResponse): void {
-  expect(response.status).toBe(422);
-  expect(response.json).toEqual({
-    data: null,
-    error: "the idempotency key was used for another request",
-    meta: { code: "idempotency_key_reused" },
-  });
+  expectError(response, 422, "the idempotency key was used for another request");
   expect(response.headers.has("idempotent-replayed")).toBe(false);
 }
 

@@ -168,13 +168,8 @@ describe("PATCH /orders/:id", () => {
       expect(after.text).toBe(response.text);
       return;
     }
-    expect(response.status).toBe(409);
     const next = allowed.length > 0 ? allowed.join(", ") : "none";
-    expect(response.json).toEqual({
-      data: null,
-      error: `cannot change status from ${from} to ${to}; allowed: ${next}`,
-      meta: { code: "invalid_status_change" },
-    });
+    expectError(response, 409, `cannot change status from ${from} to ${to}; allowed: ${next}`);
     expect(after.text).toBe(before.text);
   });
 });

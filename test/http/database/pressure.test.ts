@@ -1,14 +1,13 @@
 import { expect, test } from "bun:test";
 import { newToken } from "../../../src/token.ts";
 import { againstCitus, againstPostgres, holdTable, holdWrites } from "../backend.ts";
-import { metricOf, newEmail, newUser } from "../make.ts";
+import { expectError, metricOf, newEmail, newUser } from "../make.ts";
 import { chunked, rawRequest } from "../raw.ts";
 import { logs, startServer, type TestResponse, type TestServer } from "../server.ts";
 
-function expectBusy(response: TestResponse | undefined, message: string): void {
-  expect(response?.status).toBe(503);
-  expect(response?.headers.get("retry-after")).toBe("1");
-  expect(response?.json).toEqual({ data: null, error: message, meta: { code: "unavailable" } });
+function expectBusy(response: TestResponse, message: string): void {
+  expectError(response, 503, message);
+  expect(response.headers.get("retry-after")).toBe("1");
 }
 
 /**

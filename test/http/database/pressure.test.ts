@@ -21,27 +21,47 @@ async function untilPending(server: TestServer, count: number): Promise<void> {
   }
 }
 
-test("a write returns 503 with Retry-After when its token has half of the queue, while others succeed", async () => {
+/** Starts a server with a second token that may write, and sends it writes. */
+async function startWithTokens(settings: Record<string, string> = {}) {
   const other = newToken();
-  await using server = await startServer({ MAX_PENDING_WRITES: "4", API_TOKEN: other });
+  const server = await startServer({ ...settings, API_TOKEN: other });
+  return Object.assign(server, {
+    other,
+    /** @param bytes the length of the body, at least */
+    post(token = server.writeToken, bytes = 0): Promise<TestResponse> {
+      const headers = { "content-type": "application/json" };
+      const raw = JSON.stringify({ email: newEmail() }).padEnd(bytes);
+      return server.call("POST", "/users", { raw, headers, token });
+    },
+    patch(id: number, token = server.writeToken): Promise<TestResponse> {
+      return server.call("PATCH", `/users/${id}`, { body: { name: "new" }, token });
+    },
+  });
+}
+
+async function statusesOf(responses: readonly Promise<TestResponse>[]): Promise<number[]> {
+  return (await Promise.all(responses)).map(({ status }) => status).sort();
+}
+
+const times = <Item>(length: number, make: () => Item) => Array.from({ length }, make);
+
+test("a write returns 503 with Retry-After when its token has half of the queue, while others succeed", async () => {
+  await using server = await startWithTokens({ MAX_PENDING_WRITES: "4" });
   const user = await newUser(server);
   // Another process writes, so that writes of the server wait.
   const held = await holdWrites(server.database);
 
-  const body = () => ({ email: newEmail() });
-  const posts = Array.from({ length: 12 }, () => server.call("POST", "/users", { body: body() }));
+  const posts = times(12, () => server.post());
   expectBusy(await Promise.race(posts), "this token has too many writes in progress");
   const remove = await server.call("DELETE", `/users/${user.id}`);
   expectBusy(remove, "this token has too many writes in progress");
-  const ofOther = server.call("POST", "/users", { body: body(), token: other });
+  const ofOther = server.post(server.other);
   expect((await server.call("GET", `/users/${user.id}`)).status).toBe(200);
   expect((await server.call("GET", "/users")).json.meta.total).toBe(1);
 
   await held[Symbol.asyncDispose]();
   expect((await ofOther).status).toBe(201);
-  const statuses = (await Promise.all(posts)).map(({ status }) => status);
-  expect(statuses.filter((status) => status === 201)).toHaveLength(2);
-  expect(statuses.filter((status) => status === 503)).toHaveLength(10);
+  expect(await statusesOf(posts)).toEqual([201, 201, ...times(10, () => 503)]);
   expect((await server.call("GET", "/users")).json.meta.total).toBe(4);
   expect((await server.call("DELETE", `/users/${user.id}`)).status).toBe(200);
 });
@@ -50,12 +70,10 @@ test("a write returns 503 with Retry-After when its token has half of the queue,
 test.if(!againstPostgres)(
   "the health check writes when the queue is full, and takes no place of it",
   async () => {
-    const other = newToken();
-    await using server = await startServer({ MAX_PENDING_WRITES: "2", API_TOKEN: other });
+    await using server = await startWithTokens({ MAX_PENDING_WRITES: "2" });
+    const { other, post } = server;
     const held = await holdWrites(server.database);
-    const post = (token: string) =>
-      server.call("POST", "/users", { body: { email: newEmail() }, token });
-    const posts = [server.writeToken, other].map((token) => [post(token), post(token)]);
+    const posts = [server.writeToken, other].map((token) => times(2, () => post(token)));
     const message = "this token has too many writes in progress";
     for (const ofToken of posts) expectBusy(await Promise.race(ofToken), message);
     let isChecked = false;
@@ -66,10 +84,7 @@ test.if(!againstPostgres)(
     expect(isChecked).toBe(false);
     await held[Symbol.asyncDispose]();
     expect((await health).status).toBe(200);
-    for (const ofToken of posts) {
-      const statuses = (await Promise.all(ofToken)).map(({ status }) => status);
-      expect(statuses.sort()).toEqual([201, 503]);
-    }
+    for (const ofToken of posts) expect(await statusesOf(ofToken)).toEqual([201, 503]);
   },
 );
 
@@ -77,17 +92,12 @@ test.if(!againstPostgres)(
 test.if(!againstCitus)(
   "a write returns 503 before its body is read when the bodies of others take too much memory",
   async () => {
-    const other = newToken();
     const bodyBytes = 2 ** 22;
-    await using server = await startServer({ MAX_BODY_BYTES: String(bodyBytes), API_TOKEN: other });
+    await using server = await startWithTokens({ MAX_BODY_BYTES: String(bodyBytes) });
+    const { other, post } = server;
     const held = await holdWrites(server.database);
 
-    const post = (token: string, bytes: number) => {
-      const headers = { "content-type": "application/json" };
-      const raw = JSON.stringify({ email: newEmail() }).padEnd(bytes);
-      return server.call("POST", "/users", { raw, headers, token });
-    };
-    const posts = Array.from({ length: 3 }, () => post(server.writeToken, bodyBytes));
+    const posts = times(3, () => post(server.writeToken, bodyBytes));
     const ofToken = "this token has too many bytes of writes in progress";
     expectBusy(await Promise.race(posts), ofToken);
     const raw = (framing: string) => {
@@ -101,11 +111,10 @@ test.if(!againstCitus)(
       expect(response).toStartWith("HTTP/1.1 503");
       expect(response).toContain(ofToken);
     }
-    const ofOther = Array.from({ length: 2 }, () => post(other, bodyBytes));
+    const ofOther = times(2, () => post(other, bodyBytes));
     await held[Symbol.asyncDispose]();
-    for (const response of await Promise.all(ofOther)) expect(response.status).toBe(201);
-    const statuses = (await Promise.all(posts)).map(({ status }) => status);
-    expect(statuses.sort()).toEqual([201, 201, 503]);
+    expect(await statusesOf(ofOther)).toEqual([201, 201]);
+    expect(await statusesOf(posts)).toEqual([201, 201, 503]);
     expect((await post(server.writeToken, bodyBytes)).status).toBe(201);
   },
 );
@@ -114,9 +123,9 @@ test.if(!againstCitus)(
 test.if(!againstPostgres)(
   "a write of a large record returns 503 when those of its token take too much memory, while others succeed",
   async () => {
-    const other = newToken();
     const bodyBytes = 2 ** 22 - 100;
-    await using server = await startServer({ MAX_BODY_BYTES: String(bodyBytes), API_TOKEN: other });
+    await using server = await startWithTokens({ MAX_BODY_BYTES: String(bodyBytes) });
+    const { other, post, patch } = server;
     const { id } = await newUser(server);
     const text = "😀".repeat(500);
     for (const start of [0, 25]) {
@@ -128,24 +137,18 @@ test.if(!againstPostgres)(
 
     await untilPending(server, 0);
     const held = await holdWrites(server.database);
-    const patch = (userId: number, token = server.writeToken) =>
-      server.call("PATCH", `/users/${userId}`, { body: { name: "new" }, token });
-    const patches = Array.from({ length: 3 }, () => patch(id));
+    const patches = times(3, () => patch(id));
     const others = [patch(small.id), patch(id, other)];
     await untilPending(server, patches.length + others.length);
     // Their bodies leave less room than the record takes. They are queued behind the patches.
-    const posts = Array.from({ length: 2 }, () => {
-      const headers = { "content-type": "application/json" };
-      const raw = JSON.stringify({ email: newEmail() }).padEnd(bodyBytes);
-      return server.call("POST", "/users", { raw, headers });
-    });
+    const posts = times(2, () => post(server.writeToken, bodyBytes));
     await untilPending(server, patches.length + others.length + posts.length);
     await held[Symbol.asyncDispose]();
-    for (const { status } of await Promise.all(others)) expect(status).toBe(200);
+    expect(await statusesOf(others)).toEqual([200, 200]);
     for (const response of await Promise.all(patches)) {
       expectBusy(response, "this token has too many bytes of writes in progress");
     }
-    for (const { status } of await Promise.all(posts)) expect(status).toBe(201);
+    expect(await statusesOf(posts)).toEqual([201, 201]);
     expect((await patch(id)).status).toBe(200);
   },
 );
@@ -154,16 +157,13 @@ test.if(!againstPostgres)(
 test.if(!againstPostgres)(
   "a write waits for one of another token when many of that token have arrived before it",
   async () => {
-    const other = newToken();
-    await using server = await startServer({ API_TOKEN: other });
+    await using server = await startWithTokens();
     const [user, userOfOther] = [await newUser(server), await newUser(server)];
     await untilPending(server, 0);
     const held = await holdWrites(server.database);
-    const patch = (userId: number, token = server.writeToken) =>
-      server.call("PATCH", `/users/${userId}`, { body: { name: "new" }, token });
-    const patches = Array.from({ length: 20 }, () => patch(user.id));
+    const patches = times(20, () => server.patch(user.id));
     await untilPending(server, patches.length);
-    patches.push(patch(userOfOther.id, other));
+    patches.push(server.patch(userOfOther.id, server.other));
     await untilPending(server, patches.length);
     await held[Symbol.asyncDispose]();
     for (const { status } of await Promise.all(patches)) expect(status).toBe(200);
@@ -213,20 +213,16 @@ test.if(!againstPostgres)(
 test.if(againstPostgres)(
   "a request with a body returns 503 when too many bodies wait for the look-up of their tokens",
   async () => {
-    await using server = await startServer({ MAX_BODY_BYTES: String(2 ** 22) });
+    await using server = await startWithTokens({ MAX_BODY_BYTES: String(2 ** 22) });
     const held = await holdTable(server.database, "tokens in access exclusive mode");
-    const headers = { "content-type": "application/json" };
-    const post = () => {
-      const raw = JSON.stringify({ email: newEmail() }).padEnd(2 ** 16);
-      return server.call("POST", "/users", { raw, headers });
-    };
+    const post = () => server.post(server.writeToken, 2 ** 16);
     // 128 of 64 KiB have room.
-    const posts = Array.from({ length: 140 }, post);
+    const posts = times(140, post);
     const message = "tokens that are being looked up have too many bytes of writes in progress";
     expectBusy(await Promise.race(posts), message);
     await held[Symbol.asyncDispose]();
-    const statuses = (await Promise.all(posts)).map(({ status }) => status);
-    expect(statuses.filter((status) => status === 503).length).toBeWithin(12, 140);
+    const rejected = (await statusesOf(posts)).filter((status) => status === 503);
+    expect(rejected.length).toBeWithin(12, 140);
     expect((await post()).status).toBe(201);
   },
 );

@@ -195,65 +195,50 @@ for (const { route, method, path, json } of routes) {
   });
 }
 
-/** Bodies that every route rejects with a 400. The response must not repeat `hunter2`. */
+/**
+ * Bodies that every route rejects with a 400, one for each rule: json.test.ts has more. The response must not repeat
+ * `hunter2`.
+ */
 function invalidBodies(
   json: () => string,
 ): { name: string; error: string | RegExp; raw: () => string | Uint8Array<ArrayBuffer> }[] {
   const failed = (text: string) => `Validation failed: ${text}`;
   const inside = (member: string) => () => `${json().slice(0, -1)},${member}}`;
   const array = (depth: number) => "[".repeat(depth) + "]".repeat(depth);
-  const object = (depth: number) => `${'{"a":'.repeat(depth)}1${"}".repeat(depth)}`;
   const rows = (error: string | RegExp, texts: string[]) =>
     texts.map((raw) => ({ name: `is ${JSON.stringify(raw).slice(0, 32)}`, error, raw: () => raw }));
   const hostile = /^Validation failed: /;
   return [
-    // More are in json.test.ts.
     ...rows(failed("body must be valid JSON"), [
-      ...["", "  \n", '{"a":"\t"}', '{"a":1}\0', "\u00a0{}", "\f{}", "\ufeff", "\ufeff\ufeff{}"],
-      ...["// hunter2\n{}", '{"a":1} hunter2', '{"a":hunter2}', '{"a":"hunter2', '{"a":1,}'],
+      ...[
+        "",
+        "  \n",
+        "\u00a0{}",
+        "\f{}",
+        "\ufeff",
+        "\ufeff\ufeff{}",
+        '{"a":hunter2}',
+        '{"a":"hunter2',
+      ],
     ]),
     ...rows(failed("body must be a JSON object"), [
       ...["[]", '"hunter2"', "null", "1", "true", '[{"email":"hunter2@b.example"}]', array(16)],
     ]),
-    ...rows(failed("body must not be nested deeper than 16 levels"), [
-      ...[array(17), object(17), `{"a":${array(16)}}`, `{"metadata":${object(16)}}`],
-      ...[array(30_000), object(10_000), `{"items":[${array(15)}]}`],
-    ]),
-    ...rows(failed("a is not allowed"), [`{"a":${array(15)}}`, object(16)]).map((row) => ({
-      ...row,
-      raw: inside((row.raw() as string).slice(1, -1)),
-    })),
-    ...[
-      ["repeats a member", '"zz":1,"zz":"hunter2"', "zz"],
-      ["repeats a member spelled otherwise", '"zz":1,"\\u007az":"hunter2"', "zz"],
-      ["repeats __proto__", '"__proto__":{},"__proto__":{}', "__proto__"],
-    ].map(([name = "", member = "", field]) => ({
-      name,
-      error: failed(`${field} is given more than once`),
-      raw: inside(member),
-    })),
+    ...rows(failed("body must not be nested deeper than 16 levels"), [array(17), array(30_000)]),
     {
-      name: "repeats a member of its own, escaped",
-      error: /^Validation failed: \w+ is given more than once$/,
-      raw: () =>
-        json().replace(/^\{"(.)([^"]*)":/, (first, a: string, rest: string) => {
-          const escaped = a.charCodeAt(0).toString(16).padStart(4, "0");
-          return `${first}"hunter2","\\u${escaped}${rest}":`;
-        }),
+      name: "nests an unknown member 16 levels deep",
+      error: failed("a is not allowed"),
+      raw: inside(`"a":${array(15)}`),
     },
     {
-      name: "repeats a member inside metadata",
-      error: /^Validation failed: \S*k is given more than once$/,
-      raw: () =>
-        `{"metadata":{"k":"1","\\u006b":"hunter2"},${json().slice(1)}`.replace(
-          ',"metadata":{}',
-          "",
-        ),
+      name: "repeats a member",
+      error: failed("zz is given more than once"),
+      raw: inside('"zz":1,"\\u007az":"hunter2"'),
     },
     {
       name: "repeats a member inside items",
       error: failed("items[0].sku is given more than once"),
-      raw: () => '{"items":[{"sku":"a","s\\u006bu":"hunter2"}]}',
+      raw: () => '{"items":[{"sku":"a","sku":"hunter2"}]}',
     },
     ...["ff", "c0af", "eda080", "f5808080", "e282"].map((bad) => ({
       name: `holds the bytes ${bad}`,
@@ -277,17 +262,11 @@ function invalidBodies(
     })),
     ...rows(hostile, [
       `{"items":["hunter2",${"[],".repeat(20_000)}[]]}`,
-      `{"items":[${"0,".repeat(30_000)}0]}`,
       `{"items":[${'{"sku":{}},'.repeat(5_000)}{}]}`,
-      `{"items":[${`${array(12)},`.repeat(2_400)}[]]}`,
       `{"metadata":{${Array.from({ length: 4000 }, (_, at) => `"k${at}":[]`).join()}}}`,
-      `{"metadata":{${Array.from({ length: 4000 }, (_, at) => `"k${at}":"v"`).join()}}}`,
-      `{"email":"${"\\u0041".repeat(10_000)}"}`,
       `{"email":"${"a@".repeat(30_000)}","currency":"${" ".repeat(4_000)}"}`,
       `{"user_id":${"9".repeat(60_000)}}`,
       `{"version":1e${"9".repeat(60_000)}}`,
-      "[".repeat(60_000),
-      '{"a":'.repeat(12_000),
       `{"${"a".repeat(60_000)}":1}`,
     ]),
   ];

@@ -1,5 +1,5 @@
 import { expect, test } from "bun:test";
-import { expectError, newEmail, newOrder, newUser, send, stored } from "./make.ts";
+import { expectError, metadataOf, newEmail, newOrder, newUser, send, stored } from "./make.ts";
 import { chunked, rawRequest, sendRaw } from "./raw.ts";
 import { startServer, startSharedServer } from "./server.ts";
 
@@ -287,8 +287,7 @@ test("meta.problems lists every required field when the body is {}", async () =>
 });
 
 test("PATCH /orders/:id returns 400, not 409, when metadata is too large and the status change is not allowed", async () => {
-  const metadata = Object.fromEntries(Array.from({ length: 50 }, (_, at) => [`k${at}`, "v"]));
-  const order = await newOrder(server, userId, { metadata });
+  const order = await newOrder(server, userId, { metadata: metadataOf(50) });
   const body = { status: "delivered", metadata: { extra: "v" } };
   const response = await server.call("PATCH", `/orders/${order.id}`, { body });
   expectError(response, 400, /^Validation failed: metadata must /);

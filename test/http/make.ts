@@ -49,6 +49,11 @@ export function newEmail(): string {
   return `user-${crypto.randomUUID()}@example.com`;
 }
 
+/** @returns metadata with this many keys: `key_0`, `key_1` … */
+export function metadataOf(keys: number): Record<string, string> {
+  return Object.fromEntries(Array.from({ length: keys }, (_, at) => [`key_${at}`, "v"]));
+}
+
 /** Creates a user with a unique email. @returns the record */
 export async function newUser(
   server: Pick<TestServer, "call">,

@@ -1,13 +1,11 @@
 import { expect, test } from "bun:test";
-import { expectError, type Fields, newEmail, newUser, stored } from "./make.ts";
+import { expectError, type Fields, metadataOf, newEmail, newUser, stored } from "./make.ts";
 import { startSharedServer } from "./server.ts";
 
 const server = await startSharedServer();
 
 const emoji = "😀"; // One code point, two UTF-16 units, four bytes.
 const secret = "hunter2-secret";
-const keys = (count: number) =>
-  Object.fromEntries(Array.from({ length: count }, (_, at) => [`key_${at}`, "v"]));
 /** 255 code points, with labels of at most 60. */
 const longEmail = `${secret.padEnd(59, "z")}@${`${"d".repeat(47)}.`.repeat(4)}com`;
 
@@ -29,11 +27,8 @@ const rejected: Rejected[] = [
     problem: "email must be an email address of at most 254 characters",
     fields: of(
       "email",
-      ...["", secret, `${secret}@`, `@${secret}.example`, `${secret}@host`, longEmail],
-      ...[`a ${secret}@b.example`, `${secret}@a b.example`, `${secret}@.example`, `${secret}@b.`],
-      ...[`${secret}@a..example`, `a@${secret}@b.example`, ` ${secret}@b.example`],
-      ...[`${secret}@b.example\n`, `\u007f${secret}@b.example`, `\u0085${secret}@b.example`],
-      ...[`\u3164${secret}@b.example`, `${secret}\uffff@b.example`, `${secret}@${emoji}.example`],
+      // More are in schema.test.ts.
+      ...["", secret, `${secret}@host`, ` ${secret}@b.example`, longEmail],
       ...[null, 12345, true, [], [secret], {}],
     ),
   },
@@ -51,7 +46,7 @@ const rejected: Rejected[] = [
   { problem: `name ${textRule}`, fields: of("name", ...unstorable) },
   {
     problem: "metadata must be an object",
-    fields: of("metadata", secret, 98765, true, [], [secret], keys(51)),
+    fields: of("metadata", secret, 98765, true, [], [secret], metadataOf(51)),
   },
   { problem: 'metadata."" must have a name of 1 to 40 characters', fields: entries(["", secret]) },
   ...["k".repeat(41), emoji.repeat(41)].map((key) => ({

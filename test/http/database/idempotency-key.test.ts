@@ -78,16 +78,11 @@ describe.each([
   test("a retry replays the first response when the JSON is equal but formatted differently", async () => {
     const [key, body] = [newKey(), newBody()];
     const first = await post(path, key, body);
+    // More spellings are in idempotency.test.ts.
     const turned = Object.fromEntries(Object.entries(body).toReversed());
-    const metadata = Object.entries(body["metadata"] as object).toReversed();
-    const spellings = [
-      JSON.stringify(turned),
-      JSON.stringify({ ...turned, metadata: Object.fromEntries(metadata) }),
-      ` ${JSON.stringify(body, null, "\t")}\r\n`,
-      JSON.stringify(body).replace("metadata", "\\u006detadata"),
-      JSON.stringify(body).replace('"quantity":1', '"quantity":1.0').replace(":250", ":25e1"),
-    ];
-    for (const raw of spellings) expectReplay(await post(path, key, body, { raw }), first);
+    const spelled = JSON.stringify(turned, null, "\t").replace("metadata", "\\u006detadata");
+    const raw = spelled.replace('"quantity": 1', '"quantity": 1.0').replace(": 250", ": 25e1");
+    expectReplay(await post(path, key, body, { raw }), first);
   });
 
   test("a retry returns 422 and creates nothing when the body differs", async () => {

@@ -2,6 +2,7 @@ import { expect, test } from "bun:test";
 import {
   expectError,
   type Fields,
+  metadataOf,
   newEmail,
   newOrder,
   newUser,
@@ -15,8 +16,6 @@ import { startSharedServer } from "../server.ts";
 const server = await startSharedServer();
 
 const emoji = "😀"; // One code point, two UTF-16 units, four bytes.
-const keys = (count: number) =>
-  Object.fromEntries(Array.from({ length: count }, (_, at) => [`key_${at}`, "v"]));
 /** @returns a valid email of `length` code points, with labels of at most 60 */
 const longEmail = (length: number) =>
   `${crypto.randomUUID().padEnd(length - 196, "z")}@${`${"d".repeat(47)}.`.repeat(4)}com`;
@@ -135,12 +134,12 @@ test("PATCH /users/:id changes nothing, not even the version, when the body is {
 });
 
 test("PATCH /users/:id limits the keys of the merged metadata", async () => {
-  const user = await newUser(server, { metadata: keys(50) });
+  const user = await newUser(server, { metadata: metadataOf(50) });
   const patch = (metadata: Record<string, string | null>) =>
     server.call("PATCH", `/users/${user.id}`, { body: { metadata } });
   expectError(await patch({ extra: "v" }), 400, /^Validation failed: metadata must /);
   expect((await server.call("GET", `/users/${user.id}`)).json.data).toEqual(user);
-  const { key_0, ...rest } = keys(50);
+  const { key_0, ...rest } = metadataOf(50);
   const swapped = await patch({ extra: key_0 ?? "", key_0: null });
   expect(swapped.json.data.metadata).toEqual({ ...rest, extra: "v" });
 });
@@ -217,7 +216,7 @@ const accepted: Fields[] = [
   { name: "n" },
   { name: emoji.repeat(200) },
   { name: ' \ufeff\u0001\u2028e\u0301\ufffd"\\/\n' }, // Kept as typed: no trimming, no normalising.
-  { metadata: keys(50) },
+  { metadata: metadataOf(50) },
   { metadata: { [emoji.repeat(40)]: emoji.repeat(500), empty: "" } },
   { metadata: { constructor: "c", ["__proto__"]: "p", toString: "t", "a.b[0]": "d" } },
 ];

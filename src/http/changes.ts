@@ -9,7 +9,7 @@ import type { InputSchema } from "./input.ts";
 import { integer } from "./openapi/components.ts";
 import { type Detail, pageOf } from "./openapi/detail.ts";
 import { querySchema } from "./query.ts";
-import { type Call, route } from "./route.ts";
+import { type Call, route } from "./route-definition.ts";
 
 const changesPath = "/api/v1/changes";
 

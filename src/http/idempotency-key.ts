@@ -1,6 +1,6 @@
 import { failField } from "../error.ts";
 import { fingerprint, type IdempotencyKey } from "../idempotency.ts";
-import type { Call } from "./route.ts";
+import type { Call } from "./route-definition.ts";
 
 /** A valid `Idempotency-Key`. */
 export const IDEMPOTENCY_KEY = /^[\x21-\x7e]{1,255}$/;

@@ -2,12 +2,11 @@ import { requirePreconditions } from "../precondition.ts";
 import { type RecordStore, type RecordText, reserveText } from "../record.ts";
 import { recordBody } from "./bodies.ts";
 import { preconditionsOf } from "./entity-tags.ts";
-import type { Call, RouteDefinition } from "./route.ts";
+import type { Call } from "./route-definition.ts";
 
-type PatchCall<Patch> = Pick<Call<RouteDefinition>, "request" | "head" | "reserve"> & {
+type PatchCall<Patch> = Pick<Call, "request" | "head" | "reserve" | "token"> & {
   readonly params: { readonly id: number };
   readonly body: Patch;
-  readonly token: { readonly name: string };
 };
 
 /**

@@ -1,75 +1,24 @@
 /**
- * Routes, and the checks that each request passes before its handler. A route is defined once, with `route`, on an
- * Elysia instance: its types, the OpenAPI document and typed clients come from there. `createPipeline` makes the
- * handlers for Bun's router and for Elysia's, because Elysia's hooks would make a GET more expensive.
+ * The checks that each request passes before the handler of its route. `createPipeline` makes the handlers for Bun's router
+ * and for Elysia's, because Elysia's hooks would make a GET more expensive.
  */
-import type { AnyElysia } from "elysia";
 import { fail, failField } from "../error.ts";
 import type { Maybe } from "../maybe.ts";
 import { type ReserveMemory, reserveNothing } from "../record.ts";
-import type { Store } from "../store.ts";
 import type { Token } from "../token.ts";
-import { type Authenticate, requireScope } from "./authentication.ts";
-import { boundBody, isLong, type JsonBlob, type ResponseHead } from "./bodies.ts";
+import { requireScope } from "./authentication.ts";
 import { expectedBytes, type ReadBody, waitWithBody } from "./body.ts";
 import { createClientTurns } from "./client-turns.ts";
-import type { Connections } from "./connections.ts";
-import type { Drain } from "./drain.ts";
 import { errorBody, type LogServerError } from "./errors.ts";
 import { createHostCheck } from "./host.ts";
-import type { InputSchema, JsonSchema } from "./input.ts";
-import type { Metrics } from "./metrics.ts";
-import type { Detail } from "./openapi/detail.ts";
+import { boundBody, isLong } from "./long-bodies.ts";
 import type { PendingWrites } from "./pending-writes.ts";
 import { type RateLimiter, requireWithinRate } from "./rate-limit.ts";
 import { requestIdOf } from "./request-id.ts";
 import type { Exchange, Respond, ResponseBody } from "./respond.ts";
+import { isPublic, type RouteEntry, type Services } from "./route-definition.ts";
 import { createTurnLimit } from "./turn-limit.ts";
-import type { ClientResponses } from "./typed-client.ts";
 import type { Unmatched } from "./unmatched.ts";
-import type { WaitingClients } from "./waiting-clients.ts";
-
-/** What a request may contain, and how the route is documented. */
-export interface RouteDefinition {
-  /** The parameters of the path, if it has any. */
-  readonly params?: InputSchema<unknown>;
-  readonly query: InputSchema<unknown>;
-  /** By default, the request body is ignored. */
-  readonly body?: InputSchema<unknown>;
-  /** A route without `security: []` needs a token. One without an `operationId` is not in the document. */
-  readonly detail: Detail | Pick<Detail, "security">;
-}
-
-type Input<Part> = Part extends InputSchema<infer Value> ? Value : undefined;
-
-/** What handlers use, besides the request. */
-interface Services {
-  readonly store: Store;
-  /** Whether the server rejects all writes. */
-  readonly readOnly: boolean;
-  readonly metrics: Metrics;
-  readonly drain: Drain;
-  readonly connections: Connections;
-  /** For a handler that has waited: the token of its request may not be valid any more. */
-  readonly authenticate: Authenticate;
-  /** Those that wait for changes. */
-  readonly waitingClients: WaitingClients;
-  /** @returns the OpenAPI document */
-  readonly document: () => JsonBlob<JsonSchema>;
-}
-
-/** A request that has passed all checks. */
-export interface Call<Definition extends RouteDefinition = RouteDefinition> extends Services {
-  readonly request: Request;
-  readonly params: Input<Definition["params"]>;
-  readonly query: Input<Definition["query"]>;
-  readonly body: Input<Definition["body"]>;
-  /** `null` if the route is public. */
-  readonly token: Definition["detail"] extends { readonly security: readonly [] } ? null : Token;
-  readonly head: ResponseHead;
-  /** Counts the memory of a write. */
-  readonly reserve: ReserveMemory;
-}
 
 /** By method: fields that protect clients on other methods only. A client that sends one believes that it is protected. */
 const misplacedFields: Readonly<Record<string, readonly string[]>> = {
@@ -78,51 +27,6 @@ const misplacedFields: Readonly<Record<string, readonly string[]>> = {
   PUT: ["Idempotency-Key"],
   DELETE: ["Idempotency-Key"],
 };
-
-/**
- * Defines a route of an Elysia instance: `app.get(path, ...route(definition, handler))`. Elysia gets a function that
- * fails, so that no request can reach the handler without the checks of `createPipeline`.
- * @param handler returns the body of the response, and sets its status and headers in `head`
- */
-export function route<const Definition extends RouteDefinition, Body extends ResponseBody>(
-  definition: Definition,
-  handler: (call: Call<Definition>) => Maybe<Body>,
-) {
-  const rejectUnchecked = (): ClientResponses<Definition, Body> => {
-    throw new Error("requests are handled by the pipeline");
-  };
-  const { detail: _, ...inputs } = definition;
-  return [rejectUnchecked, { ...inputs, definition, handler }] as const;
-}
-
-/** A route that was made by `route`, in `routes` of an Elysia instance. */
-export interface RouteEntry {
-  readonly method: string;
-  /** As in `/api/v1/users/:id`. */
-  readonly path: string;
-  readonly hooks: {
-    /** That of its Elysia instance. */
-    readonly detail: { readonly tags: readonly string[] };
-    readonly definition: RouteDefinition;
-    readonly handler: (
-      call: Omit<Call, "token"> & { readonly token: Token | null },
-    ) => Maybe<ResponseBody>;
-  };
-}
-
-/** @throws if a route of the Elysia instance was not made by `route` */
-export function routesOf({ routes }: Pick<AnyElysia, "routes">): readonly RouteEntry[] {
-  // Elysia's type of `hooks` is `any`.
-  for (const { method, path, hooks } of routes) {
-    if (hooks.definition === undefined) throw new Error(`${method} ${path} is not made by route()`);
-  }
-  return routes;
-}
-
-/** @returns whether the route needs no token */
-export function isPublic({ hooks }: RouteEntry): boolean {
-  return hooks.definition.detail.security !== undefined;
-}
 
 /**
  * A client could keep the server busy with requests that nobody waits for.

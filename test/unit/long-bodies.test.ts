@@ -1,5 +1,5 @@
 import { expect, test } from "bun:test";
-import { boundBody, streamOf } from "../../src/http/bodies.ts";
+import { boundBody, streamOf } from "../../src/http/long-bodies.ts";
 
 /** A page in two chunks, and what has happened to it. */
 function streamedPage(maxChunkMs: number) {

@@ -1,21 +1,9 @@
 import { expect, spyOn, test } from "bun:test";
-import { AppError } from "../../src/error.ts";
 import { createBodyReader, waitWithBody } from "../../src/http/body.ts";
 import { createPendingWrites } from "../../src/http/pending-writes.ts";
+import { expectThrown } from "../expect-error.ts";
 
 const MAX_BYTES = 100;
-
-/** @returns the message of an error unavailable; `null` if nothing is thrown */
-function problemOf(work: () => unknown): string | null {
-  try {
-    work();
-    return null;
-  } catch (error) {
-    if (!(error instanceof AppError)) throw error;
-    expect(error.code).toBe("unavailable");
-    return error.message;
-  }
-}
 
 const manyWrites = "this token has too many writes in progress";
 const manyWritesOfAll = "too many writes are in progress";
@@ -29,11 +17,11 @@ test.each([
 ])("a queue of %i writes has %i places for one token, and others for the next", (queue, share) => {
   const writes = createPendingWrites(queue, MAX_BYTES);
   const begun = Array.from({ length: share }, () => writes.begin("a"));
-  expect(problemOf(() => writes.begin("a"))).toBe(manyWrites);
-  expect(problemOf(() => writes.begin("b"))).toBeNull();
+  expectThrown(() => writes.begin("a"), "unavailable", manyWrites);
+  writes.begin("b");
   begun[0]?.end();
-  expect(problemOf(() => writes.begin("a"))).toBeNull();
-  expect(problemOf(() => writes.begin("a"))).toBe(manyWrites);
+  writes.begin("a");
+  expectThrown(() => writes.begin("a"), "unavailable", manyWrites);
 });
 
 test.each([
@@ -44,10 +32,10 @@ test.each([
   (queue, tokens) => {
     const writes = createPendingWrites(queue, MAX_BYTES);
     const begun = Array.from({ length: queue }, (_, at) => writes.begin(`${at % tokens}`));
-    expect(problemOf(() => writes.begin("other"))).toBe(manyWritesOfAll);
+    expectThrown(() => writes.begin("other"), "unavailable", manyWritesOfAll);
     begun[0]?.end();
-    expect(problemOf(() => writes.begin("other"))).toBeNull();
-    expect(problemOf(() => writes.begin("late"))).toBe(manyWritesOfAll);
+    writes.begin("other");
+    expectThrown(() => writes.begin("late"), "unavailable", manyWritesOfAll);
   },
 );
 
@@ -57,12 +45,12 @@ test("bytes are rejected when others of the same token take half of the memory",
   first.addBytes(40);
   const second = writes.begin("a");
   second.addBytes(10);
-  expect(problemOf(() => second.addBytes(1))).toBe(manyBytes);
-  expect(problemOf(() => first.addBytes(1))).toBe(manyBytes);
+  expectThrown(() => second.addBytes(1), "unavailable", manyBytes);
+  expectThrown(() => first.addBytes(1), "unavailable", manyBytes);
   // Those that were rejected do not count.
-  expect(problemOf(() => writes.begin("b").addBytes(50))).toBeNull();
+  writes.begin("b").addBytes(50);
   second.end();
-  expect(problemOf(() => first.addBytes(10))).toBeNull();
+  first.addBytes(10);
 });
 
 test("bytes are rejected when others take all of the memory", () => {
@@ -70,21 +58,21 @@ test("bytes are rejected when others take all of the memory", () => {
   const [first, second, third] = [writes.begin("a"), writes.begin("b"), writes.begin("c")];
   first.addBytes(50);
   second.addBytes(50);
-  expect(problemOf(() => third.addBytes(1))).toBe(manyBytesOfAll);
+  expectThrown(() => third.addBytes(1), "unavailable", manyBytesOfAll);
   second.end();
-  expect(problemOf(() => third.addBytes(50))).toBeNull();
+  third.addBytes(50);
 });
 
 test("a body that is larger than the memory is accepted when there is no other, in one piece or in several", () => {
   const writes = createPendingWrites(100, MAX_BYTES);
   const whole = writes.begin("a");
   whole.addBytes(2 * MAX_BYTES);
-  expect(problemOf(() => writes.begin("b").addBytes(1))).toBe(manyBytesOfAll);
+  expectThrown(() => writes.begin("b").addBytes(1), "unavailable", manyBytesOfAll);
   whole.end();
   const chunked = writes.begin("a");
   for (let chunk = 0; chunk < 3; chunk += 1) chunked.addBytes(MAX_BYTES);
   chunked.end();
-  expect(problemOf(() => writes.begin("b").addBytes(MAX_BYTES / 2))).toBeNull();
+  writes.begin("b").addBytes(MAX_BYTES / 2);
 });
 
 test("a large record counts twice, as it is read and as it is returned, but only once when the write is retried", () => {
@@ -95,17 +83,17 @@ test("a large record counts twice, as it is read and as it is returned, but only
   // It has become smaller since.
   first.reserve(5);
   const second = writes.begin("a");
-  expect(problemOf(() => second.reserve(1))).toBe(manyBytes);
-  expect(problemOf(() => writes.begin("b").reserve(25))).toBeNull();
+  expectThrown(() => second.reserve(1), "unavailable", manyBytes);
+  writes.begin("b").reserve(25);
   first.end();
-  expect(problemOf(() => second.reserve(25))).toBeNull();
+  second.reserve(25);
 });
 
 test("a record that is larger than the memory is accepted when there is no other", () => {
   const writes = createPendingWrites(100, MAX_BYTES);
   const write = writes.begin("a");
   write.addBytes(1);
-  expect(problemOf(() => write.reserve(MAX_BYTES))).toBeNull();
+  write.reserve(MAX_BYTES);
 });
 
 test("a response counts instead of the body and the record until it is sent", () => {
@@ -116,13 +104,13 @@ test("a response counts instead of the body and the record until it is sent", ()
   const sent = write.hold(40);
   write.end();
   const next = writes.begin("a");
-  expect(problemOf(() => next.addBytes(11))).toBe(manyBytes);
+  expectThrown(() => next.addBytes(11), "unavailable", manyBytes);
   sent();
-  expect(problemOf(() => next.addBytes(50))).toBeNull();
+  next.addBytes(50);
   // Only once.
   sent();
-  expect(problemOf(() => writes.begin("b").addBytes(50))).toBeNull();
-  expect(problemOf(() => next.addBytes(1))).toBe(manyBytesOfAll);
+  writes.begin("b").addBytes(50);
+  expectThrown(() => next.addBytes(1), "unavailable", manyBytesOfAll);
 });
 
 test("a response counts alone when its token has no other write", () => {
@@ -130,9 +118,9 @@ test("a response counts alone when its token has no other write", () => {
   const write = writes.begin("a");
   const sent = write.hold(MAX_BYTES);
   write.end();
-  expect(problemOf(() => writes.begin("a").addBytes(1))).toBe(manyBytes);
+  expectThrown(() => writes.begin("a").addBytes(1), "unavailable", manyBytes);
   sent();
-  expect(problemOf(() => writes.begin("a").addBytes(50))).toBeNull();
+  writes.begin("a").addBytes(50);
 });
 
 test("garbage is collected for bodies that are read, not for those that wait", async () => {

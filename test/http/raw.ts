@@ -70,6 +70,21 @@ export function sendOnly({ url }: Pick<TestServer, "url">, bytes: string): Promi
   return promise;
 }
 
+/** Sends bytes on each of many connections, and reads nothing. @returns closes them */
+export async function openMany(
+  server: Pick<TestServer, "url">,
+  bytes: string,
+  count: number,
+): Promise<Disposable> {
+  const opened = Array.from({ length: count }, () => sendOnly(server, bytes));
+  const sockets = await Promise.all(opened);
+  return {
+    [Symbol.dispose]() {
+      for (const socket of sockets) socket.destroy();
+    },
+  };
+}
+
 /** @returns a body with chunked transfer coding (RFC 9112 §7.1), complete unless `last` is omitted */
 export function chunked(chunks: readonly string[], last = true): string {
   const all = last ? [...chunks, ""] : chunks;

@@ -4,7 +4,7 @@ import { newToken } from "../../../src/token.ts";
 import { withStore } from "../../open-store.ts";
 import { againstCitus, againstPostgres } from "../backend.ts";
 import { expectError, links, metricOf, newEmail, newOrder, newUser } from "../make.ts";
-import { rawRequest, sendOnly } from "../raw.ts";
+import { openMany, rawRequest } from "../raw.ts";
 import { createToken, startServer, startSharedServer, type TestServer } from "../server.ts";
 
 const server = await startSharedServer();
@@ -22,16 +22,9 @@ async function untilWaiting(count: number, on: TestServer = server): Promise<voi
   while ((await waitingClients(on)) !== count) await Bun.sleep(5);
 }
 
-/** Sends requests on connections of their own, and reads nothing. @returns closes them */
-async function openWaiting(count: number, target: string, token: string) {
+function openWaiting(count: number, target: string, token: string): Promise<Disposable> {
   const bytes = rawRequest("GET", `/api/v1${target}`, { token, keepAlive: true });
-  const opened = Array.from({ length: count }, () => sendOnly(server, bytes));
-  const sockets = await Promise.all(opened);
-  return {
-    [Symbol.dispose]() {
-      for (const socket of sockets) socket.destroy();
-    },
-  };
+  return openMany(server, bytes, count);
 }
 
 test("GET /changes has the writes of both scopes' tokens, the command line and both resources", async () => {

@@ -3,7 +3,7 @@ import { afterAll, beforeAll, expect, test } from "bun:test";
 import type { Socket } from "node:net";
 import { withStore } from "../../open-store.ts";
 import { metricOf, newEmail } from "../make.ts";
-import { rawRequest, readChunked, sendOnly } from "../raw.ts";
+import { openMany, rawRequest, readChunked, sendOnly } from "../raw.ts";
 import { startServer, type TestServer } from "../server.ts";
 
 /** More users of this size than fit into a page of 16 MiB. */
@@ -55,6 +55,15 @@ async function untilSent(): Promise<void> {
 /** Requests a page and reads nothing of it. */
 function stall(path: string, token = server.writeToken): Promise<Socket> {
   return sendOnly(server, rawRequest("GET", `/api/v1${path}`, { token, keepAlive: true }));
+}
+
+/** Sends more requests without their body than may be unfinished before long bodies count. @returns closes them */
+async function openUnfinished(on: TestServer): Promise<Disposable> {
+  const post = rawRequest("POST", "/api/v1/users", {
+    token: on.writeToken,
+    headers: ["Content-Type: application/json", "Content-Length: 10"],
+  });
+  return openMany(on, post, 65);
 }
 
 test("a page returns 400 with the number of records that fit when it exceeds 16 MiB", async () => {
@@ -136,17 +145,13 @@ test("large pages return 503 and small ones 200 when other clients stop reading"
 });
 
 test("every body of more than 32 KiB is counted when many requests are unfinished", async () => {
-  const post = rawRequest("POST", "/api/v1/users", {
-    token: server.writeToken,
-    headers: ["Content-Type: application/json", "Content-Length: 10"],
-  });
   const framing = async (token: string | null, path = "/users?limit=4") => {
     const { status, headers, text } = await server.call("GET", path, { token });
     expect([status, text.trimEnd().slice(-1)]).toEqual([200, "}"]);
     return headers.get("transfer-encoding") ?? "none";
   };
   expect(await framing(server.writeToken)).toBe("none");
-  const unfinished = await Promise.all(Array.from({ length: 65 }, () => sendOnly(server, post)));
+  const requests = await openUnfinished(server);
   while ((await framing(server.writeToken)) === "none") await Bun.sleep(10);
   expect(await framing(server.readToken)).toBe("chunked");
   expect(await framing(server.readToken, "/users/1")).toBe("chunked");
@@ -156,7 +161,7 @@ test("every body of more than 32 KiB is counted when many requests are unfinishe
   }
   expect(await framing(null, "/openapi.json")).toBe("chunked");
   expect(await framing(server.readToken, "/orders")).toBe("none");
-  for (const socket of unfinished) socket.destroy();
+  requests[Symbol.dispose]();
   while ((await framing(server.writeToken)) === "chunked") await Bun.sleep(10);
 });
 
@@ -169,11 +174,7 @@ test("an asset returns 503 when many requests are unfinished and others take the
   const reader = await sendOnly(other, page);
   while ((await unsentBytes(other)) === 0) await Bun.sleep(10);
   expect((await asset()).text).toBe(text);
-  const post = rawRequest("POST", "/api/v1/users", {
-    token: other.writeToken,
-    headers: ["Content-Type: application/json", "Content-Length: 10"],
-  });
-  const unfinished = await Promise.all(Array.from({ length: 65 }, () => sendOnly(other, post)));
+  using _requests = await openUnfinished(other);
   let response = await asset();
   while (response.status === 200) response = await asset();
   expect([response.status, response.headers.get("retry-after")]).toEqual([503, "1"]);
@@ -184,7 +185,6 @@ test("an asset returns 503 when many requests are unfinished and others take the
   const sent = await asset();
   expect([sent.status, sent.headers.get("transfer-encoding")]).toEqual([200, "chunked"]);
   expect(sent.text).toBe(text);
-  for (const socket of unfinished) socket.destroy();
 });
 
 test("the server frees a large page when its client disconnects before it is built", async () => {

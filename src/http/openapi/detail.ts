@@ -1,8 +1,8 @@
 /** Describes routes for the OpenAPI document. */
-import type { ErrorCode } from "../../error.ts";
 import { pageQuery } from "../../page.ts";
 import type { JsonSchema } from "../input.ts";
 import { integer, object, ref } from "./components.ts";
+import type { DocumentedError } from "./errors.ts";
 
 export interface SuccessResponse {
   readonly description: string;
@@ -31,7 +31,7 @@ export interface Detail {
   /** By status. The 304 of a record follows from the errors. */
   readonly responses: Readonly<Record<number, SuccessResponse>>;
   /** In addition to `commonErrors`. */
-  readonly errors?: readonly ErrorCode[];
+  readonly errors?: readonly DocumentedError[];
 }
 
 /** The errors of all routes; and of those that need a token, may not be called with a read-only one, or have a body. */
@@ -40,7 +40,7 @@ export const commonErrors = {
   token: ["unauthorised", "invalid_token", "too_many_requests", "unavailable"],
   write: ["read_only_token"],
   body: ["payload_too_large", "unsupported_media_type"],
-} as const satisfies Readonly<Record<string, readonly ErrorCode[]>>;
+} as const satisfies Readonly<Record<string, readonly DocumentedError[]>>;
 
 /** Describes an `Envelope`. */
 export function enveloped(

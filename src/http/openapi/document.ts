@@ -2,7 +2,6 @@
  * The OpenAPI document. It is built on first use, to keep startup fast.
  * @see https://spec.openapis.org/oas/v3.1.0
  */
-import type { ErrorCode } from "../../error.ts";
 import { pageQuery } from "../../page.ts";
 import { describeConstraint } from "../../schema.ts";
 import { errorTemplates } from "../errors.ts";
@@ -11,7 +10,7 @@ import { JSON_TYPE, PATCH_TYPE } from "../media-types.ts";
 import type { RouteDefinition, RouteEntry } from "../route-definition.ts";
 import { headers, parameters, ref, withCommonHeaders } from "./components.ts";
 import { commonErrors, type Detail, recordHeaders, type SuccessResponse } from "./detail.ts";
-import { errorName, errorResponseDoc, errorSchemas } from "./errors.ts";
+import { type DocumentedError, errorName, errorResponseDoc, errorSchemas } from "./errors.ts";
 
 const description = `
 Users and their orders, as JSON over HTTP.
@@ -112,7 +111,7 @@ function properties(part: InputSchema<unknown> | undefined): [string, JsonSchema
 
 /** The error codes of a route by status. */
 function errorCodes(method: string, { security, errors = [] }: Detail, hasBody: boolean) {
-  const codes: ErrorCode[] = [...commonErrors.all];
+  const codes: DocumentedError[] = [...commonErrors.all];
   if (security === undefined) codes.push(...commonErrors.token);
   if (security === undefined && method !== "GET") codes.push(...commonErrors.write);
   if (hasBody) codes.push(...commonErrors.body);
@@ -138,7 +137,7 @@ function invalidExample(query?: InputSchema<unknown>, body?: InputSchema<unknown
 }
 
 /** The names of the header fields that a route reads, most of which follow from its errors. */
-function headerNames(method: string, errors: readonly ErrorCode[]): string[] {
+function headerNames(method: string, errors: readonly DocumentedError[]): string[] {
   const names: string[] = [];
   if (errors.includes("version_mismatch")) {
     names.push("IfMatch", method === "GET" ? "IfNoneMatch" : "ChangeIfNoneMatch");

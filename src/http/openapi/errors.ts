@@ -11,7 +11,7 @@ import { header, object, ref, text, withCommonHeaders } from "./components.ts";
  * By error code: the name of the response, the meaning, and examples of the message. If an operation has several
  * codes with one status, they share a response, which has the name of the last one.
  */
-const errorDocs: Record<ErrorCode, readonly [name: string, meaning: string, ...string[]]> = {
+const errorDocs = {
   invalid: [
     "Invalid",
     "The request is not valid: `meta.problems` lists the reasons",
@@ -79,18 +79,17 @@ const errorDocs: Record<ErrorCode, readonly [name: string, meaning: string, ...s
     "The database cannot be used at the moment, the token has too many writes in progress, or the server is read-only or shutting down",
     "the database cannot be written at the moment",
   ],
-  token_name_taken: ["Internal", "An error of the command line"],
-  output_closed: ["Internal", "An error of the command line"],
-  damaged: ["Internal", "The request needs a damaged part of the database file"],
-  operator: ["Internal", "An error of the command line"],
   internal: [
     "Internal",
     "An error of the server. Its log has the details, with the id of the request",
   ],
-};
+} satisfies Partial<Record<ErrorCode, [name: string, meaning: string, ...string[]]>>;
+
+/** An error that a client can tell from others. */
+export type DocumentedError = keyof typeof errorDocs;
 
 /** @param codes all with the same status; at least one */
-export function errorName(codes: readonly ErrorCode[], method: string): string {
+export function errorName(codes: readonly DocumentedError[], method: string): string {
   const [name] = errorDocs[codes.at(-1) ?? "internal"];
   // Only that of PATCH has `Accept-Patch`.
   return method === "PATCH" && name === "UnsupportedType" ? "UnsupportedPatchType" : name;
@@ -120,7 +119,7 @@ export function errorSchemas(): Record<string, JsonSchema> {
  * @param invalid the problem in the example of a validation error
  * @returns the name and the value of each example
  */
-function errorExamples(errorCode: ErrorCode, code: string, invalid: FieldError) {
+function errorExamples(errorCode: DocumentedError, code: string, invalid: FieldError) {
   if (errorCode === "invalid") {
     const message = `Validation failed: ${invalid.field} ${invalid.problem}`;
     return [["invalid", { value: errorEnvelope(code, message, [invalid]) }]] as const;
@@ -136,7 +135,7 @@ function errorExamples(errorCode: ErrorCode, code: string, invalid: FieldError) 
  * @returns the content by media type
  */
 function errorContent(
-  errorCodes: readonly ErrorCode[],
+  errorCodes: readonly DocumentedError[],
   invalid: FieldError,
 ): Record<string, JsonSchema> {
   const content: Record<string, JsonSchema> = {};
@@ -170,7 +169,7 @@ function errorContent(
  * @param invalid the problem in the example of a validation error
  */
 export function errorResponseDoc(
-  codes: readonly ErrorCode[],
+  codes: readonly DocumentedError[],
   name: string,
   invalid: FieldError,
 ): JsonSchema {

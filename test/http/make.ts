@@ -110,10 +110,21 @@ export async function stored(server: TestServer, ...paths: string[]): Promise<st
   return responses.map((response) => `${response.status} ${response.text}`);
 }
 
+/** @returns the values of metrics by series, e.g. `up{a="b"}` */
+export function metricsIn(text: string): Map<string, number> {
+  const lines = text.matchAll(/^(\w.*) (\S+)$/gm);
+  return new Map([...lines].map(([, series = "", value]) => [series, Number(value)]));
+}
+
 /** @returns the value of a metric without labels; `NaN` if it is missing */
 export async function metricOf(server: TestServer, name: string): Promise<number> {
   const { text } = await server.call("GET", "/metrics");
-  return Number(new RegExp(`^${name} (\\d+)$`, "m").exec(text)?.[1]);
+  return metricsIn(text).get(name) ?? Number.NaN;
+}
+
+/** @returns the number of records in a list */
+export async function countOf(server: TestServer, path: string): Promise<number> {
+  return (await server.call("GET", `${path}?limit=1`)).json.meta.total;
 }
 
 /** The targets of a `Link` header by relation, as paths under `/api/v1`. */

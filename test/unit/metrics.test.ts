@@ -2,6 +2,7 @@ import { expect, test } from "bun:test";
 import { endTurn } from "../../src/end-turn.ts";
 import { createMetrics, type Metrics } from "../../src/http/metrics.ts";
 import type { Store } from "../../src/store.ts";
+import { metricsIn } from "../http/make.ts";
 
 const build = { version: "1.2.3", commit: "1cc9c668", schema: 3 };
 const statistics = {
@@ -27,14 +28,9 @@ const store = {
 
 /** @returns the values by series, e.g. `up{a="b"}` */
 async function read(metrics: Metrics): Promise<Map<string, number>> {
-  const lines = (await metrics.render(store)).split("\n").filter((line) => /^\w/.test(line));
+  const text = await metrics.render(store);
   await endTurn();
-  return new Map(
-    lines.map((line) => [
-      line.slice(0, line.lastIndexOf(" ")),
-      Number(line.slice(line.lastIndexOf(" "))),
-    ]),
-  );
+  return metricsIn(text);
 }
 
 test("observeRequest counts a response in every bucket from its duration upwards, in seconds", async () => {

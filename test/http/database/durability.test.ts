@@ -1,5 +1,5 @@
 import { expect, test } from "bun:test";
-import { newEmail, newOrder, newUser } from "../make.ts";
+import { countOf, newEmail, newOrder, newUser } from "../make.ts";
 import { againstBinary, startServer, type TestResponse, type TestServer } from "../server.ts";
 import { startRequest, untilPortClosed } from "../stopping.ts";
 
@@ -52,7 +52,7 @@ test("versions, tokens and idempotency keys persist after the server was killed"
   expect((await create(server, newEmail(), key)).status).toBe(422);
   const edited = await edit('"2"');
   expect([edited.status, edited.json.data.version]).toEqual([200, 3]);
-  expect((await server.call("GET", "/users")).json.meta.total).toBe(1);
+  expect(await countOf(server, "/users")).toBe(1);
 });
 
 test("acknowledged writes persist, and retries create no duplicates, when the server is killed under load", async () => {

@@ -1,13 +1,7 @@
 import { expect, test } from "bun:test";
 import { againstPostgres } from "../backend.ts";
-import { newUser } from "../make.ts";
+import { metricsIn, newUser } from "../make.ts";
 import { startServer } from "../server.ts";
-
-/** @returns the value of a series, e.g. `up{a="b"}`; `undefined` if it is missing */
-function sample(text: string, series: string): number | undefined {
-  const line = text.split("\n").find((candidate) => candidate.startsWith(`${series} `));
-  return line === undefined ? undefined : Number(line.slice(series.length + 1));
-}
 
 test("GET /metrics counts requests by route and status, and commits", async () => {
   await using server = await startServer();
@@ -20,8 +14,9 @@ test("GET /metrics counts requests by route and status, and commits", async () =
   const { status, headers, text } = await server.call("GET", "/metrics", read);
   expect(status).toBe(200);
   expect(headers.get("content-type")).toBe("text/plain; version=0.0.4; charset=utf-8");
+  const metrics = metricsIn(text);
   const requests = (route: string, code: number, method = "GET") =>
-    sample(text, `http_requests_total{method="${method}",route="${route}",status="${code}"}`);
+    metrics.get(`http_requests_total{method="${method}",route="${route}",status="${code}"}`);
   expect(requests("/api/v1/users/:id", 200)).toBe(3);
   expect(requests("/api/v1/users/:id", 404)).toBe(1);
   expect(requests("/api/v1/users", 201, "POST")).toBe(1);
@@ -29,18 +24,18 @@ test("GET /metrics counts requests by route and status, and commits", async () =
   expect(requests("/*", 404)).toBe(1);
   const duration = "http_request_duration_seconds";
   const route = 'method="GET",route="/api/v1/users/:id"';
-  expect(sample(text, `${duration}_count{${route}}`)).toBe(4);
-  expect(sample(text, `${duration}_bucket{le="+Inf",${route}}`)).toBe(4);
-  expect(sample(text, `${duration}_sum{${route}}`)).toBeGreaterThan(0);
-  expect(sample(text, "user_api_commit_batch_size_count")).toBeGreaterThan(0);
-  expect(sample(text, "user_api_commit_duration_seconds_count")).toBeGreaterThan(0);
-  expect(sample(text, "user_api_pending_writes")).toBe(0);
-  expect(sample(text, "user_api_database_bytes")).toBeGreaterThan(4096);
+  expect(metrics.get(`${duration}_count{${route}}`)).toBe(4);
+  expect(metrics.get(`${duration}_bucket{le="+Inf",${route}}`)).toBe(4);
+  expect(metrics.get(`${duration}_sum{${route}}`)).toBeGreaterThan(0);
+  expect(metrics.get("user_api_commit_batch_size_count")).toBeGreaterThan(0);
+  expect(metrics.get("user_api_commit_duration_seconds_count")).toBeGreaterThan(0);
+  expect(metrics.get("user_api_pending_writes")).toBe(0);
+  expect(metrics.get("user_api_database_bytes")).toBeGreaterThan(4096);
   // The log of PostgreSQL is not counted.
-  expect(Number(sample(text, "user_api_wal_bytes")) > 0).toBe(!againstPostgres);
-  expect(sample(text, "process_resident_memory_bytes")).toBeGreaterThan(1e6);
-  expect(sample(text, "process_cpu_seconds_total")).toBeGreaterThan(0);
-  expect(sample(text, "process_start_time_seconds")).toBeWithin(1.7e9, Date.now() / 1000 + 2);
+  expect(Number(metrics.get("user_api_wal_bytes")) > 0).toBe(!againstPostgres);
+  expect(metrics.get("process_resident_memory_bytes")).toBeGreaterThan(1e6);
+  expect(metrics.get("process_cpu_seconds_total")).toBeGreaterThan(0);
+  expect(metrics.get("process_start_time_seconds")).toBeWithin(1.7e9, Date.now() / 1000 + 2);
   expect(text).toMatch(/^user_api_build_info\{version="[^"]+",commit="[^"]+",schema="\d+"\} 1$/m);
   expect(text).not.toContain("secret");
 });

@@ -6,7 +6,6 @@ import { AppError, fail, messageOf } from "../../error.ts";
 import type { Lease } from "../../lease.ts";
 import type { ObjectStorage } from "../../object-storage.ts";
 import type { FileDescriptors } from "../file-watch.ts";
-import { trackConfirmations } from "./confirmations.ts";
 import type { Base } from "./format.ts";
 import { beginGeneration, refusalOf } from "./generation.ts";
 import { createGenerationWriter, type GenerationWriter } from "./generation-writer.ts";
@@ -76,12 +75,11 @@ export function createArchiver(options: ArchiverOptions): Archiver {
   const { path, files, storage, newLease, intervalMs, keepMs, maxWalBytes, nowMs } = options;
   const { log, onConfirmed, onState, onLost } = options;
   const walLock = lockWal(path);
-  const closing = new AbortController();
-  const refusing = new AbortController();
+  /** Aborted when the archive was closed, or is that of another server. */
+  const ending = new AbortController();
   const problems = createProblems(log);
   const terms = createTerms(newLease, supersede);
-  const confirmations = trackConfirmations(nowMs());
-  const retention = createRetention({ storage, keepMs, nowMs, problems, isOver });
+  const deleteIfDue = createRetention({ storage, keepMs, nowMs, problems, isOver });
   /** Writer of the current generation; `null` until it has begun. */
   let writer: GenerationWriter | null = null;
   /** Whether the WAL was restarted before its end was read. */
@@ -90,6 +88,11 @@ export function createArchiver(options: ArchiverOptions): Archiver {
   let lostReason: string | null = null;
   let isStarted = false;
   let isBeginning = false;
+  /** The last commit that was counted, and the last one that the archive has. */
+  let lastCommit = 0;
+  let confirmedCommit = 0;
+  /** The archive has all commits up to this time. */
+  let completeUntilMs = nowMs();
 
   /** @returns why the archive cannot be kept up to date; `null` if it can */
   function problem(): string | null {
@@ -97,7 +100,7 @@ export function createArchiver(options: ArchiverOptions): Archiver {
   }
 
   function isOver(): boolean {
-    return closing.signal.aborted || lostReason !== null;
+    return ending.signal.aborted;
   }
 
   /** Ends the current generation, without what the archive does not have. The next one begins with a base. */
@@ -106,7 +109,6 @@ export function createArchiver(options: ArchiverOptions): Archiver {
     writer.end();
     writer = null;
     hasGap = true;
-    confirmations.reset();
     if (isOver()) return;
     log("warn", "archive needs a new base", { reason });
     void terms.end();
@@ -116,6 +118,7 @@ export function createArchiver(options: ArchiverOptions): Archiver {
   /** Another server has the archive. */
   function supersede(reason: string): void {
     lostReason = reason;
+    ending.abort(new AppError("operator", reason));
     log("error", "archive lost", { reason });
     onLost();
     abandon(reason);
@@ -135,9 +138,15 @@ export function createArchiver(options: ArchiverOptions): Archiver {
     }
   }
 
+  function confirm(commit: number, untilMs: number): void {
+    completeUntilMs = untilMs;
+    if (commit <= confirmedCommit) return;
+    confirmedCommit = commit;
+    onConfirmed(commit);
+  }
+
   async function begin(): Promise<void> {
-    const giveUp = AbortSignal.any([closing.signal, refusing.signal]);
-    const { number, name } = await terms.acquire(giveUp);
+    const { number, name } = await terms.acquire(ending.signal);
     const beginning = await beginGeneration({ storage, path, files, hasGap, number, name });
     if ("refused" in beginning) {
       if (!isStarted) fail("operator", beginning.refused);
@@ -152,15 +161,12 @@ export function createArchiver(options: ArchiverOptions): Archiver {
       files,
       beginning,
       problems,
-      confirmations,
+      lastCommit: () => lastCommit,
       isHeld: terms.isHeld,
       nowMs,
       log,
-      onConfirmed,
-      onBase() {
-        onState(state());
-        retention.deleteSoon();
-      },
+      onConfirmed: confirm,
+      onBase: tick,
       onGap: () => abandon("the WAL was restarted by another program"),
       onError: reportUnexpected,
     });
@@ -197,7 +203,7 @@ export function createArchiver(options: ArchiverOptions): Archiver {
     const isComplete = writer?.isComplete() === true;
     const lastBase = newestBase();
     return {
-      secondsBehind: isComplete ? 0 : Math.max(0, (nowMs() - confirmations.untilMs()) / 1000),
+      secondsBehind: isComplete ? 0 : Math.max(0, (nowMs() - completeUntilMs) / 1000),
       bytesBehind: writer?.bytesBehind() ?? committedWalBytesOf(files),
       lastBaseS: lastBase === null ? null : lastBase.timeMs / 1000,
     };
@@ -209,7 +215,7 @@ export function createArchiver(options: ArchiverOptions): Archiver {
       writer?.send();
       writer?.bases.writeIfDue();
       // The chunks of a base that is being written look like those of one that was never completed.
-      if (writer?.bases.isWriting() === false && terms.isHeld()) retention.deleteIfDue();
+      if (writer?.bases.isWriting() === false && terms.isHeld()) deleteIfDue(newestBase());
     });
     onState(state());
   }
@@ -254,12 +260,12 @@ export function createArchiver(options: ArchiverOptions): Archiver {
       const refusal = refusalOf(storage, path).catch(() => null);
       void refusal.then((refused) => {
         if (refused === null || isOver()) return;
-        refusing.abort(new AppError("operator", refused));
         if (isStarted) supersede(refused);
+        else ending.abort(new AppError("operator", refused));
       });
     },
     committed(commit) {
-      confirmations.committed(commit);
+      lastCommit = commit;
       guard(() => writer?.send());
     },
     checkpoint() {
@@ -288,7 +294,7 @@ export function createArchiver(options: ArchiverOptions): Archiver {
       }
       if (!isClosed && isStarted)
         log("warn", "archive not complete", { reason: problem() ?? "a base is being written" });
-      closing.abort(new AppError("unavailable", "the archive was closed"));
+      ending.abort(new AppError("unavailable", "the archive was closed"));
       writer?.end();
       await terms.end();
       walLock[Symbol.dispose]();

@@ -90,11 +90,11 @@ export function createBases(options: BasesOptions): Bases {
     const id = { generation, number: Math.floor(nowMs() / 1000) };
     const { chunks, storedBytes } = await copyFile(id);
     // What was committed while the file was copied.
-    while (!segments.readAll()) await segments.untilStored(segments.lastRead());
-    const last = { generation, number: segments.lastRead() };
+    while (!segments.readAll()) await segments.untilStored(segments.lastRead().number);
+    const { timeMs: lastMs, ...last } = segments.lastRead();
     await segments.untilStored(last.number);
     // Never earlier than what it has, also if the clock goes back.
-    const timeMs = Math.max(nowMs(), segments.lastTimeMs());
+    const timeMs = Math.max(nowMs(), lastMs);
     const base: Base = { ...id, first: { generation, number }, last, timeMs, chunks };
     await upload(baseKey(id), encodeJson(base));
     newest = { base, bytes: storedBytes, bytesSince: 0 };
@@ -102,7 +102,7 @@ export function createBases(options: BasesOptions): Bases {
     const bytes = chunks.reduce((sum, chunk) => sum + chunk.bytes, 0);
     const seconds = Number(((performance.now() - startedMs) / 1000).toFixed(3));
     log("info", "archive base written", { bytes, seconds });
-    onWritten();
+    if (!segments.isEnded()) onWritten();
   }
 
   function isDue(): boolean {

@@ -3,7 +3,6 @@ import type { ArchiveLog } from "../../archive.ts";
 import type { ObjectStorage } from "../../object-storage.ts";
 import type { FileDescriptors } from "../file-watch.ts";
 import { type Bases, createBases } from "./bases.ts";
-import type { Confirmations } from "./confirmations.ts";
 import type { SegmentId } from "./format.ts";
 import type { Beginning } from "./generation.ts";
 import type { Problems } from "./problems.ts";
@@ -15,12 +14,15 @@ interface GenerationWriterOptions {
   readonly files: FileDescriptors;
   readonly beginning: Beginning;
   readonly problems: Problems;
-  readonly confirmations: Confirmations;
+  /** @returns the number of the last commit that was counted */
+  readonly lastCommit: () => number;
   /** Whether no other server can write to the archive. */
   readonly isHeld: () => boolean;
   readonly nowMs: () => number;
   readonly log: ArchiveLog;
-  readonly onConfirmed: (commit: number) => void;
+  /** Called when the archive has all commits up to this number and until this time. */
+  readonly onConfirmed: (commit: number, untilMs: number) => void;
+  /** Called when a base is complete. */
   readonly onBase: () => void;
   /** Called once, when parts of the WAL are lost. */
   readonly onGap: () => void;
@@ -42,16 +44,28 @@ export interface GenerationWriter {
   end(): void;
 }
 
+/** The segments up to this one have everything that was committed until this time. */
+interface Read {
+  readonly segment: number;
+  /** The last commit that was counted by then. */
+  readonly commit: number;
+  readonly timeMs: number;
+}
+
 export function createGenerationWriter(options: GenerationWriterOptions): GenerationWriter {
-  const { storage, files, beginning, problems, confirmations, isHeld } = options;
+  const { storage, files, beginning, problems, lastCommit, isHeld } = options;
   const { nowMs, log, onConfirmed, onBase, onGap, onError } = options;
   const { generation } = beginning;
   const reader = createWalReader(files, beginning.position);
+  /** One for each segment that is not confirmed, or the last one. */
+  let reads: Read[] = [];
+  /** The last commit that was counted when the end of the WAL was read. */
+  let readCommit = 0;
   const shared = { storage, problems, beginning, nowMs };
   const segments = createSegmentWriter({
     ...shared,
     reader,
-    onStored: () => (confirmations.isUnread() ? send() : confirm()),
+    onStored: () => (readCommit < lastCommit() ? send() : confirm()),
     onGap,
     onError,
   });
@@ -60,19 +74,18 @@ export function createGenerationWriter(options: GenerationWriterOptions): Genera
     segments,
     database: files.database,
     log,
-    onWritten() {
-      send();
-      onBase();
-    },
+    onWritten: onBase,
   });
 
   function confirm(): void {
-    confirmations.stored(segments.stored());
     // Nothing can be restored without a base. If the lease is held, what was stored until now is in the archive, whoever
     // has it next: that server reads it after this lease.
     if (bases.newest() === null || !isHeld()) return;
-    const commit = confirmations.take();
-    if (commit !== null) onConfirmed(commit);
+    const stored = segments.stored();
+    const last = reads.findLast(({ segment }) => segment <= stored);
+    if (last === undefined) return;
+    reads = reads.filter(({ segment }) => segment > stored);
+    onConfirmed(last.commit, last.timeMs);
   }
 
   /** Remembers which commits the archive has when what was read is stored. */
@@ -81,7 +94,12 @@ export function createGenerationWriter(options: GenerationWriterOptions): Genera
     // Not before there is room, so that all writes until then share a segment.
     const isRead = segments.hasRoom() ? segments.readAll() : reader.unreadBytes() === 0;
     if (segments.isEnded()) return;
-    if (isRead) confirmations.read(segments.lastRead(), timeMs);
+    if (isRead) {
+      const segment = segments.lastRead().number;
+      readCommit = lastCommit();
+      if (reads.at(-1)?.segment === segment) reads.pop();
+      reads.push({ segment, commit: readCommit, timeMs });
+    }
     confirm();
   }
 

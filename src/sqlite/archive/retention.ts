@@ -10,6 +10,7 @@ import {
   LAST_KEY,
   LIST_BLOCK,
   parseBaseKey,
+  parseGenerationKey,
   parseSegmentKey,
   prefixes,
   type SegmentId,
@@ -112,8 +113,8 @@ export async function deleteExpired(
   await removeBefore(storage, first);
   const generations = await storage.list(prefixes.generations);
   for (const { key } of generations) {
-    const number = Number(key.slice(prefixes.generations.length));
-    if (!(number < first.generation)) continue;
+    const number = parseGenerationKey(key);
+    if (number === null || number >= first.generation) continue;
     await removeAll(storage, segmentPrefix(number));
     // Last, so that an interrupted deletion is repeated.
     await storage.remove([generationKey(number)]);
@@ -130,35 +131,27 @@ interface RetentionOptions {
   readonly isOver: () => boolean;
 }
 
-export interface Retention {
-  /** Deletes what has expired, once an hour. It does not wait. */
-  deleteIfDue(): void;
-  /** Does not wait for the hour to be over. */
-  deleteSoon(): void;
-}
-
-export function createRetention(options: RetentionOptions): Retention {
+/** @returns deletes what has expired, once an hour, and when there is another newest base. It does not wait */
+export function createRetention(options: RetentionOptions): (newest: Base | null) => void {
   const { storage, keepMs, nowMs, problems, isOver } = options;
   let deletedMs = Number.NEGATIVE_INFINITY;
+  /** The newest base at the last deletion. */
+  let known: Base | null = null;
   let isDeleting = false;
-  return {
-    deleteIfDue() {
-      if (isDeleting || nowMs() - deletedMs < INTERVAL_MS) return;
-      deletedMs = nowMs();
-      isDeleting = true;
-      deleteExpired(storage, nowMs() - keepMs, nowMs())
-        .then(
-          () => problems.clear("deletion"),
-          (error) => {
-            if (!isOver()) problems.report("deletion", error);
-          },
-        )
-        .finally(() => {
-          isDeleting = false;
-        });
-    },
-    deleteSoon() {
-      deletedMs = Number.NEGATIVE_INFINITY;
-    },
+  return (newest) => {
+    if (isDeleting || (newest === known && nowMs() - deletedMs < INTERVAL_MS)) return;
+    deletedMs = nowMs();
+    known = newest;
+    isDeleting = true;
+    deleteExpired(storage, nowMs() - keepMs, nowMs())
+      .then(
+        () => problems.clear("deletion"),
+        (error) => {
+          if (!isOver()) problems.report("deletion", error);
+        },
+      )
+      .finally(() => {
+        isDeleting = false;
+      });
   };
 }

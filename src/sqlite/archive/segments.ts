@@ -1,7 +1,7 @@
 /** Sends the WAL to the archive, as segments of one generation. */
 import { fail } from "../../error.ts";
 import type { ObjectStorage } from "../../object-storage.ts";
-import { encodeSegment, type SegmentId, segmentKey } from "./format.ts";
+import { encodeSegment, type SegmentKey, segmentKey } from "./format.ts";
 import type { Beginning } from "./generation.ts";
 import type { Problems } from "./problems.ts";
 import type { WalPart, WalPosition, WalReader } from "./wal-reader.ts";
@@ -14,7 +14,7 @@ const MAX_QUEUED_BYTES = 32 * 2 ** 20;
 interface SegmentWriterOptions {
   readonly storage: Pick<ObjectStorage, "put">;
   readonly problems: Problems;
-  readonly beginning: Pick<Beginning, "generation" | "previous" | "timeMs">;
+  readonly beginning: Pick<Beginning, "generation" | "position" | "previous" | "timeMs">;
   readonly reader: WalReader;
   readonly nowMs: () => number;
   /** Called when more segments are in the archive. */
@@ -24,10 +24,9 @@ interface SegmentWriterOptions {
   readonly onError: (error: unknown) => void;
 }
 
-interface Queued extends SegmentId {
+interface Queued extends SegmentKey {
   readonly part: WalPart;
   readonly previous: WalPosition | null;
-  readonly timeMs: number;
 }
 
 export interface SegmentWriter {
@@ -38,10 +37,8 @@ export interface SegmentWriter {
   readAll(): boolean;
   /** Whether everything that was read is being sent, and another segment could be. */
   hasRoom(): boolean;
-  /** Number of the last segment that was read. */
-  lastRead(): number;
-  /** Time of the last segment that was read, or of what the generation continues. */
-  lastTimeMs(): number;
+  /** The last segment that was read. Before the first one, its number is 0, and its time that of what is continued. */
+  lastRead(): SegmentKey;
   /** Number of the last segment that the archive has, with all before it. */
   stored(): number;
   /** Waits until the archive has this segment and all before it. @throws {AppError} unavailable if it ends before */
@@ -64,11 +61,11 @@ export function createSegmentWriter(options: SegmentWriterOptions): SegmentWrite
   let queuedBytes = 0;
   let pendingBytes = 0;
   let sending = 0;
-  let lastRead = 0;
+  let lastRead: SegmentKey = { generation, number: 0, timeMs: beginning.timeMs };
   let stored = 0;
   let storedBytes = 0;
-  let { previous, timeMs: lastTimeMs } = beginning;
-  let firstOfWal = reader.position().offset === 0 ? 1 : null;
+  let { previous } = beginning;
+  let firstOfWal = beginning.position.offset === 0 ? 1 : null;
   let ended = false;
   /** Segments that the archive has, while an earlier one is being sent. */
   const early = new Set<number>();
@@ -82,11 +79,11 @@ export function createSegmentWriter(options: SegmentWriterOptions): SegmentWrite
       onGap();
       return false;
     }
-    lastRead += 1;
-    if (part.offset === 0) firstOfWal = lastRead;
+    const number = lastRead.number + 1;
+    if (part.offset === 0) firstOfWal = number;
     // Never earlier than the previous one, also if the clock goes back.
-    lastTimeMs = Math.max(lastTimeMs, nowMs());
-    queue.push({ generation, number: lastRead, part, previous, timeMs: lastTimeMs });
+    lastRead = { generation, number, timeMs: Math.max(lastRead.timeMs, nowMs()) };
+    queue.push({ ...lastRead, part, previous });
     previous = part.end;
     queuedBytes += part.bytes.length;
     pendingBytes += part.bytes.length;
@@ -136,7 +133,6 @@ export function createSegmentWriter(options: SegmentWriterOptions): SegmentWrite
     },
     hasRoom: () => queue.length === 0 && sending < MAX_SENDING,
     lastRead: () => lastRead,
-    lastTimeMs: () => lastTimeMs,
     stored: () => stored,
     async untilStored(number) {
       while (!ended && stored < number) {

@@ -40,7 +40,6 @@ export interface WalReader {
    * @returns the next part; `null` at the end of the WAL; `"gap"` if the WAL was restarted and parts of it may be lost
    */
   read(): WalPart | null | "gap";
-  position(): WalPosition;
   /** @returns the bytes of the WAL that have not been read */
   unreadBytes(): number;
 }
@@ -140,7 +139,6 @@ export function createWalReader({ wal, index }: WalFiles, start: WalPosition): W
       position = { salt: state.salt, offset: offset + length, checksum };
       return { salt: state.salt, offset, bytes, end: position };
     },
-    position: () => position,
     unreadBytes() {
       const state = readWalState(index);
       const end = committedBytes(state);

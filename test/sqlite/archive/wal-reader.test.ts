@@ -4,6 +4,7 @@ import {
   beginningOf,
   continuesAt,
   createWalReader,
+  type WalPart,
 } from "../../../src/sqlite/archive/wal-reader.ts";
 import { makeDirectory } from "../../directory.ts";
 import { openDatabase } from "./archived.ts";
@@ -75,8 +76,7 @@ test("continuesAt distinguishes WALs of the same length that have other contents
   first.insert("b");
   second.insert("c");
   const reader = createWalReader(first.files, beginningOf(first.files));
-  reader.read();
-  const position = reader.position();
+  const { end: position } = reader.read() as WalPart;
   expect(createWalReader(second.files, position).unreadBytes()).toBe(0);
   expect(continuesAt(first.files, position)).toBe(true);
   expect(continuesAt(second.files, position)).toBe(false);

@@ -1,7 +1,6 @@
 /** The thread of the archive. It chooses the storage, as main.ts does for commands. */
 import { openStorage } from "./object-storage/open.ts";
-import type { ArchiveRequest } from "./sqlite/archive/messages.ts";
-import { createArchiveService } from "./sqlite/archive/service.ts";
+import { type ArchiveRequest, createArchiveService } from "./sqlite/archive/service.ts";
 
 declare const self: Worker;
 

@@ -24,12 +24,13 @@ export interface S3Settings {
   readonly timeoutMs: number;
 }
 
+/** The methods of requests, by what they are called in messages. */
+const methods = { read: "GET", "write to": "PUT", list: "GET", "delete from": "DELETE" } as const;
+type Action = keyof typeof methods;
+
 interface S3Request {
-  /** For messages. */
-  readonly action: "read" | "write to" | "list" | "delete from";
-  readonly method: "GET" | "PUT" | "DELETE";
-  /** Below the bucket. */
-  readonly path: string;
+  /** Below the prefix; `null` for the bucket itself. */
+  readonly key: string | null;
   /** Sorted by name. */
   readonly query?: readonly (readonly [name: string, value: string])[];
   readonly headers?: Readonly<Record<string, string>>;
@@ -85,11 +86,15 @@ export function createS3Storage(settings: S3Settings): ObjectStorage {
   /** Whether `If-Match` has quotes, as RFC 9110 says. Ceph compares its value with a tag that has none. */
   let quotesTags = true;
 
-  function failure(action: S3Request["action"], { code, problem }: S3Problem): AppError {
+  function failure(action: Action, { code, problem }: S3Problem): AppError {
     return new AppError(code, `Cannot ${action} ${url}: ${problem}`);
   }
 
-  async function exchange({ method, path, query = [], headers = {}, body = EMPTY }: S3Request) {
+  async function exchange(
+    method: (typeof methods)[Action],
+    { key, query = [], headers = {}, body = EMPTY }: S3Request,
+  ) {
+    const path = key === null ? "" : below + key;
     const search = query.map(([name, value]) => `${encode(name)}=${encode(value)}`).join("&");
     const encodedPath = path.split("/").map(encode).join("/");
     const target = new URL(`${base}/${encodedPath}${search === "" ? "" : `?${search}`}`);
@@ -106,14 +111,14 @@ export function createS3Storage(settings: S3Settings): ObjectStorage {
   }
 
   /** @returns `null` if the object does not exist, or a precondition is not met */
-  async function send(request: S3Request): Promise<S3Response | null> {
+  async function send(action: Action, request: S3Request): Promise<S3Response | null> {
     let exchanged: Awaited<ReturnType<typeof exchange>>;
     try {
-      exchanged = await exchange(request);
+      exchanged = await exchange(methods[action], request);
     } catch (error) {
       const isTimeout = error instanceof Error && error.name === "TimeoutError";
       throw failure(
-        request.action,
+        action,
         isTimeout
           ? { code: "unavailable", problem: `no response from ${host} in ${timeoutMs / 1000} s` }
           : describeFailure(error, host),
@@ -125,10 +130,10 @@ export function createS3Storage(settings: S3Settings): ObjectStorage {
     const code = codeOf(new TextDecoder().decode(content));
     if (code === "NoSuchKey" || code === "PreconditionFailed") return null;
     const ownRegion = headers.get("x-amz-bucket-region");
-    throw failure(request.action, describeResponse(status, code, ownRegion));
+    throw failure(action, describeResponse(status, code, ownRegion));
   }
 
-  function requireTag(action: S3Request["action"], { tag }: S3Response): string {
+  function requireTag(action: Action, { tag }: S3Response): string {
     if (tag === null) throw failure(action, NOT_S3);
     return tag;
   }
@@ -136,30 +141,21 @@ export function createS3Storage(settings: S3Settings): ObjectStorage {
   async function write(
     key: string,
     body: Uint8Array<ArrayBuffer>,
-    precondition: Readonly<Record<string, string>>,
+    headers: Readonly<Record<string, string>> = {},
   ): Promise<string | null> {
-    const path = below + key;
-    const response = await send({
-      action: "write to",
-      method: "PUT",
-      path,
-      headers: precondition,
-      body,
-    });
+    const response = await send("write to", { key, headers, body });
     return response === null ? null : requireTag("write to", response);
   }
 
   async function get(key: string): Promise<TaggedObject | null> {
-    const response = await send({ action: "read", method: "GET", path: below + key });
+    const response = await send("read", { key });
     return response === null ? null : { ...response, tag: requireTag("read", response) };
   }
 
   /** @returns the objects of one page, and where the next one begins; `null` on the last page */
   async function listPage(start: string, after: string | null, token: string | null) {
-    const response = await send({
-      action: "list",
-      method: "GET",
-      path: "",
+    const response = await send("list", {
+      key: null,
       query: [
         ...(token === null ? [] : ([["continuation-token", token]] as const)),
         ["list-type", "2"],
@@ -182,7 +178,7 @@ export function createS3Storage(settings: S3Settings): ObjectStorage {
     url,
     get,
     async put(key, body) {
-      if ((await write(key, body, {})) === null) throw failure("write to", NOT_S3);
+      if ((await write(key, body)) === null) throw failure("write to", NOT_S3);
     },
     create: (key, body) => write(key, body, { "if-none-match": "*" }),
     async replace(key, body, tag) {
@@ -218,9 +214,7 @@ export function createS3Storage(settings: S3Settings): ObjectStorage {
     async remove(keys) {
       const rest = keys.values();
       const removeRest = async () => {
-        for (const key of rest) {
-          await send({ action: "delete from", method: "DELETE", path: below + key });
-        }
+        for (const key of rest) await send("delete from", { key });
       };
       await Promise.all(Array.from({ length: CONCURRENT_DELETES }, removeRest));
     },

@@ -1,12 +1,12 @@
 import type { ObjectStorage, TaggedObject } from "../../src/object-storage.ts";
 
 /** Storage in memory, whose tags are hashes of the body as on S3. */
-export function createMemoryStorage(): ObjectStorage {
+export function createMemoryStorage(nowMs: () => number = Date.now): ObjectStorage {
   const objects = new Map<string, TaggedObject & { readonly modifiedMs: number }>();
 
   function store(key: string, body: Uint8Array<ArrayBuffer>): string {
     const tag = `"${new Bun.CryptoHasher("md5").update(body).digest("hex")}"`;
-    objects.set(key, { body, tag, modifiedMs: Date.now() });
+    objects.set(key, { body, tag, modifiedMs: nowMs() });
     return tag;
   }
 

@@ -5,7 +5,7 @@ import { AppError, type ErrorCode, messageOf } from "../../error.ts";
 import { removeTemporary } from "../../temporary-file.ts";
 import type { FileDescriptors } from "../file-watch.ts";
 import type { CommitGate } from "../writer.ts";
-import type { ArchiveRequest, ArchiveResponse } from "./messages.ts";
+import type { ArchiveRequest, ArchiveResponse } from "./service.ts";
 
 /** Marks an error of the archive: the database itself may be sound. */
 export const ARCHIVE_CAUSE = "archive";

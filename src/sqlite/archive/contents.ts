@@ -14,8 +14,6 @@ import {
   type SegmentId,
 } from "./format.ts";
 
-type Storage = Pick<ObjectStorage, "get" | "list">;
-
 /** A generation and the ones that it continues, oldest first. Each but the last ends where the next one begins. */
 export type Lineage = readonly Generation[];
 
@@ -32,19 +30,29 @@ export interface Contents {
   readonly bases: readonly StoredBase[];
 }
 
-async function readJson<Value>(storage: Storage, key: string): Promise<Value> {
+async function readJson<Value>(storage: ObjectStorage, key: string): Promise<Value> {
   const object = await storage.get(key);
   return object === null ? failDamaged(key, "is missing") : decodeJson(key, object.body);
 }
 
-/** @returns the number of the newest generation; 0 if nobody has written to the archive */
-export async function newestNumber(storage: Storage): Promise<number> {
+/** @returns the numbers of all generations */
+export async function listGenerations(storage: ObjectStorage): Promise<number[]> {
   const objects = await storage.list(prefixes.generations);
-  return Math.max(0, ...objects.map(({ key }) => parseGenerationKey(key) ?? 0));
+  return objects.map(({ key }) => parseGenerationKey(key)).filter((number) => number !== null);
+}
+
+async function listBases(storage: ObjectStorage): Promise<SegmentId[]> {
+  const objects = await storage.list(prefixes.bases);
+  return objects.map(({ key }) => parseBaseKey(key)).filter((id) => id !== null);
+}
+
+/** @returns the number of the newest generation; 0 if nobody has written to the archive */
+export async function newestNumber(storage: ObjectStorage): Promise<number> {
+  return Math.max(0, ...(await listGenerations(storage)));
 }
 
 /** @throws {AppError} operator if it is missing or damaged */
-export function readGeneration(storage: Storage, number: number): Promise<Generation> {
+export function readGeneration(storage: ObjectStorage, number: number): Promise<Generation> {
   return readJson<Generation>(storage, generationKey(number));
 }
 
@@ -52,9 +60,8 @@ export function readGeneration(storage: Storage, number: number): Promise<Genera
  * @returns those that are not damaged
  * @throws {AppError} operator if the newest one is damaged, so that nobody knows whose it is
  */
-async function readGenerations(storage: Storage): Promise<Map<number, Generation>> {
-  const objects = await storage.list(prefixes.generations);
-  const numbers = objects.map(({ key }) => parseGenerationKey(key)).filter((each) => each !== null);
+async function readGenerations(storage: ObjectStorage): Promise<Map<number, Generation>> {
+  const numbers = await listGenerations(storage);
   const generations = new Map<number, Generation>();
   for (const number of numbers) {
     try {
@@ -67,33 +74,31 @@ async function readGenerations(storage: Storage): Promise<Map<number, Generation
 }
 
 /** @returns the lineages, newest first. What a generation has written behind the end that the next one saw is no part */
-async function readLineages(storage: Storage): Promise<Lineage[]> {
+async function readLineages(storage: ObjectStorage): Promise<Lineage[]> {
   const generations = await readGenerations(storage);
   const lineages: Lineage[] = [];
-  const numbers = [...generations.keys()].sort((a, b) => a - b);
-  for (let next = numbers.pop(); next !== undefined; ) {
+  let oldest = Number.POSITIVE_INFINITY;
+  for (const newest of [...generations.keys()].sort((a, b) => b - a)) {
+    // What is between the generations of a lineage was abandoned.
+    if (newest >= oldest) continue;
     const lineage: Generation[] = [];
-    let current = generations.get(next);
+    let current = generations.get(newest);
     while (current !== undefined) {
       lineage.unshift(current);
       current = current.parent === null ? undefined : generations.get(current.parent.generation);
     }
     lineages.push(lineage);
-    // What is between the generations of a lineage was abandoned.
-    const oldest = lineage[0]?.number ?? 0;
-    next = numbers.pop();
-    while (next !== undefined && next >= oldest) next = numbers.pop();
+    oldest = lineage[0]?.number ?? 0;
   }
   return lineages;
 }
 
 /** @returns whether the archive has anything that can be restored */
-export async function hasBase(storage: Storage): Promise<boolean> {
-  const objects = await storage.list(prefixes.bases);
-  return objects.some(({ key }) => parseBaseKey(key) !== null);
+export async function hasBase(storage: ObjectStorage): Promise<boolean> {
+  return (await listBases(storage)).length > 0;
 }
 
-async function readBase(storage: Storage, id: SegmentId): Promise<StoredBase> {
+async function readBase(storage: ObjectStorage, id: SegmentId): Promise<StoredBase> {
   try {
     return { ...(await readJson<Base>(storage, baseKey(id))), ...id, damage: null };
   } catch (error) {
@@ -106,13 +111,10 @@ async function readBase(storage: Storage, id: SegmentId): Promise<StoredBase> {
   }
 }
 
-export async function readContents(storage: Storage): Promise<Contents> {
+export async function readContents(storage: ObjectStorage): Promise<Contents> {
   const lineages = await readLineages(storage);
   const bases: StoredBase[] = [];
-  for (const { key } of await storage.list(prefixes.bases)) {
-    const id = parseBaseKey(key);
-    if (id !== null) bases.push(await readBase(storage, id));
-  }
+  for (const id of await listBases(storage)) bases.push(await readBase(storage, id));
   return { lineages, bases };
 }
 

@@ -32,11 +32,9 @@ import type { WalPosition } from "./wal-reader.ts";
 /** Downloads at the same time. Each takes up to 8 MiB. */
 const CONCURRENCY = 4;
 
-type Storage = Pick<ObjectStorage, "get">;
-
 /** Downloads several objects ahead. @throws {AppError} operator if one is missing */
-async function* download(storage: Storage, keys: readonly string[]) {
-  const pending: ReturnType<Storage["get"]>[] = [];
+async function* download(storage: ObjectStorage, keys: readonly string[]) {
+  const pending: ReturnType<ObjectStorage["get"]>[] = [];
   let next = 0;
   for (const key of keys) {
     for (; next < keys.length && pending.length < CONCURRENCY; next += 1) {
@@ -54,7 +52,7 @@ function writeFully(descriptor: number, bytes: Uint8Array): void {
   for (let at = 0; at < bytes.length; ) at += writeSync(descriptor, bytes, at);
 }
 
-async function fetchBase(storage: Storage, base: Base, path: string): Promise<void> {
+async function fetchBase(storage: ObjectStorage, base: Base, path: string): Promise<void> {
   const keys = base.chunks.map((_, at) => chunkKey(base, at));
   const descriptor = openSync(path, "w", PRIVATE_MODE);
   try {
@@ -158,7 +156,7 @@ function isSamePosition(one: WalPosition | null, other: WalPosition): boolean {
 }
 
 async function applySegments(
-  storage: Storage,
+  storage: ObjectStorage,
   { state: { segments }, damage: earlier }: FoundState,
   path: string,
   contents: Contents,

@@ -25,8 +25,6 @@ import {
   segmentPrefix,
 } from "./format.ts";
 
-type Storage = Pick<ObjectStorage, "get" | "list">;
-
 interface StoredSegment extends SegmentKey {
   /** As stored: compressed. */
   readonly bytes: number;
@@ -68,7 +66,7 @@ export interface ArchiveEnd extends History {
 }
 
 /** @returns the segments of one generation from this one on, sorted; some may be missing */
-async function listGeneration(storage: Storage, from: SegmentId): Promise<StoredSegment[]> {
+async function listGeneration(storage: ObjectStorage, from: SegmentId): Promise<StoredSegment[]> {
   const segments: StoredSegment[] = [];
   for (let { number } = from; ; number += LIST_BLOCK) {
     const block = await storage.list(segmentBlock({ ...from, number }));
@@ -84,7 +82,7 @@ async function listGeneration(storage: Storage, from: SegmentId): Promise<Stored
 
 /** @returns the header of a segment; `null` if the segment is damaged */
 export async function readSound(
-  storage: Storage,
+  storage: ObjectStorage,
   segment: SegmentKey,
 ): Promise<SegmentHeader | null> {
   const key = segmentKey(segment);
@@ -102,7 +100,7 @@ export async function readSound(
  * @param later segments of the same generation
  * @returns whether a missing segment was in the archive when a later one was written, or that cannot be found out
  */
-async function wasStored(storage: Storage, number: number, later: readonly SegmentKey[]) {
+async function wasStored(storage: ObjectStorage, number: number, later: readonly SegmentKey[]) {
   for (const segment of later) {
     const header = await readSound(storage, segment);
     if (header === null || header.stored >= number) return true;
@@ -116,7 +114,7 @@ async function wasStored(storage: Storage, number: number, later: readonly Segme
  * @param stored number of a segment of the last generation that is known to have been in the archive, with all before it
  */
 async function listSegments(
-  storage: Storage,
+  storage: ObjectStorage,
   lineage: Lineage,
   first: SegmentId,
   stored: number,
@@ -163,7 +161,7 @@ function stateOf(base: StoredBase, segments: readonly StoredSegment[]): Archived
 
 /** @param atMs only with bases that were complete at this time */
 async function readHistory(
-  storage: Storage,
+  storage: ObjectStorage,
   contents: Contents,
   lineage: Lineage,
   atMs?: number,
@@ -188,7 +186,10 @@ async function readHistory(
 }
 
 /** @returns `null` if the archive is empty */
-export async function readEnd(storage: Storage, contents: Contents): Promise<ArchiveEnd | null> {
+export async function readEnd(
+  storage: ObjectStorage,
+  contents: Contents,
+): Promise<ArchiveEnd | null> {
   const [lineage] = contents.lineages;
   const newest = lineage?.at(-1);
   if (lineage === undefined || newest === undefined) return null;
@@ -218,7 +219,7 @@ export function failBehind(damage: readonly string[], atMs: number, contents: Co
  * @throws {AppError} operator if the record of one of them is missing or damaged
  */
 async function findLater(
-  storage: Storage,
+  storage: ObjectStorage,
   { bases }: Contents,
   lineage: Lineage,
   atMs: number,
@@ -250,7 +251,7 @@ function warningsOf(damaged: History["damaged"], later: readonly SegmentKey[]): 
  * @throws {AppError} operator if the archive is empty, does not reach back to that time, or what is needed is damaged
  */
 export async function findState(
-  storage: Storage,
+  storage: ObjectStorage,
   contents: Contents,
   at: Date | null,
 ): Promise<FoundState> {

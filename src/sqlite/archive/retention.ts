@@ -1,6 +1,6 @@
 /** Deletes what an archive no longer needs. */
 import type { ObjectStorage } from "../../object-storage.ts";
-import { basesOf, type Contents, readContents } from "./contents.ts";
+import { basesOf, type Contents, listGenerations, readContents } from "./contents.ts";
 import {
   type Base,
   baseKey,
@@ -10,7 +10,6 @@ import {
   LAST_KEY,
   LIST_BLOCK,
   parseBaseKey,
-  parseGenerationKey,
   parseSegmentKey,
   prefixes,
   type SegmentId,
@@ -24,10 +23,8 @@ const INTERVAL_MS = 60 * 60 * 1000;
 /** Age of the chunks of a base that was never completed. A server writes one within this time. */
 const INCOMPLETE_MS = 24 * 60 * 60 * 1000;
 
-type Storage = Pick<ObjectStorage, "get" | "list" | "remove">;
-
 /** As many at once as a block has: a generation can have millions. */
-async function removeAll(storage: Storage, prefix: string): Promise<void> {
+async function removeAll(storage: ObjectStorage, prefix: string): Promise<void> {
   for (let count = LIST_BLOCK; count === LIST_BLOCK; ) {
     const objects = await storage.list(prefix, LIST_BLOCK);
     await storage.remove(objects.map(({ key }) => key));
@@ -36,7 +33,7 @@ async function removeAll(storage: Storage, prefix: string): Promise<void> {
 }
 
 /** Deletes the segments of a generation before this one. Those before the first block without any are gone already. */
-async function removeBefore(storage: Storage, first: SegmentId): Promise<void> {
+async function removeBefore(storage: ObjectStorage, first: SegmentId): Promise<void> {
   const blocks: string[] = [];
   for (let number = first.number - LIST_BLOCK; number >= 0; number -= LIST_BLOCK) {
     const block = segmentBlock({ ...first, number });
@@ -52,7 +49,7 @@ async function removeBefore(storage: Storage, first: SegmentId): Promise<void> {
   await storage.remove(old.map(({ key }) => key));
 }
 
-async function removeBase(storage: Storage, base: SegmentId): Promise<void> {
+async function removeBase(storage: ObjectStorage, base: SegmentId): Promise<void> {
   // First, so that nobody begins to restore it.
   await storage.remove([baseKey(base)]);
   await removeAll(storage, chunkPrefix(base));
@@ -60,7 +57,7 @@ async function removeBase(storage: Storage, base: SegmentId): Promise<void> {
 
 /** Lists no chunks of complete bases but the first ones: they can be a hundred thousand. */
 async function removeIncomplete(
-  storage: Storage,
+  storage: ObjectStorage,
   bases: readonly Base[],
   nowMs: number,
 ): Promise<void> {
@@ -93,7 +90,7 @@ function findOldestNeeded(contents: Contents, atMs: number): Base | undefined {
  * the oldest one that is needed, or newer than that.
  */
 export async function deleteExpired(
-  storage: Storage,
+  storage: ObjectStorage,
   oldestMs: number,
   nowMs: number,
 ): Promise<void> {
@@ -111,10 +108,8 @@ export async function deleteExpired(
   for (const base of bases.filter(isOlder)) await removeBase(storage, base);
   const { first } = oldest;
   await removeBefore(storage, first);
-  const generations = await storage.list(prefixes.generations);
-  for (const { key } of generations) {
-    const number = parseGenerationKey(key);
-    if (number === null || number >= first.generation) continue;
+  for (const number of await listGenerations(storage)) {
+    if (number >= first.generation) continue;
     await removeAll(storage, segmentPrefix(number));
     // Last, so that an interrupted deletion is repeated.
     await storage.remove([generationKey(number)]);
@@ -122,7 +117,7 @@ export async function deleteExpired(
 }
 
 interface RetentionOptions {
-  readonly storage: Storage;
+  readonly storage: ObjectStorage;
   /** How far back the archive can restore. */
   readonly keepMs: number;
   readonly nowMs: () => number;

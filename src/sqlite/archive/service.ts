@@ -1,18 +1,45 @@
-/** What the thread of the archive does for the thread of the server. */
-import type { ArchiveLog } from "../../archive.ts";
-import { AppError, fail, messageOf } from "../../error.ts";
+/** What the thread of the archive does for the thread of the server, and the messages between them. */
+import type { ArchiveLog, ArchiveSettings, ArchiveState } from "../../archive.ts";
+import { AppError, type ErrorCode, fail, messageOf } from "../../error.ts";
 import { createLease, type Lease, systemClock } from "../../lease.ts";
 import type { ObjectStorage, OpenStorage } from "../../object-storage.ts";
+import type { FileDescriptors } from "../file-watch.ts";
 import { type Archiver, createArchiver } from "./archiver.ts";
 import { newestNumber } from "./contents.ts";
 import { holderName, lockIdentity } from "./identity.ts";
-import type { ArchiveRequest, ArchiveResponse } from "./messages.ts";
 import { requireDatabase } from "./missing.ts";
 
 const MAX_WAL_BYTES = 2 ** 30;
 
 /** A request of the lease must time out before the lease does. */
 const LEASE = { durationMs: 15_000, intervalMs: 5_000, timeoutMs: 4_000 };
+
+export type ArchiveRequest =
+  | {
+      readonly type: "open";
+      readonly path: string;
+      readonly settings: ArchiveSettings;
+    }
+  | {
+      readonly type: "start";
+      /** Path of the file, not of a symbolic link to it: its other files are next to it. */
+      readonly path: string;
+      readonly files: FileDescriptors;
+    }
+  | { readonly type: "checkpoint" }
+  | { readonly type: "close" }
+  /** These have no response. */
+  | { readonly type: "committed"; readonly commit: number }
+  | { readonly type: "stop" };
+
+export type ArchiveResponse =
+  | { readonly type: "done" }
+  | { readonly type: "failed"; readonly code: ErrorCode | null; readonly message: string }
+  | { readonly type: "confirmed"; readonly commit: number }
+  /** Another server has the archive. */
+  | { readonly type: "lost" }
+  | { readonly type: "state"; readonly state: ArchiveState }
+  | { readonly type: "log"; readonly line: Parameters<ArchiveLog> };
 
 type Request<Type extends ArchiveRequest["type"]> = Extract<ArchiveRequest, { type: Type }>;
 

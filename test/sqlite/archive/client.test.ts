@@ -3,7 +3,7 @@ import { Database } from "bun:sqlite";
 import { expect, test } from "bun:test";
 import type { ArchiveOptions } from "../../../src/archive.ts";
 import { openArchive } from "../../../src/sqlite/archive/client.ts";
-import type { ArchiveRequest, ArchiveResponse } from "../../../src/sqlite/archive/messages.ts";
+import type { ArchiveRequest, ArchiveResponse } from "../../../src/sqlite/archive/service.ts";
 import { makeDirectory } from "../../directory.ts";
 import { expectRejection } from "../../expect-error.ts";
 import { withStore } from "../../open-store.ts";

@@ -1,5 +1,6 @@
 import { expect, test } from "bun:test";
 import { AppError } from "../../../src/error.ts";
+import type { ObjectStorage } from "../../../src/object-storage.ts";
 import {
   type Base,
   baseKey,
@@ -12,62 +13,53 @@ import {
   segmentKey,
 } from "../../../src/sqlite/archive/format.ts";
 import { deleteExpired } from "../../../src/sqlite/archive/retention.ts";
+import { bytes } from "../../object-storage/contract.ts";
+import { createMemoryStorage } from "../../object-storage/memory.ts";
+import { keysOf } from "./archived.ts";
 
 const DAY_MS = 24 * 60 * 60 * 1000;
 const NOW_MS = Date.parse("2026-11-01T00:00:00Z");
+const EMPTY = bytes("");
 
 /** Storage in memory, which counts how many objects a call is about. */
 function makeStorage() {
-  const objects = new Map<string, Uint8Array<ArrayBuffer>>();
+  const storage = createMemoryStorage(() => NOW_MS);
   let largest = 0;
   let removals = Number.POSITIVE_INFINITY;
   return {
-    objects,
+    ...storage,
     largest: () => largest,
     /** Calls that delete something fail after this many. */
     allowRemovals(count: number) {
       removals = count;
     },
-    async get(key: string) {
-      const body = objects.get(key);
-      return body === undefined ? null : { body, tag: "" };
-    },
-    async list(prefix: string, limit = Number.POSITIVE_INFINITY, after = "") {
-      const found = [...objects.keys()].filter((key) => key.startsWith(prefix) && key > after);
-      const keys = found.sort();
-      const listed = keys.slice(0, limit);
+    async list(...args: Parameters<ObjectStorage["list"]>) {
+      const listed = await storage.list(...args);
       largest = Math.max(largest, listed.length);
-      return listed.map((key) => ({ key, bytes: 1, modifiedMs: NOW_MS }));
+      return listed;
     },
     async remove(keys: readonly string[]) {
       if (keys.length === 0) return;
       if (removals === 0) throw new AppError("unavailable", "the storage is away");
       removals -= 1;
-      for (const key of keys) objects.delete(key);
+      await storage.remove(keys);
     },
-    addGeneration(number: number, segments: number) {
+    async addGeneration(number: number, segments: number) {
       const generation: Generation = { number, name: `${number}`, parent: null };
-      objects.set(generationKey(number), encodeJson(generation));
+      await storage.put(generationKey(number), encodeJson(generation));
       for (let at = 1; at <= segments; at += 1)
-        objects.set(
-          segmentKey({ generation: number, number: at, timeMs: NOW_MS }),
-          new Uint8Array(),
-        );
+        await storage.put(segmentKey({ generation: number, number: at, timeMs: NOW_MS }), EMPTY);
     },
-    addBase(generation: number, number: number, segment: number) {
+    async addBase(generation: number, number: number, segment: number) {
       const id = { generation, number: segment };
-      const base: Base = {
-        generation,
-        number,
-        first: id,
-        last: id,
-        timeMs: NOW_MS + number,
-        chunks: [],
-      };
-      objects.set(baseKey(base), encodeJson(base));
+      const timeMs = NOW_MS + number;
+      const base: Base = { generation, number, first: id, last: id, timeMs, chunks: [] };
+      await storage.put(baseKey(base), encodeJson(base));
     },
-    segments(): string[] {
-      const ids = [...objects.keys()].map(parseSegmentKey).filter((id) => id !== null);
+    /** Not counted. */
+    keys: (prefix: string) => keysOf(storage, prefix),
+    async segments(): Promise<string[]> {
+      const ids = (await keysOf(storage, "log/")).map(parseSegmentKey).filter((id) => id !== null);
       return ids.map(({ generation, number }) => `${generation}/${number}`);
     },
   };
@@ -83,47 +75,47 @@ test("the segments of a block are in a directory of their own", () => {
 
 test("segments are deleted block by block", async () => {
   const storage = makeStorage();
-  storage.addGeneration(1, 3500);
-  storage.addGeneration(2, 4100);
-  storage.addBase(2, 1, 2500);
+  await storage.addGeneration(1, 3500);
+  await storage.addGeneration(2, 4100);
+  await storage.addBase(2, 1, 2500);
   await deleteExpired(storage, NOW_MS + 1, NOW_MS);
   const kept = Array.from({ length: 1601 }, (_, at) => `2/${2500 + at}`);
-  expect(storage.segments()).toEqual(kept);
-  expect(storage.objects.has(generationKey(1))).toBe(false);
+  expect(await storage.segments()).toEqual(kept);
+  expect(await storage.get(generationKey(1))).toBeNull();
   expect(storage.largest()).toBe(1000);
 });
 
 test("no segment is left when the deletion was interrupted", async () => {
   for (let removals = 0; removals < 6; removals += 1) {
     const storage = makeStorage();
-    storage.addGeneration(1, 4100);
-    storage.addBase(1, 1, 2500);
+    await storage.addGeneration(1, 4100);
+    await storage.addBase(1, 1, 2500);
     storage.allowRemovals(removals);
     await deleteExpired(storage, NOW_MS + 1, NOW_MS).catch(() => {});
-    storage.addBase(1, 2, 4000);
+    await storage.addBase(1, 2, 4000);
     storage.allowRemovals(Number.POSITIVE_INFINITY);
     await deleteExpired(storage, NOW_MS + 2, NOW_MS);
-    expect(storage.segments()).toHaveLength(101);
+    expect(await storage.segments()).toHaveLength(101);
   }
 });
 
 test("the chunks of bases that were never completed are deleted, page by page", async () => {
   const storage = makeStorage();
-  storage.addGeneration(1, 1);
-  const chunks = (number: number, count: number) => {
+  await storage.addGeneration(1, 1);
+  const chunks = async (number: number, count: number) => {
     for (let chunk = 0; chunk < count; chunk += 1)
-      storage.objects.set(chunkKey({ generation: 1, number }, chunk), new Uint8Array());
+      await storage.put(chunkKey({ generation: 1, number }, chunk), EMPTY);
   };
   for (const complete of [2, 4]) {
-    storage.addBase(1, complete, 1);
-    chunks(complete, 2500);
+    await storage.addBase(1, complete, 1);
+    await chunks(complete, 2500);
   }
-  for (const incomplete of [1, 3, 5]) chunks(incomplete, 1500);
-  const all = storage.objects.size;
+  for (const incomplete of [1, 3, 5]) await chunks(incomplete, 1500);
+  const all = await storage.keys("");
   await deleteExpired(storage, NOW_MS, NOW_MS + DAY_MS);
-  expect(storage.objects.size).toBe(all);
+  expect(await storage.keys("")).toEqual(all);
   await deleteExpired(storage, NOW_MS, NOW_MS + DAY_MS + 1);
-  const left = [...storage.objects.keys()].filter((key) => key.startsWith("chunks/"));
+  const left = await storage.keys("chunks/");
   expect(left).toHaveLength(5000);
   expect(new Set(left.map((key) => key.split("/")[1]))).toEqual(
     new Set(["00000001-0000000002", "00000001-0000000004"]),

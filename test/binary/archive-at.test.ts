@@ -1,20 +1,15 @@
 // Restores an archive to each second of a run, and compares it with what clients were told: what was acknowledged before
 // that time is in, and what was begun after it is not.
-import { Database } from "bun:sqlite";
 import { expect, test } from "bun:test";
-import { rmSync } from "node:fs";
-import { newToken } from "../../src/token.ts";
-import { makeDirectory } from "../directory.ts";
 import { sendCall } from "../http/server.ts";
 import { isLong } from "../long.ts";
-import { startS3Server } from "../object-storage/s3-server.ts";
-import { binary, runBinary, startProgram } from "../program.ts";
+import { binary } from "../program.ts";
 import { makeRandom } from "../random.ts";
+import { makePlace, token, urlOf } from "./archived-place.ts";
 
 /** `ARCHIVE_AT_SECONDS` for a longer run. */
 const SECONDS = Number(Bun.env["ARCHIVE_AT_SECONDS"] ?? (isLong ? 4 : 3));
 const CLIENTS = 8;
-const token = newToken();
 
 /** A write of a client, one after the other. All times are those of the clock of the machine, in milliseconds. */
 interface Write {
@@ -60,19 +55,9 @@ function namesAt(writes: readonly Write[], atMs: number): (string | null)[] {
 test.skipIf(binary === "")(
   "an archive restores what was acknowledged at each second, and nothing that was begun later",
   async () => {
-    using directory = makeDirectory();
-    await using storage = await startS3Server();
-    const environment = {
-      ...storage.environment,
-      DATABASE_URL: directory.at("a.db"),
-      ARCHIVE_URL: "s3://bucket",
-      ARCHIVE_COMMIT: "sync",
-      API_TOKEN: token,
-      PORT: "0",
-    };
-    const server = startProgram([binary, "serve"], { env: environment });
-    const url = await server.listening;
-    if (url === null) throw new Error(server.output());
+    await using place = await makePlace({ ARCHIVE_COMMIT: "sync" });
+    const server = place.start();
+    const url = await urlOf(server);
     const startMs = Date.now();
     const ledger: Ledger = new Map();
     const endMs = startMs + SECONDS * 1000;
@@ -81,16 +66,9 @@ test.skipIf(binary === "")(
     );
     server.kill("SIGKILL");
     await server.ended;
-    const path = directory.at("restored.db");
     let largest = 0;
     for (let atMs = startMs + 500; atMs < endMs; atMs += 1000) {
-      const args = ["restore", "--from", "s3://bucket", "--at", new Date(atMs).toISOString()];
-      const { code, stderr } = await runBinary([...args, "--database-url", path], environment);
-      expect([code, stderr]).toEqual([0, ""]);
-      const db = new Database(path, { readonly: true });
-      const rows = db.prepare<{ email: string; name: string }, []>("select * from users").all();
-      db.close(true);
-      for (const suffix of ["", "-archive", "-serving"]) rmSync(path + suffix);
+      const rows = await place.restore({ args: ["--at", new Date(atMs).toISOString()] });
       const names = new Map(rows.map(({ email, name }) => [email, name]));
       const wrong = [...ledger].filter(
         ([email, writes]) => !namesAt(writes, atMs).includes(names.get(email) ?? null),

@@ -1,15 +1,12 @@
 // Kills the server while clients write, at moments that are hard for the archive, deletes its data, and restores the
 // archive elsewhere. It has a prefix of the commits: in sync mode with all that was acknowledged, in async mode with all
 // but the last moment.
-import { Database } from "bun:sqlite";
 import { describe, expect, test } from "bun:test";
-import { existsSync, rmSync, statSync } from "node:fs";
-import { newToken } from "../../src/token.ts";
-import { makeDirectory } from "../directory.ts";
-import { sendCall } from "../http/server.ts";
+import { existsSync, statSync } from "node:fs";
 import { isLong } from "../long.ts";
-import { type S3Server, startS3Server } from "../object-storage/s3-server.ts";
-import { binary, type Running, runBinary, startProgram } from "../program.ts";
+import type { S3Server } from "../object-storage/s3-server.ts";
+import { binary, type Running, runBinary } from "../program.ts";
+import { makePlace, writeUntilKilled } from "./archived-place.ts";
 
 const aims = ["any moment", "a checkpoint", "a base", "a restart", "a restore"] as const;
 type Aim = (typeof aims)[number];
@@ -25,96 +22,41 @@ const LATENCY_MS = 30;
 const MIN_ROUND_MS = 1_200;
 /** More than the server needs for a commit and its upload, so that the kill is at any moment of them. */
 const RANDOM_MS = isLong ? 1_500 : 300;
-const token = newToken();
 /** What `restore` says when a server was killed while it wrote the first copy of its database. */
 const WITHOUT_BASE = /^(The archive needs attention: what generation \d+ has written .*\n)?$/;
 
-interface Acknowledged {
-  readonly id: number;
-  readonly atMs: number;
-}
-
 async function makeWorld(commit: string) {
-  await using resources = new AsyncDisposableStack();
-  const directory = resources.use(makeDirectory());
-  const storage = resources.use(await startS3Server());
-  storage.latencyMs = LATENCY_MS;
-  const data = directory.at("data");
-  const environment = {
-    ...storage.environment,
-    DATABASE_URL: `${data}/a.db`,
+  const place = await makePlace({
     ARCHIVE_URL: "s3://bucket/shop",
     ARCHIVE_COMMIT: commit,
     ARCHIVE_RESTORE: "if-missing",
-    API_TOKEN: token,
-    PORT: "0",
-  };
-  let server: Running | null = null;
-  resources.defer(async () => {
-    server?.kill("SIGKILL");
-    await server?.ended;
   });
-  const kept = resources.move();
-
-  /** @returns the number of users in a restored database, whose ids are consecutive in the order of commits */
-  async function restore(stderr: RegExp): Promise<number> {
-    const path = directory.at("restored.db");
-    const target = ["--database-url", path];
-    const restored = await runBinary(
-      ["restore", "--from", environment.ARCHIVE_URL, ...target],
-      environment,
-    );
-    expect(restored.stderr).toMatch(stderr);
-    expect(restored.code).toBe(0);
-    expect(await runBinary(["check", ...target])).toMatchObject({ code: 0, stdout: "ok\n" });
-    const db = new Database(path, { readonly: true });
-    const rows = db.prepare<{ id: number }, []>("select id from users order by id").all();
-    db.close(true);
-    expect(rows.map(({ id }) => id)).toEqual(rows.map((_, at) => at + 1));
-    for (const suffix of ["", "-archive", "-serving"]) rmSync(path + suffix);
-    return rows.length;
-  }
-
+  const { storage } = place;
+  storage.latencyMs = LATENCY_MS;
   return {
-    storage,
-    environment,
-    start(): Running {
-      server = startProgram([binary, "serve"], { env: environment });
-      return server;
-    },
+    ...place,
     /** The server has ended: the next one need not wait for its lease, as other tests do. */
     loseData() {
-      rmSync(data, { recursive: true, force: true });
+      place.loseData();
       const lease = storage.objects.get("shop/lease");
       if (lease === undefined) return;
       const state = JSON.parse(new TextDecoder().decode(lease.body));
       const body = new TextEncoder().encode(JSON.stringify({ ...state, isReleased: true }));
       storage.objects.set("shop/lease", { ...lease, body, tag: `"${crypto.randomUUID()}"` });
     },
-    restore,
-    [Symbol.asyncDispose]: () => kept.disposeAsync(),
+    /** @returns the number of users in a restored database, whose ids are consecutive in the order of commits */
+    async restore(stderr: RegExp): Promise<number> {
+      const path = place.at("restored.db");
+      const rows = await place.restore({ path, stderr });
+      const checked = await runBinary(["check", "--database-url", path]);
+      expect(checked).toMatchObject({ code: 0, stdout: "ok\n" });
+      expect(rows.map(({ id }) => id)).toEqual(rows.map((_, at) => at + 1));
+      return rows.length;
+    },
   };
 }
 
 type World = Awaited<ReturnType<typeof makeWorld>>;
-
-/** Creates users until the server does not respond. @returns what was acknowledged */
-async function writeUntilKilled(url: string): Promise<Acknowledged[]> {
-  const acknowledged: Acknowledged[] = [];
-  const clients = Array.from({ length: CLIENTS }, async () => {
-    for (;;) {
-      try {
-        const body = { email: `${crypto.randomUUID()}@b.cd`, metadata: { note: "x".repeat(500) } };
-        const { status, json } = await sendCall(url, token, "POST", "/users", { body });
-        if (status === 201) acknowledged.push({ id: json.data.id, atMs: performance.now() });
-      } catch {
-        return;
-      }
-    }
-  });
-  await Promise.all(clients);
-  return acknowledged;
-}
 
 /** Kills a server, and everything that it has sent and that was not done. */
 async function kill(storage: S3Server, server: Running): Promise<void> {
@@ -142,7 +84,7 @@ async function untilCheckpoint({ environment: { DATABASE_URL } }: World): Promis
 }
 
 interface Crash {
-  readonly acknowledged: readonly Acknowledged[];
+  readonly acknowledged: Awaited<ReturnType<typeof writeUntilKilled>>;
   /** When nothing more could be sent; `null` if nothing acknowledged may be missing. */
   readonly atMs: number | null;
 }
@@ -157,7 +99,7 @@ async function crash(world: World, aim: Aim): Promise<Crash> {
   // Until a base that is needed is complete, the archive has nothing new in async mode.
   const hasBase = () => /"continued":true|"archive base written"/.test(first.output());
   while (!hasBase()) await Bun.sleep(10);
-  const writing = writeUntilKilled(url);
+  const writing = writeUntilKilled(url, CLIENTS);
   await Bun.sleep(MIN_ROUND_MS + Math.random() * RANDOM_MS);
   if (aim === "a checkpoint") await untilCheckpoint(world);
   const atMs = performance.now();

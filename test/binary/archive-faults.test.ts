@@ -1,16 +1,12 @@
 // A server whose archive is on S3, which misbehaves for a while: what clients see in each mode, that the server
 // recovers, and that nothing acknowledged is lost with the machine afterwards.
-import { Database } from "bun:sqlite";
 import { describe, expect, test } from "bun:test";
-import { rmSync } from "node:fs";
-import { newToken } from "../../src/token.ts";
-import { makeDirectory } from "../directory.ts";
 import { sendCall } from "../http/server.ts";
-import { type S3Server, startS3Server, testAccount } from "../object-storage/s3-server.ts";
-import { binary, runBinary, startProgram } from "../program.ts";
+import { type S3Server, testAccount } from "../object-storage/s3-server.ts";
+import { binary } from "../program.ts";
 import { makeRandom } from "../random.ts";
+import { createUser, makePlace, token, urlOf } from "./archived-place.ts";
 
-const token = newToken();
 const modes = ["sync", "async"] as const;
 /** The server waits for a stalled request for 10 seconds. */
 const TIMEOUT_MS = 90_000;
@@ -48,37 +44,20 @@ function heal(server: S3Server): void {
 
 /** @param mode of ARCHIVE_COMMIT @param begin makes the storage misbehave before the server starts */
 async function startArchived(mode: string, begin: (server: S3Server) => void = () => {}) {
-  await using resources = new AsyncDisposableStack();
-  const directory = resources.use(makeDirectory());
-  const storage = resources.use(await startS3Server());
+  const place = await makePlace({ ARCHIVE_URL: "s3://bucket/shop", ARCHIVE_COMMIT: mode });
+  const { storage } = place;
   begin(storage);
-  const environment = {
-    ...storage.environment,
-    ARCHIVE_URL: "s3://bucket/shop",
-    ARCHIVE_COMMIT: mode,
-    DATABASE_URL: directory.at("data/a.db"),
-    API_TOKEN: token,
-    PORT: "0",
-  };
-  const server = startProgram([binary, "serve"], { env: environment });
-  resources.defer(async () => {
-    server.kill("SIGKILL");
-    await server.ended;
-  });
-  const url = await server.listening;
-  if (url === null) throw new Error(server.output());
+  const server = place.start();
+  const url = await urlOf(server);
   const acknowledged: string[] = [];
-  const kept = resources.move();
   return {
-    storage,
-    environment,
+    ...place,
     server,
     call: (method: string, path: string) => sendCall(url, token, method, path, {}),
     /** @returns the status */
-    async write(email = `${crypto.randomUUID()}@example.com`): Promise<number> {
-      const body = { email };
-      const { status } = await sendCall(url, token, "POST", "/users", { body });
-      if (status === 201) acknowledged.push(email);
+    async write(): Promise<number> {
+      const { status, json } = await createUser(url);
+      if (status === 201) acknowledged.push(json.data.email);
       return status;
     },
     /** Destroys the machine. @returns the acknowledged writes that the archive does not have */
@@ -88,17 +67,10 @@ async function startArchived(mode: string, begin: (server: S3Server) => void = (
       // The storage repeats both in its errors.
       expect(server.output()).not.toContain(testAccount.accessKeyId);
       expect(server.output()).not.toContain(testAccount.secretAccessKey);
-      rmSync(directory.at("data"), { recursive: true });
-      const { code, stderr } = await runBinary(
-        ["restore", "--from", environment.ARCHIVE_URL],
-        environment,
-      );
-      expect([code, stderr]).toEqual([0, ""]);
-      using db = new Database(environment.DATABASE_URL, { readonly: true });
-      const rows = db.prepare<{ email: string }, []>("select email from users").all();
-      return acknowledged.filter((email) => !rows.some((row) => row.email === email));
+      place.loseData();
+      const restored = new Set((await place.restore()).map(({ email }) => email));
+      return acknowledged.filter((email) => !restored.has(email));
     },
-    [Symbol.asyncDispose]: () => kept.disposeAsync(),
   };
 }
 

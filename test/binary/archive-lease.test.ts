@@ -1,76 +1,35 @@
 // Two servers with one archive. The first one is suspended for longer than its lease, as by SIGSTOP or swapping, while
 // clients write, and goes on when the second one has restored the archive and serves.
-import { Database } from "bun:sqlite";
 import { describe, expect, test } from "bun:test";
 import { existsSync, readdirSync } from "node:fs";
-import { newToken } from "../../src/token.ts";
-import { makeDirectory } from "../directory.ts";
-import { sendCall } from "../http/server.ts";
-import { startS3Server } from "../object-storage/s3-server.ts";
-import { binary, type Running, runBinary, startProgram } from "../program.ts";
+import { binary } from "../program.ts";
+import { createUser, makePlace, stop, until, urlOf } from "./archived-place.ts";
 
-const token = newToken();
 const CLIENTS = 16;
 /** A lease is waited for 16.5 seconds. */
 const TIMEOUT_MS = 120_000;
 
-type Environment = Readonly<Record<string, string>>;
-
 async function makeArchive() {
-  await using resources = new AsyncDisposableStack();
-  const directory = resources.use(makeDirectory());
-  const storage = resources.use(await startS3Server());
-  const environment: Environment = {
-    ...storage.environment,
-    ARCHIVE_URL: "s3://bucket",
-    ARCHIVE_RESTORE: "if-missing",
-    API_TOKEN: token,
-    PORT: "0",
-  };
-  const kept = resources.move();
+  const place = await makePlace({ ARCHIVE_RESTORE: "if-missing" });
   return {
-    storage,
-    at: directory.at,
+    ...place,
     /** @param name of the machine */
-    start(name: string, mode: string, settings: Environment = {}): Running {
-      const env = {
-        ...environment,
-        ...settings,
-        ARCHIVE_COMMIT: mode,
-        DATABASE_URL: directory.at(`${name}/a.db`),
-      };
-      const server = startProgram([binary, "serve"], { env });
-      kept.defer(async () => {
-        server.kill("SIGKILL");
-        await server.ended;
-      });
-      return server;
+    start(name: string, mode: string, settings: Readonly<Record<string, string>> = {}) {
+      const databaseUrl = place.at(`${name}/a.db`);
+      return place.start({ ...settings, ARCHIVE_COMMIT: mode, DATABASE_URL: databaseUrl });
     },
     /** @returns the emails of the users that the archive has */
     async restore(name = "restored.db"): Promise<ReadonlySet<string>> {
-      const path = directory.at(name);
-      const args = ["restore", "--from", "s3://bucket", "--database-url", path];
-      const { code, stderr } = await runBinary(args, environment);
-      expect([code, stderr]).toEqual([0, ""]);
-      using db = new Database(path, { readonly: true });
-      const rows = db.prepare<{ email: string }, []>("select email from users").all();
-      return new Set(rows.map(({ email }) => email));
+      const users = await place.restore({ path: place.at(name) });
+      return new Set(users.map(({ email }) => email));
     },
-    [Symbol.asyncDispose]: () => kept.disposeAsync(),
   };
-}
-
-async function urlOf(server: Running): Promise<string> {
-  const url = await server.listening;
-  if (url === null) throw new Error(server.output());
-  return url;
 }
 
 /** @returns the status, and the email if the write was acknowledged */
 async function write(url: string): Promise<{ status: number; email: string | null }> {
-  const email = `${crypto.randomUUID()}@example.com`;
-  const { status } = await sendCall(url, token, "POST", "/users", { body: { email } });
-  return { status, email: status === 201 ? email : null };
+  const { status, json } = await createUser(url);
+  return { status, email: status === 201 ? json.data.email : null };
 }
 
 /** Writes with several clients until `isOver`. @returns what was acknowledged */
@@ -91,10 +50,6 @@ async function writeSome(url: string): Promise<string[]> {
   const written = await Promise.all(Array.from({ length: 20 }, () => write(url)));
   expect(new Set(written.map(({ status }) => status))).toEqual(new Set([201]));
   return written.flatMap(({ email }) => (email === null ? [] : [email]));
-}
-
-async function until(condition: () => boolean): Promise<void> {
-  while (!condition()) await Bun.sleep(20);
 }
 
 describe.skipIf(binary === "")("of two servers with one archive", () => {
@@ -139,8 +94,7 @@ describe.skipIf(binary === "")("of two servers with one archive", () => {
         expect(byFirst.length).toBeGreaterThan(0);
         for (const { email } of await late) if (email !== null) byFirst.push(email);
 
-        second.kill("SIGTERM");
-        expect((await second.ended).code).toBe(0);
+        await stop(second);
         const restored = await archive.restore();
         const acknowledged = [...bySecond, ...(mode === "sync" ? byFirst : [])];
         expect(acknowledged.filter((email) => !restored.has(email))).toEqual([]);
@@ -200,8 +154,7 @@ describe.skipIf(binary === "")("a signal ends a server", () => {
       const { storage } = archive;
       const first = archive.start("first", "sync");
       await writeSome(await urlOf(first));
-      first.kill("SIGTERM");
-      expect((await first.ended).code).toBe(0);
+      await stop(first);
       storage.misbehave = ({ key }) => (key.startsWith("chunks/") ? { do: "stall" } : null);
       const second = archive.start("second", "sync");
       const files = () =>
@@ -236,8 +189,7 @@ describe.skipIf(binary === "")("the first server of an archive", () => {
         storage.misbehave = () => null;
         const second = archive.start("second", "sync", { ARCHIVE_RESTORE: restore });
         const written = await writeSome(await urlOf(second));
-        second.kill("SIGTERM");
-        expect((await second.ended).code).toBe(0);
+        await stop(second);
         expect(await archive.restore()).toEqual(new Set(written));
       },
       TIMEOUT_MS,

@@ -88,7 +88,9 @@ test("archive check, restore and a start say that they have used an older base",
   const environment = { ...archive.settings, ARCHIVE_RESTORE: "if-missing" };
   using other = makeHarness({ environment });
   const next = await other.serve();
-  expect(await next.printed(/archive opened/)).toContain(`"reason":"${reason}"`);
+  const opened = await next.printed(/archive opened.*/);
+  expect(opened).toContain(`"reason":"${reason}"`);
+  expect(opened).toContain('"continued":true');
   expect(await next.stop()).toMatchObject({ code: 0 });
 });
 

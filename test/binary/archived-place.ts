@@ -1,0 +1,113 @@
+/** Servers with an archive, as programs, and what their archive restores. */
+import { Database } from "bun:sqlite";
+import { expect } from "bun:test";
+import { mkdirSync, rmSync } from "node:fs";
+import { newToken } from "../../src/token.ts";
+import { makeDirectory } from "../directory.ts";
+import { sendCall } from "../http/server.ts";
+import { startS3Server } from "../object-storage/s3-server.ts";
+import { binary, type Running, runBinary, startProgram } from "../program.ts";
+
+export const token = newToken();
+
+type Settings = Readonly<Record<string, string>>;
+
+interface User {
+  readonly id: number;
+  readonly email: string;
+  readonly name: string;
+}
+
+/**
+ * A bucket, and a directory for databases. Servers are killed at the end.
+ * @param archive whether the archive is in the bucket or in a directory
+ */
+export async function makePlace(
+  settings: Settings = {},
+  archive: "bucket" | "directory" = "bucket",
+) {
+  await using resources = new AsyncDisposableStack();
+  const { at } = resources.use(makeDirectory());
+  const storage = resources.use(await startS3Server());
+  if (archive === "directory") mkdirSync(at("archive"));
+  const environment = {
+    ...storage.environment,
+    DATABASE_URL: at("data/a.db"),
+    ARCHIVE_URL: archive === "bucket" ? "s3://bucket" : `file://${at("archive")}`,
+    API_TOKEN: token,
+    PORT: "0",
+    ...settings,
+  };
+  const kept = resources.move();
+  return {
+    at,
+    storage,
+    environment,
+    start(more: Settings = {}): Running {
+      const server = startProgram([binary, "serve"], { env: { ...environment, ...more } });
+      kept.defer(async () => {
+        server.kill("SIGKILL");
+        await server.ended;
+      });
+      return server;
+    },
+    loseData: () => rmSync(at("data"), { recursive: true, force: true }),
+    /** Expects this output on stderr. @returns the users in the restored database, in the order of their ids */
+    async restore({
+      args = [] as readonly string[],
+      path = at("restored.db"),
+      stderr = /^$/,
+    } = {}) {
+      for (const suffix of ["", "-archive", "-serving"]) rmSync(path + suffix, { force: true });
+      const command = ["restore", "--from", environment.ARCHIVE_URL, "--database-url", path];
+      const restored = await runBinary([...command, ...args], environment);
+      expect([restored.code, restored.stderr]).toEqual([0, expect.stringMatching(stderr)]);
+      using db = new Database(path, { readonly: true });
+      return db.prepare<User, []>("select id, email, name from users order by id").all();
+    },
+    [Symbol.asyncDispose]: () => kept.disposeAsync(),
+  };
+}
+
+/** @returns the URL of a server that has started */
+export async function urlOf(server: Running): Promise<string> {
+  const url = await server.listening;
+  if (url === null) throw new Error(server.output());
+  return url;
+}
+
+export async function stop(server: Running): Promise<void> {
+  server.kill("SIGTERM");
+  expect((await server.ended).code).toBe(0);
+}
+
+export function createUser(url: string, email = `${crypto.randomUUID()}@example.com`, more = {}) {
+  return sendCall(url, token, "POST", "/users", { body: { email, ...more } });
+}
+
+interface Acknowledged {
+  readonly id: number;
+  readonly atMs: number;
+}
+
+/** Creates users until the server does not respond. @returns what was acknowledged */
+export async function writeUntilKilled(url: string, clients: number): Promise<Acknowledged[]> {
+  const acknowledged: Acknowledged[] = [];
+  const metadata = { note: "x".repeat(500) };
+  const write = async () => {
+    for (;;) {
+      try {
+        const { status, json } = await createUser(url, undefined, { metadata });
+        if (status === 201) acknowledged.push({ id: json.data.id, atMs: performance.now() });
+      } catch {
+        return;
+      }
+    }
+  };
+  await Promise.all(Array.from({ length: clients }, write));
+  return acknowledged;
+}
+
+export async function until(condition: () => boolean): Promise<void> {
+  while (!condition()) await Bun.sleep(20);
+}

@@ -68,6 +68,23 @@ export function makeArchive() {
     path,
     at: directory.at,
     storage,
+    keys: (prefix: string) => keysOf(storage, prefix),
+    body: (key: string) => bodyOf(storage, key),
+    /** Deletes the contents of an object. @returns what is damaged */
+    async clear(key: string): Promise<string> {
+      await storage.put(key, new Uint8Array());
+      return `${key} cannot be read`;
+    },
+    /** Changes the last bit of an object with a checksum. @returns what is damaged */
+    async changeBit(key: string): Promise<string> {
+      const body = await bodyOf(storage, key);
+      body[body.length - 1] = (body.at(-1) ?? 0) ^ 1;
+      await storage.put(key, body);
+      return `${key} does not match its checksum`;
+    },
+    async untilBases(count: number): Promise<void> {
+      while ((await keysOf(storage, prefixes.bases)).length < count) await Bun.sleep(1);
+    },
     restore,
     /** Opens the database of the archive, or another one, and starts to archive it. */
     start: (options: Partial<Options> = {}) => startArchived({ path, storage, ...options }),
@@ -199,11 +216,13 @@ export async function keysOf(storage: ObjectStorage, prefix: string): Promise<st
   return (await storage.list(prefix)).map(({ key }) => key);
 }
 
-export async function bodyOf(
-  storage: ObjectStorage,
-  key: string,
-): Promise<Uint8Array<ArrayBuffer>> {
+async function bodyOf(storage: ObjectStorage, key: string): Promise<Uint8Array<ArrayBuffer>> {
   return (await storage.get(key))?.body ?? new Uint8Array();
+}
+
+/** The warning about a base that is not used. */
+export function warningOf(manifest: string, damage: string): string {
+  return `${manifest} is damaged, an older base was used, and nothing is lost: ${damage}`;
 }
 
 /** Adds a base without its chunks. @returns the warning about it */
@@ -212,7 +231,7 @@ export async function addDamagedBase(storage: ObjectStorage): Promise<string> {
   const base = decodeJson<Base>(key, await bodyOf(storage, key));
   const damaged = { ...base, number: base.number + 1 };
   await storage.put(baseKey(damaged), encodeJson(damaged));
-  return `${baseKey(damaged)} is damaged, an older base was used, and nothing is lost: ${chunkKey(damaged, 0)} is missing`;
+  return warningOf(baseKey(damaged), `${chunkKey(damaged, 0)} is missing`);
 }
 
 /** @returns the time that the message of a failed restore names */

@@ -3,7 +3,7 @@ import { describe, expect, test } from "bun:test";
 import { rmSync } from "node:fs";
 import type { ObjectStorage } from "../../../src/object-storage.ts";
 import { expectRejection } from "../../expect-error.ts";
-import { contentOf, keysOf, makeArchive, makeLease, openDatabase } from "./archived.ts";
+import { contentOf, makeArchive, makeLease, openDatabase } from "./archived.ts";
 
 const HOUR_MS = 60 * 60 * 1000;
 const DAY_MS = 24 * HOUR_MS;
@@ -162,9 +162,9 @@ describe("an archive", () => {
     await server.untilComplete();
     server.insert(20);
     await server.untilComplete();
-    const bases = async () => (await archive.storage.list("bases/")).length;
+    const bases = async () => (await archive.keys("bases/")).length;
     laterMs = 1.1 * DAY_MS;
-    while ((await bases()) < 2) await Bun.sleep(5);
+    await archive.untilBases(2);
     await Bun.sleep(50);
     expect(await bases()).toBe(2);
     laterMs = 9 * DAY_MS;
@@ -183,7 +183,7 @@ describe("an archive", () => {
     const nowMs = () => Date.now() + 1.1 * DAY_MS;
     await using server = await archive.start({ nowMs });
     expect(server.lines[0]).toEqual(opened(true));
-    while ((await archive.storage.list("bases/")).length < 2) await Bun.sleep(5);
+    await archive.untilBases(2);
   });
 
   test.each([
@@ -215,8 +215,8 @@ describe("an archive", () => {
     expect(server.lines[0]).toEqual(opened(true));
     await server.untilComplete();
     await Bun.sleep(100);
-    while ((await keysOf(archive.storage, "bases/")).length < bases) await Bun.sleep(1);
-    expect((await keysOf(archive.storage, "bases/")).length).toBe(bases);
+    await archive.untilBases(bases);
+    expect((await archive.keys("bases/")).length).toBe(bases);
   });
 
   test("says that its lease was deleted", async () => {

@@ -1,15 +1,11 @@
 // What an archive can restore when something in it is missing or damaged.
 import { describe, expect, test } from "bun:test";
 import { copyFileSync } from "node:fs";
-import type { ObjectStorage } from "../../../src/object-storage.ts";
 import { decodeJson, encodeJson, type Generation } from "../../../src/sqlite/archive/format.ts";
 import { expectRejection } from "../../expect-error.ts";
-import { bytes } from "../../object-storage/contract.ts";
 import {
   adviceOf,
-  bodyOf,
   contentOf,
-  keysOf,
   makeArchive,
   openDatabase,
   restoreOther,
@@ -26,11 +22,11 @@ describe("restore", () => {
       await using server = await archive.start();
       await writeSegments(server, 3);
       before = contentOf(server.db);
-      missing = (await keysOf(archive.storage, "log/")).length;
+      missing = (await archive.keys("log/")).length;
       await Bun.sleep(5);
       await writeSegments(server, 5);
     }
-    const removed = (await keysOf(archive.storage, "log/")).slice(missing, missing + 1);
+    const removed = (await archive.keys("log/")).slice(missing, missing + 1);
     await archive.storage.remove(removed);
     const what = `segment ${missing + 1} of generation 1 is missing`;
     const time = await adviceOf(archive.restore(), `the archive is damaged: ${what}`);
@@ -55,12 +51,12 @@ describe("restore", () => {
       await using server = await archive.start();
       await writeSegments(server, 3);
       before = contentOf(server.db);
-      kept = (await keysOf(archive.storage, "log/")).length;
+      kept = (await archive.keys("log/")).length;
       await Bun.sleep(5);
       await writeSegments(server, 3);
     }
     await serve(archive, 3);
-    await archive.storage.remove((await keysOf(archive.storage, "log/00000001/")).slice(kept));
+    await archive.storage.remove((await archive.keys("log/00000001/")).slice(kept));
     const what = `segment ${kept + 1} of generation 1 is missing`;
     const time = await adviceOf(archive.restore(), `the archive is damaged: ${what}`);
     expect(await archive.restore(time)).toEqual(before);
@@ -71,14 +67,14 @@ describe("restore", () => {
     async (before) => {
       using archive = makeArchive();
       await serve(archive, 3);
-      const [segment = ""] = (await keysOf(archive.storage, "log/")).slice(-1);
+      const [segment = ""] = (await archive.keys("log/")).slice(-1);
       const first = new Date(Number(segment.split("-")[1]));
       const content = await archive.restore();
       await serve(archive, 3);
       await serve(archive, 3);
       const newest = await archive.restore();
-      const key = (await keysOf(archive.storage, "generations/")).at(-before) ?? "";
-      const body = await bodyOf(archive.storage, key);
+      const key = (await archive.keys("generations/")).at(-before) ?? "";
+      const body = await archive.body(key);
       await archive.storage.put(key, body.slice(1));
       await expectRejection(
         archive.restore(),
@@ -102,8 +98,8 @@ describe("restore", () => {
     await serve(archive, 3);
     const content = await archive.restore();
     for (const prefix of ["bases/", "generations/"]) {
-      const [key = ""] = await keysOf(archive.storage, prefix);
-      const body = await bodyOf(archive.storage, key);
+      const [key = ""] = await archive.keys(prefix);
+      const body = await archive.body(key);
       for (let at = 0; at < body.length; at += 1) {
         const changed = body.slice();
         changed[at] = (changed[at] ?? 0) ^ 1;
@@ -118,12 +114,9 @@ describe("restore", () => {
     using archive = makeArchive();
     await using server = await archive.start();
     await writeSegments(server, 3);
-    const [key = ""] = await keysOf(archive.storage, prefix);
-    const body = await bodyOf(archive.storage, key);
-    body[body.length - 1] = (body.at(-1) ?? 0) ^ 1;
-    await archive.storage.put(key, body);
+    const [key = ""] = await archive.keys(prefix);
     // Without advice: the archive has no earlier base.
-    const problem = `the archive is damaged: ${key} does not match its checksum`;
+    const problem = `the archive is damaged: ${await archive.changeBit(key)}`;
     await expectRejection(archive.restore(), "operator", problem);
   });
 
@@ -131,8 +124,8 @@ describe("restore", () => {
     using archive = makeArchive();
     await using server = await archive.start();
     await writeSegments(server, 3);
-    for (const key of (await keysOf(archive.storage, "log/")).slice(0, 2)) {
-      const sound = await bodyOf(archive.storage, key);
+    for (const key of (await archive.keys("log/")).slice(0, 2)) {
+      const sound = await archive.body(key);
       const length = sound.indexOf(10) + 1;
       const header = new TextDecoder().decode(sound.subarray(0, length));
       let accepted = "";
@@ -163,9 +156,9 @@ describe("restore", () => {
       await Bun.sleep(5);
       await writeSegments(server, 1);
     }
-    const key = (await keysOf(archive.storage, "log/")).at(-1) ?? "";
-    await archive.storage.put(key, new Uint8Array());
-    const time = await adviceOf(archive.restore(), `the archive is damaged: ${key} cannot be read`);
+    const key = (await archive.keys("log/")).at(-1) ?? "";
+    const problem = `the archive is damaged: ${await archive.clear(key)}`;
+    const time = await adviceOf(archive.restore(), problem);
     const path = await restoreOther(archive, time);
     copyFileSync(path, archive.at("c.db"));
     {
@@ -187,34 +180,27 @@ describe("restore", () => {
   });
 
   test.each([
-    ["whose last segment is damaged", (storage, keys) => storage.put(keys.at(-1) ?? "", bytes(""))],
-    ["that lacks a segment", (storage, keys) => storage.remove(keys.slice(-2, -1))],
-    [
-      "that lacks a segment before a damaged one",
-      async (storage, keys) => {
-        await storage.remove(keys.slice(-2, -1));
-        await storage.put(keys.at(-1) ?? "", bytes(""));
-      },
-    ],
-  ] satisfies [string, (storage: ObjectStorage, keys: string[]) => Promise<void>][])(
-    "of an earlier time continues an archive %s",
-    async (_title, damage) => {
-      using archive = makeArchive();
-      await serve(archive, 5);
-      await damage(archive.storage, await keysOf(archive.storage, "log/"));
-      const time = await adviceOf(archive.restore(), expect.stringContaining("is damaged: "));
-      const path = await restoreOther(archive, time);
-      await using server = await archive.start({ path });
-      await writeSegments(server, 3);
-      expect(await archive.restore()).toEqual(contentOf(server.db));
-    },
-  );
+    ["whose last segment is damaged", { isDamaged: true, isMissing: false }],
+    ["that lacks a segment", { isDamaged: false, isMissing: true }],
+    ["that lacks a segment before a damaged one", { isDamaged: true, isMissing: true }],
+  ])("of an earlier time continues an archive %s", async (_title, { isDamaged, isMissing }) => {
+    using archive = makeArchive();
+    await serve(archive, 5);
+    const [missing = "", damaged = ""] = (await archive.keys("log/")).slice(-2);
+    if (isMissing) await archive.storage.remove([missing]);
+    if (isDamaged) await archive.clear(damaged);
+    const time = await adviceOf(archive.restore(), expect.stringContaining("is damaged: "));
+    const path = await restoreOther(archive, time);
+    await using server = await archive.start({ path });
+    await writeSegments(server, 3);
+    expect(await archive.restore()).toEqual(contentOf(server.db));
+  });
 
   test("is refused when the WAL was restarted and parts before that are not in the history", async () => {
     using archive = makeArchive();
     for (let start = 0; start < 2; start += 1) await serve(archive, 4);
     const key = "generations/00000002";
-    const { parent, ...rest } = decodeJson<Generation>(key, await bodyOf(archive.storage, key));
+    const { parent, ...rest } = decodeJson<Generation>(key, await archive.body(key));
     const number = (parent?.number ?? 0) - 1;
     await archive.storage.put(key, encodeJson({ ...rest, parent: { ...parent, number } }));
     await expectRejection(

@@ -4,9 +4,7 @@ import { copyFileSync } from "node:fs";
 import type { ObjectStorage } from "../../../src/object-storage.ts";
 import { expectRejection } from "../../expect-error.ts";
 import {
-  bodyOf,
   contentOf,
-  keysOf,
   makeArchive,
   openDatabase,
   restoreOther,
@@ -30,14 +28,14 @@ describe("restore", () => {
     await using server = await archive.start({ storage });
     await writeSegments(server, 3);
     const before = contentOf(server.db);
-    const { length } = await keysOf(archive.storage, "log/");
+    const { length } = await archive.keys("log/");
     late = `/${`${length + 1}`.padStart(10, "0")}-`;
     for (let commit = 100; commit < 103; commit += 1) {
       server.insert(3);
       server.archiver.committed(commit);
       await Bun.sleep(20);
     }
-    while ((await keysOf(archive.storage, "log/")).length < length + 2) await Bun.sleep(1);
+    while ((await archive.keys("log/")).length < length + 2) await Bun.sleep(1);
     expect(await archive.restore()).toEqual(before);
     expect(server.confirmed()).toBeLessThan(100);
   }, 30_000);
@@ -45,8 +43,8 @@ describe("restore", () => {
   test("ignores what a server has written after another one has continued the archive", async () => {
     using archive = makeArchive();
     await serve(archive, 3);
-    const [key = ""] = (await keysOf(archive.storage, "log/00000001/")).slice(-1);
-    const late = await bodyOf(archive.storage, key);
+    const [key = ""] = (await archive.keys("log/00000001/")).slice(-1);
+    const late = await archive.body(key);
     await using server = await archive.start();
     await writeSegments(server, 3);
     await archive.storage.put("log/00000001/0000000/0000000099-1795439359468", late);
@@ -85,10 +83,10 @@ describe("restore", () => {
     await using server = await archive.start(options);
     await writeSegments(server, 4);
     const middle = contentOf(server.db);
-    const { length } = await keysOf(archive.storage, "log/");
+    const { length } = await archive.keys("log/");
     await writeSegments(server, 4);
-    const key = (await keysOf(archive.storage, "log/"))[length] ?? "";
-    const body = await bodyOf(archive.storage, key);
+    const key = (await archive.keys("log/"))[length] ?? "";
+    const body = await archive.body(key);
     await archive.storage.put(key.replace(`-${nowMs}`, `-${nowMs + 10_000}`), body);
     await archive.storage.remove([key]);
     expect(await archive.restore(new Date(nowMs + 5_000))).toEqual(middle);
@@ -198,7 +196,7 @@ describe("a restored database", () => {
     await using server = await archive.start({ ...options, path });
     await writeSegments(server, 1);
     expect(await archive.restore()).toEqual(contentOf(server.db));
-    await archive.storage.remove((await keysOf(archive.storage, "bases/")).slice(1));
+    await archive.storage.remove((await archive.keys("bases/")).slice(1));
     const warning =
       "what generation 2 has written since 2026-11-01T02:00:00.000Z is not restored, because no base has it";
     for (const at of [null, new Date(nowMs)])
@@ -223,7 +221,7 @@ test("objects are deleted when no state that is kept needs them", async () => {
     while (bases() <= day) await Bun.sleep(1);
     await server.untilComplete();
   }
-  while ((await keysOf(archive.storage, "bases/")).length > 3) await Bun.sleep(1);
+  while ((await archive.keys("bases/")).length > 3) await Bun.sleep(1);
   expect(await archive.restore()).toEqual(contentOf(server.db));
   for (const [time, content] of states.slice(-2))
     expect(await archive.restore(time)).toEqual(content);
@@ -233,7 +231,7 @@ test("objects are deleted when no state that is kept needs them", async () => {
     "operator",
     /^the archive begins at 2026-11-0/,
   );
-  const segments = await keysOf(archive.storage, "log/");
+  const segments = await archive.keys("log/");
   expect(segments.length).toBeLessThan(25);
   expect(segments.some((key) => key.includes("/0000000001-"))).toBe(false);
 });

@@ -1,7 +1,7 @@
 /** Keeps the archive of an open database up to date, generation after generation. Runs in a thread of its own. */
 import { statfsSync } from "node:fs";
 import { dirname } from "node:path";
-import type { ArchiveLog, ArchiveState } from "../../archive.ts";
+import type { ArchiveLog, ArchiveSettings, ArchiveState } from "../../archive.ts";
 import { AppError, fail, messageOf } from "../../error.ts";
 import type { Lease } from "../../lease.ts";
 import type { ObjectStorage } from "../../object-storage.ts";
@@ -29,17 +29,13 @@ const SENDING_SHARE = 0.75;
  */
 const AFTER_CHECKPOINT_MS = 100;
 
-export interface ArchiverOptions {
+interface ArchiverOptions extends Pick<ArchiveSettings, "intervalMs" | "keepMs"> {
   /** Path of a database that stays open. */
   readonly path: string;
   readonly files: FileDescriptors;
   readonly storage: ObjectStorage;
   /** @returns a lease on the archive that nothing else uses */
   readonly newLease: () => Lease;
-  /** @see ArchiveSettings */
-  readonly intervalMs: number;
-  /** How far back the archive can restore. */
-  readonly keepMs: number;
   /** While the storage is unreachable, the WAL keeps what is missing up to this size, or half of the free space. */
   readonly maxWalBytes: number;
   readonly nowMs: () => number;

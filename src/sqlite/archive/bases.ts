@@ -1,6 +1,7 @@
 /** Copies the database file to the archive while it is in use, each time that a new copy is due. */
 import { fstatSync, readSync } from "node:fs";
 import type { ArchiveLog } from "../../archive.ts";
+import { fail } from "../../error.ts";
 import type { ObjectStorage } from "../../object-storage.ts";
 import { type Base, baseKey, type Chunk, chunkKey, encodeChunk, encodeJson } from "./format.ts";
 import type { Beginning } from "./generation.ts";
@@ -14,6 +15,7 @@ const CHUNK_BYTES = 4 * 2 ** 20;
  */
 const MIN_BASE_BYTES = 64 * 2 ** 20;
 const BASE_INTERVAL_MS = 24 * 60 * 60 * 1000;
+const POLL_MS = 20;
 
 /** The newest base of an archive, and sizes of compressed objects. */
 export interface NewestBase {
@@ -51,6 +53,15 @@ export function createBases(options: BasesOptions): Bases {
   /** `segments.storedBytes()` when the newest base was begun. */
   let startBytes = 0;
   let isWriting = false;
+
+  /** Waits until the archive has this segment and all before it. @throws {AppError} unavailable if it ends before */
+  async function untilStored(number: number): Promise<void> {
+    for (;;) {
+      if (segments.isEnded()) fail("unavailable", "the archive was closed");
+      if (segments.stored() >= number) return;
+      await Bun.sleep(POLL_MS);
+    }
+  }
 
   async function upload(key: string, body: Uint8Array<ArrayBuffer>): Promise<void> {
     await problems.retry("base", segments.isEnded, () => storage.put(key, body));
@@ -90,9 +101,9 @@ export function createBases(options: BasesOptions): Bases {
     const id = { generation, number: Math.floor(nowMs() / 1000) };
     const { chunks, storedBytes } = await copyFile(id);
     // What was committed while the file was copied.
-    while (!segments.readAll()) await segments.untilStored(segments.lastRead().number);
+    while (!segments.readAll()) await untilStored(segments.lastRead().number);
     const { timeMs: lastMs, ...last } = segments.lastRead();
-    await segments.untilStored(last.number);
+    await untilStored(last.number);
     // Never earlier than what it has, also if the clock goes back.
     const timeMs = Math.max(nowMs(), lastMs);
     const base: Base = { ...id, first: { generation, number }, last, timeMs, chunks };

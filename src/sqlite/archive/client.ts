@@ -156,14 +156,14 @@ export async function openArchive(path: string, options: ArchiveOptions): Promis
 
   /** Sends a request of the start, which the signal ends. */
   async function askAtStart(request: ArchiveRequest): Promise<void> {
+    signal.throwIfAborted();
     const stop = () => {
       post({ type: "stop" });
       limitStop();
     };
-    if (signal.aborted) stop();
     signal.addEventListener("abort", stop, { once: true });
     try {
-      if (!signal.aborted) await Promise.race([ask(request), stopped.promise]);
+      await Promise.race([ask(request), stopped.promise]);
     } catch (error) {
       if (!signal.aborted) throw error;
     } finally {

@@ -7,7 +7,6 @@ import type { SegmentId } from "./format.ts";
 import type { Beginning } from "./generation.ts";
 import type { Problems } from "./problems.ts";
 import { createSegmentWriter } from "./segments.ts";
-import { createWalReader } from "./wal-reader.ts";
 
 interface GenerationWriterOptions {
   readonly storage: ObjectStorage;
@@ -37,7 +36,7 @@ export interface GenerationWriter {
   readonly bases: Bases;
   /** Whether the archive can restore all commits. */
   isComplete(): boolean;
-  /** Bytes of the WAL that are not in the archive. */
+  /** @see SegmentWriter.bytesBehind */
   bytesBehind(): number;
   /** The last segment that the archive has of this database. */
   last(): SegmentId;
@@ -56,7 +55,6 @@ export function createGenerationWriter(options: GenerationWriterOptions): Genera
   const { storage, files, beginning, problems, lastCommit, isHeld } = options;
   const { nowMs, log, onConfirmed, onBase, onGap, onError } = options;
   const { generation } = beginning;
-  const reader = createWalReader(files, beginning.position);
   /** One for each segment that is not confirmed, or the last one. */
   let reads: Read[] = [];
   /** The last commit that was counted when the end of the WAL was read. */
@@ -64,7 +62,7 @@ export function createGenerationWriter(options: GenerationWriterOptions): Genera
   const shared = { storage, problems, beginning, nowMs };
   const segments = createSegmentWriter({
     ...shared,
-    reader,
+    files,
     onStored: () => (readCommit < lastCommit() ? send() : confirm()),
     onGap,
     onError,
@@ -91,8 +89,7 @@ export function createGenerationWriter(options: GenerationWriterOptions): Genera
   /** Remembers which commits the archive has when what was read is stored. */
   function send(): void {
     const timeMs = nowMs();
-    // Not before there is room, so that all writes until then share a segment.
-    const isRead = segments.hasRoom() ? segments.readAll() : reader.unreadBytes() === 0;
+    const isRead = segments.readIfRoom();
     if (segments.isEnded()) return;
     if (isRead) {
       const segment = segments.lastRead().number;
@@ -103,16 +100,12 @@ export function createGenerationWriter(options: GenerationWriterOptions): Genera
     confirm();
   }
 
-  function bytesBehind(): number {
-    return segments.pendingBytes() + reader.unreadBytes();
-  }
-
   return {
     send,
     readAll: segments.readAll,
     bases,
-    isComplete: () => bases.newest() !== null && bytesBehind() === 0,
-    bytesBehind,
+    isComplete: () => bases.newest() !== null && segments.bytesBehind() === 0,
+    bytesBehind: segments.bytesBehind,
     last() {
       const number = segments.stored();
       const own = { generation: generation.number, number };

@@ -1,10 +1,9 @@
 /** Sends the WAL to the archive, as segments of one generation. */
-import { fail } from "../../error.ts";
 import type { ObjectStorage } from "../../object-storage.ts";
 import { encodeSegment, type SegmentKey, segmentKey } from "./format.ts";
 import type { Beginning } from "./generation.ts";
 import type { Problems } from "./problems.ts";
-import type { WalPart, WalPosition, WalReader } from "./wal-reader.ts";
+import { createWalReader, type WalFiles, type WalPart, type WalPosition } from "./wal-reader.ts";
 
 /** How many segments are sent at the same time: concurrent writes share one, and the next one need not wait for it. */
 const MAX_SENDING = 4;
@@ -15,7 +14,7 @@ interface SegmentWriterOptions {
   readonly storage: Pick<ObjectStorage, "put">;
   readonly problems: Problems;
   readonly beginning: Pick<Beginning, "generation" | "position" | "previous" | "timeMs">;
-  readonly reader: WalReader;
+  readonly files: WalFiles;
   readonly nowMs: () => number;
   /** Called when more segments are in the archive. */
   readonly onStored: () => void;
@@ -35,18 +34,19 @@ export interface SegmentWriter {
    * @returns false if the memory for it is used up, or the generation has ended
    */
   readAll(): boolean;
-  /** Whether everything that was read is being sent, and another segment could be. */
-  hasRoom(): boolean;
+  /**
+   * Like `readAll` if another segment can be sent. Otherwise it reads nothing, so that all writes until then share one.
+   * @returns whether everything that was committed was read
+   */
+  readIfRoom(): boolean;
   /** The last segment that was read. Before the first one, its number is 0, and its time that of what is continued. */
   lastRead(): SegmentKey;
   /** Number of the last segment that the archive has, with all before it. */
   stored(): number;
-  /** Waits until the archive has this segment and all before it. @throws {AppError} unavailable if it ends before */
-  untilStored(number: number): Promise<void>;
   /** Bytes of compressed segments that the archive has. */
   storedBytes(): number;
-  /** Bytes that were read, and are not in the archive. */
-  pendingBytes(): number;
+  /** Bytes of the WAL that are not in the archive. */
+  bytesBehind(): number;
   /** Number of the first segment since the restart of the WAL; `null` if it is in an earlier generation. */
   firstOfWal(): number | null;
   /** Sends nothing more, as if the storage were unreachable. */
@@ -55,10 +55,12 @@ export interface SegmentWriter {
 }
 
 export function createSegmentWriter(options: SegmentWriterOptions): SegmentWriter {
-  const { storage, problems, beginning, reader, nowMs, onStored, onGap, onError } = options;
+  const { storage, problems, beginning, files, nowMs, onStored, onGap, onError } = options;
+  const reader = createWalReader(files, beginning.position);
   const generation = beginning.generation.number;
   const queue: Queued[] = [];
   let queuedBytes = 0;
+  /** Bytes that were read, and are not in the archive. */
   let pendingBytes = 0;
   let sending = 0;
   let lastRead: SegmentKey = { generation, number: 0, timeMs: beginning.timeMs };
@@ -69,7 +71,6 @@ export function createSegmentWriter(options: SegmentWriterOptions): SegmentWrite
   let ended = false;
   /** Segments that the archive has, while an earlier one is being sent. */
   const early = new Set<number>();
-  const waiters = new Set<() => void>();
 
   function readPart(): boolean {
     const part = reader.read();
@@ -108,7 +109,6 @@ export function createSegmentWriter(options: SegmentWriterOptions): SegmentWrite
     early.add(number);
     while (early.delete(stored + 1)) stored += 1;
     sendQueued();
-    for (const wake of waiters) wake();
     onStored();
   }
 
@@ -124,31 +124,26 @@ export function createSegmentWriter(options: SegmentWriterOptions): SegmentWrite
     }
   }
 
+  function readAll(): boolean {
+    let isRead = false;
+    while (!isRead && !ended && queuedBytes < MAX_QUEUED_BYTES) isRead = !readPart();
+    sendQueued();
+    return isRead && !ended;
+  }
+
   return {
-    readAll() {
-      let isRead = false;
-      while (!isRead && !ended && queuedBytes < MAX_QUEUED_BYTES) isRead = !readPart();
-      sendQueued();
-      return isRead && !ended;
+    readAll,
+    readIfRoom() {
+      const hasRoom = queue.length === 0 && sending < MAX_SENDING;
+      return hasRoom ? readAll() : reader.unreadBytes() === 0;
     },
-    hasRoom: () => queue.length === 0 && sending < MAX_SENDING,
     lastRead: () => lastRead,
     stored: () => stored,
-    async untilStored(number) {
-      while (!ended && stored < number) {
-        const { promise, resolve } = Promise.withResolvers<void>();
-        waiters.add(resolve);
-        await promise;
-        waiters.delete(resolve);
-      }
-      if (ended) fail("unavailable", "the archive was closed");
-    },
     storedBytes: () => storedBytes,
-    pendingBytes: () => pendingBytes,
+    bytesBehind: () => pendingBytes + reader.unreadBytes(),
     firstOfWal: () => firstOfWal,
     end() {
       ended = true;
-      for (const wake of waiters) wake();
     },
     isEnded: () => ended,
   };

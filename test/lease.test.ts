@@ -6,6 +6,7 @@ import { expectRejection } from "./expect-error.ts";
 import { simulate } from "./lease-simulation.ts";
 import { bytes, text } from "./object-storage/contract.ts";
 import { createMemoryStorage } from "./object-storage/memory.ts";
+import { makeUnreliable } from "./object-storage/unreliable.ts";
 
 const durationMs = 15_000;
 const intervalMs = 5_000;
@@ -76,24 +77,6 @@ function makeServers() {
       },
     );
   return { time, storage, events, createServer };
-}
-
-/** Storage whose operations can be made to fail, before or after they have done their work. */
-function makeUnreliable(storage: ObjectStorage) {
-  const state = { isAway: false, isLost: false };
-  async function run<Result>(work: () => Promise<Result>): Promise<Result> {
-    if (state.isAway) throw new AppError("unavailable", "away");
-    const result = await work();
-    if (state.isLost) throw new AppError("unavailable", "lost");
-    return result;
-  }
-  const unreliable: ObjectStorage = {
-    ...storage,
-    get: (key) => run(() => storage.get(key)),
-    create: (key, body) => run(() => storage.create(key, body)),
-    replace: (key, body, tag) => run(() => storage.replace(key, body, tag)),
-  };
-  return { state, unreliable };
 }
 
 describe("a lease", () => {

@@ -60,9 +60,9 @@ function requestOf({ method, target, headers = {}, body = "" }: Example) {
 }
 
 /** What arrives at the server when the program signs the request. */
-function signed(example: Example, credentials = account): WireRequest {
+function signed(example: Example): WireRequest {
   const request = requestOf(example);
-  const headers = sign(request, { ...credentials, sessionToken: null }, "us-east-1", time);
+  const headers = sign(request, { ...account, sessionToken: null }, "us-east-1", time);
   return { ...request, target: example.target, headers };
 }
 
@@ -78,33 +78,25 @@ describe("Signature Version 4", () => {
 
   const [example = examples[0]!] = examples;
   const request = signed(example);
+  const withHeader = (header: Readonly<Record<string, string>>) => ({
+    headers: { ...request.headers, ...header },
+  });
 
   test.each([
-    ["another method", { ...request, method: "HEAD" }],
-    ["another path", { ...request, target: "/test2.txt" }],
-    ["another query", { ...request, target: "/test.txt?a=" }],
-    ["another header", { ...request, headers: { ...request.headers, range: "bytes=0-8" } }],
-    ["another secret key", signed(example, { ...account, secretAccessKey: "other" })],
-  ] as const)("the server of the tests rejects a request with %s", (_what, changed) => {
-    expect(verifySignature(changed, expected)).toBe("SignatureDoesNotMatch");
+    ["another method", "SignatureDoesNotMatch", { method: "HEAD" }],
+    ["another path", "SignatureDoesNotMatch", { target: "/test2.txt" }],
+    ["another query", "SignatureDoesNotMatch", { target: "/test.txt?a=" }],
+    ["another header", "SignatureDoesNotMatch", withHeader({ range: "bytes=0-8" })],
+    ["another body", "XAmzContentSHA256Mismatch", { body: bytes("other") }],
+    ["a header that is not signed", "AccessDenied", withHeader({ "x-amz-acl": "public-read" })],
+    ["no signature", "AccessDenied", { headers: { host } }],
+  ])("the server of the tests rejects a request with %s", (_what, code, changes) => {
+    expect(verifySignature({ ...request, ...changes }, expected)).toBe(code);
   });
 
-  test("the server of the tests rejects a body that was changed, and headers that are not signed", () => {
-    const body = bytes("other");
-    expect(verifySignature({ ...request, body }, expected)).toBe("XAmzContentSHA256Mismatch");
-    const headers = { ...request.headers, "x-amz-acl": "public-read" };
-    expect(verifySignature({ ...request, headers }, expected)).toBe("AccessDenied");
-    expect(verifySignature({ ...request, headers: { host } }, expected)).toBe("AccessDenied");
-  });
-
-  test("the server of the tests rejects another account, token, region and time", () => {
-    const verify = (other: Partial<Expected>) =>
-      verifySignature(request, { ...expected, ...other });
-    expect(verify({ account: { ...account, accessKeyId: "A" } })).toBe("InvalidAccessKeyId");
-    expect(verify({ account: { ...account, sessionToken: "T" } })).toBe("InvalidToken");
-    expect(verify({ region: "eu-central-1" })).toBe("AuthorizationHeaderMalformed");
-    const later = time.getTime() + 16 * 60_000;
-    expect(verify({ nowMs: later })).toBe("RequestTimeTooSkewed");
+  test("the server of the tests rejects another time", () => {
+    const nowMs = time.getTime() + 16 * 60_000;
+    expect(verifySignature(request, { ...expected, nowMs })).toBe("RequestTimeTooSkewed");
   });
 
   test("everything but unreserved characters is encoded", () => {

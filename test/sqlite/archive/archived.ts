@@ -251,8 +251,8 @@ export async function writeSegments(server: Server, count: number) {
   }
 }
 
-export async function serve(archive: Archive, segments: number): Promise<void> {
-  await using server = await archive.start();
+export async function serve(archive: Archive, segments: number, options: Partial<Options> = {}) {
+  await using server = await archive.start(options);
   await writeSegments(server, segments);
 }
 

@@ -3,7 +3,7 @@ import { describe, expect, test } from "bun:test";
 import { rmSync } from "node:fs";
 import type { ObjectStorage } from "../../../src/object-storage.ts";
 import { expectRejection } from "../../expect-error.ts";
-import { contentOf, makeArchive, makeLease, openDatabase } from "./archived.ts";
+import { contentOf, makeArchive, makeLease, openDatabase, serve } from "./archived.ts";
 
 const HOUR_MS = 60 * 60 * 1000;
 const DAY_MS = 24 * HOUR_MS;
@@ -52,11 +52,7 @@ describe("an archive", () => {
   test("continues in the middle of the WAL when another process has kept it", async () => {
     using archive = makeArchive();
     using other = openDatabase(archive.path);
-    {
-      await using server = await archive.start();
-      server.insert(20);
-      await server.untilComplete();
-    }
+    await serve(archive, 1);
     other.run("insert into t (content) values ('other')");
     await using server = await archive.start();
     expect(server.lines[0]).toEqual(opened(true));
@@ -66,11 +62,7 @@ describe("an archive", () => {
 
   test("begins with a new base when another program has written meanwhile", async () => {
     using archive = makeArchive();
-    {
-      await using server = await archive.start();
-      server.insert(20);
-      await server.untilComplete();
-    }
+    await serve(archive, 1);
     {
       using other = new Database(archive.path);
       other.run("insert into t (content) values ('other')");
@@ -174,12 +166,7 @@ describe("an archive", () => {
 
   test("has a base each day, also when its server was started again since", async () => {
     using archive = makeArchive();
-    {
-      await using server = await archive.start();
-      await server.untilComplete();
-      server.insert(20);
-      await server.untilComplete();
-    }
+    await serve(archive, 2);
     const nowMs = () => Date.now() + 1.1 * DAY_MS;
     await using server = await archive.start({ nowMs });
     expect(server.lines[0]).toEqual(opened(true));
@@ -201,14 +188,7 @@ describe("an archive", () => {
         return objects.map((object) => ({ ...object, bytes: size ?? object.bytes }));
       },
     };
-    {
-      await using server = await archive.start({ storage });
-      await server.untilComplete();
-      for (let round = 0; round < 2; round += 1) {
-        server.insert(5);
-        await server.untilComplete();
-      }
-    }
+    await serve(archive, 3, { storage });
     // So that the next base has another name.
     const nowMs = () => Date.now() + HOUR_MS;
     await using server = await archive.start({ storage, nowMs });
@@ -276,20 +256,14 @@ describe("an archive", () => {
 
   test("is not continued with a lease that is older than its newest generation", async () => {
     using archive = makeArchive();
-    {
-      await using server = await archive.start();
-      await server.untilComplete();
-    }
+    await serve(archive, 1);
     const late = archive.start({ lease: makeLease(1) });
     await expectRejection(late, "operator", /^another server has continued the archive: /);
   });
 
   test("is rejected when it belongs to another database", async () => {
     using archive = makeArchive();
-    {
-      await using server = await archive.start();
-      await server.untilComplete();
-    }
+    await serve(archive, 1);
     const other = archive.start({ path: archive.at("b.db") });
     await expectRejection(other, "operator", /^the archive belongs to another database: /);
     rmSync(`${archive.path}-archive`);

@@ -2,32 +2,10 @@
 import { describe, expect, test } from "bun:test";
 import { AppError } from "../../../src/error.ts";
 import type { ObjectStorage } from "../../../src/object-storage.ts";
+import { makeUnreliable } from "../../object-storage/unreliable.ts";
 import { contentOf, makeArchive, type Server } from "./archived.ts";
 
 const HOUR_MS = 60 * 60 * 1000;
-
-/** The storage, of which operations can fail. */
-function unreliable(storage: ObjectStorage) {
-  let problem: string | null = null;
-  const guard = <Given extends unknown[], Result>(work: (...args: Given) => Promise<Result>) => {
-    return async (...args: Given) => {
-      if (problem !== null) throw new AppError("unavailable", problem);
-      return work(...args);
-    };
-  };
-  return {
-    fail(reason: string | null) {
-      problem = reason;
-    },
-    storage: {
-      ...storage,
-      get: guard(storage.get),
-      put: guard(storage.put),
-      create: guard(storage.create),
-      list: guard(storage.list),
-    },
-  };
-}
 
 /** @returns whether the WAL no longer has all that the archive lacks */
 function isLetGo({ lines }: Server): boolean {
@@ -80,22 +58,22 @@ describe("an archive", () => {
 
   test("is complete again after the storage was unreachable", async () => {
     using archive = makeArchive();
-    const { storage, fail } = unreliable(archive.storage);
+    const { state, unreliable: storage } = makeUnreliable(archive.storage);
     await using server = await archive.start({ storage });
     server.insert(20);
     await server.untilComplete();
     const before = contentOf(server.db);
-    fail("the storage is unreachable");
+    state.isAway = true;
     for (let round = 0; round < 10; round += 1) {
       server.insert(50, 5000);
       server.archiver.checkpoint();
       await Bun.sleep(20);
     }
-    expect(server.lines).toContain('archive not written {"reason":"the storage is unreachable"}');
+    expect(server.lines).toContain('archive not written {"reason":"away"}');
     expect(server.state().bytesBehind).toBeGreaterThan(1_000_000);
     expect(server.state().secondsBehind).toBeGreaterThan(0);
     expect(await archive.restore()).toEqual(before);
-    fail(null);
+    state.isAway = false;
     await archive.expectComplete(server);
     while (server.state().bytesBehind > 0) await Bun.sleep(1);
     expect(server.state()).toMatchObject({ secondsBehind: 0 });
@@ -106,11 +84,11 @@ describe("an archive", () => {
 
   test("begins with a new base when the WAL has become too long while the storage was unreachable", async () => {
     using archive = makeArchive();
-    const { storage, fail } = unreliable(archive.storage);
+    const { state, unreliable: storage } = makeUnreliable(archive.storage);
     await using server = await archive.start({ storage, maxWalBytes: 2 ** 20 });
     server.insert(20);
     await server.untilComplete();
-    fail("the storage is unreachable");
+    state.isAway = true;
     for (let round = 0; round < 100 && !isLetGo(server); round += 1) {
       server.insert(100, 10_000);
       server.archiver.checkpoint();
@@ -125,7 +103,7 @@ describe("an archive", () => {
     while (server.state().bytesBehind === 0) await Bun.sleep(1);
     expect(server.state().secondsBehind).toBeGreaterThan(0);
     server.insert(20);
-    fail(null);
+    state.isAway = false;
     await archive.expectComplete(server);
     expect((await archive.storage.list("bases/")).length).toBe(2);
   });
@@ -139,13 +117,13 @@ describe("an archive", () => {
       await server.untilComplete();
       before = contentOf(server.db);
     }
-    const { storage, fail } = unreliable(archive.storage);
+    const { state, unreliable: storage } = makeUnreliable(archive.storage);
     const isSecond = (key: string) => key === "generations/00000002";
     const lossy: ObjectStorage = {
       ...storage,
       async create(key, body) {
         const tag = await storage.create(key, body);
-        if (isSecond(key)) fail("the storage is unreachable");
+        if (isSecond(key)) state.isAway = true;
         return isSecond(key) ? null : tag;
       },
     };
@@ -155,7 +133,7 @@ describe("an archive", () => {
       server.archiver.checkpoint();
     }
     server.insert(20);
-    fail(null);
+    state.isAway = false;
     await server.untilComplete();
     expect(server.lines).toContainEqual(expect.stringContaining('"continued":false'));
     expect(await archive.restore()).toEqual(contentOf(server.db));
@@ -170,13 +148,13 @@ describe("an archive", () => {
 
   test("begins when the storage responds, if it is unreachable at the start", async () => {
     using archive = makeArchive();
-    const { storage, fail } = unreliable(archive.storage);
-    fail("the storage is unreachable");
+    const { state, unreliable: storage } = makeUnreliable(archive.storage);
+    state.isAway = true;
     await using server = await archive.start({ storage });
     server.insert(20);
     server.archiver.checkpoint();
-    expect(server.lines).toEqual(['archive not opened {"reason":"the storage is unreachable"}']);
-    fail(null);
+    expect(server.lines).toEqual(['archive not opened {"reason":"away"}']);
+    state.isAway = false;
     await archive.expectComplete(server);
   });
 

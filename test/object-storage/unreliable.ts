@@ -1,0 +1,24 @@
+import { AppError } from "../../src/error.ts";
+import type { ObjectStorage } from "../../src/object-storage.ts";
+
+/** Storage whose operations can be made to fail, before (`isAway`) or after (`isLost`) they have done their work. */
+export function makeUnreliable(storage: ObjectStorage) {
+  const state = { isAway: false, isLost: false };
+  const guard = <Given extends unknown[], Result>(work: (...args: Given) => Promise<Result>) => {
+    return async (...args: Given) => {
+      if (state.isAway) throw new AppError("unavailable", "away");
+      const result = await work(...args);
+      if (state.isLost) throw new AppError("unavailable", "lost");
+      return result;
+    };
+  };
+  const unreliable: ObjectStorage = {
+    ...storage,
+    get: guard(storage.get),
+    put: guard(storage.put),
+    create: guard(storage.create),
+    replace: guard(storage.replace),
+    list: guard(storage.list),
+  };
+  return { state, unreliable };
+}

@@ -6,13 +6,14 @@ import { AppError, fail, messageOf } from "../../error.ts";
 import type { Lease } from "../../lease.ts";
 import type { ObjectStorage } from "../../object-storage.ts";
 import type { FileDescriptors } from "../file-watch.ts";
+import { type Bases, createBases } from "./bases.ts";
 import type { Base } from "./format.ts";
 import { beginGeneration, refusalOf } from "./generation.ts";
-import { createGenerationWriter, type GenerationWriter } from "./generation-writer.ts";
+import { createTerms } from "./leases.ts";
 import { markComplete } from "./marker.ts";
 import { createProblems } from "./problems.ts";
 import { createRetention } from "./retention.ts";
-import { createTerms } from "./term.ts";
+import { createSegmentWriter, type SegmentWriter } from "./segments.ts";
 import { lockWal } from "./wal-lock.ts";
 import { committedWalBytesOf } from "./wal-reader.ts";
 
@@ -73,11 +74,12 @@ export function createArchiver(options: ArchiverOptions): Archiver {
   const walLock = lockWal(path);
   /** Aborted when the archive was closed, or is that of another server. */
   const ending = new AbortController();
+  const isOver = () => ending.signal.aborted;
   const problems = createProblems(log);
   const terms = createTerms(newLease, supersede);
   const deleteIfDue = createRetention({ storage, keepMs, nowMs, problems, isOver });
-  /** Writer of the current generation; `null` until it has begun. */
-  let writer: GenerationWriter | null = null;
+  /** Writes the current generation; `null` until it has begun. */
+  let writer: { readonly segments: SegmentWriter; readonly bases: Bases } | null = null;
   /** Whether the WAL was restarted before its end was read. */
   let hasGap = false;
   /** Why the archive is that of another server; `null` if it is not. */
@@ -95,14 +97,10 @@ export function createArchiver(options: ArchiverOptions): Archiver {
     return lostReason ?? problems.current();
   }
 
-  function isOver(): boolean {
-    return ending.signal.aborted;
-  }
-
   /** Ends the current generation, without what the archive does not have. The next one begins with a base. */
   function abandon(reason: string): void {
     if (writer === null) return;
-    writer.end();
+    writer.segments.end();
     writer = null;
     hasGap = true;
     if (isOver()) return;
@@ -152,20 +150,19 @@ export function createArchiver(options: ArchiverOptions): Archiver {
     const { damage } = beginning;
     if (damage !== null) log("warn", "archive needs a new base", { reason: damage });
     if (isOver()) return;
-    writer = createGenerationWriter({
-      storage,
-      files,
-      beginning,
-      problems,
+    const shared = { storage, files, problems, beginning, nowMs };
+    const segments = createSegmentWriter({
+      ...shared,
       lastCommit: () => lastCommit,
-      isHeld: terms.isHeld,
-      nowMs,
-      log,
+      // Nothing can be restored without a base. If the lease is held, what was stored until now is in the archive, whoever
+      // has it next: that server reads it after this lease.
+      canConfirm: () => bases.newest() !== null && terms.isHeld(),
       onConfirmed: confirm,
-      onBase: tick,
       onGap: () => abandon("the WAL was restarted by another program"),
       onError: reportUnexpected,
     });
+    const bases = createBases({ ...shared, segments, log, onWritten: tick });
+    writer = { segments, bases };
     hasGap = false;
     problems.clearRequired();
     const continued = beginning.newest !== null;
@@ -195,12 +192,16 @@ export function createArchiver(options: ArchiverOptions): Archiver {
     return writer?.bases.newest() ?? null;
   }
 
+  /** Whether the archive can restore all commits. */
+  function isComplete(): boolean {
+    return newestBase() !== null && writer?.segments.bytesBehind() === 0;
+  }
+
   function state(): ArchiveState {
-    const isComplete = writer?.isComplete() === true;
     const lastBase = newestBase();
     return {
-      secondsBehind: isComplete ? 0 : Math.max(0, (nowMs() - completeUntilMs) / 1000),
-      bytesBehind: writer?.bytesBehind() ?? committedWalBytesOf(files),
+      secondsBehind: isComplete() ? 0 : Math.max(0, (nowMs() - completeUntilMs) / 1000),
+      bytesBehind: writer?.segments.bytesBehind() ?? committedWalBytesOf(files),
       lastBaseS: lastBase === null ? null : lastBase.timeMs / 1000,
     };
   }
@@ -208,7 +209,7 @@ export function createArchiver(options: ArchiverOptions): Archiver {
   function tick(): void {
     guard(() => {
       if (writer === null) beginSoon();
-      writer?.send();
+      writer?.segments.send();
       writer?.bases.writeIfDue();
       // The chunks of a base that is being written look like those of one that was never completed.
       if (writer?.bases.isWriting() === false && terms.isHeld()) deleteIfDue(newestBase());
@@ -222,9 +223,9 @@ export function createArchiver(options: ArchiverOptions): Archiver {
   }
 
   /** Copies all of the WAL to the database, and notes that the archive has it. @returns whether it has */
-  function complete(current: GenerationWriter): boolean {
-    const readRest = () => current.readAll() && current.isComplete();
-    return walLock.complete(readRest, () => markComplete(path, current.last()));
+  function complete(segments: SegmentWriter): boolean {
+    const readRest = () => segments.readAll() && isComplete();
+    return walLock.complete(readRest, () => markComplete(path, segments.last()));
   }
 
   const timer = setInterval(tick, SENDING_SHARE * intervalMs);
@@ -262,11 +263,11 @@ export function createArchiver(options: ArchiverOptions): Archiver {
     },
     committed(commit) {
       lastCommit = commit;
-      guard(() => writer?.send());
+      guard(() => writer?.segments.send());
     },
     checkpoint() {
       guard(() => {
-        if (walLock.checkpoint(() => writer?.readAll() ?? false)) {
+        if (walLock.checkpoint(() => writer?.segments.readAll() ?? false)) {
           clearTimeout(checkpointTimer);
           checkpointTimer = setTimeout(tick, AFTER_CHECKPOINT_MS);
           return;
@@ -284,14 +285,14 @@ export function createArchiver(options: ArchiverOptions): Archiver {
       let isClosed = false;
       while (!isClosed && performance.now() < deadlineMs) {
         if (writer === null && (problem() !== null || !isBeginning)) break;
-        writer?.send();
-        isClosed = writer?.isComplete() === true && complete(writer);
+        writer?.segments.send();
+        isClosed = writer !== null && isComplete() && complete(writer.segments);
         if (!isClosed) await Bun.sleep(POLL_MS);
       }
       if (!isClosed && isStarted)
         log("warn", "archive not complete", { reason: problem() ?? "a base is being written" });
       ending.abort(new AppError("unavailable", "the archive was closed"));
-      writer?.end();
+      writer?.segments.end();
       await terms.end();
       walLock[Symbol.dispose]();
     },

@@ -3,6 +3,7 @@ import { fstatSync, readSync } from "node:fs";
 import type { ArchiveLog } from "../../archive.ts";
 import { fail } from "../../error.ts";
 import type { ObjectStorage } from "../../object-storage.ts";
+import type { FileDescriptors } from "../file-watch.ts";
 import { type Base, baseKey, type Chunk, chunkKey, encodeChunk, encodeJson } from "./format.ts";
 import type { Beginning } from "./generation.ts";
 import type { Problems } from "./problems.ts";
@@ -31,8 +32,7 @@ interface BasesOptions {
   readonly problems: Problems;
   readonly beginning: Pick<Beginning, "generation" | "newest">;
   readonly segments: SegmentWriter;
-  /** Descriptor of the database file. Closing one would release SQLite's locks on the file. */
-  readonly database: number;
+  readonly files: Pick<FileDescriptors, "database">;
   readonly nowMs: () => number;
   readonly log: ArchiveLog;
   readonly onWritten: () => void;
@@ -47,7 +47,7 @@ export interface Bases {
 }
 
 export function createBases(options: BasesOptions): Bases {
-  const { storage, problems, beginning, segments, database, nowMs, log, onWritten } = options;
+  const { storage, problems, beginning, segments, files, nowMs, log, onWritten } = options;
   const generation = beginning.generation.number;
   let { newest } = beginning;
   /** `segments.storedBytes()` when the newest base was begun. */
@@ -69,6 +69,8 @@ export function createBases(options: BasesOptions): Bases {
 
   /** Checkpoints run between two chunks. The segments have each page that they copy. */
   async function copyFile(base: Pick<Base, "generation" | "number">) {
+    // Another descriptor would release SQLite's locks on the file when it is closed.
+    const { database } = files;
     const { size } = fstatSync(database);
     const chunks: Chunk[] = [];
     let storedBytes = 0;

@@ -1,6 +1,6 @@
-/** Sends the WAL to the archive, as segments of one generation. */
+/** Sends the WAL to the archive, as segments of one generation, and knows which commits the archive has. */
 import type { ObjectStorage } from "../../object-storage.ts";
-import { encodeSegment, type SegmentKey, segmentKey } from "./format.ts";
+import { encodeSegment, type SegmentId, type SegmentKey, segmentKey } from "./format.ts";
 import type { Beginning } from "./generation.ts";
 import type { Problems } from "./problems.ts";
 import { createWalReader, type WalFiles, type WalPart, type WalPosition } from "./wal-reader.ts";
@@ -16,8 +16,12 @@ interface SegmentWriterOptions {
   readonly beginning: Pick<Beginning, "generation" | "position" | "previous" | "timeMs">;
   readonly files: WalFiles;
   readonly nowMs: () => number;
-  /** Called when more segments are in the archive. */
-  readonly onStored: () => void;
+  /** @returns the number of the last commit that was counted */
+  readonly lastCommit: () => number;
+  /** Whether what is stored can be restored, and no other server can write to the archive. */
+  readonly canConfirm: () => boolean;
+  /** Called when the archive has all commits up to this number and until this time. */
+  readonly onConfirmed: (commit: number, untilMs: number) => void;
   /** Called once, when parts of the WAL are lost. */
   readonly onGap: () => void;
   readonly onError: (error: unknown) => void;
@@ -28,21 +32,28 @@ interface Queued extends SegmentKey {
   readonly previous: WalPosition | null;
 }
 
+/** The segments up to this one have everything that was committed until this time. */
+interface Read {
+  readonly segment: number;
+  /** The last commit that was counted by then. */
+  readonly commit: number;
+  readonly timeMs: number;
+}
+
 export interface SegmentWriter {
+  /** Sends what is new, and confirms what is stored. It does not wait. */
+  send(): void;
   /**
    * Reads the WAL to its end, and sends what was read. It does not wait.
    * @returns false if the memory for it is used up, or the generation has ended
    */
   readAll(): boolean;
-  /**
-   * Like `readAll` if another segment can be sent. Otherwise it reads nothing, so that all writes until then share one.
-   * @returns whether everything that was committed was read
-   */
-  readIfRoom(): boolean;
   /** The last segment that was read. Before the first one, its number is 0, and its time that of what is continued. */
   lastRead(): SegmentKey;
   /** Number of the last segment that the archive has, with all before it. */
   stored(): number;
+  /** The last segment that the archive has of this database. */
+  last(): SegmentId;
   /** Bytes of compressed segments that the archive has. */
   storedBytes(): number;
   /** Bytes of the WAL that are not in the archive. */
@@ -55,9 +66,10 @@ export interface SegmentWriter {
 }
 
 export function createSegmentWriter(options: SegmentWriterOptions): SegmentWriter {
-  const { storage, problems, beginning, files, nowMs, onStored, onGap, onError } = options;
+  const { storage, problems, beginning, files, nowMs, lastCommit, canConfirm } = options;
+  const { onConfirmed, onGap, onError } = options;
   const reader = createWalReader(files, beginning.position);
-  const generation = beginning.generation.number;
+  const { number: generation, parent } = beginning.generation;
   const queue: Queued[] = [];
   let queuedBytes = 0;
   /** Bytes that were read, and are not in the archive. */
@@ -71,6 +83,10 @@ export function createSegmentWriter(options: SegmentWriterOptions): SegmentWrite
   let ended = false;
   /** Segments that the archive has, while an earlier one is being sent. */
   const early = new Set<number>();
+  /** One for each segment that is not confirmed, or the last one. */
+  let reads: Read[] = [];
+  /** The last commit that was counted when the end of the WAL was read. */
+  let readCommit = 0;
 
   function readPart(): boolean {
     const part = reader.read();
@@ -109,7 +125,8 @@ export function createSegmentWriter(options: SegmentWriterOptions): SegmentWrite
     early.add(number);
     while (early.delete(stored + 1)) stored += 1;
     sendQueued();
-    onStored();
+    if (readCommit < lastCommit()) send();
+    else confirm();
   }
 
   function sendQueued(): void {
@@ -131,14 +148,35 @@ export function createSegmentWriter(options: SegmentWriterOptions): SegmentWrite
     return isRead && !ended;
   }
 
+  function confirm(): void {
+    if (!canConfirm()) return;
+    const last = reads.findLast(({ segment }) => segment <= stored);
+    if (last === undefined) return;
+    reads = reads.filter(({ segment }) => segment > stored);
+    onConfirmed(last.commit, last.timeMs);
+  }
+
+  /** Remembers which commits the archive has when what was read is stored. */
+  function send(): void {
+    const timeMs = nowMs();
+    // Not before there is room, so that all writes until then share a segment.
+    const hasRoom = queue.length === 0 && sending < MAX_SENDING;
+    const isRead = hasRoom ? readAll() : reader.unreadBytes() === 0;
+    if (ended) return;
+    if (isRead) {
+      readCommit = lastCommit();
+      if (reads.at(-1)?.segment === lastRead.number) reads.pop();
+      reads.push({ segment: lastRead.number, commit: readCommit, timeMs });
+    }
+    confirm();
+  }
+
   return {
+    send,
     readAll,
-    readIfRoom() {
-      const hasRoom = queue.length === 0 && sending < MAX_SENDING;
-      return hasRoom ? readAll() : reader.unreadBytes() === 0;
-    },
     lastRead: () => lastRead,
     stored: () => stored,
+    last: () => (stored === 0 && parent !== null ? parent : { generation, number: stored }),
     storedBytes: () => storedBytes,
     bytesBehind: () => pendingBytes + reader.unreadBytes(),
     firstOfWal: () => firstOfWal,

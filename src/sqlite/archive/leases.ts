@@ -1,10 +1,38 @@
-/** The lease under which a generation is written. Its id is the name of that generation. */
+/** What tells one server from another, and the lease under which a generation is written. */
+import { readFileSync, statSync } from "node:fs";
 import type { Lease } from "../../lease.ts";
+import { lockPath } from "../server-lock.ts";
+
+/** @returns the text of a file of Linux that has one line; `null` on other systems */
+function readLine(path: string): string | null {
+  try {
+    return readFileSync(path, "utf8").trim();
+  } catch {
+    return null;
+  }
+}
+
+/** @returns the name of this server for operators */
+export function holderName(databasePath: string): string {
+  const host = readLine("/proc/sys/kernel/hostname");
+  return host === null ? databasePath : `${host}:${databasePath}`;
+}
+
+/**
+ * Call it while this process has the lock of the server.
+ * @returns what no other running process has: an earlier one that had it has ended
+ */
+export function lockIdentity(databasePath: string): string {
+  const boot = readLine("/proc/sys/kernel/random/boot_id");
+  if (boot === null) return crypto.randomUUID();
+  const { dev, ino } = statSync(lockPath(databasePath), { bigint: true });
+  return `${boot}:${dev}:${ino}`;
+}
 
 export interface Terms {
   /**
    * Waits for the lease, unless this process has it.
-   * @returns the number and the name of the generation
+   * @returns the number of the generation, which is that of the lease, and its name, which is the id of the lease
    */
   acquire(signal: AbortSignal): Promise<{ readonly number: number; readonly name: string }>;
   isHeld(): boolean;

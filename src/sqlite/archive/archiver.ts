@@ -75,6 +75,8 @@ export function createArchiver(options: ArchiverOptions): Archiver {
   /** Aborted when the archive was closed, or is that of another server. */
   const ending = new AbortController();
   const isOver = () => ending.signal.aborted;
+  /** Aborted when this database cannot continue the archive, for whose lease it waits. */
+  const refusing = new AbortController();
   const problems = createProblems(log);
   const terms = createTerms(newLease, supersede);
   const deleteIfDue = createRetention({ storage, keepMs, nowMs, problems, isOver });
@@ -140,15 +142,16 @@ export function createArchiver(options: ArchiverOptions): Archiver {
   }
 
   async function begin(): Promise<void> {
-    const { number, name } = await terms.acquire(ending.signal);
+    const giveUp = AbortSignal.any([ending.signal, refusing.signal]);
+    const { number, name } = await terms.acquire(giveUp);
     const beginning = await beginGeneration({ storage, path, files, hasGap, number, name });
     if ("refused" in beginning) {
       if (!isStarted) fail("operator", beginning.refused);
       supersede(beginning.refused);
       return;
     }
-    const { damage } = beginning;
-    if (damage !== null) log("warn", "archive needs a new base", { reason: damage });
+    const { damage: reason } = beginning;
+    if (reason !== null) log("warn", "archive needs a new base", { reason });
     if (isOver()) return;
     const shared = { storage, files, problems, beginning, nowMs };
     const segments = createSegmentWriter({
@@ -217,11 +220,6 @@ export function createArchiver(options: ArchiverOptions): Archiver {
     onState(state());
   }
 
-  function isWalTooLong(): boolean {
-    const { bavail, bsize } = statfsSync(dirname(path));
-    return committedWalBytesOf(files) > Math.min(maxWalBytes, bavail * bsize);
-  }
-
   /** Copies all of the WAL to the database, and notes that the archive has it. @returns whether it has */
   function complete(segments: SegmentWriter): boolean {
     const readRest = () => segments.readAll() && isComplete();
@@ -257,8 +255,8 @@ export function createArchiver(options: ArchiverOptions): Archiver {
       const refusal = refusalOf(storage, path).catch(() => null);
       void refusal.then((refused) => {
         if (refused === null || isOver()) return;
+        refusing.abort(new AppError("operator", refused));
         if (isStarted) supersede(refused);
-        else ending.abort(new AppError("operator", refused));
       });
     },
     committed(commit) {
@@ -272,7 +270,9 @@ export function createArchiver(options: ArchiverOptions): Archiver {
           checkpointTimer = setTimeout(tick, AFTER_CHECKPOINT_MS);
           return;
         }
-        if (!isWalTooLong()) return;
+        // A WAL that is as large as what is free has taken half of the space.
+        const { bavail, bsize } = statfsSync(dirname(path));
+        if (committedWalBytesOf(files) <= Math.min(maxWalBytes, bavail * bsize)) return;
         abandon("the storage was unreachable for too long");
         hasGap = true;
         walLock.checkpoint(() => true);

@@ -112,7 +112,7 @@ async function replace(storage: ObjectStorage, key: string, body: Uint8Array<Arr
   return current === null ? null : storage.replace(key, body, current.tag);
 }
 
-export interface BeginOptions {
+interface BeginOptions {
   readonly storage: ObjectStorage;
   readonly path: string;
   readonly files: WalFiles;

@@ -42,11 +42,9 @@ function heal(server: S3Server): void {
   server.capacityBytes = Number.POSITIVE_INFINITY;
 }
 
-/** @param mode of ARCHIVE_COMMIT @param begin makes the storage misbehave before the server starts */
-async function startArchived(mode: string, begin: (server: S3Server) => void = () => {}) {
+/** @param mode of ARCHIVE_COMMIT */
+async function startArchived(mode: string) {
   const place = await makePlace({ ARCHIVE_URL: "s3://bucket/shop", ARCHIVE_COMMIT: mode });
-  const { storage } = place;
-  begin(storage);
   const server = place.start();
   const url = await urlOf(server);
   const acknowledged: string[] = [];
@@ -134,32 +132,6 @@ describe.skipIf(binary === "")("storage that", () => {
       TIMEOUT_MS,
     );
   }
-
-  test.concurrent(
-    "takes the log but no copy of the database is behind, because nothing can be restored",
-    async () => {
-      await using archived = await startArchived("async", (server) => {
-        server.misbehave = ({ key }) =>
-          key.startsWith("shop/chunks/")
-            ? { do: "fail", status: 500, code: "InternalError" }
-            : null;
-      });
-      const { storage, call, write, server, findLost } = archived;
-      await untilSent(archived);
-      const readState = async () => (await call("GET", "/health")).json.data?.archive;
-      while (((await readState())?.seconds_behind ?? 0) < 3) {
-        expect(await write()).toBe(201);
-        await Bun.sleep(100);
-      }
-      expect(server.output()).toContain('"archive base not written"');
-      expect(server.output()).not.toContain('"archive not written"');
-      expect(server.output()).not.toContain('"archive written again"');
-      heal(storage);
-      await untilComplete(archived);
-      expect(await findLost()).toEqual([]);
-    },
-    TIMEOUT_MS,
-  );
 
   for (const mode of modes) {
     test.concurrent(

@@ -2,11 +2,9 @@
 
 /** When a write is acknowledged: when it is on the disk, or when the archive has it. */
 export const archiveCommits = ["async", "sync"] as const;
-type ArchiveCommit = (typeof archiveCommits)[number];
 
 /** Whether a server without a database restores it from its archive. */
 export const archiveRestores = ["never", "if-missing"] as const;
-type ArchiveRestore = (typeof archiveRestores)[number];
 
 /** Writes a line of the log. */
 export type ArchiveLog = (
@@ -20,10 +18,10 @@ export interface ArchiveSettings {
   readonly url: string;
   /** Has the credentials of the storage. */
   readonly environment: Readonly<Record<string, string | undefined>>;
-  readonly restore: ArchiveRestore;
+  readonly restore: (typeof archiveRestores)[number];
   /** Maximum age of a commit that the archive lacks, if an upload takes at most a quarter of it. */
   readonly intervalMs: number;
-  readonly commit: ArchiveCommit;
+  readonly commit: (typeof archiveCommits)[number];
   /** How far back the archive can restore. */
   readonly keepMs: number;
 }

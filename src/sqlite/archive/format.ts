@@ -31,23 +31,21 @@ export interface SegmentKey extends SegmentId {
   readonly timeMs: number;
 }
 
+/** A part of a file: its size, and the hash of its compressed form. */
+export interface Chunk {
+  readonly bytes: number;
+  readonly sha256: string;
+}
+
 /** What a segment says about its part of the WAL. */
-export interface SegmentHeader extends SegmentId {
+export interface SegmentHeader extends SegmentId, Chunk {
   readonly salt: string;
   readonly offset: number;
   readonly end: WalPosition;
   /** Where the segment before it ends, also in an earlier generation; `null` if the history begins with this one. */
   readonly previous: WalPosition | null;
-  /** Size of the part, and the hash of its compressed form. */
-  readonly bytes: number;
-  readonly sha256: string;
   /** The last segment of the generation that was in the archive, with all before it, when this one was written. */
   readonly stored: number;
-}
-
-export interface Chunk {
-  readonly bytes: number;
-  readonly sha256: string;
 }
 
 /**
@@ -195,11 +193,6 @@ export function decodeJson<Value>(key: string, body: Uint8Array): Value {
 /** Fast: an archive is written all the time, and read rarely. */
 const COMPRESSION = { level: 1 };
 
-async function compress(bytes: Uint8Array<ArrayBuffer>) {
-  const compressed = (await Bun.zstdCompress(bytes, COMPRESSION)) as Buffer<ArrayBuffer>;
-  return { compressed, sha256: hashOf(compressed) };
-}
-
 /** @throws {AppError} operator if the object has other contents */
 export async function decodeChunk(
   key: string,
@@ -213,18 +206,18 @@ export async function decodeChunk(
 }
 
 export async function encodeChunk(bytes: Uint8Array<ArrayBuffer>) {
-  const { compressed, sha256 } = await compress(bytes);
-  return { body: compressed, chunk: { bytes: bytes.length, sha256 } satisfies Chunk };
+  const body = (await Bun.zstdCompress(bytes, COMPRESSION)) as Buffer<ArrayBuffer>;
+  return { body, chunk: { bytes: bytes.length, sha256: hashOf(body) } satisfies Chunk };
 }
 
 /** @returns the header as a line of JSON, and the compressed part */
 export async function encodeSegment(
-  header: Omit<SegmentHeader, "bytes" | "sha256">,
+  header: Omit<SegmentHeader, keyof Chunk>,
   bytes: Uint8Array<ArrayBuffer>,
 ): Promise<Uint8Array<ArrayBuffer>> {
-  const { compressed, sha256 } = await compress(bytes);
-  const all: SegmentHeader = { ...header, bytes: bytes.length, sha256 };
-  return new Uint8Array(Buffer.concat([Buffer.from(`${JSON.stringify(all)}\n`), compressed]));
+  const { body, chunk } = await encodeChunk(bytes);
+  const all: SegmentHeader = { ...header, ...chunk };
+  return new Uint8Array(Buffer.concat([Buffer.from(`${JSON.stringify(all)}\n`), body]));
 }
 
 /** @throws {AppError} operator if the segment is damaged, or is another one */

@@ -141,7 +141,7 @@ export function isSameSegment(one: SegmentId | null, other: SegmentId | null): b
   return one?.generation === other?.generation && one?.number === other?.number;
 }
 
-/** @returns whether the segment is at or before the other one in the same lineage */
+/** @returns whether the segment is at or before the other one in the same lineage; bases are compared in the same way */
 export function isAtOrBefore(segment: SegmentId, other: SegmentId): boolean {
   if (segment.generation !== other.generation) return segment.generation < other.generation;
   return segment.number <= other.number;

@@ -16,6 +16,7 @@ import {
   segmentBlock,
   segmentPrefix,
 } from "./format.ts";
+import { isAtOrBefore } from "./history.ts";
 import type { Problems } from "./problems.ts";
 
 /** Interval at which expired objects are deleted. */
@@ -102,10 +103,7 @@ export async function deleteExpired(
   await removeIncomplete(storage, bases, nowMs);
   const oldest = findOldestNeeded(contents, oldestMs);
   if (oldest === undefined) return;
-  const isOlder = (base: Base) =>
-    base.generation < oldest.generation ||
-    (base.generation === oldest.generation && base.number < oldest.number);
-  for (const base of bases.filter(isOlder)) await removeBase(storage, base);
+  for (const base of bases) if (!isAtOrBefore(oldest, base)) await removeBase(storage, base);
   const { first } = oldest;
   await removeBefore(storage, first);
   for (const number of await listGenerations(storage)) {

@@ -97,7 +97,7 @@ const FIRST_KEPT = `
 `;
 
 export function createChangeStore(
-  { db, lists, writer }: Pick<StoreContext, "db" | "lists" | "writer">,
+  { db, lists, writer }: StoreContext,
   { subscribe }: Pick<ChangeStore, "subscribe">,
 ): ChangeStore {
   const statements = lazily(() => {
@@ -126,9 +126,8 @@ export function createChangeStore(
     subscribe,
     async deleteExpired(before) {
       const { deleteBatch } = statements();
-      const { write } = writer.forTable("changes");
       const deleteExpired = () => deleteBatch.run({ before: before.getTime() }).changes;
-      while ((await write(deleteExpired)) >= DELETE_BATCH_SIZE) {
+      while ((await writer.write("changes", deleteExpired)) >= DELETE_BATCH_SIZE) {
         // One transaction at a time, so that other writes run in between.
       }
     },

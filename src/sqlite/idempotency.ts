@@ -7,22 +7,14 @@ import type { Writer } from "./writer.ts";
 /** Maximum number of keys deleted per transaction, which takes a few milliseconds. */
 const DELETE_BATCH_SIZE = 500;
 
-export interface IdempotencyStore {
-  /**
-   * Creates a record once per key, inside the transaction of the caller. The record and its key are stored together
-   * or not at all.
-   * @param key `null` creates a record each time
-   * @throws {AppError} key_reused if the key was used for a different request
-   */
-  once<Row>(key: IdempotencyKey | null, create: () => RecordText<Row>): CreateResult<Row>;
-  deleteExpired(writer: Writer): Promise<void>;
-}
+export type IdempotencyStore = ReturnType<typeof createIdempotencyStore>;
 
 export function createIdempotencyStore(
   db: Database,
+  writer: Writer,
   now: () => Date,
   clock: Clock,
-): IdempotencyStore {
+) {
   const find = db.prepare<
     Record<"fingerprint" | "record", string>,
     Record<"owner" | "key" | "expired", string>
@@ -48,7 +40,13 @@ export function createIdempotencyStore(
   const expiryTime = createClock(() => new Date(now().getTime() - KEY_LIFETIME_MS));
 
   return {
-    once(key, create) {
+    /**
+     * Creates a record once per key, inside the transaction of the caller. The record and its key are stored together
+     * or not at all.
+     * @param key `null` creates a record each time
+     * @throws {AppError} key_reused if the key was used for a different request
+     */
+    once<Row>(key: IdempotencyKey | null, create: () => RecordText<Row>): CreateResult<Row> {
       if (key === null) return { record: create(), replayed: false };
       const existing = find.get({ owner: key.owner, key: key.key, expired: expiryTime() });
       if (existing !== null) return replay(existing, key);
@@ -56,10 +54,9 @@ export function createIdempotencyStore(
       claim.run({ ...key, record: record.json, now: clock() });
       return { record, replayed: false };
     },
-    async deleteExpired(writer) {
-      const { write } = writer.forTable("idempotency_keys");
+    async deleteExpired(): Promise<void> {
       const deleteExpired = () => deleteBatch.run({ expired: expiryTime() }).changes;
-      while ((await write(deleteExpired)) >= DELETE_BATCH_SIZE) {
+      while ((await writer.write("idempotency_keys", deleteExpired)) >= DELETE_BATCH_SIZE) {
         // One transaction at a time, so that other writes run in between.
       }
     },

@@ -85,8 +85,6 @@ function createBulkStore<Row extends ChangedRecord, Import extends object, Store
     withKey: withKeySql,
   }: BulkTableParts<Row, Import, Stored>,
 ): BulkStore<Row, Import> {
-  const { read } = reader.forTable(table);
-  const { write } = writer.forTable(table);
   const pages = preparePages<Stored>(db, { table, columns, where: "" });
   const withId = db.prepare<Stored, { id: number }>(`
     select ${columns}
@@ -128,7 +126,7 @@ function createBulkStore<Row extends ChangedRecord, Import extends object, Store
 
   return {
     async exportPage(after, limit, sort) {
-      const rows = read(readPage, after, limit, sort);
+      const rows = reader.read(table, readPage, after, limit, sort);
       await endTurn();
       return rows;
     },
@@ -137,11 +135,11 @@ function createBulkStore<Row extends ChangedRecord, Import extends object, Store
       if (dryRun) {
         planDryRun ??= createImportPlanner(rules, clock, createDryRunMemory(db, table));
         const plan = planDryRun;
-        const { results } = read(() => plan(records, readStored()));
+        const { results } = reader.read(table, () => plan(records, readStored()));
         await endTurn();
         return results;
       }
-      return write(() => {
+      return writer.write(table, () => {
         const plan = createImportPlanner(rules, clock, null);
         const { results, newRecords } = plan(records, readStored());
         const { insert, finish } = openBulkInsert();

@@ -151,7 +151,6 @@ export function createListReader(
       bytes,
       prepareRows,
     }: List<Query, Meta>): (query: Query, client?: string) => Maybe<Page & Meta> {
-      const { read } = reader.forTable(table);
       const columns = `id, ${concatenated(db, json)} as json`;
       const readRows = prepareRows<JsonRow>(db, columns);
       const ownRows = lazily(() => prepareRows<JsonRow>(own, columns));
@@ -178,7 +177,7 @@ export function createListReader(
         }
       }
 
-      /** Tries twice, like `TableReader.read`. */
+      /** Tries twice, like `Reader.read`. */
       async function buildLarge(query: Query, page: PageBuilder) {
         try {
           return await addAll(query, page);
@@ -193,7 +192,8 @@ export function createListReader(
       }
 
       return (query, client) =>
-        read(readSmall, query) ?? large.build((page) => buildLarge(query, page), client);
+        reader.read(table, readSmall, query) ??
+        large.build((page) => buildLarge(query, page), client);
     },
   };
 }

@@ -1,48 +1,18 @@
 import type { Database } from "bun:sqlite";
 import { isStorageError, storageError } from "./errors.ts";
 
-/** Reads of one table, which error messages name. */
-interface TableReader {
-  /**
-   * Runs `work` in the snapshot of the current turn. If storage fails, it runs `work` once more in a new snapshot.
-   * `work` must be synchronous, and may write temporary tables only.
-   * @throws {AppError} unavailable if the disk cannot be read
-   * @throws {AppError} damaged if the disk can be read, but SQLite finds the file malformed
-   */
-  read<Given extends unknown[], Result>(work: (...args: Given) => Result, ...args: Given): Result;
-  /**
-   * Like `read`, but caches the result under the key until the database changes.
-   * @param key must be unique across all callers, which share the cache
-   * @param work receives the key. A result of `null` is not cached.
-   */
-  cached<Result>(key: string, work: (key: string) => Result): Result;
-}
-
-/**
- * All reads in one turn of the event loop share a snapshot. Taking a snapshot costs as much as reading a row, and
- * many requests arrive in one turn. The snapshot also keeps a page consistent with its total.
- */
-export interface Reader {
-  forTable(table: string): TableReader;
-  /**
-   * Ends the snapshot and clears the cache. Call it before each write, so that later reads see all committed
-   * changes.
-   */
-  reset(): void;
-}
+export type Reader = ReturnType<typeof createReader>;
 
 /** Maximum number of cached results. */
 const MAX_CACHED = 1000;
 
 /**
+ * All reads in one turn of the event loop share a snapshot. Taking a snapshot costs as much as reading a row, and
+ * many requests arrive in one turn. The snapshot also keeps a page consistent with its total.
  * @param isReadable whether the operating system can still read the database file
  * @param requireUnchanged see `Source`: called after each read, whatever it returns or throws
  */
-export function createReader(
-  db: Database,
-  isReadable: () => boolean,
-  requireUnchanged = () => {},
-): Reader {
+export function createReader(db: Database, isReadable: () => boolean, requireUnchanged = () => {}) {
   const begin = db.prepare("begin");
   // Not a rollback: a dry run of an import writes a temporary table in this transaction.
   const commit = db.prepare("commit");
@@ -93,6 +63,9 @@ export function createReader(
     validateCache();
   }
 
+  /**
+   * Ends the snapshot and clears the cache. Call it before each write, so that later reads see all committed changes.
+   */
   function reset(): void {
     cache.clear();
     endSnapshot();
@@ -109,33 +82,47 @@ export function createReader(
     return result;
   }
 
-  function forTable(table: string): TableReader {
-    const read: TableReader["read"] = (work, ...args) => {
+  /**
+   * Runs `work` in the snapshot of the current turn. If storage fails, it runs `work` once more in a new snapshot.
+   * `work` must be synchronous, and may write temporary tables only.
+   * @param table the table that is read, for error messages
+   * @throws {AppError} unavailable if the disk cannot be read
+   * @throws {AppError} damaged if the disk can be read, but SQLite finds the file malformed
+   */
+  function read<Given extends unknown[], Result>(
+    table: string,
+    work: (...args: Given) => Result,
+    ...args: Given
+  ): Result {
+    try {
       try {
-        try {
-          ensureSnapshot();
-          return work(...args);
-        } catch (error) {
-          if (!isStorageError(error)) throw error;
-        }
-        reset();
-        try {
-          ensureSnapshot();
-          return work(...args);
-        } catch (error) {
-          reset();
-          throw storageError(error, { db, verb: "read", table, isReadable });
-        }
-      } finally {
-        requireUnchanged();
+        ensureSnapshot();
+        return work(...args);
+      } catch (error) {
+        if (!isStorageError(error)) throw error;
       }
-    };
-    return {
-      read,
-      cached: <Result>(key: string, work: (key: string) => Result) =>
-        read(readCached<Result>, key, work),
-    };
+      reset();
+      try {
+        ensureSnapshot();
+        return work(...args);
+      } catch (error) {
+        reset();
+        throw storageError(error, { db, verb: "read", table, isReadable });
+      }
+    } finally {
+      requireUnchanged();
+    }
   }
 
-  return { forTable, reset };
+  return {
+    read,
+    /**
+     * Like `read`, but caches the result under the key until the database changes.
+     * @param key must be unique across all callers, which share the cache
+     * @param work receives the key. A result of `null` is not cached.
+     */
+    cached: <Result>(table: string, key: string, work: (key: string) => Result) =>
+      read(table, readCached<Result>, key, work),
+    reset,
+  };
 }

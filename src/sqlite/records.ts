@@ -15,13 +15,11 @@ export function prepareRecords<
   Query extends PageQuery,
   Stored extends { readonly version: number },
 >(
-  { db, lists, idempotency, ...context }: StoreContext,
+  { db, reader, writer, lists, idempotency }: StoreContext,
   { columns, ...list }: List<Query> & { readonly columns: string },
 ) {
   const { table, bytes } = list;
   const json = concatenated(db, list.json);
-  const { read } = context.reader.forTable(table);
-  const { write } = context.writer.forTable(table);
   const textWithId = db.prepare<RecordText<Row>, ById>(`
     select id, version, ${json} as json
     from ${table}
@@ -56,10 +54,10 @@ export function prepareRecords<
 
   return {
     list: lists.prepare(list),
-    get: (id: number) => read(findText, id),
+    get: (id: number) => reader.read(table, findText, id),
     /** Runs `work`, which creates a record, once per key. */
     create: (key: IdempotencyKey | null, author: Author, work: () => RecordText<Row>) =>
-      write(() => idempotency.once(key, work), author),
+      writer.write(table, () => idempotency.once(key, work), author),
     /**
      * Runs `work` on a stored record after checking its preconditions. Memory for a large record is reserved before it is
      * read.
@@ -72,7 +70,8 @@ export function prepareRecords<
       reserve: ReserveMemory | undefined,
       work: (stored: Stored) => RecordText<Row>,
     ) =>
-      write(
+      writer.write(
+        table,
         (reserveHere) => {
           const stored = find(id, reserveHere);
           if (stored === null) return null;

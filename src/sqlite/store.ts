@@ -28,7 +28,7 @@ import type { ServerLock } from "./server-lock.ts";
 import { createTokenStore } from "./tokens.ts";
 import { createUserStore } from "./users.ts";
 import { createWriteBatch } from "./write-batch.ts";
-import { createWriter, openGate } from "./writer.ts";
+import { createWriter } from "./writer.ts";
 
 /** Interval of the file check when there are no writes. */
 export const WATCH_INTERVAL_MS = 1_000;
@@ -121,15 +121,9 @@ export async function createStore(
     options.onCommit?.(writes, durationMs);
     watch.check();
   };
-  const writer = createWriter(
-    createWriteBatch(db, files),
-    reader,
-    checkpointer,
-    onCommit,
-    archive ?? openGate,
-  );
+  const writer = createWriter(createWriteBatch(db, files), reader, checkpointer, onCommit, archive);
   const clock = createClock(now);
-  const idempotency = createIdempotencyStore(db, now, clock);
+  const idempotency = createIdempotencyStore(db, writer, now, clock);
   const largePages = createLargePages(options.maxUnsentBytes);
   const own = resources.adopt(source.connect(), (connection) => connection.close(true));
   const lists = createListReader(db, own, reader, files, largePages);
@@ -139,7 +133,7 @@ export async function createStore(
   const probe =
     options.mode === "serve-reads"
       ? async () => {}
-      : createWriteProbe(() => writer.forTable("idempotency_keys").write(writePages));
+      : createWriteProbe(() => writer.write("idempotency_keys", writePages));
   using timers = new DisposableStack();
   timers.use(
     repeat(WATCH_INTERVAL_MS, () => {
@@ -149,11 +143,10 @@ export async function createStore(
   );
   if (options.mode === "serve") {
     await checkpointer.prepare();
-    const { write } = writer.forTable("feed");
-    await continueFeed(db, path, write);
+    const mark = () => continueFeed(db, path, (work) => writer.write("feed", work));
+    await mark();
     // If it fails, the next one tries again.
-    const mark = () => continueFeed(db, path, write).catch(() => {});
-    timers.use(repeat(MARK_INTERVAL_MS, mark));
+    timers.use(repeat(MARK_INTERVAL_MS, () => mark().catch(() => {})));
   }
   const stopTimers = timers.move();
   const cleanup = resources.move();
@@ -180,8 +173,8 @@ export async function createStore(
     archive: () => archive?.state() ?? null,
     backUp: (target, onProgress, signal) => backUp(db, source, target, onProgress, signal),
     withCopySource: (work) => withCopySource(source, work),
-    check: async () => reader.forTable("sqlite_schema").read(checkDatabase, db, atRest),
-    deleteExpiredKeys: () => idempotency.deleteExpired(writer),
+    check: async () => reader.read("sqlite_schema", checkDatabase, db, atRest),
+    deleteExpiredKeys: idempotency.deleteExpired,
     async close() {
       // First: their writes would come after the archive is closed.
       stopTimers.dispose();

@@ -4,9 +4,8 @@ import type { StoreContext } from "./context.ts";
 
 const columns = "hash, name, scope, created_at, expires_at, last_used_at, revoked_at";
 
-export function createTokenStore({ db, clock, ...context }: StoreContext): TokenStore {
-  const reader = context.reader.forTable("tokens");
-  const writer = context.writer.forTable("tokens");
+export function createTokenStore({ db, clock, reader, writer }: StoreContext): TokenStore {
+  const table = "tokens";
   const all = db.prepare<Token, []>(`
     select ${columns}
     from tokens
@@ -39,10 +38,10 @@ export function createTokenStore({ db, clock, ...context }: StoreContext): Token
   const readToken = (hash: string) => withHash.get({ hash });
 
   return {
-    list: async () => reader.read(() => all.all()),
-    find: (hash) => reader.cached(hash, readToken),
+    list: async () => reader.read(table, () => all.all()),
+    find: (hash) => reader.cached(table, hash, readToken),
     create(fields) {
-      return writer.write(() => {
+      return writer.write(table, () => {
         const token = insert.get({ ...fields, now: clock() });
         if (token !== null) return token;
         fail(
@@ -52,17 +51,17 @@ export function createTokenStore({ db, clock, ...context }: StoreContext): Token
       });
     },
     createFirst(fields) {
-      return writer.write(() => {
+      return writer.write(table, () => {
         if (any.get() !== null) return null;
         return insert.get({ ...fields, now: clock() });
       });
     },
     revoke(name) {
-      return writer.write(() => revoke.get({ name, now: clock() }));
+      return writer.write(table, () => revoke.get({ name, now: clock() }));
     },
     async touch(hash, usedAt) {
       // At most once per minute and token.
-      await writer.write(() => touch.run({ hash, used_at: usedAt }));
+      await writer.write(table, () => touch.run({ hash, used_at: usedAt }));
     },
   };
 }

@@ -21,30 +21,14 @@ export type Settle = () => void;
 /** @returns the write at an index of a batch, which may begin only now; `null` at its end */
 export type WriteAt = (index: number) => Write | null;
 
-export interface WriteBatch {
-  /**
-   * Begins the transaction.
-   * @throws {SQLiteError} SQLITE_BUSY if another process is writing
-   * @throws {AppError} unavailable if the files were moved
-   */
-  begin(): void;
-  /**
-   * Runs the writes and commits those that succeed.
-   * @param writeAt called with one index after the other, and again from 0 when the writes run again
-   * @returns how to settle each write
-   * @throws if the commit fails. The transaction is rolled back, and no write may be acknowledged.
-   */
-  commit(writeAt: WriteAt): readonly Settle[];
-  /** @returns the error for a write that was not committed. An unknown cause is also reported as unavailable. */
-  rejectionOf(write: Write, cause: unknown): AppError;
-}
+export type WriteBatch = ReturnType<typeof createWriteBatch>;
 
 /** Outcome of running the writes once: how to settle each write, or the write that failed. */
 type Attempt =
   | { readonly settles: readonly Settle[] }
   | { readonly failed: Write; readonly isStorage: boolean };
 
-export function createWriteBatch(db: Database, files: FileWatch): WriteBatch {
+export function createWriteBatch(db: Database, files: FileWatch) {
   const begin = db.prepare("begin immediate");
   const commit = db.prepare("commit");
   const rollback = db.prepare("rollback");
@@ -52,6 +36,7 @@ export function createWriteBatch(db: Database, files: FileWatch): WriteBatch {
   const release = db.prepare("release one");
   const undo = db.prepare("rollback to one");
 
+  /** @returns the error for a write that was not committed. An unknown cause is also reported as unavailable. */
   function rejectionOf({ table }: Write, cause: unknown): AppError {
     const { isReadable } = files;
     const error = storageError(cause, { db, verb: "written", table, isReadable });
@@ -145,11 +130,22 @@ export function createWriteBatch(db: Database, files: FileWatch): WriteBatch {
   }
 
   return {
+    /**
+     * Begins the transaction.
+     * @throws {SQLiteError} SQLITE_BUSY if another process is writing
+     * @throws {AppError} unavailable if the files were moved
+     */
     begin() {
       files.requireInPlace();
       begin.run();
     },
-    commit(writeAt) {
+    /**
+     * Runs the writes and commits those that succeed.
+     * @param writeAt called with one index after the other, and again from 0 when the writes run again
+     * @returns how to settle each write
+     * @throws if the commit fails. The transaction is rolled back, and no write may be acknowledged.
+     */
+    commit(writeAt: WriteAt): readonly Settle[] {
       try {
         return commitAll(writeAt);
       } catch (error) {

@@ -24,29 +24,6 @@ const MAX_BATCH_MS = 10;
 /** Excludes promises from the result of `work`, because a transaction cannot wait for one. */
 type Synchronous<Result> = Result extends PromiseLike<unknown> ? never : Result;
 
-type Work<Result> = (reserve: ReserveMemory) => Result;
-
-/** Writes of one table, which error messages name. */
-interface TableWriter {
-  /**
-   * Runs `work` in a transaction that it shares with other writes. If `work` throws, only its own changes are rolled
-   * back. It may run several times, and only the last run is committed. It must have no effect outside the database.
-   * Callers bound the number of queued writes, as `http/pending-writes.ts` does.
-   * @param author whose turn it waits for; `null`, the default, for the process itself. Writes of one author keep their
-   * order
-   * @param reserve called with what `work` reserves, which must be before its first change
-   * @returns what `work` returned; resolves when the transaction is on disk
-   * @throws whatever `work` or `reserve` throws
-   * @throws {AppError} unavailable if the disk fails, or the files were moved
-   * @throws {AppError} damaged if `work` reads a damaged page
-   */
-  write<Result>(
-    work: Work<Synchronous<Result>>,
-    author?: Author,
-    reserve?: ReserveMemory,
-  ): Promise<Result>;
-}
-
 /** Decides when a commit is acknowledged. */
 export interface CommitGate {
   /** @throws {AppError} unavailable if no write may begin */
@@ -59,27 +36,17 @@ export interface CommitGate {
   confirm(): Promise<void> | null;
 }
 
-/** Acknowledges what is on the disk. */
-export const openGate: CommitGate = { requireOpen() {}, confirm: () => null };
+export type Writer = ReturnType<typeof createWriter>;
 
-export interface Writer {
-  forTable(table: string): TableWriter;
-  /** Number of writes that are queued or not acknowledged yet. */
-  pending(): number;
-  /** Starts a checkpoint if one is due. Each batch of writes ends with this too. */
-  checkpoint(): void;
-  /** Resolves when all writes so far are settled. */
-  idle(): Promise<void>;
-}
-
+/** @param gate `null` acknowledges what is on the disk */
 export function createWriter(
   batch: WriteBatch,
   reader: Reader,
   checkpointer: Checkpointer,
   onCommit: OnCommit,
-  gate: CommitGate = openGate,
+  gate: CommitGate | null,
   nowMs = () => performance.now(),
-): Writer {
+) {
   const queue = createTurnQueue<Write>();
   /** Writes that were committed, and wait for the gate. */
   let unconfirmedCount = 0;
@@ -147,7 +114,7 @@ export function createWriter(
   /** @returns false if another process is writing and the batch will be retried, or if the batch was rejected */
   function tryBegin(): boolean {
     try {
-      gate.requireOpen();
+      gate?.requireOpen();
       batch.begin();
       busySinceMs = null;
       return true;
@@ -162,7 +129,7 @@ export function createWriter(
 
   /** Settles writes that are on the disk as soon as they may be acknowledged. */
   function acknowledge(writes: readonly Write[], settles: readonly Settle[]): void {
-    const confirmation = gate.confirm();
+    const confirmation = gate?.confirm() ?? null;
     if (confirmation === null) {
       for (const settle of settles) settle();
       return;
@@ -209,36 +176,47 @@ export function createWriter(
     startCheckpoint();
   }
 
-  function forTable(table: string): TableWriter {
-    return {
-      write<Result>(
-        work: Work<Synchronous<Result>>,
-        author: Author = null,
-        reserve = reserveNothing,
-      ) {
-        return new Promise<Result>((resolve, reject) => {
-          queue.add(author, {
-            table,
-            work,
-            reserve,
-            resolve: resolve as (result: unknown) => void,
-            reject,
-          });
-          schedule();
-        });
-      },
-    };
-  }
-
   return {
-    forTable,
+    /**
+     * Runs `work` in a transaction that it shares with other writes. If `work` throws, only its own changes are rolled
+     * back. It may run several times, and only the last run is committed. It must have no effect outside the database.
+     * Callers bound the number of queued writes, as `http/pending-writes.ts` does.
+     * @param table the table that is written, for error messages
+     * @param author whose turn it waits for; `null`, the default, for the process itself. Writes of one author keep
+     * their order
+     * @param reserve called with what `work` reserves, which must be before its first change
+     * @returns what `work` returned; resolves when the transaction is on disk
+     * @throws whatever `work` or `reserve` throws
+     * @throws {AppError} unavailable if the disk fails, or the files were moved
+     * @throws {AppError} damaged if `work` reads a damaged page
+     */
+    write<Result>(
+      table: string,
+      work: (reserve: ReserveMemory) => Synchronous<Result>,
+      author: Author = null,
+      reserve = reserveNothing,
+    ): Promise<Result> {
+      return new Promise<Result>((resolve, reject) => {
+        queue.add(author, {
+          table,
+          work,
+          reserve,
+          resolve: resolve as (result: unknown) => void,
+          reject,
+        });
+        schedule();
+      });
+    },
+    /** @returns the number of writes that are queued or not acknowledged yet */
     pending: () => queue.size() + unconfirmedCount,
+    /** Starts a checkpoint if one is due. Each batch of writes ends with this too. */
     checkpoint() {
       if (scheduled) return;
       reader.reset();
       startCheckpoint();
     },
-    idle() {
+    /** @returns resolves when all writes so far are settled */
+    idle(): Promise<void> {
       if (isIdle()) return Promise.resolve();
       return new Promise((wake) => idleWaiters.push(wake));
     },

@@ -6,12 +6,12 @@ import { makeWriter } from "./writer.ts";
 
 test("write waits, and reads succeed, while another process is writing", async () => {
   using it = makeWriter();
-  await it.writer.write(() => it.insert(1));
+  await it.write(() => it.insert(1));
   it.other.run("begin immediate");
   it.other.run("insert into t (n) values (2)");
   let resolved = false;
-  const write = it.writer.write(() => it.insert(3));
-  const both = Promise.all([write, it.writer.write(() => it.insert(4))]).then(() => {
+  const write = it.write(() => it.insert(3));
+  const both = Promise.all([write, it.write(() => it.insert(4))]).then(() => {
     resolved = true;
   });
   // The writer retries in each turn of the event loop, and reads succeed in between.
@@ -33,14 +33,14 @@ test("write rejects with unavailable when another process writes for 5 seconds",
     while (it.clockReads() === reads) await nextTurn();
   }
   it.other.run("begin immediate");
-  const writes = [1, 2].map((n) => it.writer.write(() => it.insert(n)));
+  const writes = [1, 2].map((n) => it.write(() => it.insert(n)));
   await nextAttempt();
   it.pass(5000);
   for (const write of writes) await expectRejection(write, "unavailable");
   it.other.run("rollback");
   // The timeout starts again with each batch.
   it.other.run("begin immediate");
-  const later = it.writer.write(() => it.insert(3));
+  const later = it.write(() => it.insert(3));
   await nextAttempt();
   it.other.run("commit");
   await later;

@@ -13,37 +13,37 @@ function logOf(db: Database) {
 
 test("createCheckpointer checkpoints a long log", async () => {
   using made = makeWriter();
-  await made.writer.write(() =>
+  await made.write(() =>
     made.db.run("insert into t (n, content) values (1, zeroblob(?))", [MANY_BYTES]),
   );
-  await made.writer.idle();
+  await made.idle();
   const { log, checkpointed } = logOf(made.db);
   expect(log).toBeGreaterThan(4000);
   expect(checkpointed).toBe(log);
-  await made.writer.write(() => made.insert(2));
+  await made.write(() => made.insert(2));
   expect(logOf(made.db).log).toBeLessThan(10);
   expect(made.visible()).toEqual([1, 2]);
 });
 
 test("createCheckpointer does not checkpoint a short log", async () => {
   using made = makeWriter();
-  await made.writer.write(() => made.insert(1));
-  await made.writer.idle();
+  await made.write(() => made.insert(1));
+  await made.idle();
   expect(logOf(made.db).checkpointed).toBe(0);
-  await made.writer.write(() =>
+  await made.write(() =>
     made.db.run("insert into t (n, content) values (2, zeroblob(?))", [MANY_BYTES / 2]),
   );
-  await made.writer.idle();
+  await made.idle();
   expect(logOf(made.db).checkpointed).toBe(0);
 });
 
 test("write waits for a checkpoint, and reads do not", async () => {
   using made = makeWriter();
-  await made.writer.write(() =>
+  await made.write(() =>
     made.db.run("insert into t (n, content) values (1, zeroblob(?))", [MANY_BYTES]),
   );
   const done: string[] = [];
-  const later = made.writer.write(() => made.insert(2)).then(() => done.push("write"));
+  const later = made.write(() => made.insert(2)).then(() => done.push("write"));
   // Many turns of the event loop, but no time for a thread to start.
   for (let turn = 0; turn < 3; turn += 1) await new Promise((next) => setImmediate(next));
   expect(made.visible()).toEqual([1]);
@@ -54,15 +54,15 @@ test("write waits for a checkpoint, and reads do not", async () => {
 
 test("write continues when another process reads an older snapshot", async () => {
   using made = makeWriter();
-  await made.writer.write(() => made.insert(1));
+  await made.write(() => made.insert(1));
   made.other.run("begin");
   made.visible();
   for (let n = 2; n < 6; n += 1) {
-    await made.writer.write(() =>
+    await made.write(() =>
       made.db.run("insert into t (n, content) values (?, zeroblob(?))", [n, MANY_BYTES]),
     );
   }
-  await made.writer.idle();
+  await made.idle();
   const { log, checkpointed } = logOf(made.db);
   expect(checkpointed).toBeLessThan(log);
   made.other.run("commit");

@@ -12,15 +12,14 @@ function makeReader() {
   db.run("pragma journal_mode = wal");
   db.run("create table t (n integer)");
   const other = new Database(path);
-  const { forTable, reset } = createReader(db, () => true);
-  const reader = { ...forTable("t"), reset };
+  const reader = createReader(db, () => true);
   const count = db.prepare<{ rows: number }, []>("select count(*) as rows from t");
   return {
     db,
     reader,
     add: () => other.run("insert into t values (1)"),
-    count: () => reader.read(() => count.get()?.rows),
-    countOnce: (key: string) => reader.cached(key, () => count.get()?.rows),
+    count: () => reader.read("t", () => count.get()?.rows),
+    countOnce: (key: string) => reader.cached("t", key, () => count.get()?.rows),
     [Symbol.dispose]() {
       other.close();
       db.close();
@@ -73,7 +72,7 @@ test("read rethrows the error of its callback, and works afterwards", async () =
   using it = makeReader();
   const thrown = new Error("the callback fails");
   const fail = () =>
-    it.reader.read(() => {
+    it.reader.read("t", () => {
       throw thrown;
     });
   expect(fail).toThrow(thrown);
@@ -104,7 +103,7 @@ test("cached reads again when another connection has committed", async () => {
 test("cached does not read again when nothing has changed", async () => {
   using it = makeReader();
   const reads: string[] = [];
-  const read = (key: string) => it.reader.cached(key, () => reads.push(key));
+  const read = (key: string) => it.reader.cached("t", key, () => reads.push(key));
   for (let turn = 0; turn < 3; turn += 1) {
     read("a");
     read("b");
@@ -116,7 +115,7 @@ test("cached does not read again when nothing has changed", async () => {
 test("cached keeps a bounded number of values", async () => {
   using it = makeReader();
   const reads: number[] = [];
-  const read = (key: number) => it.reader.cached(String(key), () => reads.push(key));
+  const read = (key: number) => it.reader.cached("t", String(key), () => reads.push(key));
   for (let key = 0; key <= 1000; key += 1) read(key);
   read(0);
   expect(reads).toHaveLength(1002);
@@ -136,9 +135,9 @@ test("cached reads again when the version could not be read", async () => {
       },
     };
   };
-  const reader = createReader({ prepare } as unknown as Database, () => true).forTable("t");
+  const reader = createReader({ prepare } as unknown as Database, () => true);
   const reads: string[] = [];
-  const read = () => reader.cached("a", () => reads.push("a"));
+  const read = () => reader.cached("t", "a", () => reads.push("a"));
   read();
   await nextTurn();
   failing = true;
@@ -158,7 +157,7 @@ test("cached does not cache null", () => {
   using it = makeReader();
   const reads: string[] = [];
   const read = () =>
-    it.reader.cached("a", () => {
+    it.reader.cached("t", "a", () => {
       reads.push("a");
       return null;
     });

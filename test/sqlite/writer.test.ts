@@ -9,21 +9,21 @@ import { makeWriter } from "./writer.ts";
 test("write shares one commit with all calls of the same turn", async () => {
   using it = makeWriter();
   const before = it.commits();
-  const writes = Array.from({ length: 100 }, (_, n) => it.writer.write(() => it.insert(n)));
+  const writes = Array.from({ length: 100 }, (_, n) => it.write(() => it.insert(n)));
   await Promise.all(writes);
   expect(it.commits() - before).toBe(1);
   expect(it.visible()).toHaveLength(100);
-  await it.writer.write(() => it.insert(100));
+  await it.write(() => it.insert(100));
   expect(it.commits() - before).toBe(2);
 });
 
 test("write shares one commit with the next turn when several are waiting", async () => {
   using it = makeWriter();
   const before = it.commits();
-  const writes = [1, 2].map((n) => it.writer.write(() => it.insert(n)));
+  const writes = [1, 2].map((n) => it.write(() => it.insert(n)));
   for (const n of [3, 4]) {
     await nextTurn();
-    writes.push(it.writer.write(() => it.insert(n)));
+    writes.push(it.write(() => it.insert(n)));
   }
   await Promise.all(writes.slice(0, 3));
   expect(it.visible()).toEqual([1, 2, 3]);
@@ -35,16 +35,16 @@ test("write shares one commit with the next turn when several are waiting", asyn
 test("write commits without waiting when it is alone", async () => {
   using it = makeWriter();
   const before = it.commits();
-  const lone = it.writer.write(() => it.insert(1));
+  const lone = it.write(() => it.insert(1));
   await nextTurn();
-  await it.writer.write(() => it.insert(2));
+  await it.write(() => it.insert(2));
   await lone;
   expect(it.commits() - before).toBe(2);
 });
 
 test("write commits without waiting when a batch is full", async () => {
   using it = makeWriter();
-  const writes = Array.from({ length: 256 }, (_, n) => it.writer.write(() => it.insert(n)));
+  const writes = Array.from({ length: 256 }, (_, n) => it.write(() => it.insert(n)));
   expect(it.visible()).toEqual([]);
   await nextTurn();
   expect(it.visible()).toHaveLength(256);
@@ -54,7 +54,7 @@ test("write commits without waiting when a batch is full", async () => {
 test("write shares a commit with at most 255 others", async () => {
   using it = makeWriter();
   const before = it.commits();
-  const writes = Array.from({ length: 600 }, (_, n) => it.writer.write(() => it.insert(n)));
+  const writes = Array.from({ length: 600 }, (_, n) => it.write(() => it.insert(n)));
   await Promise.all(writes);
   expect(it.commits() - before).toBe(3);
 });
@@ -67,7 +67,7 @@ test("writes share a commit for 10 ms, and reads run before the next one", async
     it.pass(4);
     it.insert(n);
   };
-  const writes = Array.from({ length: 7 }, (_, n) => it.writer.write(() => slowInsert(n)));
+  const writes = Array.from({ length: 7 }, (_, n) => it.write(() => slowInsert(n)));
   while (it.visible().length < 7) {
     await nextTurn();
     visible.push(it.visible().length);
@@ -81,7 +81,7 @@ test("a write that takes longer than a batch is committed alone", async () => {
   using it = makeWriter();
   const before = it.commits();
   const writes = [1, 2, 3].map((n) =>
-    it.writer.write(() => {
+    it.write(() => {
       it.pass(1_000);
       it.insert(n);
     }),
@@ -94,7 +94,7 @@ test("a write waits for one of each author when hundreds of another author wait"
   using it = makeWriter();
   const ran: string[] = [];
   const add = (author: string | null, name = `${author}`) =>
-    it.writer.write(() => {
+    it.write(() => {
       it.pass(4);
       ran.push(name);
     }, author);
@@ -113,7 +113,7 @@ test("a write waits for one of each author when hundreds of another author wait"
 test("write resolves only when other connections can see it", async () => {
   using it = makeWriter();
   const results: unknown[] = [];
-  const write = it.writer.write(() => {
+  const write = it.write(() => {
     it.insert(1);
     expect(it.visible()).toEqual([]);
     return { made: 1 };
@@ -132,7 +132,7 @@ test("write keeps the order of concurrent calls", async () => {
   const ran: number[] = [];
   const resolved: number[] = [];
   const writes = Array.from({ length: 50 }, async (_, n) => {
-    await it.writer.write(() => ran.push(n));
+    await it.write(() => ran.push(n));
     resolved.push(n);
   });
   await Promise.all(writes);
@@ -146,19 +146,19 @@ test("write alone is rolled back when its callback throws", async () => {
   const before = it.commits();
   const thrown = new Error("the callback fails");
   const results = await Promise.allSettled([
-    it.writer.write(() => it.insert(1)),
-    it.writer.write(() => {
+    it.write(() => it.insert(1)),
+    it.write(() => {
       it.insert(2);
       throw thrown;
     }),
-    it.writer.write(() => it.insert(3)),
-    it.writer.write(() => {
+    it.write(() => it.insert(3)),
+    it.write(() => {
       it.insert(4);
       // Constraint errors are passed on unchanged, too.
       it.insert(1000);
     }),
-    it.writer.write(() => it.visible()),
-    it.writer.write(() => it.insert(5)),
+    it.write(() => it.visible()),
+    it.write(() => it.insert(5)),
   ]);
   expect(results.map(({ status }) => status === "fulfilled")).toEqual([
     true,
@@ -177,9 +177,9 @@ test("write alone is rolled back when its callback throws", async () => {
 test("write rejects the whole batch with unavailable when the commit fails", async () => {
   using it = makeWriter();
   const writes = [
-    it.writer.write(() => it.insert(1)),
-    it.writer.write(() => it.db.run("insert into late values (99)")),
-    it.writer.write(() => it.insert(2)),
+    it.write(() => it.insert(1)),
+    it.write(() => it.db.run("insert into late values (99)")),
+    it.write(() => it.insert(2)),
   ];
   for (const { reason } of (await Promise.allSettled(writes)) as PromiseRejectedResult[]) {
     expect(reason).toMatchObject({
@@ -190,7 +190,7 @@ test("write rejects the whole batch with unavailable when the commit fails", asy
   }
   expect(it.visible()).toEqual([]);
   expect(it.db.inTransaction).toBe(false);
-  await it.writer.write(() => it.insert(3));
+  await it.write(() => it.insert(3));
   expect(it.visible()).toEqual([3]);
 });
 
@@ -199,9 +199,7 @@ test("write either succeeds or rejects with unavailable when the disk is full", 
   it.db.run("pragma max_page_count = 20");
   const sizes = [10, 10, 1_000_000, 10, 1_000_000, 10];
   const writes = sizes.map((size, n) =>
-    it.writer.write(() =>
-      it.db.run("insert into t (n, content) values (?, zeroblob(?))", [n, size]),
-    ),
+    it.write(() => it.db.run("insert into t (n, content) values (?, zeroblob(?))", [n, size])),
   );
   const results = await Promise.allSettled(writes);
   const stored = results.flatMap(({ status }, n) => (status === "fulfilled" ? [n] : []));
@@ -209,14 +207,14 @@ test("write either succeeds or rejects with unavailable when the disk is full", 
   for (const n of [2, 4]) {
     expect(results[n]).toMatchObject({ reason: { code: "unavailable" } });
   }
-  await it.writer.write(() => it.insert(100));
+  await it.write(() => it.insert(100));
   expect(it.visible()).toEqual([...stored, 100]);
 });
 
 test("write alone rejects with unavailable when the database is read-only for it", async () => {
   using it = makeWriter();
-  const first = it.writer.write(() => it.insert(1));
-  const second = it.writer.write(() => {
+  const first = it.write(() => it.insert(1));
+  const second = it.write(() => {
     it.db.run("pragma query_only = on");
     try {
       it.insert(2);
@@ -237,11 +235,9 @@ test("write rejects the whole batch with unavailable when its transaction has en
     it.db.run("rollback");
     throw new Error("the disk has failed");
   };
-  const writes = [() => it.insert(1), () => it.insert(2), ending].map((work) =>
-    it.writer.write(work),
-  );
+  const writes = [() => it.insert(1), () => it.insert(2), ending].map((work) => it.write(work));
   // It had not begun, so it belongs to the next batch.
-  const later = it.writer.write(() => it.insert(3));
+  const later = it.write(() => it.insert(3));
   for (const write of writes) await expectRejection(write, "unavailable");
   await later;
   expect(it.visible()).toEqual([3]);
@@ -251,11 +247,11 @@ test("write runs the others only once when one has no memory", async () => {
   using it = makeWriter();
   let runs = 0;
   const none = new AppError("unavailable", "no memory");
-  const first = it.writer.write(() => {
+  const first = it.write(() => {
     runs += 1;
     return it.insert(1);
   });
-  const rejected = it.writer.write(
+  const rejected = it.write(
     (reserve) => {
       reserve(1);
       return it.insert(2);
@@ -265,7 +261,7 @@ test("write runs the others only once when one has no memory", async () => {
       throw none;
     },
   );
-  const last = it.writer.write(() => it.insert(3));
+  const last = it.write(() => it.insert(3));
   const [, { reason }] = (await Promise.allSettled([first, rejected, last])) as [
     unknown,
     PromiseRejectedResult,
@@ -278,19 +274,19 @@ test("write runs the others only once when one has no memory", async () => {
 
 test("idle resolves when every earlier write has settled", async () => {
   using it = makeWriter();
-  await it.writer.idle();
+  await it.idle();
   const resolved: string[] = [];
   const note = (what: string) => () => resolved.push(what);
-  const first = it.writer.write(() => it.insert(1)).then(note("first"));
-  const failed = it.writer.write(() => it.insert(1000)).catch(note("failed"));
-  await it.writer.idle();
+  const first = it.write(() => it.insert(1)).then(note("first"));
+  const failed = it.write(() => it.insert(1000)).catch(note("failed"));
+  await it.idle();
   expect(it.visible()).toEqual([1]);
   await Promise.all([first, failed]);
   expect(resolved).toEqual(["first", "failed"]);
 
   it.other.run("begin immediate");
-  const waiting = it.writer.write(() => it.insert(2));
-  const idle = it.writer.idle().then(note("idle"));
+  const waiting = it.write(() => it.insert(2));
+  const idle = it.idle().then(note("idle"));
   await nextTurn();
   await nextTurn();
   expect(resolved).not.toContain("idle");
@@ -316,9 +312,7 @@ test("write rejects one write with damaged, and commits those before and after i
   using it = makeWriter();
   addDamagedTable(it);
   const damaged = () => it.db.run("update damaged set n = n + 1");
-  const writes = [1, 0, 2, 0, 3].map((n) =>
-    it.writer.write(() => (n === 0 ? damaged() : it.insert(n))),
-  );
+  const writes = [1, 0, 2, 0, 3].map((n) => it.write(() => (n === 0 ? damaged() : it.insert(n))));
   const results = await Promise.allSettled(writes);
   expect(results.map(({ status }) => status === "fulfilled")).toEqual([
     true,
@@ -339,12 +333,12 @@ test("write rejects each write with its own error when one meets a damaged page 
   addDamagedTable(it);
   const thrown = new Error("the callback fails");
   const results = await Promise.allSettled([
-    it.writer.write(() => {
+    it.write(() => {
       it.insert(1);
       throw thrown;
     }),
-    it.writer.write(() => it.db.run("update damaged set n = n + 1")),
-    it.writer.write(() => it.insert(2)),
+    it.write(() => it.db.run("update damaged set n = n + 1")),
+    it.write(() => it.insert(2)),
   ]);
   expect(results[0]).toMatchObject({ reason: thrown });
   expect(results[1]).toMatchObject({ reason: { code: "damaged" } });
@@ -357,7 +351,7 @@ test("write succeeds when the storage fails once", async () => {
   addDamagedTable(it);
   let runs = 0;
   const writes = [1, 2, 3].map((n) =>
-    it.writer.write(() => {
+    it.write(() => {
       it.insert(n);
       if (n !== 2) return;
       runs += 1;
@@ -372,8 +366,8 @@ test("write rejects the whole batch with unavailable when the database is moved 
   using it = makeWriter();
   const { filename } = it.db;
   const writes = [
-    it.writer.write(() => it.insert(1)),
-    it.writer.write(() => renameSync(filename, `${filename}.moved`)),
+    it.write(() => it.insert(1)),
+    it.write(() => renameSync(filename, `${filename}.moved`)),
   ];
   for (const write of writes) await expectRejection(write, "unavailable");
 });
@@ -383,8 +377,8 @@ test("write rejects with unavailable when the database is moved before it is com
   addDamagedTable(it);
   const { filename } = it.db;
   let runs = 0;
-  const other = it.writer.write(() => it.insert(1));
-  const alone = it.writer.write(() => {
+  const other = it.write(() => it.insert(1));
+  const alone = it.write(() => {
     runs += 1;
     if (runs === 1) it.db.run("update damaged set n = n + 1");
     renameSync(filename, `${filename}.moved`);

@@ -4,7 +4,7 @@ import { createCheckpointer } from "../../src/sqlite/checkpoint.ts";
 import { watchFiles } from "../../src/sqlite/file-watch.ts";
 import { createReader } from "../../src/sqlite/reader.ts";
 import { createWriteBatch } from "../../src/sqlite/write-batch.ts";
-import { createWriter, openGate } from "../../src/sqlite/writer.ts";
+import { createWriter } from "../../src/sqlite/writer.ts";
 import { makeDirectory } from "../directory.ts";
 
 /** A writer on its own database, and another connection to the same file. */
@@ -23,12 +23,12 @@ export function makeWriter() {
   const reader = createReader(db, files.isReadable);
   let timeMs = 0;
   let clockReads = 0;
-  const { forTable, ...writer } = createWriter(
+  const writer = createWriter(
     createWriteBatch(db, files),
     reader,
     checkpoints,
     () => {},
-    openGate,
+    null,
     () => {
       clockReads += 1;
       return timeMs;
@@ -38,7 +38,8 @@ export function makeWriter() {
   return {
     db,
     other,
-    writer: { ...writer, ...forTable("t") },
+    idle: writer.idle,
+    write: writer.write.bind(null, "t"),
     /** Time passes for the writer only like this. */
     pass(ms: number) {
       timeMs += ms;

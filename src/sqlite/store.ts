@@ -134,8 +134,12 @@ export async function createStore(
     options.mode === "serve-reads"
       ? async () => {}
       : createWriteProbe(() => writer.write("idempotency_keys", writePages));
-  using timers = new DisposableStack();
-  timers.use(
+  resources.defer(async () => {
+    await writer.idle();
+    reader.reset();
+  });
+  // Disposed of first: their writes would come after the archive is closed.
+  resources.use(
     repeat(WATCH_INTERVAL_MS, () => {
       // Only this process checkpoints a WAL that is archived, and other processes may write while it does not.
       if (files.isInPlace() && archive !== null) writer.checkpoint();
@@ -146,9 +150,8 @@ export async function createStore(
     const mark = () => continueFeed(db, path, (work) => writer.write("feed", work));
     await mark();
     // If it fails, the next one tries again.
-    timers.use(repeat(MARK_INTERVAL_MS, () => mark().catch(() => {})));
+    resources.use(repeat(MARK_INTERVAL_MS, () => mark().catch(() => {})));
   }
-  const stopTimers = timers.move();
   const cleanup = resources.move();
   return {
     users: createUserStore(context),
@@ -175,12 +178,6 @@ export async function createStore(
     withCopySource: (work) => withCopySource(source, work),
     check: async () => reader.read("sqlite_schema", checkDatabase, db, atRest),
     deleteExpiredKeys: idempotency.deleteExpired,
-    async close() {
-      // First: their writes would come after the archive is closed.
-      stopTimers.dispose();
-      await writer.idle();
-      reader.reset();
-      await cleanup.disposeAsync();
-    },
+    close: () => cleanup.disposeAsync(),
   };
 }

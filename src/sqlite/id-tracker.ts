@@ -45,7 +45,7 @@ export function prepareIdTracker(db: Database, table: CountedTable) {
       counts.clear();
     }
 
-    function count(list: string, level: number, bucket: number, ids: number): void {
+    function addTo(list: string, level: number, bucket: number, ids: number): void {
       const key = `${list} ${level} ${bucket}`;
       const counted = counts.get(key);
       if (counted === undefined) counts.set(key, { list, level, bucket, ids });
@@ -53,20 +53,13 @@ export function prepareIdTracker(db: Database, table: CountedTable) {
       if (counts.size > MAX_COUNTS) flush();
     }
 
-    /** Adds one id to the counts of a list, or subtracts it. */
-    function countId(list: string, id: number, ids: 1 | -1): void {
-      for (const [level, width] of levelWidths.entries()) {
-        count(list, level, Math.floor((id - 1) / width), ids);
-      }
-    }
-
-    /** Counts the ids from `first` to `end`, inclusive, as missing. */
-    function countMissing(list: string, first: number, end: number): void {
+    /** Adds the ids from `first` to `end`, inclusive, to the counts of a list, or subtracts them. */
+    function count(list: string, first: number, end: number, sign: 1 | -1): void {
       for (const [level, width] of levelWidths.entries()) {
         for (let at = first; at <= end; ) {
           const bucket = Math.floor((at - 1) / width);
           const next = Math.min((bucket + 1) * width, end) + 1;
-          count(list, level, bucket, next - at);
+          addTo(list, level, bucket, sign * (next - at));
           at = next;
         }
       }
@@ -75,7 +68,7 @@ export function prepareIdTracker(db: Database, table: CountedTable) {
     /** Counts the ids after the last one up to this one as missing. Then this one is the last. */
     function skipTo(id: number): void {
       if (id <= last) return;
-      for (const list of lists) countMissing(list, last + 1, id);
+      for (const list of lists) count(list, last + 1, id, 1);
       last = id;
     }
 
@@ -88,14 +81,14 @@ export function prepareIdTracker(db: Database, table: CountedTable) {
        */
       add(id: number, status: OrderStatus | null): void {
         if (id <= last) {
-          for (const list of lists) countId(list, id, -1);
+          for (const list of lists) count(list, id, id, -1);
         } else {
           skipTo(id - 1);
           last = id;
         }
         if (status === null || status === "pending") return;
-        countId(status, id, 1);
-        countId("pending", id, 1);
+        count(status, id, id, 1);
+        count("pending", id, id, 1);
       },
       skipTo,
       flush,

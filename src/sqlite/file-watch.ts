@@ -61,14 +61,6 @@ interface Content {
   readonly hash: number | bigint;
 }
 
-export type ReadFile = (
-  descriptor: number,
-  buffer: Buffer,
-  offset: number,
-  length: number,
-  position: number,
-) => number;
-
 function openFile(path: string): WatchedFile {
   const descriptor = openSync(path, "r");
   return { path, descriptor, opened: fstatSync(descriptor) };
@@ -98,7 +90,7 @@ export function watchFiles(
   path: string,
   onChange: (problem: string | null, isOverwritten: boolean) => void,
   lock: ServerLock | null,
-  readFile: ReadFile = readSync,
+  readFile = readSync,
 ): FileWatch & { readonly descriptors: FileDescriptors } {
   // They stay open as long as the database: closing any descriptor of a file releases all locks that the process
   // holds on it, including those of SQLite. See https://www.sqlite.org/howtocorrupt.html, section 2.2.

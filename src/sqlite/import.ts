@@ -36,7 +36,8 @@ interface BulkTableParts<Row, Import, Stored> {
   readonly columns: string;
   readonly fromRow: (row: Stored) => Row;
   readonly rules: ImportRules<Row, Import>;
-  readonly withKey: string;
+  /** Selects the id of the record with `$key`. */
+  readonly selectId: string;
 }
 
 /**
@@ -76,14 +77,7 @@ function createDryRunMemory(db: Database, table: CountedTable): DryRunMemory {
 function createBulkStore<Row extends ChangedRecord, Import extends object, Stored>(
   { db, clock, reader, writer, recordChange }: StoreContext,
   openBulkInsert: ReturnType<typeof prepareBulkInsert>,
-  {
-    table,
-    created,
-    columns,
-    fromRow,
-    rules,
-    withKey: withKeySql,
-  }: BulkTableParts<Row, Import, Stored>,
+  { table, created, columns, fromRow, rules, selectId }: BulkTableParts<Row, Import, Stored>,
 ): BulkStore<Row, Import> {
   const pages = preparePages<Stored>(db, { table, columns, where: "" });
   const withId = db.prepare<Stored, { id: number }>(`
@@ -91,7 +85,7 @@ function createBulkStore<Row extends ChangedRecord, Import extends object, Store
     from ${table}
     where id = $id
   `);
-  const withKey = db.prepare<{ id: number }, { key: string }>(withKeySql);
+  const withKey = db.prepare<{ id: number }, { key: string }>(selectId);
   const userWithId = db.prepare<{ id: number }, { id: number }>(`
     select id
     from users
@@ -166,7 +160,7 @@ export function createBulkStores(context: StoreContext): Store["bulk"] {
       columns: userColumns,
       fromRow: parseStoredUser,
       rules: userImport,
-      withKey: userWithEmailKey,
+      selectId: userWithEmailKey,
     }),
     orders: createBulkStore(context, openBulkInsert, {
       table: "orders",
@@ -174,7 +168,7 @@ export function createBulkStores(context: StoreContext): Store["bulk"] {
       columns: orderColumns,
       fromRow: parseStoredOrder,
       rules: orderImport,
-      withKey: "select order_id as id from imported_orders where import_key = $key",
+      selectId: "select order_id as id from imported_orders where import_key = $key",
     }),
   };
 }

@@ -9,23 +9,13 @@ export interface Task {
   readonly atRest: boolean;
 }
 
-export interface Thread {
-  /**
-   * Runs one statement. Do not call it again before it has resolved.
-   * @returns why the statement failed; `null` if it succeeded
-   * @throws if the thread itself has failed. Every later call fails too.
-   */
-  run(sql: string, ...values: string[]): Promise<string | null>;
-  close(): void;
-}
-
 /**
  * The worker starts with the first statement, takes 5 MB, and ends the process if it cannot start because too many files
  * are open.
  * @param path path of the database
  * @param atRest whether the statements only read, and the database is at rest
  */
-export function createThread(path: string, atRest = false): Thread {
+export function createThread(path: string, atRest = false) {
   let worker: Worker | null = null;
   let broken: Error | null = null;
   /** Of the statement that runs. */
@@ -47,7 +37,12 @@ export function createThread(path: string, atRest = false): Thread {
   }
 
   return {
-    async run(sql, ...values) {
+    /**
+     * Runs one statement. Do not call it again before it has resolved.
+     * @returns why the statement failed; `null` if it succeeded
+     * @throws if the thread itself has failed. Every later call fails too.
+     */
+    async run(sql: string, ...values: string[]): Promise<string | null> {
       // A dead worker would never reply.
       if (broken !== null) throw broken;
       worker ??= start();
@@ -61,7 +56,7 @@ export function createThread(path: string, atRest = false): Thread {
         worker.unref();
       }
     },
-    close() {
+    close(): void {
       worker?.terminate();
     },
   };

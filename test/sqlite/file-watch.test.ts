@@ -14,7 +14,7 @@ import {
   writeFileSync,
   writeSync,
 } from "node:fs";
-import { type ReadFile, watchFiles } from "../../src/sqlite/file-watch.ts";
+import { watchFiles } from "../../src/sqlite/file-watch.ts";
 import { makeDirectory } from "../directory.ts";
 import { expectThrown } from "../expect-error.ts";
 
@@ -34,10 +34,10 @@ function watched() {
   const problems: (string | null)[] = [];
   const other = new Database(path);
   const readable = { toByte: Number.POSITIVE_INFINITY };
-  const readFile: ReadFile = (_descriptor, _buffer, _offset, length, position) => {
+  const readFile = ((_descriptor, _buffer, _offset: number, length: number, position: number) => {
     if (position + length > readable.toByte) throw new Error("EIO");
     return length;
-  };
+  }) as typeof readSync;
   const files = watchFiles(path, (problem) => problems.push(problem), null, readFile);
   return {
     path,

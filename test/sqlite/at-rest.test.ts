@@ -1,5 +1,4 @@
 // Commands that only read leave no trace in a database that no process has open, and none in its directory.
-import { Database } from "bun:sqlite";
 import { expect, test } from "bun:test";
 import { chmodSync, copyFileSync, rmSync, writeFileSync } from "node:fs";
 import type { Store } from "../../src/store.ts";
@@ -9,9 +8,9 @@ import { makeDirectory, type TemporaryDirectory } from "../directory.ts";
 import { expectRejection } from "../expect-error.ts";
 import { traceOf } from "../trace.ts";
 import { backUp, makeDatabase, never, now, open } from "./make-backup.ts";
-import { openDatabase } from "./open-database.ts";
+import { openDatabase, runSql } from "./open-database.ts";
 
-function openToRead(databaseUrl: string): Promise<Store> {
+function openToRead(databaseUrl: string) {
   return openDatabase(databaseUrl, { mode: "read", create: false, now });
 }
 
@@ -61,12 +60,14 @@ test("restore leaves no trace in the backup or next to it", async () => {
 test("check verifies the constraints of rows when no process has the database open", async () => {
   using directory = makeDirectory();
   const path = await makeDatabase(directory);
-  {
-    using db = new Database(path);
-    db.run("pragma ignore_check_constraints = on");
-    db.run("update users set metadata = '[1]' where id = 2");
-    db.run("update orders set currency = 'EURO'");
-  }
+  runSql(
+    path,
+    `
+      pragma ignore_check_constraints = on;
+      update users set metadata = '[1]' where id = 2;
+      update orders set currency = 'EURO';
+    `,
+  );
   const before = traceOf(directory.path);
   const store = await openToRead(path);
   expect(await store.check()).toEqual([
@@ -80,13 +81,13 @@ test("check verifies the constraints of rows when no process has the database op
 test("a database is read with its log when there is one", async () => {
   using directory = makeDirectory();
   const path = await makeDatabase(directory);
-  const server = await open(path, "serve");
+  await using server = await open(path, "serve");
   await newUser(server);
   // As after a crash.
   const crashed = directory.at("crashed.db");
   for (const suffix of ["", "-wal"]) copyFileSync(path + suffix, crashed + suffix);
   for (const database of [path, crashed]) {
-    const store = await openToRead(database);
+    await using store = await openToRead(database);
     expect((await store.users.list({ limit: 1, offset: 0 })).total).toBe(3);
     expect(await store.withCopySource((source) => source.count("users"))).toBe(3);
     const { users } = await store.backUp(
@@ -95,16 +96,13 @@ test("a database is read with its log when there is one", async () => {
       never,
     );
     expect(users).toBe(3);
-    await store.close();
   }
-  await server.close();
 });
 
 /** Writes as a server does that starts meanwhile: first to its log, then to the file itself. */
 async function changeDatabase(path: string): Promise<void> {
-  const server = await open(path, "serve");
+  await using server = await open(path, "serve");
   await newUser(server);
-  await server.close();
 }
 
 const operations: readonly [string, (store: Store, target: string) => Promise<unknown>][] = [
@@ -124,34 +122,27 @@ test.each(operations)(
   async (_, run) => {
     using directory = makeDirectory();
     const path = await makeDatabase(directory);
-    const store = await openToRead(path);
+    await using store = await openToRead(path);
     await changeDatabase(path);
     const why = new RegExp(`another process has changed ${path} meanwhile: run the command again$`);
     await expectRejection(run(store, directory.at("b.db")), "operator", why);
     expect(await Bun.file(directory.at("b.db")).exists()).toBe(false);
-    await store.close();
   },
 );
 
-test("a read fails with the change, not with damage, when another process has changed the database", async () => {
+test.each([
+  ["overwritten", (path: string) => writeFileSync(path, "x".repeat(40_000))],
+  ["deleted", (path: string) => rmSync(path)],
+])("a read fails with the change, not with damage, when the database is %s", async (...row) => {
+  const [, change] = row;
   using directory = makeDirectory();
   const path = await makeDatabase(directory);
-  const store = await openToRead(path);
-  writeFileSync(path, "x".repeat(40_000));
+  await using store = await openToRead(path);
+  change(path);
   const why = /another process has changed .+ meanwhile/;
   await expectRejection(store.check(), "operator", why);
   const copying = store.withCopySource((source) => Array.fromAsync(source.read("users")));
   await expectRejection(copying, "operator", why);
-  await store.close();
-});
-
-test("a read fails with the change when the database has been deleted meanwhile", async () => {
-  using directory = makeDirectory();
-  const path = await makeDatabase(directory);
-  const store = await openToRead(path);
-  rmSync(path);
-  await expectRejection(store.check(), "operator", /another process has changed .+ meanwhile/);
-  await store.close();
 });
 
 test("a command reads the state of its start when a server starts and writes only to its log", async () => {

@@ -17,24 +17,18 @@ import {
 } from "node:fs";
 import { requireSqlite } from "../../src/sqlite/connection.ts";
 import { takeServerLock } from "../../src/sqlite/server-lock.ts";
-import type { Store, StoreMode } from "../../src/store.ts";
+import type { StoreMode } from "../../src/store.ts";
 import { newUser, orderFields, parsed, userFields } from "../contract/open.ts";
 import { makeDirectory } from "../directory.ts";
 import { expectRejection, expectThrown } from "../expect-error.ts";
 import { listed } from "../listed.ts";
-import { openDatabase } from "./open-database.ts";
+import { openDatabase, query, runSql } from "./open-database.ts";
 
 const now = () => new Date("2026-11-20T18:57:03.120Z");
 const all = { limit: 1000, offset: 0 };
 
-function open(databaseUrl: string, mode: StoreMode = "serve", create = true): Promise<Store> {
+function open(databaseUrl: string, mode: StoreMode = "serve", create = true) {
   return openDatabase(databaseUrl, { mode, create, now });
-}
-
-/** Runs a statement on a connection of its own. */
-function query(path: string, sql: string): unknown[] {
-  using db = new Database(path, { readwrite: true, create: false });
-  return db.prepare(sql).values().flat();
 }
 
 test("openSqlite sets the pragmas that SQLite leaves off", async () => {
@@ -49,7 +43,7 @@ test("openSqlite sets the pragmas that SQLite leaves off", async () => {
     connections.add(this);
     return run.apply(this, given);
   } as typeof run);
-  const store = await open(path);
+  await using _store = await open(path);
   spy.mockRestore();
   // The connections that the store keeps: one that writes, and one that reads large pages.
   const kept = [...connections].filter((db) => {
@@ -77,7 +71,6 @@ test("openSqlite sets the pragmas that SQLite leaves off", async () => {
   expect(pragma("trusted_schema")).toBe(0);
   // The writer waits, not SQLite, which would block the event loop.
   expect(pragma("busy_timeout")).toBe(0);
-  await store.close();
 });
 
 /** @returns how often this process has a file in the directory open */
@@ -122,7 +115,7 @@ test("openSqlite creates nothing when create is false", async () => {
   using directory = makeDirectory();
   for (const path of [directory.at("a.db"), directory.at("x/a.db")]) {
     const message = `Cannot open ${path}: no such file; DATABASE_URL or --database-url selects another one`;
-    for (const mode of ["serve", "write"] as const) {
+    for (const mode of ["serve", "serve-reads", "write", "read"] as const) {
       await expectRejection(open(path, mode, false), "operator", message);
     }
   }
@@ -136,10 +129,9 @@ test.each(["serve", "write"] as const)(
   async (mode) => {
     using directory = makeDirectory();
     const path = directory.at("a.db");
-    const store = await open(path, mode);
+    await using _store = await open(path, mode);
     copyFileSync(path, directory.at("copy.db"));
     expect(query(directory.at("copy.db"), "select count(*) from users")).toEqual([0]);
-    await store.close();
   },
 );
 
@@ -178,12 +170,11 @@ test("openSqlite finds all data and used ids when it opens the database again", 
   await before.users.remove(removed.id, null);
   await before.close();
 
-  const after = await open(path);
+  await using after = await open(path);
   expect(await listed(after.users.list(all))).toEqual({ rows: [parsed(user)], total: 1 });
   expect(await listed(after.orders.list(all))).toEqual({ rows: [parsed(order)], total: 1 });
   expect(await after.users.create(fields, key)).toEqual({ record: user, replayed: true });
   expect((await newUser(after)).id).toBe(removed.id + 1);
-  await after.close();
 });
 
 test("close moves all data into the one file", async () => {
@@ -212,7 +203,7 @@ test("close makes later writes fail", async () => {
 test("checkUsable writes to the file and changes no data", async () => {
   using directory = makeDirectory();
   const path = directory.at("a.db");
-  const store = await open(path);
+  await using store = await open(path);
   await newUser(store);
   using other = new Database(path, { readonly: true });
   const version = other.prepare("pragma data_version");
@@ -222,7 +213,6 @@ test("checkUsable writes to the file and changes no data", async () => {
   expect(version.get()).not.toEqual(before);
   expect(query(path, "pragma user_version")).toEqual(schema);
   expect(query(path, "select count(*) from users")).toEqual([1]);
-  await store.close();
 });
 
 test("openSqlite rejects a second server, also through a link", async () => {
@@ -238,10 +228,9 @@ test("openSqlite rejects a second server, also through a link", async () => {
   // The first server still works, and frees the file when it is closed.
   await newUser(store);
   await store.close();
-  const next = await open(link);
+  await using next = await open(link);
   await expectRejection(open(path), "operator");
   expect((await next.users.list(all)).total).toBe(1);
-  await next.close();
 });
 
 test("openSqlite opens the database of a running server for a command", async () => {
@@ -290,7 +279,7 @@ test("openSqlite does not create the schema for a command when a server is creat
 test("statistics returns the sizes of the files and the number of waiting writes", async () => {
   using directory = makeDirectory();
   const path = directory.at("a.db");
-  const store = await open(path);
+  await using store = await open(path);
   const written = Promise.all([newUser(store), newUser(store)]);
   const { pendingWrites } = await store.statistics();
   expect(pendingWrites).toBe(2);
@@ -305,7 +294,6 @@ test("statistics returns the sizes of the files and the number of waiting writes
     lastBackupS: null,
   });
   expect(sizeOf(path)).not.toBe(sizeOf(`${path}-wal`));
-  await store.close();
 });
 
 /** @returns the locks on a file, as the operating system lists them */
@@ -322,15 +310,10 @@ test.if(process.platform === "linux")(
   async () => {
     using directory = makeDirectory();
     const path = directory.at("a.db");
-    await using store = Object.assign(await open(path), {
-      [Symbol.asyncDispose]: () => store.close(),
-    });
+    await using store = await open(path);
     for (let count = 0; count < 200; count += 1) await newUser(store, { name: "n".repeat(200) });
     // Otherwise SQLite would read the page from the log, and not the damaged one in the file.
-    {
-      using other = new Database(path);
-      other.run("pragma wal_checkpoint(truncate)");
-    }
+    runSql(path, "pragma wal_checkpoint(truncate)");
     const [page, size] = new Database(path, { readonly: true })
       .prepare("select rootpage, 4096 from sqlite_schema where name = 'orders_by_user'")
       .values()[0] as [number, number];

@@ -1,12 +1,11 @@
 // Files that are not a valid user-api database: `openSqlite` rejects each with one line and changes nothing.
-import { Database } from "bun:sqlite";
 import { expect, test } from "bun:test";
 import { existsSync, mkdirSync, readdirSync, readFileSync, writeFileSync } from "node:fs";
 import { SCHEMA_VERSION } from "../../src/sqlite/migrate.ts";
 import { damagePage, rootPageOf } from "../damage.ts";
 import { makeDirectory } from "../directory.ts";
 import { expectRejection } from "../expect-error.ts";
-import { openDatabase } from "./open-database.ts";
+import { openDatabase, runSql } from "./open-database.ts";
 
 const broken: [string, (path: string) => void, string][] = [
   ["is a directory", (path) => mkdirSync(path), "it is a directory"],
@@ -19,9 +18,7 @@ const broken: [string, (path: string) => void, string][] = [
   [
     "has a damaged header",
     (path) => {
-      const db = new Database(path, { create: true });
-      db.run("create table t (n)");
-      db.close();
+      runSql(path, "create table t (n)");
       const bytes = readFileSync(path);
       bytes.fill(0, 0, 16);
       writeFileSync(path, bytes);
@@ -30,37 +27,12 @@ const broken: [string, (path: string) => void, string][] = [
   ],
   [
     "belongs to another program",
-    (path) => {
-      using db = new Database(path, { create: true });
-      db.run("create table users (id integer primary key, email text)");
-    },
+    (path) => runSql(path, "create table users (id integer primary key, email text)"),
     "the database belongs to another application",
-  ],
-  [
-    "has another program's schema version",
-    (path) => {
-      using db = new Database(path, { create: true });
-      db.run("pragma user_version = 1");
-    },
-    "the database belongs to another application",
-  ],
-  [
-    "has our application id but no tables",
-    (path) => {
-      using db = new Database(path, { create: true });
-      db.run(`pragma application_id = ${0x75617069}`);
-      db.run(`pragma user_version = ${SCHEMA_VERSION}`);
-    },
-    "the user-api database lacks these tables: " +
-      "buckets, idempotency_keys, imported_orders, orders, tokens, users",
   ],
   [
     "has a newer schema",
-    (path) => {
-      using db = new Database(path, { create: true });
-      db.run(`pragma application_id = ${0x75617069}`);
-      db.run("pragma user_version = 1000");
-    },
+    (path) => runSql(path, `pragma application_id = ${0x75617069}; pragma user_version = 1000`),
     `the schema has version 1000, but this program supports versions up to ${SCHEMA_VERSION}: use a newer release`,
   ],
 ];

@@ -1,10 +1,9 @@
 // The change feed on SQLite: what the contract leaves open.
-import { Database } from "bun:sqlite";
 import { afterAll, expect, test } from "bun:test";
 import { newUser, orderFields, setPaid } from "../contract/open.ts";
 import { makeDirectory } from "../directory.ts";
 import { expectRejection } from "../expect-error.ts";
-import { openDatabase } from "./open-database.ts";
+import { openDatabase, runSql } from "./open-database.ts";
 
 const directory = makeDirectory();
 afterAll(() => directory[Symbol.dispose]());
@@ -13,16 +12,14 @@ const newest = { limit: 1, offset: 0 };
 
 test("subscribe notices a change of another process", async () => {
   const path = directory.at("two.db");
-  const server = await openDatabase(path);
-  const other = await openDatabase(path, { mode: "write" });
+  await using server = await openDatabase(path);
+  await using other = await openDatabase(path, { mode: "write" });
   const woken = Promise.withResolvers<void>();
   using _subscription = server.changes.subscribe(() => {
     if (Number((server.changes.list(newest) as { last: number }).last) > 0) woken.resolve();
   });
   await newUser(other);
   await woken.promise;
-  await other.close();
-  await server.close();
 });
 
 test("an open subscription does not keep a closed store busy", async () => {
@@ -35,14 +32,10 @@ test("an open subscription does not keep a closed store busy", async () => {
 test("changes.list rejects when the schema is older and the database is only read", async () => {
   const path = directory.at("older.db");
   await (await openDatabase(path)).close();
-  {
-    using db = new Database(path);
-    db.run("drop table changes; drop table feed; pragma user_version = 3");
-  }
-  const store = await openDatabase(path, { mode: "read", create: false });
+  runSql(path, "drop table changes; drop table feed; pragma user_version = 3");
+  await using store = await openDatabase(path, { mode: "read", create: false });
   const list = async () => store.changes.list(newest);
   await expectRejection(list(), "operator", /run `user-api migrate`$/);
-  await store.close();
 });
 
 /** Breaks a feed of six changes. @returns what `check` reports */
@@ -56,14 +49,9 @@ async function findingsAfter(sql: string): Promise<readonly string[]> {
   await store.orders.place(orderFields(id), null); // 5
   await store.orders.update(1, setPaid, null); // 6
   await store.close();
-  {
-    using db = new Database(path);
-    db.run(sql);
-  }
-  const broken = await openDatabase(path);
-  const findings = await broken.check();
-  await broken.close();
-  return findings;
+  runSql(path, sql);
+  await using broken = await openDatabase(path);
+  return await broken.check();
 }
 
 test.each([

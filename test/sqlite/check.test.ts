@@ -4,7 +4,7 @@ import { setImmediate as nextTurn } from "node:timers/promises";
 import { checkDatabase } from "../../src/sqlite/check.ts";
 import { migrate } from "../../src/sqlite/migrate.ts";
 import { makeDirectory } from "../directory.ts";
-import { openDatabase } from "./open-database.ts";
+import { openDatabase, runSql } from "./open-database.ts";
 
 const directory = makeDirectory();
 const path = directory.at("a.db");
@@ -35,14 +35,9 @@ db.run("update orders set status = 'paid' where id between 50 and 5000 or id = 6
 async function findingsAfter(sql: string): Promise<readonly string[]> {
   const copy = directory.at(`${crypto.randomUUID()}.db`);
   db.run("vacuum into $copy", [copy]);
-  {
-    using other = new Database(copy);
-    other.run(sql);
-  }
-  const opened = await openDatabase(copy);
-  const findings = await opened.check();
-  await opened.close();
-  return findings;
+  runSql(copy, sql);
+  await using opened = await openDatabase(copy);
+  return await opened.check();
 }
 
 test("check reports nothing when the database is consistent", async () => {
@@ -51,9 +46,8 @@ test("check reports nothing when the database is consistent", async () => {
 });
 
 test("check reports nothing when the database is new", async () => {
-  const fresh = await openDatabase(directory.at("b.db"));
+  await using fresh = await openDatabase(directory.at("b.db"));
   expect(await fresh.check()).toEqual([]);
-  await fresh.close();
 });
 
 test.each([

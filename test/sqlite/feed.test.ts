@@ -19,23 +19,22 @@ import { lockPath } from "../../src/sqlite/server-lock.ts";
 import { newUser } from "../contract/open.ts";
 import { makeDirectory, type TemporaryDirectory } from "../directory.ts";
 import { backUp, never, now } from "./make-backup.ts";
-import { openDatabase } from "./open-database.ts";
+import { openDatabase, runSql } from "./open-database.ts";
+
+const newest = { limit: 1, offset: 0 };
 
 /** Opens the database as a server does, and makes a change. @returns the name of the feed */
 async function serve(path: string): Promise<string> {
-  const store = await openDatabase(path, { now });
-  const { feed } = await store.changes.list({ limit: 1, offset: 0 });
+  await using store = await openDatabase(path, { now });
+  const { feed } = await store.changes.list(newest);
   await newUser(store);
-  await store.close();
   return feed;
 }
 
 /** @returns the name of the feed, as a command reads it */
 async function feedOf(path: string): Promise<string> {
-  const store = await openDatabase(path, { mode: "read" });
-  const { feed } = await store.changes.list({ limit: 1, offset: 0 });
-  await store.close();
-  return feed;
+  await using store = await openDatabase(path, { mode: "read" });
+  return (await store.changes.list(newest)).feed;
 }
 
 /** Gives the lock file a time that no server has recorded. */
@@ -58,10 +57,9 @@ test("the feed continues when the server starts again, a command writes, or the 
   await command.close();
   await backUp(path, directory.at("backup.db"));
   expect(await serve(path)).toBe(feed);
-  const twice = await openDatabase(path);
-  const { last } = await twice.changes.list({ limit: 1, offset: 0 });
+  await using twice = await openDatabase(path);
+  const { last } = await twice.changes.list(newest);
   expect(last).toBe(4);
-  await twice.close();
 });
 
 test("the feed continues when the server has been killed", async () => {
@@ -89,11 +87,10 @@ test("restore starts a new feed, and keeps the changes", async () => {
   await restoreSqlite({ from, databaseUrl: path, now });
   const restored = await feedOf(path);
   expect(restored).not.toBe(feed);
-  const store = await openDatabase(path);
-  const page = await store.changes.list({ limit: 1, offset: 0 });
+  await using store = await openDatabase(path);
+  const page = await store.changes.list(newest);
   expect(page).toMatchObject({ total: 1, first: 1, last: 1 });
   expect(page.feed).not.toBe(feed);
-  await store.close();
 });
 
 test("a copy has the changes, and a feed of its own", async () => {
@@ -108,12 +105,11 @@ test("a copy has the changes, and a feed of its own", async () => {
   );
   await store.close();
   expect(await feedOf(databaseUrl)).not.toBe(feed);
-  const copy = await openDatabase(databaseUrl);
-  expect(await copy.changes.list({ limit: 1, offset: 0 })).toMatchObject({ last: 1 });
+  await using copy = await openDatabase(databaseUrl);
+  expect(await copy.changes.list(newest)).toMatchObject({ last: 1 });
   await newUser(copy);
-  expect(await copy.changes.list({ limit: 1, offset: 0 })).toMatchObject({ first: 1, last: 2 });
+  expect(await copy.changes.list(newest)).toMatchObject({ first: 1, last: 2 });
   expect(await copy.check()).toEqual([]);
-  await copy.close();
 });
 
 /** Ways to put an older state in the place of the database. Each gets its path. */
@@ -154,7 +150,7 @@ test("a new feed starts when an older copy is written over the file, and is as o
   db.run("vacuum into ?", [older]);
   // As after ten minutes.
   await continueFeed(db, path, async (work) => work());
-  expect((await server.changes.list({ limit: 1, offset: 0 })).feed).toBe(feed);
+  expect((await server.changes.list(newest)).feed).toBe(feed);
   await newUser(server);
   await server.close();
   db.close();
@@ -204,16 +200,12 @@ test("the feed continues when a mark cannot be recorded, unless it needs a new n
 test("the migration starts an empty feed", async () => {
   using directory = makeDirectory();
   const { path } = await makeServed(directory);
-  {
-    using db = new Database(path);
-    db.run("drop table changes; drop table feed; pragma user_version = 3");
-  }
-  const store = await openDatabase(path);
-  const page = await store.changes.list({ limit: 1, offset: 0 });
+  runSql(path, "drop table changes; drop table feed; pragma user_version = 3");
+  await using store = await openDatabase(path);
+  const page = await store.changes.list(newest);
   expect(page).toMatchObject({ total: 0, first: 1, last: 0, records: "" });
   await store.users.update(1, (user) => ({ ...user, name: "Ann" }), null);
-  const { records } = await store.changes.list({ limit: 1, offset: 0 });
+  const { records } = await store.changes.list(newest);
   expect(records).toContain('"type":"user.updated","record_id":1,"version":2');
   expect(await store.check()).toEqual([]);
-  await store.close();
 });

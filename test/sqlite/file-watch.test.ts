@@ -7,7 +7,6 @@ import {
   openSync,
   readSync,
   renameSync,
-  rmSync,
   statSync,
   truncateSync,
   utimesSync,
@@ -94,12 +93,6 @@ for (const suffix of ["", "-wal", "-shm"]) {
     renameSync(`${file}.copy`, file);
     const { cause } = expectThrown(() => it.files.requireInPlace(), "unavailable");
     expect(cause).toEqual(new Error(`${file} has been replaced by another file`));
-  });
-
-  test(`requireInPlace throws when ${name} is removed`, () => {
-    using it = watched();
-    rmSync(it.path + suffix);
-    expectThrown(() => it.files.requireInPlace(), "unavailable");
   });
 }
 

@@ -29,7 +29,7 @@ const lists: Readonly<Record<string, ReadList>> = {
 test("a large page reserves the memory of all its records before it reads them", async () => {
   using directory = makeDirectory();
   const maxUnsentBytes = 2 ** 23;
-  const store = await openDatabase(directory.at("a.db"), { maxUnsentBytes });
+  await using store = await openDatabase(directory.at("a.db"), { maxUnsentBytes });
   const { id } = await newUser(store);
   for (let at = 0; at < RECORDS; at += 1) {
     await store.users.create(userFields({ name: "\u0001".repeat(200), metadata }), null);
@@ -54,5 +54,4 @@ test("a large page reserves the memory of all its records before it reads them",
     expect((await listed(page)).rows, what).toHaveLength(RECORDS);
     expect(await unsentBytes(), what).toBe(0);
   }
-  await store.close();
 });

@@ -12,29 +12,22 @@ export function open(databaseUrl: string, mode: StoreMode = "write") {
 }
 
 /** Creates a database with two users and an order. @returns its path */
-export async function makeDatabase(directory: TemporaryDirectory, name = "a.db"): Promise<string> {
-  const path = directory.at(name);
-  const store = await open(path);
+export async function makeDatabase(directory: TemporaryDirectory): Promise<string> {
+  const path = directory.at("a.db");
+  await using store = await open(path);
   const { id } = await newUser(store);
   await newUser(store);
   await store.orders.place(orderFields(id), null);
-  await store.close();
   return path;
 }
 
 export async function backUp(path: string, to: string) {
-  const store = await open(path);
-  try {
-    return await store.backUp(to, () => {}, never);
-  } finally {
-    await store.close();
-  }
+  await using store = await open(path);
+  return await store.backUp(to, () => {}, never);
 }
 
 /** Creates such a database, and a backup of it. */
-export async function makeBackup(
-  directory: TemporaryDirectory,
-): Promise<{ path: string; copy: string }> {
+export async function makeBackup(directory: TemporaryDirectory) {
   const path = await makeDatabase(directory);
   const copy = directory.at("copy.db");
   await backUp(path, copy);
@@ -42,8 +35,6 @@ export async function makeBackup(
 }
 
 export async function totalOf(path: string): Promise<number> {
-  const store = await open(path);
-  const { total } = await store.users.list({ limit: 1, offset: 0 });
-  await store.close();
-  return total;
+  await using store = await open(path);
+  return (await store.users.list({ limit: 1, offset: 0 })).total;
 }

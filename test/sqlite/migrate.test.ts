@@ -134,16 +134,6 @@ test("findVersion rejects a database when it belongs to another program", () => 
   }
 });
 
-test("findVersion rejects a schema when it is newer than this program", () => {
-  using db = new Database(":memory:");
-  migrate(db);
-  db.run(`pragma user_version = ${SCHEMA_VERSION + 1}`);
-  const limit = `this program supports versions up to ${SCHEMA_VERSION}`;
-  const message = `the schema has version ${SCHEMA_VERSION + 1}, but ${limit}: use a newer release`;
-  expectThrown(() => findVersion(db), "operator", message);
-  expectThrown(() => migrate(db), "operator", message);
-});
-
 test("findVersion rejects a user-api database when tables are missing", () => {
   using empty = new Database(":memory:");
   empty.run(`pragma application_id = ${APPLICATION_ID}`);

@@ -10,7 +10,7 @@ import { orderFields, setPaid } from "../contract/open.ts";
 import { makeDirectory, type TemporaryDirectory } from "../directory.ts";
 import { expectRejection } from "../expect-error.ts";
 import { hashOf, traceOf } from "../trace.ts";
-import { openDatabase } from "./open-database.ts";
+import { openDatabase, query, runSql } from "./open-database.ts";
 
 const now = () => new Date("2026-11-20T18:57:03.120Z");
 const time = now().toISOString();
@@ -39,8 +39,7 @@ function makeOlder(directory: TemporaryDirectory, version: number): string {
 }
 
 function versionOf(path: string): unknown {
-  using db = new Database(path, { readonly: true });
-  return db.prepare("pragma user_version").values()[0]?.[0];
+  return query(path, "pragma user_version")[0];
 }
 
 async function totalsOf({ orders }: Store): Promise<number[]> {
@@ -82,11 +81,8 @@ for (const version of olderVersions) {
     expect(migrated).toEqual([[version, SCHEMA_VERSION]]);
     expect(versionOf(path)).toBe(SCHEMA_VERSION);
     expect(versionOf(`${path}.v${version}`)).toBe(version);
-    using old = new Database(`${path}.v${version}`, { readonly: true });
-    expect(old.prepare("select id, status from orders order by id").values()).toEqual([
-      [1, "pending"],
-      [2, "paid"],
-    ]);
+    const kept = query(`${path}.v${version}`, "select id, status from orders order by id");
+    expect(kept).toEqual([1, "pending", 2, "paid"]);
   });
 
   test(`a database of version ${version} is rejected and not changed when a command would write to it`, async () => {
@@ -134,10 +130,7 @@ for (const version of olderVersions) {
   test(`a database of version ${version} is rejected when a command cannot read it`, async () => {
     using directory = makeDirectory();
     const path = makeOlder(directory, version);
-    {
-      using db = new Database(path);
-      db.run("alter table idempotency_keys rename column record to response");
-    }
+    runSql(path, "alter table idempotency_keys rename column record to response");
     const opening = openDatabase(path, { create: false, mode: "read" });
     await expectRejection(opening, "operator", /run `user-api migrate`$/);
   });

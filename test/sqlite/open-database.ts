@@ -1,11 +1,25 @@
+import { Database } from "bun:sqlite";
 import { openSqlite } from "../../src/sqlite/backend.ts";
 import type { Store, StoreOptions } from "../../src/store.ts";
 import { storeOptions } from "../open-store.ts";
 
-/** Opens a database as a server does, unless the options say otherwise. */
-export function openDatabase(
+/** Opens a database as a server does, unless the options say otherwise. Disposing of the store closes it. */
+export async function openDatabase(
   databaseUrl: string,
   options: Partial<StoreOptions> = {},
-): Promise<Store> {
-  return openSqlite({ ...storeOptions, databaseUrl, ...options });
+): Promise<Store & AsyncDisposable> {
+  const store = await openSqlite({ ...storeOptions, databaseUrl, ...options });
+  return Object.assign(store, { [Symbol.asyncDispose]: store.close });
+}
+
+/** Runs statements on a connection of their own. Creates the file if there is none. */
+export function runSql(path: string, sql: string): void {
+  using db = new Database(path);
+  db.run(sql);
+}
+
+/** @returns the values of all rows of a statement, which has a connection of its own */
+export function query(path: string, sql: string): unknown[] {
+  using db = new Database(path, { readwrite: true, create: false });
+  return db.prepare(sql).values().flat();
 }

@@ -3,7 +3,6 @@ import { Database } from "bun:sqlite";
 import { expect, spyOn, test } from "bun:test";
 import { setImmediate as nextTurn } from "node:timers/promises";
 import type { Order, OrderStatus } from "../../src/order.ts";
-import type { Store } from "../../src/store.ts";
 import { newUser } from "../contract/open.ts";
 import { makeDirectory, type TemporaryDirectory } from "../directory.ts";
 import { listed } from "../listed.ts";
@@ -19,7 +18,7 @@ function statusOf(id: number): OrderStatus {
 }
 
 /** A store in which user 1 has all orders, and user 2 none. */
-async function openWithOrders(directory: TemporaryDirectory): Promise<Store> {
+async function openWithOrders(directory: TemporaryDirectory) {
   const path = directory.at("a.db");
   const store = await openDatabase(path);
   for (const _ of [1, 2]) await newUser(store);
@@ -50,8 +49,7 @@ async function countTurns(promise: unknown): Promise<number> {
 
 test("orders.list agrees with a model when a user has very many orders in a status", async () => {
   using directory = makeDirectory();
-  await using cleanup = new AsyncDisposableStack();
-  const store = cleanup.adopt(await openWithOrders(directory), (opened) => opened.close());
+  await using store = await openWithOrders(directory);
   const cases = (["pending", "paid", "canceled", "delivered"] as const).flatMap((status) => [
     { status, sort: "id" as const },
     { status, sort: "-id" as const },
@@ -93,8 +91,7 @@ test("orders.list agrees with a model when a user has very many orders in a stat
 
 test("orders.list lets other requests run when it counts the orders of a user in a status", async () => {
   using directory = makeDirectory();
-  await using cleanup = new AsyncDisposableStack();
-  const store = cleanup.adopt(await openWithOrders(directory), (opened) => opened.close());
+  await using store = await openWithOrders(directory);
   // The time that a page takes decides how often it ends the turn. Without time, it does so at every opportunity.
   using _clock = spyOn(performance, "now").mockReturnValue(0);
   const list = (status: OrderStatus, userId = 1) =>
@@ -107,8 +104,7 @@ test("orders.list lets other requests run when it counts the orders of a user in
 
 test("orders.list returns a page and a total from one snapshot when it takes several turns", async () => {
   using directory = makeDirectory();
-  await using cleanup = new AsyncDisposableStack();
-  const store = cleanup.adopt(await openWithOrders(directory), (opened) => opened.close());
+  await using store = await openWithOrders(directory);
   const { orders } = store;
   const page = listed(orders.list({ user_id: 1, status: "canceled", limit: 100, offset: 0 }));
   const change = (id: number, status: OrderStatus) =>

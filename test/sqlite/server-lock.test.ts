@@ -30,10 +30,9 @@ const locked = "the database is in use by another server";
 test("a server starts without a lock file when another program reads the database", async () => {
   using database = await restored();
   using _reader = otherProgram(database.path);
-  const store = await openDatabase(database.path);
+  await using store = await openDatabase(database.path);
   await newUser(store);
   await expectRejection(openDatabase(database.path), "operator", /in use by another server$/);
-  await store.close();
 });
 
 test("a server starts on a new file when Litestream has opened it first", async () => {
@@ -45,10 +44,9 @@ test("a server starts on a new file when Litestream has opened it first", async 
   litestream.run("create table _litestream_lock (id integer)");
   litestream.run("begin");
   litestream.prepare("select count(1) from _litestream_seq").get();
-  const store = await openDatabase(path);
+  await using store = await openDatabase(path);
   await newUser(store);
   expect(await store.check()).toEqual([]);
-  await store.close();
 });
 
 test("a server does not start when another program is writing", async () => {
@@ -90,25 +88,23 @@ test("a second server is rejected when it uses a hard link", async () => {
 
 test("a second server is rejected when the lock file was deleted, even beside a reader", async () => {
   using database = await restored();
-  const store = await openDatabase(database.path);
+  await using store = await openDatabase(database.path);
   using _reader = otherProgram(database.path);
   rmSync(`${database.path}-serving`);
   const message = `Cannot open ${database.path}: ${locked}`;
   await expectRejection(openDatabase(database.path), "operator", message);
   await newUser(store);
-  await store.close();
 });
 
 test("a server takes its lock again when the lock file was moved away and back", async () => {
   using database = await restored();
   const path = `${database.path}-serving`;
-  const store = await openDatabase(database.path);
+  await using store = await openDatabase(database.path);
   renameSync(path, `${path}-away`);
   await newUser(store);
   renameSync(`${path}-away`, path);
   await newUser(store);
   expect(takeServerLock(database.path, 0)).toBeNull();
-  await store.close();
 });
 
 /** @returns the store, and the problems that it reports */

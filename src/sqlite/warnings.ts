@@ -1,5 +1,5 @@
 /** What a server warns about when it starts: dangers that it cannot remove itself. */
-import { realpathSync, statSync } from "node:fs";
+import { statSync } from "node:fs";
 import { dirname } from "node:path";
 import { databaseFiles } from "../database-url.ts";
 
@@ -22,19 +22,16 @@ function ancestorsOf(directory: string): string[] {
 
 /** @returns the files of the database, and its directory, that every user of the machine can read or change */
 function findExposed(path: string): readonly string[] {
-  const realPath = realpathSync(path);
-  const directory = dirname(realPath);
+  const directory = dirname(path);
   const canEnter = ancestorsOf(directory).every((each) => hasPermission(each, OTHERS_ENTER));
   if (!canEnter) return [];
-  const exposed = databaseFiles(realPath).filter((file) =>
-    hasPermission(file, OTHERS_READ_OR_WRITE),
-  );
+  const exposed = databaseFiles(path).filter((file) => hasPermission(file, OTHERS_READ_OR_WRITE));
   // Whoever can create files there can replace those of the database.
   return hasPermission(directory, OTHERS_WRITE) ? [...exposed, directory] : exposed;
 }
 
 /**
- * @param path path of an open database
+ * @param path path of an open database, not of a symbolic link to it
  * @param sqliteVersion e.g. `3.51.3`. On macOS the system provides SQLite.
  */
 export function findWarnings(path: string, sqliteVersion: string): readonly string[] {

@@ -304,6 +304,9 @@ export function importContract(open: Open): void {
     const orders = [2, 4].map((id) => oldOrder(id, 3));
     await bulk.users.import(users, false);
     await bulk.orders.import(orders, false);
+    // No record has these ids.
+    expect(await bulk.users.exportPage(4, 1, "id")).toEqual([oldUser(5)]);
+    expect(await bulk.users.exportPage(6, 1, "-id")).toEqual([oldUser(5)]);
     for (const sort of ["id", "-id"] as const) {
       const pageOf = (id = 0) => bulk.users.exportPage(id, 2, sort);
       const sorted = sort === "id" ? users : users.toReversed();

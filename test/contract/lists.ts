@@ -1,11 +1,12 @@
 // Compares lists with a model, an array that is filtered and sliced, while rows are created and deleted.
 import { expect, test } from "bun:test";
 import { type Order, type OrderStatus, orderStatuses } from "../../src/order.ts";
+import { type Sort, sorts } from "../../src/page.ts";
 import type { Store } from "../../src/store.ts";
-import { listed } from "../listed.ts";
 import { isLong } from "../long.ts";
 import { ifMatch } from "../preconditions.ts";
 import { makeRandom } from "../random.ts";
+import { expectPage } from "./expect-page.ts";
 import { type Open, openWithClock, orderFields, parsed, userFields } from "./open.ts";
 
 const all = { limit: 1000, offset: 0 };
@@ -24,40 +25,25 @@ interface Row {
 /** Concurrent writes may run in any order, so the model sorts its rows. */
 const byId = (left: number, right: number) => left - right;
 
-const sorts = ["id", "-id"] as const;
-type Sort = (typeof sorts)[number];
-
-/** @param rows by ascending id */
-function sorted<Of>(rows: readonly Of[], sort: Sort): Of[] {
-  return sort === "id" ? [...rows] : rows.toReversed();
+/** Expects all pages of a size, each behind the last id of the one before. */
+async function expectUsersAfter(
+  { users }: Store,
+  ids: readonly number[],
+  limit: number,
+  sort: Sort,
+) {
+  const sorted = sort === "id" ? ids : ids.toReversed();
+  for (let at = 0; at < ids.length; at += limit)
+    await expectPage(users.list, ids, { limit, offset: 0, after: sorted[at - 1] ?? 0, sort });
 }
 
-/** Whether a record follows the id `after`. Nothing precedes 0. */
-function isBehind(id: number, after: number, sort: Sort): boolean {
-  return after === 0 || (sort === "id" ? id > after : id < after);
-}
-
-/** Follows `nextAfter` from the first page to the last. */
-async function expectUsersAfter(store: Store, ids: readonly number[], limit: number, sort: Sort) {
-  const found: number[] = [];
-  for (let after: number | null = 0; after !== null && found.length <= ids.length; ) {
-    const page: Awaited<ReturnType<typeof listed>> = await listed(
-      store.users.list({ limit, offset: 0, after, sort }),
-    );
-    expect(page.total).toBe(ids.length);
-    found.push(...page.rows.map(({ id }) => id));
-    after = page.nextAfter ?? null;
-  }
-  expect(found).toEqual(sorted(ids, sort));
-}
-
-async function expectUsers(store: Store, ids: readonly number[], limit: number, offset: number) {
-  for (const sort of sorts) {
-    const query = { limit, offset, sort };
-    const { rows, total } = await listed(store.users.list(query));
-    const expected = sorted(ids, sort).slice(offset, offset + limit);
-    expect([query, rows.map(({ id }) => id), total]).toEqual([query, expected, ids.length]);
-  }
+async function expectUsers(
+  { users }: Store,
+  ids: readonly number[],
+  limit: number,
+  offset: number,
+) {
+  for (const sort of sorts) await expectPage(users.list, ids, { limit, offset, sort });
 }
 
 export function listsContract(open: Open): void {
@@ -132,34 +118,21 @@ export function listsContract(open: Open): void {
     for (const _ of owners) await users.create(userFields(), null);
     const rows: Row[] = [];
 
-    /** Expects the page after an id, which need not be in this list, or exist. */
-    async function expectCursor(matching: Row[], limit: number, filters: object, sort: Sort) {
-      const after = random((rows.at(-1)?.id ?? 0) + 2);
-      const ids = sorted(matching, sort).map(({ id }) => id);
-      const behind = ids.filter((id) => isBehind(id, after, sort));
-      const query = { limit, offset: 0, after, sort, ...filters };
-      const { rows: found, total, nextAfter = null } = await listed(orders.list(query));
-      const next = behind.length > limit ? (behind[limit - 1] ?? null) : null;
-      const expected = [query, behind.slice(0, limit), matching.length, next];
-      expect([query, found.map(({ id }) => id), total, nextAfter]).toEqual(expected);
-    }
-
     async function expectOrders(userId: number | undefined, status: OrderStatus | undefined) {
       const matching = rows.filter(
         (row) =>
           (userId === undefined || row.user_id === userId) &&
           (status === undefined || row.status === status),
       );
+      const ids = matching.map(({ id }) => id);
       const limit = 1 + random(20);
-      const offset = random(matching.length + 3);
       const filters = { ...(userId && { user_id: userId }), ...(status && { status }) };
       for (const sort of sorts) {
-        await expectCursor(matching, limit, filters, sort);
-        const query = { limit, offset, sort, ...filters };
-        const { rows: found, total } = await listed(orders.list(query));
-        const page = sorted(matching, sort).slice(offset, offset + limit);
-        const expected = [query, page.map(({ id }) => id), matching.length];
-        expect([query, found.map(({ id }) => id), total]).toEqual(expected);
+        const query = { limit, sort, ...filters };
+        // The cursor need not be in this list, or exist.
+        const after = random((rows.at(-1)?.id ?? 0) + 2);
+        await expectPage(orders.list, ids, { ...query, offset: 0, after });
+        await expectPage(orders.list, ids, { ...query, offset: random(ids.length + 3) });
       }
     }
 
@@ -186,8 +159,10 @@ export function listsContract(open: Open): void {
         for (const status of [undefined, ...orderStatuses]) await expectOrders(userId, status);
       }
     }
-    expect((await listed(orders.list(all))).rows.map(({ id }) => id)).toEqual(
+    await expectPage(
+      orders.list,
       rows.map(({ id }) => id),
+      all,
     );
     // Each page of a cluster asks all shards.
   }, 120_000);

@@ -1,6 +1,6 @@
 import { expect, test } from "bun:test";
 import { type CopyRow, type CopySource, copiedTables } from "../../src/copy.ts";
-import { newUser, type Open, openWithClock, orderFields, parsed } from "./open.ts";
+import { newUser, type Open, openWithClock, orderFields, parsed, time } from "./open.ts";
 
 type Table = Parameters<CopySource["read"]>[0];
 
@@ -44,7 +44,7 @@ export function copySourceContract(open: Open): void {
   test("withCopySource reads every table by its sort key when it has more rows than a batch", async () => {
     await using it = await openWithClock(open);
     const user = await newUser(it.store);
-    const times = ["2026-11-20T18:57:03.120Z", "2026-11-20T18:57:03.121Z"];
+    const times = [time, "2026-11-20T18:57:03.121Z"];
     for (const [at, name] of ["é", "a", "B", "~", "!"].entries()) {
       const hash = Bun.CryptoHasher.hash("sha256", name, "hex");
       await it.store.tokens.create({ hash, name, scope: "read", expires_at: null });

@@ -4,6 +4,7 @@ import type { Order } from "../../src/order.ts";
 import type { Store } from "../../src/store.ts";
 import { expectRejection } from "../expect-error.ts";
 import {
+  all,
   newUser,
   type Open,
   openWithClock,
@@ -13,7 +14,6 @@ import {
   userFields,
 } from "./open.ts";
 
-const all = { limit: 1000, offset: 0 };
 const key: IdempotencyKey = { owner: "a".repeat(64), key: "key-1", fingerprint: "f".repeat(64) };
 
 function keyOf(name: string, fingerprint = key.fingerprint): IdempotencyKey {

@@ -6,6 +6,7 @@ import type { Store } from "../../src/store.ts";
 import type { User } from "../../src/user.ts";
 import { listed } from "../listed.ts";
 import {
+  all,
   newUser,
   type Open,
   oddTexts,
@@ -18,7 +19,6 @@ import {
 const created: ImportResult = { outcome: "created" };
 const unchanged: ImportResult = { outcome: "unchanged" };
 const rejected = (reason: string): ImportResult => ({ outcome: "rejected", reason });
-const all = { limit: 1000, offset: 0 };
 const createdAt = "2020-01-02T03:04:05.678Z";
 const updatedAt = "2021-01-02T03:04:05.678Z";
 

@@ -7,9 +7,7 @@ import { isLong } from "../long.ts";
 import { ifMatch } from "../preconditions.ts";
 import { makeRandom } from "../random.ts";
 import { expectPage } from "./expect-page.ts";
-import { type Open, openWithClock, orderFields, parsed, userFields } from "./open.ts";
-
-const all = { limit: 1000, offset: 0 };
+import { all, type Open, openWithClock, orderFields, parsed, userFields } from "./open.ts";
 
 /** Rounds of changes, and how many of them are between two comparisons with the model. */
 const ROUNDS = 60;

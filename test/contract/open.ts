@@ -18,9 +18,15 @@ interface OpenOptions {
 /** Opens a new, empty database. */
 export type Open = (options?: OpenOptions) => Promise<Store>;
 
+/** Query of a list for all records of a test. */
+export const all = { limit: 1000, offset: 0 };
+
+/** The time of the clock at first. */
+export const time = "2026-11-20T18:57:03.120Z";
+
 /** A store that is closed when the test ends, and its clock, which only the test moves. */
 export async function openWithClock(open: Open) {
-  const clock = { time: new Date("2026-11-20T18:57:03.120Z") };
+  const clock = { time: new Date(time) };
   const store = await open({ now: () => clock.time });
   return {
     store,

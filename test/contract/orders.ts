@@ -1,10 +1,7 @@
 import { expect, test } from "bun:test";
 import { AppError } from "../../src/error.ts";
 import { type Order, type OrderStatus, patchOrder } from "../../src/order.ts";
-import { newUser, type Open, openWithClock, orderFields, parsed } from "./open.ts";
-
-const all = { limit: 1000, offset: 0 };
-const time = "2026-11-20T18:57:03.120Z";
+import { all, newUser, type Open, openWithClock, orderFields, parsed, time } from "./open.ts";
 
 const to = (status: OrderStatus) => (order: Order) => patchOrder(order, { status });
 

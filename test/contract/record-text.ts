@@ -1,18 +1,17 @@
 // Every operation returns a record as the same text, whether a program or the database has rendered it.
 import { expect, test } from "bun:test";
 import { recordsText } from "../../src/page.ts";
-import { type Open, oddTexts, openWithClock, orderFields, userFields } from "./open.ts";
+import { all, type Open, oddTexts, openWithClock, orderFields, time, userFields } from "./open.ts";
 
 const texts = [...oddTexts, "\u2028\u2029", "\b\f\t\v\u000e\u0080", "</script>\\/", "$1 %s %%"];
+const times = { created_at: time, updated_at: time };
 /** Together, the records of a list exceed the size of a small page. */
 const filler = "é".repeat(20_000);
-const firstPage = { limit: 1000, offset: 0 };
 
 export function recordTextContract(open: Open): void {
   test("users returns the same JSON from each operation", async () => {
     await using it = await openWithClock(open);
     const { users } = it.store;
-    const time = it.clock.time.toISOString();
     const expected: string[] = [];
     for (const [at, name] of [null, ...texts].entries()) {
       const metadata: Record<string, string> =
@@ -21,7 +20,6 @@ export function recordTextContract(open: Open): void {
       const key = { owner: "a", key: `user ${at}`, fingerprint: "f" };
       const { record, replayed } = await users.create(fields, key);
       const { id } = record;
-      const times = { created_at: time, updated_at: time };
       const { email } = fields;
       expect<string>(record.json).toBe(
         JSON.stringify({ id, email, name, metadata, version: 1, ...times }),
@@ -29,16 +27,14 @@ export function recordTextContract(open: Open): void {
       const replay = await users.create(fields, key);
       expect([replayed, replay.replayed, replay.record]).toEqual([false, true, record]);
       expect(await users.get(id)).toEqual(record);
-      expect((await users.list({ ...firstPage, limit: 1, after: id - 1 })).records).toBe(
-        record.json,
-      );
-      expect((await users.list({ ...firstPage, email })).records).toBe(record.json);
+      expect((await users.list({ ...all, limit: 1, after: id - 1 })).records).toBe(record.json);
+      expect((await users.list({ ...all, email })).records).toBe(record.json);
       const changed = await users.update(id, () => fields, null);
       const json = JSON.stringify({ id, email, name, metadata, version: 2, ...times });
       expect<string | undefined>(changed?.json).toBe(json);
       expected.push(json);
     }
-    const { records } = await users.list(firstPage);
+    const { records } = await users.list(all);
     expect(records).not.toBeString();
     expect(recordsText(records)).toBe(expected.join(","));
     const removed = await users.remove(1, null);
@@ -48,7 +44,6 @@ export function recordTextContract(open: Open): void {
   test("orders returns the same JSON from each operation", async () => {
     await using it = await openWithClock(open);
     const { orders, users } = it.store;
-    const time = it.clock.time.toISOString();
     const user = await users.create(userFields(), null);
     const userId = user.record.id;
     const expected: string[] = [];
@@ -62,7 +57,6 @@ export function recordTextContract(open: Open): void {
       const { record, replayed } = await orders.place(fields, key);
       const { id } = record;
       const jsonOf = (status: string, version: number) => {
-        const times = { created_at: time, updated_at: time };
         const order = {
           id,
           user_id: userId,
@@ -79,7 +73,7 @@ export function recordTextContract(open: Open): void {
       const replay = await orders.place(fields, key);
       expect([replayed, replay.replayed, replay.record]).toEqual([false, true, record]);
       expect(await orders.get(id)).toEqual(record);
-      const page = { ...firstPage, limit: 1, after: id - 1 };
+      const page = { ...all, limit: 1, after: id - 1 };
       for (const filter of [{}, { user_id: userId }, { status: "pending" as const }]) {
         expect((await orders.list({ ...page, ...filter })).records).toBe(record.json);
       }
@@ -88,7 +82,7 @@ export function recordTextContract(open: Open): void {
       expected.push(jsonOf("paid", 2));
     }
     for (const filter of [{}, { user_id: userId }, { status: "paid" as const }]) {
-      const { records } = await orders.list({ ...firstPage, ...filter });
+      const { records } = await orders.list({ ...all, ...filter });
       expect(records).not.toBeString();
       expect(recordsText(records)).toBe(expected.join(","));
     }

@@ -1,9 +1,8 @@
 import { expect, test } from "bun:test";
 import { hashToken, newToken, type Token, type TokenFields } from "../../src/token.ts";
 import { expectRejection } from "../expect-error.ts";
-import { type Open, openWithClock } from "./open.ts";
+import { type Open, openWithClock, time } from "./open.ts";
 
-const time = "2026-11-20T18:57:03.120Z";
 const later = "2026-11-20T18:57:04.120Z";
 
 function tokenFields(name: string, fields: Partial<TokenFields> = {}): TokenFields {

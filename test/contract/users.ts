@@ -2,10 +2,7 @@ import { expect, test } from "bun:test";
 import { AppError } from "../../src/error.ts";
 import type { User } from "../../src/user.ts";
 import { listed } from "../listed.ts";
-import { newUser, type Open, openWithClock, parsed, userFields } from "./open.ts";
-
-const all = { limit: 1000, offset: 0 };
-const time = "2026-11-20T18:57:03.120Z";
+import { all, newUser, type Open, openWithClock, parsed, time, userFields } from "./open.ts";
 
 export function usersContract(open: Open): void {
   test("users.create creates one user when many concurrent calls have the same email", async () => {

@@ -18,14 +18,12 @@ import {
 import { requireSqlite } from "../../src/sqlite/connection.ts";
 import { takeServerLock } from "../../src/sqlite/server-lock.ts";
 import type { StoreMode } from "../../src/store.ts";
-import { newUser, orderFields, parsed, userFields } from "../contract/open.ts";
+import { all, newUser, orderFields, parsed, userFields } from "../contract/open.ts";
 import { makeDirectory } from "../directory.ts";
 import { expectRejection, expectThrown } from "../expect-error.ts";
 import { listed } from "../listed.ts";
+import { now } from "./make-backup.ts";
 import { openDatabase, query, runSql } from "./open-database.ts";
-
-const now = () => new Date("2026-11-20T18:57:03.120Z");
-const all = { limit: 1000, offset: 0 };
 
 function open(databaseUrl: string, mode: StoreMode = "serve", create = true) {
   return openDatabase(databaseUrl, { mode, create, now });

@@ -1,5 +1,6 @@
 import type { Database } from "bun:sqlite";
 import { expect, test } from "bun:test";
+import { setImmediate as nextTurn } from "node:timers/promises";
 import { createCheckpointer } from "../../src/sqlite/checkpoint.ts";
 import { makeWriter } from "./writer.ts";
 
@@ -13,9 +14,7 @@ function logOf(db: Database) {
 
 test("createCheckpointer checkpoints a long log", async () => {
   using made = makeWriter();
-  await made.write(() =>
-    made.db.run("insert into t (n, content) values (1, zeroblob(?))", [MANY_BYTES]),
-  );
+  await made.write(() => made.insert(1, MANY_BYTES));
   await made.idle();
   const { log, checkpointed } = logOf(made.db);
   expect(log).toBeGreaterThan(4000);
@@ -30,22 +29,18 @@ test("createCheckpointer does not checkpoint a short log", async () => {
   await made.write(() => made.insert(1));
   await made.idle();
   expect(logOf(made.db).checkpointed).toBe(0);
-  await made.write(() =>
-    made.db.run("insert into t (n, content) values (2, zeroblob(?))", [MANY_BYTES / 2]),
-  );
+  await made.write(() => made.insert(2, MANY_BYTES / 2));
   await made.idle();
   expect(logOf(made.db).checkpointed).toBe(0);
 });
 
 test("write waits for a checkpoint, and reads do not", async () => {
   using made = makeWriter();
-  await made.write(() =>
-    made.db.run("insert into t (n, content) values (1, zeroblob(?))", [MANY_BYTES]),
-  );
+  await made.write(() => made.insert(1, MANY_BYTES));
   const done: string[] = [];
   const later = made.write(() => made.insert(2)).then(() => done.push("write"));
   // Many turns of the event loop, but no time for a thread to start.
-  for (let turn = 0; turn < 3; turn += 1) await new Promise((next) => setImmediate(next));
+  for (let turn = 0; turn < 3; turn += 1) await nextTurn();
   expect(made.visible()).toEqual([1]);
   done.push("read");
   await later;
@@ -58,9 +53,7 @@ test("write continues when another process reads an older snapshot", async () =>
   made.other.run("begin");
   made.visible();
   for (let n = 2; n < 6; n += 1) {
-    await made.write(() =>
-      made.db.run("insert into t (n, content) values (?, zeroblob(?))", [n, MANY_BYTES]),
-    );
+    await made.write(() => made.insert(n, MANY_BYTES));
   }
   await made.idle();
   const { log, checkpointed } = logOf(made.db);
@@ -80,7 +73,7 @@ function makeCheckpoints() {
     /** Inserts a row of this size. */
     add(bytes: number) {
       last += 1;
-      made.db.run("insert into t (n, content) values (?, zeroblob(?))", [last, bytes]);
+      made.insert(last, bytes);
     },
     [Symbol.dispose]() {
       checkpoints.close();

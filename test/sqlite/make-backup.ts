@@ -21,6 +21,12 @@ export async function makeDatabase(directory: TemporaryDirectory): Promise<strin
   return path;
 }
 
+/** A statement after which a row of such a database breaks a constraint. */
+export const breakConstraint = `
+  pragma ignore_check_constraints = on;
+  update users set metadata = '[1]' where id = 2;
+`;
+
 export async function backUp(path: string, to: string) {
   await using store = await open(path);
   return await store.backUp(to, () => {}, never);

@@ -18,7 +18,15 @@ import { newUser } from "../contract/open.ts";
 import { damagePage, rootPageOf } from "../damage.ts";
 import { makeDirectory } from "../directory.ts";
 import { expectRejection } from "../expect-error.ts";
-import { backUp, makeBackup, makeDatabase, now, open, totalOf } from "./make-backup.ts";
+import {
+  backUp,
+  breakConstraint,
+  makeBackup,
+  makeDatabase,
+  now,
+  open,
+  totalOf,
+} from "./make-backup.ts";
 import { runSql } from "./open-database.ts";
 
 /** Makes a database differ from its backup. */
@@ -178,6 +186,11 @@ const unfit: readonly [string, (copy: string) => void, RegExp][] = [
   ],
   ["is newer", (copy) => runSql(copy, "pragma user_version = 99"), /use a newer release/],
   ["is not sound", (copy) => runSql(copy, "delete from users"), /references a missing row/],
+  [
+    "has a row that breaks a constraint",
+    (copy) => runSql(copy, breakConstraint),
+    /CHECK constraint failed in users/,
+  ],
   ["is in use", (copy) => writeFileSync(`${copy}-wal`, ""), /a database in use, not a backup/],
   [
     "is being written",

@@ -6,6 +6,11 @@ import { damagePage, rootPageOf } from "../damage.ts";
 import { expectRejection } from "../expect-error.ts";
 import { makeWriter } from "./writer.ts";
 
+/** @returns the positions of the writes that were rejected */
+function rejectedIn(results: readonly PromiseSettledResult<unknown>[]): number[] {
+  return results.flatMap(({ status }, at) => (status === "rejected" ? [at] : []));
+}
+
 test("write shares one commit with all calls of the same turn", async () => {
   using it = makeWriter();
   const before = it.commits();
@@ -160,14 +165,7 @@ test("write alone is rolled back when its callback throws", async () => {
     it.write(() => it.visible()),
     it.write(() => it.insert(5)),
   ]);
-  expect(results.map(({ status }) => status === "fulfilled")).toEqual([
-    true,
-    false,
-    true,
-    false,
-    true,
-    true,
-  ]);
+  expect(rejectedIn(results)).toEqual([1, 3]);
   expect(results[1]).toEqual({ status: "rejected", reason: thrown });
   expect(results[3]).toMatchObject({ reason: { code: "SQLITE_CONSTRAINT_CHECK" } });
   expect(it.visible()).toEqual([1, 3, 5]);
@@ -198,9 +196,7 @@ test("write either succeeds or rejects with unavailable when the disk is full", 
   using it = makeWriter();
   it.db.run("pragma max_page_count = 20");
   const sizes = [10, 10, 1_000_000, 10, 1_000_000, 10];
-  const writes = sizes.map((size, n) =>
-    it.write(() => it.db.run("insert into t (n, content) values (?, zeroblob(?))", [n, size])),
-  );
+  const writes = sizes.map((size, n) => it.write(() => it.insert(n, size)));
   const results = await Promise.allSettled(writes);
   const stored = results.flatMap(({ status }, n) => (status === "fulfilled" ? [n] : []));
   expect(it.visible()).toEqual(stored);
@@ -314,13 +310,7 @@ test("write rejects one write with damaged, and commits those before and after i
   const damaged = () => it.db.run("update damaged set n = n + 1");
   const writes = [1, 0, 2, 0, 3].map((n) => it.write(() => (n === 0 ? damaged() : it.insert(n))));
   const results = await Promise.allSettled(writes);
-  expect(results.map(({ status }) => status === "fulfilled")).toEqual([
-    true,
-    false,
-    true,
-    false,
-    true,
-  ]);
+  expect(rejectedIn(results)).toEqual([1, 3]);
   expect(results[1]).toMatchObject({ reason: { code: "damaged" } });
   expect(results[3]).toMatchObject({ reason: { code: "damaged" } });
   expect(it.visible()).toEqual([1, 2, 3]);
@@ -386,4 +376,47 @@ test("write rejects with unavailable when the database is moved before it is com
   await expectRejection(alone, "unavailable");
   await other;
   expect(runs).toBe(2);
+});
+
+test("write waits, and reads succeed, while another process is writing", async () => {
+  using it = makeWriter();
+  await it.write(() => it.insert(1));
+  it.other.run("begin immediate");
+  it.other.run("insert into t (n) values (2)");
+  let resolved = false;
+  const write = it.write(() => it.insert(3));
+  const both = Promise.all([write, it.write(() => it.insert(4))]).then(() => {
+    resolved = true;
+  });
+  // The writer retries in each turn of the event loop, and reads succeed in between.
+  for (let turn = 0; turn < 5; turn += 1) {
+    await nextTurn();
+    expect(it.db.prepare("select n from t").all()).toEqual([{ n: 1 }]);
+    expect(resolved).toBe(false);
+  }
+  it.other.run("commit");
+  await both;
+  expect(it.visible()).toEqual([1, 2, 3, 4]);
+});
+
+test("write rejects with unavailable when another process writes for 5 seconds", async () => {
+  using it = makeWriter();
+  /** Waits until the writer starts an attempt, when it reads the clock. */
+  async function nextAttempt(): Promise<void> {
+    const reads = it.clockReads();
+    while (it.clockReads() === reads) await nextTurn();
+  }
+  it.other.run("begin immediate");
+  const writes = [1, 2].map((n) => it.write(() => it.insert(n)));
+  await nextAttempt();
+  it.pass(5000);
+  for (const write of writes) await expectRejection(write, "unavailable");
+  it.other.run("rollback");
+  // The timeout starts again with each batch.
+  it.other.run("begin immediate");
+  const later = it.write(() => it.insert(3));
+  await nextAttempt();
+  it.other.run("commit");
+  await later;
+  expect(it.visible()).toEqual([3]);
 });

@@ -46,7 +46,9 @@ export function makeWriter() {
     },
     /** @returns how often the writer has read its clock */
     clockReads: () => clockReads,
-    insert: (n: number) => db.run("insert into t (n) values (?)", [n]),
+    /** Inserts a row of this size. */
+    insert: (n: number, bytes = 0) =>
+      db.run("insert into t (n, content) values (?, zeroblob(?))", [n, bytes]),
     /** @returns the committed rows, read on the other connection */
     visible: () => all.all().map(({ n }) => n),
     /** @returns the number of commits in the write-ahead log @see https://sqlite.org/fileformat2.html#walformat */

@@ -1,23 +1,21 @@
 import { Database } from "bun:sqlite";
 import { afterAll, expect, test } from "bun:test";
 import { hashToken, newToken } from "../../src/token.ts";
-import { openWithClock, orderFields, setPaid, userFields } from "../contract/open.ts";
+import { type Open, openWithClock, orderFields, setPaid, userFields } from "../contract/open.ts";
 import { makeDirectory } from "../directory.ts";
 import { storeContract } from "../store.contract.ts";
 import { openDatabase } from "./open-database.ts";
 
 const directory = makeDirectory();
 afterAll(() => directory[Symbol.dispose]());
-let opened = 0;
 
-storeContract("sqlite", (options) => {
-  opened += 1;
-  return openDatabase(directory.at(`${opened}.db`), options);
-});
+/** Opens a new database. */
+const open: Open = (options) => openDatabase(directory.at(`${crypto.randomUUID()}.db`), options);
+
+storeContract("sqlite", open);
 
 test("get and find return the record, not a promise, once a write has resolved", async () => {
-  using files = makeDirectory();
-  await using it = await openWithClock((options) => openDatabase(files.at("a.db"), options));
+  await using it = await openWithClock(open);
   const { users, orders, tokens } = it.store;
   const hash = hashToken(newToken());
   expect([users.get(1), orders.get(1), tokens.find(hash)]).toEqual([null, null, null]);
@@ -37,10 +35,9 @@ test("get and find return the record, not a promise, once a write has resolved",
 });
 
 test("users.update changes a user whose email was stored beside one that differs only in a sigma", async () => {
-  using files = makeDirectory();
-  const path = files.at("a.db");
-  await using it = await openWithClock((options) => openDatabase(path, options));
-  const { users } = it.store;
+  const path = directory.at("sigma.db");
+  await using store = await openDatabase(path);
+  const { users } = store;
   await users.create(userFields({ email: "ασ@x.gr" }), null);
   const { record } = await users.create(userFields({ email: "b@x.gr" }), null);
   // As a migration leaves it.
@@ -53,16 +50,15 @@ test("users.update changes a user whose email was stored beside one that differs
 });
 
 test("create replays the stored text of a record byte for byte", async () => {
-  using files = makeDirectory();
-  const path = files.at("a.db");
-  await using it = await openWithClock((options) => openDatabase(path, options));
+  const path = directory.at("replay.db");
+  await using store = await openDatabase(path);
   const key = { owner: "a".repeat(64), key: "key-1", fingerprint: "f".repeat(64) };
   const fields = userFields();
-  const { record } = await it.store.users.create(fields, key);
+  const { record } = await store.users.create(fields, key);
   using db = new Database(path);
   expect(db.query("select record from idempotency_keys").values()).toEqual([[record.json]]);
   const json = '{ "version": 1, "email": "\\u0061@b.cd", "id": 1 }';
   db.run("update idempotency_keys set record = ?", [json]);
-  const replay = await it.store.users.create(fields, key);
+  const replay = await store.users.create(fields, key);
   expect(replay).toEqual({ record: { id: 1, version: 1, json }, replayed: true });
 });

@@ -18,11 +18,7 @@ afterAll(() => {
   directory[Symbol.dispose]();
 });
 
-let opened = 0;
-const open: Open = (options) => {
-  opened += 1;
-  return openDatabase(directory.at(`${opened}.db`), options);
-};
+const open: Open = (options) => openDatabase(directory.at(`${crypto.randomUUID()}.db`), options);
 
 recordTextContract(open);
 changesContract(open);

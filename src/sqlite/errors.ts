@@ -45,7 +45,7 @@ function hadIoError(db: Database): boolean {
   return errno[0] === EIO;
 }
 
-export interface FailedWork {
+interface FailedWork {
   /** The connection that failed. */
   readonly db: Database;
   readonly verb: "read" | "written";

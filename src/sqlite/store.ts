@@ -82,7 +82,7 @@ function repeat(intervalMs: number, work: () => void): Disposable {
   return { [Symbol.dispose]: () => clearInterval(timer) };
 }
 
-export interface OpenDatabase {
+interface OpenDatabase {
   readonly db: Database;
   readonly source: Source;
   /** `null` if the store is not that of a server. */
@@ -129,6 +129,14 @@ export async function createStore(
   const lists = createListReader(db, own, reader, files, largePages);
   const recordChange = createChangeRecorder(db, now);
   const context = { db, reader, writer, lists, idempotency, clock, recordChange };
+  // While `resources` is still disposed of: statements that do not match a damaged schema fail here.
+  const stores = {
+    users: createUserStore(context),
+    orders: createOrderStore(context),
+    tokens: createTokenStore(context),
+    changes: createChangeStore(context, watch),
+    bulk: createBulkStores(context),
+  };
   const writePages = preparePageWrite(db);
   const probe =
     options.mode === "serve-reads"
@@ -154,11 +162,7 @@ export async function createStore(
   }
   const cleanup = resources.move();
   return {
-    users: createUserStore(context),
-    orders: createOrderStore(context),
-    tokens: createTokenStore(context),
-    changes: createChangeStore(context, watch),
-    bulk: createBulkStores(context),
+    ...stores,
     async checkUsable() {
       files.requireInPlace();
       if (!files.isReadable()) throw unreadableError();

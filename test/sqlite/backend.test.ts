@@ -86,13 +86,15 @@ test("requireSqlite rejects a version that the statements cannot run on", () => 
   for (const version of ["3.43.0", "3.51.3", "4.0.0"]) requireSqlite(version);
 });
 
-test.skipIf(process.platform !== "linux")(
-  "openSqlite leaves no file open when it fails after it has opened all of them",
-  async () => {
+const renames = ["idempotency_keys rename column record", "users rename column name"];
+
+test.skipIf(process.platform !== "linux").each(renames)(
+  "openSqlite leaves no file open when it fails after it has opened all of them (%s)",
+  async (rename) => {
     using directory = makeDirectory();
     const path = directory.at("a.db");
     await (await open(path)).close();
-    query(path, "alter table idempotency_keys rename column record to other");
+    runSql(path, `alter table ${rename} to other`);
     await expectRejection(open(path), "operator", /the schema is damaged/);
     expect(openFilesIn(directory.path)).toBe(0);
   },

@@ -140,9 +140,9 @@ export function takeServerLock(
 
 /** @returns whether another process holds the lock of a server that may write */
 export function isServed(databasePath: string): boolean {
-  // A server has a WAL, and the lock file may be read-only.
   // The other files are next to the target of a symbolic link.
   const path = realpathSync(databasePath);
+  // A server has a WAL, and the lock file may be read-only.
   if (isAtRest(path) || !existsSync(lockPath(path))) return false;
   using lock = takeServerLock(path, 0, "shared");
   return lock === null;

@@ -1,7 +1,7 @@
 import { expect } from "bun:test";
 import { AppError } from "../../src/error.ts";
 import { type Order, type OrderChange, type OrderFields, patchOrder } from "../../src/order.ts";
-import type { RecordText } from "../../src/record.ts";
+import type { RecordStore, RecordText } from "../../src/record.ts";
 import type { Store } from "../../src/store.ts";
 import type { User, UserFields } from "../../src/user.ts";
 
@@ -67,6 +67,27 @@ export function orderFields(userId: number, fields: Partial<OrderFields> = {}): 
 /** An edit of an order. */
 export function setPaid(order: Order): OrderChange {
   return patchOrder(order, { status: "paid" });
+}
+
+/** Changes a record while the clock goes back and forth. Its `updated_at` must not go back. */
+export async function expectAscendingTimes<Row extends Versioned, Change>(
+  { pass }: Pick<Awaited<ReturnType<typeof openWithClock>>, "pass">,
+  { get, update }: Pick<RecordStore<Row, never, Change>, "get" | "update">,
+  id: number,
+  edit: (record: Row) => Change,
+): Promise<void> {
+  const later = "2026-11-20T18:58:03.120Z";
+  const steps = [
+    [-60_000, time],
+    [120_000, later],
+    [-30_000, later],
+  ] as const;
+  for (const [at, [passedMs, updatedAt]] of steps.entries()) {
+    pass(passedMs);
+    const expected = { version: at + 2, created_at: time, updated_at: updatedAt };
+    expect(parsed(await update(id, edit, null))).toMatchObject(expected);
+    expect(parsed(await get(id))).toMatchObject(expected);
+  }
 }
 
 /** @returns the code of each error; `new` or `replayed` for each record */

@@ -52,10 +52,6 @@ function watched() {
       const { atimeMs, mtimeMs } = statSync(file);
       utimesSync(file, atimeMs / 1000, mtimeMs / 1000 + 1);
     },
-    /** Copies the committed state to another file. */
-    copyTo(file: string) {
-      other.run("vacuum into ?", [file]);
-    },
     [Symbol.dispose]() {
       other.close();
       db.close();
@@ -103,9 +99,9 @@ const overwritten: readonly (readonly [what: string, (it: ReturnType<typeof watc
     ["extended", ({ path }) => appendFileSync(path, "x".repeat(4096))],
     [
       "overwritten by a larger database",
-      ({ path, directory, copyTo }) => {
+      ({ path, directory, other }) => {
         const file = directory.at("copy.db");
-        copyTo(file);
+        other.run("vacuum into ?", [file]);
         expect(statSync(file).size).toBeGreaterThan(statSync(path).size);
         copyFileSync(file, path);
       },

@@ -17,6 +17,8 @@ export function makeWriter() {
   db.run("create table t (n integer primary key check (n < 1000), content blob)");
   // Checked only at commit, so that a test can make a commit fail.
   db.run("create table late (n integer references t (n) deferrable initially deferred)");
+  // `commits` counts those of the test.
+  db.run("pragma wal_checkpoint(truncate)");
   const other = new Database(path, { strict: true });
   const checkpoints = createCheckpointer(db);
   const files = watchFiles(path, () => {}, null);

@@ -178,24 +178,6 @@ test("import keeps totals exact when it touches more buckets than it collects in
   }
 });
 
-test("import searches one user's orders, not the table, when an order is out of sequence", async () => {
-  await using it = await openStore();
-  using db = new Database(it.path);
-  const plan = db
-    .prepare<{ detail: string }, []>(`
-      explain query plan
-      select user_position
-      from orders
-      where user_id = 1 and +id < 5
-      order by user_position desc
-      limit 1
-    `)
-    .all();
-  expect(plan.map(({ detail }) => detail)).toEqual([
-    "SEARCH orders USING COVERING INDEX orders_by_user (user_id=?)",
-  ]);
-});
-
 test("exportPage and a dry import do not block checkpoints when called repeatedly", async () => {
   await using it = await openStore();
   const { users } = it.store.bulk;

@@ -53,14 +53,6 @@ interface WatchedFile {
   readonly opened: Stats;
 }
 
-/** Tells whether the database file has changed. */
-interface Content {
-  readonly sizeBytes: number;
-  readonly modifiedMs: number;
-  /** Hash of its first bytes. */
-  readonly hash: number | bigint;
-}
-
 function openFile(path: string): WatchedFile {
   const descriptor = openSync(path, "r");
   return { path, descriptor, opened: fstatSync(descriptor) };
@@ -114,7 +106,8 @@ export function watchFiles(
     }
   }
 
-  function readContent(): Content {
+  /** @returns what tells whether the database file has changed, with a hash of its first bytes */
+  function readContent() {
     const { size, mtimeMs } = fstatSync(database.descriptor);
     const bytes = readSync(database.descriptor, prefix, 0, PREFIX_BYTES, 0);
     const hash = Bun.hash(prefix.subarray(0, bytes));

@@ -53,8 +53,7 @@ test("restore replaces the database with the backup, and keeps the previous one"
 
 test("restore creates the database when there is none", async () => {
   using directory = makeDirectory();
-  const copy = directory.at("copy.db");
-  await backUp(await makeDatabase(directory), copy);
+  const { copy } = await makeBackup(directory);
   const path = directory.at("new/b.db");
   expect((await restore(copy, path)).previousPath).toBeNull();
   expect(await totalOf(path)).toBe(2);
@@ -80,8 +79,7 @@ test("restore keeps the log of a database whose file is missing or empty", async
 
 test("restore creates a writable database when the backup is read-only", async () => {
   using directory = makeDirectory();
-  const copy = directory.at("copy.db");
-  await backUp(await makeDatabase(directory), copy);
+  const { copy } = await makeBackup(directory);
   chmodSync(copy, 0o444);
   await restore(copy, directory.at("new.db"));
   expect(statSync(directory.at("new.db")).mode & 0o777).toBe(0o600);

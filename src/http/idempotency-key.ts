@@ -1,16 +1,22 @@
 import { failField } from "../error.ts";
 import { fingerprint, type IdempotencyKey } from "../idempotency.ts";
-import type { Call } from "./route-definition.ts";
+import type { Token } from "../token.ts";
 
 /** A valid `Idempotency-Key`. */
 export const IDEMPOTENCY_KEY = /^[\x21-\x7e]{1,255}$/;
+
+interface Creation {
+  readonly request: Request;
+  readonly token: Pick<Token, "hash">;
+  readonly body: unknown;
+}
 
 /**
  * @returns the key of a POST to `path`; `null` if it has none
  * @throws {AppError} invalid if the key is malformed
  */
 export function idempotencyKeyOf(
-  { request, token, body }: Pick<Call, "request" | "token"> & { readonly body: unknown },
+  { request, token, body }: Creation,
   path: string,
 ): IdempotencyKey | null {
   const key = request.headers.get("idempotency-key");

@@ -3,7 +3,12 @@ import Ajv2020 from "ajv/dist/2020";
 import addFormats from "ajv-formats";
 import addMoreFormats from "ajv-formats-draft2019";
 import { openapiJson } from "../../src/http/app.ts";
-import type { TestResponse } from "./server.ts";
+
+interface ReceivedResponse {
+  readonly status: number;
+  readonly headers: Headers;
+  readonly text: string;
+}
 
 interface Media {
   readonly schema: object;
@@ -100,7 +105,7 @@ function* faultsOfHeaders(
 
 function* faultsOfBody(
   documented: DocumentedResponse,
-  response: TestResponse,
+  response: ReceivedResponse,
   hasBody: boolean,
 ): Generator<string> {
   const { content } = documented;
@@ -132,7 +137,7 @@ function responseOf(
 }
 
 /** @returns the differences from the document; empty if there are none or the path is not documented */
-export function undocumented(method: string, path: string, response: TestResponse): string[] {
+export function undocumented(method: string, path: string, response: ReceivedResponse): string[] {
   const [bare = ""] = path.split("?");
   const found = paths.find(({ pattern }) => pattern.test(bare));
   const preflight = method === "OPTIONS" && response.status === 204;
@@ -147,7 +152,7 @@ export function undocumented(method: string, path: string, response: TestRespons
 }
 
 /** @throws if the response is not as documented */
-export function expectDocumented(method: string, path: string, response: TestResponse): void {
+export function expectDocumented(method: string, path: string, response: ReceivedResponse): void {
   const faults = undocumented(method, path, response);
   if (faults.length === 0) return;
   const { status, text } = response;

@@ -18,15 +18,6 @@ const MIN_BASE_BYTES = 64 * 2 ** 20;
 const BASE_INTERVAL_MS = 24 * 60 * 60 * 1000;
 const POLL_MS = 20;
 
-/** The newest base of an archive, and sizes of compressed objects. */
-export interface NewestBase {
-  readonly base: Base;
-  /** Size of its chunks. */
-  readonly bytes: number;
-  /** Size of the segments of earlier generations since. */
-  readonly bytesSince: number;
-}
-
 interface BasesOptions {
   readonly storage: Pick<ObjectStorage, "put">;
   readonly problems: Problems;

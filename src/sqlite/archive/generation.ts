@@ -2,9 +2,9 @@
 import { fail } from "../../error.ts";
 import type { ObjectStorage, StoredObject } from "../../object-storage.ts";
 import { fileState } from "../files.ts";
-import type { NewestBase } from "./bases.ts";
 import { hasBase, readContents } from "./contents.ts";
 import {
+  type Base,
   chunkPrefix,
   encodeJson,
   type Generation,
@@ -23,6 +23,15 @@ import {
 } from "./history.ts";
 import { type ArchiveMarker, readMarker, writeMarker } from "./marker.ts";
 import { beginningOf, continuesAt, type WalFiles, type WalPosition } from "./wal-reader.ts";
+
+/** The newest base of an archive, and sizes of compressed objects. */
+interface NewestBase {
+  readonly base: Base;
+  /** Size of its chunks. */
+  readonly bytes: number;
+  /** Size of the segments of earlier generations since. */
+  readonly bytesSince: number;
+}
 
 export interface Beginning {
   readonly generation: Generation;

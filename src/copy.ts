@@ -1,5 +1,7 @@
 /** Copies all rows of a database into an empty one, and verifies the copy. */
 import { fail } from "./error.ts";
+import { Order } from "./order.ts";
+import { User } from "./user.ts";
 
 /** A row as stored. JSON stays text, so that the copy does not reformat it. */
 export type CopyRow = Readonly<Record<string, string | number | null>>;
@@ -10,13 +12,11 @@ export type CopyRow = Readonly<Record<string, string | number | null>>;
  */
 export const copiedTables = {
   users: {
-    columns: "id email email_key name metadata version created_at updated_at".split(" "),
+    columns: [...Object.keys(User.properties), "email_key"],
     sortKey: ["id"],
   },
   orders: {
-    columns: "id user_id currency items total status metadata version created_at updated_at".split(
-      " ",
-    ),
+    columns: Object.keys(Order.properties),
     sortKey: ["id"],
   },
   imported_orders: { columns: ["import_key", "order_id"], sortKey: ["import_key"] },

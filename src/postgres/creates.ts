@@ -5,6 +5,7 @@
 import type { ChangeType } from "../change.ts";
 import type { RecordText } from "../record.ts";
 import { byPosition, itemAt } from "./batch.ts";
+import { columnDefinitions } from "./columns.ts";
 import type { Session } from "./connection.ts";
 import type { StoreContext } from "./context.ts";
 import {
@@ -87,13 +88,12 @@ const noStoredKey = `
 function createStatement(parts: CreateStatementParts, hasKeys: boolean): string {
   const { table, rejected, lock, created, status, json, order } = parts;
   const columns = Object.keys(parts.columns).join(", ");
-  const input = Object.entries({
+  const input = {
     ...parts.columns,
     author: "text",
     ...(hasKeys && { owner: "text", key: "text", fingerprint: "text" }),
-  });
-  const inputTypes = input.map(([name, type]) => `${name} ${type}`).join(", ");
-  const inputNames = input.map(([name]) => name).join(", ");
+  };
+  const inputNames = Object.keys(input).join(", ");
   // Without a lock timeout, no row is locked before the foreign key does it.
   const lockedRow = `
           cross join lateral (
@@ -120,7 +120,7 @@ function createStatement(parts: CreateStatementParts, hasKeys: boolean): string 
           end as id
         from (
           select input.*, stored_fingerprint, stored_record, ${flags}
-          from rows from (json_to_recordset($1::text::json) as (${inputTypes}))
+          from rows from (json_to_recordset($1::text::json) as (${columnDefinitions(input)}))
             with ordinality as input (${inputNames}, position)
           ${hasKeys ? storedKey : noStoredKey}
           ${lock === null ? "" : lockedRow}

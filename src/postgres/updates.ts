@@ -1,5 +1,6 @@
 /** Batched updates and deletes. Those of one turn of the event loop share a statement that reads, and one that writes. */
 import type { ChangeType } from "../change.ts";
+import { columnDefinitions } from "./columns.ts";
 import { recordStatement } from "./outbox.ts";
 import { type LockWait, ROW_LOCK_TIMEOUT, withLockTimeout } from "./row-locks.ts";
 import type { Target, UpdatedTarget, UpdateParts, WriteTargets } from "./update-queue.ts";
@@ -67,12 +68,12 @@ interface WriteParts {
  */
 function writeStatement(parts: WriteParts, wait: LockWait): string {
   const { table, write, lock, values, type, status } = parts;
-  const input = Object.entries({
+  const input = {
     ...{ id: "bigint", version: "bigint", author: "text", time: "bigint" },
     // Citus, where updates are not batched, rejects places.
     ...(wait === "none" && { place: "tid" }),
     ...values,
-  });
+  };
   const lockFree = `
     (
       select ${table}.id
@@ -92,7 +93,7 @@ function writeStatement(parts: WriteParts, wait: LockWait): string {
       input as materialized (
         select *
         from json_to_recordset($1::text::json)
-          as input (${input.map(([name, valueType]) => `${name} ${valueType}`).join(", ")})
+          as input (${columnDefinitions(input)})
         where ${conditions[wait]}
       ),
       written as (

@@ -9,13 +9,14 @@ import {
   newUser,
   parseStoredUser,
   type StoredUser,
-  type User,
+  User,
   type UserQuery,
   type UserRow,
   type UserStore,
   userJson,
   userRow,
 } from "../user.ts";
+import { ownColumnTypes, recordJson, selectedColumns } from "./columns.ts";
 import type { StoreContext } from "./context.ts";
 import type { Create, CreateRules } from "./create-queue.ts";
 import { prepareCreate } from "./creates.ts";
@@ -26,16 +27,14 @@ import { noStatus } from "./outbox.ts";
 import { createUpdateQueue, type UpdateParts } from "./update-queue.ts";
 import { prepareDelete, prepareRead, prepareUpdate } from "./updates.ts";
 
-/** Integers are read as doubles, which represent every integer of the API exactly. Bun.SQL returns int8 as text. */
-export const columns =
-  "id::float8 as id, email, name, metadata, version::float8 as version, created_at, updated_at";
+export const columns = selectedColumns(User);
 
 /** What an update or delete reads. */
 type ReadUser = StoredUser & Pick<UserRow, "email_key">;
 /** What an update writes. */
 type UserValues = UserRow & Pick<StoredUser, "updated_at">;
 
-const userColumns = { email: "text", email_key: "text", name: "text", metadata: "text" };
+const writtenColumns = { ...ownColumnTypes(User), email_key: "text" };
 
 export function toRecord(row: StoredUser): RecordText<User> {
   return recordText(row, userJson);
@@ -59,13 +58,7 @@ function pageOfUser(user: RecordText<User> | null, query: UserQuery): Page {
   };
 }
 
-/** A user as JSON, from the columns of its table. */
-export const json = `
-  format(
-    '{"id":%s,"email":%s,"name":%s,"metadata":%s,"version":%s,"created_at":"%s","updated_at":"%s"}',
-    id, to_json(email), coalesce(to_json(name)::text, 'null'), metadata, version, created_at, updated_at
-  )
-`;
+export const json = recordJson(User);
 
 /** `$1` is an array of ids. */
 export const existingUsers = `
@@ -89,7 +82,7 @@ export const userUpdates = {
   }),
   update: prepareUpdate<ReadUser, UserValues>({
     table: "users",
-    values: { ...userColumns, updated_at: "text" },
+    values: { ...writtenColumns, updated_at: "text" },
     type: "user.updated",
     status: noStatus,
   }),
@@ -156,7 +149,7 @@ export function createPlainUserStore(context: StoreContext): UserStore {
     listAll: prepareList(context, { table: "users", json, filters: [] }),
     create: prepareCreate(context, {
       table: "users",
-      columns: userColumns,
+      columns: writtenColumns,
       rejected: "(select users.id from users where users.email_key = input.email_key) is not null",
       lock: null,
       created: "user.created",

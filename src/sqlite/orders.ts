@@ -5,7 +5,7 @@ import { systemCode } from "../error.ts";
 import {
   failUnknownUser,
   newOrder,
-  type Order,
+  Order,
   type OrderQuery,
   type OrderRow,
   type OrderStore,
@@ -16,6 +16,7 @@ import {
 } from "../order.ts";
 import { maxId, rowsToRead } from "../page.ts";
 import { recordText } from "../record.ts";
+import { columnNames, recordJson } from "./columns.ts";
 import type { StoreContext } from "./context.ts";
 import { prepareCountedList } from "./counted-list.ts";
 import type { ListRows, ReadRows } from "./lists.ts";
@@ -28,15 +29,8 @@ type StatusFilters = Required<Pick<OrderQuery, "user_id" | "status">>;
 
 type NewOrder = OrderRow & { readonly now: string };
 
-export const columns =
-  "id, user_id, currency, items, total, status, metadata, version, created_at, updated_at";
-
-/** An order as JSON. One text per row costs less than a value per column. */
-export const json = `
-  '{"id":' || id || ',"user_id":' || user_id || ',"currency":"' || currency || '","items":' || items || ',"total":' ||
-  total || ',"status":"' || status || '","metadata":' || metadata || ',"version":' || version || ',"created_at":"' ||
-  created_at || '","updated_at":"' || updated_at || '"}'
-`;
+export const columns = columnNames(Order);
+export const json = recordJson(Order);
 
 export const bytes = "octet_length(items) + octet_length(metadata) + 300";
 

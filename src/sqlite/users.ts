@@ -10,25 +10,21 @@ import {
   newUser,
   parseStoredUser,
   type StoredUser,
-  type User,
+  User,
   type UserQuery,
   type UserRow,
   type UserStore,
   userJson,
   userRow,
 } from "../user.ts";
+import { columnNames, recordJson } from "./columns.ts";
 import type { StoreContext } from "./context.ts";
 import { prepareCountedList } from "./counted-list.ts";
 import type { ReadRows } from "./lists.ts";
 import { prepareRecords } from "./records.ts";
 
-export const columns = "id, email, name, metadata, version, created_at, updated_at";
-
-/** A user as JSON. One text per row costs less than a value per column. `json_quote` makes a missing name `null`. */
-export const json = `
-  '{"id":' || id || ',"email":' || json_quote(email) || ',"name":' || json_quote(name) || ',"metadata":' || metadata ||
-  ',"version":' || version || ',"created_at":"' || created_at || '","updated_at":"' || updated_at || '"}'
-`;
+export const columns = columnNames(User);
+export const json = recordJson(User);
 
 /** JSON writes a control character of a name as 6 bytes. */
 export const bytes = `

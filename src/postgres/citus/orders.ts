@@ -3,11 +3,13 @@ import { changeOf } from "../../change.ts";
 import { fail } from "../../error.ts";
 import {
   newOrder,
+  Order,
   type OrderStatus,
   type OrderStore,
   orderStatuses,
   type StoredOrder,
 } from "../../order.ts";
+import { columnDefinitions, columnTypes, parametersOf, valuesOf } from "../columns.ts";
 import type { Session } from "../connection.ts";
 import type { StoreContext } from "../context.ts";
 import { isForeignKeyViolation } from "../errors.ts";
@@ -23,32 +25,28 @@ import { recordOrders } from "./outbox.ts";
 /** For lists of all users: every shard reads as many ids as the offset. @see docs/citus.md */
 const MAX_OFFSET = 10_000;
 
+const orderColumns = columnTypes(Order);
+const names = Object.keys(orderColumns).join(", ");
+
 // Both rows are on one shard, so the transaction of the statement ends without a two-phase commit.
+// The id is `$6`: the first column of a record.
 const insertOrder = `
   with inserted as (
-    insert into orders (
-      bucket, id, user_id, currency, items, total, status, metadata, version, created_at,
-      updated_at
-    )
-    values ($1, $2, $3, $4, $5, $6, 'pending', $7, 1, $8, $8)
+    insert into orders (bucket, ${names})
+    values ($1, ${parametersOf(orderColumns, 6)})
   ),
   recorded as (
     insert into order_outbox (bucket, ${outboxColumns})
-    values ($1, $9, $2, 1, $10, $11, $12)
+    values ($1, $2, $6, 1, $3, $4, $5)
   )
   update order_totals
   set pending = pending + 1
   where bucket = $1
 `;
 const insertOrders = `
-  insert into orders (
-    bucket, id, user_id, currency, items, total, status, metadata, version, created_at, updated_at
-  )
-  select bucket, id, user_id, currency, items, total, 'pending', metadata, 1, created_at, created_at
-  from json_to_recordset($1::text::json) as input (
-    bucket integer, id bigint, user_id bigint, currency text, items text, total bigint,
-    metadata text, created_at text
-  )
+  insert into orders (${names}, bucket)
+  select ${names}, bucket
+  from json_to_recordset($1::text::json) as input (${columnDefinitions(orderColumns)}, bucket integer)
 `;
 /** `$1` is a JSON array of new orders by bucket, and `$2` are the buckets. */
 const countOrders = `
@@ -143,11 +141,9 @@ export function createCitusOrderStore(context: StoreContext): OrderStore {
         newOrder(number * BUCKETS + bucketOf(fields.user_id), fields, time),
       toRecord,
       async insertOne(session, { record, author }, time) {
-        const { id, user_id, currency, items, total, metadata, created_at } = record;
-        const bucket = bucketOf(user_id);
-        const values = [bucket, id, user_id, currency, items, total, metadata, created_at];
         const { type, status } = changeOf("order.created", record, author);
-        await session.all(insertOrder, ...values, type, status, author, time.getTime());
+        const change = [bucketOf(record.user_id), type, status, author, time.getTime()];
+        await session.all(insertOrder, ...change, ...valuesOf(orderColumns, record));
       },
       async insertMany(session, created, time) {
         const rows = created.map(({ record }) => ({ ...record, bucket: bucketOf(record.user_id) }));

@@ -2,7 +2,8 @@
  * Users are on every node. A write of a user is a transaction on all of them. Citus runs such transactions one at a
  * time.
  */
-import { emailKey, newUser, type StoredUser, type UserStore } from "../../user.ts";
+import { emailKey, newUser, type StoredUser, User, type UserStore } from "../../user.ts";
+import { columnDefinitions, columnTypes, parametersOf, valuesOf } from "../columns.ts";
 import type { StoreContext } from "../context.ts";
 import { isUniqueViolation } from "../errors.ts";
 import { recordCreated } from "../outbox.ts";
@@ -13,17 +14,18 @@ import { prepareCitusList } from "./lists.ts";
 /** First number of the advisory locks on users; the second is derived from the id. */
 const USER_LOCK = 0x75736572;
 
+const userColumns = { ...columnTypes(User), email_key: "text" };
+const names = Object.keys(userColumns).join(", ");
+
 // Without `on conflict`, which Citus performs one after the other on a table that is on every server.
 const insertUser = `
-  insert into users (id, email, email_key, name, metadata, version, created_at, updated_at)
-  values ($1, $2, $3, $4, $5, 1, $6, $6)
+  insert into users (${names})
+  values (${parametersOf(userColumns)})
 `;
 const insertUsers = `
-  insert into users (id, email, email_key, name, metadata, version, created_at, updated_at)
-  select id, email, email_key, name, metadata, 1, created_at, created_at
-  from json_to_recordset($1::text::json) as input (
-    id bigint, email text, email_key text, name text, metadata text, created_at text
-  )
+  insert into users (${names})
+  select ${names}
+  from json_to_recordset($1::text::json) as input (${columnDefinitions(userColumns)})
 `;
 const takenEmails = `
   select email_key
@@ -37,6 +39,10 @@ export const addToTotal = `
   where slot = pg_backend_pid() % 16
 `;
 const lockUser = "select pg_advisory_xact_lock($1, $2)";
+
+function withEmailKey(user: StoredUser) {
+  return { ...user, email_key: emailKey(user.email) };
+}
 
 export function createCitusUserStore(context: StoreContext): UserStore {
   return createUserStore(context, {
@@ -61,16 +67,12 @@ export function createCitusUserStore(context: StoreContext): UserStore {
       newRecord: (id, fields, time): StoredUser => newUser(id, fields, time),
       toRecord,
       async insertOne(session, created, time) {
-        const { id, email, name, metadata, created_at } = created.record;
-        await session.all(insertUser, id, email, emailKey(email), name, metadata, created_at);
+        await session.all(insertUser, ...valuesOf(userColumns, withEmailKey(created.record)));
         await session.all(addToTotal, 1);
         await recordCreated(session, "user.created", [created], time);
       },
       async insertMany(session, created, time) {
-        const rows = created.map(({ record }) => ({
-          ...record,
-          email_key: emailKey(record.email),
-        }));
+        const rows = created.map(({ record }) => withEmailKey(record));
         await session.all(insertUsers, JSON.stringify(rows));
         await session.all(addToTotal, rows.length);
         await recordCreated(session, "user.created", created, time);

@@ -1,6 +1,6 @@
 /**
  * The columns of users and orders, which follow from the schema of the record: each field has a column of the same name.
- * Both adapters derive from them what they select, and the JSON that they render in SQL.
+ * Both adapters derive their statements from them, as far as the statements name all columns.
  */
 import { TypeGuard } from "@sinclair/typebox";
 import type { Schema } from "./schema.ts";

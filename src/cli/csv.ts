@@ -1,6 +1,7 @@
 /** CSV: RFC 4180 with a header line. The cells of `metadata` and `items` hold JSON. */
 import { pipeline } from "node:stream";
 import { CsvError, parse } from "csv-parse";
+import { columnsOf } from "../columns.ts";
 import { AppError, fail, failField, failInvalid } from "../error.ts";
 import { parseJson } from "../json.ts";
 import { Order } from "../order.ts";
@@ -26,8 +27,13 @@ const YIELD_RECORDS = 100;
 const DELIMITERS = [",", ";", "\t"] as const;
 type Delimiter = (typeof DELIMITERS)[number];
 
-/** The fields of a record with an id that an export may write as empty cells. */
-const emptyFields = { users: { name: null, metadata: {} }, orders: { metadata: {} } } as const;
+/** @returns the fields of a record with an id that an export writes as empty cells */
+function emptyFieldsOf(record: Schema): Readonly<Record<string, unknown>> {
+  const nullable = columnsOf(record).filter(({ isNullable }) => isNullable);
+  return { ...Object.fromEntries(nullable.map(({ name }) => [name, null])), metadata: {} };
+}
+
+const emptyFields = { users: emptyFieldsOf(User), orders: emptyFieldsOf(Order) };
 
 /** A column of the input: the field of a record, or `null` if it is ignored. */
 type Column = { readonly field: string; readonly schema: Schema } | null;

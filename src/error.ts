@@ -82,6 +82,11 @@ export function messageOf(error: unknown): string {
   return cause instanceof Error ? `${message}: ${messageOf(cause)}` : message;
 }
 
+/** @returns the text as a word of the shell command that a message names */
+export function shellWord(text: string): string {
+  return /^[\w./:@%+=-]+$/.test(text) ? text : `'${text.replaceAll("'", "'\\''")}'`;
+}
+
 /** @returns the code of a system or SQLite error, e.g. `ENOENT`; empty for any other error */
 export function systemCode(error: unknown): string {
   return error instanceof Error && "code" in error ? String(error.code) : "";

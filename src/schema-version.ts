@@ -12,5 +12,8 @@ export function requireSupported(version: number, newest: number): void {
 export function requireCurrent(version: number, newest: number): void {
   if (version >= newest) return;
   const need = `this program needs version ${newest}`;
-  fail("operator", `the schema has version ${version}, but ${need}: run \`user-api migrate\``);
+  fail(
+    "operator",
+    `the schema has version ${version}, but ${need}: run \`user-api migrate\` on this database`,
+  );
 }

@@ -2,7 +2,7 @@ import { styleText } from "node:util";
 import type { ArchiveOptions } from "../archive.ts";
 import { type Config, readConfig } from "../config.ts";
 import { databaseKind, isPostgres, redactPassword } from "../database-url.ts";
-import { fail, messageOf } from "../error.ts";
+import { fail, messageOf, shellWord } from "../error.ts";
 import { createDrain } from "../http/drain.ts";
 import { createMetrics, type Metrics } from "../http/metrics.ts";
 import { listen } from "../http/server.ts";
@@ -130,7 +130,7 @@ async function printFirstToken(
   const path = flags.databaseUrl;
   // The URL of PostgreSQL can contain a password.
   const isShown = path !== undefined && !isPostgres(path);
-  const databaseFlag = isShown ? ` --database-url ${path}` : "";
+  const databaseFlag = isShown ? ` --database-url ${shellWord(path)}` : "";
   // stdout has only log lines, for programs that parse it.
   stderr(welcome(token, url, `${program} token create NAME${databaseFlag}`));
 }

@@ -66,8 +66,10 @@ async function waitForChanges(call: ChangesCall): Promise<ChangePage> {
   connections.keepOpen(request, query.wait);
   try {
     let page = await listFirst(call);
-    while (isEmpty(query, page) && (await client.next())) {
+    while (isEmpty(query, page)) {
+      const isWoken = await client.next();
       await authenticate(request.headers.get("authorization") ?? "");
+      if (!isWoken) break;
       page = await listInTurn(call);
     }
     return page;

@@ -54,7 +54,7 @@ describe.skipIf(binary === "")("the archive", () => {
     const refused = await place.start().ended;
     expect([refused.code, refused.stderr]).toEqual([
       1,
-      `ARCHIVE_URL: it has a database, but ${place.environment.DATABASE_URL} is missing: run \`user-api restore --from ${place.environment.ARCHIVE_URL}\`, or set ARCHIVE_RESTORE=if-missing\n`,
+      `ARCHIVE_URL: it has a database, but ${place.environment.DATABASE_URL} is missing: run \`user-api restore --from ${place.environment.ARCHIVE_URL} --database-url ${place.environment.DATABASE_URL}\`, or set ARCHIVE_RESTORE=if-missing\n`,
     ]);
     const next = place.start({ ARCHIVE_RESTORE: "if-missing" });
     const path = "/users?email=ann@example.com";

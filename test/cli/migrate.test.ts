@@ -55,7 +55,7 @@ test.each(["token create a", "token revoke a", "import users", "seed"])(
     await makeOlder(world);
     const before = readFileSync(world.path);
     const outcome = await world.feed("", ...command.split(" "));
-    const needs = `this program needs version ${SCHEMA_VERSION}: run \`user-api migrate\``;
+    const needs = `this program needs version ${SCHEMA_VERSION}: run \`user-api migrate\` on this database`;
     expect(outcome).toEqual(
       failed(`Cannot open ${world.path}: the schema has version ${OLDER_VERSION}, but ${needs}`),
     );

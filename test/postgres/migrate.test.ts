@@ -9,7 +9,7 @@ import { cluster, type Harness, makeHarness } from "./postgres-harness.ts";
 
 const NEWEST_VERSION = migrations.plain.length;
 const OLDER_VERSION = NEWEST_VERSION - 1;
-const tooOld = `the schema has version ${OLDER_VERSION}, but this program needs version ${NEWEST_VERSION}: run \`user-api migrate\``;
+const tooOld = `the schema has version ${OLDER_VERSION}, but this program needs version ${NEWEST_VERSION}: run \`user-api migrate\` on this database`;
 
 /** Creates a database with the schema before the newest one. */
 async function makeOlder(): Promise<Harness> {

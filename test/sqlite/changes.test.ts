@@ -35,7 +35,7 @@ test("changes.list rejects when the schema is older and the database is only rea
   runSql(path, "drop table changes; drop table feed; pragma user_version = 3");
   await using store = await openDatabase(path, { mode: "read", create: false });
   const list = async () => store.changes.list(newest);
-  await expectRejection(list(), "operator", /run `user-api migrate`$/);
+  await expectRejection(list(), "operator", /run `user-api migrate` on this database$/);
 });
 
 /** Breaks a feed of six changes. @returns what `check` reports */

@@ -88,7 +88,7 @@ for (const version of olderVersions) {
     using directory = makeDirectory();
     const path = makeOlder(directory, version);
     const before = hashOf(path);
-    const needs = `this program needs version ${SCHEMA_VERSION}: run \`user-api migrate\``;
+    const needs = `this program needs version ${SCHEMA_VERSION}: run \`user-api migrate\` on this database`;
     const why = `the schema has version ${version}, but ${needs}`;
     for (const options of [
       { create: false, mode: "write" },
@@ -125,7 +125,7 @@ for (const version of olderVersions) {
     const path = makeOlder(directory, version);
     runSql(path, "alter table idempotency_keys rename column record to response");
     const opening = openDatabase(path, { create: false, mode: "read" });
-    await expectRejection(opening, "operator", /run `user-api migrate`$/);
+    await expectRejection(opening, "operator", /run `user-api migrate` on this database$/);
   });
 
   test(`a backup of version ${version} keeps its version when it is restored, and the next server migrates it`, async () => {

@@ -98,6 +98,11 @@ export async function hasBase(storage: ObjectStorage): Promise<boolean> {
   return (await listBases(storage)).length > 0;
 }
 
+/** @returns whether a server has written commits to the archive */
+export async function hasSegments(storage: Pick<ObjectStorage, "list">): Promise<boolean> {
+  return (await storage.list(prefixes.segments, 1)).length > 0;
+}
+
 async function readBase(storage: ObjectStorage, id: SegmentId): Promise<StoredBase> {
   try {
     return { ...(await readJson<Base>(storage, baseKey(id))), ...id, damage: null };

@@ -5,6 +5,7 @@ import {
   basesOf,
   beginningMs,
   type Contents,
+  hasSegments,
   type Lineage,
   readGeneration,
   type StoredBase,
@@ -13,6 +14,7 @@ import {
   baseKey,
   decodeSegment,
   type Generation,
+  generationKey,
   LAST_KEY,
   LIST_BLOCK,
   parseSegmentKey,
@@ -24,6 +26,9 @@ import {
   segmentKey,
   segmentPrefix,
 } from "./format.ts";
+
+/** What is wrong with an archive that has commits, and no base. */
+export const NO_COPY = "the archive has no complete copy of a database";
 
 interface StoredSegment extends SegmentKey {
   /** As stored: compressed. */
@@ -282,8 +287,11 @@ export async function findState(
   const beginning = beginningMs(contents);
   if (beginning === Number.POSITIVE_INFINITY) {
     const damage = contents.bases.flatMap((base) => base.damage ?? []);
+    // None of a lineage: the records of their generations are missing.
+    const lost = contents.lineages.length > 0 ? [] : contents.bases;
+    damage.push(...lost.map(({ generation }) => `${generationKey(generation)} is missing`));
     if (damage.length > 0) failBehind(damage, Number.NaN, contents);
-    fail("operator", "the archive is empty");
+    fail("operator", (await hasSegments(storage)) ? NO_COPY : "the archive is empty");
   }
   return fail("operator", `the archive begins at ${new Date(beginning).toISOString()}`);
 }

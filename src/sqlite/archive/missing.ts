@@ -1,13 +1,14 @@
 /** Decides what a server does that has an archive and no database. */
 import { existsSync, statSync } from "node:fs";
 import type { ArchiveLog } from "../../archive.ts";
-import { fail } from "../../error.ts";
+import { fail, shellWord } from "../../error.ts";
 import { type ObjectStorage, withRetries } from "../../object-storage.ts";
 import { claimTemporary } from "../../temporary-file.ts";
 import { verifyDatabase } from "../backup.ts";
 import { discard, makeParents, publish, requireAbsent } from "../files.ts";
-import { hasBase, newestNumber } from "./contents.ts";
+import { hasBase, hasSegments, newestNumber } from "./contents.ts";
 import { markRestored, type Restored, restoreTo } from "./fetch.ts";
+import { NO_COPY } from "./history.ts";
 
 async function restore(storage: ObjectStorage, path: string): Promise<Restored> {
   makeParents(path);
@@ -31,8 +32,9 @@ interface MissingOptions {
 }
 
 /**
- * Restores a missing database from its archive, or refuses to create an empty one instead. Does nothing if the archive
- * has no base, e.g. because the first server was killed before it had written one.
+ * Restores a missing database from its archive, or refuses to create an empty one instead. An archive without a base can be
+ * that of a first server, which was killed before it had written one: a new database begins it, with a warning if the
+ * archive has commits, which are lost.
  * @throws {AppError} operator if the database is missing, and must not be restored or cannot be
  * @throws {AppError} unavailable if the database is missing and the storage is unreachable
  */
@@ -43,16 +45,21 @@ export async function requireDatabase(
 ): Promise<void> {
   if (existsSync(path) && statSync(path).size > 0) return;
   const patient = withRetries(storage);
-  if ((await newestNumber(patient)) === 0) return;
-  const refuse = () =>
-    fail(
-      "operator",
-      `it has a database, but ${path} is missing: run \`user-api restore --from ${storage.url}\`, or set ARCHIVE_RESTORE=if-missing`,
-    );
+  const isBegun =
+    (await newestNumber(patient)) > 0 || (await hasSegments(patient)) || (await hasBase(patient));
+  if (!isBegun) return;
+  const refuse = () => {
+    const command = `user-api restore --from ${shellWord(storage.url)} --database-url ${shellWord(path)}`;
+    const advice = `run \`${command}\`, or set ARCHIVE_RESTORE=if-missing`;
+    fail("operator", `it has a database, but ${path} is missing: ${advice}`);
+  };
   if (!restoreIfMissing && (await hasBase(patient))) refuse();
   // Before the archive is read, so that no server writes to it meanwhile, perhaps the first base.
   await acquireLease();
-  if (!(await hasBase(patient))) return;
+  if (!(await hasBase(patient))) {
+    if (await hasSegments(patient)) log("warn", "archive needs attention", { reason: NO_COPY });
+    return;
+  }
   if (!restoreIfMissing) refuse();
   const { state, warnings } = await restore(storage, path);
   for (const reason of warnings) log("warn", "archive needs attention", { reason });

@@ -4,7 +4,7 @@ import { existsSync } from "node:fs";
 import { encodeJson, generationKey } from "../../../src/sqlite/archive/format.ts";
 import { requireDatabase } from "../../../src/sqlite/archive/missing.ts";
 import { expectRejection } from "../../expect-error.ts";
-import { makeArchive, makeLease } from "./archived.ts";
+import { keysOf, makeArchive, makeLease } from "./archived.ts";
 
 /** As a server has left it that was killed before it had written its first base. */
 async function makeBegun() {
@@ -47,6 +47,56 @@ test("no database is created if another server writes the first base meanwhile",
   });
   await expectRejection(opened, "operator", /^it has a database, but \S+ is missing: /);
 });
+
+/** An archive of a database that is lost, without the objects with these prefixes. */
+async function makeIncomplete(...removed: string[]) {
+  const archive = makeArchive();
+  {
+    await using lost = await archive.start({ path: archive.at("lost.db"), lease: makeLease(1) });
+    lost.insert();
+    await lost.untilComplete();
+  }
+  for (const prefix of removed) await archive.storage.remove(await keysOf(archive.storage, prefix));
+  return archive;
+}
+
+const NO_COPY = "the archive has no complete copy of a database";
+
+test.each([true, false])(
+  "a new database begins an archive without its bases, with a warning, if ARCHIVE_RESTORE is if-missing: %p",
+  async (restoreIfMissing) => {
+    using archive = await makeIncomplete("bases/");
+    await expectRejection(archive.restore(), "operator", NO_COPY);
+    const logged: unknown[] = [];
+    await requireDatabase(archive.storage, archive.path, {
+      restoreIfMissing,
+      acquireLease: async () => {},
+      log: (...line) => logged.push(line),
+    });
+    expect(logged).toEqual([["warn", "archive needs attention", { reason: NO_COPY }]]);
+  },
+);
+
+test.each([[["generations/"]], [["generations/", "log/"]]])(
+  "no database is created if the archive has bases and lost all of %p",
+  async (removed) => {
+    using archive = await makeIncomplete(...removed);
+    const isDamaged = "the archive is damaged: generations/00000001 is missing";
+    const require = (restoreIfMissing: boolean) =>
+      requireDatabase(archive.storage, archive.path, {
+        restoreIfMissing,
+        acquireLease: async () => {},
+        log() {},
+      });
+    await expectRejection(
+      require(false),
+      "operator",
+      /^it has a database, but \S+ is missing: run `user-api restore --from \S+ --database-url \S+`, or /,
+    );
+    await expectRejection(archive.restore(), "operator", isDamaged);
+    await expectRejection(require(true), "operator", isDamaged);
+  },
+);
 
 test("another database is refused if only an earlier generation has a base", async () => {
   using archive = makeArchive();

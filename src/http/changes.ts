@@ -9,7 +9,7 @@ import type { InputSchema } from "./input.ts";
 import { integer } from "./openapi/components.ts";
 import { type Detail, pageOf } from "./openapi/detail.ts";
 import { querySchema } from "./query.ts";
-import { type Call, route } from "./route-definition.ts";
+import { type Call, route } from "./route.ts";
 
 const changesPath = "/api/v1/changes";
 
@@ -79,7 +79,7 @@ async function waitForChanges(call: ChangesCall): Promise<ChangePage> {
 }
 
 /**
- * The links of a page. That of the next one continues behind its last change and names the feed, so that a client that
+ * The links of a page. That of the next one continues after its last change and names the feed, so that a client that
  * follows links misses no change. It exists also if there is no change yet.
  */
 function linksOf(query: WaitingQuery, page: ChangePage): string {
@@ -88,9 +88,9 @@ function linksOf(query: WaitingQuery, page: ChangePage): string {
   const options = filterParameters({ include, wait: wait === 0 ? undefined : wait });
   const link = (position: string, rel: string) =>
     `<${changesPath}?limit=${limit}&${position}${options}>; rel="${rel}"`;
-  const behind = (id: number) => `after=${id}&feed=${feed}`;
-  const next = link(behind(Math.min(startOf(query, page) + limit, last)), "next");
-  if (after !== undefined) return `${link(behind(first - 1), "first")}, ${next}`;
+  const continued = (id: number) => `after=${id}&feed=${feed}`;
+  const next = link(continued(Math.min(startOf(query, page) + limit, last)), "next");
+  if (after !== undefined) return `${link(continued(first - 1), "first")}, ${next}`;
   const { prev, last: lastOffset } = pageOffsets({ limit, offset }, total);
   const links = [link("offset=0", "first")];
   if (prev !== null) links.push(link(`offset=${prev}`, "prev"));
@@ -119,7 +119,7 @@ const listChanges = route(
         "A 410 means that changes are missing: start again. Apply a change only if its `version` is newer than yours.",
       filters: {
         after:
-          "Only changes behind this id; 0 is before the first one. Returns 410 if they are no longer kept. Without it, the page begins with the oldest change that is kept. Cannot be combined with `offset`",
+          "Only changes after this id; 0 is before the first one. Returns 410 if they are no longer kept. Without it, the page begins with the oldest change that is kept. Cannot be combined with `offset`",
         feed: "The `meta.feed` of the page before. Returns 410 if this is another sequence now",
         include: "Adds to each change the user or order as it is now",
         wait: "If there is no change yet, the time in seconds to wait for one",

@@ -9,7 +9,7 @@ import { docsPath } from "./errors.ts";
 import { constantHeader, header, parameter } from "./openapi/components.ts";
 import type { Detail } from "./openapi/detail.ts";
 import { noQuery } from "./query.ts";
-import { type Call, route } from "./route-definition.ts";
+import { type Call, route } from "./route.ts";
 
 interface Asset {
   readonly path: string;

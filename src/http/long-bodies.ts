@@ -3,6 +3,9 @@ import { andThen, type Maybe } from "../maybe.ts";
 import { LARGE_PAGE_BYTES, oneChunk } from "../page.ts";
 import type { Connections } from "./connections.ts";
 
+/** `null` for no body. */
+export type ResponseBody = string | Blob | ReadableStream<Uint8Array> | null;
+
 /**
  * Maximum time that a client takes to read a chunk, of at most 256 KiB. A slower one would keep memory from others for
  * minutes.
@@ -76,7 +79,7 @@ const MAX_UNCOUNTED = 64;
 const MAX_UNIT_BYTES = 3;
 
 /** @returns whether the operating system may not take the whole body */
-export function isLong(body: unknown): body is string | Blob {
+export function isLong(body: ResponseBody): boolean {
   return typeof body === "string"
     ? body.length * MAX_UNIT_BYTES > MAX_BUFFERED_BYTES
     : body instanceof Blob && body.size > MAX_BUFFERED_BYTES;
@@ -100,16 +103,17 @@ function chunksOf(blob: Blob, release: () => void): BodyChunks {
 }
 
 /**
- * Counts a long body that its client may not read. Bun keeps what the operating system does not take, for as long as the
+ * Counts a long body that its client may not read. A stream counts its own bytes. Bun keeps what the operating system does not take, for as long as the
  * client likes.
  * @param hold counts the bytes of the body until the function that it returns is called
  * @throws whatever `hold` throws
  */
 export function boundBody(
   call: BodyCall,
-  body: string | Blob,
+  body: ResponseBody,
   hold: (bytes: number) => () => void,
-): string | Blob | ReadableStream<Uint8Array> {
+): ResponseBody {
+  if (!(typeof body === "string" || body instanceof Blob)) return body;
   if (call.connections.unfinished() <= MAX_UNCOUNTED) return body;
   const isText = typeof body === "string";
   const bytes = isText ? Buffer.byteLength(body) : body.size;

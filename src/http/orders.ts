@@ -20,7 +20,7 @@ import { createdRecord, oneRecord, pageOf } from "./openapi/detail.ts";
 import { orderParams } from "./params.ts";
 import { patchRecord } from "./patch.ts";
 import { noQuery, querySchema } from "./query.ts";
-import { route } from "./route-definition.ts";
+import { route } from "./route.ts";
 
 const ordersPath = "/api/v1/orders";
 

@@ -2,7 +2,7 @@ import { requirePreconditions } from "../precondition.ts";
 import { type RecordStore, type RecordText, reserveText } from "../record.ts";
 import { recordBody } from "./bodies.ts";
 import { preconditionsOf } from "./entity-tags.ts";
-import type { Call } from "./route-definition.ts";
+import type { Call } from "./route.ts";
 
 type PatchCall<Patch> = Pick<Call, "request" | "head" | "reserve" | "token"> & {
   readonly params: { readonly id: number };
@@ -27,7 +27,7 @@ export async function patchRecord<Row, Patch extends object, Change>(
     const record = await records.update(params.id, edit, preconditions, token.name, reserve);
     return recordBody(head, requireRecord(record));
   }
-  const record = requireRecord(await records.get(params.id));
+  const record = requireRecord(await records.get(params.id, token.hash));
   requirePreconditions(record, preconditions);
   reserveText(record.json, reserve);
   return recordBody(head, record);

@@ -4,15 +4,13 @@ import type { Token } from "../token.ts";
 import { REVALIDATE, type ResponseHead } from "./bodies.ts";
 import type { Cors } from "./cors.ts";
 import type { Drain } from "./drain.ts";
+import type { ResponseBody } from "./long-bodies.ts";
 import { JSON_TYPE } from "./media-types.ts";
 import type { Metrics } from "./metrics.ts";
 import type { RateLimiter } from "./rate-limit.ts";
 
 const NO_STORE = "no-store";
 const BODILESS_STATUSES: ReadonlySet<number> = new Set([204, 302, 304]);
-
-/** `null` for no body. */
-export type ResponseBody = string | Blob | ReadableStream<Uint8Array> | null;
 
 /** A request, and what is known of its response so far. */
 export interface Exchange {

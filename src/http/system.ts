@@ -7,7 +7,7 @@ import { object } from "./openapi/components.ts";
 import { enveloped } from "./openapi/detail.ts";
 import { PROMETHEUS_CONTENT_TYPE } from "./prometheus.ts";
 import { noQuery } from "./query.ts";
-import { route } from "./route-definition.ts";
+import { route } from "./route.ts";
 
 export function system() {
   return new Elysia({ prefix: "/api/v1", tags: ["system"] })

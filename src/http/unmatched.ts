@@ -7,7 +7,7 @@ import { UNKNOWN_ROUTE } from "../log.ts";
 import type { Cors } from "./cors.ts";
 import { docsPath, errorBody } from "./errors.ts";
 import type { Exchange } from "./respond.ts";
-import { isPublic, type RouteEntry } from "./route-definition.ts";
+import { isPublic, type RouteEntry } from "./route.ts";
 
 type PathAndMethod = Pick<RouteEntry, "method" | "path">;
 

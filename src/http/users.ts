@@ -12,7 +12,7 @@ import { createdRecord, enveloped, oneRecord, pageOf } from "./openapi/detail.ts
 import { userParams } from "./params.ts";
 import { patchRecord } from "./patch.ts";
 import { noQuery, querySchema } from "./query.ts";
-import { route } from "./route-definition.ts";
+import { route } from "./route.ts";
 
 const usersPath = "/api/v1/users";
 

@@ -1,6 +1,6 @@
 import { describe, expect, test } from "bun:test";
 import { allRoutes } from "../../src/http/app.ts";
-import { isPublic, type RouteEntry } from "../../src/http/route-definition.ts";
+import { isPublic, type RouteEntry } from "../../src/http/route.ts";
 import { newToken } from "../../src/token.ts";
 import { withStore } from "../open-store.ts";
 import { expectError, expectUnauthorised, newEmail, newOrder, newUser } from "./make.ts";

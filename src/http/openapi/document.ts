@@ -7,7 +7,7 @@ import { describeConstraint } from "../../schema.ts";
 import { errorTemplates } from "../errors.ts";
 import type { InputSchema, JsonSchema } from "../input.ts";
 import { JSON_TYPE, PATCH_TYPE } from "../media-types.ts";
-import type { RouteDefinition, RouteEntry } from "../route-definition.ts";
+import type { RouteDefinition, RouteEntry } from "../route.ts";
 import { headers, parameters, ref, withCommonHeaders } from "./components.ts";
 import { commonErrors, type Detail, recordHeaders, type SuccessResponse } from "./detail.ts";
 import { type DocumentedError, errorName, errorResponseDoc, errorSchemas } from "./errors.ts";

@@ -45,8 +45,8 @@ export const Change = Type.Object(
 export type Change = Static<typeof Change>;
 
 /**
- * Parameters of the list. `after` is the id of a change, 0 for all changes: the page continues behind it, or fails if a
- * change behind it is no longer kept. Without it, the page is at an offset among those that are kept. `feed` is the
+ * Parameters of the list. `after` is the id of a change, 0 for all changes: the page continues after it, or fails if a
+ * change after it is no longer kept. Without it, the page is at an offset among those that are kept. `feed` is the
  * name of the sequence that the client has read so far.
  */
 export const ChangeQuery = Type.Object(
@@ -116,6 +116,11 @@ export interface NewChange {
   readonly token: string | null;
 }
 
+/** @returns how a change is stored */
+export function changeCodeOf(type: ChangeType): number {
+  return changeTypes.indexOf(type) + 1;
+}
+
 /** What the feed has of a record: only an order has a status. */
 export type ChangedRecord = Pick<User, "id" | "version"> & Partial<Pick<Order, "status">>;
 
@@ -123,7 +128,7 @@ export type ChangedRecord = Pick<User, "id" | "version"> & Partial<Pick<Order, "
 export function changeOf(type: ChangeType, record: ChangedRecord, author: Author): NewChange {
   const { id, version, status } = record;
   return {
-    type: changeTypes.indexOf(type) + 1,
+    type: changeCodeOf(type),
     record_id: id,
     version,
     status: status === undefined ? null : orderStatuses.indexOf(status) + 1,

@@ -18,13 +18,20 @@ function columnOf(name: string, schema: Schema): Column {
     const { type } = columnOf(name, inner);
     return { name, type: type === "word" ? "text" : type, isNullable: true };
   }
+  if (TypeGuard.IsOptional(schema)) throw new Error(`${name} must be nullable, not optional`);
   if (TypeGuard.IsInteger(schema)) return { name, type: "integer", isNullable: false };
-  if (schema["type"] !== "string") return { name, type: "json", isNullable: false };
+  if (TypeGuard.IsObject(schema) || TypeGuard.IsRecord(schema) || TypeGuard.IsArray(schema))
+    return { name, type: "json", isNullable: false };
+  if (schema["type"] !== "string") throw new Error(`no type of a column for ${name}`);
   const isWord = schema["enum"] !== undefined || schema["format"] === "date-time";
   return { name, type: isWord ? "word" : "text", isNullable: false };
 }
 
-/** @param record the schema of an object. @returns its columns, in the order of its fields */
+/**
+ * @param record the schema of an object
+ * @returns its columns, in the order of its fields
+ * @throws if a field is optional, or of another type
+ */
 export function columnsOf(record: Schema): readonly Column[] {
   const fields: Readonly<Record<string, Schema>> = record["properties"];
   return Object.entries(fields).map(([name, schema]) => columnOf(name, schema));

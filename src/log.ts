@@ -20,6 +20,8 @@ type RequestFields = {
   readonly record_id?: number | undefined;
   readonly status: number;
   readonly duration_ms: number;
+  /** Time that the client has asked to wait, which is no part of the duration. */
+  readonly waited_ms?: number | undefined;
   readonly request_id: string;
   /** Name of the token; `undefined` without a valid one. */
   readonly token: string | undefined;

@@ -71,8 +71,8 @@ export function maxId({ after = 0 }: Pick<PageQuery, "after">): number {
   return after === 0 ? Number.MAX_SAFE_INTEGER : after - 1;
 }
 
-/** @returns whether a record with this id is behind the id `after` */
-export function isBehind(id: number, query: PageQuery): boolean {
+/** @returns whether a record with this id is after the id `after` */
+export function isAfter(id: number, query: PageQuery): boolean {
   return query.sort === "-id" ? id <= maxId(query) : id > (query.after ?? 0);
 }
 

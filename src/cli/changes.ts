@@ -81,7 +81,6 @@ function createWait(
  * Writes changes to stdout, one a line. A server may be running.
  * @throws {AppError} output_closed if the reader has closed stdout
  * @throws {AppError} operator if the database cannot be read
- * @throws {AppError} changes_expired, changes_reset
  */
 export async function printChanges(
   system: CommandSystem,

@@ -123,7 +123,7 @@ const commands: Commands = {
   changes: {
     description: "print the changes of users and orders, one JSON object per line",
     options: [
-      new Option("--after <id>", "begin behind this change (default: with the oldest one)"),
+      new Option("--after <id>", "begin after this change (default: with the oldest one)"),
       new Option("--follow", "wait for further changes until SIGTERM or SIGINT (Ctrl-C)"),
     ],
     examples: ["user-api changes | tail", "user-api changes --after 1200 --follow"],

@@ -136,7 +136,7 @@ async function printFirstToken(
 }
 
 /**
- * Of a stored token, API_TOKEN would neither keep the scope nor stop when it is revoked or expires.
+ * API_TOKEN must not be a stored token, whose scope, expiry and revocation would have no effect.
  * @throws {AppError} operator if API_TOKEN is a stored token
  */
 async function requireOwnApiToken(tokens: TokenStore, { apiToken }: Config): Promise<void> {

@@ -41,7 +41,7 @@ function requireJson(request: Request): void {
     fail("unsupported_media_type", "the request body must be UTF-8");
 }
 
-/** Counted of a body without a declared length, and at most of any other. */
+/** Bytes that count for a body without a declared length, and the most that count for any other. */
 const MAX_EXPECTED_BYTES = 2 ** 16;
 
 /** @returns how many bytes of the body may arrive before it is read; 0 without a body */

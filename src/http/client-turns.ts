@@ -15,7 +15,7 @@ const MAX_TURN_MS = 2;
  * order
  */
 export function createClientTurns(nowMs = () => performance.now()) {
-  /** How the requests that wait are begun. */
+  /** Functions that start the waiting requests. */
   const waiting = createTurnQueue<() => void>();
   let turnStartedMs = Number.NEGATIVE_INFINITY;
   /** Whether the start of each turn is known. A timer for each turn would cost more. */

@@ -44,7 +44,7 @@ const problems: Readonly<Record<string, string>> = {
   EPERM: NO_LINKS,
   ENOTSUP: NO_LINKS,
 };
-/** Errors that the operator has to mend. Others may pass. */
+/** Errors that the operator has to fix. Others may be temporary. */
 const operatorCodes: readonly string[] = [...Object.keys(problems), "EACCES", "EROFS"];
 
 /** @returns `null` if the work fails with this code, e.g. `ENOENT` */

@@ -51,7 +51,7 @@ export function createBatchQueue<Item, Result>({
 }: BatchOptions<Item, Result>): (item: Item) => Promise<Result> {
   const { maxItems } = options;
   const items = createBatchItems<Item, Result>(options);
-  /** Number of batches. */
+  /** Number of batches that are running. */
   let running = 0;
   let newestMs = 0;
   let scheduled = false;

@@ -1,5 +1,5 @@
 /**
- * Sees to it that changes are numbered: soon after the writes of this process, and while somebody waits for changes, also
+ * Makes sure that changes are numbered: soon after the writes of this process, and while somebody waits for changes, also
  * those of other processes.
  */
 import type { ChangeStore, Feed } from "../change.ts";

@@ -14,7 +14,14 @@ import { type JsonRow, joinSmall, LARGE_PAGE_BYTES } from "../page.ts";
 import { deleteExpired } from "./change-expiry.ts";
 import type { Session } from "./connection.ts";
 import type { StoreContext } from "./context.ts";
-import { feedState, hasUnnumbered, MAX_ATTEMPTS, type Numbering, RETRY_MS } from "./numbering.ts";
+import {
+  failEmpty,
+  feedState,
+  hasUnnumbered,
+  MAX_ATTEMPTS,
+  type Numbering,
+  RETRY_MS,
+} from "./numbering.ts";
 import { json as orderJson } from "./orders.ts";
 import { buildInSlices, type Slice } from "./page-slices.ts";
 import { createSharing } from "./sharing.ts";
@@ -143,11 +150,8 @@ async function readRows(
   return rows.map(({ id, json: text }) => ({ id, json: `${text}}` }));
 }
 
-/** @throws {AppError} unavailable if the feed must get a new name first */
 async function readState(session: Session): Promise<FeedRow> {
-  const state = await session.first<FeedRow>(selectState);
-  if (state === null) fail("operator", "the table change_feed is empty");
-  return state;
+  return (await session.first<FeedRow>(selectState)) ?? failEmpty();
 }
 
 /** Whether the page has as many changes as it may have, and others follow. */
@@ -200,7 +204,10 @@ export function createChangeStore(
     return fail("unavailable", "the changes are being numbered");
   }
 
-  /** Reads the state of the feed within the snapshot of the rows. */
+  /**
+   * Reads the state of the feed within the snapshot of the rows.
+   * @throws {AppError} unavailable if the feed must get a new name first
+   */
   async function openFeed(session: Session, query: ChangeQuery): Promise<Feed> {
     const { isCurrent, feed, first, last } = await readState(session);
     if (!isCurrent) fail("unavailable", "the feed begins anew");

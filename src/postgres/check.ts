@@ -144,7 +144,7 @@ const findChangesBehind = findRows<LastChange>(changesBehind, describeLastChange
 /** The name is used in findings. */
 export type Section = readonly [name: string, find: Find];
 
-/** The last sections of every layout. @param sourceOf returns a source that reads the last assigned ids */
+/** Sections of every layout. @param sourceOf returns a source that reads the last assigned ids */
 export function commonSections(sourceOf: SourceOf): readonly Section[] {
   return [
     ["the totals of orders against their items", findWrongTotals],

@@ -1,6 +1,5 @@
 import { type Column, columnsOf, jsonTemplate } from "../columns.ts";
 import type { Schema } from "../schema.ts";
-import type { Value } from "./connection.ts";
 
 /**
  * @returns the columns of a record, for a statement that selects them. Integers are read as doubles, which represent
@@ -13,7 +12,7 @@ export function selectedColumns(record: Schema): string {
 }
 
 /** By name. */
-type ColumnTypes = Readonly<Record<string, string>>;
+export type ColumnTypes = Readonly<Record<string, string>>;
 
 /** @returns the columns of a record with their types */
 export function columnTypes(record: Schema): ColumnTypes {
@@ -38,18 +37,6 @@ export function columnDefinitions(columns: ColumnTypes): string {
   return Object.entries(columns)
     .map(([name, type]) => `${name} ${type}`)
     .join(", ");
-}
-
-/** @returns the parameters of a statement for these columns, e.g. `$2, $3` */
-export function parametersOf(columns: ColumnTypes, first = 1): string {
-  return Object.keys(columns)
-    .map((_, at) => `$${first + at}`)
-    .join(", ");
-}
-
-/** @returns the values of a row, in the order of the columns */
-export function valuesOf(columns: ColumnTypes, row: Readonly<Record<string, Value>>): Value[] {
-  return Object.keys(columns).map((name) => row[name] ?? null);
 }
 
 function jsonValue({ name, type, isNullable }: Column): string {

@@ -192,7 +192,8 @@ export interface Pass extends Feed {
   readonly hasMore: boolean;
 }
 
-function failEmpty(): never {
+/** @throws {AppError} operator */
+export function failEmpty(): never {
   fail("operator", "the table change_feed is empty");
 }
 

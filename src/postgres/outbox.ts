@@ -2,7 +2,7 @@
  * The outbox has the changes that have no id yet. A write inserts its change in its own transaction, so the outbox has
  * it exactly if the write is committed. @see numbering.ts
  */
-import { type ChangedRecord, type ChangeType, changeOf, changeTypes } from "../change.ts";
+import { type ChangedRecord, type ChangeType, changeCodeOf, changeOf } from "../change.ts";
 import { orderStatuses } from "../order.ts";
 import type { Author } from "../record.ts";
 import type { Session } from "./connection.ts";
@@ -28,10 +28,6 @@ export function statusCodeOf(status: string): string {
 export const statusCode: string = statusCodeOf("status");
 export const noStatus = "null::smallint";
 
-export function codeOf(type: ChangeType): number {
-  return changeTypes.indexOf(type) + 1;
-}
-
 interface RecordedRows {
   readonly type: ChangeType;
   /** The rows whose changes are recorded, e.g. a CTE. They have an `id`, and what the expressions need. */
@@ -52,7 +48,7 @@ export function recordStatement(rows: RecordedRows): string {
   const { type, from, version, status, token, time } = rows;
   return `
     insert into change_outbox (${outboxColumns})
-    select ${codeOf(type)}, id, ${version}, ${status}, ${token}::text, ${time}::bigint
+    select ${changeCodeOf(type)}, id, ${version}, ${status}, ${token}::text, ${time}::bigint
     from ${from}
   `;
 }

@@ -1,5 +1,5 @@
 import { latestOf } from "../clock.ts";
-import { isBehind, type Page } from "../page.ts";
+import { isAfter, type Page } from "../page.ts";
 import { requirePreconditions } from "../precondition.ts";
 import { type RecordText, recordText, reserveNothing, reserveText } from "../record.ts";
 import {
@@ -50,7 +50,7 @@ export const userCreates: CreateRules<UserRow> = {
 
 /** @returns a page of the list of the users with one email: one user at most */
 function pageOfUser(user: RecordText<User> | null, query: UserQuery): Page {
-  const isOnPage = user !== null && isBehind(user.id, query) && query.offset === 0;
+  const isOnPage = user !== null && isAfter(user.id, query) && query.offset === 0;
   return {
     records: isOnPage ? user.json : "",
     total: user === null ? 0 : 1,

@@ -9,7 +9,7 @@ export function columnNames(record: Schema): string {
 }
 
 function jsonValue({ name, type, isNullable }: Column): string {
-  // It makes a missing text `null`.
+  // `json_quote` renders NULL as `null`.
   if (type === "text") return `json_quote(${name})`;
   return isNullable ? `coalesce(${name}, 'null')` : name;
 }

@@ -92,7 +92,7 @@ function prepareRowsOfUser<Row>(db: Database, listed: string) {
   }
 
   /** @returns the positions of the orders behind the id `after` */
-  function positionsBehind(userId: number, last: number, query: OrderQuery): Positions {
+  function positionsAfter(userId: number, last: number, query: OrderQuery): Positions {
     const { after, sort } = query;
     if (after === undefined) return { start: 0, end: last };
     return sort === "-id"
@@ -145,7 +145,7 @@ function prepareRowsOfUser<Row>(db: Database, listed: string) {
     const { offset, status, sort = "id" } = query;
     const limit = rowsToRead(query);
     const last = countOrders(userId);
-    const { start, end } = positionsBehind(userId, last, query);
+    const { start, end } = positionsAfter(userId, last, query);
     if (status === undefined) {
       // Positions are consecutive, so no row is read and skipped.
       const behind = sort === "-id" ? { start, end: end - offset } : { start: start + offset, end };

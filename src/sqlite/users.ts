@@ -1,7 +1,7 @@
 import type { Database } from "bun:sqlite";
 import { changeOf } from "../change.ts";
 import { latestOf } from "../clock.ts";
-import { isBehind } from "../page.ts";
+import { isAfter } from "../page.ts";
 import { recordText } from "../record.ts";
 import {
   emailKey,
@@ -47,7 +47,7 @@ function prepareRows<Row extends { readonly id: number }>(
     const { offset, email } = query;
     if (email === undefined) return readAll("users", query);
     const found = withEmail.all({ email_key: emailKey(email) });
-    const rows = found.filter(({ id }) => isBehind(id, query)).slice(offset);
+    const rows = found.filter(({ id }) => isAfter(id, query)).slice(offset);
     return { meta: { total: found.length }, rows };
   };
 }

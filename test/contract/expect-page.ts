@@ -15,9 +15,9 @@ export async function expectPage(
 ): Promise<void> {
   const { limit, offset, after, sort } = query;
   const sorted = sort === "-id" ? ids.toReversed() : ids;
-  const isBehind = (id: number, cursor: number) => (sort === "-id" ? id < cursor : id > cursor);
+  const isAfter = (id: number, cursor: number) => (sort === "-id" ? id < cursor : id > cursor);
   // Nothing precedes 0.
-  const behind = after ? sorted.filter((id) => isBehind(id, after)) : sorted;
+  const behind = after ? sorted.filter((id) => isAfter(id, after)) : sorted;
   const page = behind.slice(offset, offset + limit);
   const hasNext = after !== undefined && behind.length > limit;
   const { rows, total, nextAfter = null } = await listed(list(query));

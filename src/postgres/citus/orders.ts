@@ -1,5 +1,5 @@
 /** Orders are distributed by bucket. Every statement on one order is performed by one shard. */
-import { changeOf } from "../../change.ts";
+import { changeCodeOf, changeOf } from "../../change.ts";
 import { fail } from "../../error.ts";
 import {
   newOrder,
@@ -9,14 +9,15 @@ import {
   orderStatuses,
   type StoredOrder,
 } from "../../order.ts";
-import { columnDefinitions, columnTypes, parametersOf, valuesOf } from "../columns.ts";
+import { columnDefinitions, columnTypes } from "../columns.ts";
 import type { Session } from "../connection.ts";
 import type { StoreContext } from "../context.ts";
 import { isForeignKeyViolation } from "../errors.ts";
 import { createOrderStore, json, orderCreates, toRecord } from "../orders.ts";
-import { codeOf, outboxColumns, statusCode } from "../outbox.ts";
+import { outboxColumns, statusCode } from "../outbox.ts";
 import { existingUsers } from "../users.ts";
 import { BUCKETS, bucketOf } from "./bucket.ts";
+import { parametersOf, valuesOf } from "./columns.ts";
 import { prepareCitusCreate } from "./creates.ts";
 import { prepareCitusList } from "./lists.ts";
 import { createOrderLookup, findOrder } from "./lookups.ts";
@@ -28,16 +29,15 @@ const MAX_OFFSET = 10_000;
 const orderColumns = columnTypes(Order);
 const names = Object.keys(orderColumns).join(", ");
 
-// Both rows are on one shard, so the transaction of the statement ends without a two-phase commit.
-// The id is `$6`: the first column of a record.
+// The order, its change and the total are on one shard, so the transaction of the statement ends without a two-phase commit.
 const insertOrder = `
   with inserted as (
     insert into orders (bucket, ${names})
-    values ($1, ${parametersOf(orderColumns, 6)})
+    values ($1, ${parametersOf(orderColumns, 7)})
   ),
   recorded as (
     insert into order_outbox (bucket, ${outboxColumns})
-    values ($1, $2, $6, 1, $3, $4, $5)
+    values ($1, $3, $2, 1, $4, $5, $6)
   )
   update order_totals
   set pending = pending + 1
@@ -67,7 +67,7 @@ function updateStatement(alsoChanges = ""): string {
       ),
       recorded as (
         insert into order_outbox (bucket, ${outboxColumns})
-        select $1, ${codeOf("order.updated")}, id, version, ${statusCode}, $7::text, $8::bigint
+        select $1, ${changeCodeOf("order.updated")}, id, version, ${statusCode}, $7::text, $8::bigint
         from changed
       )
       ${alsoChanges}
@@ -142,8 +142,9 @@ export function createCitusOrderStore(context: StoreContext): OrderStore {
       toRecord,
       async insertOne(session, { record, author }, time) {
         const { type, status } = changeOf("order.created", record, author);
-        const change = [bucketOf(record.user_id), type, status, author, time.getTime()];
-        await session.all(insertOrder, ...change, ...valuesOf(orderColumns, record));
+        const place = [bucketOf(record.user_id), record.id];
+        const change = [type, status, author, time.getTime()];
+        await session.all(insertOrder, ...place, ...change, ...valuesOf(orderColumns, record));
       },
       async insertMany(session, created, time) {
         const rows = created.map(({ record }) => ({ ...record, bucket: bucketOf(record.user_id) }));

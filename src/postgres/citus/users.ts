@@ -3,11 +3,12 @@
  * time.
  */
 import { emailKey, newUser, type StoredUser, User, type UserStore } from "../../user.ts";
-import { columnDefinitions, columnTypes, parametersOf, valuesOf } from "../columns.ts";
+import { columnDefinitions, columnTypes } from "../columns.ts";
 import type { StoreContext } from "../context.ts";
 import { isUniqueViolation } from "../errors.ts";
 import { recordCreated } from "../outbox.ts";
 import { createUserStore, json, toRecord, userCreates, userUpdates } from "../users.ts";
+import { parametersOf, valuesOf } from "./columns.ts";
 import { prepareCitusCreate } from "./creates.ts";
 import { prepareCitusList } from "./lists.ts";
 

@@ -73,7 +73,7 @@ async function readGenerations(storage: ObjectStorage): Promise<Map<number, Gene
   return generations;
 }
 
-/** @returns the lineages, newest first. What a generation has written behind the end that the next one saw is no part */
+/** @returns the lineages, newest first. Segments after the end that the next generation saw do not belong to it */
 async function readLineages(storage: ObjectStorage): Promise<Lineage[]> {
   const generations = await readGenerations(storage);
   const lineages: Lineage[] = [];

@@ -20,7 +20,7 @@ import {
   type ArchivedState,
   type ArchiveEnd,
   type FoundState,
-  failBehind,
+  failUnrestorable,
   findState,
   isSameSegment,
   readEnd,
@@ -181,7 +181,7 @@ async function applySegments(
     const damage = damageOf(error);
     const { timeMs } = segments[applied] ?? {};
     if (damage === null || timeMs === undefined) throw error;
-    failBehind([...earlier, damage], timeMs - 1, contents);
+    failUnrestorable([...earlier, damage], timeMs - 1, contents);
   }
   wal.finish();
 }

@@ -17,7 +17,7 @@ export interface SegmentId {
   readonly number: number;
 }
 
-/** A server's time of writing to the archive. */
+/** A period in which one server writes to the archive. */
 export interface Generation {
   readonly number: number;
   /** Random. It identifies the database that has begun this generation. */

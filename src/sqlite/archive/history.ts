@@ -206,21 +206,25 @@ export function nameOf({ generation, number }: SegmentId): string {
 }
 
 /**
- * @param damage all of which prevents the restore
- * @param atMs a time before it, which is named if the archive reaches back to it
+ * @param damage every problem that prevents the restore
+ * @param beforeMs a time before it, which is named if the archive reaches back to it; `null` if there is none
  * @throws {AppError} operator
  */
-export function failBehind(damage: readonly string[], atMs: number, contents: Contents): never {
-  const isReached = atMs >= beginningMs(contents);
+export function failUnrestorable(
+  damage: readonly string[],
+  beforeMs: number | null,
+  contents: Contents,
+): never {
+  const isReached = beforeMs !== null && beforeMs >= beginningMs(contents);
   const advice = isReached
-    ? `: restore a state before it with --at ${new Date(atMs).toISOString()}`
+    ? `: restore a state before it with --at ${new Date(beforeMs).toISOString()}`
     : "";
   return fail("operator", `the archive is damaged: ${damage.join(", and ")}${advice}`);
 }
 
 /**
  * A generation writes its record first, and it is deleted last.
- * @returns what generations behind a lineage have written until then: the first segment, and all bases
+ * @returns what generations after a lineage have written until then: the first segment, and all bases
  * @throws {AppError} operator if the record of one of them is missing or damaged
  */
 async function findLater(
@@ -265,24 +269,25 @@ export async function findState(
     const later = await findLater(storage, contents, lineage, atMs);
     const { state, missing, damaged } = await readHistory(storage, contents, lineage, atMs);
     const damage = [...damaged.values()];
-    const isBehind = state === null || state.timeMs < atMs;
-    const isCut = missing !== null && isBehind;
+    const isTooOld = state === null || state.timeMs < atMs;
+    const isCut = missing !== null && isTooOld;
     if (state !== null && !isCut) {
       const { base, segments } = state;
       const end = segments.findIndex(
         (segment) => !isAtOrBefore(segment, base.last) && segment.timeMs > atMs,
       );
-      // Nothing behind that one, whatever its time: a part of the WAL needs all parts before it.
+      // Nothing after that one, whatever its time: a part of the WAL needs all parts before it.
       return {
         state: end === -1 ? state : stateOf(base, segments.slice(0, end)),
         damage,
-        // What is behind the newest lineage was begun meanwhile.
+        // What is newer than the newest lineage was begun meanwhile.
         warnings: warningsOf(damaged, age === 0 ? [] : later),
       };
     }
     if (isCut) damage.push(`${nameOf(missing)} is missing`);
     const times = basesOf(contents, lineage, atMs).map(({ timeMs }) => timeMs);
-    if (damage.length > 0) failBehind(damage, state?.timeMs ?? Math.min(...times) - 1, contents);
+    if (damage.length > 0)
+      failUnrestorable(damage, state?.timeMs ?? Math.min(...times) - 1, contents);
   }
   const beginning = beginningMs(contents);
   if (beginning === Number.POSITIVE_INFINITY) {
@@ -290,7 +295,7 @@ export async function findState(
     // None of a lineage: the records of their generations are missing.
     const lost = contents.lineages.length > 0 ? [] : contents.bases;
     damage.push(...lost.map(({ generation }) => `${generationKey(generation)} is missing`));
-    if (damage.length > 0) failBehind(damage, Number.NaN, contents);
+    if (damage.length > 0) failUnrestorable(damage, null, contents);
     fail("operator", (await hasSegments(storage)) ? NO_COPY : "the archive is empty");
   }
   return fail("operator", `the archive begins at ${new Date(beginning).toISOString()}`);

@@ -1,11 +1,11 @@
 /** Deletes what an archive no longer needs. */
+import { fail } from "../../error.ts";
 import type { ObjectStorage } from "../../object-storage.ts";
 import { basesOf, type Contents, listGenerations, readContents } from "./contents.ts";
 import {
   type Base,
   baseKey,
   chunkPrefix,
-  failDamaged,
   generationKey,
   LAST_KEY,
   LIST_BLOCK,
@@ -99,7 +99,7 @@ export async function deleteExpired(
   const { bases } = contents;
   const damaged = bases.find(({ damage }) => damage !== null);
   // Its segments are unknown, and what expires may be needed to repair it.
-  if (damaged !== undefined) failDamaged(baseKey(damaged), "cannot be read");
+  if (damaged !== undefined) fail("operator", `the archive is damaged: ${damaged.damage}`);
   await removeIncomplete(storage, bases, nowMs);
   const oldest = findOldestNeeded(contents, oldestMs);
   if (oldest === undefined) return;

@@ -63,7 +63,7 @@ export function createArchiveService(
   stopped.catch(() => {});
   stopping.signal.addEventListener("abort", () => endWaiting(stopping.signal.reason));
 
-  /** @returns a storage whose methods fail when the server is stopped. What they do may be done all the same */
+  /** @returns a storage whose reads fail when the server is stopped */
   function untilStopped(storage: ObjectStorage): ObjectStorage {
     const orStopped = <Result>(work: Promise<Result>) => Promise.race([work, stopped]);
     return {

@@ -45,7 +45,7 @@ export function lockWal(path: string): WalLock {
   const holder = open();
   const successor = open();
   for (const db of [holder, successor]) {
-    // As in the service.
+    // As `configure` does, but without automatic checkpoints.
     db.run("pragma synchronous = full");
     db.run("pragma fullfsync = on");
     db.run("pragma wal_autocheckpoint = 0");

@@ -78,7 +78,7 @@ export function failField(field: string, problem: string): never {
 export function messageOf(error: unknown): string {
   if (!(error instanceof Error)) return String(error);
   const { message, cause } = error;
-  // A cause that is not an error is a mark, as that of the archive.
+  // A cause that is not an error only marks the error, as that of the archive.
   return cause instanceof Error ? `${message}: ${messageOf(cause)}` : message;
 }
 

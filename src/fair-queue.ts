@@ -2,7 +2,7 @@
 import { AppError, fail } from "./error.ts";
 
 /**
- * Runs work of the client with the least running work next, and of several, of the one whose work ended the longest ago.
+ * The next work is that of the client with the least running work; among several, of the one whose work ended longest ago.
  * So a client has more than its share only while no other waits.
  * @throws {AppError} unavailable if too much work is waiting, or it waits for too long
  */

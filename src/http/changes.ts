@@ -41,7 +41,7 @@ function list({ store, query, token }: ChangesCall): Maybe<ChangePage> {
 function listInTurn(call: ChangesCall): Promise<ChangePage> {
   return call.waitingClients.read(call.token.hash, async () => {
     const page = await list(call);
-    // Those that read next are responded to in another turn of the event loop.
+    // The next clients get their responses in another turn of the event loop.
     await endTurn();
     return page;
   });
@@ -56,7 +56,8 @@ function isEmpty(query: WaitingQuery, page: ChangePage): boolean {
 }
 
 /**
- * @returns a page with the next changes; an empty one if there are none until the client need not wait longer
+ * @returns a page with the next changes; an empty page if there is none before the wait ends
+ * @throws {AppError} unavailable if too many clients wait
  * @throws {AppError} invalid_token if the token was revoked, or has expired, while the client waited
  */
 async function waitForChanges(call: ChangesCall): Promise<ChangePage> {

@@ -29,7 +29,7 @@ const misplacedFields: Readonly<Record<string, readonly string[]>> = {
 };
 
 /**
- * A client could keep the server busy with requests that nobody waits for.
+ * A client could keep the server busy with requests whose responses it does not wait for.
  * @throws {AppError} unavailable
  */
 function requireConnected({ signal }: Request): void {

@@ -28,7 +28,7 @@ export interface BatchOptions<Item, Result> extends BatchItemsOptions<Item> {
    * that only that one fails. The default is no.
    */
   readonly splitsOn?: (error: unknown, count: number) => boolean;
-  /** Runs an item of a batch that was split. The default is a batch of its own. */
+  /** Runs an item of a batch that was split. The default is a separate batch. */
   readonly runAlone?: (item: Item) => Promise<Result>;
   /** Maximum number of batches that run at the same time. The default is no maximum. */
   readonly maxBatches?: number;

@@ -10,7 +10,7 @@ import type { ArchiveRequest, ArchiveResponse } from "./service.ts";
 /** Marks an error of the archive: the database itself may be sound. */
 export const ARCHIVE_CAUSE = "archive";
 
-/** How long a write waits for the archive. Beyond, it is rejected, and further ones at once, until the archive responds. */
+/** How long a write waits for the archive. Then it is rejected, and so are later ones immediately, until the archive responds. */
 const CONFIRM_TIMEOUT_MS = 5_000;
 const CHECK_INTERVAL_MS = 250;
 /** How long the archive may take to give up a start, and its lease. `docker stop` kills after 10 seconds. */

@@ -46,7 +46,7 @@ async function listBases(storage: ObjectStorage): Promise<SegmentId[]> {
   return objects.map(({ key }) => parseBaseKey(key)).filter((id) => id !== null);
 }
 
-/** @returns the number of the newest generation; 0 if nobody has written to the archive */
+/** @returns the number of the newest generation; 0 if no server has written to the archive */
 export async function newestNumber(storage: ObjectStorage): Promise<number> {
   return Math.max(0, ...(await listGenerations(storage)));
 }

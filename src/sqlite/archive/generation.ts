@@ -68,7 +68,7 @@ async function findRefusal(
 }
 
 /**
- * @returns why this database cannot continue the archive, nor later; `null` if it can, or nothing can be restored from
+ * @returns why this database can never continue the archive; `null` if it can, or nothing can be restored from
  * the archive
  */
 export async function refusalOf(storage: ObjectStorage, path: string): Promise<string | null> {
@@ -163,7 +163,7 @@ export async function beginGeneration(
   const names = newest === null || isCreated ? [name] : [name, newest.name];
   const complete = marker?.complete ?? null;
   writeMarker(path, { names, complete, restored: marker?.restored ?? null });
-  // An earlier attempt can have stored another parent, before the WAL was let go. Nothing else is in this generation yet.
+  // An earlier attempt can have stored another parent, before the WAL was restarted. Nothing else is in this generation yet.
   if (!isCreated || !isSameSegment(newest.parent, parent)) {
     const key = generationKey(number);
     const body = encodeJson(generation);

@@ -20,7 +20,7 @@ export function holderName(databasePath: string): string {
 
 /**
  * Call it while this process has the lock of the server.
- * @returns what no other running process has: an earlier one that had it has ended
+ * @returns an identity that no other running process has; a process that had it before has ended
  */
 export function lockIdentity(databasePath: string): string {
   const boot = readLine("/proc/sys/kernel/random/boot_id");

@@ -120,7 +120,7 @@ function createBulkStore<Row extends ChangedRecord, Import extends object, Store
 
   return {
     async exportPage(after, limit, sort) {
-      const rows = reader.read(table, readPage, after, limit, sort);
+      const rows = reader.read(table, () => readPage(after, limit, sort));
       await endTurn();
       return rows;
     },

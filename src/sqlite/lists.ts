@@ -192,7 +192,7 @@ export function createListReader(
       }
 
       return (query, client) =>
-        reader.read(table, readSmall, query) ??
+        reader.read(table, () => readSmall(query)) ??
         large.build((page) => buildLarge(query, page), client);
     },
   };

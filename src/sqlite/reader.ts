@@ -89,22 +89,18 @@ export function createReader(db: Database, isReadable: () => boolean, requireUnc
    * @throws {AppError} unavailable if the disk cannot be read
    * @throws {AppError} damaged if the disk can be read, but SQLite finds the file malformed
    */
-  function read<Given extends unknown[], Result>(
-    table: string,
-    work: (...args: Given) => Result,
-    ...args: Given
-  ): Result {
+  function read<Result>(table: string, work: () => Result): Result {
     try {
       try {
         ensureSnapshot();
-        return work(...args);
+        return work();
       } catch (error) {
         if (!isStorageError(error)) throw error;
       }
       reset();
       try {
         ensureSnapshot();
-        return work(...args);
+        return work();
       } catch (error) {
         reset();
         throw storageError(error, { db, verb: "read", table, isReadable });
@@ -122,7 +118,7 @@ export function createReader(db: Database, isReadable: () => boolean, requireUnc
      * @param work receives the key. A result of `null` is not cached.
      */
     cached: <Result>(table: string, key: string, work: (key: string) => Result) =>
-      read(table, readCached<Result>, key, work),
+      read(table, () => readCached(key, work)),
     reset,
   };
 }

@@ -41,8 +41,6 @@ export function prepareRecords<
     where id = $id
   `);
 
-  const findText = (id: number) => textWithId.get({ id });
-
   function find(id: number, reserve: ReserveMemory): Stored | null {
     const row = small.get({ id });
     if (row !== null) return row;
@@ -54,7 +52,7 @@ export function prepareRecords<
 
   return {
     list: lists.prepare(list),
-    get: (id: number) => reader.read(table, findText, id),
+    get: (id: number) => reader.read(table, () => textWithId.get({ id })),
     /** Runs `work`, which creates a record, once per key. */
     create: (key: IdempotencyKey | null, author: Author, work: () => RecordText<Row>) =>
       writer.write(table, () => idempotency.once(key, work), author),

@@ -180,7 +180,7 @@ export async function createStore(
     archive: () => archive?.state() ?? null,
     backUp: (target, onProgress, signal) => backUp(db, source, target, onProgress, signal),
     withCopySource: (work) => withCopySource(source, work),
-    check: async () => reader.read("sqlite_schema", checkDatabase, db, atRest),
+    check: async () => reader.read("sqlite_schema", () => checkDatabase(db, atRest)),
     deleteExpiredKeys: idempotency.deleteExpired,
     close: () => cleanup.disposeAsync(),
   };

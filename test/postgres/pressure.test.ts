@@ -142,14 +142,14 @@ describe.if(cluster !== null)("the last use of a token", () => {
   test("is neither a pending write nor measured", async () => {
     await using world = await makeHarness();
     const store = await world.open();
-    const held = await world.hold("lock table tokens in exclusive mode");
+    const held = await world.hold("lock table tokens, users in exclusive mode");
     const touched = store.tokens.touch("hash", "2026-11-20T18:57:00.000Z");
     const pending = async () => (await store.statistics()).pendingWrites;
     expect(await pending()).toBe(0);
     const created = store.users.create(userFields(), null);
     expect(await pending()).toBe(1);
-    await created;
     await held.commit();
+    await created;
     await touched;
     expect(world.commits).toEqual([1]);
   });

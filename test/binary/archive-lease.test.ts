@@ -62,10 +62,12 @@ describe.skipIf(binary === "")("of two servers with one archive", () => {
         const firstUrl = await urlOf(first);
         let isOver = false;
         const { storage } = archive;
-        const atStart = storage.calls.length;
+        const uploads = (since: number) =>
+          storage.calls.slice(since).filter(({ key }) => key.startsWith("log/00000001/"));
+        const startedAt = storage.calls.length;
         const writing = writeUntil(firstUrl, () => isOver);
-        // Four uploads can be under way: then the archive has one of a write.
-        await until(() => storage.calls.length > atStart + 6);
+        // Four can be under way: then the archive has one of a write.
+        await until(() => uploads(startedAt).length > 6);
         first.kill("SIGSTOP");
 
         const second = archive.start("second", mode);
@@ -79,10 +81,8 @@ describe.skipIf(binary === "")("of two servers with one archive", () => {
         const resumedAt = storage.calls.length;
         first.kill("SIGCONT");
         const late = Promise.all(Array.from({ length: 20 }, () => write(firstUrl)));
-        const uploads = () =>
-          storage.calls.slice(resumedAt).filter(({ key }) => key.startsWith("log/00000001/"));
         // Nothing is sent if the archive had all commits when the server was suspended.
-        for (let at = 0; at < 500 && uploads().length === 0; at += 1) await Bun.sleep(10);
+        for (let at = 0; at < 500 && uploads(resumedAt).length === 0; at += 1) await Bun.sleep(10);
         bySecond.push(...(await writeSome(secondUrl)));
         storage.misbehave = () => null;
 

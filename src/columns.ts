@@ -13,12 +13,12 @@ export interface Column {
 }
 
 function columnOf(name: string, schema: Schema): Column {
+  if (TypeGuard.IsOptional(schema)) throw new Error(`${name} must be nullable, not optional`);
   if (TypeGuard.IsUnion(schema)) {
     const [inner = schema] = schema.anyOf;
     const { type } = columnOf(name, inner);
     return { name, type: type === "word" ? "text" : type, isNullable: true };
   }
-  if (TypeGuard.IsOptional(schema)) throw new Error(`${name} must be nullable, not optional`);
   if (TypeGuard.IsInteger(schema)) return { name, type: "integer", isNullable: false };
   if (TypeGuard.IsObject(schema) || TypeGuard.IsRecord(schema) || TypeGuard.IsArray(schema))
     return { name, type: "json", isNullable: false };

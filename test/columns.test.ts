@@ -62,6 +62,14 @@ test("columnsOf tells the type of each column, and whether it can be null", () =
   expect(columnsOf(record)).toEqual([...columns, ...nullable]);
 });
 
+test.each([
+  ["is optional", Type.Optional(Id)],
+  ["is optional and can be null", Type.Optional(Nullable(Id))],
+  ["has a type without a column", Type.Boolean()],
+])("columnsOf fails when a field %s", (_what, schema) => {
+  expect(() => columnsOf(Type.Object({ a: schema }))).toThrow(/\ba\b/);
+});
+
 test.each(rows)("SQLite renders a row as JSON.stringify does", (row) => {
   using db = new Database(":memory:");
   const query = `select ${sqliteJson(record)} as json from (${selectStored(row)})`;

@@ -2,22 +2,28 @@
 # starts twice for each record: it applies about 30 changes per second.
 set -euo pipefail
 base=http://127.0.0.1:3000
+# A curl that outlives this script, when it is killed, writes to files that nothing reads.
+temporary=$(mktemp -d)
+trap 'rm -rf "$temporary"' EXIT
+page=$temporary/page.json
+headers=$temporary/headers.txt
+lines=$temporary/lines.txt
 
 # Sets status and next, and leaves the body in a file. Repeats the request until it succeeds or has a definite error.
 get() {
   while true; do
-    status=$(curl -sS -m 90 -o page.json -D headers.txt -w '%{response_code}' \
+    status=$(curl -sS -m 90 -o "$page" -D "$headers" -w '%{response_code}' \
       -H "Authorization: Bearer $TOKEN" "$base$1") || status=503
-    next=$(sed -n 's/^[Ll]ink: .*<\([^>]*\)>; rel="next".*/\1/p' headers.txt)
+    next=$(sed -n 's/^[Ll]ink: .*<\([^>]*\)>; rel="next".*/\1/p' "$headers")
     case $status in
       200 | 410) return ;;
       429 | 50[234]) sleep 1 ;;
-      *) echo "$1: $status $(cat page.json)" >&2; exit 1 ;;
+      *) echo "$1: $status $(cat "$page")" >&2; exit 1 ;;
     esac
   done
 }
 
-# Reads lines of table, id and record.
+# Reads lines of table, id and record. It is no part of a pipeline, because that would outlive this script as well.
 store() {
   while read -r table id record; do
     file="copy/$table/$id.json"
@@ -33,14 +39,15 @@ store() {
 synchronize() {
   rm -rf copy
   get '/api/v1/changes?limit=1'
-  position=$(jq -r '.meta | "/api/v1/changes?after=\(.last)&feed=\(.feed)"' page.json)
+  position=$(jq -r '.meta | "/api/v1/changes?after=\(.last)&feed=\(.feed)"' "$page")
   position="$position&limit=100&include=record&wait=50"
   for table in users orders; do
     mkdir -p "copy/$table"
     next="/api/v1/$table?after=0&limit=100"
     while [ -n "$next" ]; do
       get "$next"
-      jq -r --arg table "$table" '.data[] | "\($table) \(.id) \(tojson)"' page.json | store
+      jq -r --arg table "$table" '.data[] | "\($table) \(.id) \(tojson)"' "$page" >"$lines"
+      store <"$lines"
     done
   done
 }
@@ -49,7 +56,7 @@ changes='.data[] | (.type | split(".")[0] + "s") as $table
   | (if .type == "user.deleted" then "\($table) \(.record_id) null" else empty end),
     "\($table) \(.record_id) \(.record | tojson)"'
 
-touch headers.txt
+touch "$headers"
 position=$(cat copy/next 2>/dev/null || true)
 while true; do
   if [ -z "$position" ]; then
@@ -57,7 +64,8 @@ while true; do
   else
     get "$position"
     if [ "$status" = 410 ]; then position=; continue; fi
-    jq -r "$changes" page.json | store
+    jq -r "$changes" "$page" >"$lines"
+    store <"$lines"
     position=$next
   fi
   printf '%s' "$position" >copy/new

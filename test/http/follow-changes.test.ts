@@ -43,7 +43,7 @@ async function startExample(directory: TemporaryDirectory, file: string, command
   );
   return startProgram([command, directory.at(file)], {
     cwd: directory.path,
-    env: { PATH: Bun.env["PATH"], TOKEN: server.readToken },
+    env: { PATH: Bun.env["PATH"], TMPDIR: directory.path, TOKEN: server.readToken },
   });
 }
 

@@ -52,11 +52,20 @@ export type ReserveMemory = (bytes: number) => void;
 /** The default of `ReserveMemory`, for a process that writes for itself. */
 export const reserveNothing: ReserveMemory = () => {};
 
-/** Reserves memory for a record that has been read, if it is large. @param text its long texts */
-export function reserveText(text: string, reserve: ReserveMemory): void {
+/** @returns the length of all texts of a record, in UTF-16 code units */
+export function textLength(record: object): number {
+  let length = 0;
+  for (const value of Object.values(record)) if (typeof value === "string") length += value.length;
+  return length;
+}
+
+/** Reserves memory for a record that has been read, if it is large. @param record as stored, or as text */
+export function reserveRecord(record: object, reserve: ReserveMemory): void {
   // A UTF-16 code unit takes 1 to 3 bytes in UTF-8.
-  if (3 * text.length <= LARGE_RECORD_BYTES) return;
-  const bytes = Buffer.byteLength(text);
+  if (3 * textLength(record) <= LARGE_RECORD_BYTES) return;
+  let bytes = 0;
+  for (const value of Object.values(record))
+    if (typeof value === "string") bytes += Buffer.byteLength(value);
   if (bytes > LARGE_RECORD_BYTES) reserve(bytes);
 }
 

@@ -1,5 +1,5 @@
 import { requirePreconditions } from "../precondition.ts";
-import { type RecordStore, type RecordText, reserveText } from "../record.ts";
+import { type RecordStore, type RecordText, reserveRecord } from "../record.ts";
 import { recordBody } from "./bodies.ts";
 import { preconditionsOf } from "./entity-tags.ts";
 import type { Call } from "./route.ts";
@@ -29,6 +29,6 @@ export async function patchRecord<Row, Patch extends object, Change>(
   }
   const record = requireRecord(await records.get(params.id, token.hash));
   requirePreconditions(record, preconditions);
-  reserveText(record.json, reserve);
+  reserveRecord(record, reserve);
   return recordBody(head, record);
 }

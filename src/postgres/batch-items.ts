@@ -23,6 +23,7 @@ export interface BatchItemsOptions<Item> {
 
 export interface BatchItem<Item, Result> {
   readonly item: Item;
+  readonly size: number;
   readonly conflictKeys: readonly string[];
   readonly sinceMs: number;
   readonly resolve: (result: Maybe<Result>) => void;
@@ -44,7 +45,7 @@ export function createBatchItems<Item, Result>({
   /** @returns whether the next batch can have all items */
   function fitTogether(): boolean {
     if (queue.length > maxItems) return false;
-    return queue.reduce((size, { item }) => size + sizeOf(item), 0) <= maxSize;
+    return queue.reduce((sum, { size }) => sum + size, 0) <= maxSize;
   }
 
   function inTurns(): readonly BatchItem<Item, Result>[] {
@@ -62,7 +63,8 @@ export function createBatchItems<Item, Result>({
     add: (item: Item): Promise<Result> =>
       new Promise((resolve, reject) => {
         const conflictKeys = conflictKeysOf(item);
-        queue.push({ item, conflictKeys, sinceMs: performance.now(), resolve, reject });
+        const sinceMs = performance.now();
+        queue.push({ item, size: sizeOf(item), conflictKeys, sinceMs, resolve, reject });
       }),
     /** Rejects items that have waited for too long. */
     rejectExpired() {
@@ -77,9 +79,9 @@ export function createBatchItems<Item, Result>({
       let size = 0;
       for (const waiting of inTurns()) {
         if (batch.size === maxItems) break;
-        const { item, conflictKeys } = waiting;
+        const { conflictKeys } = waiting;
         if (conflictKeys.some((key) => busyKeys.has(key))) continue;
-        const newSize = size + sizeOf(item);
+        const newSize = size + waiting.size;
         if (batch.size > 0 && newSize > maxSize) continue;
         size = newSize;
         for (const key of conflictKeys) busyKeys.add(key);

@@ -3,7 +3,7 @@
  * they run alone.
  */
 import { type CreateResult, type IdempotencyKey, replay } from "../idempotency.ts";
-import type { Author, RecordText } from "../record.ts";
+import { type Author, type RecordText, textLength } from "../record.ts";
 import { createBatchQueue, itemAt } from "./batch.ts";
 import type { StoreContext } from "./context.ts";
 import { isRowLockTimeout } from "./errors.ts";
@@ -12,7 +12,7 @@ import { createRowQueue, ROW_LOCK_TIMEOUT } from "./row-locks.ts";
 const MAX_CREATES = 256;
 /** Others wait for these and share a statement, because a transaction costs many times as much as a row. */
 const MAX_BATCHES = 3;
-/** Maximum size of a batch: see `sizeOf`. */
+/** Maximum length of all texts in a batch, in UTF-16 code units. */
 const MAX_BATCH_LENGTH = 2 ** 19;
 
 /** Creates a record, once per key. @throws {AppError} key_reused if the key belongs to a different request */
@@ -50,8 +50,6 @@ export interface CreateRules<Fields> {
   readonly conflictKeysOf: (fields: Fields) => readonly string[];
   /** Identifies the row that the create locks. If it is locked, one create finds that out for all that need it. */
   readonly lockOf: (fields: Fields) => string;
-  /** The length of the long texts, in UTF-16 code units. */
-  readonly sizeOf: (fields: Fields) => number;
   /** @throws {AppError} always: the error of a record that is rejected */
   readonly throwRejected: () => never;
 }
@@ -71,12 +69,11 @@ export interface CreateQueueOptions<Fields, Row> extends CreateRules<Fields> {
 }
 
 /** @returns a function that creates records of one table */
-export function createCreateQueue<Fields, Row>(
+export function createCreateQueue<Fields extends object, Row>(
   { db: { limiter }, waitForRow }: StoreContext,
   {
     conflictKeysOf,
     lockOf,
-    sizeOf,
     throwRejected,
     run,
     mayBeCausedByOneItem,
@@ -132,7 +129,7 @@ export function createCreateQueue<Fields, Row>(
     ...(nextBatchMs !== undefined && { nextBatchMs }),
     maxSize: MAX_BATCH_LENGTH,
     clientOf: ({ author }) => author,
-    sizeOf: ({ fields }) => sizeOf(fields),
+    sizeOf: ({ fields }) => textLength(fields),
     conflictKeysOf: ({ fields, key }) =>
       key === null ? conflictKeysOf(fields) : [...conflictKeysOf(fields), nameOf(key)],
   });

@@ -173,7 +173,7 @@ export interface CreateParts<Fields, Row> extends CreateStatementParts, CreateRu
 }
 
 /** @returns a function that creates records of one table */
-export function prepareCreate<Fields, Row>(
+export function prepareCreate<Fields extends object, Row>(
   context: StoreContext,
   parts: CreateParts<Fields, Row>,
 ): Create<Fields, Row> {

@@ -1,6 +1,8 @@
 /** The statements that read pages of lists. */
-import { type OrderStatus, orderStatuses } from "../order.ts";
+import { jsonBytes } from "../columns.ts";
+import { Order, type OrderStatus, orderStatuses } from "../order.ts";
 import { LARGE_PAGE_BYTES, type Sort } from "../page.ts";
+import { User } from "../user.ts";
 import { sumOfCounts } from "./counts.ts";
 
 /**
@@ -123,11 +125,7 @@ function firstId(list: List, order: SortOrder, { offset, after }: Position, sqlO
   `;
 }
 
-/** Lower bound of the size of a record as JSON, in bytes. Only control characters of a name make it much larger. */
-const textBytes = {
-  users: "octet_length(metadata) + octet_length(email) + coalesce(octet_length(name), 0) + 130",
-  orders: "octet_length(items) + octet_length(metadata) + 170",
-};
+const minBytes = { users: jsonBytes(User, "lower"), orders: jsonBytes(Order, "lower") };
 
 interface PageOptions {
   /** Whether to build the JSON only of pages that are not large. */
@@ -166,7 +164,7 @@ export function pageStatement(
     limit requested."limit"
   `;
   const bytes = measured
-    ? `select sum(${textBytes[table]}) as bytes from (${rows}) as row`
+    ? `select sum(${minBytes[table]}) as bytes from (${rows}) as row`
     : "select 0 as bytes";
   return `
     select
@@ -228,7 +226,7 @@ export function sliceStatement(list: List, order: SortOrder, isFirst: boolean): 
         limit $1
       ),
       measured (id, bytes_before) as (
-        select id, sum(${textBytes[table]}) over (
+        select id, sum(${minBytes[table]}) over (
           order by id ${direction} rows between unbounded preceding and 1 preceding
         )
         from page

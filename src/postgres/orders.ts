@@ -1,4 +1,5 @@
 import { latestOf } from "../clock.ts";
+import { jsonBytes } from "../columns.ts";
 import {
   failUnknownUser,
   newOrder,
@@ -14,7 +15,7 @@ import {
   type StoredOrder,
 } from "../order.ts";
 import { requirePreconditions } from "../precondition.ts";
-import { type RecordText, recordText, reserveNothing, reserveText } from "../record.ts";
+import { type RecordText, recordText, reserveNothing, reserveRecord } from "../record.ts";
 import { ownColumnTypes, recordJson, selectedColumns } from "./columns.ts";
 import type { StoreContext } from "./context.ts";
 import type { Create, CreateRules } from "./create-queue.ts";
@@ -37,7 +38,6 @@ export function toRecord(row: StoredOrder): RecordText<Order> {
 export const orderCreates: CreateRules<OrderRow> = {
   conflictKeysOf: () => [],
   lockOf: ({ user_id }) => recordName("users", user_id),
-  sizeOf: ({ items, metadata }) => items.length + metadata.length,
   throwRejected: failUnknownUser,
 };
 
@@ -87,7 +87,7 @@ export function createOrderStore(
     update(id, edit, preconditions, author = null, reserve = reserveNothing) {
       return runUpdate(id, author, (order, time) => {
         requirePreconditions(order, preconditions);
-        reserveText(order.items + order.metadata, reserve);
+        reserveRecord(order, reserve);
         const { status, metadata } = edit(parseStoredOrder(order));
         const values = {
           status,
@@ -121,11 +121,7 @@ export function createPlainOrderStore(context: StoreContext): OrderStore {
     }),
     updates: {
       table: "orders",
-      read: prepareRead({
-        table: "orders",
-        columns,
-        size: "octet_length(items) + octet_length(metadata)",
-      }),
+      read: prepareRead({ table: "orders", columns, bytes: jsonBytes(Order, "lower") }),
       update: prepareUpdate({
         table: "orders",
         values: { status: "text", metadata: "text", updated_at: "text" },

@@ -2,7 +2,7 @@
  * Batches of updates and deletes of single records, each with its own outcome. Those that fail, or cannot share a
  * statement, do not hold up the others: they run apart, one record at a time.
  */
-import { type Author, LARGE_RECORD_BYTES, type RecordText } from "../record.ts";
+import { type Author, LARGE_RECORD_BYTES, type RecordText, textLength } from "../record.ts";
 import { createBatchQueue, itemAt } from "./batch.ts";
 import type { Session } from "./connection.ts";
 import type { StoreContext } from "./context.ts";
@@ -80,7 +80,7 @@ export type WriteTargets<Written> = (
 export interface UpdateParts<Stored, Values> {
   readonly table: "users" | "orders";
   /**
-   * @param maxBytes maximum size of the long texts of a record
+   * @param maxBytes maximum size of a record
    * @returns the records that exist; `null` for one that is larger
    */
   readonly read: (
@@ -99,7 +99,7 @@ export interface UpdateParts<Stored, Values> {
 /** @returns a function that runs updates and deletes of one table */
 export function createUpdateQueue<
   Stored extends { readonly id: number },
-  Values extends { readonly metadata: string },
+  Values extends object,
   Row,
 >(
   { db: { layout, limiter, runAdmitted }, now, runApart, waitForRow }: StoreContext,
@@ -171,7 +171,7 @@ export function createUpdateQueue<
 
   function canShare(step: Step): step is Planned {
     if (step.kind !== "update") return step.kind === "remove";
-    return !step.mayWait && step.values.metadata.length <= LARGE_RECORD_BYTES;
+    return !step.mayWait && textLength(step.values) <= LARGE_RECORD_BYTES;
   }
 
   /** Runs an update alone, until the record has the version that was read. @param planned as in `runAlone` */

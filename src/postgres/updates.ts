@@ -8,12 +8,12 @@ import type { Target, UpdatedTarget, UpdateParts, WriteTargets } from "./update-
 interface ReadParts {
   readonly table: "users" | "orders";
   readonly columns: string;
-  /** The size of the long texts, in bytes. */
-  readonly size: string;
+  /** Lower bound of the size of a record, in bytes. */
+  readonly bytes: string;
 }
 
 /** `$1` is a JSON array of ids, `$2` the maximum size. The row of a larger record has only the requested id. */
-function readStatement({ table, columns, size }: ReadParts): string {
+function readStatement({ table, columns, bytes }: ReadParts): string {
   const row = `from ${table} where ${table}.id = requested.id::bigint`;
   // The limit is that of look-ups.
   return `
@@ -21,7 +21,7 @@ function readStatement({ table, columns, size }: ReadParts): string {
     from json_array_elements_text($1::text::json) as requested (id)
     left join lateral (
       select ${columns}, ctid::text as place
-      ${row} and ${size} <= $2::bigint
+      ${row} and ${bytes} <= $2::bigint
       limit 1
     ) as found on true
     where found.id is not null or (select ${table}.id ${row}) is not null

@@ -1,7 +1,8 @@
 import { latestOf } from "../clock.ts";
+import { jsonBytes } from "../columns.ts";
 import { isAfter, type Page } from "../page.ts";
 import { requirePreconditions } from "../precondition.ts";
-import { type RecordText, recordText, reserveNothing, reserveText } from "../record.ts";
+import { type RecordText, recordText, reserveNothing, reserveRecord } from "../record.ts";
 import {
   emailKey,
   failEmailTaken,
@@ -44,7 +45,6 @@ export function toRecord(row: StoredUser): RecordText<User> {
 export const userCreates: CreateRules<UserRow> = {
   conflictKeysOf: ({ email_key }) => [email_key],
   lockOf: ({ email_key }) => email_key,
-  sizeOf: ({ metadata }) => metadata.length,
   throwRejected: failEmailTaken,
 };
 
@@ -59,6 +59,7 @@ function pageOfUser(user: RecordText<User> | null, query: UserQuery): Page {
 }
 
 export const json = recordJson(User);
+const bytes = jsonBytes(User, "lower");
 
 /** `$1` is an array of ids. */
 export const existingUsers = `
@@ -75,11 +76,7 @@ function explainViolation(error: unknown): void {
 /** How users are updated and deleted. */
 export const userUpdates = {
   table: "users",
-  read: prepareRead<ReadUser>({
-    table: "users",
-    columns: `${columns}, email_key`,
-    size: "octet_length(metadata)",
-  }),
+  read: prepareRead<ReadUser>({ table: "users", columns: `${columns}, email_key`, bytes }),
   update: prepareUpdate<ReadUser, UserValues>({
     table: "users",
     values: { ...writtenColumns, updated_at: "text" },
@@ -119,7 +116,7 @@ export function createUserStore(
     update(id, edit, preconditions, author = null, reserve = reserveNothing) {
       return runUpdate(id, author, ({ email_key, ...user }, time) => {
         requirePreconditions(user, preconditions);
-        reserveText(user.metadata, reserve);
+        reserveRecord(user, reserve);
         const values = {
           ...userRow(edit(parseStoredUser(user))),
           updated_at: latestOf(time.toISOString(), user.updated_at),
@@ -137,7 +134,7 @@ export function createUserStore(
     remove(id, preconditions, author = null, reserve = reserveNothing) {
       return runUpdate(id, author, (user) => {
         requirePreconditions(user, preconditions);
-        reserveText(user.metadata, reserve);
+        reserveRecord(user, reserve);
         return { kind: "remove", record: toRecord(user) };
       });
     },

@@ -1,6 +1,7 @@
 import type { Database } from "bun:sqlite";
 import { changeOf } from "../change.ts";
 import { latestOf } from "../clock.ts";
+import { jsonBytes } from "../columns.ts";
 import { systemCode } from "../error.ts";
 import {
   failUnknownUser,
@@ -31,8 +32,7 @@ type NewOrder = OrderRow & { readonly now: string };
 
 export const columns = columnNames(Order);
 export const json = recordJson(Order);
-
-export const bytes = "octet_length(items) + octet_length(metadata) + 300";
+export const bytes = jsonBytes(Order, "upper");
 
 /** Positions of a user's orders: after `start`, up to `end`. */
 type Positions = Readonly<Record<"start" | "end", number>>;

@@ -1,6 +1,7 @@
 import type { Database } from "bun:sqlite";
 import { changeOf } from "../change.ts";
 import { latestOf } from "../clock.ts";
+import { jsonBytes } from "../columns.ts";
 import { isAfter } from "../page.ts";
 import { recordText } from "../record.ts";
 import {
@@ -25,11 +26,7 @@ import { prepareRecords } from "./records.ts";
 
 export const columns = columnNames(User);
 export const json = recordJson(User);
-
-/** JSON writes a control character of a name as 6 bytes. */
-export const bytes = `
-  octet_length(metadata) + octet_length(email) + coalesce(6 * octet_length(name), 0) + 200
-`;
+export const bytes = jsonBytes(User, "upper");
 
 /** Reads the list of all users, or of the one user with an email. */
 function prepareRows<Row extends { readonly id: number }>(

@@ -15,7 +15,7 @@ import { rowLockTimeout } from "./server-error.ts";
 interface Fields {
   readonly name: string;
   readonly row: string;
-  readonly size?: number;
+  readonly text?: string;
 }
 
 /** A transaction that the test ends. */
@@ -35,7 +35,6 @@ function makeQueue(options: Partial<CreateQueueOptions<Fields, Fields>> = {}) {
   const create = createCreateQueue<Fields, Fields>(context, {
     conflictKeysOf: () => [],
     lockOf: ({ row }) => row,
-    sizeOf: ({ size = 0 }) => size,
     throwRejected() {
       throw new Error("rejected");
     },
@@ -68,8 +67,8 @@ function makeQueue(options: Partial<CreateQueueOptions<Fields, Fields>> = {}) {
       for (let turn = 0; turn < 5; turn += 1) await Bun.sleep(0);
     },
     /** @returns the text of the created record */
-    create: async (name: string, row: string, size = 0) =>
-      (await create({ name, row, size }, null, null)).record.json,
+    create: async (name: string, row: string, text = "") =>
+      (await create({ name, row, text }, null, null)).record.json,
   };
 }
 
@@ -180,7 +179,10 @@ test("a batch has at most 256 creates, and at most 512 Ki characters if it has s
   for (const { create: end } of runs) end();
   await Promise.all(many);
   runs.length = 0;
-  const large = [2 ** 18, 2 ** 18, 2 ** 20].map((size) => create(".", "x", size));
+  // The name and the row count as well.
+  const large = [2 ** 18 - 2, 2 ** 18 - 2, 2 ** 20].map((length) =>
+    create(".", "x", "a".repeat(length)),
+  );
   await started(2);
   expect(runs.map(({ names }) => names.length)).toEqual([2, 1]);
   for (const { create: end } of runs) end();

@@ -152,7 +152,7 @@ async function insertAll<Fields, Stored, Row>(
 }
 
 /** @returns a function that creates records of one table */
-export function prepareCitusCreate<Fields, Stored, Row>(
+export function prepareCitusCreate<Fields extends object, Stored, Row>(
   context: StoreContext,
   parts: CitusCreateParts<Fields, Stored, Row>,
 ): Create<Fields, Row> {

@@ -1,39 +1,55 @@
 /** Copies all rows of a database into an empty one, and verifies the copy. */
+import { columnsOf } from "./columns.ts";
 import { fail } from "./error.ts";
 import { Order } from "./order.ts";
+import type { Schema } from "./schema.ts";
 import { User } from "./user.ts";
 
 /** A row as stored. JSON stays text, so that the copy does not reformat it. */
 export type CopyRow = Readonly<Record<string, string | number | null>>;
 
-/**
- * The tables to copy, referenced ones first, each with its sort key. Text is compared bytewise on both
- * databases.
- */
+export interface CopiedColumns {
+  readonly columns: readonly string[];
+  /** The columns that are integers. The others are text. */
+  readonly integers: readonly string[];
+  /** Text is compared bytewise on both databases. */
+  readonly sortKey: readonly string[];
+}
+
+function columnsOfRecord(record: Schema): Pick<CopiedColumns, "columns" | "integers"> {
+  const columns = columnsOf(record);
+  const integers = columns.filter(({ type }) => type === "integer");
+  return { columns: columns.map(({ name }) => name), integers: integers.map(({ name }) => name) };
+}
+
+const userColumns = columnsOfRecord(User);
+
+/** The tables to copy, referenced ones first. */
 export const copiedTables = {
-  users: {
-    columns: [...Object.keys(User.properties), "email_key"],
-    sortKey: ["id"],
+  users: { ...userColumns, columns: [...userColumns.columns, "email_key"], sortKey: ["id"] },
+  orders: { ...columnsOfRecord(Order), sortKey: ["id"] },
+  imported_orders: {
+    columns: ["import_key", "order_id"],
+    integers: ["order_id"],
+    sortKey: ["import_key"],
   },
-  orders: {
-    columns: Object.keys(Order.properties),
-    sortKey: ["id"],
-  },
-  imported_orders: { columns: ["import_key", "order_id"], sortKey: ["import_key"] },
   tokens: {
     columns: "id hash name scope created_at expires_at last_used_at revoked_at".split(" "),
+    integers: ["id"],
     sortKey: ["id"],
   },
   idempotency_keys: {
     columns: ["owner", "key", "fingerprint", "record", "created_at"],
+    integers: [],
     sortKey: ["created_at", "owner", "key"],
   },
   // With their ids. The target has a feed of another name, because changes of the source can follow.
   changes: {
     columns: "id type record_id version status token created_at".split(" "),
+    integers: ["id", "type", "record_id", "version", "status", "created_at"],
     sortKey: ["id"],
   },
-} as const satisfies Record<string, { columns: readonly string[]; sortKey: readonly string[] }>;
+} as const satisfies Record<string, CopiedColumns>;
 
 export type CopiedTable = keyof typeof copiedTables;
 

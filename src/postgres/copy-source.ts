@@ -1,5 +1,6 @@
 /** Reads all rows of a database from one snapshot. Writes can continue. */
 import {
+  type CopiedColumns,
   type CopiedTable,
   type CopyRow,
   type CopySource,
@@ -14,22 +15,13 @@ import { allChanges } from "./outbox.ts";
 /** Rows per fetch. With rows of the maximum size, a batch has about 30 MB. */
 const BATCH_ROWS = 1000;
 
-/** Columns that are read as doubles, which represent every integer of the API exactly. */
-const integers: ReadonlySet<string> = new Set(
-  "id user_id order_id record_id total version".split(" "),
-);
-
-function isInteger(table: CopiedTable, column: string): boolean {
-  // Elsewhere it is text.
-  return integers.has(column) || (table === "changes" && column === "created_at");
-}
-
-/** @returns the start of a statement that reads the copied columns of a table */
+/** @returns the start of a statement that reads the copied columns of a table. Integers are read as doubles: see columns.ts */
 export function selectColumns(table: CopiedTable): string {
-  const columns = copiedTables[table].columns
-    .map((name) => (isInteger(table, name) ? `${name}::float8 as ${name}` : name))
-    .join(", ");
-  return `select ${columns} from ${rowsOf(table)}`;
+  const { columns, integers }: CopiedColumns = copiedTables[table];
+  const selected = columns.map((name) =>
+    integers.includes(name) ? `${name}::float8 as ${name}` : name,
+  );
+  return `select ${selected.join(", ")} from ${rowsOf(table)}`;
 }
 
 /** @returns what to read the rows of a table from, under its name */

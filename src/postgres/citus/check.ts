@@ -1,4 +1,5 @@
 /** Verifies what only the layout for Citus has: the directory of ids, and its totals. */
+import { orderStatuses } from "../../order.ts";
 import { commonSections, findChangeGaps, MAX_FINDINGS, type Section } from "../check.ts";
 import type { Session } from "../connection.ts";
 import { BUCKETS } from "./bucket.ts";
@@ -12,11 +13,8 @@ const miscountedUsers = `
 `;
 /** The number of orders in each bucket, by status. */
 export const countedOrders = `
-  select bucket, count(*) filter (where status = 'pending') as pending,
-    count(*) filter (where status = 'paid') as paid,
-    count(*) filter (where status = 'shipped') as shipped,
-    count(*) filter (where status = 'delivered') as delivered,
-    count(*) filter (where status = 'canceled') as canceled
+  select bucket,
+    ${orderStatuses.map((name) => `count(*) filter (where status = '${name}') as ${name}`).join(", ")}
   from orders
   group by bucket
 `;
@@ -24,11 +22,7 @@ const miscountedBuckets = `
   select order_totals.bucket
   from order_totals
   left join (${countedOrders}) as counted on counted.bucket = order_totals.bucket
-  where order_totals.pending <> coalesce(counted.pending, 0)
-    or order_totals.paid <> coalesce(counted.paid, 0)
-    or order_totals.shipped <> coalesce(counted.shipped, 0)
-    or order_totals.delivered <> coalesce(counted.delivered, 0)
-    or order_totals.canceled <> coalesce(counted.canceled, 0)
+  where ${orderStatuses.map((name) => `order_totals.${name} <> coalesce(counted.${name}, 0)`).join(" or ")}
   limit ${MAX_FINDINGS}
 `;
 const storedBuckets = "select count(*)::integer as buckets from order_totals";

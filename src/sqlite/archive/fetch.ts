@@ -7,6 +7,7 @@ import { connect } from "../connection.ts";
 import { fileState, PRIVATE_MODE } from "../files.ts";
 import { FRAME_HEADER_BYTES, isCommit, WAL_HEADER_BYTES } from "../wal-index.ts";
 import { type Contents, readContents, withDamage } from "./contents.ts";
+import { type FoundState, failUnrestorable, findState } from "./find-state.ts";
 import {
   type Base,
   chunkKey,
@@ -16,15 +17,7 @@ import {
   failDamaged,
   segmentKey,
 } from "./format.ts";
-import {
-  type ArchivedState,
-  type ArchiveEnd,
-  type FoundState,
-  failUnrestorable,
-  findState,
-  isSameSegment,
-  readEnd,
-} from "./history.ts";
+import { type ArchivedState, type ArchiveEnd, isSameSegment, readEnd } from "./history.ts";
 import { writeMarker } from "./marker.ts";
 import { copyWal } from "./wal-lock.ts";
 import type { WalPosition } from "./wal-reader.ts";

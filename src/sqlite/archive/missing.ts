@@ -8,7 +8,7 @@ import { verifyDatabase } from "../backup.ts";
 import { discard, makeParents, publish, requireAbsent } from "../files.ts";
 import { hasBase, hasSegments, newestNumber } from "./contents.ts";
 import { markRestored, type Restored, restoreTo } from "./fetch.ts";
-import { NO_COPY } from "./history.ts";
+import { NO_COPY } from "./find-state.ts";
 
 async function restore(storage: ObjectStorage, path: string): Promise<Restored> {
   makeParents(path);

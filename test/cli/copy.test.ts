@@ -5,7 +5,7 @@ import { basename, dirname } from "node:path";
 import { redactPassword, withLayout } from "../../src/database-url.ts";
 import type { Store } from "../../src/store.ts";
 import { hashToken, newToken } from "../../src/token.ts";
-import { newUser, oddTexts, orderFields, parsed, userFields } from "../contract/open.ts";
+import { newUser, oddTexts, orderFields, parsed, setFields, userFields } from "../contract/open.ts";
 import { damagePage, PAGE_BYTES } from "../damage.ts";
 import { listed } from "../listed.ts";
 import { withStore } from "../open-store.ts";
@@ -29,7 +29,7 @@ async function makeFilled(): Promise<Harness> {
       await store.users.create(kept, key);
       await store.users.update(5, (user) => ({ ...user, name: null }), null);
       for (const userId of [2, 3, 2, 2]) await store.orders.place(orderFields(userId), null);
-      await store.orders.update(3, () => ({ status: "paid", metadata: { a: "b" } }), null);
+      await store.orders.update(3, setFields({ status: "paid", metadata: { a: "b" } }), null);
       const imported = { ...orderFields(4), import_key: "old shop:\t1" };
       await store.bulk.orders.import([imported], false);
       const { id } = await newUser(store);

@@ -14,6 +14,7 @@ import {
   openWithClock,
   orderFields,
   parsed,
+  setFields,
   time,
   userFields,
 } from "./open.ts";
@@ -77,7 +78,7 @@ export function changesContract(open: Open): void {
     await readAll(it.store);
     await users.update(user.id, (fields) => ({ ...fields, name: "Ann" }), null, "laptop");
     for (const status of ["paid", "shipped", "delivered"] as const)
-      await orders.update(order.id, () => ({ status, metadata: {} }), null, "shop");
+      await orders.update(order.id, setFields({ status }), null, "shop");
     await readAll(it.store);
     const gone = parsed((await users.create(userFields(), null)).record);
     await users.update(gone.id, (fields) => fields, null);
@@ -279,7 +280,7 @@ export function changesContract(open: Open): void {
     const { id } = (await it.store.orders.place(orderFields(user.id), null)).record;
     await readAll(it.store);
     await it.store.users.update(user.id, (fields) => ({ ...fields, name: null }), null);
-    await it.store.orders.update(id, () => ({ status: "paid", metadata: { b: "c" } }), null);
+    await it.store.orders.update(id, setFields({ status: "paid", metadata: { b: "c" } }), null);
     await readAll(it.store);
     await it.store.users.remove(gone.id, null);
     const now = {

@@ -13,6 +13,7 @@ import {
   openWithClock,
   orderFields,
   parsed,
+  setFields,
   userFields,
 } from "./open.ts";
 
@@ -108,7 +109,7 @@ export function importContract(open: Open): void {
     const { id } = await newUser(it.store);
     const keyed = { ...orderFields(id), import_key: "a:1" };
     await importOrder(it.store, keyed);
-    await it.store.orders.update(1, () => ({ status: "paid", metadata: { a: "b" } }), null);
+    await it.store.orders.update(1, setFields({ status: "paid", metadata: { a: "b" } }), null);
     expect(await importOrder(it.store, keyed)).toEqual(unchanged);
     expect(await importOrder(it.store, { ...keyed, import_key: "a:2" })).toEqual(created);
   });

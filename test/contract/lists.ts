@@ -1,13 +1,21 @@
 // Compares lists with a model, an array that is filtered and sliced, while rows are created and deleted.
 import { expect, test } from "bun:test";
-import { type Order, type OrderStatus, orderStatuses } from "../../src/order.ts";
+import { type OrderStatus, orderStatuses } from "../../src/order.ts";
 import { type Sort, sorts } from "../../src/page.ts";
 import type { Store } from "../../src/store.ts";
 import { isLong } from "../long.ts";
 import { ifMatch } from "../preconditions.ts";
 import { makeRandom } from "../random.ts";
 import { expectPage } from "./expect-page.ts";
-import { all, type Open, openWithClock, orderFields, parsed, userFields } from "./open.ts";
+import {
+  all,
+  type Open,
+  openWithClock,
+  orderFields,
+  parsed,
+  setFields,
+  userFields,
+} from "./open.ts";
 
 /** Rounds of changes, and how many of them are between two comparisons with the model. */
 const ROUNDS = 60;
@@ -143,8 +151,7 @@ export function listsContract(open: Open): void {
       const changed = Array.from({ length: random(8) }, () => {
         const row = rows[random(rows.length || 1)];
         const status = orderStatuses[random(5)] ?? "paid";
-        const edit = ({ metadata }: Order) => ({ status, metadata });
-        return orders.update(row?.id ?? 0, edit, null);
+        return orders.update(row?.id ?? 0, setFields({ status }), null);
       });
       for (const record of await Promise.all(changed)) {
         const order = parsed(record);

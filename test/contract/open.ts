@@ -65,9 +65,12 @@ export function orderFields(userId: number, fields: Partial<OrderFields> = {}): 
 }
 
 /** An edit of an order. */
-export function setPaid(order: Order): OrderChange {
-  return patchOrder(order, { status: "paid" });
+/** @returns an edit that sets these fields of an order, from any status to any other */
+export function setFields(fields: Partial<OrderChange>): (order: Order) => OrderChange {
+  return (order) => ({ ...patchOrder(order, {}), ...fields });
 }
+
+export const setPaid = setFields({ status: "paid" });
 
 /** Changes a record while the clock goes back and forth. Its `updated_at` must not go back. */
 export async function expectAscendingTimes<Row extends Versioned, Change>(

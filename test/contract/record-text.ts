@@ -1,7 +1,16 @@
 // Every operation returns a record as the same text, whether a program or the database has rendered it.
 import { expect, test } from "bun:test";
 import { recordsText } from "../../src/page.ts";
-import { all, type Open, oddTexts, openWithClock, orderFields, time, userFields } from "./open.ts";
+import {
+  all,
+  type Open,
+  oddTexts,
+  openWithClock,
+  orderFields,
+  setPaid,
+  time,
+  userFields,
+} from "./open.ts";
 
 const texts = [...oddTexts, "\u2028\u2029", "\b\f\t\v\u000e\u0080", "</script>\\/", "$1 %s %%"];
 const times = { created_at: time, updated_at: time };
@@ -77,7 +86,7 @@ export function recordTextContract(open: Open): void {
       for (const filter of [{}, { user_id: userId }, { status: "pending" as const }]) {
         expect((await orders.list({ ...page, ...filter })).records).toBe(record.json);
       }
-      const changed = await orders.update(id, () => ({ status: "paid", metadata }), null);
+      const changed = await orders.update(id, setPaid, null);
       expect<string | undefined>(changed?.json).toBe(jsonOf("paid", 2));
       expected.push(jsonOf("paid", 2));
     }

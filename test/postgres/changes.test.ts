@@ -11,7 +11,7 @@ import {
   numberOnce,
 } from "../../src/postgres/numbering.ts";
 import type { Store } from "../../src/store.ts";
-import { newUser, orderFields, userFields } from "../contract/open.ts";
+import { newUser, orderFields, setFields, userFields } from "../contract/open.ts";
 import { expectRejection } from "../expect-error.ts";
 import { withStore } from "../open-store.ts";
 import { cluster, countPages, makeHarness } from "./postgres-harness.ts";
@@ -104,7 +104,7 @@ describe.if(cluster !== null)("changes", () => {
       const writing = stores.flatMap(({ users, orders }) => [
         users.update(id, (fields) => ({ ...fields, name: `${round}` }), null),
         users.update(id, ({ name }) => userFields({ name }), null),
-        orders.update(placed.record.id, ({ status }) => ({ status, metadata }), null),
+        orders.update(placed.record.id, setFields({ metadata }), null),
         users.update(gone.id, (fields) => ({ ...fields, metadata }), null),
         users.remove(gone.id, null),
         users.create(userFields(), null),

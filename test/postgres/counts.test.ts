@@ -8,7 +8,7 @@ import plain from "../../src/postgres/migrations/0001_plain.sql" with { type: "t
 import tables from "../../src/postgres/migrations/0001_tables.sql" with { type: "text" };
 import freeSlot from "../../src/postgres/migrations/0002_free_slot.sql" with { type: "text" };
 import type { Store } from "../../src/store.ts";
-import { newUser, orderFields, userFields } from "../contract/open.ts";
+import { newUser, orderFields, setFields, userFields } from "../contract/open.ts";
 import { withStore } from "../open-store.ts";
 import { makeRandom } from "../random.ts";
 import { findPrograms, makeInstance } from "./instance.ts";
@@ -98,7 +98,7 @@ describe.if(cluster !== null)("totals", () => {
       const { id } = await newUser(store);
       const { record } = await store.orders.place(orderFields(id), null);
       const status = random(2) === 0 ? "paid" : "canceled";
-      await store.orders.update(record.id, () => ({ status, metadata: {} }), null);
+      await store.orders.update(record.id, setFields({ status }), null);
       const gone = await newUser(store);
       if (random(2) === 0) await store.users.remove(gone.id, null);
       // Fails, and so changes no total.
@@ -230,7 +230,7 @@ describe.if(cluster !== null)("totals", () => {
     await using held = await world.hold(keepLock);
     const before = await countRows(world);
     const metadata = { note: "changed" };
-    await store.orders.update(record.id, ({ status }) => ({ status, metadata }), null);
+    await store.orders.update(record.id, setFields({ metadata }), null);
     await store.orders.place(orderFields(id + 1), null).catch(() => {});
     await world.run("delete from users where id = 0");
     await world.run("insert into users select * from users where id = 0");

@@ -4,7 +4,7 @@ import { AppError } from "../../src/error.ts";
 import { migrations } from "../../src/postgres/migrate.ts";
 import type { Store } from "../../src/store.ts";
 import { hashToken, newToken } from "../../src/token.ts";
-import { newUser, orderFields, userFields } from "../contract/open.ts";
+import { newUser, orderFields, setFields, userFields } from "../contract/open.ts";
 import { ifMatch } from "../preconditions.ts";
 import { cluster, makeHarness } from "./postgres-harness.ts";
 
@@ -82,7 +82,7 @@ describe.if(cluster !== null)("two replicas", () => {
       const update = ({ users, orders }: Store, version: number) =>
         table === "users"
           ? users.update(id, () => userFields(), ifMatch(version))
-          : orders.update(1, ({ status }) => ({ status, metadata: {} }), ifMatch(version));
+          : orders.update(1, setFields({}), ifMatch(version));
       for (let version = 1; version <= ROUNDS; version += 1) {
         const edits = Array.from({ length: EDITS }, (_, at) =>
           update(replicas[at % 2] ?? replicas[0], version),

@@ -1,7 +1,7 @@
 // Updates and deletes of records that other transactions have locked, and of others meanwhile.
 import { describe, expect, test } from "bun:test";
 import type { Store } from "../../src/store.ts";
-import { newUser, orderFields, setPaid, userFields } from "../contract/open.ts";
+import { newUser, orderFields, setFields, setPaid, userFields } from "../contract/open.ts";
 import { expectRejection } from "../expect-error.ts";
 import { ifMatch } from "../preconditions.ts";
 import { cluster, type Harness, makeHarness, waitingBackends } from "./postgres-harness.ts";
@@ -154,7 +154,7 @@ describe.if(cluster !== null)("updates", () => {
     expect(users.map((user) => user?.version)).toEqual([2, 2, undefined]);
     expect(world.commits).toEqual([3, 1]);
     const pay = (id: number) =>
-      store.orders.update(id, () => ({ status: "paid", metadata: {} }), null);
+      store.orders.update(id, setFields({ status: "paid", metadata: {} }), null);
     const orders = await Promise.all([largeOrder.id, order.id, 999].map(pay));
     expect(orders.map((paid) => paid?.version)).toEqual([2, 2, undefined]);
     expect(world.commits).toEqual([3, 1, 3, 1]);

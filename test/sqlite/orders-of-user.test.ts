@@ -2,10 +2,10 @@
 import { Database } from "bun:sqlite";
 import { expect, spyOn, test } from "bun:test";
 import { setImmediate as nextTurn } from "node:timers/promises";
-import type { Order, OrderStatus } from "../../src/order.ts";
+import type { OrderStatus } from "../../src/order.ts";
 import { sorts } from "../../src/page.ts";
 import { expectPage } from "../contract/expect-page.ts";
-import { newUser } from "../contract/open.ts";
+import { newUser, setFields } from "../contract/open.ts";
 import { makeDirectory, type TemporaryDirectory } from "../directory.ts";
 import { listed } from "../listed.ts";
 import { openDatabase } from "./open-database.ts";
@@ -87,7 +87,7 @@ test("orders.list returns a page and a total from one snapshot when it takes sev
   const { orders } = store;
   const page = listed(orders.list({ user_id: 1, status: "canceled", limit: 100, offset: 0 }));
   const change = (id: number, status: OrderStatus) =>
-    orders.update(id, ({ metadata }: Order) => ({ status, metadata }), null);
+    orders.update(id, setFields({ status }), null);
   await Promise.all([change(2, "paid"), change(ORDERS, "paid"), change(9_999, "canceled")]);
   const { rows, total } = await page;
   expect(rows.map(({ id }) => id)).toEqual(canceledIds);

@@ -70,19 +70,20 @@ export function recordBody<Row>(
 }
 
 /**
- * @returns the body of the response to a GET of one record. The status is 304 if the client already has this version
+ * @returns the body of the response to a GET of one record; `null`, with status 304, if the client already has this version
  * @throws {AppError} version_mismatch if `If-Match` does not match
  */
 export function conditionalRecordBody<Row>(
   head: ResponseHead,
   record: RecordText<Row>,
   preconditions: Preconditions | null,
-): JsonText<Envelope<Row>> {
+): JsonText<Envelope<Row>> | null {
   if (preconditions !== null) {
     requireMatch(record, preconditions);
     if (matchesIfNoneMatch(record, preconditions)) head.status = 304;
   }
-  return recordBody(head, record);
+  const body = recordBody(head, record);
+  return head.status === 304 ? null : body;
 }
 
 /**

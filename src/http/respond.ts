@@ -10,7 +10,6 @@ import type { Metrics } from "./metrics.ts";
 import type { RateLimiter } from "./rate-limit.ts";
 
 const NO_STORE = "no-store";
-const BODILESS_STATUSES: ReadonlySet<number> = new Set([204, 302, 304]);
 
 /** A request, and what is known of its response so far. */
 export interface Exchange {
@@ -115,10 +114,7 @@ export function createResponder(options: ResponderOptions): Respond {
     if (rateLimiter !== null && token !== null) {
       Object.assign(headers, rateLimiter.headers(token.hash));
     }
-    if (BODILESS_STATUSES.has(status)) {
-      delete headers["content-type"];
-      return new Response(null, { status, headers });
-    }
+    if (body === null) delete headers["content-type"];
     return new Response(body, { status, headers });
   };
 }

@@ -159,6 +159,10 @@ test("every body of more than 32 KiB is counted when many requests are unfinishe
     const changed = await server.call("PATCH", "/users/1", { body });
     expect([changed.status, changed.headers.get("transfer-encoding")]).toEqual([200, "chunked"]);
   }
+  const { etag = "" } = (await server.call("GET", "/users/1")).headers.toJSON();
+  const headers = { "If-None-Match": etag };
+  expect((await server.call("GET", "/users/1", { headers })).status).toBe(304);
+  await untilSent();
   expect(await framing(null, "/openapi.json")).toBe("chunked");
   expect(await framing(server.readToken, "/orders")).toBe("none");
   requests[Symbol.dispose]();

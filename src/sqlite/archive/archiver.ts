@@ -285,8 +285,10 @@ export function createArchiver(options: ArchiverOptions): Archiver {
       let isClosed = false;
       while (!isClosed && performance.now() < deadlineMs) {
         if (writer === null && (problem() !== null || !isBeginning)) break;
-        writer?.segments.send();
-        isClosed = writer !== null && isComplete() && complete(writer.segments);
+        guard(() => {
+          writer?.segments.send();
+          isClosed = writer !== null && isComplete() && complete(writer.segments);
+        });
         if (!isClosed) await Bun.sleep(POLL_MS);
       }
       if (!isClosed && isStarted)

@@ -1,6 +1,6 @@
 import { Database } from "bun:sqlite";
 import { describe, expect, test } from "bun:test";
-import { rmSync } from "node:fs";
+import { mkdirSync, rmSync } from "node:fs";
 import type { ObjectStorage } from "../../../src/object-storage.ts";
 import { expectRejection } from "../../expect-error.ts";
 import { contentOf, makeArchive, makeLease, openDatabase, serve } from "./archived.ts";
@@ -259,6 +259,23 @@ describe("an archive", () => {
     await serve(archive, 1);
     const late = archive.start({ lease: makeLease(1) });
     await expectRejection(late, "operator", /^another server has continued the archive: /);
+  });
+
+  test("releases its lease when it cannot note at the end that it is complete", async () => {
+    using archive = makeArchive();
+    let isReleased = false;
+    const lease = makeLease(1, {
+      async release() {
+        isReleased = true;
+      },
+    });
+    {
+      await using server = await archive.start({ lease });
+      await server.untilComplete();
+      rmSync(`${archive.path}-archive`);
+      mkdirSync(`${archive.path}-archive`);
+    }
+    expect(isReleased).toBe(true);
   });
 
   test("is rejected when it belongs to another database", async () => {

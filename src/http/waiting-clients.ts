@@ -10,6 +10,8 @@ import type { Drain } from "./drain.ts";
 const MAX_WAITING = 1024;
 /** Maximum number of clients that read changes at the same time: they can get long responses in one turn. */
 const MAX_READING = 16;
+/** Half of them of one client, which then has one for each client that waited for a change, and as many others. */
+const MAX_READS_WAITING = 4 * MAX_WAITING;
 /** How long a client waits for its turn to read. */
 const READ_TIMEOUT_MS = 5_000;
 
@@ -129,6 +131,7 @@ export function createWaitingClients(
     },
     read: createFairQueue({
       maxRunning: MAX_READING,
+      maxWaiting: MAX_READS_WAITING,
       queueTimeoutMs: READ_TIMEOUT_MS,
       problem: "too many clients read changes",
     }),

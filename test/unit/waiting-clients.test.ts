@@ -1,5 +1,6 @@
 import { expect, test } from "bun:test";
 import { createWaitingClients } from "../../src/http/waiting-clients.ts";
+import { expectRejection } from "../expect-error.ts";
 
 const PLACES = 12;
 const drain = { isDraining: () => false, onStart() {} };
@@ -108,6 +109,17 @@ test("few clients read changes at the same time, and those of one token leave a 
   resolve();
   await Promise.all(reads);
   expect(began).toHaveLength(101);
+});
+
+test("reads of changes are rejected when too many of one token wait", async () => {
+  const { read } = createWaitingClients(makeFeed(), drain);
+  const { promise, resolve } = Promise.withResolvers<void>();
+  const begin = (token: string) => read(token, () => promise);
+  const reads = Array.from({ length: 15 + 2048 }, () => begin("a"));
+  await expectRejection(begin("a"), "unavailable", "too many clients read changes");
+  reads.push(begin("b"));
+  resolve();
+  await Promise.all(reads);
 });
 
 test("a client learns of a change that came before it waited, and then waits for the next one", async () => {

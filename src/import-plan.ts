@@ -1,8 +1,11 @@
 /** The plan of an import: which records are created, unchanged or rejected. */
 import type { ImportResult } from "./bulk.ts";
+import type { ChangeType } from "./change.ts";
 import type { Clock } from "./clock.ts";
 import type { CopiedTable, CopyRow } from "./copy.ts";
 import { sortMembers } from "./json.ts";
+import type { RecordTable } from "./record.ts";
+import type { Schema } from "./schema.ts";
 
 const created: ImportResult = { outcome: "created" };
 const unchanged: ImportResult = { outcome: "unchanged" };
@@ -64,6 +67,15 @@ export interface ImportRules<Row, Import> {
     readonly table: CopiedTable;
     readonly toRow: (record: NewRecord<Row>) => CopyRow | null;
   }[];
+}
+
+/** A table that an import writes, and an export reads. `Stored` is a record with JSON columns as text. */
+export interface ImportedTable<Row, Import, Stored> extends ImportRules<Row, Import> {
+  readonly table: RecordTable;
+  readonly schema: Schema;
+  /** The change of a record that an import creates. */
+  readonly created: ChangeType;
+  parse(stored: Stored): Row;
 }
 
 /** The stored records, as the transaction of the import sees them. */

@@ -1,7 +1,7 @@
 /** The rules of an import for users and for orders: what it accepts, and by what it recognizes a record. */
 import { type TObject, type TProperties, Type } from "@sinclair/typebox";
 import { failField } from "./error.ts";
-import { hasId, hasMember, type ImportRules } from "./import-plan.ts";
+import { hasId, hasMember, type ImportedTable } from "./import-plan.ts";
 import {
   newOrder,
   Order,
@@ -9,10 +9,22 @@ import {
   OrderInput,
   OrderStatus,
   orderFields,
+  parseStoredOrder,
+  type StoredOrder,
   totalOf,
 } from "./order.ts";
 import { createValidator, noExtraFields, Text, Time } from "./schema.ts";
-import { Email, emailKey, newUser, User, type UserFields, UserInput, userFields } from "./user.ts";
+import {
+  Email,
+  emailKey,
+  newUser,
+  parseStoredUser,
+  type StoredUser,
+  User,
+  type UserFields,
+  UserInput,
+  userFields,
+} from "./user.ts";
 
 /** Largest version of an imported record. It leaves more changes than a client can make before 2^53. */
 const MAX_IMPORTED_VERSION = 2 ** 52;
@@ -50,7 +62,11 @@ export function createUserParser(): (value: unknown) => UserImport {
 }
 
 /** Users are recognized by their email. */
-export const userImport: ImportRules<User, UserImport> = {
+export const userImport: ImportedTable<User, UserImport, StoredUser> = {
+  table: "users",
+  schema: User,
+  created: "user.created",
+  parse: parseStoredUser,
   noun: "user",
   complete: (record, id, clock) => ("id" in record ? record : newUser(id, record, clock())),
   keyOf: ({ email }) => emailKey(email),
@@ -152,7 +168,11 @@ function newImportedOrder(record: KeyedOrder, id: number, userId: number, now: s
 }
 
 /** Orders without ids are recognized by their import key. */
-export const orderImport: ImportRules<Order, OrderImport> = {
+export const orderImport: ImportedTable<Order, OrderImport, StoredOrder> = {
+  table: "orders",
+  schema: Order,
+  created: "order.created",
+  parse: parseStoredOrder,
   noun: "order",
   complete(record, id, clock, userId) {
     if (!("id" in record)) return newImportedOrder(record, id, Number(userId), clock());

@@ -15,6 +15,8 @@ export function jsonText<Value>(value: Value): JsonText<Value> {
   return JSON.stringify(value);
 }
 
+export type RecordTable = "users" | "orders";
+
 /** A user or an order as JSON, with what the headers of a response need of it. */
 export interface RecordText<Row> {
   readonly id: number;

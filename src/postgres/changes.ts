@@ -9,9 +9,11 @@ import {
   startOf,
 } from "../change.ts";
 import { fail } from "../error.ts";
-import { orderStatuses } from "../order.ts";
+import { Order, orderStatuses } from "../order.ts";
 import { type JsonRow, joinSmall, LARGE_PAGE_BYTES } from "../page.ts";
+import { User } from "../user.ts";
 import { deleteExpired } from "./change-expiry.ts";
+import { recordJson } from "./columns.ts";
 import type { Session } from "./connection.ts";
 import type { StoreContext } from "./context.ts";
 import {
@@ -22,10 +24,8 @@ import {
   type Numbering,
   RETRY_MS,
 } from "./numbering.ts";
-import { json as orderJson } from "./orders.ts";
 import { buildInSlices, type Slice } from "./page-slices.ts";
 import { createSharing } from "./sharing.ts";
-import { json as userJson } from "./users.ts";
 
 /** Rows of a slice with records. With records of the largest size, these have a few MiB. */
 const SLICE_ROWS = 100;
@@ -85,12 +85,12 @@ const selectRows = `
   limit $2::bigint
 `;
 const selectUsers = `
-  select users.id::float8 as id, ${userJson} as json
+  select users.id::float8 as id, ${recordJson(User)} as json
   from users
   where id = any($1::bigint[])
 `;
 const selectOrders = `
-  select orders.id::float8 as id, ${orderJson} as json
+  select orders.id::float8 as id, ${recordJson(Order)} as json
   from orders
   where id = any($1::bigint[])
 `;

@@ -3,6 +3,7 @@ import { describeLastChange, type LastChange } from "../change.ts";
 import type { CopySource } from "../copy.ts";
 import { messageOf } from "../error.ts";
 import { orderStatuses } from "../order.ts";
+import type { RecordTable } from "../record.ts";
 import type { Database, Session } from "./connection.ts";
 import { copySourceOf } from "./copy-source.ts";
 import { sumOfCounts } from "./counts.ts";
@@ -71,7 +72,7 @@ const findOrphans = findRows<{ id: string }>(
   ({ id }) => `order ${id} refers to a missing user`,
 );
 
-function findLateSequence(table: "users" | "orders", sourceOf: SourceOf): Find {
+function findLateSequence(table: RecordTable, sourceOf: SourceOf): Find {
   const lastId = `
     select coalesce(max(id), 0)::float8 as last
     from ${table}

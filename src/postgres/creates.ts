@@ -3,7 +3,7 @@
  * one statement and therefore one commit.
  */
 import type { ChangeType } from "../change.ts";
-import type { RecordText } from "../record.ts";
+import type { RecordTable, RecordText } from "../record.ts";
 import { byPosition, itemAt } from "./batch.ts";
 import { columnDefinitions } from "./columns.ts";
 import type { Session } from "./connection.ts";
@@ -21,7 +21,7 @@ import { recordStatement } from "./outbox.ts";
 import { withLockTimeout } from "./row-locks.ts";
 
 interface CreateStatementParts {
-  readonly table: "users" | "orders";
+  readonly table: RecordTable;
   /** Columns that a create sets, with their types, apart from the id, the version and the times. */
   readonly columns: Readonly<Record<string, string>>;
   /** A condition on the row `input`: the record cannot be created. It may read rows by a unique column only. */

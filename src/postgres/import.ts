@@ -1,27 +1,25 @@
 /** Export and import of users and orders. `src/import-plan.ts` and `src/import-rules.ts` have the rules of an import. */
-
 import type { BulkStore } from "../bulk.ts";
-import type { ChangedRecord, ChangeType } from "../change.ts";
+import type { ChangedRecord } from "../change.ts";
 import { createClock } from "../clock.ts";
 import type { CopyTarget } from "../copy.ts";
 import {
   createImportPlanner,
   type Digest,
   type DryRunMemory,
-  type ImportRules,
+  type ImportedTable,
   type StoredRecords,
 } from "../import-plan.ts";
 import { orderImport, userImport } from "../import-rules.ts";
-import { parseStoredOrder } from "../order.ts";
 import { maxId, type Sort } from "../page.ts";
+import type { RecordTable } from "../record.ts";
 import type { Store } from "../store.ts";
-import { parseStoredUser } from "../user.ts";
+import { selectedColumns } from "./columns.ts";
 import type { Database, Session } from "./connection.ts";
 import { copyTargetOf } from "./copy-target.ts";
 import { isForeignKeyViolation, isRolledBack } from "./errors.ts";
-import { columns as orderColumns } from "./orders.ts";
 import { type RecordCreated, recordCreated } from "./outbox.ts";
-import { existingUsers, columns as userColumns } from "./users.ts";
+import { existingUsers } from "./users.ts";
 
 const importTimeout = "set local statement_timeout = '60s'";
 
@@ -35,17 +33,6 @@ const ordersWithKeys = `
   from imported_orders
   where import_key = any($1::text[])
 `;
-
-interface BulkTableParts<Row, Import, Stored> {
-  readonly table: "users" | "orders";
-  /** The change of a record that an import creates. */
-  readonly created: ChangeType;
-  readonly columns: string;
-  readonly fromRow: (row: Stored) => Row;
-  readonly rules: ImportRules<Row, Import>;
-  /** Query for the records that have one of the keys. */
-  readonly withKeys: string;
-}
 
 /** Takes about 400 bytes per record. A temporary table would need a separate session. */
 function createDryRunMemory(): DryRunMemory {
@@ -66,7 +53,7 @@ interface ImportWriter {
   targetOf(session: Session): CopyTarget;
   readonly recordCreated: RecordCreated;
   /** @returns a statement after which no other transaction assigns ids */
-  lockIds(table: "users" | "orders"): string;
+  lockIds(table: RecordTable): string;
 }
 
 const plainWriter: ImportWriter = {
@@ -95,8 +82,11 @@ function createBulkStore<
   db: Database,
   now: () => Date,
   { targetOf, recordCreated: record, lockIds }: ImportWriter,
-  { table, created, columns, fromRow, rules, withKeys }: BulkTableParts<Row, Import, Stored>,
+  rules: ImportedTable<Row, Import, Stored>,
+  idsWithKeys: string,
 ): BulkStore<Row, Import> {
+  const { table } = rules;
+  const columns = selectedColumns(rules.schema);
   // Qualified, because the name alone means the column alias, which is a double.
   const pageStatement = (isAfter: ">" | "<=", direction: "asc" | "desc") => `
     select ${columns}
@@ -131,9 +121,9 @@ function createBulkStore<
       if (typeof user === "string") userKeys.add(user);
     }
     const lastId = await targetOf(session).lastId(table);
-    const idsByKey = await loadIds(session, withKeys, keys);
+    const idsByKey = await loadIds(session, idsWithKeys, keys);
     const foundRows = await session.all<Stored>(withIds, [...ids, ...idsByKey.values()]);
-    const rows = new Map(foundRows.map(fromRow).map((row) => [row.id, row]));
+    const rows = new Map(foundRows.map(rules.parse).map((row) => [row.id, row]));
     const usersByKey = await loadIds(session, usersWithKeys, [...userKeys]);
     const foundUsers = await session.all<{ id: number }>(existingUsers, [...userIds]);
     const users = new Set(foundUsers.map(({ id }) => id));
@@ -152,7 +142,7 @@ function createBulkStore<
       const rows = await db.run("read", (session) =>
         session.all<Stored>(pageBySort[sort], start, limit),
       );
-      return rows.map(fromRow);
+      return rows.map(rules.parse);
     },
 
     async import(records, dryRun) {
@@ -173,7 +163,7 @@ function createBulkStore<
         }
         await advanceIds(table, lastId);
         const changed = newRecords.map(({ row }) => ({ record: row, author: null }));
-        await record(session, created, changed, now());
+        await record(session, rules.created, changed, now());
         return results;
       };
       return db.run("write", work, {
@@ -192,21 +182,7 @@ export function createBulkStores(
   writer = plainWriter,
 ): Store["bulk"] {
   return {
-    users: createBulkStore(db, now, writer, {
-      table: "users",
-      created: "user.created",
-      columns: userColumns,
-      fromRow: parseStoredUser,
-      rules: userImport,
-      withKeys: usersWithKeys,
-    }),
-    orders: createBulkStore(db, now, writer, {
-      table: "orders",
-      created: "order.created",
-      columns: orderColumns,
-      fromRow: parseStoredOrder,
-      rules: orderImport,
-      withKeys: ordersWithKeys,
-    }),
+    users: createBulkStore(db, now, writer, userImport, usersWithKeys),
+    orders: createBulkStore(db, now, writer, orderImport, ordersWithKeys),
   };
 }

@@ -2,6 +2,7 @@
 import { jsonBytes } from "../columns.ts";
 import { Order, type OrderStatus, orderStatuses } from "../order.ts";
 import { LARGE_PAGE_BYTES, type Sort } from "../page.ts";
+import type { RecordTable } from "../record.ts";
 import { User } from "../user.ts";
 import { sumOfCounts } from "./counts.ts";
 
@@ -14,7 +15,7 @@ export const MAX_BATCH_ROWS = 1_000;
 export type ListFilter = "user_id" | "status";
 /** A list of the records that match its filters. */
 export interface List {
-  readonly table: "users" | "orders";
+  readonly table: RecordTable;
   /** A record as JSON, from the columns of the table. */
   readonly json: string;
   readonly filters: readonly ListFilter[];

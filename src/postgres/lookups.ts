@@ -1,3 +1,4 @@
+import type { RecordTable } from "../record.ts";
 import { byPosition, createBatchQueue, type RunBatch } from "./batch.ts";
 import type { Database } from "./connection.ts";
 import { isCausedByStatement } from "./errors.ts";
@@ -7,7 +8,7 @@ const MAX_LOOKUPS = 64;
 
 /** A unique column of a table, and the columns to read. */
 export interface LookupParts {
-  readonly table: "users" | "orders" | "tokens";
+  readonly table: RecordTable | "tokens";
   readonly key: "id" | "email_key" | "hash";
   readonly columns: string;
 }

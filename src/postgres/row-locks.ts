@@ -1,5 +1,6 @@
 /** Writes that wait for a row that another transaction has locked. */
 import { createFairQueue, type RunFairly } from "../fair-queue.ts";
+import type { RecordTable } from "../record.ts";
 import { QUEUE_TIMEOUT_MS } from "./limiter.ts";
 
 /** If a statement waits longer than this for a row, its writes run again, apart from those that need other rows. */
@@ -20,7 +21,7 @@ export function withLockTimeout(timeout: string): string {
 export type LockWait = "none" | "brief" | "long";
 
 /** Identifies the row of a record among those that writes wait for. */
-export function recordName(table: "users" | "orders", id: number): string {
+export function recordName(table: RecordTable, id: number): string {
   return `${table} ${id}`;
 }
 

@@ -2,7 +2,13 @@
  * Batches of updates and deletes of single records, each with its own outcome. Those that fail, or cannot share a
  * statement, do not hold up the others: they run apart, one record at a time.
  */
-import { type Author, LARGE_RECORD_BYTES, type RecordText, textLength } from "../record.ts";
+import {
+  type Author,
+  LARGE_RECORD_BYTES,
+  type RecordTable,
+  type RecordText,
+  textLength,
+} from "../record.ts";
 import { createBatchQueue, itemAt } from "./batch.ts";
 import type { Session } from "./connection.ts";
 import type { StoreContext } from "./context.ts";
@@ -78,7 +84,7 @@ export type WriteTargets<Written> = (
 
 /** How the records of one table are read and written. */
 export interface UpdateParts<Stored, Values> {
-  readonly table: "users" | "orders";
+  readonly table: RecordTable;
   /**
    * @param maxBytes maximum size of a record
    * @returns the records that exist; `null` for one that is larger

@@ -1,12 +1,13 @@
 /** Batched updates and deletes. Those of one turn of the event loop share a statement that reads, and one that writes. */
 import type { ChangeType } from "../change.ts";
+import type { RecordTable } from "../record.ts";
 import { columnDefinitions } from "./columns.ts";
 import { recordStatement } from "./outbox.ts";
 import { type LockWait, ROW_LOCK_TIMEOUT, withLockTimeout } from "./row-locks.ts";
 import type { Target, UpdatedTarget, UpdateParts, WriteTargets } from "./update-queue.ts";
 
 interface ReadParts {
-  readonly table: "users" | "orders";
+  readonly table: RecordTable;
   readonly columns: string;
   /** Lower bound of the size of a record, in bytes. */
   readonly bytes: string;
@@ -44,7 +45,7 @@ export function prepareRead<Stored>(parts: ReadParts): UpdateParts<Stored, unkno
 }
 
 interface WriteParts {
-  readonly table: "users" | "orders";
+  readonly table: RecordTable;
   /** The statement without conditions. It reads `input`. */
   readonly write: string;
   /** The lock of a row that it takes. */

@@ -28,7 +28,7 @@ import { noStatus } from "./outbox.ts";
 import { createUpdateQueue, type UpdateParts } from "./update-queue.ts";
 import { prepareDelete, prepareRead, prepareUpdate } from "./updates.ts";
 
-export const columns = selectedColumns(User);
+const columns = selectedColumns(User);
 
 /** What an update or delete reads. */
 type ReadUser = StoredUser & Pick<UserRow, "email_key">;

@@ -8,16 +8,17 @@ import {
   requireKept,
   startOf,
 } from "../change.ts";
+import { jsonBytes } from "../columns.ts";
 import { fail } from "../error.ts";
-import { orderStatuses } from "../order.ts";
+import { Order, orderStatuses } from "../order.ts";
 import { requireCurrent } from "../schema-version.ts";
+import { User } from "../user.ts";
+import { recordJson } from "./columns.ts";
 import { concatenated, pragma } from "./connection.ts";
 import type { StoreContext } from "./context.ts";
 import { lazily } from "./lazily.ts";
 import type { ReadRows } from "./lists.ts";
 import { SCHEMA_VERSION } from "./migrate.ts";
-import { bytes as orderBytes, json as orderJson } from "./orders.ts";
-import { bytes as userBytes, json as userJson } from "./users.ts";
 
 /** Maximum number of changes deleted per transaction, which takes a few milliseconds. */
 const DELETE_BATCH_SIZE = 2000;
@@ -102,9 +103,12 @@ export function createChangeStore(
 ): ChangeStore {
   const statements = lazily(() => {
     requireCurrent(pragma(db, "user_version"), SCHEMA_VERSION);
-    const record = ofRecord(concatenated(db, userJson), concatenated(db, orderJson));
+    const record = ofRecord(
+      concatenated(db, recordJson(User)),
+      concatenated(db, recordJson(Order)),
+    );
     const withRecord = `${json} || ',"record":' || coalesce(${record}, 'null')`;
-    const recordBytes = `coalesce(${ofRecord(userBytes, orderBytes)}, 0)`;
+    const recordBytes = `coalesce(${ofRecord(jsonBytes(User, "upper"), jsonBytes(Order, "upper"))}, 0)`;
     const table = { table: "changes", prepareRows };
     return {
       plain: lists.prepare({ ...table, json: `${json} || '}'`, bytes: `${MAX_BYTES}` }),

@@ -3,14 +3,15 @@ import type { Database } from "bun:sqlite";
 import { describeLastChange, type LastChange } from "../change.ts";
 import { messageOf, systemCode } from "../error.ts";
 import { orderStatuses } from "../order.ts";
-import { type CountedList, type CountedTable, denseLists, levelBits } from "./count-index.ts";
+import type { RecordTable } from "../record.ts";
+import { type CountedList, denseLists, levelBits } from "./count-index.ts";
 import { meaningOf } from "./errors.ts";
 import { hasFeed } from "./feed.ts";
 
 const MAX_FINDINGS = 10;
 
 /** Counts the ids up to the last assigned one that have no such row, by bucket. */
-function missingFrom(table: CountedTable, where: string): string {
+function missingFrom(table: RecordTable, where: string): string {
   return `
     with recursive
       last (id) as (
@@ -137,7 +138,7 @@ function findMiscounts(list: CountedList): Find {
 }
 
 /** @param columns columns that contain JSON */
-function findMalformed(table: CountedTable | "idempotency_keys", columns: readonly string[]): Find {
+function findMalformed(table: RecordTable | "idempotency_keys", columns: readonly string[]): Find {
   return function* find(db) {
     for (const name of columns) {
       const malformed = db.prepare<{ id: number }, []>(`

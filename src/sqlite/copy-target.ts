@@ -3,13 +3,13 @@ import type { Database } from "bun:sqlite";
 import type { CopyTarget } from "../copy.ts";
 import { fail, systemCode } from "../error.ts";
 import { idGapProblem } from "../import-plan.ts";
+import type { RecordTable } from "../record.ts";
 import type { WithCopyTarget } from "../store.ts";
 import { claimTemporary } from "../temporary-file.ts";
 import { verifyDatabase } from "./backup.ts";
 import { prepareBulkInsert } from "./bulk-insert.ts";
 import { connect } from "./connection.ts";
 import { copySourceOf } from "./copy-source.ts";
-import type { CountedTable } from "./count-index.ts";
 import { describeSqliteError } from "./errors.ts";
 import { createPrivateFile, discard, publish, requireAbsent } from "./files.ts";
 import { migrate } from "./migrate.ts";
@@ -26,7 +26,7 @@ function copyTargetOf(db: Database): CopyTarget {
   `);
 
   /** @throws {AppError} operator if the gap before `id` is too large */
-  function requireSmallGap(table: CountedTable, id: number): void {
+  function requireSmallGap(table: RecordTable, id: number): void {
     const gap = idGapProblem(id, ids[table].last());
     if (gap !== null) fail("operator", `${table}: ${gap}`);
   }

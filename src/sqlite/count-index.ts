@@ -5,6 +5,7 @@
  */
 import type { Database } from "bun:sqlite";
 import type { OrderStatus } from "../order.ts";
+import type { RecordTable } from "../record.ts";
 
 /** Number of buckets within one bucket of the level above, and of ids within a bucket of level 0. */
 const FANOUT = 64;
@@ -23,12 +24,11 @@ interface Bucket {
 /** Where a page starts: after the id `after`, skipping `skip` rows of the list (fewer than 64). */
 export type PageStart = { readonly after: number; readonly skip: number };
 
-export type CountedTable = "users" | "orders";
 /** A whole table, or the orders in one status. */
-export type CountedList = CountedTable | OrderStatus;
+export type CountedList = RecordTable | OrderStatus;
 
 /** The lists that count their missing ids, out of all ids that the table has ever assigned. Others count their ids. */
-export const denseLists: Readonly<Partial<Record<CountedList, CountedTable>>> = {
+export const denseLists: Readonly<Partial<Record<CountedList, RecordTable>>> = {
   users: "users",
   orders: "orders",
   pending: "orders",

@@ -2,16 +2,12 @@
 import type { Database } from "bun:sqlite";
 import type { OrderStatus } from "../order.ts";
 import { maxId, type PageQuery, rowsToRead } from "../page.ts";
-import {
-  type CountedList,
-  type CountedTable,
-  createCountIndex,
-  type PageStart,
-} from "./count-index.ts";
+import type { RecordTable } from "../record.ts";
+import { type CountedList, createCountIndex, type PageStart } from "./count-index.ts";
 import type { ListRows } from "./lists.ts";
 
 interface CountedRows {
-  readonly table: CountedTable;
+  readonly table: RecordTable;
   /** The columns of the rows; the first one is the id. */
   readonly columns: string;
   /** The beginning of a where clause, whose parameters are filters; empty for the whole table. */

@@ -3,9 +3,11 @@
  * after the last one can leave a gap, and an id before it fills a gap. No trigger counts new orders that are not
  * pending, because only an import or a copy inserts them, and the trigger would slow down every placed order.
  */
+
 import type { Database } from "bun:sqlite";
 import type { OrderStatus } from "../order.ts";
-import { type CountedTable, denseLists, levelBits, prepareLastId } from "./count-index.ts";
+import type { RecordTable } from "../record.ts";
+import { denseLists, levelBits, prepareLastId } from "./count-index.ts";
 
 /** Maximum number of counts in memory before they are written. */
 const MAX_COUNTS = 10_000;
@@ -15,7 +17,7 @@ const levelWidths = levelBits.map((bits) => 2 ** bits);
 type CountChange = Record<"level" | "bucket" | "ids", number> & { readonly list: string };
 
 /** @returns a function that starts tracking the ids of a table within a transaction, from the current last id */
-export function prepareIdTracker(db: Database, table: CountedTable) {
+export function prepareIdTracker(db: Database, table: RecordTable) {
   const lastId = prepareLastId(db);
   const increment = db.prepare<null, CountChange>(`
     insert into buckets (list, level, bucket, ids)

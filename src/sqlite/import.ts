@@ -1,50 +1,42 @@
 /** Export and import of users and orders. `src/import-plan.ts` and `src/import-rules.ts` have the rules of an import. */
 import type { Database } from "bun:sqlite";
 import type { BulkStore } from "../bulk.ts";
-import { type ChangedRecord, type ChangeType, changeOf } from "../change.ts";
+import { type ChangedRecord, changeOf } from "../change.ts";
 import { endTurn } from "../end-turn.ts";
 import {
   createImportPlanner,
   type Digest,
   type DryRunMemory,
-  type ImportRules,
+  type ImportedTable,
   type PlanImport,
   type StoredRecords,
 } from "../import-plan.ts";
 import { orderImport, userImport } from "../import-rules.ts";
-import { parseStoredOrder } from "../order.ts";
 import { maxId, type Sort } from "../page.ts";
+import type { RecordTable } from "../record.ts";
 import type { Store } from "../store.ts";
-import { parseStoredUser } from "../user.ts";
 import { prepareBulkInsert } from "./bulk-insert.ts";
+import { columnNames } from "./columns.ts";
 import type { StoreContext } from "./context.ts";
-import { type CountedTable, prepareLastId } from "./count-index.ts";
+import { prepareLastId } from "./count-index.ts";
 import { preparePages } from "./counted-list.ts";
-import { columns as orderColumns } from "./orders.ts";
-import { columns as userColumns } from "./users.ts";
 
 const userWithEmailKey = `
   select id
   from users
   where email_key = $key
 `;
-
-interface BulkTableParts<Row, Import, Stored> {
-  readonly table: CountedTable;
-  /** The change of a record that an import creates. */
-  readonly created: ChangeType;
-  readonly columns: string;
-  readonly fromRow: (row: Stored) => Row;
-  readonly rules: ImportRules<Row, Import>;
-  /** Selects the id of the record with `$key`. */
-  readonly selectId: string;
-}
+const orderWithImportKey = `
+  select order_id as id
+  from imported_orders
+  where import_key = $key
+`;
 
 /**
  * Remembers records in a temporary table, which only this connection sees: a file can have more records than fit into
  * memory.
  */
-function createDryRunMemory(db: Database, table: CountedTable): DryRunMemory {
+function createDryRunMemory(db: Database, table: RecordTable): DryRunMemory {
   db.run(`
     create temp table tried_${table} (
       id integer primary key,
@@ -77,15 +69,18 @@ function createDryRunMemory(db: Database, table: CountedTable): DryRunMemory {
 function createBulkStore<Row extends ChangedRecord, Import extends object, Stored>(
   { db, clock, reader, writer, recordChange }: StoreContext,
   openBulkInsert: ReturnType<typeof prepareBulkInsert>,
-  { table, created, columns, fromRow, rules, selectId }: BulkTableParts<Row, Import, Stored>,
+  rules: ImportedTable<Row, Import, Stored>,
+  selectIdWithKey: string,
 ): BulkStore<Row, Import> {
+  const { table } = rules;
+  const columns = columnNames(rules.schema);
   const pages = preparePages<Stored>(db, { table, columns, where: "" });
   const withId = db.prepare<Stored, { id: number }>(`
     select ${columns}
     from ${table}
     where id = $id
   `);
-  const withKey = db.prepare<{ id: number }, { key: string }>(selectId);
+  const withKey = db.prepare<{ id: number }, { key: string }>(selectIdWithKey);
   const userWithId = db.prepare<{ id: number }, { id: number }>(`
     select id
     from users
@@ -100,7 +95,7 @@ function createBulkStore<Row extends ChangedRecord, Import extends object, Store
       sort === "id"
         ? pages.up.all({ after, skip: 0, limit })
         : pages.down.all({ last: maxId({ after }), limit });
-    return rows.map(fromRow);
+    return rows.map(rules.parse);
   }
 
   function readStored(): StoredRecords<Row> {
@@ -110,7 +105,7 @@ function createBulkStore<Row extends ChangedRecord, Import extends object, Store
       get(id) {
         // No record has an id beyond the last one.
         const row = id > last ? null : withId.get({ id });
-        return row === null ? null : fromRow(row);
+        return row === null ? null : rules.parse(row);
       },
       idOf: (key) => withKey.get({ key })?.id ?? null,
       hasUser: (id) => userWithId.get({ id }) !== null,
@@ -144,7 +139,7 @@ function createBulkStore<Row extends ChangedRecord, Import extends object, Store
           }
         }
         finish();
-        for (const { row } of newRecords) recordChange(changeOf(created, row, null));
+        for (const { row } of newRecords) recordChange(changeOf(rules.created, row, null));
         return results;
       });
     },
@@ -154,21 +149,7 @@ function createBulkStore<Row extends ChangedRecord, Import extends object, Store
 export function createBulkStores(context: StoreContext): Store["bulk"] {
   const openBulkInsert = prepareBulkInsert(context.db);
   return {
-    users: createBulkStore(context, openBulkInsert, {
-      table: "users",
-      created: "user.created",
-      columns: userColumns,
-      fromRow: parseStoredUser,
-      rules: userImport,
-      selectId: userWithEmailKey,
-    }),
-    orders: createBulkStore(context, openBulkInsert, {
-      table: "orders",
-      created: "order.created",
-      columns: orderColumns,
-      fromRow: parseStoredOrder,
-      rules: orderImport,
-      selectId: "select order_id as id from imported_orders where import_key = $key",
-    }),
+    users: createBulkStore(context, openBulkInsert, userImport, userWithEmailKey),
+    orders: createBulkStore(context, openBulkInsert, orderImport, orderWithImportKey),
   };
 }

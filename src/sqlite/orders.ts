@@ -1,7 +1,6 @@
 import type { Database } from "bun:sqlite";
 import { changeOf } from "../change.ts";
 import { latestOf } from "../clock.ts";
-import { jsonBytes } from "../columns.ts";
 import { systemCode } from "../error.ts";
 import {
   failUnknownUser,
@@ -17,7 +16,6 @@ import {
 } from "../order.ts";
 import { maxId, rowsToRead } from "../page.ts";
 import { recordText } from "../record.ts";
-import { columnNames, recordJson } from "./columns.ts";
 import type { StoreContext } from "./context.ts";
 import { prepareCountedList } from "./counted-list.ts";
 import type { ListRows, ReadRows } from "./lists.ts";
@@ -29,10 +27,6 @@ const RANGE = 2048;
 type StatusFilters = Required<Pick<OrderQuery, "user_id" | "status">>;
 
 type NewOrder = OrderRow & { readonly now: string };
-
-export const columns = columnNames(Order);
-export const json = recordJson(Order);
-export const bytes = jsonBytes(Order, "upper");
 
 /** Positions of a user's orders: after `start`, up to `end`. */
 type Positions = Readonly<Record<"start" | "end", number>>;
@@ -182,15 +176,11 @@ function prepareRows<Row>(db: Database, listed: string): ReadRows<OrderQuery, Ro
 
 export function createOrderStore(context: StoreContext): OrderStore {
   const { db, clock, recordChange } = context;
-  const { list, get, create, change } = prepareRecords<Order, OrderQuery, StoredOrder>(context, {
-    table: "orders",
-    columns,
-    json,
-    bytes,
-    prepareRows,
-  });
-  // No statement has `returning`, for which SQLite would open a temporary table: records are built from what was
-  // just written.
+  const { list, get, create, change } = prepareRecords<Order, OrderQuery, StoredOrder>(
+    context,
+    Order,
+    { table: "orders", prepareRows },
+  );
   const insert = db.prepare<null, NewOrder>(`
     insert into orders (
       user_id, user_position, currency, items, total, status, metadata, version, created_at,

@@ -1,25 +1,34 @@
-/** Reads and changes records of users or orders. */
+/**
+ * Reads and changes records of users or orders. No statement has `returning`, for which SQLite would open a temporary
+ * table: records are built from what was just written.
+ */
+import { jsonBytes } from "../columns.ts";
 import type { IdempotencyKey } from "../idempotency.ts";
 import type { PageQuery } from "../page.ts";
 import { type Preconditions, requirePreconditions } from "../precondition.ts";
 import { type Author, LARGE_RECORD_BYTES, type RecordText, type ReserveMemory } from "../record.ts";
+import type { Schema } from "../schema.ts";
+import { columnNames, recordJson } from "./columns.ts";
 import { concatenated } from "./connection.ts";
 import type { StoreContext } from "./context.ts";
 import type { List } from "./lists.ts";
 
 type ById = { readonly id: number };
 
-/** @param columns of a record that a write reads */
+/** @param record the schema of a record */
 export function prepareRecords<
   Row,
   Query extends PageQuery,
   Stored extends { readonly version: number },
 >(
   { db, reader, writer, lists, idempotency }: StoreContext,
-  { columns, ...list }: List<Query> & { readonly columns: string },
+  record: Schema,
+  { table, prepareRows }: Pick<List<Query>, "table" | "prepareRows">,
 ) {
-  const { table, bytes } = list;
-  const json = concatenated(db, list.json);
+  const columns = columnNames(record);
+  const bytes = jsonBytes(record, "upper");
+  const texts = recordJson(record);
+  const json = concatenated(db, texts);
   const textWithId = db.prepare<RecordText<Row>, ById>(`
     select id, version, ${json} as json
     from ${table}
@@ -51,7 +60,7 @@ export function prepareRecords<
   }
 
   return {
-    list: lists.prepare(list),
+    list: lists.prepare({ table, json: texts, bytes, prepareRows }),
     get: (id: number) => reader.read(table, () => textWithId.get({ id })),
     /** Runs `work`, which creates a record, once per key. */
     create: (key: IdempotencyKey | null, author: Author, work: () => RecordText<Row>) =>

@@ -1,7 +1,6 @@
 import type { Database } from "bun:sqlite";
 import { changeOf } from "../change.ts";
 import { latestOf } from "../clock.ts";
-import { jsonBytes } from "../columns.ts";
 import { isAfter } from "../page.ts";
 import { recordText } from "../record.ts";
 import {
@@ -18,15 +17,10 @@ import {
   userJson,
   userRow,
 } from "../user.ts";
-import { columnNames, recordJson } from "./columns.ts";
 import type { StoreContext } from "./context.ts";
 import { prepareCountedList } from "./counted-list.ts";
 import type { ReadRows } from "./lists.ts";
 import { prepareRecords } from "./records.ts";
-
-export const columns = columnNames(User);
-export const json = recordJson(User);
-export const bytes = jsonBytes(User, "upper");
 
 /** Reads the list of all users, or of the one user with an email. */
 function prepareRows<Row extends { readonly id: number }>(
@@ -51,15 +45,10 @@ function prepareRows<Row extends { readonly id: number }>(
 
 export function createUserStore(context: StoreContext): UserStore {
   const { db, clock, recordChange } = context;
-  const { list, get, create, change } = prepareRecords<User, UserQuery, StoredUser>(context, {
+  const { list, get, create, change } = prepareRecords<User, UserQuery, StoredUser>(context, User, {
     table: "users",
-    columns,
-    json,
-    bytes,
     prepareRows,
   });
-  // No statement has `returning`, for which SQLite would open a temporary table: records are built from what was
-  // just written.
   const insert = db.prepare<null, UserRow & { now: string }>(`
     insert into users (email, email_key, name, metadata, version, created_at, updated_at)
     values ($email, $email_key, $name, $metadata, 1, $now, $now)

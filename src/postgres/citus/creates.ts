@@ -3,7 +3,7 @@
  * one transaction: on several servers, its statements and its commit cost many times as much as a row. A create that
  * is alone has fewer and simpler statements.
  */
-import type { RecordText } from "../../record.ts";
+import type { RecordTable, RecordText } from "../../record.ts";
 import { itemAt } from "../batch.ts";
 import type { Session } from "../connection.ts";
 import type { StoreContext } from "../context.ts";
@@ -18,7 +18,7 @@ import {
 import { isConstraintViolation, isRolledBack, sqlState } from "../errors.ts";
 import { expiryTime } from "../idempotency.ts";
 import type { Created } from "../outbox.ts";
-import { nextNumbers, type TableWithIds, tableNumbers } from "./id-lock.ts";
+import { nextNumbers, tableNumbers } from "./id-lock.ts";
 import { claimKey, deleteKeys, findKeys, insertKeys } from "./idempotency.ts";
 import { sequentialMode } from "./settings.ts";
 
@@ -38,7 +38,7 @@ const lockBatches = `select pg_advisory_xact_lock(${BATCH_LOCK}, $1)`;
 
 /** How records of one table are created. `Stored` is a record with JSON columns as text. */
 export interface CitusCreateParts<Fields, Stored, Row> extends CreateRules<Fields> {
-  readonly table: TableWithIds;
+  readonly table: RecordTable;
   /** @returns whether each record cannot be created */
   readonly findRejected: (
     session: Session,
@@ -63,7 +63,7 @@ export interface CitusCreateParts<Fields, Stored, Row> extends CreateRules<Field
 /** Waits for imports, with the connection's lock timeout; assigns numbers; then sets the shorter lock timeout. */
 async function assignNumbers(
   session: Session,
-  table: TableWithIds,
+  table: RecordTable,
   count: number,
   lockTimeout: string | null,
 ): Promise<readonly number[]> {

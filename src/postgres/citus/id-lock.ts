@@ -3,18 +3,18 @@
  * transaction. An import or a copy, which brings its own ids, holds the exclusive one. Both are on the coordinator:
  * a lock on the table would be taken on all servers.
  */
-export type TableWithIds = "users" | "orders";
+import type { RecordTable } from "../../record.ts";
 
 /** First number of the locks; the second is that of the table. */
 const ID_LOCK = 0x75616964;
 /** Second number of advisory locks. */
-export const tableNumbers: Readonly<Record<TableWithIds, number>> = { users: 1, orders: 2 };
+export const tableNumbers: Readonly<Record<RecordTable, number>> = { users: 1, orders: 2 };
 
 /**
  * @returns a statement that assigns the next `$1` numbers of the sequence, as `number`. From here to the end of the
  * transaction, `set local` applies to workers, too
  */
-export function nextNumbers(table: TableWithIds): string {
+export function nextNumbers(table: RecordTable): string {
   // The columns are evaluated in this order.
   return `
     select pg_advisory_xact_lock_shared(${ID_LOCK}, ${tableNumbers[table]}),
@@ -25,6 +25,6 @@ export function nextNumbers(table: TableWithIds): string {
 }
 
 /** @returns a statement that waits for creates in progress, and excludes others until the end of the transaction */
-export function lockIds(table: TableWithIds): string {
+export function lockIds(table: RecordTable): string {
   return `select pg_advisory_xact_lock(${ID_LOCK}, ${tableNumbers[table]})`;
 }

@@ -14,6 +14,7 @@ import {
   rowsToRead,
   type Sort,
 } from "../../page.ts";
+import type { RecordTable } from "../../record.ts";
 import { createBatchQueue } from "../batch.ts";
 import type { Session, Value } from "../connection.ts";
 import type { StoreContext } from "../context.ts";
@@ -27,7 +28,7 @@ const SLICE_ROWS = 100;
 const MAX_SHARED = 64;
 
 export interface ListParts {
-  readonly table: "users" | "orders";
+  readonly table: RecordTable;
   /** A record as JSON, from the columns of the table. */
   readonly json: string;
   /** A condition on `$1` and so on; empty for the whole table. */

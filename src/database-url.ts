@@ -95,7 +95,7 @@ export function requireDatabaseUrl(text: string): void {
   // Without a name PostgreSQL selects the database that is named after the user.
   const url = text.includes("://") ? URL.parse(text) : null;
   const hasName = url !== null && (url.pathname.length > 1 || url.searchParams.has("dbname"));
-  // The name is logged, and must not contain parameters that belong behind a question mark.
+  // The name is logged, and must not contain parameters that belong after a question mark.
   if (!hasName || /(?:[;&]|%20)\w+=/.test(url.pathname)) {
     const advice = "write @ : / # ? % in a password as %40 %3A %2F %23 %3F %25";
     fail("operator", `must be a URL such as postgres://user@localhost/user_api; ${advice}`);

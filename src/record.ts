@@ -5,11 +5,12 @@ import type { Preconditions } from "./precondition.ts";
 
 declare const parsed: unique symbol;
 
-/**
- * JSON text. `Value` documents the type of the parsed value, from which typed clients derive theirs. The compiler accepts
- * any string.
- */
-export type JsonText<Value> = string & { readonly [parsed]?: Value };
+/** Documents the type of a parsed value, from which typed clients derive theirs. The compiler accepts any. */
+export interface Parsed<Value> {
+  readonly [parsed]?: Value;
+}
+
+export type JsonText<Value> = string & Parsed<Value>;
 
 export function jsonText<Value>(value: Value): JsonText<Value> {
   return JSON.stringify(value);

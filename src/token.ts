@@ -1,3 +1,4 @@
+import { fail } from "./error.ts";
 import type { Maybe } from "./maybe.ts";
 import { UNREADABLE } from "./schema.ts";
 
@@ -24,6 +25,14 @@ export interface Token {
   readonly revoked_at: string | null;
 }
 export type TokenFields = Pick<Token, "hash" | "name" | "scope" | "expires_at">;
+
+/** The columns of a token. */
+export const tokenColumns = "hash, name, scope, created_at, expires_at, last_used_at, revoked_at";
+
+/** @throws {AppError} token_name_taken */
+export function failTokenNameTaken(name: string): never {
+  fail("token_name_taken", `Cannot create token "${name}": a token with this name already exists`);
+}
 
 /** @returns the CRC-32 in base62, most significant digit first, as in the tokens of GitHub */
 function checksum(secret: string): string {

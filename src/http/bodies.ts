@@ -3,7 +3,7 @@ import type { FieldError } from "../error.ts";
 import type { CreateResult } from "../idempotency.ts";
 import { type Page, type PageQuery, pageOffsets } from "../page.ts";
 import { matchesIfNoneMatch, type Preconditions, requireMatch } from "../precondition.ts";
-import type { JsonText, RecordText } from "../record.ts";
+import type { JsonText, Parsed, RecordText } from "../record.ts";
 import { type BodyCall, streamOf } from "./long-bodies.ts";
 
 export interface Envelope<Data> {
@@ -26,10 +26,8 @@ export interface ErrorEnvelope<Code extends string = string> {
   };
 }
 
-declare const parsed: unique symbol;
-
-/** JSON that all responses share, because Bun copies a string for each of them. `Value` as in `JsonText`. */
-export type JsonBlob<Value> = Blob & { readonly [parsed]?: Value };
+/** JSON that all responses share, because Bun copies a string for each of them. */
+export type JsonBlob<Value> = Blob & Parsed<Value>;
 
 /** The status and the headers of a response in progress. */
 export interface ResponseHead {

@@ -79,7 +79,7 @@ const MAX_UNCOUNTED = 64;
 const MAX_UNIT_BYTES = 3;
 
 /** @returns whether the operating system may not take the whole body */
-export function isLong(body: ResponseBody): boolean {
+export function isLong(body: ResponseBody): body is string | Blob {
   return typeof body === "string"
     ? body.length * MAX_UNIT_BYTES > MAX_BUFFERED_BYTES
     : body instanceof Blob && body.size > MAX_BUFFERED_BYTES;
@@ -104,16 +104,15 @@ function chunksOf(blob: Blob, release: () => void): BodyChunks {
 
 /**
  * Counts a long body that its client may not read. Bun keeps what the operating system does not take, for as long as the
- * client likes. A stream counts its own bytes.
+ * client likes. A stream, which is never long, counts its own bytes.
  * @param hold counts the bytes of the body until the function that it returns is called
  * @throws whatever `hold` throws
  */
 export function boundBody(
   call: BodyCall,
-  body: ResponseBody,
+  body: string | Blob,
   hold: (bytes: number) => () => void,
 ): ResponseBody {
-  if (!(typeof body === "string" || body instanceof Blob)) return body;
   if (call.connections.unfinished() <= MAX_UNCOUNTED) return body;
   const isText = typeof body === "string";
   const bytes = isText ? Buffer.byteLength(body) : body.size;

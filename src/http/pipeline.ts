@@ -103,7 +103,6 @@ export function createPipeline(options: PipelineOptions) {
     requireWithinRate(rateLimiter, token);
   }
 
-  /** Not with `andThen`: all routes would share its one call, which JavaScriptCore then cannot inline. */
   function routeSteps(entry: RouteEntry): Steps {
     const { definition, handler } = entry.hooks;
     const needsToken = !isPublic(entry);
@@ -166,6 +165,7 @@ export function createPipeline(options: PipelineOptions) {
 
     return (exchange) => {
       const token = identify(exchange.request, needsToken);
+      // Without `andThen`: JavaScriptCore could not inline the one call there for all routes.
       return token instanceof Promise
         ? token.then((found) => continueWith(exchange, found))
         : continueWith(exchange, token);
@@ -178,7 +178,7 @@ export function createPipeline(options: PipelineOptions) {
     return respond(exchange, errorBody(head, error, request.method));
   }
 
-  /** Only of reads: the response of a write is bounded before. */
+  /** Bounds the body of a read. `write` has bounded its own. */
   function finish(exchange: Exchange, body: ResponseBody): Response {
     const { request, token } = exchange;
     if (!isLong(body) || request.method !== "GET") return respond(exchange, body);

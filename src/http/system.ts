@@ -36,7 +36,7 @@ const getHealth = route(
       operationId: "getHealth",
       summary: "Check health",
       description:
-        "Healthy means that the server accepts requests and can write to the database. One that is read-only says so, and can read it. With an archive, the response says how far that is behind.",
+        "Healthy means that the server accepts requests and can write to the database. A read-only server returns `read_only`, and only needs to read the database. With an archive, `archive` says how far it is behind.",
       security: [],
       responses: {
         200: enveloped(

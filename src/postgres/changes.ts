@@ -25,7 +25,7 @@ import {
   RETRY_MS,
 } from "./numbering.ts";
 import { buildInSlices, type Slice } from "./page-slices.ts";
-import { createSharing } from "./sharing.ts";
+import { createSingleFlight } from "./single-flight.ts";
 
 /** Rows of a slice with records. With records of the largest size, these have a few MiB. */
 const SLICE_ROWS = 100;
@@ -166,7 +166,7 @@ export function createChangeStore(
   subscribe: ChangeStore["subscribe"],
 ): ChangeStore {
   const { db } = context;
-  const share = createSharing<ChangePage | null>();
+  const share = createSingleFlight<ChangePage | null>();
 
   /** Whether the page, or the id of the last change, may lack what was committed before. */
   function mustNumber({ isBehind }: FeedRow): boolean {
@@ -210,7 +210,7 @@ export function createChangeStore(
    */
   async function openFeed(session: Session, query: ChangeQuery): Promise<Feed> {
     const { isCurrent, feed, first, last } = await readState(session);
-    if (!isCurrent) fail("unavailable", "the feed begins anew");
+    if (!isCurrent) fail("unavailable", "the feed is about to get another name");
     const state = { feed, first, last };
     requireKept(query, state);
     return state;

@@ -10,7 +10,7 @@ import { createPool } from "./pool.ts";
 import { withRetry } from "./retry.ts";
 
 const CONNECT_SECONDS = 5;
-/** How long `close` waits for running work: what is left of it when a server stops has had SHUTDOWN_SECONDS. */
+/** How long `close` waits for running work. A server that stops has given it SHUTDOWN_SECONDS before. */
 const CLOSE_MS = 1_000;
 
 /**

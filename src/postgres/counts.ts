@@ -2,7 +2,7 @@
  * Totals of lists. Triggers insert a row into `counts` for each statement that changes a total, and every process that
  * writes folds these rows into one now and then: it replaces them by their sum.
  */
-import type { OrderStatus } from "../order.ts";
+import { type OrderStatus, orderStatuses } from "../order.ts";
 import type { Database } from "./connection.ts";
 
 /** How soon after a write its process folds. Totals read the rows of this time. */
@@ -38,6 +38,8 @@ export function sumOfCounts(...columns: readonly ("users" | OrderStatus)[]): str
   return `select coalesce(sum(${records}), 0) as records from ${currentCounts}`;
 }
 
+const countColumns = ["users", ...orderStatuses];
+
 /**
  * Its parameter is the maximum number of rows. It deletes the oldest rows that its snapshot shows, and inserts their
  * sum. It must be the only statement of its transaction: a sum is found by its transaction, which is to begin after the
@@ -68,12 +70,10 @@ const fold = `
       delete from counts
       where exists (select from fold)
         and ctid = any(array(select place from unfolded limit $1::integer))
-      returning users, pending, paid, shipped, delivered, canceled
+      returning ${countColumns.join(", ")}
     )
-  insert into counts (users, pending, paid, shipped, delivered, canceled, next_xid, running)
-  select
-    sum(users), sum(pending), sum(paid), sum(shipped), sum(delivered), sum(canceled), next_xid,
-    running
+  insert into counts (${countColumns.join(", ")}, next_xid, running)
+  select ${countColumns.map((name) => `sum(${name})`).join(", ")}, next_xid, running
   from folded
   cross join fold
   group by next_xid, running

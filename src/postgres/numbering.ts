@@ -6,7 +6,7 @@
 import type { Feed } from "../change.ts";
 import { fail } from "../error.ts";
 import type { Database, Session } from "./connection.ts";
-import { createSharing } from "./sharing.ts";
+import { createSingleFlight } from "./single-flight.ts";
 
 /** Maximum number of changes that one pass numbers. */
 const MAX_NUMBERED = 10_000;
@@ -239,8 +239,8 @@ export interface Numbering {
 
 /** @param collect brings changes to the outbox from elsewhere */
 export function createNumbering(db: Database, collect: (db: Database) => Promise<void>): Numbering {
-  const shareAll = createSharing<Feed>();
-  const sharePass = createSharing<Pass>();
+  const shareAll = createSingleFlight<Feed>();
+  const sharePass = createSingleFlight<Pass>();
   return {
     numberAll: () => shareAll("", () => collect(db).then(() => numberInPasses(db))),
     runPass: () => sharePass("", () => collect(db).then(() => numberOnce(db))),
@@ -249,7 +249,7 @@ export function createNumbering(db: Database, collect: (db: Database) => Promise
 
 /** The numbering of a server that only reads: it shows what others have numbered. */
 export function createReadOnlyNumbering(db: Database): Numbering {
-  const share = createSharing<Pass>();
+  const share = createSingleFlight<Pass>();
   const read = () => share("", () => readFeed(db));
   return { numberAll: read, runPass: read };
 }

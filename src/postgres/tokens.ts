@@ -1,5 +1,11 @@
 import { fail } from "../error.ts";
-import type { Token, TokenFields, TokenStore } from "../token.ts";
+import {
+  failTokenNameTaken,
+  type Token,
+  type TokenFields,
+  type TokenStore,
+  tokenColumns,
+} from "../token.ts";
 import type { Session } from "./connection.ts";
 import type { StoreContext } from "./context.ts";
 import { type Positioned, prepareLookup } from "./lookups.ts";
@@ -22,10 +28,8 @@ const MAX_UNKNOWN_STATEMENTS = 2;
 /** Key of the advisory lock for creating the first token, "uapt" in ASCII. */
 const FIRST_TOKEN_LOCK = 0x75617074;
 
-const columns = "hash, name, scope, created_at, expires_at, last_used_at, revoked_at";
-
 const all = `
-  select ${columns}
+  select ${tokenColumns}
   from tokens
   order by id
 `;
@@ -38,13 +42,13 @@ const insert = `
   insert into tokens (hash, name, scope, created_at, expires_at)
   values ($1, $2, $3, $4, $5)
   on conflict do nothing
-  returning ${columns}
+  returning ${tokenColumns}
 `;
 const revoke = `
   update tokens
   set revoked_at = $2
   where name = $1 and revoked_at is null
-  returning ${columns}
+  returning ${tokenColumns}
 `;
 // If several replicas record the same minute, only one of them writes.
 const touch = `
@@ -138,7 +142,7 @@ export function createTokenCache(
 }
 
 export function createTokenStore({ db, now }: StoreContext): TokenStore {
-  const parts = { table: "tokens", key: "hash", columns } as const;
+  const parts = { table: "tokens", key: "hash", columns: tokenColumns } as const;
   const fromRow = ({ position: _, ...token }: Positioned<Token>): Token => token;
   const unknownBounds = { maxItems: MAX_UNKNOWN, maxBatches: MAX_UNKNOWN_STATEMENTS };
   const cache = createTokenCache({
@@ -156,10 +160,7 @@ export function createTokenStore({ db, now }: StoreContext): TokenStore {
     async create(fields) {
       const token = await db.run("write", (session) => add(session, fields));
       if (token !== null) return token;
-      fail(
-        "token_name_taken",
-        `Cannot create token "${fields.name}": a token with this name already exists`,
-      );
+      failTokenNameTaken(fields.name);
     },
     createFirst(fields) {
       const addFirst = async (session: Session) => {

@@ -16,7 +16,7 @@ interface CountedRows {
 
 type Filters = { readonly status?: OrderStatus };
 
-/** Prepares the two statements that read rows by id: up from behind an id, and down from an id. */
+/** Prepares the two statements that read rows by id: ascending after an id, and descending from an id. */
 export function preparePages<Row>(db: Database, { table, columns, where }: CountedRows) {
   return {
     up: db.prepare<Row, Filters & PageStart & { limit: number }>(`

@@ -36,7 +36,7 @@ const EIO = 5;
 
 /**
  * @returns whether the last system call that failed on the database file of this connection was an I/O error. SQLite
- * reports such a read as damage. The log of the database has no such record.
+ * reports such a read as damage. It does not keep the error of a read of the WAL.
  */
 function hadIoError(db: Database): boolean {
   // An `int` of C; Bun requires eight bytes.

@@ -47,22 +47,17 @@ function prepareRowsOfUser<Row>(db: Database, listed: string) {
       and status = +$status
   `);
   type Page = Positions & Record<"user_id" | "limit" | "skip", number>;
-  const prepare = <Filters>(where: string) => ({
-    id: db.prepare<Row, Filters & Page>(`
-      select ${listed}
-      from orders
-      where user_id = +$user_id and user_position > $start and user_position <= $end ${where}
-      order by user_position
-      limit +$limit offset +$skip
-    `),
-    "-id": db.prepare<Row, Filters & Page>(`
-      select ${listed}
-      from orders
-      where user_id = +$user_id and user_position > $start and user_position <= $end ${where}
-      order by user_position desc
-      limit +$limit offset +$skip
-    `),
-  });
+  function prepare<Filters>(where: string) {
+    const inOrder = (direction: "asc" | "desc") =>
+      db.prepare<Row, Filters & Page>(`
+        select ${listed}
+        from orders
+        where user_id = +$user_id and user_position > $start and user_position <= $end ${where}
+        order by user_position ${direction}
+        limit +$limit offset +$skip
+      `);
+    return { id: inOrder("asc"), "-id": inOrder("desc") };
+  }
   const rows = prepare<unknown>("");
   const rowsInStatus = prepare<StatusFilters>("and status = +$status");
   const idAt = db.prepare<{ id: number }, { user_id: number; position: number }>(`
@@ -85,7 +80,7 @@ function prepareRowsOfUser<Row>(db: Database, listed: string) {
     return low;
   }
 
-  /** @returns the positions of the orders behind the id `after` */
+  /** @returns the positions of the orders after the id `after` */
   function positionsAfter(userId: number, last: number, query: OrderQuery): Positions {
     const { after, sort } = query;
     if (after === undefined) return { start: 0, end: last };
@@ -142,8 +137,8 @@ function prepareRowsOfUser<Row>(db: Database, listed: string) {
     const { start, end } = positionsAfter(userId, last, query);
     if (status === undefined) {
       // Positions are consecutive, so no row is read and skipped.
-      const behind = sort === "-id" ? { start, end: end - offset } : { start: start + offset, end };
-      const page = { user_id: userId, ...behind, limit, skip: 0 };
+      const rest = sort === "-id" ? { start, end: end - offset } : { start: start + offset, end };
+      const page = { user_id: userId, ...rest, limit, skip: 0 };
       return { meta: { total: last }, rows: rows[sort].iterate(page) };
     }
     const filters = { user_id: userId, status };

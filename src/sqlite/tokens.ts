@@ -1,18 +1,21 @@
-import { fail } from "../error.ts";
-import type { Token, TokenFields, TokenStore } from "../token.ts";
+import {
+  failTokenNameTaken,
+  type Token,
+  type TokenFields,
+  type TokenStore,
+  tokenColumns,
+} from "../token.ts";
 import type { StoreContext } from "./context.ts";
-
-const columns = "hash, name, scope, created_at, expires_at, last_used_at, revoked_at";
 
 export function createTokenStore({ db, clock, reader, writer }: StoreContext): TokenStore {
   const table = "tokens";
   const all = db.prepare<Token, []>(`
-    select ${columns}
+    select ${tokenColumns}
     from tokens
     order by id
   `);
   const withHash = db.prepare<Token, { hash: string }>(`
-    select ${columns}
+    select ${tokenColumns}
     from tokens
     where hash = $hash
   `);
@@ -21,13 +24,13 @@ export function createTokenStore({ db, clock, reader, writer }: StoreContext): T
     insert into tokens (hash, name, scope, created_at, expires_at)
     values ($hash, $name, $scope, $now, $expires_at)
     on conflict do nothing
-    returning ${columns}
+    returning ${tokenColumns}
   `);
   const revoke = db.prepare<Token, { name: string; now: string }>(`
     update tokens
     set revoked_at = $now
     where name = $name and revoked_at is null
-    returning ${columns}
+    returning ${tokenColumns}
   `);
   const touch = db.prepare<null, { hash: string; used_at: string }>(`
     update tokens
@@ -44,10 +47,7 @@ export function createTokenStore({ db, clock, reader, writer }: StoreContext): T
       return writer.write(table, () => {
         const token = insert.get({ ...fields, now: clock() });
         if (token !== null) return token;
-        fail(
-          "token_name_taken",
-          `Cannot create token "${fields.name}": a token with this name already exists`,
-        );
+        failTokenNameTaken(fields.name);
       });
     },
     createFirst(fields) {

@@ -1,5 +1,6 @@
 /** Writes rows of another database, and what only the layout for Citus has: buckets and totals. */
 import { type CopiedTable, type CopyRow, type CopyTarget, copiedTables } from "../../copy.ts";
+import { orderStatuses } from "../../order.ts";
 import type { Session } from "../connection.ts";
 import { BUCKETS, bucketOf } from "./bucket.ts";
 import { countedOrders } from "./check.ts";
@@ -16,13 +17,12 @@ const setTotal = `
 `;
 const storeOrderTotals = `
   update order_totals
-  set pending = counted.pending, paid = counted.paid, shipped = counted.shipped,
-    delivered = counted.delivered, canceled = counted.canceled
+  set ${orderStatuses.map((name) => `${name} = counted.${name}`).join(", ")}
   from (${countedOrders}) as counted
   where counted.bucket = order_totals.bucket
 `;
 
-/** Length of the text of a row, without the numbers. */
+/** @returns the length of a row as text */
 function lengthOf(row: CopyRow): number {
   return Object.values(row).reduce<number>((sum, cell) => sum + String(cell).length, 0);
 }

@@ -16,17 +16,13 @@ import { addToTotal } from "./users.ts";
 
 /** `$1` is a JSON array of changes, one per bucket. */
 const addToTotals = `
-  insert into order_totals (bucket, pending, paid, shipped, delivered, canceled)
-  select bucket, pending, paid, shipped, delivered, canceled
+  insert into order_totals (bucket, ${orderStatuses.join(", ")})
+  select bucket, ${orderStatuses.join(", ")}
   from json_to_recordset($1::text::json) as changes (
-    bucket integer, pending bigint, paid bigint, shipped bigint, delivered bigint, canceled bigint
+    bucket integer, ${orderStatuses.map((name) => `${name} bigint`).join(", ")}
   )
   on conflict (bucket) do update
-  set pending = order_totals.pending + excluded.pending,
-    paid = order_totals.paid + excluded.paid,
-    shipped = order_totals.shipped + excluded.shipped,
-    delivered = order_totals.delivered + excluded.delivered,
-    canceled = order_totals.canceled + excluded.canceled
+  set ${orderStatuses.map((name) => `${name} = order_totals.${name} + excluded.${name}`).join(", ")}
 `;
 
 /** @returns the number of orders by bucket and status, in the order of buckets */
@@ -85,8 +81,8 @@ function createOrderPages(db: Database) {
 export function createCitusBulkStores(db: Database, now: () => Date): Store["bulk"] {
   const { users, orders } = createBulkStores(db, now, {
     targetOf: importTargetOf,
-    recordCreated: (session, type, ...created) =>
-      (type === "order.created" ? recordOrders : recordCreated)(session, type, ...created),
+    recordCreated: (session, type, created, time) =>
+      (type === "order.created" ? recordOrders : recordCreated)(session, type, created, time),
     lockIds,
   });
   return { users, orders: { ...orders, exportPage: createOrderPages(db) } };

@@ -132,7 +132,7 @@ export function withDamage(
   return { lineages, bases: bases.map((each) => (each === base ? { ...each, damage } : each)) };
 }
 
-/** @returns whether a segment is in the history of a lineage, and not behind the end of its generation */
+/** @returns whether a segment is in the history of a lineage, and not after the end of its generation */
 function isPartOf({ generation, number }: SegmentId, lineage: Lineage): boolean {
   const at = lineage.findIndex((each) => each.number === generation);
   if (at === -1) return false;

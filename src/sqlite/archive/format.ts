@@ -65,9 +65,10 @@ const GENERATION_DIGITS = 8;
 const NUMBER_DIGITS = 10;
 const TIME_DIGITS = 13;
 const CHUNK_DIGITS = 6;
-/** Segments in a block: as many as S3 lists at once. */
-export const LIST_BLOCK = 1000;
 const BLOCK_DIGITS = 3;
+export const SEGMENTS_PER_BLOCK = 10 ** BLOCK_DIGITS;
+/** As many keys as S3 lists at once: those of a block. */
+export const LIST_LIMIT = 1000;
 
 function pad(number: number, digits: number): string {
   return `${number}`.padStart(digits, "0");
@@ -117,7 +118,7 @@ export function chunkKey(base: SegmentId, chunk: number): string {
   return chunkPrefix(base) + pad(chunk, CHUNK_DIGITS);
 }
 
-/** @returns the numbers in a key that has this form, with `*` for each; `null` for another key */
+/** @returns the numbers that the groups of this form match; `null` for another key */
 function numbersIn(key: string, form: RegExp): number[] | null {
   const found = form.exec(key);
   return found === null ? null : found.slice(1).map(Number);

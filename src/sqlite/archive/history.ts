@@ -5,8 +5,8 @@ import {
   baseKey,
   decodeSegment,
   type Generation,
-  LIST_BLOCK,
   parseSegmentKey,
+  SEGMENTS_PER_BLOCK,
   type SegmentHeader,
   type SegmentId,
   type SegmentKey,
@@ -33,7 +33,7 @@ export interface ArchivedState {
 export interface History {
   /** The newest state; `null` if there is no base. */
   readonly state: ArchivedState | null;
-  /** The segment behind that state, if it is missing and was in the archive; `null` if the history goes no further. */
+  /** The segment after that state, if it is missing and was in the archive; `null` if the history goes no further. */
   readonly missing: SegmentId | null;
   /** What is damaged of each base that is newer than that of the state, by the key of the base. */
   readonly damaged: ReadonlyMap<string, string>;
@@ -48,7 +48,7 @@ export interface ArchiveEnd extends History {
 /** @returns the segments of one generation from this one on, sorted; some may be missing */
 async function listGeneration(storage: ObjectStorage, from: SegmentId): Promise<StoredSegment[]> {
   const segments: StoredSegment[] = [];
-  for (let { number } = from; ; number += LIST_BLOCK) {
+  for (let { number } = from; ; number += SEGMENTS_PER_BLOCK) {
     const block = await storage.list(segmentBlock({ ...from, number }));
     if (block.length === 0) break;
     for (const { key, bytes } of block) {

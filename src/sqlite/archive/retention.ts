@@ -8,10 +8,11 @@ import {
   chunkPrefix,
   generationKey,
   LAST_KEY,
-  LIST_BLOCK,
+  LIST_LIMIT,
   parseBaseKey,
   parseSegmentKey,
   prefixes,
+  SEGMENTS_PER_BLOCK,
   type SegmentId,
   segmentBlock,
   segmentPrefix,
@@ -26,8 +27,8 @@ const INCOMPLETE_MS = 24 * 60 * 60 * 1000;
 
 /** As many at once as a block has: a generation can have millions. */
 async function removeAll(storage: ObjectStorage, prefix: string): Promise<void> {
-  for (let count = LIST_BLOCK; count === LIST_BLOCK; ) {
-    const objects = await storage.list(prefix, LIST_BLOCK);
+  for (let count = LIST_LIMIT; count === LIST_LIMIT; ) {
+    const objects = await storage.list(prefix, LIST_LIMIT);
     await storage.remove(objects.map(({ key }) => key));
     count = objects.length;
   }
@@ -36,7 +37,7 @@ async function removeAll(storage: ObjectStorage, prefix: string): Promise<void> 
 /** Deletes the segments of a generation before this one. Those before the first block without any are gone already. */
 async function removeBefore(storage: ObjectStorage, first: SegmentId): Promise<void> {
   const blocks: string[] = [];
-  for (let number = first.number - LIST_BLOCK; number >= 0; number -= LIST_BLOCK) {
+  for (let number = first.number - SEGMENTS_PER_BLOCK; number >= 0; number -= SEGMENTS_PER_BLOCK) {
     const block = segmentBlock({ ...first, number });
     if ((await storage.list(block, 1)).length === 0) break;
     blocks.push(block);
@@ -64,7 +65,7 @@ async function removeIncomplete(
 ): Promise<void> {
   const complete = new Set(bases.map(chunkPrefix));
   for (let after = prefixes.chunks; ; ) {
-    const page = await storage.list(prefixes.chunks, LIST_BLOCK, after);
+    const page = await storage.list(prefixes.chunks, LIST_LIMIT, after);
     const stale: string[] = [];
     for (const { key, modifiedMs } of page) {
       const base = parseBaseKey(key);

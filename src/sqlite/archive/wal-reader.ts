@@ -24,7 +24,7 @@ export interface WalPosition {
   readonly checksum: string;
 }
 
-/** Consecutive frames, behind the header of the WAL if they are its first ones. */
+/** Consecutive frames, after the header of the WAL if they are its first ones. */
 export interface WalPart {
   readonly salt: string;
   readonly offset: number;
@@ -72,7 +72,7 @@ function checksumBefore(wal: number, offset: number, pageBytes: number): string 
   return readFully(wal, 8, offset - pageBytes - 8).toString("hex");
 }
 
-/** @returns whether the WAL continues behind this position, of which a part was read earlier */
+/** @returns whether the WAL continues after this position, of which a part was read earlier */
 export function continuesAt({ wal, index }: WalFiles, position: WalPosition): boolean {
   const state = readWalState(index);
   if (state.salt !== position.salt || position.offset > committedBytes(state)) return false;

@@ -1,13 +1,13 @@
-/** Reads that several callers share. */
+/** Concurrent calls with the same key share one run. */
 import { endTurn } from "../end-turn.ts";
 
 /**
  * Runs work, once for all calls with the same key that come before it begins. It begins when the earlier work of the key
  * has ended, so all of them see what was committed before their calls.
  */
-export type Share<Result> = (key: string, work: () => Promise<Result>) => Promise<Result>;
+export type SingleFlight<Result> = (key: string, work: () => Promise<Result>) => Promise<Result>;
 
-export function createSharing<Result>(): Share<Result> {
+export function createSingleFlight<Result>(): SingleFlight<Result> {
   const running = new Map<string, Promise<unknown>>();
   /** Work that has not begun. */
   const waiting = new Map<string, Promise<Result>>();

@@ -1,9 +1,9 @@
 import { expect, test } from "bun:test";
-import { createSharing } from "../../src/postgres/sharing.ts";
+import { createSingleFlight } from "../../src/postgres/single-flight.ts";
 
 /** Work that ends when the test says so. */
 function makeWork() {
-  const share = createSharing<number>();
+  const share = createSingleFlight<number>();
   const runs: { readonly key: string; readonly end: (error?: Error) => void }[] = [];
   const call = (key: string) =>
     share(key, () => {

@@ -29,12 +29,24 @@ function nameOf(column: string, names: readonly string[]): string {
   return `case ${column} ${cases.join(" ")} end`;
 }
 
-const json = `
-  '{"id":' || changes.id || ',"type":"' || ${nameOf("changes.type", changeTypes)} || '","record_id":' ||
-  changes.record_id || ',"version":' || changes.version || ',"status":' ||
-  json_quote(${nameOf("changes.status", orderStatuses)}) || ',"token":' || json_quote(changes.token) ||
-  ',"created_at":"' || strftime('%Y-%m-%dT%H:%M:%fZ', changes.created_at / 1000.0, 'unixepoch') || '"'
-`;
+/** The parts of a change as JSON, without the closing brace. */
+const json = [
+  `'{"id":'`,
+  "changes.id",
+  `',"type":"'`,
+  nameOf("changes.type", changeTypes),
+  `'","record_id":'`,
+  "changes.record_id",
+  `',"version":'`,
+  "changes.version",
+  `',"status":'`,
+  `json_quote(${nameOf("changes.status", orderStatuses)})`,
+  `',"token":'`,
+  "json_quote(changes.token)",
+  `',"created_at":"'`,
+  "strftime('%Y-%m-%dT%H:%M:%fZ', changes.created_at / 1000.0, 'unixepoch')",
+  `'"'`,
+];
 /** JSON of 100 characters has 400 bytes at most. */
 const MAX_BYTES = 600;
 
@@ -107,14 +119,13 @@ export function createChangeStore(
       concatenated(db, recordJson(User)),
       concatenated(db, recordJson(Order)),
     );
-    const withRecord = `${json} || ',"record":' || coalesce(${record}, 'null')`;
     const recordBytes = `coalesce(${ofRecord(jsonBytes(User, "upper"), jsonBytes(Order, "upper"))}, 0)`;
     const table = { table: "changes", prepareRows };
     return {
-      plain: lists.prepare({ ...table, json: `${json} || '}'`, bytes: `${MAX_BYTES}` }),
+      plain: lists.prepare({ ...table, json: [...json, "'}'"], bytes: `${MAX_BYTES}` }),
       record: lists.prepare({
         ...table,
-        json: `${withRecord} || '}'`,
+        json: [...json, `',"record":'`, `coalesce(${record}, 'null')`, "'}'"],
         bytes: `${MAX_BYTES} + ${recordBytes}`,
       }),
       // `min`, so that SQLite reads a range of ids.

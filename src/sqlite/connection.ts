@@ -61,12 +61,12 @@ const CONCAT_SINCE = "3.44.0";
 
 /**
  * `concat` allocates the text once, and `||` at each operand.
- * @param texts an expression of texts, none of them null, with `||` between them and nowhere else
- * @returns the same expression, or a cheaper one
+ * @param texts expressions for texts, none of them null
+ * @returns an expression for all of them
  */
-export function concatenated(db: Database, texts: string): string {
-  if (Bun.semver.order(sqliteVersion(db), CONCAT_SINCE) < 0) return texts;
-  return `concat(${texts.replaceAll("||", ",")})`;
+export function concatenated(db: Database, texts: readonly string[]): string {
+  const hasConcat = Bun.semver.order(sqliteVersion(db), CONCAT_SINCE) >= 0;
+  return hasConcat ? `concat(${texts.join(", ")})` : texts.join(" || ");
 }
 
 export function countRows(db: Database, table: string): number {

@@ -57,8 +57,8 @@ interface SizeRow {
 
 export interface List<Query, Meta extends Totals = Totals> {
   readonly table: string;
-  /** A record as JSON, from the columns of the table: texts joined by `||`. */
-  readonly json: string;
+  /** The parts of a record as JSON, from the columns of the table. @see concatenated */
+  readonly json: readonly string[];
   /** Upper bound of the size of a record as JSON, in bytes, from the columns of the table, without reading long ones. */
   readonly bytes: string;
   /**

@@ -27,10 +27,9 @@ export function prepareRecords<
 ) {
   const columns = columnNames(record);
   const bytes = jsonBytes(record, "upper");
-  const texts = recordJson(record);
-  const json = concatenated(db, texts);
+  const json = recordJson(record);
   const textWithId = db.prepare<RecordText<Row>, ById>(`
-    select id, version, ${json} as json
+    select id, version, ${concatenated(db, json)} as json
     from ${table}
     where id = $id
   `);
@@ -60,7 +59,7 @@ export function prepareRecords<
   }
 
   return {
-    list: lists.prepare({ table, json: texts, bytes, prepareRows }),
+    list: lists.prepare({ table, json, bytes, prepareRows }),
     get: (id: number) => reader.read(table, () => textWithId.get({ id })),
     /** Runs `work`, which creates a record, once per key. */
     create: (key: IdempotencyKey | null, author: Author, work: () => RecordText<Row>) =>

@@ -22,7 +22,7 @@ async function request(method: string, path: string, body?: object, more: object
 
 /** Reads all records of a list. */
 async function* readAll(list: string) {
-  for (let path: string | undefined = `${list}?limit=1000&after=0`; path; ) {
+  for (let path: string | undefined = `${list}?limit=50&after=0`; path; ) {
     const response = await request("GET", path);
     yield* ((await response.json()) as { data: any[] }).data;
     path = /<([^>]*)>; rel="next"/.exec(response.headers.get("link") ?? "")?.[1];

@@ -23,7 +23,7 @@ def request(method, path, body=None, headers={}):
 
 def read_all(path):
     """Reads all records of a list."""
-    path = f"{path}?limit=1000&after=0"
+    path = f"{path}?limit=50&after=0"
     while path:
         response = request("GET", path)
         yield from json.load(response)["data"]

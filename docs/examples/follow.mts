@@ -38,13 +38,13 @@ async function synchronize(): Promise<string> {
   const { last, feed } = (await get("/api/v1/changes?limit=1")).body.meta;
   for (const table of ["users", "orders"]) {
     await mkdir(`copy/${table}`, { recursive: true });
-    for (let path = `/api/v1/${table}?after=0&limit=100`; path !== ""; ) {
+    for (let path = `/api/v1/${table}?after=0&limit=50`; path !== ""; ) {
       const { body, next } = await get(path);
       for (const record of body.data) await store(table, record);
       path = next;
     }
   }
-  return `/api/v1/changes?after=${last}&feed=${feed}&limit=100&include=record&wait=50`;
+  return `/api/v1/changes?after=${last}&feed=${feed}&limit=50&include=record&wait=50`;
 }
 
 async function apply({ type, record_id, record }: any): Promise<void> {

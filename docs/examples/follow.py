@@ -54,13 +54,13 @@ def synchronize():
     meta = get("/api/v1/changes?limit=1")[1]["meta"]
     for table in ("users", "orders"):
         os.makedirs(f"copy/{table}")
-        path = f"/api/v1/{table}?after=0&limit=100"
+        path = f"/api/v1/{table}?after=0&limit=50"
         while path:
             _, body, path = get(path)
             for record in body["data"]:
                 store(table, record)
     position = f"after={meta['last']}&feed={meta['feed']}"
-    return f"/api/v1/changes?{position}&limit=100&include=record&wait=50"
+    return f"/api/v1/changes?{position}&limit=50&include=record&wait=50"
 
 
 def apply(change):

@@ -25,6 +25,7 @@ get() {
 
 # Reads lines of table, id and record. It is no part of a pipeline, because that would outlive this script as well.
 store() {
+  local table id record
   while read -r table id record; do
     file="copy/$table/$id.json"
     if [ "$record" = null ]; then rm -f "$file"; continue; fi
@@ -40,10 +41,10 @@ synchronize() {
   rm -rf copy
   get '/api/v1/changes?limit=1'
   position=$(jq -r '.meta | "/api/v1/changes?after=\(.last)&feed=\(.feed)"' "$page")
-  position="$position&limit=100&include=record&wait=50"
+  position="$position&limit=50&include=record&wait=50"
   for table in users orders; do
     mkdir -p "copy/$table"
-    next="/api/v1/$table?after=0&limit=100"
+    next="/api/v1/$table?after=0&limit=50"
     while [ -n "$next" ]; do
       get "$next"
       jq -r --arg table "$table" '.data[] | "\($table) \(.id) \(tojson)"' "$page" >"$lines"

@@ -1,13 +1,27 @@
-import { type Column, columnsOf, jsonTemplate } from "../columns.ts";
+import { type Column, columnsOf, jsonBytes, jsonTemplate } from "../columns.ts";
 import type { Schema } from "../schema.ts";
+
+function selected({ name, type }: Column): string {
+  return type === "integer" ? `${name}::float8 as ${name}` : name;
+}
 
 /**
  * @returns the columns of a record, for a statement that selects them. Integers are read as doubles, which represent
  * every integer of the API exactly: Bun.SQL returns int8 as text
  */
 export function selectedColumns(record: Schema): string {
+  return columnsOf(record).map(selected).join(", ");
+}
+
+/** @returns as `selectedColumns`, but objects and arrays are null if the record is larger than `maxBytes` */
+export function boundedColumns(record: Schema, maxBytes: number): string {
+  const isSmall = `${jsonBytes(record, "lower")} <= ${maxBytes}`;
   return columnsOf(record)
-    .map(({ name, type }) => (type === "integer" ? `${name}::float8 as ${name}` : name))
+    .map((column) =>
+      column.type === "json"
+        ? `case when ${isSmall} then ${column.name} end as ${column.name}`
+        : selected(column),
+    )
     .join(", ");
 }
 

@@ -1,8 +1,13 @@
-import type { RunFairly } from "../fair-queue.ts";
+import { createFairQueue, type RunFairly } from "../fair-queue.ts";
 import type { LargePages } from "../large-page.ts";
 import type { Database } from "./connection.ts";
+import { QUEUE_TIMEOUT_MS } from "./limiter.ts";
 import { createRowQueue } from "./row-locks.ts";
 
+/** Maximum number of large records that are read at the same time, all but one of them for one client. */
+const MAX_LARGE_READS = 3;
+/** How many more wait, half of them of one client. */
+const MAX_LARGE_WAITING = 4096;
 /** Number of connections that updates which run apart leave to batches: two of them may wait for locked rows. */
 const BATCH_CONNECTIONS = 3;
 /** Maximum number of locked rows that writes wait for at the same time, each on a connection. */
@@ -12,6 +17,11 @@ const MAX_LOCKED = 2;
 export interface StoreContext {
   readonly db: Database;
   readonly largePages: LargePages;
+  /**
+   * Reads a large record apart from others. Few are read at the same time: Bun.SQL keeps all rows of a result, and many
+   * requests can share a result.
+   */
+  readonly readLarge: RunFairly;
   /** Runs an update apart from others. One at a time runs for each row. */
   readonly runApart: RunFairly;
   /** Runs a write that waits for a locked row. One at a time waits for each row. */
@@ -25,6 +35,12 @@ export function createContext(
   const maxApart = Math.max(1, parts.db.limiter.writeConnections - BATCH_CONNECTIONS);
   return {
     ...parts,
+    readLarge: createFairQueue({
+      maxRunning: MAX_LARGE_READS,
+      maxWaiting: MAX_LARGE_WAITING,
+      queueTimeoutMs: QUEUE_TIMEOUT_MS,
+      problem: "too many large records are being read",
+    }),
     runApart: createRowQueue(maxApart),
     waitForRow: createRowQueue(MAX_LOCKED),
   };

@@ -1,10 +1,18 @@
-import type { RecordTable } from "../record.ts";
+import { createCollector } from "../garbage.ts";
+import type { Maybe } from "../maybe.ts";
+import type { RecordTable, RecordText } from "../record.ts";
+import type { Schema } from "../schema.ts";
 import { byPosition, createBatchQueue, type RunBatch } from "./batch.ts";
-import type { Database } from "./connection.ts";
+import { boundedColumns, selectedColumns } from "./columns.ts";
+import type { Database, Session } from "./connection.ts";
+import type { StoreContext } from "./context.ts";
 import { isCausedByStatement } from "./errors.ts";
 
 /** Default of `maxItems`. It bounds the memory of a result: Bun.SQL keeps all of its rows. */
 const MAX_LOOKUPS = 64;
+
+/** Maximum size of a record in a result of several. With the maximum number, they have 2 MiB. */
+export const MAX_SHARED_BYTES = 2 ** 15;
 
 /** A unique column of a table, and the columns to read. */
 export interface LookupParts {
@@ -22,6 +30,12 @@ export type Positioned<Row> = Row & { readonly position: number };
  */
 export type Lookup<Key, Result> = (key: Key, client?: string) => Promise<Result | null>;
 
+/** A key, and who looks it up. */
+export interface Requested<Key> {
+  readonly key: Key;
+  readonly client: string | undefined;
+}
+
 /** What bounds the statements. */
 interface LookupBounds {
   /** Maximum number of keys per statement. */
@@ -32,7 +46,7 @@ interface LookupBounds {
 
 interface LookupOptions<Key, Result> extends LookupBounds {
   /** Looks up keys together. */
-  readonly run: RunBatch<Key, Result | null>;
+  readonly run: RunBatch<Requested<Key>, Result | null>;
   /** Whether an error may be that of a single key. The default is any that a statement has caused. */
   readonly mayBeCausedByOneItem?: (error: unknown) => boolean;
 }
@@ -70,28 +84,79 @@ export function createLookup<Key, Result>(
     maxItems,
     maxBatches,
   });
-  return (key, client) => limiter.admit("read", () => lookUp(key), client);
+  return (key, client) => limiter.admit("read", () => lookUp({ key, client }), client);
 }
 
-/** @returns a function that looks up a record. Look-ups that are requested in one turn of the event loop share a statement */
+/** @returns a function that looks up a row. Look-ups that are requested in one turn of the event loop share a statement */
 export function prepareLookup<Key extends string | number, Row extends object, Result>(
   db: Database,
   parts: LookupParts,
-  fromRow: (row: Positioned<Row>) => Result,
+  fromRow: (row: Positioned<Row>, requested: Requested<Key>) => Maybe<Result | null>,
   bounds: LookupBounds = {},
 ): Lookup<Key, Result> {
   const statement = lookupStatement(parts);
 
-  async function run(keys: readonly Key[]) {
+  async function run(batch: readonly Requested<Key>[]) {
+    const keys = JSON.stringify(batch.map(({ key }) => key));
     const rows = await db.runAdmitted("read", (session) =>
-      session.all<Positioned<Row>>(statement, JSON.stringify(keys)),
+      session.all<Positioned<Row>>(statement, keys),
     );
     const found = byPosition(rows);
-    return keys.map((_key, at) => {
+    return batch.map((requested, at) => {
       const row = found[at];
-      return row === undefined ? null : fromRow(row);
+      return row === undefined ? null : fromRow(row, requested);
     });
   }
 
   return createLookup(db, { ...bounds, run });
+}
+
+/** The columns of a record as stored; those of a large one without its long texts. */
+export type BoundedRow<Stored extends { readonly metadata: string }> =
+  | Stored
+  | (Omit<Stored, "metadata"> & { readonly metadata: null });
+
+/**
+ * @param findOne reads all columns of a record
+ * @returns a function that looks up a record that is too large for a shared result
+ */
+export function prepareLargeLookup<Key, Stored, Row>(
+  { db, readLarge }: StoreContext,
+  findOne: (session: Session, key: Key) => Promise<Stored | null>,
+  toRecord: (row: Stored) => RecordText<Row>,
+): (requested: Requested<Key>) => Promise<RecordText<Row> | null> {
+  const collect = createCollector();
+  return ({ key, client = "" }) =>
+    readLarge(client, async () => {
+      const row = await db.runAdmitted("read", (session) => findOne(session, key));
+      if (row === null) return null;
+      const record = toRecord(row);
+      collect(record.json.length);
+      return record;
+    });
+}
+
+/** @returns a function that looks up a record by a unique column */
+export function prepareRecordLookup<
+  Key extends string | number,
+  Stored extends { readonly metadata: string },
+  Row,
+>(
+  context: StoreContext,
+  { table, key, schema }: Pick<LookupParts, "table" | "key"> & { readonly schema: Schema },
+  toRecord: (row: Stored) => RecordText<Row>,
+): Lookup<Key, RecordText<Row>> {
+  const selectOne = `
+    select ${selectedColumns(schema)}
+    from ${table}
+    where ${key} = $1
+  `;
+  const findOne = (session: Session, value: Key) => session.first<Stored>(selectOne, value);
+  const lookUpLarge = prepareLargeLookup(context, findOne, toRecord);
+  const parts = { table, key, columns: boundedColumns(schema, MAX_SHARED_BYTES) };
+  return prepareLookup<Key, BoundedRow<Stored>, RecordText<Row>>(
+    context.db,
+    parts,
+    (row, requested) => (row.metadata === null ? lookUpLarge(requested) : toRecord(row)),
+  );
 }

@@ -22,7 +22,7 @@ import type { Create, CreateRules } from "./create-queue.ts";
 import { prepareCreate } from "./creates.ts";
 import type { ListFilter } from "./list-statements.ts";
 import { prepareList, type ReadPage } from "./lists.ts";
-import { type Lookup, prepareLookup } from "./lookups.ts";
+import { type Lookup, prepareRecordLookup } from "./lookups.ts";
 import { statusCode, statusCodeOf } from "./outbox.ts";
 import { recordName } from "./row-locks.ts";
 import { createUpdateQueue, type UpdateParts } from "./update-queue.ts";
@@ -105,7 +105,7 @@ export function createPlainOrderStore(context: StoreContext): OrderStore {
   return createOrderStore(context, {
     prepareList: (filters, status) =>
       prepareList(context, { table: "orders", json, filters, ...(status && { status }) }),
-    get: prepareLookup(context.db, { table: "orders", key: "id", columns }, toRecord),
+    get: prepareRecordLookup(context, { table: "orders", key: "id", schema: Order }, toRecord),
     place: prepareCreate(context, {
       table: "orders",
       columns: ownColumnTypes(Order),

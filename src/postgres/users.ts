@@ -23,7 +23,7 @@ import type { Create, CreateRules } from "./create-queue.ts";
 import { prepareCreate } from "./creates.ts";
 import { isForeignKeyViolation, isUniqueViolation } from "./errors.ts";
 import { prepareList, type ReadPage } from "./lists.ts";
-import { prepareLookup } from "./lookups.ts";
+import { prepareRecordLookup } from "./lookups.ts";
 import { noStatus } from "./outbox.ts";
 import { createUpdateQueue, type UpdateParts } from "./update-queue.ts";
 import { prepareDelete, prepareRead, prepareUpdate } from "./updates.ts";
@@ -98,8 +98,12 @@ export function createUserStore(
   context: StoreContext,
   { listAll, create, updates }: UserLayout,
 ): UserStore {
-  const { db } = context;
-  const withEmail = prepareLookup(db, { table: "users", key: "email_key", columns }, toRecord);
+  const users = { table: "users", schema: User } as const;
+  const withEmail = prepareRecordLookup<string, StoredUser, User>(
+    context,
+    { ...users, key: "email_key" },
+    toRecord,
+  );
   const runUpdate = createUpdateQueue<ReadUser, UserValues, User>(context, updates);
 
   return {
@@ -109,7 +113,7 @@ export function createUserStore(
       return pageOfUser(await withEmail(emailKey(email), client), query);
     },
 
-    get: prepareLookup(db, { table: "users", key: "id", columns }, toRecord),
+    get: prepareRecordLookup(context, { ...users, key: "id" }, toRecord),
 
     create: (fields, key, author = null) => create(userRow(fields), key, author),
 

@@ -126,7 +126,7 @@ export function createCitusOrderStore(context: StoreContext): OrderStore {
       });
     },
 
-    get: createOrderLookup(db),
+    get: createOrderLookup(context),
 
     place: prepareCitusCreate(context, {
       table: "orders",

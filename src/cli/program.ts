@@ -85,6 +85,8 @@ function define(command: Command, definition: CommandDefinition, system: System)
         await run({ ...system, flags: flagsOf(command) }, ...parsed);
       } catch (error) {
         if (!(error instanceof AppError && error.code === "invalid")) throw error;
+        // One line, which names the bad value.
+        command.showHelpAfterError(false);
         command.error(messageOf(error));
       }
     });

@@ -31,7 +31,7 @@ const proxy = Bun.serve({
 });
 // More users and orders than a page has.
 beforeAll(async () => {
-  if (againstBinary) for (let round = 0; round < 4; round += 1) await write();
+  if (againstBinary) for (let round = 0; round < 2; round += 1) await write();
 });
 afterAll(async () => {
   await proxy.stop(true);
@@ -43,7 +43,7 @@ async function startExample(directory: TemporaryDirectory, file: string, command
   const source = await Bun.file(`${docs}/examples/${file}`).text();
   await Bun.write(
     directory.at(file),
-    source.replace("http://127.0.0.1:3000", proxy.url.origin).replaceAll("limit=50", "limit=7"),
+    source.replace("http://127.0.0.1:3000", proxy.url.origin).replaceAll("limit=50", "limit=5"),
   );
   return startProgram([command, directory.at(file)], {
     cwd: directory.path,

@@ -3,17 +3,14 @@ import {
   type ChangePage,
   type ChangeQuery,
   type ChangeStore,
-  changeTypes,
   type Feed,
   requireKept,
   startOf,
 } from "../change.ts";
 import { fail } from "../error.ts";
-import { Order, orderStatuses } from "../order.ts";
-import { type JsonRow, joinSmall, LARGE_PAGE_BYTES } from "../page.ts";
-import { User } from "../user.ts";
+import { joinSmall, LARGE_PAGE_BYTES } from "../page.ts";
 import { deleteExpired } from "./change-expiry.ts";
-import { recordJson } from "./columns.ts";
+import { changeJson, plainRowsOf, readChanges, slicesOf, smallRowsOf } from "./change-rows.ts";
 import type { Session } from "./connection.ts";
 import type { StoreContext } from "./context.ts";
 import {
@@ -27,28 +24,8 @@ import {
 import { buildInSlices, type Slice } from "./page-slices.ts";
 import { createSingleFlight } from "./single-flight.ts";
 
-/** Rows of a slice with records. With records of the largest size, these have a few MiB. */
+/** Rows of a slice. Their records have 3 MiB at most, because large ones are read apart. */
 const SLICE_ROWS = 100;
-
-/** The types of users are the first ones. */
-const ofUser = "type <= 3";
-
-function namesOf(names: readonly string[]): string {
-  return `array['${names.join("', '")}']`;
-}
-
-/** A change as JSON, without the closing brace. */
-const json = `
-  format(
-    '{"id":%s,"type":"%s","record_id":%s,"version":%s,"status":%s,"token":%s,"created_at":"%s"',
-    id, (${namesOf(changeTypes)})[type], record_id, version,
-    coalesce('"' || (${namesOf(orderStatuses)})[status] || '"', 'null'),
-    coalesce(to_json(token)::text, 'null'),
-    to_char(
-      timestamp 'epoch' + created_at * interval '1 millisecond', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"'
-    )
-  )
-`;
 
 const stateColumns = `
   state.name as feed, state.first::float8 as first, state.last::float8 as last, state.is_current as "isCurrent",
@@ -66,7 +43,7 @@ const selectPage = `
   select ${stateColumns}, page.records, coalesce(octet_length(page.records), 0) as bytes
   from (${feedState}) as state
   cross join lateral (
-    select string_agg(${json} || '}', ',') as records
+    select string_agg(${changeJson} || '}', ',') as records
     from (
       select *
       from changes
@@ -76,25 +53,6 @@ const selectPage = `
     ) as row
   ) as page
 `;
-/** Parameters: the id before the first change, and the limit. */
-const selectRows = `
-  select changes.id::float8 as id, ${json} as json, ${ofUser} as "isOfUser", record_id::float8 as record_id
-  from changes
-  where id > $1::bigint
-  order by changes.id
-  limit $2::bigint
-`;
-const selectUsers = `
-  select users.id::float8 as id, ${recordJson(User)} as json
-  from users
-  where id = any($1::bigint[])
-`;
-const selectOrders = `
-  select orders.id::float8 as id, ${recordJson(Order)} as json
-  from orders
-  where id = any($1::bigint[])
-`;
-
 interface FeedRow extends Feed {
   readonly isCurrent: boolean;
   /** Whether there are changes that have no id yet. */
@@ -106,11 +64,6 @@ interface PageRow extends FeedRow {
   readonly bytes: number;
 }
 
-interface ChangeRow extends JsonRow {
-  readonly isOfUser: boolean;
-  readonly record_id: number;
-}
-
 function totalOf({ first, last }: Feed): number {
   return last - first + 1;
 }
@@ -118,36 +71,6 @@ function totalOf({ first, last }: Feed): number {
 function pageOf({ feed, first, last }: Feed, records: string): ChangePage {
   const state = { feed, first, last };
   return { ...state, total: totalOf(state), records, nextAfter: null };
-}
-
-/** Adds the records as they are now. */
-async function addRecords(
-  session: Session,
-  rows: readonly ChangeRow[],
-): Promise<readonly JsonRow[]> {
-  async function find(ofUsers: boolean, statement: string): Promise<Map<number, string>> {
-    const ofTable = rows.filter(({ isOfUser }) => isOfUser === ofUsers);
-    const ids = [...new Set(ofTable.map(({ record_id }) => record_id))];
-    const found = ids.length === 0 ? [] : await session.all<JsonRow>(statement, ids);
-    return new Map(found.map(({ id, json: text }) => [id, text]));
-  }
-  const users = await find(true, selectUsers);
-  const orders = await find(false, selectOrders);
-  return rows.map(({ id, json: text, isOfUser, record_id }) => {
-    const record = (isOfUser ? users : orders).get(record_id) ?? "null";
-    return { id, json: `${text},"record":${record}}` };
-  });
-}
-
-async function readRows(
-  session: Session,
-  { include }: ChangeQuery,
-  start: number,
-  limit: number,
-): Promise<readonly JsonRow[]> {
-  const rows = await session.all<ChangeRow>(selectRows, start, limit);
-  if (include === "record") return addRecords(session, rows);
-  return rows.map(({ id, json: text }) => ({ id, json: `${text}}` }));
 }
 
 async function readState(session: Session): Promise<FeedRow> {
@@ -225,11 +148,17 @@ export function createChangeStore(
     let missing = query.limit;
     for (;;) {
       const limit = Math.min(SLICE_ROWS, missing);
-      const rows = await readRows(session, query, start, limit);
-      missing -= rows.length;
-      start += rows.length;
-      const isLast = missing === 0 || rows.length < limit;
-      yield { total: totalOf(state), rows, isLast };
+      const changes = await readChanges(session, start, limit);
+      missing -= changes.length;
+      start += changes.length;
+      const isLast = missing === 0 || changes.length < limit;
+      const total = totalOf(state);
+      if (query.include === undefined) {
+        yield { total, rows: plainRowsOf(changes), isLast };
+      } else {
+        for await (const rows of slicesOf(session, changes)) yield { total, rows, isLast: false };
+        yield { total, rows: [], isLast };
+      }
       if (isLast) return;
     }
   }
@@ -263,8 +192,10 @@ export function createChangeStore(
     if (query.limit > SLICE_ROWS) return null;
     const read = async (session: Session): Promise<ChangePage | null> => {
       const feed = await openFeed(session, query);
-      const rows = await readRows(session, query, startOf(query, feed), query.limit);
-      const joined = joinSmall(rows, query.limit);
+      const start = startOf(query, feed);
+      const changes = await readChanges(session, start, query.limit);
+      const rows = await smallRowsOf(session, changes);
+      const joined = rows && joinSmall(rows, query.limit);
       return joined && pageOf(feed, joined.records);
     };
     return db.runAdmitted("list", read, { transaction: true, client });

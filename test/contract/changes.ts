@@ -299,6 +299,29 @@ export function changesContract(open: Open): void {
     for (const change of await changesOf(it.store)) expect(change).not.toContainKey("record");
   });
 
+  test("changes.list has large records between others in their order", async () => {
+    await using it = await openWithClock(open);
+    const large = { text: "a".repeat(40_000) };
+    const owner = await newUser(it.store, { metadata: large });
+    for (const metadata of [{}, large, {}, large, large])
+      await it.store.orders.place(orderFields(owner.id, { metadata }), null);
+    await newUser(it.store);
+    await it.store.users.update(owner.id, (fields) => ({ ...fields, name: "Ann" }), null);
+    const changes = await changesOf(it.store, { include: "record" });
+    const { users, orders } = it.store;
+    const stored = await Promise.all(
+      changes.map(async ({ type, record_id }) =>
+        type.startsWith("user.")
+          ? parsed(await users.get(record_id))
+          : parsed(await orders.get(record_id)),
+      ),
+    );
+    expect(stored).toHaveLength(8);
+    expect(changes.map(({ record }) => record)).toEqual(stored as any);
+    const plain = changes.map(({ record: _, ...change }) => change);
+    expect(plain).toEqual(await changesOf(it.store));
+  });
+
   test("changes.list builds a large page with records, and rejects one of more than 16 MiB", async () => {
     await using it = await openWithClock(open);
     const metadata = Object.fromEntries(

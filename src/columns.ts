@@ -37,7 +37,7 @@ export function columnsOf(record: Schema): readonly Column[] {
   return Object.entries(fields).map(([name, schema]) => columnOf(name, schema));
 }
 
-/** Maximum size of what JSON has besides a stored text, in bytes, by type: digits, a time, or quotes or `null`. */
+/** Largest value in JSON by type, in bytes; of text and JSON, whose length is measured, only the quotes or `null`. */
 const maxValueBytes = { integer: 16, word: 24, text: 4, json: 4 };
 /** JSON writes a control character as six bytes, e.g. `\u0001`. */
 const MAX_ESCAPED_BYTES = 6;

@@ -3,6 +3,7 @@ import { columnsOf } from "./columns.ts";
 import { fail } from "./error.ts";
 import { Order } from "./order.ts";
 import type { Schema } from "./schema.ts";
+import { tokenColumns } from "./token.ts";
 import { User } from "./user.ts";
 
 /** A row as stored. JSON stays text, so that the copy does not reformat it. */
@@ -34,7 +35,7 @@ export const copiedTables = {
     sortKey: ["import_key"],
   },
   tokens: {
-    columns: "id hash name scope created_at expires_at last_used_at revoked_at".split(" "),
+    columns: ["id", ...tokenColumns.split(", ")],
     integers: ["id"],
     sortKey: ["id"],
   },

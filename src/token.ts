@@ -26,7 +26,7 @@ export interface Token {
 }
 export type TokenFields = Pick<Token, "hash" | "name" | "scope" | "expires_at">;
 
-/** The columns of a token. */
+/** The columns of a `Token`, for a statement that selects them. */
 export const tokenColumns = "hash, name, scope, created_at, expires_at, last_used_at, revoked_at";
 
 /** @throws {AppError} token_name_taken */

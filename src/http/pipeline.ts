@@ -165,7 +165,7 @@ export function createPipeline(options: PipelineOptions) {
 
     return (exchange) => {
       const token = identify(exchange.request, needsToken);
-      // Without `andThen`: JavaScriptCore could not inline the one call there for all routes.
+      // Not `andThen`: JavaScriptCore could not inline a call that all routes share.
       return token instanceof Promise
         ? token.then((found) => continueWith(exchange, found))
         : continueWith(exchange, token);

@@ -10,7 +10,7 @@ import type { Drain } from "./drain.ts";
 const MAX_WAITING = 1024;
 /** Maximum number of clients that read changes at the same time: they can get long responses in one turn. */
 const MAX_READING = 16;
-/** Half of them of one client, which then has one for each client that waited for a change, and as many others. */
+/** Half of them for one token: all of its waiting clients can be woken at once, and as many other requests can wait. */
 const MAX_READS_WAITING = 4 * MAX_WAITING;
 /** How long a client waits for its turn to read. */
 const READ_TIMEOUT_MS = 5_000;

@@ -103,11 +103,16 @@ export async function smallRowsOf(
   changes: readonly ChangeRow[],
 ): Promise<readonly JsonRow[] | null> {
   const records = await findRecords(session, changes, MAX_SHARED_BYTES);
-  if (records.includes(null)) return null;
-  return changes.map((change, at) => withRecord(change, itemAt(records, at) ?? "null"));
+  const rows: JsonRow[] = [];
+  for (const [at, change] of changes.entries()) {
+    const record = itemAt(records, at);
+    if (record === null) return null;
+    rows.push(withRecord(change, record));
+  }
+  return rows;
 }
 
-/** Yields changes with their records, each large one in a slice of its own. */
+/** Yields changes with their records. A large record is in a slice by itself. */
 export async function* slicesOf(
   session: Session,
   changes: readonly ChangeRow[],

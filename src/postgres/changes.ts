@@ -53,6 +53,7 @@ const selectPage = `
     ) as row
   ) as page
 `;
+
 interface FeedRow extends Feed {
   readonly isCurrent: boolean;
   /** Whether there are changes that have no id yet. */

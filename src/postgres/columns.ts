@@ -1,14 +1,16 @@
 import { type Column, columnsOf, jsonBytes, jsonTemplate } from "../columns.ts";
 import type { Schema } from "../schema.ts";
 
-function selected({ name, type }: Column): string {
-  return type === "integer" ? `${name}::float8 as ${name}` : name;
+/** Integers are read as doubles, which represent every integer of the API exactly: Bun.SQL returns int8 as text. */
+export function asDouble(name: string): string {
+  return `${name}::float8 as ${name}`;
 }
 
-/**
- * @returns the columns of a record, for a statement that selects them. Integers are read as doubles, which represent
- * every integer of the API exactly: Bun.SQL returns int8 as text
- */
+function selected({ name, type }: Column): string {
+  return type === "integer" ? asDouble(name) : name;
+}
+
+/** @returns the columns of a record, for a statement that selects them */
 export function selectedColumns(record: Schema): string {
   return columnsOf(record).map(selected).join(", ");
 }

@@ -10,7 +10,7 @@ import { createPool } from "./pool.ts";
 import { withRetry } from "./retry.ts";
 
 const CONNECT_SECONDS = 5;
-/** How long `close` waits for running work. A server that stops has given it SHUTDOWN_SECONDS before. */
+/** How long `close` waits for running work. A server that stops has already given it SHUTDOWN_SECONDS. */
 const CLOSE_MS = 1_000;
 
 /**

@@ -8,6 +8,7 @@ import {
   withMappedErrors,
 } from "../copy.ts";
 import type { Maybe } from "../maybe.ts";
+import { asDouble } from "./columns.ts";
 import type { Database, Session } from "./connection.ts";
 import { describePostgresError } from "./errors.ts";
 import { allChanges } from "./outbox.ts";
@@ -15,12 +16,10 @@ import { allChanges } from "./outbox.ts";
 /** Rows per fetch. With rows of the maximum size, a batch has about 30 MB. */
 const BATCH_ROWS = 1000;
 
-/** @returns the start of a statement that reads the copied columns of a table. Integers are read as doubles: see columns.ts */
+/** @returns the start of a statement that reads the copied columns of a table */
 export function selectColumns(table: CopiedTable): string {
   const { columns, integers }: CopiedColumns = copiedTables[table];
-  const selected = columns.map((name) =>
-    integers.includes(name) ? `${name}::float8 as ${name}` : name,
-  );
+  const selected = columns.map((name) => (integers.includes(name) ? asDouble(name) : name));
   return `select ${selected.join(", ")} from ${rowsOf(table)}`;
 }
 

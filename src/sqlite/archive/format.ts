@@ -67,7 +67,7 @@ const TIME_DIGITS = 13;
 const CHUNK_DIGITS = 6;
 const BLOCK_DIGITS = 3;
 export const SEGMENTS_PER_BLOCK = 10 ** BLOCK_DIGITS;
-/** As many keys as S3 lists at once: those of a block. */
+/** Maximum number of keys that S3 lists per request. A block has no more. */
 export const LIST_LIMIT = 1000;
 
 function pad(number: number, digits: number): string {

@@ -38,13 +38,14 @@ describe.if(cluster !== null)("pages that wait for a lock", () => {
 
   test("of one client let a page of another pass", async () => {
     await using world = await makeHarness();
-    const store = await world.open();
+    // One of the two is for lists, so pages are read one after the other.
+    const store = await world.open({ databaseUrl: world.urlWith("max=2") });
     await store.orders.place(orderFields((await newUser(store)).id), null);
     await using held = await world.hold("lock table orders in access exclusive mode");
     const { settled, all } = listMany(store, "a");
     const other = Promise.resolve(store.orders.list(deepPage, "b")).then(() => settled.pages);
     await held.commit();
-    expect(await other).toBeLessThan(PAGES / 2);
+    expect(await other).toBeLessThanOrEqual(2);
     await all;
   });
 });

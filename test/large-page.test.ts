@@ -219,7 +219,7 @@ test("build builds one page at a time, in the order of the requests of a client"
   expect(await orderOf(["a1", "a2", "a3"])).toEqual(["a1", "a1", "a2", "a2", "a3", "a3"]);
 });
 
-test("clients take turns when several have pages waiting", async () => {
+test("clients are served round robin when several have pages waiting", async () => {
   const order = await orderOf(["a1", "a2", "a3", "a4", "b1", "b2", "c1"]);
   expect(order.filter((_name, at) => at % 2 === 0)).toEqual([
     "a1",

@@ -8,7 +8,7 @@ import { type ReserveMemory, reserveNothing } from "../record.ts";
 import type { Token } from "../token.ts";
 import { requireScope } from "./authentication.ts";
 import { expectedBytes, type ReadBody, waitWithBody } from "./body.ts";
-import { createClientTurns } from "./client-turns.ts";
+import { createClientScheduler } from "./client-scheduler.ts";
 import { errorBody, type LogServerError } from "./errors.ts";
 import { createHostCheck } from "./host.ts";
 import { boundBody, isLong, type ResponseBody } from "./long-bodies.ts";
@@ -62,7 +62,7 @@ type Steps = (exchange: Exchange) => Maybe<ResponseBody>;
  *     unmatched     404, 405
  *     authorize     403  scope
  *                   429  rate limit
- *     wait          503  turn of the client, while the event loop is busy
+ *     wait          503  other clients, while the event loop is busy
  *     write         503  the server is read-only, writes in progress
  *     readBody      415, 413, 503, 400  media type, length, bytes in progress, JSON
  *     parseAndCall  400  header fields for another method, parameters of the path, of the query, body
@@ -74,7 +74,7 @@ export function createPipeline(options: PipelineOptions) {
   const { store, readOnly, authenticate, connections } = services;
   const requireHost = createHostCheck();
   const turnLimit = createTurnLimit();
-  const waitForTurn = createClientTurns();
+  const schedule = createClientScheduler();
 
   /** @returns the token, or `null` if the request needs none */
   function identify({ headers }: Request, needsToken: boolean): Maybe<Token | null> {
@@ -111,13 +111,13 @@ export function createPipeline(options: PipelineOptions) {
     function continueWith(exchange: Exchange, token: Token | null) {
       admit(exchange, token);
       authorize(token, exchange.request.method);
-      const turn = waitForTurn(token?.hash ?? null);
-      return turn === null ? readOrWrite(exchange) : wait(turn, exchange);
+      const scheduled = schedule(token?.hash ?? null);
+      return scheduled === null ? readOrWrite(exchange) : wait(scheduled, exchange);
     }
 
-    async function wait(turn: Promise<void>, exchange: Exchange) {
+    async function wait(scheduled: Promise<void>, exchange: Exchange) {
       const { request, token } = exchange;
-      await waitWithBody(pendingWrites, turn, request.headers, token?.hash ?? null);
+      await waitWithBody(pendingWrites, scheduled, request.headers, token?.hash ?? null);
       requireConnected(request);
       return readOrWrite(exchange);
     }

@@ -12,7 +12,7 @@ const MAX_WAITING = 1024;
 const MAX_READING = 16;
 /** Half of them for one token: all of its waiting clients can be woken at once, and as many other requests can wait. */
 const MAX_READS_WAITING = 4 * MAX_WAITING;
-/** How long a client waits for its turn to read. */
+/** How long a client waits to read. */
 const READ_TIMEOUT_MS = 5_000;
 
 /** A client that waits. Disposing of it frees its place. */
@@ -32,7 +32,7 @@ export interface WaitingClients {
    * @throws {AppError} unavailable if the places are taken, and no other token has at least two more than this one
    */
   begin(tokenHash: string, seconds: number, signal: AbortSignal): WaitingClient;
-  /** Reads changes, when it is the turn of the token. @throws {AppError} unavailable if that takes too long */
+  /** Reads changes when those of other tokens allow it. @throws {AppError} unavailable if that takes too long */
   readonly read: RunFairly;
   count(): number;
 }

@@ -1,7 +1,7 @@
 /** The items that wait for a batch, and which of them the next one has. */
 import { AppError } from "../error.ts";
 import type { Maybe } from "../maybe.ts";
-import { createTurnQueue } from "../turn-queue.ts";
+import { createRoundRobinQueue } from "../round-robin-queue.ts";
 import { QUEUE_TIMEOUT_MS } from "./limiter.ts";
 
 export interface BatchItemsOptions<Item> {
@@ -48,12 +48,12 @@ export function createBatchItems<Item, Result>({
     return queue.reduce((sum, { size }) => sum + size, 0) <= maxSize;
   }
 
-  function inTurns(): readonly BatchItem<Item, Result>[] {
+  function inRoundRobin(): readonly BatchItem<Item, Result>[] {
     if (clientOf === undefined || fitTogether()) return queue;
-    const turns = createTurnQueue<BatchItem<Item, Result>>();
-    for (const waiting of queue) turns.add(clientOf(waiting.item), waiting);
+    const roundRobin = createRoundRobinQueue<BatchItem<Item, Result>>();
+    for (const waiting of queue) roundRobin.add(clientOf(waiting.item), waiting);
     const ordered: BatchItem<Item, Result>[] = [];
-    for (let next = turns.take(); next !== null; next = turns.take()) ordered.push(next);
+    for (let next = roundRobin.take(); next !== null; next = roundRobin.take()) ordered.push(next);
     return ordered;
   }
 
@@ -77,7 +77,7 @@ export function createBatchItems<Item, Result>({
     take(): readonly BatchItem<Item, Result>[] {
       const batch = new Set<BatchItem<Item, Result>>();
       let size = 0;
-      for (const waiting of inTurns()) {
+      for (const waiting of inRoundRobin()) {
         if (batch.size === maxItems) break;
         const { conflictKeys } = waiting;
         if (conflictKeys.some((key) => busyKeys.has(key))) continue;

@@ -12,7 +12,7 @@ import { createSingleFlight } from "./single-flight.ts";
 const MAX_NUMBERED = 10_000;
 /** How soon to try again after another process was numbering. */
 export const RETRY_MS = 5;
-/** Maximum number of passes in turn that find another process numbering, each of which takes milliseconds. */
+/** Maximum number of passes in a row that find another process numbering, each of which takes milliseconds. */
 export const MAX_ATTEMPTS = 200;
 
 /**

@@ -34,7 +34,8 @@ export interface LargePageParts {
 }
 
 /**
- * Builds a large page in one snapshot. It does not wait for the turn of its client, because other large pages wait for it.
+ * Builds a large page in one snapshot. It does not wait behind pages of other clients, because other large pages wait
+ * for it.
  * @throws {AppError} invalid if the page exceeds 16 MiB; unavailable if it takes too long to read, or the database is
  * unreachable or busy
  */

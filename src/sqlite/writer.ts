@@ -1,11 +1,11 @@
 /**
  * Group commit. Writes that arrive in one turn of the event loop, or in the next one, share one transaction and
- * therefore one fsync. Each write is settled after that fsync. Authors take turns, so that slow writes of one hardly
+ * therefore one fsync. Each write is settled after that fsync. Authors are served round robin, so that slow writes of one hardly
  * delay those of another.
  */
 import { type Author, type ReserveMemory, reserveNothing } from "../record.ts";
+import { createRoundRobinQueue } from "../round-robin-queue.ts";
 import type { OnCommit } from "../store.ts";
-import { createTurnQueue } from "../turn-queue.ts";
 import type { Checkpointer } from "./checkpoint.ts";
 import { isBusy } from "./errors.ts";
 import type { Reader } from "./reader.ts";
@@ -47,7 +47,7 @@ export function createWriter(
   gate: CommitGate | null,
   nowMs = () => performance.now(),
 ) {
-  const queue = createTurnQueue<Write>();
+  const queue = createRoundRobinQueue<Write>();
   /** Writes that were committed, and wait for the gate. */
   let unconfirmedCount = 0;
   let scheduled = false;
@@ -182,7 +182,7 @@ export function createWriter(
      * back. It may run several times, and only the last run is committed. It must have no effect outside the database.
      * Callers bound the number of queued writes, as `http/pending-writes.ts` does.
      * @param table the table that is written, for error messages
-     * @param author whose turn it waits for; `null`, the default, for the process itself. Writes of one author keep
+     * @param author who sends it; `null`, the default, for the process itself. Writes of one author keep
      * their order
      * @param reserve called with what `work` reserves, which must be before its first change
      * @returns what `work` returned; resolves when the transaction is on disk

@@ -1,22 +1,22 @@
 /**
- * Clients take turns while the event loop is busy. Bun hands over all requests that have arrived in one turn of the loop:
- * those of a client with hundreds of connections would delay all others until the last of them is handled.
+ * Serves clients round robin while the event loop is busy. Bun hands over all requests that have arrived in one turn of
+ * the loop: those of a client with hundreds of connections would delay all others until the last of them is handled.
  */
 
 import { endTurn } from "../end-turn.ts";
-import { createTurnQueue } from "../turn-queue.ts";
+import { createRoundRobinQueue } from "../round-robin-queue.ts";
 
 /** Time after which new requests wait, and after which the next turn begins. */
 const MAX_TURN_MS = 2;
 
 /**
  * @returns a function that takes who sends a request, `null` for all without a token, and returns `null` if the request
- * can be handled at once; otherwise, a promise of the turn of its client. Requests of one client are handled in their
- * order
+ * can be handled at once; otherwise, a promise that resolves when it is the next one. Requests of one client are handled
+ * in their order
  */
-export function createClientTurns(nowMs = () => performance.now()) {
+export function createClientScheduler(nowMs = () => performance.now()) {
   /** Functions that start the waiting requests. */
-  const waiting = createTurnQueue<() => void>();
+  const waiting = createRoundRobinQueue<() => void>();
   let turnStartedMs = Number.NEGATIVE_INFINITY;
   /** Whether the start of each turn is known. A timer for each turn would cost more. */
   let isFollowing = false;

@@ -1,11 +1,11 @@
 import { expect, test } from "bun:test";
 import { endTurn } from "../../src/end-turn.ts";
-import { createClientTurns } from "../../src/http/client-turns.ts";
+import { createClientScheduler } from "../../src/http/client-scheduler.ts";
 
 /** Sends requests. Time passes only while one is handled, and always the same. */
 function makeClients(requestMs: number) {
   let timeMs = 0;
-  const waitForTurn = createClientTurns(() => timeMs);
+  const schedule = createClientScheduler(() => timeMs);
   const handled: string[] = [];
   const handle = (request: string) => {
     timeMs += requestMs;
@@ -14,9 +14,9 @@ function makeClients(requestMs: number) {
   return {
     handled,
     send(client: string, name = client) {
-      const turn = waitForTurn(client);
-      if (turn === null) handle(name);
-      else void turn.then(() => handle(name));
+      const scheduled = schedule(client);
+      if (scheduled === null) handle(name);
+      else void scheduled.then(() => handle(name));
     },
     async untilHandled(count: number) {
       while (handled.length < count) await endTurn();
@@ -56,7 +56,7 @@ test("a request is handled at once when a turn has just begun and another client
   await untilHandled(21);
 });
 
-test("clients take turns when all of them wait", async () => {
+test("clients are served round robin when all of them wait", async () => {
   const { send, handled, untilHandled } = makeClients(1);
   for (let sent = 0; sent < 20; sent += 1) send("a");
   for (const client of ["b", "c", "d"]) for (let sent = 0; sent < 5; sent += 1) send(client);

@@ -1,15 +1,15 @@
-/** A queue in which clients take turns. The items of one client keep their order. */
+/** A queue that serves clients round robin. The items of one client keep their order. */
 
-export interface TurnQueue<Item> {
+export interface RoundRobinQueue<Item> {
   /** Number of items. */
   size(): number;
   has(client: string | null): boolean;
   add(client: string | null, item: Item): void;
-  /** Removes the next item, after which it is the turn of the next client. @returns `null` if the queue is empty */
+  /** Removes the next item of the next client. @returns `null` if the queue is empty */
   take(): Item | null;
 }
 
-export function createTurnQueue<Item>(): TurnQueue<Item> {
+export function createRoundRobinQueue<Item>(): RoundRobinQueue<Item> {
   /** The first client is the next one. None has no items. */
   const clients = new Map<string | null, Item[]>();
   let size = 0;

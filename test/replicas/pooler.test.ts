@@ -17,6 +17,9 @@ import { hasPooler, keepsPreparedStatements, startPooler } from "./pooler.ts";
 
 const IMPORTED = 2_000;
 const POLLED_MS = 1_200;
+// On Citus, the requests with one key wait for each other's two-phase commits.
+const KEYS = againstCitus ? 10 : 40;
+const LOCK_TIMEOUT = againstCitus ? "4s" : "300ms";
 
 /** @param preparing see `startPooler` */
 async function testGuarantees(preparing?: string): Promise<void> {
@@ -24,15 +27,13 @@ async function testGuarantees(preparing?: string): Promise<void> {
   const direct = await newDatabase(directory);
   const { username, pathname } = new URL(direct);
   const settingsOfRole = `alter role ${username} in database ${pathname.slice(1)}`;
-  // On Citus, the requests with one key wait for each other's two-phase commits.
-  const lockTimeout = againstCitus ? "2s" : "300ms";
-  await runOnServer(direct, `${settingsOfRole} set lock_timeout = '${lockTimeout}'`);
+  await runOnServer(direct, `${settingsOfRole} set lock_timeout = '${LOCK_TIMEOUT}'`);
   {
     await using pooler = await startPooler(direct, preparing);
     const database = pooler.through(direct);
     await using pair = await startPair(database);
     const user = await createUser(pair, "ann@example.com");
-    await contendForKeys(pair, user["id"], 40, 8);
+    await contendForKeys(pair, user["id"], KEYS, 8);
     await contendForVersions(pair, user, 20, 4);
 
     // COPY in a transaction with a lock, at the same time.
@@ -58,7 +59,7 @@ async function testGuarantees(preparing?: string): Promise<void> {
     ]);
     const changes = await walk(pair, "/changes");
     expect(changes.map(({ id }) => id)).toEqual(changes.map((_, at) => at + 1));
-    expect(changes).toHaveLength(IMPORTED + 2 + 40 + 20);
+    expect(changes).toHaveLength(IMPORTED + 2 + KEYS + 20);
 
     // Settings that PgBouncer does not pass on are those of the role in the database.
     await using _ = await holdWrites(direct);

@@ -122,13 +122,14 @@ test.concurrent("finish waits for the reader when it is slow", async () => {
   let text = "";
   // Takes longer than a second in total.
   const buffer = createLogBuffer(async (bytes) => {
-    await Bun.sleep(400);
+    await Bun.sleep(200);
     const count = Math.min(bytes.length, 2);
     text += Buffer.from(bytes.subarray(0, count)).toString();
     return count;
   });
-  for (const line of ["a\n", "b\n", "c\n", "d\n"]) buffer.write(line);
-  expect([await buffer.finish(), text]).toEqual([true, "a\nb\nc\nd\n"]);
+  const lines = [..."abcdef"].map((letter) => `${letter}\n`);
+  for (const line of lines) buffer.write(line);
+  expect([await buffer.finish(), text]).toEqual([true, lines.join("")]);
 });
 
 test("createLogBuffer continues, and finish returns false, when a write has failed", async () => {

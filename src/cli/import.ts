@@ -115,7 +115,14 @@ async function importAll(
   rejects: OutputStream | null,
   system: CommandSystem,
 ): Promise<ImportCounts> {
+  const { table, format } = job;
   const counts: ImportCounts = { created: 0, unchanged: 0, rejected: 0 };
+  // Before the message, after which somebody may press Ctrl-C.
+  const stop = stopSignal(system);
+  if (input.isTerminal) {
+    const expected = format === "csv" ? "CSV with a header line" : "one JSON object per line";
+    system.stderr(`Reading ${table} from the terminal: ${expected}. Press Ctrl-D to finish.\n`);
+  }
   using progress = createProgress(system, input.size);
   const report = createRejectionReport(progress, rejects, job.key, counts);
   /** Names of fields, of which the input can have any number. */
@@ -124,8 +131,8 @@ async function importAll(
     if (skipped.size <= MAX_LISTED_FIELDS) skipped.add(field);
   };
   const onUnknown = job.ignoreUnknown ? skip : null;
-  const chunks = readUntilStopped(input, progress, stopSignal(system));
-  const parts = job.format === "csv" ? readCsv(chunks, job.table, onUnknown) : readNdjson(chunks);
+  const chunks = readUntilStopped(input, progress, stop);
+  const parts = format === "csv" ? readCsv(chunks, table, onUnknown) : readNdjson(chunks);
   try {
     await importRecords(bulk, parts, job, onUnknown, counts, report);
     // Without a rejected record there is no file.
@@ -166,10 +173,6 @@ export async function importTable(
   const job = { ...options, table, format, path };
   requireValidKey(job);
   const input = system.openInput(path);
-  if (input.isTerminal) {
-    const expected = format === "csv" ? "CSV with a header line" : "one JSON object per line";
-    system.stderr(`Reading ${table} from the terminal: ${expected}. Press Ctrl-D to finish.\n`);
-  }
   if (options.rejects !== undefined) {
     const { databaseUrl } = readConfig(system.environment, system.flags);
     requireNoDatabaseFile(options.rejects, databaseUrl);

@@ -23,8 +23,10 @@ test.concurrent.each(["INT", "TERM"])(
   async (signal) => {
     using world = makeHarness();
     await world.run("seed", "--orders", "3000");
-    const following = `timeout --preserve-status -s ${signal} 3 "$@" changes --follow`;
-    const line = `${following} | { sleep 1; tail -1; }; exit "\${PIPESTATUS[0]}"`;
+    // The reader sends the signal when it has read the last change, and writes no more than that one.
+    const following = `sh -c 'echo $$ >"$0"; exec "$@" changes --follow' "$PIDFILE" "$@"`;
+    const reading = `sleep 1; sed -n '/^{"id":3100,/{p;q}'; kill -s ${signal} "$(cat "$PIDFILE")"; cat`;
+    const line = `PIDFILE='${world.at("pid")}'; ${following} | { ${reading}; }; exit "\${PIPESTATUS[0]}"`;
     const { code, stdout, stderr } = await world.shell(line);
     expect([code, stderr]).toEqual([0, ""]);
     expect(JSON.parse(stdout)).toMatchObject({ id: 3_100 });

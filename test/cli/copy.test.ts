@@ -117,7 +117,7 @@ describe.if(cluster !== null)("copy", () => {
     // The source is unchanged.
     expect(contentsOf(world.path)).toEqual(contents);
     await expectComplete(first.url, () => world.clock.time);
-  }, 20_000);
+  }, 60_000);
 
   test("does not extend the lifetime of idempotency keys", async () => {
     using world = await makeFilled();
@@ -262,7 +262,7 @@ describe.if(cluster !== null)("copy", () => {
     }
     expect(filesBeside(back)).toEqual([]);
     expect(await target.run("select id from users union select id from orders")).toEqual([]);
-  }, 20_000);
+  }, 60_000);
 
   test("leaves no rows when it is interrupted", async () => {
     using world = await makeFilled();

@@ -1,5 +1,5 @@
 import { Database } from "bun:sqlite";
-import { expect, test } from "bun:test";
+import { expect, spyOn, test } from "bun:test";
 import { renameSync, rmSync } from "node:fs";
 import { fail } from "../../src/error.ts";
 import { openSqlite } from "../../src/sqlite/backend.ts";
@@ -447,6 +447,7 @@ test("import names the database when it cannot be written", async () => {
 test("import draws a bar on a terminal, and lists rejected records above it, when it reads a file", async () => {
   using world = makeHarness({ terminalColumns: 40 });
   await Bun.write(world.at("a"), `{}\n${emails(20)}`);
+  using _clock = spyOn(performance, "now").mockReturnValue(0);
   const { code, stderr } = await world.run("import", "users", world.at("a"));
   // Cut at 39 characters, so that the line does not wrap.
   const full = `${"█".repeat(30)} 100% | 0`;

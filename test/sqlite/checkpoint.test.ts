@@ -35,14 +35,18 @@ test("createCheckpointer does not checkpoint a short log", async () => {
 });
 
 test("write waits for a checkpoint, and reads do not", async () => {
-  using made = makeWriter();
+  const end = Promise.withResolvers<void>();
+  using made = makeWriter((checkpoints) => ({
+    ...checkpoints,
+    start: () => checkpoints.start()?.then(() => end.promise) ?? null,
+  }));
   await made.write(() => made.insert(1, MANY_BYTES));
   const done: string[] = [];
   const later = made.write(() => made.insert(2)).then(() => done.push("write"));
-  // Many turns of the event loop, but no time for a thread to start.
-  for (let turn = 0; turn < 3; turn += 1) await nextTurn();
+  for (let turn = 0; turn < 10; turn += 1) await nextTurn();
   expect(made.visible()).toEqual([1]);
   done.push("read");
+  end.resolve();
   await later;
   expect(done).toEqual(["read", "write"]);
 });

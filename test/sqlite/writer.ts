@@ -1,6 +1,6 @@
 import { Database } from "bun:sqlite";
 import { readFileSync } from "node:fs";
-import { createCheckpointer } from "../../src/sqlite/checkpoint.ts";
+import { type Checkpointer, createCheckpointer } from "../../src/sqlite/checkpoint.ts";
 import { watchFiles } from "../../src/sqlite/file-watch.ts";
 import { createReader } from "../../src/sqlite/reader.ts";
 import { createWriteBatch } from "../../src/sqlite/write-batch.ts";
@@ -8,7 +8,7 @@ import { createWriter } from "../../src/sqlite/writer.ts";
 import { makeDirectory } from "../directory.ts";
 
 /** A writer on its own database, and another connection to the same file. */
-export function makeWriter() {
+export function makeWriter(change = (checkpoints: Checkpointer) => checkpoints) {
   const directory = makeDirectory();
   const path = directory.at("a.db");
   const db = new Database(path, { create: true, strict: true });
@@ -20,7 +20,7 @@ export function makeWriter() {
   // `commits` counts those of the test.
   db.run("pragma wal_checkpoint(truncate)");
   const other = new Database(path, { strict: true });
-  const checkpoints = createCheckpointer(db);
+  const checkpoints = change(createCheckpointer(db));
   const files = watchFiles(path, () => {}, null);
   const reader = createReader(db, files.isReadable);
   let timeMs = 0;

@@ -231,7 +231,7 @@ test("objects are deleted when no state that is kept needs them", async () => {
     "operator",
     /^the archive begins at 2026-11-0/,
   );
-  const segments = await archive.keys("log/");
-  expect(segments.length).toBeLessThan(25);
-  expect(segments.some((key) => key.includes("/0000000001-"))).toBe(false);
+  // Segments are deleted after bases.
+  while ((await archive.keys("log/")).length >= 25) await Bun.sleep(1);
+  expect((await archive.keys("log/")).some((key) => key.includes("/0000000001-"))).toBe(false);
 });

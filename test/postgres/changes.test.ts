@@ -14,7 +14,7 @@ import type { Store } from "../../src/store.ts";
 import { newUser, orderFields, setFields, userFields } from "../contract/open.ts";
 import { expectRejection } from "../expect-error.ts";
 import { withStore } from "../open-store.ts";
-import { cluster, countPages, makeHarness } from "./postgres-harness.ts";
+import { cluster, countPages, makeHarness, patient } from "./postgres-harness.ts";
 
 const ROUNDS = 10;
 const all = { limit: 1000, offset: 0 };
@@ -86,7 +86,8 @@ describe.if(cluster !== null)("changes", () => {
 
   test("of one record are in the order of its versions when replicas wait for its row at the same time", async () => {
     await using world = await makeHarness();
-    const stores = [await world.open(), await world.open()] as const;
+    const open = () => world.open({ databaseUrl: world.url + patient });
+    const stores = [await open(), await open()] as const;
     const { id } = await newUser(stores[0]);
     const placed = await stores[0].orders.place(orderFields(id), null);
     let writes = 2;

@@ -110,9 +110,9 @@ describe.if(cluster !== null)("totals", () => {
     await Promise.all(writing);
     isDone = true;
     await Promise.all([...folding, reading]);
-    await foldAll(databases[0]);
+    // A store may be folding as well, and then nothing is folded here.
+    while ((await countRows(world)) > 1) await foldCounts(databases[0]);
     expectExact((await world.run<Record<string, number>>(totalsAndRows))[0]);
-    expect(await countRows(world)).toBe(1);
     expect(await stores[0].check()).toEqual([]);
     expect((await stores[1].orders.list(firstPage)).total).toBe(80);
   }, 30_000);

@@ -1,5 +1,6 @@
 // Creates that share a statement: each has its own outcome, and none waits for the lock of another.
 import { describe, expect, test } from "bun:test";
+import { SQL } from "bun";
 import type { CreateResult, IdempotencyKey } from "../../src/idempotency.ts";
 import { newUser, orderFields, outcomesOf, parsed, userFields } from "../contract/open.ts";
 import { expectRejection } from "../expect-error.ts";
@@ -8,6 +9,7 @@ import {
   deleteUser,
   type Harness,
   makeHarness,
+  patient,
   waitingBackends,
 } from "./postgres-harness.ts";
 
@@ -17,9 +19,11 @@ function keyOf(key: string, fingerprint = "f"): IdempotencyKey {
 
 /** @returns how many connections wait for a lock at most, while a batch fails and each of its creates runs alone */
 async function countWaiting(world: Harness): Promise<number> {
+  await world.untilWaiting();
+  await using sql = new SQL(world.url, { max: 1 });
   let most = 0;
   for (let sample = 0; sample < 40; sample += 1) {
-    most = Math.max(most, (await world.run(waitingBackends)).length);
+    most = Math.max(most, (await sql.unsafe(waitingBackends)).length);
     await Bun.sleep(10);
   }
   return most;
@@ -95,7 +99,7 @@ describe.if(cluster !== null)("creates in one turn", () => {
 
   test("succeed before a lock is released when more of them wait for it than there are connections", async () => {
     await using world = await makeHarness();
-    const store = await world.open();
+    const store = await world.open({ databaseUrl: world.url + patient });
     const made = await Promise.all(Array.from({ length: 12 }, () => newUser(store)));
     const free = await newUser(store);
     const other = await world.hold(`select from users where id <> ${free.id} for update`);
@@ -116,7 +120,7 @@ describe.if(cluster !== null)("creates in one turn", () => {
 
   test("hold one connection when all of them wait for one row", async () => {
     await using world = await makeHarness();
-    const store = await world.open({ databaseUrl: `${world.url}&lock_timeout=20000` });
+    const store = await world.open({ databaseUrl: world.url + patient });
     const { id } = await newUser(store);
     const other = await world.hold(`select from users where id = ${id} for update`);
     const waiting = Array.from({ length: 20 }, () => store.orders.place(orderFields(id), null));
@@ -128,7 +132,7 @@ describe.if(cluster !== null)("creates in one turn", () => {
 
   test("fail together when the table is locked", async () => {
     await using world = await makeHarness();
-    const store = await world.open({ databaseUrl: `${world.url}&lock_timeout=300` });
+    const store = await world.open({ databaseUrl: `${world.url}&lock_timeout=2000` });
     await using _ = await world.hold("lock table users in access exclusive mode");
     const creates = [1, 2, 3, 4].map(() => store.users.create(userFields(), null));
     const outcomes = outcomesOf(creates);
@@ -138,7 +142,7 @@ describe.if(cluster !== null)("creates in one turn", () => {
 
   test("succeed as soon as their row is unlocked when others wait for another row", async () => {
     await using world = await makeHarness();
-    const store = await world.open();
+    const store = await world.open({ databaseUrl: world.url + patient });
     const ids = [(await newUser(store)).id, (await newUser(store)).id] as const;
     const held = await world.hold(`select from users where id = ${ids[0]} for update`);
     const waiting = Array.from({ length: 9 }, () => store.orders.place(orderFields(ids[0]), null));
@@ -154,7 +158,7 @@ describe.if(cluster !== null)("creates in one turn", () => {
 
   test("share a commit while creates of a locked row wait", async () => {
     await using world = await makeHarness();
-    const store = await world.open();
+    const store = await world.open({ databaseUrl: world.url + patient });
     const ids = [(await newUser(store)).id, (await newUser(store)).id] as const;
     const held = await world.hold(`select from users where id = ${ids[0]} for update`);
     const placeAll = (userIds: readonly number[]) =>
@@ -172,7 +176,7 @@ describe.if(cluster !== null)("creates in one turn", () => {
 
   test("succeed while changes of more records than there are connections wait for a lock", async () => {
     await using world = await makeHarness();
-    const store = await world.open();
+    const store = await world.open({ databaseUrl: world.url + patient });
     const made = await Promise.all(Array.from({ length: 12 }, () => newUser(store)));
     const held = await world.hold("select from users for update");
     const changes = made.flatMap(({ id, email }) =>

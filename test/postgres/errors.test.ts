@@ -115,7 +115,7 @@ describe.if(cluster !== null)("the store", () => {
 
   test("rejects with unavailable when a lock or a statement times out", async () => {
     await using world = await makeHarness();
-    for (const bound of ["lock_timeout=50", "statement_timeout=50"]) {
+    for (const bound of ["lock_timeout=50", "statement_timeout=1500"]) {
       const store = await world.open({ databaseUrl: `${world.url}&${bound}` });
       await using _ = await world.hold("lock table users in access exclusive mode");
       await expectRejection(store.users.create(userFields(), null), "unavailable");
@@ -145,11 +145,10 @@ describe.if(cluster !== null)("the store", () => {
       await world.run(cut);
     }
     const before = made.length;
-    await Bun.sleep(200);
+    while (made.length === before) await Bun.sleep(5);
     stop = true;
     await Promise.all(writers);
     expect([...codes]).toEqual(["unavailable"]);
-    expect(made.length).toBeGreaterThan(before);
     // Every acknowledged write is stored. There may be more: the response to a write may have been lost.
     const kept = await world.run<{ id: number }>("select id::integer as id from users");
     expect(new Set(kept.map(({ id }) => id)).isSupersetOf(new Set(made))).toBe(true);

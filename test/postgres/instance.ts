@@ -95,7 +95,7 @@ const watch = `
 `;
 
 /** Process ids of a process and its children. */
-function processesOf(pid: number): number[] {
+function processesOf(pid: number): [number, ...number[]] {
   const children = readdirSync("/proc").filter((name) => {
     if (!/^\d+$/.test(name)) return false;
     try {
@@ -110,12 +110,21 @@ function processesOf(pid: number): number[] {
 }
 
 /** Process ids of the server with these data, and its children. */
-function processesIn(data: string): number[] {
+function processesIn(data: string): [number, ...number[]] {
   return processesOf(Number.parseInt(readFileSync(join(data, "postmaster.pid"), "utf8"), 10));
+}
+
+/** Stops the server with these data, which starts no more processes then. */
+function suspend(data: string): void {
+  const [pid] = processesIn(data);
+  process.kill(pid, "SIGSTOP");
+  while (!/\) [TZ] /.test(readFileSync(`/proc/${pid}/stat`, "utf8"))) Bun.sleepSync(1);
 }
 
 /** Sends the signal to all processes of the server with these data. */
 export function signalServer(data: string, name: "SIGKILL" | "SIGSTOP" | "SIGCONT"): void {
+  // A process that is missed can keep the memory of a killed server, and another one does not start.
+  if (name !== "SIGCONT") suspend(data);
   for (const pid of processesIn(data)) {
     try {
       process.kill(pid, name);
@@ -185,8 +194,8 @@ export async function makeInstance(
 ): Promise<Instance> {
   const directory = makeDirectoryOfNobody();
   const data = join(directory, "data");
-  const port = await freePort();
   createData(programs, data, primary);
+  const port = await freePort();
   const all = {
     listen_addresses: "127.0.0.1",
     port,
@@ -213,7 +222,8 @@ export async function makeInstance(
       };
       const deadlineMs = performance.now() + TIMEOUT_MS;
       let server = run();
-      while (!(await isResponding(url))) {
+      // Another process may have taken the port.
+      while (!(await isResponding(url)) || server.exitCode !== null) {
         if (performance.now() > deadlineMs) throw new Error(`PostgreSQL does not start in ${data}`);
         // A killed server may have left child processes that are still exiting.
         if (server.exitCode !== null) server = run();

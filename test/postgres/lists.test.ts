@@ -69,6 +69,14 @@ const textBlocksRead = `
   where relname = 'orders'
 `;
 
+/** The name of the connections whose reads are counted. */
+const READER = "reader";
+const readers = `
+  select
+  from pg_stat_activity
+  where datname = current_database() and application_name = '${READER}'
+`;
+
 describe.if(cluster !== null)("a page", () => {
   let world: Harness;
   /** Before version 15, the report of a connection can take half a second to appear. */
@@ -99,8 +107,9 @@ describe.if(cluster !== null)("a page", () => {
     }
   }
 
-  /** @returns what the statement counts. A connection reports when it is closed. */
+  /** @returns what the statement counts. A connection reports when its process ends. */
   async function countRows(counter: string): Promise<number> {
+    while ((await world.run(readers)).length > 0) await Bun.sleep(5);
     for (let last = Number.NaN; ; ) {
       const [{ rows = 0 } = {}] = await world.run<{ rows: number }>(counter);
       if (rows === last) return rows;
@@ -115,7 +124,7 @@ describe.if(cluster !== null)("a page", () => {
     counter = rowsRead,
   ): Promise<number> {
     const before = await countRows(counter);
-    const databaseUrl = world.urlWith("max=2");
+    const databaseUrl = world.urlWith(`max=2&application_name=${READER}`);
     const store = await world.open({ databaseUrl });
     for (let at = 0; at < EXECUTIONS; at += 1) await work(store);
     await store.close();
@@ -163,7 +172,7 @@ describe.if(cluster !== null)("a page", () => {
   test.each(filters.filter(({ user_id }) => user_id === LARGE_USER))(
     "of orders counts 1001 orders at most in a statement for several pages when the query is %j",
     async (query) => {
-      const databaseUrl = world.urlWith("max=1");
+      const databaseUrl = world.urlWith(`max=1&application_name=${READER}`);
       const opened = connect({ databaseUrl });
       const db: Database = {
         ...opened,

@@ -11,7 +11,7 @@ const CONNECTIONS = 2;
 const timing = { checkIntervalMs: 10, checkTimeoutMs: 2_000, replaceIntervalMs: 0, runningMs: 0 };
 
 function openOn(url: string) {
-  return (max = CONNECTIONS) => new SQL(url, { max, connectionTimeout: 1 });
+  return (max = CONNECTIONS) => new SQL(url, { max, connectionTimeout: 5 });
 }
 
 /** Starts a statement on each connection. */

@@ -31,6 +31,9 @@ export interface Harness extends AsyncDisposable {
   untilWaiting(connections?: number): Promise<void>;
 }
 
+/** Added to a URL: a statement waits so long for a lock that nothing times out on a slow machine. */
+export const patient = "&lock_timeout=9000&statement_timeout=9000";
+
 /** Finds the connections of the service that wait for a lock. */
 export const waitingBackends = `
   select pid

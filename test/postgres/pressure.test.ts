@@ -6,7 +6,7 @@ import { buildInSlices } from "../../src/postgres/page-slices.ts";
 import type { Store } from "../../src/store.ts";
 import { newUser, orderFields, userFields } from "../contract/open.ts";
 import { expectRejection } from "../expect-error.ts";
-import { cluster, makeHarness, waitingBackends } from "./postgres-harness.ts";
+import { cluster, makeHarness, patient, waitingBackends } from "./postgres-harness.ts";
 
 /** Each has a statement of its own, because it skips many rows. */
 const deepPage = { limit: 10, offset: 5_000 };
@@ -25,7 +25,7 @@ function listMany(store: Store, client: string) {
 describe.if(cluster !== null)("pages that wait for a lock", () => {
   test("delay neither reads nor creates of users", async () => {
     await using world = await makeHarness();
-    const store = await world.open();
+    const store = await world.open({ databaseUrl: world.url + patient });
     const user = await newUser(store);
     await using held = await world.hold("lock table orders in access exclusive mode");
     const { settled, all } = listMany(store, "a");
@@ -90,7 +90,7 @@ describe.if(cluster !== null)("reads of single records that wait", () => {
 describe.if(cluster !== null)("tokens that are unknown", () => {
   test("wait for two statements, beside which records are read", async () => {
     await using world = await makeHarness();
-    const store = await world.open();
+    const store = await world.open({ databaseUrl: world.url + patient });
     const { id } = await newUser(store);
     const held = await world.hold("lock table tokens in access exclusive mode");
     const finds: Maybe<unknown>[] = [];

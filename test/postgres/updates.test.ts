@@ -4,7 +4,13 @@ import type { Store } from "../../src/store.ts";
 import { newUser, orderFields, setFields, setPaid, userFields } from "../contract/open.ts";
 import { expectRejection } from "../expect-error.ts";
 import { ifMatch } from "../preconditions.ts";
-import { cluster, type Harness, makeHarness, waitingBackends } from "./postgres-harness.ts";
+import {
+  cluster,
+  type Harness,
+  makeHarness,
+  patient,
+  waitingBackends,
+} from "./postgres-harness.ts";
 
 /** Connections that wait for a lock until the lock timeout of the connection. */
 const longWaits = `${waitingBackends} and query not like '%lock_timeout%'`;
@@ -29,7 +35,7 @@ async function untilWaiting({ run }: Harness, backends: number): Promise<void> {
 describe.if(cluster !== null)("updates", () => {
   test("succeed before a lock is released when more others wait for it than may run at the same time", async () => {
     await using world = await makeHarness();
-    const store = await world.open({ databaseUrl: `${world.url}&lock_timeout=20000` });
+    const store = await world.open({ databaseUrl: world.url + patient });
     const { users, orders } = store;
     const free = await newUser(store);
     const gone = await newUser(store);
@@ -68,7 +74,7 @@ describe.if(cluster !== null)("updates", () => {
 
   test("share a connection with creates when all of them wait for one row", async () => {
     await using world = await makeHarness();
-    const store = await world.open({ databaseUrl: `${world.url}&lock_timeout=20000` });
+    const store = await world.open({ databaseUrl: world.url + patient });
     const [one, other] = [await newUser(store), await newUser(store)];
     const held = await world.hold(`select from users where id = ${one.id} for update`);
     const heldOther = await world.hold(`select from users where id = ${other.id} for update`);
@@ -89,20 +95,20 @@ describe.if(cluster !== null)("updates", () => {
 
   test("of an order wait for its row, and fail when the lock timeout has passed", async () => {
     await using world = await makeHarness();
-    const store = await world.open({ databaseUrl: `${world.url}&lock_timeout=400` });
+    const store = await world.open({ databaseUrl: `${world.url}&lock_timeout=2000` });
     const { id } = await newOrder(store, (await newUser(store)).id);
     const pay = () => store.orders.update(id, setPaid, null);
     const held = await world.hold(`select from orders where id = ${id} for update`);
-    const waiting = pay();
+    const rejected = expectRejection(pay(), "unavailable", "the database is busy");
     await untilWaiting(world, 1);
-    await expectRejection(waiting, "unavailable", "the database is busy");
+    await rejected;
     await held.commit();
     expect((await pay())?.version).toBe(2);
   });
 
   test("of one turn share a transaction, and each has its own outcome", async () => {
     await using world = await makeHarness();
-    const store = await world.open({ databaseUrl: `${world.url}&lock_timeout=20000` });
+    const store = await world.open({ databaseUrl: world.url + patient });
     const { users } = store;
     const made = await Promise.all(Array.from({ length: 9 }, () => newUser(store)));
     const ids = made.map(({ id }) => id);

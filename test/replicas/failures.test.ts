@@ -4,13 +4,7 @@ import { chownSync, renameSync, statSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { makeDirectory } from "../directory.ts";
 import { startReplica, type TestServer } from "../http/server.ts";
-import {
-  findPrograms,
-  freePort,
-  type Instance,
-  makeInstance,
-  runOn,
-} from "../postgres/instance.ts";
+import { findPrograms, type Instance, makeInstance, runOn } from "../postgres/instance.ts";
 import { possible, runCommand } from "./pair.ts";
 
 const fixtures = `${import.meta.dir}/../fixtures`;
@@ -33,7 +27,7 @@ describe.if(possible)("a server that is unreachable", () => {
     writeFileSync(directory.at("users.ndjson"), '{"email":"ann@example.com"}\n');
     const isFile = (word: string) => /\.(db|ndjson)$/.test(word);
     const args = command.split(" ").map((word) => (isFile(word) ? directory.at(word) : word));
-    const address = `127.0.0.1:${await freePort()}/shop`;
+    const address = "127.0.0.1:1/shop";
     expect(await runCommand(`postgres://ann:secret@${address}`, ...args)).toEqual({
       code: 1,
       stdout: "",
@@ -53,7 +47,7 @@ async function startTlsServer(directory: { at(name: string): string }) {
   await instance.start();
   const url = new URL(instance.url);
   url.hostname = "localhost";
-  url.search = `?sslmode=verify-full&sslrootcert=${directory.at("ca.pem")}`;
+  url.search = `?sslmode=verify-full&sslrootcert=${directory.at("ca.pem")}&max=1`;
   const kept = resources.move();
   return { instance, url: url.href, [Symbol.asyncDispose]: () => kept.disposeAsync() };
 }

@@ -79,6 +79,22 @@ async function statusesDuring(
   return new Set((await responses).map(({ status }) => status));
 }
 
+const waitingCommits = "select from pg_stat_activity where wait_event = 'SyncRep'";
+
+/** Commits until a commit waits for the standby: the setting takes effect some time after it was reloaded. */
+async function untilCommitsWait(sql: SQL, { url }: Instance): Promise<void> {
+  const commit = "select pg_logical_emit_message(true, '', '')";
+  for (let isCommitted = true; ; await Bun.sleep(5)) {
+    if (isCommitted) {
+      isCommitted = false;
+      void runOn(url, commit).finally(() => {
+        isCommitted = true;
+      });
+    }
+    if ((await sql.unsafe(waitingCommits)).length > 0) return;
+  }
+}
+
 const outages: readonly [string, (instance: Instance) => void][] = [
   ["is stopped in order", ({ stop }) => stop("fast")],
   ["is stopped immediately", ({ stop }) => stop("immediate")],
@@ -201,8 +217,7 @@ test.concurrent.if(programs !== null)(
       await sql.unsafe("select pg_reload_conf()");
     };
     await setStandby("lost");
-    // Each backend reloads the setting on its own. A write on one that has not would succeed.
-    await Bun.sleep(500);
+    await untilCommitsWait(sql, instance);
     let most = 0;
     const watch = async () => {
       expect((await pair.call("GET", path)).status).toBe(200);
@@ -244,7 +259,8 @@ test.concurrent.if(programs !== null)(
       const place = pair.both.indexOf(replica);
       load.stopping.add(place);
       expect(await replica.stop()).toBe(0);
-      const { written } = load;
+      const { written, pending } = load;
+      while (pending[place] !== 0) await Bun.sleep(1);
       const before = [...written];
       // The other replica still works.
       while (written[1 - place] === before[1 - place]) await Bun.sleep(10);

@@ -7,6 +7,7 @@ import { isLong } from "../long.ts";
 import type { S3Server } from "../object-storage/s3-server.ts";
 import { binary, type Running, runBinary } from "../program.ts";
 import { makePlace, writeUntilKilled } from "./archived-place.ts";
+import { largeMetadata } from "./disk.ts";
 
 const aims = ["any moment", "a checkpoint", "a base", "a restart", "a restore"] as const;
 type Aim = (typeof aims)[number];
@@ -99,7 +100,9 @@ async function crash(world: World, aim: Aim): Promise<Crash> {
   // Until a base that is needed is complete, the archive has nothing new in async mode.
   const hasBase = () => /"continued":true|"archive base written"/.test(first.output());
   while (!hasBase()) await Bun.sleep(10);
-  const writing = writeUntilKilled(url, CLIENTS);
+  // A checkpoint begins when the log is long.
+  const metadata = aim === "a checkpoint" ? largeMetadata : undefined;
+  const writing = writeUntilKilled(url, CLIENTS, metadata);
   await Bun.sleep(MIN_ROUND_MS + Math.random() * RANDOM_MS);
   if (aim === "a checkpoint") await untilCheckpoint(world);
   const atMs = performance.now();

@@ -91,9 +91,12 @@ interface Acknowledged {
 }
 
 /** Creates users until the server does not respond. @returns what was acknowledged */
-export async function writeUntilKilled(url: string, clients: number): Promise<Acknowledged[]> {
+export async function writeUntilKilled(
+  url: string,
+  clients: number,
+  metadata: Readonly<Record<string, string>> = { note: "x".repeat(500) },
+): Promise<Acknowledged[]> {
   const acknowledged: Acknowledged[] = [];
-  const metadata = { note: "x".repeat(500) };
   const write = async () => {
     for (;;) {
       try {

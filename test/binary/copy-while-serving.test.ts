@@ -55,7 +55,7 @@ describe.if(againstBinary && cluster !== null)("copy", () => {
       const rejected = await server.call("GET", "/users", { token: null });
       expect(rejected.status).toBe(401);
     }
-  }, 20_000);
+  }, 60_000);
 
   test("leaves no rows when SIGINT interrupts it", async () => {
     await using server = await startServer();
@@ -91,5 +91,5 @@ describe.if(againstBinary && cluster !== null)("copy", () => {
     await locked.commit();
     expect((await returning.ended).stderr).toBe(`Cannot copy to ${back}: interrupted\n`);
     expect(readdirSync(dirname(back)).filter((name) => name.includes("back"))).toEqual([]);
-  }, 20_000);
+  }, 60_000);
 });

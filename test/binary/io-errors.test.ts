@@ -4,6 +4,7 @@
 import { Database } from "bun:sqlite";
 import { afterAll, beforeAll, describe, test } from "bun:test";
 import { CHECKPOINT_PAGES } from "../../src/sqlite/connection.ts";
+import { newToken } from "../../src/token.ts";
 import { makeDirectory } from "../directory.ts";
 import { newEmail, newUser } from "../http/make.ts";
 import { startReplica, type TestResponse, type TestServer } from "../http/server.ts";
@@ -71,7 +72,8 @@ async function attempt(
 ): Promise<Outcome> {
   using directory = makeDirectory();
   const database = copyBase(base, directory);
-  const server = await startReplica(database, {}, base.tokens);
+  // With a token, the start is over when the server listens.
+  const server = await startReplica(database, { API_TOKEN: newToken() }, base.tokens);
   const acknowledged = nothingAcknowledged(base.users);
   const problems: string[] = [];
   let injected: string[] = [];

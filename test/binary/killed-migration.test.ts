@@ -1,7 +1,7 @@
 // Kills a server while it writes a file, as Linux does when memory is short, and starts it again.
 import { Database } from "bun:sqlite";
 import { expect, test } from "bun:test";
-import { readdirSync } from "node:fs";
+import { readdirSync, rmSync } from "node:fs";
 import { makeDirectory, type TemporaryDirectory } from "../directory.ts";
 import { againstBinary } from "../http/server.ts";
 import { binary, startProgram } from "../program.ts";
@@ -11,14 +11,18 @@ function start(directory: TemporaryDirectory, ...args: string[]) {
   return startProgram([binary, ...args], { env });
 }
 
-/** Creates a database that takes a while to copy. */
+/** Creates a database of an earlier version that takes a while to copy. */
 async function makeLarge(directory: TemporaryDirectory): Promise<void> {
+  for (const name of readdirSync(directory.path)) rmSync(directory.at(name));
   expect((await start(directory, "token", "create", "a").ended).code).toBe(0);
   using db = new Database(directory.at("a.db"));
+  db.run("pragma synchronous = off");
   db.run("create table filler (content blob)");
   for (let count = 0; count < 30; count += 1) {
     db.run("insert into filler values (zeroblob(5000000))");
   }
+  for (const table of ["changes", "feed"]) db.run(`drop table ${table}`);
+  db.run("pragma user_version = 3");
 }
 
 function partials(directory: TemporaryDirectory): string[] {
@@ -34,6 +38,12 @@ async function killRepeatedly(directory: TemporaryDirectory): Promise<void> {
     while (!child.hasExited() && !isThere()) await Bun.sleep(1);
     child.kill("SIGKILL");
     await child.ended;
+    if (readdirSync(directory.path).includes("a.db.v3")) {
+      // Too late: the copy was complete.
+      await makeLarge(directory);
+      round = -1;
+      continue;
+    }
     expect(partials(directory).filter((name) => name.endsWith(".partial"))).toEqual([
       expect.stringMatching(own),
     ]);
@@ -45,11 +55,6 @@ test.if(againstBinary)(
   async () => {
     using directory = makeDirectory();
     await makeLarge(directory);
-    {
-      using db = new Database(directory.at("a.db"));
-      for (const table of ["changes", "feed"]) db.run(`drop table ${table}`);
-      db.run("pragma user_version = 3");
-    }
     await killRepeatedly(directory);
     const child = start(directory, "serve");
     while (!child.hasExited() && !readdirSync(directory.path).includes("a.db.v3")) {

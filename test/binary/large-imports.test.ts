@@ -117,5 +117,5 @@ test.skipIf(binary === "")(
       expect(peakBytes).toBeLessThan(MAX_BYTES);
     }
   },
-  60_000,
+  180_000,
 );

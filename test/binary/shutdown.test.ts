@@ -6,6 +6,7 @@ import { connect as connectTls } from "node:tls";
 import { newEmail } from "../http/make.ts";
 import { rawRequest, readChunked } from "../http/raw.ts";
 import { againstBinary, startServer, type TestServer } from "../http/server.ts";
+import { withStore } from "../open-store.ts";
 import { largeMetadata } from "./disk.ts";
 
 interface Connection {
@@ -57,6 +58,9 @@ function request(
     ...json,
   });
 }
+
+/** Without a response for so long, the server closes its port. */
+const QUIET_MS = 100;
 
 /** More requests than the server handles before a signal that arrives with them. */
 const CHECKS = 300;
@@ -119,12 +123,19 @@ test.if(againstBinary)(
     const statuses = new Set<number>();
     // 200 writes a second. Like a load balancer, a client stops using a server that sends `Connection: close`.
     const clients = Array.from({ length: 8 }, async () => {
+      let lastMs = performance.now();
       for (let going = true; going; await Bun.sleep(35)) {
         const email = newEmail();
-        const { status, headers } = await server.call("POST", "/users", { body: { email } });
-        statuses.add(status);
-        if (status === 201) acknowledged.push(email);
-        going = headers.get("connection") !== "close";
+        const call = server.call("POST", "/users", { body: { email } });
+        const response = await call.catch((error) => {
+          // Only a client that was not scheduled for so long may find the port closed.
+          if (performance.now() - lastMs < QUIET_MS) throw error;
+        });
+        if (response === undefined) return;
+        statuses.add(response.status);
+        if (response.status === 201) acknowledged.push(email);
+        going = response.headers.get("connection") !== "close";
+        lastMs = performance.now();
       }
     });
     await Bun.sleep(1000);
@@ -167,7 +178,7 @@ for (const [name, settings] of [
       await Bun.sleep(2_000);
       const startedMs = performance.now();
       expect(await server.stop("SIGTERM")).toBe(0);
-      expect(performance.now() - startedMs).toBeLessThan(5_000);
+      expect(performance.now() - startedMs).toBeLessThan(15_000);
       for (const { socket } of connections) socket.destroy();
       silent.destroy();
     },
@@ -178,17 +189,10 @@ for (const [name, settings] of [
     `SIGTERM waits for a slow reader and for an unfinished request body over ${name}`,
     async () => {
       await using server = await startServer({ SHUTDOWN_SECONDS: "20", ...settings });
-      const headers = { authorization: `Bearer ${server.writeToken}` };
       // More than the operating system buffers.
-      for (let count = 0; count < 300; count += 1) {
-        const response = await fetch(`${server.url}/api/v1/users`, {
-          method: "POST",
-          headers: { ...headers, "content-type": "application/json" },
-          body: JSON.stringify({ email: newEmail(), metadata: largeMetadata }),
-          tls: { rejectUnauthorized: false },
-        });
-        expect(response.status).toBe(201);
-      }
+      const create = () => ({ email: newEmail(), name: null, metadata: largeMetadata });
+      const users = Array.from({ length: 300 }, create);
+      await withStore(server.database, ({ bulk }) => bulk.users.import(users, false));
 
       const [reader, writer] = [await open(server), await open(server)];
       reader.send(request(server, "GET", "/users?limit=300"));

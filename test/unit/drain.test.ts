@@ -14,22 +14,29 @@ test("drain closes connections and calls its listeners when it has started", asy
   expect(drain.isDraining()).toBe(true);
 });
 
-/** `lastResponseMs`: until then a response is sent in each pause. */
+/** `lastResponseMs`: until then a response is sent in each pause. `stallMs`: so long does the first pause take. */
 const drains = [
   { ends: "100 ms after it started", when: "there is no response", lastResponseMs: 0, ms: 100 },
   { ends: "100 ms after the last response", when: "there are some", lastResponseMs: 300, ms: 400 },
+  {
+    ends: "90 ms after the first pause",
+    when: "the first pause takes long",
+    lastResponseMs: 0,
+    stallMs: 500,
+    ms: 590,
+  },
   { ends: "at its timeout", when: "responses go on", timeoutMs: 200, ms: 200 },
   { ends: "after 2 s", when: "responses go on and its timeout is later", ms: 2_000 },
 ];
 
 test.each(drains)(
   "drain ends $ends when $when",
-  async ({ lastResponseMs = 60_000, timeoutMs = 30_000, ms }) => {
+  async ({ lastResponseMs = 60_000, timeoutMs = 30_000, stallMs = 0, ms }) => {
     const drain = createDrain();
     let passedMs = 0;
     using _clock = spyOn(performance, "now").mockImplementation(() => 60_000 + passedMs);
     using _sleep = spyOn(Bun, "sleep").mockImplementation(async (pauseMs) => {
-      passedMs += Number(pauseMs);
+      passedMs += passedMs === 0 ? Math.max(stallMs, Number(pauseMs)) : Number(pauseMs);
       if (passedMs <= lastResponseMs) drain.countResponse();
     });
     expect(await drain.start(timeoutMs)).toBe(ms);

@@ -5,8 +5,8 @@ import { makeDirectory } from "../directory.ts";
 import { binary } from "../program.ts";
 
 const USERS = 20_000;
-/** 27 kB each, 216 MB as text. */
-const WIDE_USERS = 8000;
+/** 27 kB each, 135 MB as text. */
+const WIDE_USERS = 5000;
 /** The process needs 85 MB without any records. */
 const MAX_BYTES = 250 * 2 ** 20;
 

@@ -3,6 +3,7 @@ import { describe, expect, test } from "bun:test";
 import { copyFileSync } from "node:fs";
 import { decodeJson, encodeJson, type Generation } from "../../../src/sqlite/archive/format.ts";
 import { expectRejection } from "../../expect-error.ts";
+import { isLong } from "../../long.ts";
 import {
   adviceOf,
   contentOf,
@@ -124,7 +125,7 @@ describe("restore", () => {
     using archive = makeArchive();
     await using server = await archive.start();
     await writeSegments(server, 3);
-    for (const key of (await archive.keys("log/")).slice(0, 2)) {
+    for (const key of (await archive.keys("log/")).slice(isLong ? 0 : 1, 2)) {
       const sound = await archive.body(key);
       const length = sound.indexOf(10) + 1;
       const header = new TextDecoder().decode(sound.subarray(0, length));

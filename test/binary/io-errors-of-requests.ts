@@ -1,40 +1,24 @@
-// Makes the first, second, third … system call of each kind on the database files fail, one in each run, and
-// then from that call on, as SQLite's own tests do. The server must return an error that the client
-// may retry, keep every acknowledged write, and recover without a restart.
-import { Database } from "bun:sqlite";
-import { afterAll, beforeAll, describe, test } from "bun:test";
-import { CHECKPOINT_PAGES } from "../../src/sqlite/connection.ts";
+/** Makes system calls of a server fail while it handles a request, which is repeated after the fault. */
 import { newToken } from "../../src/token.ts";
 import { makeDirectory } from "../directory.ts";
-import { newEmail, newUser } from "../http/make.ts";
+import { newUser } from "../http/make.ts";
 import { startReplica, type TestResponse, type TestServer } from "../http/server.ts";
 import { untilHealth } from "./health.ts";
 import {
   type Acknowledged,
-  acknowledgeUser,
   type Base,
   copyBase,
-  emailOf,
   failEachCall,
   faultOf,
   findLost,
   isUnavailable,
   type Kind,
   lastLineOf,
-  makeBase,
   messageOf,
   nothingAcknowledged,
   type Outcome,
-  open,
-  read,
-  sync,
-  timeoutMs,
-  truncate,
-  write,
-  writeToFullDisk,
-  writing,
 } from "./io-errors.ts";
-import { inject, skipTraced } from "./strace.ts";
+import { inject } from "./strace.ts";
 
 /** How long a client retries after the fault has ended. */
 const TIMEOUT_MS = 20_000;
@@ -43,10 +27,8 @@ const RETRY_AFTER_MS = 100;
 /** The exit code of a process that was ended by SIGKILL. */
 const KILLED = 137;
 
-const reading = [read];
-
 /** A request that every run sends twice: with the fault and after it. */
-interface Request {
+export interface Request {
   readonly method: "GET" | "POST" | "PATCH";
   readonly path: string;
   readonly body?: unknown;
@@ -55,7 +37,7 @@ interface Request {
 }
 
 /** A run with a fault. */
-interface Run {
+export interface Run {
   readonly server: TestServer;
   readonly acknowledged: Acknowledged;
   readonly problems: string[];
@@ -64,7 +46,7 @@ interface Run {
 }
 
 /** Runs `work` on a copy of the database, kills the server, and compares what is stored. */
-async function attempt(
+export async function attempt(
   base: Base,
   kind: Kind,
   when: string,
@@ -97,7 +79,7 @@ async function attempt(
 }
 
 /** Repeats a request that has failed with the fault. @param send returns whether it has succeeded */
-async function retry(send: () => Promise<boolean>): Promise<void> {
+export async function retry(send: () => Promise<boolean>): Promise<void> {
   const deadlineMs = performance.now() + TIMEOUT_MS;
   while (!(await send())) {
     if (performance.now() > deadlineMs) throw new Error("still unavailable after the fault");
@@ -146,94 +128,15 @@ async function sendTwice(run: Run, request: Request, wanted: string, when: strin
   acknowledged.users += 1;
 }
 
-const items = [{ sku: "A-1", quantity: 1, unit_price: 100 }];
-
-/** In a database of 1,000 users with a write-ahead log. */
-const requests: readonly (readonly [name: string, request: Request])[] = [
-  ["GET of a user", { method: "GET", path: "/users/500", kinds: reading }],
-  ["GET of a list", { method: "GET", path: "/users?limit=20&offset=700", kinds: reading }],
-  ["GET by email", { method: "GET", path: `/users?email=${emailOf(300)}`, kinds: reading }],
-  ["GET of health", { method: "GET", path: "/health", kinds: [write, sync] }],
-  [
-    "POST of a user",
-    { method: "POST", path: "/users", body: { email: "new@example.com" }, kinds: writing },
-  ],
-  [
-    "POST of an order with a key",
-    {
-      method: "POST",
-      path: "/orders",
-      body: { user_id: 400, currency: "EUR", items },
-      headers: { "idempotency-key": "an-order" },
-      kinds: writing,
-    },
-  ],
-  [
-    "PATCH of a user",
-    { method: "PATCH", path: "/users/600", body: { name: "New name" }, kinds: writing },
-  ],
-];
-
-/** Writes so much from another connection that a checkpoint is due after the server's next commit. */
-function fillLog(database: string): void {
-  using db = new Database(database);
-  db.run("pragma wal_autocheckpoint = 0");
-  db.run("pragma synchronous = off");
-  // The server writes now and then as well, e.g. when a token was used.
-  db.run("pragma busy_timeout = 5000");
-  const rename = db.prepare("update users set name = ? where id = 1");
-  for (let frame = 0; frame <= CHECKPOINT_PAGES; frame += 1) rename.run(`Name ${frame}`);
-}
-
-async function checkpoint({ server, acknowledged, problems, duringFault }: Run): Promise<void> {
-  async function create(): Promise<boolean> {
-    const response = await server.call("POST", "/users", { body: { email: newEmail() } });
-    if (response.status === 201) acknowledgeUser(acknowledged, response.json.data);
-    else if (!isUnavailable(response)) problems.push(`${response.status} ${response.text}`);
-    return response.status === 201;
+/** Makes each call of the request fail. @see failEachCall */
+export async function failEachCallOf(name: string, base: Base, request: Request): Promise<void> {
+  let wanted = "";
+  if (request.method === "GET") {
+    using directory = makeDirectory();
+    await using server = await startReplica(copyBase(base, directory), {}, base.tokens);
+    wanted = (await server.call("GET", request.path)).text;
   }
-
-  fillLog(server.database);
-  await duringFault(async () => {
-    // The first starts the checkpoint, and the second waits for it.
-    await create();
-    await create();
-  });
-  await retry(create);
-  await untilHealth(server, 200);
+  await failEachCall(name, request.kinds, (kind, when) =>
+    attempt(base, kind, when, (run) => sendTwice(run, request, wanted, when)),
+  );
 }
-
-describe.skipIf(skipTraced)("with 1,000 users", () => {
-  let base: Base;
-  beforeAll(async () => {
-    base = await makeBase({ users: 1_000, withLog: false });
-  });
-  afterAll(() => base[Symbol.asyncDispose]());
-
-  test.each(requests)(
-    "%s succeeds or returns 503 when a system call fails",
-    async (name, request) => {
-      let wanted = "";
-      if (request.method === "GET") {
-        using directory = makeDirectory();
-        await using server = await startReplica(copyBase(base, directory), {}, base.tokens);
-        wanted = (await server.call("GET", request.path)).text;
-      }
-      await failEachCall(name, request.kinds, (kind, when) =>
-        attempt(base, kind, when, (run) => sendTwice(run, request, wanted, when)),
-      );
-    },
-    timeoutMs,
-  );
-
-  test(
-    "a checkpoint loses no data when a system call fails",
-    async () => {
-      const kinds = [read, { ...write, files: [""] }, { ...writeToFullDisk, files: [""] }];
-      await failEachCall("checkpoint", [...kinds, sync, truncate, open], (kind, when) =>
-        attempt(base, kind, when, checkpoint),
-      );
-    },
-    timeoutMs,
-  );
-});

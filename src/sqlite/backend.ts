@@ -173,8 +173,10 @@ async function openStore(path: string, options: StoreOptions): Promise<Store> {
   else if (!existsSync(path)) {
     fail("operator", "no such file; DATABASE_URL or --database-url selects another one");
   }
-  if (statSync(path, { throwIfNoEntry: false })?.isDirectory())
-    fail("operator", "it is a directory");
+  const file = statSync(path, { throwIfNoEntry: false });
+  if (file?.isDirectory()) fail("operator", "it is a directory");
+  // A named pipe would be waited for without end.
+  if (file?.isFile() === false) fail("operator", "it is not a regular file");
   requireNoOrphans(path);
   await using resources = new AsyncDisposableStack();
   // It may restore the database.

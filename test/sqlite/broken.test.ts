@@ -1,6 +1,6 @@
 // Files that are not a valid user-api database: `openSqlite` rejects each with one line and changes nothing.
 import { expect, test } from "bun:test";
-import { existsSync, mkdirSync, readdirSync, readFileSync, writeFileSync } from "node:fs";
+import { mkdirSync, readdirSync, readFileSync, statSync, writeFileSync } from "node:fs";
 import { SCHEMA_VERSION } from "../../src/sqlite/migrate.ts";
 import { damagePage, rootPageOf } from "../damage.ts";
 import { makeDirectory } from "../directory.ts";
@@ -9,6 +9,7 @@ import { openDatabase, runSql } from "./open-database.ts";
 
 const broken: [string, (path: string) => void, string][] = [
   ["is a directory", (path) => mkdirSync(path), "it is a directory"],
+  ["is a named pipe", (path) => Bun.spawnSync(["mkfifo", path]), "it is not a regular file"],
   [
     "is text",
     (path) => writeFileSync(path, "This is a text, and not a database.\n".repeat(100)),
@@ -42,8 +43,7 @@ for (const [what, make, why] of broken) {
     using directory = makeDirectory();
     const path = directory.at("a.db");
     make(path);
-    const before =
-      existsSync(path) && what !== "is a directory" ? await Bun.file(path).bytes() : null;
+    const before = statSync(path).isFile() ? readFileSync(path) : null;
     for (const mode of ["serve", "write"] as const) {
       await expectRejection(
         openDatabase(path, { mode }),
@@ -51,7 +51,7 @@ for (const [what, make, why] of broken) {
         `Cannot open ${path}: ${why}`,
       );
     }
-    if (before !== null) expect(await Bun.file(path).bytes()).toEqual(before);
+    if (before !== null) expect(readFileSync(path)).toEqual(before);
     if (before !== null) expect(readdirSync(directory.path)).toEqual(["a.db"]);
   });
 }

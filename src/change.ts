@@ -176,6 +176,7 @@ export interface ChangeStore {
   /**
    * Deletes the changes that were made before a time, in transactions of a bounded size. Those that are left are
    * consecutive, and the newest change of all stays.
+   * @param signal ends it after the current transaction
    */
-  deleteExpired(before: Date): Promise<void>;
+  deleteExpired(before: Date, signal?: AbortSignal): Promise<void>;
 }

@@ -71,7 +71,8 @@ export interface Store {
    * @returns a sentence for each problem; empty if there is none
    */
   check(): Promise<readonly string[]>;
-  deleteExpiredKeys(): Promise<void>;
+  /** @param signal as in `ChangeStore.deleteExpired` */
+  deleteExpiredKeys(signal?: AbortSignal): Promise<void>;
   /** Waits for queued writes, then closes. The store cannot be used afterwards. */
   close(): Promise<void>;
 }

@@ -9,17 +9,16 @@ import { listen } from "../http/server.ts";
 import { type ApplyStyle, createLog, type Log } from "../log.ts";
 import type { LogBuffer } from "../log-buffer.ts";
 import { quoteReadably } from "../schema.ts";
-import type { Store, StoreMode } from "../store.ts";
+import type { StoreMode } from "../store.ts";
 import { hashToken, newToken, type TokenStore } from "../token.ts";
 import { build } from "./build.ts";
+import { startCleanUp } from "./clean-up.ts";
 import { localUrl } from "./local-url.ts";
 import { type CommandSystem, stopSignal } from "./system.ts";
 
 /** The caller has checked that stdout is a terminal. */
 const applyStyle: ApplyStyle = (style, text) => styleText(style, text, { validateStream: false });
 
-/** How often expired idempotency keys and changes are deleted. */
-const CLEANUP_INTERVAL_MS = 60 * 1000;
 const DAY_MS = 24 * 60 * 60 * 1000;
 
 /** Each connection needs an open file. Below this limit few clients exhaust it, and then nobody can connect. */
@@ -146,19 +145,6 @@ async function requireOwnApiToken(tokens: TokenStore, { apiToken }: Config): Pro
   fail("operator", `Cannot use API_TOKEN: ${problem}, and needs to be a separate one`);
 }
 
-/** Deletes expired idempotency keys and changes from time to time. */
-function startCleanUp(store: Store, { changesDays }: Config, now: () => Date, log: Log): Timer {
-  return setInterval(async () => {
-    try {
-      await store.deleteExpiredKeys();
-      await store.changes.deleteExpired(new Date(now().getTime() - changesDays * DAY_MS));
-    } catch (error) {
-      const reason = messageOf(error);
-      log.warn("cleanup of expired idempotency keys and changes failed", { reason });
-    }
-  }, CLEANUP_INTERVAL_MS);
-}
-
 /**
  * Serves until a signal or an uncaught error, then completes open requests and closes.
  * @throws {AppError} operator if a setting, the database or the port prevents the start
@@ -201,6 +187,10 @@ export async function serve(system: CommandSystem): Promise<void> {
   if (openedStore !== null) {
     const store = resources.adopt(openedStore, (opened) => opened.close());
     await requireOwnApiToken(store.tokens, config);
+    // Before the listener, so that at the end the listener stops first.
+    if (!readOnly) {
+      resources.use(startCleanUp(store, { changesDays: config.changesDays, now, log }));
+    }
     const { version } = build;
     const listener = resources.adopt(
       await listen({ store, config, log, now, metrics, drain, version }),
@@ -221,10 +211,6 @@ export async function serve(system: CommandSystem): Promise<void> {
     const restriction = { read_only: readOnly || undefined };
     log.info("listening", { url, host: config.host, database, ...build, schema, ...restriction });
     await printFirstToken(store.tokens, url, config, system);
-    if (!readOnly) {
-      const timer = startCleanUp(store, config, now, log);
-      resources.defer(() => clearInterval(timer));
-    }
   }
 
   const stop = await stopped;

@@ -53,9 +53,15 @@ const deleteBatch = `
 `;
 
 /** Call after all changes were numbered. @see ChangeStore.deleteExpired */
-export async function deleteExpired(db: Database, before: Date): Promise<void> {
+export async function deleteExpired(
+  db: Database,
+  before: Date,
+  signal?: AbortSignal,
+): Promise<void> {
   const work = (session: Session) =>
     session.first<{ expired: number }>(deleteBatch, before.getTime(), DELETE_BATCH_SIZE);
   // If a pass of numbering has come between, the next transaction deletes what this one could not.
-  while (((await db.run("write", work))?.expired ?? 0) > 0);
+  for (let isDone = false; !isDone && !signal?.aborted; ) {
+    isDone = ((await db.run("write", work))?.expired ?? 0) === 0;
+  }
 }

@@ -24,6 +24,8 @@ import {
 import { buildInSlices, type Slice } from "./page-slices.ts";
 import { createSingleFlight } from "./single-flight.ts";
 
+/** How long a page waits for the numbering of changes. What was numbered until then stays so. */
+const NUMBERING_TIMEOUT_MS = 5_000;
 /** Rows of a slice. Their records have 3 MiB at most, because large ones are read apart. */
 const SLICE_ROWS = 100;
 
@@ -107,8 +109,9 @@ export function createChangeStore(
     query: ChangeQuery,
     read: () => Promise<Row | null>,
   ): Promise<Row> {
+    const deadlineMs = performance.now() + NUMBERING_TIMEOUT_MS;
     let isNumbered = false;
-    for (let attempts = 0; attempts < MAX_ATTEMPTS; ) {
+    for (let attempts = 0; attempts < MAX_ATTEMPTS && performance.now() < deadlineMs; ) {
       const row = await read();
       if (row?.isCurrent === true && (isNumbered || !mustNumber(row))) {
         requireKept(query, row);
@@ -216,9 +219,9 @@ export function createChangeStore(
 
     subscribe,
 
-    async deleteExpired(before) {
+    async deleteExpired(before, signal) {
       await numberAll();
-      await deleteExpired(db, before);
+      await deleteExpired(db, before, signal);
     },
   };
 }

@@ -19,7 +19,11 @@ export function expiryTime(now: Date): string {
   return new Date(now.getTime() - KEY_LIFETIME_MS).toISOString();
 }
 
-export async function deleteExpiredKeys(db: Database, now: Date): Promise<void> {
+export async function deleteExpiredKeys(
+  db: Database,
+  now: Date,
+  signal?: AbortSignal,
+): Promise<void> {
   const time = expiryTime(now);
   const deleteBatch = async (session: Session) => {
     const rows = await session.all<{ key: string }>(expiredKeys, time);
@@ -28,5 +32,7 @@ export async function deleteExpiredKeys(db: Database, now: Date): Promise<void> 
     return rows.length;
   };
   // One transaction per batch, so that other writes can run in between.
-  while ((await db.run("write", deleteBatch)) === DELETE_BATCH_SIZE);
+  for (let isDone = false; !isDone && !signal?.aborted; ) {
+    isDone = (await db.run("write", deleteBatch)) < DELETE_BATCH_SIZE;
+  }
 }

@@ -98,7 +98,7 @@ export function createStore(db: Database, options: StoreOptions): Store {
       withCopySource(db, redactPassword(databaseUrl), layout.openCopySource, work),
     check: () => checkDatabase(db, layout.sections),
     backUp,
-    deleteExpiredKeys: () => deleteExpiredKeys(db, now()),
+    deleteExpiredKeys: (signal) => deleteExpiredKeys(db, now(), signal),
     close: db.close,
   };
 }

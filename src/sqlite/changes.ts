@@ -139,11 +139,12 @@ export function createChangeStore(
   return {
     list: (query, client) => statements()[query.include ?? "plain"](query, client),
     subscribe,
-    async deleteExpired(before) {
+    async deleteExpired(before, signal) {
       const { deleteBatch } = statements();
       const deleteExpired = () => deleteBatch.run({ before: before.getTime() }).changes;
-      while ((await writer.write("changes", deleteExpired)) >= DELETE_BATCH_SIZE) {
-        // One transaction at a time, so that other writes run in between.
+      // One transaction at a time, so that other writes run in between.
+      for (let isDone = false; !isDone && !signal?.aborted; ) {
+        isDone = (await writer.write("changes", deleteExpired)) < DELETE_BATCH_SIZE;
       }
     },
   };

@@ -54,10 +54,11 @@ export function createIdempotencyStore(
       claim.run({ ...key, record: record.json, now: clock() });
       return { record, replayed: false };
     },
-    async deleteExpired(): Promise<void> {
+    async deleteExpired(signal?: AbortSignal): Promise<void> {
       const deleteExpired = () => deleteBatch.run({ expired: expiryTime() }).changes;
-      while ((await writer.write("idempotency_keys", deleteExpired)) >= DELETE_BATCH_SIZE) {
-        // One transaction at a time, so that other writes run in between.
+      // One transaction at a time, so that other writes run in between.
+      for (let isDone = false; !isDone && !signal?.aborted; ) {
+        isDone = (await writer.write("idempotency_keys", deleteExpired)) < DELETE_BATCH_SIZE;
       }
     },
   };

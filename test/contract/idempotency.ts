@@ -133,6 +133,8 @@ export function idempotencyContract(open: Open): void {
     // With the clock back within the lifetime of both, the remaining keys are visible.
     const { time } = it.clock;
     const begin = new Date(time.getTime() - KEY_LIFETIME_MS + 1);
+    it.clock.time = time;
+    await it.store.deleteExpiredKeys(AbortSignal.abort());
     it.clock.time = begin;
     expect((await place(old)).replayed).toBe(true);
     it.clock.time = time;

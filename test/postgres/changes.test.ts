@@ -1,5 +1,5 @@
 // The change feed on PostgreSQL: changes get their ids after their commits, in any process.
-import { describe, expect, test } from "bun:test";
+import { describe, expect, spyOn, test } from "bun:test";
 import type { Change } from "../../src/change.ts";
 import { AppError } from "../../src/error.ts";
 import { recordsText } from "../../src/page.ts";
@@ -191,6 +191,27 @@ describe.if(cluster !== null)("changes", () => {
     // Whether it is the last one is not known yet.
     const last = async () => store.changes.list({ limit: 2, offset: 0, after: 2 });
     await expectRejection(last(), "unavailable", "the changes are being numbered");
+  });
+
+  test("are not waited for longer than 5 s, when there are many without an id", async () => {
+    await using world = await makeHarness();
+    const store = await world.open();
+    // Three passes.
+    await world.run(`
+      insert into change_outbox (type, record_id, version, created_at)
+      select 1, n, 1, 0
+      from generate_series(1, 25000) as n
+    `);
+    {
+      let nowMs = 0;
+      using _clock = spyOn(performance, "now").mockImplementation(() => {
+        nowMs += 3_000;
+        return nowMs;
+      });
+      const page = Promise.resolve(store.changes.list({ limit: 2, offset: 0 }));
+      await expectRejection(page, "unavailable", "the changes are being numbered");
+    }
+    expect((await listAfter(store, 24_998)).changes.map(({ id }) => id)).toEqual([24_999, 25_000]);
   });
 
   test("are looked for after a write of a request, and not after other work", async () => {

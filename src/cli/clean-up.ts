@@ -1,0 +1,50 @@
+/** Deletes expired idempotency keys and changes from time to time, while a server runs. */
+import { messageOf } from "../error.ts";
+import type { Log } from "../log.ts";
+import type { Store } from "../store.ts";
+
+const INTERVAL_MS = 60 * 1000;
+const DAY_MS = 24 * 60 * 60 * 1000;
+
+interface CleanUpOptions {
+  /** How long changes are kept, in days. */
+  readonly changesDays: number;
+  readonly now: () => Date;
+  readonly log: Pick<Log, "warn">;
+  readonly intervalMs?: number;
+}
+
+/** @returns ends it when it is disposed of, after the transaction that is running */
+export function startCleanUp(
+  { deleteExpiredKeys, changes }: Pick<Store, "deleteExpiredKeys" | "changes">,
+  { changesDays, now, log, intervalMs = INTERVAL_MS }: CleanUpOptions,
+): AsyncDisposable {
+  const stopping = new AbortController();
+  const { signal } = stopping;
+  let running: Promise<void> | null = null;
+
+  async function cleanUp(): Promise<void> {
+    try {
+      await deleteExpiredKeys(signal);
+      await changes.deleteExpired(new Date(now().getTime() - changesDays * DAY_MS), signal);
+    } catch (error) {
+      const reason = messageOf(error);
+      log.warn("cleanup of expired idempotency keys and changes failed", { reason });
+    } finally {
+      running = null;
+    }
+  }
+
+  const timer = setInterval(() => {
+    // It can take longer than the interval.
+    running ??= cleanUp();
+  }, intervalMs);
+
+  return {
+    async [Symbol.asyncDispose]() {
+      clearInterval(timer);
+      stopping.abort();
+      await running;
+    },
+  };
+}

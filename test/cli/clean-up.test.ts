@@ -1,0 +1,63 @@
+import { expect, test } from "bun:test";
+import { startCleanUp } from "../../src/cli/clean-up.ts";
+import type { Store } from "../../src/store.ts";
+
+const now = () => new Date("2026-11-26T00:00:00.000Z");
+
+/** Starts a cleanup of a store whose deletion of changes ends when `end` is called. */
+function start() {
+  const begun: { before: Date; signal: AbortSignal | undefined }[] = [];
+  const ends: PromiseWithResolvers<void>[] = [];
+  const warnings: unknown[] = [];
+  const store = {
+    deleteExpiredKeys: async () => {},
+    changes: {
+      deleteExpired(before, signal) {
+        const end = Promise.withResolvers<void>();
+        begun.push({ before, signal });
+        ends.push(end);
+        return end.promise;
+      },
+    },
+  } as Pick<Store, "deleteExpiredKeys" | "changes">;
+  const warn = (_event: string, fields?: object) => void warnings.push(fields);
+  const options = { changesDays: 30, now, log: { warn }, intervalMs: 1 };
+  const cleanUp = startCleanUp(store, options);
+  return {
+    begun,
+    ends,
+    warnings,
+    stop: () => cleanUp[Symbol.asyncDispose](),
+    async until(runs: number) {
+      while (begun.length < runs) await Bun.sleep(1);
+    },
+  };
+}
+
+test("the cleanup begins again only when the last one has ended, also if it has failed", async () => {
+  const { begun, ends, warnings, until, stop } = start();
+  await until(1);
+  await Bun.sleep(20);
+  expect(begun.map(({ before }) => before)).toEqual([new Date("2026-10-27T00:00:00.000Z")]);
+  ends[0]?.reject(new Error("on purpose"));
+  await until(2);
+  expect(warnings).toEqual([{ reason: "on purpose" }]);
+  ends[1]?.resolve();
+  await stop();
+});
+
+test("the cleanup aborts the run, and waits for its end, when it is stopped", async () => {
+  const { begun, ends, until, stop } = start();
+  await until(1);
+  let isStopped = false;
+  const stopping = stop().then(() => {
+    isStopped = true;
+  });
+  expect(begun[0]?.signal?.aborted).toBe(true);
+  await Bun.sleep(20);
+  expect(isStopped).toBe(false);
+  ends[0]?.resolve();
+  await stopping;
+  await Bun.sleep(20);
+  expect(begun).toHaveLength(1);
+});

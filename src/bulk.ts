@@ -11,7 +11,7 @@ export type ImportResult =
 /** Export and import of one table. Every method is one transaction. */
 export interface BulkStore<Row, Import> {
   /**
-   * The next page by `id`, starting after the id `after`, or with the first record if that is 0. Paging to the end
+   * The next page in the order of `sort`, after the id `after`; 0 starts at the beginning of that order. Paging to the end
    * returns every record that exists throughout exactly once. Records that are created or deleted meanwhile may be
    * missing.
    */

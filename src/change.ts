@@ -21,6 +21,9 @@ export const changeTypes = [
 ] as const;
 export type ChangeType = (typeof changeTypes)[number];
 
+/** The codes up to this one are of users, and those after it of orders. Checks of SQLite's tables know it as well. */
+export const LAST_OF_USERS = changeTypes.findLastIndex((type) => type.startsWith("user.")) + 1;
+
 /** A change, as returned by the API. It has no personal data. */
 export const Change = Type.Object(
   {

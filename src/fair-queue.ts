@@ -2,18 +2,18 @@
 import { AppError, fail } from "./error.ts";
 
 /**
- * The next work is that of the client with the least running work; among several, of the one whose work ended longest ago.
- * So a client has more than its share only while no other waits.
- * @throws {AppError} unavailable if too much work is waiting, or it waits for too long
+ * Starts the next task of the client with the fewest running tasks; among several, of the one whose last task ended
+ * longest ago. So a client has more than its share only while no other waits.
+ * @throws {AppError} unavailable if too many tasks are waiting, or this one waits for too long
  */
-export type RunFairly = <Result>(client: string, work: () => Promise<Result>) => Promise<Result>;
+export type RunFairly = <Result>(client: string, task: () => Promise<Result>) => Promise<Result>;
 
 export interface FairQueueOptions {
-  /** Maximum number of pieces of work that run at the same time. */
+  /** Maximum number of tasks that run at the same time. */
   readonly maxRunning: number;
   /** How many of them one client can have. By default, if there are several, it leaves one to others. */
   readonly maxRunningOfClient?: number;
-  /** Maximum number of pieces of work that wait, half of them of one client. The default is no maximum. */
+  /** Maximum number of tasks that wait, half of them of one client. The default is no maximum. */
   readonly maxWaiting?: number;
   readonly queueTimeoutMs: number;
   /** Message of the error. */
@@ -25,19 +25,19 @@ interface Client {
   running: number;
 }
 
-function hasWork({ running, waiting }: Client): boolean {
+function hasTasks({ running, waiting }: Client): boolean {
   return running > 0 || waiting.size > 0;
 }
 
 export function createFairQueue({
   maxRunning,
-  // The next client need not wait for the end of long work.
+  // The next client need not wait for the end of a long task.
   maxRunningOfClient = Math.max(1, maxRunning - 1),
   maxWaiting = Number.POSITIVE_INFINITY,
   queueTimeoutMs,
   problem,
 }: FairQueueOptions): RunFairly {
-  /** Those with work, in the order in which they came or last ended some. */
+  /** Those with tasks, in the order in which they came or last ended one. */
   const clients = new Map<string, Client>();
   let running = 0;
   let waiting = 0;
@@ -63,7 +63,7 @@ export function createFairQueue({
     client.running -= 1;
     running -= 1;
     clients.delete(name);
-    if (hasWork(client)) clients.set(name, client);
+    if (hasTasks(client)) clients.set(name, client);
     startNext();
   }
 
@@ -74,7 +74,7 @@ export function createFairQueue({
     const { promise, resolve, reject } = Promise.withResolvers<void>();
     const timer = setTimeout(() => {
       leave();
-      if (!hasWork(client)) clients.delete(name);
+      if (!hasTasks(client)) clients.delete(name);
       reject(new AppError("unavailable", problem));
     }, queueTimeoutMs);
     function leave(): void {
@@ -92,7 +92,7 @@ export function createFairQueue({
     await promise;
   }
 
-  return async (name, work) => {
+  return async (name, task) => {
     const client = clients.get(name) ?? { waiting: new Set(), running: 0 };
     if (running < maxRunning && client.running < maxRunningOfClient) {
       start(client);
@@ -101,7 +101,7 @@ export function createFairQueue({
       await waitToBegin(name, client);
     }
     try {
-      return await work();
+      return await task();
     } finally {
       end(name, client);
     }

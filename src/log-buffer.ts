@@ -20,8 +20,8 @@ const MAX_STALL_MS = 1_000;
 export type WriteBytes = (bytes: Uint8Array) => Promise<number | null>;
 
 /**
- * What is dropped first if the reader is slow: `low` has the lines that anyone can cause in any number, `normal` those of
- * tokens that only read.
+ * What is dropped first if the reader is slow: `low` are requests without a valid token, which anyone can send, `normal`
+ * are requests that changed no record, and `high` is everything else.
  */
 export type LinePriority = "low" | "normal" | "high";
 

@@ -77,7 +77,7 @@ export type OrderQuery = Static<typeof OrderQuery>;
 /** The fields that are set when an order is placed. */
 export type OrderFields = Omit<Order, "id" | "status" | "version" | "created_at" | "updated_at">;
 /** The fields of an order that can change afterwards. */
-export type OrderChange = Pick<Order, "status" | "metadata">;
+export type OrderEdit = Pick<Order, "status" | "metadata">;
 
 /** @throws {AppError} invalid if the total exceeds 2^53 − 1 */
 export function totalOf(items: OrderInput["items"]): number {
@@ -166,7 +166,7 @@ export function newOrder<Fields extends OrderFields | Pick<StoredOrder, keyof Or
  * @throws {AppError} invalid_status_change if the status cannot change like this
  * @throws {AppError} invalid if the patched metadata has too many keys
  */
-export function patchOrder(order: Order, patch: OrderPatch): OrderChange {
+export function patchOrder(order: Order, patch: OrderPatch): OrderEdit {
   // An invalid request is reported before a conflict with the state of the order.
   const metadata = patchMetadata(order.metadata, patch.metadata);
   const allowed = transitions[order.status];
@@ -177,7 +177,7 @@ export function patchOrder(order: Order, patch: OrderPatch): OrderChange {
   return { status: patch.status ?? order.status, metadata };
 }
 
-export interface OrderStore extends RecordStore<Order, OrderQuery, OrderChange> {
+export interface OrderStore extends RecordStore<Order, OrderQuery, OrderEdit> {
   /**
    * @throws {AppError} invalid if the user does not exist
    * @throws {AppError} key_reused if the key was used for another request

@@ -77,7 +77,7 @@ export function reserveRecord(record: object, reserve: ReserveMemory): void {
  * resolves. A write with preconditions checks them against the stored record. Each write that changes a record adds one
  * change to the feed (`src/change.ts`) in its transaction; `author` is `null` by default.
  */
-export interface RecordStore<Row, Query, Change> {
+export interface RecordStore<Row, Query, Edit> {
   /**
    * Returns a page of records by `id`, which ascends unless the query says otherwise.
    * @param client who reads it, the hash of a token: no client takes more than its share of memory and connections
@@ -99,7 +99,7 @@ export interface RecordStore<Row, Query, Change> {
    */
   update(
     id: number,
-    edit: (record: Row) => Change,
+    edit: (record: Row) => Edit,
     preconditions: Preconditions | null,
     author?: Author,
     reserve?: ReserveMemory,

@@ -29,9 +29,9 @@ interface Statistics {
   /** Memory of large pages that are being built or sent, and of other long responses. */
   readonly unsentBytes: number;
   readonly databaseBytes: number;
-  /** Size of the write-ahead log. */
+  /** Size of the write-ahead log; 0 on PostgreSQL. */
   readonly walBytes: number;
-  /** Free bytes of the file system of the database; `null` if it is on another machine. */
+  /** Free bytes of the file system of the database; `null` on PostgreSQL, and if the directory was moved away. */
   readonly freeBytes: number | null;
   /** When the last backup was completed, in seconds since the Unix epoch; `null` if unknown. */
   readonly lastBackupS: number | null;
@@ -47,9 +47,9 @@ export interface Store {
     readonly users: BulkStore<User, UserImport>;
     readonly orders: BulkStore<Order, OrderImport>;
   };
-  /** Counts the body of a response like a page. @see LargePages */
+  /** Reserves memory for the body of a response, within `maxUnsentBytes`. @see LargePages */
   holdBody: LargePages["hold"];
-  /** @throws {AppError} unavailable if the database cannot be written or, by a server that only reads, be read */
+  /** @throws {AppError} unavailable if the database cannot be written; on a read-only server, if it cannot be read */
   checkUsable(): Promise<void>;
   statistics(): Promise<Statistics>;
   /** @returns how far the archive is behind; `null` without one */
@@ -81,13 +81,13 @@ export interface Store {
  * What a database is opened for.
  * - `serve`: a server, or a migration. It migrates an older schema, and only one process can open a SQLite file like
  *   this.
- * - `serve-reads`: a server that writes no row. It rejects an older schema, and shares a SQLite file with others of its
+ * - `serve-read-only`: a server that writes no row. It rejects an older schema, and shares a SQLite file with others of its
  *   kind.
  * - `write`: a command. It rejects an older schema, and any number can share a SQLite file with a server.
  * - `read`: a command that only reads. It may read an older schema, and leaves no trace in or next to a SQLite file that
  *   no process has open.
  */
-export type StoreMode = "serve" | "serve-reads" | "write" | "read";
+export type StoreMode = "serve" | "serve-read-only" | "write" | "read";
 
 export interface StoreOptions {
   /** A path (SQLite), or a URL (PostgreSQL). */

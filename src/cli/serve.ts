@@ -173,7 +173,7 @@ export async function serve(system: CommandSystem): Promise<void> {
   // A server may wait for its archive, or restore it, for a long time.
   const opening = stopSignal({ untilStopped: () => stopped });
   const archive = archiveOptions(config, system, log, opening);
-  const mode: StoreMode = readOnly ? "serve-reads" : "serve";
+  const mode: StoreMode = readOnly ? "serve-read-only" : "serve";
   const use = { mode, create: !readOnly, now, ...listeners };
   const options = { ...config, ...use, ...(archive && { archive }) };
   const { open } = system.backendOf(databaseUrl);

@@ -38,7 +38,7 @@ function list({ store, query, token }: ChangesCall): Maybe<ChangePage> {
 }
 
 /** For pages that many clients ask for at the same time, or that are long. */
-function listInTurn(call: ChangesCall): Promise<ChangePage> {
+function listQueued(call: ChangesCall): Promise<ChangePage> {
   return call.waitingClients.read(call.token.hash, async () => {
     const page = await list(call);
     // The next clients get their responses in another turn of the event loop.
@@ -48,7 +48,7 @@ function listInTurn(call: ChangesCall): Promise<ChangePage> {
 }
 
 function listFirst(call: ChangesCall): Maybe<ChangePage> {
-  return call.query.include === undefined ? list(call) : listInTurn(call);
+  return call.query.include === undefined ? list(call) : listQueued(call);
 }
 
 function isEmpty(query: WaitingQuery, page: ChangePage): boolean {
@@ -71,7 +71,8 @@ async function waitForChanges(call: ChangesCall): Promise<ChangePage> {
       const isWoken = await client.next();
       await authenticate(request.headers.get("authorization") ?? "");
       if (!isWoken) break;
-      page = await listInTurn(call);
+      // At first also without a change: one that was committed before the subscription began wakes nobody.
+      page = await listQueued(call);
     }
     return page;
   } finally {

@@ -30,7 +30,7 @@ export function createClientScheduler(nowMs = () => performance.now()) {
       turnStartedMs = nowMs();
       while (waiting.size() > 0 && !isOver(nowMs())) {
         waiting.take()?.();
-        // The request is handled before this continues.
+        // A GET is handled before this continues. A request with a body is handled later, so a turn can take longer.
         await Promise.resolve();
       }
       // For requests that arrive now, the turn begins here.

@@ -3,7 +3,7 @@ import type { WaitingClients } from "./waiting-clients.ts";
 /** Idle timeout of a connection. */
 export const IDLE_TIMEOUT_S = 30;
 
-/** Those that have connections: several, after the certificate was renewed. */
+/** All servers of Bun that still have connections. There are several after the certificate was reloaded. */
 export type Servers = Set<Bun.Server<unknown>>;
 
 /** The connections of all clients. */

@@ -103,8 +103,8 @@ function chunksOf(blob: Blob, release: () => void): BodyChunks {
 }
 
 /**
- * Counts a long body that its client may not read. Bun keeps what the operating system does not take, for as long as the
- * client likes. A stream, which is never long, counts its own bytes.
+ * Reserves memory for a long body, because Bun keeps what the client has not read, for as long as the client likes. A
+ * stream counts its own bytes.
  * @param hold counts the bytes of the body until the function that it returns is called
  * @throws whatever `hold` throws
  */

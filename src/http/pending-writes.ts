@@ -20,7 +20,7 @@ export interface PendingWrite {
   /** Counts the record twice: as it is read, and as it is returned. A single one may be larger than the bound. */
   readonly reserve: ReserveMemory;
   /**
-   * Counts its response, instead of its body and its record. It has room, because it has hardly more than both.
+   * Counts its response, instead of its body and its record. No bound is checked, because it is hardly larger than both.
    * @returns a function to call when the response is sent. It may be called several times
    */
   hold(bytes: number): () => void;

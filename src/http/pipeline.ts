@@ -57,6 +57,7 @@ type Steps = (exchange: Exchange) => Maybe<ResponseBody>;
 /**
  * Makes the handlers of requests. Each request passes these checks from top to bottom. The first error is the response.
  *
+ *     turnLimit     –    waits for the next turn if this one has handled many requests
  *     identify      401  no valid token, unless the path is public
  *     admit         400  Host
  *     unmatched     404, 405

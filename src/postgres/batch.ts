@@ -7,8 +7,8 @@ import type { Maybe } from "../maybe.ts";
 import { type BatchItem, type BatchItemsOptions, createBatchItems } from "./batch-items.ts";
 
 /**
- * If the newest batch has run for this long, e.g. because it waits for a lock, the next one does not wait for it. Also
- * how often a queue with items is checked.
+ * After this long the next batch starts although the newest one still runs, e.g. because it waits for a lock. A queue with
+ * items is checked as often.
  */
 const NEXT_BATCH_MS = 5;
 

@@ -1,5 +1,5 @@
 /** Reads changes, and the records that belong to them. */
-import { changeTypes } from "../change.ts";
+import { changeTypes, LAST_OF_USERS } from "../change.ts";
 import { jsonBytes } from "../columns.ts";
 import { Order, orderStatuses } from "../order.ts";
 import type { JsonRow } from "../page.ts";
@@ -12,7 +12,7 @@ import type { Session } from "./connection.ts";
 import { MAX_SHARED_BYTES } from "./lookups.ts";
 
 /** The types of users are the first ones. */
-const ofUser = "type <= 3";
+const ofUser = `type <= ${LAST_OF_USERS}`;
 
 function namesOf(names: readonly string[]): string {
   return `array['${names.join("', '")}']`;

@@ -1,5 +1,5 @@
 /** Verifies the consistency of a database: counts, totals, references and sequences. */
-import { describeLastChange, type LastChange } from "../change.ts";
+import { describeLastChange, LAST_OF_USERS, type LastChange } from "../change.ts";
 import type { CopySource } from "../copy.ts";
 import { messageOf } from "../error.ts";
 import { orderStatuses } from "../order.ts";
@@ -90,7 +90,7 @@ const changeGaps = `
   having count(*) <> max(id) - min(id) + 1
 `;
 /** A user or an order in a message. */
-const changedRecord = "case when type <= 3 then 'user ' else 'order ' end || record_id";
+const changedRecord = `case when type <= ${LAST_OF_USERS} then 'user ' else 'order ' end || record_id`;
 /** The first change of a record that is kept may have any version: earlier ones may have expired. */
 const changeJumps = `
   select ${changedRecord} as record, version::text as version, version_before::text as before
@@ -99,7 +99,7 @@ const changeJumps = `
       type, record_id, version, lag(type) over of_record as type_before,
       lag(version) over of_record as version_before
     from (${allChanges}) as changes
-    window of_record as (partition by type >= 4, record_id order by id)
+    window of_record as (partition by type > ${LAST_OF_USERS}, record_id order by id)
   ) as change
   where case
     when type_before is null then false
@@ -115,15 +115,15 @@ const changesBehind = `
     ${changedRecord} as record, changed.version::text as version, type = 3 as deleted,
     coalesce(users.version, orders.version)::text as stored
   from (
-    select distinct on (type >= 4, record_id) type, record_id, version, status
+    select distinct on (type > ${LAST_OF_USERS}, record_id) type, record_id, version, status
     from (${allChanges}) as changes
-    order by type >= 4, record_id, id desc
+    order by type > ${LAST_OF_USERS}, record_id, id desc
   ) as changed
-  left join users on type <= 3 and users.id = record_id
-  left join orders on type >= 4 and orders.id = record_id
+  left join users on type <= ${LAST_OF_USERS} and users.id = record_id
+  left join orders on type > ${LAST_OF_USERS} and orders.id = record_id
   where case
     when type = 3 then users.id is not null
-    when type <= 3 then users.version is distinct from changed.version
+    when type <= ${LAST_OF_USERS} then users.version is distinct from changed.version
     else orders.version is distinct from changed.version
       or ${statusCodeOf("orders.status")} is distinct from changed.status
   end

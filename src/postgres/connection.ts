@@ -114,12 +114,12 @@ function sessionOf(sql: () => SQL): Session {
   };
 }
 
-function settingsOf(driverUrl: string, layout: PostgresLayout, onlyReads: boolean): Settings {
+function settingsOf(driverUrl: string, layout: PostgresLayout, readOnly: boolean): Settings {
   const { searchParams } = new URL(driverUrl);
   const all = Object.entries({
     ...commonSettings,
     ...(layout === "citus" && citusSettings),
-    ...(onlyReads && { default_transaction_read_only: "on" }),
+    ...(readOnly && { default_transaction_read_only: "on" }),
   });
   return Object.fromEntries(all.filter(([name]) => !searchParams.has(name)));
 }
@@ -142,16 +142,16 @@ function openConnections(driverUrl: string, settings: Settings, max?: number): S
 
 interface ConnectOptions extends Pick<StoreOptions, "databaseUrl" | "onCommit"> {
   /** Whether PostgreSQL rejects all writes. */
-  readonly onlyReads?: boolean;
+  readonly readOnly?: boolean;
 }
 
 /**
  * Creates the pool. The first statement opens a connection.
  * @throws {TypeError} if the URL is invalid
  */
-export function connect({ databaseUrl, onCommit, onlyReads = false }: ConnectOptions): Database {
+export function connect({ databaseUrl, onCommit, readOnly = false }: ConnectOptions): Database {
   const { layout, driverUrl } = splitLayout(databaseUrl);
-  const settings = settingsOf(driverUrl, layout, onlyReads);
+  const settings = settingsOf(driverUrl, layout, readOnly);
   const pool = createPool((max) => openConnections(driverUrl, settings, max));
   const session = sessionOf(pool.sql);
   const connections = pool.sql().options.max ?? 1;

@@ -8,7 +8,7 @@ import { createRowQueue } from "./row-locks.ts";
 const MAX_LARGE_READS = 3;
 /** How many more wait, half of them of one client. */
 const MAX_LARGE_WAITING = 4096;
-/** Number of connections that updates which run apart leave to batches: two of them may wait for locked rows. */
+/** Connections that updates which run alone leave to batches. `MAX_LOCKED` of these may be waiting for locked rows. */
 const BATCH_CONNECTIONS = 3;
 /** Maximum number of locked rows that writes wait for at the same time, each on a connection. */
 const MAX_LOCKED = 2;

@@ -4,7 +4,7 @@ import {
   failUnknownUser,
   newOrder,
   Order,
-  type OrderChange,
+  type OrderEdit,
   type OrderQuery,
   type OrderRow,
   type OrderStatus,
@@ -44,7 +44,7 @@ export const orderCreates: CreateRules<OrderRow> = {
 export const json = recordJson(Order);
 
 /** What an update writes. */
-type OrderValues = Pick<StoredOrder, keyof OrderChange | "updated_at">;
+type OrderValues = Pick<StoredOrder, keyof OrderEdit | "updated_at">;
 
 /** What depends on the layout. */
 export interface OrderLayout {

@@ -56,9 +56,9 @@ const layouts = {
 
 export function createStore(db: Database, options: StoreOptions): Store {
   const { databaseUrl, now, maxUnsentBytes } = options;
-  const onlyReads = options.mode === "serve-reads";
+  const readOnly = options.mode === "serve-read-only";
   const layout = layouts[db.layout];
-  const numbering = onlyReads ? createReadOnlyNumbering(db) : createNumbering(db, layout.collect);
+  const numbering = readOnly ? createReadOnlyNumbering(db) : createNumbering(db, layout.collect);
   const subscribe = watchChanges(db, numbering.numberAll);
   const largePages = createLargePages(maxUnsentBytes);
   const context = createContext({ db, largePages, now });
@@ -76,7 +76,7 @@ export function createStore(db: Database, options: StoreOptions): Store {
     tokens: createTokenStore(context),
     changes: createChangeStore(context, numbering, subscribe),
     checkUsable: createWriteProbe(() =>
-      onlyReads
+      readOnly
         ? readFeed(db)
         : db.run("write", (session) => session.all(probeWrite, now().toISOString())),
     ),

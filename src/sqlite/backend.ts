@@ -104,7 +104,7 @@ function requireUsable(db: Database, { create, mode }: StoreOptions): number {
   const version = findVersion(db);
   // E.g. a backup that was cut off.
   if (version === 0 && !create) fail("operator", "the database is empty");
-  const needsCurrent = mode === "serve-reads" || mode === "write";
+  const needsCurrent = mode === "serve-read-only" || mode === "write";
   if (version > 0 && needsCurrent) requireCurrent(version, SCHEMA_VERSION);
   return version;
 }
@@ -186,7 +186,7 @@ async function openStore(path: string, options: StoreOptions): Promise<Store> {
   // A symbolic link and its target are one database.
   const realPath = realpathSync(path);
   const { mode } = options;
-  const isServer = mode === "serve" || mode === "serve-reads";
+  const isServer = mode === "serve" || mode === "serve-read-only";
   const mayWrite = mode === "serve" || mode === "write";
   // Not of a server, beside which commands may write.
   const source = (mode === "read" ? sourceAtRest(realPath) : null) ?? sharedSource(realPath);
@@ -204,7 +204,7 @@ async function openStore(path: string, options: StoreOptions): Promise<Store> {
     // Not to read: a server under load holds the write lock almost all the time if the disk is slow.
     if (mayWrite) requireWritable(db);
     if (!source.atRest) configure(db);
-    if (mode === "serve-reads") db.run("pragma query_only = on");
+    if (mode === "serve-read-only") db.run("pragma query_only = on");
     if (mayWrite) prepareSchema(db, realPath, options);
     db.run(`pragma cache_size = -${CACHE_KIB}`);
     touchTables(db);

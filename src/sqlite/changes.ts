@@ -5,6 +5,7 @@ import {
   type ChangeStore,
   changeTypes,
   type Feed,
+  LAST_OF_USERS,
   requireKept,
   startOf,
 } from "../change.ts";
@@ -53,7 +54,7 @@ const MAX_BYTES = 600;
 /** @returns an expression that reads the user or order of a change */
 function ofRecord(ofUser: string, ofOrder: string): string {
   return `
-    case when changes.type <= 3
+    case when changes.type <= ${LAST_OF_USERS}
       then (select ${ofUser} from users where users.id = changes.record_id)
       else (select ${ofOrder} from orders where orders.id = changes.record_id)
     end
@@ -75,7 +76,7 @@ export function createChangeRecorder(db: Database, now: () => Date): StoreContex
 
 type ReadChanges<Row> = ReadRows<ChangeQuery, Row, Feed & { readonly total: number }>;
 
-function prepareRows<Row>(db: Database, listed: string): ReadChanges<Row> {
+function prepareRows<Row>(db: Database, columns: string): ReadChanges<Row> {
   const state = db.prepare<Feed, []>(`
     select
       (select name from feed) as feed,
@@ -83,7 +84,7 @@ function prepareRows<Row>(db: Database, listed: string): ReadChanges<Row> {
       coalesce((select max(id) from changes), 0) as last
   `);
   const page = db.prepare<Row, { start: number; limit: number }>(`
-    select ${listed}
+    select ${columns}
     from changes
     where id > $start
     order by id

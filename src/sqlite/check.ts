@@ -1,6 +1,6 @@
 /** Verifies a database: the structure of the file, the references, and all stored counts and positions. */
 import type { Database } from "bun:sqlite";
-import { describeLastChange, type LastChange } from "../change.ts";
+import { describeLastChange, LAST_OF_USERS, type LastChange } from "../change.ts";
 import { messageOf, systemCode } from "../error.ts";
 import { orderStatuses } from "../order.ts";
 import type { RecordTable } from "../record.ts";
@@ -203,7 +203,7 @@ const findChangeGaps = findRows<Record<"kept" | "first" | "last", number>>(
     `the changes are not consecutive: ${kept} of them from ${first} to ${last}`,
 );
 
-const changedRecord = `case when type <= 3 then 'user ' else 'order ' end || record_id`;
+const changedRecord = `case when type <= ${LAST_OF_USERS} then 'user ' else 'order ' end || record_id`;
 
 /** The first change of a record that is kept may have any version: earlier ones may have expired. */
 const findChangeJumps = findRows<{ record: string; version: number; before: number }>(
@@ -214,7 +214,7 @@ const findChangeJumps = findRows<{ record: string; version: number; before: numb
         lag(type) over of_record as type_before,
         lag(version) over of_record as version_before
       from changes
-      window of_record as (partition by type >= 4, record_id order by id)
+      window of_record as (partition by type > ${LAST_OF_USERS}, record_id order by id)
     )
     where case
       when type_before is null then false
@@ -240,13 +240,13 @@ const findChangesBehind = findRows<LastChange>(
     from (
       select max(id), type, record_id, version, status
       from changes
-      group by type >= 4, record_id
+      group by type > ${LAST_OF_USERS}, record_id
     ) as changed
-    left join users on type <= 3 and users.id = record_id
-    left join orders on type >= 4 and orders.id = record_id
+    left join users on type <= ${LAST_OF_USERS} and users.id = record_id
+    left join orders on type > ${LAST_OF_USERS} and orders.id = record_id
     where case
       when type = 3 then users.id is not null
-      when type <= 3 then users.version is not changed.version
+      when type <= ${LAST_OF_USERS} then users.version is not changed.version
       else orders.version is not changed.version or ${statusCode} is not changed.status
     end
     limit ${MAX_FINDINGS}

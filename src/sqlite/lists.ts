@@ -23,8 +23,8 @@ import type { Reader } from "./reader.ts";
 /** Characters of a large page that are read in one turn of the event loop. A busy loop has longer slices. */
 const SLICE_LENGTH = 128 * 2 ** 10;
 /**
- * Maximum time of a slice. Up to this time, it takes as long as everything else in the turn before: otherwise many cheap
- * requests could delay a page for minutes.
+ * Maximum time of a slice. Up to this time, it takes as long as everything else took in the turn before, so that a page
+ * gets half of the time of a busy loop: otherwise many cheap requests could delay it for minutes.
  */
 const MAX_SLICE_MS = 50;
 

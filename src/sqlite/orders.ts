@@ -32,7 +32,7 @@ type NewOrder = OrderRow & { readonly now: string };
 type Positions = Readonly<Record<"start" | "end", number>>;
 
 /** Reads the orders of one user. They are numbered, so a page at any offset begins at a position. */
-function prepareRowsOfUser<Row>(db: Database, listed: string) {
+function prepareRowsOfUser<Row>(db: Database, columns: string) {
   // The last position is the number of orders.
   const total = db.prepare<{ total: number }, { user_id: number }>(`
     select coalesce(max(user_position), 0) as total
@@ -50,7 +50,7 @@ function prepareRowsOfUser<Row>(db: Database, listed: string) {
   function prepare<Filters>(where: string) {
     const inOrder = (direction: "asc" | "desc") =>
       db.prepare<Row, Filters & Page>(`
-        select ${listed}
+        select ${columns}
         from orders
         where user_id = +$user_id and user_position > $start and user_position <= $end ${where}
         order by user_position ${direction}
@@ -151,12 +151,12 @@ function prepareRowsOfUser<Row>(db: Database, listed: string) {
 }
 
 /** Reads the lists of orders. Each combination of filters finds a page at any offset in its own way. */
-function prepareRows<Row>(db: Database, listed: string): ReadRows<OrderQuery, Row> {
-  const readOfUser = prepareRowsOfUser<Row>(db, listed);
-  const readAll = prepareCountedList<Row>(db, { table: "orders", columns: listed, where: "" });
+function prepareRows<Row>(db: Database, columns: string): ReadRows<OrderQuery, Row> {
+  const readOfUser = prepareRowsOfUser<Row>(db, columns);
+  const readAll = prepareCountedList<Row>(db, { table: "orders", columns, where: "" });
   const readInStatus = prepareCountedList<Row>(db, {
     table: "orders",
-    columns: listed,
+    columns,
     where: "status = +$status and",
   });
 
@@ -171,7 +171,7 @@ function prepareRows<Row>(db: Database, listed: string): ReadRows<OrderQuery, Ro
 
 export function createOrderStore(context: StoreContext): OrderStore {
   const { db, clock, recordChange } = context;
-  const { list, get, create, change } = prepareRecords<Order, OrderQuery, StoredOrder>(
+  const { list, get, createOnce, modify } = prepareRecords<Order, OrderQuery, StoredOrder>(
     context,
     Order,
     { table: "orders", prepareRows },
@@ -218,7 +218,7 @@ export function createOrderStore(context: StoreContext): OrderStore {
     get,
 
     place(fields, key, author = null) {
-      return create(key, author, () => {
+      return createOnce(key, author, () => {
         const time = clock();
         const row = orderRow(fields);
         const order = newOrder(insertOrder({ ...row, now: time }), row, time);
@@ -228,7 +228,7 @@ export function createOrderStore(context: StoreContext): OrderStore {
     },
 
     update(id, edit, preconditions, author = null, reserve) {
-      return change(id, preconditions, author, reserve, (order) => {
+      return modify(id, preconditions, author, reserve, (order) => {
         const fields = edit(parseStoredOrder(order));
         const changed = {
           ...order,

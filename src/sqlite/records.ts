@@ -62,14 +62,14 @@ export function prepareRecords<
     list: lists.prepare({ table, json, bytes, prepareRows }),
     get: (id: number) => reader.read(table, () => textWithId.get({ id })),
     /** Runs `work`, which creates a record, once per key. */
-    create: (key: IdempotencyKey | null, author: Author, work: () => RecordText<Row>) =>
+    createOnce: (key: IdempotencyKey | null, author: Author, work: () => RecordText<Row>) =>
       writer.write(table, () => idempotency.once(key, work), author),
     /**
      * Runs `work` on a stored record after checking its preconditions. Memory for a large record is reserved before it is
      * read.
      * @returns `null` if the record does not exist
      */
-    change: (
+    modify: (
       id: number,
       preconditions: Preconditions | null,
       author: Author,

@@ -139,7 +139,7 @@ export async function createStore(
   };
   const writePages = preparePageWrite(db);
   const probe =
-    options.mode === "serve-reads"
+    options.mode === "serve-read-only"
       ? async () => {}
       : createWriteProbe(() => writer.write("idempotency_keys", writePages));
   resources.defer(async () => {

@@ -25,11 +25,11 @@ import { prepareRecords } from "./records.ts";
 /** Reads the list of all users, or of the one user with an email. */
 function prepareRows<Row extends { readonly id: number }>(
   db: Database,
-  listed: string,
+  columns: string,
 ): ReadRows<UserQuery, Row> {
-  const readAll = prepareCountedList<Row>(db, { table: "users", columns: listed, where: "" });
+  const readAll = prepareCountedList<Row>(db, { table: "users", columns, where: "" });
   const withEmail = db.prepare<Row, { email_key: string }>(`
-    select ${listed}
+    select ${columns}
     from users
     where email_key = $email_key
   `);
@@ -45,10 +45,14 @@ function prepareRows<Row extends { readonly id: number }>(
 
 export function createUserStore(context: StoreContext): UserStore {
   const { db, clock, recordChange } = context;
-  const { list, get, create, change } = prepareRecords<User, UserQuery, StoredUser>(context, User, {
-    table: "users",
-    prepareRows,
-  });
+  const { list, get, createOnce, modify } = prepareRecords<User, UserQuery, StoredUser>(
+    context,
+    User,
+    {
+      table: "users",
+      prepareRows,
+    },
+  );
   const insert = db.prepare<null, UserRow & { now: string }>(`
     insert into users (email, email_key, name, metadata, version, created_at, updated_at)
     values ($email, $email_key, $name, $metadata, 1, $now, $now)
@@ -85,7 +89,7 @@ export function createUserStore(context: StoreContext): UserStore {
     get,
 
     create(fields, key, author = null) {
-      return create(key, author, () => {
+      return createOnce(key, author, () => {
         const time = clock();
         const row = userRow(fields);
         const { changes, lastInsertRowid } = insert.run({ ...row, now: time });
@@ -97,7 +101,7 @@ export function createUserStore(context: StoreContext): UserStore {
     },
 
     update(id, edit, preconditions, author = null, reserve) {
-      return change(id, preconditions, author, reserve, (user) => {
+      return modify(id, preconditions, author, reserve, (user) => {
         const fields = edit(parseStoredUser(user));
         const row = userRow(fields);
         if (row.email !== user.email) {
@@ -113,7 +117,7 @@ export function createUserStore(context: StoreContext): UserStore {
     },
 
     remove(id, preconditions, author = null, reserve) {
-      return change(id, preconditions, author, reserve, (user) => {
+      return modify(id, preconditions, author, reserve, (user) => {
         if (deleteWithoutOrders.run({ id }).changes === 0) failUserHasOrders();
         recordChange(changeOf("user.deleted", user, author));
         return recordText(user, userJson);

@@ -1,6 +1,6 @@
 import { expect } from "bun:test";
 import { AppError } from "../../src/error.ts";
-import { type Order, type OrderChange, type OrderFields, patchOrder } from "../../src/order.ts";
+import { type Order, type OrderEdit, type OrderFields, patchOrder } from "../../src/order.ts";
 import type { RecordStore, RecordText } from "../../src/record.ts";
 import type { Store } from "../../src/store.ts";
 import type { User, UserFields } from "../../src/user.ts";
@@ -66,7 +66,7 @@ export function orderFields(userId: number, fields: Partial<OrderFields> = {}): 
 
 /** An edit of an order. */
 /** @returns an edit that sets these fields of an order, from any status to any other */
-export function setFields(fields: Partial<OrderChange>): (order: Order) => OrderChange {
+export function setFields(fields: Partial<OrderEdit>): (order: Order) => OrderEdit {
   return (order) => ({ ...patchOrder(order, {}), ...fields });
 }
 

@@ -108,7 +108,7 @@ describe.if(cluster !== null)("open", () => {
       "idle_in_transaction_session_timeout = '10000', enable_seqscan = 'off', jit = 'off'";
     expect(await warningsOf("prepare=false")).toEqual([role]);
     // Not that all processes should only read.
-    expect(await warningsOf("prepare=false", "serve-reads")).toEqual([role]);
+    expect(await warningsOf("prepare=false", "serve-read-only")).toEqual([role]);
     await world.run(`alter database "${name}" set synchronous_commit = off`);
     expect(await warningsOf("prepare=false")).toEqual([
       "synchronous_commit is off in PostgreSQL: writes that were acknowledged can be lost",

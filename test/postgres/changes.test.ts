@@ -247,7 +247,7 @@ describe.if(cluster !== null)("changes", () => {
     // It would number the change a second after its write.
     await first.close();
     await world.run(insertChange);
-    const reader = await world.open({ mode: "serve-reads", create: false });
+    const reader = await world.open({ mode: "serve-read-only", create: false });
     await reader.checkUsable();
     await expectRejection(newUser(reader), "unavailable");
     expect((await listAfter(reader, 0)).last).toBe(1);
@@ -258,7 +258,7 @@ describe.if(cluster !== null)("changes", () => {
   test("wake clients of a server that only reads when another has numbered them", async () => {
     await using world = await makeHarness();
     const writer = await world.open();
-    const reader = await world.open({ mode: "serve-reads", create: false });
+    const reader = await world.open({ mode: "serve-read-only", create: false });
     const woken = Promise.withResolvers<void>();
     using _ = reader.changes.subscribe(woken.resolve);
     await newUser(writer);

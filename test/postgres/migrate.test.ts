@@ -61,7 +61,7 @@ describe.if(cluster !== null)("migrate", () => {
   test("rejects an older schema, and does not change it, when a server only reads it, or a command opens it", async () => {
     await using world = await makeOlder();
     for (const [mode, create] of [
-      ["serve-reads", false],
+      ["serve-read-only", false],
       ["read", false],
       ["write", true],
       ["write", false],

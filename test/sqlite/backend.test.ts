@@ -115,7 +115,7 @@ test("openSqlite creates nothing when create is false", async () => {
   using directory = makeDirectory();
   for (const path of [directory.at("a.db"), directory.at("x/a.db")]) {
     const message = `Cannot open ${path}: no such file; DATABASE_URL or --database-url selects another one`;
-    for (const mode of ["serve", "serve-reads", "write", "read"] as const) {
+    for (const mode of ["serve", "serve-read-only", "write", "read"] as const) {
       await expectRejection(open(path, mode, false), "operator", message);
     }
   }

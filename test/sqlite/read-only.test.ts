@@ -10,7 +10,7 @@ import { expectRejection } from "../expect-error.ts";
 import { hashOf } from "../trace.ts";
 import { openDatabase } from "./open-database.ts";
 
-const readOnly = { mode: "serve-reads", create: false } as const;
+const readOnly = { mode: "serve-read-only", create: false } as const;
 const page = { limit: 10, offset: 0 };
 
 /** A database with a user. */
@@ -73,7 +73,7 @@ test("reading does not wait for the write lock, neither in a server nor in a com
   using writer = new Database(database.path);
   writer.run("begin immediate");
   writer.run("update users set name = 'Ann'");
-  for (const mode of ["serve-reads", "read"] as const) {
+  for (const mode of ["serve-read-only", "read"] as const) {
     await using store = await openDatabase(database.path, { mode, create: false });
     expect(await totalOf(store)).toBe(1);
   }

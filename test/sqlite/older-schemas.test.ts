@@ -93,7 +93,7 @@ for (const version of olderVersions) {
     for (const options of [
       { create: false, mode: "write" },
       { create: true, mode: "write" },
-      { create: false, mode: "serve-reads" },
+      { create: false, mode: "serve-read-only" },
     ] as const) {
       const opening = openDatabase(path, options);
       await expectRejection(opening, "operator", `Cannot open ${path}: ${why}`);

@@ -28,7 +28,7 @@ import {
 const MAX_LISTED_FIELDS = 20;
 
 /** Visible ASCII, like an idempotency key. The number of the line is appended. */
-const IMPORT_KEY = /^[\x21-\x7e]{1,200}$/;
+const KEY_PREFIX = /^[\x21-\x7e]{1,200}$/;
 
 export interface ImportOptions extends RecordOptions {
   /** By default, that of the file extension. */
@@ -52,7 +52,7 @@ function requireValidKey({ table, key }: ImportJob): void {
   if (table === "users") {
     fail("invalid", "--key is for orders only: users are recognized by their email");
   }
-  if (!IMPORT_KEY.test(key)) {
+  if (!KEY_PREFIX.test(key)) {
     fail("invalid", invalidValue("--key", key, "must be 1 to 200 visible ASCII characters"));
   }
 }

@@ -22,10 +22,10 @@ export interface LeaseOptions {
   /** Names this process for operators, e.g. its host. */
   readonly holder: string;
   /**
-   * A text that no other running process has, e.g. because it is that of a locked file. If the holder has the same, it
-   * was an earlier process, and this one need not wait.
+   * Returns a text that no other running process has, e.g. because it is that of a locked file. If the holder has the
+   * same, it was an earlier process, and this one need not wait. Called for each write.
    */
-  readonly identity: string;
+  readonly identity: () => string;
   /** The highest number that is known from elsewhere, in case that somebody has deleted the object; 0 if none is. */
   readonly lastNumber: () => Promise<number>;
   /** How long the lease is held without a renewal. A request must time out sooner. */
@@ -125,7 +125,7 @@ export const systemClock: LeaseClock = {
 };
 
 export function createLease(storage: ObjectStorage, options: LeaseOptions): Lease {
-  const { key, holder, identity, durationMs, intervalMs, clock, onProblem } = options;
+  const { key, holder, durationMs, intervalMs, clock, onProblem } = options;
   const id = crypto.randomUUID();
   const lost = Promise.withResolvers<string | null>();
   const stopping = new AbortController();
@@ -162,6 +162,7 @@ export function createLease(storage: ObjectStorage, options: LeaseOptions): Leas
   ): Promise<Found | null> {
     sequence += 1;
     const sent = { sentMs: clock.monotonicMs(), sentWallMs: clock.wallMs() };
+    const identity = options.identity();
     const state = { id, holder, identity, number, durationMs, isReleased, sequence, ...sent };
     const body = encodeState(state);
     const newTag = await (tag === null
@@ -224,7 +225,9 @@ export function createLease(storage: ObjectStorage, options: LeaseOptions): Leas
       const found = await find();
       const number = found?.state.number ?? (await options.lastNumber());
       const isFree =
-        found === null ? number === 0 : found.state.isReleased || found.state.identity === identity;
+        found === null
+          ? number === 0
+          : found.state.isReleased || found.state.identity === options.identity();
       const waitMs = isFree ? 0 : remainingMs(found);
       if (waitMs > 0) return Math.min(waitMs, intervalMs);
       const written = await write(number + 1, found?.tag ?? null);

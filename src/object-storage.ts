@@ -85,7 +85,9 @@ export function parseStorageUrl(url: string): StorageLocation {
   if (search !== "" || hash !== "") fail("operator", `${FORM}, without parameters`);
   const path = decodeURIComponent(parsed.pathname).replace(/\/+$/, "");
   if (protocol === "file:") {
-    return host === "" && path !== "" ? { kind: "directory", path } : fail("operator", FORM);
+    return host === "" && path !== "" && !path.includes("\0")
+      ? { kind: "directory", path }
+      : fail("operator", FORM);
   }
   if (!/^[a-z0-9][\w.-]{1,62}$/i.test(host)) fail("operator", FORM);
   const prefix = path.slice(1);

@@ -176,7 +176,7 @@ export async function simulate(seed: number): Promise<Outcome> {
     const lease = createLease(storage, {
       key: "lease",
       holder: name,
-      identity,
+      identity: () => identity,
       lastNumber: async () => (await restore(storage)).newest,
       durationMs: DURATION_MS,
       intervalMs: INTERVAL_MS,

@@ -58,13 +58,14 @@ function makeServers() {
   const time = makeTime();
   const storage = createMemoryStorage();
   const events: string[] = [];
-  const createServer = (name: string, options: Partial<LeaseOptions & ObjectStorage> = {}) =>
-    createLease(
+  const createServer = (name: string, options: Partial<LeaseOptions & ObjectStorage> = {}) => {
+    const identity = crypto.randomUUID();
+    return createLease(
       { ...storage, ...options },
       {
         key: "lease",
         holder: name,
-        identity: crypto.randomUUID(),
+        identity: () => identity,
         lastNumber: async () => 0,
         durationMs,
         intervalMs,
@@ -76,6 +77,7 @@ function makeServers() {
         ...options,
       },
     );
+  };
   return { time, storage, events, createServer };
 }
 
@@ -174,9 +176,9 @@ describe("a lease", () => {
 
   test("one that was released, or belonged to an earlier process of the same identity, is taken at once", async () => {
     const { time, createServer, events } = makeServers();
-    const first = createServer("a", { identity: "machine 1" });
+    const first = createServer("a", { identity: () => "machine 1" });
     await first.acquire(signal);
-    const second = createServer("a", { identity: "machine 1" });
+    const second = createServer("a", { identity: () => "machine 1" });
     expect(await second.acquire(signal)).toBe(2);
     await time.pass(intervalMs);
     expect(await first.whenLost).toBe("a");
@@ -187,17 +189,28 @@ describe("a lease", () => {
     expect(events).toEqual([]);
   });
 
+  test("one whose process got the identity later is taken at once after the next renewal", async () => {
+    const { time, createServer, events } = makeServers();
+    let identity = "machine 1, without a database";
+    await createServer("a", { identity: () => identity }).acquire(signal);
+    identity = "machine 1";
+    await time.pass(intervalMs);
+    const second = createServer("a", { identity: () => "machine 1" });
+    expect(await second.acquire(signal)).toBe(2);
+    expect(events).toEqual([]);
+  });
+
   test("a release fails quietly when the storage is away or the lease was lost", async () => {
     const { time, storage, events, createServer } = makeServers();
     const { state, unreliable } = makeUnreliable(storage);
-    const first = createServer("a", { identity: "machine 1", ...unreliable });
+    const first = createServer("a", { identity: () => "machine 1", ...unreliable });
     await first.acquire(signal);
-    const second = createServer("a", { identity: "machine 1" });
+    const second = createServer("a", { identity: () => "machine 1" });
     await second.acquire(signal);
     await first.release();
     await time.pass(60_000);
     expect(second.isHeld()).toBe(true);
-    const third = createServer("c", { identity: "machine 1", ...unreliable });
+    const third = createServer("c", { identity: () => "machine 1", ...unreliable });
     await third.acquire(signal);
     state.isAway = true;
     await third.release();

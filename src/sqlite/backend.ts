@@ -1,6 +1,6 @@
 /** Opens a SQLite database: its lock, its files, its schema, and its store. */
 import type { Database } from "bun:sqlite";
-import { constants, existsSync, realpathSync, statSync } from "node:fs";
+import { constants, existsSync, realpathSync, rmSync, statSync } from "node:fs";
 import { suffixes } from "../database-url.ts";
 import { AppError, fail, messageOf, systemCode } from "../error.ts";
 import { requireCurrent } from "../schema-version.ts";
@@ -61,8 +61,15 @@ function requireNoOrphans(path: string): void {
  * next to it has been emptied.
  */
 function createFile(path: string): void {
-  using db = connect(path, true);
-  db.run("pragma journal_mode = wal");
+  const isNew = !existsSync(path);
+  try {
+    using db = connect(path, true);
+    db.run("pragma journal_mode = wal");
+  } catch (error) {
+    // E.g. on a full disk. An empty file would look like a database that somebody has emptied.
+    if (isNew && existsSync(path) && sizeOf(path) === 0) rmSync(realpathSync(path));
+    throw error;
+  }
 }
 
 /**
@@ -170,10 +177,11 @@ function isSchemaError(error: unknown): boolean {
 
 async function openStore(path: string, options: StoreOptions): Promise<Store> {
   if (options.create) makeParents(path);
-  else if (!existsSync(path)) {
+  // Throws if a directory must not be searched.
+  const file = statSync(path, { throwIfNoEntry: false });
+  if (file === undefined && !options.create) {
     fail("operator", "no such file; DATABASE_URL or --database-url selects another one");
   }
-  const file = statSync(path, { throwIfNoEntry: false });
   if (file?.isDirectory()) fail("operator", "it is a directory");
   // A named pipe would be waited for without end.
   if (file?.isFile() === false) fail("operator", "it is not a regular file");

@@ -1,9 +1,17 @@
 // A server with an archive in a directory: restarts, restores at the start, and storage that is away for a while.
 import { describe, expect, test } from "bun:test";
-import { existsSync, mkdirSync, renameSync, symlinkSync } from "node:fs";
+import {
+  existsSync,
+  mkdirSync,
+  readdirSync,
+  renameSync,
+  symlinkSync,
+  writeFileSync,
+} from "node:fs";
 import { sendCall } from "../http/server.ts";
 import { binary, runBinary } from "../program.ts";
 import { createUser, makePlace, stop, token, urlOf, writeUntilKilled } from "./archived-place.ts";
+import { fillDisk, mountDisk } from "./disk.ts";
 
 const CLIENTS = 32;
 
@@ -56,6 +64,7 @@ describe.skipIf(binary === "")("the archive", () => {
       1,
       `ARCHIVE_URL: it has a database, but ${place.environment.DATABASE_URL} is missing: run \`user-api restore --from ${place.environment.ARCHIVE_URL} --database-url ${place.environment.DATABASE_URL}\`, or set ARCHIVE_RESTORE=if-missing\n`,
     ]);
+    writeFileSync(place.environment.DATABASE_URL, "");
     const next = place.start({ ARCHIVE_RESTORE: "if-missing" });
     const path = "/users?email=ann@example.com";
     const found = await sendCall(await urlOf(next), token, "GET", path, {});
@@ -63,6 +72,20 @@ describe.skipIf(binary === "")("the archive", () => {
     expect(next.output()).toContain('"continued":true');
     await stop(next);
   }, 30_000);
+
+  test.concurrent("is not restored to a full disk, and the server says why", async () => {
+    await using place = await makePlace({ ARCHIVE_RESTORE: "if-missing" }, "directory");
+    const server = place.start();
+    await urlOf(server);
+    await stop(server);
+    using disk = mountDisk(2 ** 20);
+    if (disk === null) return;
+    fillDisk(disk.at("filler"));
+    const path = disk.at("a.db");
+    const { code, stderr } = await place.start({ DATABASE_URL: path }).ended;
+    const why = `ARCHIVE_URL: cannot restore ${path}: the disk is full\n`;
+    expect([code, stderr, readdirSync(disk.path)]).toEqual([1, why, ["filler"]]);
+  });
 
   test.concurrent.each(["to a database", "to a file that does not exist yet"])(
     "is written when the database is a symbolic link %s",

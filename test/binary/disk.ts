@@ -1,4 +1,6 @@
 /** Disks of a known size, and records that fill them. */
+import { expect } from "bun:test";
+import { closeSync, openSync, writeSync } from "node:fs";
 import { makeDirectory, type TemporaryDirectory } from "../directory.ts";
 
 export function succeeds(...command: string[]): boolean {
@@ -19,6 +21,18 @@ export function mountDisk(bytes: number): TemporaryDirectory | null {
       directory[Symbol.dispose]();
     },
   };
+}
+
+/** Writes a file until there is no space left, not even for one page. */
+export function fillDisk(path: string): void {
+  const file = openSync(path, "w");
+  try {
+    for (;;) writeSync(file, "x".repeat(4096));
+  } catch (error) {
+    expect(error).toMatchObject({ code: "ENOSPC" });
+  } finally {
+    closeSync(file);
+  }
 }
 
 /** 25 KB, the most that a user can have. */

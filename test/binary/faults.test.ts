@@ -1,20 +1,13 @@
 // Makes the disk fail while the server runs, and repairs it. Meanwhile no write may be acknowledged, no acknowledged
 // write may be lost, and the server must recover without a restart.
 import { expect, test } from "bun:test";
-import {
-  closeSync,
-  openSync,
-  rmSync,
-  statSync,
-  truncateSync,
-  writeFileSync,
-  writeSync,
-} from "node:fs";
+import { readdirSync, rmSync, statSync, truncateSync, writeFileSync } from "node:fs";
 import { CHECKPOINT_PAGES } from "../../src/sqlite/connection.ts";
 import { makeDirectory } from "../directory.ts";
 import { newEmail } from "../http/make.ts";
 import { againstBinary, startServer, type TestServer } from "../http/server.ts";
-import { largeMetadata, mountDisk } from "./disk.ts";
+import { runBinary } from "../program.ts";
+import { fillDisk, largeMetadata, mountDisk } from "./disk.ts";
 import { untilHealth } from "./health.ts";
 import { inject, obstacle, skipTraced } from "./strace.ts";
 
@@ -59,18 +52,6 @@ async function expectStored(server: TestServer, emails: ReadonlySet<string>): Pr
   }
 }
 
-/** Writes a file until there is no space left, not even for one page. */
-function fillDisk(path: string): void {
-  const file = openSync(path, "w");
-  try {
-    for (;;) writeSync(file, "x".repeat(4096));
-  } catch (error) {
-    expect(error).toMatchObject({ code: "ENOSPC" });
-  } finally {
-    closeSync(file);
-  }
-}
-
 /** A failed write leaves pages that the next one can use. An edit needs one page. */
 async function untilNoPageFits(server: TestServer): Promise<void> {
   const edit = () => server.call("PATCH", "/users/1", { body: { name: crypto.randomUUID() } });
@@ -112,6 +93,19 @@ const small = againstBinary ? mountDisk(1.5 * logBytes) : null;
 if (againstBinary && small === null) {
   console.warn("A full disk is not tested: cannot mount a file system here");
 }
+
+test.if(againstBinary)(
+  "serve leaves no database when it cannot create one on a full disk",
+  async () => {
+    using disk = mountDisk(2 ** 20);
+    if (disk === null) return;
+    fillDisk(disk.at("filler"));
+    const path = disk.at("a.db");
+    const { code, stderr } = await runBinary(["serve"], { DATABASE_URL: path, PORT: "0" });
+    expect([code, stderr]).toEqual([1, `Cannot open ${path}: the disk is full\n`]);
+    expect(readdirSync(disk.path)).toEqual(["filler"]);
+  },
+);
 
 test.if(small !== null)(
   "writes return 503 while the disk is full, and succeed afterwards",

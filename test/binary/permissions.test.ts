@@ -107,6 +107,24 @@ test.skipIf(!againstBinary || !isRoot)(
 );
 
 test.skipIf(!againstBinary || !isRoot)(
+  "a command says that permission is denied when it may not search the directory of the database",
+  async () => {
+    using directory = makeDirectory();
+    const path = directory.at("data/a.db");
+    await runBinary(["seed", "--users", "1"], { DATABASE_URL: path });
+    for (const command of ["check", "token list", "export users", "migrate"]) {
+      const args = [binary, ...command.split(" ")];
+      const { code, stderr } = await runAsNobody(args, { DATABASE_URL: path });
+      expect([command, code, stderr]).toEqual([
+        command,
+        1,
+        `Cannot open ${path}: permission denied\n`,
+      ]);
+    }
+  },
+);
+
+test.skipIf(!againstBinary || !isRoot)(
   "a server of another user opens what root has restored from its archive",
   async () => {
     using directory = makeDirectory();

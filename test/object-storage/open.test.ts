@@ -30,6 +30,7 @@ describe("URLs of object storage", () => {
     "https://s3.example.com/backups",
     "file://srv/archive",
     "file:///",
+    "file:///srv/%00archive",
     "s3://backups?region=x",
     "s3://backups/a#b",
   ])("%p is not the URL of a storage", (url) => {

@@ -60,7 +60,7 @@ describe.skipIf(!isTested)("s3rver", () => {
     const lease = createLease(server.storage, {
       key: "lease",
       holder: "test",
-      identity: "test",
+      identity: () => "test",
       lastNumber: async () => 0,
       durationMs: 60_000,
       intervalMs: 20_000,

@@ -1,17 +1,20 @@
 /** Decides what a server does that has an archive and no database. */
-import { existsSync, statSync } from "node:fs";
+import { existsSync, lstatSync, rmSync, statSync } from "node:fs";
 import type { ArchiveLog } from "../../archive.ts";
-import { fail, shellWord } from "../../error.ts";
+import { AppError, fail, shellWord } from "../../error.ts";
 import { type ObjectStorage, withRetries } from "../../object-storage.ts";
 import { claimTemporary } from "../../temporary-file.ts";
 import { verifyDatabase } from "../backup.ts";
+import { meaningOf } from "../errors.ts";
 import { discard, makeParents, publish, requireAbsent } from "../files.ts";
 import { hasBase, hasSegments, newestNumber } from "./contents.ts";
 import { markRestored, type Restored, restoreTo } from "./fetch.ts";
 import { NO_COPY } from "./find-state.ts";
 
+/** Restores the database to a path with no file, or an empty one. */
 async function restore(storage: ObjectStorage, path: string): Promise<Restored> {
   makeParents(path);
+  if (lstatSync(path, { throwIfNoEntry: false })?.isFile()) rmSync(path);
   requireAbsent(path);
   const temporaryPath = claimTemporary(path);
   try {
@@ -20,6 +23,9 @@ async function restore(storage: ObjectStorage, path: string): Promise<Restored> 
     publish(temporaryPath, path);
     markRestored(path, restored, true);
     return restored;
+  } catch (error) {
+    const problem = error instanceof AppError ? null : meaningOf(error);
+    throw problem === null ? error : new AppError("operator", `cannot restore ${path}: ${problem}`);
   } finally {
     discard(temporaryPath);
   }

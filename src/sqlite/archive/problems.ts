@@ -16,8 +16,10 @@ export type Activity = keyof typeof LINES;
 /** Without these, the archive is not up to date, or will not be for long. The most important one is the first. */
 const REQUIRED_ACTIVITIES: readonly Activity[] = ["opening", "segments", "base", "lease"];
 
-/** Interval of the log lines about an activity that fails. */
+/** Interval of the log lines about an activity that fails, also if it works in between: it may fail every other time. */
 const LOG_INTERVAL_MS = 60_000;
+/** An activity that fails again within the interval has a line when it has failed for this long. */
+const AGAIN_MS = 5_000;
 /** Delays between attempts. */
 const [MIN_RETRY_MS, MAX_RETRY_MS] = [200, 5_000];
 
@@ -48,6 +50,8 @@ export function createProblems(log: ArchiveLog): Problems {
   /** Activities whose failure was logged, and is not over. */
   const logged = new Set<Activity>();
   const loggedMs = new Map<Activity, number>();
+  /** Since when an activity has failed without a success. */
+  const failingSinceMs = new Map<Activity, number>();
   const first = Promise.withResolvers<void>();
 
   function report(activity: Activity, error: unknown): void {
@@ -55,8 +59,11 @@ export function createProblems(log: ArchiveLog): Problems {
     reasons.set(activity, reason);
     first.resolve();
     const nowMs = performance.now();
-    // Also after it has worked again, because it may fail every other time.
-    if (nowMs - (loggedMs.get(activity) ?? Number.NEGATIVE_INFINITY) < LOG_INTERVAL_MS) return;
+    const sinceMs = failingSinceMs.get(activity) ?? nowMs;
+    failingSinceMs.set(activity, sinceMs);
+    const isDue = nowMs - (loggedMs.get(activity) ?? Number.NEGATIVE_INFINITY) >= LOG_INTERVAL_MS;
+    const isUnknown = !logged.has(activity) && nowMs - sinceMs >= AGAIN_MS;
+    if (!isDue && !isUnknown) return;
     loggedMs.set(activity, nowMs);
     logged.add(activity);
     log("warn", LINES[activity][0], { reason });
@@ -64,6 +71,7 @@ export function createProblems(log: ArchiveLog): Problems {
 
   function clear(activity: Activity): void {
     reasons.delete(activity);
+    failingSinceMs.delete(activity);
     const line = LINES[activity][1];
     if (logged.delete(activity) && line !== null) log("info", line);
   }

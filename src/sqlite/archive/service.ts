@@ -56,6 +56,8 @@ export function createArchiveService(
   let opened: Opened | null = null;
   /** The lease under which the database was restored. */
   let restoredUnder: Lease | null = null;
+  // As long as there is no database, no process has the lock of one.
+  let identity: string = crypto.randomUUID();
   let archiver: Archiver | null = null;
   const log: ArchiveLog = (...line) => respond({ type: "log", line });
   const stopping = new AbortController();
@@ -79,7 +81,7 @@ export function createArchiveService(
   }
 
   /** @returns a lease, which is not acquired yet */
-  function newLease({ request, storage }: Opened, identity: string): Lease {
+  function newLease({ request, storage }: Opened, identity: () => string): Lease {
     const { path, settings } = request;
     const { url, environment } = settings;
     const lease = createLease(openStorage(url, environment, LEASE.timeoutMs), {
@@ -110,8 +112,7 @@ export function createArchiveService(
       restoreIfMissing: settings.restore === "if-missing",
       log,
       async acquireLease() {
-        // No process had the lock of this database, because there was none.
-        restoredUnder = newLease(current, crypto.randomUUID());
+        restoredUnder = newLease(current, () => identity);
         await restoredUnder.acquire(stopping.signal);
       },
     });
@@ -121,12 +122,13 @@ export function createArchiveService(
     if (opened === null) fail("internal", "the archive is not open");
     const current = opened;
     const { intervalMs, keepMs, commit } = current.request.settings;
+    identity = lockIdentity(path);
     archiver = createArchiver({
       path,
       files,
       storage: current.storage,
       newLease() {
-        const lease = restoredUnder ?? newLease(current, lockIdentity(path));
+        const lease = restoredUnder ?? newLease(current, () => identity);
         restoredUnder = null;
         return lease;
       },

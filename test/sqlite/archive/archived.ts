@@ -131,7 +131,7 @@ function newLease(
   return createLease(storage, {
     key: "lease",
     holder: path,
-    identity: path,
+    identity: () => path,
     lastNumber: () => newestNumber(storage),
     durationMs: 15_000,
     intervalMs: 5_000,

@@ -1,4 +1,4 @@
-import { expect, test } from "bun:test";
+import { expect, spyOn, test } from "bun:test";
 import { AppError } from "../../../src/error.ts";
 import { type Activity, createProblems } from "../../../src/sqlite/archive/problems.ts";
 
@@ -19,4 +19,24 @@ test("the most important problem is the current one", () => {
   expect(problems.current()).toBe("no segments");
   problems.clearRequired();
   expect(problems.current()).toBeNull();
+});
+
+test("a second outage has a line when it lasts for 5 s, and one that is over before has none", () => {
+  const lines: string[] = [];
+  let nowMs = 100_000;
+  using _clock = spyOn(performance, "now").mockImplementation(() => nowMs);
+  const problems = createProblems((_level, event) => void lines.push(event));
+  const fail = (ms: number) => {
+    nowMs += ms;
+    problems.report("segments", new AppError("unavailable", "no answer"));
+  };
+  for (let outage = 0; outage < 5; outage += 1) {
+    fail(0);
+    fail(4_000);
+    problems.clear("segments");
+  }
+  expect(lines).toEqual(["archive not written", "archive written again"]);
+  for (const ms of [0, 3_000, 3_000, 3_000]) fail(ms);
+  problems.clear("segments");
+  expect(lines.slice(2)).toEqual(["archive not written", "archive written again"]);
 });

@@ -19,7 +19,10 @@ export interface InputStream {
   readonly isTerminal: boolean;
 }
 
-/** A file or stdout that a command writes: an export, changes, rejected records. A file appears under its name only when it is complete. */
+/**
+ * A file or stdout that a command writes: an export, changes, rejected records. A file appears under its name only when it
+ * is complete.
+ */
 export interface OutputStream extends Disposable {
   /** Waits for a slow reader. @throws {AppError} output_closed if the reader has closed the stream */
   write(text: string | Uint8Array): void;

@@ -1,7 +1,7 @@
 /**
  * Group commit. Writes that arrive in one turn of the event loop, or in the next one, share one transaction and
- * therefore one fsync. Each write is settled after that fsync. Authors are served round robin, so that slow writes of one hardly
- * delay those of another.
+ * therefore one fsync. Each write is settled after that fsync. Authors are served round robin, so that slow writes of
+ * one hardly delay those of another.
  */
 import { type Author, type ReserveMemory, reserveNothing } from "../record.ts";
 import { createRoundRobinQueue } from "../round-robin-queue.ts";

@@ -14,7 +14,9 @@ import { NO_COPY } from "./find-state.ts";
 /** Restores the database to a path with no file, or an empty one. */
 async function restore(storage: ObjectStorage, path: string): Promise<Restored> {
   makeParents(path);
-  if (lstatSync(path, { throwIfNoEntry: false })?.isFile()) rmSync(path);
+  // Asked again, because the lease may have been waited for. Not a symbolic link, which would become a file.
+  const file = lstatSync(path, { throwIfNoEntry: false });
+  if (file?.isFile() && file.size === 0) rmSync(path);
   requireAbsent(path);
   const temporaryPath = claimTemporary(path);
   try {

@@ -1,6 +1,6 @@
 // What a server does that has an archive and no database.
 import { expect, test } from "bun:test";
-import { existsSync } from "node:fs";
+import { existsSync, readFileSync, writeFileSync } from "node:fs";
 import { encodeJson, generationKey } from "../../../src/sqlite/archive/format.ts";
 import { requireDatabase } from "../../../src/sqlite/archive/missing.ts";
 import { expectRejection } from "../../expect-error.ts";
@@ -110,4 +110,16 @@ test("another database is refused if only an earlier generation has a base", asy
   await archive.storage.create(generationKey(2), encodeJson(generation));
   const other = archive.start({ path: archive.at("other.db"), lease: makeLease(3) });
   await expectRejection(other, "operator", /^the archive belongs to another database: /);
+});
+
+test("a database is kept that appears while the lease is waited for", async () => {
+  using archive = await makeIncomplete();
+  writeFileSync(archive.path, "");
+  const required = requireDatabase(archive.storage, archive.path, {
+    restoreIfMissing: true,
+    acquireLease: async () => writeFileSync(archive.path, "a database"),
+    log() {},
+  });
+  await expectRejection(required, "operator", "the file already exists");
+  expect(readFileSync(archive.path, "utf8")).toBe("a database");
 });

@@ -125,7 +125,7 @@ export const systemClock: LeaseClock = {
 };
 
 export function createLease(storage: ObjectStorage, options: LeaseOptions): Lease {
-  const { key, holder, durationMs, intervalMs, clock, onProblem } = options;
+  const { key, holder, identity, durationMs, intervalMs, clock, onProblem } = options;
   const id = crypto.randomUUID();
   const lost = Promise.withResolvers<string | null>();
   const stopping = new AbortController();
@@ -162,8 +162,8 @@ export function createLease(storage: ObjectStorage, options: LeaseOptions): Leas
   ): Promise<Found | null> {
     sequence += 1;
     const sent = { sentMs: clock.monotonicMs(), sentWallMs: clock.wallMs() };
-    const identity = options.identity();
-    const state = { id, holder, identity, number, durationMs, isReleased, sequence, ...sent };
+    const owner = { id, holder, identity: identity() };
+    const state = { ...owner, number, durationMs, isReleased, sequence, ...sent };
     const body = encodeState(state);
     const newTag = await (tag === null
       ? storage.create(key, body)
@@ -227,7 +227,7 @@ export function createLease(storage: ObjectStorage, options: LeaseOptions): Leas
       const isFree =
         found === null
           ? number === 0
-          : found.state.isReleased || found.state.identity === options.identity();
+          : found.state.isReleased || found.state.identity === identity();
       const waitMs = isFree ? 0 : remainingMs(found);
       if (waitMs > 0) return Math.min(waitMs, intervalMs);
       const written = await write(number + 1, found?.tag ?? null);

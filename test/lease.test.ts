@@ -189,7 +189,7 @@ describe("a lease", () => {
     expect(events).toEqual([]);
   });
 
-  test("one whose process got the identity later is taken at once after the next renewal", async () => {
+  test("one whose holder has got another identity is taken at once after the next renewal", async () => {
     const { time, createServer, events } = makeServers();
     let identity = "machine 1, without a database";
     await createServer("a", { identity: () => identity }).acquire(signal);

@@ -4,11 +4,10 @@ import type { Log } from "../log.ts";
 import type { Store } from "../store.ts";
 
 const INTERVAL_MS = 60 * 1000;
-const DAY_MS = 24 * 60 * 60 * 1000;
 
 interface CleanUpOptions {
-  /** How long changes are kept, in days. */
-  readonly changesDays: number;
+  /** How long changes are kept. */
+  readonly changesMs: number;
   readonly now: () => Date;
   readonly log: Pick<Log, "warn">;
   readonly intervalMs?: number;
@@ -17,7 +16,7 @@ interface CleanUpOptions {
 /** @returns ends it when it is disposed of, after the transaction that is running */
 export function startCleanUp(
   { deleteExpiredKeys, changes }: Pick<Store, "deleteExpiredKeys" | "changes">,
-  { changesDays, now, log, intervalMs = INTERVAL_MS }: CleanUpOptions,
+  { changesMs, now, log, intervalMs = INTERVAL_MS }: CleanUpOptions,
 ): AsyncDisposable {
   const stopping = new AbortController();
   const { signal } = stopping;
@@ -26,7 +25,7 @@ export function startCleanUp(
   async function cleanUp(): Promise<void> {
     try {
       await deleteExpiredKeys(signal);
-      await changes.deleteExpired(new Date(now().getTime() - changesDays * DAY_MS), signal);
+      await changes.deleteExpired(new Date(now().getTime() - changesMs), signal);
     } catch (error) {
       const reason = messageOf(error);
       log.warn("cleanup of expired idempotency keys and changes failed", { reason });

@@ -189,7 +189,7 @@ export async function serve(system: CommandSystem): Promise<void> {
     await requireOwnApiToken(store.tokens, config);
     // Before the listener, so that at the end the listener stops first.
     if (!readOnly) {
-      resources.use(startCleanUp(store, { changesDays: config.changesDays, now, log }));
+      resources.use(startCleanUp(store, { changesMs: config.changesDays * DAY_MS, now, log }));
     }
     const { version } = build;
     const listener = resources.adopt(

@@ -71,7 +71,7 @@ async function waitForChanges(call: ChangesCall): Promise<ChangePage> {
       const isWoken = await client.next();
       await authenticate(request.headers.get("authorization") ?? "");
       if (!isWoken) break;
-      // At first also without a change: one that was committed before the subscription began wakes nobody.
+      // The first time even without a change: what was committed before the subscription began is not reported.
       page = await listQueued(call);
     }
     return page;

@@ -10,9 +10,9 @@ import { createRoundRobinQueue } from "../round-robin-queue.ts";
 const MAX_TURN_MS = 2;
 
 /**
- * @returns a function that takes who sends a request, `null` for all without a token, and returns `null` if the request
- * can be handled at once; otherwise, a promise that resolves when it is the next one. Requests of one client are handled
- * in their order
+ * @returns a function that is called with the client of a request; `null` stands for all without a token. It returns
+ * `null` if the request can be handled at once, and otherwise a promise that resolves when it is the next one. Requests
+ * of one client keep their order
  */
 export function createClientScheduler(nowMs = () => performance.now()) {
   /** Functions that start the waiting requests. */

@@ -10,7 +10,7 @@ import type { Drain } from "./drain.ts";
 const MAX_WAITING = 1024;
 /** Maximum number of clients that read changes at the same time: they can get long responses in one turn. */
 const MAX_READING = 16;
-/** Half of them for one token: all of its waiting clients can be woken at once, and as many other requests can wait. */
+/** One token gets half: enough for all of its waiting clients, which can wake at once, and as many other requests. */
 const MAX_READS_WAITING = 4 * MAX_WAITING;
 /** How long a client waits to read. */
 const READ_TIMEOUT_MS = 5_000;

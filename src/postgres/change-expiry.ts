@@ -1,4 +1,5 @@
 /** Deletes expired changes from the beginning of the feed. */
+import { untilDone } from "../until-done.ts";
 import type { Database, Session } from "./connection.ts";
 import { feedState } from "./numbering.ts";
 
@@ -61,7 +62,5 @@ export async function deleteExpired(
   const work = (session: Session) =>
     session.first<{ expired: number }>(deleteBatch, before.getTime(), DELETE_BATCH_SIZE);
   // If a pass of numbering has come between, the next transaction deletes what this one could not.
-  for (let isDone = false; !isDone && !signal?.aborted; ) {
-    isDone = ((await db.run("write", work))?.expired ?? 0) === 0;
-  }
+  await untilDone(async () => ((await db.run("write", work))?.expired ?? 0) === 0, signal);
 }

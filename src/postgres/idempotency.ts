@@ -1,4 +1,5 @@
 import { KEY_LIFETIME_MS } from "../idempotency.ts";
+import { untilDone } from "../until-done.ts";
 import type { Database, Session } from "./connection.ts";
 
 const DELETE_BATCH_SIZE = 1000;
@@ -31,8 +32,5 @@ export async function deleteExpiredKeys(
     await session.all(deleteKeys, keys, time);
     return rows.length;
   };
-  // One transaction per batch, so that other writes can run in between.
-  for (let isDone = false; !isDone && !signal?.aborted; ) {
-    isDone = (await db.run("write", deleteBatch)) < DELETE_BATCH_SIZE;
-  }
+  await untilDone(async () => (await db.run("write", deleteBatch)) < DELETE_BATCH_SIZE, signal);
 }

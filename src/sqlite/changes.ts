@@ -1,4 +1,5 @@
 /** The change feed: records each change in the transaction that makes it, and reads pages of it. */
+
 import type { Database } from "bun:sqlite";
 import {
   type ChangeQuery,
@@ -13,6 +14,7 @@ import { jsonBytes } from "../columns.ts";
 import { fail } from "../error.ts";
 import { Order, orderStatuses } from "../order.ts";
 import { requireCurrent } from "../schema-version.ts";
+import { untilDone } from "../until-done.ts";
 import { User } from "../user.ts";
 import { recordJson } from "./columns.ts";
 import { concatenated, pragma } from "./connection.ts";
@@ -143,10 +145,8 @@ export function createChangeStore(
     async deleteExpired(before, signal) {
       const { deleteBatch } = statements();
       const deleteExpired = () => deleteBatch.run({ before: before.getTime() }).changes;
-      // One transaction at a time, so that other writes run in between.
-      for (let isDone = false; !isDone && !signal?.aborted; ) {
-        isDone = (await writer.write("changes", deleteExpired)) < DELETE_BATCH_SIZE;
-      }
+      const isDone = async () => (await writer.write("changes", deleteExpired)) < DELETE_BATCH_SIZE;
+      await untilDone(isDone, signal);
     },
   };
 }

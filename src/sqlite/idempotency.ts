@@ -2,6 +2,7 @@ import type { Database } from "bun:sqlite";
 import { type Clock, createClock } from "../clock.ts";
 import { type CreateResult, type IdempotencyKey, KEY_LIFETIME_MS, replay } from "../idempotency.ts";
 import type { RecordText } from "../record.ts";
+import { untilDone } from "../until-done.ts";
 import type { Writer } from "./writer.ts";
 
 /** Maximum number of keys deleted per transaction, which takes a few milliseconds. */
@@ -56,10 +57,9 @@ export function createIdempotencyStore(
     },
     async deleteExpired(signal?: AbortSignal): Promise<void> {
       const deleteExpired = () => deleteBatch.run({ expired: expiryTime() }).changes;
-      // One transaction at a time, so that other writes run in between.
-      for (let isDone = false; !isDone && !signal?.aborted; ) {
-        isDone = (await writer.write("idempotency_keys", deleteExpired)) < DELETE_BATCH_SIZE;
-      }
+      const isDone = async () =>
+        (await writer.write("idempotency_keys", deleteExpired)) < DELETE_BATCH_SIZE;
+      await untilDone(isDone, signal);
     },
   };
 }

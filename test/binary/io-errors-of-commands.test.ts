@@ -1,7 +1,7 @@
 // Makes the first, second, third … system call of each kind fail while a program starts, stops, checks or backs up. It
 // must do its work, or exit with one error line and leave nothing behind.
 import { Database } from "bun:sqlite";
-import { afterAll, beforeAll, describe, test } from "bun:test";
+import { describe, test } from "bun:test";
 import { readdirSync } from "node:fs";
 import { newToken } from "../../src/token.ts";
 import { makeDirectory } from "../directory.ts";
@@ -18,7 +18,6 @@ import {
   findLost,
   isUnavailable,
   type Kind,
-  makeBase,
   map,
   messageOf,
   nothingAcknowledged,
@@ -27,6 +26,7 @@ import {
   read,
   timeoutMs,
   truncate,
+  useBase,
   writing,
 } from "./io-errors.ts";
 import { type Fault, inject, readInjected, skipTraced, startOptionsOf } from "./strace.ts";
@@ -178,11 +178,7 @@ async function expectHealthy(server: TestServer): Promise<void> {
 }
 
 describe.skipIf(skipTraced)("with 60 users", () => {
-  let base: Base;
-  beforeAll(async () => {
-    base = await makeBase({ users: 60, withLog: true });
-  });
-  afterAll(() => base[Symbol.asyncDispose]());
+  const base = useBase({ users: 60, withLog: true });
 
   test(
     "serve starts or prints one error line when a system call fails on a new database",
@@ -192,13 +188,13 @@ describe.skipIf(skipTraced)("with 60 users", () => {
 
   test(
     "serve starts or prints one error line when a system call fails after a crash",
-    () => failEachCall("start", opening, (...fault) => attemptStart(base, ...fault)),
+    () => failEachCall("start", opening, (...fault) => attemptStart(base(), ...fault)),
     timeoutMs,
   );
 
   test(
     "serve keeps every acknowledged write when a system call fails during shutdown",
-    () => failEachCall("shutdown", [...writing, truncate], (...f) => attemptShutdown(base, ...f)),
+    () => failEachCall("shutdown", [...writing, truncate], (...f) => attemptShutdown(base(), ...f)),
     timeoutMs,
   );
 
@@ -206,7 +202,7 @@ describe.skipIf(skipTraced)("with 60 users", () => {
     "check succeeds or prints one error line when a system call fails",
     async () => {
       using directory = makeDirectory();
-      await using server = await startReplica(copyBase(base, directory), {}, base.tokens);
+      await using server = await startReplica(copyBase(base(), directory), {}, base().tokens);
       await newUser(server);
       await failEachCall("check", [read, open, map], (...fault) => attemptCheck(server, ...fault));
       await expectHealthy(server);
@@ -218,7 +214,7 @@ describe.skipIf(skipTraced)("with 60 users", () => {
     "backup leaves a complete copy or none when a system call fails",
     async () => {
       using directory = makeDirectory();
-      await using server = await startReplica(copyBase(base, directory), {}, base.tokens);
+      await using server = await startReplica(copyBase(base(), directory), {}, base().tokens);
       await newUser(server);
       await failEachCall("backup", ofBackup, (...fault) => attemptBackup(server, ...fault));
       await expectHealthy(server);

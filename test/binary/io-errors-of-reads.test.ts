@@ -1,8 +1,8 @@
 // Makes the first, second, third … system call of each kind on the database files fail, one in each run, and
 // then from that call on, as SQLite's own tests do. A read must return an error that the client may retry, and the server
 // must recover without a restart.
-import { afterAll, beforeAll, describe, test } from "bun:test";
-import { type Base, emailOf, makeBase, read, sync, timeoutMs, write } from "./io-errors.ts";
+import { describe, test } from "bun:test";
+import { emailOf, read, sync, timeoutMs, useBase, write } from "./io-errors.ts";
 import { failEachCallOf, type Request } from "./io-errors-of-requests.ts";
 import { skipTraced } from "./strace.ts";
 
@@ -17,15 +17,11 @@ const requests: readonly (readonly [name: string, request: Request])[] = [
 ];
 
 describe.skipIf(skipTraced)("with 1,000 users", () => {
-  let base: Base;
-  beforeAll(async () => {
-    base = await makeBase({ users: 1_000, withLog: false });
-  });
-  afterAll(() => base[Symbol.asyncDispose]());
+  const base = useBase({ users: 1_000, withLog: false });
 
   test.each(requests)(
     "%s succeeds or returns 503 when a system call fails",
-    (name, request) => failEachCallOf(name, base, request),
+    (name, request) => failEachCallOf(name, base(), request),
     timeoutMs,
   );
 });

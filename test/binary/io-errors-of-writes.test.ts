@@ -1,20 +1,19 @@
 // As io-errors-of-reads.test.ts. The server must also keep every acknowledged write.
 import { Database } from "bun:sqlite";
-import { afterAll, beforeAll, describe, test } from "bun:test";
+import { describe, test } from "bun:test";
 import { CHECKPOINT_PAGES } from "../../src/sqlite/connection.ts";
 import { newEmail } from "../http/make.ts";
 import { untilHealth } from "./health.ts";
 import {
   acknowledgeUser,
-  type Base,
   failEachCall,
   isUnavailable,
-  makeBase,
   open,
   read,
   sync,
   timeoutMs,
   truncate,
+  useBase,
   write,
   writeToFullDisk,
   writing,
@@ -76,15 +75,11 @@ async function checkpoint({ server, acknowledged, problems, duringFault }: Run):
 }
 
 describe.skipIf(skipTraced)("with 1,000 users", () => {
-  let base: Base;
-  beforeAll(async () => {
-    base = await makeBase({ users: 1_000, withLog: false });
-  });
-  afterAll(() => base[Symbol.asyncDispose]());
+  const base = useBase({ users: 1_000, withLog: false });
 
   test.each(requests)(
     "%s succeeds or returns 503 when a system call fails",
-    (name, request) => failEachCallOf(name, base, request),
+    (name, request) => failEachCallOf(name, base(), request),
     timeoutMs,
   );
 
@@ -93,7 +88,7 @@ describe.skipIf(skipTraced)("with 1,000 users", () => {
     async () => {
       const kinds = [read, { ...write, files: [""] }, { ...writeToFullDisk, files: [""] }];
       await failEachCall("checkpoint", [...kinds, sync, truncate, open], (kind, when) =>
-        attempt(base, kind, when, checkpoint),
+        attempt(base(), kind, when, checkpoint),
       );
     },
     timeoutMs,

@@ -1,6 +1,6 @@
 /** Makes each system call of a scenario on the database files fail in turn, and compares what is stored afterwards. */
 import { Database } from "bun:sqlite";
-import { expect } from "bun:test";
+import { afterAll, beforeAll, expect } from "bun:test";
 import { copyFileSync, existsSync } from "node:fs";
 import type { Order } from "../../src/order.ts";
 import type { User } from "../../src/user.ts";
@@ -130,7 +130,7 @@ export function emailOf(id: number): string {
   return `user-${id}-${"x".repeat(60)}@example.com`;
 }
 
-export async function makeBase({ users, withLog }: BaseOptions): Promise<Base> {
+async function makeBase({ users, withLog }: BaseOptions): Promise<Base> {
   const server = await startServer();
   const note = "n".repeat(400);
   const metadata = { a: note, b: note };
@@ -154,6 +154,16 @@ export async function makeBase({ users, withLog }: BaseOptions): Promise<Base> {
     users,
     [Symbol.asyncDispose]: () => server[Symbol.asyncDispose](),
   };
+}
+
+/** Makes a base for the tests of a block. @returns it, once they run */
+export function useBase(options: BaseOptions): () => Base {
+  let base: Base;
+  beforeAll(async () => {
+    base = await makeBase(options);
+  });
+  afterAll(() => base[Symbol.asyncDispose]());
+  return () => base;
 }
 
 /** @returns the path of the copy */

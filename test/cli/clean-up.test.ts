@@ -21,7 +21,7 @@ function start() {
     },
   } as Pick<Store, "deleteExpiredKeys" | "changes">;
   const warn = (_event: string, fields?: object) => void warnings.push(fields);
-  const options = { changesDays: 30, now, log: { warn }, intervalMs: 1 };
+  const options = { changesMs: 30 * 24 * 60 * 60 * 1000, now, log: { warn }, intervalMs: 1 };
   const cleanUp = startCleanUp(store, options);
   return {
     begun,

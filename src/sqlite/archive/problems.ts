@@ -46,21 +46,19 @@ export interface Problems {
 }
 
 export function createProblems(log: ArchiveLog): Problems {
-  const reasons = new Map<Activity, string>();
+  /** The activities that fail: why now, and since when. */
+  const failing = new Map<Activity, { readonly reason: string; readonly sinceMs: number }>();
   /** Activities whose failure was logged, and is not over. */
   const logged = new Set<Activity>();
   const loggedMs = new Map<Activity, number>();
-  /** Since when an activity has failed without a success. */
-  const failingSinceMs = new Map<Activity, number>();
   const first = Promise.withResolvers<void>();
 
   function report(activity: Activity, error: unknown): void {
     const reason = messageOf(error);
-    reasons.set(activity, reason);
-    first.resolve();
     const nowMs = performance.now();
-    const sinceMs = failingSinceMs.get(activity) ?? nowMs;
-    failingSinceMs.set(activity, sinceMs);
+    const sinceMs = failing.get(activity)?.sinceMs ?? nowMs;
+    failing.set(activity, { reason, sinceMs });
+    first.resolve();
     const isDue = nowMs - (loggedMs.get(activity) ?? Number.NEGATIVE_INFINITY) >= LOG_INTERVAL_MS;
     const isUnknown = !logged.has(activity) && nowMs - sinceMs >= AGAIN_MS;
     if (!isDue && !isUnknown) return;
@@ -70,8 +68,7 @@ export function createProblems(log: ArchiveLog): Problems {
   }
 
   function clear(activity: Activity): void {
-    reasons.delete(activity);
-    failingSinceMs.delete(activity);
+    failing.delete(activity);
     const line = LINES[activity][1];
     if (logged.delete(activity) && line !== null) log("info", line);
   }
@@ -81,8 +78,11 @@ export function createProblems(log: ArchiveLog): Problems {
     clear,
     clearRequired: () => REQUIRED_ACTIVITIES.forEach(clear),
     current() {
-      const failing = REQUIRED_ACTIVITIES.find((activity) => reasons.has(activity));
-      return failing === undefined ? null : (reasons.get(failing) ?? null);
+      for (const activity of REQUIRED_ACTIVITIES) {
+        const found = failing.get(activity);
+        if (found !== undefined) return found.reason;
+      }
+      return null;
     },
     first: first.promise,
     async retry(activity, isOver, attempt) {

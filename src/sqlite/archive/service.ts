@@ -56,7 +56,7 @@ export function createArchiveService(
   let opened: Opened | null = null;
   /** The lease under which the database was restored. */
   let restoredUnder: Lease | null = null;
-  // As long as there is no database, no process has the lock of one.
+  /** That of the lock of the database. As long as there is no database, no process has its lock. */
   let identity: string = crypto.randomUUID();
   let archiver: Archiver | null = null;
   const log: ArchiveLog = (...line) => respond({ type: "log", line });
@@ -81,13 +81,13 @@ export function createArchiveService(
   }
 
   /** @returns a lease, which is not acquired yet */
-  function newLease({ request, storage }: Opened, identity: () => string): Lease {
+  function newLease({ request, storage }: Opened): Lease {
     const { path, settings } = request;
     const { url, environment } = settings;
     const lease = createLease(openStorage(url, environment, LEASE.timeoutMs), {
       key: "lease",
       holder: holderName(path),
-      identity,
+      identity: () => identity,
       lastNumber: () => newestNumber(storage),
       durationMs: LEASE.durationMs,
       intervalMs: LEASE.intervalMs,
@@ -112,7 +112,7 @@ export function createArchiveService(
       restoreIfMissing: settings.restore === "if-missing",
       log,
       async acquireLease() {
-        restoredUnder = newLease(current, () => identity);
+        restoredUnder = newLease(current);
         await restoredUnder.acquire(stopping.signal);
       },
     });
@@ -128,7 +128,7 @@ export function createArchiveService(
       files,
       storage: current.storage,
       newLease() {
-        const lease = restoredUnder ?? newLease(current, () => identity);
+        const lease = restoredUnder ?? newLease(current);
         restoredUnder = null;
         return lease;
       },

@@ -217,6 +217,10 @@ export const settings = {
 } as const satisfies Record<string, Setting<unknown>>;
 
 export type SettingName = keyof typeof settings;
+
+/** All settings: those of a server. */
+export const settingNames = Object.keys(settings) as SettingName[];
+
 export type Flags = Readonly<Partial<Record<SettingName, string>>>;
 
 type Parsed<Name extends SettingName> = ReturnType<(typeof settings)[Name]["parse"]>;
@@ -280,17 +284,25 @@ export function readUrl(kind: "databaseUrl" | "archiveUrl", flag: string, text: 
 
 /**
  * A flag takes precedence over the environment. An empty variable counts as not set.
+ * @param used the settings that are read; the others have their default, so that a mistake in one of them does not
+ * prevent, for example, that a token is revoked
  * @throws {AppError} invalid if a flag is wrong, operator if a variable is
  */
-export function readConfig(environment: Environment, flags: Flags = {}): Config {
+export function readConfig(
+  environment: Environment,
+  flags: Flags = {},
+  used: readonly SettingName[] = settingNames,
+): Config {
   const config: Record<string, unknown> = {};
   for (const [key, setting] of Object.entries<Setting<unknown>>(settings)) {
     const flag = flags[key as SettingName];
-    const text = flag ?? (environment[variableOf(key)] || setting.default);
+    const variable = used.includes(key as SettingName) ? environment[variableOf(key)] : undefined;
+    const text = flag ?? (variable || setting.default);
     const name = flag === undefined ? variableOf(key) : flagOf(key);
     config[key] = text === null ? null : parseValue(name, text, setting);
   }
-  const token = environment["API_TOKEN"] || null;
+  // For servers only.
+  const token = (used === settingNames && environment["API_TOKEN"]) || null;
   config["apiToken"] = token === null ? null : parseValue("API_TOKEN", token, apiToken);
   const { databaseUrl, tlsCert, tlsKey, archiveUrl, archiveCommit, archiveRestore } =
     config as Config;

@@ -1,11 +1,11 @@
 import { mkdirSync, readdirSync, rmSync, statSync } from "node:fs";
 import { basename, dirname, extname, join, resolve } from "node:path";
-import { invalidValue, readConfig } from "../config.ts";
+import { invalidValue } from "../config.ts";
 import { fail, fileProblem, messageOf, systemCode } from "../error.ts";
 import type { BackupSummary } from "../store.ts";
 import { formatCounts } from "./count-text.ts";
 import { createProgress } from "./progress.ts";
-import { type CommandSystem, stopSignal, withStore } from "./system.ts";
+import { type CommandSystem, configOf, stopSignal, withStore } from "./system.ts";
 
 /** @returns e.g. `1 user, 2 orders and 3 tokens to backup.db (1.5 MB, verified)` */
 export function describeResult(
@@ -96,7 +96,7 @@ export async function backUpStore(
   if (file !== undefined || directory === undefined) {
     fail("invalid", "Name either a file or a directory");
   }
-  const { databaseUrl } = readConfig(system.environment, system.flags);
+  const { databaseUrl } = configOf(system);
   const name = basename(databaseUrl, extname(databaseUrl));
   const newest = `${name}-${system.now().toISOString().replaceAll(":", "-")}.db`;
   makeDirectory(directory);

@@ -1,6 +1,6 @@
 /** All commands with their arguments and options. `program.ts` parses a command line by them. */
 import { Argument, type Command, Option } from "commander";
-import { type SettingName, settings } from "../config.ts";
+import { type SettingName, settingNames } from "../config.ts";
 import { postgresLayouts } from "../database-url.ts";
 import { sorts } from "../page.ts";
 import { tokenScopes } from "../token.ts";
@@ -62,7 +62,7 @@ const format = new Option(
 const commands: Commands = {
   serve: {
     description: "serve the API until SIGTERM or SIGINT (Ctrl-C)",
-    settings: Object.keys(settings) as SettingName[],
+    settings: settingNames,
     examples: [
       "user-api serve",
       "user-api serve --port 8080 --database-url /var/lib/user-api/user-api.db",

@@ -1,7 +1,7 @@
-import { type Config, readConfig } from "../config.ts";
+import type { Config } from "../config.ts";
 import { fail, messageOf, systemCode } from "../error.ts";
 import { localUrl } from "./local-url.ts";
-import type { CommandSystem } from "./system.ts";
+import { type CommandSystem, configOf } from "./system.ts";
 
 const TIMEOUT_MS = 2_000;
 
@@ -35,7 +35,7 @@ function connectionError(error: unknown): string {
  * @throws {AppError} operator if the server does not respond, or not with 200
  */
 export async function checkHealth(system: CommandSystem): Promise<void> {
-  const url = healthUrl(readConfig(system.environment, system.flags));
+  const url = healthUrl(configOf(system));
   const { status } = await fetch(url, {
     redirect: "manual",
     signal: AbortSignal.timeout(TIMEOUT_MS),

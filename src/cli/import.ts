@@ -1,4 +1,4 @@
-import { type Config, invalidValue, readConfig } from "../config.ts";
+import { type Config, invalidValue } from "../config.ts";
 import { redactPassword } from "../database-url.ts";
 import { AppError, fail, messageOf } from "../error.ts";
 import type { Store } from "../store.ts";
@@ -17,6 +17,7 @@ import { createProgress, type Progress } from "./progress.ts";
 import { requireNoDatabaseFile } from "./streams.ts";
 import {
   type CommandSystem,
+  configOf,
   type InputStream,
   type OutputStream,
   stopSignal,
@@ -174,7 +175,7 @@ export async function importTable(
   requireValidKey(job);
   const input = system.openInput(path);
   if (options.rejects !== undefined) {
-    const { databaseUrl } = readConfig(system.environment, system.flags);
+    const { databaseUrl } = configOf(system);
     requireNoDatabaseFile(options.rejects, databaseUrl);
   }
   using rejects = options.rejects === undefined ? null : system.openOutput(options.rejects, null);

@@ -64,7 +64,8 @@ function define(command: Command, definition: CommandDefinition, system: System)
   for (const argument of definition.arguments ?? []) command.addArgument(argument);
   for (const option of definition.options ?? []) command.addOption(option);
   const defaultSettings: readonly SettingName[] = commands === undefined ? ["databaseUrl"] : [];
-  for (const name of definition.settings ?? defaultSettings) {
+  const used = definition.settings ?? defaultSettings;
+  for (const name of used) {
     const { placeholder, description } = settings[name];
     const meaning = definition.settingDescriptions?.[name] ?? description;
     const flags = `${flagOf(name)}${placeholder === null ? "" : ` <${placeholder}>`}`;
@@ -82,7 +83,7 @@ function define(command: Command, definition: CommandDefinition, system: System)
   if (run !== undefined) {
     command.action(async (...parsed) => {
       try {
-        await run({ ...system, flags: flagsOf(command) }, ...parsed);
+        await run({ ...system, flags: flagsOf(command), settings: used }, ...parsed);
       } catch (error) {
         if (!(error instanceof AppError && error.code === "invalid")) throw error;
         // One line, which names the bad value.

@@ -1,9 +1,9 @@
-import { invalidValue, readConfig, readUrl } from "../config.ts";
+import { invalidValue, readUrl } from "../config.ts";
 import { fail } from "../error.ts";
 import { quoteReadably } from "../schema.ts";
 import type { RestoreOptions } from "../store.ts";
 import { describeResult } from "./backup.ts";
-import type { CommandSystem } from "./system.ts";
+import { type CommandSystem, configOf } from "./system.ts";
 
 export interface RestoreFlags {
   /** URL of an archive. Either this or the path of a backup is given. */
@@ -54,7 +54,7 @@ function describeEnd(archivedUntil: Date): string {
  * @throws {AppError} operator if there is no archive, it cannot be restored, or it needs attention
  */
 export async function checkArchive(system: CommandSystem): Promise<void> {
-  const { archiveUrl, databaseUrl } = readConfig(system.environment, system.flags);
+  const { archiveUrl, databaseUrl } = configOf(system);
   if (archiveUrl === null) fail("invalid", "Name an archive with --archive-url or ARCHIVE_URL");
   const storage = system.openStorage(archiveUrl, system.environment);
   const backend = system.backendOf(databaseUrl);
@@ -75,7 +75,7 @@ export async function restoreBackup(
   options: RestoreFlags,
 ): Promise<void> {
   const from = readSource(system, file, options);
-  const { databaseUrl } = readConfig(system.environment, system.flags);
+  const { databaseUrl } = configOf(system);
   const { restore } = system.backendOf(databaseUrl);
   const restored = await restore({ from, databaseUrl, now: system.now });
   const { previousPath, revokedTokens, lostTokens, validTokens, archivedUntil, warnings } =

@@ -1,6 +1,6 @@
 import { styleText } from "node:util";
 import type { ArchiveOptions } from "../archive.ts";
-import { type Config, readConfig } from "../config.ts";
+import type { Config } from "../config.ts";
 import { databaseKind, isPostgres, redactPassword } from "../database-url.ts";
 import { fail, messageOf, shellWord } from "../error.ts";
 import { createDrain } from "../http/drain.ts";
@@ -14,7 +14,7 @@ import { hashToken, newToken, type TokenStore } from "../token.ts";
 import { build } from "./build.ts";
 import { startCleanUp } from "./clean-up.ts";
 import { localUrl } from "./local-url.ts";
-import { type CommandSystem, stopSignal } from "./system.ts";
+import { type CommandSystem, configOf, stopSignal } from "./system.ts";
 
 /** The caller has checked that stdout is a terminal. */
 const applyStyle: ApplyStyle = (style, text) => styleText(style, text, { validateStream: false });
@@ -152,7 +152,7 @@ async function requireOwnApiToken(tokens: TokenStore, { apiToken }: Config): Pro
  */
 export async function serve(system: CommandSystem): Promise<void> {
   const { now } = system;
-  const config = readConfig(system.environment, system.flags);
+  const config = configOf(system);
   const { databaseUrl, readOnly } = config;
   const output = system.openLog();
   const log = createServerLog(config, system, output);

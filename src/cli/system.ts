@@ -1,4 +1,10 @@
-import { type Config, type Environment, type Flags, readConfig } from "../config.ts";
+import {
+  type Config,
+  type Environment,
+  type Flags,
+  readConfig,
+  type SettingName,
+} from "../config.ts";
 import { type DatabaseKind, redactPassword } from "../database-url.ts";
 import { AppError, type ErrorCode, messageOf } from "../error.ts";
 import type { LogBuffer } from "../log-buffer.ts";
@@ -79,6 +85,13 @@ export interface System {
 export interface CommandSystem extends System {
   /** Settings of the command line. */
   readonly flags: Flags;
+  /** The settings that the command uses. */
+  readonly settings: readonly SettingName[];
+}
+
+/** @throws {AppError} invalid if a flag is wrong, operator if a variable is that the command uses */
+export function configOf({ environment, flags, settings }: CommandSystem): Config {
+  return readConfig(environment, flags, settings);
 }
 
 /** Errors of a store whose message does not name the database. */
@@ -104,7 +117,7 @@ export async function withStore<Result>(
   use: Use,
   work: (store: Store, config: Config) => Promise<Result>,
 ): Promise<Result> {
-  const config = readConfig(system.environment, system.flags);
+  const config = configOf(system);
   const { open } = system.backendOf(config.databaseUrl);
   const store = await open({
     ...config,

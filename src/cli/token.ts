@@ -1,7 +1,7 @@
 import { invalidValue } from "../config.ts";
 import { redactPassword } from "../database-url.ts";
 import { fail } from "../error.ts";
-import { quoteReadably } from "../schema.ts";
+import { escapeInvisible, quoteReadably } from "../schema.ts";
 import {
   hashToken,
   isActive,
@@ -75,12 +75,14 @@ function stateOf(token: Token, now: Date): string {
 
 /** @returns the rows as a table with aligned columns */
 function formatTable(rows: readonly (readonly string[])[]): string {
-  const widths = rows[0]?.map((_, column) =>
-    Math.max(...rows.map((row) => Bun.stringWidth(row[column] ?? ""))),
+  // A name in a database that was changed by others could contain control characters.
+  const cells = rows.map((row) => row.map(escapeInvisible));
+  const widths = cells[0]?.map((_, column) =>
+    Math.max(...cells.map((row) => Bun.stringWidth(row[column] ?? ""))),
   );
   const pad = (cell: string, column: number) =>
     cell + " ".repeat((widths?.[column] ?? 0) - Bun.stringWidth(cell));
-  return rows.map((row) => `${row.map(pad).join("  ").trimEnd()}\n`).join("");
+  return cells.map((row) => `${row.map(pad).join("  ").trimEnd()}\n`).join("");
 }
 
 export async function listTokens(system: CommandSystem): Promise<void> {

@@ -202,6 +202,14 @@ test("user-api exits with 1 and names the variable when the environment is inval
   }
 });
 
+test("a command ignores the settings that it does not use, also when they are invalid", async () => {
+  const environment = { PORT: "abc", TLS_CERT: "cert.pem", API_TOKEN: "hunter2", ARCHIVE_URL: "x" };
+  using world = makeHarness({ environment });
+  expect(await world.run("token", "create", "leaked")).toMatchObject({ code: 0 });
+  expect(await world.run("export", "users")).toMatchObject({ code: 0 });
+  expect(await world.run("token", "revoke", "leaked")).toMatchObject({ code: 0 });
+});
+
 test("user-api prints one line for a bug, with the stack when LOG_LEVEL is debug", async () => {
   const openStore = () => {
     throw new TypeError("a bug");

@@ -1,3 +1,4 @@
+import { Database } from "bun:sqlite";
 import { expect, test } from "bun:test";
 import { hashToken, hasTokenFormat, newToken, type Token } from "../../src/token.ts";
 import { withStore } from "../open-store.ts";
@@ -182,4 +183,14 @@ test("token revoke revokes a valid token, once", async () => {
   expect(states).toEqual([time, null]);
   const again = await world.run("token", "revoke", "a");
   expect(again).toEqual(failed('Cannot revoke token "a": no valid token has this name'));
+});
+
+test("token list escapes control characters in the names of a database that others have changed", async () => {
+  using world = makeHarness();
+  await createToken(world, "a");
+  const db = new Database(world.path);
+  db.run("update tokens set name = ?", ["a\u001b[31m\n"]);
+  db.close();
+  const [, row] = await list(world);
+  expect(row).toStartWith(String.raw`a\u{1b}[31m\u{a}  write  valid`);
 });

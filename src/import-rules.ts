@@ -1,5 +1,6 @@
 /** The rules of an import for users and for orders: what it accepts, and by what it recognizes a record. */
 import { type TObject, type TProperties, Type } from "@sinclair/typebox";
+import { emailKey } from "./email.ts";
 import { failField } from "./error.ts";
 import { hasId, hasMember, type ImportedTable } from "./import-plan.ts";
 import {
@@ -16,7 +17,6 @@ import {
 import { createValidator, noExtraFields, Text, Time } from "./schema.ts";
 import {
   Email,
-  emailKey,
   newUser,
   parseStoredUser,
   type StoredUser,

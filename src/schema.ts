@@ -9,6 +9,7 @@ import {
   type ValueError,
   ValueErrorType,
 } from "@sinclair/typebox/compiler";
+import { hasEmailForm } from "./email.ts";
 import { type FieldError, failInvalid } from "./error.ts";
 
 /** Maximum number of problems in one validation error. */
@@ -32,17 +33,6 @@ interface TextOptions {
   readonly pattern?: string;
 }
 
-/** Letters, marks and digits, and the punctuation that domains may have. @see RFC 5892 */
-const LABEL = String.raw`[\p{L}\p{Nd}](?:[\p{L}\p{M}\p{Nd}·͵׳״・-]*[\p{L}\p{M}\p{Nd}])?`;
-/**
- * Local part and domain of RFC 5321 without quotes and address literals, with the non-ASCII
- * characters of RFC 6531, and at least one dot in the domain.
- */
-const EMAIL = new RegExp(
-  String.raw`^[\w.!#$%&'*+/=?^\x60{|}~\u0080-\u{10ffff}-]+@(?:${LABEL}\.)+${LABEL}$`,
-  "u",
-);
-const MISPLACED_DOT = /^\.|\.\.|\.@/;
 /**
  * Invisible characters and noncharacters: with them, two emails or two token names could look the same. Bun replaces
  * bytes in a URL that are not UTF-8 by U+FFFD.
@@ -63,8 +53,9 @@ export function quoteReadably(...texts: readonly string[]): string {
   return texts.map((text) => escapeInvisible(JSON.stringify(text))).join(", ");
 }
 
+/** Whether the text is an email address without characters that nobody sees. @see hasEmailForm */
 export function isEmail(text: string): boolean {
-  return EMAIL.test(text) && !MISPLACED_DOT.test(text) && !UNREADABLE.test(text);
+  return !UNREADABLE.test(text) && hasEmailForm(text);
 }
 
 const TIME = /^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z$/;
@@ -228,6 +219,14 @@ export function removeUnknownFields(
   return Object.fromEntries(known);
 }
 
+function describeTextProblem(text: string, schema: Schema): string {
+  if (!isStorable(text)) return "must be text without U+0000 and lone surrogates";
+  const hidden = schema["format"] === "email" ? UNREADABLE.exec(text)?.[0] : undefined;
+  if (hidden === undefined) return describeConstraint(schema);
+  const code = hidden.codePointAt(0)?.toString(16).toUpperCase().padStart(4, "0");
+  return `must not have white space or invisible characters, such as U+${code}`;
+}
+
 function problemOf(error: ValueError, record: Schema | undefined): string {
   switch (error.type) {
     case ValueErrorType.ObjectRequiredProperty:
@@ -242,10 +241,9 @@ function problemOf(error: ValueError, record: Schema | undefined): string {
         ? "is read-only"
         : unknownField;
     default:
-      if (typeof error.value === "string" && !isStorable(error.value)) {
-        return "must be text without U+0000 and lone surrogates";
-      }
-      return describeConstraint(error.schema);
+      return typeof error.value === "string"
+        ? describeTextProblem(error.value, error.schema)
+        : describeConstraint(error.schema);
   }
 }
 

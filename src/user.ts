@@ -1,4 +1,5 @@
 import { type Static, Type } from "@sinclair/typebox";
+import { emailKey } from "./email.ts";
 import { fail } from "./error.ts";
 import type { CreateResult, IdempotencyKey } from "./idempotency.ts";
 import { quote } from "./json.ts";
@@ -11,7 +12,7 @@ import { Id, Nullable, noExtraFields, Text, Time, Version } from "./schema.ts";
 export const Email = Text({
   maxLength: 254,
   format: "email",
-  description: "Stored as typed; unique regardless of case",
+  description: "Stored as typed; unique regardless of case and of how Unicode is written",
 });
 const name = Nullable(Text({ minLength: 1, maxLength: 200 }));
 
@@ -53,12 +54,6 @@ export type UserQuery = Static<typeof UserQuery>;
 
 /** The fields of a user that a client can set. */
 export type UserFields = Pick<User, "email" | "name" | "metadata">;
-
-/** @returns the email in lower case (full Unicode, no locale), with `σ` for `ς`: two emails with the same key are equal */
-export function emailKey(email: string): string {
-  // The lower case of a capital sigma depends on its place in a word.
-  return email.toLowerCase().replaceAll("ς", "σ");
-}
 
 export function userFields(input: UserInput): UserFields {
   return { email: input.email, name: input.name ?? null, metadata: input.metadata ?? {} };

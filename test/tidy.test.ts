@@ -61,6 +61,12 @@ const packages: Record<string, RegExp> = {
   main: /^node:tty$/,
 };
 
+const packagesOf: Record<string, RegExp> = {
+  // The commands and SQLite write files in the same way, and share only the domain.
+  "src/temporary-file.ts": /^node:(fs|path)$/,
+  "src/email.ts": /^node:url$/,
+};
+
 describe("layers", () => {
   test.each(sources.map((source) => [source.path, source] as const))(
     "%s imports only what its layer allows",
@@ -68,9 +74,7 @@ describe("layers", () => {
       for (const specifier of source.imports) {
         const target = targetLayer(source, specifier);
         if (target === null) {
-          // The commands and SQLite write files in the same way, and share only the domain.
-          const allowed =
-            path === "src/temporary-file.ts" ? /^node:(fs|path)$/ : packages[source.layer];
+          const allowed = packagesOf[path] ?? packages[source.layer];
           expect([path, specifier]).toEqual([path, expect.stringMatching(allowed ?? /^$/)]);
         } else if (target === "outside") {
           // The version is only in package.json.

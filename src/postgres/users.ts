@@ -1,10 +1,10 @@
 import { latestOf } from "../clock.ts";
 import { jsonBytes } from "../columns.ts";
+import { emailKey } from "../email.ts";
 import { isAfter, type Page } from "../page.ts";
 import { requirePreconditions } from "../precondition.ts";
 import { type RecordText, recordText, reserveNothing, reserveRecord } from "../record.ts";
 import {
-  emailKey,
   failEmailTaken,
   failUserHasOrders,
   newUser,

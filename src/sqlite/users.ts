@@ -1,10 +1,10 @@
 import type { Database } from "bun:sqlite";
 import { changeOf } from "../change.ts";
 import { latestOf } from "../clock.ts";
+import { emailKey } from "../email.ts";
 import { isAfter } from "../page.ts";
 import { recordText } from "../record.ts";
 import {
-  emailKey,
   failEmailTaken,
   failUserHasOrders,
   newUser,

@@ -28,10 +28,14 @@ const rejected: Rejected[] = [
     fields: of(
       "email",
       // More are in schema.test.ts.
-      ...["", secret, `${secret}@host`, ` ${secret}@b.example`, longEmail],
+      ...["", secret, `${secret}@host`, `${secret}@xn--zz.example`, longEmail],
       ...[null, 12345, true, [], [secret], {}],
     ),
   },
+  ...[" ", "\u200b"].map((character) => ({
+    problem: `email must not have white space or invisible characters, such as U+${character === " " ? "0020" : "200B"}`,
+    fields: of("email", `${character}${secret}@b.example`, `a@${secret}.example${character}`),
+  })),
   {
     problem: `email ${textRule}`,
     fields: of(

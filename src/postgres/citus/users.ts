@@ -2,7 +2,8 @@
  * Users are on every node. A write of a user is a transaction on all of them. Citus runs such transactions one at a
  * time.
  */
-import { emailKey, newUser, type StoredUser, User, type UserStore } from "../../user.ts";
+import { emailKey } from "../../email.ts";
+import { newUser, type StoredUser, User, type UserStore } from "../../user.ts";
 import { columnDefinitions, columnTypes } from "../columns.ts";
 import type { StoreContext } from "../context.ts";
 import { isUniqueViolation } from "../errors.ts";

@@ -1,0 +1,40 @@
+/** Email addresses: which text is one, and which two are the same mailbox. */
+import { domainToASCII, domainToUnicode } from "node:url";
+
+/** The characters of a local part, and what the domain can have before it is converted. @see RFC 6531 */
+const PARTS = /^[\w.!#$%&'*+/=?^`{|}~\u0080-\u{10ffff}-]+@[a-z\d.\u0080-\u{10ffff}-]+$/iu;
+
+const LABEL = String.raw`[a-z\d](?:[a-z\d-]{0,61}[a-z\d])?`;
+/** The ASCII form of a domain, with at least one dot. */
+const ASCII_DOMAIN = new RegExp(String.raw`@(?:${LABEL}\.)+${LABEL}$`);
+
+/** A domain that is its own ASCII form. */
+const PLAIN = /^(?!.*xn--)[\0-\x7f]*$/;
+
+/** @returns the domain as in DNS (UTS 46, non-transitional); empty if it has no such form. @param domain in lower case */
+function asciiDomain(domain: string): string {
+  if (PLAIN.test(domain)) return domain;
+  // A last label that is no number, so that `1.2.3` is not read as an IPv4 address.
+  const unicode = domainToUnicode(`${domain}.x`).replaceAll("ς", "σ");
+  return domainToASCII(unicode).slice(0, -2);
+}
+
+/**
+ * The rule of uniqueness and of every look-up: two emails with the same key are the same mailbox.
+ * @returns the email in lower case (full Unicode, no locale) with `σ` for `ς`, in NFC, with the domain in ASCII
+ */
+export function emailKey(email: string): string {
+  // The lower case of a capital sigma depends on its place in a word.
+  const folded = email.toLowerCase().replaceAll("ς", "σ").normalize("NFC");
+  const domain = folded.indexOf("@") + 1;
+  return folded.slice(0, domain) + asciiDomain(folded.slice(domain));
+}
+
+/**
+ * Whether browsers accept the text in `<input type=email>`, or it differs only by letters that are not ASCII, and its
+ * domain has a dot.
+ * @see https://html.spec.whatwg.org/multipage/input.html#valid-e-mail-address
+ */
+export function hasEmailForm(text: string): boolean {
+  return PARTS.test(text) && ASCII_DOMAIN.test(emailKey(text));
+}

@@ -3,12 +3,13 @@
  * bug. `http/errors.ts` has the response for each code, `main.ts` the exit code.
  */
 
+/** Clients know those of responses in JSON as `meta.code` and depend on them: within v1, none is renamed. */
 export type ErrorCode =
-  | "invalid"
+  | "validation_failed"
   | "invalid_order_id"
   | "unauthorised"
   | "invalid_token"
-  | "read_only_token"
+  | "insufficient_scope"
   | "not_found"
   | "order_not_found"
   | "method_not_allowed"
@@ -18,7 +19,7 @@ export type ErrorCode =
   | "version_mismatch"
   | "payload_too_large"
   | "unsupported_media_type"
-  | "key_reused"
+  | "idempotency_key_reused"
   /** The feed no longer has a change that the client has not read. */
   | "changes_expired"
   /** The feed is not the one that the client has read. */
@@ -36,43 +37,88 @@ export type ErrorCode =
   /** An error that the operator can fix (setting, port, file): one line on stderr and exit code 1. */
   | "operator";
 
+/**
+ * The kinds of problems, for programs: `format` is a text, or a part of the request, that is malformed; `reference` names
+ * a record that does not exist.
+ */
+export const problemCodes = [
+  "required",
+  "not_allowed",
+  "read_only",
+  "duplicate",
+  "type",
+  "range",
+  "length",
+  "format",
+  "reference",
+] as const;
+export type ProblemCode = (typeof problemCodes)[number];
+
+/** What some problems have in addition. */
+export interface ProblemDetails {
+  /** Of a `range` or a `length`; both ends are valid. */
+  readonly min?: number;
+  readonly max?: number;
+  /** Of `not_allowed`: the fields, parameters or values that are allowed instead. */
+  readonly allowed?: readonly string[];
+}
+
 /** A problem with one field of the input. `field` is a path, as in `items[0].quantity`. */
-export interface FieldError {
+export interface FieldError extends ProblemDetails {
   readonly field: string;
+  readonly code: ProblemCode;
+  /** Follows the name of the field in a message, e.g. `is required`. */
   readonly problem: string;
 }
 
 export class AppError extends Error {
   override readonly name = "AppError";
   readonly code: ErrorCode;
-  /** All problems found, in order; empty unless `code` is `invalid`. */
+  /** All problems found, in order; empty unless `code` is `validation_failed`. */
   readonly problems: readonly FieldError[];
+  /** What is allowed instead, if the error names it for programs. */
+  readonly allowed: readonly string[] | undefined;
 
-  constructor(code: ErrorCode, message: string, problems: readonly FieldError[] = []) {
+  constructor(
+    code: ErrorCode,
+    message: string,
+    { problems = [], allowed }: Partial<Pick<AppError, "problems" | "allowed">> = {},
+  ) {
     super(message);
     this.code = code;
     this.problems = problems;
+    this.allowed = allowed;
   }
 }
 
-export function fail(code: ErrorCode, message: string): never {
-  throw new AppError(code, message);
+/** @param allowed what is allowed instead, for programs */
+export function fail(code: ErrorCode, message: string, allowed?: readonly string[]): never {
+  throw new AppError(code, message, { allowed });
 }
 
 /**
  * Rejects input. The message names the first problem.
  * @param problems at least one
- * @throws {AppError} invalid
+ * @throws {AppError} validation_failed
  */
 export function failInvalid(problems: readonly FieldError[]): never {
   const first = problems[0];
   const message = first === undefined ? "" : `${first.field} ${first.problem}`;
-  throw new AppError("invalid", `Validation failed: ${message}`, problems);
+  throw new AppError("validation_failed", `Validation failed: ${message}`, { problems });
 }
 
-export function failField(field: string, problem: string): never {
-  failInvalid([{ field, problem }]);
+/** @throws {AppError} validation_failed, with one problem */
+export function failField(
+  field: string,
+  code: ProblemCode,
+  problem: string,
+  details?: ProblemDetails,
+): never {
+  failInvalid([{ field, code, problem, ...details }]);
 }
+
+/** The code and the problem of a field that a request has twice. */
+export const givenTwice = ["duplicate", "is given more than once"] as const;
 
 /** @returns the message with its causes, for the operator. Never send it to a client */
 export function messageOf(error: unknown): string {

@@ -30,11 +30,11 @@ interface StoredResult {
 
 /**
  * @returns the result of the first request with the key
- * @throws {AppError} key_reused if that was another request
+ * @throws {AppError} idempotency_key_reused if that was another request
  */
 export function replay<Row>(stored: StoredResult, key: IdempotencyKey | null): CreateResult<Row> {
   if (stored.fingerprint !== key?.fingerprint) {
-    fail("key_reused", "the idempotency key was used for another request");
+    fail("idempotency_key_reused", "the idempotency key was used for another request");
   }
   return { record: parseRecordText(stored.record), replayed: true };
 }

@@ -29,26 +29,26 @@ import {
 /** Largest version of an imported record. It leaves more changes than a client can make before 2^53. */
 const MAX_IMPORTED_VERSION = 2 ** 52;
 
-/** @throws {AppError} invalid if later versions could exceed 2^53 − 1 */
+/** @throws {AppError} validation_failed if later versions could exceed 2^53 − 1 */
 function requireImportableVersion({ version }: { readonly version: number }): void {
   if (version <= MAX_IMPORTED_VERSION) return;
-  failField("version", `must be at most ${MAX_IMPORTED_VERSION} in an import`);
+  failField("version", "range", `must be at most ${MAX_IMPORTED_VERSION} in an import`);
 }
 
-/** @throws {AppError} invalid */
+/** @throws {AppError} validation_failed */
 function requireTimesInOrder({
   created_at,
   updated_at,
 }: Partial<Pick<User, "created_at" | "updated_at">>): void {
   if (updated_at === undefined) return;
-  if (created_at === undefined) failField("created_at", "is required with updated_at");
-  if (updated_at < created_at) failField("updated_at", "must not be before created_at");
+  if (created_at === undefined) failField("created_at", "required", "is required with updated_at");
+  if (updated_at < created_at) failField("updated_at", "range", "must not be before created_at");
 }
 
 /** An imported user: a full record as exported, or the fields of a POST. */
 export type UserImport = User | UserFields;
 
-/** @returns a parser of one import record, validated like a request body. It throws {AppError} invalid */
+/** @returns a parser of one import record, validated like a request body. It throws {AppError} validation_failed */
 export function createUserParser(): (value: unknown) => UserImport {
   const parseUser = createValidator(User);
   const parseInput = createValidator(UserInput, User);
@@ -127,7 +127,7 @@ export type OrderImport = (Omit<Order, "user_id"> & OrderUser) | KeyedOrder;
 
 /**
  * @returns a parser of one import record, validated like a request body. The import key is used if the order
- * has neither an id nor a key of its own; `null` if the import has no key. It throws {AppError} invalid
+ * has neither an id nor a key of its own; `null` if the import has no key. It throws {AppError} validation_failed
  */
 export function createOrderParser(): (value: unknown, importKey: string | null) => OrderImport {
   const parseOrder = createValidator(Order);
@@ -138,9 +138,10 @@ export function createOrderParser(): (value: unknown, importKey: string | null) 
   function parseKeyed(value: unknown, byEmail: boolean, importKey: string | null): KeyedOrder {
     const { import_key = importKey, ...order } = byEmail ? parseNewByEmail(value) : parseNew(value);
     const fields = orderFields(order);
-    if (import_key === null) failField("id", "is required, unless --key names the import");
+    if (import_key === null)
+      failField("id", "required", "is required, unless --key names the import");
     if (!IMPORT_KEY.test(import_key)) {
-      failField("import_key", "must be 1 to 255 visible ASCII characters");
+      failField("import_key", "format", "must be 1 to 255 visible ASCII characters");
     }
     requireTimesInOrder(order);
     return { ...fields, import_key };
@@ -149,14 +150,15 @@ export function createOrderParser(): (value: unknown, importKey: string | null) 
   return (value, importKey) => {
     const byEmail = hasMember(value, "user_email");
     if (byEmail && hasMember(value, "user_id")) {
-      failField("user_email", "is not allowed with user_id");
+      failField("user_email", "not_allowed", "is not allowed with user_id");
     }
     if (!hasId(value)) return parseKeyed(value, byEmail, importKey);
     const order = byEmail ? parseOrderByEmail(value) : parseOrder(value);
     requireImportableVersion(order);
     requireTimesInOrder(order);
     const total = totalOf(order.items);
-    if (order.total !== total) failField("total", `must be ${total}, the sum of the items`);
+    if (order.total !== total)
+      failField("total", "range", `must be ${total}, the sum of the items`);
     return order;
   };
 }

@@ -3,7 +3,7 @@
  * numbers, and recurses without a limit.
  * @see RFC 7493 (I-JSON)
  */
-import { failField } from "./error.ts";
+import { failField, givenTwice } from "./error.ts";
 import { displayField } from "./schema.ts";
 
 const MAX_DEPTH = 16;
@@ -88,10 +88,14 @@ function fieldPath({ field, names, member }: OpenContainer): string {
   return field === "" ? name : `${field}.${name}`;
 }
 
+function failTooMany(what: string, max: number): never {
+  failField("body", "length", `must have at most ${max} ${what}`, { min: 0, max });
+}
+
 /**
  * Scans the text before it is parsed. Malformed JSON is left to the parser.
  * @returns the number of members of all objects, duplicates included
- * @throws {AppError} invalid if the text is nested too deeply, or has too many members or commas
+ * @throws {AppError} validation_failed if the text is nested too deeply, or has too many members or commas
  */
 function countMembersInText(text: string): number {
   let depth = 0;
@@ -103,17 +107,17 @@ function countMembersInText(text: string): number {
       at = endOfString(text, at) - 1;
     } else if (code === OPEN_BRACE || code === OPEN_BRACKET) {
       if (depth === MAX_DEPTH) {
-        failField("body", `must not be nested deeper than ${MAX_DEPTH} levels`);
+        failField("body", "format", `must not be nested deeper than ${MAX_DEPTH} levels`);
       }
       depth += 1;
     } else if (code === CLOSE_BRACE || code === CLOSE_BRACKET) {
       if (depth > 0) depth -= 1;
     } else if (code === COLON) {
       members += 1;
-      if (members > MAX_MEMBERS) failField("body", `must have at most ${MAX_MEMBERS} members`);
+      if (members > MAX_MEMBERS) failTooMany("members", MAX_MEMBERS);
     } else if (code === COMMA) {
       commas += 1;
-      if (commas > MAX_COMMAS) failField("body", `must have at most ${MAX_COMMAS} commas`);
+      if (commas > MAX_COMMAS) failTooMany("commas", MAX_COMMAS);
     }
   }
   return members;
@@ -167,32 +171,32 @@ function parse(text: string, reviver?: typeof roundedToNaN): unknown {
   try {
     return JSON.parse(text, reviver as never);
   } catch {
-    return failField("body", "must be valid JSON");
+    return failField("body", "format", "must be valid JSON");
   }
 }
 
 /**
  * @returns the value; its integers are exact, or `NaN`
- * @throws {AppError} invalid if the text is not JSON, is nested deeper than 16 levels, has more than 1,000
+ * @throws {AppError} validation_failed if the text is not JSON, is nested deeper than 16 levels, has more than 1,000
  * members or commas, or a duplicate member
  */
 export function parseJson(text: string): unknown {
   const members = countMembersInText(text);
   const value = parse(text, /\d[.eE]/.test(text) ? roundedToNaN : undefined);
   const duplicate = countMembersInValue(value) === members ? null : findDuplicateMember(text);
-  if (duplicate !== null) failField(duplicate, "is given more than once");
+  if (duplicate !== null) failField(duplicate, ...givenTwice);
   return value;
 }
 
 const utf8 = new TextDecoder("utf-8", { fatal: true });
 
-/** @throws {AppError} invalid as `parseJson`, and if the bytes are not UTF-8 */
+/** @throws {AppError} validation_failed as `parseJson`, and if the bytes are not UTF-8 */
 export function parseJsonBytes(bytes: Uint8Array): unknown {
   let text: string;
   try {
     text = utf8.decode(bytes);
   } catch {
-    return failField("body", "must be valid UTF-8");
+    return failField("body", "format", "must be valid UTF-8");
   }
   return parseJson(text);
 }

@@ -29,7 +29,7 @@ export interface PageBuilder {
   reserve(bytes: number): void;
   /**
    * @param records JSON, one string per record
-   * @throws {AppError} invalid if the page exceeds 16 MiB
+   * @throws {AppError} validation_failed if the page exceeds 16 MiB
    * @throws {AppError} unavailable if more memory is needed than was reserved, and it is in use
    */
   add(records: readonly string[]): void;
@@ -181,7 +181,10 @@ function createBuilder(share: Share, collect: (bytes: number) => void) {
     write(record);
     if (bytes > MAX_PAGE_BYTES - ENVELOPE_BYTES) {
       const reason = `since the page would exceed ${MAX_PAGE_BYTES / 2 ** 20} MiB`;
-      failField("limit", `must be at most ${count} here, ${reason}`);
+      failField("limit", "range", `must be at most ${count} here, ${reason}`, {
+        min: 1,
+        max: count,
+      });
     }
     count += 1;
   }

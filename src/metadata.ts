@@ -26,7 +26,7 @@ export type MetadataPatch = Static<typeof MetadataPatch>;
 
 /**
  * @see RFC 7396
- * @throws {AppError} invalid if the result has too many keys
+ * @throws {AppError} validation_failed if the result has too many keys
  */
 export function patchMetadata(current: Metadata, patch: MetadataPatch | undefined): Metadata {
   if (patch === undefined) return current;
@@ -38,7 +38,10 @@ export function patchMetadata(current: Metadata, patch: MetadataPatch | undefine
     else merged.set(key, value);
   }
   if (merged.size > MAX_METADATA_KEYS) {
-    failField("metadata", describeConstraint(Metadata));
+    failField("metadata", "length", describeConstraint(Metadata), {
+      min: 0,
+      max: MAX_METADATA_KEYS,
+    });
   }
   return Object.fromEntries(merged);
 }

@@ -79,7 +79,7 @@ export type OrderFields = Omit<Order, "id" | "status" | "version" | "created_at"
 /** The fields of an order that can change afterwards. */
 export type OrderEdit = Pick<Order, "status" | "metadata">;
 
-/** @throws {AppError} invalid if the total exceeds 2^53 − 1 */
+/** @throws {AppError} validation_failed if the total exceeds 2^53 − 1 */
 export function totalOf(items: OrderInput["items"]): number {
   // A double cannot hold the maximum, 100 × 10^6 × (2^53 − 1).
   let total = 0n;
@@ -87,22 +87,23 @@ export function totalOf(items: OrderInput["items"]): number {
     total += BigInt(quantity) * BigInt(unit_price);
   }
   if (total > Number.MAX_SAFE_INTEGER) {
-    failField("items", `must add up to at most ${Number.MAX_SAFE_INTEGER}`);
+    const max = Number.MAX_SAFE_INTEGER;
+    failField("items", "range", `must add up to at most ${max}`, { min: 0, max });
   }
   return Number(total);
 }
 
 /**
  * Adds the total, and the default of each field that is missing.
- * @throws {AppError} invalid if the total exceeds 2^53 − 1
+ * @throws {AppError} validation_failed if the total exceeds 2^53 − 1
  */
 export function orderFields<Input extends Omit<OrderInput, "user_id">>(input: Input) {
   return { ...input, total: totalOf(input.items), metadata: input.metadata ?? {} };
 }
 
-/** @throws {AppError} invalid: the user of an order does not exist */
+/** @throws {AppError} validation_failed: the user of an order does not exist */
 export function failUnknownUser(): never {
-  failField("user_id", "must be an existing user");
+  failField("user_id", "reference", "must be an existing user");
 }
 
 /** @returns the values of the columns of a new order, apart from the id, the version and the times */
@@ -164,7 +165,7 @@ export function newOrder<Fields extends OrderFields | Pick<StoredOrder, keyof Or
 /**
  * @returns the changed fields
  * @throws {AppError} invalid_status_change if the status cannot change like this
- * @throws {AppError} invalid if the patched metadata has too many keys
+ * @throws {AppError} validation_failed if the patched metadata has too many keys
  */
 export function patchOrder(order: Order, patch: OrderPatch): OrderEdit {
   // An invalid request is reported before a conflict with the state of the order.
@@ -172,15 +173,16 @@ export function patchOrder(order: Order, patch: OrderPatch): OrderEdit {
   const allowed = transitions[order.status];
   if (patch.status !== undefined && !allowed.includes(patch.status)) {
     const change = `cannot change status from ${order.status} to ${patch.status}`;
-    fail("invalid_status_change", `${change}; allowed: ${allowed.join(", ") || "none"}`);
+    const steps = allowed.join(", ") || "none";
+    fail("invalid_status_change", `${change}; allowed: ${steps}`, allowed);
   }
   return { status: patch.status ?? order.status, metadata };
 }
 
 export interface OrderStore extends RecordStore<Order, OrderQuery, OrderEdit> {
   /**
-   * @throws {AppError} invalid if the user does not exist
-   * @throws {AppError} key_reused if the key was used for another request
+   * @throws {AppError} validation_failed if the user does not exist
+   * @throws {AppError} idempotency_key_reused if the key was used for another request
    */
   place(
     fields: OrderFields,

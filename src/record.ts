@@ -82,7 +82,7 @@ export interface RecordStore<Row, Query, Edit> {
    * Returns a page of records by `id`, which ascends unless the query says otherwise.
    * @param client who reads it, the hash of a token: no client takes more than its share of memory and connections
    * while others wait. Without it, the process itself
-   * @throws {AppError} invalid if the page exceeds 16 MiB
+   * @throws {AppError} validation_failed if the page exceeds 16 MiB
    */
   list(query: Query, client?: string): Maybe<Page>;
   /**

@@ -10,7 +10,7 @@ import {
   ValueErrorType,
 } from "@sinclair/typebox/compiler";
 import { hasEmailForm } from "./email.ts";
-import { type FieldError, failInvalid } from "./error.ts";
+import { type FieldError, failInvalid, type ProblemCode, type ProblemDetails } from "./error.ts";
 
 /** Maximum number of problems in one validation error. */
 export const MAX_PROBLEMS = 20;
@@ -219,31 +219,55 @@ export function removeUnknownFields(
   return Object.fromEntries(known);
 }
 
-function describeTextProblem(text: string, schema: Schema): string {
-  if (!isStorable(text)) return "must be text without U+0000 and lone surrogates";
-  const hidden = schema["format"] === "email" ? UNREADABLE.exec(text)?.[0] : undefined;
-  if (hidden === undefined) return describeConstraint(schema);
-  const code = hidden.codePointAt(0)?.toString(16).toUpperCase().padStart(4, "0");
+function describeHidden(character: string): string {
+  const code = character.codePointAt(0)?.toString(16).toUpperCase().padStart(4, "0");
   return `must not have white space or invisible characters, such as U+${code}`;
 }
 
-function problemOf(error: ValueError, record: Schema | undefined): string {
-  switch (error.type) {
+type Problem = Omit<FieldError, "field">;
+
+function problemOf({ type, schema, path, value }: ValueError, record?: Schema): Problem {
+  const of = (code: ProblemCode, details?: ProblemDetails) => ({
+    code,
+    problem: describeConstraint(schema),
+    ...details,
+  });
+  switch (type) {
     case ValueErrorType.ObjectRequiredProperty:
-      return "is required";
-    case ValueErrorType.ObjectAdditionalProperties:
-      if (TypeGuard.IsRecord(error.schema)) {
-        return isStorable(error.path)
-          ? "must have a name of 1 to 40 characters"
-          : "must have a name without U+0000 and lone surrogates";
+      return { code: "required", problem: "is required" };
+    case ValueErrorType.ObjectAdditionalProperties: {
+      if (TypeGuard.IsRecord(schema)) {
+        return isStorable(path)
+          ? { code: "length", problem: "must have a name of 1 to 40 characters", min: 1, max: 40 }
+          : { code: "format", problem: "must have a name without U+0000 and lone surrogates" };
       }
-      return Object.hasOwn(record?.properties ?? {}, error.path.slice(1))
-        ? "is read-only"
-        : unknownField;
-    default:
-      return typeof error.value === "string"
-        ? describeTextProblem(error.value, error.schema)
-        : describeConstraint(error.schema);
+      const isReadOnly = Object.hasOwn(record?.properties ?? {}, path.slice(1));
+      if (isReadOnly) return { code: "read_only", problem: "is read-only" };
+      const allowed = Object.keys(schema.properties);
+      return { code: "not_allowed", problem: unknownField, allowed };
+    }
+    case ValueErrorType.IntegerMinimum:
+    case ValueErrorType.IntegerMaximum:
+      return of("range", { min: schema.minimum, max: schema.maximum });
+    case ValueErrorType.ArrayMinItems:
+    case ValueErrorType.ArrayMaxItems:
+      return of("length", { min: schema.minItems, max: schema.maxItems });
+    case ValueErrorType.ObjectMaxProperties:
+      return of("length", { min: 0, max: schema.maxProperties });
+    default: {
+      // That of `Nullable`.
+      const inner = TypeGuard.IsUnion(schema) ? schema.anyOf[0] : schema;
+      if (typeof value !== "string" || inner?.[Kind] !== "Text") return of("type");
+      if (!isStorable(value)) {
+        return { code: "format", problem: "must be text without U+0000 and lone surrogates" };
+      }
+      // A long list has a description instead.
+      const { enum: allowed, description, minLength: min = 0, maxLength: max = Infinity } = inner;
+      if (allowed !== undefined && description === undefined) return of("not_allowed", { allowed });
+      const hidden = inner["format"] === "email" ? UNREADABLE.exec(value)?.[0] : undefined;
+      if (hidden !== undefined) return { code: "format", problem: describeHidden(hidden) };
+      return hasLength(value, min, max) ? of("format") : of("length", { min, max });
+    }
   }
 }
 
@@ -257,7 +281,7 @@ function innermost(error: ValueError): ValueError {
 
 /**
  * @param record the record that this schema changes; its other fields are reported as read-only, not as unknown
- * @returns a function that returns a valid value unchanged. It throws {AppError} invalid with at most 20
+ * @returns a function that returns a valid value unchanged. It throws {AppError} validation_failed with at most 20
  * problems, one per field
  */
 export function createValidator<Of extends Schema>(
@@ -274,7 +298,7 @@ export function createValidator<Of extends Schema>(
       const error = innermost(rawError);
       const field = fieldFromPath(error.path, value);
       if (problems.has(field)) continue;
-      problems.set(field, { field, problem: problemOf(error, record) });
+      problems.set(field, { field, ...problemOf(error, record) });
       if (problems.size === MAX_PROBLEMS) break;
     }
     failInvalid([...problems.values()]);

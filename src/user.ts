@@ -114,7 +114,7 @@ export function newUser<Fields extends UserFields | Pick<StoredUser, keyof UserF
 
 /**
  * @returns the patched fields
- * @throws {AppError} invalid if the patched metadata has too many keys
+ * @throws {AppError} validation_failed if the patched metadata has too many keys
  */
 export function patchUser(user: User, patch: UserPatch): UserFields {
   return {
@@ -128,7 +128,7 @@ export function patchUser(user: User, patch: UserPatch): UserFields {
 export interface UserStore extends RecordStore<User, UserQuery, UserFields> {
   /**
    * @throws {AppError} email_taken
-   * @throws {AppError} key_reused if the key was used for another request
+   * @throws {AppError} idempotency_key_reused if the key was used for another request
    */
   create(
     fields: UserFields,

@@ -194,7 +194,11 @@ for (const [variable, values, rule] of rejected) {
       // API_TOKEN has no flag.
       if (name === undefined) continue;
       const flag = `--${variable.toLowerCase().replaceAll("_", "-")}`;
-      expectThrown(() => readConfig({}, { [name]: value }), "invalid", `Invalid ${flag}${problem}`);
+      expectThrown(
+        () => readConfig({}, { [name]: value }),
+        "validation_failed",
+        `Invalid ${flag}${problem}`,
+      );
     }
   });
 }
@@ -258,7 +262,7 @@ test("redactPassword removes the password when it is in a URL", () => {
 test("readConfig rejects a flag when it is empty", () => {
   for (const name of Object.keys(settings)) {
     // SQLite deletes the database of an empty path when it is closed.
-    expectThrown(() => readConfig({}, { [name]: "" }), "invalid", /^Invalid --/);
+    expectThrown(() => readConfig({}, { [name]: "" }), "validation_failed", /^Invalid --/);
   }
 });
 
@@ -267,7 +271,7 @@ test("readConfig rejects one of TLS_CERT and TLS_KEY when the other is missing",
   expectThrown(() => readConfig({ TLS_CERT: "a" }), "operator", message);
   expectThrown(() => readConfig({ TLS_KEY: "a" }), "operator", message);
   expectThrown(() => readConfig({ TLS_KEY: "a", TLS_CERT: "" }), "operator", message);
-  expectThrown(() => readConfig({}, { tlsKey: "a" }), "invalid", message);
+  expectThrown(() => readConfig({}, { tlsKey: "a" }), "validation_failed", message);
   expect(readConfig({ TLS_KEY: "a" }, { tlsCert: "b" })).toMatchObject({ tlsCert: "b" });
 });
 
@@ -303,7 +307,7 @@ test("readConfig rejects a promise of the archive when ARCHIVE_URL is missing", 
     "operator",
     message,
   );
-  expectThrown(() => readConfig({}, { archiveCommit: "sync" }), "invalid", message);
+  expectThrown(() => readConfig({}, { archiveCommit: "sync" }), "validation_failed", message);
   const environment = { ARCHIVE_COMMIT: "sync", ARCHIVE_URL: "s3://bucket/prefix" };
   expect(readConfig(environment)).toMatchObject({ archiveCommit: "sync" });
   expect(readConfig({ ARCHIVE_COMMIT: "async" })).toMatchObject({ archiveUrl: null });

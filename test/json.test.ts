@@ -89,7 +89,11 @@ const malformed = [
 
 test.each(malformed)("parseJson rejects malformed text: %j", (text) => {
   expect(() => JSON.parse(text)).toThrow();
-  expectThrown(() => parseJson(text), "invalid", "Validation failed: body must be valid JSON");
+  expectThrown(
+    () => parseJson(text),
+    "validation_failed",
+    "Validation failed: body must be valid JSON",
+  );
 });
 
 const duplicates: [string, string][] = [
@@ -112,21 +116,21 @@ const duplicates: [string, string][] = [
 
 test.each(duplicates)("parseJson rejects a duplicate member and names it: %s", (text, name) => {
   const message = `Validation failed: ${name} is given more than once`;
-  expectThrown(() => parseJson(text), "invalid", message);
+  expectThrown(() => parseJson(text), "validation_failed", message);
 });
 
 test("parseJson rejects text with more than 1,000 members", () => {
   const nestedMembers = Array.from({ length: 999 }, (_, at) => `{"${at}":${at}}`).join(",");
   const message = "Validation failed: body must have at most 1000 members";
   expect(parseJson(`{"all":[${nestedMembers}]}`)).toBeDefined();
-  expectThrown(() => parseJson(`{"all":[${nestedMembers},{"":1}]}`), "invalid", message);
+  expectThrown(() => parseJson(`{"all":[${nestedMembers},{"":1}]}`), "validation_failed", message);
 });
 
 test("parseJson rejects text with more than 1,000 commas", () => {
   const message = "Validation failed: body must have at most 1000 commas";
   const zeros = "0,".repeat(1_000);
   expect(parseJson(`[${zeros}",,"]`)).toBeDefined();
-  expectThrown(() => parseJson(`[${zeros}0,0]`), "invalid", message);
+  expectThrown(() => parseJson(`[${zeros}0,0]`), "validation_failed", message);
 });
 
 test("parseJson rejects text that is nested deeper than 16 levels", () => {
@@ -137,12 +141,12 @@ test("parseJson rejects text that is nested deeper than 16 levels", () => {
   ] as const) {
     expect(parseJson(nested(16, open, "1", close))).toBeDefined();
     for (const depth of [17, 18, 5000]) {
-      expectThrown(() => parseJson(nested(depth, open, "1", close)), "invalid", message);
+      expectThrown(() => parseJson(nested(depth, open, "1", close)), "validation_failed", message);
     }
   }
   // Siblings do not add up.
   expect(parseJson(`[${nested(15, "[", "1", "]")},${nested(15, "[", "1", "]")}]`)).toBeDefined();
-  expectThrown(() => parseJson(`[1,${nested(16, "[", "", "]")}]`), "invalid", message);
+  expectThrown(() => parseJson(`[1,${nested(16, "[", "", "]")}]`), "validation_failed", message);
 });
 
 test("parseJson does not change text that looks like a number", () => {

@@ -131,7 +131,7 @@ test("add accepts records of 16 MiB with their envelope, and names the number th
   (largest.records as Chunks)[Symbol.dispose]();
   await expectRejection(
     build(most - 3),
-    "invalid",
+    "validation_failed",
     /limit must be at most 2 here, since the page would exceed 16 MiB$/,
   );
   expect(pages.unsentBytes()).toBe(0);

@@ -26,6 +26,6 @@ test("patchMetadata counts the entries of the result when the patch adds some", 
   expect(patchMetadata(full, { k0: "other" })).toMatchObject({ k0: "other" });
   expect(patchMetadata(full, { z: null })).toEqual(full);
   const message = "Validation failed: metadata must be an object of at most 50 entries";
-  expectThrown(() => patchMetadata(full, { other: "x" }), "invalid", message);
-  expectThrown(() => patchMetadata({}, countKeys(51, "n")), "invalid", message);
+  expectThrown(() => patchMetadata(full, { other: "x" }), "validation_failed", message);
+  expectThrown(() => patchMetadata({}, countKeys(51, "n")), "validation_failed", message);
 });

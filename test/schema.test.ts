@@ -103,7 +103,7 @@ test("Time accepts a text only when it is RFC 3339 in UTC with milliseconds", ()
   for (const other of others) {
     expectThrown(
       () => checkTime(other),
-      "invalid",
+      "validation_failed",
       /must be a time such as 2026-11-20T18:57:03.120Z$/,
     );
   }
@@ -157,53 +157,78 @@ test("createValidator allocates no string for each code point of a text", () => 
 });
 
 const textRule = "must be text without U+0000 and lone surrogates";
+const names = Object.keys(fields).join();
+/** The problems, each after its code and its details. */
 const rejected: [string, unknown, ...string[]][] = [
-  ["is null", null, "body must be a JSON object"],
-  ["is an array", [], "body must be a JSON object"],
-  ["is empty", {}, "email is required"],
+  ["is null", null, "type: body must be a JSON object"],
+  ["is an array", [], "type: body must be a JSON object"],
+  ["is empty", {}, "required: email is required"],
   [
     "breaks several rules",
     { email: 5, nmae: 1, count: 0 },
-    "nmae is not allowed",
-    "email must be an email address of at most 10 characters",
-    "count must be an integer from 1 to 9",
+    `not_allowed ${names}: nmae is not allowed`,
+    "type: email must be an email address of at most 10 characters",
+    "range 1 9: count must be an integer from 1 to 9",
   ],
-  ["has a read-only field", { ...ok, id: 1 }, "id is read-only"],
-  ["has __proto__", JSON.parse('{"email": "a@b.cd", "__proto__": {}}'), "__proto__ is not allowed"],
-  ["has empty text", { ...ok, label: "" }, "label must be text of 1 to 3 characters or null"],
-  ["has too many emoji", { ...ok, label: emoji.repeat(4) }, "label must be text of 1 to 3"],
-  ["has a lone surrogate", { ...ok, label: lone }, `label ${textRule}`],
-  ["has another string", { ...ok, colour: "Red" }, "colour must be one of red, blue"],
-  ["has an unknown code", { ...ok, code: "z" }, "code must be a letter up to k"],
-  ["has text for a number", { ...ok, count: "1" }, "count must be an integer from 1 to 9"],
-  ["has a fraction", { ...ok, count: 1.5 }, "count must be an integer from 1 to 9"],
-  ["has NaN", { ...ok, count: Number.NaN }, "count must be an integer from 1 to 9"],
-  ["has no items", { ...ok, items: [] }, "items must be an array of 1 to 2 items"],
-  ["has an object for items", { ...ok, items: {} }, "items must be an array of 1 to 2 items"],
+  ["has a read-only field", { ...ok, id: 1 }, "read_only: id is read-only"],
+  [
+    "has __proto__",
+    JSON.parse('{"email": "a@b.cd", "__proto__": {}}'),
+    `not_allowed ${names}: __proto__ is`,
+  ],
+  [
+    "has empty text",
+    { ...ok, label: "" },
+    "length 1 3: label must be text of 1 to 3 characters or null",
+  ],
+  ["has too many emoji", { ...ok, label: emoji.repeat(4) }, "length 1 3: label must"],
+  ["has a malformed email", { email: "a" }, "format: email must be an email"],
+  ["has a long email", { email: "a@b.cdefghi" }, "length 0 10: email must be an email"],
+  ["has a lone surrogate", { ...ok, label: lone }, `format: label ${textRule}`],
+  [
+    "has another string",
+    { ...ok, colour: "Red" },
+    "not_allowed red,blue: colour must be one of red, blue",
+  ],
+  ["has an unknown code", { ...ok, code: "z" }, "format: code must be a letter up to k"],
+  ["has text for a number", { ...ok, count: "1" }, "type: count must be an integer from 1 to 9"],
+  ["has a fraction", { ...ok, count: 1.5 }, "type: count must be an integer from 1 to 9"],
+  ["has NaN", { ...ok, count: Number.NaN }, "type: count must be an integer from 1 to 9"],
+  ["has no items", { ...ok, items: [] }, "length 1 2: items must be an array of 1 to 2 items"],
+  ["has an object for items", { ...ok, items: {} }, "type: items must be an array of 1 to 2 items"],
   [
     "has bad items",
     { ...ok, items: [{ price: 6 }, { id: 1 }] },
-    "items[0].price must be an integer from 0 to 5",
-    "items[1].price is required",
-    "items[1].id is not allowed",
+    "range 0 5: items[0].price must be an integer from 0 to 5",
+    "required: items[1].price is required",
+    "not_allowed price: items[1].id is not allowed",
   ],
-  ["has text as item", { ...ok, items: ["a"] }, "items[0] must be a JSON object"],
-  ["has digits for a key", { ...ok, metadata: { 0: 1 } }, "metadata.0 must be text"],
-  ["has a field without a name", { ...ok, "": 1 }, '"" is not allowed'],
-  ["has odd keys", { ...ok, metadata: { "a/~1b": 1 } }, "metadata.a/~1b must be text"],
-  ["has text for a patch", { ...ok, patch: "a" }, "patch must be an object or null"],
+  ["has text as item", { ...ok, items: ["a"] }, "type: items[0] must be a JSON object"],
+  ["has digits for a key", { ...ok, metadata: { 0: 1 } }, "type: metadata.0 must be text"],
+  ["has a field without a name", { ...ok, "": 1 }, `not_allowed ${names}: "" is not allowed`],
+  ["has a long key", { ...ok, metadata: { ["k".repeat(41)]: "" } }, "length 1 40: metadata.kkk"],
+  [
+    "has many keys",
+    { ...ok, metadata: Object.fromEntries(Array.from({ length: 51 }, (_, at) => [at, ""])) },
+    "length 0 50: metadata must be an object",
+  ],
+  ["has odd keys", { ...ok, metadata: { "a/~1b": 1 } }, "type: metadata.a/~1b must be text"],
+  ["has text for a patch", { ...ok, patch: "a" }, "type: patch must be an object or null"],
   [
     "has a number in a patch",
     { ...ok, patch: { a: 1 } },
-    "patch.a must be text of at most 500 characters or null",
+    "type: patch.a must be text of at most 500 characters or null",
   ],
 ];
 
 for (const [what, value, ...expected] of rejected) {
   test(`createValidator names the fields and problems when the body ${what}`, () => {
-    const { message, problems } = expectThrown(() => check(value), "invalid");
+    const { message, problems } = expectThrown(() => check(value), "validation_failed");
     expect(message).toBe(`Validation failed: ${problems[0]?.field} ${problems[0]?.problem}`);
-    const lines = problems.map(({ field, problem }) => `${field} ${problem}`);
+    const lines = problems.map(({ field, code, problem, min, max, allowed }) => {
+      const details = [code, min, max, allowed].filter((detail) => detail !== undefined);
+      return `${details.join(" ")}: ${field} ${problem}`;
+    });
     expect(lines).toHaveLength(expected.length);
     for (const [at, line] of lines.entries()) expect(line).toStartWith(expected[at] ?? "");
   });
@@ -211,14 +236,18 @@ for (const [what, value, ...expected] of rejected) {
 
 test("createValidator lists at most 20 problems", () => {
   const many = Object.fromEntries(Array.from({ length: 200 }, (_, at) => [`x${at}`, at]));
-  const { problems } = expectThrown(() => check({ ...ok, ...many }), "invalid");
+  const { problems } = expectThrown(() => check({ ...ok, ...many }), "validation_failed");
   expect(problems.map(({ field }) => field)).toEqual(
     Array.from({ length: 20 }, (_, at) => `x${at}`),
   );
 });
 
 test("createValidator reports a field as not allowed when it knows no record", () => {
-  expectThrown(() => createValidator(Sample)({ ...ok, id: 1 }), "invalid", /id is not allowed$/);
+  expectThrown(
+    () => createValidator(Sample)({ ...ok, id: 1 }),
+    "validation_failed",
+    /id is not allowed$/,
+  );
 });
 
 test("displayField shortens a name of more than 100 characters", () => {

@@ -67,5 +67,5 @@ test("createUserParser rejects a version that later changes could take beyond 2^
   const largest = { ...user, version: 2 ** 52 };
   expect(parse(largest)).toEqual(largest);
   const message = "Validation failed: version must be at most 4503599627370496 in an import";
-  expectThrown(() => parse({ ...user, version: 2 ** 52 + 1 }), "invalid", message);
+  expectThrown(() => parse({ ...user, version: 2 ** 52 + 1 }), "validation_failed", message);
 });

@@ -43,11 +43,11 @@ async function copyWithProgress(
   );
 }
 
-/** @throws {AppError} invalid */
+/** @throws {AppError} validation_failed */
 function readTargetUrl({ to, toLayout }: CopyOptions): string {
   const targetUrl = readUrl("databaseUrl", "--to", to);
   if (toLayout === undefined) return targetUrl;
-  if (!isPostgres(targetUrl)) fail("invalid", "--to-layout is for PostgreSQL only");
+  if (!isPostgres(targetUrl)) fail("validation_failed", "--to-layout is for PostgreSQL only");
   return withLayout(targetUrl, toLayout);
 }
 

@@ -38,7 +38,7 @@ const emptyFields = { users: emptyFieldsOf(User), orders: emptyFieldsOf(Order) }
 /** A column of the input: the field of a record, or `null` if it is ignored. */
 type Column = { readonly field: string; readonly schema: Schema } | null;
 
-/** @throws {AppError} invalid */
+/** @throws {AppError} validation_failed */
 function readJson(field: string, cell: string): unknown {
   try {
     return parseJson(cell);
@@ -60,14 +60,18 @@ function readCell({ field, schema }: NonNullable<Column>, cell: string): unknown
   return schema.type === "object" || schema.type === "array" ? readJson(field, cell) : cell;
 }
 
-/** @throws {AppError} invalid */
+/** @throws {AppError} validation_failed */
 function readCells(
   table: BulkTable,
   columns: readonly Column[],
   cells: readonly string[],
 ): unknown {
   if (cells.length !== columns.length) {
-    failField("record", `must have ${columns.length} cells like the header, not ${cells.length}`);
+    failField(
+      "record",
+      "length",
+      `must have ${columns.length} cells like the header, not ${cells.length}`,
+    );
   }
   const record: Record<string, unknown> = {};
   for (const [index, column] of columns.entries()) {
@@ -82,7 +86,7 @@ function quoteText(text: string): string {
   return `"${text.replaceAll('"', '""')}"`;
 }
 
-/** @throws {AppError} invalid */
+/** @throws {AppError} validation_failed */
 function readColumns(
   names: readonly string[],
   table: BulkTable,
@@ -97,7 +101,7 @@ function readColumns(
     const schema = Object.hasOwn(schemas, field) ? schemas[field] : undefined;
     if (schema === undefined && field !== ERROR_FIELD) unknown.push(name);
     else if (seen.has(field))
-      fail("invalid", `column ${quoteReadably(name)} is given more than once`);
+      fail("validation_failed", `column ${quoteReadably(name)} is given more than once`);
     seen.add(field);
     return schema === undefined ? null : { field, schema };
   });
@@ -106,14 +110,17 @@ function readColumns(
   if (unknown.length === names.length) {
     const form = `names such as ${known.slice(1, 4).join()}, separated by commas, semicolons or tabs`;
     fail(
-      "invalid",
+      "validation_failed",
       `the first line must have ${form}, not ${quoteReadably(...unknown.slice(0, 3))}`,
     );
   }
   const [noun, verb, pronoun] =
     unknown.length === 1 ? ["column", "is", "it"] : ["columns", "are", "them"];
   const advice = `use ${known.join(", ")}, or skip ${pronoun} with --ignore-unknown`;
-  return fail("invalid", `${noun} ${quoteReadably(...unknown)} ${verb} not known: ${advice}`);
+  return fail(
+    "validation_failed",
+    `${noun} ${quoteReadably(...unknown)} ${verb} not known: ${advice}`,
+  );
 }
 
 /** @returns the delimiter that the header has most often outside of quotes */
@@ -155,7 +162,10 @@ async function* requireUtf8(chunks: AsyncIterable<Uint8Array>): AsyncGenerator<U
     if (!(error instanceof TypeError)) throw error;
     const advice =
       "save the file as CSV UTF-8, or convert it, e.g. with: iconv -f WINDOWS-1252 -t UTF-8";
-    fail("invalid", `line ${line + linesBeforeInvalid(current)} is not valid UTF-8: ${advice}`);
+    fail(
+      "validation_failed",
+      `line ${line + linesBeforeInvalid(current)} is not valid UTF-8: ${advice}`,
+    );
   }
 }
 
@@ -168,7 +178,7 @@ const advices: Readonly<Record<string, string>> = {
   CSV_MAX_RECORD_SIZE: `the record has more than ${MAX_RECORD_BYTES} bytes; probably a quote is not closed`,
 };
 
-/** @param firstLine of the record. @throws {AppError} invalid */
+/** @param firstLine of the record. @throws {AppError} validation_failed */
 function explainCsvError(error: unknown, firstLine: number, names: readonly string[]): never {
   if (!(error instanceof CsvError)) throw error;
   const { lines, index } = error;
@@ -178,7 +188,7 @@ function explainCsvError(error: unknown, firstLine: number, names: readonly stri
   const name = typeof index === "number" ? names[index] : undefined;
   const place = name === undefined ? "" : `, column ${quoteReadably(name)}`;
   return fail(
-    "invalid",
+    "validation_failed",
     `line ${line}${place}: ${advices[error.code] ?? "the line is not valid CSV"}`,
   );
 }
@@ -228,7 +238,7 @@ function createRowReader(
 
 /**
  * A record with an invalid cell fails when it is parsed.
- * @throws {AppError} invalid if the header or the quotes are wrong, and the rest cannot be read
+ * @throws {AppError} validation_failed if the header or the quotes are wrong, and the rest cannot be read
  */
 export async function* readCsv(
   input: AsyncIterable<Uint8Array>,

@@ -12,7 +12,7 @@ const marks = [
   { encoding: "utf-16be", bytes: [0xfe, 0xff] },
 ] as const;
 
-/** @throws {AppError} invalid at the first byte that is not in the encoding */
+/** @throws {AppError} validation_failed at the first byte that is not in the encoding */
 async function* transcode(
   chunks: AsyncIterable<Uint8Array>,
   encoding: "utf-16le" | "utf-16be",
@@ -24,7 +24,7 @@ async function* transcode(
     yield encoder.encode(decoder.decode());
   } catch (error) {
     if (!(error instanceof TypeError)) throw error;
-    fail("invalid", "the text is not valid UTF-16; save the file as UTF-8");
+    fail("validation_failed", "the text is not valid UTF-16; save the file as UTF-8");
   }
 }
 
@@ -51,18 +51,18 @@ export async function readStart(
 /**
  * Detects UTF-16 by its byte order mark, and takes everything else for UTF-8, which is not verified here.
  * @returns UTF-8 text without the byte order mark, and whether there was one: spreadsheets need it
- * @throws {AppError} invalid if the input is compressed, or looks like UTF-16 without a byte order mark
+ * @throws {AppError} validation_failed if the input is compressed, or looks like UTF-16 without a byte order mark
  */
 export async function decodeInput(input: AsyncIterable<Uint8Array>) {
   const { start, readFrom } = await readStart(input, ({ length }) => length >= BOM_BYTES);
   if (start[0] === 0x1f && start[1] === 0x8b) {
-    fail("invalid", "the file is compressed; decompress it, e.g. with: zcat");
+    fail("validation_failed", "the file is compressed; decompress it, e.g. with: zcat");
   }
   const mark = marks.find(({ bytes }) => bytes.every((byte, at) => start[at] === byte));
   // The first character of CSV and JSON is ASCII.
   if (mark === undefined && start.subarray(0, 2).includes(0)) {
     fail(
-      "invalid",
+      "validation_failed",
       "the text seems to be UTF-16 without a byte order mark; save the file as UTF-8",
     );
   }

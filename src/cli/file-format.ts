@@ -11,7 +11,7 @@ export interface RawRecord {
   readonly line: number;
   /** Approximate size in bytes. */
   readonly size: number;
-  /** @returns the record as a JSON value. @throws {AppError} invalid */
+  /** @returns the record as a JSON value. @throws {AppError} validation_failed */
   parse(): unknown;
   /** @returns the record in the format of the input, with these fields in addition. It can be imported again */
   withMarks(marks: RejectMarks): string | Uint8Array;

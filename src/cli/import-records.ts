@@ -39,7 +39,7 @@ export interface ImportCounts {
 
 /** @returns the problems of a record, in the words of the file rather than of an HTTP request */
 function problemsOf(error: unknown): string {
-  if (!(error instanceof AppError) || error.code !== "invalid") throw error;
+  if (!(error instanceof AppError) || error.code !== "validation_failed") throw error;
   const problems = error.problems
     .map(({ field, problem }) => `${field === "body" ? "record" : field} ${problem}`)
     .join("; ");
@@ -155,11 +155,11 @@ function createKeyedOrderParser(key: string | undefined) {
 
 /**
  * Drops what a file of rejected records has in addition, and a key that is not used.
- * @throws {AppError} invalid if the record is the text of a line that still has to be corrected
+ * @throws {AppError} validation_failed if the record is the text of a line that still has to be corrected
  */
 function withoutMarks(record: unknown): unknown {
   if (hasMember(record, TEXT_FIELD)) {
-    failField(TEXT_FIELD, "must be replaced by the fields of the record");
+    failField(TEXT_FIELD, "format", "must be replaced by the fields of the record");
   }
   if (hasMember(record, ERROR_FIELD)) {
     const { [ERROR_FIELD]: _, ...others } = record;

@@ -47,14 +47,17 @@ interface ImportJob extends ImportOptions {
   readonly path: string | null;
 }
 
-/** @throws {AppError} invalid */
+/** @throws {AppError} validation_failed */
 function requireValidKey({ table, key }: ImportJob): void {
   if (key === undefined) return;
   if (table === "users") {
-    fail("invalid", "--key is for orders only: users are recognized by their email");
+    fail("validation_failed", "--key is for orders only: users are recognized by their email");
   }
   if (!KEY_PREFIX.test(key)) {
-    fail("invalid", invalidValue("--key", key, "must be 1 to 200 visible ASCII characters"));
+    fail(
+      "validation_failed",
+      invalidValue("--key", key, "must be 1 to 200 visible ASCII characters"),
+    );
   }
 }
 
@@ -99,7 +102,7 @@ function describeFailure(
 ): unknown {
   if (!(error instanceof AppError)) return error;
   const subjects: Partial<Record<AppError["code"], string>> = {
-    invalid: `Cannot read ${path ?? "the input"}: `,
+    validation_failed: `Cannot read ${path ?? "the input"}: `,
     operator: "",
   };
   const subject = subjects[error.code] ?? `Cannot import into ${redactPassword(databaseUrl)}: `;

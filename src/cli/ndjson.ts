@@ -68,7 +68,7 @@ function insertMarks(bytes: Uint8Array, value: unknown, marks: RejectMarks): Uin
 function createRawRecord(line: number, bytes: Uint8Array): RawRecord {
   function parse(): unknown {
     if (bytes.length > MAX_LINE_BYTES)
-      failField("record", `must be at most ${MAX_LINE_BYTES} bytes`);
+      failField("record", "length", `must be at most ${MAX_LINE_BYTES} bytes`);
     return parseJsonBytes(bytes);
   }
   function parseOrNull(): unknown {
@@ -93,21 +93,24 @@ function isBlank(bytes: Uint8Array): boolean {
 
 /**
  * Detects a file that has JSON, but not one record per line.
- * @throws {AppError} invalid
+ * @throws {AppError} validation_failed
  */
 function requireOneRecordPerLine(bytes: Uint8Array): void {
   const start = new TextDecoder().decode(bytes.subarray(0, 16)).trim();
   if (start.startsWith("[")) {
-    fail("invalid", "it is a JSON array, not one object per line; convert it with: jq -c '.[]'");
+    fail(
+      "validation_failed",
+      "it is a JSON array, not one object per line; convert it with: jq -c '.[]'",
+    );
   }
   if (start === "{" && bytes.length < 16) {
-    fail("invalid", "its objects are longer than one line; convert it with: jq -c .");
+    fail("validation_failed", "its objects are longer than one line; convert it with: jq -c .");
   }
 }
 
 /**
  * A malformed record fails when it is parsed. Blank lines are skipped, but counted.
- * @throws {AppError} invalid if the input is JSON of another form
+ * @throws {AppError} validation_failed if the input is JSON of another form
  */
 export async function* readNdjson(input: AsyncIterable<Uint8Array>): AsyncGenerator<InputPart> {
   const { chunks, hasBom } = await decodeInput(input);

@@ -128,9 +128,9 @@ export function createAuthenticator(
   };
 }
 
-/** Requires the scope that the method needs. @throws {AppError} read_only_token */
+/** Requires the scope that the method needs. @throws {AppError} insufficient_scope */
 export function requireScope({ scope }: Token, method: string): void {
   if (scope === "read" && method !== "GET" && method !== "HEAD") {
-    fail("read_only_token", "this token may only read");
+    fail("insufficient_scope", "this token may only read");
   }
 }

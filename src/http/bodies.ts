@@ -1,5 +1,5 @@
 /** JSON bodies, made from records that are text already, and the headers that belong to them. */
-import type { FieldError } from "../error.ts";
+import type { AppError, FieldError } from "../error.ts";
 import type { CreateResult } from "../idempotency.ts";
 import { type Page, type PageQuery, pageOffsets } from "../page.ts";
 import { matchesIfNoneMatch, type Preconditions, requireMatch } from "../precondition.ts";
@@ -23,6 +23,8 @@ export interface ErrorEnvelope<Code extends string = string> {
     readonly code: Code;
     /** Only a validation error has them. */
     readonly problems?: readonly FieldError[];
+    /** Of `invalid_status_change`: the statuses that are allowed. */
+    readonly allowed?: readonly string[];
   };
 }
 
@@ -48,12 +50,9 @@ export function envelope<Data>(data: JsonText<Data>): JsonText<Envelope<Data>> {
   return `{"data":${data},"error":null}`;
 }
 
-export function errorEnvelope(
-  code: string,
-  error: string,
-  problems: readonly FieldError[] = [],
-): ErrorEnvelope {
-  return { data: null, error, meta: problems.length === 0 ? { code } : { code, problems } };
+export function errorEnvelope({ code, message, problems, allowed }: AppError): ErrorEnvelope {
+  const meta = { code, ...(problems.length > 0 && { problems }), ...(allowed && { allowed }) };
+  return { data: null, error: message, meta };
 }
 
 /** @returns the body of a response with one record. Sets its `ETag` */

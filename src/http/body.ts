@@ -111,7 +111,7 @@ async function readChunks(
  * Checks `Content-Type`, `Content-Encoding` and `Content-Length`, then reads the body.
  * @param write counts the bytes of the body
  * @returns the JSON value
- * @throws {AppError} unsupported_media_type, payload_too_large, unavailable, invalid
+ * @throws {AppError} unsupported_media_type, payload_too_large, unavailable, validation_failed
  */
 export type ReadBody = (request: Request, write: PendingWrite) => Promise<unknown>;
 
@@ -138,7 +138,7 @@ export function createBodyReader(maxBytes: number): ReadBody {
     } catch (error) {
       if (error instanceof AppError) throw error;
       // The client disconnected before it had sent the whole body, which is not a server error.
-      failField("body", "must be complete");
+      failField("body", "format", "must be complete");
     }
     // Bodies that wait or are rejected do not count: each would delay all requests, and their clients can send many.
     if (bytes.byteLength > LARGE_RECORD_BYTES) collect(bytes.byteLength);

@@ -1,7 +1,7 @@
 /** The entity tags in `If-Match` and `If-None-Match`. */
 import { failField } from "../error.ts";
 import type { EntityTags, Preconditions } from "../precondition.ts";
-import { parseUnsigned } from "./input.ts";
+import { parseInteger } from "./input.ts";
 
 /** @see RFC 9110 §8.8.3 */
 const ENTITY_TAG = /(W\/)?"([\x21\x23-\x7e\x80-\xff]*)"/g;
@@ -12,18 +12,19 @@ export const ENTITY_TAGS = new RegExp(
   `^(?:[ \\t]*\\*[ \\t]*|[ \\t,]*${TAG}(?:[ \\t]*,[ \\t,]*${TAG}){0,${MAX_TAGS - 1}}[ \\t,]*)$`,
 );
 
-/** @throws {AppError} invalid */
+/** @throws {AppError} validation_failed */
 function parseEntityTags(field: string, value: string | null): EntityTags | null {
   if (value === null) return null;
   if (!ENTITY_TAGS.test(value)) {
     failField(
       field,
+      "format",
       `must be * or a list of at most ${MAX_TAGS} entity tags such as "1", with the quotes`,
     );
   }
   if (value.trim() === "*") return "*";
   return [...value.matchAll(ENTITY_TAG)].map(([, weak, tag = ""]) => ({
-    version: parseUnsigned(tag),
+    version: parseInteger(tag),
     weak: weak !== undefined,
   }));
 }
@@ -31,7 +32,7 @@ function parseEntityTags(field: string, value: string | null): EntityTags | null
 /**
  * Parses `If-Match` and `If-None-Match` of a request for one record.
  * @returns `null` if the request has neither
- * @throws {AppError} invalid
+ * @throws {AppError} validation_failed
  */
 export function preconditionsOf({ headers }: Request): Preconditions | null {
   const ifMatch = headers.get("if-match");

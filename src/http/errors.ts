@@ -4,19 +4,12 @@ import type { Fields, Log } from "../log.ts";
 import { errorEnvelope, type ResponseHead } from "./bodies.ts";
 import { PATCH_TYPES, TEXT_TYPE } from "./media-types.ts";
 
-export type ResponseTemplate = {
+export interface ResponseTemplate {
   readonly status: number;
   readonly headers?: Readonly<Record<string, string>>;
-} & (
-  | {
-      /** `meta.code`. Clients depend on it: it stays the same if the name of the `ErrorCode` changes. */
-      readonly code: string;
-    }
-  | {
-      /** The whole body, for the errors that the contract defines as plain text. */
-      readonly text: string;
-    }
-);
+  /** The whole body, for the errors that the contract defines as plain text. */
+  readonly text?: string;
+}
 
 /** The response to any error that is not the client's. It gives no details: the log has them. */
 export const internalError = { status: 500, text: "internal error" } as const;
@@ -28,7 +21,7 @@ export const docsPath = "/api/v1/docs";
 export const serviceDoc = { link: `<${docsPath}>; rel="service-doc"` };
 
 export const errorTemplates = {
-  invalid: { status: 400, code: "validation_failed" },
+  validation_failed: { status: 400 },
   invalid_order_id: { status: 400, text: "invalid order id" },
   unauthorised: {
     status: 401,
@@ -40,31 +33,26 @@ export const errorTemplates = {
     text: "unauthorised",
     headers: { "www-authenticate": 'Bearer error="invalid_token"', ...serviceDoc },
   },
-  read_only_token: {
+  insufficient_scope: {
     status: 403,
-    code: "read_only_token",
     headers: { "www-authenticate": 'Bearer error="insufficient_scope"' },
   },
-  not_found: { status: 404, code: "not_found", headers: serviceDoc },
+  not_found: { status: 404, headers: serviceDoc },
   order_not_found: { status: 404, text: "order not found", headers: serviceDoc },
   // The caller adds `Allow`.
-  method_not_allowed: { status: 405, code: "method_not_allowed" },
-  email_taken: { status: 409, code: "email_taken" },
-  user_has_orders: { status: 409, code: "user_has_orders" },
-  invalid_status_change: { status: 409, code: "invalid_status_change" },
-  changes_expired: { status: 410, code: "changes_expired" },
-  changes_reset: { status: 410, code: "changes_reset" },
-  version_mismatch: { status: 412, code: "version_mismatch" },
-  payload_too_large: { status: 413, code: "payload_too_large" },
-  unsupported_media_type: { status: 415, code: "unsupported_media_type" },
-  key_reused: { status: 422, code: "idempotency_key_reused" },
+  method_not_allowed: { status: 405 },
+  email_taken: { status: 409 },
+  user_has_orders: { status: 409 },
+  invalid_status_change: { status: 409 },
+  changes_expired: { status: 410 },
+  changes_reset: { status: 410 },
+  version_mismatch: { status: 412 },
+  payload_too_large: { status: 413 },
+  unsupported_media_type: { status: 415 },
+  idempotency_key_reused: { status: 422 },
   // At one request per second or more, the next one is allowed within a second.
-  too_many_requests: {
-    status: 429,
-    code: "too_many_requests",
-    headers: { "retry-after": "1" },
-  },
-  unavailable: { status: 503, code: "unavailable", headers: { "retry-after": "1" } },
+  too_many_requests: { status: 429, headers: { "retry-after": "1" } },
+  unavailable: { status: 503, headers: { "retry-after": "1" } },
   token_name_taken: internalError,
   damaged: internalError,
   output_closed: internalError,
@@ -131,10 +119,10 @@ export function errorBody(head: ResponseHead, error: unknown, method: string): s
   const template: ResponseTemplate = errorTemplates[known.code];
   head.status = template.status;
   head.headers = { ...template.headers };
-  if ("text" in template) {
+  if (template.text !== undefined) {
     head.headers["content-type"] = TEXT_TYPE;
     return template.text;
   }
   if (template.status === 415 && method === "PATCH") head.headers["accept-patch"] = PATCH_TYPES;
-  return JSON.stringify(errorEnvelope(template.code, known.message, known.problems));
+  return JSON.stringify(errorEnvelope(known));
 }

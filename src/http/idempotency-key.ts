@@ -13,7 +13,7 @@ interface Creation {
 
 /**
  * @returns the key of a POST to `path`; `null` if it has none
- * @throws {AppError} invalid if the key is malformed
+ * @throws {AppError} validation_failed if the key is malformed
  */
 export function idempotencyKeyOf(
   { request, token, body }: Creation,
@@ -22,7 +22,7 @@ export function idempotencyKeyOf(
   const key = request.headers.get("idempotency-key");
   if (key === null) return null;
   if (!IDEMPOTENCY_KEY.test(key)) {
-    failField("Idempotency-Key", "must be 1 to 255 visible ASCII characters");
+    failField("Idempotency-Key", "format", "must be 1 to 255 visible ASCII characters");
   }
   return { owner: token.hash, key, fingerprint: fingerprint("POST", path, body) };
 }

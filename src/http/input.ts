@@ -28,9 +28,9 @@ export function inputSchema<Value>(
 }
 
 /**
- * Reads an unsigned integer in canonical base 10.
+ * Reads an integer in canonical base 10.
  * @returns `NaN` for any other text. Values above 2^53 are rounded: compare before use
  */
-export function parseUnsigned(text: string): number {
-  return /^(?:0|[1-9]\d*)$/.test(text) ? Number(text) : Number.NaN;
+export function parseInteger(text: string): number {
+  return /^(?:0|-?[1-9]\d*)$/.test(text) ? Number(text) : Number.NaN;
 }

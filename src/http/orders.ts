@@ -94,7 +94,7 @@ const createOrder = route(
         "2^53 − 1 or if the user does not exist. Items cannot be changed later.",
       example: placed,
       responses: { 201: createdRecord(Order, example) },
-      errors: ["key_reused"],
+      errors: ["idempotency_key_reused"],
     },
   },
   async (call) => {

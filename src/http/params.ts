@@ -1,6 +1,6 @@
 /** Path parameters. */
 import { fail, failField } from "../error.ts";
-import { type InputSchema, inputSchema, type JsonSchema, parseUnsigned } from "./input.ts";
+import { type InputSchema, inputSchema, type JsonSchema, parseInteger } from "./input.ts";
 
 /** @param id with a `title`, which is the name of the parameter in the OpenAPI document */
 function idSchema(id: JsonSchema, parse: (text: string) => number): InputSchema<{ id: number }> {
@@ -16,8 +16,8 @@ const UNUSED_ID = 0;
 export const userParams = idSchema(
   { title: "UserId", description: "The id of the user, in canonical base 10", minimum: 1 },
   (text) => {
-    const id = parseUnsigned(text);
-    if (!(id > 0)) failField("id", "must be a positive integer");
+    const id = parseInteger(text);
+    if (!(id > 0)) failField("id", "format", "must be a positive integer");
     return id > Number.MAX_SAFE_INTEGER ? UNUSED_ID : id;
   },
 );

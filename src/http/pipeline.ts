@@ -20,12 +20,15 @@ import { isPublic, type RouteEntry, type Services } from "./route.ts";
 import { createTurnLimit } from "./turn-limit.ts";
 import type { Unmatched } from "./unmatched.ts";
 
-/** By method: fields that protect clients on other methods only. A client that sends one believes that it is protected. */
-const misplacedFields: Readonly<Record<string, readonly string[]>> = {
-  POST: ["If-Match", "If-None-Match"],
-  PATCH: ["Idempotency-Key"],
-  PUT: ["Idempotency-Key"],
-  DELETE: ["Idempotency-Key"],
+/** Fields that protect clients. A client that sends one with a method that ignores it believes that it is protected. */
+const keys = ["Idempotency-Key"];
+const preconditions = ["If-Match", "If-None-Match"];
+/** By method. */
+const protections: Readonly<Record<string, { allowed: string[]; misplaced: string[] }>> = {
+  POST: { allowed: keys, misplaced: preconditions },
+  PATCH: { allowed: preconditions, misplaced: keys },
+  PUT: { allowed: preconditions, misplaced: keys },
+  DELETE: { allowed: preconditions, misplaced: keys },
 };
 
 /**
@@ -107,7 +110,7 @@ export function createPipeline(options: PipelineOptions) {
   function routeSteps(entry: RouteEntry): Steps {
     const { definition, handler } = entry.hooks;
     const needsToken = !isPublic(entry);
-    const misplaced = misplacedFields[entry.method] ?? [];
+    const { allowed, misplaced } = protections[entry.method] ?? { allowed: [], misplaced: [] };
 
     function continueWith(exchange: Exchange, token: Token | null) {
       admit(exchange, token);
@@ -150,7 +153,8 @@ export function createPipeline(options: PipelineOptions) {
     function parseAndCall(exchange: Exchange, json: unknown, reserve: ReserveMemory) {
       const { request, params, token, head } = exchange;
       for (const name of misplaced) {
-        if (request.headers.has(name)) failField(name, `is not allowed with ${entry.method}`);
+        if (!request.headers.has(name)) continue;
+        failField(name, "not_allowed", `is not allowed with ${entry.method}`, { allowed });
       }
       return handler({
         ...services,

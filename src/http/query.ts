@@ -1,5 +1,5 @@
 /** The query string of a request. */
-import { failField } from "../error.ts";
+import { failField, givenTwice } from "../error.ts";
 import {
   createValidator,
   displayField,
@@ -8,7 +8,7 @@ import {
   type Schema,
   type ValueOf,
 } from "../schema.ts";
-import { inputSchema, parseUnsigned } from "./input.ts";
+import { inputSchema, parseInteger } from "./input.ts";
 
 function decodePercent(text: string): string | null {
   if (!text.includes("%")) return text;
@@ -27,7 +27,7 @@ type Values = Record<string, unknown>;
  * contains spaces. Ends at the last unknown parameter that an error can list: a URL has room for thousands.
  * @param properties of all parameters that are allowed
  * @returns the given parameters. Malformed integers are `NaN`, which no schema accepts
- * @throws {AppError} invalid if a parameter is given twice, or a percent-encoding is not UTF-8
+ * @throws {AppError} validation_failed if a parameter is given twice, or a percent-encoding is not UTF-8
  */
 function parseQuery(url: string, properties: Readonly<Record<string, Schema>>): Values {
   const values: Values = Object.create(null);
@@ -37,11 +37,11 @@ function parseQuery(url: string, properties: Readonly<Record<string, Schema>>): 
     const equals = part.indexOf("=");
     const name = decodePercent(equals === -1 ? part : part.slice(0, equals));
     const value = decodePercent(equals === -1 ? "" : part.slice(equals + 1));
-    if (name === null) failField("query", "must be percent-encoded UTF-8");
-    if (value === null) failField(displayField(name), "must be percent-encoded UTF-8");
-    if (name in values) failField(displayField(name), "is given more than once");
+    if (name === null) failField("query", "format", "must be percent-encoded UTF-8");
+    if (value === null) failField(displayField(name), "format", "must be percent-encoded UTF-8");
+    if (name in values) failField(displayField(name), ...givenTwice);
     if (Object.hasOwn(properties, name)) {
-      values[name] = properties[name]?.["type"] === "integer" ? parseUnsigned(value) : value;
+      values[name] = properties[name]?.["type"] === "integer" ? parseInteger(value) : value;
       continue;
     }
     // Long names take long to validate.
@@ -76,7 +76,8 @@ export function querySchema<Of extends Schema>(schema: Of) {
     const given = parseQuery(url, properties);
     // Other routes reject `after` itself.
     if ("after" in given && "offset" in given && Object.hasOwn(properties, "after")) {
-      failField("offset", "cannot be combined with after");
+      const allowed = Object.keys(properties).filter((name) => name !== "offset");
+      failField("offset", "not_allowed", "cannot be combined with after", { allowed });
     }
     return validateWithDefaults(given);
   });

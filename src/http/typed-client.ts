@@ -25,18 +25,15 @@ type ErrorOf<Definition extends Documented> =
       ? Code
       : never);
 
-type ErrorBody<Template> = Template extends { readonly text: infer Text }
+type ErrorBody<Code extends ErrorCode> = (typeof errorTemplates)[Code] extends {
+  readonly text: infer Text;
+}
   ? Text
-  : Template extends { readonly code: infer Code extends string }
-    ? ErrorEnvelope<Code>
-    : never;
+  : ErrorEnvelope<Code>;
 
 /** Distributes over the error codes. */
 type ErrorResponse<Code extends ErrorCode> = Code extends ErrorCode
-  ? ElysiaCustomStatusResponse<
-      (typeof errorTemplates)[Code]["status"],
-      ErrorBody<(typeof errorTemplates)[Code]>
-    >
+  ? ElysiaCustomStatusResponse<(typeof errorTemplates)[Code]["status"], ErrorBody<Code>>
   : never;
 
 /** The statuses of successful responses. */

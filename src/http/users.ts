@@ -85,7 +85,7 @@ const createUser = route(
       description: "Returns 409 if another user has the email, regardless of case.",
       example: ann,
       responses: { 201: createdRecord(User, example) },
-      errors: ["email_taken", "key_reused"],
+      errors: ["email_taken", "idempotency_key_reused"],
     },
   },
   async (call) => {

@@ -15,7 +15,7 @@ const MAX_BATCHES = 3;
 /** Maximum length of all texts in a batch, in UTF-16 code units. */
 const MAX_BATCH_LENGTH = 2 ** 19;
 
-/** Creates a record, once per key. @throws {AppError} key_reused if the key belongs to a different request */
+/** Creates a record, once per key. @throws {AppError} idempotency_key_reused if the key belongs to a different request */
 export type Create<Fields, Row> = (
   fields: Fields,
   key: IdempotencyKey | null,

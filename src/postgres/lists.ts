@@ -123,7 +123,7 @@ function prepareSortedList(context: StoreContext, list: List, order: SortOrder):
   };
 }
 
-/** @throws {AppError} invalid if a page exceeds 16 MiB; unavailable if the database is unreachable or busy */
+/** @throws {AppError} validation_failed if a page exceeds 16 MiB; unavailable if the database is unreachable or busy */
 export function prepareList(context: StoreContext, list: List): ReadPage {
   const readBySort = {
     id: prepareSortedList(context, list, sortOrders.id),

@@ -36,7 +36,7 @@ export interface LargePageParts {
 /**
  * Builds a large page in one snapshot. It does not wait behind pages of other clients, because other large pages wait
  * for it.
- * @throws {AppError} invalid if the page exceeds 16 MiB; unavailable if it takes too long to read, or the database is
+ * @throws {AppError} validation_failed if the page exceeds 16 MiB; unavailable if it takes too long to read, or the database is
  * unreachable or busy
  */
 export function buildInSlices(

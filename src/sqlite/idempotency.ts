@@ -45,7 +45,7 @@ export function createIdempotencyStore(
      * Creates a record once per key, inside the transaction of the caller. The record and its key are stored together
      * or not at all.
      * @param key `null` creates a record each time
-     * @throws {AppError} key_reused if the key was used for a different request
+     * @throws {AppError} idempotency_key_reused if the key was used for a different request
      */
     once<Row>(key: IdempotencyKey | null, create: () => RecordText<Row>): CreateResult<Row> {
       if (key === null) return { record: create(), replayed: false };

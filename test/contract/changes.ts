@@ -131,8 +131,11 @@ export function changesContract(open: Open): void {
     expect((await users.create(fields, key)).replayed).toBe(true);
     expect((await orders.place(orderFields(id), orderKey)).replayed).toBe(true);
     await expectRejection(users.create(fields, null), "email_taken");
-    await expectRejection(users.create(fields, { ...key, fingerprint: "g" }), "key_reused");
-    await expectRejection(orders.place(orderFields(id + 1), null), "invalid");
+    await expectRejection(
+      users.create(fields, { ...key, fingerprint: "g" }),
+      "idempotency_key_reused",
+    );
+    await expectRejection(orders.place(orderFields(id + 1), null), "validation_failed");
     await expectRejection(users.remove(id, null), "user_has_orders");
     expect(await users.remove(id + 1, null)).toBeNull();
     expect(await users.update(id + 1, () => fields, null)).toBeNull();
@@ -340,7 +343,7 @@ export function changesContract(open: Open): void {
     for (const { record } of changes) expect(record).toEqual(stored);
     const message =
       /^Validation failed: limit must be at most 2\d\d here, since the page would exceed 16 MiB$/;
-    await expectRejection(list(it.store, { include }), "invalid", message);
+    await expectRejection(list(it.store, { include }), "validation_failed", message);
     expect(await changesOf(it.store)).toHaveLength(301);
   }, 30_000);
 

@@ -47,7 +47,7 @@ export function idempotencyContract(open: Open): void {
       users.create(userFields(), keyOf("known", "other")),
     ];
     const made = fields.map(() => "new");
-    const outcomes = [...made, "email_taken", "email_taken", "replayed", "key_reused"];
+    const outcomes = [...made, "email_taken", "email_taken", "replayed", "idempotency_key_reused"];
     expect(await outcomesOf(creating)).toEqual(outcomes);
     expect((await creating[22])?.record).toEqual(record);
     for (const [at, user] of fields.entries()) {
@@ -83,7 +83,13 @@ export function idempotencyContract(open: Open): void {
       orders.place(orderFields(first), keyOf("known", "other")),
       orders.place(orderFields(first), keyOf("expired")),
     ];
-    const outcomes = ["invalid", "invalid", "replayed", "key_reused", "new"];
+    const outcomes = [
+      "validation_failed",
+      "validation_failed",
+      "replayed",
+      "idempotency_key_reused",
+      "new",
+    ];
     expect(await outcomesOf(placing)).toEqual([...fields.map(() => "new"), ...outcomes]);
     expect((await placing[22])?.record).toEqual(record);
     for (const [at, order] of fields.entries()) {
@@ -107,7 +113,7 @@ export function idempotencyContract(open: Open): void {
     const first = await place();
     it.pass(KEY_LIFETIME_MS - 1);
     expect(await place()).toEqual({ record: first.record, replayed: true });
-    await expectRejection(place(other), "key_reused");
+    await expectRejection(place(other), "idempotency_key_reused");
     it.pass(1);
     const second = await place();
     expect(second.replayed).toBe(false);
@@ -117,7 +123,7 @@ export function idempotencyContract(open: Open): void {
     expect(await place()).toEqual({ record: second.record, replayed: true });
     it.pass(1);
     expect((await place(other)).replayed).toBe(false);
-    await expectRejection(place(), "key_reused");
+    await expectRejection(place(), "idempotency_key_reused");
   });
 
   test("deleteExpiredKeys deletes only keys that are past their lifetime", async () => {

@@ -12,6 +12,7 @@ interface ReceivedResponse {
 
 interface Media {
   readonly schema: object;
+  readonly examples?: Readonly<Record<string, { readonly value: any }>>;
 }
 
 interface DocumentedHeader {
@@ -84,6 +85,12 @@ function createValidator(coerceTypes: boolean) {
 }
 
 export const faultOfBody = createValidator(false);
+
+/** @returns the error codes that a response can have */
+export function exampleCodes({ examples = {} }: Partial<Media> = {}): string[] {
+  return [...new Set(Object.values(examples).map(({ value }) => value.meta.code))];
+}
+
 /** A header is text, whatever the type in its schema. */
 const faultOfHeader = createValidator(true);
 
@@ -121,6 +128,9 @@ function* faultsOfBody(
     const value = type === "application/json" ? JSON.parse(response.text) : response.text;
     const fault = faultOfBody(media.schema, value);
     if (fault !== null) yield `body: ${fault}`;
+    const codes = exampleCodes(media);
+    const code = value?.meta?.code;
+    if (codes.length > 0 && !codes.includes(code)) yield `error code ${code} is not documented`;
   }
 }
 

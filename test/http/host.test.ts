@@ -22,7 +22,7 @@ const problem = "must be one valid host name";
 const invalidHost = {
   data: null,
   error: `Validation failed: Host ${problem}`,
-  meta: { code: "validation_failed", problems: [{ field: "Host", problem }] },
+  meta: { code: "validation_failed", problems: [{ field: "Host", code: "format", problem }] },
 };
 
 const valid = [

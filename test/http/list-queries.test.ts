@@ -45,7 +45,10 @@ for (const path of ["/users", "/orders"]) {
     ].map((value) => [name as keyof typeof range, value] as const),
   )) {
     test(`GET ${path} returns 400 and names the range when ${name} is "${bad}"`, async () => {
-      expectError(await server.call("GET", `${path}?${name}=${bad}`), 400, range[name]);
+      const response = await server.call("GET", `${path}?${name}=${bad}`);
+      expectError(response, 400, range[name]);
+      const code = /^-?\d+$/.test(bad) ? "range" : "type";
+      expect(response.json.meta.problems[0]).toMatchObject({ field: name, code });
     });
   }
 

@@ -1,5 +1,6 @@
 // Shared by the HTTP tests: creating records, sending raw bodies, and checking errors.
 import { expect } from "bun:test";
+import { problemCodes } from "../../src/error.ts";
 import type { TestResponse, TestServer } from "./server.ts";
 
 export const userKeys = [
@@ -156,11 +157,21 @@ export function expectError(
       `Validation failed: ${problems[0].field} ${problems[0].problem}`,
     );
     expect(problems.length).toBeLessThanOrEqual(20);
-    for (const problem of problems)
-      expect(Object.keys(problem).sort()).toEqual(["field", "problem"]);
+    for (const { field, code, problem, min, max, allowed, ...others } of problems) {
+      expect([problemCodes.includes(code), others]).toEqual([true, {}]);
+      expect([field, problem, code, Array.isArray(allowed)]).toEqual([
+        ...[field, problem, code],
+        code === "not_allowed",
+      ]);
+      expect([field, code, Number.isSafeInteger(min), Number.isSafeInteger(max)]).toEqual([
+        ...[field, code],
+        ...Array(2).fill(code === "range" || code === "length"),
+      ]);
+    }
   } else {
     // `call` has compared the code with those of the operation.
-    expect(Object.keys(response.json.meta)).toEqual(["code"]);
+    const { code, allowed, ...others } = response.json.meta;
+    expect([others, allowed !== undefined]).toEqual([{}, code === "invalid_status_change"]);
   }
   for (const ours of internals) expect(response.text).not.toContain(ours);
   if (hidden !== undefined) expect(response.text).not.toContain(hidden);

@@ -118,7 +118,9 @@ test.skipIf(!enabled)("treaty returns what the types say when it calls a server"
   expect(absent.error?.status === 404 && absent.error.value).toBe("order not found");
   const invalid = await api.users({ id: "a" }).get();
   const problems = invalid.error?.status === 400 ? invalid.error.value.meta.problems : [];
-  expect(problems).toEqual([{ field: "id", problem: "must be a positive integer" }]);
+  expect(problems).toEqual([
+    { field: "id", code: "format", problem: "must be a positive integer" },
+  ]);
   const known = await api.users({ id: userId }).get({ headers: { "if-none-match": '"1"' } });
   expect(known.error?.status === 304 && known.error.value).toBe("");
 

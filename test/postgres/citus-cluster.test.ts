@@ -138,7 +138,7 @@ test.if(citusUrl !== null)(
     expect(await list(0)).toMatchObject({ total: 15_000, maxOffset: 10_000 });
     await expectRejection(
       Promise.resolve(list(10_001)),
-      "invalid",
+      "validation_failed",
       /offset must be at most 10,000 on this database: use after/,
     );
     expect(await list(10_000)).toMatchObject({ total: 15_000 });

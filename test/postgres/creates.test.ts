@@ -46,7 +46,14 @@ describe.if(cluster !== null)("creates in one turn", () => {
       users.create(userFields(), keyOf("known", "other")),
       users.create(alsoTaken, keyOf("taken")),
     ]);
-    const expected = ["new", "email_taken", "new", "replayed", "key_reused", "email_taken"];
+    const expected = [
+      "new",
+      "email_taken",
+      "new",
+      "replayed",
+      "idempotency_key_reused",
+      "email_taken",
+    ];
     expect(outcomes).toEqual(expected);
     // Two creates with one key have a batch each.
     expect(world.commits).toEqual([5, 1]);
@@ -69,7 +76,13 @@ describe.if(cluster !== null)("creates in one turn", () => {
       orders.place(orderFields(id), keyOf("known")),
       orders.place(orderFields(id + 1), keyOf("nobody")),
     ];
-    expect(await outcomesOf(placing)).toEqual(["new", "invalid", "new", "replayed", "invalid"]);
+    expect(await outcomesOf(placing)).toEqual([
+      "new",
+      "validation_failed",
+      "new",
+      "replayed",
+      "validation_failed",
+    ]);
     expect(world.commits).toEqual([5]);
     const placed = async (at: number) => parsed((await placing[at])?.record ?? null);
     expect((await placing[3])?.record).toEqual(first.record);
@@ -89,7 +102,7 @@ describe.if(cluster !== null)("creates in one turn", () => {
     const places = [taken.id, taken.id + 9, taken.id].map((id) =>
       store.orders.place(orderFields(id), null),
     );
-    expect(await outcomesOf(places)).toEqual(["new", "invalid", "new"]);
+    expect(await outcomesOf(places)).toEqual(["new", "validation_failed", "new"]);
     expect(world.commits).toEqual([3, 3]);
     // A create that fails takes no id.
     expect((await creates[2])?.record.id).toBe(taken.id + 2);
@@ -230,7 +243,7 @@ describe.if(cluster !== null)("creates in one turn", () => {
     const placeWithKey = () => store.orders.place(orderFields(id), key);
     expect(await outcomeDuring(insertKey, placeWithKey)).toBe("replayed");
     const place = () => store.orders.place(orderFields(id), null);
-    expect(await outcomeDuring(deleteUser(id), place)).toBe("invalid");
+    expect(await outcomeDuring(deleteUser(id), place)).toBe("validation_failed");
     expect((await store.orders.list({ limit: 1, offset: 0 })).total).toBe(0);
     expect(await store.check()).toEqual([]);
   });

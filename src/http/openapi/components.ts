@@ -16,11 +16,13 @@ export function ref(section: Section, name: string): JsonSchema {
 
 export const text = { type: "string" };
 
-export const integer = (minimum: number, maximum = Number.MAX_SAFE_INTEGER) => ({
-  type: "integer",
-  minimum,
-  maximum,
-});
+/** Generated clients use 32 bits unless the format says otherwise. */
+export const anyInteger = { type: "integer", format: "int64" };
+
+export function integer(minimum: number, maximum = Number.MAX_SAFE_INTEGER): JsonSchema {
+  const bounds = { minimum, maximum };
+  return maximum < 2 ** 31 ? { type: "integer", ...bounds } : { ...anyInteger, ...bounds };
+}
 
 export function object(properties: JsonSchema, optional: readonly string[] = []): JsonSchema {
   const required = Object.keys(properties).filter((name) => !optional.includes(name));

@@ -36,9 +36,9 @@ export interface Detail {
 
 /** The errors of all routes; and of those that need a token, may not be called with a read-only one, or have a body. */
 export const commonErrors = {
-  all: ["invalid", "method_not_allowed", "internal"],
+  all: ["validation_failed", "method_not_allowed", "internal"],
   token: ["unauthorised", "invalid_token", "too_many_requests", "unavailable"],
-  write: ["read_only_token"],
+  write: ["insufficient_scope"],
   body: ["payload_too_large", "unsupported_media_type"],
 } as const satisfies Readonly<Record<string, readonly DocumentedError[]>>;
 

@@ -2,8 +2,9 @@
  * The OpenAPI document. It is built on first use, to keep startup fast.
  * @see https://spec.openapis.org/oas/v3.1.0
  */
+import type { FieldError } from "../../error.ts";
 import { pageQuery } from "../../page.ts";
-import { describeConstraint } from "../../schema.ts";
+import { describeConstraint, unknownField } from "../../schema.ts";
 import { errorTemplates } from "../errors.ts";
 import type { InputSchema, JsonSchema } from "../input.ts";
 import { JSON_TYPE, PATCH_TYPE } from "../media-types.ts";
@@ -121,19 +122,20 @@ function errorCodes(method: string, { security, errors = [] }: Detail, hasBody: 
 /** @returns a validation error that the route can return, and a name for it */
 function invalidExample(query?: InputSchema<unknown>, body?: InputSchema<unknown>) {
   const title = body?.schema["title"];
-  if (title !== undefined) {
-    const [required] = (body?.schema["required"] ?? []) as string[];
-    const error =
-      required === undefined
-        ? { field: "nmae", problem: "is not allowed" }
-        : { field: required, problem: "is required" };
+  const [required] = (body?.schema["required"] ?? []) as string[];
+  if (required !== undefined) {
+    const error: FieldError = { field: required, code: "required", problem: "is required" };
     return { name: String(title), error };
   }
-  if (properties(query).length === 0) {
-    return { name: "", error: { field: "page", problem: "is not allowed" } };
+  if (title === undefined && properties(query).length > 0) {
+    const problem = describeConstraint(pageQuery.limit);
+    const { minimum: min = 0, maximum: max = 0 } = pageQuery.limit;
+    const error: FieldError = { field: "limit", code: "range", problem, min, max };
+    return { name: "Query", error };
   }
-  const problem = describeConstraint(pageQuery.limit);
-  return { name: "Query", error: { field: "limit", problem } };
+  const allowed = properties(body).map(([name]) => name);
+  const error: FieldError = { field: "nmae", code: "not_allowed", problem: unknownField, allowed };
+  return { name: String(title ?? ""), error };
 }
 
 /** The names of the header fields that a route reads, most of which follow from its errors. */
@@ -142,7 +144,7 @@ function headerNames(method: string, errors: readonly DocumentedError[]): string
   if (errors.includes("version_mismatch")) {
     names.push("IfMatch", method === "GET" ? "IfNoneMatch" : "ChangeIfNoneMatch");
   }
-  if (errors.includes("key_reused")) names.push("IdempotencyKey");
+  if (errors.includes("idempotency_key_reused")) names.push("IdempotencyKey");
   return names;
 }
 
@@ -188,7 +190,9 @@ function createOperation(components: Components) {
     const entries = [...codesByStatus].map(([status, codes]) => {
       const sharedName = errorName(codes, method);
       // The example is one of this operation.
-      const name = codes.includes("invalid") ? `${sharedName}${invalid.name}` : sharedName;
+      const name = codes.includes("validation_failed")
+        ? `${sharedName}${invalid.name}`
+        : sharedName;
       components.responses[name] ??= errorResponseDoc(codes, sharedName, invalid.error);
       return [status, ref("responses", name)];
     });

@@ -1,18 +1,18 @@
 /** The error responses of the OpenAPI document. */
-import type { ErrorCode, FieldError } from "../../error.ts";
+import { AppError, type ErrorCode, type FieldError, problemCodes } from "../../error.ts";
 import { MAX_PROBLEMS } from "../../schema.ts";
 import { errorEnvelope } from "../bodies.ts";
 import { errorTemplates, type ResponseTemplate } from "../errors.ts";
 import type { JsonSchema } from "../input.ts";
 import { JSON_TYPE, TEXT_TYPE } from "../media-types.ts";
-import { header, object, ref, text, withCommonHeaders } from "./components.ts";
+import { anyInteger, header, object, ref, text, withCommonHeaders } from "./components.ts";
 
 /**
  * By error code: the name of the response, the meaning, and examples of the message. If an operation has several
  * codes with one status, they share a response, which has the name of the last one.
  */
 const errorDocs = {
-  invalid: [
+  validation_failed: [
     "Invalid",
     "The request is not valid: `meta.problems` lists the reasons",
     // The caller has an example that fits the operation.
@@ -20,7 +20,7 @@ const errorDocs = {
   invalid_order_id: ["InvalidOrder", "The order id is not a 64-bit integer"],
   unauthorised: ["Unauthorised", "The request has no token"],
   invalid_token: ["Unauthorised", "The token is unknown, expired or revoked"],
-  read_only_token: ["InsufficientScope", "The token may only read", "this token may only read"],
+  insufficient_scope: ["InsufficientScope", "The token may only read", "this token may only read"],
   not_found: ["UserNotFound", "The user does not exist", "user not found"],
   order_not_found: ["OrderNotFound", "The order does not exist"],
   method_not_allowed: [
@@ -64,7 +64,7 @@ const errorDocs = {
     "the request body must be application/json: set the Content-Type header",
     "the request body must be UTF-8",
   ],
-  key_reused: [
+  idempotency_key_reused: [
     "KeyReused",
     "The `Idempotency-Key` belongs to a different request",
     "the idempotency key was used for another request",
@@ -96,21 +96,34 @@ export function errorName(codes: readonly DocumentedError[], method: string): st
 }
 
 export function errorSchemas(): Record<string, JsonSchema> {
-  const templates: readonly ResponseTemplate[] = Object.values(errorTemplates);
-  const codes = new Set(templates.flatMap((template) => ("code" in template ? template.code : [])));
-  const code = { ...text, enum: [...codes], description: "A stable identifier for programs" };
+  const templates: [string, ResponseTemplate][] = Object.entries(errorTemplates);
+  const codes = templates.flatMap(([code, { text }]) => (text === undefined ? code : []));
+  const code = { ...text, examples: codes, description: "A stable identifier for programs" };
   const problems = {
     type: "array",
     items: ref("schemas", "FieldError"),
     maxItems: MAX_PROBLEMS,
     description: "The problems, if the code is `validation_failed`",
   };
+  const allowed = {
+    type: "array",
+    items: text,
+    description: "What is allowed instead, if the code is `invalid_status_change`",
+  };
+  const fieldError = {
+    field: { ...text, examples: ["items[0].quantity"] },
+    code: { ...text, examples: problemCodes, description: "The kind of the problem" },
+    problem: { ...text, description: "For people. It may change" },
+    min: { ...anyInteger, description: "Of a `range` or a `length`" },
+    max: { ...anyInteger, description: "Of a `range` or a `length`" },
+    allowed: { ...allowed, description: "Of `not_allowed`: what is allowed instead" },
+  };
   return {
-    FieldError: object({ field: { ...text, examples: ["items[0].quantity"] }, problem: text }),
+    FieldError: object(fieldError, ["min", "max", "allowed"]),
     Error: object({
       data: { type: "null" },
       error: { ...text, description: "A message for people. It may change" },
-      meta: object({ code, problems }, ["problems"]),
+      meta: object({ code, problems, allowed }, ["problems", "allowed"]),
     }),
   };
 }
@@ -119,48 +132,40 @@ export function errorSchemas(): Record<string, JsonSchema> {
  * @param invalid the problem in the example of a validation error
  * @returns the name and the value of each example
  */
-function errorExamples(errorCode: DocumentedError, code: string, invalid: FieldError) {
-  if (errorCode === "invalid") {
-    const message = `Validation failed: ${invalid.field} ${invalid.problem}`;
-    return [["invalid", { value: errorEnvelope(code, message, [invalid]) }]] as const;
-  }
-  const [, , ...messages] = errorDocs[errorCode];
-  return messages.map(
-    (message) => [message.replace(/\W+/g, "_"), { value: errorEnvelope(code, message) }] as const,
-  );
+function errorExamples(code: DocumentedError, invalid: FieldError) {
+  const isInvalid = code === "validation_failed";
+  const [, , ...others] = errorDocs[code];
+  const messages = isInvalid ? [`Validation failed: ${invalid.field} ${invalid.problem}`] : others;
+  const problems = isInvalid ? [invalid] : [];
+  const allowed = code === "invalid_status_change" ? ["delivered"] : undefined;
+  return messages.map((message, index) => {
+    const value = errorEnvelope(new AppError(code, message, { problems, allowed }));
+    return [index === 0 ? code : `${code}_${index + 1}`, { value }] as const;
+  });
 }
 
 /**
- * @param errorCodes all with the same status
- * @returns the content by media type
+ * @param codes all with the same status
+ * @returns the content by media type. Its examples have the codes
  */
 function errorContent(
-  errorCodes: readonly DocumentedError[],
+  codes: readonly DocumentedError[],
   invalid: FieldError,
 ): Record<string, JsonSchema> {
   const content: Record<string, JsonSchema> = {};
-  const codes: string[] = [];
-  const examples: (readonly [string, JsonSchema])[] = [];
-  for (const errorCode of errorCodes) {
-    const template: ResponseTemplate = errorTemplates[errorCode];
-    if ("text" in template) {
-      content[TEXT_TYPE] = { schema: { ...text, const: template.text }, example: template.text };
-    } else {
-      codes.push(template.code);
-      examples.push(...errorExamples(errorCode, template.code, invalid));
+  for (const code of codes) {
+    const { text: example }: ResponseTemplate = errorTemplates[code];
+    if (example !== undefined) {
+      content[TEXT_TYPE] = { schema: { ...text, const: example }, example };
     }
   }
-  if (codes.length === 0) return content;
-  const properties = {
-    code: { ...text, enum: codes },
-    // Tools reject examples with members that only one part of an `allOf` has.
-    ...(errorCodes.includes("invalid") && {
-      problems: { type: "array", items: ref("schemas", "FieldError") },
-    }),
-  };
-  const withCode = { type: "object", properties: { meta: { type: "object", properties } } };
-  const schema = { allOf: [ref("schemas", "Error"), withCode] };
-  content[JSON_TYPE] = { schema, examples: Object.fromEntries(examples) };
+  const examples = codes.flatMap((code) => errorExamples(code, invalid));
+  if (examples.length > 0) {
+    content[JSON_TYPE] = {
+      schema: ref("schemas", "Error"),
+      examples: Object.fromEntries(examples),
+    };
+  }
   return content;
 }
 

@@ -78,7 +78,7 @@ function startOf(query: PageQuery): number {
 }
 
 /**
- * @throws {AppError} by the result: invalid if the page exceeds 16 MiB or the offset is too large, unavailable if a large
+ * @throws {AppError} by the result: validation_failed if the page exceeds 16 MiB or the offset is too large, unavailable if a large
  * page takes too long to read, or the database is unreachable or busy
  */
 export function prepareCitusList(context: StoreContext, list: ListParts): ReadPage {
@@ -104,7 +104,8 @@ export function prepareCitusList(context: StoreContext, list: ListParts): ReadPa
     if (offset >= total) return null;
     if (list.maxOffset !== null && offset > list.maxOffset) {
       const limit = list.maxOffset.toLocaleString("en");
-      failField("offset", `must be at most ${limit} on this database: use after`);
+      const range = { min: 0, max: list.maxOffset };
+      failField("offset", "range", `must be at most ${limit} on this database: use after`, range);
     }
     const { seek } = statementsFor(query);
     const first = await session.first<{ id: number }>(seek, ...values, start, offset);

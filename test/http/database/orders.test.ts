@@ -76,6 +76,7 @@ describe("POST /orders", () => {
     expect((await server.call("DELETE", `/users/${gone.id}`)).status).toBe(200);
     const response = await post({ user_id: gone.id });
     expectError(response, 400, "Validation failed: user_id must be an existing user");
+    expect(response.json.meta.problems[0].code).toBe("reference");
   });
 });
 
@@ -170,6 +171,7 @@ describe("PATCH /orders/:id", () => {
     }
     const next = allowed.length > 0 ? allowed.join(", ") : "none";
     expectError(response, 409, `cannot change status from ${from} to ${to}; allowed: ${next}`);
+    expect(response.json.meta).toEqual({ code: "invalid_status_change", allowed });
     expect(after.text).toBe(before.text);
   });
 });

@@ -26,7 +26,10 @@ const OrderItem = Type.Object(
     sku: Text({ minLength: 1, maxLength: 64 }),
     name: Type.Optional(Text({ minLength: 1, maxLength: 200 })),
     quantity: Type.Integer({ minimum: 1, maximum: 1_000_000 }),
-    unit_price: SafeInteger(0, "In the minor unit of the currency: 1999 is 19.99 EUR"),
+    unit_price: SafeInteger(
+      Number.MIN_SAFE_INTEGER,
+      "In the minor unit of the currency: 1999 is 19.99 EUR. Negative for a discount",
+    ),
   },
   { ...noExtraFields, title: "OrderItem" },
 );
@@ -35,7 +38,9 @@ const currency = OneOf(currencies, {
   title: "Currency",
   description: "an ISO 4217 code in upper case",
 });
-const items = Type.Array(OrderItem, { minItems: 1, maxItems: 100 });
+const items = Type.Array(OrderItem, { minItems: 1, maxItems: 500 });
+/** Maximum size of all items as JSON, so that 50 orders of the largest size fit on a page. No 100 items exceed it. */
+const MAX_ITEMS_BYTES = 170_000;
 
 export const Order = Type.Object(
   {
@@ -79,23 +84,28 @@ export type OrderFields = Omit<Order, "id" | "status" | "version" | "created_at"
 /** The fields of an order that can change afterwards. */
 export type OrderEdit = Pick<Order, "status" | "metadata">;
 
-/** @throws {AppError} validation_failed if the total exceeds 2^53 − 1 */
+/** @throws {AppError} validation_failed if the total is not from 0 to 2^53 − 1, or the items are too large */
 export function totalOf(items: OrderInput["items"]): number {
-  // A double cannot hold the maximum, 100 × 10^6 × (2^53 − 1).
+  // Most orders are too small to be measured.
+  if (items.length > 100 && Buffer.byteLength(JSON.stringify(items)) > MAX_ITEMS_BYTES) {
+    failField("items", "length", `must be at most ${MAX_ITEMS_BYTES} bytes as JSON`, {
+      max: MAX_ITEMS_BYTES,
+    });
+  }
+  // A double cannot hold the maximum, 500 × 10^6 × (2^53 − 1).
   let total = 0n;
   for (const { quantity, unit_price } of items) {
     total += BigInt(quantity) * BigInt(unit_price);
   }
-  if (total > Number.MAX_SAFE_INTEGER) {
-    const max = Number.MAX_SAFE_INTEGER;
-    failField("items", "range", `must add up to at most ${max}`, { min: 0, max });
-  }
+  const range = { min: 0, max: Number.MAX_SAFE_INTEGER };
+  if (total > range.max) failField("items", "range", `must add up to at most ${range.max}`, range);
+  if (total < range.min) failField("items", "range", `must add up to at least ${range.min}`, range);
   return Number(total);
 }
 
 /**
  * Adds the total, and the default of each field that is missing.
- * @throws {AppError} validation_failed if the total exceeds 2^53 − 1
+ * @throws {AppError} validation_failed as `totalOf`
  */
 export function orderFields<Input extends Omit<OrderInput, "user_id">>(input: Input) {
   return { ...input, total: totalOf(input.items), metadata: input.metadata ?? {} };

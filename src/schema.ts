@@ -116,7 +116,7 @@ export const Time = Text({
 });
 
 /** An integer that every client can read exactly, because a double holds it. */
-export function SafeInteger(minimum: 0 | 1, description?: string) {
+export function SafeInteger(minimum: number, description?: string) {
   const range = { minimum, maximum: Number.MAX_SAFE_INTEGER };
   return Type.Integer(description === undefined ? range : { ...range, description });
 }

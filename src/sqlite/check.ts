@@ -153,13 +153,18 @@ function findMalformed(table: RecordTable | "idempotency_keys", columns: readonl
   };
 }
 
+/**
+ * A product can exceed 64 bits, so prices are added in two parts. SQLite rounds what overflows, and only a total that is
+ * wrong lets the comparison overflow.
+ */
 const findWrongTotals = findRows<{ id: number }>(
   `
     select id
     from orders
     where json_valid(items)
-      and total <> (
-        select coalesce(sum((value ->> 'quantity') * (value ->> 'unit_price')), 0)
+      and (
+        select total - coalesce(sum((value ->> 'quantity') * ((value ->> 'unit_price') % 134217728)), 0)
+          <> coalesce(sum((value ->> 'quantity') * ((value ->> 'unit_price') / 134217728)), 0) * 134217728
         from json_each(items)
       )
     limit ${MAX_FINDINGS}

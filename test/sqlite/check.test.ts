@@ -105,6 +105,22 @@ test.each([
   expect(await findingsAfter(sql)).toEqual(expect.arrayContaining(findings));
 });
 
+test("check finds no problem when the items add up to the total, but exceed 64 bits on the way", async () => {
+  const items = [1, -1, -1, 1].map((sign) => ({
+    quantity: 999_999,
+    unit_price: sign * (2 ** 53 - 1),
+  }));
+  const text = JSON.stringify([
+    ...items,
+    { quantity: 7, unit_price: -1 },
+    { quantity: 1, unit_price: 17 },
+  ]);
+  const set = (total: number) =>
+    `update orders set total = ${total}, items = '${text}' where id = 8`;
+  expect(await findingsAfter(set(10))).toEqual([]);
+  expect(await findingsAfter(set(11))).toEqual(["the total of order 8 does not match its items"]);
+});
+
 test("check ignores a problem of a section when it is gone at the second look", () => {
   using other = new Database(":memory:", { strict: true });
   migrate(other);

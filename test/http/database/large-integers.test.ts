@@ -83,6 +83,8 @@ test("total is exact up to 2^53 − 1 when many items add up to it", async () =>
     ["3 × 3002399751580330", "1 × 1"],
     ["999999 × 9007208261", "1 × 949252"],
     [`1 × ${largest}`, "1000000 × 0"],
+    [`2 × ${largest}`, `1 × -${largest}`],
+    [`1000000 × ${largest}`, `999999 × -${largest}`],
   ]) {
     expect(await placed(orderText(userId, ...items))).toContain(`"total":${largest}`);
   }

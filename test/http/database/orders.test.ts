@@ -51,7 +51,17 @@ describe("POST /orders", () => {
       ],
       total: 17,
     },
-    { what: "100 items", items: Array.from({ length: 100 }, () => line), total: 50_000 },
+    {
+      what: "500 items of 125 bytes",
+      items: Array.from({ length: 500 }, () => ({ ...line, name: "n".repeat(74) })),
+      total: 250_000,
+    },
+    {
+      what: "a discount",
+      items: [line, { sku: "gift-card", quantity: 3, unit_price: -100 }],
+      total: 200,
+    },
+    { what: "a discount of everything", items: [line, { ...line, unit_price: -250 }], total: 0 },
     { what: "a sku of 64 characters", items: [{ ...line, sku: "s".repeat(64) }], total: 500 },
     { what: "a sku of 64 emoji", items: [{ ...line, sku: "😀".repeat(64) }], total: 500 },
     { what: "a name of 1 character", items: [{ ...line, name: "n" }], total: 500 },

@@ -3,6 +3,7 @@ import { type TObject, type TProperties, Type } from "@sinclair/typebox";
 import { emailKey } from "./email.ts";
 import { failField } from "./error.ts";
 import { hasId, hasMember, type ImportedTable } from "./import-plan.ts";
+import { withUtcTimes } from "./import-time.ts";
 import {
   newOrder,
   Order,
@@ -45,15 +46,32 @@ function requireTimesInOrder({
   if (updated_at < created_at) failField("updated_at", "range", "must not be before created_at");
 }
 
-/** An imported user: a full record as exported, or the fields of a POST. */
-export type UserImport = User | UserFields;
+/** When a record without an id was created and changed, according to another system. */
+const times = { created_at: Type.Optional(Time), updated_at: Type.Optional(Time) };
+type Times = Partial<Pick<User, keyof typeof times>>;
+
+/** @returns the times of a new record, which was created now unless the imported one says otherwise */
+function timesOf({ created_at, updated_at }: Times, now: string) {
+  const created = created_at ?? now;
+  return { created_at: created, updated_at: updated_at ?? created };
+}
+
+const NewUser = Type.Object({ ...UserInput.properties, ...times }, noExtraFields);
+
+/** An imported user: a full record as exported, or the fields of a POST with times. */
+export type UserImport = User | (UserFields & Times);
 
 /** @returns a parser of one import record, validated like a request body. It throws {AppError} validation_failed */
 export function createUserParser(): (value: unknown) => UserImport {
   const parseUser = createValidator(User);
-  const parseInput = createValidator(UserInput, User);
-  return (value) => {
-    if (!hasId(value)) return userFields(parseInput(value));
+  const parseNew = createValidator(NewUser, User);
+  return (record) => {
+    const value = withUtcTimes(record);
+    if (!hasId(value)) {
+      const user = parseNew(value);
+      requireTimesInOrder(user);
+      return { ...user, ...userFields(user) };
+    }
     const user = parseUser(value);
     requireImportableVersion(user);
     requireTimesInOrder(user);
@@ -68,10 +86,17 @@ export const userImport: ImportedTable<User, UserImport, StoredUser> = {
   created: "user.created",
   parse: parseStoredUser,
   noun: "user",
-  complete: (record, id, clock) => ("id" in record ? record : newUser(id, record, clock())),
+  complete(record, id, clock) {
+    if ("id" in record) return record;
+    const now = clock();
+    return { ...newUser(id, record, now), ...timesOf(record, now) };
+  },
   keyOf: ({ email }) => emailKey(email),
   describeKeyConflict: (id) => `email is already taken by user ${id}`,
-  contentOf: ({ email, name, metadata }): UserFields => ({ email, name, metadata }),
+  contentOf: ({ email, name, metadata, created_at }, record) => ({
+    ...{ email, name, metadata },
+    ...("created_at" in record && { created_at }),
+  }),
   userOf: () => null,
   inserts: [
     {
@@ -99,8 +124,7 @@ const NewOrder = Type.Object(
   {
     ...OrderInput.properties,
     status: Type.Optional(OrderStatus),
-    created_at: Type.Optional(Time),
-    updated_at: Type.Optional(Time),
+    ...times,
     import_key: Type.Optional(ImportKey),
   },
   noExtraFields,
@@ -118,9 +142,8 @@ type OrderUser = Pick<Order, "user_id"> | { readonly user_email: string };
 
 /** An order without an id. It has no identity of its own, so the import key makes a repeated import idempotent. */
 type KeyedOrder = Omit<OrderFields, "user_id"> &
-  OrderUser & { readonly import_key: string } & Partial<
-    Pick<Order, "status" | "created_at" | "updated_at">
-  >;
+  OrderUser & { readonly import_key: string } & Partial<Pick<Order, "status">> &
+  Times;
 
 /** An imported order: a full record as exported, or a new one. */
 export type OrderImport = (Omit<Order, "user_id"> & OrderUser) | KeyedOrder;
@@ -147,7 +170,8 @@ export function createOrderParser(): (value: unknown, importKey: string | null) 
     return { ...fields, import_key };
   }
 
-  return (value, importKey) => {
+  return (record, importKey) => {
+    const value = withUtcTimes(record);
     const byEmail = hasMember(value, "user_email");
     if (byEmail && hasMember(value, "user_id")) {
       failField("user_email", "not_allowed", "is not allowed with user_id");
@@ -165,8 +189,8 @@ export function createOrderParser(): (value: unknown, importKey: string | null) 
 
 /** @param user_id of the user that the record names */
 function newImportedOrder(record: KeyedOrder, id: number, userId: number, now: string): Order {
-  const { status = "pending", created_at = now, updated_at = created_at } = record;
-  return { ...newOrder(id, { ...record, user_id: userId }, created_at), status, updated_at };
+  const { status = "pending" } = record;
+  return { ...newOrder(id, { ...record, user_id: userId }, now), status, ...timesOf(record, now) };
 }
 
 /** Orders without ids are recognized by their import key. */

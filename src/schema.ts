@@ -61,7 +61,7 @@ export function isEmail(text: string): boolean {
 const TIME = /^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z$/;
 
 /** Whether the text is RFC 3339 in UTC with milliseconds and `Z`, exactly as we write it. */
-function isTime(text: string): boolean {
+export function isTime(text: string): boolean {
   if (!TIME.test(text)) return false;
   const time = new Date(text);
   // `Date` reads the 30th of February as the 2nd of March, and rejects a 25th hour.

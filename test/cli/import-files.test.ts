@@ -188,6 +188,69 @@ test("import keeps created_at and status of an order without an id, and recogniz
   );
 });
 
+const times: [given: string, stored: string][] = [
+  ["2026-11-20T09:00:00Z", "2026-11-20T09:00:00.000Z"],
+  ["2026-11-20T00:30:00+01:00", "2026-11-19T23:30:00.000Z"],
+  ["2026-11-20 09:00:00.12-23:59", "2026-11-21T08:59:00.120Z"],
+  ["2026-11-20t09:00:00.123999999z", "2026-11-20T09:00:00.123Z"],
+  ["2017-01-01T00:59:60.5+01:00", "2017-01-01T00:00:00.500Z"],
+  ["0000-01-01T00:00:00Z", "0000-01-01T00:00:00.000Z"],
+];
+
+test("import stores the times of users and orders in UTC when they are RFC 3339", async () => {
+  using world = makeHarness();
+  const users = times.map(([given], at) => ({ email: `${at}@b.cd`, created_at: given }));
+  const [first = ["", ""]] = times;
+  const full = { id: 99, email: "z@b.cd", name: null, metadata: {}, version: 2 };
+  const [given, stored] = first;
+  const text = lines([...users, { ...full, created_at: given, updated_at: given }]);
+  expect(await world.feed(text, "import", "users")).toEqual(imported("users", 7));
+  expect(await world.feed(text, "import", "users")).toEqual(imported("users", 0, 7));
+  const expected = [...times.map(([, time]) => time), stored];
+  expect(await exportOf(world, "users")).toMatchObject(
+    expected.map((time) => ({ created_at: time, updated_at: time })),
+  );
+  const other = await world.feed(lines([{ ...users[0], created_at: time }]), "import", "users");
+  expect(other.stderr).toStartWith("line 1: email is already taken by user 1\n");
+
+  const csv = times.map(
+    ([time]) => `1,EUR,"${JSON.stringify(items).replaceAll('"', '""')}",${time}\n`,
+  );
+  const header = "user_id,currency,items,created_at\n";
+  const args = ["import", "orders", "--key", "shop", "--format", "csv"];
+  expect(await world.feed(header + csv.join(""), ...args)).toEqual(imported("orders", 6));
+  expect(await exportOf(world, "orders")).toMatchObject(
+    times.map(([, time]) => ({ created_at: time, updated_at: time })),
+  );
+});
+
+test("import says what is wrong with a time", async () => {
+  using world = makeHarness();
+  const missing = "must be a day and a time that exist, in the years 0000 to 9999";
+  const rejected: [created_at: unknown, problem: string][] = [
+    ["2026-11-20", "must have a time of day and an offset"],
+    ["2026-11-20T09:00:00", "must have an offset from UTC, such as Z or +01:00"],
+    ["2026-02-29T09:00:00Z", missing],
+    ["2026-11-20T24:00:00Z", missing],
+    ["2016-12-31T22:59:60Z", missing],
+    ["9999-12-31T23:59:59-01:00", missing],
+    ["2026-11-20T09:00:00+24:00", "must be a time such as 2026-11-20T18:57:03.120Z"],
+    ["20.11.2026", "must be a time such as 2026-11-20T18:57:03.120Z"],
+    [1_700_000_000, "must be a time such as 2026-11-20T18:57:03.120Z"],
+  ];
+  const text = lines(rejected.map(([createdAt]) => ({ ...ann, created_at: createdAt })));
+  const { stderr } = await world.feed(text, "import", "users");
+  for (const [, problem] of rejected) expect(stderr).toContain(`created_at ${problem}\n`);
+  const backwards = {
+    ...ann,
+    created_at: "2026-11-20T09:00:00Z",
+    updated_at: "2026-11-20T09:00:00+01:00",
+  };
+  expect((await world.feed(lines([backwards]), "import", "users")).stderr).toStartWith(
+    "line 1: updated_at must not be before created_at\n",
+  );
+});
+
 test("import restores orders from CSV when they were exported as CSV", async () => {
   using world = makeHarness();
   await world.feed(lines([ann]), "import", "users");

@@ -17,6 +17,7 @@ import type { BackupSummary, CheckArchive, RestoreStore } from "../store.ts";
 import { claimTemporary, fsyncPath } from "../temporary-file.ts";
 import { isActive, type Token } from "../token.ts";
 import { markRestored, restoreTo } from "./archive/fetch.ts";
+import { markReplaced } from "./archive/marker.ts";
 import { connectAtRest, isAtRest } from "./at-rest.ts";
 import { verifyDatabase } from "./backup.ts";
 import { connect } from "./connection.ts";
@@ -195,7 +196,8 @@ export const restoreSqlite: RestoreStore = async ({ from, databaseUrl, now }) =>
     created.move();
     if (!hadLockFile) copyOwner(lockPath(path), path);
     const isSame = revokedTokens === null || revokedTokens.length === 0;
-    if (archived !== null) markRestored(path, archived, isSame);
+    if (archived === null) markReplaced(path, true);
+    else markRestored(path, archived, isSame);
     const activeNames = (these: readonly KnownToken[]) =>
       these.filter((token) => isActive(token, time)).map(({ name }) => name);
     const kept = new Set(tokens.map(({ hash }) => hash));

@@ -10,8 +10,9 @@ import { type Bases, createBases } from "./bases.ts";
 import type { Base } from "./format.ts";
 import { beginGeneration, refusalOf } from "./generation.ts";
 import { createTerms } from "./leases.ts";
-import { markComplete } from "./marker.ts";
+import { markComplete, markReplaced } from "./marker.ts";
 import { createProblems } from "./problems.ts";
+import { openProgress } from "./progress.ts";
 import { createRetention } from "./retention.ts";
 import { createSegmentWriter, type SegmentWriter } from "./segments.ts";
 import { lockWal } from "./wal-lock.ts";
@@ -72,6 +73,7 @@ export function createArchiver(options: ArchiverOptions): Archiver {
   const { path, files, storage, newLease, intervalMs, keepMs, maxWalBytes, nowMs } = options;
   const { log, onConfirmed, onState, onLost } = options;
   const walLock = lockWal(path);
+  const progress = openProgress(path);
   /** Aborted when the archive was closed, or is that of another server. */
   const ending = new AbortController();
   const isOver = () => ending.signal.aborted;
@@ -144,7 +146,15 @@ export function createArchiver(options: ArchiverOptions): Archiver {
   async function begin(): Promise<void> {
     const giveUp = AbortSignal.any([ending.signal, refusing.signal]);
     const { number, name } = await terms.acquire(giveUp);
-    const beginning = await beginGeneration({ storage, path, files, hasGap, number, name });
+    const beginning = await beginGeneration({
+      storage,
+      path,
+      files,
+      progress,
+      hasGap,
+      number,
+      name,
+    });
     if ("refused" in beginning) {
       if (!isStarted) fail("operator", beginning.refused);
       supersede(beginning.refused);
@@ -153,7 +163,7 @@ export function createArchiver(options: ArchiverOptions): Archiver {
     const { damage: reason } = beginning;
     if (reason !== null) log("warn", "archive needs a new base", { reason });
     if (isOver()) return;
-    const shared = { storage, files, problems, beginning, nowMs };
+    const shared = { storage, files, progress, problems, beginning, nowMs };
     const segments = createSegmentWriter({
       ...shared,
       lastCommit: () => lastCommit,
@@ -164,7 +174,11 @@ export function createArchiver(options: ArchiverOptions): Archiver {
       onGap: () => abandon("the WAL was restarted by another program"),
       onError: reportUnexpected,
     });
-    const bases = createBases({ ...shared, segments, log, onWritten: tick });
+    const onWritten = () => {
+      guard(() => markReplaced(path, false));
+      tick();
+    };
+    const bases = createBases({ ...shared, segments, log, onWritten });
     writer = { segments, bases };
     hasGap = false;
     problems.clearRequired();
@@ -296,6 +310,7 @@ export function createArchiver(options: ArchiverOptions): Archiver {
       ending.abort(new AppError("unavailable", "the archive was closed"));
       writer?.segments.end();
       await terms.end();
+      progress[Symbol.dispose]();
       walLock[Symbol.dispose]();
     },
   };

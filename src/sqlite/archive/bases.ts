@@ -7,6 +7,7 @@ import type { FileDescriptors } from "../file-watch.ts";
 import { type Base, baseKey, type Chunk, chunkKey, encodeChunk, encodeJson } from "./format.ts";
 import type { Beginning } from "./generation.ts";
 import type { Problems } from "./problems.ts";
+import type { ProgressReader } from "./progress.ts";
 import type { SegmentWriter } from "./segments.ts";
 
 const CHUNK_BYTES = 4 * 2 ** 20;
@@ -24,6 +25,7 @@ interface BasesOptions {
   readonly beginning: Pick<Beginning, "generation" | "newest">;
   readonly segments: SegmentWriter;
   readonly files: Pick<FileDescriptors, "database">;
+  readonly progress: Pick<ProgressReader, "read">;
   readonly nowMs: () => number;
   readonly log: ArchiveLog;
   readonly onWritten: () => void;
@@ -38,7 +40,8 @@ export interface Bases {
 }
 
 export function createBases(options: BasesOptions): Bases {
-  const { storage, problems, beginning, segments, files, nowMs, log, onWritten } = options;
+  const { storage, problems, beginning, segments, files, progress, nowMs } = options;
+  const { log, onWritten } = options;
   const generation = beginning.generation.number;
   let { newest } = beginning;
   /** `segments.storedBytes()` when the newest base was begun. */
@@ -93,13 +96,15 @@ export function createBases(options: BasesOptions): Bases {
     const beforeBytes = segments.storedBytes();
     const id = { generation, number: Math.floor(nowMs() / 1000) };
     const { chunks, storedBytes } = await copyFile(id);
+    const reached = progress.read();
     // What was committed while the file was copied.
     while (!segments.readAll()) await untilStored(segments.lastRead().number);
     const { timeMs: lastMs, ...last } = segments.lastRead();
     await untilStored(last.number);
     // Never earlier than what it has, also if the clock goes back.
     const timeMs = Math.max(nowMs(), lastMs);
-    const base: Base = { ...id, first: { generation, number }, last, timeMs, chunks };
+    const first = { generation, number };
+    const base: Base = { ...id, first, last, timeMs, chunks, progress: reached };
     await upload(baseKey(id), encodeJson(base));
     newest = { base, bytes: storedBytes, bytesSince: 0 };
     startBytes = beforeBytes;

@@ -9,6 +9,7 @@
  * A block has 1,000 segments: a server can write a million in a day, and a directory is listed as a whole.
  */
 import { AppError } from "../../error.ts";
+import type { Progress } from "./progress.ts";
 import type { WalPosition } from "./wal-reader.ts";
 
 /** A segment, by its generation and its number in it. Numbers begin with 1. */
@@ -31,7 +32,7 @@ export interface SegmentKey extends SegmentId {
   readonly timeMs: number;
 }
 
-/** A part of a file: its size, and the hash of its compressed form. */
+/** A part of a file: its size, and the hash of its compressed form; that of a segment includes its progress. */
 export interface Chunk {
   readonly bytes: number;
   readonly sha256: string;
@@ -46,6 +47,8 @@ export interface SegmentHeader extends SegmentId, Chunk {
   readonly previous: WalPosition | null;
   /** The last segment of the generation that was in the archive, with all before it, when this one was written. */
   readonly stored: number;
+  /** That of the database when it had this segment, or an earlier one; `null` if it is unknown. */
+  readonly progress: Progress | null;
 }
 
 /**
@@ -59,6 +62,8 @@ export interface Base extends SegmentId {
   /** When it was complete. */
   readonly timeMs: number;
   readonly chunks: readonly Chunk[];
+  /** As in a segment, with the last one. */
+  readonly progress: Progress | null;
 }
 
 const GENERATION_DIGITS = 8;
@@ -163,8 +168,8 @@ export function damageOf(error: unknown): string | null {
 
 const LINE_FEED = 10;
 
-function hashOf(bytes: Uint8Array): string {
-  return new Bun.CryptoHasher("sha256").update(bytes).digest("hex");
+function hashOf(bytes: Uint8Array, more = ""): string {
+  return new Bun.CryptoHasher("sha256").update(bytes).update(more).digest("hex");
 }
 
 /** @throws {AppError} operator if it is not JSON */
@@ -194,21 +199,25 @@ export function decodeJson<Value>(key: string, body: Uint8Array): Value {
 /** Fast: an archive is written all the time, and read rarely. */
 const COMPRESSION = { level: 1 };
 
-/** @throws {AppError} operator if the object has other contents */
+/**
+ * @param hashed what the hash includes besides
+ * @throws {AppError} operator if the object has other contents
+ */
 export async function decodeChunk(
   key: string,
   compressed: Uint8Array<ArrayBuffer>,
   { bytes, sha256 }: Chunk,
+  hashed = "",
 ): Promise<Uint8Array<ArrayBuffer>> {
-  if (hashOf(compressed) !== sha256) failDamaged(key, "does not match its checksum");
+  if (hashOf(compressed, hashed) !== sha256) failDamaged(key, "does not match its checksum");
   const expanded = (await Bun.zstdDecompress(compressed)) as Buffer<ArrayBuffer>;
   if (expanded.length !== bytes) failDamaged(key, "has another size");
   return expanded;
 }
 
-export async function encodeChunk(bytes: Uint8Array<ArrayBuffer>) {
+export async function encodeChunk(bytes: Uint8Array<ArrayBuffer>, hashed = "") {
   const body = (await Bun.zstdCompress(bytes, COMPRESSION)) as Buffer<ArrayBuffer>;
-  return { body, chunk: { bytes: bytes.length, sha256: hashOf(body) } satisfies Chunk };
+  return { body, chunk: { bytes: bytes.length, sha256: hashOf(body, hashed) } satisfies Chunk };
 }
 
 /** @returns the header as a line of JSON, and the compressed part */
@@ -216,7 +225,7 @@ export async function encodeSegment(
   header: Omit<SegmentHeader, keyof Chunk>,
   bytes: Uint8Array<ArrayBuffer>,
 ): Promise<Uint8Array<ArrayBuffer>> {
-  const { body, chunk } = await encodeChunk(bytes);
+  const { body, chunk } = await encodeChunk(bytes, JSON.stringify(header.progress));
   const all: SegmentHeader = { ...header, ...chunk };
   return new Uint8Array(Buffer.concat([Buffer.from(`${JSON.stringify(all)}\n`), body]));
 }
@@ -232,5 +241,6 @@ export async function decodeSegment(key: string, body: Uint8Array<ArrayBuffer>) 
   // What else a header says is compared with the part of the WAL and the segment before it.
   if (!(header.stored >= 0 && header.stored < header.number) || header.previous === undefined)
     failDamaged(key, "cannot be read");
-  return { header, bytes: await decodeChunk(key, body.subarray(length + 1), header) };
+  const hashed = JSON.stringify(header.progress);
+  return { header, bytes: await decodeChunk(key, body.subarray(length + 1), header, hashed) };
 }

@@ -2,7 +2,7 @@
 import { fail } from "../../error.ts";
 import type { ObjectStorage, StoredObject } from "../../object-storage.ts";
 import { fileState } from "../files.ts";
-import { hasBase, readContents } from "./contents.ts";
+import { type Contents, hasBase, readContents } from "./contents.ts";
 import {
   type Base,
   chunkPrefix,
@@ -19,9 +19,11 @@ import {
   isSameSegment,
   nameOf,
   readEnd,
+  readHistory,
   readSound,
 } from "./history.ts";
 import { type ArchiveMarker, readMarker, writeMarker } from "./marker.ts";
+import type { Progress, ProgressReader } from "./progress.ts";
 import { beginningOf, continuesAt, type WalFiles, type WalPosition } from "./wal-reader.ts";
 
 /** The newest base of an archive, and sizes of compressed objects. */
@@ -48,6 +50,8 @@ export interface Beginning {
 
 const CONTINUED =
   "another server has continued the archive: restore it with `user-api restore`, or choose another ARCHIVE_URL";
+const HAS_MORE =
+  "the archive has writes that this database does not have, e.g. because an older state of its files was put back: restore it with `user-api restore`, or choose another ARCHIVE_URL";
 const OF_ANOTHER =
   "the archive belongs to another database: restore it with `user-api restore`, or choose another ARCHIVE_URL";
 
@@ -95,6 +99,26 @@ function findEnd(
   return complete.file === fileState(path) ? beginningOf(files) : null;
 }
 
+/** @returns that of the newest state that can be restored, or an earlier one; `null` if it is unknown */
+async function readProgress(
+  storage: ObjectStorage,
+  contents: Contents,
+): Promise<Progress | null> {
+  for (const lineage of contents.lineages) {
+    const { state } = await readHistory(storage, contents, lineage);
+    if (state === null) continue;
+    const last = state.segments.at(-1);
+    const header = last === undefined ? null : await readSound(storage, last);
+    return header?.progress ?? state.base.progress ?? null;
+  }
+  return null;
+}
+
+/** Whether the operator has put an older state in the place of the database by a command. */
+function isIntended(marker: ArchiveMarker | null): boolean {
+  return marker !== null && (marker.restored !== null || marker.isReplaced === true);
+}
+
 function findDamage(end: ArchiveEnd | null, last: SegmentHeader | null): string | null {
   const { state = null, missing = null } = end ?? {};
   if (missing !== null) return `${nameOf(missing)} is missing`;
@@ -125,6 +149,7 @@ interface BeginOptions {
   readonly storage: ObjectStorage;
   readonly path: string;
   readonly files: WalFiles;
+  readonly progress: Pick<ProgressReader, "lacks">;
   /** Whether parts of the WAL since the end of the archive are known to be lost. */
   readonly hasGap: boolean;
   /** Number of the lease, and of the generation. No earlier one is higher. */
@@ -140,8 +165,9 @@ interface BeginOptions {
 export async function beginGeneration(
   options: BeginOptions,
 ): Promise<Beginning | { readonly refused: string }> {
-  const { storage, path, files, hasGap, number, name } = options;
-  const end = await readEnd(storage, await readContents(storage));
+  const { storage, path, files, progress, hasGap, number, name } = options;
+  const contents = await readContents(storage);
+  const end = await readEnd(storage, contents);
   const marker = readMarker(path);
   const refused = await findRefusal(storage, end, marker);
   if (refused !== null) return { refused };
@@ -156,13 +182,18 @@ export async function beginGeneration(
   // What continues something damaged could not be restored.
   const canContinue = state !== null && !hasGap && damage === null;
   const found = canContinue ? findEnd(path, files, state, header, marker) : null;
+  if (found === null && !hasGap && !isIntended(marker)) {
+    const archived = await readProgress(storage, contents);
+    if (archived !== null && progress.lacks(archived)) return { refused: HAS_MORE };
+  }
   const continued = found === null ? null : state;
   const parent = continued?.last ?? null;
   const generation: Generation = { number, name, parent };
   // First, so that this database is known to be the one that continues the archive.
   const names = newest === null || isCreated ? [name] : [name, newest.name];
   const complete = marker?.complete ?? null;
-  writeMarker(path, { names, complete, restored: marker?.restored ?? null });
+  const isReplaced = found === null && isIntended(marker);
+  writeMarker(path, { names, complete, restored: marker?.restored ?? null, isReplaced });
   // An earlier attempt can have stored another parent, before the WAL was restarted. Nothing else is in this generation yet.
   if (!isCreated || !isSameSegment(newest.parent, parent)) {
     const key = generationKey(number);
@@ -171,7 +202,7 @@ export async function beginGeneration(
     // The next attempt sees whether it is that of this process.
     if (stored === null) fail("unavailable", "the archive has been changed at the same time");
   }
-  writeMarker(path, { names, complete, restored: null });
+  writeMarker(path, { names, complete, restored: null, isReplaced });
   return {
     generation,
     position: found ?? beginningOf(files),

@@ -16,6 +16,8 @@ export interface ArchiveMarker {
   readonly complete: (SegmentId & { readonly file: string }) | null;
   /** The end of the archive when the database was restored; `null` once a server has continued the archive with it. */
   readonly restored: SegmentId | null;
+  /** Whether `restore` has put an older state in the place of the database, of which the archive has no base yet. */
+  readonly isReplaced?: boolean;
 }
 
 function markerOf(databasePath: string): string {
@@ -49,6 +51,13 @@ export function writeMarker(databasePath: string, marker: ArchiveMarker): void {
   }
   copyOwner(temporaryPath, databasePath);
   replaceFile(temporaryPath, path);
+}
+
+/** Notes that `restore` has replaced the database with a backup, or that the archive has a base of it. */
+export function markReplaced(databasePath: string, isReplaced: boolean): void {
+  const marker = readMarker(databasePath);
+  if (marker === null || (marker.isReplaced ?? false) === isReplaced) return;
+  writeMarker(databasePath, { ...marker, complete: null, isReplaced });
 }
 
 /** Notes that the archive has all of the database, up to this segment. */

@@ -3,6 +3,7 @@ import type { ObjectStorage } from "../../object-storage.ts";
 import { encodeSegment, type SegmentId, type SegmentKey, segmentKey } from "./format.ts";
 import type { Beginning } from "./generation.ts";
 import type { Problems } from "./problems.ts";
+import type { ProgressReader } from "./progress.ts";
 import { createWalReader, type WalFiles, type WalPart, type WalPosition } from "./wal-reader.ts";
 
 /** How many segments are sent at the same time: concurrent writes share one, and the next one need not wait for it. */
@@ -15,6 +16,7 @@ interface SegmentWriterOptions {
   readonly problems: Problems;
   readonly beginning: Pick<Beginning, "generation" | "position" | "previous" | "timeMs">;
   readonly files: WalFiles;
+  readonly progress: Pick<ProgressReader, "read">;
   readonly nowMs: () => number;
   /** @returns the number of the last commit that was counted */
   readonly lastCommit: () => number;
@@ -66,9 +68,9 @@ export interface SegmentWriter {
 }
 
 export function createSegmentWriter(options: SegmentWriterOptions): SegmentWriter {
-  const { storage, problems, beginning, files, nowMs, lastCommit, canConfirm } = options;
-  const { onConfirmed, onGap, onError } = options;
-  const reader = createWalReader(files, beginning.position);
+  const { storage, problems, beginning, files, progress, nowMs, lastCommit } = options;
+  const { canConfirm, onConfirmed, onGap, onError } = options;
+  const reader = createWalReader(files, beginning.position, progress.read);
   const { number: generation, parent } = beginning.generation;
   const queue: Queued[] = [];
   let queuedBytes = 0;
@@ -108,8 +110,8 @@ export function createSegmentWriter(options: SegmentWriterOptions): SegmentWrite
   }
 
   async function sendOne({ number, part, previous: before, timeMs }: Queued): Promise<void> {
-    const { salt, offset, end, bytes } = part;
-    const header = { generation, number, salt, offset, end, previous: before, stored };
+    const { bytes, ...place } = part;
+    const header = { generation, number, ...place, previous: before, stored };
     const body = await encodeSegment(header, bytes);
     const key = segmentKey({ generation, number, timeMs });
     await problems.retry(

@@ -92,7 +92,8 @@ const ways: Readonly<Record<string, (archived: Archived) => Promise<string>>> = 
 
 describe.skipIf(binary === "")("a start with an archive is refused", () => {
   for (const [at, [what, change]] of Object.entries(ways).entries()) {
-    const [commit, kind] = at % 2 === 0 ? (["sync", "bucket"] as const) : (["async", "directory"] as const);
+    const [commit, kind] =
+      at % 2 === 0 ? (["sync", "bucket"] as const) : (["async", "directory"] as const);
     test.concurrent(`when ${what} in ${commit} mode`, async () => {
       await using archived = await makeArchived(commit, kind);
       const path = await change(archived);

@@ -100,10 +100,7 @@ function findEnd(
 }
 
 /** @returns that of the newest state that can be restored, or an earlier one; `null` if it is unknown */
-async function readProgress(
-  storage: ObjectStorage,
-  contents: Contents,
-): Promise<Progress | null> {
+async function readProgress(storage: ObjectStorage, contents: Contents): Promise<Progress | null> {
   for (const lineage of contents.lineages) {
     const { state } = await readHistory(storage, contents, lineage);
     if (state === null) continue;

@@ -12,6 +12,7 @@ import {
   type SegmentKey,
   segmentBlock,
   segmentKey,
+  segmentPrefix,
 } from "./format.ts";
 
 interface StoredSegment extends SegmentKey {
@@ -45,16 +46,22 @@ export interface ArchiveEnd extends History {
   readonly newest: Generation;
 }
 
-/** @returns the segments of one generation from this one on, sorted; some may be missing */
+/**
+ * @returns the segments of one generation from this one on, sorted; some may be missing. After a block without any, only
+ * the first one that follows is listed, which shows that the block is missing
+ */
 async function listGeneration(storage: ObjectStorage, from: SegmentId): Promise<StoredSegment[]> {
   const segments: StoredSegment[] = [];
   for (let { number } = from; ; number += SEGMENTS_PER_BLOCK) {
-    const block = await storage.list(segmentBlock({ ...from, number }));
-    if (block.length === 0) break;
+    const prefix = segmentBlock({ ...from, number });
+    const block = await storage.list(prefix);
+    const isEmpty = block.length === 0;
+    if (isEmpty) block.push(...(await storage.list(segmentPrefix(from.generation), 1, prefix)));
     for (const { key, bytes } of block) {
       const segment = parseSegmentKey(key);
       if (segment !== null && segment.number >= from.number) segments.push({ ...segment, bytes });
     }
+    if (isEmpty) break;
   }
   // Not in the order of the list, which a storage may get wrong.
   return segments.sort((a, b) => a.number - b.number);

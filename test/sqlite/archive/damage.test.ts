@@ -63,6 +63,20 @@ describe("restore", () => {
     expect(await archive.restore(time)).toEqual(before);
   });
 
+  test("names the first segment of a missing block of 1,000", async () => {
+    using archive = makeArchive();
+    await serve(archive, 3);
+    const [key = ""] = (await archive.keys("log/")).slice(-1);
+    const last = Number(/(\d+)-\d+$/.exec(key)?.[1]);
+    // As if many segments were in between. What a segment itself says does not matter, since it is not the next one.
+    await archive.storage.put("log/00000001/0000007/0000007001-1795439359468", new Uint8Array());
+    const what = `segment ${last + 1} of generation 1 is missing`;
+    await adviceOf(archive.restore(), `the archive is damaged: ${what}`);
+    for (const stored of await archive.keys("log/00000001/0000000/"))
+      await archive.storage.remove([stored]);
+    await expectRejection(archive.restore(), "operator", /^the archive is damaged: segment 1 /);
+  });
+
   test.each([1, 2])(
     "fails if the record of one of three generations, %i before the last, is missing or damaged",
     async (before) => {

@@ -53,7 +53,15 @@ function makeStorage() {
     async addBase(generation: number, number: number, segment: number) {
       const id = { generation, number: segment };
       const timeMs = NOW_MS + number;
-      const base: Base = { generation, number, first: id, last: id, timeMs, chunks: [], progress: null };
+      const base: Base = {
+        generation,
+        number,
+        first: id,
+        last: id,
+        timeMs,
+        chunks: [],
+        progress: null,
+      };
       await storage.put(baseKey(base), encodeJson(base));
     },
     /** Not counted. */

@@ -47,7 +47,7 @@ export interface WalReader {
 }
 
 /** Bounds memory: a part and its compressed form. */
-export const MAX_PART_BYTES = 8 * 2 ** 20;
+const MAX_PART_BYTES = 8 * 2 ** 20;
 /** Attempts to read the progress while nobody commits. The last one may be that of the commit before. */
 const PROGRESS_ATTEMPTS = 10;
 

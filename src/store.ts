@@ -15,6 +15,8 @@ export interface BackupSummary {
   /** Including revoked and expired ones. */
   readonly tokens: number;
   readonly bytes: number;
+  /** What needs attention, although it did not prevent the backup or the restore. */
+  readonly warnings: readonly string[];
 }
 
 /** Called now and then with the fraction done, 0 to 1. */
@@ -130,8 +132,6 @@ export interface RestoreOptions {
 interface ArchiveSummary extends BackupSummary {
   /** The archive has all commits up to this time. */
   readonly archivedUntil: Date;
-  /** What in the archive needs attention, although it did not prevent the restore. */
-  readonly warnings: readonly string[];
 }
 
 interface RestoreResult extends Omit<ArchiveSummary, "archivedUntil"> {

@@ -2,7 +2,17 @@
  * Temporary files. A file gets its final name when it is complete and on disk. Until then its name contains the id
  * of the process that writes it, so that a later run can remove the files of killed processes.
  */
-import { closeSync, fsyncSync, openSync, readdirSync, rmSync, statSync } from "node:fs";
+import {
+  closeSync,
+  existsSync,
+  fsyncSync,
+  linkSync,
+  openSync,
+  readdirSync,
+  renameSync,
+  rmSync,
+  statSync,
+} from "node:fs";
 import { basename, dirname, join, resolve } from "node:path";
 import { systemCode } from "./error.ts";
 
@@ -65,4 +75,21 @@ export function fsyncPath(path: string): void {
   } finally {
     closeSync(descriptor);
   }
+}
+
+/**
+ * Gives a complete, synced file its name, unless a file has it.
+ * @returns whether no file had the name
+ */
+export function publishNew(temporaryPath: string, path: string): boolean {
+  try {
+    linkSync(temporaryPath, path);
+  } catch (error) {
+    if (systemCode(error) === "EEXIST" || existsSync(path)) return false;
+    // Some file systems have no hard links.
+    renameSync(temporaryPath, path);
+    return true;
+  }
+  rmSync(temporaryPath);
+  return true;
 }

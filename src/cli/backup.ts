@@ -9,11 +9,16 @@ import { type CommandSystem, configOf, stopSignal, withStore } from "./system.ts
 
 /** @returns e.g. `1 user, 2 orders and 3 tokens to backup.db (1.5 MB, verified)` */
 export function describeResult(
-  { users, orders, tokens, bytes }: BackupSummary,
+  { users, orders, tokens, bytes }: Omit<BackupSummary, "warnings">,
   target: string,
 ): string {
   const counts = formatCounts({ user: users, order: orders, token: tokens });
   return `${counts} to ${target} (${(bytes / 1e6).toFixed(1)} MB, verified)`;
+}
+
+/** @returns what needs attention, in one line */
+export function describeWarnings(what: "backup" | "archive", warnings: readonly string[]): string {
+  return `The ${what} needs attention: ${warnings.join("; ")}`;
 }
 
 /**
@@ -26,6 +31,8 @@ async function backUpTo(path: string, system: CommandSystem): Promise<void> {
     return await store.backUp(path, progress.update, stopSignal(system));
   });
   system.stdout(`Backed up ${describeResult(contents, path)}\n`);
+  const { warnings } = contents;
+  if (warnings.length > 0) system.stderr(`${describeWarnings("backup", warnings)}\n`);
 }
 
 /** The end of the names of backups in a directory: the time, which sorts like the names. */

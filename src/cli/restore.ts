@@ -2,7 +2,7 @@ import { invalidValue, readUrl } from "../config.ts";
 import { fail } from "../error.ts";
 import { quoteReadably } from "../schema.ts";
 import type { RestoreOptions } from "../store.ts";
-import { describeResult } from "./backup.ts";
+import { describeResult, describeWarnings } from "./backup.ts";
 import { type CommandSystem, configOf } from "./system.ts";
 
 export interface RestoreFlags {
@@ -43,11 +43,6 @@ function readSource(
   return { storage, at: at === undefined ? null : new Date(at) };
 }
 
-/** @returns what is wrong in an archive, in one line */
-function describeWarnings(warnings: readonly string[]): string {
-  return `The archive needs attention: ${warnings.join("; ")}`;
-}
-
 function describeEnd(archivedUntil: Date): string {
   return `Its newest write was made at or before ${archivedUntil.toISOString()}`;
 }
@@ -65,7 +60,7 @@ export async function checkArchive(system: CommandSystem): Promise<void> {
   const { archivedUntil, warnings, ...contents } = await backend.checkArchive(storage, databaseUrl);
   system.stdout(`Restored ${describeResult(contents, "a temporary file")}\n`);
   system.stdout(`${describeEnd(archivedUntil)}\n`);
-  if (warnings.length > 0) fail("operator", describeWarnings(warnings));
+  if (warnings.length > 0) fail("operator", describeWarnings("archive", warnings));
 }
 
 /**
@@ -85,7 +80,8 @@ export async function restoreBackup(
   const { previousPath, revokedTokens, lostTokens, validTokens, archivedUntil, warnings } =
     restored;
   system.stdout(`Restored ${describeResult(restored, databaseUrl)}\n`);
-  if (warnings.length > 0) system.stderr(`${describeWarnings(warnings)}\n`);
+  const source = archivedUntil === null ? "backup" : "archive";
+  if (warnings.length > 0) system.stderr(`${describeWarnings(source, warnings)}\n`);
   if (archivedUntil !== null) system.stdout(`${describeEnd(archivedUntil)}\n`);
   if (previousPath !== null) system.stdout(`The previous database was kept as ${previousPath}\n`);
   if (revokedTokens === null && validTokens.length > 0) {

@@ -3,10 +3,8 @@ import {
   closeSync,
   constants,
   createReadStream,
-  existsSync,
   fstatSync,
   fsyncSync,
-  linkSync,
   openSync,
   realpathSync,
   renameSync,
@@ -19,7 +17,7 @@ import { dirname, resolve } from "node:path";
 import { isatty } from "node:tty";
 import { databaseFiles } from "../database-url.ts";
 import { fail, fileProblem, systemCode } from "../error.ts";
-import { claimTemporary, fsyncPath } from "../temporary-file.ts";
+import { claimTemporary, fsyncPath, publishNew } from "../temporary-file.ts";
 import type { InputStream, OutputStream } from "./system.ts";
 
 const STDIN = 0;
@@ -154,19 +152,6 @@ function failIfExists(path: string, force: boolean | null): never {
   return fail("operator", `Cannot write ${path}: the file already exists${advice}`);
 }
 
-/** Gives a complete file its name, if no file has it. @throws {AppError} operator if one has */
-function publishNew(written: string, target: string, path: string, force: boolean | null): void {
-  try {
-    linkSync(written, target);
-  } catch (error) {
-    if (systemCode(error) === "EEXIST" || existsSync(target)) failIfExists(path, force);
-    // Some file systems have no hard links.
-    renameSync(written, target);
-    return;
-  }
-  rmSync(written);
-}
-
 /** Opens a device or a pipe, which is written in place. */
 function openInPlace(path: string): OutputStream {
   const descriptor = withFileErrors("write", path, () => openSync(path, "w"));
@@ -187,7 +172,7 @@ function openFile(path: string, target: string, force: boolean | null): OutputSt
       closeSync(descriptor);
       open = false;
       if (force === true) renameSync(written, target);
-      else publishNew(written, target, path, force);
+      else if (!publishNew(written, target)) failIfExists(path, force);
       // Before this, a power failure can undo the rename.
       fsyncPath(dirname(resolve(target)));
     }),

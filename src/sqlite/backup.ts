@@ -1,6 +1,6 @@
 /** Copies a database while it is in use, and verifies the copy. */
 import type { Database } from "bun:sqlite";
-import { existsSync, statSync, utimesSync, writeFileSync } from "node:fs";
+import { existsSync, renameSync, statSync } from "node:fs";
 import { resolve } from "node:path";
 import { databaseFiles, suffixes } from "../database-url.ts";
 import { fail } from "../error.ts";
@@ -15,7 +15,6 @@ import {
   copyOwnership,
   createPrivateFile,
   discard,
-  PRIVATE_MODE,
   publish,
   requireAbsent,
   sizeOf,
@@ -44,6 +43,7 @@ export function verifyDatabase(path: string): BackupSummary {
     orders: countRows(db, "orders"),
     tokens: countRows(db, "tokens"),
     bytes: sizeOf(path),
+    warnings: [],
   };
 }
 
@@ -89,13 +89,15 @@ function markerOf(databasePath: string): string {
 function recordBackup(databasePath: string): void {
   const marker = markerOf(databasePath);
   if (!existsSync(marker) && !isServed(databasePath)) return;
-  const time = new Date();
+  // Others may write to the directory, too: a file that they have put there is replaced, never opened.
+  const temporaryPath = claimTemporary(marker);
   try {
-    writeFileSync(marker, "", { mode: PRIVATE_MODE });
-    utimesSync(marker, time, time);
-    copyOwnership(marker, databasePath);
+    createPrivateFile(temporaryPath);
+    copyOwnership(temporaryPath, databasePath);
+    renameSync(temporaryPath, marker);
   } catch {
     // The directory may be read-only for this user.
+    discard(temporaryPath);
   }
 }
 
@@ -127,10 +129,10 @@ export async function backUp(
       forgetFile(copy);
     }
     const contents = verifyDatabase(temporaryPath);
-    copyOwnership(temporaryPath, source.path);
+    const warning = copyOwnership(temporaryPath, source.path);
     publish(temporaryPath, path);
     recordBackup(source.path);
-    return contents;
+    return { ...contents, warnings: warning === null ? [] : [warning] };
   } catch (error) {
     throw describeSqliteError(`Cannot back up to ${path}`, error);
   } finally {

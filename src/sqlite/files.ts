@@ -2,21 +2,24 @@
 import {
   accessSync,
   chmodSync,
+  closeSync,
   constants,
-  copyFileSync,
   existsSync,
   lchownSync,
   linkSync,
   mkdirSync,
+  openSync,
+  readSync,
   renameSync,
   rmSync,
   statSync,
   writeFileSync,
+  writeSync,
 } from "node:fs";
 import { dirname, resolve } from "node:path";
 import { suffixes } from "../database-url.ts";
 import { fail, systemCode } from "../error.ts";
-import { fsyncPath } from "../temporary-file.ts";
+import { claimTemporary, fsyncPath, publishNew } from "../temporary-file.ts";
 
 /** Suffixes of the files that SQLite keeps next to a database. */
 const SIDECAR_SUFFIXES = [suffixes.wal, suffixes.shm, suffixes.journal];
@@ -26,12 +29,15 @@ export function sizeOf(path: string): number {
   return statSync(path, { throwIfNoEntry: false })?.size ?? 0;
 }
 
-/** @returns a value that changes with every write to the file; empty if there is none */
+/**
+ * Without the time of its attributes, which also changes when another name of the file is removed.
+ * @returns a value that changes with every write to the file; empty if there is none
+ */
 export function fileState(path: string): string {
   const stats = statSync(path, { bigint: true, throwIfNoEntry: false });
   if (stats === undefined) return "";
-  const { dev, ino, size, mtimeNs, ctimeNs } = stats;
-  return [dev, ino, size, mtimeNs, ctimeNs].join(":");
+  const { dev, ino, size, mtimeNs } = stats;
+  return [dev, ino, size, mtimeNs].join(":");
 }
 
 /** @returns the suffixes of the files that exist next to this path; the database itself may be missing */
@@ -89,17 +95,71 @@ export function createPrivateFile(path: string): void {
   writeFileSync(path, "", { mode: PRIVATE_MODE, flag: "wx" });
 }
 
-/** Gives a file the owner of another file or directory if this process is root: only root may do that. */
-export function copyOwner(path: string, original: string): void {
-  const { uid, gid } = statSync(original);
-  // Not `chown`: the owner of the directory could have put a link to any file there.
-  if (process.getuid?.() === 0) lchownSync(path, uid, gid);
+/** Bytes per read of a whole file. */
+const PART_BYTES = 2 ** 20;
+
+/** @returns the content of a file, in parts that are valid until the next one */
+function* partsOf(path: string): Generator<Uint8Array> {
+  const part = Buffer.alloc(PART_BYTES);
+  const descriptor = openSync(path, constants.O_RDONLY | constants.O_NOFOLLOW);
+  try {
+    for (;;) {
+      const bytes = readSync(descriptor, part);
+      if (bytes === 0) return;
+      yield part.subarray(0, bytes);
+    }
+  } finally {
+    closeSync(descriptor);
+  }
 }
 
-/** Gives a copy the permissions of the original, except those of other users, and its owner. */
-export function copyOwnership(copy: string, original: string): void {
-  copyOwner(copy, original);
-  chmodSync(copy, statSync(original).mode & 0o770);
+/** Copies a file. `copyFileSync` gives the copy the permissions of the original. @throws {Error} EEXIST */
+export function copyPrivately(path: string, copy: string): void {
+  const descriptor = openSync(copy, "wx", PRIVATE_MODE);
+  try {
+    for (const part of partsOf(path)) {
+      for (let at = 0; at < part.length; ) at += writeSync(descriptor, part, at);
+    }
+  } finally {
+    closeSync(descriptor);
+  }
+}
+
+/** Errors of file systems that have no owners or permissions, and of those that do not trust root. */
+const REFUSED = /^(EPERM|EACCES|EINVAL|ENOSYS|ENOTSUP|EOPNOTSUPP)$/;
+
+/** @returns a warning if the file system refuses the change; otherwise `null` */
+function tryToChange(change: () => void, warning: string): string | null {
+  try {
+    change();
+    return null;
+  } catch (error) {
+    if (!REFUSED.test(systemCode(error))) throw error;
+    return warning;
+  }
+}
+
+/**
+ * Gives a file the owner of another file or directory if this process is root: only root may do that.
+ * @returns a warning if the file system refuses it; otherwise `null`
+ */
+export function copyOwner(path: string, original: string): string | null {
+  if (process.getuid?.() !== 0) return null;
+  const { uid, gid } = statSync(original);
+  // Not `chown`: the owner of the directory could have put a link to any file there.
+  const change = () => lchownSync(path, uid, gid);
+  return tryToChange(change, `the file system does not let it have the owner of ${original}`);
+}
+
+/**
+ * Gives a copy the permissions of the original, except those of other users, and its owner.
+ * @returns a warning if the file system refuses it, in which case other users get no permission; otherwise `null`
+ */
+export function copyOwnership(copy: string, original: string): string | null {
+  const change = () => chmodSync(copy, statSync(original).mode & 0o770);
+  const warning = `the file system does not let it have the permissions of ${original}`;
+  // Permissions are for the group of the original.
+  return copyOwner(copy, original) ?? tryToChange(change, warning);
 }
 
 /**
@@ -111,7 +171,10 @@ export function linkOrCopy(path: string, newPath: string): void {
     linkSync(path, newPath);
   } catch (error) {
     if (systemCode(error) === "EEXIST") fail("operator", "the file already exists");
-    copyFileSync(path, newPath, constants.COPYFILE_EXCL);
+    const temporaryPath = claimTemporary(newPath);
+    copyPrivately(path, temporaryPath);
+    copyOwnership(temporaryPath, path);
+    publish(temporaryPath, newPath);
   }
 }
 
@@ -121,8 +184,7 @@ export function linkOrCopy(path: string, newPath: string): void {
  */
 export function publish(temporaryPath: string, path: string): void {
   fsyncPath(temporaryPath);
-  linkOrCopy(temporaryPath, path);
-  rmSync(temporaryPath);
+  if (!publishNew(temporaryPath, path)) fail("operator", "the file already exists");
   try {
     fsyncPath(dirname(resolve(path)));
   } catch (error) {

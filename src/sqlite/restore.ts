@@ -1,8 +1,6 @@
 import type { Database } from "bun:sqlite";
 import {
-  chmodSync,
   closeSync,
-  copyFileSync,
   existsSync,
   openSync,
   readSync,
@@ -26,10 +24,10 @@ import { renameFeed } from "./feed.ts";
 import {
   copyOwner,
   copyOwnership,
+  copyPrivately,
   discard,
   linkOrCopy,
   makeParents,
-  PRIVATE_MODE,
   sidecarsOf,
 } from "./files.ts";
 import { LOCK_TIMEOUT_MS, lockPath, takeServerLock } from "./server-lock.ts";
@@ -70,9 +68,7 @@ function findBackup(from: string): string {
 
 /** Copies a backup to a temporary file, and verifies it. */
 function prepareReplacement(from: string, temporaryPath: string): BackupSummary {
-  copyFileSync(from, temporaryPath);
-  // The backup may be read-only.
-  chmodSync(temporaryPath, PRIVATE_MODE);
+  copyPrivately(from, temporaryPath);
   {
     using db = connect(temporaryPath);
     // A single file, in whatever journal mode the backup was last opened.
@@ -187,8 +183,9 @@ export const restoreSqlite: RestoreStore = async ({ from, databaseUrl, now }) =>
     const previousTokens = findTokens(path);
     const { revokedTokens, tokens } = revokeTokens(temporaryPath, previousTokens);
     fsyncPath(temporaryPath);
-    if (exists) copyOwnership(temporaryPath, path);
-    else copyOwner(temporaryPath, dirname(resolve(path)));
+    const warning = exists
+      ? copyOwnership(temporaryPath, path)
+      : copyOwner(temporaryPath, dirname(resolve(path)));
     const time = now();
     const previousPath = `${path}.${time.toISOString().replaceAll(":", "-")}`;
     const hadPrevious = exists || sidecarsOf(path).length > 0;
@@ -204,7 +201,7 @@ export const restoreSqlite: RestoreStore = async ({ from, databaseUrl, now }) =>
     return {
       ...contents,
       archivedUntil: archived === null ? null : new Date(archived.state.timeMs),
-      warnings: archived?.warnings ?? [],
+      warnings: [...(archived?.warnings ?? []), ...(warning === null ? [] : [warning])],
       previousPath: hadPrevious ? previousPath : null,
       revokedTokens,
       lostTokens: activeNames((previousTokens ?? []).filter(({ hash }) => !kept.has(hash))),

@@ -1,5 +1,5 @@
 import { expect, test } from "bun:test";
-import { readdirSync, statSync, utimesSync, writeFileSync } from "node:fs";
+import { chmodSync, readdirSync, statSync, symlinkSync, utimesSync, writeFileSync } from "node:fs";
 import { openSqlite } from "../../src/sqlite/backend.ts";
 import type { OpenStore } from "../../src/store.ts";
 import { createToken, failed, makeHarness } from "./harness.ts";
@@ -158,4 +158,16 @@ test("the metrics have the time of the last backup", async () => {
   utimesSync(marker, 1, 1);
   await world.run("backup", `${world.path}.copy2`);
   expect(statSync(marker).mtimeMs).toBeGreaterThan(1000);
+});
+
+test("backup replaces a link in place of its time, and does not follow it", async () => {
+  using world = makeHarness();
+  await world.run("token", "create", "a");
+  const victim = world.at("victim");
+  writeFileSync(victim, "precious");
+  chmodSync(victim, 0o644);
+  symlinkSync(victim, `${world.path}-last-backup`);
+  expect(await world.run("backup", world.at("copy.db"))).toMatchObject({ code: 0, stderr: "" });
+  expect(await Bun.file(victim).text()).toBe("precious");
+  expect(statSync(victim).mode & 0o777).toBe(0o644);
 });

@@ -1,6 +1,6 @@
 // Commands that only read leave no trace in a database that no process has open, and none in its directory.
 import { expect, test } from "bun:test";
-import { chmodSync, copyFileSync, rmSync, writeFileSync } from "node:fs";
+import { chmodSync, copyFileSync, linkSync, rmSync, writeFileSync } from "node:fs";
 import type { Store } from "../../src/store.ts";
 import { makeHarness } from "../cli/harness.ts";
 import { newUser } from "../contract/open.ts";
@@ -55,6 +55,15 @@ test("restore leaves no trace in the backup or next to it", async () => {
     expect(await world.run("restore", path)).toMatchObject({ code: 0, stderr: "" });
     expect(traceOf(directory.path)).toEqual(before);
   }
+});
+
+test("a read succeeds when only another name of the file is removed meanwhile, as after a backup", async () => {
+  using directory = makeDirectory();
+  const path = await makeDatabase(directory);
+  linkSync(path, directory.at("other"));
+  await using store = await openToRead(path);
+  rmSync(directory.at("other"));
+  expect(await store.check()).toEqual([]);
 });
 
 test("check verifies the constraints of rows when no process has the database open", async () => {

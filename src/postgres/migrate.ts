@@ -2,30 +2,24 @@ import type { PostgresLayout } from "../database-url.ts";
 import { fail } from "../error.ts";
 import { requireCurrent, requireSupported } from "../schema-version.ts";
 import type { StoreOptions } from "../store.ts";
-import citus from "./citus/migrations/0002_tables.sql" with { type: "text" };
-import citusStatusIndexes from "./citus/migrations/0003_status_indexes.sql" with { type: "text" };
-import citusChanges from "./citus/migrations/0005_changes.sql" with { type: "text" };
+import citus from "./citus/migrations/0001_tables.sql" with { type: "text" };
 import { sequentialMode } from "./citus/settings.ts";
 import type { Database, Session } from "./connection.ts";
-import plain from "./migrations/0001_plain.sql" with { type: "text" };
-import tables from "./migrations/0001_tables.sql" with { type: "text" };
-import freeSlot from "./migrations/0002_free_slot.sql" with { type: "text" };
-import statusIndexes from "./migrations/0003_status_indexes.sql" with { type: "text" };
-import oneSigma from "./migrations/0004_one_sigma.sql" with { type: "text" };
-import appendOnlyCounts from "./migrations/0005_append_only_counts.sql" with { type: "text" };
-import changes from "./migrations/0006_changes.sql" with { type: "text" };
-import feed from "./migrations/0006_feed.sql" with { type: "text" };
-import feedOrigin from "./migrations/0006_feed_origin.sql" with { type: "text" };
+import changes from "./migrations/0001_changes.sql" with { type: "text" };
+import plain from "./migrations/0001_tables.sql" with { type: "text" };
 
 /** Scripts that run one after the other. Each is sent as one query. */
 type Migration = readonly string[];
 
 /**
- * Splits a script into statements, each of which ends with a semicolon at the end of a line. Citus passes the text
- * of a query on to its workers, which accept only one statement.
+ * Splits a script into statements, each of which ends with a semicolon and an empty line. Citus passes the text of a query
+ * on to its workers, which accept only one statement.
  */
 function splitStatements(script: string): Migration {
-  return script.split(/;$/m).filter((statement) => statement.trim() !== "");
+  return script
+    .trimEnd()
+    .split(/;(?:\n\n|$)/)
+    .filter((statement) => statement !== "");
 }
 
 /**
@@ -33,27 +27,9 @@ function splitStatements(script: string): Migration {
  * edited.
  */
 export const migrations: Readonly<Record<PostgresLayout, readonly Migration[]>> = {
-  plain: [
-    [tables, plain],
-    [freeSlot],
-    [statusIndexes],
-    [oneSigma],
-    [appendOnlyCounts],
-    [changes, feedOrigin, feed],
-  ],
-  citus: [
-    [],
-    splitStatements(citus),
-    splitStatements(citusStatusIndexes),
-    [oneSigma],
-    [...splitStatements(changes), feedOrigin, feed, ...splitStatements(citusChanges)],
-  ],
+  plain: [[plain, changes]],
+  citus: [[...splitStatements(citus), ...splitStatements(changes)]],
 };
-/**
- * The first version of each layout that can be updated. No release has created version 1 of the layout for Citus, but
- * databases of development builds have it. It ran only on a single server.
- */
-const oldestVersions: Readonly<Record<PostgresLayout, number>> = { plain: 1, citus: 2 };
 
 /** Key of the advisory lock, "uapi" in ASCII: replicas that start at the same time migrate one after the other. */
 const MIGRATION_LOCK = 0x75617069;
@@ -143,12 +119,6 @@ async function findVersion(
     );
   }
   requireSupported(current.schema_version, available);
-  if (current.schema_version < oldestVersions[layout]) {
-    fail(
-      "operator",
-      "the tables have the layout of an earlier version, on one server: use that version to copy them",
-    );
-  }
   return current.schema_version;
 }
 

@@ -1,13 +1,13 @@
 // Error messages for the operator are one line without the password.
 import { describe, expect, test } from "bun:test";
 import { withLayout } from "../../src/database-url.ts";
+import { foldCounts } from "../../src/postgres/counts.ts";
 import { migrations } from "../../src/postgres/migrate.ts";
-import oneSigma from "../../src/postgres/migrations/0004_one_sigma.sql" with { type: "text" };
 import type { StoreOptions } from "../../src/store.ts";
-import { newUser, parsed } from "../contract/open.ts";
+import { newUser, orderFields, parsed } from "../contract/open.ts";
 import { expectRejection } from "../expect-error.ts";
 import { listed } from "../listed.ts";
-import { cluster, type Harness, makeHarness } from "./postgres-harness.ts";
+import { cluster, type Harness, makeHarness, tablesWithoutKey } from "./postgres-harness.ts";
 
 /** @returns the URL with some parts replaced */
 function change(
@@ -122,6 +122,42 @@ describe.if(cluster !== null)("open", () => {
     expect(await world.run("select from pg_tables where schemaname = 'public'")).toEqual([]);
   });
 
+  test("works when a publication has all tables, each of which has a primary key", async () => {
+    await using world = await makeHarness();
+    expect(await world.run(tablesWithoutKey)).toEqual([]);
+    await world.run("create publication everything for all tables");
+    const store = await world.open();
+    await store.checkUsable();
+    const { id } = await newUser(store);
+    await newUser(store);
+    await store.users.remove(id, null);
+    expect((await store.changes.list({ limit: 9, offset: 0 })).total).toBe(3);
+    expect(await foldCounts(world.connect())).toBe(4);
+    await store.changes.deleteExpired(new Date());
+    expect(await store.check()).toEqual([]);
+  });
+
+  test.each([
+    ["users", "created_at = 'a\"b'"],
+    ["users", "updated_at = '2026-01-01'"],
+    ["users", "metadata = '{'"],
+    ["orders", "currency = 'a\"b'"],
+    ["orders", "items = '[{]'"],
+    ["orders", "status = '\"'"],
+    ["orders", "created_at = updated_at || '\"'"],
+    ["idempotency_keys", "record = '{}}'"],
+  ])(
+    "lets PostgreSQL reject what makes a response invalid JSON: in %s, %s",
+    async (table, damage) => {
+      await using world = await makeHarness();
+      const store = await world.open();
+      const { id } = await newUser(store);
+      const key = { owner: "a", key: "b", fingerprint: "c" };
+      await store.orders.place(orderFields(id), key);
+      expect(world.run(`update ${table} set ${damage}`)).rejects.toThrow(/check|json/);
+    },
+  );
+
   test("rejects a database when it contains another application's tables", async () => {
     await using world = await makeHarness(true);
     await world.run("create table users (id integer)");
@@ -138,26 +174,6 @@ describe.if(cluster !== null)("open", () => {
     await world.run(`update user_api set layout = 'plain', schema_version = ${newer}`);
     const problem = `has version ${newer}, but this program supports versions up to ${newer - 1}`;
     await expectNotOpened(world, new RegExp(problem));
-  });
-
-  test("gives a key with one small sigma to one of the emails that differ only in a sigma", async () => {
-    await using world = await makeHarness();
-    await world.run(`
-      insert into users (email, email_key, metadata, version, created_at, updated_at)
-      select key, key, '{}', 1, '', ''
-      from unnest(array['ας@x.gr', 'βς@x.gr', 'βσ@x.gr', 'σς@x.gr', 'ςσ@x.gr', 's@x.gr']) as key
-    `);
-    await world.run(oneSigma);
-    expect(await world.run("select email_key as key from users order by id")).toEqual(
-      ["ασ@x.gr", "βς@x.gr", "βσ@x.gr", "σσ@x.gr", "ςσ@x.gr", "s@x.gr"].map((key) => ({ key })),
-    );
-  });
-
-  test("rejects the tables of an earlier version when they are in the layout for Citus", async () => {
-    await using world = await makeHarness();
-    await world.run("update user_api set layout = 'citus', schema_version = 1");
-    const problem = /use that version to copy them$/;
-    await expectNotOpened(world, problem, withLayout(world.url, "citus"));
   });
 
   test("uses the layout, and does not send it to the server, when the URL names one", async () => {

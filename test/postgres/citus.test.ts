@@ -14,6 +14,7 @@ import { storeOptions } from "../open-store.ts";
 import { storeContract } from "../store.contract.ts";
 import { type Cluster, findCluster } from "./cluster.ts";
 import { createDatabasePool, databasesOf, withFewConnections } from "./database.ts";
+import { storedTime, tablesWithoutKey } from "./postgres-harness.ts";
 
 const cluster = await findCluster();
 
@@ -22,7 +23,10 @@ async function createTables(server: Cluster, url: string): Promise<void> {
   const distribution = /^select create_\w+_table\(/m;
   const statements = migrations.citus.flat().filter((statement) => !distribution.test(statement));
   await server.run(url, statements.join(";\n"));
-  await server.run(url, `insert into user_api values (${migrations.citus.length}, 'citus', '')`);
+  await server.run(
+    url,
+    `insert into user_api values ('', ${migrations.citus.length}, 'citus', '')`,
+  );
 }
 
 if (cluster !== null) {
@@ -47,6 +51,11 @@ if (cluster !== null) {
     storeContract("citus", async (options) => {
       const it = await open(options);
       return { ...it.store, close: it[Symbol.asyncDispose] };
+    });
+
+    test("every table has a primary key", async () => {
+      await using it = await open();
+      expect(await server.run(it.url, tablesWithoutKey)).toEqual([]);
     });
 
     test("a change of a locked row fails without another attempt when the lock timeout has passed", async () => {
@@ -86,7 +95,7 @@ if (cluster !== null) {
         url,
         `
           insert into orders
-          select 1, id, ${id}, 'EUR', '[]', 0, 'pending', '{}', 1, '', ''
+          select 1, id, ${id}, 'EUR', '[]', 0, 'pending', '{}', 1, ${storedTime}, ${storedTime}
           from (${ids.join(" union all ")}) as assigned (id)
         `,
       );
@@ -159,7 +168,7 @@ if (cluster !== null) {
       await Bun.sleep(100);
       await creating.unsafe(`
         insert into orders
-        values (${user.id}, ${id}, ${user.id}, 'EUR', '[]', 0, 'pending', '{}', 1, '', '')
+        values (${user.id}, ${id}, ${user.id}, 'EUR', '[]', 0, 'pending', '{}', 1, ${storedTime}, ${storedTime})
       `);
       await creating.unsafe("commit");
       expect(await importing).toEqual([

@@ -4,11 +4,8 @@ import { SQL } from "bun";
 import { type OrderStatus, orderStatuses } from "../../src/order.ts";
 import { connect, type Database } from "../../src/postgres/connection.ts";
 import { FOLD_LOCK, foldCounts, sumOfCounts } from "../../src/postgres/counts.ts";
-import plain from "../../src/postgres/migrations/0001_plain.sql" with { type: "text" };
-import tables from "../../src/postgres/migrations/0001_tables.sql" with { type: "text" };
-import freeSlot from "../../src/postgres/migrations/0002_free_slot.sql" with { type: "text" };
 import type { Store } from "../../src/store.ts";
-import { newUser, orderFields, setFields, userFields } from "../contract/open.ts";
+import { newUser, orderFields, setFields } from "../contract/open.ts";
 import { withStore } from "../open-store.ts";
 import { makeRandom } from "../random.ts";
 import { findPrograms, makeInstance } from "./instance.ts";
@@ -17,6 +14,7 @@ import {
   countPages,
   type Harness,
   makeHarness,
+  storedTime,
   waitingBackends,
 } from "./postgres-harness.ts";
 
@@ -41,7 +39,7 @@ function insertUsers(from: number, to: number): string {
     begin
       for id in ${from} .. ${to} loop
         insert into users (email, email_key, metadata, version, created_at, updated_at)
-        values ('a@b', id, '{}', 1, '', '');
+        values ('a@b', id, '{}', 1, ${storedTime}, ${storedTime});
         commit;
       end loop;
     end
@@ -51,7 +49,7 @@ function insertUsers(from: number, to: number): string {
 
 const insertUser = `
   insert into users (email, email_key, metadata, version, created_at, updated_at)
-  values ('a@b', 'held', '{}', 1, '', '')
+  values ('a@b', 'held', '{}', 1, ${storedTime}, ${storedTime})
 `;
 
 /** Folds until nothing is left. */
@@ -236,26 +234,6 @@ describe.if(cluster !== null)("totals", () => {
     await world.run("insert into users select * from users where id = 0");
     expect(await countRows(world)).toBe(before);
     await held.commit();
-  });
-
-  test("are kept when a database of the previous version is migrated", async () => {
-    await using world = await makeHarness(true);
-    for (const script of [tables, plain, freeSlot]) await world.run(script);
-    await world.run("insert into user_api values (2, 'plain', '')");
-    await world.run(insertUsers(1, 5));
-    await world.run(`
-      insert into orders
-        (user_id, currency, items, total, status, metadata, version, created_at, updated_at)
-      select 1, 'EUR', '[{"sku":"A","quantity":1,"unit_price":5}]', 5, status, '{}', 1, '', ''
-      from unnest(array['pending', 'pending', 'paid', 'canceled']) as status
-    `);
-    const store = await world.open();
-    expect(await store.check()).toEqual([]);
-    expect((await store.users.list(firstPage)).total).toBe(5);
-    expect((await store.orders.list({ ...firstPage, status: "pending" })).total).toBe(2);
-    await store.users.create(userFields(), null);
-    expect((await store.users.list(firstPage)).total).toBe(6);
-    expect(await store.check()).toEqual([]);
   });
 });
 

@@ -10,6 +10,7 @@ import {
   type Harness,
   makeHarness,
   patient,
+  storedTime,
   waitingBackends,
 } from "./postgres-harness.ts";
 
@@ -225,7 +226,7 @@ describe.if(cluster !== null)("creates in one turn", () => {
     `;
     const insertUser = `
       insert into users (email, email_key, metadata, version, created_at, updated_at)
-      values ('${email}', '${email}', '{}', 1, '', '')
+      values ('${email}', '${email}', '{}', 1, ${storedTime}, ${storedTime})
     `;
     /** Commits the statement while the create waits for its lock. */
     const outcomeDuring = async (

@@ -11,7 +11,7 @@ import { createPlainOrderStore } from "../../src/postgres/orders.ts";
 import type { Store } from "../../src/store.ts";
 import { expectRejection } from "../expect-error.ts";
 import { listed } from "../listed.ts";
-import { cluster, type Harness, makeHarness } from "./postgres-harness.ts";
+import { cluster, type Harness, makeHarness, storedTime } from "./postgres-harness.ts";
 
 const RECORDS = 20_000;
 /** The ids after which pages begin. */
@@ -30,7 +30,7 @@ const SMALL_USER = 7;
 
 const fill = `
   insert into users (email, email_key, metadata, version, created_at, updated_at)
-  select n || '@example.com', n || '@example.com', '{}', 1, 't', 't'
+  select n || '@example.com', n || '@example.com', '{}', 1, ${storedTime}, ${storedTime}
   from generate_series(1, ${RECORDS}) as n;
 
   insert into orders (
@@ -42,7 +42,7 @@ const fill = `
       when n <= ${DELIVERED} then 'delivered'
       when n <= ${RECORDS - PENDING} then 'paid'
       else 'pending'
-    end, '{}', 1, 't', 't'
+    end, '{}', 1, ${storedTime}, ${storedTime}
   from generate_series(1, ${RECORDS}) as n;
 `;
 
@@ -243,7 +243,7 @@ describe.if(cluster !== null)("a page", () => {
         select
           ${largeUserId}, 'EUR',
           (select json_agg(md5((n * 1000 + item)::text)) from generate_series(1, 300) as item), 0,
-          'shipped', '{}', 1, 't', 't'
+          'shipped', '{}', 1, ${storedTime}, ${storedTime}
         from generate_series(1, ${orders}) as n
       `);
       await world.run("vacuum (analyze, index_cleanup on)");

@@ -9,7 +9,7 @@ import { createTokenStore } from "../../src/postgres/tokens.ts";
 import { createPlainUserStore } from "../../src/postgres/users.ts";
 import { newUser, orderFields, parsed, userFields } from "../contract/open.ts";
 import { listed } from "../listed.ts";
-import { cluster, type Harness, makeHarness } from "./postgres-harness.ts";
+import { cluster, type Harness, makeHarness, storedTime } from "./postgres-harness.ts";
 
 /** The stores on one connection, so that its prepared statements can be looked at. */
 function openOnOneConnection({ connect, urlWith }: Harness) {
@@ -189,14 +189,14 @@ describe.if(cluster !== null)("statements that requests share", () => {
     await using world = await makeHarness();
     await world.run(`
       insert into users (email, email_key, metadata, version, created_at, updated_at)
-      select n || '@b.c', n || '@b.c', '{}', 1, '', ''
+      select n || '@b.c', n || '@b.c', '{}', 1, ${storedTime}, ${storedTime}
       from generate_series(1, 2) as n;
 
       insert into orders (
         user_id, currency, items, total, status, metadata, version, created_at, updated_at
       )
       select
-        1 + n % 2, 'EUR', '[]', 0, case when n <= 2 then 'paid' else 'pending' end, '{}', 1, '', ''
+        1 + n % 2, 'EUR', '[]', 0, case when n <= 2 then 'paid' else 'pending' end, '{}', 1, ${storedTime}, ${storedTime}
       from generate_series(1, 2001) as n
     `);
     // The last order is of the second user, who has 1001.

@@ -34,6 +34,18 @@ export interface Harness extends AsyncDisposable {
 /** Added to a URL: a statement waits so long for a lock that nothing times out on a slow machine. */
 export const patient = "&lock_timeout=9000&statement_timeout=9000";
 
+/** A time as an SQL literal, for rows that a test inserts. */
+export const storedTime = "'2026-11-23T09:00:00.000Z'";
+
+/** Finds tables without a primary key. */
+export const tablesWithoutKey = `
+  select oid::regclass::text as name
+  from pg_class
+  where relkind = 'r'
+    and relnamespace = 'public'::regnamespace
+    and not exists (select from pg_index where indrelid = pg_class.oid and indisprimary)
+`;
+
 /** Finds the connections of the service that wait for a lock. */
 export const waitingBackends = `
   select pid

@@ -1,10 +1,12 @@
--- The schema on several servers. Each statement ends with a semicolon at the end of a line, and runs on its own:
--- Citus sends the text of a query on to its workers, which accept one statement.
--- Times are RFC 3339 text in UTC with milliseconds, which sorts as time does. Text with an index sorts by bytes ("C"),
+-- The schema on several servers. Each statement ends with a semicolon and an empty line, and runs on its own: Citus sends
+-- the text of a query on to its workers, which accept one statement.
+-- Every table has a primary key, as in the other layout. Times are RFC 3339 text in UTC with milliseconds, which sorts as time does. Text with an index sorts by bytes ("C"),
 -- as in the other layout.
 
 -- One row, on the coordinator: marks a database as ours.
 create table user_api (
+  -- Random, because a restore of the data alone adds a second row.
+  id text collate "C" primary key default md5(random()::text || clock_timestamp()::text),
   schema_version integer not null,
   layout text not null check (layout in ('plain', 'citus')),
   -- Written now and then, to see that it can be.
@@ -15,14 +17,14 @@ create table user_api (
 create table users (
   id bigserial primary key,
   email text not null check (length(email) between 3 and 254),
-  -- The email in lower case (full Unicode, in no locale, so not the server's own lower()): what makes it unique.
+  -- The same for all spellings of one mailbox (src/email.ts).
   email_key text collate "C" not null unique,
   name text check (length(name) between 1 and 200),
   -- Text, since jsonb has an order of members of its own.
   metadata text not null check (json_typeof(metadata::json) = 'object'),
   version bigint not null check (version >= 1),
-  created_at text not null,
-  updated_at text not null
+  created_at text not null check (created_at ~ '^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z$'),
+  updated_at text not null check (updated_at ~ '^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z$')
 );
 
 select create_reference_table('users');
@@ -47,7 +49,7 @@ create table orders (
   bucket integer not null check (bucket = user_id % 1024),
   id bigint not null,
   user_id bigint not null,
-  currency text not null check (length(currency) = 3),
+  currency text not null check (currency ~ '^[A-Z]{3}$'),
   -- Never changed, and always read whole: so a JSON array, not a table of its own.
   items text not null check (json_typeof(items::json) = 'array'),
   total bigint not null check (total between 0 and 9007199254740991),
@@ -55,8 +57,8 @@ create table orders (
     check (status in ('pending', 'paid', 'shipped', 'delivered', 'canceled')),
   metadata text not null check (json_typeof(metadata::json) = 'object'),
   version bigint not null check (version >= 1),
-  created_at text not null,
-  updated_at text not null,
+  created_at text not null check (created_at ~ '^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z$'),
+  updated_at text not null check (updated_at ~ '^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z$'),
   -- The id first: a page of all orders is read in its order.
   primary key (id, bucket)
 );
@@ -65,10 +67,19 @@ select create_distributed_table('orders', 'bucket', colocate_with => 'none');
 
 alter table orders add constraint orders_user_id_fkey foreign key (user_id) references users (id);
 
-create index orders_by_status on orders (status, id);
+-- One index for each status: see the other layout.
+create index orders_pending on orders (id) where status = 'pending';
 
--- With status and bucket, so that the orders of a user are counted in the index alone.
-create index orders_by_user on orders (user_id, id) include (status, bucket);
+create index orders_paid on orders (id) where status = 'paid';
+
+create index orders_shipped on orders (id) where status = 'shipped';
+
+create index orders_delivered on orders (id) where status = 'delivered';
+
+create index orders_canceled on orders (id) where status = 'canceled';
+
+-- With the bucket, so that the orders of a user are counted in the index alone.
+create index orders_of_user on orders (user_id, id, status) include (bucket);
 
 -- The number of orders by bucket and status, on the shard of the orders.
 create table order_totals (
@@ -133,3 +144,18 @@ create table idempotency_keys (
 select create_distributed_table('idempotency_keys', 'key', colocate_with => 'none');
 
 create index idempotency_keys_by_time on idempotency_keys (created_at);
+
+-- Changes of orders that are not in `change_outbox` yet, which is on the coordinator: on the shard of the order, so that
+-- a write of an order is on one server.
+create table order_outbox (
+  bucket integer not null,
+  type smallint not null,
+  record_id bigint not null,
+  version bigint not null,
+  status smallint,
+  token text,
+  created_at bigint not null,
+  primary key (record_id, version, bucket)
+);
+
+select create_distributed_table('order_outbox', 'bucket', colocate_with => 'orders');

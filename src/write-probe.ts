@@ -1,4 +1,5 @@
 /** Health check by writing: nothing else reveals a full or failing disk. */
+import { AppError } from "./error.ts";
 
 /** How long a successful and a failed result are reused. */
 const SUCCESS_TTL_MS = 5_000;
@@ -19,6 +20,12 @@ export function createWriteProbe(write: () => Promise<unknown>): () => Promise<v
     try {
       await write();
       ttlMs = SUCCESS_TTL_MS;
+    } catch (error) {
+      if (error instanceof AppError && error.code === "unavailable") throw error;
+      // The log has the cause.
+      const unusable = new AppError("unavailable", "the database cannot be used");
+      unusable.cause = error;
+      throw unusable;
     } finally {
       validUntilMs = performance.now() + ttlMs;
     }

@@ -7,10 +7,10 @@ import { expectRejection } from "./expect-error.ts";
 function makeProbe() {
   const clock = { timeMs: 1_000_000 };
   const spy = spyOn(performance, "now").mockImplementation(() => clock.timeMs);
-  const state = { writes: 0, failing: false };
+  const state = { writes: 0, failure: null as Error | null };
   const probe = createWriteProbe(async () => {
     state.writes += 1;
-    if (state.failing) throw new AppError("unavailable", "the disk fails");
+    if (state.failure !== null) throw state.failure;
   });
   return {
     clock,
@@ -34,9 +34,9 @@ test("createWriteProbe writes once in 5 seconds for concurrent calls", async () 
 
 test("createWriteProbe reports a failure for a second, and then tries again", async () => {
   using it = makeProbe();
-  it.state.failing = true;
-  await expectRejection(it.probe(), "unavailable");
-  it.state.failing = false;
+  it.state.failure = new AppError("unavailable", "the disk fails");
+  await expectRejection(it.probe(), "unavailable", /^the disk fails$/);
+  it.state.failure = null;
   it.clock.timeMs += 999;
   await expectRejection(it.probe(), "unavailable");
   expect(it.state.writes).toBe(1);
@@ -44,7 +44,13 @@ test("createWriteProbe reports a failure for a second, and then tries again", as
   await it.probe();
   expect(it.state.writes).toBe(2);
   // A failure is noticed as soon as the last success has expired.
-  it.state.failing = true;
   it.clock.timeMs += 5_000;
-  await expectRejection(it.probe(), "unavailable");
+  // An error of any other kind makes the server unavailable as well. Clients do not see it.
+  it.state.failure = new Error("no table user_api");
+  const unusable = await expectRejection(
+    it.probe(),
+    "unavailable",
+    /^the database cannot be used$/,
+  );
+  expect(unusable.cause).toBe(it.state.failure);
 });

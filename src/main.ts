@@ -16,11 +16,11 @@ import { AppError, messageOf, systemCode } from "./error.ts";
 import { createLogBuffer, shareWrites } from "./log-buffer.ts";
 import { openStorage } from "./object-storage/open.ts";
 import { openPostgres } from "./postgres/backend.ts";
-import { checkPostgresArchive, restorePostgres } from "./postgres/backup.ts";
+import { backUpPostgres, checkPostgresArchive, restorePostgres } from "./postgres/backup.ts";
 import { withPostgresCopyTarget } from "./postgres/copy-target.ts";
 import { migrations } from "./postgres/migrate.ts";
 import { escapeInvisible } from "./schema.ts";
-import { openSqlite } from "./sqlite/backend.ts";
+import { backUpSqlite, openSqlite } from "./sqlite/backend.ts";
 import { withSqliteCopyTarget } from "./sqlite/copy-target.ts";
 import { describeSqliteError } from "./sqlite/errors.ts";
 import { SCHEMA_VERSION } from "./sqlite/migrate.ts";
@@ -84,6 +84,7 @@ function untilStopped(): Promise<StopReason> {
 
 const sqlite: Backend = {
   open: openSqlite,
+  backUp: backUpSqlite,
   restore: restoreSqlite,
   checkArchive: checkSqliteArchive,
   withCopyTarget: withSqliteCopyTarget,
@@ -92,6 +93,7 @@ const sqlite: Backend = {
 
 const postgres: Backend = {
   open: openPostgres,
+  backUp: backUpPostgres,
   restore: restorePostgres,
   checkArchive: checkPostgresArchive,
   withCopyTarget: withPostgresCopyTarget,

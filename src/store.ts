@@ -57,13 +57,6 @@ export interface Store {
   /** @returns how far the archive is behind; `null` without one */
   archive(): ArchiveState | null;
   /**
-   * Writes a copy of one snapshot to a new file, and verifies it. Others can write meanwhile.
-   * @param signal cancels the backup, which then leaves no file
-   * @throws {AppError} operator if the file exists, or cannot be written
-   * @throws the reason of `signal`, in the same words if it is an AppError
-   */
-  backUp(path: string, onProgress: OnProgress, signal: AbortSignal): Promise<BackupSummary>;
-  /**
    * Runs work on a snapshot of all rows. Others can write meanwhile.
    * @throws {AppError} operator if the rows cannot be read
    */
@@ -83,11 +76,10 @@ export interface Store {
  * What a database is opened for.
  * - `serve`: a server, or a migration. It migrates an older schema, and only one process can open a SQLite file like
  *   this.
- * - `serve-read-only`: a server that writes no row. It rejects an older schema, and shares a SQLite file with others of its
- *   kind.
- * - `write`: a command. It rejects an older schema, and any number can share a SQLite file with a server.
- * - `read`: a command that only reads. It may read an older schema, and leaves no trace in or next to a SQLite file that
- *   no process has open.
+ * - `serve-read-only`: a server that writes no row. It shares a SQLite file with others of its kind.
+ * - `write`: a command. Any number can share a SQLite file with a server.
+ * - `read`: a command that only reads. It leaves no trace in or next to a SQLite file that no process has open.
+ * All but `serve` reject an older schema.
  */
 export type StoreMode = "serve" | "serve-read-only" | "write" | "read";
 
@@ -133,6 +125,27 @@ interface ArchiveSummary extends BackupSummary {
   /** The archive has all commits up to this time. */
   readonly archivedUntil: Date;
 }
+
+export interface BackUpOptions {
+  readonly databaseUrl: string;
+  /** Path of the new file. */
+  readonly path: string;
+  readonly onProgress: OnProgress;
+  /** Cancels the backup, which then leaves no file. */
+  readonly signal: AbortSignal;
+}
+
+/** A backup whose rows were not read, because its schema has another version. Its structure was verified. */
+interface UnreadBackup extends Pick<BackupSummary, "bytes" | "warnings"> {
+  readonly version: number;
+}
+
+/**
+ * Writes a copy of one snapshot to a new file, and verifies it. Others can write meanwhile.
+ * @throws {AppError} operator if the file exists, or cannot be written
+ * @throws the reason of `signal`, in the same words if it is an AppError
+ */
+export type BackUpStore = (options: BackUpOptions) => Promise<BackupSummary | UnreadBackup>;
 
 interface RestoreResult extends Omit<ArchiveSummary, "archivedUntil"> {
   /** The time up to which an archive has all commits; `null` for a backup. */
@@ -184,6 +197,7 @@ export type WithCopyTarget = <Result>(
 /** A kind of database, with everything that can be done to one. */
 export interface Backend {
   readonly open: OpenStore;
+  readonly backUp: BackUpStore;
   readonly restore: RestoreStore;
   readonly checkArchive: CheckArchive;
   readonly withCopyTarget: WithCopyTarget;

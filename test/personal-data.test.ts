@@ -2,8 +2,8 @@
 import { afterAll, beforeAll, describe, expect, test } from "bun:test";
 import { makeDirectory } from "./directory.ts";
 import { startServer, type TestServer } from "./http/server.ts";
-import { withStore } from "./open-store.ts";
 import { runProgram } from "./program.ts";
+import { backUp } from "./sqlite/make-backup.ts";
 
 const page = await Bun.file(`${import.meta.dir}/../docs/personal-data.md`).text();
 const script = [...page.matchAll(/^ *```sh\n(.*?)^ *```$/gms)].map(([, block]) => block).join("");
@@ -74,8 +74,7 @@ describe.skipIf(!hasPrograms)(
     test("log and backups have no data of users who were erased", async () => {
       using directory = makeDirectory();
       const path = directory.at("backup.db");
-      const { signal } = new AbortController();
-      await withStore(server.database, (store) => store.backUp(path, () => {}, signal));
+      await backUp(server.database, path);
       const backup = await Bun.file(path).text();
       expect(backup).toContain("@erased.invalid");
       expect(backup.toLowerCase()).not.toContain(MARK.toLowerCase());

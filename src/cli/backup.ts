@@ -5,7 +5,12 @@ import { fail, fileProblem, messageOf, systemCode } from "../error.ts";
 import type { BackupSummary } from "../store.ts";
 import { formatCounts } from "./count-text.ts";
 import { createProgress } from "./progress.ts";
-import { type CommandSystem, configOf, stopSignal, withStore } from "./system.ts";
+import { type CommandSystem, configOf, stopSignal } from "./system.ts";
+
+/** @returns e.g. `1.5 MB` */
+function megabytes(bytes: number): string {
+  return `${(bytes / 1e6).toFixed(1)} MB`;
+}
 
 /** @returns e.g. `1 user, 2 orders and 3 tokens to backup.db (1.5 MB, verified)` */
 export function describeResult(
@@ -13,7 +18,7 @@ export function describeResult(
   target: string,
 ): string {
   const counts = formatCounts({ user: users, order: orders, token: tokens });
-  return `${counts} to ${target} (${(bytes / 1e6).toFixed(1)} MB, verified)`;
+  return `${counts} to ${target} (${megabytes(bytes)}, verified)`;
 }
 
 /** @returns what needs attention, in one line */
@@ -26,12 +31,17 @@ export function describeWarnings(what: "backup" | "archive", warnings: readonly 
  * @throws {AppError} operator
  */
 async function backUpTo(path: string, system: CommandSystem): Promise<void> {
-  const contents = await withStore(system, { mode: "read" }, async (store) => {
-    using progress = createProgress(system, 1);
-    return await store.backUp(path, progress.update, stopSignal(system));
-  });
-  system.stdout(`Backed up ${describeResult(contents, path)}\n`);
-  const { warnings } = contents;
+  const { databaseUrl } = configOf(system);
+  const { backUp } = system.backendOf(databaseUrl);
+  const progress = createProgress(system, 1);
+  const options = { databaseUrl, path, onProgress: progress.update, signal: stopSignal(system) };
+  const made = await backUp(options).finally(progress[Symbol.dispose]);
+  const result =
+    "version" in made
+      ? `a database whose schema has version ${made.version} to ${path} (${megabytes(made.bytes)}, its rows are not verified)`
+      : describeResult(made, path);
+  system.stdout(`Backed up ${result}\n`);
+  const { warnings } = made;
   if (warnings.length > 0) system.stderr(`${describeWarnings("backup", warnings)}\n`);
 }
 

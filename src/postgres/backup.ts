@@ -1,8 +1,9 @@
 /** Backup and restore are not offered on PostgreSQL: `pg_dump` and `pg_restore` do it better. */
 import { fail } from "../error.ts";
-import type { CheckArchive, RestoreStore, Store } from "../store.ts";
+import type { BackUpStore, CheckArchive, RestoreStore } from "../store.ts";
 
-export const backUp: Store["backUp"] = async (path) => {
+/** @see BackUpStore */
+export const backUpPostgres: BackUpStore = async ({ path }) => {
   fail("operator", `Cannot back up to ${path}: use \`pg_dump --format=custom\` for PostgreSQL`);
 };
 

@@ -3,7 +3,6 @@ import { redactPassword } from "../database-url.ts";
 import { createLargePages } from "../large-page.ts";
 import type { Store, StoreOptions } from "../store.ts";
 import { createWriteProbe } from "../write-probe.ts";
-import { backUp } from "./backup.ts";
 import { watchChanges } from "./change-watch.ts";
 import { createChangeStore } from "./changes.ts";
 import { checkDatabase, plainSections } from "./check.ts";
@@ -97,7 +96,6 @@ export function createStore(db: Database, options: StoreOptions): Store {
     withCopySource: (work) =>
       withCopySource(db, redactPassword(databaseUrl), layout.openCopySource, work),
     check: () => checkDatabase(db, layout.sections),
-    backUp,
     deleteExpiredKeys: (signal) => deleteExpiredKeys(db, now(), signal),
     close: db.close,
   };

@@ -1,17 +1,23 @@
 /** Opens a SQLite database: its lock, its files, its schema, and its store. */
 import type { Database } from "bun:sqlite";
 import { constants, existsSync, realpathSync, rmSync, statSync } from "node:fs";
+import { copiedTables } from "../copy.ts";
 import { suffixes } from "../database-url.ts";
 import { AppError, fail, messageOf, systemCode } from "../error.ts";
-import { requireCurrent } from "../schema-version.ts";
-import type { OpenStore, Store, StoreMode, StoreOptions } from "../store.ts";
+import type { BackUpStore, OpenStore, Store, StoreMode, StoreOptions } from "../store.ts";
 import { ARCHIVE_CAUSE, openArchive } from "./archive/client.ts";
 import { type Source, sharedSource, sourceAtRest } from "./at-rest.ts";
+import { backUp } from "./backup.ts";
 import { configure, connect, requireSqlite, sqliteVersion } from "./connection.ts";
 import { describeSqliteError, isBusy } from "./errors.ts";
-import { hasFeed } from "./feed.ts";
 import { makeParents, requirePermission, sizeOf } from "./files.ts";
-import { backUpBeforeMigration, findVersion, migrate, SCHEMA_VERSION } from "./migrate.ts";
+import {
+  findVersion,
+  migrate,
+  readVersion,
+  requireCurrentSchema,
+  SCHEMA_VERSION,
+} from "./migrate.ts";
 import {
   LOCK_TIMEOUT_MS,
   lockPath,
@@ -94,9 +100,7 @@ function requireWritable(db: Database): void {
 
 /** Detects a damaged root page of a table at startup, not at the first request. */
 function touchTables(db: Database): void {
-  const tables = ["users", "orders", "imported_orders", "tokens", "idempotency_keys"];
-  if (hasFeed(db)) tables.push("changes", "feed");
-  for (const table of tables) {
+  for (const table of [...Object.keys(copiedTables), "feed"]) {
     // Selects all columns, because SQLite could read fewer from an index alone.
     db.prepare(`select * from ${table} limit 1`).get();
   }
@@ -104,16 +108,12 @@ function touchTables(db: Database): void {
 
 /**
  * Call it before changing the file or creating another file next to it.
- * @returns the schema version; 0 if the database is new
  * @throws {AppError} operator if this store cannot use the database
  */
-function requireUsable(db: Database, { create, mode }: StoreOptions): number {
+function requireUsable(db: Database, { create, mode }: StoreOptions): void {
   const version = findVersion(db);
-  // E.g. a backup that was cut off.
-  if (version === 0 && !create) fail("operator", "the database is empty");
-  const needsCurrent = mode === "serve-read-only" || mode === "write";
-  if (version > 0 && needsCurrent) requireCurrent(version, SCHEMA_VERSION);
-  return version;
+  const isMigrated = version === 0 ? create : mode === "serve";
+  if (!isMigrated) requireCurrentSchema(db);
 }
 
 /** Waits for a server whose lock file was deleted to create it again. */
@@ -148,12 +148,10 @@ function createUnderLock(db: Database, path: string): number {
   return migrate(db);
 }
 
-/** Creates the schema. A server migrates it, and copies a database that has data first. */
+/** Creates the schema. A server migrates it. */
 function prepareSchema(db: Database, path: string, { mode, onMigration }: StoreOptions): void {
   if (findVersion(db) === SCHEMA_VERSION) return;
-  const isServer = mode === "serve";
-  if (isServer) backUpBeforeMigration(db);
-  const from = isServer ? migrate(db) : createUnderLock(db, path);
+  const from = mode === "serve" ? migrate(db) : createUnderLock(db, path);
   // Otherwise the tables of a new database would be only in the log, until its first checkpoint.
   if (from === 0) db.run("pragma wal_checkpoint(passive)");
   if (from < SCHEMA_VERSION) onMigration?.(from, SCHEMA_VERSION);
@@ -175,64 +173,72 @@ function isSchemaError(error: unknown): boolean {
   return systemCode(error) === "SQLITE_ERROR";
 }
 
-async function openStore(path: string, options: StoreOptions): Promise<Store> {
-  if (options.create) makeParents(path);
+/** @throws {AppError} operator if the path is not that of a database */
+function requireFile(path: string, create: boolean): void {
   // Throws if a directory must not be searched.
   const file = statSync(path, { throwIfNoEntry: false });
-  if (file === undefined && !options.create) {
+  if (file === undefined && !create) {
     fail("operator", "no such file; DATABASE_URL or --database-url selects another one");
   }
   if (file?.isDirectory()) fail("operator", "it is a directory");
   // A named pipe would be waited for without end.
   if (file?.isFile() === false) fail("operator", "it is not a regular file");
   requireNoOrphans(path);
+}
+
+/** @param path path of a database that exists. @throws {AppError} operator if this process may not open a file of it */
+function sourceOf(path: string, mode: StoreMode): Source {
+  // A symbolic link and its target are one database.
+  const realPath = realpathSync(path);
+  // Not of a server, beside which commands may write.
+  const source = (mode === "read" ? sourceAtRest(realPath) : null) ?? sharedSource(realPath);
+  requirePermissions(source, mode === "serve" || mode === "serve-read-only");
+  return source;
+}
+
+async function openStore(path: string, options: StoreOptions): Promise<Store> {
+  if (options.create) makeParents(path);
+  requireFile(path, options.create);
   await using resources = new AsyncDisposableStack();
   // It may restore the database.
   const archive =
     options.archive === undefined ? null : resources.use(await openArchive(path, options.archive));
   if (options.create && sizeOf(path) === 0) createFile(path);
-  // A symbolic link and its target are one database.
-  const realPath = realpathSync(path);
   const { mode } = options;
   const isServer = mode === "serve" || mode === "serve-read-only";
   const mayWrite = mode === "serve" || mode === "write";
-  // Not of a server, beside which commands may write.
-  const source = (mode === "read" ? sourceAtRest(realPath) : null) ?? sharedSource(realPath);
-  requirePermissions(source, isServer);
+  const source = sourceOf(path, mode);
+  const realPath = source.path;
   const mayBeServed = isServer && mayBeServedWithoutLock(realPath);
   const first = resources.adopt(source.connect(), (db) => db.close(true));
-  const version = requireUsable(first, options);
+  requireUsable(first, options);
   // The last connection that is closed deletes the log, with which an archive continues. Without one, that frees space.
   if (archive === null) first.close(true);
   const lock = isServer ? resources.use(await lockForServer(realPath, mode, mayBeServed)) : null;
-  try {
-    // `true` closes the file even if prepared statements are still open.
-    const db = resources.adopt(source.connect(), (opened) => opened.close(true));
-    requireSqlite(sqliteVersion(db));
-    // Not to read: a server under load holds the write lock almost all the time if the disk is slow.
-    if (mayWrite) requireWritable(db);
-    if (!source.atRest) configure(db);
-    if (mode === "serve-read-only") db.run("pragma query_only = on");
-    if (mayWrite) prepareSchema(db, realPath, options);
-    db.run(`pragma cache_size = -${CACHE_KIB}`);
-    touchTables(db);
-    // The writer retries on SQLITE_BUSY from now on. SQLite itself must not block the event loop.
-    db.run("pragma busy_timeout = 0");
-    if (options.onWarning !== undefined)
-      findWarnings(realPath, sqliteVersion(db)).forEach(options.onWarning);
-    return await createStore({ db, source, lock, archive }, options, resources);
-  } catch (error) {
-    // A statement can need what a later migration adds.
-    if (!mayWrite && isSchemaError(error)) requireCurrent(version, SCHEMA_VERSION);
-    throw error;
-  }
+  // `true` closes the file even if prepared statements are still open.
+  const db = resources.adopt(source.connect(), (opened) => opened.close(true));
+  requireSqlite(sqliteVersion(db));
+  // Not to read: a server under load holds the write lock almost all the time if the disk is slow.
+  if (mayWrite) requireWritable(db);
+  if (!source.atRest) configure(db);
+  if (mode === "serve-read-only") db.run("pragma query_only = on");
+  if (mayWrite) prepareSchema(db, realPath, options);
+  db.run(`pragma cache_size = -${CACHE_KIB}`);
+  touchTables(db);
+  // The writer retries on SQLITE_BUSY from now on. SQLite itself must not block the event loop.
+  db.run("pragma busy_timeout = 0");
+  if (options.onWarning !== undefined)
+    findWarnings(realPath, sqliteVersion(db)).forEach(options.onWarning);
+  return await createStore({ db, source, lock, archive }, options, resources);
 }
 
-/** @see OpenStore */
-export const openSqlite: OpenStore = async (options) => {
-  const path = options.databaseUrl;
+/** @throws {AppError} operator with a message that begins with the path, if an error with a known code is the cause */
+async function describeOpening<Result>(
+  path: string,
+  open: () => Result | Promise<Result>,
+): Promise<Result> {
   try {
-    return await openStore(path, options);
+    return await open();
   } catch (error) {
     if (error instanceof AppError && error.cause === ARCHIVE_CAUSE)
       throw describeSqliteError("ARCHIVE_URL", error);
@@ -241,4 +247,22 @@ export const openSqlite: OpenStore = async (options) => {
       : error;
     throw describeSqliteError(`Cannot open ${path}`, cause);
   }
+}
+
+/** @see OpenStore */
+export const openSqlite: OpenStore = (options) =>
+  describeOpening(options.databaseUrl, () => openStore(options.databaseUrl, options));
+
+/** @see BackUpStore */
+export const backUpSqlite: BackUpStore = async ({ databaseUrl, ...options }) => {
+  using resources = new DisposableStack();
+  const opened = await describeOpening(databaseUrl, () => {
+    requireFile(databaseUrl, false);
+    const source = sourceOf(databaseUrl, "read");
+    const db = resources.use(source.connect());
+    const version = readVersion(db);
+    if (version === 0 || version === SCHEMA_VERSION) requireCurrentSchema(db);
+    return { source, db, version };
+  });
+  return await backUp(opened, options);
 };

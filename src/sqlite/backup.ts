@@ -4,10 +4,10 @@ import { existsSync, renameSync, statSync } from "node:fs";
 import { resolve } from "node:path";
 import { databaseFiles, suffixes } from "../database-url.ts";
 import { fail } from "../error.ts";
-import type { BackupSummary, OnProgress } from "../store.ts";
+import type { BackUpOptions, BackUpStore, BackupSummary, OnProgress } from "../store.ts";
 import { claimTemporary } from "../temporary-file.ts";
-import type { Source } from "./at-rest.ts";
-import { checkDatabase } from "./check.ts";
+import { connectAtRest, type Source } from "./at-rest.ts";
+import { checkDatabase, findInFile } from "./check.ts";
 import { connect, countRows, pragma } from "./connection.ts";
 import { describeSqliteError } from "./errors.ts";
 import { forgetFile } from "./feed.ts";
@@ -19,7 +19,7 @@ import {
   requireAbsent,
   sizeOf,
 } from "./files.ts";
-import { findVersion } from "./migrate.ts";
+import { requireCurrentSchema, SCHEMA_VERSION } from "./migrate.ts";
 import { isServed } from "./server-lock.ts";
 import { createThread } from "./thread.ts";
 
@@ -29,13 +29,13 @@ const PROGRESS_MS = 100;
 /**
  * Checks a database that no other process uses.
  * @returns its row counts and its size
- * @throws {AppError} operator if it belongs to another application, is newer than this program, empty, or damaged
+ * @throws {AppError} operator if it belongs to another application, has another schema, or is empty or damaged
  */
 export function verifyDatabase(path: string): BackupSummary {
   // Not a read-only connection: SQLite does not verify CHECK constraints on one.
   using db = connect(path);
   db.run("pragma query_only = on");
-  if (findVersion(db) === 0) fail("operator", "the database is empty");
+  requireCurrentSchema(db);
   const [finding] = checkDatabase(db);
   if (finding !== undefined) fail("operator", finding);
   return {
@@ -107,14 +107,27 @@ export function lastBackupS(databasePath: string): number | null {
   return mtimeMs === undefined ? null : mtimeMs / 1000;
 }
 
-/** @see Store.backUp */
+/** Verifies a copy of a database. Its rows are read only if this program knows its schema. */
+function verifyCopy(path: string, version: number): Awaited<ReturnType<BackUpStore>> {
+  if (version === SCHEMA_VERSION) {
+    {
+      // A copy of the backup may replace the database, which then has another feed.
+      using copy = connect(path);
+      forgetFile(copy);
+    }
+    return verifyDatabase(path);
+  }
+  using copy = connectAtRest(path);
+  const [finding] = findInFile(copy);
+  if (finding !== undefined) fail("operator", finding);
+  return { version, bytes: sizeOf(path), warnings: [] };
+}
+
+/** @see BackUpStore */
 export async function backUp(
-  db: Database,
-  source: Source,
-  path: string,
-  onProgress: OnProgress,
-  signal: AbortSignal,
-): Promise<BackupSummary> {
+  { source, db, version }: { source: Source; db: Database; version: number },
+  { path, onProgress, signal }: Omit<BackUpOptions, "databaseUrl">,
+): ReturnType<BackUpStore> {
   const temporaryPath = claimTemporary(path);
   try {
     requireAbsent(path);
@@ -123,12 +136,7 @@ export async function backUp(
     }
     createPrivateFile(temporaryPath);
     await vacuumInto(db, source, temporaryPath, onProgress, signal);
-    {
-      // A copy of the backup may replace the database, which then has another feed.
-      using copy = connect(temporaryPath);
-      forgetFile(copy);
-    }
-    const contents = verifyDatabase(temporaryPath);
+    const contents = verifyCopy(temporaryPath, version);
     const warning = copyOwnership(temporaryPath, source.path);
     publish(temporaryPath, path);
     recordBackup(source.path);

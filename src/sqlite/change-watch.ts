@@ -1,5 +1,4 @@
 import type { Database } from "bun:sqlite";
-import { lazily } from "./lazily.ts";
 
 /** Interval at which changes by other processes are noticed. */
 const POLL_MS = 50;
@@ -9,9 +8,7 @@ const POLL_MS = 50;
  * are listeners.
  */
 export function createChangeWatch(db: Database) {
-  const newestId = lazily(() =>
-    db.prepare<{ id: number }, []>("select coalesce(max(id), 0) as id from changes"),
-  );
+  const newestId = db.prepare<{ id: number }, []>("select coalesce(max(id), 0) as id from changes");
   const listeners = new Set<() => void>();
   let timer: Timer | undefined;
   let seen = 0;
@@ -19,7 +16,7 @@ export function createChangeWatch(db: Database) {
   function check(): void {
     if (listeners.size === 0) return;
     try {
-      const { id = 0 } = newestId().get() ?? {};
+      const { id = 0 } = newestId.get() ?? {};
       if (id === seen) return;
       seen = id;
     } catch {

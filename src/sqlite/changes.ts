@@ -13,15 +13,12 @@ import {
 import { jsonBytes } from "../columns.ts";
 import { fail } from "../error.ts";
 import { Order, orderStatuses } from "../order.ts";
-import { requireCurrent } from "../schema-version.ts";
 import { untilDone } from "../until-done.ts";
 import { User } from "../user.ts";
 import { recordJson } from "./columns.ts";
-import { concatenated, pragma } from "./connection.ts";
+import { concatenated } from "./connection.ts";
 import type { StoreContext } from "./context.ts";
-import { lazily } from "./lazily.ts";
 import type { ReadRows } from "./lists.ts";
-import { SCHEMA_VERSION } from "./migrate.ts";
 
 /** Maximum number of changes deleted per transaction, which takes a few milliseconds. */
 const DELETE_BATCH_SIZE = 2000;
@@ -65,15 +62,13 @@ function ofRecord(ofUser: string, ofOrder: string): string {
 
 /** @returns adds a change to the feed */
 export function createChangeRecorder(db: Database, now: () => Date): StoreContext["recordChange"] {
-  const insert = lazily(() =>
-    // Parameters by position, which take half of the time.
-    db.prepare<null, (string | number | null)[]>(`
-      insert into changes (type, record_id, version, status, token, created_at)
-      values (?, ?, ?, ?, ?, ?)
-    `),
-  );
+  // Parameters by position, which take half of the time.
+  const insert = db.prepare<null, (string | number | null)[]>(`
+    insert into changes (type, record_id, version, status, token, created_at)
+    values (?, ?, ?, ?, ?, ?)
+  `);
   return ({ type, record_id, version, status, token }) =>
-    insert().run(type, record_id, version, status, token, now().getTime());
+    insert.run(type, record_id, version, status, token, now().getTime());
 }
 
 type ReadChanges<Row> = ReadRows<ChangeQuery, Row, Feed & { readonly total: number }>;
@@ -116,34 +111,27 @@ export function createChangeStore(
   { db, lists, writer }: StoreContext,
   { subscribe }: Pick<ChangeStore, "subscribe">,
 ): ChangeStore {
-  const statements = lazily(() => {
-    requireCurrent(pragma(db, "user_version"), SCHEMA_VERSION);
-    const record = ofRecord(
-      concatenated(db, recordJson(User)),
-      concatenated(db, recordJson(Order)),
-    );
-    const recordBytes = `coalesce(${ofRecord(jsonBytes(User, "upper"), jsonBytes(Order, "upper"))}, 0)`;
-    const table = { table: "changes", prepareRows };
-    return {
-      plain: lists.prepare({ ...table, json: [...json, "'}'"], bytes: `${MAX_BYTES}` }),
-      record: lists.prepare({
-        ...table,
-        json: [...json, `',"record":'`, `coalesce(${record}, 'null')`, "'}'"],
-        bytes: `${MAX_BYTES} + ${recordBytes}`,
-      }),
-      // `min`, so that SQLite reads a range of ids.
-      deleteBatch: db.prepare<null, { before: number }>(`
-        delete from changes
-        where id < min((${FIRST_KEPT}), (select max(id) from changes))
-      `),
-    };
-  });
+  const record = ofRecord(concatenated(db, recordJson(User)), concatenated(db, recordJson(Order)));
+  const recordBytes = `coalesce(${ofRecord(jsonBytes(User, "upper"), jsonBytes(Order, "upper"))}, 0)`;
+  const table = { table: "changes", prepareRows };
+  const pages = {
+    plain: lists.prepare({ ...table, json: [...json, "'}'"], bytes: `${MAX_BYTES}` }),
+    record: lists.prepare({
+      ...table,
+      json: [...json, `',"record":'`, `coalesce(${record}, 'null')`, "'}'"],
+      bytes: `${MAX_BYTES} + ${recordBytes}`,
+    }),
+  };
+  // `min`, so that SQLite reads a range of ids.
+  const deleteBatch = db.prepare<null, { before: number }>(`
+    delete from changes
+    where id < min((${FIRST_KEPT}), (select max(id) from changes))
+  `);
 
   return {
-    list: (query, client) => statements()[query.include ?? "plain"](query, client),
+    list: (query, client) => pages[query.include ?? "plain"](query, client),
     subscribe,
     async deleteExpired(before, signal) {
-      const { deleteBatch } = statements();
       const deleteExpired = () => deleteBatch.run({ before: before.getTime() }).changes;
       const isDone = async () => (await writer.write("changes", deleteExpired)) < DELETE_BATCH_SIZE;
       await untilDone(isDone, signal);

@@ -6,7 +6,6 @@ import { orderStatuses } from "../order.ts";
 import type { RecordTable } from "../record.ts";
 import { type CountedList, denseLists, levelBits } from "./count-index.ts";
 import { meaningOf } from "./errors.ts";
-import { hasFeed } from "./feed.ts";
 
 const MAX_FINDINGS = 10;
 
@@ -61,7 +60,7 @@ function countsOf(list: CountedList): string {
 /** Finds the problems of one aspect of a database. */
 type Find = (db: Database) => Iterable<string>;
 
-function* findInFile(db: Database) {
+export function* findInFile(db: Database) {
   const rows = db
     .prepare<{ integrity_check: string }, []>(`pragma integrity_check(${MAX_FINDINGS})`)
     .all();
@@ -274,6 +273,9 @@ const sections: readonly (readonly [name: string, find: Find])[] = [
   ["the totals of orders against their items", findWrongTotals],
   ["the positions of orders per user", findMisplaced],
   ["the sort order of orders per user", findDisordered],
+  ["the sequence of changes", findChangeGaps],
+  ["the changes of each record", findChangeJumps],
+  ["the last change of each record", findChangesBehind],
 ];
 
 /** @returns the findings of one section. A section that cannot be read is a finding too. */
@@ -288,12 +290,6 @@ function checkSection(db: Database, name: string, find: Find): readonly string[]
   return findings;
 }
 
-const feedSections: typeof sections = [
-  ["the sequence of changes", findChangeGaps],
-  ["the changes of each record", findChangeJumps],
-  ["the last change of each record", findChangesBehind],
-];
-
 /**
  * Checks everything that can be read. A section that meets damage becomes a finding, and the other sections are
  * still checked. SQLite also reports a transient read error as damage, so a section with findings is checked again
@@ -302,11 +298,7 @@ const feedSections: typeof sections = [
  * @returns one sentence per problem; empty if there is none
  */
 export function checkDatabase(db: Database, atRest = false): readonly string[] {
-  const all = [
-    ...sections,
-    // A database with an older schema has no changes.
-    ...(hasFeed(db) ? feedSections : []),
-  ];
+  const all = [...sections];
   if (atRest) all.push(["the constraints of rows", findBrokenConstraints]);
   return all.flatMap(([name, find]) => {
     const findings = checkSection(db, name, find);

@@ -12,7 +12,6 @@ import type { Source } from "./at-rest.ts";
 import { countRows } from "./connection.ts";
 import { prepareLastId } from "./count-index.ts";
 import { describeSqliteError } from "./errors.ts";
-import { hasFeed } from "./feed.ts";
 
 /** Maximum number of rows in a batch. */
 const BATCH_ROWS = 5000;
@@ -49,12 +48,9 @@ async function* inBatches(rows: Iterable<CopyRow>): AsyncGenerator<readonly Copy
 /** @returns the rows as this connection sees them */
 export function copySourceOf(db: Database): CopySource {
   const lastId = prepareLastId(db);
-  // A database with an older schema has no changes.
-  const isMissing = (table: CopiedTable) => table === "changes" && !hasFeed(db);
   return {
-    count: async (table) => (isMissing(table) ? 0 : countRows(db, table)),
-    read: (table) =>
-      inBatches(isMissing(table) ? [] : db.prepare<CopyRow, []>(selectFrom(table)).iterate()),
+    count: async (table) => countRows(db, table),
+    read: (table) => inBatches(db.prepare<CopyRow, []>(selectFrom(table)).iterate()),
     lastId: async (table) => lastId(table),
   };
 }

@@ -6,18 +6,14 @@ import type { Database } from "bun:sqlite";
 import { statSync, utimesSync } from "node:fs";
 import { lockPath } from "./server-lock.ts";
 
-export function hasFeed(db: Database): boolean {
-  return db.prepare("select 1 from sqlite_schema where name = 'feed'").get() !== null;
-}
-
-/** Starts a new feed with the changes that are there. Does nothing if the schema has no feed. */
+/** Starts a new feed with the changes that are there. */
 export function renameFeed(db: Database): void {
-  if (hasFeed(db)) db.run("update feed set name = lower(hex(randomblob(10)))");
+  db.run("update feed set name = lower(hex(randomblob(10)))");
 }
 
-/** Makes the next server start a new feed, wherever the file will be. Does nothing if the schema has no feed. */
+/** Makes the next server start a new feed, wherever the file will be. */
 export function forgetFile(db: Database): void {
-  if (hasFeed(db)) db.run("update feed set file = null");
+  db.run("update feed set file = null");
 }
 
 /** @returns the time of the mark, in milliseconds */

@@ -1,17 +1,11 @@
 import type { Database } from "bun:sqlite";
 import { fail } from "../error.ts";
-import { requireSupported } from "../schema-version.ts";
-import { claimTemporary, fsyncPath } from "../temporary-file.ts";
+import { requireCurrent, requireSupported } from "../schema-version.ts";
 import { pragma } from "./connection.ts";
-import { describeSqliteError } from "./errors.ts";
-import { copyOwnership, createPrivateFile, discard, replaceFile } from "./files.ts";
-import first from "./migrations/0001_users_orders_tokens.sql" with { type: "text" };
-import second from "./migrations/0002_orders_without_insert_trigger.sql" with { type: "text" };
-import third from "./migrations/0003_one_sigma.sql" with { type: "text" };
-import fourth from "./migrations/0004_changes.sql" with { type: "text" };
+import schema from "./migrations/0001_schema.sql" with { type: "text" };
 
 /** In order. The version of a schema is the number of migrations that have run. Never edit a released one. */
-export const migrations: readonly string[] = [first, second, third, fourth];
+export const migrations: readonly string[] = [schema];
 
 export const SCHEMA_VERSION = migrations.length;
 
@@ -30,13 +24,11 @@ const findTableOfOthers = `
 `;
 
 /**
- * Reads the schema version.
- * @param available the migrations that this program knows
+ * Reads the schema version, which may be newer than this program.
  * @returns 0 if the database is empty
- * @throws {AppError} operator if the schema is newer than this program or incomplete, or if the database belongs
- * to another application
+ * @throws {AppError} operator if the database belongs to another application
  */
-export function findVersion(db: Database, available = migrations): number {
+export function readVersion(db: Database): number {
   const version = pragma(db, "user_version");
   // In this order: another process may commit the first migration between two reads.
   const isEmpty = db.prepare(findTableOfOthers).get() === null;
@@ -44,8 +36,19 @@ export function findVersion(db: Database, available = migrations): number {
   if (!isOurs && (version > 0 || !isEmpty)) {
     fail("operator", "the database belongs to another application");
   }
+  return version;
+}
+
+/**
+ * @param available the migrations that this program knows
+ * @returns the schema version; 0 if the database is empty
+ * @throws {AppError} operator if the schema is newer than this program or incomplete, or if the database belongs
+ * to another application
+ */
+export function findVersion(db: Database, available = migrations): number {
+  const version = readVersion(db);
   requireSupported(version, available.length);
-  if (isOurs) {
+  if (pragma(db, "application_id") === APPLICATION_ID) {
     const hasTable = db.prepare("select 1 from sqlite_schema where type = 'table' and name = ?");
     const missing = tables.filter((table) => hasTable.get(table) === null);
     if (missing.length > 0) {
@@ -56,30 +59,14 @@ export function findVersion(db: Database, available = migrations): number {
 }
 
 /**
- * Copies a database before its schema is changed, e.g. to `user-api.db.v1` in the same directory. Does nothing if
- * the database is new.
- * @throws {AppError} operator if the copy cannot be written
+ * @throws as `findVersion`
+ * @throws {AppError} operator if the database is empty, or its schema is older than this program
  */
-export function backUpBeforeMigration(db: Database): void {
-  const version = pragma(db, "user_version");
-  if (version === 0) return;
-  const backupPath = `${db.filename}.v${version}`;
-  const temporaryPath = claimTemporary(backupPath);
-  try {
-    createPrivateFile(temporaryPath);
-    db.run("vacuum into ?", [temporaryPath]);
-    copyOwnership(temporaryPath, db.filename);
-    fsyncPath(temporaryPath);
-    // An earlier attempt may have left a copy of an older state.
-    replaceFile(temporaryPath, backupPath);
-  } catch (error) {
-    throw describeSqliteError(
-      `cannot copy the database to ${backupPath} before the migration`,
-      error,
-    );
-  } finally {
-    discard(temporaryPath);
-  }
+export function requireCurrentSchema(db: Database): void {
+  const version = findVersion(db);
+  // E.g. a backup that was cut off.
+  if (version === 0) fail("operator", "the database is empty");
+  requireCurrent(version, SCHEMA_VERSION);
 }
 
 /**

@@ -30,6 +30,7 @@ import {
   makeParents,
   sidecarsOf,
 } from "./files.ts";
+import { requireCurrentSchema } from "./migrate.ts";
 import { LOCK_TIMEOUT_MS, lockPath, takeServerLock } from "./server-lock.ts";
 
 /** First bytes of every SQLite database. @see https://www.sqlite.org/fileformat2.html#magic_header_string */
@@ -71,6 +72,7 @@ function prepareReplacement(from: string, temporaryPath: string): BackupSummary 
   copyPrivately(from, temporaryPath);
   {
     using db = connect(temporaryPath);
+    requireCurrentSchema(db);
     // A single file, in whatever journal mode the backup was last opened.
     db.run("pragma journal_mode = delete");
     renameFeed(db);
@@ -97,7 +99,6 @@ function mergeWal(path: string): void {
 type KnownToken = Pick<Token, "name" | "hash" | "expires_at" | "revoked_at">;
 
 function readTokens(db: Database): readonly KnownToken[] {
-  // Every schema has these columns.
   return db
     .prepare<KnownToken, []>("select name, hash, expires_at, revoked_at from tokens order by id")
     .all();
@@ -109,6 +110,7 @@ function findTokens(path: string): readonly KnownToken[] | null {
   if (!isAtRest(path)) return null;
   try {
     using db = connectAtRest(path);
+    requireCurrentSchema(db);
     return readTokens(db);
   } catch {
     return null;

@@ -9,7 +9,7 @@ import type { OnCommit, Store, StoreOptions } from "../store.ts";
 import { createWriteProbe } from "../write-probe.ts";
 import type { ArchiveClient } from "./archive/client.ts";
 import type { Source } from "./at-rest.ts";
-import { backUp, lastBackupS } from "./backup.ts";
+import { lastBackupS } from "./backup.ts";
 import { createChangeWatch } from "./change-watch.ts";
 import { createChangeRecorder, createChangeStore } from "./changes.ts";
 import { checkDatabase } from "./check.ts";
@@ -178,7 +178,6 @@ export async function createStore(
       lastBackupS: lastBackupS(path),
     }),
     archive: () => archive?.state() ?? null,
-    backUp: (target, onProgress, signal) => backUp(db, source, target, onProgress, signal),
     withCopySource: (work) => withCopySource(source, work),
     check: async () => reader.read("sqlite_schema", () => checkDatabase(db, atRest)),
     deleteExpiredKeys: idempotency.deleteExpired,

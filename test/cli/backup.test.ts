@@ -1,7 +1,6 @@
 import { expect, test } from "bun:test";
 import { chmodSync, readdirSync, statSync, symlinkSync, utimesSync, writeFileSync } from "node:fs";
-import { openSqlite } from "../../src/sqlite/backend.ts";
-import type { OpenStore } from "../../src/store.ts";
+import type { BackUpStore } from "../../src/store.ts";
 import { createToken, failed, makeHarness } from "./harness.ts";
 
 test("backup and restore print a summary when they succeed", async () => {
@@ -76,15 +75,12 @@ test.each([
   },
 );
 
-/** Opens a store whose backups end only when they are cancelled. */
-const openWithEndlessBackup: OpenStore = async (options) => ({
-  ...(await openSqlite(options)),
-  backUp(_path, _onProgress, signal) {
-    const { promise, reject } = Promise.withResolvers<never>();
-    signal.addEventListener("abort", () => reject(signal.reason));
-    return promise;
-  },
-});
+/** Ends only when it is cancelled. */
+const backUpEndlessly: BackUpStore = ({ signal }) => {
+  const { promise, reject } = Promise.withResolvers<never>();
+  signal.addEventListener("abort", () => reject(signal.reason));
+  return promise;
+};
 
 test.each([
   ["a signal arrives", { by: "signal", signal: "SIGINT" }, "interrupted"],
@@ -94,7 +90,7 @@ test.each([
     "Unexpected error: a bug",
   ],
 ] as const)("backup stops and says why when %s", async (_when, reason, line) => {
-  using world = makeHarness({ openStore: openWithEndlessBackup });
+  using world = makeHarness({ backUp: backUpEndlessly });
   await world.run("token", "create", "a");
   expect(await world.begin("backup", world.at("b.db")).stop(reason)).toEqual(failed(line));
 });

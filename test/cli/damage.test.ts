@@ -137,7 +137,7 @@ test("restore and every other command fail when the tables of the database are m
   const path = directory.at("empty.db");
   {
     using db = new Database(path, { create: true });
-    db.run(`pragma application_id = ${0x75617069}; pragma user_version = 2`);
+    db.run(`pragma application_id = ${0x75617069}; pragma user_version = 1`);
   }
   for (const command of commands) {
     const { code, stderr } = await runOn(readFileSync(path), command);

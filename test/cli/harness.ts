@@ -9,7 +9,7 @@ import { backendOf, createArchiveWorker, main, schemaVersions } from "../../src/
 import { openStorage } from "../../src/object-storage/open.ts";
 import { openSqlite } from "../../src/sqlite/backend.ts";
 import { migrate } from "../../src/sqlite/migrate.ts";
-import type { OpenStore, Store } from "../../src/store.ts";
+import type { BackUpStore, OpenStore, Store } from "../../src/store.ts";
 import { makeDirectory } from "../directory.ts";
 import { withStore } from "../open-store.ts";
 import { type Outcome, runProgram } from "../program.ts";
@@ -85,6 +85,7 @@ export interface Harness extends Disposable {
 export interface Options {
   readonly environment?: Environment;
   readonly openStore?: OpenStore;
+  readonly backUp?: BackUpStore;
   readonly terminalColumns?: number;
   readonly openFileLimit?: number;
 }
@@ -130,7 +131,13 @@ async function* inPieces(chunks: Harness["stdin"]["chunks"]): AsyncGenerator<Uin
 
 /** Runs commands in this process, with a database in a temporary directory and a fixed clock. */
 export function makeHarness(options: Options = {}): Harness {
-  const { environment = {}, openStore, terminalColumns = null, openFileLimit = 65_536 } = options;
+  const {
+    environment = {},
+    openStore,
+    backUp,
+    terminalColumns = null,
+    openFileLimit = 65_536,
+  } = options;
   const directory = makeDirectory();
   const path = directory.at("data/test.db");
   const stdin: Harness["stdin"] = { chunks: [] };
@@ -156,7 +163,7 @@ export function makeHarness(options: Options = {}): Harness {
       environment: variables,
       backendOf(url) {
         const backend = backendOf(url);
-        return { ...backend, open: openStore ?? backend.open };
+        return { ...backend, open: openStore ?? backend.open, backUp: backUp ?? backend.backUp };
       },
       schemaVersions,
       openStorage,

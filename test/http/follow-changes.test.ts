@@ -5,6 +5,7 @@ import { restoreSqlite } from "../../src/sqlite/restore.ts";
 import { makeDirectory, type TemporaryDirectory } from "../directory.ts";
 import { withStore } from "../open-store.ts";
 import { type Running, startProgram } from "../program.ts";
+import { backUp } from "../sqlite/make-backup.ts";
 import { newEmail, newOrder, newUser } from "./make.ts";
 import { againstBinary, startServer } from "./server.ts";
 
@@ -137,8 +138,8 @@ for (const [file, command] of examples) {
         await write();
         await withStore(server.database, async (store) => {
           await store.changes.deleteExpired(new Date(8.64e15));
-          await store.backUp(backup, () => {}, new AbortController().signal);
         });
+        await backUp(server.database, backup);
         example = await startExample(directory, file, command);
         await untilInStep(directory, example);
         // A backup is restored while it is running, and the database catches up.

@@ -7,7 +7,7 @@ import { newUser } from "../contract/open.ts";
 import { makeDirectory, type TemporaryDirectory } from "../directory.ts";
 import { expectRejection } from "../expect-error.ts";
 import { traceOf } from "../trace.ts";
-import { backUp, makeDatabase, never, now, open } from "./make-backup.ts";
+import { backUp, makeDatabase, now, open } from "./make-backup.ts";
 import { openDatabase, runSql } from "./open-database.ts";
 
 function openToRead(databaseUrl: string) {
@@ -99,12 +99,8 @@ test("a database is read with its log when there is one", async () => {
     await using store = await openToRead(database);
     expect((await store.users.list({ limit: 1, offset: 0 })).total).toBe(3);
     expect(await store.withCopySource((source) => source.count("users"))).toBe(3);
-    const { users } = await store.backUp(
-      directory.at(`${crypto.randomUUID()}.db`),
-      () => {},
-      never,
-    );
-    expect(users).toBe(3);
+    const made = await backUp(database, directory.at(`${crypto.randomUUID()}.db`));
+    expect(made).toMatchObject({ users: 3 });
   }
 });
 
@@ -114,11 +110,10 @@ async function changeDatabase(path: string): Promise<void> {
   await newUser(server);
 }
 
-const operations: readonly [string, (store: Store, target: string) => Promise<unknown>][] = [
+const operations: readonly [string, (store: Store) => Promise<unknown>][] = [
   ["check", (store) => store.check()],
   ["an export", (store) => store.bulk.users.exportPage(0, 10, "id")],
   ["a list of tokens", (store) => store.tokens.list()],
-  ["a backup", (store, target) => store.backUp(target, () => {}, never)],
   [
     "a copy of rows",
     (store) => store.withCopySource((source) => Array.fromAsync(source.read("users"))),
@@ -134,10 +129,19 @@ test.each(operations)(
     await using store = await openToRead(path);
     await changeDatabase(path);
     const why = new RegExp(`another process has changed ${path} meanwhile: run the command again$`);
-    await expectRejection(run(store, directory.at("b.db")), "operator", why);
-    expect(await Bun.file(directory.at("b.db")).exists()).toBe(false);
+    await expectRejection(run(store), "operator", why);
   },
 );
+
+test("a backup fails when another process has changed the database meanwhile", async () => {
+  using directory = makeDirectory();
+  const path = await makeDatabase(directory);
+  const copy = directory.at("b.db");
+  const onProgress = () => runSql(path, "update users set version = version + 1");
+  const why = /another process has changed \S+ meanwhile: run the command again$/;
+  await expectRejection(backUp(path, copy, { onProgress }), "operator", why);
+  expect(await Bun.file(copy).exists()).toBe(false);
+});
 
 test.each([
   ["overwritten", (path: string) => writeFileSync(path, "x".repeat(40_000))],

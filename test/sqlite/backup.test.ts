@@ -12,7 +12,6 @@ import {
   breakConstraint,
   makeBackup,
   makeDatabase,
-  never,
   now,
   open,
   totalOf,
@@ -32,7 +31,7 @@ test("backUp writes a complete copy while the database is in use", async () => {
     const draft = readdirSync(directory.path).find((name) => name.endsWith(".partial")) ?? "";
     modes.push(statSync(directory.at(draft)).mode & 0o777);
   };
-  const contents = await server.backUp(copy, onProgress, never);
+  const contents = await backUp(path, copy, { onProgress });
   const { size: bytes } = statSync(copy);
   expect(contents).toEqual({ users: 2, orders: 1, tokens: 0, bytes, warnings: [] });
   expect(parts.at(-1)).toBe(1);
@@ -65,8 +64,9 @@ test("backUp contains every write that was acknowledged before it started, while
   for (let round = 0; round < 5; round += 1) {
     await Bun.sleep(20);
     const before = acknowledged;
-    const { users } = await backUp(path, directory.at(`${round}.db`));
-    expect(users).toBeGreaterThanOrEqual(before);
+    const made = await backUp(path, directory.at(`${round}.db`));
+    expect(made).toHaveProperty("users");
+    if ("users" in made) expect(made.users).toBeGreaterThanOrEqual(before);
   }
   writing = false;
   await Promise.all(writers);
@@ -114,11 +114,10 @@ test("backUp fails when the directory does not exist", async () => {
 
 test("backUp does not overwrite a file that appears during the backup", async () => {
   using directory = makeDirectory();
-  const store = await open(await makeDatabase(directory));
+  const path = await makeDatabase(directory);
   const copy = directory.at("copy.db");
-  const backing = store.backUp(copy, () => writeFileSync(copy, "precious"), never);
+  const backing = backUp(path, copy, { onProgress: () => writeFileSync(copy, "precious") });
   await expectRejection(backing, "operator", `Cannot back up to ${copy}: the file already exists`);
-  await store.close();
   expect(await Bun.file(copy).text()).toBe("precious");
   expect(readdirSync(directory.path).filter((name) => name.includes("partial"))).toEqual([]);
 });
@@ -142,21 +141,19 @@ test("backUp leaves no file when it is interrupted", async () => {
   runSql(
     path,
     `
-      create table filler as
+      insert into idempotency_keys (owner, key, fingerprint, record, created_at)
       with recursive n (id) as (select 1 union all select id + 1 from n where id < 20)
-      select zeroblob(5000000) as content
+      select '', id, '', json_object('filler', hex(zeroblob(2500000))), ''
       from n
     `,
   );
-  const store = await open(path);
   const stop = new AbortController();
-  const made = store.backUp(directory.at("copy.db"), () => {}, stop.signal);
+  const made = backUp(path, directory.at("copy.db"), { signal: stop.signal });
   setTimeout(() => stop.abort(new AppError("operator", "interrupted")), 20);
   await expectRejection(
     made,
     "operator",
     `Cannot back up to ${directory.at("copy.db")}: interrupted`,
   );
-  await store.close();
   expect(readdirSync(directory.path).filter((name) => name.startsWith("copy"))).toEqual([]);
 });

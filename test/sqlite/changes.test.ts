@@ -2,7 +2,6 @@
 import { afterAll, expect, test } from "bun:test";
 import { newUser, orderFields, setPaid } from "../contract/open.ts";
 import { makeDirectory } from "../directory.ts";
-import { expectRejection } from "../expect-error.ts";
 import { openDatabase, runSql } from "./open-database.ts";
 
 const directory = makeDirectory();
@@ -27,15 +26,6 @@ test("an open subscription does not keep a closed store busy", async () => {
   store.changes.subscribe(() => {});
   await newUser(store);
   await store.close();
-});
-
-test("changes.list rejects when the schema is older and the database is only read", async () => {
-  const path = directory.at("older.db");
-  await (await openDatabase(path)).close();
-  runSql(path, "drop table changes; drop table feed; pragma user_version = 3");
-  await using store = await openDatabase(path, { mode: "read", create: false });
-  const list = async () => store.changes.list(newest);
-  await expectRejection(list(), "operator", /run `user-api migrate` on this database$/);
 });
 
 /** Breaks a feed of six changes. @returns what `check` reports */

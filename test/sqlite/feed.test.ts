@@ -18,8 +18,8 @@ import { restoreSqlite } from "../../src/sqlite/restore.ts";
 import { lockPath } from "../../src/sqlite/server-lock.ts";
 import { newUser } from "../contract/open.ts";
 import { makeDirectory, type TemporaryDirectory } from "../directory.ts";
-import { backUp, never, now } from "./make-backup.ts";
-import { openDatabase, runSql } from "./open-database.ts";
+import { backUp, now } from "./make-backup.ts";
+import { openDatabase } from "./open-database.ts";
 
 const newest = { limit: 1, offset: 0 };
 
@@ -163,7 +163,7 @@ test("a new feed starts when a backup of the running server is written over the 
   const { path, feed } = await makeServed(directory);
   const server = await openDatabase(path, { now });
   const older = directory.at("older.db");
-  await server.backUp(older, () => {}, never);
+  await backUp(path, older);
   await newUser(server);
   await server.close();
   copyFileSync(older, path);
@@ -195,17 +195,4 @@ test("the feed continues when a mark cannot be recorded, unless it needs a new n
     await expect(continueFeed(db, path, fail)).rejects.toBe(failure);
   }
   expect(await serve(path)).not.toBe(feed);
-});
-
-test("the migration starts an empty feed", async () => {
-  using directory = makeDirectory();
-  const { path } = await makeServed(directory);
-  runSql(path, "drop table changes; drop table feed; pragma user_version = 3");
-  await using store = await openDatabase(path);
-  const page = await store.changes.list(newest);
-  expect(page).toMatchObject({ total: 0, first: 1, last: 0, records: "" });
-  await store.users.update(1, (user) => ({ ...user, name: "Ann" }), null);
-  const { records } = await store.changes.list(newest);
-  expect(records).toContain('"type":"user.updated","record_id":1,"version":2');
-  expect(await store.check()).toEqual([]);
 });

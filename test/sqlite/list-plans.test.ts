@@ -34,11 +34,14 @@ test("pages are read from an index without a sort when they begin after an id or
     "id <= $last: SEARCH users USING INTEGER PRIMARY KEY (rowid<?)",
     "id > $after: SEARCH orders USING INTEGER PRIMARY KEY (rowid>?)",
     "id > $after: SEARCH users USING INTEGER PRIMARY KEY (rowid>?)",
+    "id > $start: SEARCH changes USING INTEGER PRIMARY KEY (rowid>?)",
     "status = +$status and id <= $last: SEARCH orders USING INDEX orders_by_status (status=? AND rowid<?)",
     "status = +$status and id > $after: SEARCH orders USING INDEX orders_by_status (status=? AND rowid>?)",
     "user_id = +$user_id and +id < $id: SEARCH orders USING COVERING INDEX orders_by_user (user_id=?)",
     "user_id = +$user_id and user_position > $start and user_position <= $end and status = +$status: SEARCH orders USING INDEX orders_by_user (user_id=? AND user_position>? AND user_position<?)",
     "user_id = +$user_id and user_position > $start and user_position <= $end: SEARCH orders USING INDEX orders_by_user (user_id=? AND user_position>? AND user_position<?)",
+    // Changes with their records.
+    "users.id = changes.record_id): SEARCH changes USING INTEGER PRIMARY KEY (rowid>?); CORRELATED SCALAR SUBQUERY 1; SEARCH users USING INTEGER PRIMARY KEY (rowid=?); CORRELATED SCALAR SUBQUERY 2; SEARCH orders USING INTEGER PRIMARY KEY (rowid=?)",
   ]);
 });
 

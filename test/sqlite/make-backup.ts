@@ -1,11 +1,12 @@
 // What the tests of backups and restores share.
-import type { StoreMode } from "../../src/store.ts";
+import { backUpSqlite } from "../../src/sqlite/backend.ts";
+import type { BackUpOptions, StoreMode } from "../../src/store.ts";
 import { newUser, orderFields } from "../contract/open.ts";
 import type { TemporaryDirectory } from "../directory.ts";
 import { openDatabase } from "./open-database.ts";
 
 export const now = () => new Date("2026-11-20T18:57:03.120Z");
-export const never = new AbortController().signal;
+const never = new AbortController().signal;
 
 export function open(databaseUrl: string, mode: StoreMode = "write") {
   return openDatabase(databaseUrl, { mode, now });
@@ -27,9 +28,8 @@ export const breakConstraint = `
   update users set metadata = '[1]' where id = 2;
 `;
 
-export async function backUp(path: string, to: string) {
-  await using store = await open(path);
-  return await store.backUp(to, () => {}, never);
+export function backUp(databaseUrl: string, path: string, options: Partial<BackUpOptions> = {}) {
+  return backUpSqlite({ databaseUrl, path, onProgress() {}, signal: never, ...options });
 }
 
 /** Creates such a database, and a backup of it. */

@@ -71,19 +71,9 @@ create trigger orders_deleted before delete on orders begin
   select raise(abort, 'orders are never deleted');
 end;
 
--- Only an import inserts an order that is not pending.
-create trigger orders_inserted after insert on orders
-when new.status <> 'pending' begin
-  insert into buckets (list, level, bucket, ids)
-  values (new.status, 0, (new.id - 1) >> 6, 1), (new.status, 1, (new.id - 1) >> 12, 1),
-    (new.status, 2, (new.id - 1) >> 18, 1), (new.status, 3, 0, 1)
-  on conflict do update set ids = ids + 1;
-  insert into buckets (list, level, bucket, ids)
-  values ('pending', 0, (new.id - 1) >> 6, 1), ('pending', 1, (new.id - 1) >> 12, 1),
-    ('pending', 2, (new.id - 1) >> 18, 1), ('pending', 3, 0, 1)
-  on conflict do update set ids = ids + 1;
-end;
-
+-- No trigger on insert: SQLite would open a statement journal for each insert and copy every changed page to it
+-- (https://www.sqlite.org/tempfiles.html). A new order is pending, so no count changes. Imports and copies update the
+-- counts of other statuses themselves (see `id-tracker.ts`).
 create trigger orders_joined_status after update of status on orders
 when new.status <> old.status and new.status <> 'pending' begin
   insert into buckets (list, level, bucket, ids)
@@ -143,3 +133,30 @@ create table idempotency_keys (
   created_at text not null,
   unique (owner, key)
 ) strict;
+
+-- Each change of a user or an order, in the order of commits. Without AUTOINCREMENT: the next id is that of the newest
+-- row + 1, also after a rollback, so ids are consecutive. The newest row is never deleted.
+create table changes (
+  id integer primary key,
+  -- 1 user.created, 2 user.updated, 3 user.deleted, 4 order.created, 5 order.updated
+  type integer not null check (type between 1 and 5),
+  record_id integer not null check (record_id >= 1),
+  -- Of the record after the change.
+  version integer not null check (version >= 1),
+  -- Of an order after the change: 1 pending, 2 paid, 3 shipped, 4 delivered, 5 canceled.
+  status integer check (status between 1 and 5 and type >= 4 or status is null and type <= 3),
+  -- Name of the token that made the change; null for the command line. A token can be outside the database.
+  token text,
+  -- Milliseconds since the Unix epoch: less than a third of the text.
+  created_at integer not null
+) strict;
+
+-- One row: the sequence of changes.
+create table feed (
+  -- A new one whenever changes may have been lost or replaced.
+  name text not null check (length(name) between 1 and 64),
+  -- The file that the last server used. See feed.ts. Null before the first server.
+  file text
+) strict;
+
+insert into feed (name) values (lower(hex(randomblob(10))));

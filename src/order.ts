@@ -181,12 +181,14 @@ export function patchOrder(order: Order, patch: OrderPatch): OrderEdit {
   // An invalid request is reported before a conflict with the state of the order.
   const metadata = patchMetadata(order.metadata, patch.metadata);
   const allowed = transitions[order.status];
-  if (patch.status !== undefined && !allowed.includes(patch.status)) {
-    const change = `cannot change status from ${order.status} to ${patch.status}`;
+  const { status = order.status } = patch;
+  // A client repeats a request if it has lost the response: the status that the order has is no step.
+  if (status !== order.status && !allowed.includes(status)) {
+    const change = `cannot change status from ${order.status} to ${status}`;
     const steps = allowed.join(", ") || "none";
     fail("invalid_status_change", `${change}; allowed: ${steps}`, allowed);
   }
-  return { status: patch.status ?? order.status, metadata };
+  return { status, metadata };
 }
 
 export interface OrderStore extends RecordStore<Order, OrderQuery, OrderEdit> {

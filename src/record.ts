@@ -1,4 +1,5 @@
 /** Records as text, and what the stores of users and orders share. */
+import { sortMembers } from "./json.ts";
 import type { Maybe } from "./maybe.ts";
 import type { Page } from "./page.ts";
 import type { Preconditions } from "./precondition.ts";
@@ -14,6 +15,13 @@ export type JsonText<Value> = string & Parsed<Value>;
 
 export function jsonText<Value>(value: Value): JsonText<Value> {
   return JSON.stringify(value);
+}
+
+/** @returns whether an edit leaves all fields as they are, compared as JSON values */
+export function changesNothing<Edit extends object>(record: Edit, edit: Edit): boolean {
+  const textOf = (value: unknown) => JSON.stringify(sortMembers(value));
+  const names = Object.keys(edit) as (keyof Edit)[];
+  return names.every((name) => textOf(edit[name]) === textOf(record[name]));
 }
 
 export type RecordTable = "users" | "orders";
@@ -91,8 +99,9 @@ export interface RecordStore<Row, Query, Edit> {
    */
   get(id: number, client?: string): Maybe<RecordText<Row> | null>;
   /**
-   * Reads the record, applies `edit`, and stores the result.
-   * @returns the updated record; `null` if it does not exist
+   * Reads the record, applies `edit`, and stores the result. An edit that leaves every field as it is writes nothing: the
+   * version, the times and the feed stay as they are.
+   * @returns the record after the edit; `null` if it does not exist
    * @throws {AppError} version_mismatch if a precondition does not hold
    * @throws {AppError} email_taken, for users only
    * @throws whatever `reserve` throws; then nothing is written

@@ -15,7 +15,13 @@ import {
   type StoredOrder,
 } from "../order.ts";
 import { requirePreconditions } from "../precondition.ts";
-import { type RecordText, recordText, reserveNothing, reserveRecord } from "../record.ts";
+import {
+  changesNothing,
+  type RecordText,
+  recordText,
+  reserveNothing,
+  reserveRecord,
+} from "../record.ts";
 import { ownColumnTypes, recordJson, selectedColumns } from "./columns.ts";
 import type { StoreContext } from "./context.ts";
 import type { Create, CreateRules } from "./create-queue.ts";
@@ -88,7 +94,10 @@ export function createOrderStore(
       return runUpdate(id, author, (order, time) => {
         requirePreconditions(order, preconditions);
         reserveRecord(order, reserve);
-        const { status, metadata } = edit(parseStoredOrder(order));
+        const before = parseStoredOrder(order);
+        const fields = edit(before);
+        if (changesNothing(before, fields)) return { kind: "done", record: toRecord(order) };
+        const { status, metadata } = fields;
         const values = {
           status,
           metadata: JSON.stringify(metadata),

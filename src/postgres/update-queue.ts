@@ -35,6 +35,13 @@ interface Removal<Row> {
   readonly record: RecordText<Row>;
 }
 
+/** Nothing is to be written, or everything has been. */
+interface Done<Row> {
+  readonly kind: "done";
+  /** The response; `null` if the record does not exist. */
+  readonly record: RecordText<Row> | null;
+}
+
 /**
  * Decides what a request writes. It is called again with a later version if the record has changed since.
  * @throws {AppError} if the request is rejected
@@ -42,7 +49,7 @@ interface Removal<Row> {
 type Decide<Stored, Values, Row> = (
   stored: Stored,
   time: Date,
-) => Update<Values, Row> | Removal<Row>;
+) => Update<Values, Row> | Removal<Row> | Done<Row>;
 
 /**
  * Runs an update or delete, after the earlier ones of the same record.
@@ -119,14 +126,15 @@ export function createUpdateQueue<
   type Planned = Target<Stored> & (Update<Values, Row> | Removal<Row>);
   type Step =
     | Planned
-    | { readonly kind: "done"; readonly record: RecordText<Row> | null }
+    | Done<Row>
     | { readonly kind: "rejected"; readonly error: unknown }
     /** The record is to be read, perhaps again. */
     | { readonly kind: "unread" };
 
   function plan({ author, decide }: Pending, record: Found<Stored>, time: Date): Step {
     try {
-      return { ...decide(record.stored, time), ...record, author, time };
+      const decision = decide(record.stored, time);
+      return decision.kind === "done" ? decision : { ...decision, ...record, author, time };
     } catch (error) {
       return { kind: "rejected", error };
     }

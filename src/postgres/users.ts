@@ -3,7 +3,13 @@ import { jsonBytes } from "../columns.ts";
 import { emailKey } from "../email.ts";
 import { isAfter, type Page } from "../page.ts";
 import { requirePreconditions } from "../precondition.ts";
-import { type RecordText, recordText, reserveNothing, reserveRecord } from "../record.ts";
+import {
+  changesNothing,
+  type RecordText,
+  recordText,
+  reserveNothing,
+  reserveRecord,
+} from "../record.ts";
 import {
   failEmailTaken,
   failUserHasOrders,
@@ -121,8 +127,11 @@ export function createUserStore(
       return runUpdate(id, author, ({ email_key, ...user }, time) => {
         requirePreconditions(user, preconditions);
         reserveRecord(user, reserve);
+        const before = parseStoredUser(user);
+        const fields = edit(before);
+        if (changesNothing(before, fields)) return { kind: "done", record: toRecord(user) };
         const values = {
-          ...userRow(edit(parseStoredUser(user))),
+          ...userRow(fields),
           updated_at: latestOf(time.toISOString(), user.updated_at),
         };
         return {

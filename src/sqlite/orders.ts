@@ -15,7 +15,7 @@ import {
   type StoredOrder,
 } from "../order.ts";
 import { maxId, rowsToRead } from "../page.ts";
-import { recordText } from "../record.ts";
+import { changesNothing, recordText } from "../record.ts";
 import type { StoreContext } from "./context.ts";
 import { prepareCountedList } from "./counted-list.ts";
 import type { ListRows, ReadRows } from "./lists.ts";
@@ -229,7 +229,9 @@ export function createOrderStore(context: StoreContext): OrderStore {
 
     update(id, edit, preconditions, author = null, reserve) {
       return modify(id, preconditions, author, reserve, (order) => {
-        const fields = edit(parseStoredOrder(order));
+        const before = parseStoredOrder(order);
+        const fields = edit(before);
+        if (changesNothing(before, fields)) return recordText(order, orderJson);
         const changed = {
           ...order,
           ...fields,

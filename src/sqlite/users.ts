@@ -3,7 +3,7 @@ import { changeOf } from "../change.ts";
 import { latestOf } from "../clock.ts";
 import { emailKey } from "../email.ts";
 import { isAfter } from "../page.ts";
-import { recordText } from "../record.ts";
+import { changesNothing, recordText } from "../record.ts";
 import {
   failEmailTaken,
   failUserHasOrders,
@@ -102,7 +102,9 @@ export function createUserStore(context: StoreContext): UserStore {
 
     update(id, edit, preconditions, author = null, reserve) {
       return modify(id, preconditions, author, reserve, (user) => {
-        const fields = edit(parseStoredUser(user));
+        const before = parseStoredUser(user);
+        const fields = edit(before);
+        if (changesNothing(before, fields)) return recordText(user, userJson);
         const row = userRow(fields);
         if (row.email !== user.email) {
           if (otherUserWithEmail.get({ email_key: row.email_key, id }) !== null) failEmailTaken();

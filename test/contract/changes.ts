@@ -1,7 +1,7 @@
 // The change feed: each change once, with consecutive ids, in the order of commits.
 import { expect, test } from "bun:test";
 import type { Change, ChangeQuery } from "../../src/change.ts";
-import type { Order } from "../../src/order.ts";
+import { type Order, patchOrder } from "../../src/order.ts";
 import { recordsText } from "../../src/page.ts";
 import type { Store } from "../../src/store.ts";
 import type { User } from "../../src/user.ts";
@@ -14,7 +14,9 @@ import {
   openWithClock,
   orderFields,
   parsed,
+  rename,
   setFields,
+  setPaid,
   time,
   userFields,
 } from "./open.ts";
@@ -67,6 +69,52 @@ async function fill(store: Store, count: number): Promise<void> {
 }
 
 export function changesContract(open: Open): void {
+  test("an update that leaves every field as it is returns the record and writes nothing, alone and with others", async () => {
+    await using it = await openWithClock(open);
+    const { users, orders } = it.store;
+    const sizes = ["a", "漢".repeat(5000)];
+    const made = async (text: string) => {
+      const metadata = { text, more: "1" };
+      const user = (await users.create(userFields({ name: "Ann", metadata }), null)).record;
+      const order = (await orders.place(orderFields(user.id, { metadata }), null)).record;
+      return { user, order: (await orders.update(order.id, setPaid, null)) ?? order };
+    };
+    const [small, large] = [await made(sizes[0] ?? ""), await made(sizes[1] ?? "")];
+    const other = await newUser(it.store);
+    await readAll(it.store);
+    const before = await summaryOf(it.store);
+    it.pass(1000);
+    const reversed = (metadata: User["metadata"]) =>
+      Object.fromEntries(Object.entries(metadata).reverse());
+    const sameUser = ({ email, name, metadata }: User) => ({
+      ...{ email, name },
+      metadata: reversed(metadata),
+    });
+    const pay = (order: Order) =>
+      patchOrder(order, { status: "paid", metadata: reversed(order.metadata) });
+    const together = await Promise.all([
+      users.update(small.user.id, sameUser, null),
+      users.update(other.id, rename, null),
+      users.update(large.user.id, sameUser, null),
+      orders.update(small.order.id, pay, null),
+      orders.update(large.order.id, pay, ifMatch(2)),
+    ]);
+    const [first, , ...rest] = together;
+    const unchanged = [small.user, large.user, small.order, large.order];
+    expect([first, ...rest]).toEqual(unchanged);
+    expect(await users.update(small.user.id, sameUser, ifMatch(1))).toEqual(small.user);
+    await expectRejection(users.update(small.user.id, sameUser, ifMatch(2)), "version_mismatch");
+    await expectRejection(orders.update(small.order.id, pay, ifMatch(1)), "version_mismatch");
+    expect(await summaryOf(it.store)).toEqual([
+      ...before,
+      `${before.length + 1} user.updated ${other.id} v2`,
+    ]);
+    const stored = [small, large].map(({ user }) => users.get(user.id));
+    const storedOrders = [small, large].map(({ order }) => orders.get(order.id));
+    expect(await Promise.all([...stored, ...storedOrders])).toEqual(unchanged);
+    await expectDense(it.store, before.length + 1);
+  });
+
   test("each write records one change with the record, its version and status, the token and the time", async () => {
     await using it = await openWithClock(open);
     const { users, orders } = it.store;
@@ -81,7 +129,7 @@ export function changesContract(open: Open): void {
       await orders.update(order.id, setFields({ status }), null, "shop");
     await readAll(it.store);
     const gone = parsed((await users.create(userFields(), null)).record);
-    await users.update(gone.id, (fields) => fields, null);
+    await users.update(gone.id, rename, null);
     await users.remove(gone.id, null, "Zoë 😀");
     const later = "2026-11-20T18:57:04.120Z";
     const ofUser = { record_id: user.id, status: null };
@@ -182,9 +230,8 @@ export function changesContract(open: Open): void {
     await using it = await openWithClock(open);
     const { id } = await newUser(it.store);
     const other = await newUser(it.store);
-    const rename = (user: number) =>
-      it.store.users.update(user, (fields) => ({ ...fields, name: "new" }), null);
-    await Promise.all(Array.from({ length: 40 }, (_, at) => rename(at % 2 === 0 ? id : other.id)));
+    const change = (user: number) => it.store.users.update(user, rename, null);
+    await Promise.all(Array.from({ length: 40 }, (_, at) => change(at % 2 === 0 ? id : other.id)));
     for (const record of [id, other.id]) {
       const versions = (await changesOf(it.store))
         .filter(({ record_id }) => record_id === record)
@@ -215,7 +262,7 @@ export function changesContract(open: Open): void {
     // A user with the id of a deleted one is a new user.
     await it.store.users.remove(8, null);
     await it.store.bulk.users.import([{ ...user, id: 8, email: "new@example.com" }], false);
-    await it.store.users.update(8, (fields) => fields, null);
+    await it.store.users.update(8, rename, null);
     expect((await summaryOf(it.store)).slice(4)).toEqual([
       "5 user.deleted 8 v1",
       "6 user.created 8 v4",

@@ -64,11 +64,16 @@ export function orderFields(userId: number, fields: Partial<OrderFields> = {}): 
   return { user_id: userId, currency: "EUR", items, total: 100, metadata: {}, ...fields };
 }
 
-/** An edit of an order. */
 /** @returns an edit that sets these fields of an order, from any status to any other */
 export function setFields(fields: Partial<OrderEdit>): (order: Order) => OrderEdit {
   return (order) => ({ ...patchOrder(order, {}), ...fields });
 }
+
+/** An edit that changes a user each time. */
+export const rename = ({ email, metadata, version }: User): UserFields => ({
+  ...{ email, metadata },
+  name: `v${version + 1}`,
+});
 
 export const setPaid = setFields({ status: "paid" });
 

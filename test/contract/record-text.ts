@@ -38,8 +38,9 @@ export function recordTextContract(open: Open): void {
       expect(await users.get(id)).toEqual(record);
       expect((await users.list({ ...all, limit: 1, after: id - 1 })).records).toBe(record.json);
       expect((await users.list({ ...all, email })).records).toBe(record.json);
-      const changed = await users.update(id, () => fields, null);
-      const json = JSON.stringify({ id, email, name, metadata, version: 2, ...times });
+      const moved = `new.${email}`;
+      const changed = await users.update(id, () => ({ ...fields, email: moved }), null);
+      const json = JSON.stringify({ id, email: moved, name, metadata, version: 2, ...times });
       expect<string | undefined>(changed?.json).toBe(json);
       expected.push(json);
     }

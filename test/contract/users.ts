@@ -9,6 +9,7 @@ import {
   type Open,
   openWithClock,
   parsed,
+  rename,
   userFields,
 } from "./open.ts";
 
@@ -81,11 +82,10 @@ export function usersContract(open: Open): void {
     const user = await newUser(it.store, { metadata: { text: "漢".repeat(5000) } });
     const reserved: number[] = [];
     const reserve = (bytes: number) => void reserved.push(bytes);
-    const rename = ({ email, metadata }: User) => ({ email, metadata, name: "new" });
     await users.update(small.id, rename, null, null, reserve);
     expect(reserved).toEqual([]);
     const changed = parsed(await users.update(user.id, rename, null, null, reserve));
-    expect(changed).toMatchObject({ name: "new", version: 2 });
+    expect(changed).toMatchObject({ name: "v2", version: 2 });
     expect(Math.min(...reserved)).toBeWithin(15_000, 16_000);
 
     const none = new AppError("unavailable", "no memory");

@@ -11,7 +11,7 @@ import {
   numberOnce,
 } from "../../src/postgres/numbering.ts";
 import type { Store } from "../../src/store.ts";
-import { newUser, orderFields, setFields, userFields } from "../contract/open.ts";
+import { newUser, orderFields, rename, setFields, userFields } from "../contract/open.ts";
 import { expectRejection } from "../expect-error.ts";
 import { withStore } from "../open-store.ts";
 import { cluster, countPages, makeHarness, patient } from "./postgres-harness.ts";
@@ -69,7 +69,7 @@ describe.if(cluster !== null)("changes", () => {
       for (let round = 0; round < 30; round += 1) {
         const { id } = users[(at + round) % users.length] ?? { id: 0 };
         if (at % 3 === 0) await newUser(store);
-        else if (at % 3 === 1) await store.users.update(id, (fields) => fields, null);
+        else if (at % 3 === 1) await store.users.update(id, rename, null);
         else await store.orders.place(orderFields(id), null);
         writes += 1;
       }
@@ -101,12 +101,15 @@ describe.if(cluster !== null)("changes", () => {
         select from users where id in (${id}, ${gone.id}) for update;
         select from orders where id = ${placed.record.id} for update
       `);
-      const metadata = { round: `${round}` };
       const writing = stores.flatMap(({ users, orders }) => [
-        users.update(id, (fields) => ({ ...fields, name: `${round}` }), null),
+        users.update(id, rename, null),
         users.update(id, ({ name }) => userFields({ name }), null),
-        orders.update(placed.record.id, setFields({ metadata }), null),
-        users.update(gone.id, (fields) => ({ ...fields, metadata }), null),
+        orders.update(
+          placed.record.id,
+          setFields({ metadata: { mark: crypto.randomUUID() } }),
+          null,
+        ),
+        users.update(gone.id, rename, null),
         users.remove(gone.id, null),
         users.create(userFields(), null),
         orders.place(orderFields(id), null),
@@ -336,7 +339,7 @@ describe.if(cluster !== null)("changes", () => {
     const store = await world.open();
     const { id } = await newUser(store);
     await newUser(store);
-    await store.users.update(id, (fields) => fields, null);
+    await store.users.update(id, rename, null);
     await listAfter(store, 0);
     expect(await store.check()).toEqual([]);
     await world.run(statement);

@@ -82,7 +82,7 @@ describe.if(cluster !== null)("two replicas", () => {
       const update = ({ users, orders }: Store, version: number) =>
         table === "users"
           ? users.update(id, () => userFields(), ifMatch(version))
-          : orders.update(1, setFields({}), ifMatch(version));
+          : orders.update(1, setFields({ metadata: { v: `${version}` } }), ifMatch(version));
       for (let version = 1; version <= ROUNDS; version += 1) {
         const edits = Array.from({ length: EDITS }, (_, at) =>
           update(replicas[at % 2] ?? replicas[0], version),

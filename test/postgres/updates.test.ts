@@ -1,7 +1,7 @@
 // Updates and deletes of records that other transactions have locked, and of others meanwhile.
 import { describe, expect, test } from "bun:test";
 import type { Store } from "../../src/store.ts";
-import { newUser, orderFields, setFields, setPaid, userFields } from "../contract/open.ts";
+import { newUser, orderFields, rename, setFields, setPaid, userFields } from "../contract/open.ts";
 import { expectRejection } from "../expect-error.ts";
 import { ifMatch } from "../preconditions.ts";
 import {
@@ -155,7 +155,7 @@ describe.if(cluster !== null)("updates", () => {
     const largeOrder = (await store.orders.place(fields, null)).record;
     world.commits.length = 0;
     const shrink = (id: number) =>
-      store.users.update(id, (user) => ({ ...user, metadata: {} }), null);
+      store.users.update(id, (user) => ({ ...user, metadata: { small: "1" } }), null);
     const users = await Promise.all([large.id, small.id, 999].map(shrink));
     expect(users.map((user) => user?.version)).toEqual([2, 2, undefined]);
     expect(world.commits).toEqual([3, 1]);
@@ -190,7 +190,7 @@ describe.if(cluster !== null)("updates", () => {
       stores.map(async ({ users }, at) => {
         const order = at === 0 ? ids : ids.toReversed();
         for (let round = 0; round < rounds; round += 1) {
-          await Promise.all(order.map((id) => users.update(id, (user) => user, null)));
+          await Promise.all(order.map((id) => users.update(id, rename, null)));
         }
       }),
     );

@@ -133,21 +133,29 @@ function create(model: Model, exchange: Exchange): Undo | null {
 
 /** A JSON Merge Patch whose metadata has no `null`. */
 function patched(current: Row, patch: Row): Row {
-  const metadata = { ...current["metadata"], ...patch["metadata"] };
-  return { ...current, ...patch, metadata, version: current["version"] + 1 };
+  return { ...current, ...patch, metadata: { ...current["metadata"], ...patch["metadata"] } };
+}
+
+function change(
+  records: Map<number, Row>,
+  current: Row,
+  wanted: Row,
+  response: TestResponse,
+): Undo | null {
+  const data = response.json?.data;
+  if (Bun.deepEquals(wanted, current)) {
+    return nothingIf(response.status === 200 && Bun.deepEquals(data, current));
+  }
+  if (data?.id !== current["id"]) return null;
+  return store(records, { ...wanted, version: current["version"] + 1 }, response);
 }
 
 function changeUser(model: Model, current: Row, exchange: Exchange): Undo | null {
   const { method, body = {}, response } = exchange;
-  if (method === "PATCH" && Object.keys(body).length === 0) {
-    return nothingIf(response.status === 200 && Bun.deepEquals(response.json.data, current));
-  }
   const wanted: Row =
-    method === "PUT"
-      ? { ...current, name: null, metadata: {}, ...body, version: current["version"] + 1 }
-      : patched(current, body);
+    method === "PUT" ? { ...current, name: null, metadata: {}, ...body } : patched(current, body);
   if (isTaken(model, wanted["email"], current["id"])) return nothingIf(response.status === 409);
-  return response.json?.data?.id === current["id"] ? store(model.users, wanted, response) : null;
+  return change(model.users, current, wanted, response);
 }
 
 function deleteUser(model: Model, current: Row, { response }: Exchange): Undo | null {
@@ -164,12 +172,11 @@ function deleteUser(model: Model, current: Row, { response }: Exchange): Undo | 
 }
 
 function changeOrder(model: Model, current: Row, { body = {}, response }: Exchange): Undo | null {
-  const { status } = body;
-  if (status !== undefined && !transitions[current["status"]]?.includes(status)) {
+  const { status = current["status"] } = body;
+  if (status !== current["status"] && !transitions[current["status"]]?.includes(status)) {
     return nothingIf(response.status === 409);
   }
-  if (response.json?.data?.id !== current["id"]) return null;
-  return store(model.orders, patched(current, body), response);
+  return change(model.orders, current, patched(current, body), response);
 }
 
 /** A whole list, or its first record. */

@@ -1,6 +1,6 @@
 // The change feed on SQLite: what the contract leaves open.
 import { afterAll, expect, test } from "bun:test";
-import { newUser, orderFields, setPaid } from "../contract/open.ts";
+import { newUser, orderFields, rename, setPaid } from "../contract/open.ts";
 import { makeDirectory } from "../directory.ts";
 import { openDatabase, runSql } from "./open-database.ts";
 
@@ -34,7 +34,7 @@ async function findingsAfter(sql: string): Promise<readonly string[]> {
   const store = await openDatabase(path);
   const { id } = await newUser(store); // 1
   const gone = await newUser(store); // 2
-  await store.users.update(id, (user) => user, null); // 3
+  await store.users.update(id, rename, null); // 3
   await store.users.remove(gone.id, null); // 4
   await store.orders.place(orderFields(id), null); // 5
   await store.orders.update(1, setPaid, null); // 6

@@ -131,13 +131,21 @@ describe("PATCH /orders/:id", () => {
     expect((await server.call("GET", `/orders/${order.id}`)).text).toBe(cleared.text);
   });
 
-  test("PATCH changes nothing, not even the version, when the body is {}", async () => {
-    const order = await newOrder(server, buyer.id);
-    const response = await server.call("PATCH", `/orders/${order.id}`, { body: {} });
-    expect(response.status).toBe(200);
-    expect(response.json.data).toEqual(order);
-    expect(response.headers.get("etag")).toBe('"1"');
-  });
+  test.each([{}, { status: "paid" }, { status: "paid", metadata: { a: "1", b: null } }])(
+    "PATCH changes nothing, not even the version, when a paid order is sent %j",
+    async (body) => {
+      const { id } = await newOrder(server, buyer.id, { metadata: { a: "1" } });
+      const path = `/orders/${id}`;
+      const paid = await server.call("PATCH", path, { body: { status: "paid" } });
+      const headers = { "if-match": '"1"' };
+      const stale = await server.call("PATCH", path, { body, headers });
+      expectError(stale, 412, "the record has changed: it is at version 2");
+      const again = await server.call("PATCH", path, { body });
+      expect([again.status, again.text]).toEqual([200, paid.text]);
+      expect(again.headers.get("etag")).toBe('"2"');
+      expect((await server.call("GET", path)).text).toBe(paid.text);
+    },
+  );
 
   const steps: Record<string, string[]> = {
     pending: ["paid", "canceled"],
@@ -165,23 +173,26 @@ describe("PATCH /orders/:id", () => {
     return server.call("GET", `/orders/${id}`);
   }
 
-  test.each(matrix)("status and metadata change only if %s → %s is allowed", async (from, to) => {
-    const before = await orderAt(from as string);
-    const { id, version } = before.json.data;
-    const allowed = steps[from as string] as string[];
-    const body = { status: to, metadata: { changed: "too" } };
-    const response = await server.call("PATCH", `/orders/${id}`, { body });
-    const after = await server.call("GET", `/orders/${id}`);
-    if (allowed.includes(to as string)) {
-      expect(response.status).toBe(200);
-      expect(response.json.data).toMatchObject({ ...body, version: version + 1 });
-      expect(response.headers.get("etag")).toBe(`"${version + 1}"`);
-      expect(after.text).toBe(response.text);
-      return;
-    }
-    const next = allowed.length > 0 ? allowed.join(", ") : "none";
-    expectError(response, 409, `cannot change status from ${from} to ${to}; allowed: ${next}`);
-    expect(response.json.meta).toEqual({ code: "invalid_status_change", allowed });
-    expect(after.text).toBe(before.text);
-  });
+  test.each(matrix)(
+    "status and metadata change only if %s → %s is a step or no change",
+    async (from, to) => {
+      const before = await orderAt(from as string);
+      const { id, version } = before.json.data;
+      const allowed = steps[from as string] as string[];
+      const body = { status: to, metadata: { changed: "too" } };
+      const response = await server.call("PATCH", `/orders/${id}`, { body });
+      const after = await server.call("GET", `/orders/${id}`);
+      if (from === to || allowed.includes(to as string)) {
+        expect(response.status).toBe(200);
+        expect(response.json.data).toMatchObject({ ...body, version: version + 1 });
+        expect(response.headers.get("etag")).toBe(`"${version + 1}"`);
+        expect(after.text).toBe(response.text);
+        return;
+      }
+      const next = allowed.length > 0 ? allowed.join(", ") : "none";
+      expectError(response, 409, `cannot change status from ${from} to ${to}; allowed: ${next}`);
+      expect(response.json.meta).toEqual({ code: "invalid_status_change", allowed });
+      expect(after.text).toBe(before.text);
+    },
+  );
 });

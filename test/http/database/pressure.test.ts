@@ -34,7 +34,7 @@ async function startWithTokens(settings: Record<string, string> = {}) {
       return server.call("POST", "/users", { raw, headers, token });
     },
     patch(id: number, token = server.writeToken): Promise<TestResponse> {
-      return server.call("PATCH", `/users/${id}`, { body: { name: "new" }, token });
+      return server.call("PATCH", `/users/${id}`, { body: { name: crypto.randomUUID() }, token });
     },
   });
 }

@@ -99,8 +99,11 @@ for (const { name, body, changed } of [
   { name: "name is given", body: { name: "New" }, changed: { name: "New" } },
   { name: "name is null", body: { name: null }, changed: { name: null } },
   { name: "metadata is null", body: { metadata: null }, changed: { metadata: {} } },
-  { name: "metadata is empty", body: { metadata: {} }, changed: {} },
-  { name: "a value is the same", body: { name: "Anne" }, changed: {} },
+  {
+    name: "another value is the same",
+    body: { name: "Anne", metadata: { a: null } },
+    changed: { metadata: { b: "2" } },
+  },
   {
     name: "metadata sets one key and clears another",
     body: { metadata: { a: null, c: "3", gone: null } },
@@ -123,14 +126,23 @@ for (const { name, body, changed } of [
   });
 }
 
-test("PATCH /users/:id changes nothing, not even the version, when the body is {}", async () => {
+test("PATCH and PUT of a user change nothing, not even the version, when every field stays as it is", async () => {
   const user = await newUser(server, full);
-  const type = "application/merge-patch+json";
-  const response = await send(server, "PATCH", `/users/${user.id}`, "{}", type);
-  expect(response.status).toBe(200);
-  expect(response.headers.get("etag")).toBe('"1"');
-  expect(response.json).toEqual({ data: user, error: null });
-  expect((await server.call("GET", `/users/${user.id}`)).json.data).toEqual(user);
+  const { email, name, metadata } = user;
+  for (const [method, body] of [
+    ["PATCH", {}],
+    ["PATCH", { email, metadata: {} }],
+    ["PATCH", { name, metadata: { a: "1", absent: null } }],
+    ["PUT", { metadata, name, email }],
+  ] as const) {
+    const stale = { "if-match": '"2"' };
+    const refused = await server.call(method, `/users/${user.id}`, { body, headers: stale });
+    expectError(refused, 412, "the record has changed: it is at version 1");
+    const response = await server.call(method, `/users/${user.id}`, { body });
+    expect([response.status, response.headers.get("etag")]).toEqual([200, '"1"']);
+    expect(response.json).toEqual({ data: user, error: null });
+    expect((await server.call("GET", `/users/${user.id}`)).json.data).toEqual(user);
+  }
 });
 
 test("PATCH /users/:id limits the keys of the merged metadata", async () => {

@@ -11,43 +11,33 @@ export type CopyRow = Readonly<Record<string, string | number | null>>;
 
 export interface CopiedColumns {
   readonly columns: readonly string[];
-  /** The columns that are integers. The others are text. */
-  readonly integers: readonly string[];
   /** Text is compared bytewise on both databases. */
   readonly sortKey: readonly string[];
 }
 
-function columnsOfRecord(record: Schema): Pick<CopiedColumns, "columns" | "integers"> {
-  const columns = columnsOf(record);
-  const integers = columns.filter(({ type }) => type === "integer");
-  return { columns: columns.map(({ name }) => name), integers: integers.map(({ name }) => name) };
+function namesOf(record: Schema): string[] {
+  return columnsOf(record).map(({ name }) => name);
 }
-
-const userColumns = columnsOfRecord(User);
 
 /** The tables to copy, referenced ones first. */
 export const copiedTables = {
-  users: { ...userColumns, columns: [...userColumns.columns, "email_key"], sortKey: ["id"] },
-  orders: { ...columnsOfRecord(Order), sortKey: ["id"] },
+  users: { columns: [...namesOf(User), "email_key"], sortKey: ["id"] },
+  orders: { columns: namesOf(Order), sortKey: ["id"] },
   imported_orders: {
     columns: ["import_key", "order_id"],
-    integers: ["order_id"],
     sortKey: ["import_key"],
   },
   tokens: {
     columns: ["id", ...tokenColumns.split(", ")],
-    integers: ["id"],
     sortKey: ["id"],
   },
   idempotency_keys: {
     columns: ["owner", "key", "fingerprint", "record", "created_at"],
-    integers: [],
     sortKey: ["created_at", "owner", "key"],
   },
   // With their ids. The target has a feed of another name, because changes of the source can follow.
   changes: {
     columns: "id type record_id version status token created_at".split(" "),
-    integers: ["id", "type", "record_id", "version", "status", "created_at"],
     sortKey: ["id"],
   },
 } as const satisfies Record<string, CopiedColumns>;

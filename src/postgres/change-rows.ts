@@ -33,7 +33,7 @@ export const changeJson = `
 
 /** Parameters: the id before the first change, and the limit. */
 const selectChanges = `
-  select changes.id::float8 as id, ${changeJson} as json, ${ofUser} as "isOfUser", record_id::float8 as record_id
+  select changes.id, ${changeJson} as json, ${ofUser} as "isOfUser", record_id
   from changes
   where id > $1::bigint
   order by changes.id
@@ -43,7 +43,7 @@ const selectChanges = `
 /** `$1` is an array of ids, `$2` the maximum size. The JSON of a larger record is null. */
 function selectRecords(table: RecordTable, record: Schema): string {
   return `
-    select ${table}.id::float8 as id,
+    select ${table}.id,
       case when ${jsonBytes(record, "lower")} <= $2::bigint then ${recordJson(record)} end as json
     from ${table}
     where id = any($1::bigint[])

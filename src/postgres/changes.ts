@@ -30,7 +30,7 @@ const NUMBERING_TIMEOUT_MS = 5_000;
 const SLICE_ROWS = 100;
 
 const stateColumns = `
-  state.name as feed, state.first::float8 as first, state.last::float8 as last, state.is_current as "isCurrent",
+  state.name as feed, state.first, state.last, state.is_current as "isCurrent",
   ${hasUnnumbered("state")} as "isBehind"
 `;
 const selectState = `

@@ -74,7 +74,7 @@ const findOrphans = findRows<{ id: string }>(
 
 function findLateSequence(table: RecordTable, sourceOf: SourceOf): Find {
   const lastId = `
-    select coalesce(max(id), 0)::float8 as last
+    select coalesce(max(id), 0) as last
     from ${table}
   `;
   return async (session) => {

@@ -1,28 +1,19 @@
 import { type Column, columnsOf, jsonBytes, jsonTemplate } from "../columns.ts";
 import type { Schema } from "../schema.ts";
 
-/** Integers are read as doubles, which represent every integer of the API exactly: Bun.SQL returns int8 as text. */
-export function asDouble(name: string): string {
-  return `${name}::float8 as ${name}`;
-}
-
-function selected({ name, type }: Column): string {
-  return type === "integer" ? asDouble(name) : name;
-}
-
 /** @returns the columns of a record, for a statement that selects them */
 export function selectedColumns(record: Schema): string {
-  return columnsOf(record).map(selected).join(", ");
+  return columnsOf(record)
+    .map(({ name }) => name)
+    .join(", ");
 }
 
 /** @returns as `selectedColumns`, but objects and arrays are null if the record is larger than `maxBytes` */
 export function boundedColumns(record: Schema, maxBytes: number): string {
   const isSmall = `${jsonBytes(record, "lower")} <= ${maxBytes}`;
   return columnsOf(record)
-    .map((column) =>
-      column.type === "json"
-        ? `case when ${isSmall} then ${column.name} end as ${column.name}`
-        : selected(column),
+    .map(({ name, type }) =>
+      type === "json" ? `case when ${isSmall} then ${name} end as ${name}` : name,
     )
     .join(", ");
 }

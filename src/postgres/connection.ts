@@ -91,10 +91,23 @@ export interface Database {
   readonly closing: AbortSignal;
 }
 
+/**
+ * Replaces each int8 of the rows by a number, which every integer of the API is exactly. PostgreSQL is not to convert them
+ * to floating point: as text, it rounds that to 15 digits where `extra_float_digits` is below 1.
+ */
+function withNumbers<Row>(rows: Row[]): readonly Row[] {
+  for (const row of rows as Record<string, unknown>[]) {
+    for (const [name, value] of Object.entries(row)) {
+      if (typeof value === "bigint") row[name] = Number(value);
+    }
+  }
+  return rows;
+}
+
 /** @param sql returns the connections, or the one of a transaction */
 function sessionOf(sql: () => SQL): Session {
   async function all<Row>(statement: string, ...values: Value[]): Promise<readonly Row[]> {
-    return sql().unsafe<Row[]>(statement, values);
+    return withNumbers(await sql().unsafe<Row[]>(statement, values));
   }
   return {
     all,
@@ -132,6 +145,7 @@ function openConnections(driverUrl: string, settings: Settings, max?: number): S
   const database = decodeURIComponent(pathname.slice(1)) || searchParams.get("dbname");
   return new SQL(driverUrl, {
     adapter: "postgres",
+    bigint: true,
     connectionTimeout: CONNECT_SECONDS,
     connection: hasPooler ? {} : { ...settings },
     // Otherwise PGDATABASE in the environment would override the URL.

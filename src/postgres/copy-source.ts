@@ -1,6 +1,5 @@
 /** Reads all rows of a database from one snapshot. Writes can continue. */
 import {
-  type CopiedColumns,
   type CopiedTable,
   type CopyRow,
   type CopySource,
@@ -8,7 +7,6 @@ import {
   withMappedErrors,
 } from "../copy.ts";
 import type { Maybe } from "../maybe.ts";
-import { asDouble } from "./columns.ts";
 import type { Database, Session } from "./connection.ts";
 import { describePostgresError } from "./errors.ts";
 import { allChanges } from "./outbox.ts";
@@ -18,9 +16,7 @@ const BATCH_ROWS = 1000;
 
 /** @returns the start of a statement that reads the copied columns of a table */
 export function selectColumns(table: CopiedTable): string {
-  const { columns, integers }: CopiedColumns = copiedTables[table];
-  const selected = columns.map((name) => (integers.includes(name) ? asDouble(name) : name));
-  return `select ${selected.join(", ")} from ${rowsOf(table)}`;
+  return `select ${copiedTables[table].columns.join(", ")} from ${rowsOf(table)}`;
 }
 
 /** @returns what to read the rows of a table from, under its name */
@@ -28,22 +24,17 @@ function rowsOf(table: CopiedTable): string {
   return table === "changes" ? `(${allChanges}) as changes` : table;
 }
 
-/** @returns the columns of the sort key, qualified: the name alone means the column alias, which is a double */
-export function sortColumns(table: CopiedTable): string[] {
-  return copiedTables[table].sortKey.map((name) => `${table}.${name}`);
-}
-
 /** @param session in a transaction, whose snapshot determines the rows */
 export function copySourceOf(session: Session): CopySource {
   return {
     async count(table) {
-      const count = `select count(*)::float8 as rows from ${rowsOf(table)}`;
+      const count = `select count(*) as rows from ${rowsOf(table)}`;
       return (await session.first<{ rows: number }>(count))?.rows ?? 0;
     },
     async *read(table) {
       // One cursor name per table: the prepared FETCH has the columns of one table.
       const cursor = `copied_${table}`;
-      const select = `${selectColumns(table)} order by ${sortColumns(table).join(", ")}`;
+      const select = `${selectColumns(table)} order by ${copiedTables[table].sortKey.join(", ")}`;
       await session.script(`declare ${cursor} no scroll cursor for ${select}`);
       let rows: readonly CopyRow[];
       do {
@@ -54,7 +45,7 @@ export function copySourceOf(session: Session): CopySource {
     },
     async lastId(table) {
       const lastId = `
-        select (case when is_called then last_value else last_value - 1 end)::float8 as last
+        select (case when is_called then last_value else last_value - 1 end) as last
         from ${table}_id_seq
       `;
       return (await session.first<{ last: number }>(lastId))?.last ?? 0;

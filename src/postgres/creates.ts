@@ -149,7 +149,7 @@ function createStatement(parts: CreateStatementParts, hasKeys: boolean): string 
         time: "$4",
       })})
     select
-      position::integer as position, id::float8 as id, is_created, rejected as is_rejected,
+      position::integer as position, id, is_created, rejected as is_rejected,
       stored_fingerprint is null and not rejected and locked as is_locked, stored_fingerprint,
       stored_record
     from decided

@@ -24,12 +24,12 @@ import { existingUsers } from "./users.ts";
 const importTimeout = "set local statement_timeout = '60s'";
 
 const usersWithKeys = `
-  select email_key as key, id::float8 as id
+  select email_key as key, id
   from users
   where email_key = any($1::text[])
 `;
 const ordersWithKeys = `
-  select import_key as key, order_id::float8 as id
+  select import_key as key, order_id as id
   from imported_orders
   where import_key = any($1::text[])
 `;
@@ -87,12 +87,11 @@ function createBulkStore<
 ): BulkStore<Row, Import> {
   const { table } = rules;
   const columns = selectedColumns(rules.schema);
-  // Qualified, because the name alone means the column alias, which is a double.
   const pageStatement = (isAfter: ">" | "<=", direction: "asc" | "desc") => `
     select ${columns}
     from ${table}
     where id ${isAfter} $1
-    order by ${table}.id ${direction}
+    order by id ${direction}
     limit $2
   `;
   const pageBySort: Readonly<Record<Sort, string>> = {

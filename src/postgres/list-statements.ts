@@ -170,8 +170,8 @@ export function pageStatement(
   return `
     select
       requested.position::integer as position,
-      ${bounded ? "counted.total" : `(${totalQuery(list, sqlOf)})`}::float8 as total,
-      coalesce(greatest(measured.bytes, octet_length(page.records)), 0)::float8 as bytes,
+      ${bounded ? "counted.total" : `(${totalQuery(list, sqlOf)})`}::bigint as total,
+      coalesce(greatest(measured.bytes, octet_length(page.records)), 0)::bigint as bytes,
       case when octet_length(page.records) <= ${LARGE_PAGE_BYTES} then page.records end as records,
       case
         when requested.after is not null and (
@@ -180,7 +180,7 @@ export function pageStatement(
           where ${table}.id ${isAfter} page.last_id${filter}
           order by ${table}.id ${direction}
           limit 1
-        ) is not null then page.last_id::float8
+        ) is not null then page.last_id
       end as next_after
     from rows from (
       json_to_recordset($1::text::json)
@@ -217,7 +217,7 @@ export function sliceStatement(list: List, order: SortOrder, isFirst: boolean): 
   return `
     with
       list (matching) as materialized (
-        select matching::float8 from (${total}) as counted (matching)
+        select matching::bigint from (${total}) as counted (matching)
       ),
       page as materialized (
         select *
@@ -232,7 +232,7 @@ export function sliceStatement(list: List, order: SortOrder, isFirst: boolean): 
         )
         from page
       )
-    select list.matching, (select count(*)::int from page) as available, page.id::float8 as id, ${json} as json
+    select list.matching, (select count(*)::int from page) as available, page.id, ${json} as json
     from list
     left join page on page.id ${isBefore} coalesce(
       (select ${first}(id)::float8 from measured where bytes_before >= ${LARGE_PAGE_BYTES}), '${end}'

@@ -173,8 +173,8 @@ const numberPass = `
     )
   select
     coalesce(next.name, state.name) as feed,
-    coalesce(next.first, state.first)::float8 as first,
-    coalesce(next.last, state.last)::float8 as last,
+    coalesce(next.first, state.first) as first,
+    coalesce(next.last, state.last) as last,
     next.name is null and (not is_current or (select count(*) from unnumbered) > 0) as "isTaken",
     (select count(*) from unnumbered) > $1::integer and is_current as "hasMore"
   from state
@@ -182,7 +182,7 @@ const numberPass = `
 `;
 
 const selectFeed = `
-  select name as feed, first::float8 as first, last::float8 as last
+  select name as feed, first, last
   from (${feedState}) as state
 `;
 

@@ -31,7 +31,7 @@ const probeWrite = `
   set probed_at = $1
   where feed_origin() is not null
 `;
-const databaseSize = "select pg_database_size(current_database())::float8 as bytes";
+const databaseSize = "select pg_database_size(current_database()) as bytes";
 
 /** The parts of a store that depend on the layout. */
 const layouts = {

@@ -18,7 +18,7 @@ function readStatement({ table, columns, bytes }: ReadParts): string {
   const row = `from ${table} where ${table}.id = requested.id::bigint`;
   // The limit is that of look-ups.
   return `
-    select requested.id::float8 as "requestedId", found.*
+    select requested.id::bigint as "requestedId", found.*
     from json_array_elements_text($1::text::json) as requested (id)
     left join lateral (
       select ${columns}, ctid::text as place
@@ -111,7 +111,7 @@ function writeStatement(parts: WriteParts, wait: LockWait): string {
         token: "author",
         time: "time",
       })})
-    select id::float8 as id
+    select id
     from written
   `;
 }

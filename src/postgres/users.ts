@@ -69,7 +69,7 @@ const bytes = jsonBytes(User, "lower");
 
 /** `$1` is an array of ids. */
 export const existingUsers = `
-  select id::float8 as id
+  select id
   from users
   where id = any($1::bigint[])
 `;

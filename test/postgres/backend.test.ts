@@ -4,7 +4,7 @@ import { withLayout } from "../../src/database-url.ts";
 import { foldCounts } from "../../src/postgres/counts.ts";
 import { migrations } from "../../src/postgres/migrate.ts";
 import type { StoreOptions } from "../../src/store.ts";
-import { newUser, orderFields, parsed } from "../contract/open.ts";
+import { newUser, orderFields, parsed, setFields } from "../contract/open.ts";
 import { expectRejection } from "../expect-error.ts";
 import { listed } from "../listed.ts";
 import { cluster, type Harness, makeHarness, tablesWithoutKey } from "./postgres-harness.ts";
@@ -38,10 +38,7 @@ describe.if(cluster !== null)("open", () => {
         { pathname: "/nowhere" },
         /\/nowhere: the database does not exist: create it with `createdb`$/,
       ],
-      [
-        { username: "stranger" },
-        /the user name or password is wrong, or access from this host is not allowed$/,
-      ],
+      [{ username: "stranger" }, /the user name or password is wrong, or access from this host is not allowed$/],
       [{ search: "sslmode=require" }, /the URL requires TLS, but the server does not support it$/],
       [{ search: "sslmode=nonsense" }, /sslmode/],
       [{ pathname: "/50%" }, /a % in the URL must be written as %25$/],
@@ -213,6 +210,34 @@ describe.if(cluster !== null)("open", () => {
     }
     expect(await world.run("select from users")).toHaveLength(1);
   });
+
+  test.each(["", "&prepare=false"])(
+    "returns exact integers when the database rounds floating point, with %p",
+    async (parameters) => {
+      await using world = await makeHarness();
+      const name = new URL(world.url).pathname.slice(1);
+      await world.run(`alter database "${name}" set extra_float_digits = -3`);
+      const store = await world.open({ databaseUrl: world.url + parameters });
+      const { id } = await newUser(store);
+      const total = 2 ** 53 - 1;
+      const items = [{ sku: "a", quantity: 1, unit_price: total }];
+      const { record } = await store.orders.place(orderFields(id, { items, total }), null);
+      await world.run(`update orders set id = ${total - 2}, version = ${total - 2}`);
+      const order = { ...JSON.parse(record.json), id: total - 2, version: total - 2 };
+      expect(parsed(await store.orders.get(order.id))).toEqual(order);
+      expect(await listed(store.orders.list({ limit: 1, offset: 0 }))).toMatchObject({
+        total: 1,
+        rows: [order],
+      });
+      expect(await store.bulk.orders.exportPage(0, 1, "id")).toEqual([order]);
+      await store.withCopySource(async (source) => {
+        for await (const [row] of source.read("orders"))
+          expect(row ?? order).toMatchObject({ id: order.id, total });
+      });
+      await store.orders.update(order.id, setFields({ status: "paid" }), null);
+      expect(parsed(await store.orders.get(order.id))).toMatchObject({ version: total - 1, total });
+    },
+  );
 
   test("works without prepared statements and settings when the URL has prepare=false", async () => {
     await using world = await makeHarness();

@@ -1,7 +1,7 @@
 /** Reads all rows of a database in pages by sort key: Citus would collect the rows of a cursor on the coordinator. */
 import { type CopiedTable, type CopyRow, type CopySource, copiedTables } from "../../copy.ts";
 import type { Session, Value } from "../connection.ts";
-import { copySourceOf, selectColumns, sortColumns } from "../copy-source.ts";
+import { copySourceOf, selectColumns } from "../copy-source.ts";
 import { BUCKETS } from "./bucket.ts";
 import { MAX_ROWS, scanOrders } from "./scan.ts";
 
@@ -11,17 +11,17 @@ const oneConnection = "set local citus.max_adaptive_executor_pool_size = 1";
 const takeSnapshots = "select count(*) from order_totals";
 
 function pageStatement(table: CopiedTable, isFirst: boolean): string {
-  const keys = sortColumns(table);
+  const keys = copiedTables[table].sortKey;
   const values = keys.map((_, at) => `$${at + 1}`);
   const where = isFirst ? "" : `where (${keys.join(", ")}) > (${values.join(", ")})`;
   return `${selectColumns(table)} ${where} order by ${keys.join(", ")} limit ${MAX_ROWS}`;
 }
 
-const countOutbox = "select count(*)::float8 as rows from order_outbox";
+const countOutbox = "select count(*) as rows from order_outbox";
 const selectOutbox = `
   select
-    type, record_id::float8 as record_id, version::float8 as version, status, token,
-    created_at::float8 as created_at
+    type, record_id, version, status, token,
+    created_at
   from order_outbox
   order by order_outbox.record_id, order_outbox.version
 `;

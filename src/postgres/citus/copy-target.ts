@@ -9,7 +9,7 @@ import { citusCopySourceOf } from "./copy-source.ts";
 /** Characters of collected rows. */
 const MAX_PENDING_LENGTH = 4 * 2 ** 20;
 
-const countUsers = "select count(*)::float8 as users from users";
+const countUsers = "select count(*) as users from users";
 // Users that were deleted can have left slots above and below 0.
 const setTotal = `
   update user_totals

@@ -18,7 +18,7 @@ export function nextNumbers(table: RecordTable): string {
   // The columns are evaluated in this order.
   return `
     select pg_advisory_xact_lock_shared(${ID_LOCK}, ${tableNumbers[table]}),
-      nextval('${table}_id_seq')::float8 as number,
+      nextval('${table}_id_seq') as number,
       set_config('citus.propagate_set_commands', 'local', true)
     from generate_series(1, $1::integer)
   `;

@@ -52,17 +52,16 @@ interface SmallPage {
 function statementsOf({ table, json, where }: ListParts, sort: Sort) {
   const values = where.match(/\$\d/g)?.length ?? 0;
   const [after, second] = [1, 2].map((at) => `$${values + at}`);
-  // `id` is qualified, because a column alias hides it.
   const rest = `
     from ${table}
-    where ${where === "" ? "" : `${where} and`} ${table}.id ${sort === "id" ? ">" : "<"} ${after}
-    order by ${table}.id ${sort === "id" ? "asc" : "desc"}
+    where ${where === "" ? "" : `${where} and`} id ${sort === "id" ? ">" : "<"} ${after}
+    order by id ${sort === "id" ? "asc" : "desc"}
   `;
   return {
     /** The last parameters are the id after which the page begins, and the limit. */
-    page: `select ${table}.id::float8 as id, ${json} as json ${rest} limit ${second}`,
+    page: `select id, ${json} as json ${rest} limit ${second}`,
     /** Finds the id at an offset. The last parameters are the id after which to count, and the offset. */
-    seek: `select ${table}.id::float8 as id ${rest} limit 1 offset ${second}`,
+    seek: `select id ${rest} limit 1 offset ${second}`,
   };
 }
 

@@ -107,7 +107,7 @@ export function createCitusOrderStore(context: StoreContext): OrderStore {
         return prepareCitusList(context, {
           ...list,
           where: status === undefined ? "" : `status = '${status}'`,
-          total: `select coalesce(sum(${totals}), 0)::float8 as total from order_totals`,
+          total: `select coalesce(sum(${totals}), 0)::bigint as total from order_totals`,
           valuesOf: null,
           maxOffset: MAX_OFFSET,
         });
@@ -117,7 +117,7 @@ export function createCitusOrderStore(context: StoreContext): OrderStore {
       return prepareCitusList(context, {
         ...list,
         where: ofUser,
-        total: `select count(*)::float8 as total from orders where ${ofUser}`,
+        total: `select count(*) as total from orders where ${ofUser}`,
         valuesOf: (query) => [
           bucketOf(query.user_id ?? 0),
           ...filters.map((name) => query[name] ?? null),

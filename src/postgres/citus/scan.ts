@@ -6,7 +6,7 @@ import { maxId, type Sort } from "../../page.ts";
 import type { Session } from "../connection.ts";
 import { BUCKETS } from "./bucket.ts";
 
-const lastOrder = "select coalesce(max(id), 0)::float8 as id from orders";
+const lastOrder = "select coalesce(max(id), 0) as id from orders";
 
 /** Rows per read. With rows of the maximum size, these have about 30 MB. */
 export const MAX_ROWS = 1000;

@@ -52,7 +52,7 @@ export function createCitusUserStore(context: StoreContext): UserStore {
       table: "users",
       json,
       where: "",
-      total: "select coalesce(sum(users), 0)::float8 as total from user_totals",
+      total: "select coalesce(sum(users), 0)::bigint as total from user_totals",
       valuesOf: null,
       maxOffset: null,
     }),

@@ -34,8 +34,14 @@ const WORKER_LOST = new RegExp(
   ].join("|"),
 );
 const STATEMENT_TIMEOUT = "57014";
-/** The server is connected, but a lock or a statement timed out. */
-const TIMED_OUT = /^(55P03|57014)$/;
+const READ_ONLY = "25006";
+/** What a client is told about a server that is connected, by SQLSTATE. */
+const problems: readonly (readonly [RegExp, string])[] = [
+  // A lock or a statement timed out.
+  [/^(55P03|57014)$/, "is busy"],
+  [new RegExp(READ_ONLY), "is read-only at the moment"],
+  [/^53/, "lacks disk space, memory or connections"],
+];
 const CONNECTION_LOST =
   /^ERR_POSTGRES_(CONNECTION|IDLE_TIMEOUT|LIFETIME_TIMEOUT|TLS|QUERY_CANCELLED)|^E[A-Z]+$/;
 
@@ -106,11 +112,16 @@ export function toUnavailable(error: unknown): unknown {
   const state = sqlState(error);
   const transient = state === "" ? isConnectionError(error) : TRANSIENT.test(state);
   if (!transient && !isWorkerLost(error)) return error;
-  const busy = TIMED_OUT.test(state);
-  const problem = busy ? "is busy" : "is currently unreachable";
-  const unavailable = new AppError("unavailable", `the database ${problem}`);
+  const [, problem] = problems.find(([states]) => states.test(state)) ?? [];
+  const message = `the database ${problem ?? "is currently unreachable"}`;
+  const unavailable = new AppError("unavailable", message);
   unavailable.cause = error;
   return unavailable;
+}
+
+/** @returns whether a write was rejected because the server is a standby, or the database is read-only */
+export function isReadOnly(error: unknown): boolean {
+  return sqlState(error) === READ_ONLY;
 }
 
 /** @returns whether a statement has waited too long for a lock */
@@ -144,6 +155,9 @@ export function isStatementTimeout(error: unknown): boolean {
   return sqlState(error) === STATEMENT_TIMEOUT;
 }
 
+/** Ends of a refusal by `pg_hba.conf` from PostgreSQL 13 on and before, and messages of managed servers and PgBouncer. */
+const UNENCRYPTED = /, (no encryption|SSL off)$|^SSL (connection is )?required/;
+
 /**
  * Messages for the operator. An error matches if its SQLSTATE or code, a space and its message start with the
  * prefix. The first match applies.
@@ -159,8 +173,9 @@ const errorMessages: readonly (readonly [prefix: string, message: string])[] = [
     "08P01 unsupported startup parameter",
     "the connection pooler rejects connection settings: add prepare=false to the URL",
   ],
-  ["25006", "the server is a standby, or the database is read-only"],
-  ["28", "the user name or password is wrong, or access from this host is not allowed"],
+  [READ_ONLY, "the server is a standby, or the database is read-only"],
+  ["28P01", "the user name or the password is wrong"],
+  ["28", "the server does not let this user log in from this host"],
   ["3D000", "the database does not exist: create it with `createdb`"],
   [
     "42501",
@@ -184,6 +199,11 @@ export function describePostgresError(attempt: string, error: unknown): unknown 
   if (CERTIFICATE_ERROR.test(code)) {
     const problem = "the certificate of the server cannot be verified";
     return new AppError("operator", `${attempt}: ${problem}: ${messageOf(cause)} (${code})`);
+  }
+  if (UNENCRYPTED.test(messageOf(cause))) {
+    const problem =
+      "the server rejects this connection without TLS: add sslmode=require to the URL, or allow the host in pg_hba.conf";
+    return new AppError("operator", `${attempt}: ${problem}`);
   }
   const text = `${sqlState(cause) || code} ${messageOf(cause)}`;
   const [, message] = errorMessages.find(([prefix]) => text.startsWith(prefix)) ?? [];

@@ -6,6 +6,7 @@
 import type { Feed } from "../change.ts";
 import { fail } from "../error.ts";
 import type { Database, Session } from "./connection.ts";
+import { isReadOnly } from "./errors.ts";
 import { createSingleFlight } from "./single-flight.ts";
 
 /** Maximum number of changes that one pass numbers. */
@@ -241,9 +242,21 @@ export interface Numbering {
 export function createNumbering(db: Database, collect: (db: Database) => Promise<void>): Numbering {
   const shareAll = createSingleFlight<Feed>();
   const sharePass = createSingleFlight<Pass>();
+
+  /** A standby, or a database that is read-only, shows what has been numbered. */
+  async function numberOrRead<Result>(number: () => Promise<Result>): Promise<Result | Pass> {
+    try {
+      await collect(db);
+      return await number();
+    } catch (error) {
+      if (isReadOnly(error)) return readFeed(db);
+      throw error;
+    }
+  }
+
   return {
-    numberAll: () => shareAll("", () => collect(db).then(() => numberInPasses(db))),
-    runPass: () => sharePass("", () => collect(db).then(() => numberOnce(db))),
+    numberAll: () => shareAll("", () => numberOrRead(() => numberInPasses(db))),
+    runPass: () => sharePass("", () => numberOrRead(() => numberOnce(db))),
   };
 }
 

@@ -38,7 +38,7 @@ describe.if(cluster !== null)("open", () => {
         { pathname: "/nowhere" },
         /\/nowhere: the database does not exist: create it with `createdb`$/,
       ],
-      [{ username: "stranger" }, /the user name or password is wrong, or access from this host is not allowed$/],
+      [{ username: "stranger" }, /the server does not let this user log in from this host$/],
       [{ search: "sslmode=require" }, /the URL requires TLS, but the server does not support it$/],
       [{ search: "sslmode=nonsense" }, /sslmode/],
       [{ pathname: "/50%" }, /a % in the URL must be written as %25$/],

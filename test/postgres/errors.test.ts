@@ -60,6 +60,30 @@ async function failInserts(world: Harness, times: number, state: string) {
   };
 }
 
+test.each([
+  [
+    "28P01",
+    'password authentication failed for user "ann"',
+    "the user name or the password is wrong",
+  ],
+  [
+    "28000",
+    'no pg_hba.conf entry for host "::1", user "ann", database "a", no encryption',
+    "the server rejects this connection without TLS: add sslmode=require to the URL, or allow the host in pg_hba.conf",
+  ],
+  [
+    "28000",
+    'no pg_hba.conf entry for host "::1", user "ann", database "a", SSL encryption',
+    "the server does not let this user log in from this host",
+  ],
+] as const)("a refused login (%s %s) names its reason at startup", (state, reported, message) => {
+  const error = serverError(state, { message: reported });
+  expect(describePostgresError("Cannot open a", error)).toMatchObject({
+    code: "operator",
+    message: `Cannot open a: ${message}`,
+  });
+});
+
 describe("a certificate that cannot be verified", () => {
   test.each([
     "CERT_HAS_EXPIRED",
@@ -209,12 +233,19 @@ describe.if(cluster !== null)("the store", () => {
 
   test("reads, but rejects writes and checkUsable, when the database is read-only", async () => {
     await using world = await makeHarness();
+    const writer = await world.open();
+    await writer.changes.list(page);
+    await newUser(writer);
+    await writer.close();
     const store = await world.open({
       databaseUrl: `${world.url}&default_transaction_read_only=on`,
     });
-    expect((await store.users.list(page)).total).toBe(0);
-    await expectRejection(store.users.create(userFields(), null), "unavailable");
-    await expectRejection(store.checkUsable(), "unavailable");
+    expect((await store.users.list(page)).total).toBe(1);
+    // The change has no id yet.
+    expect((await store.changes.list(page)).total).toBe(0);
+    const problem = "the database is read-only at the moment";
+    await expectRejection(store.users.create(userFields(), null), "unavailable", problem);
+    await expectRejection(store.checkUsable(), "unavailable", problem);
   });
 
   test("rejects checkUsable when a session cannot load PL/pgSQL, which creates need", async () => {

@@ -26,16 +26,19 @@ def item:
   then {sku, name, quantity, unit_price: (.amount / .quantity)}
   else {sku, name: "\(.quantity) × \(.name)", quantity: 1, unit_price: .amount} end
   | .name |= .[:200];
-# The items add up to the total of the order: the largest one takes what rounding and negative fees leave.
+# The items add up to the total of the order: the largest one takes what rounding leaves, unless its price would become
+# negative.
 def items:
   .number as $number | .currency as $currency | (.total | minor($currency)) as $total
   | [(.line_items[] | (if (.sku // "") == "" then "product-\(.product_id)" else .sku end) as $sku
        | line($sku; .name; .quantity; $currency)),
      (.shipping_lines[] | line("shipping"; .method_title; 1; $currency)),
-     (.fee_lines[] | line("fee"; .name; 1; $currency)) | select(.amount >= 0)]
+     (.fee_lines[] | line("fee"; .name; 1; $currency))]
   | if . == [] then [{sku: "order", name: "Order \($number)", quantity: 1, amount: 0}] else . end
+  | ($total - (map(.amount) | add)) as $rest
   | (map(.amount) | index(max)) as $largest
-  | .[$largest].amount += $total - (map(.amount) | add)
+  | if .[$largest].amount + $rest >= 0 then .[$largest].amount += $rest
+    else . + [{sku: "discount", name: "Discount", quantity: 1, amount: $rest}] end
   | map(item);
 
 # A status that is not in this list is rejected by the import.

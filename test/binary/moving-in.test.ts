@@ -2,7 +2,7 @@
 import { describe, expect, test } from "bun:test";
 import { readFileSync, writeFileSync } from "node:fs";
 import { makeDirectory, type TemporaryDirectory } from "../directory.ts";
-import { woocommerceLines } from "../fixtures/woocommerce.ts";
+import { discounted, woocommerceLines } from "../fixtures/woocommerce.ts";
 import { binary, type Outcome, runProgram } from "../program.ts";
 
 const root = `${import.meta.dir}/../..`;
@@ -96,6 +96,23 @@ describe.skipIf(binary === "" || !hasJq)(
       expect(second.items).toEqual([
         { sku: "tea-01", name: "2 × Green tea", quantity: 1, unit_price: 2001 },
       ]);
+    });
+
+    test("commands keep a discount as an item when it is larger than any other item", async () => {
+      using directory = makeDirectory();
+      writeOrders(
+        directory,
+        discounted.map((changes) => JSON.stringify({ ...orders[1], ...changes })),
+      );
+      const { stdout } = await run(directory, copyRules, importUsers, importOrders, compare);
+      expect(stdout).toBe("All totals agree\nok\n");
+      const item = { sku: "tea-9", name: "Tea", quantity: 1, unit_price: 1000 };
+      expect(await exportOf(directory, "orders")).toMatchObject(
+        ["fee", "discount"].map((sku) => ({
+          total: 500,
+          items: [item, item, item, { sku, quantity: 1, unit_price: -2500 }],
+        })),
+      );
     });
 
     test("commands keep the ids when the rules say so, and find a user by another case of the email", async () => {

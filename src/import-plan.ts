@@ -1,5 +1,5 @@
 /** The plan of an import: which records are created, unchanged or rejected. */
-import type { ImportResult } from "./bulk.ts";
+import type { BulkStore, ImportResult } from "./bulk.ts";
 import type { ChangeType } from "./change.ts";
 import type { Clock } from "./clock.ts";
 import type { CopiedTable, CopyRow } from "./copy.ts";
@@ -120,6 +120,37 @@ export interface DryRunMemory {
   /** @returns the id of the record with this key; `null` if there is none */
   idOf(key: string): number | null;
   add(id: number, key: string | null, digest: Digest): void;
+}
+
+/** Takes about 400 bytes per record. */
+export function createDryRunMemory(): DryRunMemory {
+  const digests = new Map<number, Digest>();
+  const ids = new Map<string, number>();
+  return {
+    get: (id) => digests.get(id) ?? null,
+    idOf: (key) => ids.get(key) ?? null,
+    add(id, key, digest) {
+      digests.set(id, digest);
+      if (key !== null) ids.set(key, id);
+    },
+  };
+}
+
+const nothingStored = {
+  lastId: 0,
+  get: () => null,
+  idOf: () => null,
+  hasUser: () => false,
+  userWithEmail: () => null,
+};
+
+/** @returns a dry run against an empty database */
+export function createDryRun<Row extends { readonly id: number }, Import>(
+  rules: ImportRules<Row, Import>,
+  clock: Clock,
+): Pick<BulkStore<Row, Import>, "import"> {
+  const plan = createImportPlanner(rules, clock, createDryRunMemory());
+  return { import: async (records) => plan(records, nothingStored).results };
 }
 
 /**

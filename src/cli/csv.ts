@@ -24,8 +24,7 @@ const MAX_RECORD_BYTES = 2 ** 20;
 const YIELD_RECORDS = 100;
 
 /** The first wins if the header has several equally often, or none. */
-const DELIMITERS = [",", ";", "\t"] as const;
-type Delimiter = (typeof DELIMITERS)[number];
+const DELIMITERS = [",", ";", "\t"];
 
 /** @returns the fields of a record with an id that an export writes as empty cells */
 function emptyFieldsOf(record: Schema): Readonly<Record<string, unknown>> {
@@ -124,14 +123,43 @@ function readColumns(
 }
 
 /** @returns the delimiter that the header has most often outside of quotes */
-function findDelimiter(header: string): Delimiter {
+function findDelimiter(header: string): string {
   const unquoted = header.replaceAll(/"[^"]*"/g, "");
-  const count = (delimiter: Delimiter) => unquoted.split(delimiter).length;
+  const count = (delimiter: string) => unquoted.split(delimiter).length;
   return DELIMITERS.reduce((best, each) => (count(each) > count(best) ? each : best));
 }
 
 /** The first line that is not blank. */
 const FIRST_LINE = /^\s*(\S[^\n]*)\n/;
+/** A first line with which Excel names the delimiter, instead of the header. */
+const SEPARATOR_LINE = /^"?sep=([^"\w\r\n])"?\r?\n/i;
+
+const LF = 0x0a;
+const CR = 0x0d;
+const QUOTE = 0x22;
+
+/** Rejects a CR that does not belong to a line break, which the parser would take for a part of a cell. */
+async function* requireLineFeeds(chunks: AsyncIterable<Uint8Array>): AsyncGenerator<Uint8Array> {
+  let line = 1;
+  let isQuoted = false;
+  let isAfterReturn = false;
+  function requireNone(): void {
+    if (!isAfterReturn) return;
+    const cause = 'as in "CSV (Macintosh)" of Excel and on old Macs';
+    const advice = "save the file as CSV UTF-8, or convert it, e.g. with: tr '\\r' '\\n'";
+    fail("validation_failed", `line ${line} ends with CR alone, ${cause}; ${advice}`);
+  }
+  for await (const chunk of chunks) {
+    for (const byte of chunk) {
+      if (byte !== LF) requireNone();
+      isAfterReturn = byte === CR && !isQuoted;
+      if (byte === LF) line += 1;
+      else if (byte === QUOTE) isQuoted = !isQuoted;
+    }
+    yield chunk;
+  }
+  requireNone();
+}
 
 /** @returns how many complete lines come before the first that is not UTF-8. @param chunk begins in a line */
 function linesBeforeInvalid(chunk: Uint8Array): number {
@@ -203,8 +231,8 @@ function createRowReader(
   names: readonly string[],
   table: BulkTable,
   onUnknown: OnUnknown | null,
-  delimiter: Delimiter,
-  hasBom: boolean,
+  delimiter: string,
+  start: string,
 ) {
   const columns = readColumns(names, table, onUnknown);
   const markColumns = table === "orders" ? [ERROR_FIELD, "import_key"] : [ERROR_FIELD];
@@ -223,7 +251,7 @@ function createRowReader(
   }
 
   return {
-    header: `${hasBom ? BOM : ""}${join([...markColumns, ...others(names)])}`,
+    header: `${start}${join([...markColumns, ...others(names)])}`,
     read({ record: cells, info }: Row): RawRecord {
       const text = cells.join();
       return {
@@ -238,11 +266,13 @@ function createRowReader(
 
 /**
  * A record with an invalid cell fails when it is parsed.
+ * @param givenDelimiter `null` to detect it
  * @throws {AppError} validation_failed if the header or the quotes are wrong, and the rest cannot be read
  */
 export async function* readCsv(
   input: AsyncIterable<Uint8Array>,
   table: BulkTable,
+  givenDelimiter: string | null,
   onUnknown: OnUnknown | null,
 ): AsyncGenerator<InputPart> {
   const { chunks, hasBom } = await decodeInput(input);
@@ -251,13 +281,16 @@ export async function* readCsv(
     (bytes) => bytes.length > MAX_RECORD_BYTES || FIRST_LINE.test(new TextDecoder().decode(bytes)),
   );
   const text = new TextDecoder().decode(start);
-  const delimiter = findDelimiter(FIRST_LINE.exec(text)?.[1] ?? text);
+  const [separatorLine = "", separator = givenDelimiter] = SEPARATOR_LINE.exec(text) ?? [];
+  const delimiter = separator ?? findDelimiter(FIRST_LINE.exec(text)?.[1] ?? text);
   /** The last line of the records that have been parsed. */
   let lastLine = 0;
   /** Names of the columns. */
   let names: readonly string[] = [];
+  const before = `${hasBom ? BOM : ""}${separatorLine}`;
   const parser = parse({
     delimiter,
+    from_line: separatorLine === "" ? 1 : 2,
     info: true,
     max_record_size: MAX_RECORD_BYTES,
     // Called at once. An error drops the records that the loop below has not read yet.
@@ -274,13 +307,13 @@ export async function* readCsv(
     skip_records_with_empty_values: true,
   });
   // The loop below throws all errors.
-  pipeline(requireUtf8(readFrom(0)), parser, () => {});
+  pipeline(requireUtf8(requireLineFeeds(readFrom(0))), parser, () => {});
   let reader: ReturnType<typeof createRowReader> | null = null;
   let records: RawRecord[] = [];
   try {
     for await (const row of parser) {
       if (reader === null) {
-        reader = createRowReader(names, table, onUnknown, delimiter, hasBom);
+        reader = createRowReader(names, table, onUnknown, delimiter, before);
         continue;
       }
       records.push(reader.read(row));
@@ -303,12 +336,12 @@ function formatCell(value: unknown): string {
 }
 
 /** @returns the header of an export, and the lines of records */
-export function csvFormatter(table: BulkTable) {
+export function csvFormatter(table: BulkTable, delimiter: string) {
   const columns = Object.keys((table === "users" ? User : Order).properties);
   const formatRow = (fields: Readonly<Record<string, unknown>>) =>
-    `${columns.map((column) => formatCell(fields[column])).join()}\n`;
+    `${columns.map((column) => formatCell(fields[column])).join(delimiter)}\n`;
   return {
-    header: `${columns.join()}\n`,
+    header: `${columns.join(delimiter)}\n`,
     formatRecords: (records: readonly (User | Order)[]) => records.map(formatRow).join(""),
   };
 }

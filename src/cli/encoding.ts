@@ -12,6 +12,11 @@ const marks = [
   { encoding: "utf-16be", bytes: [0xfe, 0xff] },
 ] as const;
 
+const spreadsheets = [
+  { what: "a spreadsheet (.xlsx, .ods, .numbers) or a ZIP archive", bytes: [0x50, 0x4b, 0x03] },
+  { what: "a spreadsheet of an old Excel (.xls)", bytes: [0xd0, 0xcf, 0x11] },
+];
+
 /** @throws {AppError} validation_failed at the first byte that is not in the encoding */
 async function* transcode(
   chunks: AsyncIterable<Uint8Array>,
@@ -57,6 +62,12 @@ export async function decodeInput(input: AsyncIterable<Uint8Array>) {
   const { start, readFrom } = await readStart(input, ({ length }) => length >= BOM_BYTES);
   if (start[0] === 0x1f && start[1] === 0x8b) {
     fail("validation_failed", "the file is compressed; decompress it, e.g. with: zcat");
+  }
+  const spreadsheet = spreadsheets.find(({ bytes }) =>
+    bytes.every((byte, at) => start[at] === byte),
+  );
+  if (spreadsheet !== undefined) {
+    fail("validation_failed", `it is ${spreadsheet.what}; save it as CSV UTF-8`);
   }
   const mark = marks.find(({ bytes }) => bytes.every((byte, at) => start[at] === byte));
   // The first character of CSV and JSON is ASCII.

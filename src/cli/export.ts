@@ -51,7 +51,9 @@ async function writeRecords(
 ): Promise<number> {
   const source: Pick<BulkStore<User | Order, never>, "exportPage"> = bulk[table];
   const { header, formatRecords } =
-    format === "csv" ? csvFormatter(table) : { header: "", formatRecords: formatNdjson };
+    format === "ndjson"
+      ? { header: "", formatRecords: formatNdjson }
+      : csvFormatter(table, format === "csv" ? "," : "\t");
   output.write(header);
   let after = 0;
   let count = 0;

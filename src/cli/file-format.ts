@@ -2,7 +2,8 @@
 import { importedOrder } from "../import-rules.ts";
 import { User } from "../user.ts";
 
-export const fileFormats = ["ndjson", "csv"] as const;
+/** `tsv` is CSV that is separated by tabs. */
+export const fileFormats = ["ndjson", "csv", "tsv"] as const;
 export type FileFormat = (typeof fileFormats)[number];
 
 /** One record of an input, not parsed yet. */
@@ -53,5 +54,7 @@ export function streamPath(file = "-"): string | null {
 
 /** @returns the requested format, otherwise that of the file extension */
 export function formatFor(format: FileFormat | undefined, path: string | null): FileFormat {
-  return format ?? (path !== null && /\.csv$/i.test(path) ? "csv" : "ndjson");
+  if (format !== undefined) return format;
+  const extension = path?.toLowerCase().split(".").at(-1);
+  return fileFormats.find((each) => each === extension) ?? "ndjson";
 }

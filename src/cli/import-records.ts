@@ -5,6 +5,7 @@ import { hasId, hasMember } from "../import-plan.ts";
 import { createOrderParser, createUserParser, type OrderImport } from "../import-rules.ts";
 import { removeUnknownFields, unknownField } from "../schema.ts";
 import type { Store } from "../store.ts";
+import { formatNumber } from "./count-text.ts";
 import {
   type BulkTable,
   ERROR_FIELD,
@@ -21,8 +22,10 @@ import type { OutputStream } from "./system.ts";
 const BATCH_RECORDS = 5000;
 /** Approximate maximum size of a transaction. */
 const BATCH_BYTES = 4 * 2 ** 20;
-/** Rejected records that are listed; the others are only counted. */
-export const MAX_LISTED_REJECTIONS = 20;
+/** So many rejected records are listed one by one. Of more, each reason is listed once. */
+const MAX_LISTED_REJECTIONS = 10;
+/** Reasons that are listed with their first record; records with other reasons are only counted. */
+const MAX_LISTED_REASONS = 20;
 
 /** How records are imported. */
 export interface RecordOptions {
@@ -30,6 +33,11 @@ export interface RecordOptions {
   readonly key?: string;
   readonly dryRun?: boolean;
 }
+
+/** Where records are imported. */
+export type ImportTargets = {
+  readonly [Table in BulkTable]: Pick<Store["bulk"][Table], "import">;
+};
 
 export interface ImportCounts {
   created: number;
@@ -52,29 +60,58 @@ interface Rejection {
   readonly reason: string;
 }
 
-/** @param header of a file of them */
-type ReportRejections = (rejections: readonly Rejection[], header: string) => void;
+interface RejectionReport {
+  /** Writes rejected records to the file. @param header of the file */
+  add(rejections: readonly Rejection[], header: string): void;
+  /** Lists the records, or how many there are with each reason. */
+  print(): void;
+}
 
 /**
- * @param file `null` for none
+ * @param file `null` for none. It can be imported
  * @param key of the import, if it has a name
  * @param counts its `rejected` is incremented for each
- * @returns a function that lists the first rejected records, and writes all of them to a file that can be imported
  */
 export function createRejectionReport(
   progress: Progress,
   file: OutputStream | null,
   key: string | undefined,
   counts: ImportCounts,
-): ReportRejections {
-  return (rejections, header) => {
-    for (const { entry, reason } of rejections) {
-      const message = `line ${entry.line}: ${reason}`;
-      if (counts.rejected < MAX_LISTED_REJECTIONS) progress.note(message);
-      if (counts.rejected === 0) file?.write(header);
-      file?.write(entry.withMarks({ import_error: message, import_key: lineKey(key, entry) }));
-      counts.rejected += 1;
-    }
+): RejectionReport {
+  const listed: string[] = [];
+  /** By the reason without its numbers: `user 7` and `user 8` are one. */
+  const reasons = new Map<string, { readonly first: string; others: number }>();
+  let unlisted = 0;
+
+  function count(reason: string, message: string): void {
+    if (listed.length < MAX_LISTED_REJECTIONS) listed.push(message);
+    const kind = reason.replaceAll(/\d+/g, "0");
+    const known = reasons.get(kind);
+    if (known !== undefined) known.others += 1;
+    else if (reasons.size < MAX_LISTED_REASONS) reasons.set(kind, { first: message, others: 0 });
+    else unlisted += 1;
+  }
+
+  return {
+    add(rejections, header) {
+      for (const { entry, reason } of rejections) {
+        const message = `line ${entry.line}: ${reason}`;
+        count(reason, message);
+        if (counts.rejected === 0) file?.write(header);
+        file?.write(entry.withMarks({ import_error: message, import_key: lineKey(key, entry) }));
+        counts.rejected += 1;
+      }
+    },
+    print() {
+      if (counts.rejected <= MAX_LISTED_REJECTIONS) {
+        listed.forEach(progress.note);
+        return;
+      }
+      for (const { first, others } of reasons.values()) {
+        progress.note(others === 0 ? first : `${first} (and ${formatNumber(others)} more like it)`);
+      }
+      if (unlisted > 0) progress.note(`… and ${formatNumber(unlisted)} more`);
+    },
   };
 }
 
@@ -85,7 +122,7 @@ async function importBatches<Given>(
   store: Pick<BulkStore<unknown, Given>, "import">,
   dryRun: boolean,
   counts: ImportCounts,
-  report: ReportRejections,
+  report: RejectionReport["add"],
 ): Promise<void> {
   let header = "";
   let batch: { readonly entry: RawRecord; readonly record: Given }[] = [];
@@ -177,12 +214,12 @@ function withoutMarks(record: unknown): unknown {
  * @throws {AppError} operator if the orders need a name of the import
  */
 export async function importRecords(
-  bulk: Store["bulk"],
+  bulk: ImportTargets,
   parts: AsyncIterable<InputPart>,
   job: RecordOptions & { readonly table: BulkTable },
   onUnknown: OnUnknown | null,
   counts: ImportCounts,
-  report: ReportRejections,
+  report: RejectionReport["add"],
 ): Promise<void> {
   const { table, key, dryRun = false } = job;
   const read = (entry: RawRecord) => {

@@ -1,15 +1,18 @@
+import { existsSync } from "node:fs";
+import { createClock } from "../clock.ts";
 import { type Config, invalidValue } from "../config.ts";
-import { redactPassword } from "../database-url.ts";
+import { isPostgres, redactPassword } from "../database-url.ts";
 import { AppError, fail, messageOf } from "../error.ts";
-import type { Store } from "../store.ts";
+import { createDryRun } from "../import-plan.ts";
+import { orderImport, userImport } from "../import-rules.ts";
 import { formatCount, formatNumber } from "./count-text.ts";
 import { readCsv } from "./csv.ts";
 import { type BulkTable, type FileFormat, formatFor, streamPath } from "./file-format.ts";
 import {
   createRejectionReport,
   type ImportCounts,
+  type ImportTargets,
   importRecords,
-  MAX_LISTED_REJECTIONS,
   type RecordOptions,
 } from "./import-records.ts";
 import { readNdjson } from "./ndjson.ts";
@@ -66,6 +69,7 @@ async function* readUntilStopped(
   { chunks }: InputStream,
   progress: Progress,
   stop: AbortSignal,
+  onBytes: (bytes: number) => void,
 ): AsyncGenerator<Uint8Array> {
   let wake: (next: null) => void = () => {};
   stop.addEventListener("abort", () => wake(null));
@@ -83,6 +87,7 @@ async function* readUntilStopped(
     yield next.value;
     bytes += next.value.length;
     progress.update(bytes);
+    onBytes(bytes);
   }
   throwIfStopped(stop, "Interrupted");
 }
@@ -112,7 +117,7 @@ function describeFailure(
 }
 
 async function importAll(
-  { bulk }: Store,
+  bulk: ImportTargets,
   config: Config,
   job: ImportJob,
   input: InputStream,
@@ -124,7 +129,7 @@ async function importAll(
   // Before the message, after which somebody may press Ctrl-C.
   const stop = stopSignal(system);
   if (input.isTerminal) {
-    const expected = format === "csv" ? "CSV with a header line" : "one JSON object per line";
+    const expected = format === "ndjson" ? "one JSON object per line" : "CSV with a header line";
     system.stderr(`Reading ${table} from the terminal: ${expected}. Press Ctrl-D to finish.\n`);
   }
   using progress = createProgress(system, input.size);
@@ -135,20 +140,37 @@ async function importAll(
     if (skipped.size <= MAX_LISTED_FIELDS) skipped.add(field);
   };
   const onUnknown = job.ignoreUnknown ? skip : null;
-  const chunks = readUntilStopped(input, progress, stop);
-  const parts = format === "csv" ? readCsv(chunks, table, onUnknown) : readNdjson(chunks);
+  let bytes = 0;
+  const chunks = readUntilStopped(input, progress, stop, (read) => {
+    bytes = read;
+  });
+  const delimiter = format === "tsv" ? "\t" : null;
+  const parts =
+    format === "ndjson" ? readNdjson(chunks) : readCsv(chunks, table, delimiter, onUnknown);
   try {
-    await importRecords(bulk, parts, job, onUnknown, counts, report);
+    await importRecords(bulk, parts, job, onUnknown, counts, report.add);
+    const { created, unchanged, rejected } = counts;
+    if (bytes > 0 && created + unchanged + rejected === 0) {
+      fail("validation_failed", `it has no records, only ${formatCount(bytes, "byte")}`);
+    }
     // Without a rejected record there is no file.
     if (counts.rejected > 0) rejects?.finish();
     return counts;
   } catch (error) {
     throw describeFailure(error, job, config, counts);
   } finally {
-    const others = counts.rejected - MAX_LISTED_REJECTIONS;
-    if (others > 0) progress.note(`… and ${formatNumber(others)} more`);
+    report.print();
     if (skipped.size > 0) progress.note(describeSkipped(skipped));
   }
+}
+
+function isMissing({ databaseUrl }: Config): boolean {
+  return !isPostgres(databaseUrl) && !existsSync(databaseUrl);
+}
+
+function dryRunAlone({ now }: CommandSystem): ImportTargets {
+  const clock = createClock(now);
+  return { users: createDryRun(userImport, clock), orders: createDryRun(orderImport, clock) };
 }
 
 /** @returns e.g. `Imported 300,000 users (0 unchanged, 0 rejected)` */
@@ -177,15 +199,18 @@ export async function importTable(
   const job = { ...options, table, format, path };
   requireValidKey(job);
   const input = system.openInput(path);
-  if (options.rejects !== undefined) {
-    const { databaseUrl } = configOf(system);
-    requireNoDatabaseFile(options.rejects, databaseUrl);
-  }
+  const config = configOf(system);
+  if (options.rejects !== undefined) requireNoDatabaseFile(options.rejects, config.databaseUrl);
   using rejects = options.rejects === undefined ? null : system.openOutput(options.rejects, null);
+  const importInto = (bulk: ImportTargets) => importAll(bulk, config, job, input, rejects, system);
   const use = options.dryRun ? ({ mode: "read" } as const) : { create: true };
-  const counts = await withStore(system, use, (store, config) =>
-    importAll(store, config, job, input, rejects, system),
-  );
+  const isAlone = options.dryRun && isMissing(config);
+  if (isAlone) {
+    system.stderr(`There is no database ${config.databaseUrl}: comparing with an empty one\n`);
+  }
+  const counts = isAlone
+    ? await importInto(dryRunAlone(system))
+    : await withStore(system, use, ({ bulk }) => importInto(bulk));
   const message = summarize(counts, job);
   if (counts.rejected > 0) fail("operator", message);
   system.stderr(`${message}\n`);

@@ -6,6 +6,7 @@ import { BOM, decodeInput } from "./encoding.ts";
 import {
   ERROR_FIELD,
   type InputPart,
+  importSchemas,
   type RawRecord,
   type RejectMarks,
   TEXT_FIELD,
@@ -91,6 +92,16 @@ function isBlank(bytes: Uint8Array): boolean {
   return bytes.every((byte) => byte === 0x20 || (byte >= 0x09 && byte <= 0x0d));
 }
 
+/** Fields that the header of CSV has, if an import can read it. */
+const csvColumns = Object.values(importSchemas).flatMap(({ properties }) =>
+  Object.keys(properties),
+);
+
+function isCsvHeader(bytes: Uint8Array): boolean {
+  const cells = new TextDecoder().decode(bytes.subarray(0, 1000)).split(/[,;\t]/);
+  return cells.some((cell) => csvColumns.includes(cell.replaceAll('"', "").trim().toLowerCase()));
+}
+
 /**
  * Detects a file that has JSON, but not one record per line.
  * @throws {AppError} validation_failed
@@ -102,6 +113,9 @@ function requireOneRecordPerLine(bytes: Uint8Array): void {
       "validation_failed",
       "it is a JSON array, not one object per line; convert it with: jq -c '.[]'",
     );
+  }
+  if (!start.startsWith("{") && isCsvHeader(bytes)) {
+    fail("validation_failed", "it seems to be CSV; import it with --format csv");
   }
   if (start === "{" && bytes.length < 16) {
     fail("validation_failed", "its objects are longer than one line; convert it with: jq -c .");

@@ -4,9 +4,8 @@ import type { ChangedRecord } from "../change.ts";
 import { createClock } from "../clock.ts";
 import type { CopyTarget } from "../copy.ts";
 import {
+  createDryRunMemory,
   createImportPlanner,
-  type Digest,
-  type DryRunMemory,
   type ImportedTable,
   type StoredRecords,
 } from "../import-plan.ts";
@@ -33,20 +32,6 @@ const ordersWithKeys = `
   from imported_orders
   where import_key = any($1::text[])
 `;
-
-/** Takes about 400 bytes per record. A temporary table would need a separate session. */
-function createDryRunMemory(): DryRunMemory {
-  const digests = new Map<number, Digest>();
-  const ids = new Map<string, number>();
-  return {
-    get: (id) => digests.get(id) ?? null,
-    idOf: (key) => ids.get(key) ?? null,
-    add(id, key, digest) {
-      digests.set(id, digest);
-      if (key !== null) ids.set(key, id);
-    },
-  };
-}
 
 /** How the rows of an import are written, in its transaction. */
 interface ImportWriter {
@@ -104,6 +89,7 @@ function createBulkStore<
     where id = any($1::bigint[])
   `;
   const clock = createClock(now);
+  // A temporary table would need a separate session.
   const planDryRun = createImportPlanner(rules, clock, createDryRunMemory());
 
   /** Loads the records that the given ones can conflict with. */

@@ -19,6 +19,11 @@ const ann = { email: "ann@b.cd", name: "Ann" };
 const csv = "email,name\né@b.cd,😀\n";
 const littleEndian = Buffer.from(`\ufeff${csv}`, "utf16le");
 const csvFiles: [string, string | Uint8Array][] = [
+  ["separated as the first line says", `sep=;\r\n${csv.replaceAll(",", ";")}`],
+  [
+    "separated as the first line says, by another character",
+    `"sep=|"\n${csv.replaceAll(",", "|")}`,
+  ],
   ["separated by semicolons", csv.replaceAll(",", ";")],
   ["separated by tabs", csv.replaceAll(",", "\t")],
   ["named in capital letters with spaces", csv.replace("email,name", " Email, NAME ")],
@@ -53,6 +58,79 @@ test("import names the line of CSV that is not UTF-8 when a chunk ends within a 
   const { code, stderr } = await world.run("import", "users", "--format", "csv");
   expect([code, stderr]).toEqual([1, expect.stringContaining("line 2 is not valid UTF-8")]);
 });
+
+const CR_PROBLEM = 'ends with CR alone, as in "CSV (Macintosh)" of Excel and on old Macs';
+const returns: [when: string, text: string, line: number][] = [
+  ["every line does", "email,name\ra@b.cd,Ann\rb@b.cd,Bob\r", 1],
+  ["one line does", 'email,name\r\na@b.cd,"A\rn\n""n"\rb@b.cd,Bob\r\n', 3],
+  ["the last line does", "email,name\na@b.cd,Ann\r", 2],
+];
+
+for (const [when, text, line] of returns) {
+  test(`import of CSV says what wrote a line that ends with CR alone when ${when}`, async () => {
+    using world = makeHarness();
+    for (const args of [[], ["--ignore-unknown"]]) {
+      const outcome = await world.feed(text, "import", "users", "--format", "csv", ...args);
+      expect(outcome).toEqual(
+        failed(
+          `Cannot read the input: line ${line} ${CR_PROBLEM}; save the file as CSV UTF-8, or convert it, e.g. with: tr '\\r' '\\n'`,
+        ),
+      );
+    }
+  });
+}
+
+test("import of CSV keeps a CR in quotes", async () => {
+  using world = makeHarness();
+  const outcome = await world.feed(
+    'email,name\na@b.cd,"A\rB"\r\n',
+    "import",
+    "users",
+    "--format",
+    "csv",
+  );
+  expect(outcome).toEqual(imported("users", 1));
+  expect(await exportOf(world, "users")).toMatchObject([{ name: "A\rB" }]);
+});
+
+test("a file whose name ends with .tsv is separated by tabs, and an export can be imported", async () => {
+  using world = makeHarness();
+  await world.feed(lines([{ ...ann, name: "Lee,\tAnn" }]), "import", "users");
+  const file = world.at("users.TSV");
+  await world.run("export", "users", "--output", file);
+  const [header, row] = readFileSync(file, "utf8").split("\n");
+  expect(header).toStartWith("id\temail\tname\t");
+  expect(row).toStartWith('1\t"ann@b.cd"\t"Lee,\tAnn"\t');
+  expect(await world.run("import", "users", file)).toEqual(imported("users", 0, 1));
+});
+
+const otherFiles: [what: string, bytes: Uint8Array | string, message: string][] = [
+  [
+    "a ZIP archive",
+    Buffer.from("PK\x03\x04..."),
+    "it is a spreadsheet (.xlsx, .ods, .numbers) or a ZIP archive; save it as CSV UTF-8",
+  ],
+  [
+    "an old spreadsheet",
+    Buffer.from("d0cf11e0a1b11ae1", "hex"),
+    "it is a spreadsheet of an old Excel (.xls); save it as CSV UTF-8",
+  ],
+  ["CSV", "Name;E-Mail;email\nAnn;x;a@b.cd\n", "it seems to be CSV; import it with --format csv"],
+  [
+    "CSV in quotes",
+    '"user_id","currency"\n1,EUR\n',
+    "it seems to be CSV; import it with --format csv",
+  ],
+];
+
+for (const [what, file, message] of otherFiles) {
+  test(`import says what to do when the input is ${what}`, async () => {
+    using world = makeHarness();
+    expect(await world.feed(file, "import", "users")).toEqual(
+      failed(`Cannot read the input: ${message}`),
+    );
+  });
+}
 
 const ambiguousHeaders: [string, string, string][] = [
   ["has another one in quotes", '"a;b;c;d",email', "a;b;c;d"],
@@ -239,8 +317,12 @@ test("import says what is wrong with a time", async () => {
     [1_700_000_000, "must be a time such as 2026-11-20T18:57:03.120Z"],
   ];
   const text = lines(rejected.map(([createdAt]) => ({ ...ann, created_at: createdAt })));
-  const { stderr } = await world.feed(text, "import", "users");
-  for (const [, problem] of rejected) expect(stderr).toContain(`created_at ${problem}\n`);
+  expect(await world.feed(text, "import", "users")).toEqual(
+    failed(
+      ...rejected.map(([, problem], at) => `line ${at + 1}: created_at ${problem}`),
+      summaryOf("users", 0, 0, rejected.length),
+    ),
+  );
   const backwards = {
     ...ann,
     created_at: "2026-11-20T09:00:00Z",

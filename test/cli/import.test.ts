@@ -1,6 +1,6 @@
 import { Database } from "bun:sqlite";
 import { expect, spyOn, test } from "bun:test";
-import { renameSync, rmSync } from "node:fs";
+import { existsSync, renameSync, rmSync } from "node:fs";
 import { fail } from "../../src/error.ts";
 import { openSqlite } from "../../src/sqlite/backend.ts";
 import {
@@ -407,13 +407,21 @@ for (const [when, text, message] of unreadable) {
   });
 }
 
-test("import imports nothing when the input is empty", async () => {
+test("import imports nothing when the input is empty, and fails when it only has no records", async () => {
   using world = makeHarness();
-  expect(await world.feed("", "import", "users")).toEqual(imported("users", 0));
-  expect(await world.feed("\n \n", "import", "users")).toEqual(imported("users", 0));
-  expect(await world.feed("", "import", "users", "--format", "csv")).toEqual(imported("users", 0));
-  const outcome = await world.feed("email\n", "import", "users", "--format", "csv");
-  expect(outcome).toEqual(imported("users", 0));
+  for (const format of ["ndjson", "csv"]) {
+    const args = ["import", "users", "--format", format];
+    expect(await world.feed("", ...args)).toEqual(imported("users", 0));
+    for (const text of [
+      "\n \n",
+      "\ufeff",
+      ...(format === "csv" ? ["email\n", "email,name"] : []),
+    ]) {
+      const none = `Cannot read the input: it has no records, only ${Buffer.byteLength(text)} bytes`;
+      expect(await world.feed(text, ...args)).toEqual(failed(none));
+      expect(await world.feed(text, ...args, "--dry-run")).toEqual(failed(none));
+    }
+  }
 });
 
 test("import waits when another process is writing, even if the server is running", async () => {
@@ -475,16 +483,54 @@ test("import orders stops at the first record when it has no id and --key is mis
   );
 });
 
-test("import lists 20 rejected records and counts the others when there are more", async () => {
+test("import lists each reason once, with its number, when more than 10 records are rejected", async () => {
   using world = makeHarness();
-  const { code, stderr } = await world.feed("{}\n".repeat(12_345), "import", "users");
-  const printed = stderr.trimEnd().split("\n");
-  expect([code, printed.length]).toEqual([1, 22]);
-  expect(printed.slice(19)).toEqual([
-    "line 20: email is required",
-    "… and 12,325 more",
-    "Imported 0 users (0 unchanged, 12,345 rejected)",
-  ]);
+  expect(await world.feed("{}\n".repeat(10), "import", "users")).toEqual(
+    failed(
+      ...Array.from({ length: 10 }, (_, at) => `line ${at + 1}: email is required`),
+      summaryOf("users", 0, 0, 10),
+    ),
+  );
+  const text = `${"{}\n".repeat(12_344)}{"email":"a@b.cd","nmae":1}\n`;
+  expect(await world.feed(text, "import", "users")).toEqual(
+    failed(
+      "line 1: email is required (and 12,343 more like it)",
+      "line 12345: nmae is not allowed (--ignore-unknown skips unknown fields)",
+      summaryOf("users", 0, 0, 12_345),
+    ),
+  );
+  // Numbers do not make another reason.
+  await world.feed(emails(30), "import", "users");
+  const renamed = emails(30).replaceAll("}", ',"name":"x"}');
+  expect((await world.feed(renamed, "import", "users")).stderr).toStartWith(
+    "line 1: email is already taken by user 1 (and 29 more like it)\nImported",
+  );
+  const names = Array.from({ length: 30 }, (_, at) => ({ ["x".repeat(at + 1)]: at }));
+  const printed = (await world.feed(lines(names), "import", "users")).stderr.split("\n");
+  expect(printed.slice(20, -2)).toEqual(["… and 10 more"]);
+});
+
+test("import --dry-run judges the input alone when there is no database", async () => {
+  using world = makeHarness();
+  rmSync(world.path);
+  const text = lines([complete, { email: "b@b.cd" }, { email: "B@b.cd", name: "B" }, {}]);
+  const none = `There is no database ${world.path}: comparing with an empty one`;
+  expect(await world.feed(text, "import", "users", "--dry-run")).toEqual(
+    failed(
+      none,
+      "line 3: email is already taken by user 8",
+      "line 4: email is required",
+      "Would import 2 users (0 unchanged, 2 rejected)",
+    ),
+  );
+  expect(await world.feed(lines([order]), "import", "orders", "--dry-run")).toEqual(
+    failed(
+      none,
+      "line 1: user_id must be an existing user",
+      "Would import 0 orders (0 unchanged, 1 rejected)",
+    ),
+  );
+  expect(existsSync(world.path)).toBe(false);
 });
 
 const otherForms: [string, string, string][] = [

@@ -178,7 +178,6 @@ test.each([
   "check",
   "copy --to",
   "export users",
-  "import users --dry-run",
   "migrate",
   "serve --read-only",
   "token list",

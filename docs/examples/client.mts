@@ -1,47 +1,78 @@
-// Creates a user once, reads all users, and edits each: see docs/clients.md.
+// Creates a user and an order once, reads all users, edits each, and counts: see docs/clients.md.
 const base = "http://127.0.0.1:3000";
+/** Clients that run at the same time have different names. */
+const client = process.env["CLIENT"] ?? "client-1";
 const maxAttempts = 6;
 
-/** Sends a request that is safe to repeat, until the server has time for it. */
+/** Reads the body as well: the connection can break in the middle of it. */
+async function send(path: string, init: object) {
+  const signal = AbortSignal.timeout(90_000);
+  const response = await fetch(base + path, { ...init, signal });
+  const { ok, status, headers } = response;
+  return { ok, status, headers, text: await response.text() };
+}
+
+/** Sends a request that is safe to repeat, until there is a complete response. */
 async function request(method: string, path: string, body?: object, more: object = {}) {
   const authorization = `Bearer ${process.env["TOKEN"]}`;
   const headers = { authorization, "content-type": "application/json", ...more };
   const init = { method, headers, ...(body && { body: JSON.stringify(body) }) };
   for (let attempt = 1; ; attempt += 1) {
-    const response = await fetch(base + path, init).catch((error) => {
+    const response = await send(path, init).catch((error) => {
       if (attempt === maxAttempts) throw error;
     });
     if (response && (attempt === maxAttempts || ![429, 502, 503, 504].includes(response.status))) {
-      if (response.ok || response.status === 412) return response;
-      throw new Error(`${method} ${path}: ${response.status} ${await response.text()}`);
+      const { ok, status, text } = response;
+      if (!ok && status !== 412) throw new Error(`${method} ${path}: ${status} ${text}`);
+      return { ok, headers: response.headers, data: JSON.parse(text).data };
     }
     const waitS = Number(response?.headers.get("retry-after") ?? 1) + Math.random();
     await new Promise((resolve) => setTimeout(resolve, waitS * 1000));
   }
 }
 
+/** Creates a record, or returns the one that an earlier attempt with this key has created. */
+async function create(list: string, record: object, key: string) {
+  return (await request("POST", list, record, { "idempotency-key": key })).data;
+}
+
 /** Reads all records of a list. */
 async function* readAll(list: string) {
   for (let path: string | undefined = `${list}?limit=50&after=0`; path; ) {
-    const response = await request("GET", path);
-    yield* ((await response.json()) as { data: any[] }).data;
-    path = /<([^>]*)>; rel="next"/.exec(response.headers.get("link") ?? "")?.[1];
+    const { data, headers } = await request("GET", path);
+    yield* data;
+    path = /<([^>]*)>; rel="next"/.exec(headers.get("link") ?? "")?.[1];
   }
 }
 
-/** Edits a record without overwriting the change of another client. */
-async function edit(path: string, change: (record: any) => object) {
+/**
+ * Edits a record without overwriting the change of another client. `change` returns `null` if there is nothing to do:
+ * after a 412, the change may have been made by an attempt of this client whose response was lost.
+ */
+async function edit(path: string, change: (record: any) => object | null) {
   for (;;) {
-    const found = await request("GET", path);
-    const { data } = (await found.json()) as { data: any };
-    const match = { "if-match": found.headers.get("etag") };
-    const response = await request("PATCH", path, change(data), match);
-    if (response.ok) return response;
+    const { data, headers } = await request("GET", path);
+    const patch = change(data);
+    if (patch === null) return;
+    const match = { "if-match": headers.get("etag") };
+    if ((await request("PATCH", path, patch, match)).ok) return;
   }
 }
 
-const key = { "idempotency-key": "import-2026-11-22-2" };
-await request("POST", "/api/v1/users", { email: "fay@example.com" }, key);
-for await (const user of readAll("/api/v1/users")) {
-  await edit(`/api/v1/users/${user.id}`, () => ({ metadata: { seen: "yes" } }));
+/** Adds 1 to a number, exactly once: the mark shows that it is done, even if others have added to it since. */
+async function count(path: string) {
+  const mark = crypto.randomUUID();
+  await edit(path, ({ metadata }) => {
+    if (metadata[client] === mark) return null;
+    return { metadata: { count: `${Number(metadata.count ?? 0) + 1}`, [client]: mark } };
+  });
 }
+
+const user = await create("/api/v1/users", { email: "dan@example.com" }, "import-2026-11-22-1");
+const items = [{ sku: "tea-01", quantity: 2, unit_price: 1999 }];
+const order = { user_id: user.id, currency: "EUR", items };
+await create("/api/v1/orders", order, "import-2026-11-22-2");
+for await (const { id } of readAll("/api/v1/users")) {
+  await edit(`/api/v1/users/${id}`, () => ({ metadata: { seen: "yes" } }));
+}
+for (let n = 0; n < 3; n += 1) await count(`/api/v1/users/${user.id}`);

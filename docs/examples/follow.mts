@@ -4,16 +4,22 @@ import { mkdir, readFile, rename, rm, writeFile } from "node:fs/promises";
 const base = "http://127.0.0.1:3000";
 const headers = { authorization: `Bearer ${process.env.TOKEN}` };
 
+/** Reads the body as well: the connection can break in the middle of it. */
+async function send(path: string) {
+  const response = await fetch(base + path, { headers, signal: AbortSignal.timeout(90_000) });
+  return { status: response.status, headers: response.headers, text: await response.text() };
+}
+
 /** Repeats the request until it succeeds or has a definite error. */
 async function get(path: string): Promise<{ status: number; body: any; next: string }> {
   for (;;) {
-    const response = await fetch(base + path, { headers }).catch(() => null);
+    const response = await send(path).catch(() => null);
     if (response?.status === 200 || response?.status === 410) {
       const link = /<([^>]*)>; rel="next"/.exec(response.headers.get("link") ?? "");
-      return { status: response.status, body: await response.json(), next: link?.[1] ?? "" };
+      return { status: response.status, body: JSON.parse(response.text), next: link?.[1] ?? "" };
     }
     if (response !== null && ![429, 502, 503, 504].includes(response.status))
-      throw new Error(`${path}: ${response.status} ${await response.text()}`);
+      throw new Error(`${path}: ${response.status} ${response.text}`);
     const seconds = Number(response?.headers.get("retry-after") ?? 1);
     await new Promise((resolve) => setTimeout(resolve, seconds * 1000));
   }

@@ -1,5 +1,5 @@
 # Keeps a copy of all users and orders in step: see docs/changes.md.
-import json, os, re, shutil, time, urllib.error, urllib.request
+import http.client, json, os, re, shutil, time, urllib.error, urllib.request
 
 BASE = "http://127.0.0.1:3000"
 HEADERS = {"Authorization": f"Bearer {os.environ['TOKEN']}"}
@@ -20,8 +20,8 @@ def get(path):
             if error.code not in (429, 502, 503, 504):
                 raise
             seconds = int(error.headers.get("Retry-After", 1))
-        except OSError:
-            pass  # No connection, or a broken one.
+        except (OSError, http.client.HTTPException, ValueError):
+            pass  # No connection, or it broke in the head or the body.
         time.sleep(seconds)
 
 

@@ -15,12 +15,13 @@ get() {
       -H "Authorization: Bearer $TOKEN" "$base$1") || status=503
     next=$(sed -n 's/^[Ll]ink: .*<\([^>]*\)>; rel="next".*/\1/p' "$headers")
     case $status in
-      200 | 410) return ;;
-      429 | 50[234])
-        seconds=$(sed -n 's/^[Rr]etry-[Aa]fter: \([0-9]*\).*/\1/p' "$headers")
-        sleep "${seconds:-1}" ;;
+      # If the connection breaks in the head of a response, curl reports success and an empty body.
+      200 | 410) if [ -s "$page" ]; then return; fi ;;
+      429 | 50[234]) ;;
       *) echo "$1: $status $(cat "$page")" >&2; exit 1 ;;
     esac
+    seconds=$(sed -n 's/^[Rr]etry-[Aa]fter: \([0-9]*\).*/\1/p' "$headers")
+    sleep "${seconds:-1}"
   done
 }
 

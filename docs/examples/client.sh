@@ -1,0 +1,60 @@
+# Creates a user and an order once, reads all users, and counts: see docs/clients.md. It needs curl and jq.
+set -eu
+base=http://127.0.0.1:3000
+client=${CLIENT:-client-1} # Clients that run at the same time have different names.
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+headers=$work/headers.txt body=$work/body.json patch=$work/patch.json
+: >"$headers"
+
+# Sends a request that is safe to repeat, until there is a complete response. Sets status.
+request() {
+  for attempt in 1 2 3 4 5 6; do
+    status=$(curl -sS -m 90 -D "$headers" -o "$body" -w '%{response_code}' \
+      -H "Authorization: Bearer $TOKEN" -H 'Content-Type: application/json' "$@") || status=broken
+    case $status in
+      # If the connection breaks in the head of a response, curl reports success and an empty body.
+      2??) if [ -s "$body" ]; then return; fi ;;
+      412) return ;;
+      broken | 429 | 50[234]) ;;
+      *) break ;;
+    esac
+    seconds=$(sed -n 's/^[Rr]etry-[Aa]fter: \([0-9]*\).*/\1/p' "$headers")
+    sleep "${seconds:-1}"
+  done
+  echo "$*: $status $(cat "$body")" >&2
+  exit 1
+}
+
+# Adds 1 to a number, exactly once: the mark shows that it is done, even if others have added to it since.
+count() {
+  mark=$(od -An -N 16 -t x1 /dev/urandom | tr -d ' ')
+  while true; do
+    request "$base$1"
+    etag=$(sed -n 's/^[Ee][Tt]ag: \([^[:space:]]*\).*/\1/p' "$headers")
+    # After a 412, the change may have been made by an attempt whose response was lost.
+    jq -c --arg client "$client" --arg mark "$mark" '.data.metadata
+      | if .[$client] == $mark then empty
+        else {metadata: {count: ((.count // "0" | tonumber) + 1 | tostring), ($client): $mark}} end' "$body" >"$patch"
+    if [ ! -s "$patch" ]; then return; fi
+    request -X PATCH -H "If-Match: $etag" -d "@$patch" "$base$1"
+    if [ "$status" = 200 ]; then return; fi
+  done
+}
+
+# An earlier attempt with the same key may have created the record.
+request -H 'Idempotency-Key: import-2026-11-22-1' -d '{"email": "dan@example.com"}' "$base/api/v1/users"
+id=$(jq .data.id "$body")
+items='[{"sku": "tea-01", "quantity": 2, "unit_price": 1999}]'
+request -H 'Idempotency-Key: import-2026-11-22-2' \
+  -d "{\"user_id\": $id, \"currency\": \"EUR\", \"items\": $items}" "$base/api/v1/orders"
+
+: >users.ndjson
+path='/api/v1/users?limit=50&after=0'
+while [ -n "$path" ]; do
+  request "$base$path"
+  jq -c '.data[]' "$body" >>users.ndjson
+  path=$(sed -n 's/^[Ll]ink: .*<\([^>]*\)>; rel="next".*/\1/p' "$headers")
+done
+
+for n in 1 2 3; do count "/api/v1/users/$id"; done

@@ -1,0 +1,61 @@
+// Runs the programs of docs/examples and docs/personal-data.md at the same time, each behind a network that loses, cuts, delays and doubles.
+import { expect, test } from "bun:test";
+import { makeDirectory } from "../directory.ts";
+import { startFlakyNetwork } from "../flaky-network.ts";
+import { canRun, killExample, startExample, untilInStep } from "./examples.ts";
+import { newOrder, newUser } from "./make.ts";
+import { startSharedServer } from "./server.ts";
+
+const page = await Bun.file(`${import.meta.dir}/../../docs/personal-data.md`).text();
+const eraseAnn = [...page.matchAll(/^ *```sh\n(.*?)^ *```$/gms)].map(([, block]) => block).join("");
+
+const server = await startSharedServer();
+
+/** Each has a network with other faults, and is a client of another name. */
+const programs = [
+  ...["follow.mts", "follow.py", "follow.sh"],
+  ...["client.mts", "client.py", "client.sh"],
+  ...["client.mts", "client.py", "client.sh", "erase.sh"],
+].filter(canRun);
+
+test("examples do everything once when connections break, and requests arrive late and twice", async () => {
+  await using resources = new AsyncDisposableStack();
+  async function start(file: string, index: number) {
+    const directory = resources.use(makeDirectory());
+    const network = resources.use(await startFlakyNetwork(server.url, index + 1));
+    const env = { TOKEN: server.writeToken, CLIENT: `client-${index}` };
+    const source = file === "erase.sh" ? eraseAnn : null;
+    const example = await startExample(directory, file, network.url, env, source);
+    resources.defer(() => killExample(example));
+    return { file, directory, example, network };
+  }
+
+  // More than a page.
+  for (let n = 0; n < 7; n += 1) await newUser(server);
+  const ann = await newUser(server, { email: "ann@example.com", name: "Ann" });
+  for (let n = 0; n < 2; n += 1) await newOrder(server, ann.id, { metadata: { gift: "Ann" } });
+
+  const running = await Promise.all(programs.map(start));
+  const following = running.filter(({ file }) => file.startsWith("follow"));
+  const ending = running.filter(({ file }) => !file.startsWith("follow"));
+  for (const { file, example } of ending) {
+    const { code, stderr } = await example.ended;
+    expect([file, code, stderr.replace(/^(curl|Warning): .*\n/gm, "")]).toEqual([file, 0, ""]);
+  }
+
+  const { data: users } = (await server.call("GET", "/users")).json;
+  const emails = users.map(({ email }: any) => email);
+  expect(emails.slice(7)).toEqual([`erased-${ann.id}@erased.invalid`, "dan@example.com"]);
+  const dan = users.at(-1);
+  const counting = ending.filter(({ file }) => file.startsWith("client"));
+  expect(dan.metadata).toMatchObject({ seen: "yes", count: `${3 * counting.length}` });
+  const { data: orders } = (await server.call("GET", "/orders")).json;
+  expect(orders.map(({ user_id, metadata }: any) => [user_id, metadata])).toEqual([
+    [ann.id, {}],
+    [ann.id, {}],
+    [dan.id, {}],
+  ]);
+  for (const { directory, example } of following) await untilInStep(server, directory, example);
+  for (const { file, network } of [...counting, ...following])
+    expect([file, network.isExhausted()]).toEqual([file, true]);
+}, 120_000);

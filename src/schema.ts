@@ -29,8 +29,6 @@ interface TextOptions {
   readonly enum?: readonly string[];
   /** For the OpenAPI document. For a long `enum`, messages use it instead of the list of values. */
   readonly description?: string;
-  /** For the OpenAPI document: an approximation of the `format`. */
-  readonly pattern?: string;
 }
 
 /**
@@ -111,7 +109,6 @@ export const Version = SafeInteger(1, "From 1, up by one on every change");
 /** RFC 3339 in UTC with milliseconds and `Z`. */
 export const Time = Text({
   format: "date-time",
-  pattern: TIME.source,
   description: "RFC 3339 in UTC, with milliseconds and `Z`",
 });
 

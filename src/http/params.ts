@@ -32,7 +32,6 @@ export const orderParams = idSchema(
   {
     title: "OrderId",
     description: "The id of the order, in base 10. A sign and leading zeros are allowed",
-    format: "int64",
   },
   (text) => {
     const [match, sign, digits = ""] = INT64.exec(text) ?? [];

@@ -41,7 +41,7 @@ const getHealth = route(
       responses: {
         200: enveloped(
           "The server is healthy",
-          object({ status: { type: "string", enum: statuses }, archive }, ["archive"]),
+          object({ status: { type: "string", examples: statuses }, archive }, ["archive"]),
           { status: "ok" },
         ),
       },

@@ -27,8 +27,9 @@ export function users() {
 }
 
 const time = "2026-11-20T18:57:03.120Z";
-const ann = { email: "ann@example.com", name: "Ann", metadata: { team: "blue" } };
-const example: User = { id: 1, ...ann, version: 1, created_at: time, updated_at: time };
+// Not that of the quick start: sending the example would be a 409.
+const mia = { email: "mia@example.com", name: "Mia", metadata: { team: "blue" } };
+const example: User = { id: 1, ...mia, version: 1, created_at: time, updated_at: time };
 const changedExample: User = { ...example, name: null, version: 2 };
 
 const userInput = jsonBody(UserInput, User);
@@ -83,7 +84,7 @@ const createUser = route(
       operationId: "createUser",
       summary: "Create a user",
       description: "Returns 409 if another user has the email, regardless of case.",
-      example: ann,
+      example: mia,
       responses: { 201: createdRecord(User, example) },
       errors: ["email_taken", "idempotency_key_reused"],
     },
@@ -127,7 +128,7 @@ const replaceUser = route(
       summary: "Replace a user",
       description:
         "Omitted fields get their default: `name` null, `metadata` `{}`. Never creates a user.",
-      example: { email: ann.email, metadata: ann.metadata },
+      example: { email: mia.email, metadata: mia.metadata },
       responses: { 200: oneRecord("The updated user", User, changedExample) },
       errors: ["not_found", "email_taken", "version_mismatch"],
     },

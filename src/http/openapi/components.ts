@@ -16,17 +16,15 @@ export function ref(section: Section, name: string): JsonSchema {
 
 export const text = { type: "string" };
 
-/** Generated clients use 32 bits unless the format says otherwise. */
-export const anyInteger = { type: "integer", format: "int64" };
-
-export function integer(minimum: number, maximum = Number.MAX_SAFE_INTEGER): JsonSchema {
-  const bounds = { minimum, maximum };
-  return maximum < 2 ** 31 ? { type: "integer", ...bounds } : { ...anyInteger, ...bounds };
-}
+export const integer = (minimum: number, maximum = Number.MAX_SAFE_INTEGER) => ({
+  type: "integer",
+  minimum,
+  maximum,
+});
 
 export function object(properties: JsonSchema, optional: readonly string[] = []): JsonSchema {
   const required = Object.keys(properties).filter((name) => !optional.includes(name));
-  return { type: "object", properties, required, additionalProperties: false };
+  return { type: "object", properties, required };
 }
 
 export function header(description: string, schema: JsonSchema, example: unknown): JsonSchema {

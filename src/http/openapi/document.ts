@@ -17,8 +17,9 @@ const description = `
 Users and their orders, as JSON over HTTP.
 
 - **Responses** are \`{"data": …, "error": null}\`. Lists add \`meta\`.
-- **Errors** have a sentence for people in \`error\` and a stable identifier for programs in \`meta.code\`. Validation
-  errors list up to 20 problems in \`meta.problems\`. A few errors are plain text, as documented for each operation.
+- **Errors** have a sentence for people in \`error\` and a stable identifier for programs in \`meta.code\`: the examples
+  of an operation have all of its codes. Validation errors list up to 20 problems in \`meta.problems\`, each with a
+  \`code\`. A few errors are plain text, as documented for each operation.
 - **Authentication**: send a token as \`Authorization: Bearer …\`. A token of scope \`read\` may only GET and HEAD.
   Without a valid token, every path except the public ones returns 401, including paths that do not exist.
 - **Input is strict**: unknown or duplicate fields and parameters, read-only fields, and numbers that would lose
@@ -33,17 +34,12 @@ Users and their orders, as JSON over HTTP.
 - **Request ids**: every response has an \`X-Request-Id\`, which is also in the log of the server. To choose it, send an
   \`X-Request-Id\` of 1 to 128 visible ASCII characters.
 - **Money** is an integer in the minor unit of its currency.
-- **Within v1**, fields, operations and error codes are only added: ignore what you do not know.
+- **Within v1**, fields, values, operations and error codes are only added: ignore what you do not know. So schemas of
+  responses are open: texts with a few values list them as examples.
 `.trim();
 
-/**
- * The pattern of `isEmail` in `schema.ts`, with negated character classes, because patterns of JSON Schema have
- * no flags. Unlike `isEmail`, it allows invisible characters, and symbols in the domain that are not ASCII.
- */
-const LOCAL = String.raw`[^\x00-\x20"(),.:;<>@\[\\\]\x7f-\x9f\s]+`;
-const ALPHANUMERIC = String.raw`[^\x00-/:-@\[-\x60{-\x9f\s]`;
-const LABEL = String.raw`${ALPHANUMERIC}(?:[^\x00-,./:-@\[-\x60{-\x9f\s]*${ALPHANUMERIC})?`;
-const EMAIL_PATTERN = String.raw`^${LOCAL}(?:\.${LOCAL})*@${LABEL}(?:\.${LABEL})+$`;
+/** Enough for all values that are not a long list, such as that of currencies. */
+const MAX_EXAMPLES = 5;
 
 function mapValues<Value>(
   values: Record<string, Value>,
@@ -52,21 +48,27 @@ function mapValues<Value>(
   return Object.fromEntries(Object.entries(values).map(([name, value]) => [name, map(value)]));
 }
 
-/** Adds schemas with a title to the components. */
+/**
+ * Adds schemas with a title to the components. Requests are closed: what they do not name is rejected. Responses are open,
+ * because fields and values are added within v1: a client that validates must not fail then.
+ */
 function createSchemas(components: Record<string, JsonSchema>) {
   /** @returns a reference to a schema with a title; any other schema inline */
-  function schemaOf(schema: JsonSchema): JsonSchema {
+  function schemaOf(schema: JsonSchema, isInput: boolean): JsonSchema {
     const { title } = schema as { readonly title?: string };
-    if (title === undefined) return inlineSchema(schema);
-    components[title] ??= inlineSchema(schema);
-    return ref("schemas", title);
+    const isOpenEnum = schema["enum"] !== undefined && !isInput;
+    if (title === undefined || isOpenEnum) return inlineSchema(schema, isInput);
+    const isShared = isInput && schema["properties"] !== undefined && !/Input$|Patch$/.test(title);
+    const name = isShared ? `${title}Input` : title;
+    components[name] ??= inlineSchema(schema, isInput);
+    return ref("schemas", name);
   }
 
   /** @returns the schema in the form that most tools support */
-  function inlineSchema({ title, ...schema }: JsonSchema): JsonSchema {
-    const { anyOf, patternProperties, properties, items, ...rest } = schema;
+  function inlineSchema({ title, ...schema }: JsonSchema, isInput: boolean): JsonSchema {
+    const { anyOf, patternProperties, additionalProperties, properties, items, ...rest } = schema;
     if (Array.isArray(anyOf)) {
-      const members: JsonSchema[] = anyOf.map(schemaOf);
+      const members: JsonSchema[] = anyOf.map((member) => schemaOf(member, isInput));
       const [inner = {}] = members;
       // That of `Nullable`.
       const isShort = anyOf.length === 2 && inner["$ref"] === undefined;
@@ -77,17 +79,36 @@ function createSchemas(components: Record<string, JsonSchema>) {
     if (patternProperties !== undefined) {
       const [entry] = Object.entries(patternProperties as Record<string, JsonSchema>);
       const [pattern, value] = entry ?? ["", {}];
-      return { ...rest, propertyNames: { pattern }, additionalProperties: schemaOf(value) };
+      const values = schemaOf(value, isInput);
+      return { ...rest, propertyNames: { pattern }, additionalProperties: values };
     }
-    if (properties !== undefined)
-      return { ...rest, properties: mapValues(properties as Record<string, JsonSchema>, schemaOf) };
-    if (items !== undefined) return { ...rest, items: schemaOf(items as JsonSchema) };
-    if (schema["format"] !== "email") return rest;
-    // `email` of JSON Schema is ASCII only (RFC 5321). Here, all letters are allowed (RFC 6531).
-    return { ...rest, format: "idn-email", pattern: EMAIL_PATTERN };
+    if (properties !== undefined) {
+      const members = mapValues(properties as Record<string, JsonSchema>, (member) =>
+        schemaOf(member, isInput),
+      );
+      return { ...rest, properties: members, ...(isInput && { additionalProperties: false }) };
+    }
+    if (items !== undefined) return { ...rest, items: schemaOf(items as JsonSchema, isInput) };
+    return inlineValue(rest, isInput);
   }
 
   return schemaOf;
+}
+
+/** @returns the schema of a text or a number */
+function inlineValue(schema: JsonSchema, isInput: boolean): JsonSchema {
+  const { enum: values, format, ...rest } = schema as { enum?: string[]; format?: string };
+  if (values !== undefined) {
+    return isInput ? schema : { ...rest, examples: values.slice(0, MAX_EXAMPLES) };
+  }
+  // Neither `email` nor `idn-email` of JSON Schema allows all addresses that are in use.
+  if (format === "email") return rest;
+  // Generated clients use 32 bits unless the format says otherwise.
+  return isLarge(schema) ? { ...schema, format: "int64" } : schema;
+}
+
+function isLarge({ type, maximum = Infinity }: { type?: unknown; maximum?: number }): boolean {
+  return type === "integer" && maximum >= 2 ** 31;
 }
 
 /** Parameters of every list. */
@@ -159,8 +180,9 @@ type Components = Record<"schemas" | "parameters" | "responses", Record<string, 
 function createOperation(components: Components) {
   const schemaOf = createSchemas(components.schemas);
 
-  function pathParameter(name: string, { title, description, ...schema }: JsonSchema): JsonSchema {
+  function pathParameter(name: string, { title, description, ...value }: JsonSchema): JsonSchema {
     const id = String(title);
+    const schema = schemaOf(value, true);
     const more = { required: true, example: 1 };
     components.parameters[id] = { name, in: "path", description, schema, ...more };
     return ref("parameters", id);
@@ -176,7 +198,7 @@ function createOperation(components: Components) {
       in: "query",
       description: `${description}${describeBounds(schema, defaultValue)}`,
       // Without the default: tools send it, and `offset` may not be sent beside `after`.
-      schema: schemaOf(schema),
+      schema: schemaOf(schema, true),
     };
   }
 
@@ -201,7 +223,7 @@ function createOperation(components: Components) {
 
   function successResponse(response: SuccessResponse): JsonSchema {
     const { description, headers, type = JSON_TYPE, schema, example } = response;
-    const content = schema && { [type]: { schema: schemaOf(schema), example } };
+    const content = schema && { [type]: { schema: schemaOf(schema, false), example } };
     return { description, headers: withCommonHeaders(headers), content };
   }
 
@@ -210,7 +232,7 @@ function createOperation(components: Components) {
     const { responses, errors = [], filters, example, security, ...texts } = detail;
     const descriptions = { ...pageParameters, ...filters };
     const names = headerNames(method, errors);
-    const media = body && { schema: schemaOf(body.schema), example };
+    const media = body && { schema: schemaOf(body.schema, true), example };
     const types = method === "PATCH" ? [JSON_TYPE, PATCH_TYPE] : [JSON_TYPE];
     return {
       tags: hooks.detail.tags,

@@ -5,7 +5,7 @@ import { errorEnvelope } from "../bodies.ts";
 import { errorTemplates, type ResponseTemplate } from "../errors.ts";
 import type { JsonSchema } from "../input.ts";
 import { JSON_TYPE, TEXT_TYPE } from "../media-types.ts";
-import { anyInteger, header, object, ref, text, withCommonHeaders } from "./components.ts";
+import { header, object, ref, text, withCommonHeaders } from "./components.ts";
 
 /**
  * By error code: the name of the response, the meaning, and examples of the message. If an operation has several
@@ -110,12 +110,13 @@ export function errorSchemas(): Record<string, JsonSchema> {
     items: text,
     description: "What is allowed instead, if the code is `invalid_status_change`",
   };
+  const bound = { type: "integer", format: "int64" };
   const fieldError = {
     field: { ...text, examples: ["items[0].quantity"] },
     code: { ...text, examples: problemCodes, description: "The kind of the problem" },
     problem: { ...text, description: "For people. It may change" },
-    min: { ...anyInteger, description: "Of a `range` or a `length`" },
-    max: { ...anyInteger, description: "Of a `range` or a `length`" },
+    min: { ...bound, description: "Of a `range` or a `length`" },
+    max: { ...bound, description: "Of a `range` or a `length`" },
     allowed: { ...allowed, description: "Of `not_allowed`: what is allowed instead" },
   };
   return {

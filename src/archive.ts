@@ -30,6 +30,8 @@ export interface ArchiveOptions extends ArchiveSettings {
   /** Starts the thread of the archive. */
   readonly createWorker: () => Worker;
   readonly onLog: ArchiveLog;
+  /** Called once if the thread has ended because of a bug. The archive stays as it is until the program starts again. */
+  readonly onStopped: (error: Error) => void;
   /** Ends the start of a server that waits for the archive, or restores it. */
   readonly signal: AbortSignal;
 }

@@ -5,7 +5,7 @@
  * has not changed for longer than that, by its own clock. So clocks need not agree on the time, only on the length of
  * a second. All writes are conditional: one that arrives late does nothing.
  */
-import { AppError } from "./error.ts";
+import { AppError, messageOf } from "./error.ts";
 import type { ObjectStorage } from "./object-storage.ts";
 
 export interface LeaseClock {
@@ -189,9 +189,10 @@ export function createLease(storage: ObjectStorage, options: LeaseOptions): Leas
       isFailing = false;
       return true;
     } catch (error) {
-      if (!(error instanceof AppError && repeated.includes(error.code))) throw error;
+      const known = error instanceof AppError ? error : new AppError("internal", messageOf(error));
+      if (!repeated.includes(known.code)) throw error;
       isFailing = true;
-      onProblem(error);
+      onProblem(known);
       return false;
     }
   }
@@ -253,7 +254,7 @@ export function createLease(storage: ObjectStorage, options: LeaseOptions): Leas
     while (own !== null) {
       await clock.sleep(waitMs, stopping.signal);
       if (stopping.signal.aborted) return;
-      const isRenewed = await attempt(renew, ["unavailable", "operator"]);
+      const isRenewed = await attempt(renew, ["unavailable", "operator", "internal"]);
       waitMs = isRenewed ? intervalMs : intervalMs / ATTEMPTS;
     }
   }
@@ -290,7 +291,7 @@ export function createLease(storage: ObjectStorage, options: LeaseOptions): Leas
           const written: Found | null = await write(own.state.number, own.tag, true);
           own = isOwn(written) && !written.state.isReleased ? written : null;
         }
-      }, ["unavailable", "operator"]);
+      }, ["unavailable", "operator", "internal"]);
     },
   };
 }

@@ -14,7 +14,7 @@ import { hashToken, newToken, type TokenStore } from "../token.ts";
 import { build } from "./build.ts";
 import { startCleanUp } from "./clean-up.ts";
 import { localUrl } from "./local-url.ts";
-import { type CommandSystem, configOf, stopSignal } from "./system.ts";
+import { type CommandSystem, configOf, type StopReason, stopSignal } from "./system.ts";
 
 /** The caller has checked that stdout is a terminal. */
 const applyStyle: ApplyStyle = (style, text) => styleText(style, text, { validateStream: false });
@@ -53,6 +53,7 @@ function archiveOptions(
   { environment, createArchiveWorker }: CommandSystem,
   log: Log,
   signal: AbortSignal,
+  onStopped: (error: Error) => void,
 ): ArchiveOptions | null {
   const { archiveUrl, archiveSeconds, archiveCommit, archiveRestore, archiveDays, readOnly } =
     config;
@@ -68,6 +69,7 @@ function archiveOptions(
     restore: archiveRestore,
     keepMs: archiveDays * DAY_MS,
     onLog: (level, event, fields) => log[level](event, fields),
+    onStopped,
     signal,
   };
 }
@@ -157,7 +159,8 @@ export async function serve(system: CommandSystem): Promise<void> {
   const output = system.openLog();
   const log = createServerLog(config, system, output);
   // Listen for signals early, so that one during startup is not missed.
-  const stopped = system.untilStopped();
+  const fault = Promise.withResolvers<StopReason>();
+  const stopped = Promise.race([system.untilStopped(), fault.promise]);
   await using resources = new AsyncDisposableStack();
 
   const schema = system.schemaVersions[databaseKind(databaseUrl)];
@@ -172,7 +175,9 @@ export async function serve(system: CommandSystem): Promise<void> {
   }
   // A server may wait for its archive, or restore it, for a long time.
   const opening = stopSignal({ untilStopped: () => stopped });
-  const archive = archiveOptions(config, system, log, opening);
+  // Without its archive, the server would acknowledge writes that are lost with the machine.
+  const onStopped = (error: Error) => fault.resolve({ by: "fault", error });
+  const archive = archiveOptions(config, system, log, opening, onStopped);
   const mode: StoreMode = readOnly ? "serve-read-only" : "serve";
   const use = { mode, create: !readOnly, now, ...listeners };
   const options = { ...config, ...use, ...(archive && { archive }) };

@@ -166,7 +166,11 @@ export function watchFiles(
 
   function isInPlace(): boolean {
     const before = problem;
-    problem = findProblem();
+    try {
+      problem = findProblem();
+    } catch (error) {
+      problem = `${path} cannot be examined (${systemCode(error)})`;
+    }
     if ((problem === null) !== (before === null)) onChange(problem, overwritten !== null);
     return problem === null;
   }

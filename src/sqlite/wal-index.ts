@@ -3,6 +3,7 @@
  * @see https://www.sqlite.org/walformat.html#the_wal_index_header_format
  */
 import { readSync } from "node:fs";
+import { fail } from "../error.ts";
 
 /** Reused, because a server reads the header twice for each commit. */
 const header = Buffer.alloc(136);
@@ -47,6 +48,7 @@ export function committedBytes({
 
 /**
  * @param descriptor of the index, whose numbers are in the byte order of the machine: little-endian on x64 and arm64
+ * @throws {AppError} unavailable if the writer was interrupted while it writes the header
  * @throws {Error} if the index cannot be read
  */
 export function readWalState(descriptor: number): WalState {
@@ -66,5 +68,5 @@ export function readWalState(descriptor: number): WalState {
       backfillTargetFrames: header.readUInt32LE(128),
     };
   }
-  throw new Error("the index of the write-ahead log is inconsistent");
+  return fail("unavailable", "the index of the write-ahead log is being written");
 }

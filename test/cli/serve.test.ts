@@ -365,3 +365,19 @@ test("serve ends at a signal while it waits for its archive", async () => {
   expect([code, stderr]).toEqual([0, ""]);
   expect(stdout).toMatch(/"stopping","signal":"SIGTERM".*\n.*"stopped"/);
 });
+
+test("serve stops with an error when the thread of its archive has stopped", async () => {
+  let stopArchive = (_error: Error) => {};
+  using world = makeHarness({
+    environment: { ARCHIVE_URL: "file:///archive" },
+    openStore({ archive, ...options }) {
+      if (archive !== undefined) stopArchive = archive.onStopped;
+      return openSqlite(options);
+    },
+  });
+  const server = await world.serve();
+  stopArchive(new Error("the archive has stopped: a bug"));
+  const { code, stderr } = await server.ended;
+  expect(code).toBe(1);
+  expect(stderr).toEndWith("\nUnexpected error: the archive has stopped: a bug\n");
+});

@@ -2,7 +2,7 @@
 import { statfsSync } from "node:fs";
 import { dirname } from "node:path";
 import type { ArchiveLog, ArchiveSettings, ArchiveState } from "../../archive.ts";
-import { AppError, fail, messageOf } from "../../error.ts";
+import { AppError, fail, messageOf, systemCode } from "../../error.ts";
 import type { Lease } from "../../lease.ts";
 import type { ObjectStorage } from "../../object-storage.ts";
 import type { FileDescriptors } from "../file-watch.ts";
@@ -23,6 +23,8 @@ const CLOSE_TIMEOUT_MS = 5_000;
 /** How long the start of a server that needs the storage waits for it. */
 const START_TIMEOUT_MS = 10_000;
 const POLL_MS = 20;
+/** Attempts to read the WAL, a second in all, before the log says that they fail. */
+const QUIET_ATTEMPTS = 50;
 /** After this part of the interval, what is new is sent. The rest is for the upload. */
 const SENDING_SHARE = 0.75;
 /**
@@ -90,11 +92,15 @@ export function createArchiver(options: ArchiverOptions): Archiver {
   let lostReason: string | null = null;
   let isStarted = false;
   let isBeginning = false;
+  /** Since the last one that has succeeded. */
+  let failedReads = 0;
+  let retryTimer: ReturnType<typeof setTimeout> | undefined;
   /** The last commit that was counted, and the last one that the archive has. */
   let lastCommit = 0;
   let confirmedCommit = 0;
   /** The archive has all commits up to this time. */
   let completeUntilMs = nowMs();
+  let bytesBehind = 0;
 
   /** @returns why the archive cannot be kept up to date; `null` if it can */
   function problem(): string | null {
@@ -122,17 +128,26 @@ export function createArchiver(options: ArchiverOptions): Archiver {
     abandon(reason);
   }
 
-  /** A bug, or a file of the database that cannot be read. */
-  function reportUnexpected(error: unknown): void {
-    problems.report("segments", error);
-    abandon(messageOf(error));
+  /** A read that fails is repeated, and nothing is lost meanwhile. Anything else is a bug. */
+  function handleError(error: unknown): void {
+    const isWritten = error instanceof AppError && error.code === "unavailable";
+    if (!isWritten && !/^E[A-Z]/.test(systemCode(error))) {
+      problems.report("segments", error);
+      abandon(messageOf(error));
+      return;
+    }
+    failedReads += 1;
+    if (!isWritten || failedReads > QUIET_ATTEMPTS) problems.report("reading", error);
+    clearTimeout(retryTimer);
+    if (!isOver()) retryTimer = setTimeout(tick, POLL_MS);
   }
 
+  /** Everything that a timer or a message begins runs in it: an error would end the thread. */
   function guard(work: () => void): void {
     try {
       work();
     } catch (error) {
-      reportUnexpected(error);
+      handleError(error);
     }
   }
 
@@ -172,7 +187,7 @@ export function createArchiver(options: ArchiverOptions): Archiver {
       canConfirm: () => bases.newest() !== null && terms.isHeld(),
       onConfirmed: confirm,
       onGap: () => abandon("the WAL was restarted by another program"),
-      onError: reportUnexpected,
+      onError: handleError,
     });
     const onWritten = () => {
       guard(() => markReplaced(path, false));
@@ -214,13 +229,19 @@ export function createArchiver(options: ArchiverOptions): Archiver {
     return newestBase() !== null && writer?.segments.bytesBehind() === 0;
   }
 
-  function state(): ArchiveState {
+  /** If the WAL cannot be read, the bytes are those of the last time. */
+  function reportState(): void {
     const lastBase = newestBase();
-    return {
-      secondsBehind: isComplete() ? 0 : Math.max(0, (nowMs() - completeUntilMs) / 1000),
-      bytesBehind: writer?.segments.bytesBehind() ?? committedWalBytesOf(files),
+    let isBehind = true;
+    guard(() => {
+      isBehind = !isComplete();
+      bytesBehind = writer?.segments.bytesBehind() ?? committedWalBytesOf(files);
+    });
+    onState({
+      secondsBehind: isBehind ? Math.max(0, (nowMs() - completeUntilMs) / 1000) : 0,
+      bytesBehind,
       lastBaseS: lastBase === null ? null : lastBase.timeMs / 1000,
-    };
+    });
   }
 
   function tick(): void {
@@ -230,8 +251,10 @@ export function createArchiver(options: ArchiverOptions): Archiver {
       writer?.bases.writeIfDue();
       // The chunks of a base that is being written look like those of one that was never completed.
       if (writer?.bases.isWriting() === false && terms.isHeld()) deleteIfDue(newestBase());
+      failedReads = 0;
+      problems.clear("reading");
     });
-    onState(state());
+    reportState();
   }
 
   /** Copies all of the WAL to the database, and notes that the archive has it. @returns whether it has */
@@ -308,6 +331,7 @@ export function createArchiver(options: ArchiverOptions): Archiver {
       if (!isClosed && isStarted)
         log("warn", "archive not complete", { reason: problem() ?? "a base is being written" });
       ending.abort(new AppError("unavailable", "the archive was closed"));
+      clearTimeout(retryTimer);
       writer?.segments.end();
       await terms.end();
       progress[Symbol.dispose]();

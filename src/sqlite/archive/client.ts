@@ -56,7 +56,7 @@ function notConfirmed(): AppError {
  * @throws the reason of the signal
  */
 export async function openArchive(path: string, options: ArchiveOptions): Promise<ArchiveClient> {
-  const { createWorker, onLog, signal, ...settings } = options;
+  const { createWorker, onLog, onStopped, signal, ...settings } = options;
   const isSync = settings.commit === "sync";
   const worker = createWorker();
   // The listener of the server keeps the process running.
@@ -86,13 +86,16 @@ export async function openArchive(path: string, options: ArchiveOptions): Promis
     for (const waiter of waiters.splice(0)) waiter.reject(error);
   }
 
-  function markBroken(reason: string): void {
+  /** @param message of Bun, which can have lines of the source */
+  function markBroken(message: string): void {
     if (broken !== null || disposed) return;
-    broken = new Error(reason);
+    const reason = /^\w*error: (.+)$/im.exec(message)?.[1] ?? message.split("\n", 1)[0] ?? "";
+    broken = new Error(`the archive has stopped: ${reason}`);
     brokenMs = performance.now();
     onLog("error", "archive stopped", { reason });
     response?.reject(broken);
     rejectAll(notConfirmed());
+    onStopped(broken);
   }
 
   function confirm(confirmed: number): void {

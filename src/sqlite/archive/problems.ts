@@ -5,6 +5,7 @@ import { AppError, fail, messageOf } from "../../error.ts";
 /** The first line is logged when an activity fails, the second when it works again, unless that has a line of its own. */
 const LINES = {
   opening: ["archive not opened", null],
+  reading: ["database not read for the archive", "database read again for the archive"],
   segments: ["archive not written", "archive written again"],
   base: ["archive base not written", null],
   lease: ["archive lease not written", "archive lease written again"],
@@ -14,7 +15,13 @@ const LINES = {
 export type Activity = keyof typeof LINES;
 
 /** Without these, the archive is not up to date, or will not be for long. The most important one is the first. */
-const REQUIRED_ACTIVITIES: readonly Activity[] = ["opening", "segments", "base", "lease"];
+const REQUIRED_ACTIVITIES: readonly Activity[] = [
+  "opening",
+  "reading",
+  "segments",
+  "base",
+  "lease",
+];
 
 /** Interval of the log lines about an activity that fails, also if it works in between: it may fail every other time. */
 const LOG_INTERVAL_MS = 60_000;

@@ -34,6 +34,7 @@ function optionsOf(worker: Worker): ArchiveOptions {
     createWorker: () => worker,
     restore: "never",
     onLog() {},
+    onStopped() {},
     intervalMs: 1000,
     commit: "async",
     keepMs: 1000,
@@ -90,9 +91,22 @@ test("a store closes, and can be opened again, when the thread of its archive ha
   using directory = makeDirectory();
   const { worker } = makeWorker();
   const events: string[] = [];
-  const archive = { ...optionsOf(worker), onLog: (_: string, event: string) => events.push(event) };
-  const end = async () => void worker.dispatchEvent(new Event("close"));
+  const archive = {
+    ...optionsOf(worker),
+    onLog: (_: string, event: string, { reason } = {} as Record<string, unknown>) =>
+      void events.push(`${event}: ${reason}`),
+    onStopped: (error: Error) => void events.push(error.message),
+  };
+  const end = async () => {
+    const message = "1 | const x = y;\n          ^\nTypeError: y is null\n    at x (a.ts:1:1)\n";
+    worker.onerror?.(new ErrorEvent("error", { message }));
+    worker.dispatchEvent(new Event("close"));
+  };
   await withStore(directory.at("a.db"), end, { mode: "serve", archive });
-  expect(events).toEqual(["archive stopped", "archive not complete"]);
+  expect(events).toEqual([
+    "archive stopped: y is null",
+    "the archive has stopped: y is null",
+    "archive not complete: the archive has stopped: y is null",
+  ]);
   await withStore(directory.at("a.db"), async () => {}, { mode: "serve" });
 });

@@ -1,9 +1,10 @@
 // The archive of a server whose storage fails for a while.
 import { describe, expect, test } from "bun:test";
+import { closeSync, openSync, readSync, writeSync } from "node:fs";
 import { AppError } from "../../../src/error.ts";
 import type { ObjectStorage } from "../../../src/object-storage.ts";
 import { makeUnreliable } from "../../object-storage/unreliable.ts";
-import { contentOf, makeArchive, type Server } from "./archived.ts";
+import { contentOf, makeArchive, type Server, writeSegments } from "./archived.ts";
 
 const HOUR_MS = 60 * 60 * 1000;
 
@@ -55,6 +56,32 @@ describe("an archive", () => {
     await Bun.sleep(20);
     expect(server.confirmed()).toBe(before);
   }, 30_000);
+
+  test("goes on when the index of the WAL could not be read for a while", async () => {
+    using archive = makeArchive();
+    await using server = await archive.start();
+    await writeSegments(server, 1);
+    const index = openSync(`${archive.path}-shm`, "r+");
+    const byte = new Uint8Array(1);
+    // The second copy of the header, as if its writer were interrupted.
+    readSync(index, byte, 0, 1, 48 + 8);
+    writeSync(
+      index,
+      byte.map((value) => value ^ 1),
+      0,
+      1,
+      48 + 8,
+    );
+    const has = (event: string) => server.lines.some((line) => line.startsWith(event));
+    while (!has("database not read for the archive")) await Bun.sleep(10);
+    expect(server.state().secondsBehind).toBeGreaterThan(0);
+    writeSync(index, byte, 0, 1, 48 + 8);
+    closeSync(index);
+    while (!has("database read again for the archive")) await Bun.sleep(10);
+    await writeSegments(server, 3);
+    await archive.expectComplete(server);
+    expect(has("archive needs a new base")).toBeFalse();
+  });
 
   test("is complete again after the storage was unreachable", async () => {
     using archive = makeArchive();

@@ -22,6 +22,8 @@ import { committedWalBytesOf } from "./wal-reader.ts";
 const CLOSE_TIMEOUT_MS = 5_000;
 /** How long the start of a server that needs the storage waits for it. */
 const START_TIMEOUT_MS = 10_000;
+/** How long it waits for other processes, so that the next start can prove that it continues the archive. */
+const OTHERS_TIMEOUT_MS = 500;
 const POLL_MS = 20;
 /** Attempts to read the WAL, a second in all, before the log says that they fail. */
 const QUIET_ATTEMPTS = 50;
@@ -32,6 +34,10 @@ const SENDING_SHARE = 0.75;
  * only if the archive has a part of it.
  */
 const AFTER_CHECKPOINT_MS = 100;
+
+/** The archive is complete, but only the WAL says so, which the last process that closes the database deletes. */
+const IN_USE =
+  "another process uses the database: if that ends before the next start, all of it is copied again";
 
 interface ArchiverOptions extends Pick<ArchiveSettings, "intervalMs" | "keepMs"> {
   /** Path of a database that stays open. */
@@ -318,17 +324,22 @@ export function createArchiver(options: ArchiverOptions): Archiver {
     async close() {
       clearInterval(timer);
       clearTimeout(checkpointTimer);
-      const deadlineMs = performance.now() + CLOSE_TIMEOUT_MS;
+      let deadlineMs = performance.now() + CLOSE_TIMEOUT_MS;
       let isClosed = false;
+      let hasAll = false;
       while (!isClosed && performance.now() < deadlineMs) {
         if (writer === null && (problem() !== null || !isBeginning)) break;
         guard(() => {
           writer?.segments.send();
-          isClosed = writer !== null && isComplete() && complete(writer.segments);
+          if (writer === null || !isComplete()) return;
+          if (!hasAll) deadlineMs = Math.min(deadlineMs, performance.now() + OTHERS_TIMEOUT_MS);
+          hasAll = true;
+          isClosed = complete(writer.segments);
         });
         if (!isClosed) await Bun.sleep(POLL_MS);
       }
-      if (!isClosed && isStarted)
+      if (!isClosed && hasAll) log("warn", "archive needs attention", { reason: IN_USE });
+      else if (!isClosed && isStarted)
         log("warn", "archive not complete", { reason: problem() ?? "a base is being written" });
       ending.abort(new AppError("unavailable", "the archive was closed"));
       clearTimeout(retryTimer);

@@ -62,6 +62,25 @@ describe("an archive", () => {
     await archive.expectComplete(server);
   });
 
+  test("names another process that keeps it from being closed", async () => {
+    using archive = makeArchive();
+    using other = openDatabase(archive.path);
+    const lines: string[] = [];
+    {
+      await using server = await archive.start();
+      await server.untilComplete();
+      other.run("begin");
+      other.prepare("select count(*) from t").get();
+      server.insert();
+      await server.archiver.close();
+      lines.push(...server.lines);
+    }
+    other.run("commit");
+    expect(lines.at(-1)).toStartWith('archive needs attention {"reason":"another process uses');
+    await using server = await archive.start();
+    expect(server.lines[0]).toEqual(opened(true));
+  });
+
   test("begins with a new base when another program has written meanwhile", async () => {
     using archive = makeArchive();
     await serve(archive, 1);

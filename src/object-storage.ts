@@ -14,6 +14,9 @@ export interface TaggedObject {
   readonly tag: string;
 }
 
+/** Maximum size of an object. */
+export const MAX_OBJECT_BYTES = 32 * 2 ** 20;
+
 /**
  * Keys are below the prefix of the storage, and match {@link isKey}. A body has at most a few MiB, and is held in memory.
  * What a failed call has written can appear at any later time: the request may still be under way. Calls fail with
@@ -23,8 +26,11 @@ export interface TaggedObject {
 export interface ObjectStorage {
   /** For messages: without credentials. */
   readonly url: string;
-  /** @returns `null` if the object does not exist */
-  get(key: string): Promise<TaggedObject | null>;
+  /**
+   * @param maxBytes a longer body is cut at some byte after them
+   * @returns `null` if the object does not exist
+   */
+  get(key: string, maxBytes?: number): Promise<TaggedObject | null>;
   /** Creates or replaces an object. */
   put(key: string, body: Uint8Array<ArrayBuffer>): Promise<void>;
   /**
@@ -99,6 +105,8 @@ export function parseStorageUrl(url: string): StorageLocation {
 
 /** Pauses before calls are repeated. */
 const PAUSES_MS = [250, 500, 1000, 2000, 4000];
+/** No call is repeated after this time: each can take until its timeout. */
+const PATIENCE_MS = 15_000;
 
 /**
  * Repeats calls that fail with unavailable, e.g. during a restore of many objects. Conditional writes are not repeated,
@@ -109,11 +117,13 @@ export function withRetries(
   sleep: (ms: number) => Promise<void> = Bun.sleep,
 ): ObjectStorage {
   async function retry<Result>(call: () => Promise<Result>): Promise<Result> {
+    const startedMs = performance.now();
     for (const pauseMs of PAUSES_MS) {
       try {
         return await call();
       } catch (error) {
-        if (!(error instanceof AppError && error.code === "unavailable")) throw error;
+        const mayPass = error instanceof AppError && error.code === "unavailable";
+        if (!mayPass || performance.now() - startedMs > PATIENCE_MS) throw error;
         await sleep(pauseMs);
       }
     }
@@ -122,7 +132,7 @@ export function withRetries(
 
   return {
     ...storage,
-    get: (key) => retry(() => storage.get(key)),
+    get: (...args) => retry(() => storage.get(...args)),
     put: (key, body) => retry(() => storage.put(key, body)),
     list: (...args) => retry(() => storage.list(...args)),
     remove: (keys) => retry(() => storage.remove(keys)),

@@ -10,7 +10,12 @@
 import { link, mkdir, open, readdir, rename, rm, rmdir, stat } from "node:fs/promises";
 import { dirname, join } from "node:path";
 import { AppError, fileProblem, systemCode } from "../error.ts";
-import type { ObjectStorage, StoredObject, TaggedObject } from "../object-storage.ts";
+import {
+  MAX_OBJECT_BYTES,
+  type ObjectStorage,
+  type StoredObject,
+  type TaggedObject,
+} from "../object-storage.ts";
 
 export interface DirectorySettings {
   /** The directory must exist: a disk that is not mounted must not be replaced by an empty directory. */
@@ -100,10 +105,11 @@ interface Newest extends TaggedObject {
 }
 
 /** @returns the newest version of a file; `null` if it does not exist */
-async function readNewest(path: string): Promise<Newest | null> {
+async function readNewest(path: string, maxBytes?: number): Promise<Newest | null> {
+  const end = maxBytes === undefined ? undefined : maxBytes + 1;
   for (;;) {
     const version = Math.max(FIRST, ...(await versionsOf(path)));
-    const body = await nullOn("ENOENT", Bun.file(pathOf(path, version)).bytes());
+    const body = await nullOn("ENOENT", Bun.file(pathOf(path, version)).slice(0, end).bytes());
     if (body !== null) return { body, tag: tagOf(version, body), version };
     if (version === FIRST) return null;
     // A newer version has replaced it meanwhile.
@@ -214,9 +220,9 @@ export function createDirectoryStorage({
 
   return {
     url,
-    get: (key) =>
+    get: (key, maxBytes = MAX_OBJECT_BYTES) =>
       run("read", async () => {
-        const newest = await readNewest(join(root, key));
+        const newest = await readNewest(join(root, key), maxBytes);
         if (newest !== null) return { body: newest.body, tag: newest.tag };
         await stat(root);
         return null;

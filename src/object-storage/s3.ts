@@ -5,6 +5,7 @@
 import { AppError } from "../error.ts";
 import {
   isKey,
+  MAX_OBJECT_BYTES,
   type ObjectStorage,
   type StoredObject,
   type TaggedObject,
@@ -16,7 +17,7 @@ export interface S3Settings {
   readonly bucket: string;
   /** Empty, or without a slash at its ends. */
   readonly prefix: string;
-  /** `null` for AWS. If its host begins with the name of the bucket, that is not part of the path. */
+  /** `null` for AWS. If its host begins with the name of the bucket, a first list decides whether that is its path, too. */
   readonly endpoint: string | null;
   readonly region: string;
   readonly credentials: Credentials;
@@ -35,6 +36,7 @@ interface S3Request {
   readonly query?: readonly (readonly [name: string, value: string])[];
   readonly headers?: Readonly<Record<string, string>>;
   readonly body?: Uint8Array<ArrayBuffer>;
+  readonly maxBytes?: number;
 }
 
 interface S3Response {
@@ -46,6 +48,11 @@ interface S3Response {
 /** Requests that delete objects at the same time. */
 const CONCURRENT_DELETES = 8;
 
+/** Size of the pages of one list together: those of 400,000 objects. */
+const MAX_LIST_BYTES = 128 * 2 ** 20;
+/** Time for a list, as a multiple of that for a request. */
+const LIST_TIMEOUTS = 2;
+
 const EMPTY = new Uint8Array();
 
 /** E.g. a response without an entity tag. */
@@ -54,20 +61,39 @@ const NOT_S3: S3Problem = {
   problem: "the server does not respond like S3: check S3_ENDPOINT",
 };
 
-/** @returns the URL of the bucket, without a slash at its end */
-function bucketUrl({ bucket, endpoint, region }: S3Settings): string {
+const NO_END: S3Problem = { code: "unavailable", problem: "the list of objects does not end" };
+
+const LIST_END = "</ListBucketResult>";
+
+/** @returns the URLs that the bucket can have, without a slash at their end */
+function bucketUrls({ bucket, endpoint, region }: S3Settings): readonly [string, ...string[]] {
   // The certificate of AWS does not cover names with more dots.
   if (endpoint === null) {
     return bucket.includes(".")
-      ? `https://s3.${region}.amazonaws.com/${bucket}`
-      : `https://${bucket}.s3.${region}.amazonaws.com`;
+      ? [`https://s3.${region}.amazonaws.com/${bucket}`]
+      : [`https://${bucket}.s3.${region}.amazonaws.com`];
   }
   const base = endpoint.replace(/\/+$/, "");
-  return new URL(base).host.startsWith(`${bucket}.`) ? base : `${base}/${bucket}`;
+  const inPath = `${base}/${bucket}`;
+  return new URL(base).host.startsWith(`${bucket}.`) ? [base, inPath] : [inPath];
+}
+
+/** @returns the body, which is cut if it is longer */
+async function readBody({ body }: Response, maxBytes: number): Promise<Uint8Array<ArrayBuffer>> {
+  const parts: Uint8Array[] = [];
+  let bytes = 0;
+  for await (const part of body ?? []) {
+    parts.push(part);
+    bytes += part.length;
+    if (bytes > maxBytes) break;
+  }
+  return Buffer.concat(parts);
 }
 
 function parseObjects(xml: string): StoredObject[] {
-  return [...xml.matchAll(/<Contents>(.*?)<\/Contents>/gs)].map(([, fields = ""]) => {
+  const [, ...contents] = xml.split("<Contents>");
+  return contents.map((rest) => {
+    const [fields = ""] = rest.split("</Contents>", 1);
     const field = (name: string) => new RegExp(`<${name}>([^<]*)</${name}>`).exec(fields)?.[1];
     return {
       key: field("Key") ?? "",
@@ -81,8 +107,10 @@ export function createS3Storage(settings: S3Settings): ObjectStorage {
   const { bucket, prefix, region, credentials, timeoutMs } = settings;
   const below = prefix === "" ? "" : `${prefix}/`;
   const url = `s3://${bucket}${prefix === "" ? "" : `/${prefix}`}`;
-  const base = bucketUrl(settings);
-  const { host } = new URL(base);
+  const urls = bucketUrls(settings);
+  const { host } = new URL(urls[0]);
+  /** `null` until a list has decided it. */
+  let base = urls.length === 1 ? urls[0] : null;
   /** Whether `If-Match` has quotes, as RFC 9110 says. Ceph compares its value with a tag that has none. */
   let quotesTags = true;
 
@@ -91,13 +119,14 @@ export function createS3Storage(settings: S3Settings): ObjectStorage {
   }
 
   async function exchange(
+    bucketUrl: string,
     method: (typeof methods)[Action],
-    { key, query = [], headers = {}, body = EMPTY }: S3Request,
+    { key, query = [], headers = {}, body = EMPTY, maxBytes = MAX_OBJECT_BYTES }: S3Request,
   ) {
     const path = key === null ? "" : below + key;
     const search = query.map(([name, value]) => `${encode(name)}=${encode(value)}`).join("&");
     const encodedPath = path.split("/").map(encode).join("/");
-    const target = new URL(`${base}/${encodedPath}${search === "" ? "" : `?${search}`}`);
+    const target = new URL(`${bucketUrl}/${encodedPath}${search === "" ? "" : `?${search}`}`);
     const signed = sign({ method, url: target, headers, body }, credentials, region, new Date());
     const response = await fetch(target, {
       method,
@@ -107,14 +136,26 @@ export function createS3Storage(settings: S3Settings): ObjectStorage {
       redirect: "manual",
       signal: AbortSignal.timeout(timeoutMs),
     });
-    return { response, content: new Uint8Array(await response.arrayBuffer()) };
+    return { response, content: await readBody(response, maxBytes) };
+  }
+
+  /** @returns the URL that lists objects; the first one if none does, and then the next call asks again */
+  async function findBase(): Promise<string> {
+    const query = [["list-type", "2"] as const, ["max-keys", "1"] as const];
+    for (const candidate of base === null ? urls : []) {
+      const { content } = await exchange(candidate, "GET", { key: null, query });
+      if (!new TextDecoder().decode(content).includes(LIST_END)) continue;
+      base = candidate;
+      break;
+    }
+    return base ?? urls[0];
   }
 
   /** @returns `null` if the object does not exist, or a precondition is not met */
   async function send(action: Action, request: S3Request): Promise<S3Response | null> {
     let exchanged: Awaited<ReturnType<typeof exchange>>;
     try {
-      exchanged = await exchange(methods[action], request);
+      exchanged = await exchange(await findBase(), methods[action], request);
     } catch (error) {
       const isTimeout = error instanceof Error && error.name === "TimeoutError";
       throw failure(
@@ -147,8 +188,8 @@ export function createS3Storage(settings: S3Settings): ObjectStorage {
     return response === null ? null : requireTag("write to", response);
   }
 
-  async function get(key: string): Promise<TaggedObject | null> {
-    const response = await send("read", { key });
+  async function get(key: string, maxBytes?: number): Promise<TaggedObject | null> {
+    const response = await send("read", { key, ...(maxBytes !== undefined && { maxBytes }) });
     return response === null ? null : { ...response, tag: requireTag("read", response) };
   }
 
@@ -168,10 +209,10 @@ export function createS3Storage(settings: S3Settings): ObjectStorage {
     const isTruncated = /<IsTruncated>true<\/IsTruncated>/.test(xml);
     const objects = parseObjects(xml);
     const isComplete = objects.every(({ bytes, modifiedMs }) => bytes >= 0 && modifiedMs > 0);
-    if (!xml.includes("</ListBucketResult>") || !isComplete || (isTruncated && next === null)) {
+    if (!xml.includes(LIST_END) || !isComplete || (isTruncated && next === null)) {
       throw failure("list", NOT_S3);
     }
-    return { objects, next: isTruncated ? next : null };
+    return { objects, next: isTruncated ? next : null, bytes: xml.length };
   }
 
   return {
@@ -194,7 +235,9 @@ export function createS3Storage(settings: S3Settings): ObjectStorage {
       const afterKey = after === "" ? null : below + after;
       // A page may repeat what is on the one before, and servers need not sort.
       const found = new Map<string, StoredObject>();
+      const deadlineMs = performance.now() + LIST_TIMEOUTS * timeoutMs;
       let token: string | null = null;
+      let bytes = 0;
       do {
         const page: Awaited<ReturnType<typeof listPage>> = await listPage(
           below + start,
@@ -203,9 +246,14 @@ export function createS3Storage(settings: S3Settings): ObjectStorage {
         );
         for (const { key, ...rest } of page.objects) {
           const own = key.slice(below.length);
-          // Other keys are not ours. They may be encoded. A server may not know `start-after`.
-          if (isKey(own) && own > after) found.set(own, { key: own, ...rest });
+          const isOurs = key.startsWith(below + start) && isKey(own);
+          // Other keys may be encoded. A server may not know `start-after`.
+          if (isOurs && own > after) found.set(own, { key: own, ...rest });
         }
+        bytes += page.bytes;
+        if (page.next !== null && (page.next === token || bytes > MAX_LIST_BYTES))
+          throw failure("list", NOT_S3);
+        if (page.next !== null && performance.now() > deadlineMs) throw failure("list", NO_END);
         token = page.next;
       } while (token !== null && found.size < limit);
       const some = [...found.values()].slice(0, limit);

@@ -32,7 +32,12 @@ type Misbehaviour =
   /** Lists objects in another order, and some of them twice. */
   | { readonly do: "shuffle" }
   /** Responds with something that is not S3. */
-  | { readonly do: "confuse" };
+  | { readonly do: "confuse" }
+  /** Responds with this body. */
+  | { readonly do: "answer"; readonly body: string | Uint8Array }
+  /** Begins a body that never ends, as fast as it is read, or one byte after the other. */
+  | { readonly do: "pour" }
+  | { readonly do: "drip" };
 
 interface S3ServerOptions {
   readonly account?: Account;
@@ -40,6 +45,8 @@ interface S3ServerOptions {
   readonly region?: string;
   /** Objects on a page of a list. */
   readonly pageSize?: number;
+  /** `false` for a server that expects the bucket in the path only. */
+  readonly isVirtual?: boolean;
   /** `false` for a server that expects tags without quotes in `If-Match`, as Ceph does. */
   readonly quotesTags?: boolean;
 }
@@ -89,6 +96,7 @@ export async function startS3Server({
   bucket = "bucket",
   region = "us-east-1",
   pageSize = 1000,
+  isVirtual: mayBeVirtual = true,
   quotesTags = true,
 }: S3ServerOptions = {}): Promise<S3Server> {
   const objects = new Map<string, Stored>();
@@ -157,6 +165,14 @@ export async function startS3Server({
     else response.end(bytes);
   }
 
+  async function neverEnd(response: ServerResponse, part: Uint8Array, pauseMs: number) {
+    response.writeHead(200, { etag: '"endless"' });
+    while (!response.destroyed) {
+      response.write(part);
+      await Bun.sleep(pauseMs);
+    }
+  }
+
   async function handle(request: IncomingMessage, response: ServerResponse): Promise<void> {
     const { method = "", url: target = "", headers } = request;
     const body = await buffer(request);
@@ -167,7 +183,7 @@ export async function startS3Server({
       return void reply(response, errorReply(status, code, { "x-amz-bucket-region": region }));
     }
     const { pathname, searchParams } = new URL(target, "http://host");
-    const isVirtual = headers.host?.startsWith(`${bucket}.`) === true;
+    const isVirtual = mayBeVirtual && headers.host?.startsWith(`${bucket}.`) === true;
     const path = decodeURIComponent(isVirtual ? `/${bucket}${pathname}` : pathname);
     const [, name, key = ""] = /^\/([^/]*)\/?(.*)$/s.exec(path) ?? [];
     if (name !== bucket) return void reply(response, errorReply(404, "NoSuchBucket"));
@@ -198,6 +214,14 @@ export async function startS3Server({
         return void reply(response, list(searchParams, true));
       case "confuse":
         return void reply(response, { status: 200, body: "<html></html>" });
+      case "answer": {
+        const headers = { etag: '"answer"' };
+        return void reply(response, { status: 200, headers, body: fault.body });
+      }
+      case "pour":
+        return neverEnd(response, new Uint8Array(2 ** 20), 1);
+      case "drip":
+        return neverEnd(response, new Uint8Array(1), 20);
       default:
         return void reply(response, run(), fault?.do === "cut");
     }

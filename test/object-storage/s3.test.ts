@@ -1,7 +1,7 @@
 import { describe, expect, test } from "bun:test";
 import { AppError } from "../../src/error.ts";
 import { openStorage } from "../../src/object-storage/open.ts";
-import type { ObjectStorage } from "../../src/object-storage.ts";
+import { MAX_OBJECT_BYTES, type ObjectStorage } from "../../src/object-storage.ts";
 import { expectRejection } from "../expect-error.ts";
 import { bytes, objectStorageContract, text } from "./contract.ts";
 import { type S3Server, startS3Server, testAccount } from "./s3-server.ts";
@@ -75,6 +75,22 @@ describe("S3", () => {
     }
     expect([...server.objects.keys()]).toEqual(["prefix/a/b"]);
   });
+
+  test.each([true, false])(
+    "a bucket that is named like the first part of the host is found, in the host or not: %p",
+    async (isVirtual) => {
+      await using server = await startS3Server({ bucket: "minio", isVirtual });
+      const environment = {
+        ...server.environment,
+        S3_ENDPOINT: `http://minio.localhost:${server.port}`,
+      };
+      const storage = openStorage("s3://minio/prefix", environment, timeoutMs);
+      await storage.put("a/b", bytes("one"));
+      expect(text(await storage.get("a/b"))).toBe("one");
+      expect([...server.objects.keys()]).toEqual(["prefix/a/b"]);
+      expect(server.calls.length).toBe(3);
+    },
+  );
 
   test("variables that begin with AWS are used when those of S3 are not set or empty", async () => {
     await using server = await startS3Server();
@@ -213,6 +229,47 @@ describe("a server of S3 that misbehaves", () => {
     server.misbehave = () => ({ do: "cut" });
     await expectRejection(storage.get("a"), "unavailable", /: the connection was closed$/);
     await expectRejection(storage.list(""), "unavailable", /: the connection was closed$/);
+  });
+
+  test("a response that does not end is cut, or takes no longer than the timeout", async () => {
+    await using server = await startS3Server();
+    server.misbehave = () => ({ do: "pour" });
+    const storage = open(server);
+    const { body } = (await storage.get("a", 1000))!;
+    expect(body.length).toBeGreaterThan(1000);
+    expect((await storage.get("a"))?.body.length).toBeLessThan(2 * MAX_OBJECT_BYTES);
+    await expectRejection(storage.list(""), "operator", /: the server does not respond like S3: /);
+    server.misbehave = () => ({ do: "drip" });
+    const impatient = openStorage("s3://bucket/prefix", server.environment, 50);
+    const problem = `unavailable: no response from 127.0.0.1:${server.port} in 0.05 s`;
+    expect(await problemsOf(impatient)).toEqual(new Set([problem]));
+  });
+
+  test.each([
+    ["repeats its pages", false, "operator", /does not respond like S3/],
+    ["always has more", true, "unavailable", /the list of objects does not end$/],
+  ] as const)("a list ends when the server %s", async (_, isNew, code, message) => {
+    await using server = await startS3Server();
+    server.misbehave = () => ({
+      do: "answer",
+      body: `<ListBucketResult><IsTruncated>true</IsTruncated><NextContinuationToken>${isNew ? Math.random() : 1}</NextContinuationToken></ListBucketResult>`,
+    });
+    const storage = openStorage("s3://bucket", server.environment, 100);
+    await expectRejection(storage.list(""), code, message);
+  });
+
+  test("a list ignores keys outside of what was asked for, and ends when it is not well-formed", async () => {
+    await using server = await startS3Server();
+    const entry = (key: string) =>
+      `<Contents><Key>${key}</Key><LastModified>2026-11-01T00:00:00Z</LastModified><Size>1</Size></Contents>`;
+    const keys = ["prefix/a/b", "prefix/b", "other/a/b", "prefix/a/../../x", "/etc/passwd", "&x;"];
+    const doctype = '<!DOCTYPE a [<!ENTITY x SYSTEM "file:///etc/passwd">]>';
+    const list = `<ListBucketResult>${keys.map(entry).join("")}</ListBucketResult>`;
+    server.misbehave = () => ({ do: "answer", body: doctype + list });
+    expect((await open(server).list("a/")).map(({ key }) => key)).toEqual(["a/b"]);
+    const open1 = "<Contents>".repeat(400_000);
+    server.misbehave = () => ({ do: "answer", body: `${open1}</ListBucketResult>` });
+    await expectRejection(open(server).list("a/"), "operator", /does not respond like S3/);
   });
 
   test("a write whose response is lost has been made", async () => {

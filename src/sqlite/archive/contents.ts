@@ -4,7 +4,8 @@ import {
   type Base,
   baseKey,
   damageOf,
-  decodeJson,
+  decodeBase,
+  decodeGeneration,
   failDamaged,
   type Generation,
   generationKey,
@@ -30,9 +31,9 @@ export interface Contents {
   readonly bases: readonly StoredBase[];
 }
 
-async function readJson<Value>(storage: ObjectStorage, key: string): Promise<Value> {
+async function readBody(storage: ObjectStorage, key: string): Promise<Uint8Array> {
   const object = await storage.get(key);
-  return object === null ? failDamaged(key, "is missing") : decodeJson(key, object.body);
+  return object?.body ?? failDamaged(key, "is missing");
 }
 
 /** @returns the numbers of all generations */
@@ -52,8 +53,8 @@ export async function newestNumber(storage: ObjectStorage): Promise<number> {
 }
 
 /** @throws {AppError} operator if it is missing or damaged */
-export function readGeneration(storage: ObjectStorage, number: number): Promise<Generation> {
-  return readJson<Generation>(storage, generationKey(number));
+export async function readGeneration(storage: ObjectStorage, number: number): Promise<Generation> {
+  return decodeGeneration(number, await readBody(storage, generationKey(number)));
 }
 
 /**
@@ -105,7 +106,7 @@ export async function hasSegments(storage: Pick<ObjectStorage, "list">): Promise
 
 async function readBase(storage: ObjectStorage, id: SegmentId): Promise<StoredBase> {
   try {
-    return { ...(await readJson<Base>(storage, baseKey(id))), ...id, damage: null };
+    return { ...decodeBase(id, await readBody(storage, baseKey(id))), damage: null };
   } catch (error) {
     const damage = damageOf(error);
     if (damage === null) throw error;

@@ -2,7 +2,7 @@
 import { closeSync, openSync, rmSync, writeSync } from "node:fs";
 import { suffixes } from "../../database-url.ts";
 import { fail } from "../../error.ts";
-import { type ObjectStorage, withRetries } from "../../object-storage.ts";
+import { MAX_OBJECT_BYTES, type ObjectStorage, withRetries } from "../../object-storage.ts";
 import { connect } from "../connection.ts";
 import { fileState, PRIVATE_MODE } from "../files.ts";
 import { FRAME_HEADER_BYTES, isCommit, WAL_HEADER_BYTES } from "../wal-index.ts";
@@ -22,21 +22,35 @@ import { writeMarker } from "./marker.ts";
 import { copyWal } from "./wal-lock.ts";
 import type { WalPosition } from "./wal-reader.ts";
 
-/** Downloads at the same time. Each takes up to 8 MiB. */
-const CONCURRENCY = 4;
+/** Bounds of the downloads at the same time: small ones wait for the network, large ones take memory. */
+const MAX_DOWNLOADS = 64;
+const MAX_DOWNLOAD_BYTES = 32 * 2 ** 20;
+const CHUNK_MARGIN_BYTES = 64 * 2 ** 10;
+
+interface Download {
+  readonly key: string;
+  /** At most, if it is not damaged. */
+  readonly bytes: number;
+}
 
 /** Downloads several objects ahead. @throws {AppError} operator if one is missing */
-async function* download(storage: ObjectStorage, keys: readonly string[]) {
+async function* download(storage: ObjectStorage, downloads: readonly Download[]) {
   const pending: ReturnType<ObjectStorage["get"]>[] = [];
+  let pendingBytes = 0;
   let next = 0;
-  for (const key of keys) {
-    for (; next < keys.length && pending.length < CONCURRENCY; next += 1) {
-      const started = storage.get(keys[next] ?? "");
+  for (const { key, bytes } of downloads) {
+    for (; pending.length < MAX_DOWNLOADS; next += 1) {
+      const following = downloads[next];
+      if (following === undefined) break;
+      if (pending.length > 0 && pendingBytes + following.bytes > MAX_DOWNLOAD_BYTES) break;
+      const started = storage.get(following.key, Math.min(following.bytes, MAX_OBJECT_BYTES));
       // It is awaited later. Until then a failure must not count as unhandled.
       started.catch(() => {});
       pending.push(started);
+      pendingBytes += following.bytes;
     }
     const object = await pending.shift();
+    pendingBytes -= bytes;
     yield { key, body: object?.body ?? failDamaged(key, "is missing") };
   }
 }
@@ -46,11 +60,15 @@ function writeFully(descriptor: number, bytes: Uint8Array): void {
 }
 
 async function fetchBase(storage: ObjectStorage, base: Base, path: string): Promise<void> {
-  const keys = base.chunks.map((_, at) => chunkKey(base, at));
+  // What does not become smaller by compression becomes a little larger.
+  const downloads = base.chunks.map(({ bytes }, at) => ({
+    key: chunkKey(base, at),
+    bytes: bytes + CHUNK_MARGIN_BYTES,
+  }));
   const descriptor = openSync(path, "w", PRIVATE_MODE);
   try {
     let at = 0;
-    for await (const { key, body } of download(storage, keys)) {
+    for await (const { key, body } of download(storage, downloads)) {
       const chunk = base.chunks[at] ?? failDamaged(key, "is missing");
       writeFully(descriptor, await decodeChunk(key, body, chunk));
       at += 1;
@@ -129,7 +147,7 @@ function createWalWriter(path: string) {
       { salt, offset }: Pick<WalPosition, "salt" | "offset">,
       bytes: Buffer,
     ): WalPosition | null {
-      if (wal?.salt !== salt && offset !== 0) return null;
+      if (bytes.length < WAL_HEADER_BYTES || (wal?.salt !== salt && offset !== 0)) return null;
       const current = wal?.salt === salt ? wal : restart(salt, bytes);
       if (offset !== current.offset) return null;
       const first = offset === 0 ? WAL_HEADER_BYTES : 0;
@@ -155,10 +173,11 @@ async function applySegments(
   contents: Contents,
 ): Promise<void> {
   using wal = createWalWriter(path);
+  const downloads = segments.map((segment) => ({ key: segmentKey(segment), bytes: segment.bytes }));
   let previous: WalPosition | null = null;
   let applied = 0;
   try {
-    for await (const { key, body } of download(storage, segments.map(segmentKey))) {
+    for await (const { key, body } of download(storage, downloads)) {
       const { header, bytes } = await decodeSegment(key, body);
       const buffer = Buffer.from(bytes.buffer, bytes.byteOffset, bytes.length);
       // A part at the beginning of the WAL does not say by itself what was in the WAL before it was restarted.

@@ -8,6 +8,8 @@
  *
  * A block has 1,000 segments: a server can write a million in a day, and a directory is listed as a whole.
  */
+import { promisify } from "node:util";
+import { zstdDecompress } from "node:zlib";
 import { AppError } from "../../error.ts";
 import type { Progress } from "./progress.ts";
 import type { WalPosition } from "./wal-reader.ts";
@@ -123,10 +125,17 @@ export function chunkKey(base: SegmentId, chunk: number): string {
   return chunkPrefix(base) + pad(chunk, CHUNK_DIGITS);
 }
 
+/** Also a bound of times: no later one is a `Date`. */
+const MAX_NUMBER = 8.64e15;
+
+function isNumber(value: unknown): value is number {
+  return Number.isInteger(value) && Number(value) >= 0 && Number(value) <= MAX_NUMBER;
+}
+
 /** @returns the numbers that the groups of this form match; `null` for another key */
 function numbersIn(key: string, form: RegExp): number[] | null {
-  const found = form.exec(key);
-  return found === null ? null : found.slice(1).map(Number);
+  const numbers = form.exec(key)?.slice(1).map(Number);
+  return numbers?.every(isNumber) ? numbers : null;
 }
 
 export function parseGenerationKey(key: string): number | null {
@@ -196,6 +205,38 @@ export function decodeJson<Value>(key: string, body: Uint8Array): Value {
   return parseJson(key, json);
 }
 
+function isId(value: SegmentId | null | undefined): value is SegmentId {
+  return isNumber(value?.generation) && isNumber(value.number);
+}
+
+/** Size of the largest one, with room for later versions. */
+const MAX_CHUNK_BYTES = 16 * 2 ** 20;
+
+function isChunk(value: Partial<Chunk> | null): boolean {
+  return isNumber(value?.bytes) && value.bytes <= MAX_CHUNK_BYTES;
+}
+
+/** @throws {AppError} operator if it is not the record of this generation, which continues an earlier one */
+export function decodeGeneration(number: number, body: Uint8Array): Generation {
+  const key = generationKey(number);
+  const record = decodeJson<Generation | null>(key, body);
+  const parent = record?.parent;
+  const isSound = parent === null || (isId(parent) && parent.generation < number);
+  return record?.number === number && isSound ? record : failDamaged(key, "cannot be read");
+}
+
+/** @throws {AppError} operator if it is not the manifest of a base */
+export function decodeBase(id: SegmentId, body: Uint8Array): Base {
+  const key = baseKey(id);
+  const base = { ...decodeJson<Base>(key, body), generation: id.generation, number: id.number };
+  const { first, last, timeMs, chunks } = base;
+  const isSound = isId(first) && isId(last) && isNumber(timeMs);
+  const hasChunks = Array.isArray(chunks) && chunks.every(isChunk);
+  return isSound && hasChunks ? base : failDamaged(key, "cannot be read");
+}
+
+const decompress = promisify(zstdDecompress);
+
 /** Fast: an archive is written all the time, and read rarely. */
 const COMPRESSION = { level: 1 };
 
@@ -210,9 +251,9 @@ export async function decodeChunk(
   hashed = "",
 ): Promise<Uint8Array<ArrayBuffer>> {
   if (hashOf(compressed, hashed) !== sha256) failDamaged(key, "does not match its checksum");
-  const expanded = (await Bun.zstdDecompress(compressed)) as Buffer<ArrayBuffer>;
-  if (expanded.length !== bytes) failDamaged(key, "has another size");
-  return expanded;
+  const expanded = await decompress(compressed, { maxOutputLength: bytes + 1 }).catch(() => null);
+  if (expanded?.length !== bytes) failDamaged(key, "has another size");
+  return expanded as Buffer<ArrayBuffer>;
 }
 
 export async function encodeChunk(bytes: Uint8Array<ArrayBuffer>, hashed = "") {
@@ -235,6 +276,7 @@ export async function decodeSegment(key: string, body: Uint8Array<ArrayBuffer>) 
   const length = body.indexOf(LINE_FEED);
   if (length === -1) failDamaged(key, "cannot be read");
   const header = parseJson<SegmentHeader>(key, body.subarray(0, length));
+  if (!isChunk(header)) failDamaged(key, "cannot be read");
   const id = parseSegmentKey(key);
   if (header.generation !== id?.generation || header.number !== id.number)
     failDamaged(key, "belongs to another segment");

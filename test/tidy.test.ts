@@ -65,6 +65,8 @@ const packagesOf: Record<string, RegExp> = {
   // The commands and SQLite write files in the same way, and share only the domain.
   "src/temporary-file.ts": /^node:(fs|path)$/,
   "src/email.ts": /^node:url$/,
+  // Bounds the size of what it expands, which Bun's own function does not.
+  "src/sqlite/archive/format.ts": /^node:zlib$/,
 };
 
 describe("layers", () => {

@@ -70,7 +70,7 @@ async function fetchBase(storage: ObjectStorage, base: Base, path: string): Prom
     let at = 0;
     for await (const { key, body } of download(storage, downloads)) {
       const chunk = base.chunks[at] ?? failDamaged(key, "is missing");
-      writeFully(descriptor, await decodeChunk(key, body, chunk));
+      writeFully(descriptor, decodeChunk(key, body, chunk));
       at += 1;
     }
   } finally {
@@ -178,7 +178,7 @@ async function applySegments(
   let applied = 0;
   try {
     for await (const { key, body } of download(storage, downloads)) {
-      const { header, bytes } = await decodeSegment(key, body);
+      const { header, bytes } = decodeSegment(key, body);
       const buffer = Buffer.from(bytes.buffer, bytes.byteOffset, bytes.length);
       // A part at the beginning of the WAL does not say by itself what was in the WAL before it was restarted.
       const follows: boolean = previous === null || isSamePosition(header.previous, previous);

@@ -8,8 +8,7 @@
  *
  * A block has 1,000 segments: a server can write a million in a day, and a directory is listed as a whole.
  */
-import { promisify } from "node:util";
-import { zstdDecompress } from "node:zlib";
+import { zstdDecompressSync } from "node:zlib";
 import { AppError } from "../../error.ts";
 import type { Progress } from "./progress.ts";
 import type { WalPosition } from "./wal-reader.ts";
@@ -235,7 +234,14 @@ export function decodeBase(id: SegmentId, body: Uint8Array): Base {
   return isSound && hasChunks ? base : failDamaged(key, "cannot be read");
 }
 
-const decompress = promisify(zstdDecompress);
+/** @returns `null` if it is malformed, or expands to more bytes */
+function expand(compressed: Uint8Array, maxBytes: number): Buffer<ArrayBuffer> | null {
+  try {
+    return zstdDecompressSync(compressed, { maxOutputLength: maxBytes }) as Buffer<ArrayBuffer>;
+  } catch {
+    return null;
+  }
+}
 
 /** Fast: an archive is written all the time, and read rarely. */
 const COMPRESSION = { level: 1 };
@@ -244,16 +250,15 @@ const COMPRESSION = { level: 1 };
  * @param hashed what the hash includes besides
  * @throws {AppError} operator if the object has other contents
  */
-export async function decodeChunk(
+export function decodeChunk(
   key: string,
   compressed: Uint8Array<ArrayBuffer>,
   { bytes, sha256 }: Chunk,
   hashed = "",
-): Promise<Uint8Array<ArrayBuffer>> {
+): Uint8Array<ArrayBuffer> {
   if (hashOf(compressed, hashed) !== sha256) failDamaged(key, "does not match its checksum");
-  const expanded = await decompress(compressed, { maxOutputLength: bytes + 1 }).catch(() => null);
-  if (expanded?.length !== bytes) failDamaged(key, "has another size");
-  return expanded as Buffer<ArrayBuffer>;
+  const expanded = expand(compressed, bytes + 1);
+  return expanded?.length === bytes ? expanded : failDamaged(key, "has another size");
 }
 
 export async function encodeChunk(bytes: Uint8Array<ArrayBuffer>, hashed = "") {
@@ -272,7 +277,7 @@ export async function encodeSegment(
 }
 
 /** @throws {AppError} operator if the segment is damaged, or is another one */
-export async function decodeSegment(key: string, body: Uint8Array<ArrayBuffer>) {
+export function decodeSegment(key: string, body: Uint8Array<ArrayBuffer>) {
   const length = body.indexOf(LINE_FEED);
   if (length === -1) failDamaged(key, "cannot be read");
   const header = parseJson<SegmentHeader>(key, body.subarray(0, length));
@@ -284,5 +289,5 @@ export async function decodeSegment(key: string, body: Uint8Array<ArrayBuffer>) 
   if (!(header.stored >= 0 && header.stored < header.number) || header.previous === undefined)
     failDamaged(key, "cannot be read");
   const hashed = JSON.stringify(header.progress);
-  return { header, bytes: await decodeChunk(key, body.subarray(length + 1), header, hashed) };
+  return { header, bytes: decodeChunk(key, body.subarray(length + 1), header, hashed) };
 }

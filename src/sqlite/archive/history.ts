@@ -75,7 +75,7 @@ export async function readSound(
   const key = segmentKey(segment);
   const object = await storage.get(key);
   try {
-    return object === null ? null : (await decodeSegment(key, object.body)).header;
+    return object === null ? null : decodeSegment(key, object.body).header;
   } catch {
     return null;
   }

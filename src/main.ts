@@ -1,6 +1,7 @@
 /** Connects the command line to the databases, the output, the signals and the exit code. */
 
 import { isatty } from "node:tty";
+import { closeUnanswered, limitOpenFiles } from "./cli/open-files.ts";
 import { runCommand } from "./cli/program.ts";
 import {
   isNullDevice,
@@ -148,15 +149,6 @@ function programName(): string {
   return Bun.main.startsWith("/$bunfs/") ? process.argv0 : "scripts/bun.sh src/main.ts";
 }
 
-/** @returns the soft limit of open files, to which Bun has raised that of the shell as far as it may */
-function openFileLimit(): number {
-  const { userLimits } = process.report.getReport() as {
-    readonly userLimits: Readonly<Record<"open_files", { readonly soft: number | "unlimited" }>>;
-  };
-  const { soft } = userLimits.open_files;
-  return soft === "unlimited" ? Number.POSITIVE_INFINITY : soft;
-}
-
 if (import.meta.main) {
   // Before any file is created: databases, backups and exports hold personal data.
   process.umask(0o077);
@@ -187,7 +179,8 @@ if (import.meta.main) {
     openOutput,
     untilStopped,
     onHangup: (listener) => process.on("SIGHUP", listener),
-    openFileLimit,
+    memoryBytes: process.constrainedMemory(),
+    openFiles: { limit: limitOpenFiles, closeUnanswered },
   });
   const written = (await server.log.finish()) && !output.hasFailed();
   if (!written && code === 0) stderr("Cannot write the output\n");

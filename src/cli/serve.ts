@@ -23,6 +23,11 @@ const DAY_MS = 24 * 60 * 60 * 1000;
 
 /** Each connection needs an open file. Below this limit few clients exhaust it, and then nobody can connect. */
 const MIN_OPEN_FILES = 4096;
+/**
+ * Memory of the process per connection that it accepts. One without a complete request needs up to 20 KiB, also of a client
+ * without a token. The rest is for the database and for what other limits allow.
+ */
+const BYTES_PER_CONNECTION = 2 ** 16;
 
 /**
  * @param url an address that works on this machine
@@ -108,6 +113,18 @@ function storeListeners(log: Log, { observeCommit }: Metrics) {
   };
 }
 
+/** Bounds connections by open files, because Bun accepts every one. @returns the limit */
+function limitOpenFiles({ memoryBytes, openFiles }: CommandSystem, log: Log): number {
+  const most = Math.floor(memoryBytes / BYTES_PER_CONNECTION);
+  const least = Math.min(MIN_OPEN_FILES, most);
+  const limit = openFiles.limit(most);
+  const warn = (advice: string) =>
+    log.warn("unsafe setup", { reason: `the limit of open files is ${limit}: ${advice}` });
+  if (limit < least) warn(`raise it to ${least} or more`);
+  if (limit > most) warn(`lower it to ${most}, for which the memory is enough`);
+  return limit;
+}
+
 /**
  * Creates a token if the database has never had one, and prints it with a command to try it.
  * @param url of the server
@@ -167,12 +184,7 @@ export async function serve(system: CommandSystem): Promise<void> {
   const { droppedLines: droppedLogLines } = output;
   const metrics = createMetrics({ ...build, schema }, { readOnly, droppedLogLines });
   const listeners = storeListeners(log, metrics);
-  const openFiles = system.openFileLimit();
-  if (openFiles < MIN_OPEN_FILES) {
-    listeners.onWarning(
-      `the limit of open files is ${openFiles}: raise it to ${MIN_OPEN_FILES} or more`,
-    );
-  }
+  const maxOpenFiles = limitOpenFiles(system, log);
   // A server may wait for its archive, or restore it, for a long time.
   const opening = stopSignal({ untilStopped: () => stopped });
   // Without its archive, the server would acknowledge writes that are lost with the machine.
@@ -203,6 +215,11 @@ export async function serve(system: CommandSystem): Promise<void> {
         const drainMs = await drain.start(timeoutMs);
         await listening.stop(Math.max(0, timeoutMs - drainMs));
       },
+    );
+    resources.use(
+      system.openFiles.closeUnanswered(maxOpenFiles, listener.pendingRequests, (count) =>
+        log.warn("connections without a request closed", { count, limit: maxOpenFiles }),
+      ),
     );
     system.onHangup(() => {
       listener.reloadTls().then(

@@ -10,6 +10,7 @@ import { AppError, type ErrorCode, messageOf } from "../error.ts";
 import type { LogBuffer } from "../log-buffer.ts";
 import type { OpenStorage } from "../object-storage.ts";
 import type { Backend, Store, StoreOptions } from "../store.ts";
+import type { closeUnanswered } from "./open-files.ts";
 
 /** Why the process should stop: a signal, or an error that nothing else caught. */
 export type StopReason =
@@ -77,8 +78,14 @@ export interface System {
   readonly untilStopped: () => Promise<StopReason>;
   /** Calls the listener at every SIGHUP, which ends the process before the first call. */
   readonly onHangup: (listener: () => void) => void;
-  /** @returns how many files and connections this process may have open */
-  readonly openFileLimit: () => number;
+  /** Memory that this process may use: of its control group, or of the machine. */
+  readonly memoryBytes: number;
+  readonly openFiles: {
+    /** Lowers the limit of open files and connections, if that is possible. @returns the limit that applies */
+    readonly limit: (max: number) => number;
+    /** Closes connections without a request while most files that may be open are. Does nothing on some systems. */
+    readonly closeUnanswered: typeof closeUnanswered;
+  };
 }
 
 /** The environment of one command. */

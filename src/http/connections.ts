@@ -6,6 +6,13 @@ export const IDLE_TIMEOUT_S = 30;
 /** All servers of Bun that still have connections. There are several after the certificate was reloaded. */
 export type Servers = Set<Bun.Server<unknown>>;
 
+/** @returns how many requests have no complete response yet */
+export function countPending(servers: Servers): number {
+  let requests = 0;
+  for (const { pendingRequests } of servers) requests += pendingRequests;
+  return requests;
+}
+
 /** The connections of all clients. */
 export interface Connections {
   /** @returns how many requests have no complete response yet, without those that wait for changes */
@@ -23,11 +30,7 @@ export function connectionsOf(servers: Servers, waitingClients: WaitingClients):
     server?.timeout(request, seconds);
   }
   return {
-    unfinished() {
-      let requests = -waitingClients.count();
-      for (const { pendingRequests } of servers) requests += pendingRequests;
-      return requests;
-    },
+    unfinished: () => countPending(servers) - waitingClients.count(),
     keepOpen: (request, seconds) => setTimeoutOf(request, seconds + IDLE_TIMEOUT_S),
     // The shortest idle timeout. Bun has no way to close a single connection.
     disconnect: (request) => setTimeoutOf(request, 1),

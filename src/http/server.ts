@@ -1,7 +1,7 @@
 import type { Config } from "../config.ts";
 import { fail, fileProblem, messageOf, systemCode } from "../error.ts";
 import { type AppOptions, createApp } from "./app.ts";
-import { IDLE_TIMEOUT_S, type Servers } from "./connections.ts";
+import { countPending, IDLE_TIMEOUT_S, type Servers } from "./connections.ts";
 import { createServerErrorLog, internalError, type LogServerError } from "./errors.ts";
 import { TEXT_TYPE } from "./media-types.ts";
 
@@ -19,6 +19,8 @@ const POLL_MS = 10;
 export interface Listener {
   /** The address, e.g. `http://127.0.0.1:3000`. */
   readonly url: string;
+  /** @returns how many requests have no complete response yet */
+  readonly pendingRequests: () => number;
   /**
    * Reads the TLS files again, for new connections. Requests in flight are completed, and idle connections closed.
    * @returns whether there was something to reload: not without TLS, and not after `stop`
@@ -106,7 +108,7 @@ async function untilIdle(servers: Servers, timeoutMs: number): Promise<void> {
   let lastBusyMs = performance.now();
   while (servers.size > 0) {
     const timeMs = performance.now();
-    for (const { pendingRequests } of servers) if (pendingRequests > 0) lastBusyMs = timeMs;
+    if (countPending(servers) > 0) lastBusyMs = timeMs;
     const waitMs = Math.min(POLL_MS, deadlineMs - timeMs, lastBusyMs + IDLE_MS - timeMs);
     if (waitMs <= 0) return;
     await Bun.sleep(waitMs);
@@ -155,6 +157,7 @@ export async function listen(
   let server = await start(config.port, tls);
   return {
     url: server.url.origin,
+    pendingRequests: () => countPending(servers),
     async reloadTls() {
       const renewed = await readTls(config);
       if (renewed.tls === undefined || isStopped) return false;

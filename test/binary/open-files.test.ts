@@ -1,31 +1,67 @@
-// A process that has used up its open files cannot start a thread any more, and Bun ends it when it tries.
+// Each connection needs an open file. A process that has used up its open files cannot start a thread any more, and Bun ends
+// it when it tries.
 import { expect, test } from "bun:test";
-import { existsSync, readdirSync, statSync } from "node:fs";
-import { connect } from "node:net";
+import { existsSync, mkdirSync, readdirSync, rmdirSync, statSync, writeFileSync } from "node:fs";
+import { connect, type Socket } from "node:net";
 import { CHECKPOINT_PAGES } from "../../src/sqlite/connection.ts";
 import { newToken } from "../../src/token.ts";
 import { makeDirectory } from "../directory.ts";
 import { newEmail } from "../http/make.ts";
 import { againstBinary, sendCall } from "../http/server.ts";
+import { isLong } from "../long.ts";
 import { binary, startProgram } from "../program.ts";
 import { largeMetadata } from "./disk.ts";
 
-const OPEN_FILES = 96;
+const fixtures = `${import.meta.dir}/../fixtures`;
 
-test.if(againstBinary && existsSync("/proc/self/fd"))(
+const OPEN_FILES = 96;
+const canRun = againstBinary && existsSync("/proc/self/fd");
+
+/** @param command runs in the shell that becomes the server */
+function startAfter(command: string, settings: Readonly<Record<string, string>>) {
+  const env = { PORT: "0", PATH: Bun.env["PATH"] ?? "", ...settings };
+  return startProgram(["sh", "-c", `${command}; exec "$0" serve`, binary], { env });
+}
+
+function limitedServer(settings: Readonly<Record<string, string>>) {
+  return startAfter(`ulimit -n ${OPEN_FILES}`, settings);
+}
+
+/** Opens connections, sends the bytes on each, and reads nothing. */
+function connectMany(url: string, bytes: string | Uint8Array, count = 2 * OPEN_FILES): Socket[] {
+  const port = Number(new URL(url).port);
+  return Array.from({ length: count }, () => {
+    const socket = connect({ host: "127.0.0.1", port }, () => socket.write(bytes));
+    return socket.on("error", () => {});
+  });
+}
+
+test.if(canRun)(
+  "new clients are served when others hold connections without a request",
+  async () => {
+    using directory = makeDirectory();
+    const server = limitedServer({ DATABASE_URL: directory.at("a.db"), API_TOKEN: newToken() });
+    const url = (await server.listening) ?? "";
+    const clients = connectMany(
+      url,
+      "GET /api/v1/health HTTP/1.1\r\nHost: localhost\r\nX-Unfinished: ",
+    );
+    while (!server.output().includes("connections without a request closed")) {
+      await fetch(`${url}/api/v1/health`, { keepalive: false });
+    }
+    for (const client of clients) client.destroy();
+    server.kill("SIGTERM");
+    expect((await server.ended).code).toBe(0);
+  },
+);
+
+test.if(canRun)(
   "serve survives a checkpoint when clients use up its open files",
   async () => {
     using directory = makeDirectory();
     const token = newToken();
     const database = directory.at("a.db");
-    const env = {
-      DATABASE_URL: database,
-      PORT: "0",
-      API_TOKEN: token,
-      PATH: Bun.env["PATH"] ?? "",
-    };
-    const limited = `ulimit -n ${OPEN_FILES}; exec "$0" serve`;
-    const server = startProgram(["sh", "-c", limited, binary], { env });
+    const server = limitedServer({ DATABASE_URL: database, API_TOKEN: token });
     const url = (await server.listening) ?? "";
     const create = async () => {
       const body = { email: newEmail(), metadata: largeMetadata };
@@ -34,10 +70,8 @@ test.if(againstBinary && existsSync("/proc/self/fd"))(
     };
     // Keeps its connection, which the following requests use.
     await create();
-    const { port } = new URL(url);
-    const clients = Array.from({ length: 2 * OPEN_FILES }, () =>
-      connect({ host: "127.0.0.1", port: Number(port) }).on("error", () => {}),
-    );
+    // Connections that have had a response are kept.
+    const clients = connectMany(url, "GET /api/v1/docs HTTP/1.1\r\nHost: localhost\r\n\r\n");
     while (readdirSync(`/proc/${server.pid}/fd`).length < OPEN_FILES) await Bun.sleep(5);
     // The checkpoint fails, because it cannot open the files.
     while (statSync(`${database}-wal`).size < 1.1 * CHECKPOINT_PAGES * 4096) await create();
@@ -49,6 +83,61 @@ test.if(againstBinary && existsSync("/proc/self/fd"))(
     expect(server.hasExited()).toBe(false);
     server.kill("SIGTERM");
     expect((await server.ended).code).toBe(0);
+  },
+  120_000,
+);
+
+/** Directory of the memory control groups, of version 1; tests with a memory limit need it, and root. */
+const MEMORY_GROUPS = "/sys/fs/cgroup/memory";
+
+/** The begin of a ClientHello of TLS. */
+const unfinishedHello = Uint8Array.of(22, 3, 1, 2, 0, 1, 0, 1, 252, 3, 3, ...Array(400).fill(7));
+const unfinishedHeader = `GET / HTTP/1.1\r\nHost: localhost\r\nX-Unfinished: ${"x".repeat(7000)}`;
+
+test.if(canRun && isLong && process.getuid?.() === 0 && existsSync(MEMORY_GROUPS)).each([
+  ["headers", 15_000, unfinishedHeader, {}],
+  [
+    "handshakes",
+    6_000,
+    unfinishedHello,
+    { TLS_CERT: `${fixtures}/localhost.crt`, TLS_KEY: `${fixtures}/localhost.key` },
+  ],
+] as const)(
+  "a server with 128 MiB serves others when a client leaves thousands of %s unfinished",
+  async (_what, count, bytes, settings) => {
+    using directory = makeDirectory();
+    const group = `${MEMORY_GROUPS}/user-api-test-${process.pid}`;
+    mkdirSync(group);
+    writeFileSync(`${group}/memory.limit_in_bytes`, `${2 ** 27}`);
+    const token = newToken();
+    const server = startAfter(`echo $$ > ${group}/cgroup.procs`, {
+      DATABASE_URL: directory.at("a.db"),
+      API_TOKEN: token,
+      ...settings,
+    });
+    const url = (await server.listening) ?? "";
+    const headers = { authorization: `Bearer ${token}` };
+    const timesMs: number[] = [];
+    const clients: Socket[] = [];
+    while (timesMs.length < 1000) {
+      // The clients and those who are served share this process.
+      if (clients.length < count) clients.push(...connectMany(url, bytes, 100));
+      const startedMs = performance.now();
+      const keepalive = timesMs.length % 10 > 0;
+      const tls = { rejectUnauthorized: false };
+      const response = await fetch(`${url}/api/v1/users`, { headers, keepalive, tls });
+      expect(response.status).toBe(200);
+      await response.text();
+      timesMs.push(performance.now() - startedMs);
+      await Bun.sleep(10);
+    }
+    timesMs.sort((one, other) => one - other);
+    console.log(`${count} clients: p99 of the others ${timesMs[990]?.toFixed(0)} ms`);
+    expect(server.output()).toContain("connections without a request closed");
+    for (const client of clients) client.destroy();
+    server.kill("SIGTERM");
+    expect((await server.ended).code).toBe(0);
+    rmdirSync(group);
   },
   120_000,
 );

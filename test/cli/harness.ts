@@ -88,6 +88,7 @@ export interface Options {
   readonly backUp?: BackUpStore;
   readonly terminalColumns?: number;
   readonly openFileLimit?: number;
+  readonly memoryBytes?: number;
 }
 
 /** Records as NDJSON. */
@@ -131,13 +132,8 @@ async function* inPieces(chunks: Harness["stdin"]["chunks"]): AsyncGenerator<Uin
 
 /** Runs commands in this process, with a database in a temporary directory and a fixed clock. */
 export function makeHarness(options: Options = {}): Harness {
-  const {
-    environment = {},
-    openStore,
-    backUp,
-    terminalColumns = null,
-    openFileLimit = 65_536,
-  } = options;
+  const { environment = {}, openStore, backUp, terminalColumns = null } = options;
+  const { openFileLimit = 65_536, memoryBytes = 2 ** 40 } = options;
   const directory = makeDirectory();
   const path = directory.at("data/test.db");
   const stdin: Harness["stdin"] = { chunks: [] };
@@ -188,7 +184,11 @@ export function makeHarness(options: Options = {}): Harness {
       },
       untilStopped: () => stopped.promise,
       onHangup() {},
-      openFileLimit: () => openFileLimit,
+      memoryBytes,
+      openFiles: {
+        limit: () => openFileLimit,
+        closeUnanswered: () => ({ [Symbol.dispose]() {} }),
+      },
     };
     const ended = main(args, system).then((code) => ({ code, stdout, stderr }));
     const exited = ended.then((outcome) => {

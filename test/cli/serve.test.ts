@@ -60,14 +60,22 @@ function warningsOf(stdout: string): unknown[] {
   return warnings.map(({ reason }) => reason);
 }
 
-test("serve warns when few files can be open, and not when many can", async () => {
-  using few = makeHarness({ openFileLimit: 4095 });
-  expect(warningsOf((await (await few.serve()).stop()).stdout)).toEqual([
-    "the limit of open files is 4095: raise it to 4096 or more",
-  ]);
-  using many = makeHarness({ openFileLimit: 4096 });
-  expect(warningsOf((await (await many.serve()).stop()).stdout)).toEqual([]);
-});
+const limitIs = (limit: number) => `the limit of open files is ${limit}`;
+
+test.each([
+  [4095, 2 ** 40, [`${limitIs(4095)}: raise it to 4096 or more`]],
+  [4096, 2 ** 40, []],
+  [2048, 2 ** 27, []],
+  [2047, 2 ** 27, [`${limitIs(2047)}: raise it to 2048 or more`]],
+  // The system did not lower it.
+  [2049, 2 ** 27, [`${limitIs(2049)}: lower it to 2048, for which the memory is enough`]],
+])(
+  "serve warns when %i files can be open with %i bytes of memory, unless that fits",
+  async (openFileLimit, memoryBytes, warnings) => {
+    using world = makeHarness({ openFileLimit, memoryBytes });
+    expect(warningsOf((await (await world.serve()).stop()).stdout)).toEqual(warnings);
+  },
+);
 
 test("serve --read-only creates no token", async () => {
   using world = makeHarness();

@@ -85,7 +85,8 @@ function runHere(environment: Settings): Running {
     openOutput,
     untilStopped: () => stopping.promise,
     onHangup() {},
-    openFileLimit: () => 65_536,
+    memoryBytes: 2 ** 40,
+    openFiles: { limit: () => 65_536, closeUnanswered: () => ({ [Symbol.dispose]() {} }) },
   });
   return {
     pid: null,

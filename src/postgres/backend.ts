@@ -11,7 +11,7 @@ import { findUnsafeSettings } from "./unsafe-settings.ts";
 /** Any number of processes may open the same database. @see OpenStore */
 export const openPostgres: OpenStore = async (options) => {
   try {
-    const db = connect({ ...options, readOnly: options.mode === "serve-read-only" });
+    const db = connect(options);
     try {
       await migrate(db, options);
       const dangers = await db.run("read", (session) => findUnsafeSettings(session, db.settings));

@@ -2,7 +2,7 @@ import { SQL } from "bun";
 import type { CopyRow } from "../copy.ts";
 import { type PostgresLayout, splitLayout } from "../database-url.ts";
 import { createFairQueue } from "../fair-queue.ts";
-import type { StoreOptions } from "../store.ts";
+import type { StoreMode, StoreOptions } from "../store.ts";
 import { citusSettings } from "./citus/settings.ts";
 import { formatCopyRows } from "./copy-format.ts";
 import { type Access, createLimiter, type Limiter, QUEUE_TIMEOUT_MS } from "./limiter.ts";
@@ -19,7 +19,6 @@ const CLOSE_MS = 1_000;
  * or role, so that a commit is on disk before the response.
  */
 const commonSettings = {
-  application_name: "user-api",
   statement_timeout: 5_000,
   lock_timeout: 3_000,
   idle_in_transaction_session_timeout: 10_000,
@@ -127,9 +126,14 @@ function sessionOf(sql: () => SQL): Session {
   };
 }
 
-function settingsOf(driverUrl: string, layout: PostgresLayout, readOnly: boolean): Settings {
+function settingsOf(driverUrl: string, layout: PostgresLayout, mode?: StoreMode): Settings {
   const { searchParams } = new URL(driverUrl);
+  const readOnly = mode === "serve-read-only";
+  // A name of its own, because the pool asks PostgreSQL for the statements with its name. A pooler sets the name whenever
+  // a connection changes hands, so servers behind one share it.
+  const isShared = searchParams.get("prepare") === "false" && (mode === "serve" || readOnly);
   const all = Object.entries({
+    application_name: isShared ? "user-api" : `user-api ${crypto.randomUUID().slice(0, 8)}`,
     ...commonSettings,
     ...(layout === "citus" && citusSettings),
     ...(readOnly && { default_transaction_read_only: "on" }),
@@ -140,32 +144,33 @@ function settingsOf(driverUrl: string, layout: PostgresLayout, readOnly: boolean
 /** @param max number of connections; by default that of the URL */
 function openConnections(driverUrl: string, settings: Settings, max?: number): SQL {
   const { pathname, searchParams } = new URL(driverUrl);
-  // A pooler shares connections between clients and rejects settings: they must be set on the role instead.
+  // A pooler shares connections between clients. It rejects settings other than the name: they must be set on the role.
   const hasPooler = searchParams.get("prepare") === "false";
+  const sent = Object.entries(settings).filter(
+    ([name]) => !hasPooler || name === "application_name",
+  );
   const database = decodeURIComponent(pathname.slice(1)) || searchParams.get("dbname");
   return new SQL(driverUrl, {
     adapter: "postgres",
     bigint: true,
     connectionTimeout: CONNECT_SECONDS,
-    connection: hasPooler ? {} : { ...settings },
+    connection: Object.fromEntries(sent),
     // Otherwise PGDATABASE in the environment would override the URL.
     ...(database !== null && { database }),
     ...(max !== undefined && { max }),
   });
 }
 
-interface ConnectOptions extends Pick<StoreOptions, "databaseUrl" | "onCommit"> {
-  /** Whether PostgreSQL rejects all writes. */
-  readonly readOnly?: boolean;
-}
+type ConnectOptions = Pick<StoreOptions, "databaseUrl" | "onCommit"> &
+  Partial<Pick<StoreOptions, "mode">>;
 
 /**
  * Creates the pool. The first statement opens a connection.
  * @throws {TypeError} if the URL is invalid
  */
-export function connect({ databaseUrl, onCommit, readOnly = false }: ConnectOptions): Database {
+export function connect({ databaseUrl, onCommit, mode }: ConnectOptions): Database {
   const { layout, driverUrl } = splitLayout(databaseUrl);
-  const settings = settingsOf(driverUrl, layout, readOnly);
+  const settings = settingsOf(driverUrl, layout, mode);
   const pool = createPool((max) => openConnections(driverUrl, settings, max));
   const session = sessionOf(pool.sql);
   const connections = pool.sql().options.max ?? 1;

@@ -16,7 +16,7 @@ const timing = {
   runningMs: 1_000,
 };
 
-/** Whether the server runs a statement of this program for long. What delays those of other processes delays ours, too. */
+/** Whether the server runs a statement of this process for long. Servers behind a pooler share their name. */
 const isRunning = `
   select count(*) > 0 as running
   from pg_stat_activity

@@ -1,6 +1,7 @@
 // Error messages for the operator are one line without the password.
 import { describe, expect, test } from "bun:test";
 import { withLayout } from "../../src/database-url.ts";
+import { connect } from "../../src/postgres/connection.ts";
 import { foldCounts } from "../../src/postgres/counts.ts";
 import { migrations } from "../../src/postgres/migrate.ts";
 import type { StoreOptions } from "../../src/store.ts";
@@ -67,6 +68,28 @@ describe.if(cluster !== null)("open", () => {
     };
     expect(await shown(world.url)).toBe("on");
     expect(await shown(change(world.url, { search: "synchronous_commit=off" }))).toBe("off");
+  });
+
+  test("connects each process with a name of its own, apart from servers behind a pooler", async () => {
+    await using world = await makeHarness();
+    const nameOf = async (parameters: string, mode: StoreOptions["mode"]) => {
+      const db = connect({ databaseUrl: world.url + parameters, mode });
+      const read = "select current_setting('application_name') as name";
+      const row = await db.run("read", (session) => session.first<{ name: string }>(read));
+      await db.close();
+      return row?.name;
+    };
+    const ownName = /^user-api [\da-f]{8}$/;
+    const names = [
+      await nameOf("", "serve"),
+      await nameOf("", "serve"),
+      await nameOf("&prepare=false", "read"),
+    ];
+    expect(new Set(names).size).toBe(3);
+    for (const name of names) expect(name).toMatch(ownName);
+    expect(await nameOf("&prepare=false", "serve")).toBe("user-api");
+    expect(await nameOf("&application_name=a", "serve")).toBe("a");
+    expect(await nameOf("&prepare=false&application_name=a", "read")).toBe("a");
   });
 
   test("sets what the role has after the statements of docs/scaling-out.md", async () => {

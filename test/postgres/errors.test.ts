@@ -35,7 +35,7 @@ describe("a worker of Citus that is lost", () => {
 const cut = `
   select pg_terminate_backend(pid)
   from pg_stat_activity
-  where datname = current_database() and application_name = 'user-api'
+  where datname = current_database() and application_name like 'user-api%'
 `;
 
 /** Makes the first inserts of users fail with this SQLSTATE. @returns a function that counts the attempts */

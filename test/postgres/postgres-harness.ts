@@ -50,7 +50,7 @@ export const tablesWithoutKey = `
 export const waitingBackends = `
   select pid
   from pg_stat_activity
-  where datname = current_database() and application_name = 'user-api' and wait_event_type = 'Lock'
+  where datname = current_database() and application_name like 'user-api%' and wait_event_type = 'Lock'
 `;
 
 /** @returns statements that delete a user of version 1 as the service does */

@@ -70,7 +70,7 @@ async function reload({ url }: Instance): Promise<void> {
   await runOn(
     url,
     "select pg_reload_conf()",
-    "select pg_terminate_backend(pid) from pg_stat_activity where application_name = 'user-api'",
+    "select pg_terminate_backend(pid) from pg_stat_activity where application_name like 'user-api%'",
   );
 }
 

@@ -23,7 +23,7 @@ const POOL_SIZE = 10;
 const countBackends = `
   select count(*)::integer as backends
   from pg_stat_activity
-  where application_name = 'user-api'
+  where application_name like 'user-api%'
 `;
 
 interface Outage extends AsyncDisposable {

@@ -104,6 +104,8 @@ async function findVersion(
   requireServer(found);
   const current = found.ours ? await session.first<Schema>(schemaInfo) : null;
   if (current === null) {
+    if (layout === "plain" && found.has_citus !== null)
+      fail("operator", "the database has the extension citus: add ?layout=citus to its URL");
     if (layout === "plain" || found.has_citus === true) return 0;
     if (found.has_citus === false) fail("operator", "Citus 11.1 or newer is required");
     fail(

@@ -3,12 +3,14 @@
 import { describe, expect, test } from "bun:test";
 import { createLargePages } from "../../src/large-page.ts";
 import type { Maybe } from "../../src/maybe.ts";
+import { openPostgres } from "../../src/postgres/backend.ts";
 import { createCitusOrderStore } from "../../src/postgres/citus/orders.ts";
 import { createCitusUserStore } from "../../src/postgres/citus/users.ts";
 import { connect, type Database, type Session } from "../../src/postgres/connection.ts";
 import { createContext } from "../../src/postgres/context.ts";
 import { newUser, orderFields, setPaid, userFields } from "../contract/open.ts";
 import { expectRejection } from "../expect-error.ts";
+import { storeOptions } from "../open-store.ts";
 import { storeContract } from "../store.contract.ts";
 import {
   citusUrl,
@@ -202,6 +204,23 @@ test.if(citusUrl !== null)(
     expect((await store.orders.list({ limit: 1, offset: 0 })).total).toBe(24);
   },
   60_000,
+);
+
+test.if(citusUrl !== null)(
+  "open names the layout when the URL of a new database lacks it",
+  async () => {
+    await using it = await openCitusStore();
+    const url = new URL(it.databaseUrl);
+    url.searchParams.delete("layout");
+    // A schema without tables is like a new database.
+    url.searchParams.set("search_path", "pg_temp");
+    const opening = openPostgres({ ...storeOptions, databaseUrl: url.href });
+    await expectRejection(
+      opening,
+      "operator",
+      /the database has the extension citus: add \?layout=citus to its URL$/,
+    );
+  },
 );
 
 describe.if(citusUrl !== null)("with TEST_CITUS_URL", () => {

@@ -143,6 +143,7 @@ const fileProblems: Readonly<Record<string, string>> = {
   ENOENT: "no such file or directory",
   EACCES: "permission denied",
   EISDIR: "it is a directory",
+  ELOOP: "there are too many symbolic links",
   ENOTDIR: "a part of the path is not a directory",
   ENOSPC: "the disk is full",
   EROFS: "the disk is read-only",

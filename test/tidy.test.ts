@@ -64,6 +64,8 @@ const packages: Record<string, RegExp> = {
 const packagesOf: Record<string, RegExp> = {
   // The commands and SQLite write files in the same way, and share only the domain.
   "src/temporary-file.ts": /^node:(fs|path)$/,
+  "src/trusted-path.ts": /^node:(fs|path)$/,
+  "src/mounts.ts": /^node:fs$/,
   "src/email.ts": /^node:url$/,
   // Bounds the size of what it expands, which Bun's own function does not.
   "src/sqlite/archive/format.ts": /^node:zlib$/,

@@ -6,7 +6,6 @@ import {
   fstatSync,
   fsyncSync,
   openSync,
-  realpathSync,
   renameSync,
   rmSync,
   statSync,
@@ -18,6 +17,7 @@ import { isatty } from "node:tty";
 import { databaseFiles } from "../database-url.ts";
 import { fail, fileProblem, systemCode } from "../error.ts";
 import { claimTemporary, fsyncPath, publishNew } from "../temporary-file.ts";
+import { resolveLinks } from "../trusted-path.ts";
 import type { InputStream, OutputStream } from "./system.ts";
 
 const STDIN = 0;
@@ -188,8 +188,9 @@ function openFile(path: string, target: string, force: boolean | null): OutputSt
 export function openOutput(path: string | null, force: boolean | null): OutputStream {
   if (path === null) return createOutputStream("the output", STDOUT, () => {});
   const stats = statSync(path, { throwIfNoEntry: false });
+  const target = withFileErrors("write", path, () => resolveLinks(path));
   if (stats === undefined) return openFile(path, path, force);
   if (!stats.isFile()) return openInPlace(path);
   if (force !== true) failIfExists(path, force);
-  return openFile(path, realpathSync(path), force);
+  return openFile(path, target, force);
 }

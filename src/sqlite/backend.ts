@@ -1,6 +1,6 @@
 /** Opens a SQLite database: its lock, its files, its schema, and its store. */
 import type { Database } from "bun:sqlite";
-import { constants, existsSync, realpathSync, rmSync, statSync } from "node:fs";
+import { constants, existsSync, rmSync, statSync } from "node:fs";
 import { copiedTables } from "../copy.ts";
 import { suffixes } from "../database-url.ts";
 import { AppError, fail, messageOf, systemCode } from "../error.ts";
@@ -10,7 +10,7 @@ import { type Source, sharedSource, sourceAtRest } from "./at-rest.ts";
 import { backUp } from "./backup.ts";
 import { configure, connect, requireSqlite, sqliteVersion } from "./connection.ts";
 import { describeSqliteError, isBusy } from "./errors.ts";
-import { makeParents, requirePermission, sizeOf } from "./files.ts";
+import { makeParents, requirePermission, resolveDatabase, sizeOf } from "./files.ts";
 import {
   findVersion,
   migrate,
@@ -22,6 +22,7 @@ import {
   LOCK_TIMEOUT_MS,
   lockPath,
   mayBeServedWithoutLock,
+  requireOneName,
   type ServerLock,
   takeServerLock,
 } from "./server-lock.ts";
@@ -53,9 +54,7 @@ function requireNoOrphans(path: string): void {
     );
   }
   if (sizeOf(path) > 0) return;
-  // The other files are next to the target of a symbolic link.
-  const realPath = realpathSync(path);
-  if (sizeOf(realPath + suffixes.wal) === 0 && !existsSync(lockPath(realPath))) return;
+  if (sizeOf(path + suffixes.wal) === 0 && !existsSync(lockPath(path))) return;
   fail(
     "operator",
     "the file is empty but was a database: restore a backup, or delete all of its files to start with an empty database",
@@ -73,7 +72,7 @@ function createFile(path: string): void {
     db.run("pragma journal_mode = wal");
   } catch (error) {
     // E.g. on a full disk. An empty file would look like a database that somebody has emptied.
-    if (isNew && existsSync(path) && sizeOf(path) === 0) rmSync(realpathSync(path));
+    if (isNew && existsSync(path) && sizeOf(path) === 0) rmSync(path);
     throw error;
   }
 }
@@ -173,8 +172,17 @@ function isSchemaError(error: unknown): boolean {
   return systemCode(error) === "SQLITE_ERROR";
 }
 
-/** @throws {AppError} operator if the path is not that of a database */
-function requireFile(path: string, create: boolean): void {
+/**
+ * @returns the path of the database without links, of which its other files have their names
+ * @throws {AppError} operator if the path is not that of a database, or is not trusted
+ */
+function findFile({
+  databaseUrl,
+  mode,
+  create,
+}: Pick<StoreOptions, "databaseUrl" | "mode" | "create">): string {
+  const path = resolveDatabase(databaseUrl, mode === "read");
+  if (create) makeParents(path);
   // Throws if a directory must not be searched.
   const file = statSync(path, { throwIfNoEntry: false });
   if (file === undefined && !create) {
@@ -184,21 +192,21 @@ function requireFile(path: string, create: boolean): void {
   // A named pipe would be waited for without end.
   if (file?.isFile() === false) fail("operator", "it is not a regular file");
   requireNoOrphans(path);
+  return path;
 }
 
 /** @param path path of a database that exists. @throws {AppError} operator if this process may not open a file of it */
 function sourceOf(path: string, mode: StoreMode): Source {
-  // A symbolic link and its target are one database.
-  const realPath = realpathSync(path);
+  const isServer = mode === "serve" || mode === "serve-read-only";
+  if (!isServer) requireOneName(path);
   // Not of a server, beside which commands may write.
-  const source = (mode === "read" ? sourceAtRest(realPath) : null) ?? sharedSource(realPath);
-  requirePermissions(source, mode === "serve" || mode === "serve-read-only");
+  const source = (mode === "read" ? sourceAtRest(path) : null) ?? sharedSource(path);
+  requirePermissions(source, isServer);
   return source;
 }
 
-async function openStore(path: string, options: StoreOptions): Promise<Store> {
-  if (options.create) makeParents(path);
-  requireFile(path, options.create);
+async function openStore(options: StoreOptions): Promise<Store> {
+  const path = findFile(options);
   await using resources = new AsyncDisposableStack();
   // It may restore the database.
   const archive =
@@ -208,13 +216,12 @@ async function openStore(path: string, options: StoreOptions): Promise<Store> {
   const isServer = mode === "serve" || mode === "serve-read-only";
   const mayWrite = mode === "serve" || mode === "write";
   const source = sourceOf(path, mode);
-  const realPath = source.path;
-  const mayBeServed = isServer && mayBeServedWithoutLock(realPath);
+  const mayBeServed = isServer && mayBeServedWithoutLock(path);
   const first = resources.adopt(source.connect(), (db) => db.close(true));
   requireUsable(first, options);
   // The last connection that is closed deletes the log, with which an archive continues. Without one, that frees space.
   if (archive === null) first.close(true);
-  const lock = isServer ? resources.use(await lockForServer(realPath, mode, mayBeServed)) : null;
+  const lock = isServer ? resources.use(await lockForServer(path, mode, mayBeServed)) : null;
   // `true` closes the file even if prepared statements are still open.
   const db = resources.adopt(source.connect(), (opened) => opened.close(true));
   requireSqlite(sqliteVersion(db));
@@ -222,13 +229,13 @@ async function openStore(path: string, options: StoreOptions): Promise<Store> {
   if (mayWrite) requireWritable(db);
   if (!source.atRest) configure(db);
   if (mode === "serve-read-only") db.run("pragma query_only = on");
-  if (mayWrite) prepareSchema(db, realPath, options);
+  if (mayWrite) prepareSchema(db, path, options);
   db.run(`pragma cache_size = -${CACHE_KIB}`);
   touchTables(db);
   // The writer retries on SQLITE_BUSY from now on. SQLite itself must not block the event loop.
   db.run("pragma busy_timeout = 0");
   if (options.onWarning !== undefined)
-    findWarnings(realPath, sqliteVersion(db)).forEach(options.onWarning);
+    findWarnings(path, sqliteVersion(db)).forEach(options.onWarning);
   return await createStore({ db, source, lock, archive }, options, resources);
 }
 
@@ -251,14 +258,14 @@ async function describeOpening<Result>(
 
 /** @see OpenStore */
 export const openSqlite: OpenStore = (options) =>
-  describeOpening(options.databaseUrl, () => openStore(options.databaseUrl, options));
+  describeOpening(options.databaseUrl, () => openStore(options));
 
 /** @see BackUpStore */
 export const backUpSqlite: BackUpStore = async ({ databaseUrl, ...options }) => {
   using resources = new DisposableStack();
   const opened = await describeOpening(databaseUrl, () => {
-    requireFile(databaseUrl, false);
-    const source = sourceOf(databaseUrl, "read");
+    const path = findFile({ databaseUrl, mode: "read", create: false });
+    const source = sourceOf(path, "read");
     const db = resources.use(source.connect());
     const version = readVersion(db);
     if (version === 0 || version === SCHEMA_VERSION) requireCurrentSchema(db);

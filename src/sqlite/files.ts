@@ -4,6 +4,7 @@ import {
   chmodSync,
   closeSync,
   constants,
+  copyFileSync,
   existsSync,
   lchownSync,
   linkSync,
@@ -14,12 +15,13 @@ import {
   rmSync,
   statSync,
   writeFileSync,
-  writeSync,
 } from "node:fs";
 import { dirname, resolve } from "node:path";
 import { suffixes } from "../database-url.ts";
 import { fail, systemCode } from "../error.ts";
+import { isMountPoint } from "../mounts.ts";
 import { claimTemporary, fsyncPath, publishNew } from "../temporary-file.ts";
+import { requireOwnNeighbours, resolveLinks } from "../trusted-path.ts";
 
 /** Suffixes of the files that SQLite keeps next to a database. */
 const SIDECAR_SUFFIXES = [suffixes.wal, suffixes.shm, suffixes.journal];
@@ -47,9 +49,10 @@ export function sidecarsOf(path: string): readonly string[] {
 
 /**
  * Rejects an existing target before any work is done. `publish` detects a file that is created later.
- * @throws {AppError} operator if the file or a WAL next to it exists
+ * @throws {AppError} operator if the file or a WAL next to it exists, or a link of another user leads there
  */
 export function requireAbsent(path: string): void {
+  resolveLinks(path);
   if (statSync(path, { throwIfNoEntry: false }) !== undefined) {
     fail("operator", "the file already exists");
   }
@@ -95,71 +98,66 @@ export function createPrivateFile(path: string): void {
   writeFileSync(path, "", { mode: PRIVATE_MODE, flag: "wx" });
 }
 
-/** Bytes per read of a whole file. */
-const PART_BYTES = 2 ** 20;
+/** @see https://www.sqlite.org/fileformat2.html#the_database_header */
+const HEADER_BYTES = 100;
+const MAGIC = "SQLite format 3\0";
 
-/** @returns the content of a file, in parts that are valid until the next one */
-function* partsOf(path: string): Generator<Uint8Array> {
-  const part = Buffer.alloc(PART_BYTES);
+interface FileHeader {
+  readonly applicationId: number;
+  /** Whether a WAL can exist, as with all of our connections. A backup is written without one. */
+  readonly usesWal: boolean;
+}
+
+/** @param path without links. @returns `null` if the file is not a SQLite database */
+export function readHeader(path: string): FileHeader | null {
   const descriptor = openSync(path, constants.O_RDONLY | constants.O_NOFOLLOW);
   try {
-    for (;;) {
-      const bytes = readSync(descriptor, part);
-      if (bytes === 0) return;
-      yield part.subarray(0, bytes);
-    }
+    const header = Buffer.alloc(HEADER_BYTES);
+    readSync(descriptor, header);
+    if (!header.toString("latin1").startsWith(MAGIC)) return null;
+    return { applicationId: header.readUInt32BE(68), usesWal: header[18] === 2 };
   } finally {
     closeSync(descriptor);
   }
 }
 
-/** Copies a file. `copyFileSync` gives the copy the permissions of the original. @throws {Error} EEXIST */
-export function copyPrivately(path: string, copy: string): void {
-  const descriptor = openSync(copy, "wx", PRIVATE_MODE);
-  try {
-    for (const part of partsOf(path)) {
-      for (let at = 0; at < part.length; ) at += writeSync(descriptor, part, at);
-    }
-  } finally {
-    closeSync(descriptor);
+/**
+ * The one place that decides whether the files of a path are used. Call it before anything is opened.
+ * @param isRead whether the database is only read
+ * @returns the path without links
+ * @throws {AppError} operator if a link or a file next to the database is not trusted, or the file is mounted alone
+ */
+export function resolveDatabase(databasePath: string, isRead: boolean): string {
+  const path = resolveLinks(databasePath);
+  requireOwnNeighbours(path);
+  // A backup has no other files.
+  const isAlone = isMountPoint(path) && statSync(path).isFile();
+  if (isAlone && !(isRead && readHeader(path)?.usesWal === false)) {
+    const where = "the file is mounted without its directory, where recent writes are";
+    fail("operator", `${where}: mount the directory`);
   }
+  return path;
 }
 
 /** Errors of file systems that have no owners or permissions, and of those that do not trust root. */
 const REFUSED = /^(EPERM|EACCES|EINVAL|ENOSYS|ENOTSUP|EOPNOTSUPP)$/;
 
-/** @returns a warning if the file system refuses the change; otherwise `null` */
-function tryToChange(change: () => void, warning: string): string | null {
+/**
+ * Gives a file the permissions of another one, except those of other users, and, if this process is root, its owner.
+ * @returns a warning if the file system refuses it; otherwise `null`
+ */
+export function copyOwnership(copy: string, original: string): string | null {
+  const { uid, gid, mode } = statSync(original);
   try {
-    change();
+    // Not `chown`: the owner of the directory could have put a link to any file there.
+    if (process.getuid?.() === 0) lchownSync(copy, uid, gid);
+    // Permissions are for the group of the original.
+    chmodSync(copy, mode & 0o770);
     return null;
   } catch (error) {
     if (!REFUSED.test(systemCode(error))) throw error;
-    return warning;
+    return `the file system does not let it have the owner and the permissions of ${original}`;
   }
-}
-
-/**
- * Gives a file the owner of another file or directory if this process is root: only root may do that.
- * @returns a warning if the file system refuses it; otherwise `null`
- */
-export function copyOwner(path: string, original: string): string | null {
-  if (process.getuid?.() !== 0) return null;
-  const { uid, gid } = statSync(original);
-  // Not `chown`: the owner of the directory could have put a link to any file there.
-  const change = () => lchownSync(path, uid, gid);
-  return tryToChange(change, `the file system does not let it have the owner of ${original}`);
-}
-
-/**
- * Gives a copy the permissions of the original, except those of other users, and its owner.
- * @returns a warning if the file system refuses it, in which case other users get no permission; otherwise `null`
- */
-export function copyOwnership(copy: string, original: string): string | null {
-  const change = () => chmodSync(copy, statSync(original).mode & 0o770);
-  const warning = `the file system does not let it have the permissions of ${original}`;
-  // Permissions are for the group of the original.
-  return copyOwner(copy, original) ?? tryToChange(change, warning);
 }
 
 /**
@@ -172,7 +170,7 @@ export function linkOrCopy(path: string, newPath: string): void {
   } catch (error) {
     if (systemCode(error) === "EEXIST") fail("operator", "the file already exists");
     const temporaryPath = claimTemporary(newPath);
-    copyPrivately(path, temporaryPath);
+    copyFileSync(path, temporaryPath, constants.COPYFILE_EXCL);
     copyOwnership(temporaryPath, path);
     publish(temporaryPath, newPath);
   }

@@ -10,7 +10,7 @@ export const migrations: readonly string[] = [schema];
 export const SCHEMA_VERSION = migrations.length;
 
 /** "uapi". SQLite's `application_id`, which marks a file as a user-api database. */
-const APPLICATION_ID = 0x75617069;
+export const APPLICATION_ID = 0x75617069;
 
 /** Tables of the first migration. Every later schema has them too. */
 const tables = ["buckets", "idempotency_keys", "imported_orders", "orders", "tokens", "users"];

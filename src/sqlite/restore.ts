@@ -1,14 +1,5 @@
 import type { Database } from "bun:sqlite";
-import {
-  closeSync,
-  existsSync,
-  openSync,
-  readSync,
-  realpathSync,
-  renameSync,
-  rmSync,
-  statSync,
-} from "node:fs";
+import { existsSync, renameSync, rmSync, statSync } from "node:fs";
 import { basename, dirname, join, resolve } from "node:path";
 import { fail } from "../error.ts";
 import type { BackupSummary, CheckArchive, RestoreStore } from "../store.ts";
@@ -22,30 +13,18 @@ import { connect } from "./connection.ts";
 import { describeSqliteError, isBusy } from "./errors.ts";
 import { renameFeed } from "./feed.ts";
 import {
-  copyOwner,
   copyOwnership,
-  copyPrivately,
+  createPrivateFile,
   discard,
   linkOrCopy,
   makeParents,
+  readHeader,
+  resolveDatabase,
   sidecarsOf,
+  sizeOf,
 } from "./files.ts";
-import { requireCurrentSchema } from "./migrate.ts";
-import { LOCK_TIMEOUT_MS, lockPath, takeServerLock } from "./server-lock.ts";
-
-/** First bytes of every SQLite database. @see https://www.sqlite.org/fileformat2.html#magic_header_string */
-const FILE_HEADER = "SQLite format 3\0";
-
-function isDatabase(path: string): boolean {
-  const file = openSync(path, "r");
-  try {
-    const head = Buffer.alloc(FILE_HEADER.length);
-    readSync(file, head);
-    return head.toString("latin1") === FILE_HEADER;
-  } finally {
-    closeSync(file);
-  }
-}
+import { APPLICATION_ID, requireCurrentSchema } from "./migrate.ts";
+import { LOCK_TIMEOUT_MS, lockPath, requireOneName, takeServerLock } from "./server-lock.ts";
 
 /**
  * @returns the path of the backup, with symbolic links resolved
@@ -54,10 +33,11 @@ function isDatabase(path: string): boolean {
 function findBackup(from: string): string {
   if (!existsSync(from)) fail("operator", "no such file");
   // SQLite looks for the WAL next to the file, not next to a link to it.
-  const path = realpathSync(from);
+  const path = resolveDatabase(from, true);
   if (!statSync(path).isFile()) fail("operator", "it is not a regular file");
   // SQLite would treat an empty file as a new database.
-  if (!isDatabase(path)) fail("operator", "the file is not a SQLite database");
+  if (readHeader(path) === null) fail("operator", "the file is not a SQLite database");
+  requireOneName(path);
   if (!isAtRest(path)) {
     fail(
       "operator",
@@ -67,9 +47,23 @@ function findBackup(from: string): string {
   return path;
 }
 
+/**
+ * Rejects a file that is probably named by mistake. One of ours that is damaged is next to its lock file.
+ * @throws {AppError} operator
+ */
+function requireOurs(path: string): void {
+  const file = statSync(path, { throwIfNoEntry: false });
+  if (file?.isFile() === false) fail("operator", `${path} is not a regular file`);
+  if (sizeOf(path) === 0 || existsSync(lockPath(path))) return;
+  if (readHeader(path)?.applicationId === APPLICATION_ID) return;
+  fail("operator", `${path} is not a user-api database: move it away`);
+}
+
 /** Copies a backup to a temporary file, and verifies it. */
-function prepareReplacement(from: string, temporaryPath: string): BackupSummary {
-  copyPrivately(from, temporaryPath);
+async function prepareReplacement(from: string, temporaryPath: string): Promise<BackupSummary> {
+  // `copyFile` would copy the permissions, and the backup may be read-only.
+  createPrivateFile(temporaryPath);
+  await Bun.write(temporaryPath, Bun.file(from));
   {
     using db = connect(temporaryPath);
     requireCurrentSchema(db);
@@ -86,7 +80,7 @@ function prepareReplacement(from: string, temporaryPath: string): BackupSummary 
  */
 function mergeWal(path: string): void {
   // SQLite would delete the WAL next to a file that is not a database.
-  if (!isDatabase(path)) return;
+  if (readHeader(path) === null) return;
   try {
     using db = connect(path);
     db.run(`pragma busy_timeout = ${LOCK_TIMEOUT_MS}`);
@@ -165,9 +159,10 @@ export const restoreSqlite: RestoreStore = async ({ from, databaseUrl, now }) =>
   const isBackup = typeof from === "string";
   try {
     const backup = isBackup ? findBackup(from) : null;
-    makeParents(databaseUrl);
-    const exists = existsSync(databaseUrl);
-    const path = exists ? realpathSync(databaseUrl) : databaseUrl;
+    const path = resolveDatabase(databaseUrl, false);
+    requireOurs(path);
+    makeParents(path);
+    const exists = existsSync(path);
     const hadLockFile = existsSync(lockPath(path));
     using lock = takeServerLock(path, LOCK_TIMEOUT_MS);
     if (lock === null) fail("operator", "a server is using the database: stop it first");
@@ -180,20 +175,23 @@ export const restoreSqlite: RestoreStore = async ({ from, databaseUrl, now }) =>
     // Like a copied file, it gets another feed when a server opens it.
     const archived = isBackup ? null : await restoreTo(temporaryPath, from.storage, from.at);
     const contents =
-      backup === null ? verifyDatabase(temporaryPath) : prepareReplacement(backup, temporaryPath);
+      backup === null
+        ? verifyDatabase(temporaryPath)
+        : await prepareReplacement(backup, temporaryPath);
     if (exists) mergeWal(path);
     const previousTokens = findTokens(path);
     const { revokedTokens, tokens } = revokeTokens(temporaryPath, previousTokens);
     fsyncPath(temporaryPath);
-    const warning = exists
-      ? copyOwnership(temporaryPath, path)
-      : copyOwner(temporaryPath, dirname(resolve(path)));
+    // Not that of the directory, which somebody else may have made.
+    const original = sizeOf(path) > 0 ? path : lockPath(path);
+    const hasOwner = original === path || hadLockFile;
+    const warning = hasOwner ? copyOwnership(temporaryPath, original) : null;
     const time = now();
     const previousPath = `${path}.${time.toISOString().replaceAll(":", "-")}`;
     const hadPrevious = exists || sidecarsOf(path).length > 0;
     replaceDatabase(temporaryPath, path, previousPath);
     created.move();
-    if (!hadLockFile) copyOwner(lockPath(path), path);
+    if (!hadLockFile) copyOwnership(lockPath(path), path);
     const isSame = revokedTokens === null || revokedTokens.length === 0;
     if (archived === null) markReplaced(path, true);
     else markRestored(path, archived, isSame);

@@ -1,10 +1,11 @@
-import { Database } from "bun:sqlite";
+import { constants, Database } from "bun:sqlite";
 import { existsSync, realpathSync, statSync } from "node:fs";
 import { suffixes } from "../database-url.ts";
 import { fail } from "../error.ts";
 import { isAtRest } from "./at-rest.ts";
 import { connect } from "./connection.ts";
 import { isBusy } from "./errors.ts";
+import { readHeader } from "./files.ts";
 
 /** How long to wait for the lock. A command that migrates holds it for a few milliseconds. */
 export const LOCK_TIMEOUT_MS = 500;
@@ -24,18 +25,37 @@ export function lockPath(databasePath: string): string {
 
 /** @returns whether no other process has the database open */
 function canLockAll(databasePath: string): boolean {
-  using db = connect(databasePath);
-  db.run(`pragma busy_timeout = ${LOCK_TIMEOUT_MS}`);
-  // In WAL mode an exclusive transaction alone does not exclude readers.
-  db.run("pragma locking_mode = exclusive");
   try {
+    using db = connect(databasePath);
+    db.run(`pragma busy_timeout = ${LOCK_TIMEOUT_MS}`);
+    // In WAL mode an exclusive transaction alone does not exclude readers.
+    db.run("pragma locking_mode = exclusive");
     db.run("begin exclusive");
     db.run("rollback");
     return true;
   } catch (error) {
-    if (isBusy(error)) return false;
-    throw error;
+    // The next connection reports any other error, if it matters.
+    return !isBusy(error);
   }
+}
+
+/** @param names number of hard links */
+function failOtherName(names: number): never {
+  fail(
+    "operator",
+    `the file has ${names} names (hard links), and another process has it open, perhaps a server under another name: stop that process`,
+  );
+}
+
+/**
+ * Call it before a command opens the database: the WAL of a server is next to the name under which it serves.
+ * @throws {AppError} operator if another process has opened the file, and may have done so by another name
+ */
+export function requireOneName(databasePath: string): void {
+  const { nlink } = statSync(databasePath);
+  // Backups that are kept as hard links have no WAL, and may be read-only.
+  if (nlink === 1 || readHeader(databasePath)?.usesWal !== true || isServed(databasePath)) return;
+  if (!canLockAll(databasePath)) failOtherName(nlink);
 }
 
 /**
@@ -49,12 +69,7 @@ export function mayBeServedWithoutLock(databasePath: string): boolean {
   const { nlink } = statSync(databasePath);
   if (existsSync(lockPath(databasePath)) && nlink === 1) return false;
   if (canLockAll(databasePath)) return false;
-  if (nlink > 1) {
-    fail(
-      "operator",
-      `the file has ${nlink} names (hard links), and another process has it open, perhaps a server under another name: stop that process`,
-    );
-  }
+  if (nlink > 1) failOtherName(nlink);
   // The WAL is next to the name under which the other process has opened the file.
   if (!existsSync(databasePath + suffixes.wal)) {
     fail(
@@ -76,7 +91,11 @@ const lockStatements: Readonly<Record<LockKind, readonly string[]>> = {
 
 /** @returns an open transaction on the lock file; `null` if another process has one that excludes it */
 function openLock(path: string, kind: LockKind, timeoutMs: number): Database | null {
-  const lock = new Database(path, { create: true, strict: true });
+  const { SQLITE_OPEN_CREATE, SQLITE_OPEN_NOFOLLOW, SQLITE_OPEN_READWRITE } = constants;
+  const lock = new Database(
+    path,
+    SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_NOFOLLOW,
+  );
   try {
     lock.run(`pragma busy_timeout = ${timeoutMs}`);
     lock.run("pragma journal_mode = memory");

@@ -1,6 +1,14 @@
-// What file systems lack: hard links, owners, permissions.
+// What file systems lack: hard links, owners, permissions; and mounts.
 import { expect, test } from "bun:test";
-import { chownSync, existsSync, readdirSync, statSync } from "node:fs";
+import {
+  chownSync,
+  existsSync,
+  mkdirSync,
+  readdirSync,
+  statSync,
+  symlinkSync,
+  writeFileSync,
+} from "node:fs";
 import { makeDirectory } from "../directory.ts";
 import { againstBinary } from "../http/server.ts";
 import { binary, runBinary, runProgram } from "../program.ts";
@@ -23,22 +31,18 @@ test.skipIf(!againstBinary || skipTraced || !isRoot)(
     const trace = directory.at("trace");
     await runBinary(["seed", "--users", "3", "--orders", "2"], { DATABASE_URL: path });
     chownSync(path, 4321, 4321);
-    for (const [calls, refused] of [
-      ["link,linkat", null],
-      ["chown,fchown,lchown,fchownat", "owner"],
-      ["chmod,fchmod,fchmodat", "permissions"],
-    ] as const) {
-      const warning = (what: string) =>
-        refused === null
-          ? ""
-          : `The ${what} needs attention: the file system does not let it have the ${refused} of ${path}\n`;
+    for (const calls of ["link,linkat", "chown,fchown,lchown,fchownat", "chmod,fchmod,fchmodat"]) {
+      const why = "the file system does not let it have the owner and the permissions of";
+      const warning = calls.startsWith("link")
+        ? ""
+        : `The backup needs attention: ${why} ${path}\n`;
       const made = await runRefused(calls, trace, ["backup", copy], path);
-      expect([calls, made.stderr, made.code]).toEqual([calls, warning("backup"), 0]);
+      expect([calls, made.stderr, made.code]).toEqual([calls, warning, 0]);
       expect((await Bun.file(trace).text()).includes("INJECTED")).toBe(true);
       // Permissions of the original are not for another group.
       expect(statSync(copy).mode & 0o077).toBe(0);
       const restored = await runRefused(calls, trace, ["restore", copy], path);
-      expect([calls, restored.stderr, restored.code]).toEqual([calls, warning("backup"), 0]);
+      expect([calls, restored.stderr, restored.code]).toEqual([calls, warning, 0]);
       expect((await runBinary(["check", "--database-url", path])).stdout).toBe("ok\n");
       await runProgram(["rm", copy]);
       chownSync(path, 4321, 4321);
@@ -67,5 +71,48 @@ test.skipIf(!againstBinary || skipTraced)(
     const lastSync = calls.findLastIndex((call) => call.includes("fsync("));
     // That of the directory.
     expect(lastSync).toBeGreaterThan(calls.indexOf(named[1] ?? ""));
+  },
+);
+
+/** A shell that mounts the first path alone at the second one, then runs the rest, in a mount namespace of its own. */
+const mountAlone = [
+  "unshare",
+  "-m",
+  "sh",
+  "-c",
+  'mount --bind "$1" "$2"; shift 2; exec "$@"',
+  "sh",
+];
+const canMount = Bun.spawnSync(["unshare", "-m", "mount", "-t", "tmpfs", "x", "/mnt"]).success;
+
+test.skipIf(!againstBinary || !canMount)(
+  "a database that is mounted without its directory is refused, and a backup can be read",
+  async () => {
+    using directory = makeDirectory();
+    const path = directory.at("a.db");
+    const backup = directory.at("backup.db");
+    // Linux escapes the space.
+    const mounted = directory.at("a container/a.db");
+    const link = directory.at("link.db");
+    mkdirSync(directory.at("a container"));
+    symlinkSync(mounted, link);
+    writeFileSync(mounted, "");
+    await runBinary(["seed", "--users", "3"], { DATABASE_URL: path });
+    await runBinary(["backup", backup], { DATABASE_URL: path });
+    const env = { PATH: Bun.env["PATH"], PORT: "0" };
+    const runAt = (file: string, database: string, ...args: string[]) =>
+      runProgram([...mountAlone, file, mounted, binary, ...args, "--database-url", database], {
+        env,
+      });
+    const why =
+      "the file is mounted without its directory, where recent writes are: mount the directory\n";
+    for (const args of [["token", "create", "b"], ["check"], ["restore", backup], ["serve"]]) {
+      const attempt = args[0] === "restore" ? `restore ${backup}` : `open ${link}`;
+      const { code, stderr } = await runAt(path, link, ...args);
+      expect([code, stderr]).toEqual([1, `Cannot ${attempt}: ${why}`]);
+    }
+    expect(readdirSync(directory.at("a container"))).toEqual(["a.db"]);
+    expect((await runAt(backup, mounted, "check")).stdout).toBe("ok\n");
+    expect((await runAt(backup, directory.at("new.db"), "restore", mounted)).code).toBe(0);
   },
 );

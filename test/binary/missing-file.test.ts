@@ -5,6 +5,7 @@ import { randomBytes } from "node:crypto";
 import {
   copyFileSync,
   linkSync,
+  readdirSync,
   readFileSync,
   renameSync,
   rmSync,
@@ -16,7 +17,7 @@ import { basename } from "node:path";
 import { makeDirectory } from "../directory.ts";
 import { newEmail, newUser } from "../http/make.ts";
 import { againstBinary, logs, startServer, type TestServer } from "../http/server.ts";
-import { binary, startProgram } from "../program.ts";
+import { binary, runBinary, startProgram } from "../program.ts";
 import { untilHealth } from "./health.ts";
 
 const CLIENTS = 8;
@@ -238,6 +239,36 @@ test.skipIf(!againstBinary)(
     using directory = makeDirectory();
     linkSync(server.database, directory.at("link.db"));
     await expectStartFails(server, directory.at("link.db"));
+  },
+  60_000,
+);
+
+test.skipIf(!againstBinary)(
+  "commands fail when a server uses the database under another name",
+  async () => {
+    await using server = await startServer();
+    await newUser(server);
+    using directory = makeDirectory();
+    const link = directory.at("link.db");
+    linkSync(server.database, link);
+    const copy = directory.at("copy.db");
+    for (const args of [
+      ["backup", copy],
+      ["token", "create", "b"],
+      ["check"],
+      ["export", "users"],
+      ["restore", link, "--database-url", copy],
+    ]) {
+      const { code, stdout, stderr } = await runBinary(args, { DATABASE_URL: link });
+      expect([args, code, stdout]).toEqual([args, 1, ""]);
+      expect(stderr).toContain(
+        "the file has 2 names (hard links), and another process has it open",
+      );
+      // By the name that the server uses, they succeed.
+      const own = await runBinary(["check"], { DATABASE_URL: server.database });
+      expect([own.code, own.stdout]).toEqual([0, "ok\n"]);
+    }
+    expect(readdirSync(directory.path)).toEqual(["link.db"]);
   },
   60_000,
 );

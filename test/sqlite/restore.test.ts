@@ -281,8 +281,13 @@ test("restore names the valid tokens of the backup when the previous database ca
   await revoke(path, "leaked");
   const unknown = { revokedTokens: null, lostTokens: [], validTokens: ["leaked", "late"] };
   expect(await restore(copy, directory.at("none.db"))).toMatchObject(unknown);
-  writeFileSync(directory.at("text.db"), "not a database at all");
-  expect(await restore(copy, directory.at("text.db"))).toMatchObject(unknown);
+  const damaged = directory.at("text.db");
+  writeFileSync(damaged, "not a database at all");
+  const why = `${damaged} is not a user-api database: move it away`;
+  await expectRejection(restore(copy, damaged), "operator", `Cannot restore ${copy}: ${why}`);
+  // It was one of ours.
+  writeFileSync(`${damaged}-serving`, "");
+  expect(await restore(copy, damaged)).toMatchObject(unknown);
   damagePage(path, rootPageOf(path, "tokens"));
   expect(await restore(copy, path)).toMatchObject(unknown);
 });

@@ -3,7 +3,13 @@ import { closeSync, constants, fsyncSync, openSync, readFileSync, writeSync } fr
 import { suffixes } from "../../database-url.ts";
 import { systemCode } from "../../error.ts";
 import { claimTemporary } from "../../temporary-file.ts";
-import { copyOwner, fileState, PRIVATE_MODE, replaceFile, requirePermission } from "../files.ts";
+import {
+  copyOwnership,
+  fileState,
+  PRIVATE_MODE,
+  replaceFile,
+  requirePermission,
+} from "../files.ts";
 import type { SegmentId } from "./format.ts";
 
 export interface ArchiveMarker {
@@ -49,7 +55,7 @@ export function writeMarker(databasePath: string, marker: ArchiveMarker): void {
   } finally {
     closeSync(descriptor);
   }
-  copyOwner(temporaryPath, databasePath);
+  copyOwnership(temporaryPath, databasePath);
   replaceFile(temporaryPath, path);
 }
 

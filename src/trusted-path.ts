@@ -1,0 +1,58 @@
+/**
+ * Whose links and files are used. In a directory that others can write to, they can put a link, which leads to a file of
+ * the victim, or a file next to a database, which SQLite would apply to it.
+ */
+import { lstatSync, readlinkSync, statSync } from "node:fs";
+import { basename, dirname, isAbsolute, join } from "node:path";
+import { suffixes } from "./database-url.ts";
+import { fail } from "./error.ts";
+
+/** @returns whether a file of this user is used: one of root, of this process, or of the owner of what it is for */
+function isTrusted(user: number, owner: number | undefined): boolean {
+  return user === 0 || user === process.geteuid?.() || user === owner;
+}
+
+/**
+ * Resolves symbolic links, as the system does. Nothing needs to exist.
+ * @returns the path without links
+ * @throws {AppError} operator if a link belongs to another user than the file to which it leads
+ */
+export function resolveLinks(path: string): string {
+  const absolute = isAbsolute(path) ? path : `${process.cwd()}/${path}`;
+  const name = basename(absolute);
+  if (name === "") return "/";
+  const directory = resolveLinks(dirname(absolute));
+  if (name === ".") return directory;
+  if (name === "..") return dirname(directory);
+  const own = join(directory, name);
+  const link = lstatSync(own, { throwIfNoEntry: false });
+  if (link?.isSymbolicLink() !== true) return own;
+  if (!isTrusted(link.uid, statSync(own, { throwIfNoEntry: false })?.uid)) {
+    fail("operator", `${own} is a link of user ${link.uid} to a file of another user`);
+  }
+  const target = readlinkSync(own);
+  return resolveLinks(isAbsolute(target) ? target : `${directory}/${target}`);
+}
+
+/**
+ * Rejects files next to a database that another user may have put there.
+ * @param path without links; the database need not exist
+ * @throws {AppError} operator if one is a link, or belongs neither to this process nor to the owner of the database or,
+ * without one, of the directory
+ */
+export function requireOwnNeighbours(path: string): void {
+  const find = (file: string) => lstatSync(file, { throwIfNoEntry: false });
+  const original = find(path) ?? find(dirname(path));
+  // Others may not create files there, and the group may write to the database.
+  const isShared = ((original?.mode ?? 0) & 0o022) === 0o020;
+  for (const suffix of Object.values(suffixes)) {
+    const file = path + suffix;
+    const stats = find(file);
+    // Of a backup, only the time is read.
+    if (stats === undefined || suffix === suffixes.lastBackup) continue;
+    if (stats.isSymbolicLink()) fail("operator", `${file} is a symbolic link: move it away`);
+    if (isTrusted(stats.uid, original?.uid) || (isShared && stats.gid === original?.gid)) continue;
+    const problem = `belongs to user ${stats.uid}, who owns neither the database nor this process`;
+    fail("operator", `${file} ${problem}: move it away`);
+  }
+}

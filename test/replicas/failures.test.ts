@@ -21,7 +21,6 @@ describe.if(possible)("a server that is unreachable", () => {
     "export orders --output orders.ndjson",
     "import users users.ndjson",
     "copy --to copy.db",
-    "backup backup.db",
   ])("makes %s print one line and exit with 1", async (command) => {
     using directory = makeDirectory();
     writeFileSync(directory.at("users.ndjson"), '{"email":"ann@example.com"}\n');

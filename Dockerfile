@@ -24,8 +24,10 @@ COPY --from=build /rootfs/user-api /usr/local/bin/
 # volume gets its owner from this directory.
 COPY --from=build --chown=65532:65532 /rootfs/data/ /data/
 
-# `docker stop` sends SIGKILL after 10 seconds, so SHUTDOWN_SECONDS must be less.
+# `docker stop` sends SIGKILL after 10 seconds, so SHUTDOWN_SECONDS must be less. By default, Bun keeps the address of a
+# host name for 30 seconds, in which it would not find a database or a storage that has moved.
 ENV PATH=/usr/local/bin \
+    BUN_CONFIG_DNS_TIME_TO_LIVE_SECONDS=1 \
     DATABASE_URL=/data/user-api.db \
     HOST=0.0.0.0 \
     SHUTDOWN_SECONDS=8

@@ -93,7 +93,7 @@ describe("kubernetes.yaml", async () => {
   test("probes call public paths, and liveness does not depend on the database", () => {
     expect(container.readinessProbe.httpGet.path).toBe("/api/v1/health");
     expect(container.startupProbe.httpGet.path).toBe("/api/v1/health");
-    expect(container.livenessProbe.httpGet.path).toBe("/api/v1/openapi.json");
+    expect(container.livenessProbe.httpGet.path).toBe("/api/v1/docs");
   });
 
   test("env contains only known settings", () => {

@@ -25,24 +25,34 @@ function adapt(text: string, replacements: Readonly<Record<string, string>>): st
   return adapted;
 }
 
-/** The configuration for a certificate and ports of the test. */
-type Configure = (port: number, upstream: string, directory: string) => string;
+interface Place {
+  readonly port: number;
+  /** Without TLS. */
+  readonly plainPort: number;
+  /** Address of the server. */
+  readonly upstream: string;
+  readonly directory: string;
+}
 
-function configureCaddy(port: number, upstream: string): string {
+/** The configuration for a certificate and ports of the test. */
+type Configure = (place: Place) => string;
+
+function configureCaddy({ port, plainPort, upstream }: Place): string {
   const site = adapt(caddyfile, {
-    "api.example.com {": `https://localhost:${port} {\n\tbind 127.0.0.1\n\ttls ${certificate} ${key}`,
+    "\nhttp://api.example.com {": `\nhttp://localhost:${plainPort} {\n\tbind 127.0.0.1`,
+    "\napi.example.com {": `\nhttps://localhost:${port} {\n\tbind 127.0.0.1\n\ttls ${certificate} ${key}`,
     "127.0.0.1:3000": upstream,
   });
   return `{\n\tadmin off\n\tauto_https disable_redirects\n}\n${site}`;
 }
 
-function configureNginx(port: number, upstream: string, directory: string): string {
+function configureNginx({ port, upstream, directory }: Place): string {
   const site = adapt(nginxConf, {
     "listen 443 ssl;": `listen 127.0.0.1:${port} ssl;`,
     "listen [::]:443 ssl;": "",
     "/etc/letsencrypt/live/api.example.com/fullchain.pem": certificate,
     "/etc/letsencrypt/live/api.example.com/privkey.pem": key,
-    "server 127.0.0.1:3000;": `server ${upstream};`,
+    "server 127.0.0.1:3000": `server ${upstream}`,
     "api.example.com": "localhost",
   });
   const paths = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"].map(
@@ -77,15 +87,19 @@ describe.each(proxies)("%s", (name, file, configure, args) => {
   describe.skipIf(program === null)(program === null ? "skipped: not installed" : "proxy", () => {
     const directory = makeDirectory();
     let url = "";
+    let plainUrl = "";
     let server: TestServer;
     let proxy: Running;
 
     beforeAll(async () => {
       server = await startServer();
-      const port = await freePort();
+      const [port, plainPort] = [await freePort(), await freePort()];
       url = `https://localhost:${port}`;
+      plainUrl = `http://localhost:${plainPort}`;
       const path = directory.at(file);
-      await Bun.write(path, configure(port, server.url.replace("http://", ""), directory.path));
+      const upstream = server.url.replace("http://", "");
+      const place = { port, plainPort, upstream, directory: directory.path };
+      await Bun.write(path, configure(place));
       const env = { HOME: directory.path, PATH: Bun.env["PATH"] };
       proxy = startProgram([program ?? "", ...args(path)], { env, cwd: directory.path });
       while ((await fetch(`${url}/api/v1/health`, { tls }).catch(() => null)) === null) {
@@ -128,6 +142,14 @@ describe.each(proxies)("%s", (name, file, configure, args) => {
       expect(((await found.json()) as any).meta.total).toBe(1);
       expect(proxy.output()).not.toContain(email);
     });
+
+    // nginx.conf has no server without TLS.
+    if (name === "caddy") {
+      test("a request without TLS is rejected, not redirected", async () => {
+        const response = await fetch(`${plainUrl}/api/v1/health`, { redirect: "manual" });
+        expect([response.status, response.headers.get("location")]).toEqual([403, null]);
+      });
+    }
 
     test("the request id, the encoded path and the limit of bodies are those of the server", async () => {
       const response = await call("GET", "/users%2F1", { "x-request-id": "mine" });

@@ -12,7 +12,7 @@ export type LogFormat = (typeof logFormats)[number];
 export type Fields = Readonly<Record<string, string | number | boolean | null | undefined>>;
 
 /** A request that has been handled. */
-type RequestFields = {
+export type RequestFields = {
   readonly method: string;
   /** The pattern of the path, e.g. `/api/v1/users/:id`, or {@link UNKNOWN_ROUTE}. */
   readonly route: string;
@@ -25,6 +25,10 @@ type RequestFields = {
   readonly request_id: string;
   /** Name of the token; `undefined` without a valid one. */
   readonly token: string | undefined;
+  /** Why the response is 401. */
+  readonly reason?: string;
+  /** How many similar requests have no line. */
+  readonly omitted?: number | undefined;
 };
 
 export interface Log extends Readonly<Record<Severity, (event: string, fields?: Fields) => void>> {
@@ -102,10 +106,10 @@ function createTextFormatter(style: ApplyStyle): Formatter {
       const shown = levelStyle === undefined ? label : style(levelStyle, label);
       return [style("dim", timeOfDay(time)), shown, event, ...pairs].join(" ");
     },
-    request(time, { method, status, duration_ms, request_id }, url) {
+    request(time, { method, status, duration_ms, request_id, reason }, url) {
       const code = style(statusStyles[`${status}`.charAt(0)] ?? "red", `${status}`);
-      const id = status >= 400 ? ` ${request_id}` : "";
-      const duration = style("dim", `${duration_ms.toFixed(1)} ms${id}`);
+      const details = status >= 400 ? [request_id, reason] : [];
+      const duration = style("dim", [`${duration_ms.toFixed(1)} ms`, ...details].join(" ").trim());
       return [style("dim", timeOfDay(time)), method, displayPath(url), code, duration].join(" ");
     },
   };

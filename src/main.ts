@@ -65,11 +65,12 @@ function createServerOutput() {
 /** A child of `bun run` receives Ctrl-C twice: from the terminal and from its parent. */
 const SAME_SIGNAL_MS = 200;
 
-/** A second signal ends the process immediately. */
+/** A second signal ends the process immediately. Signals that mean something to other servers are ignored. */
 function untilStopped(): Promise<StopReason> {
   const { promise, resolve } = Promise.withResolvers<StopReason>();
   let firstMs = Number.POSITIVE_INFINITY;
-  for (const signal of ["SIGTERM", "SIGINT"] as const) {
+  for (const signal of ["SIGUSR1", "SIGUSR2", "SIGALRM"] as const) process.on(signal, () => {});
+  for (const signal of ["SIGTERM", "SIGINT", "SIGQUIT"] as const) {
     process.on(signal, () => {
       if (performance.now() - firstMs > SAME_SIGNAL_MS) process.exit(1);
       firstMs = Math.min(firstMs, performance.now());

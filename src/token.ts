@@ -74,9 +74,12 @@ export function hashToken(token: string): string {
   return Bun.CryptoHasher.hash("sha256", token, "hex");
 }
 
-export function isActive(token: Pick<Token, "expires_at" | "revoked_at">, now: Date): boolean {
-  if (token.revoked_at !== null) return false;
-  return token.expires_at === null || now.getTime() < Date.parse(token.expires_at);
+export function stateOf(
+  { expires_at, revoked_at }: Pick<Token, "expires_at" | "revoked_at">,
+  now: Date,
+) {
+  if (revoked_at !== null) return "revoked";
+  return expires_at === null || now.getTime() < Date.parse(expires_at) ? "valid" : "expired";
 }
 
 /** @returns the minute of `now` as a number. The last use of a token is stored to the minute */

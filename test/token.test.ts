@@ -1,5 +1,5 @@
 import { expect, test } from "bun:test";
-import { hashToken, hasTokenFormat, isActive, newToken } from "../src/token.ts";
+import { hashToken, hasTokenFormat, newToken, stateOf } from "../src/token.ts";
 
 const ALPHABET = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
 
@@ -72,12 +72,12 @@ test("hashToken returns the SHA-256 in hexadecimal", () => {
 const now = new Date("2026-11-20T18:57:03.120Z");
 
 test.each([
-  [true, "never expires", null, null],
-  [true, "expires in a millisecond", "2026-11-20T18:57:03.121Z", null],
-  [false, "expires now", "2026-11-20T18:57:03.120Z", null],
-  [false, "expired long ago", "2020-01-01T00:00:00.000Z", null],
-  [false, "is revoked", null, "2026-11-20T18:57:03.120Z"],
-  [false, "was revoked before it expires", "2027-01-01T00:00:00.000Z", "2026-01-01T00:00:00.000Z"],
-])("isActive is %p when the token %s", (expected, _when, expiresAt, revokedAt) => {
-  expect(isActive({ expires_at: expiresAt, revoked_at: revokedAt }, now)).toBe(expected);
+  ["valid", "never expires", null, null],
+  ["valid", "expires in a millisecond", "2026-11-20T18:57:03.121Z", null],
+  ["expired", "expires now", "2026-11-20T18:57:03.120Z", null],
+  ["expired", "expired long ago", "2020-01-01T00:00:00.000Z", null],
+  ["revoked", "is revoked", null, "2026-11-20T18:57:03.120Z"],
+  ["revoked", "was revoked and expired", "2026-01-01T00:00:00.000Z", "2025-01-01T00:00:00.000Z"],
+] as const)("stateOf is %s when the token %s", (expected, _when, expiresAt, revokedAt) => {
+  expect(stateOf({ expires_at: expiresAt, revoked_at: revokedAt }, now)).toBe(expected);
 });

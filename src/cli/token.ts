@@ -2,14 +2,7 @@ import { invalidValue } from "../config.ts";
 import { redactPassword } from "../database-url.ts";
 import { fail } from "../error.ts";
 import { escapeInvisible, quoteReadably } from "../schema.ts";
-import {
-  hashToken,
-  isActive,
-  isTokenName,
-  newToken,
-  type Token,
-  type TokenScope,
-} from "../token.ts";
+import { hashToken, isTokenName, newToken, stateOf, type TokenScope } from "../token.ts";
 import { type CommandSystem, withStore } from "./system.ts";
 
 const UNITS_MS = { m: 60_000, h: 3_600_000, d: 86_400_000, w: 604_800_000 };
@@ -66,11 +59,6 @@ export async function revokeToken(system: CommandSystem, name: string): Promise<
     fail("operator", `Cannot revoke token ${quoteReadably(name)}: no valid token has this name`);
   }
   system.stderr(`Revoked token ${quoteReadably(name)}\n`);
-}
-
-function stateOf(token: Token, now: Date): string {
-  if (token.revoked_at !== null) return "revoked";
-  return isActive(token, now) ? "valid" : "expired";
 }
 
 /** @returns the rows as a table with aligned columns */

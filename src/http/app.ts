@@ -94,7 +94,7 @@ export function createApp(options: AppOptions) {
       metrics,
       drain,
       connections: connectionsOf(options.servers, waitingClients),
-      authenticate: createAuthenticator(store.tokens, config, options.now),
+      authenticate: createAuthenticator(store.tokens, config, options.now, options.log),
       waitingClients,
       document: createDocumentReader(options.version, routes),
     },

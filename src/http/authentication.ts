@@ -1,13 +1,14 @@
 /** Authentication and scopes. @see RFC 6750 */
 import { bearer } from "@elysiajs/bearer";
 import type { Config } from "../config.ts";
-import { fail } from "../error.ts";
+import { AppError, fail } from "../error.ts";
+import type { Log } from "../log.ts";
 import type { Maybe } from "../maybe.ts";
 import {
   hashToken,
   hasTokenFormat,
-  isActive,
   minuteOf,
+  stateOf,
   type Token,
   type TokenStore,
   truncateToMinute,
@@ -53,6 +54,10 @@ function environmentToken(apiToken: string, now: Date): Token {
   };
 }
 
+const DAY_MS = 86_400_000;
+/** The log warns for so many days before a token expires. */
+const WARNING_DAYS = 7;
+
 /** Upper bounds of the cache of hashes. */
 const MAX_HASHES = 1000;
 const MAX_HEADER_LENGTH = 64;
@@ -60,8 +65,8 @@ const MAX_HEADER_LENGTH = 64;
 /**
  * Finds the valid token of a request.
  * @param authorization the header field; empty for none
- * @throws {AppError} unauthorised if it has no token
- * @throws {AppError} invalid_token if its token is not valid now
+ * @throws {AppError} unauthorised if it has no token; the message is the reason for the log, not the response
+ * @throws {AppError} invalid_token if its token is not valid now; the cause is its name, if it is known
  */
 export type Authenticate = (authorization: string) => Maybe<Token>;
 
@@ -70,11 +75,14 @@ export function createAuthenticator(
   tokens: Pick<TokenStore, "find" | "touch">,
   { apiToken, readOnly }: Pick<Config, "apiToken" | "readOnly">,
   now: () => Date,
+  log: Pick<Log, "warn">,
 ): Authenticate {
   const extractToken = createTokenExtractor();
   const environment = apiToken === null ? null : environmentToken(apiToken, now());
   /** The hashes of tokens that were valid when last used, by `Authorization` header. */
   const cachedHashes = new Map<string, string>();
+  /** The day of the last warning that a token expires, by hash. */
+  const warningDays = new Map<string, number>();
   /** The minute in which the use of a token was last recorded, by hash. */
   const lastUseMinutes = new Map<string, number>();
 
@@ -85,8 +93,8 @@ export function createAuthenticator(
    */
   function hashOf(authorization: string): string {
     const credentials = extractToken(authorization);
-    if (credentials === null) fail("unauthorised", "unauthorised");
-    if (!hasTokenFormat(credentials)) fail("invalid_token", "unauthorised");
+    if (credentials === null) fail("unauthorised", authorization === "" ? "missing" : "malformed");
+    if (!hasTokenFormat(credentials)) fail("invalid_token", "malformed");
     return hashToken(credentials);
   }
 
@@ -97,10 +105,24 @@ export function createAuthenticator(
     cachedHashes.set(authorization, hash);
   }
 
-  function recordUse({ hash, last_used_at }: Token, time: Date): void {
+  /** Warns once a day. */
+  function warnOfExpiry({ hash, name, expires_at }: Token, time: Date): void {
+    if (expires_at === null) return;
+    const timeMs = time.getTime();
+    const day = Math.floor(timeMs / DAY_MS);
+    if (Date.parse(expires_at) - timeMs > WARNING_DAYS * DAY_MS) return;
+    if (warningDays.get(hash) === day) return;
+    warningDays.set(hash, day);
+    log.warn("token expires soon", { token: name, expires_at });
+  }
+
+  function noteUse(token: Token, time: Date): void {
+    const { hash, last_used_at } = token;
     const minute = minuteOf(time);
     if (lastUseMinutes.get(hash) === minute) return;
     lastUseMinutes.set(hash, minute);
+    warnOfExpiry(token, time);
+    if (readOnly) return;
     const usedAt = truncateToMinute(time);
     // Not awaited: a read must not wait for the disk, or fail because of it.
     if (last_used_at !== usedAt)
@@ -110,12 +132,15 @@ export function createAuthenticator(
   /** @throws {AppError} invalid_token */
   function requireActive(authorization: string, token: Token | null): Token {
     const time = now();
-    if (token === null || !isActive(token, time)) {
+    const state = token === null ? "unknown" : stateOf(token, time);
+    if (token === null || state !== "valid") {
       cachedHashes.delete(authorization);
-      fail("invalid_token", "unauthorised");
+      const error = new AppError("invalid_token", state);
+      error.cause = token?.name;
+      throw error;
     }
     cacheHash(authorization, token.hash);
-    if (!readOnly && token !== environment) recordUse(token, time);
+    if (token !== environment) noteUse(token, time);
     return token;
   }
 

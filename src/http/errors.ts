@@ -3,6 +3,7 @@ import { AppError, type ErrorCode, messageOf } from "../error.ts";
 import type { Fields, Log } from "../log.ts";
 import { errorEnvelope, type ResponseHead } from "./bodies.ts";
 import { PATCH_TYPES, TEXT_TYPE } from "./media-types.ts";
+import { createSummarizedLog } from "./summarized-log.ts";
 
 export interface ResponseTemplate {
   readonly status: number;
@@ -60,45 +61,15 @@ export const errorTemplates = {
   operator: internalError,
 } as const satisfies Readonly<Record<ErrorCode, ResponseTemplate>>;
 
-/** Minimum time between two lines about responses with 503. */
-const UNAVAILABLE_LOG_MS = 1_000;
-
 /** Logs an error. @param requestId `undefined` outside the pipeline */
 export type LogServerError = (error: unknown, requestId: string | undefined) => void;
 
-/**
- * Logs server errors, since the response has no details of them. Of those with 503, which clients can cause in any
- * number, it logs the first, and then one per interval with the number of others.
- */
-export function createServerErrorLog(log: Log, intervalMs = UNAVAILABLE_LOG_MS): LogServerError {
-  /** Fields of the last error that has not been logged. */
-  let pending: Fields = {};
-  let pendingCount = 0;
-  let timer: Timer | null = null;
-
-  function startInterval(): void {
-    timer = setTimeout(logPending, intervalMs);
-    timer.unref();
-  }
-
-  function logPending(): void {
-    timer = null;
-    if (pendingCount === 0) return;
-    log.warn("unavailable", { ...pending, omitted: pendingCount - 1 || undefined });
-    pendingCount = 0;
-    startInterval();
-  }
-
-  function logUnavailable(fields: Fields): void {
-    if (timer === null) {
-      log.warn("unavailable", fields);
-      startInterval();
-      return;
-    }
-    pending = fields;
-    pendingCount += 1;
-  }
-
+/** Logs server errors, since the response has no details of them. Those with 503 are summarized. */
+export function createServerErrorLog(log: Log, intervalMs?: number): LogServerError {
+  const logUnavailable = createSummarizedLog<Fields>(
+    (fields, omitted) => log.warn("unavailable", { ...fields, omitted }),
+    intervalMs,
+  );
   return (error, requestId) => {
     const fields = { request_id: requestId, reason: messageOf(error) };
     if (!(error instanceof AppError)) {

@@ -2,7 +2,7 @@
  * The checks that each request passes before the handler of its route. `createPipeline` makes the handlers for Bun's router
  * and for Elysia's, because Elysia's hooks would make a GET more expensive.
  */
-import { fail, failField } from "../error.ts";
+import { AppError, fail, failField } from "../error.ts";
 import type { Maybe } from "../maybe.ts";
 import { type ReserveMemory, reserveNothing } from "../record.ts";
 import type { Token } from "../token.ts";
@@ -38,6 +38,9 @@ const protections: Readonly<Record<string, { allowed: string[]; misplaced: strin
 function requireConnected({ signal }: Request): void {
   if (signal.aborted) fail("unavailable", "the client has disconnected");
 }
+
+/** The status of a request whose client has disconnected, as in the log of nginx. It gets no response. */
+const DISCONNECTED = 499;
 
 /** A request with a longer body does not wait for the next turn: without a token, bodies could fill the memory. */
 const MAX_WAITING_BODY_BYTES = 2 ** 10;
@@ -179,8 +182,12 @@ export function createPipeline(options: PipelineOptions) {
 
   function reject(exchange: Exchange, error: unknown): Response {
     const { request, requestId, head } = exchange;
-    logServerError(error, requestId);
-    return respond(exchange, errorBody(head, error, request.method));
+    const body = errorBody(head, error, request.method);
+    if (error instanceof AppError && head.status === 401) exchange.denial = error;
+    // Neither a failure of the server nor a reason for an alert.
+    if (error instanceof AppError && request.signal.aborted) head.status = DISCONNECTED;
+    else logServerError(error, requestId);
+    return respond(exchange, body);
   }
 
   /** Bounds the body of a read. `write` has bounded its own. */
@@ -207,6 +214,7 @@ export function createPipeline(options: PipelineOptions) {
         requestId: requestIdOf(request.headers),
         route: routeOf(request),
         token: null,
+        denial: null,
         head: { status: 200, headers: {} },
       };
       let result: Maybe<ResponseBody>;

@@ -49,7 +49,7 @@ export function createRequestMetrics() {
       return [
         {
           name: "http_requests_total",
-          help: "Responses sent.",
+          help: "Responses. With status 499, the client had disconnected.",
           type: "counter",
           samples: all.flatMap(({ method, route, byStatus }) =>
             [...byStatus].map(([status, value]) => ({ labels: { method, route, status }, value })),

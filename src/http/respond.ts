@@ -1,5 +1,6 @@
 /** The last step of every request: its response, metrics and log. */
-import type { Log } from "../log.ts";
+import type { AppError } from "../error.ts";
+import type { Log, RequestFields } from "../log.ts";
 import type { Token } from "../token.ts";
 import { REVALIDATE, type ResponseHead } from "./bodies.ts";
 import type { Cors } from "./cors.ts";
@@ -8,6 +9,7 @@ import type { ResponseBody } from "./long-bodies.ts";
 import { JSON_TYPE } from "./media-types.ts";
 import type { Metrics } from "./metrics.ts";
 import type { RateLimiter } from "./rate-limit.ts";
+import { createSummarizedLog } from "./summarized-log.ts";
 
 const NO_STORE = "no-store";
 
@@ -22,6 +24,8 @@ export interface Exchange {
   readonly route: string;
   /** `null` if the request needs none, or has not been authenticated. */
   token: Token | null;
+  /** Why the response is 401: a word as message, and as cause the name of the token, if it is known. */
+  denial: AppError | null;
   readonly head: ResponseHead;
 }
 
@@ -68,7 +72,13 @@ export function createResponder(options: ResponderOptions): Respond {
     return recordHeaders;
   }
 
-  function observe({ request, requestId, startedMs, route, token, head }: Exchange): void {
+  /** Anybody can send such requests. */
+  const logDenial = createSummarizedLog<{ fields: RequestFields; url: string }>(
+    ({ fields, url }, omitted) => log.request({ ...fields, omitted }, url),
+  );
+
+  function observe(exchange: Exchange): void {
+    const { request, requestId, startedMs, route, token, denial, head } = exchange;
     const { method } = request;
     const { status, recordId, waitedMs } = head;
     const durationMs = roundToMicroseconds(performance.now() - startedMs - (waitedMs ?? 0));
@@ -85,7 +95,14 @@ export function createResponder(options: ResponderOptions): Respond {
       request_id: requestId,
       token: token?.name,
     };
-    log.request(fields, request.url);
+    if (denial === null) {
+      log.request(fields, request.url);
+      return;
+    }
+    const reason = denial.message;
+    const name = token?.name ?? (denial.cause as string | undefined);
+    const { url } = request;
+    logDenial({ fields: { ...fields, token: name, reason }, url }, `${reason} ${name}`);
   }
 
   return (exchange, body) => {

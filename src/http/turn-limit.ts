@@ -2,7 +2,7 @@ import { endTurn } from "../end-turn.ts";
 
 /** Number of requests after which the count starts again in the next turn. A timer for each turn would cost more. */
 const RESET_INTERVAL = 32;
-/** A turn handles at least this many requests, and at most `RESET_INTERVAL` more. */
+/** A turn handles at least this many requests, and at most `RESET_INTERVAL` more, if `client-scheduler.ts` does. */
 const MIN_REQUESTS = 64;
 
 /**

@@ -4,7 +4,7 @@ import { basename, dirname, join, resolve } from "node:path";
 import { fail } from "../error.ts";
 import type { BackupSummary, CheckArchive, RestoreStore } from "../store.ts";
 import { claimTemporary, fsyncPath } from "../temporary-file.ts";
-import { isActive, type Token } from "../token.ts";
+import { stateOf, type Token } from "../token.ts";
 import { markRestored, restoreTo } from "./archive/fetch.ts";
 import { markReplaced } from "./archive/marker.ts";
 import { connectAtRest, isAtRest } from "./at-rest.ts";
@@ -196,7 +196,7 @@ export const restoreSqlite: RestoreStore = async ({ from, databaseUrl, now }) =>
     if (archived === null) markReplaced(path, true);
     else markRestored(path, archived, isSame);
     const activeNames = (these: readonly KnownToken[]) =>
-      these.filter((token) => isActive(token, time)).map(({ name }) => name);
+      these.filter((token) => stateOf(token, time) === "valid").map(({ name }) => name);
     const kept = new Set(tokens.map(({ hash }) => hash));
     return {
       ...contents,

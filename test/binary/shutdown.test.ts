@@ -3,10 +3,13 @@
 import { expect, test } from "bun:test";
 import { connect, type Socket } from "node:net";
 import { connect as connectTls } from "node:tls";
+import { newToken } from "../../src/token.ts";
+import { makeDirectory } from "../directory.ts";
 import { newEmail } from "../http/make.ts";
 import { rawRequest, readChunked } from "../http/raw.ts";
 import { againstBinary, startServer, type TestServer } from "../http/server.ts";
 import { withStore } from "../open-store.ts";
+import { binary, runProgram } from "../program.ts";
 import { largeMetadata } from "./disk.ts";
 
 interface Connection {
@@ -218,3 +221,38 @@ for (const [name, settings] of [
     30_000,
   );
 }
+
+test.if(againstBinary)(
+  "serve ignores SIGUSR1, SIGUSR2 and SIGALRM, and stops cleanly when it receives SIGQUIT",
+  async () => {
+    await using server = await startServer();
+    for (const signal of ["SIGUSR1", "SIGUSR2", "SIGALRM"] as const) {
+      process.kill(server.pid ?? 0, signal);
+      expect((await server.call("GET", "/health")).status).toBe(200);
+    }
+    expect(await server.stop("SIGQUIT")).toBe(0);
+    expect(server.output).toContain('"event":"stopped"');
+  },
+);
+
+const canRemoveIpv6 = process.platform === "linux" && process.getuid?.() === 0 && Bun.which("ip");
+
+test.if(againstBinary && canRemoveIpv6 !== null && canRemoveIpv6 !== false)(
+  "health finds a server that listens on :: when the machine has no IPv6",
+  async () => {
+    using directory = makeDirectory();
+    const script = `ip link set lo up && echo 1 >/proc/sys/net/ipv6/conf/all/disable_ipv6 || exit 9
+      "$0" serve & until [ "$("$0" health 2>/dev/null)" = ok ]; do sleep 0.05; done; kill $!; wait $!`;
+    const env = {
+      DATABASE_URL: directory.at("a.db"),
+      HOST: "::",
+      API_TOKEN: newToken(),
+      PATH: Bun.env["PATH"],
+    };
+    // The network of the program alone.
+    const { code, stdout } = await runProgram(["unshare", "--net", "sh", "-c", script, binary], {
+      env,
+    });
+    expect([code, stdout]).toEqual([0, expect.stringContaining('"event":"stopped"')]);
+  },
+);

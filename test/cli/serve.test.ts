@@ -259,7 +259,7 @@ test("health prints ok when the server is healthy", async () => {
   );
   // The reason depends on whether the machine has IPv6.
   const withIpv6 = await world.run("health", "--port", port, "--host", "::");
-  expect(withIpv6.stderr).toStartWith(`Cannot connect to http://[::1]:${port}/api/v1/health: `);
+  expect(withIpv6.stderr).toStartWith(`Cannot connect to http://127.0.0.1:${port}/api/v1/health: `);
 });
 
 test("health exits with 1 when nothing responds in time, or not with TLS", async () => {

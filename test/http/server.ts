@@ -32,6 +32,8 @@ export interface CallOptions {
   readonly token?: string | null;
 }
 
+type StopSignal = "SIGTERM" | "SIGQUIT" | "SIGKILL";
+
 export interface TestServer extends AsyncDisposable {
   /** `http://127.0.0.1:<port>` */
   readonly url: string;
@@ -45,7 +47,7 @@ export interface TestServer extends AsyncDisposable {
   readonly pid: number | null;
   call(method: string, path: string, options?: CallOptions): Promise<TestResponse>;
   /** Keeps the database. In this process, every signal is a clean stop. @returns the exit code */
-  stop(signal?: "SIGTERM" | "SIGKILL"): Promise<number>;
+  stop(signal?: StopSignal): Promise<number>;
   /** Restarts on the same database, on another port. */
   restart(): Promise<void>;
   /** Sends bytes. @returns what is received until the server closes the connection, or then is idle for `idleMs` */
@@ -56,7 +58,7 @@ interface Running {
   readonly pid: number | null;
   output(): string;
   /** @returns the exit code */
-  stop(signal: "SIGTERM" | "SIGKILL"): Promise<number>;
+  stop(signal: StopSignal): Promise<number>;
 }
 
 type Settings = Readonly<Record<string, string>>;

@@ -27,6 +27,7 @@ function makeAuthenticator({
     queries: [] as string[],
     touched: [] as string[],
     touching: async () => {},
+    warnings: [] as unknown[],
   };
   const tokens = {
     find(hash: string) {
@@ -41,7 +42,10 @@ function makeAuthenticator({
     },
   };
   const now = () => new Date(it.timeMs);
-  const authenticate = createAuthenticator(tokens, { apiToken, readOnly: !recordsUse }, now);
+  const config = { apiToken, readOnly: !recordsUse };
+  const authenticate = createAuthenticator(tokens, config, now, {
+    warn: (event, fields) => it.warnings.push([event, fields]),
+  });
   return Object.assign(it, {
     authenticate: async (authorization: string) => authenticate(authorization),
   });
@@ -53,10 +57,12 @@ for (const later of [false, true]) {
   test(`authentication reads ${store} only when the credentials have the format of a token`, async () => {
     const it = makeAuthenticator({ later });
     const unknown = newToken();
-    await expectRejection(it.authenticate(""), "unauthorised", "unauthorised");
+    await expectRejection(it.authenticate(""), "unauthorised", "missing");
+    await expectRejection(it.authenticate(`Basic ${unknown}`), "unauthorised", "malformed");
     for (const credentials of ["ab", unknown.slice(1), unknown]) {
+      const reason = credentials === unknown ? "unknown" : "malformed";
       const result = it.authenticate(`Bearer ${credentials}`);
-      await expectRejection(result, "invalid_token", "unauthorised");
+      expect((await expectRejection(result, "invalid_token", reason)).cause).toBeUndefined();
     }
     expect(it.queries).toEqual([hashToken(unknown)]);
     expect(await it.authenticate(it.authorization)).toBe(it.token);
@@ -89,6 +95,27 @@ test("authentication records no use when it is already recorded or the token is 
   await expectRejection(it.authenticate(it.authorization), "invalid_token");
   expect(it.touched).toEqual([]);
 });
+
+for (const recordsUse of [true, false])
+  test(`authentication warns once a day when a token expires within a week (recordsUse: ${recordsUse})`, async () => {
+    const it = makeAuthenticator({ recordsUse });
+    const expiresAt = "2026-11-29T18:57:03.120Z";
+    it.token = { ...it.token, expires_at: expiresAt };
+    const daysWarned: number[] = [];
+    for (let minute = 0; minute < 9 * 24 * 60; minute += 1) {
+      await it.authenticate(it.authorization);
+      if (it.warnings.length > daysWarned.length) daysWarned.push(new Date(it.timeMs).getUTCDate());
+      it.timeMs += MINUTE_MS;
+    }
+    expect(daysWarned).toEqual([22, 23, 24, 25, 26, 27, 28, 29]);
+    expect(it.warnings[0]).toEqual(["token expires soon", { token: "ci", expires_at: expiresAt }]);
+    const rejected = await expectRejection(
+      it.authenticate(it.authorization),
+      "invalid_token",
+      "expired",
+    );
+    expect(rejected.cause).toBe("ci");
+  });
 
 test("authentication records no use when the server is read-only", async () => {
   const it = makeAuthenticator({ recordsUse: false });

@@ -217,8 +217,12 @@ test.if(!againstPostgres)(
     await held[Symbol.asyncDispose]();
     const isLogged = async () => (await logs(server)).some(({ method }) => method === "PATCH");
     while (!(await isLogged())) await Bun.sleep(10);
-    const reasons = (await logs(server)).map(({ reason }) => reason);
-    expect(reasons).toContain("the client has disconnected");
+    const lines = await logs(server);
+    expect(lines).toContainEqual(expect.objectContaining({ method: "PATCH", status: 499 }));
+    expect(lines.map(({ event }) => event)).not.toContain("unavailable");
+    const metrics = (await server.call("GET", "/metrics")).text;
+    expect(metrics).toContain('{method="PATCH",route="/api/v1/users/:id",status="499"} 1');
+    expect(metrics).toContain('{method="PATCH",route="/api/v1/users/:id",status="503"} 0');
     expect((await server.call("GET", `/users/${id}`)).json.data.version).toBe(1);
   },
 );

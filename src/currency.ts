@@ -1,7 +1,6 @@
 /**
- * The codes of ISO 4217 as of 2026-01-01: List One, which are active, then those of List Three that were dropped since
- * 2000, because old orders have them. Never remove one: stored orders could not be imported again.
- * @see https://www.six-group.com
+ * The codes of ISO 4217 as of 2026-01-01: List One, then those of List Three that were dropped since 2000, which old
+ * orders have. Never remove one: its orders could not be imported again. @see https://www.six-group.com
  */
 export const currencies: readonly string[] = `
 AED AFN ALL AMD AOA ARS AUD AWG AZN BAM BBD BDT BHD BIF BMD BND BOB BOV BRL BSD BTN BWP BYN BZD
@@ -12,7 +11,6 @@ MXV MYR MZN NAD NGN NIO NOK NPR NZD OMR PAB PEN PGK PHP PKR PLN PYG QAR RON RSD 
 SCR SDG SEK SGD SHP SLE SOS SRD SSP STN SVC SYP SZL THB TJS TMT TND TOP TRY TTD TWD TZS UAH UGX
 USD USN UYI UYU UYW UZS VED VES VND VUV WST XAD XAF XAG XAU XBA XBB XBC XBD XCD XCG XDR XOF XPD
 XPF XPT XSU XTS XUA XXX YER ZAR ZMW ZWG
-
 ADP AFA ANG AON AOR ATS AYM AZM BEF BGL BGN BYB BYR CHC CSD CUC CYP DEM ECS ECV EEK ESP FIM FRF
 GHC GHP GRD HRK IEP ITL LTL LUF LVL MGF MRO MTL MZM NLG PTE ROL RUR SDD SIT SKK SLL SRG STD TJR
 TMM TPE TRL USS VEB VEF XFO XFU YUM ZMK ZWD ZWL ZWN ZWR

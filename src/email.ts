@@ -1,13 +1,10 @@
-/** Email addresses: which text is one, and which two are the same mailbox. */
+/** Email addresses. @see https://html.spec.whatwg.org/multipage/input.html#valid-e-mail-address */
 import { domainToASCII, domainToUnicode } from "node:url";
 
-/** The characters of a local part, and what the domain can have before it is converted. @see RFC 6531 */
+/** A local part, and the characters that a domain can have before it is converted. @see RFC 6531 */
 const PARTS = /^[\w.!#$%&'*+/=?^`{|}~\u0080-\u{10ffff}-]+@[a-z\d.\u0080-\u{10ffff}-]+$/iu;
-
 const LABEL = String.raw`[a-z\d](?:[a-z\d-]{0,61}[a-z\d])?`;
-/** The ASCII form of a domain, with at least one dot. */
 const ASCII_DOMAIN = new RegExp(String.raw`@(?:${LABEL}\.)+${LABEL}$`);
-
 /** A domain that is its own ASCII form. */
 const PLAIN = /^(?!.*xn--)[\0-\x7f]*$/;
 
@@ -20,7 +17,7 @@ function asciiDomain(domain: string): string {
 }
 
 /**
- * The rule of uniqueness and of every look-up: two emails with the same key are the same mailbox.
+ * Two emails with the same key are the same mailbox, and one user.
  * @returns the email in lower case (full Unicode, no locale) with `σ` for `ς`, in NFC, with the domain in ASCII
  */
 export function emailKey(email: string): string {
@@ -30,11 +27,7 @@ export function emailKey(email: string): string {
   return folded.slice(0, domain) + asciiDomain(folded.slice(domain));
 }
 
-/**
- * Whether browsers accept the text in `<input type=email>`, or it differs only by letters that are not ASCII, and its
- * domain has a dot.
- * @see https://html.spec.whatwg.org/multipage/input.html#valid-e-mail-address
- */
+/** Whether the text is an email as in browsers, or with letters of RFC 6531; it may have invisible characters. */
 export function hasEmailForm(text: string): boolean {
   return PARTS.test(text) && ASCII_DOMAIN.test(emailKey(text));
 }

@@ -1,7 +1,7 @@
 /** The plan of an import: which records are created, unchanged or rejected. */
 import type { BulkStore, ImportResult } from "./bulk.ts";
 import type { ChangeType } from "./change.ts";
-import type { Clock } from "./clock.ts";
+import { type Clock, createClock } from "./clock.ts";
 import type { CopiedTable, CopyRow } from "./copy.ts";
 import { sortMembers } from "./json.ts";
 import type { RecordTable } from "./record.ts";
@@ -136,21 +136,18 @@ export function createDryRunMemory(): DryRunMemory {
   };
 }
 
-const nothingStored = {
-  lastId: 0,
-  get: () => null,
-  idOf: () => null,
-  hasUser: () => false,
-  userWithEmail: () => null,
-};
-
-/** @returns a dry run against an empty database */
-export function createDryRun<Row extends { readonly id: number }, Import>(
+/** @returns a table without records, for dry runs only */
+export function createEmptyTable<Row extends { readonly id: number }, Import>(
   rules: ImportRules<Row, Import>,
-  clock: Clock,
-): Pick<BulkStore<Row, Import>, "import"> {
-  const plan = createImportPlanner(rules, clock, createDryRunMemory());
-  return { import: async (records) => plan(records, nothingStored).results };
+  now: () => Date,
+): BulkStore<Row, Import> {
+  const plan = createImportPlanner(rules, createClock(now), createDryRunMemory());
+  const none = () => null;
+  const stored = { lastId: 0, get: none, idOf: none, hasUser: () => false, userWithEmail: none };
+  return {
+    exportPage: async () => [],
+    import: async (records) => plan(records, stored).results,
+  };
 }
 
 /**

@@ -36,24 +36,15 @@ function requireImportableVersion({ version }: { readonly version: number }): vo
   failField("version", "range", `must be at most ${MAX_IMPORTED_VERSION} in an import`);
 }
 
-/** @throws {AppError} validation_failed */
-function requireTimesInOrder({
-  created_at,
-  updated_at,
-}: Partial<Pick<User, "created_at" | "updated_at">>): void {
-  if (updated_at === undefined) return;
-  if (created_at === undefined) failField("created_at", "required", "is required with updated_at");
-  if (updated_at < created_at) failField("updated_at", "range", "must not be before created_at");
-}
-
 /** When a record without an id was created and changed, according to another system. */
 const times = { created_at: Type.Optional(Time), updated_at: Type.Optional(Time) };
 type Times = Partial<Pick<User, keyof typeof times>>;
 
-/** @returns the times of a new record, which was created now unless the imported one says otherwise */
-function timesOf({ created_at, updated_at }: Times, now: string) {
-  const created = created_at ?? now;
-  return { created_at: created, updated_at: updated_at ?? created };
+/** @throws {AppError} validation_failed */
+function requireTimesInOrder({ created_at, updated_at }: Times): void {
+  if (updated_at === undefined) return;
+  if (created_at === undefined) failField("created_at", "required", "is required with updated_at");
+  if (updated_at < created_at) failField("updated_at", "range", "must not be before created_at");
 }
 
 const NewUser = Type.Object({ ...UserInput.properties, ...times }, noExtraFields);
@@ -88,8 +79,8 @@ export const userImport: ImportedTable<User, UserImport, StoredUser> = {
   noun: "user",
   complete(record, id, clock) {
     if ("id" in record) return record;
-    const now = clock();
-    return { ...newUser(id, record, now), ...timesOf(record, now) };
+    const { created_at = clock(), updated_at = created_at } = record;
+    return { ...newUser(id, record, created_at), updated_at };
   },
   keyOf: ({ email }) => emailKey(email),
   describeKeyConflict: (id) => `email is already taken by user ${id}`,
@@ -189,8 +180,8 @@ export function createOrderParser(): (value: unknown, importKey: string | null) 
 
 /** @param user_id of the user that the record names */
 function newImportedOrder(record: KeyedOrder, id: number, userId: number, now: string): Order {
-  const { status = "pending" } = record;
-  return { ...newOrder(id, { ...record, user_id: userId }, now), status, ...timesOf(record, now) };
+  const { status = "pending", created_at = now, updated_at = created_at } = record;
+  return { ...newOrder(id, { ...record, user_id: userId }, created_at), status, updated_at };
 }
 
 /** Orders without ids are recognized by their import key. */

@@ -51,7 +51,6 @@ export function quoteReadably(...texts: readonly string[]): string {
   return texts.map((text) => escapeInvisible(JSON.stringify(text))).join(", ");
 }
 
-/** Whether the text is an email address without characters that nobody sees. @see hasEmailForm */
 export function isEmail(text: string): boolean {
   return !UNREADABLE.test(text) && hasEmailForm(text);
 }

@@ -134,32 +134,7 @@ const FIRST_LINE = /^\s*(\S[^\n]*)\n/;
 /** A first line with which Excel names the delimiter, instead of the header. */
 const SEPARATOR_LINE = /^"?sep=([^"\w\r\n])"?\r?\n/i;
 
-const LF = 0x0a;
-const CR = 0x0d;
-const QUOTE = 0x22;
-
-/** Rejects a CR that does not belong to a line break, which the parser would take for a part of a cell. */
-async function* requireLineFeeds(chunks: AsyncIterable<Uint8Array>): AsyncGenerator<Uint8Array> {
-  let line = 1;
-  let isQuoted = false;
-  let isAfterReturn = false;
-  function requireNone(): void {
-    if (!isAfterReturn) return;
-    const cause = 'as in "CSV (Macintosh)" of Excel and on old Macs';
-    const advice = "save the file as CSV UTF-8, or convert it, e.g. with: tr '\\r' '\\n'";
-    fail("validation_failed", `line ${line} ends with CR alone, ${cause}; ${advice}`);
-  }
-  for await (const chunk of chunks) {
-    for (const byte of chunk) {
-      if (byte !== LF) requireNone();
-      isAfterReturn = byte === CR && !isQuoted;
-      if (byte === LF) line += 1;
-      else if (byte === QUOTE) isQuoted = !isQuoted;
-    }
-    yield chunk;
-  }
-  requireNone();
-}
+const [LF, CR, QUOTE] = [0x0a, 0x0d, 0x22];
 
 /** @returns how many complete lines come before the first that is not UTF-8. @param chunk begins in a line */
 function linesBeforeInvalid(chunk: Uint8Array): number {
@@ -173,17 +148,31 @@ function linesBeforeInvalid(chunk: Uint8Array): number {
   return Math.max(0, lines.findIndex(isInvalid));
 }
 
-/** Rejects invalid UTF-8, which the parser would silently replace with U+FFFD. */
-async function* requireUtf8(chunks: AsyncIterable<Uint8Array>): AsyncGenerator<Uint8Array> {
+/** Rejects invalid UTF-8 and lines that end with CR alone: the parser would take them for U+FFFD and a part of a cell. */
+async function* requireText(chunks: AsyncIterable<Uint8Array>): AsyncGenerator<Uint8Array> {
   const utf8 = new TextDecoder("utf-8", { fatal: true });
   let line = 1;
+  let isQuoted = false;
+  let isAfterReturn = false;
+  function requireLineFeed(byte: number): void {
+    if (!isAfterReturn || byte === LF) return;
+    const problem = 'ends with CR alone, as in "CSV (Macintosh)" of Excel';
+    const advice = "save the file as CSV UTF-8, or convert it, e.g. with: tr '\\r' '\\n'";
+    fail("validation_failed", `line ${line} ${problem}: ${advice}`);
+  }
   let current: Uint8Array = new Uint8Array();
   try {
     for await (current of chunks) {
-      const text = utf8.decode(current, { stream: true });
+      utf8.decode(current, { stream: true });
+      for (const byte of current) {
+        requireLineFeed(byte);
+        isAfterReturn = byte === CR && !isQuoted;
+        if (byte === LF) line += 1;
+        if (byte === QUOTE) isQuoted = !isQuoted;
+      }
       yield current;
-      line += text.split("\n").length - 1;
     }
+    requireLineFeed(0);
     current = new Uint8Array();
     utf8.decode();
   } catch (error) {
@@ -266,13 +255,11 @@ function createRowReader(
 
 /**
  * A record with an invalid cell fails when it is parsed.
- * @param givenDelimiter `null` to detect it
  * @throws {AppError} validation_failed if the header or the quotes are wrong, and the rest cannot be read
  */
 export async function* readCsv(
   input: AsyncIterable<Uint8Array>,
   table: BulkTable,
-  givenDelimiter: string | null,
   onUnknown: OnUnknown | null,
 ): AsyncGenerator<InputPart> {
   const { chunks, hasBom } = await decodeInput(input);
@@ -281,7 +268,7 @@ export async function* readCsv(
     (bytes) => bytes.length > MAX_RECORD_BYTES || FIRST_LINE.test(new TextDecoder().decode(bytes)),
   );
   const text = new TextDecoder().decode(start);
-  const [separatorLine = "", separator = givenDelimiter] = SEPARATOR_LINE.exec(text) ?? [];
+  const [separatorLine = "", separator] = SEPARATOR_LINE.exec(text) ?? [];
   const delimiter = separator ?? findDelimiter(FIRST_LINE.exec(text)?.[1] ?? text);
   /** The last line of the records that have been parsed. */
   let lastLine = 0;
@@ -307,7 +294,7 @@ export async function* readCsv(
     skip_records_with_empty_values: true,
   });
   // The loop below throws all errors.
-  pipeline(requireUtf8(requireLineFeeds(readFrom(0))), parser, () => {});
+  pipeline(requireText(readFrom(0)), parser, () => {});
   let reader: ReturnType<typeof createRowReader> | null = null;
   let records: RawRecord[] = [];
   try {
@@ -336,7 +323,8 @@ function formatCell(value: unknown): string {
 }
 
 /** @returns the header of an export, and the lines of records */
-export function csvFormatter(table: BulkTable, delimiter: string) {
+export function csvFormatter(table: BulkTable, path: string | null) {
+  const delimiter = path?.toLowerCase().endsWith(".tsv") ? "\t" : ",";
   const columns = Object.keys((table === "users" ? User : Order).properties);
   const formatRow = (fields: Readonly<Record<string, unknown>>) =>
     `${columns.map((column) => formatCell(fields[column])).join(delimiter)}\n`;

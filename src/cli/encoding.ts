@@ -12,9 +12,14 @@ const marks = [
   { encoding: "utf-16be", bytes: [0xfe, 0xff] },
 ] as const;
 
-const spreadsheets = [
-  { what: "a spreadsheet (.xlsx, .ods, .numbers) or a ZIP archive", bytes: [0x50, 0x4b, 0x03] },
-  { what: "a spreadsheet of an old Excel (.xls)", bytes: [0xd0, 0xcf, 0x11] },
+/** Files that are no text, by their first bytes. */
+const binaries = [
+  { bytes: [0x1f, 0x8b], problem: "the file is compressed; decompress it, e.g. with: zcat" },
+  {
+    bytes: [0x50, 0x4b, 0x03],
+    problem: "it is a spreadsheet or a ZIP archive; save it as CSV UTF-8",
+  },
+  { bytes: [0xd0, 0xcf, 0x11], problem: "it is a spreadsheet (.xls); save it as CSV UTF-8" },
 ];
 
 /** @throws {AppError} validation_failed at the first byte that is not in the encoding */
@@ -60,16 +65,11 @@ export async function readStart(
  */
 export async function decodeInput(input: AsyncIterable<Uint8Array>) {
   const { start, readFrom } = await readStart(input, ({ length }) => length >= BOM_BYTES);
-  if (start[0] === 0x1f && start[1] === 0x8b) {
-    fail("validation_failed", "the file is compressed; decompress it, e.g. with: zcat");
-  }
-  const spreadsheet = spreadsheets.find(({ bytes }) =>
-    bytes.every((byte, at) => start[at] === byte),
-  );
-  if (spreadsheet !== undefined) {
-    fail("validation_failed", `it is ${spreadsheet.what}; save it as CSV UTF-8`);
-  }
-  const mark = marks.find(({ bytes }) => bytes.every((byte, at) => start[at] === byte));
+  const isAtStart = ({ bytes }: { readonly bytes: readonly number[] }) =>
+    bytes.every((byte, at) => start[at] === byte);
+  const binary = binaries.find(isAtStart);
+  if (binary !== undefined) fail("validation_failed", binary.problem);
+  const mark = marks.find(isAtStart);
   // The first character of CSV and JSON is ASCII.
   if (mark === undefined && start.subarray(0, 2).includes(0)) {
     fail(

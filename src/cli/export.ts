@@ -45,15 +45,11 @@ async function writeRecords(
   { bulk }: Store,
   table: BulkTable,
   sort: Sort,
-  format: FileFormat,
+  { header, formatRecords }: ReturnType<typeof csvFormatter>,
   output: OutputStream,
   onRecords: (records: number) => void,
 ): Promise<number> {
   const source: Pick<BulkStore<User | Order, never>, "exportPage"> = bulk[table];
-  const { header, formatRecords } =
-    format === "ndjson"
-      ? { header: "", formatRecords: formatNdjson }
-      : csvFormatter(table, format === "csv" ? "," : "\t");
   output.write(header);
   let after = 0;
   let count = 0;
@@ -79,7 +75,8 @@ export async function exportTable(
   { output: file, force = false, sort, ...options }: ExportOptions,
 ): Promise<void> {
   const path = streamPath(file);
-  const format = formatFor(options.format, path);
+  const isCsv = formatFor(options.format, path) === "csv";
+  const formatter = isCsv ? csvFormatter(table, path) : { header: "", formatRecords: formatNdjson };
   const count = await withStore(system, { mode: "read" }, async (store, { databaseUrl }) => {
     if (path !== null) requireNoDatabaseFile(path, databaseUrl);
     using output = system.openOutput(path, force);
@@ -93,7 +90,7 @@ export async function exportTable(
       progress.update(records);
       if (stop !== null) throwIfStopped(stop, "Interrupted");
     };
-    const written = await writeRecords(store, table, sort, format, output, onRecords);
+    const written = await writeRecords(store, table, sort, formatter, output, onRecords);
     output.finish();
     return written;
   });

@@ -2,8 +2,7 @@
 import { importedOrder } from "../import-rules.ts";
 import { User } from "../user.ts";
 
-/** `tsv` is CSV that is separated by tabs. */
-export const fileFormats = ["ndjson", "csv", "tsv"] as const;
+export const fileFormats = ["ndjson", "csv"] as const;
 export type FileFormat = (typeof fileFormats)[number];
 
 /** One record of an input, not parsed yet. */
@@ -54,7 +53,5 @@ export function streamPath(file = "-"): string | null {
 
 /** @returns the requested format, otherwise that of the file extension */
 export function formatFor(format: FileFormat | undefined, path: string | null): FileFormat {
-  if (format !== undefined) return format;
-  const extension = path?.toLowerCase().split(".").at(-1);
-  return fileFormats.find((each) => each === extension) ?? "ndjson";
+  return format ?? (path !== null && /\.[ct]sv$/i.test(path) ? "csv" : "ndjson");
 }

@@ -22,8 +22,6 @@ import type { OutputStream } from "./system.ts";
 const BATCH_RECORDS = 5000;
 /** Approximate maximum size of a transaction. */
 const BATCH_BYTES = 4 * 2 ** 20;
-/** So many rejected records are listed one by one. Of more, each reason is listed once. */
-const MAX_LISTED_REJECTIONS = 10;
 /** Reasons that are listed with their first record; records with other reasons are only counted. */
 const MAX_LISTED_REASONS = 20;
 
@@ -34,15 +32,11 @@ export interface RecordOptions {
   readonly dryRun?: boolean;
 }
 
-/** Where records are imported. */
-export type ImportTargets = {
-  readonly [Table in BulkTable]: Pick<Store["bulk"][Table], "import">;
-};
-
 export interface ImportCounts {
   created: number;
   unchanged: number;
   rejected: number;
+  inputBytes: number;
 }
 
 /** @returns the problems of a record, in the words of the file rather than of an HTTP request */
@@ -60,15 +54,8 @@ interface Rejection {
   readonly reason: string;
 }
 
-interface RejectionReport {
-  /** Writes rejected records to the file. @param header of the file */
-  add(rejections: readonly Rejection[], header: string): void;
-  /** Lists the records, or how many there are with each reason. */
-  print(): void;
-}
-
 /**
- * @param file `null` for none. It can be imported
+ * @param file for the rejected records, which can be imported; `null` for none
  * @param key of the import, if it has a name
  * @param counts its `rejected` is incremented for each
  */
@@ -77,43 +64,37 @@ export function createRejectionReport(
   file: OutputStream | null,
   key: string | undefined,
   counts: ImportCounts,
-): RejectionReport {
-  const listed: string[] = [];
+) {
   /** By the reason without its numbers: `user 7` and `user 8` are one. */
   const reasons = new Map<string, { readonly first: string; others: number }>();
-  let unlisted = 0;
-
-  function count(reason: string, message: string): void {
-    if (listed.length < MAX_LISTED_REJECTIONS) listed.push(message);
-    const kind = reason.replaceAll(/\d+/g, "0");
-    const known = reasons.get(kind);
-    if (known !== undefined) known.others += 1;
-    else if (reasons.size < MAX_LISTED_REASONS) reasons.set(kind, { first: message, others: 0 });
-    else unlisted += 1;
-  }
-
   return {
-    add(rejections, header) {
+    /** @param header of the file */
+    add(rejections: readonly Rejection[], header: string): void {
       for (const { entry, reason } of rejections) {
         const message = `line ${entry.line}: ${reason}`;
-        count(reason, message);
+        const kind = reason.replaceAll(/\d+/g, "0");
+        const known = reasons.get(kind);
+        if (known !== undefined) known.others += 1;
+        else if (reasons.size < MAX_LISTED_REASONS)
+          reasons.set(kind, { first: message, others: 0 });
         if (counts.rejected === 0) file?.write(header);
         file?.write(entry.withMarks({ import_error: message, import_key: lineKey(key, entry) }));
         counts.rejected += 1;
       }
     },
-    print() {
-      if (counts.rejected <= MAX_LISTED_REJECTIONS) {
-        listed.forEach(progress.note);
-        return;
-      }
+    /** Lists the reasons: the first record of each, and how many there are. */
+    print(): void {
+      let unlisted = counts.rejected;
       for (const { first, others } of reasons.values()) {
         progress.note(others === 0 ? first : `${first} (and ${formatNumber(others)} more like it)`);
+        unlisted -= 1 + others;
       }
       if (unlisted > 0) progress.note(`… and ${formatNumber(unlisted)} more`);
     },
   };
 }
+
+type ReportRejections = ReturnType<typeof createRejectionReport>["add"];
 
 /** Imports records in batches. */
 async function importBatches<Given>(
@@ -122,7 +103,7 @@ async function importBatches<Given>(
   store: Pick<BulkStore<unknown, Given>, "import">,
   dryRun: boolean,
   counts: ImportCounts,
-  report: RejectionReport["add"],
+  report: ReportRejections,
 ): Promise<void> {
   let header = "";
   let batch: { readonly entry: RawRecord; readonly record: Given }[] = [];
@@ -214,12 +195,12 @@ function withoutMarks(record: unknown): unknown {
  * @throws {AppError} operator if the orders need a name of the import
  */
 export async function importRecords(
-  bulk: ImportTargets,
+  bulk: Store["bulk"],
   parts: AsyncIterable<InputPart>,
   job: RecordOptions & { readonly table: BulkTable },
   onUnknown: OnUnknown | null,
   counts: ImportCounts,
-  report: RejectionReport["add"],
+  report: ReportRejections,
 ): Promise<void> {
   const { table, key, dryRun = false } = job;
   const read = (entry: RawRecord) => {

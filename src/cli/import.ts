@@ -1,17 +1,16 @@
 import { existsSync } from "node:fs";
-import { createClock } from "../clock.ts";
 import { type Config, invalidValue } from "../config.ts";
 import { isPostgres, redactPassword } from "../database-url.ts";
 import { AppError, fail, messageOf } from "../error.ts";
-import { createDryRun } from "../import-plan.ts";
+import { createEmptyTable } from "../import-plan.ts";
 import { orderImport, userImport } from "../import-rules.ts";
+import type { Store } from "../store.ts";
 import { formatCount, formatNumber } from "./count-text.ts";
 import { readCsv } from "./csv.ts";
 import { type BulkTable, type FileFormat, formatFor, streamPath } from "./file-format.ts";
 import {
   createRejectionReport,
   type ImportCounts,
-  type ImportTargets,
   importRecords,
   type RecordOptions,
 } from "./import-records.ts";
@@ -69,12 +68,11 @@ async function* readUntilStopped(
   { chunks }: InputStream,
   progress: Progress,
   stop: AbortSignal,
-  onBytes: (bytes: number) => void,
+  counts: ImportCounts,
 ): AsyncGenerator<Uint8Array> {
   let wake: (next: null) => void = () => {};
   stop.addEventListener("abort", () => wake(null));
   const iterator = chunks[Symbol.asyncIterator]();
-  let bytes = 0;
   while (!stop.aborted) {
     // A terminal or a pipe may never send another chunk. Promise.race with one promise for the whole input would keep
     // every chunk in memory.
@@ -85,9 +83,8 @@ async function* readUntilStopped(
     if (next === null) break;
     if (next.done === true) return;
     yield next.value;
-    bytes += next.value.length;
-    progress.update(bytes);
-    onBytes(bytes);
+    counts.inputBytes += next.value.length;
+    progress.update(counts.inputBytes);
   }
   throwIfStopped(stop, "Interrupted");
 }
@@ -117,7 +114,7 @@ function describeFailure(
 }
 
 async function importAll(
-  bulk: ImportTargets,
+  bulk: Store["bulk"],
   config: Config,
   job: ImportJob,
   input: InputStream,
@@ -125,11 +122,11 @@ async function importAll(
   system: CommandSystem,
 ): Promise<ImportCounts> {
   const { table, format } = job;
-  const counts: ImportCounts = { created: 0, unchanged: 0, rejected: 0 };
+  const counts: ImportCounts = { created: 0, unchanged: 0, rejected: 0, inputBytes: 0 };
   // Before the message, after which somebody may press Ctrl-C.
   const stop = stopSignal(system);
   if (input.isTerminal) {
-    const expected = format === "ndjson" ? "one JSON object per line" : "CSV with a header line";
+    const expected = format === "csv" ? "CSV with a header line" : "one JSON object per line";
     system.stderr(`Reading ${table} from the terminal: ${expected}. Press Ctrl-D to finish.\n`);
   }
   using progress = createProgress(system, input.size);
@@ -140,19 +137,13 @@ async function importAll(
     if (skipped.size <= MAX_LISTED_FIELDS) skipped.add(field);
   };
   const onUnknown = job.ignoreUnknown ? skip : null;
-  let bytes = 0;
-  const chunks = readUntilStopped(input, progress, stop, (read) => {
-    bytes = read;
-  });
-  const delimiter = format === "tsv" ? "\t" : null;
-  const parts =
-    format === "ndjson" ? readNdjson(chunks) : readCsv(chunks, table, delimiter, onUnknown);
+  const chunks = readUntilStopped(input, progress, stop, counts);
+  const parts = format === "csv" ? readCsv(chunks, table, onUnknown) : readNdjson(chunks);
   try {
     await importRecords(bulk, parts, job, onUnknown, counts, report.add);
-    const { created, unchanged, rejected } = counts;
-    if (bytes > 0 && created + unchanged + rejected === 0) {
-      fail("validation_failed", `it has no records, only ${formatCount(bytes, "byte")}`);
-    }
+    const { created, unchanged, rejected, inputBytes } = counts;
+    if (inputBytes > 0 && created + unchanged + rejected === 0)
+      fail("validation_failed", "it has no records");
     // Without a rejected record there is no file.
     if (counts.rejected > 0) rejects?.finish();
     return counts;
@@ -162,15 +153,6 @@ async function importAll(
     report.print();
     if (skipped.size > 0) progress.note(describeSkipped(skipped));
   }
-}
-
-function isMissing({ databaseUrl }: Config): boolean {
-  return !isPostgres(databaseUrl) && !existsSync(databaseUrl);
-}
-
-function dryRunAlone({ now }: CommandSystem): ImportTargets {
-  const clock = createClock(now);
-  return { users: createDryRun(userImport, clock), orders: createDryRun(orderImport, clock) };
 }
 
 /** @returns e.g. `Imported 300,000 users (0 unchanged, 0 rejected)` */
@@ -202,15 +184,16 @@ export async function importTable(
   const config = configOf(system);
   if (options.rejects !== undefined) requireNoDatabaseFile(options.rejects, config.databaseUrl);
   using rejects = options.rejects === undefined ? null : system.openOutput(options.rejects, null);
-  const importInto = (bulk: ImportTargets) => importAll(bulk, config, job, input, rejects, system);
+  const importInto = (bulk: Store["bulk"]) => importAll(bulk, config, job, input, rejects, system);
   const use = options.dryRun ? ({ mode: "read" } as const) : { create: true };
-  const isAlone = options.dryRun && isMissing(config);
-  if (isAlone) {
+  let counts: ImportCounts;
+  if (options.dryRun && !isPostgres(config.databaseUrl) && !existsSync(config.databaseUrl)) {
     system.stderr(`There is no database ${config.databaseUrl}: comparing with an empty one\n`);
+    const users = createEmptyTable(userImport, system.now);
+    counts = await importInto({ users, orders: createEmptyTable(orderImport, system.now) });
+  } else {
+    counts = await withStore(system, use, ({ bulk }) => importInto(bulk));
   }
-  const counts = isAlone
-    ? await importInto(dryRunAlone(system))
-    : await withStore(system, use, ({ bulk }) => importInto(bulk));
   const message = summarize(counts, job);
   if (counts.rejected > 0) fail("operator", message);
   system.stderr(`${message}\n`);

@@ -6,7 +6,6 @@ import { BOM, decodeInput } from "./encoding.ts";
 import {
   ERROR_FIELD,
   type InputPart,
-  importSchemas,
   type RawRecord,
   type RejectMarks,
   TEXT_FIELD,
@@ -92,31 +91,23 @@ function isBlank(bytes: Uint8Array): boolean {
   return bytes.every((byte) => byte === 0x20 || (byte >= 0x09 && byte <= 0x0d));
 }
 
-/** Fields that the header of CSV has, if an import can read it. */
-const csvColumns = Object.values(importSchemas).flatMap(({ properties }) =>
-  Object.keys(properties),
-);
-
-function isCsvHeader(bytes: Uint8Array): boolean {
-  const cells = new TextDecoder().decode(bytes.subarray(0, 1000)).split(/[,;\t]/);
-  return cells.some((cell) => csvColumns.includes(cell.replaceAll('"', "").trim().toLowerCase()));
-}
+/** A header of CSV. Every record has one of these fields. */
+const CSV_HEADER = /^[^{[]*\b(?:email|user_email|user_id)\b/i;
 
 /**
  * Detects a file that has JSON, but not one record per line.
  * @throws {AppError} validation_failed
  */
 function requireOneRecordPerLine(bytes: Uint8Array): void {
-  const start = new TextDecoder().decode(bytes.subarray(0, 16)).trim();
+  const start = new TextDecoder().decode(bytes.subarray(0, 1000)).trim();
   if (start.startsWith("[")) {
     fail(
       "validation_failed",
       "it is a JSON array, not one object per line; convert it with: jq -c '.[]'",
     );
   }
-  if (!start.startsWith("{") && isCsvHeader(bytes)) {
+  if (CSV_HEADER.test(start))
     fail("validation_failed", "it seems to be CSV; import it with --format csv");
-  }
   if (start === "{" && bytes.length < 16) {
     fail("validation_failed", "its objects are longer than one line; convert it with: jq -c .");
   }

@@ -152,10 +152,7 @@ function findMalformed(table: RecordTable | "idempotency_keys", columns: readonl
   };
 }
 
-/**
- * A product can exceed 64 bits, so prices are added in two parts. SQLite rounds what overflows, and only a total that is
- * wrong lets the comparison overflow.
- */
+/** Prices are added in two parts, because SQLite rounds a product that exceeds 64 bits. */
 const findWrongTotals = findRows<{ id: number }>(
   `
     select id

@@ -241,8 +241,7 @@ test("import lists each rejected record once when there are several batches", as
   using world = makeHarness();
   expect(await world.feed(`{}\n${emails(10_001)}{}`, "import", "users")).toEqual(
     failed(
-      "line 1: email is required",
-      "line 10003: email is required",
+      "line 1: email is required (and 1 more like it)",
       "Imported 10,001 users (0 unchanged, 2 rejected)",
     ),
   );
@@ -260,8 +259,7 @@ test("import accepts a line of 1 MiB and rejects longer ones when the last line 
   world.stdin.chunks = [bytes(text.slice(0, cut)), bytes(text.slice(cut)), bytes("")];
   expect(await world.run("import", "users")).toEqual(
     failed(
-      "line 2: record must be at most 1048576 bytes",
-      "line 3: record must be at most 1048576 bytes",
+      "line 2: record must be at most 1048576 bytes (and 1 more like it)",
       "Imported 1 user (0 unchanged, 2 rejected)",
     ),
   );
@@ -329,11 +327,8 @@ test("import reads CSV with quotes, commas and line breaks in cells, and columns
       "line 7: metadata.a must be text of at most 500 characters",
       "line 8: metadata must be valid JSON",
       "line 9: metadata.a is given more than once",
-      "line 10: record must have 3 cells like the header, not 2",
-      "line 11: record must have 3 cells like the header, not 4",
-      "line 12: email must be an email address of at most 254 characters",
-      "line 13: email must be an email address of at most 254 characters",
-      "line 15: email must be an email address of at most 254 characters",
+      "line 10: record must have 3 cells like the header, not 2 (and 1 more like it)",
+      "line 12: email must be an email address of at most 254 characters (and 2 more like it)",
       "Imported 3 users (0 unchanged, 8 rejected)",
     ),
   );
@@ -352,8 +347,8 @@ test("import of CSV accepts only canonical base 10 when the column is an integer
   const csv = `id,email,version,created_at,updated_at\n${rows.join("")}`;
   const { stderr } = await world.feed(csv, "import", "users", "--format", "csv");
   const problem = "id must be an integer from 1 to 9007199254740991";
-  const rejected = [3, 4, 5, 6, 7, 8, 9].map((line) => `line ${line}: ${problem}`);
-  expect(stderr.trim().split("\n")).toEqual([...rejected, summaryOf("users", 1, 0, 7)]);
+  const rejected = `line 3: ${problem} (and 6 more like it)`;
+  expect(stderr.trim().split("\n")).toEqual([rejected, summaryOf("users", 1, 0, 7)]);
 });
 
 /** Unreadable inputs, and the line on stderr. */
@@ -417,7 +412,7 @@ test("import imports nothing when the input is empty, and fails when it only has
       "\ufeff",
       ...(format === "csv" ? ["email\n", "email,name"] : []),
     ]) {
-      const none = `Cannot read the input: it has no records, only ${Buffer.byteLength(text)} bytes`;
+      const none = "Cannot read the input: it has no records";
       expect(await world.feed(text, ...args)).toEqual(failed(none));
       expect(await world.feed(text, ...args, "--dry-run")).toEqual(failed(none));
     }
@@ -483,14 +478,8 @@ test("import orders stops at the first record when it has no id and --key is mis
   );
 });
 
-test("import lists each reason once, with its number, when more than 10 records are rejected", async () => {
+test("import lists each reason once, with its number, and at most 20", async () => {
   using world = makeHarness();
-  expect(await world.feed("{}\n".repeat(10), "import", "users")).toEqual(
-    failed(
-      ...Array.from({ length: 10 }, (_, at) => `line ${at + 1}: email is required`),
-      summaryOf("users", 0, 0, 10),
-    ),
-  );
   const text = `${"{}\n".repeat(12_344)}{"email":"a@b.cd","nmae":1}\n`;
   expect(await world.feed(text, "import", "users")).toEqual(
     failed(

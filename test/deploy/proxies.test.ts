@@ -1,5 +1,6 @@
 // deploy/Caddyfile and deploy/nginx.conf, with the real proxies if they are installed.
 import { afterAll, beforeAll, describe, expect, test } from "bun:test";
+import { connect } from "node:tls";
 import { settings } from "../../src/config.ts";
 import { IDLE_TIMEOUT_S } from "../../src/http/connections.ts";
 import { makeDirectory } from "../directory.ts";
@@ -52,7 +53,8 @@ function configureNginx({ port, upstream, directory }: Place): string {
     "listen [::]:443 ssl;": "",
     "/etc/letsencrypt/live/api.example.com/fullchain.pem": certificate,
     "/etc/letsencrypt/live/api.example.com/privkey.pem": key,
-    "server 127.0.0.1:3000": `server ${upstream}`,
+    // Twice, because nginx takes a single server for available whatever it does.
+    "server 127.0.0.1:3000 max_fails=0;": `server ${upstream} max_fails=0;`.repeat(2),
     "api.example.com": "localhost",
   });
   const paths = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"].map(
@@ -150,6 +152,27 @@ describe.each(proxies)("%s", (name, file, configure, args) => {
         expect([response.status, response.headers.get("location")]).toEqual([403, null]);
       });
     }
+
+    /** `fetch` sends no such method. @returns the status line */
+    function statusLine(method: string): Promise<string> {
+      const { promise, resolve, reject } = Promise.withResolvers<string>();
+      const port = Number(new URL(url).port);
+      const socket = connect({ port, host: "127.0.0.1", servername: "localhost", ...tls }, () =>
+        socket.write(`${method} /api/v1/users HTTP/1.1\r\nHost: localhost\r\n\r\n`),
+      );
+      socket.on("data", (data) => {
+        resolve(data.toString().split("\r\n", 1)[0] ?? "");
+        socket.destroy();
+      });
+      socket.on("error", reject);
+      return promise;
+    }
+
+    test("a request with an unknown method has no effect on others", async () => {
+      const rejected = name === "nginx" ? "HTTP/1.1 405 Not Allowed" : "HTTP/1.1 502 Bad Gateway";
+      for (let time = 0; time < 2; time += 1) expect(await statusLine("FOO")).toBe(rejected);
+      expect((await call("GET", "/users", {})).status).toBe(200);
+    });
 
     test("the request id, the encoded path and the limit of bodies are those of the server", async () => {
       const response = await call("GET", "/users%2F1", { "x-request-id": "mine" });

@@ -10,6 +10,7 @@ export type ErrorCode =
   | "unauthorised"
   | "invalid_token"
   | "insufficient_scope"
+  | "expectation_failed"
   | "not_found"
   | "order_not_found"
   | "method_not_allowed"

@@ -42,6 +42,16 @@ function requireConnected({ signal }: Request): void {
 /** The status of a request whose client has disconnected, as in the log of nginx. It gets no response. */
 const DISCONNECTED = 499;
 
+/**
+ * Bun sends the interim response for `100-continue` in these letters only, and clients wait long for one that never comes.
+ * @throws {AppError} expectation_failed
+ */
+function requireExpectation(expect: string | null): void {
+  if (expect === null || expect === "100-continue") return;
+  const message = "Expect must be 100-continue, in these letters: send the body without waiting";
+  fail("expectation_failed", message);
+}
+
 /** A request with a longer body does not wait for the next turn: without a token, bodies could fill the memory. */
 const MAX_WAITING_BODY_BYTES = 2 ** 10;
 
@@ -65,7 +75,8 @@ type Steps = (exchange: Exchange) => Maybe<ResponseBody>;
  *
  *     turnLimit     –    waits for the next turn if this one has handled many requests
  *     identify      401  no valid token, unless the path is public
- *     admit         400  Host
+ *     admit         417  Expect
+ *                   400  Host
  *     unmatched     404, 405
  *     authorize     403  scope
  *                   429  rate limit
@@ -92,8 +103,10 @@ export function createPipeline(options: PipelineOptions) {
   }
 
   function admit(exchange: Exchange, token: Token | null): void {
+    const { headers } = exchange.request;
     exchange.token = token;
-    requireHost(exchange.request.headers.get("host"));
+    requireExpectation(headers.get("expect"));
+    requireHost(headers.get("host"));
   }
 
   function unmatchedSteps(unmatched: Unmatched): Steps {

@@ -93,6 +93,7 @@ const type = (value: string) => ({ "content-type": value });
 /** The errors that all operations with the same status share. */
 function common({ operation, path, statuses }: Listed, server: TestServer): Call[] {
   const calls: Call[] = [[operation, `${path}?nope=1`]];
+  calls.push([operation, path, { headers: { expect: "nothing" } }]);
   if (statuses.has(401)) {
     calls.push([operation, path, { token: null }], [operation, path, { token: "uat_nobody" }]);
   }

@@ -79,6 +79,7 @@ const ERROR_CODES: Readonly<Record<number, readonly string[]>> = {
   412: ["version_mismatch"],
   413: ["payload_too_large"],
   415: ["unsupported_media_type"],
+  417: ["expectation_failed"],
   422: ["idempotency_key_reused"],
   429: ["too_many_requests"],
   503: ["unavailable"],

@@ -296,6 +296,38 @@ test.each<Row & { over: number }>([
   },
 );
 
+test("a client that waits for another interim response than 100-continue gets 417 at once, and no other one", async () => {
+  const email = newEmail();
+  const json = JSON.stringify({ email });
+  // The body that is announced never arrives.
+  const send = (expected: string, token: string | null, method = "POST", path = "/users") => {
+    const length = `Content-Length: ${json.length}`;
+    const headers = [`Expect: ${expected}`, `Content-Type: ${JSON_TYPE}`, length];
+    return server.raw(
+      rawRequest(method, `/api/v1${path}`, { token, headers, keepAlive: true }),
+      2000,
+    );
+  };
+  const token = server.writeToken;
+  for (const response of await Promise.all([
+    ...["100-Continue", "100-CONTINUE", "100-continue, a", "a", ""].map((one) => send(one, token)),
+    ...[
+      send("a", token, "DELETE"),
+      send("a", token, "POST", "/none"),
+      send("a", null, "GET", "/health"),
+    ],
+  ])) {
+    expect(response).toMatch(/^HTTP\/1\.1 417 .*\r\n/);
+    expect(response).toMatch(/\r\nconnection: close\r\n/i);
+    expect(response).toEndWith('"meta":{"code":"expectation_failed"}}');
+  }
+  expect(await send("100-Continue", null)).toStartWith("HTTP/1.1 401 ");
+  expect(await send("100-continue", token)).toBe("HTTP/1.1 100 Continue\r\n\r\n");
+  const headers = ["Expect: 100-continue"];
+  const request = rawRequest("POST", "/api/v1/users", { token, headers, json });
+  expect(await server.raw(request)).toMatch(/^HTTP\/1\.1 100 Continue\r\n\r\nHTTP\/1\.1 201 /);
+});
+
 test("413 comes before 400 when a chunked body is too large and Idempotency-Key is malformed", async () => {
   const headers = [
     `Content-Type: ${JSON_TYPE}`,

@@ -33,10 +33,10 @@ function same<Expected>() {
 }
 
 test("App has exactly the statuses that each route can return", () => {
-  type Get = 200 | 304 | 400 | 401 | 404 | 405 | 412 | 429 | 500 | 503;
-  type List = 200 | 400 | 401 | 405 | 429 | 500 | 503;
-  type Create = 201 | 400 | 401 | 403 | 405 | 413 | 415 | 422 | 429 | 500 | 503;
-  type Remove = 200 | 400 | 401 | 403 | 404 | 405 | 409 | 412 | 429 | 500 | 503;
+  type Get = 200 | 304 | 400 | 401 | 404 | 405 | 412 | 417 | 429 | 500 | 503;
+  type List = 200 | 400 | 401 | 405 | 417 | 429 | 500 | 503;
+  type Create = 201 | 400 | 401 | 403 | 405 | 413 | 415 | 417 | 422 | 429 | 500 | 503;
+  type Remove = 200 | 400 | 401 | 403 | 404 | 405 | 409 | 412 | 417 | 429 | 500 | 503;
   same<List>()<Statuses<Calls["users"]["get"]>>();
   same<Create | 409>()<Statuses<Calls["users"]["post"]>>();
   same<Get>()<Statuses<Calls["users"][":id"]["get"]>>();
@@ -48,8 +48,8 @@ test("App has exactly the statuses that each route can return", () => {
   same<Get>()<Statuses<Calls["orders"][":id"]["get"]>>();
   same<Remove | 413 | 415>()<Statuses<Calls["orders"][":id"]["patch"]>>();
   same<List>()<Statuses<Calls["metrics"]["get"]>>();
-  same<200 | 400 | 405 | 500 | 503>()<Statuses<Calls["health"]["get"]>>();
-  same<200 | 400 | 405 | 500 | 503>()<Statuses<Calls["openapi.json"]["get"]>>();
+  same<200 | 400 | 405 | 417 | 500 | 503>()<Statuses<Calls["health"]["get"]>>();
+  same<200 | 400 | 405 | 417 | 500 | 503>()<Statuses<Calls["openapi.json"]["get"]>>();
   // @ts-expect-error: it is 201
   same<200 | 400>()<Statuses<Calls["users"]["post"]>>();
 });

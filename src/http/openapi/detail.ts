@@ -36,7 +36,7 @@ export interface Detail {
 
 /** The errors of all routes; and of those that need a token, may not be called with a read-only one, or have a body. */
 export const commonErrors = {
-  all: ["validation_failed", "method_not_allowed", "internal"],
+  all: ["validation_failed", "method_not_allowed", "expectation_failed", "internal"],
   token: ["unauthorised", "invalid_token", "too_many_requests", "unavailable"],
   write: ["insufficient_scope"],
   body: ["payload_too_large", "unsupported_media_type"],

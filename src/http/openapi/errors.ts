@@ -21,6 +21,11 @@ const errorDocs = {
   unauthorised: ["Unauthorised", "The request has no token"],
   invalid_token: ["Unauthorised", "The token is unknown, expired or revoked"],
   insufficient_scope: ["InsufficientScope", "The token may only read", "this token may only read"],
+  expectation_failed: [
+    "ExpectationFailed",
+    "`Expect` is not `100-continue`, in these letters",
+    "Expect must be 100-continue, in these letters: send the body without waiting",
+  ],
   not_found: ["UserNotFound", "The user does not exist", "user not found"],
   order_not_found: ["OrderNotFound", "The order does not exist"],
   method_not_allowed: [

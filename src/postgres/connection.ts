@@ -96,8 +96,9 @@ export interface Database {
  */
 function withNumbers<Row>(rows: Row[]): readonly Row[] {
   for (const row of rows as Record<string, unknown>[]) {
-    for (const [name, value] of Object.entries(row)) {
-      if (typeof value === "bigint") row[name] = Number(value);
+    // Not `entries`, which takes five times as long.
+    for (const name of Object.keys(row)) {
+      if (typeof row[name] === "bigint") row[name] = Number(row[name]);
     }
   }
   return rows;

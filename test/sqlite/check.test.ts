@@ -106,19 +106,18 @@ test.each([
 });
 
 test("check finds no problem when the items add up to the total, but exceed 64 bits on the way", async () => {
-  const items = [1, -1, -1, 1].map((sign) => ({
-    quantity: 999_999,
-    unit_price: sign * (2 ** 53 - 1),
-  }));
+  const large = 2 ** 53 - 1;
   const text = JSON.stringify([
-    ...items,
+    { quantity: 1_000_000, unit_price: large },
+    { quantity: 1_000_000, unit_price: 1 - large },
     { quantity: 7, unit_price: -1 },
-    { quantity: 1, unit_price: 17 },
   ]);
   const set = (total: number) =>
     `update orders set total = ${total}, items = '${text}' where id = 8`;
-  expect(await findingsAfter(set(10))).toEqual([]);
-  expect(await findingsAfter(set(11))).toEqual(["the total of order 8 does not match its items"]);
+  expect(await findingsAfter(set(999_993))).toEqual([]);
+  expect(await findingsAfter(set(999_994))).toEqual([
+    "the total of order 8 does not match its items",
+  ]);
 });
 
 test("check ignores a problem of a section when it is gone at the second look", () => {

@@ -15,11 +15,20 @@ const MEDIA_TYPE = /^\s*([^\s;]+)\s*(?:;.*)?$/;
 /** The name and the value of a media type parameter. The value may be a quoted string. @see RFC 9110 §5.6.6 */
 const PARAMETER = /;\s*([^\s;="]+)\s*=\s*("(?:[^"\\]|\\.)*"|[^\s;"]*)/g;
 
+/** @param label e.g. `utf8`. @see https://encoding.spec.whatwg.org/#names-and-labels */
+function isLabelOfUtf8(label: string): boolean {
+  try {
+    return new TextDecoder(label as Bun.Encoding).encoding === "utf-8";
+  } catch {
+    return false;
+  }
+}
+
 /** @returns whether the charset of the media type is UTF-8, which is the default */
 function isUtf8(mediaType: string): boolean {
   return [...mediaType.matchAll(PARAMETER)].every(([, name = "", value = ""]) => {
     const text = value.startsWith('"') ? value.slice(1, -1).replace(/\\(.)/g, "$1") : value;
-    return name.toLowerCase() !== "charset" || text.toLowerCase() === "utf-8";
+    return name.toLowerCase() !== "charset" || isLabelOfUtf8(text);
   });
 }
 

@@ -58,6 +58,7 @@ for (const { route, method, path, json } of routes) {
     for (const type of [
       ...["application/json", "APPLICATION/JSON", "application/json; charset=utf-8"],
       ...['Application/Json;charset="UTF-8"; x=y', "application/json ; charset=utf-8"],
+      ...["utf8", "UTF8", "unicode-1-1-utf-8"].map((label) => `application/json; charset=${label}`),
       ...(patch ? [merge, "Application/Merge-Patch+JSON; charset=utf-8"] : []),
     ]) {
       const response = await send(server, method, path(), json(), type);
@@ -88,7 +89,7 @@ for (const { route, method, path, json } of routes) {
     for (const parameters of [
       ...["charset=utf-16", "CHARSET=UTF-16", 'charset="utf-16"', "charset=iso-8859-1", "charset="],
       ...[
-        "charset=utf8",
+        "charset=utf-8x",
         "x=y;charset=us-ascii",
         "charset=utf-8; charset=utf-16",
         "charset = ucs-2",

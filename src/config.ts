@@ -256,7 +256,7 @@ export function invalidValue(name: string, text: string, problem: string): strin
 
 /**
  * @param name of the flag, e.g. `--port`, or of the variable
- * @throws {AppError} validation_failed if a flag is wrong, operator if a variable is
+ * @throws {AppError} usage if a flag is wrong, operator if a variable is
  */
 function parseValue<Value>(
   name: string,
@@ -270,13 +270,13 @@ function parseValue<Value>(
     const message = isSecret
       ? `Invalid ${name}: ${error.message}`
       : invalidValue(name, text, error.message);
-    return fail(name.startsWith("--") ? "validation_failed" : "operator", message);
+    return fail(name.startsWith("--") ? "usage" : "operator", message);
   }
 }
 
 /**
  * Reads a URL from a flag that is not a setting.
- * @throws {AppError} validation_failed, naming the flag
+ * @throws {AppError} usage, naming the flag
  */
 export function readUrl(kind: "databaseUrl" | "archiveUrl", flag: string, text: string): string {
   return parseValue(flag, text, settings[kind]);
@@ -286,7 +286,7 @@ export function readUrl(kind: "databaseUrl" | "archiveUrl", flag: string, text: 
  * A flag takes precedence over the environment. An empty variable counts as not set.
  * @param used the settings that are read; the others have their default, so that a mistake in one of them does not
  * prevent, for example, that a token is revoked
- * @throws {AppError} validation_failed if a flag is wrong, operator if a variable is
+ * @throws {AppError} usage if a flag is wrong, operator if a variable is
  */
 export function readConfig(
   environment: Environment,
@@ -308,7 +308,7 @@ export function readConfig(
     config as Config;
   function failFor(names: readonly SettingName[], message: string): never {
     const isFlag = names.some((name) => flags[name] !== undefined);
-    fail(isFlag ? "validation_failed" : "operator", message);
+    fail(isFlag ? "usage" : "operator", message);
   }
   if ((tlsCert === null) !== (tlsKey === null)) {
     failFor(["tlsCert", "tlsKey"], "TLS_CERT and TLS_KEY must be set together");

@@ -35,6 +35,8 @@ export type ErrorCode =
   | "output_closed"
   /** A bug, or a failure that nothing above describes: the response to any error that is not an `AppError`. */
   | "internal"
+  /** The command line is wrong: one line on stderr and exit code 2. */
+  | "usage"
   /** An error that the operator can fix (setting, port, file): one line on stderr and exit code 1. */
   | "operator";
 

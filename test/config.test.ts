@@ -194,11 +194,7 @@ for (const [variable, values, rule] of rejected) {
       // API_TOKEN has no flag.
       if (name === undefined) continue;
       const flag = `--${variable.toLowerCase().replaceAll("_", "-")}`;
-      expectThrown(
-        () => readConfig({}, { [name]: value }),
-        "validation_failed",
-        `Invalid ${flag}${problem}`,
-      );
+      expectThrown(() => readConfig({}, { [name]: value }), "usage", `Invalid ${flag}${problem}`);
     }
   });
 }
@@ -262,7 +258,7 @@ test("redactPassword removes the password when it is in a URL", () => {
 test("readConfig rejects a flag when it is empty", () => {
   for (const name of Object.keys(settings)) {
     // SQLite deletes the database of an empty path when it is closed.
-    expectThrown(() => readConfig({}, { [name]: "" }), "validation_failed", /^Invalid --/);
+    expectThrown(() => readConfig({}, { [name]: "" }), "usage", /^Invalid --/);
   }
 });
 
@@ -271,7 +267,7 @@ test("readConfig rejects one of TLS_CERT and TLS_KEY when the other is missing",
   expectThrown(() => readConfig({ TLS_CERT: "a" }), "operator", message);
   expectThrown(() => readConfig({ TLS_KEY: "a" }), "operator", message);
   expectThrown(() => readConfig({ TLS_KEY: "a", TLS_CERT: "" }), "operator", message);
-  expectThrown(() => readConfig({}, { tlsKey: "a" }), "validation_failed", message);
+  expectThrown(() => readConfig({}, { tlsKey: "a" }), "usage", message);
   expect(readConfig({ TLS_KEY: "a" }, { tlsCert: "b" })).toMatchObject({ tlsCert: "b" });
 });
 
@@ -307,7 +303,7 @@ test("readConfig rejects a promise of the archive when ARCHIVE_URL is missing", 
     "operator",
     message,
   );
-  expectThrown(() => readConfig({}, { archiveCommit: "sync" }), "validation_failed", message);
+  expectThrown(() => readConfig({}, { archiveCommit: "sync" }), "usage", message);
   const environment = { ARCHIVE_COMMIT: "sync", ARCHIVE_URL: "s3://bucket/prefix" };
   expect(readConfig(environment)).toMatchObject({ archiveCommit: "sync" });
   expect(readConfig({ ARCHIVE_COMMIT: "async" })).toMatchObject({ archiveUrl: null });

@@ -98,7 +98,7 @@ export interface BackupOptions {
 
 /**
  * Copies the database to a new file, then deletes old backups. Either a file or a directory is given.
- * @throws {AppError} operator; validation_failed if the arguments are
+ * @throws {AppError} operator; usage if the arguments are
  */
 export async function backUpStore(
   system: CommandSystem,
@@ -106,13 +106,12 @@ export async function backUpStore(
   { directory, keep }: BackupOptions,
 ): Promise<void> {
   if (keep !== undefined && !/^[1-9]\d{0,5}$/.test(keep)) {
-    fail("validation_failed", invalidValue("--keep", keep, "must be an integer from 1 to 999,999"));
+    fail("usage", invalidValue("--keep", keep, "must be an integer from 1 to 999,999"));
   }
-  if (keep !== undefined && directory === undefined)
-    fail("validation_failed", "--keep needs --directory");
+  if (keep !== undefined && directory === undefined) fail("usage", "--keep needs --directory");
   if (file !== undefined && directory === undefined) return backUpTo(file, system);
   if (file !== undefined || directory === undefined) {
-    fail("validation_failed", "Name either a file or a directory");
+    fail("usage", "Name either a file or a directory");
   }
   const { databaseUrl } = configOf(system);
   const name = basename(databaseUrl, extname(databaseUrl));

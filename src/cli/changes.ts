@@ -14,14 +14,11 @@ export interface ChangesOptions {
   readonly follow?: boolean;
 }
 
-/** @throws {AppError} validation_failed */
+/** @throws {AppError} usage */
 function readAfter(text: string): number {
   const after = /^\d{1,16}$/.test(text) ? Number(text) : Number.NaN;
   if (Number.isSafeInteger(after)) return after;
-  return fail(
-    "validation_failed",
-    invalidValue("--after", text, "must be the id of a change, or 0"),
-  );
+  return fail("usage", invalidValue("--after", text, "must be the id of a change, or 0"));
 }
 
 /** @throws {AppError} operator if changes are missing */

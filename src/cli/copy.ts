@@ -43,11 +43,11 @@ async function copyWithProgress(
   );
 }
 
-/** @throws {AppError} validation_failed */
+/** @throws {AppError} usage */
 function readTargetUrl({ to, toLayout }: CopyOptions): string {
   const targetUrl = readUrl("databaseUrl", "--to", to);
   if (toLayout === undefined) return targetUrl;
-  if (!isPostgres(targetUrl)) fail("validation_failed", "--to-layout is for PostgreSQL only");
+  if (!isPostgres(targetUrl)) fail("usage", "--to-layout is for PostgreSQL only");
   return withLayout(targetUrl, toLayout);
 }
 

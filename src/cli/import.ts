@@ -49,17 +49,14 @@ interface ImportJob extends ImportOptions {
   readonly path: string | null;
 }
 
-/** @throws {AppError} validation_failed */
+/** @throws {AppError} usage */
 function requireValidKey({ table, key }: ImportJob): void {
   if (key === undefined) return;
   if (table === "users") {
-    fail("validation_failed", "--key is for orders only: users are recognized by their email");
+    fail("usage", "--key is for orders only: users are recognized by their email");
   }
   if (!KEY_PREFIX.test(key)) {
-    fail(
-      "validation_failed",
-      invalidValue("--key", key, "must be 1 to 200 visible ASCII characters"),
-    );
+    fail("usage", invalidValue("--key", key, "must be 1 to 200 visible ASCII characters"));
   }
 }
 

@@ -85,7 +85,7 @@ function define(command: Command, definition: CommandDefinition, system: System)
       try {
         await run({ ...system, flags: flagsOf(command), settings: used }, ...parsed);
       } catch (error) {
-        if (!(error instanceof AppError && error.code === "validation_failed")) throw error;
+        if (!(error instanceof AppError && error.code === "usage")) throw error;
         // One line, which names the bad value.
         command.showHelpAfterError(false);
         command.error(messageOf(error));

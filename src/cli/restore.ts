@@ -22,22 +22,19 @@ function isTime(text: string): boolean {
   return isDay === true && TIME.test(text) && !Number.isNaN(Date.parse(text));
 }
 
-/** @throws {AppError} validation_failed if the arguments are */
+/** @throws {AppError} usage if the arguments are */
 function readSource(
   system: CommandSystem,
   file: string | undefined,
   { from, at }: RestoreFlags,
 ): RestoreOptions["from"] {
   if (at !== undefined && !isTime(at)) {
-    fail(
-      "validation_failed",
-      invalidValue("--at", at, "must be a time such as 2026-11-22T06:11:30Z"),
-    );
+    fail("usage", invalidValue("--at", at, "must be a time such as 2026-11-22T06:11:30Z"));
   }
-  if (at !== undefined && from === undefined) fail("validation_failed", "--at needs --from");
+  if (at !== undefined && from === undefined) fail("usage", "--at needs --from");
   if (file !== undefined && from === undefined) return file;
   if (file !== undefined || from === undefined) {
-    fail("validation_failed", "Name either a backup or, with --from, an archive");
+    fail("usage", "Name either a backup or, with --from, an archive");
   }
   const storage = system.openStorage(readUrl("archiveUrl", "--from", from), system.environment);
   return { storage, at: at === undefined ? null : new Date(at) };
@@ -53,8 +50,7 @@ function describeEnd(archivedUntil: Date): string {
  */
 export async function checkArchive(system: CommandSystem): Promise<void> {
   const { archiveUrl, databaseUrl } = configOf(system);
-  if (archiveUrl === null)
-    fail("validation_failed", "Name an archive with --archive-url or ARCHIVE_URL");
+  if (archiveUrl === null) fail("usage", "Name an archive with --archive-url or ARCHIVE_URL");
   const storage = system.openStorage(archiveUrl, system.environment);
   const backend = system.backendOf(databaseUrl);
   const { archivedUntil, warnings, ...contents } = await backend.checkArchive(storage, databaseUrl);

@@ -12,12 +12,12 @@ const MAX_RECORDS = 10_000_000;
 /** Records per transaction. */
 const BATCH_RECORDS = 5000;
 
-/** @throws {AppError} validation_failed */
+/** @throws {AppError} usage */
 function readCount(flag: string, text: string, minimum: number): number {
   const count = /^\d{1,8}$/.test(text) ? Number(text) : Number.NaN;
   if (count >= minimum && count <= MAX_RECORDS) return count;
   const range = `an integer from ${minimum} to ${formatNumber(MAX_RECORDS)}`;
-  return fail("validation_failed", invalidValue(flag, text, `must be ${range}`));
+  return fail("usage", invalidValue(flag, text, `must be ${range}`));
 }
 
 /** @throws {AppError} operator if the database has users or orders */

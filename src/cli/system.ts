@@ -96,7 +96,7 @@ export interface CommandSystem extends System {
   readonly settings: readonly SettingName[];
 }
 
-/** @throws {AppError} validation_failed if a flag is wrong, operator if a variable is that the command uses */
+/** @throws {AppError} usage if a flag is wrong, operator if a variable is that the command uses */
 export function configOf({ environment, flags, settings }: CommandSystem): Config {
   return readConfig(environment, flags, settings);
 }

@@ -8,12 +8,12 @@ import { type CommandSystem, withStore } from "./system.ts";
 const UNITS_MS = { m: 60_000, h: 3_600_000, d: 86_400_000, w: 604_800_000 };
 const DURATION = /^([1-9]\d{0,3})([mhdw])$/;
 
-/** @throws {AppError} validation_failed */
+/** @throws {AppError} usage */
 function expiryAfter(duration: string, now: Date): string {
   const [, count, unit] = DURATION.exec(duration) ?? [];
   if (count === undefined || unit === undefined) {
     const problem = "must be an integer from 1 to 9,999 and m, h, d or w, such as 90d";
-    return fail("validation_failed", invalidValue("--expires", duration, problem));
+    return fail("usage", invalidValue("--expires", duration, problem));
   }
   const durationMs = Number(count) * UNITS_MS[unit as keyof typeof UNITS_MS];
   return new Date(now.getTime() + durationMs).toISOString();
@@ -33,7 +33,7 @@ export async function createToken(
 ): Promise<void> {
   if (!isTokenName(name)) {
     const problem = "must be 1 to 100 printable characters without a space at the start or the end";
-    fail("validation_failed", invalidValue("name", name, problem));
+    fail("usage", invalidValue("name", name, problem));
   }
   const expiresAt = expires === undefined ? null : expiryAfter(expires, system.now());
   const token = newToken();

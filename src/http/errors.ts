@@ -60,6 +60,7 @@ export const errorTemplates = {
   damaged: internalError,
   output_closed: internalError,
   internal: internalError,
+  usage: internalError,
   operator: internalError,
 } as const satisfies Readonly<Record<ErrorCode, ResponseTemplate>>;
 

@@ -54,10 +54,14 @@ export async function createToken(
 }
 
 export async function revokeToken(system: CommandSystem, name: string): Promise<void> {
-  const revoked = await withStore(system, {}, (store) => store.tokens.revoke(name));
-  if (revoked === null) {
-    fail("operator", `Cannot revoke token ${quoteReadably(name)}: no valid token has this name`);
-  }
+  const problem = await withStore(system, {}, async ({ tokens }) => {
+    const revoked = await tokens.revoke(name);
+    if (revoked === null) return "no valid token has this name";
+    // Nobody looks at a token again that is said to be revoked.
+    const stored = (await tokens.list()).find(({ hash }) => hash === revoked.hash);
+    return stored?.revoked_at == null ? "it is still valid: run `user-api check`" : null;
+  });
+  if (problem !== null) fail("operator", `Cannot revoke token ${quoteReadably(name)}: ${problem}`);
   system.stderr(`Revoked token ${quoteReadably(name)}\n`);
 }
 

@@ -27,10 +27,12 @@ export function isAtRest(path: string): boolean {
 export function connectAtRest(path: string): Database {
   const { SQLITE_OPEN_READONLY, SQLITE_OPEN_URI } = constants;
   // Only flags allow a URI. Without the option `strict`, a missing value is null instead of an error.
-  return new Database(
+  const db = new Database(
     `${Bun.pathToFileURL(path).href}?immutable=1`,
     SQLITE_OPEN_READONLY | SQLITE_OPEN_URI,
   );
+  db.run("pragma trusted_schema = off");
+  return db;
 }
 
 /** @returns the source of a store that locks the database, as SQLite does by default */

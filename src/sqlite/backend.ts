@@ -3,7 +3,7 @@ import type { Database } from "bun:sqlite";
 import { constants, existsSync, rmSync, statSync } from "node:fs";
 import { copiedTables } from "../copy.ts";
 import { suffixes } from "../database-url.ts";
-import { AppError, fail, messageOf, systemCode } from "../error.ts";
+import { AppError, fail } from "../error.ts";
 import type { BackUpStore, OpenStore, Store, StoreMode, StoreOptions } from "../store.ts";
 import { ARCHIVE_CAUSE, openArchive } from "./archive/client.ts";
 import { type Source, sharedSource, sourceAtRest } from "./at-rest.ts";
@@ -167,11 +167,6 @@ function requirePermissions({ path, atRest }: Source, isServer: boolean): void {
   requirePermission(isServer ? [...files, lockPath(path)] : files, R_OK | W_OK);
 }
 
-/** All statements are constant, so SQLITE_ERROR means that the schema is not the expected one. */
-function isSchemaError(error: unknown): boolean {
-  return systemCode(error) === "SQLITE_ERROR";
-}
-
 /**
  * @returns the path of the database without links, of which its other files have their names
  * @throws {AppError} operator if the path is not that of a database, or is not trusted
@@ -249,10 +244,7 @@ async function describeOpening<Result>(
   } catch (error) {
     if (error instanceof AppError && error.cause === ARCHIVE_CAUSE)
       throw describeSqliteError("ARCHIVE_URL", error);
-    const cause = isSchemaError(error)
-      ? new AppError("operator", `the schema is damaged: ${messageOf(error)}`)
-      : error;
-    throw describeSqliteError(`Cannot open ${path}`, cause);
+    throw describeSqliteError(`Cannot open ${path}`, error);
   }
 }
 

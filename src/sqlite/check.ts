@@ -6,23 +6,34 @@ import { orderStatuses } from "../order.ts";
 import type { RecordTable } from "../record.ts";
 import { type CountedList, denseLists, levelBits } from "./count-index.ts";
 import { meaningOf } from "./errors.ts";
+import { readEntries } from "./migrate.ts";
 
 const MAX_FINDINGS = 10;
+/** More of them are not counted. */
+const MAX_DAMAGED_PAGES = 100;
 
-/** Counts the ids up to the last assigned one that have no such row, by bucket. */
+/**
+ * Counts the ids up to the last assigned one that have no such row, by bucket. Of buckets that have neither a row nor a
+ * count, it returns the first ones: the last id is a number that a damaged file can claim, so they are not enumerated.
+ */
 function missingFrom(table: RecordTable, where: string): string {
   return `
-    with recursive
+    with
       last (id) as (
         select coalesce((select seq from sqlite_sequence where name = '${table}'), 0)
       ),
-      bucket (number) as (
-        select 0 where (select id from last) > 0
-        union all
-        select number + 1 from bucket where number < ((select id from last) - 1) >> $shift
-      ),
       present (number, ids) as (
         select (id - 1) >> $shift, count(*) from ${table} where ${where} group by 1
+      ),
+      known (number) as (
+        select number from present
+        union
+        select bucket from buckets where list = $list and level = $level
+      ),
+      bucket (number) as (
+        select number from known
+        union
+        select number + 1 from (select -1 as number union all select number from known)
       )
     select number, missing
     from (
@@ -32,6 +43,7 @@ function missingFrom(table: RecordTable, where: string): string {
           - coalesce(present.ids, 0) as missing
       from bucket
       left join present on present.number = bucket.number
+      where bucket.number between 0 and ((select id from last) - 1) >> $shift
     )
     where missing > 0
   `;
@@ -60,13 +72,22 @@ function countsOf(list: CountedList): string {
 /** Finds the problems of one aspect of a database. */
 type Find = (db: Database) => Iterable<string>;
 
+/** A page that belongs to two trees, or twice to one. The walk over a tree with many of them would not end. */
+const SHARED_PAGE = /2nd reference to page/;
+
+function isWalkable(findings: readonly string[]): boolean {
+  return findings.length < MAX_DAMAGED_PAGES && !findings.some((line) => SHARED_PAGE.test(line));
+}
+
 export function* findInFile(db: Database) {
-  const rows = db
-    .prepare<{ integrity_check: string }, []>(`pragma integrity_check(${MAX_FINDINGS})`)
-    .all();
-  // SQLite reports damaged pages as several lines in one row, after a header.
-  for (const line of rows.flatMap(({ integrity_check }) => integrity_check.split("\n"))) {
-    if (line !== "ok" && !line.startsWith("***")) yield line;
+  using statement = db.prepare<{ integrity_check: string }, []>(
+    `pragma integrity_check(${MAX_DAMAGED_PAGES})`,
+  );
+  for (const { integrity_check } of statement.iterate()) {
+    // The first row has all damaged pages, in several lines after a header. Then SQLite walks over the tables.
+    const lines = integrity_check.split("\n");
+    yield* lines.filter((line) => line !== "ok" && !line.startsWith("***"));
+    if (!isWalkable(lines)) return;
   }
 }
 
@@ -77,22 +98,18 @@ function findRows<Row>(query: string, describe: (row: Row) => string): Find {
 
 /**
  * Finds the tables in which a row breaks a CHECK constraint. SQLite does not load the constraints of a database at rest,
- * so `pragma integrity_check` does not verify them. A temporary table with the same constraints takes one row after the
- * other.
+ * so `pragma integrity_check` does not verify them. A temporary table of our own schema takes one row after the other.
  */
 function* findBrokenConstraints(db: Database) {
-  const tables = db.prepare<{ name: string; sql: string }, []>(`
-    select name, sql
-    from main.sqlite_schema
-    where type = 'table' and sql like '%check%'
-  `);
-  for (const { name, sql } of tables.all()) {
+  for (const entry of readEntries()) {
+    const [name, sql] = [String(entry.name), String(entry.sql)];
+    if (entry.type !== "table" || !sql.includes(" check ")) continue;
     // Temporary sequences would hide those of the database.
     const columns = sql.slice(sql.indexOf("(")).replace(/ autoincrement/i, "");
     db.run(`create temp table checked ${columns}`);
     try {
       db.run("create temp trigger checked after insert on checked begin delete from checked; end");
-      db.run(`insert into temp.checked select * from main."${name}"`);
+      db.run(`insert into temp.checked select * from main.${name}`);
     } catch (error) {
       const code = systemCode(error);
       if (!code.startsWith("SQLITE_CONSTRAINT")) throw error;
@@ -107,6 +124,18 @@ function* findBrokenConstraints(db: Database) {
 const findOrphans = findRows<{ table: string; rowid: number }>(
   "pragma foreign_key_check",
   ({ table, rowid }) => `row ${rowid} of ${table} references a missing row`,
+);
+
+const sequences = ["users", "orders", "tokens"];
+
+const findWrongSequences = findRows<{ name: string }>(
+  `
+    select name
+    from (${sequences.map((table) => `select '${table}' as name, max(id) as last from ${table}`).join(" union all ")})
+    left join sqlite_sequence using (name)
+    where last > coalesce(seq, 0) or seq > ${Number.MAX_SAFE_INTEGER}
+  `,
+  ({ name }) => `the last id of ${name} is wrong`,
 );
 
 /** Finds the buckets of a list whose stored count differs from a count of the rows. */
@@ -255,10 +284,12 @@ const findChangesBehind = findRows<LastChange>(
   describeLastChange,
 );
 
-/** In the order in which they are reported. */
-const sections: readonly (readonly [name: string, find: Find])[] = [
-  ["the structure of the file", findInFile],
+type Section = readonly [name: string, find: Find];
+
+/** In the order in which they are reported, after the structure of the file. */
+const sections: readonly Section[] = [
   ["the references between rows", findOrphans],
+  ["the last ids", findWrongSequences],
   ["the totals of users", findMiscounts("users")],
   ["the totals of orders", findMiscounts("orders")],
   ...orderStatuses.map(
@@ -295,10 +326,13 @@ function checkSection(db: Database, name: string, find: Find): readonly string[]
  * @returns one sentence per problem; empty if there is none
  */
 export function checkDatabase(db: Database, atRest = false): readonly string[] {
-  const all = [...sections];
-  if (atRest) all.push(["the constraints of rows", findBrokenConstraints]);
-  return all.flatMap(([name, find]) => {
+  const checkTwice = ([name, find]: Section) => {
     const findings = checkSection(db, name, find);
     return findings.length === 0 ? findings : checkSection(db, name, find);
-  });
+  };
+  const inFile = checkTwice(["the structure of the file", findInFile]);
+  if (!isWalkable(inFile)) return inFile.slice(0, MAX_FINDINGS);
+  const all = [...sections];
+  if (atRest) all.push(["the constraints of rows", findBrokenConstraints]);
+  return [...inFile.slice(0, MAX_FINDINGS), ...all.flatMap(checkTwice)];
 }

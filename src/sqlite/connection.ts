@@ -24,6 +24,7 @@ const MIN_SQLITE = "3.43.0";
 export function connect(path: string, create = false): Database {
   const db = new Database(path, { create, readwrite: true, strict: true });
   db.run(`pragma busy_timeout = ${OPEN_TIMEOUT_MS}`);
+  db.run("pragma trusted_schema = off");
   return db;
 }
 
@@ -38,7 +39,6 @@ export function configure(db: Database): void {
   // Shrinks a WAL that grew while a backup was reading an older state.
   db.run(`pragma journal_size_limit = ${WAL_LIMIT_BYTES}`);
   db.run("pragma foreign_keys = on");
-  db.run("pragma trusted_schema = off");
 }
 
 /** @returns e.g. `3.51.3` */

@@ -1,5 +1,7 @@
-import type { Database } from "bun:sqlite";
-import { fail } from "../error.ts";
+/** The schema of a database: its version, whether it is the one of this program, and its migrations. */
+import { Database } from "bun:sqlite";
+import { fail, messageOf, systemCode } from "../error.ts";
+import { quoteReadably } from "../schema.ts";
 import { requireCurrent, requireSupported } from "../schema-version.ts";
 import { pragma } from "./connection.ts";
 import schema from "./migrations/0001_schema.sql" with { type: "text" };
@@ -12,16 +14,63 @@ export const SCHEMA_VERSION = migrations.length;
 /** "uapi". SQLite's `application_id`, which marks a file as a user-api database. */
 export const APPLICATION_ID = 0x75617069;
 
-/** Tables of the first migration. Every later schema has them too. */
-const tables = ["buckets", "idempotency_keys", "imported_orders", "orders", "tokens", "users"];
+/** Tables that SQLite's `analyze` and Litestream create in any database. Litestream may open a new one first. */
+const tablesOfOthers = [
+  "CREATE TABLE sqlite_stat1(tbl,idx,stat)",
+  "CREATE TABLE sqlite_stat4(tbl,idx,neq,nlt,ndlt,sample)",
+  "CREATE TABLE _litestream_lock (id INTEGER)",
+  "CREATE TABLE _litestream_seq (id INTEGER PRIMARY KEY, seq INTEGER)",
+];
 
-/** Litestream creates tables of its own in each database that it replicates, and may open a new one first. */
-const findTableOfOthers = `
-  select 1
-  from sqlite_schema
-  where tbl_name not glob '_litestream_*'
-  limit 1
+/** A table, index, trigger or view. A file that is not ours may have values of any type. */
+interface SchemaEntry {
+  readonly type: unknown;
+  readonly name: unknown;
+  readonly table: unknown;
+  readonly sql: unknown;
+}
+
+const selectEntries = `
+  select type, name, tbl_name as "table", sql
+  from main.sqlite_schema
+  where sql is null or sql not in (${tablesOfOthers.map((sql) => `'${sql}'`).join(", ")})
 `;
+
+/** @throws {AppError} operator if SQLite does not know the format of the file */
+function entriesOf(db: Database): readonly SchemaEntry[] {
+  try {
+    return db.prepare<SchemaEntry, []>(selectEntries).all();
+  } catch (error) {
+    if (systemCode(error) !== "SQLITE_ERROR") throw error;
+    return fail("operator", `the schema is damaged: ${messageOf(error)}`);
+  }
+}
+
+/** @returns the schema after these migrations */
+export function readEntries(scripts = migrations): readonly SchemaEntry[] {
+  using db = new Database(":memory:");
+  for (const sql of scripts) db.run(sql);
+  return entriesOf(db);
+}
+
+/**
+ * Compares the whole schema: a trigger, a view or a generated column would run with the statements of this program.
+ * @throws {AppError} operator if it is not the one after these migrations
+ */
+function requireSchema(db: Database, scripts: readonly string[]): void {
+  const because = (entry: SchemaEntry, problem: string): never => {
+    const name = quoteReadably(String(entry.name).slice(0, 100));
+    return fail(
+      "operator",
+      `the schema is not that of version ${scripts.length}: ${name} ${problem}`,
+    );
+  };
+  const missing = new Map(readEntries(scripts).map((entry) => [JSON.stringify(entry), entry]));
+  for (const entry of entriesOf(db)) {
+    if (!missing.delete(JSON.stringify(entry))) because(entry, "does not belong to it");
+  }
+  for (const entry of missing.values()) because(entry, "is missing");
+}
 
 /**
  * Reads the schema version, which may be newer than this program.
@@ -30,32 +79,28 @@ const findTableOfOthers = `
  */
 export function readVersion(db: Database): number {
   const version = pragma(db, "user_version");
-  // In this order: another process may commit the first migration between two reads.
-  const isEmpty = db.prepare(findTableOfOthers).get() === null;
   const isOurs = pragma(db, "application_id") === APPLICATION_ID;
-  if (!isOurs && (version > 0 || !isEmpty)) {
+  if (version < 0 || (!isOurs && (version > 0 || entriesOf(db).length > 0)))
     fail("operator", "the database belongs to another application");
-  }
   return version;
 }
 
 /**
+ * Call it before anything else is read: statements of this program rely on the schema.
  * @param available the migrations that this program knows
  * @returns the schema version; 0 if the database is empty
- * @throws {AppError} operator if the schema is newer than this program or incomplete, or if the database belongs
- * to another application
+ * @throws {AppError} operator if the schema is newer than this program, or not that of its version, or if the database
+ * belongs to another application
  */
 export function findVersion(db: Database, available = migrations): number {
-  const version = readVersion(db);
-  requireSupported(version, available.length);
-  if (pragma(db, "application_id") === APPLICATION_ID) {
-    const hasTable = db.prepare("select 1 from sqlite_schema where type = 'table' and name = ?");
-    const missing = tables.filter((table) => hasTable.get(table) === null);
-    if (missing.length > 0) {
-      fail("operator", `the user-api database lacks these tables: ${missing.join(", ")}`);
-    }
-  }
-  return version;
+  // One snapshot: another process may commit the first migration meanwhile.
+  const find = db.transaction(() => {
+    const version = readVersion(db);
+    requireSupported(version, available.length);
+    requireSchema(db, available.slice(0, version));
+    return version;
+  });
+  return find();
 }
 
 /**

@@ -143,7 +143,7 @@ test("restore and every other command fail when the tables of the database are m
     const { code, stderr } = await runOn(readFileSync(path), command);
     expect([command, code]).toEqual([command, 1]);
     expect(stderr).toMatch(
-      /^Cannot (open|restore) \S+: the user-api database lacks these tables: .+\n$/,
+      /^Cannot (open|restore) \S+: the schema is not that of version 1: "users" is missing\n$/,
     );
   }
 });

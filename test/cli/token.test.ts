@@ -1,5 +1,6 @@
 import { Database } from "bun:sqlite";
 import { expect, test } from "bun:test";
+import { openSqlite } from "../../src/sqlite/backend.ts";
 import { hashToken, hasTokenFormat, newToken, type Token } from "../../src/token.ts";
 import { withStore } from "../open-store.ts";
 import { createdNotice, createToken, failed, type Harness, makeHarness } from "./harness.ts";
@@ -193,4 +194,19 @@ test("token list escapes control characters in the names of a database that othe
   db.close();
   const [, row] = await list(world);
   expect(row).toStartWith(String.raw`a\u{1b}[31m\u{a}  write  valid`);
+});
+
+test("token revoke fails when the database still has the token as valid", async () => {
+  using world = makeHarness({
+    openStore: async (options) => {
+      const store = await openSqlite(options);
+      const revoke = async (name: string) =>
+        (await store.tokens.list()).find((token) => token.name === name) ?? null;
+      return { ...store, tokens: { ...store.tokens, revoke } };
+    },
+  });
+  await world.run("token", "create", "a");
+  expect(await world.run("token", "revoke", "a")).toEqual(
+    failed('Cannot revoke token "a": it is still valid: run `user-api check`'),
+  );
 });

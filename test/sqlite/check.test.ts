@@ -3,6 +3,7 @@ import { afterAll, expect, spyOn, test } from "bun:test";
 import { setImmediate as nextTurn } from "node:timers/promises";
 import { checkDatabase } from "../../src/sqlite/check.ts";
 import { migrate } from "../../src/sqlite/migrate.ts";
+import { time } from "../contract/open.ts";
 import { makeDirectory } from "../directory.ts";
 import { openDatabase, runSql } from "./open-database.ts";
 
@@ -20,12 +21,12 @@ afterAll(async () => {
 db.run(`
   insert into users (email, email_key, metadata, version, created_at, updated_at)
   with recursive n (id) as (select 1 union all select id + 1 from n where id < 9000)
-  select id || '@b.cd', id || '@b.cd', '{}', 1, 't', 't' from n
+  select id || '@b.cd', id || '@b.cd', '{}', 1, '${time}', '${time}' from n
 `);
 db.run(`
   insert into orders (user_id, user_position, currency, items, total, status, metadata, version,
     created_at, updated_at)
-  select 1 + id % 2, (id + 1) / 2, 'EUR', '[]', 0, 'pending', '{}', 1, 't', 't' from users
+  select 1 + id % 2, (id + 1) / 2, 'EUR', '[]', 0, 'pending', '{}', 1, '${time}', '${time}' from users
   order by id
 `);
 db.run("delete from users where id between 100 and 300 or id > 8990");
@@ -77,6 +78,26 @@ test.each([
     ["the total of orders is wrong in bucket 7 of level 0"],
   ],
   [
+    "the last id is lower than one that exists",
+    "update sqlite_sequence set seq = 8000 where name = 'users'",
+    ["the last id of users is wrong"],
+  ],
+  [
+    "the last id is much too high",
+    "update sqlite_sequence set seq = 9223372036854775807",
+    [
+      "the last id of users is wrong",
+      "the last id of orders is wrong",
+      "the total of users is wrong in bucket 140 of level 0",
+      "the total of orders is wrong in bucket 2 of level 1",
+    ],
+  ],
+  [
+    "the last id is not a number",
+    "update sqlite_sequence set seq = 'many' where name = 'users'",
+    ["the last id of users is wrong"],
+  ],
+  [
     "an order has a wrong position",
     "update orders set user_position = 100000 where id = 8",
     ["the orders of user 1 are not numbered consecutively from 1"],
@@ -85,6 +106,21 @@ test.each([
     "an order's total does not match its items",
     `update orders set total = 7, items = '[{"sku":"a","quantity":2,"unit_price":3}]' where id = 8`,
     ["the total of order 8 does not match its items"],
+  ],
+  [
+    "a currency cannot be part of JSON",
+    `pragma ignore_check_constraints = on; update orders set currency = 'E"R' where id = 8`,
+    ["CHECK constraint failed in orders"],
+  ],
+  [
+    "items are JSON5",
+    `pragma ignore_check_constraints = on; update orders set items = '[1,]' where id = 8`,
+    ["CHECK constraint failed in orders", "items of row 8 of orders is not valid JSON"],
+  ],
+  [
+    "metadata is malformed JSON",
+    `pragma ignore_check_constraints = on; update users set metadata = '{' where id = 8`,
+    ["CHECK constraint failed in users", "metadata of row 8 of users is not valid JSON"],
   ],
   [
     "two orders have the same position",
@@ -125,7 +161,7 @@ test("check ignores a problem of a section when it is gone at the second look", 
   migrate(other);
   const insertInvalid = `
     pragma ignore_check_constraints = on;
-    insert into users values (1, '', '', null, '{}', 1, 't', 't');
+    insert into users values (1, '', '', null, '{}', 1, '${time}', '${time}');
     pragma ignore_check_constraints = off;
   `;
   // SQLite reports a read that fails once as damage, too.

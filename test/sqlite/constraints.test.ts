@@ -28,6 +28,9 @@ afterAll(() => {
   directory[Symbol.dispose]();
 });
 
+const time = "'2026-11-20T18:57:03.120Z'";
+/** Times that JSON could not contain as they are, or that do not sort. */
+const badTimes = ["null", "'t'", `'2026-11-20T18:57:03.120"'`, "'2026-11-20T18:57:03Z'"];
 /** A valid row of each table, as SQL. */
 const rows: Record<string, Record<string, string>> = {
   users: {
@@ -36,8 +39,8 @@ const rows: Record<string, Record<string, string>> = {
     name: "null",
     metadata: "'{}'",
     version: "1",
-    created_at: "'t'",
-    updated_at: "'t'",
+    created_at: time,
+    updated_at: time,
   },
   orders: {
     user_id: "1",
@@ -48,14 +51,14 @@ const rows: Record<string, Record<string, string>> = {
     status: "'pending'",
     metadata: "'{}'",
     version: "1",
-    created_at: "'t'",
-    updated_at: "'t'",
+    created_at: time,
+    updated_at: time,
   },
   tokens: {
     hash: `'${"1".repeat(64)}'`,
     name: "'a'",
     scope: "'read'",
-    created_at: "'t'",
+    created_at: time,
     expires_at: "null",
     last_used_at: "null",
     revoked_at: "null",
@@ -65,7 +68,7 @@ const rows: Record<string, Record<string, string>> = {
     key: "'a'",
     fingerprint: "'a'",
     record: "'{}'",
-    created_at: "'t'",
+    created_at: time,
   },
   imported_orders: { import_key: "'a:1'", order_id: "1" },
   buckets: { list: "'a'", level: "0", bucket: "0", ids: "0" },
@@ -96,18 +99,20 @@ const rejected: [string, string, string[]][] = [
   ["users", "email", ["null", "''", "'ab'", `'${"a".repeat(255)}'`, "x'00'"]],
   ["users", "email_key", ["null", "'taken@example.com'"]],
   ["users", "name", ["''", `'${"a".repeat(201)}'`]],
-  ["users", "metadata", ["null", "'[]'", "'null'", "'{'", "''"]],
+  ["users", "metadata", ["null", "'[]'", "'null'", "'{'", "''", "'{a:1}'"]],
   ["users", "version", ["null", "0", "'a'", "1.5"]],
-  ["users", "created_at", ["null"]],
-  ["users", "updated_at", ["null"]],
+  ["users", "created_at", badTimes],
+  ["users", "updated_at", badTimes],
   ["orders", "user_id", ["null", "2", "'a'", "1.5"]],
   ["orders", "user_position", ["null", "0", "'a'"]],
-  ["orders", "currency", ["null", "'EU'", "'EURO'"]],
-  ["orders", "items", ["null", "'{}'", "'['", "'null'"]],
+  ["orders", "currency", ["null", "'EU'", "'EURO'", "'eur'", `'E"R'`]],
+  ["orders", "items", ["null", "'{}'", "'['", "'null'", "'[1,]'"]],
   ["orders", "total", ["null", "-1", "9007199254740992", "0.5", "'a'"]],
   ["orders", "status", ["null", "'open'", "'Pending'", "''"]],
-  ["orders", "metadata", ["null", "'[]'"]],
+  ["orders", "metadata", ["null", "'[]'", "'{a:1}'"]],
   ["orders", "version", ["null", "0"]],
+  ["orders", "created_at", badTimes],
+  ["orders", "updated_at", badTimes],
   ["tokens", "hash", ["null", "'abc'", `'${"0".repeat(64)}'`]],
   ["tokens", "name", ["null", "''", "'taken'", `'${"a".repeat(101)}'`]],
   ["tokens", "scope", ["null", "'admin'", "''"]],

@@ -30,14 +30,14 @@ beforeAll(async () => {
   db.run(`
     insert into users (email, email_key, name, metadata, version, created_at, updated_at)
     ${some(USERS)}
-    select id || '@b.cd', id || '@b.cd', null, '{}', 1, 't', 't'
+    select id || '@b.cd', id || '@b.cd', null, '{}', 1, '${time}', '${time}'
     from n
   `);
   db.run(`
     insert into orders (user_id, user_position, currency, items, total, status, metadata, version,
       created_at, updated_at)
     ${some(ORDERS)}
-    select 1, id, 'EUR', '[]', 0, 'pending', '{}', 1, 't', 't'
+    select 1, id, 'EUR', '[]', 0, 'pending', '{}', 1, '${time}', '${time}'
     from n
   `);
   store = await openDatabase(path);

@@ -1,6 +1,7 @@
 import { Database } from "bun:sqlite";
 import { expect, test } from "bun:test";
 import { findVersion, migrate, migrations, SCHEMA_VERSION } from "../../src/sqlite/migrate.ts";
+import { time } from "../contract/open.ts";
 import { makeDirectory } from "../directory.ts";
 import { expectThrown } from "../expect-error.ts";
 
@@ -15,15 +16,10 @@ function tables(db: Database): unknown[] {
   return db.prepare(sql).values().flat().sort();
 }
 
-const ofFirstMigration = [
-  "buckets",
-  "idempotency_keys",
-  "imported_orders",
-  "orders",
-  "tokens",
+const ours = [
+  ...["buckets", "changes", "feed", "idempotency_keys", "imported_orders", "orders", "tokens"],
   "users",
 ];
-const ours = [...ofFirstMigration, "changes", "feed"].sort();
 
 test("migrate creates the tables and sets the application id in a new file", () => {
   using db = new Database(":memory:");
@@ -46,7 +42,7 @@ test("migrate changes nothing when all migrations have run", () => {
   using db = new Database(":memory:");
   migrate(db);
   const before = value(db, "pragma schema_version");
-  db.run("insert into users values (1, 'a@b.cd', 'a@b.cd', null, '{}', 1, 't', 't')");
+  db.run(`insert into users values (1, 'a@b.cd', 'a@b.cd', null, '{}', 1, '${time}', '${time}')`);
   expect(migrate(db)).toBe(SCHEMA_VERSION);
   expect(value(db, "pragma schema_version")).toBe(before as number);
   expect(value(db, "select count(*) from users")).toBe(1);
@@ -55,7 +51,7 @@ test("migrate changes nothing when all migrations have run", () => {
 test("migrate runs only the migrations that are new when the schema is older", () => {
   using db = new Database(":memory:");
   migrate(db);
-  db.run("insert into users values (1, 'a@b.cd', 'a@b.cd', null, '{}', 1, 't', 't')");
+  db.run(`insert into users values (1, 'a@b.cd', 'a@b.cd', null, '{}', 1, '${time}', '${time}')`);
   const newer = [...migrations, "create table news (n integer) strict"];
   expect(migrate(db, newer)).toBe(SCHEMA_VERSION);
   expect(tables(db)).toEqual([...ours, "news"].sort());
@@ -82,14 +78,14 @@ test("migrate locks out other writers while it reads the version and migrates", 
   using other = new Database(path);
   let asked = 0;
   const known = Object.assign([...migrations], {
-    slice(at: number) {
+    slice(...part: number[]) {
       asked += 1;
       expect(() => other.run("begin immediate")).toThrow("database is locked");
-      return migrations.slice(at);
+      return migrations.slice(...part);
     },
   });
   migrate(db, known);
-  expect(asked).toBe(1);
+  expect(asked).toBe(2);
   expect(tables(other)).toEqual(ours);
 });
 
@@ -102,11 +98,26 @@ test("migrate changes nothing when a statement fails", () => {
   expect(db.inTransaction).toBe(false);
 });
 
+const ofLitestream = `
+  CREATE TABLE IF NOT EXISTS _litestream_lock (id INTEGER);
+  CREATE TABLE IF NOT EXISTS _litestream_seq (id INTEGER PRIMARY KEY, seq INTEGER);
+`;
+
 test("migrate creates the schema when the database has only tables of Litestream", () => {
   using db = new Database(":memory:");
-  db.run("create table _litestream_seq (id integer primary key, seq integer)");
-  db.run("create table _litestream_lock (id integer)");
+  db.run(ofLitestream);
   expect(migrate(db)).toBe(0);
+  expect(findVersion(db)).toBe(SCHEMA_VERSION);
+});
+
+test("findVersion accepts tables that SQLite and Litestream add", () => {
+  using db = new Database(":memory:");
+  migrate(db);
+  db.run(
+    `insert into users values (1, 'a@b.cd', 'a@b.cd', null, '{}', 1, '${time}', '${time}'); analyze`,
+  );
+  db.run(ofLitestream);
+  expect(tables(db)).toHaveLength(ours.length + 2);
   expect(findVersion(db)).toBe(SCHEMA_VERSION);
 });
 
@@ -125,18 +136,52 @@ test("findVersion rejects a database when it belongs to another program", () => 
   }
 });
 
-test("findVersion rejects a user-api database when tables are missing", () => {
-  using empty = new Database(":memory:");
-  empty.run(`pragma application_id = ${APPLICATION_ID}`);
-  const message = (names: string) => `the user-api database lacks these tables: ${names}`;
-  for (const version of [0, 1, SCHEMA_VERSION]) {
-    empty.run(`pragma user_version = ${version}`);
-    expectThrown(() => findVersion(empty), "operator", message(ofFirstMigration.join(", ")));
-    expectThrown(() => migrate(empty), "operator");
-    expect(tables(empty)).toEqual([]);
-  }
-  using partial = new Database(":memory:");
-  migrate(partial);
-  partial.run("drop table imported_orders; drop table tokens; create table more (n)");
-  expectThrown(() => findVersion(partial), "operator", message("imported_orders, tokens"));
+test.each([
+  ["a table is missing", "drop table feed", '"feed" is missing'],
+  ["an index is missing", "drop index orders_by_status", '"orders_by_status" is missing'],
+  ["a trigger is missing", "drop trigger orders_deleted", '"orders_deleted" is missing'],
+  ["there is another table", "create table more (n)", '"more" does not belong to it'],
+  ["there is another index", "create index i on orders (total)", '"i" does not belong to it'],
+  ["there is a view", "create view v as select 1", '"v" does not belong to it'],
+  [
+    "there is another trigger",
+    "create trigger kept after update on tokens begin update tokens set revoked_at = null; end",
+    '"kept" does not belong to it',
+  ],
+  [
+    "there is a trigger on a table of Litestream",
+    `${ofLitestream} create trigger t after insert on _litestream_seq begin select 1; end`,
+    '"t" does not belong to it',
+  ],
+  [
+    "a table has the name of one of Litestream",
+    "create table _litestream_seq (id integer primary key, seq integer as (1))",
+    '"_litestream_seq" does not belong to it',
+  ],
+  [
+    "a column is generated",
+    "alter table users add column more text as (hex(name))",
+    '"users" does not belong to it',
+  ],
+  [
+    "a name has control characters",
+    `create view "a\u001b[2J${"b".repeat(1000)}" as select 1`,
+    `"a\\u001b[2J${"b".repeat(95)}" does not belong to it`,
+  ],
+])("findVersion rejects the schema when %s", (_when, sql, why) => {
+  using db = new Database(":memory:");
+  migrate(db);
+  db.run(sql);
+  const message = `the schema is not that of version ${SCHEMA_VERSION}: ${why}`;
+  expectThrown(() => findVersion(db), "operator", message);
+  expectThrown(() => migrate(db), "operator", message);
+});
+
+test("findVersion rejects the schema when the file has another constraint", () => {
+  using intact = new Database(":memory:");
+  migrate(intact);
+  // SQLite itself does not change its schema like this.
+  const bytes = intact.serialize().toString("latin1").replaceAll("version >= 1", "version >= 0");
+  using db = Database.deserialize(Buffer.from(bytes, "latin1"));
+  expectThrown(() => findVersion(db), "operator", /: "users" does not belong to it$/);
 });

@@ -40,8 +40,8 @@ test("a server starts on a new file when Litestream has opened it first", async 
   const path = directory.at("a.db");
   using litestream = new Database(path, { create: true });
   litestream.run("pragma journal_mode = wal");
-  litestream.run("create table _litestream_seq (id integer primary key, seq integer)");
-  litestream.run("create table _litestream_lock (id integer)");
+  litestream.run("CREATE TABLE _litestream_seq (id INTEGER PRIMARY KEY, seq INTEGER)");
+  litestream.run("CREATE TABLE _litestream_lock (id INTEGER)");
   litestream.run("begin");
   litestream.prepare("select count(1) from _litestream_seq").get();
   await using store = await openDatabase(path);

@@ -1,4 +1,5 @@
 -- Times are RFC 3339 text in UTC with milliseconds, which sorts by time.
+-- Text that becomes JSON as it is, without escapes, has a check of its form. `json_type` alone accepts JSON5.
 -- AUTOINCREMENT: the id of a deleted row is never reused.
 
 create table users (
@@ -7,10 +8,14 @@ create table users (
   -- The email in lower case, for uniqueness. Set by the program: SQLite's lower() changes only ASCII.
   email_key text not null unique,
   name text check (length(name) between 1 and 200),
-  metadata text not null check (json_type(metadata) = 'object'),
+  metadata text not null check (json_valid(metadata) and json_type(metadata) = 'object'),
   version integer not null check (version >= 1),
-  created_at text not null,
-  updated_at text not null
+  created_at text not null check (
+    created_at glob '[0-9][0-9][0-9][0-9]-[0-9][0-9]-[0-9][0-9]T[0-9][0-9]:[0-9][0-9]:[0-9][0-9].[0-9][0-9][0-9]Z'
+  ),
+  updated_at text not null check (
+    updated_at glob '[0-9][0-9][0-9][0-9]-[0-9][0-9]-[0-9][0-9]T[0-9][0-9]:[0-9][0-9]:[0-9][0-9].[0-9][0-9][0-9]Z'
+  )
 ) strict;
 
 create table orders (
@@ -18,9 +23,9 @@ create table orders (
   user_id integer not null references users (id) on delete restrict,
   -- 1, 2, 3 … among the user's orders by id. It is permanent unless an import inserts earlier orders.
   user_position integer not null check (user_position >= 1),
-  currency text not null check (length(currency) = 3),
+  currency text not null check (currency glob '[A-Z][A-Z][A-Z]'),
   -- Never changed, and always read as a whole: hence a JSON array, not a separate table.
-  items text not null check (json_type(items) = 'array'),
+  items text not null check (json_valid(items) and json_type(items) = 'array'),
   total integer not null check (total between 0 and 9007199254740991),
   -- Not `in (…)`: with more than two values SQLite builds a temporary table for each row, which takes a sixth
   -- of the time of an insert.
@@ -28,10 +33,14 @@ create table orders (
     status = 'pending' or status = 'paid' or status = 'shipped' or status = 'delivered'
       or status = 'canceled'
   ),
-  metadata text not null check (json_type(metadata) = 'object'),
+  metadata text not null check (json_valid(metadata) and json_type(metadata) = 'object'),
   version integer not null check (version >= 1),
-  created_at text not null,
-  updated_at text not null
+  created_at text not null check (
+    created_at glob '[0-9][0-9][0-9][0-9]-[0-9][0-9]-[0-9][0-9]T[0-9][0-9]:[0-9][0-9]:[0-9][0-9].[0-9][0-9][0-9]Z'
+  ),
+  updated_at text not null check (
+    updated_at glob '[0-9][0-9][0-9][0-9]-[0-9][0-9]-[0-9][0-9]T[0-9][0-9]:[0-9][0-9]:[0-9][0-9].[0-9][0-9][0-9]Z'
+  )
 ) strict;
 
 -- Includes the status, so that one user's orders in one status are counted in the index alone. A separate index
@@ -129,7 +138,7 @@ create table idempotency_keys (
   key text not null check (length(key) between 1 and 255),
   fingerprint text not null,
   -- The record as returned by the first response.
-  record text not null check (json_type(record) = 'object'),
+  record text not null check (json_valid(record) and json_type(record) = 'object'),
   created_at text not null,
   unique (owner, key)
 ) strict;

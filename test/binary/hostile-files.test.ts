@@ -1,0 +1,327 @@
+// Database files and backups that others have damaged or made: a command ends soon, with one line, and does nothing that
+// the file says.
+import { afterAll, beforeAll, expect, test } from "bun:test";
+import { mkdirSync, readdirSync, readFileSync, writeFileSync } from "node:fs";
+import { lines, makeHarness } from "../cli/harness.ts";
+import { PAGE_BYTES, rootPageOf } from "../damage.ts";
+import { makeDirectory } from "../directory.ts";
+import { againstBinary } from "../http/server.ts";
+import { isLong } from "../long.ts";
+import { binary, startProgram } from "../program.ts";
+import { makeRandom } from "../random.ts";
+import { runSql } from "../sqlite/open-database.ts";
+
+const MAX_SECONDS = 30;
+const MAX_BYTES = 300e6;
+const RANDOM_FILES = isLong ? 170 : 4;
+/** Commands that run at the same time. */
+const JOBS = 2;
+
+const directory = makeDirectory();
+const intact = directory.at("intact.db");
+/** Where a file would write if it could. */
+const elsewhere = directory.at("elsewhere");
+let bytes: Buffer;
+let rootOfUsers: number;
+
+beforeAll(async () => {
+  if (!againstBinary) return;
+  mkdirSync(elsewhere);
+  using world = makeHarness();
+  const numbers = Array.from({ length: 400 }, (_, index) => index);
+  const users = numbers.map((n) => ({ email: `${n}@b.cd`, metadata: { note: "n".repeat(n) } }));
+  const items = [{ sku: "A-1", quantity: 2, unit_price: 50 }];
+  const orders = numbers.map((n) => ({ user_id: 1 + (n % 50), currency: "EUR", items }));
+  await world.feed(lines(users), "import", "users");
+  await world.feed(lines(orders), "import", "orders", "--key", "k");
+  await world.run("token", "create", "a");
+  expect((await world.run("backup", intact)).code).toBe(0);
+  bytes = readFileSync(intact);
+  rootOfUsers = rootPageOf(intact, "users");
+});
+afterAll(() => directory[Symbol.dispose]());
+
+const commands = {
+  check: ["check"],
+  backup: ["backup", "b.db"],
+  restore: ["restore", "a.db", "--database-url", "r.db"],
+  serve: ["serve"],
+};
+type Command = keyof typeof commands;
+/** The exit codes that are right; none if the command is not tried. */
+type Expected = Readonly<Record<Command, readonly number[]>>;
+
+const anyCode: Expected = { check: [0, 1], backup: [0, 1], restore: [0, 1], serve: [0, 1] };
+const rejected: Expected = { check: [1], backup: [1], restore: [1], serve: [1] };
+/** What a server does not notice when it starts. */
+const damaged: Expected = { ...rejected, serve: [0, 1] };
+const ofOtherVersion: Expected = { ...rejected, backup: [0] };
+
+/** @returns nothing where the system has no such file, or the process has ended */
+function readIfThere(path: string): string {
+  try {
+    return readFileSync(path, "utf8");
+  } catch {
+    return "";
+  }
+}
+
+async function run(command: Command, path: string, cwd: string) {
+  const env = { DATABASE_URL: path, PORT: "0" };
+  const child = startProgram([binary, ...commands[command]], { env, cwd });
+  const timer = setTimeout(() => child.kill("SIGKILL"), MAX_SECONDS * 1000);
+  let maxBytes = 0;
+  const watch = setInterval(() => {
+    const status = readIfThere(`/proc/${child.pid}/status`);
+    maxBytes = Math.max(maxBytes, 1024 * Number(/^VmHWM:\s+(\d+) kB$/m.exec(status)?.[1] ?? 0));
+  }, 20);
+  // If it serves the file, a request must not end it either.
+  const url = await Promise.race([child.listening, child.ended.then(() => null)]);
+  if (url !== null) await fetch(`${url}/api/v1/health`);
+  child.kill(url === null ? "SIGCONT" : "SIGTERM");
+  const ended = await child.ended;
+  clearTimeout(timer);
+  clearInterval(watch);
+  return { ...ended, maxBytes };
+}
+
+async function expectHandled(what: string, damage: Damage, expected: Expected): Promise<void> {
+  for (const [command, codes] of Object.entries(expected) as [Command, readonly number[]][]) {
+    if (codes.length === 0) continue;
+    using at = makeDirectory();
+    const path = at.at("a.db");
+    damage(path);
+    const before = readdirSync(at.path);
+    const { code, stderr, maxBytes } = await run(command, path, at.path);
+    const message = `${what}: ${command}: ${stderr}`;
+    expect(codes, message).toContain(code);
+    expect(stderr, message).toMatch(
+      code === 0 ? /^$/ : /^Cannot [^\n]+\n$|^\S+ is damaged: [^\n]+\n$/,
+    );
+    expect(maxBytes, message).toBeLessThan(MAX_BYTES);
+    const left = readdirSync(at.path).filter((name) => !before.includes(name));
+    const own = /^(b\.db|r\.db(-serving)?|a\.db-(serving|wal|shm))$/;
+    expect(
+      left.filter((name) => !own.test(name)),
+      message,
+    ).toEqual([]);
+    expect(readdirSync(elsewhere), message).toEqual([]);
+  }
+}
+
+/** Writes a file. */
+type Damage = (path: string) => void;
+
+function withSql(sql: () => string): Damage {
+  return (path) => {
+    writeFileSync(path, bytes);
+    runSql(path, `${sql()}; pragma journal_mode = delete`);
+  };
+}
+
+function withBytes(change: (copy: Buffer) => unknown): Damage {
+  return (path) => {
+    const copy = Buffer.from(bytes);
+    const changed = change(copy);
+    writeFileSync(path, changed instanceof Uint8Array ? changed : copy);
+  };
+}
+
+/** Places in the header of a file. @see https://www.sqlite.org/fileformat2.html#the_database_header */
+const header = {
+  pageSize: 16,
+  version: 18,
+  reserved: 20,
+  pages: 28,
+  freelist: 32,
+  format: 44,
+  encoding: 56,
+};
+
+/** Writes a page of a table whose children are other pages. */
+function writeInterior(file: Buffer, page: number, children: readonly number[]): void {
+  const start = (page - 1) * PAGE_BYTES;
+  const head = start + (page === 1 ? 100 : 0);
+  file.fill(0, head, start + PAGE_BYTES);
+  file.writeUInt8(5, head);
+  file.writeUInt16BE(children.length - 1, head + 3);
+  file.writeUInt16BE(PAGE_BYTES - 5 * (children.length - 1), head + 5);
+  file.writeUInt32BE(children.at(-1) ?? 0, head + 8);
+  for (const [at, child] of children.slice(0, -1).entries()) {
+    const cell = PAGE_BYTES - 5 * (at + 1);
+    file.writeUInt16BE(cell, head + 12 + 2 * at);
+    file.writeUInt32BE(child, start + cell);
+    file.writeUInt8(at + 1, start + cell + 4);
+  }
+}
+
+/** Puts a tree in the place of another one, in which every page refers a hundred times to the next one. */
+function withEndlessTree(rootOf: () => number): Damage {
+  return withBytes((copy) => {
+    const root = rootOf();
+    const [first, levels] = [bytes.length / PAGE_BYTES + 1, 17];
+    const file = Buffer.concat([copy, Buffer.alloc(levels * PAGE_BYTES)]);
+    // The last page refers to what the root was, or to its first child.
+    const start = (root - 1) * PAGE_BYTES + (root === 1 ? 100 : 0);
+    const leaf = copy.readUInt8(start) === 5 ? copy.readUInt32BE(start + 8) : rootOfUsers;
+    for (let level = 0; level < levels; level += 1) {
+      const next = level === levels - 1 ? leaf : first + level + 1;
+      writeInterior(file, first + level, new Array(100).fill(next));
+    }
+    writeInterior(file, root, new Array(100).fill(first));
+    file.writeUInt32BE(first + levels - 1, header.pages);
+    return file;
+  });
+}
+
+const crafted: readonly [string, Damage, Expected][] = [
+  [
+    "names a table after statements",
+    withSql(() => {
+      const evil = `evil" where 0; commit; vacuum into '${elsewhere}/keys'; --`;
+      return `create table "${evil.replaceAll('"', '""')}" (a integer check (a > 0))`;
+    }),
+    rejected,
+  ],
+  [
+    "keeps tokens valid with a trigger",
+    withSql(
+      () =>
+        "create trigger t after update on tokens begin update tokens set revoked_at = null; end",
+    ),
+    rejected,
+  ],
+  [
+    "has a view that does not end",
+    withSql(
+      () =>
+        "create view v as with recursive n (i) as (select 1 union all select 1 from n) select * from n",
+    ),
+    rejected,
+  ],
+  [
+    "has a generated column",
+    withSql(() => "alter table users add column more text as (upper(name))"),
+    rejected,
+  ],
+  [
+    "has an index on an expression",
+    withSql(() => "create index i on feed (upper(name))"),
+    rejected,
+  ],
+  ["belongs to another application", withSql(() => "pragma application_id = 7"), rejected],
+  ["has a newer schema", withSql(() => "pragma user_version = 2147483647"), ofOtherVersion],
+  ["has a negative version", withSql(() => "pragma user_version = -1"), rejected],
+  [
+    "claims the largest id",
+    withSql(() => "update sqlite_sequence set seq = 9223372036854775807"),
+    damaged,
+  ],
+  [
+    "has counts for the largest buckets",
+    withSql(
+      () => "insert into buckets values ('users', 0, 9223372036854775807, 9223372036854775807)",
+    ),
+    damaged,
+  ],
+  [
+    "numbers orders by the largest integer",
+    withSql(() => "update orders set user_position = 9223372036854775807 where id = 9"),
+    damaged,
+  ],
+  [
+    "has rows that break constraints",
+    withSql(
+      () => "pragma ignore_check_constraints = on; update orders set total = -1, currency = 'E\"R'",
+    ),
+    damaged,
+  ],
+  [
+    "has changes with a gap",
+    withSql(() => "update changes set id = 9223372036854775807 where id = 800"),
+    damaged,
+  ],
+  ["is all zeros", withBytes((copy) => copy.fill(0)), rejected],
+  ["is cut off in a page", withBytes((copy) => copy.subarray(0, 3 * PAGE_BYTES + 7)), rejected],
+  ["claims large pages", withBytes((copy) => copy.writeUInt16BE(1, header.pageSize)), rejected],
+  [
+    "claims another format of records",
+    withBytes((copy) => copy.writeUInt32BE(9, header.format)),
+    rejected,
+  ],
+  [
+    "claims another encoding",
+    withBytes((copy) => copy.writeUInt32BE(2, header.encoding)),
+    rejected,
+  ],
+  [
+    "claims another file format",
+    withBytes((copy) => copy.writeUInt16BE(0x0909, header.version)),
+    anyCode,
+  ],
+  [
+    "claims to reserve most of a page",
+    withBytes((copy) => copy.writeUInt8(255, header.reserved)),
+    anyCode,
+  ],
+  [
+    "claims more pages than it has",
+    withBytes((copy) => copy.writeUInt32BE(2 ** 31, header.pages)),
+    rejected,
+  ],
+  [
+    "has a list of free pages that returns to itself",
+    withBytes((copy) => copy.writeUInt32BE(3, header.freelist)),
+    { ...damaged, backup: [0] },
+  ],
+  [
+    "has a tree that returns to its root",
+    withBytes((copy) => writeInterior(copy, rootOfUsers, new Array(50).fill(rootOfUsers))),
+    damaged,
+  ],
+  [
+    "has a table without end",
+    withEndlessTree(() => rootOfUsers),
+    // SQLite copies such a table until the disk is full.
+    { ...damaged, backup: [] },
+  ],
+];
+
+/** Changes a file at random: bits of a header or a page, whole pages, and its length. */
+function damageAtRandom(seed: number): Damage {
+  const random = makeRandom(seed);
+  const pages = bytes.length / PAGE_BYTES;
+  return withBytes((copy) => {
+    const page = random(3) === 0 ? random(4) : random(pages);
+    const start = page * PAGE_BYTES;
+    const kind = random(6);
+    if (kind === 0) return copy.subarray(0, random(copy.length));
+    if (kind === 1) copy.fill(random(2) * 255, start, start + PAGE_BYTES);
+    else if (kind === 2)
+      copy.copy(copy, start, random(pages) * PAGE_BYTES, (random(pages) + 1) * PAGE_BYTES);
+    else {
+      // A page begins with its header and the places of its cells.
+      const within = [100, 200, PAGE_BYTES][kind - 3] ?? PAGE_BYTES;
+      for (let flip = 0; flip < 8; flip += 1) {
+        const at = start + random(within);
+        copy.writeUInt8(copy.readUInt8(at) ^ (1 << random(8)), at);
+      }
+    }
+    return copy;
+  });
+}
+
+test.if(againstBinary)(
+  "commands end soon with one line when a file is damaged or hostile",
+  async () => {
+    const files = [...crafted];
+    for (let seed = 1; seed <= RANDOM_FILES; seed += 1)
+      files.push([`is damaged by ${seed}`, damageAtRandom(seed), anyCode]);
+    const queue = files.values();
+    const work = async () => {
+      for (const [what, damage, expected] of queue) await expectHandled(what, damage, expected);
+    };
+    await Promise.all(Array.from({ length: JOBS }, work));
+  },
+  300_000,
+);

@@ -1,8 +1,8 @@
 /** Connects the command line to the databases, the output, the signals and the exit code. */
 
 import { isatty } from "node:tty";
-import { closeUnanswered, limitOpenFiles } from "./cli/open-files.ts";
 import { runCommand } from "./cli/program.ts";
+import { closeUnanswered, limitOpenFiles, sharePort } from "./cli/sockets.ts";
 import {
   isNullDevice,
   isReaderGone,
@@ -181,7 +181,7 @@ if (import.meta.main) {
     untilStopped,
     onHangup: (listener) => process.on("SIGHUP", listener),
     memoryBytes: process.constrainedMemory(),
-    openFiles: { limit: limitOpenFiles, closeUnanswered },
+    sockets: { limitOpenFiles, closeUnanswered, sharePort },
   });
   const written = (await server.log.finish()) && !output.hasFailed();
   if (!written && code === 0) stderr("Cannot write the output\n");

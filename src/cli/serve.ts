@@ -114,10 +114,10 @@ function storeListeners(log: Log, { observeCommit }: Metrics) {
 }
 
 /** Bounds connections by open files, because Bun accepts every one. @returns the limit */
-function limitOpenFiles({ memoryBytes, openFiles }: CommandSystem, log: Log): number {
+function limitOpenFiles({ memoryBytes, sockets }: CommandSystem, log: Log): number {
   const most = Math.floor(memoryBytes / BYTES_PER_CONNECTION);
   const least = Math.min(MIN_OPEN_FILES, most);
-  const limit = openFiles.limit(most);
+  const limit = sockets.limitOpenFiles(most);
   const warn = (advice: string) =>
     log.warn("unsafe setup", { reason: `the limit of open files is ${limit}: ${advice}` });
   if (limit < least) warn(`raise it to ${least} or more`);
@@ -210,14 +210,17 @@ export async function serve(system: CommandSystem): Promise<void> {
     }
     const { version } = build;
     const listener = resources.adopt(
-      await listen({ store, config, log, now, metrics, drain, version }),
+      await listen({
+        ...{ store, config, log, now, metrics, drain, version },
+        sharePort: () => system.sockets.sharePort(maxOpenFiles),
+      }),
       async (listening) => {
         const drainMs = await drain.start(timeoutMs);
         await listening.stop(Math.max(0, timeoutMs - drainMs));
       },
     );
     resources.use(
-      system.openFiles.closeUnanswered(maxOpenFiles, listener.pendingRequests, (count) =>
+      system.sockets.closeUnanswered(maxOpenFiles, listener.pendingRequests, (count) =>
         log.warn("connections without a request closed", { count, limit: maxOpenFiles }),
       ),
     );

@@ -10,7 +10,7 @@ import { AppError, type ErrorCode, messageOf } from "../error.ts";
 import type { LogBuffer } from "../log-buffer.ts";
 import type { OpenStorage } from "../object-storage.ts";
 import type { Backend, Store, StoreOptions } from "../store.ts";
-import type { closeUnanswered } from "./open-files.ts";
+import type * as sockets from "./sockets.ts";
 
 /** Why the process should stop: a signal, or an error that nothing else caught. */
 export type StopReason =
@@ -80,12 +80,10 @@ export interface System {
   readonly onHangup: (listener: () => void) => void;
   /** Memory that this process may use: of its control group, or of the machine. */
   readonly memoryBytes: number;
-  readonly openFiles: {
-    /** Lowers the limit of open files and connections, if that is possible. @returns the limit that applies */
-    readonly limit: (max: number) => number;
-    /** Closes connections without a request while most files that may be open are. Does nothing on some systems. */
-    readonly closeUnanswered: typeof closeUnanswered;
-  };
+  /** Their limit is that of open files. */
+  readonly sockets: Readonly<
+    Pick<typeof sockets, "limitOpenFiles" | "closeUnanswered" | "sharePort">
+  >;
 }
 
 /** The environment of one command. */

@@ -13,6 +13,8 @@ const MAX_REQUEST_BYTES = 2 ** 40;
  * nothing or only a part of a request has arrived on them, and on TLS also if they have had requests.
  */
 const IDLE_MS = 250;
+/** Time in which the previous socket completes the handshakes of its connections after a reload. */
+const HANDOVER_MS = 1_000;
 /** Interval at which requests in flight are counted while the server stops. */
 const POLL_MS = 10;
 
@@ -115,22 +117,25 @@ async function untilIdle(servers: Servers, timeoutMs: number): Promise<void> {
   }
 }
 
+interface ListenOptions extends Omit<AppOptions, "servers" | "logServerError"> {
+  /** Lets a second server listen. @returns call it when it does; `null` if that is not possible */
+  readonly sharePort: () => (() => void) | null;
+}
+
 /** @throws {AppError} operator if the address or the port cannot be used, or the TLS files are invalid */
-export async function listen(
-  options: Omit<AppOptions, "servers" | "logServerError">,
-): Promise<Listener> {
-  const { config, log } = options;
+export async function listen(options: ListenOptions): Promise<Listener> {
+  const { config, log, sharePort } = options;
   const logServerError = createServerErrorLog(log);
   const servers: Servers = new Set();
   const app = createApp({ ...options, servers, logServerError });
 
-  async function start(port: number, tls: Tls): Promise<Bun.Server<unknown>> {
+  async function start(port: number, tls: Tls, reusePort = false): Promise<Bun.Server<unknown>> {
     try {
       app.listen({
         hostname: config.host,
         port,
-        // Otherwise a second server could silently share the port.
-        reusePort: false,
+        // By default, a second process could silently share the port.
+        reusePort,
         // Otherwise the response to an uncaught error shows our source code.
         development: false,
         idleTimeout: IDLE_TIMEOUT_S,
@@ -155,27 +160,42 @@ export async function listen(
   let isStopped = false;
   let tls = await readTls(config);
   let server = await start(config.port, tls);
+  let lastReload: Promise<unknown> = Promise.resolve();
+
+  /** One at a time, because a port has at most two sockets. */
+  async function reload(): Promise<boolean> {
+    const renewed = await readTls(config);
+    if (renewed.tls === undefined || isStopped) return false;
+    const previous = server;
+    const { port = config.port } = previous;
+    // Bun ignores `tls` in `server.reload`.
+    const takeOver = sharePort();
+    if (takeOver === null) stopAccepting(previous);
+    try {
+      server = await start(port, renewed, takeOver !== null);
+      tls = renewed;
+    } catch (error) {
+      if (takeOver === null) server = await start(port, tls);
+      throw error;
+    }
+    if (takeOver === null) return true;
+    takeOver();
+    await Bun.sleep(HANDOVER_MS);
+    stopAccepting(previous);
+    return true;
+  }
+
   return {
     url: server.url.origin,
     pendingRequests: () => countPending(servers),
-    async reloadTls() {
-      const renewed = await readTls(config);
-      if (renewed.tls === undefined || isStopped) return false;
-      const { port = config.port } = server;
-      // Bun ignores `tls` in `server.reload`.
-      stopAccepting(server);
-      try {
-        server = await start(port, renewed);
-        tls = renewed;
-      } catch (error) {
-        server = await start(port, tls);
-        throw error;
-      }
-      return true;
+    reloadTls() {
+      const result = lastReload.then(reload);
+      lastReload = result.catch(() => {});
+      return result;
     },
     async stop(timeoutMs) {
       isStopped = true;
-      stopAccepting(server);
+      for (const each of servers) stopAccepting(each);
       await untilIdle(servers, timeoutMs);
       await Promise.all([...servers].map((each) => each.stop(true)));
     },

@@ -6,6 +6,7 @@ import { makeDirectory } from "../directory.ts";
 import { newEmail } from "../http/make.ts";
 import { rawRequest } from "../http/raw.ts";
 import { againstBinary, startServer, type TestServer } from "../http/server.ts";
+import { isLong } from "../long.ts";
 import { largeMetadata } from "./disk.ts";
 
 const fixtures = `${import.meta.dir}/../fixtures`;
@@ -72,6 +73,43 @@ test.if(againstBinary)(
     expect(await server.stop("SIGTERM")).toBe(0);
     while (!writer.closed) await Bun.sleep(2);
   },
+);
+
+/** On other systems, new connections are refused for some milliseconds. */
+const canTakeOver = againstBinary && process.platform === "linux";
+
+test.if(canTakeOver)(
+  "no connection is refused or reset when SIGHUP changes the certificate",
+  async () => {
+    using directory = makeDirectory();
+    const [tlsCert, tlsKey] = [directory.at("tls.crt"), directory.at("tls.key")];
+    const renew = (name: string) => {
+      copyFileSync(`${fixtures}/${name}.crt`, tlsCert);
+      copyFileSync(`${fixtures}/${name}.key`, tlsKey);
+    };
+    renew("localhost");
+    await using server = await startServer({ TLS_CERT: tlsCert, TLS_KEY: tlsKey });
+    const names = new Set<unknown>();
+    let reloads = 0;
+    const renewals = Array<string[]>(isLong ? 10 : 1)
+      .fill(["renewed", "localhost"])
+      .flat();
+    async function connectAll(): Promise<void> {
+      while (reloads < renewals.length) names.add(await commonName(server));
+    }
+    const clients = Array.from({ length: 4 }, connectAll);
+    const reloading = async () => {
+      for (const name of renewals) {
+        renew(name);
+        await hangUp(server, /"certificate reloaded"/);
+        expect(await commonName(server)).toBe(name);
+        reloads += 1;
+      }
+    };
+    await Promise.all([reloading(), ...clients]);
+    expect([...names].toSorted()).toEqual(["localhost", "renewed"]);
+  },
+  120_000,
 );
 
 test.if(againstBinary)("unfinished requests count after SIGHUP", async () => {

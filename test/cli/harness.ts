@@ -185,9 +185,10 @@ export function makeHarness(options: Options = {}): Harness {
       untilStopped: () => stopped.promise,
       onHangup() {},
       memoryBytes,
-      openFiles: {
-        limit: () => openFileLimit,
+      sockets: {
+        limitOpenFiles: () => openFileLimit,
         closeUnanswered: () => ({ [Symbol.dispose]() {} }),
+        sharePort: () => null,
       },
     };
     const ended = main(args, system).then((code) => ({ code, stdout, stderr }));

@@ -88,7 +88,11 @@ function runHere(environment: Settings): Running {
     untilStopped: () => stopping.promise,
     onHangup() {},
     memoryBytes: 2 ** 40,
-    openFiles: { limit: () => 65_536, closeUnanswered: () => ({ [Symbol.dispose]() {} }) },
+    sockets: {
+      limitOpenFiles: () => 65_536,
+      closeUnanswered: () => ({ [Symbol.dispose]() {} }),
+      sharePort: () => null,
+    },
   });
   return {
     pid: null,

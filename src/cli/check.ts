@@ -8,7 +8,8 @@ import { type CommandSystem, withStore } from "./system.ts";
  * @throws {AppError} operator if there are problems
  */
 export async function checkStore(system: CommandSystem): Promise<void> {
-  await withStore(system, { mode: "read" }, async (store, { databaseUrl }) => {
+  const onWarning = (warning: string) => system.stderr(`${warning}\n`);
+  await withStore(system, { mode: "read", onWarning }, async (store, { databaseUrl }) => {
     const problems = await store.check();
     for (const problem of problems) system.stdout(`${problem}\n`);
     if (problems.length === 0) return;

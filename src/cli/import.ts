@@ -1,4 +1,5 @@
 import { existsSync } from "node:fs";
+import { verifyFile } from "../checksum.ts";
 import { type Config, invalidValue } from "../config.ts";
 import { isPostgres, redactPassword } from "../database-url.ts";
 import { AppError, fail, messageOf } from "../error.ts";
@@ -178,6 +179,9 @@ export async function importTable(
   const job = { ...options, table, format, path };
   requireValidKey(job);
   const input = system.openInput(path);
+  // A pipe can be read once.
+  const warning = path === null || input.size === null ? null : await verifyFile(path);
+  if (warning !== null) system.stderr(`${warning}\n`);
   const config = configOf(system);
   if (options.rejects !== undefined) requireNoDatabaseFile(options.rejects, config.databaseUrl);
   using rejects = options.rejects === undefined ? null : system.openOutput(options.rejects, null);

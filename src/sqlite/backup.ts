@@ -7,6 +7,7 @@ import { fail } from "../error.ts";
 import type { BackUpOptions, BackUpStore, BackupSummary, OnProgress } from "../store.ts";
 import { claimTemporary } from "../temporary-file.ts";
 import { connectAtRest, type Source } from "./at-rest.ts";
+import { appendChecksum } from "./backup-checksum.ts";
 import { checkDatabase, findInFile } from "./check.ts";
 import { connect, countRows, pragma } from "./connection.ts";
 import { describeSqliteError } from "./errors.ts";
@@ -137,10 +138,12 @@ export async function backUp(
     createPrivateFile(temporaryPath);
     await vacuumInto(db, source, temporaryPath, onProgress, signal);
     const contents = verifyCopy(temporaryPath, version);
+    await appendChecksum(temporaryPath);
+    const bytes = sizeOf(temporaryPath);
     const warning = copyOwnership(temporaryPath, source.path);
     publish(temporaryPath, path);
     recordBackup(source.path);
-    return { ...contents, warnings: warning === null ? [] : [warning] };
+    return { ...contents, bytes, warnings: warning === null ? [] : [warning] };
   } catch (error) {
     throw describeSqliteError(`Cannot back up to ${path}`, error);
   } finally {

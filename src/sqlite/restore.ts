@@ -9,6 +9,7 @@ import { markRestored, restoreTo } from "./archive/fetch.ts";
 import { markReplaced } from "./archive/marker.ts";
 import { connectAtRest, isAtRest } from "./at-rest.ts";
 import { verifyDatabase } from "./backup.ts";
+import { compareChecksum, removeChecksum } from "./backup-checksum.ts";
 import { connect } from "./connection.ts";
 import { describeSqliteError, isBusy } from "./errors.ts";
 import { renameFeed } from "./feed.ts";
@@ -64,6 +65,9 @@ async function prepareReplacement(from: string, temporaryPath: string): Promise<
   // `copyFile` would copy the permissions, and the backup may be read-only.
   createPrivateFile(temporaryPath);
   await Bun.write(temporaryPath, Bun.file(from));
+  const { problem, warning } = await compareChecksum(temporaryPath);
+  if (problem !== null) fail("operator", problem);
+  if (warning === null) removeChecksum(temporaryPath);
   {
     using db = connect(temporaryPath);
     requireCurrentSchema(db);
@@ -71,7 +75,7 @@ async function prepareReplacement(from: string, temporaryPath: string): Promise<
     db.run("pragma journal_mode = delete");
     renameFeed(db);
   }
-  return verifyDatabase(temporaryPath);
+  return { ...verifyDatabase(temporaryPath), warnings: warning === null ? [] : [warning] };
 }
 
 /**
@@ -201,7 +205,11 @@ export const restoreSqlite: RestoreStore = async ({ from, databaseUrl, now }) =>
     return {
       ...contents,
       archivedUntil: archived === null ? null : new Date(archived.state.timeMs),
-      warnings: [...(archived?.warnings ?? []), ...(warning === null ? [] : [warning])],
+      warnings: [
+        ...contents.warnings,
+        ...(archived?.warnings ?? []),
+        ...(warning === null ? [] : [warning]),
+      ],
       previousPath: hadPrevious ? previousPath : null,
       revokedTokens,
       lostTokens: activeNames((previousTokens ?? []).filter(({ hash }) => !kept.has(hash))),

@@ -1,6 +1,6 @@
 /** The store of an open SQLite database. */
 import type { Database } from "bun:sqlite";
-import { statfsSync } from "node:fs";
+import { existsSync, statfsSync } from "node:fs";
 import { dirname } from "node:path";
 import { createClock } from "../clock.ts";
 import { suffixes } from "../database-url.ts";
@@ -10,6 +10,7 @@ import { createWriteProbe } from "../write-probe.ts";
 import type { ArchiveClient } from "./archive/client.ts";
 import type { Source } from "./at-rest.ts";
 import { lastBackupS } from "./backup.ts";
+import { compareChecksum } from "./backup-checksum.ts";
 import { createChangeWatch } from "./change-watch.ts";
 import { createChangeRecorder, createChangeStore } from "./changes.ts";
 import { checkDatabase } from "./check.ts";
@@ -18,13 +19,13 @@ import { withCopySource } from "./copy-source.ts";
 import { unreadableError } from "./errors.ts";
 import { continueFeed } from "./feed.ts";
 import { nothingToWatch, watchFiles } from "./file-watch.ts";
-import { sizeOf } from "./files.ts";
+import { readHeader, sizeOf } from "./files.ts";
 import { createIdempotencyStore } from "./idempotency.ts";
 import { createBulkStores } from "./import.ts";
 import { createListReader } from "./lists.ts";
 import { createOrderStore } from "./orders.ts";
 import { createReader, type Reader } from "./reader.ts";
-import type { ServerLock } from "./server-lock.ts";
+import { lockPath, type ServerLock } from "./server-lock.ts";
 import { createTokenStore } from "./tokens.ts";
 import { createUserStore } from "./users.ts";
 import { createWriteBatch } from "./write-batch.ts";
@@ -179,7 +180,14 @@ export async function createStore(
     }),
     archive: () => archive?.state() ?? null,
     withCopySource: (work) => withCopySource(source, work),
-    check: async () => reader.read("sqlite_schema", () => checkDatabase(db, atRest)),
+    async check() {
+      const problems = reader.read("sqlite_schema", () => checkDatabase(db, atRest));
+      const isBackup = readHeader(path)?.usesWal === false && !existsSync(lockPath(path));
+      if (!atRest || !isBackup) return problems;
+      const { problem, warning } = await compareChecksum(path);
+      if (warning !== null) options.onWarning?.(`${path}: ${warning}`);
+      return problem === null ? problems : [problem, ...problems];
+    },
     deleteExpiredKeys: idempotency.deleteExpired,
     close: () => cleanup.disposeAsync(),
   };

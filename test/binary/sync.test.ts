@@ -210,7 +210,12 @@ testTraced(
     }
     const output = await traceNames(directory, "export", "users", "--output", at("u.csv"));
     const exported = ["sync ./u.csv.*.partial", "name ./u.csv.*.partial ./u.csv", "sync ."];
-    expect(output.slice(-3)).toEqual(exported);
+    expect(output.slice(-6, -3)).toEqual(exported);
+    const checksum = [
+      "sync ./u.csv.sha256.*.partial",
+      "name ./u.csv.sha256.*.partial ./u.csv.sha256",
+    ];
+    expect(output.slice(-3)).toEqual([...checksum, "sync ."]);
     // A link is followed: the file and its directory are synced, not those of the link.
     mkdirSync(at("links"));
     symlinkSync(at("u.csv"), at("links/u.csv"));
@@ -222,6 +227,6 @@ testTraced(
       "--output",
       at("links/u.csv"),
     );
-    expect(followed.slice(-3)).toEqual(exported);
+    expect(followed.slice(-6, -3)).toEqual(exported);
   },
 );

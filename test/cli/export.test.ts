@@ -100,7 +100,7 @@ test("export --output publishes a complete file, and keeps the old one when it f
   expect(files()).toEqual(["a.ndjson", "data", "link.ndjson"]);
   await world.run("export", "users", "--output", link, "--force");
   expect(readFileSync(path, "utf8")).toContain("0@b.cd");
-  expect(files()).toEqual(["a.ndjson", "data", "link.ndjson"]);
+  expect(files()).toEqual(["a.ndjson", "data", "link.ndjson", "link.ndjson.sha256"]);
 });
 
 test("export --output leaves no incomplete file when it fails at any point", async () => {
@@ -184,7 +184,7 @@ test("export --output does not overwrite a file when --force is missing", async 
     expectThrown(output.finish, "operator", exists(late));
   }
   expect(readFileSync(late, "utf8")).toBe("meanwhile");
-  expect(readdirSync(world.at(".")).sort()).toEqual(["a", "data", "late"]);
+  expect(readdirSync(world.at(".")).sort()).toEqual(["a", "a.sha256", "data", "late"]);
 });
 
 test("export --output does not overwrite the database when --force is given", async () => {

@@ -8,7 +8,7 @@ import { makeHarness } from "./harness.ts";
 const pids = { dead: Bun.spawnSync(["true"]).pid, alive: process.ppid };
 
 const commands: [words: string, target: string, made: string[]][] = [
-  ["export users --output u.csv", "u.csv", ["u.csv"]],
+  ["export users --output u.csv", "u.csv", ["u.csv", "u.csv.sha256"]],
   ["backup b.db", "b.db", ["b.db"]],
   ["copy --to c.db", "c.db", ["c.db"]],
   ["restore backup.db --database-url r.db", "r.db", ["r.db", "r.db-serving"]],

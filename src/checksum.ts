@@ -1,0 +1,43 @@
+/** The checksum of an export: a file next to it, with the suffix `.sha256`, as `sha256sum` writes and checks it. */
+import { fail } from "./error.ts";
+
+const SUFFIX = ".sha256";
+
+/** How an export begins: the id is the first field of a record. */
+const EXPORT_START = /^(?:\{"id":|id,)/;
+
+export async function hashOf(file: Blob): Promise<string> {
+  const hasher = new Bun.CryptoHasher("sha256");
+  for await (const part of file.stream()) hasher.update(part);
+  return hasher.digest("hex");
+}
+
+export function checksumPath(path: string): string {
+  return path + SUFFIX;
+}
+
+/** @returns the content of the file of the checksum */
+export async function describeChecksum(path: string): Promise<string> {
+  return `${await hashOf(Bun.file(path))}  ${path.replace(/.*\//s, "")}\n`;
+}
+
+/**
+ * Compares a file with its checksum. Files of other programs usually have none.
+ * @returns a warning if the file is an export that has no checksum; otherwise `null`
+ * @throws {AppError} operator if they differ
+ */
+export async function verifyFile(path: string): Promise<string | null> {
+  const file = Bun.file(path);
+  const checksum = Bun.file(checksumPath(path));
+  const text = (await checksum.exists()) ? await checksum.text() : "";
+  const [hash] = /\b[0-9a-f]{64}\b/i.exec(text) ?? [];
+  if (hash === undefined) {
+    const isExport = EXPORT_START.test(await file.slice(0, 16).text());
+    return isExport ? `${path} has no ${SUFFIX} next to it, so damage may go unnoticed` : null;
+  }
+  if (hash.toLowerCase() === (await hashOf(file))) return null;
+  return fail(
+    "operator",
+    `Cannot import ${path}: it differs from ${checksumPath(path)}. If you have edited it, delete that file`,
+  );
+}

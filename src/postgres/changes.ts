@@ -93,6 +93,8 @@ export function createChangeStore(
 ): ChangeStore {
   const { db } = context;
   const share = createSingleFlight<ChangePage | null>();
+  /** By the last pass. A server that does not number gives the feed of a copied or restored database no other name. */
+  let isReadOnly = false;
 
   /** Whether the page, or the id of the last change, may lack what was committed before. */
   function mustNumber({ isBehind }: FeedRow): boolean {
@@ -113,12 +115,14 @@ export function createChangeStore(
     let isNumbered = false;
     for (let attempts = 0; attempts < MAX_ATTEMPTS && performance.now() < deadlineMs; ) {
       const row = await read();
-      if (row?.isCurrent === true && (isNumbered || !mustNumber(row))) {
+      const isUsable = row !== null && (row.isCurrent || (isNumbered && isReadOnly));
+      if (isUsable && (isNumbered || !mustNumber(row))) {
         requireKept(query, row);
         return row;
       }
       if (isNumbered) break;
-      const { isTaken, hasMore, feed, last } = await runPass();
+      const { isTaken, hasMore, feed, last, ...pass } = await runPass();
+      isReadOnly = pass.isReadOnly;
       if (row?.isCurrent === true && row.feed === feed && isFull(query, row)) {
         requireKept(query, row);
         return { ...row, last };
@@ -137,7 +141,7 @@ export function createChangeStore(
    */
   async function openFeed(session: Session, query: ChangeQuery): Promise<Feed> {
     const { isCurrent, feed, first, last } = await readState(session);
-    if (!isCurrent) fail("unavailable", "the feed is about to get another name");
+    if (!isCurrent && !isReadOnly) fail("unavailable", "the feed is about to get another name");
     const state = { feed, first, last };
     requireKept(query, state);
     return state;

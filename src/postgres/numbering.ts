@@ -176,6 +176,7 @@ const numberPass = `
     coalesce(next.name, state.name) as feed,
     coalesce(next.first, state.first) as first,
     coalesce(next.last, state.last) as last,
+    false as "isReadOnly",
     next.name is null and (not is_current or (select count(*) from unnumbered) > 0) as "isTaken",
     (select count(*) from unnumbered) > $1::integer and is_current as "hasMore"
   from state
@@ -191,6 +192,8 @@ export interface Pass extends Feed {
   /** Whether another process was numbering. */
   readonly isTaken: boolean;
   readonly hasMore: boolean;
+  /** Whether this server cannot number: it shows what is numbered, under the name that is stored. */
+  readonly isReadOnly: boolean;
 }
 
 /** @throws {AppError} operator */
@@ -206,7 +209,7 @@ export function newFeedName(): string {
 /** Numbers nothing. @returns the state of the feed as the last pass has left it */
 export async function readFeed(db: Database): Promise<Pass> {
   const feed = await db.run("read", (session: Session) => session.first<Feed>(selectFeed));
-  return { ...(feed ?? failEmpty()), isTaken: false, hasMore: false };
+  return { ...(feed ?? failEmpty()), isTaken: false, hasMore: false, isReadOnly: true };
 }
 
 /** Runs one pass. */

@@ -303,6 +303,21 @@ describe.if(cluster !== null)("changes", () => {
     expect(await world.run("select from change_feed")).toHaveLength(1);
   });
 
+  test("of a database that was restored or copied are shown by a server that only reads", async () => {
+    await using world = await makeHarness();
+    const store = await world.open();
+    for (let at = 0; at < 3; at += 1) await newUser(store);
+    const { feed } = await listAfter(store, 0);
+    await world.run("update change_feed set origin[1] = 1, xid = xid - 1");
+    const reader = await world.open({ mode: "serve-read-only", create: false });
+    for (const include of [undefined, "record"] as const) {
+      for (const limit of [10, 1000]) {
+        const query = { limit, offset: 0, after: 1, ...(include && { include }) };
+        expect(await reader.changes.list(query)).toMatchObject({ feed, last: 3 });
+      }
+    }
+  });
+
   test("are not lost when the server does not offer what identifies it", async () => {
     await using world = await makeHarness();
     const store = await world.open();

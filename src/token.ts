@@ -107,3 +107,22 @@ export interface TokenStore {
   /** Stores the time of the last use, from {@link truncateToMinute}. */
   touch(hash: string, usedAt: string): Promise<void>;
 }
+
+/**
+ * Stores a token. A write that was rejected can have been made, e.g. if the connection was lost after the commit, and
+ * then nobody would know the token.
+ * @returns what the write returned, or the token that it has stored although it was rejected
+ */
+export async function storeToken<Result>(
+  tokens: Pick<TokenStore, "find">,
+  hash: string,
+  write: () => Promise<Result>,
+): Promise<Result | Token> {
+  try {
+    return await write();
+  } catch (error) {
+    const stored = await Promise.try(() => tokens.find(hash)).catch(() => null);
+    if (stored === null) throw error;
+    return stored;
+  }
+}

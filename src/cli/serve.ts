@@ -10,7 +10,7 @@ import { type ApplyStyle, createLog, type Log } from "../log.ts";
 import type { LogBuffer } from "../log-buffer.ts";
 import { quoteReadably } from "../schema.ts";
 import type { StoreMode } from "../store.ts";
-import { hashToken, newToken, type TokenStore } from "../token.ts";
+import { hashToken, newToken, storeToken, type TokenStore } from "../token.ts";
 import { build } from "./build.ts";
 import { startCleanUp } from "./clean-up.ts";
 import { localUrl } from "./local-url.ts";
@@ -139,11 +139,11 @@ async function printFirstToken(
   // With API_TOKEN the operator has a token already, and the logs of a container are often stored.
   if (config.apiToken !== null || config.readOnly) return;
   const token = newToken();
-  const created = await tokens
-    .createFirst({ hash: hashToken(token), name: "first", scope: "write", expires_at: null })
-    .catch((error) =>
-      fail("operator", `Cannot write ${redactPassword(config.databaseUrl)}: ${messageOf(error)}`),
-    );
+  const hash = hashToken(token);
+  const fields = { hash, name: "first", scope: "write", expires_at: null } as const;
+  const created = await storeToken(tokens, hash, () => tokens.createFirst(fields)).catch((error) =>
+    fail("operator", `Cannot write ${redactPassword(config.databaseUrl)}: ${messageOf(error)}`),
+  );
   if (created === null) return;
   const path = flags.databaseUrl;
   // The URL of PostgreSQL can contain a password.

@@ -2,7 +2,16 @@ import { invalidValue } from "../config.ts";
 import { redactPassword } from "../database-url.ts";
 import { fail } from "../error.ts";
 import { escapeInvisible, quoteReadably } from "../schema.ts";
-import { hashToken, isTokenName, newToken, stateOf, type TokenScope } from "../token.ts";
+import {
+  hashToken,
+  isTokenName,
+  newToken,
+  stateOf,
+  storeToken,
+  type Token,
+  type TokenScope,
+  type TokenStore,
+} from "../token.ts";
 import { type CommandSystem, withStore } from "./system.ts";
 
 const UNITS_MS = { m: 60_000, h: 3_600_000, d: 86_400_000, w: 604_800_000 };
@@ -38,7 +47,9 @@ export async function createToken(
   const expiresAt = expires === undefined ? null : expiryAfter(expires, system.now());
   const token = newToken();
   const database = await withStore(system, { create: true }, async (store, { databaseUrl }) => {
-    await store.tokens.create({ hash: hashToken(token), name, scope, expires_at: expiresAt });
+    const hash = hashToken(token);
+    const fields = { hash, name, scope, expires_at: expiresAt };
+    await storeToken(store.tokens, hash, () => store.tokens.create(fields));
     if (system.stdout(`${token}\n`)) return redactPassword(databaseUrl);
     await store.tokens.revoke(name);
     return null;
@@ -53,9 +64,21 @@ export async function createToken(
   system.stderr("It will not be shown again.\n");
 }
 
+/** @returns `null` if no valid token has this name */
+async function revoke(tokens: TokenStore, name: string): Promise<Token | null> {
+  try {
+    return await tokens.revoke(name);
+  } catch (error) {
+    // It can have been done, as in `storeToken`.
+    const known = (await tokens.list()).filter((token) => token.name === name);
+    if (known.some(({ revoked_at }) => revoked_at === null)) throw error;
+    return known[0] ?? null;
+  }
+}
+
 export async function revokeToken(system: CommandSystem, name: string): Promise<void> {
   const problem = await withStore(system, {}, async ({ tokens }) => {
-    const revoked = await tokens.revoke(name);
+    const revoked = await revoke(tokens, name);
     if (revoked === null) return "no valid token has this name";
     // Nobody looks at a token again that is said to be revoked.
     const stored = (await tokens.list()).find(({ hash }) => hash === revoked.hash);

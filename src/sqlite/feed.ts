@@ -16,6 +16,11 @@ export function forgetFile(db: Database): void {
   db.run("update feed set file = null");
 }
 
+/** @returns the identity of the file that the last server used; `null` if there is none */
+function lastFile(db: Database): string | null {
+  return db.prepare<{ file: string | null }, []>("select file from feed").get()?.file ?? null;
+}
+
 /** @returns the time of the mark, in milliseconds */
 function markOf(path: string): number {
   return Math.floor(statSync(lockPath(path)).mtimeMs);
@@ -49,18 +54,19 @@ export async function continueFeed(
   write: (work: () => void) => Promise<void>,
 ): Promise<void> {
   const last = markOf(path);
-  const feed = db.prepare<{ file: string | null }, []>("select file from feed").get();
-  const isSame = feed?.file === identityOf(path, last);
+  const isSame = lastFile(db) === identityOf(path, last);
   // Later than the last one, also if the clock has gone back.
   setMark(path, Math.max(Date.now(), last + 1));
+  const file = identityOf(path, markOf(path));
   try {
     await write(() => {
       if (!isSame) renameFeed(db);
-      db.run("update feed set file = ?", [identityOf(path, markOf(path))]);
+      db.run("update feed set file = ?", [file]);
     });
   } catch (error) {
-    setMark(path, last);
-    // The last mark is still valid, and a server can start on a full disk.
+    // A write that was rejected can be committed, e.g. if only the archive does not have it.
+    if (lastFile(db) !== file) setMark(path, last);
+    // The mark is valid, and a server can start although it cannot write now.
     if (!isSame) throw error;
   }
 }

@@ -1,9 +1,24 @@
 import { Database } from "bun:sqlite";
 import { expect, test } from "bun:test";
+import { AppError } from "../../src/error.ts";
 import { openSqlite } from "../../src/sqlite/backend.ts";
-import { hashToken, hasTokenFormat, newToken, type Token } from "../../src/token.ts";
+import type { OpenStore } from "../../src/store.ts";
+import {
+  hashToken,
+  hasTokenFormat,
+  newToken,
+  type Token,
+  type TokenFields,
+} from "../../src/token.ts";
 import { withStore } from "../open-store.ts";
-import { createdNotice, createToken, failed, type Harness, makeHarness } from "./harness.ts";
+import {
+  createdNotice,
+  createToken,
+  failed,
+  type Harness,
+  makeHarness,
+  reported,
+} from "./harness.ts";
 
 const time = "2026-11-20T18:57:03.120Z";
 const header = "NAME  SCOPE  STATE  CREATED  EXPIRES  LAST USED";
@@ -209,4 +224,36 @@ test("token revoke fails when the database still has the token as valid", async 
   expect(await world.run("token", "revoke", "a")).toEqual(
     failed('Cannot revoke token "a": it is still valid: run `user-api check`'),
   );
+});
+
+test("tokens that were stored or revoked are reported when the response to the write was lost", async () => {
+  const lose = async (written: Promise<unknown>): Promise<never> => {
+    await written;
+    throw new AppError("unavailable", "the connection was lost");
+  };
+  const openStore: OpenStore = async (options) => {
+    const store = await openSqlite(options);
+    const tokens = {
+      ...store.tokens,
+      create: (fields: TokenFields) => lose(store.tokens.create(fields)),
+      createFirst: (fields: TokenFields) => lose(store.tokens.createFirst(fields)),
+      revoke: (name: string) => lose(store.tokens.revoke(name)),
+    };
+    return { ...store, tokens };
+  };
+  using world = makeHarness({ openStore });
+  const server = await world.serve();
+  expect(await server.printed(/^ {2}uat_\w{36}$/m)).toContain(
+    'Created the first access token ("first")',
+  );
+  await server.stop();
+  const created = await world.run("token", "create", "next");
+  expect(created).toMatchObject({ code: 0, stdout: expect.stringMatching(/^uat_\w{36}\n$/) });
+  expect(await world.run("token", "create", "next")).toMatchObject({ code: 1, stdout: "" });
+  expect(await world.run("token", "revoke", "next")).toEqual(reported('Revoked token "next"'));
+  expect((await list(world)).map((line) => line.split("  ")[2])).toEqual([
+    "STATE",
+    "valid",
+    "revoked",
+  ]);
 });

@@ -196,3 +196,17 @@ test("the feed continues when a mark cannot be recorded, unless it needs a new n
   }
   expect(await serve(path)).not.toBe(feed);
 });
+
+test("the feed continues when a mark was recorded although its write was rejected", async () => {
+  using directory = makeDirectory();
+  const { path, feed } = await makeServed(directory);
+  {
+    using db = new Database(path);
+    // As when the archive does not have what was committed.
+    await continueFeed(db, path, async (work) => {
+      work();
+      throw new Error("the archive does not respond");
+    });
+  }
+  expect(await serve(path)).toBe(feed);
+});

@@ -102,7 +102,7 @@ function encodeState(state: LeaseState): Uint8Array<ArrayBuffer> {
 function decodeState(body: Uint8Array): LeaseState | null {
   try {
     const state: LeaseState = JSON.parse(new TextDecoder().decode(body));
-    return Number.isInteger(state.number) && state.durationMs > 0 ? state : null;
+    return Number.isSafeInteger(state.number) && state.durationMs > 0 ? state : null;
   } catch {
     return null;
   }

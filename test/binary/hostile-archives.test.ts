@@ -1,0 +1,251 @@
+// Commands that read an archive whose objects were changed, or whose storage lies: they end, with one line, in little
+// memory, and write nothing but the database.
+import { expect, test } from "bun:test";
+import { mkdirSync, readdirSync, readFileSync } from "node:fs";
+import { decodeJson, encodeJson } from "../../src/sqlite/archive/format.ts";
+import { isLong } from "../long.ts";
+import type { S3Server } from "../object-storage/s3-server.ts";
+import { binary } from "../program.ts";
+import { makeRandom } from "../random.ts";
+import { createUser, makePlace, stop, urlOf } from "./archived-place.ts";
+
+const ROUNDS = isLong ? 100 : 20;
+const MAX_MS = 30_000;
+const MAX_RSS_KB = 300_000;
+/** Some wait for timeouts. */
+const CONCURRENCY = isLong ? 16 : 4;
+
+type Objects = S3Server["objects"];
+type Random = ReturnType<typeof makeRandom>;
+
+/** Numbers, texts and values that no archive has. */
+const strange: readonly unknown[] = [
+  -1,
+  0.5,
+  1e15,
+  1e300,
+  null,
+  "../../../escaped",
+  "",
+  [],
+  {},
+  { generation: 1e9, number: -1 },
+  [{ bytes: 1e15, sha256: "" }],
+];
+
+function pick<Value>(random: Random, values: readonly Value[]): Value {
+  return values[random(values.length)] as Value;
+}
+
+function keysOf(objects: Objects, pattern: RegExp): string[] {
+  return [...objects.keys()].filter((key) => pattern.test(key)).sort();
+}
+
+function set(objects: Objects, key: string, body: Uint8Array): void {
+  const tag = `"${Bun.hash(body)}"`;
+  objects.set(key, { body, tag, modified: new Date().toISOString() });
+}
+
+function bodyOf(objects: Objects, key: string): Uint8Array {
+  return new Uint8Array(objects.get(key)?.body ?? []);
+}
+
+/** Changes a value of JSON, and its hash. */
+function changeJson(random: Random, objects: Objects, key: string): void {
+  const value = decodeJson<Record<string, unknown>>(key, bodyOf(objects, key));
+  set(
+    objects,
+    key,
+    encodeJson({ ...value, [pick(random, Object.keys(value))]: pick(random, strange) }),
+  );
+}
+
+/** Changes a value in the header of a segment. */
+function changeHeader(random: Random, objects: Objects, key: string, more = {}): void {
+  const body = bodyOf(objects, key);
+  const length = body.indexOf(10);
+  const header = JSON.parse(new TextDecoder().decode(body.subarray(0, length)));
+  const name = pick(random, Object.keys(header));
+  const changed = { ...header, [name]: pick(random, strange), ...more };
+  const line = new TextEncoder().encode(JSON.stringify(changed));
+  set(objects, key, Buffer.concat([line, body.subarray(length)]));
+}
+
+/** Puts what expands to 500 MB in the place of the contents of a segment. @param says the size in its header */
+function putBomb(objects: Objects, key: string, bomb: Uint8Array, says: number): void {
+  const body = bodyOf(objects, key);
+  const header = JSON.parse(new TextDecoder().decode(body.subarray(0, body.indexOf(10))));
+  const hash = new Bun.CryptoHasher("sha256").update(bomb).update(JSON.stringify(header.progress));
+  const line = JSON.stringify({ ...header, bytes: says, sha256: hash.digest("hex") });
+  set(objects, key, Buffer.concat([Buffer.from(`${line}\n`), bomb]));
+}
+
+const entry = (key: string) =>
+  `<Contents><Key>${key}</Key><LastModified>2026-11-01T00:00:00Z</LastModified><Size>9</Size></Contents>`;
+const listOf = (keys: readonly string[], more = "") =>
+  `<ListBucketResult>${more}${keys.map(entry).join("")}</ListBucketResult>`;
+const truncated = () =>
+  `<IsTruncated>true</IsTruncated><NextContinuationToken>${Math.random()}</NextContinuationToken>`;
+
+/** Ways to lie in the answer to a list. */
+const lies: readonly (() => string)[] = [
+  () => `<ListBucketResult>${"<Contents>".repeat(200_000)}</ListBucketResult>`,
+  () =>
+    listOf([
+      "shop/../x",
+      "shop/bases/../../x",
+      "/etc/passwd",
+      "shop/bases/1-1/..",
+      "other/bases/1-1",
+    ]),
+  () => `<!DOCTYPE a [<!ENTITY x SYSTEM "file:///etc/passwd">]>${listOf(["shop/bases/&x;"])}`,
+  () =>
+    listOf(["shop/generations/99999999999999999999", "shop/bases/00000001-99999999999999999999"]),
+  () => listOf([]).slice(0, -9),
+];
+
+/** Takes 20 s to be recognized. */
+function misbehaveSlowly(random: Random, server: S3Server): string {
+  const way = random(3);
+  const key = () =>
+    way === 0 ? "log/00000001/0000000/1-1" : `generations/${Math.random()}`.replace("0.", "");
+  server.misbehave = ({ operation }) => {
+    if (way === 2) return { do: "drip" };
+    return operation === "list"
+      ? { do: "answer", body: listOf([`shop/${key()}`], truncated()) }
+      : null;
+  };
+  return way === 2 ? "drip" : "endless list";
+}
+
+/** Changes the objects, or lets the server misbehave. */
+function mutate(random: Random, server: S3Server, bomb: Uint8Array, isSlow: boolean): string {
+  const { objects } = server;
+  const own = /^shop\/(?!lease)/;
+  const key = pick(random, keysOf(objects, own));
+  const other = pick(random, keysOf(objects, own));
+  const segment = pick(random, keysOf(objects, /^shop\/log\//));
+  const record = pick(random, keysOf(objects, /^shop\/(generations|bases)\//));
+  const body = bodyOf(objects, key);
+  const ways: Readonly<Record<string, () => void>> = {
+    truncate: () => set(objects, key, body.slice(0, random(body.length + 1))),
+    extend: () => set(objects, key, Buffer.concat([body, new Uint8Array(40_000_000)])),
+    flip() {
+      body[random(body.length)]! ^= 1 << random(8);
+      set(objects, key, body);
+    },
+    swap() {
+      set(objects, key, bodyOf(objects, other));
+      set(objects, other, body);
+    },
+    replay: () =>
+      set(objects, segment.replace(/(\d)-\d+$/, "9-1795439359468"), bodyOf(objects, segment)),
+    remove: () => void objects.delete(key),
+    json: () => changeJson(random, objects, record),
+    "json ": () => changeJson(random, objects, record),
+    header: () => changeHeader(random, objects, segment),
+    bomb: () => putBomb(objects, segment, bomb, pick(random, [100, 8_000_000, 1e9])),
+    names() {
+      for (const name of ["../x", "log/1/../../x", `log/00000001/0000000/${"9".repeat(20)}-1`])
+        set(objects, `shop/${name}`, body);
+    },
+    list() {
+      const lie = pick(random, lies);
+      server.misbehave = ({ operation }) =>
+        operation === "list" ? { do: "answer", body: lie() } : null;
+    },
+    pour() {
+      server.misbehave = ({ operation }) => (operation === "get" ? { do: "pour" } : null);
+    },
+  };
+  if (isSlow) return misbehaveSlowly(random, server);
+  const way = pick(random, Object.keys(ways));
+  ways[way]?.();
+  return `${way} ${key} ${segment} ${record}`;
+}
+
+/** @returns the peak of its memory; 0 if it has ended, or the system is not Linux */
+function peakKbOf(pid: number): number {
+  try {
+    return Number(/VmHWM:\s+(\d+)/.exec(readFileSync(`/proc/${pid}/status`, "utf8"))?.[1] ?? 0);
+  } catch {
+    return 0;
+  }
+}
+
+/** Each in a directory of its own, `data`. */
+const commands = [
+  ["restore", "--from", "s3://bucket/shop"],
+  ["archive", "check"],
+  ["serve"],
+] as const;
+
+test.skipIf(binary === "")(
+  `commands end with one line when ${ROUNDS} archives or their storage were changed`,
+  async () => {
+    const settings = { ARCHIVE_URL: "s3://bucket/shop", ARCHIVE_COMMIT: "sync" };
+    await using origin = await makePlace(settings);
+    for (let start = 0; start < 2; start += 1) {
+      const server = origin.start();
+      const url = await urlOf(server);
+      for (let at = 0; at < 5; at += 1) await createUser(url);
+      await stop(server);
+    }
+    const bomb = Bun.zstdCompressSync(new Uint8Array(500e6));
+
+    async function run(round: number): Promise<void> {
+      await using place = await makePlace({ ...settings, ARCHIVE_RESTORE: "if-missing" });
+      const { at, storage, environment } = place;
+      for (const [key, object] of origin.storage.objects) storage.objects.set(key, object);
+      const random = makeRandom(round + 1);
+      // The first numbers of neighbouring seeds are alike.
+      for (let count = 0; count < 10; count += 1) random(2);
+      const what = mutate(random, storage, bomb, isLong && round < 5);
+      const command = commands[round % commands.length] ?? ["serve"];
+      mkdirSync(at("data"));
+      const before = readdirSync(at("."));
+      const child = Bun.spawn([binary, ...command], {
+        env: environment,
+        cwd: at("data"),
+        stdout: "pipe",
+        stderr: "pipe",
+      });
+      // Not `resourceUsage`, which includes what this process had when it started the child.
+      let rssKb = 0;
+      const measure = setInterval(() => {
+        rssKb = Math.max(rssKb, peakKbOf(child.pid));
+      }, 10);
+      const kill = setTimeout(() => child.kill("SIGKILL"), MAX_MS);
+      const stderr = new Response(child.stderr).text();
+      let stdout = "";
+      for await (const part of child.stdout) {
+        const isListening = stdout.includes('"listening"');
+        stdout += new TextDecoder().decode(part);
+        // A second signal would end it at once.
+        if (!isListening && stdout.includes('"listening"')) child.kill("SIGTERM");
+      }
+      const code = await child.exited;
+      clearTimeout(kill);
+      clearInterval(measure);
+      const context = `round ${round}: ${command[0]}, ${what}: ${stdout}${await stderr}`;
+      expect([context, code]).toEqual([context, code === 0 ? 0 : 1]);
+      const lines = (await stderr).split("\n").length - 1;
+      expect([context, lines]).toEqual([context, code === 1 ? 1 : Math.min(lines, 1)]);
+      expect([context, await stderr]).toEqual([context, expect.not.stringContaining("Unexpected")]);
+      expect([context, readdirSync(at("."))]).toEqual([context, before]);
+      for (const file of readdirSync(at("data")))
+        expect([context, file]).toEqual([context, expect.stringMatching(/^a\.db/)]);
+      expect([context, rssKb]).toEqual([context, Math.min(rssKb, MAX_RSS_KB)]);
+    }
+
+    let next = 0;
+    const runRest = async () => {
+      while (next < ROUNDS) {
+        next += 1;
+        await run(next - 1);
+      }
+    };
+    await Promise.all(Array.from({ length: CONCURRENCY }, runRest));
+  },
+  20_000 + ROUNDS * 10_000,
+);

@@ -66,6 +66,9 @@ export interface Lease {
  */
 const MARGIN = 0.1;
 
+/** More than a lease has. */
+const MAX_BYTES = 2 ** 16;
+
 /** Attempts per interval after one has failed. */
 const ATTEMPTS = 5;
 
@@ -143,7 +146,7 @@ export function createLease(storage: ObjectStorage, options: LeaseOptions): Leas
   }
 
   async function find(): Promise<Found | null> {
-    const object = await storage.get(key);
+    const object = await storage.get(key, MAX_BYTES);
     if (object === null) return null;
     const state = decodeState(object.body);
     if (state === null) throw unusable(`${key} is not a lease of this program`);

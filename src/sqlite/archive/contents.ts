@@ -31,8 +31,12 @@ export interface Contents {
   readonly bases: readonly StoredBase[];
 }
 
-async function readBody(storage: ObjectStorage, key: string): Promise<Uint8Array> {
-  const object = await storage.get(key);
+async function readBody(
+  storage: ObjectStorage,
+  key: string,
+  maxBytes?: number,
+): Promise<Uint8Array> {
+  const object = await storage.get(key, maxBytes);
   return object?.body ?? failDamaged(key, "is missing");
 }
 
@@ -54,7 +58,7 @@ export async function newestNumber(storage: ObjectStorage): Promise<number> {
 
 /** @throws {AppError} operator if it is missing or damaged */
 export async function readGeneration(storage: ObjectStorage, number: number): Promise<Generation> {
-  return decodeGeneration(number, await readBody(storage, generationKey(number)));
+  return decodeGeneration(number, await readBody(storage, generationKey(number), 2 ** 16));
 }
 
 /**

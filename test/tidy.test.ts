@@ -234,8 +234,8 @@ const references: readonly {
   },
   {
     what: "setting",
-    // Not capabilities of Linux.
-    pattern: /\b(?!CAP_)[A-Z][A-Z0-9]*(?:_[A-Z0-9]+)+\b/g,
+    // Not capabilities of Linux, nor variables of other programs that are ignored.
+    pattern: /\b(?!CAP_|AWS_(?:ENDPOINT_URL|DEFAULT_REGION)\b)[A-Z][A-Z0-9]*(?:_[A-Z0-9]+)+\b/g,
     exists: (name) => program.includes(name),
   },
   {

@@ -187,7 +187,7 @@ describe.skipIf(binary === "" || !hasJq)(
     }, 120_000);
 
     test.skipIf(Bun.which("curl") === null)(
-      "commands save all pages of orders, and report a page that fails or is no JSON",
+      "commands save all pages of orders, and report a page that fails, is no JSON or is empty",
       async () => {
         using directory = makeDirectory();
         let failing: { readonly body: string; readonly status: number } | null = null;
@@ -201,8 +201,12 @@ describe.skipIf(binary === "" || !hasJq)(
           },
         });
         const command = save.replace("https://shop.example.com", shop.url.origin);
-        for (const status of [404, 200]) {
-          failing = { body: "<html>", status };
+        for (failing of [
+          { body: "<html>", status: 404 },
+          { body: "<html>", status: 200 },
+          // What curl makes of a response that breaks in its head.
+          { body: "", status: 200 },
+        ]) {
           const { code, stderr } = await run(directory, command);
           expect([code, stderr]).toEqual([1, expect.stringContaining("Page 2 failed")]);
         }

@@ -180,7 +180,7 @@ if (import.meta.main) {
     openOutput,
     untilStopped,
     onHangup: (listener) => process.on("SIGHUP", listener),
-    memoryBytes: process.constrainedMemory(),
+    memoryBytes: process.constrainedMemory() || Number.POSITIVE_INFINITY,
     sockets: { limitOpenFiles, closeUnanswered, sharePort },
   });
   const written = (await server.log.finish()) && !output.hasFailed();

@@ -6,35 +6,16 @@
  */
 import { dlopen, ptr } from "bun:ffi";
 import { closeSync, openSync } from "node:fs";
-import { systemCode } from "../error.ts";
 
-type Limit = number | "unlimited";
-
-interface Limits {
-  readonly soft: Limit;
-  readonly hard: Limit;
-}
-
-/** Of `setrlimit`: `RLIMIT_NOFILE` and `RLIM_INFINITY`. */
+/** Numbers of Linux: `RLIMIT_NOFILE`, and `SHUT_RDWR`. */
 const OPEN_FILES = 7;
-const UNLIMITED = 2n ** 64n - 1n;
-
-/** Levels of socket options: `SOL_SOCKET` and `IPPROTO_TCP`. */
-const SOCKET = 1;
-const TCP = 6;
-/** Options: `SO_REUSEPORT`, `SO_ATTACH_REUSEPORT_CBPF` and `TCP_INFO`. */
-const REUSE_PORT = 15;
-const SELECTION = 51;
-const TCP_INFO = 11;
-/** Offsets in `struct tcp_info`, its size up to the last one, and states: `TCP_ESTABLISHED` and `TCP_LISTEN`. */
-const STATE = 0;
-const LAST_DATA_SENT = 44;
-const DATA_SEGMENTS_OUT = 156;
-const INFO_BYTES = 160;
-const ESTABLISHED = 1;
-const LISTENING = 10;
-/** Of `shutdown`: `SHUT_RDWR`. */
 const BOTH = 2;
+/** Socket options: `SOL_SOCKET` with `SO_REUSEPORT` and `SO_ATTACH_REUSEPORT_CBPF`, `IPPROTO_TCP` with `TCP_INFO`. */
+const [SOCKET, REUSE_PORT, SELECTION] = [1, 15, 51];
+const [TCP, TCP_INFO] = [6, 11];
+/** `struct tcp_info` in words of 32 bits; the state is the lowest byte of the first one. */
+const [LAST_DATA_SENT, DATA_SEGMENTS_OUT, INFO_WORDS] = [11, 39, 40];
+const [ESTABLISHED, LISTENING] = [1, 10];
 /** A program of the packet filter that selects the second socket of a port: `BPF_RET`, and 1 as upper half. */
 const SELECT_SECOND = 0x1_0000_0006n;
 
@@ -45,21 +26,30 @@ const REPORT_MS = 10_000;
 /** Bun closes a connection that has no complete request after this time, so an older one has a request in progress. */
 const FIRST_REQUEST_MS = 12_500;
 
+/** @returns `null` on other systems */
 function openLibc() {
-  return dlopen("libc.so.6", {
-    setrlimit: { args: ["i32", "ptr"], returns: "i32" },
-    getsockopt: { args: ["i32", "i32", "i32", "ptr", "ptr"], returns: "i32" },
-    setsockopt: { args: ["i32", "i32", "i32", "ptr", "i32"], returns: "i32" },
-    shutdown: { args: ["i32", "i32"], returns: "i32" },
-  }).symbols;
+  if (process.platform !== "linux") return null;
+  try {
+    return dlopen("libc.so.6", {
+      setrlimit: { args: ["i32", "ptr"], returns: "i32" },
+      getsockopt: { args: ["i32", "i32", "i32", "ptr", "ptr"], returns: "i32" },
+      setsockopt: { args: ["i32", "i32", "i32", "ptr", "i32"], returns: "i32" },
+      shutdown: { args: ["i32", "i32"], returns: "i32" },
+    }).symbols;
+  } catch {
+    return null;
+  }
 }
 
-/** @returns the limits of this process. Bun has raised the soft one as far as it may */
-function currentLimits(): Limits {
+type Libc = NonNullable<ReturnType<typeof openLibc>>;
+
+/** @returns the limit of open files. Bun has raised it as far as it may */
+function openFileLimit(): number {
   const { userLimits } = process.report.getReport() as {
-    readonly userLimits: Readonly<Record<"open_files", Limits>>;
+    readonly userLimits: Readonly<Record<"open_files", { readonly soft: number | "unlimited" }>>;
   };
-  return userLimits.open_files;
+  const { soft } = userLimits.open_files;
+  return soft === "unlimited" ? Number.POSITIVE_INFINITY : soft;
 }
 
 /**
@@ -67,23 +57,21 @@ function currentLimits(): Limits {
  * @returns the limit that applies
  */
 export function limitOpenFiles(max: number): number {
-  const { soft, hard } = currentLimits();
-  if (process.platform === "linux" && (soft === "unlimited" || soft > max)) {
-    const limits = [BigInt(max), hard === "unlimited" ? UNLIMITED : BigInt(hard)];
-    openLibc().setrlimit(OPEN_FILES, ptr(BigUint64Array.from(limits)));
+  if (openFileLimit() > max) {
+    openLibc()?.setrlimit(OPEN_FILES, BigUint64Array.of(BigInt(max), BigInt(max)));
   }
-  const { soft: limit } = currentLimits();
-  return limit === "unlimited" ? Number.POSITIVE_INFINITY : limit;
+  return openFileLimit();
 }
 
-type Libc = ReturnType<typeof openLibc>;
+/** @returns a function that returns the words of `struct tcp_info`; `null` if the descriptor is no TCP socket */
+function createInspector({ getsockopt }: Libc): (descriptor: number) => Uint32Array | null {
+  const info = new Uint32Array(INFO_WORDS);
+  const size = Uint32Array.of(info.byteLength);
+  return (descriptor) => (getsockopt(descriptor, TCP, TCP_INFO, info, size) === 0 ? info : null);
+}
 
-/** @returns the state of a TCP socket; `null` if the descriptor is none */
-function createInspector({ getsockopt }: Libc): (descriptor: number) => DataView | null {
-  const info = new DataView(new ArrayBuffer(INFO_BYTES));
-  const size = new Uint32Array([INFO_BYTES]);
-  return (descriptor) =>
-    getsockopt(descriptor, TCP, TCP_INFO, ptr(info), ptr(size)) === 0 ? info : null;
+function stateOf(info: Uint32Array | null): number | null {
+  return info && (info[0] ?? 0) & 255;
 }
 
 /**
@@ -91,16 +79,17 @@ function createInspector({ getsockopt }: Libc): (descriptor: number) => DataView
  * @returns call it when the second one listens: it then gets all new connections; `null` if the system cannot
  */
 export function sharePort(limit: number): (() => void) | null {
-  if (process.platform !== "linux") return null;
   const libc = openLibc();
+  if (libc === null) return null;
   const inspect = createInspector(libc);
   let first = 0;
-  while (first < limit && inspect(first)?.getUint8(STATE) !== LISTENING) first += 1;
-  if (libc.setsockopt(first, SOCKET, REUSE_PORT, ptr(Uint32Array.of(1)), 4) !== 0) return null;
+  while (first < limit && stateOf(inspect(first)) !== LISTENING) first += 1;
+  if (libc.setsockopt(first, SOCKET, REUSE_PORT, Uint32Array.of(1), 4) !== 0) return null;
   return () => {
-    const program = BigUint64Array.of(SELECT_SECOND);
-    const filter = BigUint64Array.of(1n, BigInt(ptr(program)));
-    libc.setsockopt(first, SOCKET, SELECTION, ptr(filter), filter.byteLength);
+    // The number of instructions, their address, and the only one.
+    const filter = BigUint64Array.of(1n, 0n, SELECT_SECOND);
+    filter[1] = BigInt(ptr(filter, 16));
+    libc.setsockopt(first, SOCKET, SELECTION, filter, 16);
   };
 }
 
@@ -110,9 +99,8 @@ function countOpenFiles(): number {
     const descriptor = openSync("/dev/null", "r");
     closeSync(descriptor);
     return descriptor;
-  } catch (error) {
-    if (systemCode(error) === "EMFILE") return Number.POSITIVE_INFINITY;
-    throw error;
+  } catch {
+    return Number.POSITIVE_INFINITY;
   }
 }
 
@@ -128,31 +116,25 @@ export function closeUnanswered(
   pendingRequests: () => number,
   onClosed: (count: number) => void,
 ): Disposable {
-  if (process.platform !== "linux") return { [Symbol.dispose]() {} };
   const libc = openLibc();
+  if (libc === null) return { [Symbol.dispose]() {} };
   const inspect = createInspector(libc);
   let closed = 0;
   let reportedMs = Number.NEGATIVE_INFINITY;
 
-  /** @returns the time since the connection was accepted; `null` if it is none, or something has been sent on it */
-  function unansweredMs(descriptor: number): number | null {
-    const info = inspect(descriptor);
-    if (info?.getUint8(STATE) !== ESTABLISHED) return null;
-    if (info.getUint32(DATA_SEGMENTS_OUT, true) > 0) return null;
-    return info.getUint32(LAST_DATA_SENT, true);
-  }
-
   function closeOldest(): void {
-    const unanswered: { descriptor: number; ms: number }[] = [];
+    const unanswered: { descriptor: number; ageMs: number }[] = [];
     for (let descriptor = 0; descriptor < limit; descriptor += 1) {
-      const ms = unansweredMs(descriptor);
-      if (ms !== null && ms < FIRST_REQUEST_MS) unanswered.push({ descriptor, ms });
+      const info = inspect(descriptor);
+      if (stateOf(info) !== ESTABLISHED || info?.[DATA_SEGMENTS_OUT] !== 0) continue;
+      const ageMs = info[LAST_DATA_SENT] ?? 0;
+      if (ageMs < FIRST_REQUEST_MS) unanswered.push({ descriptor, ageMs });
     }
-    unanswered.sort((left, right) => right.ms - left.ms);
+    unanswered.sort((left, right) => right.ageMs - left.ageMs);
     const excess = Math.max(0, unanswered.length - pendingRequests());
     const oldest = unanswered.slice(0, Math.ceil(excess / 2));
     // Bun notices it, and closes the descriptor.
-    for (const { descriptor } of oldest) libc.shutdown(descriptor, BOTH);
+    for (const { descriptor } of oldest) libc?.shutdown(descriptor, BOTH);
     closed += oldest.length;
   }
 

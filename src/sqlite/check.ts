@@ -26,15 +26,10 @@ function missingFrom(table: RecordTable, where: string): string {
         select (id - 1) >> $shift, count(*) from ${table} where ${where} group by 1
       ),
       known (number) as (
-        select number from present
-        union
-        select bucket from buckets where list = $list and level = $level
+        select -1 union select number from present
+        union select bucket from buckets where list = $list and level = $level
       ),
-      bucket (number) as (
-        select number from known
-        union
-        select number + 1 from (select -1 as number union all select number from known)
-      )
+      bucket (number) as (select number from known union select number + 1 from known)
     select number, missing
     from (
       select

@@ -23,12 +23,7 @@ const tablesOfOthers = [
 ];
 
 /** A table, index, trigger or view. A file that is not ours may have values of any type. */
-interface SchemaEntry {
-  readonly type: unknown;
-  readonly name: unknown;
-  readonly table: unknown;
-  readonly sql: unknown;
-}
+type SchemaEntry = Readonly<Record<"type" | "name" | "table" | "sql", unknown>>;
 
 const selectEntries = `
   select type, name, tbl_name as "table", sql
@@ -58,11 +53,11 @@ export function readEntries(scripts = migrations): readonly SchemaEntry[] {
  * @throws {AppError} operator if it is not the one after these migrations
  */
 function requireSchema(db: Database, scripts: readonly string[]): void {
-  const because = (entry: SchemaEntry, problem: string): never => {
-    const name = quoteReadably(String(entry.name).slice(0, 100));
+  const because = ({ name }: SchemaEntry, problem: string): never => {
+    const what = quoteReadably(String(name).slice(0, 100));
     return fail(
       "operator",
-      `the schema is not that of version ${scripts.length}: ${name} ${problem}`,
+      `the schema is not that of version ${scripts.length}: ${what} ${problem}`,
     );
   };
   const missing = new Map(readEntries(scripts).map((entry) => [JSON.stringify(entry), entry]));

@@ -10,12 +10,8 @@ create table users (
   name text check (length(name) between 1 and 200),
   metadata text not null check (json_valid(metadata) and json_type(metadata) = 'object'),
   version integer not null check (version >= 1),
-  created_at text not null check (
-    created_at glob '[0-9][0-9][0-9][0-9]-[0-9][0-9]-[0-9][0-9]T[0-9][0-9]:[0-9][0-9]:[0-9][0-9].[0-9][0-9][0-9]Z'
-  ),
-  updated_at text not null check (
-    updated_at glob '[0-9][0-9][0-9][0-9]-[0-9][0-9]-[0-9][0-9]T[0-9][0-9]:[0-9][0-9]:[0-9][0-9].[0-9][0-9][0-9]Z'
-  )
+  created_at text not null check (length(created_at) = 24 and created_at not glob '*[^-0-9T:.Z]*'),
+  updated_at text not null check (length(updated_at) = 24 and updated_at not glob '*[^-0-9T:.Z]*')
 ) strict;
 
 create table orders (
@@ -35,12 +31,8 @@ create table orders (
   ),
   metadata text not null check (json_valid(metadata) and json_type(metadata) = 'object'),
   version integer not null check (version >= 1),
-  created_at text not null check (
-    created_at glob '[0-9][0-9][0-9][0-9]-[0-9][0-9]-[0-9][0-9]T[0-9][0-9]:[0-9][0-9]:[0-9][0-9].[0-9][0-9][0-9]Z'
-  ),
-  updated_at text not null check (
-    updated_at glob '[0-9][0-9][0-9][0-9]-[0-9][0-9]-[0-9][0-9]T[0-9][0-9]:[0-9][0-9]:[0-9][0-9].[0-9][0-9][0-9]Z'
-  )
+  created_at text not null check (length(created_at) = 24 and created_at not glob '*[^-0-9T:.Z]*'),
+  updated_at text not null check (length(updated_at) = 24 and updated_at not glob '*[^-0-9T:.Z]*')
 ) strict;
 
 -- Includes the status, so that one user's orders in one status are counted in the index alone. A separate index

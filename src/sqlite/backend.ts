@@ -244,7 +244,7 @@ async function describeOpening<Result>(
   } catch (error) {
     if (error instanceof AppError && error.cause === ARCHIVE_CAUSE)
       throw describeSqliteError("ARCHIVE_URL", error);
-    throw describeSqliteError(`Cannot open ${path}`, error);
+    throw describeSqliteError(`Cannot open ${path}`, error, path);
   }
 }
 

@@ -1,6 +1,8 @@
 /** Classifies errors of SQLite as transient or as damage, and translates them for operators. */
 import { constants, type Database, SQLiteError } from "bun:sqlite";
 import { AppError, fileProblem, systemCode } from "../error.ts";
+import { fileSystemOf } from "../mounts.ts";
+import { freeBytesOf } from "./files.ts";
 
 const BUSY = /^SQLITE_(BUSY|LOCKED)/;
 /** The disk or the operating system failed and may recover. */
@@ -91,12 +93,27 @@ export function meaningOf(error: unknown): string | null {
   return errorMessages.find(([codes]) => codes.test(code))?.[1] ?? fileProblem(error);
 }
 
+/** More than the index of a WAL needs at first. */
+const MIN_FREE_BYTES = 2 ** 16;
+
+/** SQLite reports an index that cannot grow, or be shared, as an I/O error. @returns `null` for any other error */
+function explainIndexError(error: unknown, path: string): string | null {
+  if (!systemCode(error).startsWith("SQLITE_IOERR")) return null;
+  const freeBytes = freeBytesOf(path);
+  if (freeBytes !== null && freeBytes < MIN_FREE_BYTES) return "the disk is full";
+  if (!systemCode(error).startsWith("SQLITE_IOERR_SHM")) return null;
+  const type = fileSystemOf(path) ?? "unknown";
+  return `its file system (${type}) lacks the shared memory that SQLite needs: use a local disk`;
+}
+
 /**
  * @param attempt what failed, e.g. `Cannot open a.db`
+ * @param path of the database that could not be opened
  * @returns an AppError whose message starts with `attempt`; an error without a known code, unchanged
  */
-export function describeSqliteError(attempt: string, error: unknown): unknown {
+export function describeSqliteError(attempt: string, error: unknown, path?: string): unknown {
   if (error instanceof AppError) return new AppError(error.code, `${attempt}: ${error.message}`);
-  const message = meaningOf(error);
+  const indexProblem = path === undefined ? null : explainIndexError(error, path);
+  const message = indexProblem ?? meaningOf(error);
   return message === null ? error : new AppError("operator", `${attempt}: ${message}`);
 }

@@ -13,6 +13,7 @@ import {
   readSync,
   renameSync,
   rmSync,
+  statfsSync,
   statSync,
   writeFileSync,
 } from "node:fs";
@@ -25,6 +26,16 @@ import { requireOwnNeighbours, resolveLinks } from "../trusted-path.ts";
 
 /** Suffixes of the files that SQLite keeps next to a database. */
 const SIDECAR_SUFFIXES = [suffixes.wal, suffixes.shm, suffixes.journal];
+
+/** @returns the bytes that users other than root can still write; `null` if the directory has been moved away */
+export function freeBytesOf(path: string): number | null {
+  try {
+    const { bavail, bsize } = statfsSync(dirname(path));
+    return bavail * bsize;
+  } catch {
+    return null;
+  }
+}
 
 /** @returns the bytes of a file; 0 if there is none */
 export function sizeOf(path: string): number {

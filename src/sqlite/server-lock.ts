@@ -1,5 +1,5 @@
 import { constants, Database } from "bun:sqlite";
-import { existsSync, realpathSync, statSync } from "node:fs";
+import { existsSync, realpathSync, type Stats, statSync, utimesSync } from "node:fs";
 import { suffixes } from "../database-url.ts";
 import { fail } from "../error.ts";
 import { isAtRest } from "./at-rest.ts";
@@ -108,9 +108,8 @@ function openLock(path: string, kind: LockKind, timeoutMs: number): Database | n
   }
 }
 
-/** @returns `null` if there is no such file */
-function inodeOf(path: string): number | null {
-  return statSync(path, { throwIfNoEntry: false })?.ino ?? null;
+function find(path: string): Stats | undefined {
+  return statSync(path, { throwIfNoEntry: false });
 }
 
 /**
@@ -129,7 +128,7 @@ export function takeServerLock(
   const first = openLock(path, kind, timeoutMs);
   if (first === null) return null;
   let lock = first;
-  let inode = inodeOf(path);
+  let last = find(path);
   let taken: string | null = null;
 
   function retake(): string | null {
@@ -141,7 +140,10 @@ export function takeServerLock(
       }
       lock.close();
       lock = next;
-      inode = inodeOf(path);
+      // The time of the file marks the feed of changes.
+      const mark = last?.mtime;
+      last = find(path);
+      if (mark !== undefined) utimesSync(path, mark, mark);
       return null;
     } catch {
       return `${path} has been moved or deleted, and cannot be created again`;
@@ -150,8 +152,11 @@ export function takeServerLock(
 
   return {
     findProblem() {
-      const current = inodeOf(path);
-      return taken ?? (current !== null && current === inode ? null : retake());
+      const current = find(path);
+      if (taken !== null) return taken;
+      if (current === undefined || current.ino !== last?.ino) return retake();
+      last = current;
+      return null;
     },
     [Symbol.dispose]: () => lock.close(),
   };

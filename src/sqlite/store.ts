@@ -1,7 +1,6 @@
 /** The store of an open SQLite database. */
 import type { Database } from "bun:sqlite";
-import { existsSync, statfsSync } from "node:fs";
-import { dirname } from "node:path";
+import { existsSync } from "node:fs";
 import { createClock } from "../clock.ts";
 import { suffixes } from "../database-url.ts";
 import { createLargePages } from "../large-page.ts";
@@ -19,7 +18,7 @@ import { withCopySource } from "./copy-source.ts";
 import { unreadableError } from "./errors.ts";
 import { continueFeed } from "./feed.ts";
 import { nothingToWatch, watchFiles } from "./file-watch.ts";
-import { readHeader, sizeOf } from "./files.ts";
+import { freeBytesOf, readHeader, sizeOf } from "./files.ts";
 import { createIdempotencyStore } from "./idempotency.ts";
 import { createBulkStores } from "./import.ts";
 import { createListReader } from "./lists.ts";
@@ -35,16 +34,6 @@ import { createWriter } from "./writer.ts";
 export const WATCH_INTERVAL_MS = 1_000;
 /** Interval at which a server marks its file: a copy of the file that is older than this is recognized. */
 const MARK_INTERVAL_MS = 10 * 60 * 1000;
-
-/** @returns the bytes that users other than root can still write; `null` if the directory has been moved away */
-function freeBytesOf(path: string): number | null {
-  try {
-    const { bavail, bsize } = statfsSync(dirname(path));
-    return bavail * bsize;
-  } catch {
-    return null;
-  }
-}
 
 /** A record of this length makes the probe write nine pages. A create writes three to eight. */
 const PROBE_LENGTH = 16_000;

@@ -2,11 +2,15 @@
 import { statSync } from "node:fs";
 import { dirname } from "node:path";
 import { databaseFiles } from "../database-url.ts";
+import { fileSystemOf } from "../mounts.ts";
 
 /** Permission bits of users that are neither the owner nor in the group. The group is the choice of an operator. */
 const OTHERS_READ_OR_WRITE = 0o006;
 const OTHERS_WRITE = 0o002;
 const OTHERS_ENTER = 0o001;
+
+/** Types of file systems whose files other machines can have, e.g. `nfs4`, `smb3` or `fuse.sshfs`. */
+const NETWORK = /^(?:nfs|cifs|smb|9p|virtiofs|fuse\.|ceph|afs|lustre|gfs|ocfs|beegfs|glusterfs)/;
 
 /** @see https://www.sqlite.org/wal.html#walresetbug */
 const WAL_RESET_BUG = "<3.44.6 || >=3.45.0 <3.50.7 || >=3.51.0 <3.51.3";
@@ -33,13 +37,23 @@ function findExposed(path: string): readonly string[] {
 /**
  * @param path path of an open database, not of a symbolic link to it
  * @param sqliteVersion e.g. `3.51.3`. On macOS the system provides SQLite.
+ * @param type of its file system; `null` if it is unknown
  */
-export function findWarnings(path: string, sqliteVersion: string): readonly string[] {
+export function findWarnings(
+  path: string,
+  sqliteVersion: string,
+  type = fileSystemOf(path),
+): readonly string[] {
   const warnings: string[] = [];
   const exposed = findExposed(path);
   if (exposed.length > 0) {
     const list = exposed.join(", ");
     warnings.push(`every user of this machine can read or change ${list}: use chmod o-rwx`);
+  }
+  if (type !== null && NETWORK.test(type)) {
+    warnings.push(
+      `${path} is on a network file system (${type}), where locks and the write-ahead log of SQLite may fail: use a local disk`,
+    );
   }
   if (Bun.semver.satisfies(sqliteVersion, WAL_RESET_BUG))
     warnings.push(

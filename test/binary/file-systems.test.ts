@@ -1,4 +1,4 @@
-// What file systems lack: hard links, owners, permissions; and mounts.
+// What file systems lack: hard links, owners, permissions, space, shared memory; and mounts.
 import { expect, test } from "bun:test";
 import {
   chownSync,
@@ -12,6 +12,7 @@ import {
 import { makeDirectory } from "../directory.ts";
 import { againstBinary } from "../http/server.ts";
 import { binary, runBinary, runProgram } from "../program.ts";
+import { fillDisk, mountDisk } from "./disk.ts";
 import { skipTraced, startOptionsOf } from "./strace.ts";
 
 const isRoot = process.getuid?.() === 0;
@@ -114,5 +115,40 @@ test.skipIf(!againstBinary || !canMount)(
     expect(readdirSync(directory.at("a container"))).toEqual(["a.db"]);
     expect((await runAt(backup, mounted, "check")).stdout).toBe("ok\n");
     expect((await runAt(backup, directory.at("new.db"), "restore", mounted)).code).toBe(0);
+  },
+);
+
+test.skipIf(!againstBinary)("commands say that the disk is full when it is", async () => {
+  using disk = mountDisk(400_000);
+  if (disk === null) return;
+  const env = { DATABASE_URL: disk.at("a.db"), PORT: "0" };
+  await runBinary(["seed", "--users", "3", "--orders", "2"], env);
+  fillDisk(disk.at("filler"));
+  const line = `Cannot open ${disk.at("a.db")}: the disk is full\n`;
+  // The first one leaves an empty WAL.
+  for (const args of [["token", "list"], ["token", "create", "a"], ["check"], ["serve"]]) {
+    const { code, stderr } = await runBinary(args, env);
+    if (code !== 0) expect([args, stderr]).toEqual([args, line]);
+    else expect(args).toEqual(["token", "list"]);
+  }
+});
+
+test.skipIf(!againstBinary || skipTraced)(
+  "commands name the file system when it has no shared memory",
+  async () => {
+    using directory = makeDirectory();
+    const path = directory.at("a.db");
+    await runBinary(["seed", "--users", "3"], { DATABASE_URL: path });
+    const fault = { calls: "mmap", error: "ENODEV", paths: [`${path}-shm`] };
+    const options = startOptionsOf(fault, directory.at("trace"));
+    const command = ["strace", ...options, binary, "token", "create", "a"];
+    const { code, stderr } = await runProgram(command, { env: { DATABASE_URL: path } });
+    expect([code, stderr]).toEqual([
+      1,
+      expect.stringContaining(`Cannot open ${path}: its file system (`),
+    ]);
+    expect(stderr).toMatch(
+      /^[^\n]+ lacks the shared memory that SQLite needs: use a local disk\n$/,
+    );
   },
 );

@@ -33,6 +33,19 @@ function exposed(...paths: string[]): string[] {
   return [`every user of this machine can read or change ${list}: use chmod o-rwx`];
 }
 
+test("findWarnings names the file system when it is one of a network", () => {
+  using directory = makeDirectory();
+  for (const type of ["nfs4", "cifs", "smb3", "9p", "virtiofs", "fuse.sshfs"]) {
+    const problem = `is on a network file system (${type}), where locks and the write-ahead log`;
+    const advice = "of SQLite may fail: use a local disk";
+    const path = directory.at("a.db");
+    expect(findWarnings(path, FIXED, type)).toEqual([`${path} ${problem} ${advice}`]);
+  }
+  for (const type of ["ext4", "btrfs", "overlay", "tmpfs", "fuseblk", null]) {
+    expect(findWarnings(directory.at("a.db"), FIXED, type)).toEqual([]);
+  }
+});
+
 test("findWarnings finds nothing when only the owner and the group can read the files", async () => {
   await using it = await openExposed();
   expect(findWarnings(it.path, FIXED)).toEqual([]);

@@ -65,7 +65,7 @@ async function fetchBase(storage: ObjectStorage, base: Base, path: string): Prom
     key: chunkKey(base, at),
     bytes: bytes + CHUNK_MARGIN_BYTES,
   }));
-  const descriptor = openSync(path, "w", PRIVATE_MODE);
+  const descriptor = openSync(path, "wx", PRIVATE_MODE);
   try {
     let at = 0;
     for await (const { key, body } of download(storage, downloads)) {
@@ -134,7 +134,7 @@ function createWalWriter(path: string) {
 
   function restart(salt: string, bytes: Buffer): PartialWal {
     finish();
-    const descriptor = openSync(path + suffixes.wal, "w", PRIVATE_MODE);
+    const descriptor = openSync(path + suffixes.wal, "wx", PRIVATE_MODE);
     const frameBytes = FRAME_HEADER_BYTES + bytes.readUInt32BE(8);
     wal = { descriptor, salt, frameBytes, offset: 0, frames: 0 };
     return wal;

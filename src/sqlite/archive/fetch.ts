@@ -4,7 +4,7 @@ import { suffixes } from "../../database-url.ts";
 import { fail } from "../../error.ts";
 import { MAX_OBJECT_BYTES, type ObjectStorage, withRetries } from "../../object-storage.ts";
 import { connect } from "../connection.ts";
-import { fileState, PRIVATE_MODE } from "../files.ts";
+import { discard, fileState, PRIVATE_MODE } from "../files.ts";
 import { FRAME_HEADER_BYTES, isCommit, WAL_HEADER_BYTES } from "../wal-index.ts";
 import { type Contents, readContents, withDamage } from "./contents.ts";
 import { type FoundState, failUnrestorable, findState } from "./find-state.ts";
@@ -65,6 +65,8 @@ async function fetchBase(storage: ObjectStorage, base: Base, path: string): Prom
     key: chunkKey(base, at),
     bytes: bytes + CHUNK_MARGIN_BYTES,
   }));
+  // An attempt with a newer base may have left files.
+  discard(path);
   const descriptor = openSync(path, "wx", PRIVATE_MODE);
   try {
     let at = 0;

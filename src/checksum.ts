@@ -1,7 +1,7 @@
 /** The checksum of an export: a file next to it, with the suffix `.sha256`, as `sha256sum` writes and checks it. */
 import { fail } from "./error.ts";
 
-const SUFFIX = ".sha256";
+export const CHECKSUM_SUFFIX = ".sha256";
 
 /** How an export begins: the id is the first field of a record. */
 const EXPORT_START = /^(?:\{"id":|id,)/;
@@ -12,12 +12,8 @@ export async function hashOf(file: Blob): Promise<string> {
   return hasher.digest("hex");
 }
 
-export function checksumPath(path: string): string {
-  return path + SUFFIX;
-}
-
-/** @returns the content of the file of the checksum */
-export async function describeChecksum(path: string): Promise<string> {
+/** @returns the content of the file of its checksum */
+export async function checksumOf(path: string): Promise<string> {
   return `${await hashOf(Bun.file(path))}  ${path.replace(/.*\//s, "")}\n`;
 }
 
@@ -28,16 +24,18 @@ export async function describeChecksum(path: string): Promise<string> {
  */
 export async function verifyFile(path: string): Promise<string | null> {
   const file = Bun.file(path);
-  const checksum = Bun.file(checksumPath(path));
+  const checksum = Bun.file(path + CHECKSUM_SUFFIX);
   const text = (await checksum.exists()) ? await checksum.text() : "";
   const [hash] = /\b[0-9a-f]{64}\b/i.exec(text) ?? [];
   if (hash === undefined) {
     const isExport = EXPORT_START.test(await file.slice(0, 16).text());
-    return isExport ? `${path} has no ${SUFFIX} next to it, so damage may go unnoticed` : null;
+    return isExport
+      ? `${path} has no ${CHECKSUM_SUFFIX} next to it, so damage may go unnoticed`
+      : null;
   }
   if (hash.toLowerCase() === (await hashOf(file))) return null;
   return fail(
     "operator",
-    `Cannot import ${path}: it differs from ${checksumPath(path)}. If you have edited it, delete that file`,
+    `Cannot import ${path}: it differs from ${path}${CHECKSUM_SUFFIX}. If you have edited it, delete that file`,
   );
 }

@@ -1,6 +1,6 @@
 import { statSync } from "node:fs";
 import type { BulkStore } from "../bulk.ts";
-import { checksumPath, describeChecksum } from "../checksum.ts";
+import { CHECKSUM_SUFFIX, checksumOf } from "../checksum.ts";
 import { fail } from "../error.ts";
 import type { Order } from "../order.ts";
 import type { Sort } from "../page.ts";
@@ -84,7 +84,7 @@ export async function exportTable(
     using output = system.openOutput(path, force);
     // Not of a device or a pipe.
     const isFile = path !== null && statSync(path, { throwIfNoEntry: false })?.isFile() !== false;
-    using checksum = isFile ? system.openOutput(checksumPath(path), force) : null;
+    using checksum = isFile ? system.openOutput(path + CHECKSUM_SUFFIX, force) : null;
     // An export to stdout ends with the process, also if its reader stands still.
     const stop = path === null ? null : stopSignal(system);
     const { total } = await store[table].list({ limit: 1, offset: 0 });
@@ -97,7 +97,7 @@ export async function exportTable(
     };
     const written = await writeRecords(store, table, sort, formatter, output, onRecords);
     output.finish();
-    checksum?.write(await describeChecksum(path ?? ""));
+    checksum?.write(await checksumOf(path ?? ""));
     checksum?.finish();
     return written;
   });

@@ -6,28 +6,23 @@ import { readHeader, sizeOf } from "./files.ts";
 const LINE = /\nuser-api-sha256 (?<hash>[0-9a-f]{64})\n$/;
 const LINE_BYTES = 82;
 
-const MISSING = "it has no checksum, so damage may go unnoticed";
-const DIFFERENT = "it differs from its checksum: it is damaged, or was changed";
-
-/** What to say about a backup. */
-interface Comparison {
-  readonly problem: string | null;
-  readonly warning: string | null;
-}
+export const NO_CHECKSUM = "it has no checksum, so damage may go unnoticed";
 
 export async function appendChecksum(path: string): Promise<void> {
   appendFileSync(path, `\nuser-api-sha256 ${await hashOf(Bun.file(path))}\n`);
 }
 
-/** Compares a backup with its checksum. A database that a server has used since has none. */
-export async function compareChecksum(path: string): Promise<Comparison> {
+/**
+ * Compares a backup with its checksum.
+ * @returns what is wrong; `NO_CHECKSUM` also if a server has used the file since; `null` if they are equal
+ */
+export async function findChange(path: string): Promise<string | null> {
   const file = Bun.file(path);
   const end = Math.max(0, file.size - LINE_BYTES);
   const { hash } = LINE.exec(await file.slice(end).text())?.groups ?? {};
-  if (hash === undefined || readHeader(path)?.usesWal !== false)
-    return { problem: null, warning: MISSING };
-  const isSame = hash === (await hashOf(file.slice(0, end)));
-  return { problem: isSame ? null : DIFFERENT, warning: null };
+  if (hash === undefined || readHeader(path)?.usesWal !== false) return NO_CHECKSUM;
+  if (hash === (await hashOf(file.slice(0, end)))) return null;
+  return "it differs from its checksum: it is damaged, or was changed";
 }
 
 /** Removes the checksum of a backup that has one. */

@@ -98,12 +98,11 @@ const MIN_FREE_BYTES = 2 ** 16;
 
 /** SQLite reports an index that cannot grow, or be shared, as an I/O error. @returns `null` for any other error */
 function explainIndexError(error: unknown, path: string): string | null {
-  if (!systemCode(error).startsWith("SQLITE_IOERR")) return null;
-  const freeBytes = freeBytesOf(path);
-  if (freeBytes !== null && freeBytes < MIN_FREE_BYTES) return "the disk is full";
-  if (!systemCode(error).startsWith("SQLITE_IOERR_SHM")) return null;
-  const type = fileSystemOf(path) ?? "unknown";
-  return `its file system (${type}) lacks the shared memory that SQLite needs: use a local disk`;
+  const code = systemCode(error);
+  if (!code.startsWith("SQLITE_IOERR")) return null;
+  if ((freeBytesOf(path) ?? MIN_FREE_BYTES) < MIN_FREE_BYTES) return "the disk is full";
+  if (!code.startsWith("SQLITE_IOERR_SHM")) return null;
+  return `its file system (${fileSystemOf(path) ?? "unknown"}) lacks the shared memory that SQLite needs: use a local disk`;
 }
 
 /**

@@ -9,7 +9,7 @@ import { markRestored, restoreTo } from "./archive/fetch.ts";
 import { markReplaced } from "./archive/marker.ts";
 import { connectAtRest, isAtRest } from "./at-rest.ts";
 import { verifyDatabase } from "./backup.ts";
-import { compareChecksum, removeChecksum } from "./backup-checksum.ts";
+import { findChange, NO_CHECKSUM, removeChecksum } from "./backup-checksum.ts";
 import { connect } from "./connection.ts";
 import { describeSqliteError, isBusy } from "./errors.ts";
 import { renameFeed } from "./feed.ts";
@@ -65,9 +65,9 @@ async function prepareReplacement(from: string, temporaryPath: string): Promise<
   // `copyFile` would copy the permissions, and the backup may be read-only.
   createPrivateFile(temporaryPath);
   await Bun.write(temporaryPath, Bun.file(from));
-  const { problem, warning } = await compareChecksum(temporaryPath);
-  if (problem !== null) fail("operator", problem);
-  if (warning === null) removeChecksum(temporaryPath);
+  const problem = await findChange(temporaryPath);
+  if (problem === null) removeChecksum(temporaryPath);
+  else if (problem !== NO_CHECKSUM) fail("operator", problem);
   {
     using db = connect(temporaryPath);
     requireCurrentSchema(db);
@@ -75,7 +75,7 @@ async function prepareReplacement(from: string, temporaryPath: string): Promise<
     db.run("pragma journal_mode = delete");
     renameFeed(db);
   }
-  return { ...verifyDatabase(temporaryPath), warnings: warning === null ? [] : [warning] };
+  return { ...verifyDatabase(temporaryPath), warnings: problem === null ? [] : [problem] };
 }
 
 /**

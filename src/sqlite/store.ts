@@ -9,7 +9,7 @@ import { createWriteProbe } from "../write-probe.ts";
 import type { ArchiveClient } from "./archive/client.ts";
 import type { Source } from "./at-rest.ts";
 import { lastBackupS } from "./backup.ts";
-import { compareChecksum } from "./backup-checksum.ts";
+import { findChange, NO_CHECKSUM } from "./backup-checksum.ts";
 import { createChangeWatch } from "./change-watch.ts";
 import { createChangeRecorder, createChangeStore } from "./changes.ts";
 import { checkDatabase } from "./check.ts";
@@ -173,9 +173,9 @@ export async function createStore(
       const problems = reader.read("sqlite_schema", () => checkDatabase(db, atRest));
       const isBackup = readHeader(path)?.usesWal === false && !existsSync(lockPath(path));
       if (!atRest || !isBackup) return problems;
-      const { problem, warning } = await compareChecksum(path);
-      if (warning !== null) options.onWarning?.(`${path}: ${warning}`);
-      return problem === null ? problems : [problem, ...problems];
+      const problem = await findChange(path);
+      if (problem === NO_CHECKSUM) options.onWarning?.(`${path}: ${problem}`);
+      return problem === null || problem === NO_CHECKSUM ? problems : [problem, ...problems];
     },
     deleteExpiredKeys: idempotency.deleteExpired,
     close: () => cleanup.disposeAsync(),

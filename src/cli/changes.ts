@@ -43,9 +43,13 @@ async function writeChanges(
   let query: ChangeQuery = after === undefined ? first : { ...first, after };
   for (;;) {
     const page = await readPage(changes, query);
-    const text = recordsText(page.records);
-    if (text !== "") output.write(formatNdjson(JSON.parse(`[${text}]`)));
-    const end = Math.min(startOf(query, page) + PAGE_SIZE, page.last);
+    const rows = JSON.parse(`[${recordsText(page.records)}]`);
+    const start = startOf(query, page);
+    const end = Math.min(start + PAGE_SIZE, page.last);
+    // The last id is a number that a damaged file can claim.
+    if (rows.length < end - start)
+      fail("operator", `Cannot read the changes after ${start}: run \`user-api check\``);
+    if (rows.length > 0) output.write(formatNdjson(rows));
     query = { ...first, after: end, feed: page.feed };
     if (end === page.last && !(await wait())) return;
   }

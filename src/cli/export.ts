@@ -33,13 +33,10 @@ export interface ExportOptions {
   readonly sort: Sort;
 }
 
-/** @throws {AppError} operator if a record is damaged, otherwise the error itself */
-function explainDamage(error: unknown, after: number): never {
-  if (!(error instanceof SyntaxError)) throw error;
-  return fail(
-    "operator",
-    `Cannot read the records after id ${after}: one has malformed JSON. Run \`user-api check\``,
-  );
+/** @throws {AppError} operator */
+function failDamaged(after: number, problem: string): never {
+  const message = `Cannot read the records after id ${after}: ${problem}. Run \`user-api check\``;
+  return fail("operator", message);
 }
 
 /** @returns the number of records written */
@@ -56,12 +53,17 @@ async function writeRecords(
   let after = 0;
   let count = 0;
   for (;;) {
-    const records = await source
-      .exportPage(after, PAGE_SIZE, sort)
-      .catch((error) => explainDamage(error, after));
-    if (records.length === 0) return count;
+    const records = await source.exportPage(after, PAGE_SIZE, sort).catch((error) => {
+      if (!(error instanceof SyntaxError)) throw error;
+      return failDamaged(after, "one has malformed JSON");
+    });
+    const last = records.at(-1);
+    if (last === undefined) return count;
+    // Where pages of the file refer to wrong ones, the export would go round and round.
+    const continues = after === 0 || (sort === "id" ? last.id > after : last.id < after);
+    if (!continues) failDamaged(after, "they are not in order");
     output.write(formatRecords(records));
-    after = records.at(-1)?.id ?? after;
+    after = last.id;
     count += records.length;
     onRecords(count);
   }

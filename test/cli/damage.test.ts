@@ -3,7 +3,7 @@
 import { Database } from "bun:sqlite";
 import { afterAll, beforeAll, expect, test } from "bun:test";
 import { readdirSync, readFileSync, writeFileSync } from "node:fs";
-import { PAGE_BYTES } from "../damage.ts";
+import { PAGE_BYTES, rootPageOf } from "../damage.ts";
 import { makeDirectory } from "../directory.ts";
 import type { Outcome } from "../program.ts";
 import { makeRandom } from "../random.ts";
@@ -146,4 +146,34 @@ test("restore and every other command fail when the tables of the database are m
       /^Cannot (open|restore) \S+: the schema is not that of version 1: "users" is missing\n$/,
     );
   }
+});
+
+test("export fails when pages of the file are in the wrong order", async () => {
+  const damaged = Buffer.from(bytes);
+  const start = (rootPageOf(intact, "users") - 1) * PAGE_BYTES;
+  // The root refers to the first leaf in its first cell, and to the last one in its header.
+  const cell = start + damaged.readUInt16BE(start + 12);
+  const [first, last] = [damaged.readUInt32BE(cell), damaged.readUInt32BE(start + 8)];
+  damaged.writeUInt32BE(last, cell);
+  damaged.writeUInt32BE(first, start + 8);
+  for (const command of ["export users --output a.ndjson", "export users --sort -id"]) {
+    const { code, stderr } = await runOn(damaged, command);
+    expect([code, stderr], command).toEqual([
+      1,
+      expect.stringMatching(
+        /^Cannot read the records after id \d+: they are not in order. Run .+\n$/,
+      ),
+    ]);
+  }
+});
+
+test("changes fails when the file claims a last id that no change has", async () => {
+  using world = makeHarness();
+  await world.feed(lines([{ email: "a@b.cd" }, { email: "b@b.cd" }]), "import", "users");
+  {
+    using db = new Database(world.path);
+    db.run("update changes set id = 9007199254740991 where id = 2");
+  }
+  const { code, stderr } = await world.run("changes");
+  expect([code, stderr]).toEqual([1, "Cannot read the changes after 0: run `user-api check`\n"]);
 });

@@ -9,6 +9,7 @@ const runs: readonly { report: string; tests: string; without?: string }[] = [
   { report: "dist/test/image.xml", tests: "test/image/**" },
   { report: "dist/test/browser.xml", tests: "test/browser/**" },
   { report: "dist/test/openapi.xml", tests: "test/openapi" },
+  { report: "dist/test/clients.xml", tests: "test/openapi/generators" },
   { report: "dist/test/s3rver.xml", tests: "test/s3rver" },
   { report: "dist/test/failover.xml", tests: "test/failover" },
 ];

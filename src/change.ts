@@ -38,6 +38,7 @@ export const Change = Type.Object(
     created_at: Time,
     record: Type.Optional(
       Type.Union([User, Order, Type.Null()], {
+        title: "ChangedRecord",
         description:
           "With `include=record`: the user or order as it is now; null if it has been deleted",
       }),

@@ -99,7 +99,8 @@ export function parameter(name: string, description: string, schema: JsonSchema)
 export function parameters(): Record<string, JsonSchema> {
   const hours = KEY_LIFETIME_MS / 3_600_000;
   const list = "entity tags, separated by commas, or `*`";
-  const tags = { pattern: ENTITY_TAGS.source, examples: ['"1"'] };
+  // Not every generator escapes quotes.
+  const tags = { pattern: ENTITY_TAGS.source.replaceAll('"', String.raw`\x22`), examples: ['"1"'] };
   return {
     IdempotencyKey: parameter(
       "Idempotency-Key",

@@ -1,0 +1,4 @@
+/** What generated models name, and Debian does not have. */
+package javax.annotation;
+
+public @interface Nullable {}

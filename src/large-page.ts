@@ -3,8 +3,9 @@
  * are served between two slices. The buffers of all pages share a limit, of which one client gets half, so slow clients
  * can neither exhaust memory nor keep it from others.
  */
+import { createBudget } from "./budget.ts";
 import { endTurn } from "./end-turn.ts";
-import { fail, failField } from "./error.ts";
+import { failField } from "./error.ts";
 import { createFairQueue } from "./fair-queue.ts";
 import { createCollector } from "./garbage.ts";
 import { type Chunks, LARGE_PAGE_BYTES, MAX_PAGE_BYTES, type Page } from "./page.ts";
@@ -63,48 +64,27 @@ export interface LargePages {
 
 const problem = "too many large pages in progress: request a smaller page or retry later";
 
-type Share = ReturnType<ReturnType<typeof createMemory>["share"]>;
+type Share = ReturnType<ReturnType<typeof createBuffers>>;
 
-function createMemory(maxBytes: number) {
+function createBuffers(budget: ReturnType<typeof createBudget>) {
   const free: Uint8Array[] = [];
-  /** Reserved bytes by client. */
-  const usedBy = new Map<string, number>();
-  let used = 0;
 
-  function charge(client: string, bytes: number): void {
-    used += bytes;
-    const ofClient = (usedBy.get(client) ?? 0) + bytes;
-    if (ofClient === 0) usedBy.delete(client);
-    else usedBy.set(client, ofClient);
-  }
-
-  /** @returns the memory of one response */
-  function share(client: string) {
+  /** @returns the memory of one page */
+  return (client: string) => {
+    const memory = budget.share(client);
     let reserved = 0;
     let taken = 0;
-
-    /** The only page of the process fits always, the only page of a client up to the limit of the process. */
-    function fits(bytes: number): boolean {
-      const others = used - reserved;
-      const ofClient = (usedBy.get(client) ?? 0) - reserved;
-      if (others === 0) return true;
-      if (others + bytes > maxBytes) return false;
-      return ofClient === 0 || ofClient + bytes <= maxBytes / 2;
-    }
 
     /** @throws {AppError} unavailable if so many bytes in all exceed the limit of the process or of the client */
     function reserve(bytes: number): void {
       if (bytes <= reserved) return;
-      if (!fits(bytes)) fail("unavailable", problem);
-      charge(client, bytes - reserved);
+      memory.take(bytes - reserved);
       reserved = bytes;
     }
 
     return {
       /** @throws {AppError} unavailable if not one more buffer fits */
-      requireRoom() {
-        if (!fits(reserved + BUFFER_BYTES)) fail("unavailable", problem);
-      },
+      requireRoom: () => memory.require(BUFFER_BYTES),
       reserve,
       /** @returns a buffer, reserved if necessary. @throws {AppError} unavailable as `reserve` */
       take(): Uint8Array {
@@ -115,18 +95,16 @@ function createMemory(maxBytes: number) {
       release(buffer: Uint8Array) {
         taken -= BUFFER_BYTES;
         reserved -= BUFFER_BYTES;
-        charge(client, -BUFFER_BYTES);
+        memory.change(-BUFFER_BYTES);
         if (free.length < MAX_FREE_BUFFERS) free.push(buffer);
       },
       /** Gives back what is reserved and not taken. */
       trim() {
-        charge(client, taken - reserved);
+        memory.change(taken - reserved);
         reserved = taken;
       },
     };
-  }
-
-  return { share, usedBytes: () => used };
+  };
 }
 
 interface Filled {
@@ -224,7 +202,8 @@ function createBuilder(share: Share, collect: (bytes: number) => void) {
 
 /** @param maxUnsentBytes maximum memory of all pages that are being built or sent, unless there is only one */
 export function createLargePages(maxUnsentBytes: number): LargePages {
-  const memory = createMemory(maxUnsentBytes);
+  const budget = createBudget(maxUnsentBytes, problem);
+  const buffersOf = createBuffers(budget);
   const collect = createCollector();
   const runFairly = createFairQueue({
     maxRunning: 1,
@@ -251,15 +230,15 @@ export function createLargePages(maxUnsentBytes: number): LargePages {
       // Bun accepts connections until none is waiting. Clients that are rejected and connect again in the same turn of the
       // event loop could prolong it without end, and no page would be built.
       await endTurn();
-      const share = memory.share(client);
+      const share = buffersOf(client);
       share.requireRoom();
       return runFairly(client, () => buildNow(share, work));
     },
     hold(bytes, client = "") {
-      const share = memory.share(client);
-      share.reserve(bytes);
-      return share.trim;
+      const share = budget.share(client);
+      share.take(bytes);
+      return share.release;
     },
-    unsentBytes: memory.usedBytes,
+    unsentBytes: budget.taken,
   };
 }

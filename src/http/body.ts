@@ -60,12 +60,20 @@ export function expectedBytes(headers: Headers): number {
   return headers.has("transfer-encoding") ? MAX_EXPECTED_BYTES : 0;
 }
 
-async function countBody<Result>(
+/**
+ * Counts the body of a request that waits, because Bun receives it meanwhile.
+ * @param tokenHash `null` while the token is looked up
+ * @returns the result
+ * @throws {AppError} unavailable if there is no room for the body
+ */
+export async function waitWithBody<Result>(
   pendingWrites: PendingWrites,
   result: Promise<Result>,
-  bytes: number,
+  headers: Headers,
   tokenHash: string | null,
 ): Promise<Result> {
+  const bytes = expectedBytes(headers);
+  if (bytes === 0) return result;
   // Its error must not be unhandled if there is no room for the body.
   result.catch(() => {});
   const waiting = pendingWrites.begin(tokenHash);
@@ -75,22 +83,6 @@ async function countBody<Result>(
   } finally {
     waiting.end();
   }
-}
-
-/**
- * Counts the body of a request that waits, because Bun receives it meanwhile.
- * @param tokenHash `null` while the token is looked up
- * @returns the result
- * @throws {AppError} unavailable if there is no room for the body
- */
-export function waitWithBody<Result>(
-  pendingWrites: PendingWrites,
-  result: Promise<Result>,
-  headers: Headers,
-  tokenHash: string | null,
-): Promise<Result> {
-  const bytes = expectedBytes(headers);
-  return bytes === 0 ? result : countBody(pendingWrites, result, bytes, tokenHash);
 }
 
 /** @throws {AppError} payload_too_large */

@@ -3,7 +3,7 @@
  * Each token has at most half of the places and of the memory, so that the writes of others go on. A store has no bound of
  * its own.
  */
-import { fail } from "../error.ts";
+import { createBudget } from "../budget.ts";
 import { createCollector } from "../garbage.ts";
 import type { ReserveMemory } from "../record.ts";
 
@@ -24,7 +24,6 @@ export interface PendingWrite {
    * @returns a function to call when the response is sent. It may be called several times
    */
   hold(bytes: number): () => void;
-  /** Call once. */
   end(): void;
 }
 
@@ -36,98 +35,38 @@ export interface PendingWrites {
   begin(tokenHash: string | null): PendingWrite;
 }
 
-interface Usage {
-  writes: number;
-  bytes: number;
-}
-
-/** @param tokenHash `null` before the token is known. @throws {AppError} unavailable */
-function failTooMany(tokenHash: string | null, problem: string): never {
-  const whose = tokenHash === null ? "tokens that are being looked up have" : "this token has";
-  fail("unavailable", `${whose} too many ${problem} in progress`);
-}
-
 /** @param maxPendingWrites number of places */
 export function createPendingWrites(
   maxPendingWrites: number,
   maxBytes = MAX_PENDING_BYTES,
 ): PendingWrites {
-  const maxOfToken = {
-    writes: Math.max(1, Math.floor(maxPendingWrites / 2)),
-    bytes: Math.floor(maxBytes / 2),
-  };
-  const usageByToken = new Map<string | null, Usage>();
+  const places = createBudget(maxPendingWrites, "too many writes are in progress");
+  const memory = createBudget(maxBytes, "too many bytes of writes are in progress");
   const collect = createCollector();
-  let totalWrites = 0;
-  let totalBytes = 0;
-
-  function usageOf(tokenHash: string | null): Usage {
-    const known = usageByToken.get(tokenHash);
-    if (known !== undefined) return known;
-    const usage = { writes: 0, bytes: 0 };
-    usageByToken.set(tokenHash, usage);
-    return usage;
-  }
-
-  function count(usage: Usage, bytes: number): void {
-    usage.bytes += bytes;
-    totalBytes += bytes;
-  }
 
   return {
     begin(tokenHash) {
-      const ofThis = usageByToken.get(tokenHash)?.writes ?? 0;
-      if (ofThis >= maxOfToken.writes) failTooMany(tokenHash, "writes");
-      if (totalWrites >= maxPendingWrites) fail("unavailable", "too many writes are in progress");
-      const usage = usageOf(tokenHash);
-      usage.writes += 1;
-      totalWrites += 1;
-      /** Of its body and its record. */
-      let ownBytes = 0;
+      const place = places.share(tokenHash);
+      place.take(1);
+      const { take, release } = memory.share(tokenHash);
       let recordBytes = 0;
-
-      /** Counts a body or a record before it is read. @throws {AppError} unavailable */
-      function add(bytes: number): void {
-        // Only if other writes are the reason.
-        if (usage.bytes > ownBytes && usage.bytes + bytes > maxOfToken.bytes) {
-          failTooMany(tokenHash, "bytes of writes");
-        }
-        if (totalBytes > ownBytes && totalBytes + bytes > maxBytes) {
-          fail("unavailable", "too many bytes of writes are in progress");
-        }
-        count(usage, bytes);
-        ownBytes += bytes;
-      }
-
-      function forgetIfUnused(): void {
-        if (usage.writes + usage.bytes === 0) usageByToken.delete(tokenHash);
-      }
-
       return {
-        addBytes: add,
+        addBytes: take,
         reserve(bytes) {
           const added = 2 * bytes - recordBytes;
           if (added <= 0) return;
-          add(added);
+          take(added);
           recordBytes += added;
           collect(added);
         },
         hold(bytes) {
-          let responseBytes = bytes;
-          count(usage, bytes);
-          return () => {
-            if (responseBytes === 0) return;
-            count(usage, -responseBytes);
-            responseBytes = 0;
-            // Other writes of the token may have begun since.
-            forgetIfUnused();
-          };
+          const response = memory.share(tokenHash);
+          response.change(bytes);
+          return response.release;
         },
         end() {
-          usage.writes -= 1;
-          totalWrites -= 1;
-          count(usage, -ownBytes);
-          forgetIfUnused();
+          place.release();
+          release();
         },
       };
     },

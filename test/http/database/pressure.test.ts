@@ -65,9 +65,9 @@ test("a write returns 503 with Retry-After when its token has half of the queue,
   const held = await holdWrites(server.database);
 
   const posts = times(12, () => server.post());
-  expectBusy(await nthOf(10, posts), "this token has too many writes in progress");
+  expectBusy(await nthOf(10, posts), "too many writes are in progress");
   const remove = await server.call("DELETE", `/users/${user.id}`);
-  expectBusy(remove, "this token has too many writes in progress");
+  expectBusy(remove, "too many writes are in progress");
   const ofOther = server.post(server.other);
   expect((await server.call("GET", `/users/${user.id}`)).status).toBe(200);
   expect(await countOf(server, "/users")).toBe(1);
@@ -87,7 +87,7 @@ test.if(!againstPostgres)(
     const { other, post } = server;
     const held = await holdWrites(server.database);
     const posts = [server.writeToken, other].map((token) => times(2, () => post(token)));
-    const message = "this token has too many writes in progress";
+    const message = "too many writes are in progress";
     for (const ofToken of posts) expectBusy(await Promise.race(ofToken), message);
     let isChecked = false;
     const health = server.call("GET", "/health").finally(() => {
@@ -111,7 +111,7 @@ test.if(!againstCitus)(
     const held = await holdWrites(server.database);
 
     const posts = times(3, () => post(server.writeToken, bodyBytes));
-    const ofToken = "this token has too many bytes of writes in progress";
+    const ofToken = "too many bytes of writes are in progress";
     expectBusy(await Promise.race(posts), ofToken);
     const raw = (framing: string) => {
       const headers = ["Content-Type: application/json", framing];
@@ -159,7 +159,7 @@ test.if(!againstPostgres)(
     await held[Symbol.asyncDispose]();
     expect(await statusesOf(others)).toEqual([200, 200]);
     for (const response of await Promise.all(patches)) {
-      expectBusy(response, "this token has too many bytes of writes in progress");
+      expectBusy(response, "too many bytes of writes are in progress");
     }
     expect(await statusesOf(posts)).toEqual([201, 201]);
     expect((await patch(id)).status).toBe(200);
@@ -235,7 +235,7 @@ test.if(againstPostgres)(
     const post = () => server.post(server.writeToken, 2 ** 16);
     // 128 of 64 KiB have room.
     const posts = times(140, post);
-    const message = "tokens that are being looked up have too many bytes of writes in progress";
+    const message = "too many bytes of writes are in progress";
     expectBusy(await nthOf(12, posts), message);
     await held[Symbol.asyncDispose]();
     const rejected = (await statusesOf(posts)).filter((status) => status === 503);

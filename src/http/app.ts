@@ -83,7 +83,6 @@ export interface AppOptions {
 export function createApp(options: AppOptions) {
   const { store, config, metrics, drain } = options;
   const cors = createCors(config.corsOrigin);
-  const rateLimiter = createRateLimiter(config.rateLimit);
   const routes = routesOf(allRoutes());
   const waitingClients = createWaitingClients(store.changes, drain);
   const { handle, handleUnmatched } = createPipeline({
@@ -98,10 +97,10 @@ export function createApp(options: AppOptions) {
       waitingClients,
       document: createDocumentReader(options.version, routes),
     },
-    rateLimiter,
+    requireWithinRate: createRateLimiter(config.rateLimit),
     pendingWrites: createPendingWrites(config.maxPendingWrites),
     readBody: createBodyReader(config.maxBodyBytes),
-    respond: createResponder({ ...options, cors, rateLimiter }),
+    respond: createResponder({ ...options, cors }),
   });
 
   for (const { method, path } of routes) metrics.addRoute(method, path);

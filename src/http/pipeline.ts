@@ -13,7 +13,7 @@ import { errorBody, type LogServerError } from "./errors.ts";
 import { createHostCheck } from "./host.ts";
 import { boundBody, isLong, type ResponseBody } from "./long-bodies.ts";
 import type { PendingWrites } from "./pending-writes.ts";
-import { type RateLimiter, requireWithinRate } from "./rate-limit.ts";
+import type { RequireWithinRate } from "./rate-limit.ts";
 import { requestIdOf } from "./request-id.ts";
 import type { Exchange, Respond } from "./respond.ts";
 import { isPublic, type RouteEntry, type Services } from "./route.ts";
@@ -60,7 +60,7 @@ export type HandleRequest = (request: Request, params: unknown) => Maybe<Respons
 
 interface PipelineOptions {
   readonly services: Services;
-  readonly rateLimiter: RateLimiter | null;
+  readonly requireWithinRate: RequireWithinRate;
   readonly pendingWrites: PendingWrites;
   readonly readBody: ReadBody;
   readonly respond: Respond;
@@ -88,7 +88,7 @@ type Steps = (exchange: Exchange) => Maybe<ResponseBody>;
  *                   404, 412, 409, 422, 503  what the store says
  */
 export function createPipeline(options: PipelineOptions) {
-  const { services, rateLimiter, pendingWrites, readBody, respond, logServerError } = options;
+  const { services, requireWithinRate, pendingWrites, readBody, respond, logServerError } = options;
   const { store, readOnly, authenticate, connections } = services;
   const requireHost = createHostCheck();
   const turnLimit = createTurnLimit();
@@ -120,7 +120,7 @@ export function createPipeline(options: PipelineOptions) {
   function authorize(token: Token | null, method: string): void {
     if (token === null) return;
     requireScope(token, method);
-    requireWithinRate(rateLimiter, token);
+    requireWithinRate(token.hash);
   }
 
   function routeSteps(entry: RouteEntry): Steps {

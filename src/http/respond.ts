@@ -8,7 +8,6 @@ import type { Drain } from "./drain.ts";
 import type { ResponseBody } from "./long-bodies.ts";
 import { JSON_TYPE } from "./media-types.ts";
 import type { Metrics } from "./metrics.ts";
-import type { RateLimiter } from "./rate-limit.ts";
 import { createSummarizedLog } from "./summarized-log.ts";
 
 const NO_STORE = "no-store";
@@ -34,7 +33,6 @@ interface ResponderOptions {
   readonly cors: Cors | null;
   readonly metrics: Pick<Metrics, "observeRequest">;
   readonly drain: Drain;
-  readonly rateLimiter: RateLimiter | null;
 }
 
 /** Creates the response, with the headers that all responses have, records metrics and logs the request. */
@@ -45,8 +43,7 @@ function roundToMicroseconds(milliseconds: number): number {
 }
 
 export function createResponder(options: ResponderOptions): Respond {
-  const { log, cors, metrics, drain, rateLimiter } = options;
-  const mayReuseHeaders = cors === null && rateLimiter === null;
+  const { log, cors, metrics, drain } = options;
   // Reused, because a response copies these faster than it builds them from an object. All responses of a kind set the
   // same fields, so that nothing remains from the previous one.
   const recordHeaders = new Headers({ "content-type": JSON_TYPE, "cache-control": REVALIDATE });
@@ -107,12 +104,12 @@ export function createResponder(options: ResponderOptions): Respond {
 
   return (exchange, body) => {
     observe(exchange);
-    const { request, requestId, token, head } = exchange;
+    const { request, requestId, head } = exchange;
     const { status, headers } = head;
     const isDraining = drain.isDraining();
     // Bun adds `Date` to all other responses (RFC 9110 §6.6.1).
     if (request.method === "HEAD") headers["date"] = new Date().toUTCString();
-    if (mayReuseHeaders && !isDraining && (status === 200 || status === 201)) {
+    if (cors === null && !isDraining && (status === 200 || status === 201)) {
       const reused = reusedHeaders(head);
       if (reused !== null) {
         reused.set("x-request-id", requestId);
@@ -128,9 +125,6 @@ export function createResponder(options: ResponderOptions): Respond {
       if (vary !== undefined) headers["vary"] = `${vary}, ${headers["vary"]}`;
     }
     if (isDraining) Object.assign(headers, drain.countResponse());
-    if (rateLimiter !== null && token !== null) {
-      Object.assign(headers, rateLimiter.headers(token.hash));
-    }
     if (body === null) delete headers["content-type"];
     return new Response(body, { status, headers });
   };

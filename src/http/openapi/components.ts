@@ -31,10 +31,6 @@ export function header(description: string, schema: JsonSchema, example: unknown
   return { description, required: true, schema: { ...text, ...schema }, example };
 }
 
-function optional(header: JsonSchema): JsonSchema {
-  return { ...header, required: false };
-}
-
 /** A header that always has the same value. */
 export function constantHeader(description: string, value: string): JsonSchema {
   return header(description, { const: value }, value);
@@ -62,19 +58,10 @@ export function headers(): Record<string, JsonSchema> {
       pages,
     ),
     ServiceDoc: constantHeader("The interactive reference (RFC 8631)", serviceDoc.link),
-    IdempotentReplayed: optional(
-      constantHeader("Present if this is the stored response to an earlier request", "true"),
-    ),
-    RateLimit: optional(
-      header(
-        "The remaining requests of the token, if the server limits them (draft-ietf-httpapi-ratelimit-headers)",
-        {},
-        '"token";r=9;t=1',
-      ),
-    ),
-    RateLimitPolicy: optional(
-      header("The limit of the token: `q` requests in `w` seconds", {}, '"token";q=10;w=1'),
-    ),
+    IdempotentReplayed: {
+      ...constantHeader("Present if this is the stored response to an earlier request", "true"),
+      required: false,
+    },
     RetryAfter: header("The time to wait before a retry, in seconds", integer(0), 1),
     Allow: header("The methods of the path", {}, "GET, HEAD, POST"),
     AcceptPatch: constantHeader("Media types that PATCH accepts (RFC 5789)", PATCH_TYPES),
@@ -86,8 +73,6 @@ export function withCommonHeaders(own: JsonSchema = {}): JsonSchema {
   return {
     "X-Request-Id": ref("headers", "RequestId"),
     "Cache-Control": ref("headers", "NoStore"),
-    RateLimit: ref("headers", "RateLimit"),
-    "RateLimit-Policy": ref("headers", "RateLimitPolicy"),
     ...own,
   };
 }

@@ -16,7 +16,7 @@ interface Asset {
   /** The file: in the binary, or on disk when run from source. */
   readonly file: string;
   readonly type: string;
-  /** Whether `scripts/assets.ts` has compressed the file. For clients without Brotli it is converted once. */
+  /** Whether `scripts/assets.ts` has compressed the file. For clients without Brotli it is decompressed once. */
   readonly brotli: boolean;
 }
 
@@ -84,25 +84,11 @@ async function decompress(bytes: Uint8Array<ArrayBuffer>): Promise<Uint8Array<Ar
   return new Uint8Array(brotliDecompressSync(bytes));
 }
 
-/** Runs in a thread, because it takes 50 ms. Browsers accept Brotli only over HTTPS and on localhost. */
-async function compressGzip(bytes: Uint8Array<ArrayBuffer>): Promise<Uint8Array<ArrayBuffer>> {
-  const [{ gzip }, { promisify }] = await Promise.all([import("node:zlib"), import("node:util")]);
-  return new Uint8Array(await promisify(gzip)(bytes));
-}
-
-/** Matches an `Accept-Encoding` that has the coding, unless its weight is 0. @see RFC 9110 §12.5.3 */
-function acceptPattern(coding: string): RegExp {
-  const weight = String.raw`;[ \t]*q=(?!0(?:\.0*)?[ \t]*(?:,|$))`;
-  return new RegExp(String.raw`(?:^|,)[ \t]*${coding}[ \t]*(?:,|$|${weight})`, "i");
-}
-
-const BROTLI = acceptPattern("br");
-const GZIP = acceptPattern("(?:x-)?gzip");
-
-function negotiateCoding(acceptEncoding: string): "br" | "gzip" | "identity" {
-  if (BROTLI.test(acceptEncoding)) return "br";
-  return GZIP.test(acceptEncoding) ? "gzip" : "identity";
-}
+/**
+ * An `Accept-Encoding` that has Brotli, unless its weight is 0. Browsers accept it only over HTTPS and on localhost.
+ * @see RFC 9110 §12.5.3
+ */
+const ACCEPTS_BROTLI = /(?:^|,)[ \t]*br[ \t]*(?:,|$|;[ \t]*q=(?!0(?:\.0*)?[ \t]*(?:,|$)))/i;
 
 /** Compares weakly, as `If-None-Match` requires (RFC 9110 §13.1.2). @param etag a weak entity tag */
 function matchesEtag(ifNoneMatch: string | null, etag: string): boolean {
@@ -131,14 +117,10 @@ function lazy<Value>(load: () => Promise<Value>): () => Promise<Value> {
  */
 function createAssetHandler({ file, type, brotli }: Asset) {
   const bytes = lazy(() => Bun.file(file).bytes());
-  const decoded = lazy(async () => (brotli ? decompress(await bytes()) : bytes()));
   // Weak, because all codings share it.
   const weakEtag = lazy(async () => `W/"${Bun.hash(await bytes()).toString(36)}"`);
-  const bodies = {
-    br: lazy(async () => new Blob([await bytes()])),
-    gzip: lazy(async () => new Blob([await compressGzip(await decoded())])),
-    identity: lazy(async () => new Blob([await decoded()])),
-  };
+  const stored = lazy(async () => new Blob([await bytes()]));
+  const decompressed = lazy(async () => new Blob([await decompress(await bytes())]));
   return async ({ request, head }: Pick<Call, "request" | "head">): Promise<Blob | null> => {
     const { headers } = request;
     const etag = await weakEtag();
@@ -156,9 +138,10 @@ function createAssetHandler({ file, type, brotli }: Asset) {
       head.status = 304;
       return null;
     }
-    const coding = brotli ? negotiateCoding(headers.get("accept-encoding") ?? "") : "identity";
-    if (coding !== "identity") head.headers["content-encoding"] = coding;
-    return bodies[coding]();
+    if (!brotli) return stored();
+    if (!ACCEPTS_BROTLI.test(headers.get("accept-encoding") ?? "")) return decompressed();
+    head.headers["content-encoding"] = "br";
+    return stored();
   };
 }
 

@@ -1,6 +1,6 @@
 // The assets of the reference over HTTP. test/browser tests the page itself.
 import { describe, expect, test } from "bun:test";
-import { brotliDecompressSync, gunzipSync } from "node:zlib";
+import { brotliDecompressSync } from "node:zlib";
 import { sendRaw } from "./raw.ts";
 import { startServer, startSharedServer } from "./server.ts";
 
@@ -67,32 +67,24 @@ test.each(FILES)(
   },
 );
 
-const decoders: Record<string, (bytes: Uint8Array) => Uint8Array> = {
-  br: brotliDecompressSync,
-  gzip: gunzipSync,
-  none: (bytes) => bytes,
-};
-
 test.each([
   ["br", "br"],
   ["BR", "br"],
   ["gzip,br", "br"],
   ["br;q=1.0, gzip;q=0.8", "br"],
   ["gzip, br;q=0.001", "br"],
-  ["gzip", "gzip"],
-  ["deflate, GZIP;q=0.5", "gzip"],
-  ["x-gzip", "gzip"],
-  ["br;q=0.000, gzip", "gzip"],
-  ["gzip, br; q=0", "gzip"],
+  ["deflate, gzip;q=0.5", "none"],
+  ["br;q=0.000, gzip", "none"],
+  ["gzip, br; q=0", "none"],
   ["", "none"],
   ["br;q=0", "none"],
-  ["gzip;q=0", "none"],
   ["brotli", "none"],
   ["xbr, b, gzipped", "none"],
 ] as const)("Accept-Encoding: %s gets the encoding %s", async (accepted, coding) => {
   const { status, headers, bytes } = await fetchBytes("/docs/swagger-ui.css", accepted);
   expect([status, headers.get("content-encoding") ?? "none"]).toEqual([200, coding]);
-  expect(Buffer.from(decoders[coding]!(bytes)).toString()).toContain(".swagger-ui");
+  const decoded = coding === "br" ? brotliDecompressSync(bytes) : bytes;
+  expect(Buffer.from(decoded).toString()).toContain(".swagger-ui");
 });
 
 test.each(FILES)("%s returns 304 when the client already has it", async (path) => {

@@ -2,8 +2,7 @@
 import { fail } from "./error.ts";
 
 /** Table layout on PostgreSQL: on one server, or orders distributed over several by Citus. */
-export const postgresLayouts = ["plain", "citus"] as const;
-export type PostgresLayout = (typeof postgresLayouts)[number];
+export type PostgresLayout = "plain" | "citus";
 
 export type DatabaseKind = "SQLite" | "PostgreSQL" | "Citus";
 
@@ -47,7 +46,7 @@ const parameters: Readonly<Record<string, { valid: RegExp; problem: string }>> =
     valid: /^([1-9]\d{0,3}|[1-5]\d{4}|6[0-4]\d{3}|65[0-4]\d{2}|655[0-2]\d|6553[0-5])$/,
     problem: "must be a port number from 1 to 65535",
   },
-  layout: { valid: /^(plain|citus)$/, problem: `must be ${postgresLayouts.join(" or ")}` },
+  layout: { valid: /^(plain|citus)$/, problem: "must be plain or citus" },
   idle_timeout: SECONDS,
   max_lifetime: SECONDS,
   connect_timeout: SECONDS,
@@ -103,12 +102,6 @@ export function requireDatabaseUrl(text: string): void {
   requireValidParameters(url);
 }
 
-/** @returns the parameters except the layout. `URLSearchParams` would encode them in another way. */
-function otherParameters({ search }: URL): readonly string[] {
-  const parameters = search === "" ? [] : search.slice(1).split("&");
-  return parameters.filter((parameter) => !/^layout(=|$)/.test(parameter));
-}
-
 /**
  * Separates the parameter `layout` of a PostgreSQL URL from those of the driver, which would send it to the server.
  * @param databaseUrl without invalid parameters
@@ -117,15 +110,10 @@ function otherParameters({ search }: URL): readonly string[] {
 export function splitLayout(databaseUrl: string): { layout: PostgresLayout; driverUrl: string } {
   const url = new URL(databaseUrl);
   const layout = url.searchParams.get("layout") === "citus" ? "citus" : "plain";
-  url.search = otherParameters(url).join("&");
+  // `URLSearchParams` would encode the others in another way.
+  const parameters = url.search.slice(1).split("&");
+  url.search = parameters.filter((parameter) => !/^layout(=|$)/.test(parameter)).join("&");
   return { layout, driverUrl: url.href };
-}
-
-/** @returns the PostgreSQL URL with this layout instead of its own */
-export function withLayout(databaseUrl: string, layout: PostgresLayout): string {
-  const url = new URL(databaseUrl);
-  url.search = [...otherParameters(url), `layout=${layout}`].join("&");
-  return url.href;
 }
 
 export function databaseKind(databaseUrl: string): DatabaseKind {

@@ -1,6 +1,6 @@
 import { expect, test } from "bun:test";
 import { type Environment, readConfig, settings, variableOf } from "../src/config.ts";
-import { redactPassword, splitLayout, withLayout } from "../src/database-url.ts";
+import { redactPassword, splitLayout } from "../src/database-url.ts";
 import { newToken } from "../src/token.ts";
 import { expectThrown } from "./expect-error.ts";
 
@@ -286,13 +286,6 @@ const layouts: [string, string, string][] = [
 test.each(layouts)("splitLayout removes only the layout when the URL is %s", (...row) => {
   const [databaseUrl, layout, driverUrl] = row;
   expect<unknown>(splitLayout(databaseUrl)).toEqual({ layout, driverUrl });
-});
-
-test("withLayout replaces the layout when the URL has one", () => {
-  expect(withLayout("postgres://a/b", "citus")).toBe("postgres://a/b?layout=citus");
-  expect(withLayout("postgres://a/b?layout=plain&max=2", "citus")).toBe(
-    "postgres://a/b?max=2&layout=citus",
-  );
 });
 
 test("readConfig rejects a promise of the archive when ARCHIVE_URL is missing", () => {

@@ -1,7 +1,6 @@
 /** All commands with their arguments and options. `program.ts` parses a command line by them. */
 import { Argument, type Command, Option } from "commander";
 import { type SettingName, settingNames } from "../config.ts";
-import { postgresLayouts } from "../database-url.ts";
 import { sorts } from "../page.ts";
 import { tokenScopes } from "../token.ts";
 import { backUpStore } from "./backup.ts";
@@ -30,8 +29,6 @@ export interface CommandDefinition {
   readonly options?: readonly Option[];
   /** Default: the setting that every command needs to open the database; of a command with subcommands, none. */
   readonly settings?: readonly SettingName[];
-  /** Descriptions of settings that mean something else to this command. */
-  readonly settingDescriptions?: Partial<Record<SettingName, string>>;
   readonly examples: readonly string[];
   /** A command with subcommands does nothing itself. */
   readonly commands?: Commands;
@@ -44,14 +41,6 @@ export interface CommandDefinition {
     ...parsed: Parameters<Parameters<Command["action"]>[0]>
   ) => Promise<void> | void;
 }
-
-/** What the settings of a server mean to a client on the same machine. */
-const healthSettings = {
-  host: "address of the server to check",
-  port: "port of the server to check",
-  tlsCert: "certificate of the server; if set, the check uses HTTPS",
-  tlsKey: "private key of the server; requires the certificate",
-};
 
 const table = new Argument("<table>", "records to transfer").choices(bulkTables);
 const format = new Option(
@@ -212,18 +201,13 @@ const commands: Commands = {
     description: "copy a database into an empty one, e.g. from SQLite to PostgreSQL",
     options: [
       new Option("--to <database>", "target: a path, or postgres://…").makeOptionMandatory(),
-      new Option(
-        "--to-layout <layout>",
-        "table layout in a PostgreSQL target, as ?layout= in its URL",
-      ).choices(postgresLayouts),
     ],
     examples: ["user-api copy --to postgres://user@localhost/user_api"],
     run: copyStore,
   },
   health: {
-    description: "check whether the server is healthy; exits with 1 if not",
-    settings: Object.keys(healthSettings) as SettingName[],
-    settingDescriptions: healthSettings,
+    description: "check whether the server with these settings is healthy; exits with 1 if not",
+    settings: ["host", "port", "tlsCert", "tlsKey"],
     examples: ["user-api health", "user-api health --port 8080"],
     run: checkHealth,
   },

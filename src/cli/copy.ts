@@ -1,7 +1,6 @@
 import { readUrl } from "../config.ts";
 import { copyRows, type RowCounts } from "../copy.ts";
-import { isPostgres, type PostgresLayout, redactPassword, withLayout } from "../database-url.ts";
-import { fail } from "../error.ts";
+import { redactPassword } from "../database-url.ts";
 import type { Store } from "../store.ts";
 import { formatCounts } from "./count-text.ts";
 import { createProgress } from "./progress.ts";
@@ -10,8 +9,6 @@ import { type CommandSystem, stopSignal, withStore } from "./system.ts";
 export interface CopyOptions {
   /** A path (SQLite), or a URL (PostgreSQL). */
   readonly to: string;
-  /** Layout of the target. By default, the one in its URL. */
-  readonly toLayout?: PostgresLayout;
 }
 
 function describeCounts(counts: RowCounts): string {
@@ -43,20 +40,12 @@ async function copyWithProgress(
   );
 }
 
-/** @throws {AppError} usage */
-function readTargetUrl({ to, toLayout }: CopyOptions): string {
-  const targetUrl = readUrl("databaseUrl", "--to", to);
-  if (toLayout === undefined) return targetUrl;
-  if (!isPostgres(targetUrl)) fail("usage", "--to-layout is for PostgreSQL only");
-  return withLayout(targetUrl, toLayout);
-}
-
 /**
  * Copies the whole database into an empty one, on SQLite or PostgreSQL. A server may be running.
- * @throws {AppError} operator
+ * @throws {AppError} operator; usage if the target is
  */
-export async function copyStore(system: CommandSystem, options: CopyOptions): Promise<void> {
-  const targetUrl = readTargetUrl(options);
+export async function copyStore(system: CommandSystem, { to }: CopyOptions): Promise<void> {
+  const targetUrl = readUrl("databaseUrl", "--to", to);
   await withStore(system, { mode: "read" }, async (store, config) => {
     const [source, target] = [config.databaseUrl, targetUrl].map(redactPassword);
     if (system.backendOf(config.databaseUrl).isServed(config.databaseUrl)) {

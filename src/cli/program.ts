@@ -25,24 +25,6 @@ function flagsOf(command: Command): Flags {
   return Object.fromEntries(given.map(([name, value]) => [name, String(value)]));
 }
 
-/** Replaces commander's own help command, which prints the general help if the command is unknown. */
-function addHelp(parent: Command): void {
-  const help = parent
-    .helpCommand(false)
-    .command("help")
-    .description("print the help of a command")
-    .argument("[command...]", "name of the command")
-    .action((names: string[]) => {
-      let command = parent;
-      for (const name of names) {
-        const found = command.commands.find((candidate) => candidate.name() === name);
-        command = found ?? command.error(`error: unknown command '${name}'`);
-      }
-      command.outputHelp();
-    });
-  help.showHelpAfterError(hintOf(help));
-}
-
 /** @returns e.g. `user-api token create` */
 function fullName(command: Command): string {
   return command.parent === null ? command.name() : `${fullName(command.parent)} ${command.name()}`;
@@ -67,9 +49,8 @@ function define(command: Command, definition: CommandDefinition, system: System)
   const used = definition.settings ?? defaultSettings;
   for (const name of used) {
     const { placeholder, description } = settings[name];
-    const meaning = definition.settingDescriptions?.[name] ?? description;
     const flags = `${flagOf(name)}${placeholder === null ? "" : ` <${placeholder}>`}`;
-    command.option(flags, `${meaning} ${describeSources(name)}`);
+    command.option(flags, `${description} ${describeSources(name)}`);
   }
   const lines = examples.map((example) => `  ${example}\n`).join("");
   command.addHelpText("after", `\nExamples:\n${lines}`);
@@ -77,7 +58,7 @@ function define(command: Command, definition: CommandDefinition, system: System)
     for (const [name, subcommand] of Object.entries(commands)) {
       define(command.command(name), subcommand, system);
     }
-    addHelp(command);
+    command.helpCommand("help [command...]", "print the help of a command");
   }
   command.showHelpAfterError(hintOf(command));
   if (run !== undefined) {
@@ -118,11 +99,13 @@ function createProgram(system: System): Command {
  */
 export async function runCommand(args: readonly string[], system: System): Promise<number> {
   const root = createProgram(system);
-  const [name = "-"] = args;
+  const [first = "-", ...others] = args;
+  const line = first === "help" ? [...others, "--help"] : args;
+  const [name = "-"] = line;
   const isKnown = name.startsWith("-") || root.commands.some((each) => each.name() === name);
   try {
     // With `--help` commander prints the general help instead of an error.
-    await root.parseAsync(isKnown ? args : [name], { from: "user" });
+    await root.parseAsync(isKnown ? line : [name], { from: "user" });
     return 0;
   } catch (error) {
     if (!(error instanceof CommanderError)) throw error;

@@ -2,7 +2,7 @@ import { Database } from "bun:sqlite";
 import { describe, expect, test } from "bun:test";
 import { existsSync, readdirSync, readFileSync, symlinkSync, writeFileSync } from "node:fs";
 import { basename, dirname } from "node:path";
-import { redactPassword, withLayout } from "../../src/database-url.ts";
+import { redactPassword } from "../../src/database-url.ts";
 import type { Store } from "../../src/store.ts";
 import { hashToken, newToken } from "../../src/token.ts";
 import { newUser, oddTexts, orderFields, parsed, setFields, userFields } from "../contract/open.ts";
@@ -285,10 +285,8 @@ describe.if(cluster !== null)("copy", () => {
       failed("Cannot copy to postgres://ann@127.0.0.1:1/a: connection refused, or unknown host"),
     );
     const line = ": the layout citus needs the extension: run `create extension citus` in";
-    const byFlag = await world.run("copy", "--to", postgres.url, "--to-layout", "citus");
-    expect(byFlag.stderr).toContain(line);
-    const byUrl = await world.run("copy", "--to", withLayout(postgres.url, "citus"));
-    expect(byUrl.stderr).toBe(byFlag.stderr);
+    const { stderr } = await world.run("copy", "--to", `${postgres.url}&layout=citus`);
+    expect(stderr).toContain(line);
   });
 
   test("fails without waiting when another connection has locked the target", async () => {
@@ -323,10 +321,6 @@ test("copy fails with one line when the target cannot be written", async () => {
     expect(stderr).toStartWith(line);
   }
   expect((await world.run("copy")).code).toBe(2);
-  expect((await world.run("copy", "--to", to, "--to-layout", "round")).code).toBe(2);
-  const layoutOfSqlite = await world.run("copy", "--to", to, "--to-layout", "citus");
-  expect(layoutOfSqlite.code).toBe(2);
-  expect(layoutOfSqlite.stderr).toStartWith("--to-layout is for PostgreSQL only\n");
 
   writeFileSync(`${to}-wal`, "");
   expect((await world.run("copy", "--to", to)).stderr).toBe(

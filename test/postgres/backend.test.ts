@@ -1,6 +1,5 @@
 // Error messages for the operator are one line without the password.
 import { describe, expect, test } from "bun:test";
-import { withLayout } from "../../src/database-url.ts";
 import { connect } from "../../src/postgres/connection.ts";
 import { foldCounts } from "../../src/postgres/counts.ts";
 import { migrations } from "../../src/postgres/migrate.ts";
@@ -187,7 +186,7 @@ describe.if(cluster !== null)("open", () => {
   test("rejects a schema when it is newer or has the other layout", async () => {
     await using world = await makeHarness();
     const onPlain = /created with the layout plain: use \?layout=plain in its URL$/;
-    await expectNotOpened(world, onPlain, withLayout(world.url, "citus"));
+    await expectNotOpened(world, onPlain, `${world.url}&layout=citus`);
     await world.run("update user_api set layout = 'citus'");
     await expectNotOpened(world, /created with the layout citus: use \?layout=citus in its URL$/);
     const newer = migrations.plain.length + 1;
@@ -198,7 +197,7 @@ describe.if(cluster !== null)("open", () => {
 
   test("uses the layout, and does not send it to the server, when the URL names one", async () => {
     await using world = await makeHarness(true);
-    const store = await world.open({ databaseUrl: withLayout(world.url, "plain") });
+    const store = await world.open({ databaseUrl: `${world.url}&layout=plain` });
     expect((await newUser(store)).id).toBe(1);
     expect(await world.run("select layout from user_api")).toEqual([{ layout: "plain" }]);
   });
@@ -206,7 +205,7 @@ describe.if(cluster !== null)("open", () => {
   test("rejects the Citus layout when the extension is missing", async () => {
     await using world = await makeHarness(true);
     const problem = /needs the extension: run `create extension citus` in the database$/;
-    await expectNotOpened(world, problem, withLayout(world.url, "citus"));
+    await expectNotOpened(world, problem, `${world.url}&layout=citus`);
     expect(await world.run("select from pg_tables where schemaname = 'public'")).toEqual([]);
   });
 

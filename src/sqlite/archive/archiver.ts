@@ -255,8 +255,7 @@ export function createArchiver(options: ArchiverOptions): Archiver {
       if (writer === null) beginSoon();
       writer?.segments.send();
       writer?.bases.writeIfDue();
-      // The chunks of a base that is being written look like those of one that was never completed.
-      if (writer?.bases.isWriting() === false && terms.isHeld()) deleteIfDue(newestBase());
+      if (terms.isHeld()) deleteIfDue(newestBase());
       failedReads = 0;
       problems.clear("reading");
     });

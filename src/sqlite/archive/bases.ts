@@ -34,7 +34,6 @@ interface BasesOptions {
 export interface Bases {
   /** `null` if the generation has begun with a base, which is not complete. */
   newest(): Base | null;
-  isWriting(): boolean;
   /** Begins to write a base if one is due. It does not wait. */
   writeIfDue(): void;
 }
@@ -124,7 +123,6 @@ export function createBases(options: BasesOptions): Bases {
 
   return {
     newest: () => newest?.base ?? null,
-    isWriting: () => isWriting,
     writeIfDue() {
       if (isWriting || segments.isEnded() || !isDue()) return;
       isWriting = true;

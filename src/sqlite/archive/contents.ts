@@ -41,7 +41,7 @@ async function readBody(
 }
 
 /** @returns the numbers of all generations */
-export async function listGenerations(storage: ObjectStorage): Promise<number[]> {
+async function listGenerations(storage: ObjectStorage): Promise<number[]> {
   const objects = await storage.list(prefixes.generations);
   return objects.map(({ key }) => parseGenerationKey(key)).filter((number) => number !== null);
 }

@@ -73,8 +73,6 @@ const TIME_DIGITS = 13;
 const CHUNK_DIGITS = 6;
 const BLOCK_DIGITS = 3;
 export const SEGMENTS_PER_BLOCK = 10 ** BLOCK_DIGITS;
-/** Maximum number of keys that S3 lists per request. A block has no more. */
-export const LIST_LIMIT = 1000;
 
 function pad(number: number, digits: number): string {
   return `${number}`.padStart(digits, "0");
@@ -147,9 +145,8 @@ export function parseSegmentKey(key: string): SegmentKey | null {
   return { generation, number, timeMs };
 }
 
-/** @param key of a manifest or of a chunk */
 export function parseBaseKey(key: string): SegmentId | null {
-  const [generation, number] = numbersIn(key, /^(?:bases|chunks)\/(\d+)-(\d+)(?:\/\d+)?$/) ?? [];
+  const [generation, number] = numbersIn(key, /^bases\/(\d+)-(\d+)$/) ?? [];
   if (generation === undefined || number === undefined) return null;
   return { generation, number };
 }

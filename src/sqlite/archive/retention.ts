@@ -1,84 +1,22 @@
 /** Deletes what an archive no longer needs. */
 import { fail } from "../../error.ts";
 import type { ObjectStorage } from "../../object-storage.ts";
-import { basesOf, type Contents, listGenerations, readContents } from "./contents.ts";
-import {
-  type Base,
-  baseKey,
-  chunkPrefix,
-  generationKey,
-  LAST_KEY,
-  LIST_LIMIT,
-  parseBaseKey,
-  parseSegmentKey,
-  prefixes,
-  SEGMENTS_PER_BLOCK,
-  type SegmentId,
-  segmentBlock,
-  segmentPrefix,
-} from "./format.ts";
-import { isAtOrBefore } from "./history.ts";
+import { basesOf, type Contents, readContents } from "./contents.ts";
+import { type Base, baseKey, chunkPrefix, generationKey, prefixes, segmentKey } from "./format.ts";
 import type { Problems } from "./problems.ts";
 
 /** Interval at which expired objects are deleted. */
 const INTERVAL_MS = 60 * 60 * 1000;
-/** Age of the chunks of a base that was never completed. A server writes one within this time. */
-const INCOMPLETE_MS = 24 * 60 * 60 * 1000;
+/** Maximum number of keys that S3 lists per request. */
+const LIST_LIMIT = 1000;
 
-/** As many at once as a block has: a generation can have millions. */
-async function removeAll(storage: ObjectStorage, prefix: string): Promise<void> {
-  for (let count = LIST_LIMIT; count === LIST_LIMIT; ) {
-    const objects = await storage.list(prefix, LIST_LIMIT);
-    await storage.remove(objects.map(({ key }) => key));
-    count = objects.length;
-  }
-}
-
-/** Deletes the segments of a generation before this one. Those before the first block without any are gone already. */
-async function removeBefore(storage: ObjectStorage, first: SegmentId): Promise<void> {
-  const blocks: string[] = [];
-  for (let number = first.number - SEGMENTS_PER_BLOCK; number >= 0; number -= SEGMENTS_PER_BLOCK) {
-    const block = segmentBlock({ ...first, number });
-    if ((await storage.list(block, 1)).length === 0) break;
-    blocks.push(block);
-  }
-  // The oldest ones first, so that an interrupted deletion is repeated.
-  for (const block of blocks.reverse()) await removeAll(storage, block);
-  const objects = await storage.list(segmentBlock(first));
-  const old = objects.filter(
-    ({ key }) => (parseSegmentKey(key)?.number ?? first.number) < first.number,
-  );
-  await storage.remove(old.map(({ key }) => key));
-}
-
-async function removeBase(storage: ObjectStorage, base: SegmentId): Promise<void> {
-  // First, so that nobody begins to restore it.
-  await storage.remove([baseKey(base)]);
-  await removeAll(storage, chunkPrefix(base));
-}
-
-/** Lists no chunks of complete bases but the first ones: they can be a hundred thousand. */
-async function removeIncomplete(
-  storage: ObjectStorage,
-  bases: readonly Base[],
-  nowMs: number,
-): Promise<void> {
-  const complete = new Set(bases.map(chunkPrefix));
-  for (let after = prefixes.chunks; ; ) {
-    const page = await storage.list(prefixes.chunks, LIST_LIMIT, after);
-    const stale: string[] = [];
-    for (const { key, modifiedMs } of page) {
-      const base = parseBaseKey(key);
-      after = key;
-      if (base === null) continue;
-      if (complete.has(chunkPrefix(base))) {
-        after = chunkPrefix(base) + LAST_KEY;
-        break;
-      }
-      if (nowMs - modifiedMs > INCOMPLETE_MS) stale.push(key);
-    }
-    await storage.remove(stale);
-    if (page.length === 0) return;
+/** Deletes the objects with keys before this one, of which a server can write a million in a day. */
+async function removeBefore(storage: ObjectStorage, prefix: string, end: string): Promise<void> {
+  for (;;) {
+    const keys = (await storage.list(prefix, LIST_LIMIT)).map(({ key }) => key);
+    const expired = keys.filter((key) => key < end);
+    if (expired.length === 0) return;
+    await storage.remove(expired);
   }
 }
 
@@ -89,30 +27,22 @@ function findOldestNeeded(contents: Contents, atMs: number): Base | undefined {
 
 /**
  * Deletes what is needed only for states before this time. The newest base that can be restored is always kept: it is
- * the oldest one that is needed, or newer than that.
+ * the oldest one that is needed, or newer than that. Keys are in the order in which servers wrote the objects.
  */
-export async function deleteExpired(
-  storage: ObjectStorage,
-  oldestMs: number,
-  nowMs: number,
-): Promise<void> {
+export async function deleteExpired(storage: ObjectStorage, oldestMs: number): Promise<void> {
   const contents = await readContents(storage);
-  const { bases } = contents;
-  const damaged = bases.find(({ damage }) => damage !== null);
+  const damaged = contents.bases.find(({ damage }) => damage !== null);
   // Its segments are unknown, and what expires may be needed to repair it.
   if (damaged !== undefined) fail("operator", `the archive is damaged: ${damaged.damage}`);
-  await removeIncomplete(storage, bases, nowMs);
   const oldest = findOldestNeeded(contents, oldestMs);
   if (oldest === undefined) return;
-  for (const base of bases) if (!isAtOrBefore(oldest, base)) await removeBase(storage, base);
   const { first } = oldest;
-  await removeBefore(storage, first);
-  for (const number of await listGenerations(storage)) {
-    if (number >= first.generation) continue;
-    await removeAll(storage, segmentPrefix(number));
-    // Last, so that an interrupted deletion is repeated.
-    await storage.remove([generationKey(number)]);
-  }
+  // First, so that nobody begins to restore an older one.
+  await removeBefore(storage, prefixes.bases, baseKey(oldest));
+  // Also those of bases that were never completed.
+  await removeBefore(storage, prefixes.chunks, chunkPrefix(oldest));
+  await removeBefore(storage, prefixes.segments, segmentKey({ ...first, timeMs: 0 }));
+  await removeBefore(storage, prefixes.generations, generationKey(first.generation));
 }
 
 interface RetentionOptions {
@@ -137,7 +67,7 @@ export function createRetention(options: RetentionOptions): (newest: Base | null
     deletedMs = nowMs();
     known = newest;
     isDeleting = true;
-    deleteExpired(storage, nowMs() - keepMs, nowMs())
+    deleteExpired(storage, nowMs() - keepMs)
       .then(
         () => problems.clear("deletion"),
         (error) => {

@@ -244,7 +244,7 @@ test("nothing expires while the manifest of a base is damaged", async () => {
   const [, manifest = ""] = await archive.keys("bases/");
   const damage = await clear(archive, manifest);
   await expectRejection(
-    deleteExpired(archive.storage, Number.POSITIVE_INFINITY, Number.POSITIVE_INFINITY),
+    deleteExpired(archive.storage, Number.POSITIVE_INFINITY),
     "operator",
     `the archive is damaged: ${damage}`,
   );

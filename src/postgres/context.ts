@@ -2,16 +2,13 @@ import { createFairQueue, type RunFairly } from "../fair-queue.ts";
 import type { LargePages } from "../large-page.ts";
 import type { Database } from "./connection.ts";
 import { QUEUE_TIMEOUT_MS } from "./limiter.ts";
-import { createRowQueue } from "./row-locks.ts";
 
 /** Maximum number of large records that are read at the same time, all but one of them for one client. */
 const MAX_LARGE_READS = 3;
 /** How many more wait, half of them of one client. */
 const MAX_LARGE_WAITING = 4096;
-/** Connections that updates which run alone leave to batches. `MAX_LOCKED` of these may be waiting for locked rows. */
+/** Connections that writes which run alone leave to batches. */
 const BATCH_CONNECTIONS = 3;
-/** Maximum number of locked rows that writes wait for at the same time, each on a connection. */
-const MAX_LOCKED = 2;
 
 /** What the stores of a database share. */
 export interface StoreContext {
@@ -22,17 +19,14 @@ export interface StoreContext {
    * requests can share a result.
    */
   readonly readLarge: RunFairly;
-  /** Runs an update apart from others. One at a time runs for each row. */
+  /** Runs a write apart from others, because its row may be locked. One at a time runs for each row. */
   readonly runApart: RunFairly;
-  /** Runs a write that waits for a locked row. One at a time waits for each row. */
-  readonly waitForRow: RunFairly;
   readonly now: () => Date;
 }
 
 export function createContext(
   parts: Pick<StoreContext, "db" | "largePages" | "now">,
 ): StoreContext {
-  const maxApart = Math.max(1, parts.db.limiter.writeConnections - BATCH_CONNECTIONS);
   return {
     ...parts,
     readLarge: createFairQueue({
@@ -41,7 +35,11 @@ export function createContext(
       queueTimeoutMs: QUEUE_TIMEOUT_MS,
       problem: "too many large records are being read",
     }),
-    runApart: createRowQueue(maxApart),
-    waitForRow: createRowQueue(MAX_LOCKED),
+    runApart: createFairQueue({
+      maxRunning: Math.max(1, parts.db.limiter.writeConnections - BATCH_CONNECTIONS),
+      maxRunningOfClient: 1,
+      queueTimeoutMs: QUEUE_TIMEOUT_MS,
+      problem: "the database is busy",
+    }),
   };
 }

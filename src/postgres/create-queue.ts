@@ -1,13 +1,13 @@
 /**
- * Batches of creates, each with its own outcome. Those that fail or wait for a locked row do not hold up the others:
- * they run alone.
+ * Batches of creates, each with its own outcome. If one of them makes its batch fail, or wait for a locked row, each one
+ * runs alone.
  */
 import { type CreateResult, type IdempotencyKey, replay } from "../idempotency.ts";
 import { type Author, type RecordText, textLength } from "../record.ts";
 import { createBatchQueue, itemAt } from "./batch.ts";
 import type { StoreContext } from "./context.ts";
-import { isRowLockTimeout } from "./errors.ts";
-import { createRowQueue, ROW_LOCK_TIMEOUT } from "./row-locks.ts";
+import { isLockTimeout } from "./errors.ts";
+import { BATCH_LOCK_TIMEOUT } from "./row-locks.ts";
 
 const MAX_CREATES = 256;
 /** Others wait for these and share a statement, because a transaction costs many times as much as a row. */
@@ -34,8 +34,8 @@ export type Outcome<Row> =
   | { readonly kind: "stored"; readonly fingerprint: string; readonly record: string }
   /** The record cannot be created. */
   | { readonly kind: "rejected" }
-  /** Another transaction has locked a row that the create needs, so it must wait in a separate transaction. */
-  | { readonly kind: "locked" }
+  /** The create must run alone. */
+  | { readonly kind: "undecided" }
   /** The key has changed since it was read. The create must run again. */
   | { readonly kind: "conflict" };
 
@@ -48,7 +48,7 @@ export function nameOf({ owner, key }: IdempotencyKey): string {
 export interface CreateRules<Fields> {
   /** Values that must be unique, apart from the key: creates with a common one do not run at the same time. */
   readonly conflictKeysOf: (fields: Fields) => readonly string[];
-  /** Identifies the row that the create locks. If it is locked, one create finds that out for all that need it. */
+  /** Identifies the row that the create locks. */
   readonly lockOf: (fields: Fields) => string;
   /** @throws {AppError} always: the error of a record that is rejected */
   readonly throwRejected: () => never;
@@ -57,7 +57,7 @@ export interface CreateRules<Fields> {
 export interface CreateQueueOptions<Fields, Row> extends CreateRules<Fields> {
   /**
    * Runs creates in one transaction.
-   * @param lockTimeout `null` for that of the connection
+   * @param lockTimeout how long it waits for a locked row; `null` for the lock timeout of the connection
    */
   readonly run: (
     creates: readonly PendingCreate<Fields>[],
@@ -70,7 +70,7 @@ export interface CreateQueueOptions<Fields, Row> extends CreateRules<Fields> {
 
 /** @returns a function that creates records of one table */
 export function createCreateQueue<Fields extends object, Row>(
-  { db: { limiter }, waitForRow }: StoreContext,
+  { db: { limiter }, runApart }: StoreContext,
   {
     conflictKeysOf,
     lockOf,
@@ -80,49 +80,21 @@ export function createCreateQueue<Fields extends object, Row>(
     nextBatchMs,
   }: CreateQueueOptions<Fields, Row>,
 ): Create<Fields, Row> {
-  /** Runs a create whose row is locked, and waits for the row. */
-  function runWithLongWait(create: PendingCreate<Fields>): Promise<Outcome<Row>> {
-    return waitForRow(lockOf(create.fields), async () => itemAt(await run([create], null), 0));
-  }
-
-  /** Runs a create, which waits apart from others if its row stays locked for `ROW_LOCK_TIMEOUT`. */
-  async function runOne(create: PendingCreate<Fields>): Promise<Outcome<Row>> {
-    try {
-      const outcome = itemAt(await run([create], ROW_LOCK_TIMEOUT), 0);
-      if (outcome.kind !== "locked") return outcome;
-    } catch (error) {
-      if (!isRowLockTimeout(error)) throw error;
-    }
-    return runWithLongWait(create);
-  }
-
-  /** Runs a create alone. One at a time runs for each row, because the row may be locked. */
-  const runInOrder = createRowQueue(Number.POSITIVE_INFINITY);
-  /** Rows of creates that run alone, until the first of these creates has ended. */
-  const maybeLocked = new Set<string>();
-
-  async function runAlone(create: PendingCreate<Fields>): Promise<Outcome<Row>> {
-    const lock = lockOf(create.fields);
-    maybeLocked.add(lock);
-    try {
-      return await runInOrder(lock, () => runOne(create));
-    } finally {
-      maybeLocked.delete(lock);
-    }
+  function runAlone(create: PendingCreate<Fields>): Promise<Outcome<Row>> {
+    return runApart(lockOf(create.fields), async () => itemAt(await run([create], null), 0));
   }
 
   async function runBatch(creates: readonly PendingCreate<Fields>[]) {
-    const outcomes = await run(creates, ROW_LOCK_TIMEOUT);
+    const outcomes = await run(creates, BATCH_LOCK_TIMEOUT);
     return creates.map((create, at) => {
       const outcome = itemAt(outcomes, at);
-      return outcome.kind === "locked" ? runWithLongWait(create) : outcome;
+      return outcome.kind === "undecided" ? runAlone(create) : outcome;
     });
   }
 
   const enqueue = createBatchQueue<PendingCreate<Fields>, Outcome<Row>>({
     run: runBatch,
-    splitsOn: (error, count) =>
-      isRowLockTimeout(error) || (count > 1 && mayBeCausedByOneItem(error)),
+    splitsOn: (error, count) => isLockTimeout(error) || (count > 1 && mayBeCausedByOneItem(error)),
     runAlone,
     maxItems: MAX_CREATES,
     maxBatches: MAX_BATCHES,
@@ -136,9 +108,7 @@ export function createCreateQueue<Fields extends object, Row>(
 
   async function create(pending: PendingCreate<Fields>): Promise<CreateResult<Row>> {
     for (;;) {
-      // A row that may be locked would delay the next batch, too.
-      const isAlone = maybeLocked.has(lockOf(pending.fields));
-      const outcome = await (isAlone ? runAlone(pending) : enqueue(pending));
+      const outcome = await enqueue(pending);
       if (outcome.kind === "created") return { record: outcome.record, replayed: false };
       if (outcome.kind === "rejected") throwRejected();
       if (outcome.kind === "stored") return replay(outcome, pending.key);

@@ -26,11 +26,6 @@ interface CreateStatementParts {
   readonly columns: Readonly<Record<string, string>>;
   /** A condition on the row `input`: the record cannot be created. It may read rows by a unique column only. */
   readonly rejected: string;
-  /**
-   * An expression of the row `input`: locks the row that the record refers to, without waiting. It is null if the row is
-   * missing or another transaction has locked it. `null` if the record refers to no row.
-   */
-  readonly lock: string | null;
   /** The change that records it. */
   readonly created: ChangeType;
   /** The code of the status of the record. */
@@ -74,19 +69,17 @@ const noStoredKey = `
 /**
  * Parameters of the statement: the creates as a JSON array, their time, the lock timeout, `null` for that of the
  * connection, the time in milliseconds, and, if creates have keys, the time at or before which expired keys were stored.
- * Only if the lock timeout is `null` does the statement wait for a locked row that a record refers to. It returns a
- * `CreatedRow` for each create.
+ * It returns a `CreatedRow` for each create.
  *
- * Rows that records refer to are locked first if they are free, without waiting. The statement waits for locks only in
- * this order: keys, unique columns and foreign keys. So two batches cannot deadlock. Rows are read by subqueries, each
- * with conditions on one unique index only: the plan may be made while the tables are empty, when any other plan seems
- * equally cheap.
+ * The statement waits for locks only in this order: keys, unique columns and foreign keys. So two batches cannot deadlock.
+ * Rows are read by subqueries, each with conditions on one unique index only: the plan may be made while the tables are
+ * empty, when any other plan seems equally cheap.
  *
  * Each `materialized` copies all rows, so there are no more than needed. `offset 0` has subqueries evaluated once.
  * @param hasKeys whether any of the creates has a key; a statement without the steps for keys is cheaper
  */
 function createStatement(parts: CreateStatementParts, hasKeys: boolean): string {
-  const { table, rejected, lock, created, status, json, order } = parts;
+  const { table, rejected, created, status, json, order } = parts;
   const columns = Object.keys(parts.columns).join(", ");
   const input = {
     ...parts.columns,
@@ -94,18 +87,6 @@ function createStatement(parts: CreateStatementParts, hasKeys: boolean): string 
     ...(hasKeys && { owner: "text", key: "text", fingerprint: "text" }),
   };
   const inputNames = Object.keys(input).join(", ");
-  // Without a lock timeout, no row is locked before the foreign key does it.
-  const lockedRow = `
-          cross join lateral (
-            select case when $3::text is not null then ${lock ?? "null"} end as row_id
-            offset 0
-          ) as locked_row
-  `;
-  const flags =
-    lock === null
-      ? `${rejected} as rejected, false as locked`
-      : // A row that is locked exists.
-        `row_id is null and ${rejected} as rejected, $3::text is not null and row_id is null as locked`;
   const isCreated = hasKeys
     ? "id is not null and (key is null or (owner, key) in (select owner, key from claimed))"
     : "id is not null";
@@ -115,16 +96,14 @@ function createStatement(parts: CreateStatementParts, hasKeys: boolean): string 
         select
           found.*, 1 as version, $2::text as created_at, $2::text as updated_at,
           case
-            when stored_fingerprint is null and not rejected and not locked
-              then nextval('${table}_id_seq')
+            when stored_fingerprint is null and not rejected then nextval('${table}_id_seq')
           end as id
         from (
-          select input.*, stored_fingerprint, stored_record, ${flags}
+          select input.*, stored_fingerprint, stored_record, ${rejected} as rejected
           from rows from (json_to_recordset($1::text::json) as (${columnDefinitions(input)}))
             with ordinality as input (${inputNames}, position)
           ${hasKeys ? storedKey : noStoredKey}
-          ${lock === null ? "" : lockedRow}
-          where ${withLockTimeout("coalesce($3::text, current_setting('lock_timeout'))")}
+          where ${withLockTimeout("$3")}
           offset 0
         ) as found
       ),
@@ -150,8 +129,7 @@ function createStatement(parts: CreateStatementParts, hasKeys: boolean): string 
       })})
     select
       position::integer as position, id, is_created, rejected as is_rejected,
-      stored_fingerprint is null and not rejected and locked as is_locked, stored_fingerprint,
-      stored_record
+      stored_fingerprint, stored_record
     from decided
   `;
 }
@@ -161,7 +139,6 @@ interface CreatedRow {
   readonly id: number | null;
   readonly is_created: boolean;
   readonly is_rejected: boolean;
-  readonly is_locked: boolean;
   /** Fingerprint and record stored with the key; `null` if the key is new. */
   readonly stored_fingerprint: string | null;
   readonly stored_record: string | null;
@@ -186,12 +163,11 @@ export function prepareCreate<Fields extends object, Row>(
     { fields }: PendingCreate<Fields>,
     time: string,
   ): Outcome<Row> {
-    const { id, is_created, is_rejected, is_locked, stored_fingerprint, stored_record } = row;
+    const { id, is_created, is_rejected, stored_fingerprint, stored_record } = row;
     if (stored_fingerprint !== null && stored_record !== null) {
       return { kind: "stored", fingerprint: stored_fingerprint, record: stored_record };
     }
     if (is_rejected) return { kind: "rejected" };
-    if (is_locked) return { kind: "locked" };
     if (!is_created) return { kind: "conflict" };
     return { kind: "created", record: parts.newRecord(Number(id), fields, time) };
   }

@@ -129,14 +129,6 @@ export function isLockTimeout(error: unknown): boolean {
   return sqlState(error) === LOCK_TIMEOUT;
 }
 
-/**
- * @returns whether a statement of several records has waited too long for a row. After it has waited for a table, the
- * error has no context, except on a worker of Citus
- */
-export function isRowLockTimeout(error: unknown): boolean {
-  return isLockTimeout(error) && serverError(error)?.where !== undefined;
-}
-
 /** @returns whether a statement failed because of what it reads or writes, e.g. a damaged row */
 export function isCausedByStatement(error: unknown): boolean {
   const state = sqlState(error);
@@ -148,7 +140,7 @@ export function isCausedByStatement(error: unknown): boolean {
  * transaction, so that a part of it may succeed. After the loss of a connection the statement may be committed.
  */
 export function isStatementError(error: unknown): boolean {
-  return isRowLockTimeout(error) || isCausedByStatement(error) || isRolledBack(error);
+  return isLockTimeout(error) || isCausedByStatement(error) || isRolledBack(error);
 }
 
 export function isStatementTimeout(error: unknown): boolean {

@@ -119,8 +119,6 @@ export function createPlainOrderStore(context: StoreContext): OrderStore {
       table: "orders",
       columns: ownColumnTypes(Order),
       rejected: "(select users.id from users where users.id = input.user_id) is null",
-      // The lock of the foreign key.
-      lock: "(select users.id from users where users.id = input.user_id for key share skip locked)",
       created: "order.created",
       status: statusCode,
       json,

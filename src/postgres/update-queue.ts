@@ -12,9 +12,9 @@ import {
 import { createBatchQueue, itemAt } from "./batch.ts";
 import type { Session } from "./connection.ts";
 import type { StoreContext } from "./context.ts";
-import { isLockTimeout, isStatementError } from "./errors.ts";
+import { isStatementError } from "./errors.ts";
 import { versionConflict } from "./retry.ts";
-import { type LockWait, recordName } from "./row-locks.ts";
+import { BATCH_LOCK_TIMEOUT, recordName } from "./row-locks.ts";
 
 const MAX_UPDATES = 64;
 /** Others wait for these and share a statement, because a transaction costs many times as much as a row. */
@@ -61,15 +61,9 @@ export type RunUpdate<Stored, Values, Row> = (
   decide: Decide<Stored, Values, Row>,
 ) => Promise<RecordText<Row> | null>;
 
-/** A record as it was read. */
-interface Found<Stored> {
-  readonly stored: Stored;
-  /** Where its row is, if the layout makes use of it. */
-  readonly place?: string;
-}
-
 /** A record that is written if it still has the version that was read. */
-export interface Target<Stored> extends Found<Stored> {
+export interface Target<Stored> {
+  readonly stored: Stored;
   readonly author: Author;
   readonly time: Date;
 }
@@ -81,12 +75,13 @@ export interface UpdatedTarget<Stored, Values> extends Target<Stored> {
 
 /**
  * Writes records in one transaction.
- * @returns the ids of those that had the version and, if `wait` is `none`, were not locked
+ * @param lockTimeout how long it waits for a locked row; `null` for the lock timeout of the connection
+ * @returns the ids of those that had the version
  */
 export type WriteTargets<Written> = (
   session: Session,
   targets: readonly Written[],
-  wait: LockWait,
+  lockTimeout: string | null,
 ) => Promise<readonly number[]>;
 
 /** How the records of one table are read and written. */
@@ -100,7 +95,7 @@ export interface UpdateParts<Stored, Values> {
     session: Session,
     ids: readonly number[],
     maxBytes: number,
-  ) => Promise<ReadonlyMap<number, Found<Stored> | null>>;
+  ) => Promise<ReadonlyMap<number, Stored | null>>;
   readonly update: WriteTargets<UpdatedTarget<Stored, Values>>;
   readonly remove?: WriteTargets<Target<Stored>>;
   /** Whether a read and a write are one transaction. The default is no. */
@@ -115,7 +110,7 @@ export function createUpdateQueue<
   Values extends object,
   Row,
 >(
-  { db: { layout, limiter, runAdmitted }, now, runApart, waitForRow }: StoreContext,
+  { db: { layout, limiter, runAdmitted }, now, runApart }: StoreContext,
   { table, read, update, remove, transaction = false, explain }: UpdateParts<Stored, Values>,
 ): RunUpdate<Stored, Values, Row> {
   interface Pending {
@@ -131,10 +126,10 @@ export function createUpdateQueue<
     /** The record is to be read, perhaps again. */
     | { readonly kind: "unread" };
 
-  function plan({ author, decide }: Pending, record: Found<Stored>, time: Date): Step {
+  function plan({ author, decide }: Pending, stored: Stored, time: Date): Step {
     try {
-      const decision = decide(record.stored, time);
-      return decision.kind === "done" ? decision : { ...decision, ...record, author, time };
+      const decision = decide(stored, time);
+      return decision.kind === "done" ? decision : { ...decision, stored, author, time };
     } catch (error) {
       return { kind: "rejected", error };
     }
@@ -160,8 +155,9 @@ export function createUpdateQueue<
   async function writeAll(
     session: Session,
     steps: readonly Step[],
-    wait: LockWait,
+    isAlone: boolean,
   ): Promise<ReadonlySet<number>> {
+    const lockTimeout = isAlone ? null : BATCH_LOCK_TIMEOUT;
     const updates = steps.filter((step) => step.kind === "update");
     const removals = steps.filter((step) => step.kind === "remove");
     const written = new Set<number>();
@@ -170,7 +166,7 @@ export function createUpdateQueue<
       try {
         for (const id of await ids) written.add(id);
       } catch (error) {
-        if (wait !== "none") {
+        if (isAlone) {
           explain?.(error);
           throw error;
         }
@@ -178,8 +174,10 @@ export function createUpdateQueue<
         if (!isStatementError(error)) throw error;
       }
     }
-    if (updates.length > 0) await write(update(session, updates, wait));
-    if (remove !== undefined && removals.length > 0) await write(remove(session, removals, wait));
+    if (updates.length > 0) await write(update(session, updates, lockTimeout));
+    if (remove !== undefined && removals.length > 0) {
+      await write(remove(session, removals, lockTimeout));
+    }
     return written;
   }
 
@@ -188,42 +186,26 @@ export function createUpdateQueue<
     return !step.mayWait && textLength(step.values) <= LARGE_RECORD_BYTES;
   }
 
-  /** Runs an update alone, until the record has the version that was read. @param planned as in `runAlone` */
-  function runOne(pending: Pending, planned: Planned | null, wait: LockWait) {
-    let known = planned;
+  /** Runs an update alone, until the record has the version that was read. */
+  function runAlone(pending: Pending): Promise<RecordText<Row> | null> {
     async function work(session: Session): Promise<RecordText<Row> | null> {
-      const step = known ?? itemAt(await planAll(session, [pending], Number.MAX_SAFE_INTEGER), 0);
-      known = null;
+      const step = itemAt(await planAll(session, [pending], Number.MAX_SAFE_INTEGER), 0);
       if (step.kind === "done") return step.record;
       if (step.kind === "rejected") throw step.error;
-      const written = await writeAll(session, [step], wait);
+      const written = await writeAll(session, [step], true);
       if (step.kind === "unread" || !written.has(pending.id)) throw versionConflict;
       return step.record;
     }
-    return runAdmitted("write", work, { transaction });
-  }
-
-  /** @param planned what to write; `null` if the record is to be read */
-  async function runAlone(pending: Pending, planned: Planned | null) {
     const row = recordName(table, pending.id);
-    // A brief wait would not reach the other servers of Citus.
-    if (layout === "citus") return runApart(row, () => runOne(pending, planned, "long"));
-    try {
-      return await runApart(row, () => runOne(pending, planned, "brief"));
-    } catch (error) {
-      // Not `isRowLockTimeout`: behind another server that waits for the row, the error has no context.
-      if (isLockTimeout(error)) return waitForRow(row, () => runOne(pending, null, "long"));
-      throw error;
-    }
+    return runApart(row, () => runAdmitted("write", work, { transaction }));
   }
 
   async function runTogether(session: Session, updates: readonly Pending[]) {
     const steps = await planAll(session, updates, LARGE_RECORD_BYTES);
-    const written = await writeAll(session, steps.filter(canShare), "none");
+    const written = await writeAll(session, steps.filter(canShare), false);
     return steps.map((step): Step => {
-      if (!canShare(step)) return step;
-      const { stored, record } = step;
-      return written.has(stored.id) ? { kind: "done", record } : { kind: "unread" };
+      const isWritten = canShare(step) && written.has(step.stored.id);
+      return isWritten ? { kind: "done", record: step.record } : step;
     });
   }
 
@@ -233,7 +215,7 @@ export function createUpdateQueue<
     return steps.map((step, at) => {
       if (step.kind === "done") return step.record;
       if (step.kind === "rejected") return Promise.reject(step.error);
-      return runAlone(itemAt(updates, at), step.kind === "unread" ? null : step);
+      return runAlone(itemAt(updates, at));
     });
   }
 
@@ -241,7 +223,7 @@ export function createUpdateQueue<
     run: runBatch,
     // The read has failed, so nothing is written.
     splitsOn: isStatementError,
-    runAlone: (pending) => runAlone(pending, null),
+    runAlone,
     maxItems: MAX_UPDATES,
     maxBatches: MAX_BATCHES,
     conflictKeysOf: ({ id }) => [`${id}`],
@@ -251,6 +233,6 @@ export function createUpdateQueue<
     limiter.admit("write", () => {
       const pending = { id, author, decide };
       // On Citus, a batch of users would be a longer transaction on all servers, and one of orders a two-phase commit.
-      return layout === "citus" ? runAlone(pending, null) : enqueue(pending);
+      return layout === "citus" ? runAlone(pending) : enqueue(pending);
     });
 }

@@ -3,7 +3,7 @@ import type { ChangeType } from "../change.ts";
 import type { RecordTable } from "../record.ts";
 import { columnDefinitions } from "./columns.ts";
 import { recordStatement } from "./outbox.ts";
-import { type LockWait, ROW_LOCK_TIMEOUT, withLockTimeout } from "./row-locks.ts";
+import { withLockTimeout } from "./row-locks.ts";
 import type { Target, UpdatedTarget, UpdateParts, WriteTargets } from "./update-queue.ts";
 
 interface ReadParts {
@@ -21,7 +21,7 @@ function readStatement({ table, columns, bytes }: ReadParts): string {
     select requested.id::bigint as "requestedId", found.*
     from json_array_elements_text($1::text::json) as requested (id)
     left join lateral (
-      select ${columns}, ctid::text as place
+      select ${columns}
       ${row} and ${bytes} <= $2::bigint
       limit 1
     ) as found on true
@@ -33,12 +33,12 @@ function readStatement({ table, columns, bytes }: ReadParts): string {
 export function prepareRead<Stored>(parts: ReadParts): UpdateParts<Stored, unknown>["read"] {
   const statement = readStatement(parts);
   return async (session, ids, maxBytes) => {
-    type Row = Stored & { readonly place: string | null; readonly requestedId: number };
+    type Row = Stored & { readonly id: number | null; readonly requestedId: number };
     const rows = await session.all<Row>(statement, JSON.stringify(ids), maxBytes);
     return new Map(
-      rows.map(({ requestedId, place, ...stored }) => [
+      rows.map(({ requestedId, ...stored }) => [
         requestedId,
-        place === null ? null : { stored: stored as Stored, place },
+        stored.id === null ? null : (stored as unknown as Stored),
       ]),
     );
   };
@@ -48,8 +48,6 @@ interface WriteParts {
   readonly table: RecordTable;
   /** The statement without conditions. It reads `input`. */
   readonly write: string;
-  /** The lock of a row that it takes. */
-  readonly lock: "update" | "no key update";
   /** The columns of `input` with their types, apart from the id, the version and the author. */
   readonly values: Readonly<Record<string, string>>;
   readonly type: ChangeType;
@@ -58,48 +56,25 @@ interface WriteParts {
 }
 
 /**
- * `$1` is a JSON array of records. The statement returns the ids of those that it has written.
- *
- * Without a wait, it locks the rows that are free before it writes them, so two of them cannot deadlock. It finds them by
- * their place: an index has all the versions of a row that an open snapshot keeps. Since the read, the place can have become
- * that of another row, so id and version are compared, too.
+ * `$1` is a JSON array of records, and `$2` the lock timeout, `null` for that of the connection. The statement returns the
+ * ids of those that it has written. It locks no row before: one that has another version after a wait is not written.
  *
  * Rows are found by an array, because a plan for a join alone may be made while the table is empty, and would read the
  * whole index.
  */
-function writeStatement(parts: WriteParts, wait: LockWait): string {
-  const { table, write, lock, values, type, status } = parts;
-  const input = {
-    ...{ id: "bigint", version: "bigint", author: "text", time: "bigint" },
-    // Citus, where updates are not batched, rejects places.
-    ...(wait === "none" && { place: "tid" }),
-    ...values,
-  };
-  const lockFree = `
-    (
-      select ${table}.id
-      from ${table}
-      where ${table}.ctid = input.place
-      for ${lock} skip locked
-    ) is not null
-  `;
-  const conditions: Record<LockWait, string> = {
-    none: lockFree,
-    brief: withLockTimeout(`'${ROW_LOCK_TIMEOUT}'`),
-    long: "true",
-  };
-  const [column, key] = wait === "none" ? ["ctid", "place"] : ["id", "id"];
+function writeStatement({ table, write, values, type, status }: WriteParts): string {
+  const input = { id: "bigint", version: "bigint", author: "text", time: "bigint", ...values };
   return `
     with
       input as materialized (
         select *
         from json_to_recordset($1::text::json)
           as input (${columnDefinitions(input)})
-        where ${conditions[wait]}
+        where ${withLockTimeout("$2")}
       ),
       written as (
         ${write}
-        where ${table}.${column} = any(array(select ${key} from input))
+        where ${table}.id = any(array(select id from input))
           and ${table}.id = input.id and ${table}.version = input.version
         returning ${table}.id, ${table}.version, ${status} as status, author, time
       ),
@@ -124,27 +99,22 @@ interface Versioned {
 function prepareWrite<Written extends Target<Versioned> & { readonly values?: object }>(
   parts: WriteParts,
 ): WriteTargets<Written> {
-  const statements: Record<LockWait, string> = {
-    none: writeStatement(parts, "none"),
-    brief: writeStatement(parts, "brief"),
-    long: writeStatement(parts, "long"),
-  };
-  return async (session, targets, wait) => {
-    const input = targets.map(({ stored: { id, version }, place, author, time, values }) => ({
-      ...{ id, version, place, author, time: time.getTime() },
+  const statement = writeStatement(parts);
+  return async (session, targets, lockTimeout) => {
+    // In one order, so that two batches do not deadlock.
+    const ordered = targets.toSorted((one, other) => one.stored.id - other.stored.id);
+    const input = ordered.map(({ stored: { id, version }, author, time, values }) => ({
+      ...{ id, version, author, time: time.getTime() },
       ...values,
     }));
-    const rows = await session.all<{ readonly id: number }>(
-      statements[wait],
-      JSON.stringify(input),
-    );
+    const rows = await session.all<{ id: number }>(statement, JSON.stringify(input), lockTimeout);
     return rows.map(({ id }) => id);
   };
 }
 
 /** @returns a function that changes records. It sets the columns of `values` */
 export function prepareUpdate<Stored extends Versioned, Values extends object>(
-  parts: Omit<WriteParts, "write" | "lock">,
+  parts: Omit<WriteParts, "write">,
 ): WriteTargets<UpdatedTarget<Stored, Values>> {
   const { table, values } = parts;
   const set = Object.keys(values).map((name) => `${name} = input.${name}`);
@@ -153,13 +123,13 @@ export function prepareUpdate<Stored extends Versioned, Values extends object>(
     set ${set.join(", ")}, version = ${table}.version + 1
     from input
   `;
-  return prepareWrite({ ...parts, write, lock: "no key update" });
+  return prepareWrite({ ...parts, write });
 }
 
 /** @returns a function that deletes records */
 export function prepareDelete<Stored extends Versioned>(
-  parts: Omit<WriteParts, "write" | "lock" | "values">,
+  parts: Omit<WriteParts, "write" | "values">,
 ): WriteTargets<Target<Stored>> {
   const write = `delete from ${parts.table} using input`;
-  return prepareWrite({ ...parts, write, lock: "update", values: {} });
+  return prepareWrite({ ...parts, write, values: {} });
 }

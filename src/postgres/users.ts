@@ -161,7 +161,6 @@ export function createPlainUserStore(context: StoreContext): UserStore {
       table: "users",
       columns: writtenColumns,
       rejected: "(select users.id from users where users.email_key = input.email_key) is not null",
-      lock: null,
       created: "user.created",
       status: noStatus,
       json,

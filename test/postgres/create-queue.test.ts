@@ -8,8 +8,8 @@ import {
   type PendingCreate,
 } from "../../src/postgres/create-queue.ts";
 import { createLimiter } from "../../src/postgres/limiter.ts";
-import { ROW_LOCK_TIMEOUT } from "../../src/postgres/row-locks.ts";
-import { rowLockTimeout } from "./server-error.ts";
+import { BATCH_LOCK_TIMEOUT } from "../../src/postgres/row-locks.ts";
+import { lockTimeout } from "./server-error.ts";
 
 /** A record that refers to a row. */
 interface Fields {
@@ -72,41 +72,36 @@ function makeQueue(options: Partial<CreateQueueOptions<Fields, Fields>> = {}) {
   };
 }
 
-test("creates of a row that was locked share a batch again when the first of them has ended", async () => {
-  const { runs, names, create, started } = makeQueue();
-  const first = create("a", "x");
-  await started(1);
-  runs[0]?.fail(rowLockTimeout);
-  await started(2);
-  runs[1]?.create();
-  expect(await first).toBe("a");
-  const later = ["b", "c"].map((name) => create(name, "x"));
-  await started(3);
-  expect(names()).toEqual(["a", "a", "bc"]);
-  runs[2]?.create();
-  expect(await Promise.all(later)).toEqual(["b", "c"]);
-});
-
-test("a create that is alone waits for its row, apart from the others, when its batch has timed out", async () => {
+test("each create of a batch runs alone, with the lock timeout of the connection, when the batch has timed out", async () => {
   const { runs, create, started } = makeQueue({ mayBeCausedByOneItem: () => false });
   const created = create("a", "x");
-  for (let attempt = 0; attempt < 2; attempt += 1) {
-    await started(attempt + 1);
-    expect(runs[attempt]?.lockTimeout).toBe(ROW_LOCK_TIMEOUT);
-    runs[attempt]?.fail(rowLockTimeout);
-  }
-  await started(3);
-  expect(runs).toHaveLength(3);
-  expect(runs[2]?.lockTimeout).toBeNull();
-  runs[2]?.create();
-  expect(await created).toBe("a");
+  await started(1);
+  expect(runs[0]?.lockTimeout).toBe(BATCH_LOCK_TIMEOUT);
+  runs[0]?.fail(lockTimeout);
+  await started(2);
+  expect(runs[1]?.lockTimeout).toBeNull();
+  runs[1]?.fail(lockTimeout);
+  expect(await created.catch((error: unknown) => error)).toBe(lockTimeout);
+  expect(runs).toHaveLength(2);
+});
+
+test("a create that is undecided runs alone, and the rest of its batch is created", async () => {
+  const { runs, create, started } = makeQueue();
+  const [undecided, other] = [create("a", "x"), create("b", "y")];
+  await started(1);
+  runs[0]?.create({ a: { kind: "undecided" } });
+  expect(await other).toBe("b");
+  await started(2);
+  expect([runs[1]?.names, runs[1]?.lockTimeout]).toEqual(["a", null]);
+  runs[1]?.create();
+  expect(await undecided).toBe("a");
 });
 
 test("creates that run alone run one after the other when they need one row", async () => {
   const { runs, names, create, started } = makeQueue();
   const created = [create("a", "x"), create("b", "x"), create("c", "y")];
   await started(1);
-  runs[0]?.fail(rowLockTimeout);
+  runs[0]?.fail(lockTimeout);
   await started(3);
   expect(names()).toEqual(["abc", "a", "c"]);
   runs[1]?.create();
@@ -114,50 +109,6 @@ test("creates that run alone run one after the other when they need one row", as
   expect(names()).toEqual(["abc", "a", "c", "b"]);
   for (const { create: end } of runs) end();
   expect(await Promise.all(created)).toEqual(["a", "b", "c"]);
-});
-
-test("a create runs alone at once when others of its row do so, and others share a batch", async () => {
-  const { runs, names, create, started } = makeQueue();
-  const created = [create("a", "x"), create("b", "x")];
-  await started(1);
-  runs[0]?.fail(rowLockTimeout);
-  await started(2);
-  created.push(create("c", "x"), create("d", "y"), create("e", "z"));
-  await started(3);
-  expect(names()).toEqual(["ab", "a", "de"]);
-  for (const [at, count] of [4, 4, 5, 5].entries()) {
-    runs[1 + at]?.create();
-    await started(count);
-  }
-  expect(names()).toEqual(["ab", "a", "de", "b", "c"]);
-  expect(await Promise.all(created)).toEqual(["a", "b", "c", "d", "e"]);
-});
-
-test("a create whose row is locked waits for it, and the rest of its batch is created", async () => {
-  const { runs, create, started } = makeQueue();
-  const [locked, free] = [create("a", "x"), create("b", "y")];
-  await started(1);
-  runs[0]?.create({ a: { kind: "locked" } });
-  expect(await free).toBe("b");
-  await started(2);
-  expect([runs[1]?.names, runs[1]?.lockTimeout]).toEqual(["a", null]);
-  runs[1]?.create();
-  expect(await locked).toBe("a");
-});
-
-test("locked rows take turns when creates wait for more of them than may wait at the same time", async () => {
-  const { runs, names, create, started } = makeQueue();
-  const created = [..."aabbc"].map((row, at) => create(`${row}${at}`, row));
-  await started(1);
-  const locked = { kind: "locked" } as const;
-  runs[0]?.create({ a0: locked, a1: locked, b2: locked, b3: locked, c4: locked });
-  for (let at = 1; at <= 5; at += 1) {
-    await started(Math.min(at + 2, 6));
-    expect(runs).toHaveLength(Math.min(at + 2, 6));
-    runs[at]?.create();
-  }
-  await Promise.all(created);
-  expect(names().slice(1)).toEqual(["a0", "b2", "c4", "a1", "b3"]);
 });
 
 test("a create runs again when its key has changed meanwhile", async () => {

@@ -4,7 +4,6 @@ import type { Database } from "../../src/postgres/connection.ts";
 import { createContext } from "../../src/postgres/context.ts";
 import { createLimiter } from "../../src/postgres/limiter.ts";
 import { withRetry } from "../../src/postgres/retry.ts";
-import type { LockWait } from "../../src/postgres/row-locks.ts";
 import {
   createUpdateQueue,
   type Target,
@@ -12,7 +11,7 @@ import {
 } from "../../src/postgres/update-queue.ts";
 import { LARGE_RECORD_BYTES } from "../../src/record.ts";
 import { expectRejection } from "../expect-error.ts";
-import { rowLockTimeout, serverError } from "./server-error.ts";
+import { lockTimeout, serverError } from "./server-error.ts";
 
 interface Stored {
   readonly id: number;
@@ -30,7 +29,7 @@ interface Options {
   readonly large?: readonly number[];
   readonly missing?: readonly number[];
   /** Called before each write. @returns ids of records that it does not write. @throws the error of the statement */
-  readonly onWrite?: (ids: readonly number[], wait: LockWait) => readonly number[];
+  readonly onWrite?: (ids: readonly number[]) => readonly number[];
   readonly explain?: UpdateParts<Stored, Values>["explain"];
 }
 
@@ -42,10 +41,10 @@ function makeQueue({ large = [], missing = [], onWrite = () => [], explain }: Op
   const db = { layout: "plain", limiter, runAdmitted } as unknown as Database;
   const context = createContext({ db, largePages: {} as never, now: () => new Date(0) });
 
-  async function write(kind: string, targets: readonly Target<Stored>[], wait: LockWait) {
+  async function write(kind: string, targets: readonly Target<Stored>[], timeout: string | null) {
     const ids = targets.map(({ stored }) => stored.id);
-    calls.push(`${kind} ${ids.join()} ${wait}`);
-    const left = onWrite(ids, wait);
+    calls.push(`${kind} ${ids.join()} ${timeout ?? "alone"}`);
+    const left = onWrite(ids);
     return ids.filter((id) => !left.includes(id));
   }
   const runUpdate = createUpdateQueue<Stored, Values, Stored>(context, {
@@ -54,10 +53,10 @@ function makeQueue({ large = [], missing = [], onWrite = () => [], explain }: Op
       calls.push(`read ${ids.join()}`);
       const isWhole = (id: number) => maxBytes > LARGE_RECORD_BYTES || !large.includes(id);
       const found = ids.filter((id) => !missing.includes(id));
-      return new Map(found.map((id) => [id, isWhole(id) ? { stored: { id } } : null]));
+      return new Map(found.map((id) => [id, isWhole(id) ? { id } : null]));
     },
-    update: (_session, targets, wait) => write("update", targets, wait),
-    remove: (_session, targets, wait) => write("remove", targets, wait),
+    update: (_session, targets, timeout) => write("update", targets, timeout),
+    remove: (_session, targets, timeout) => write("remove", targets, timeout),
     ...(explain !== undefined && { explain }),
   });
   const textOf = (id: number, json: string) => ({ id, version: 2, json });
@@ -82,16 +81,16 @@ test("updates and deletes share a read, and each kind a write", async () => {
   const rejected = update(5, { error: new AppError("version_mismatch", "") });
   await expectRejection(rejected, "version_mismatch");
   expect(await idsOf(results)).toEqual([1, 2, 3, null]);
-  expect(calls).toEqual(["read 1,2,3,4,5", "update 1,3 none", "remove 2 none"]);
+  expect(calls).toEqual(["read 1,2,3,4,5", "update 1,3 200ms", "remove 2 200ms"]);
 });
 
 test("updates of one record run one after the other", async () => {
   const { calls, update, remove } = makeQueue();
   expect(await idsOf([update(1), update(1), remove(1), update(2)])).toEqual([1, 1, 1, 2]);
   expect(calls.filter((call) => !call.startsWith("read"))).toEqual([
-    "update 1,2 none",
-    "update 1 none",
-    "remove 1 none",
+    "update 1,2 200ms",
+    "update 1 200ms",
+    "remove 1 200ms",
   ]);
 });
 
@@ -105,41 +104,35 @@ test("an update that was not written is read again and runs alone, and the next 
   const { calls, update, remove } = makeQueue({ onWrite });
   expect(await idsOf([update(1), update(2), remove(1)])).toEqual([1, 2, 1]);
   expect(calls).toEqual([
-    ...["read 1,2", "update 1,2 none", "read 1", "update 1 brief", "read 1", "update 1 brief"],
-    ...["read 1", "remove 1 none"],
+    ...["read 1,2", "update 1,2 200ms", "read 1", "update 1 alone", "read 1", "update 1 alone"],
+    ...["read 1", "remove 1 200ms"],
   ]);
 });
 
-test("an update whose row stays locked waits for it apart from those that run alone", async () => {
-  const onWrite = (ids: readonly number[], wait: LockWait) => {
-    if (wait === "brief") throw rowLockTimeout;
-    return wait === "none" ? ids : [];
-  };
-  const { calls, update } = makeQueue({ onWrite });
-  expect(await idsOf([update(1)])).toEqual([1]);
-  expect(calls).toEqual([
-    ...["read 1", "update 1 none", "read 1", "update 1 brief", "read 1", "update 1 long"],
-  ]);
-});
-
-test("if a batch fails, each of its updates runs alone, and only the one that fails is rejected", async () => {
-  const { calls, update, remove } = makeQueue({
-    onWrite(ids) {
-      if (ids.includes(3)) throw foreignKeyViolation;
-      return [];
-    },
-    explain(error) {
-      if (error === foreignKeyViolation) throw new AppError("user_has_orders", "");
-    },
-  });
-  const results = [update(1), remove(2), remove(3)];
-  await expectRejection(results[2] as Promise<unknown>, "user_has_orders");
-  expect(await idsOf(results.slice(0, 2))).toEqual([1, 2]);
-  expect(calls.slice(0, 3)).toEqual(["read 1,2,3", "update 1 none", "remove 2,3 none"]);
-  expect(calls.slice(3).toSorted()).toEqual([
-    ...["read 2", "read 3", "remove 2 brief", "remove 3 brief"],
-  ]);
-});
+test.each([
+  ["fails", foreignKeyViolation],
+  ["waits too long for a row", lockTimeout],
+])(
+  "if a batch %s, each of its updates runs alone, and only the one that fails is rejected",
+  async (_, cause) => {
+    const { calls, update, remove } = makeQueue({
+      onWrite(ids) {
+        if (ids.includes(3)) throw cause;
+        return [];
+      },
+      explain(error) {
+        if (error === cause) throw new AppError("user_has_orders", "");
+      },
+    });
+    const results = [update(1), remove(2), remove(3)];
+    await expectRejection(results[2] as Promise<unknown>, "user_has_orders");
+    expect(await idsOf(results.slice(0, 2))).toEqual([1, 2]);
+    expect(calls.slice(0, 3)).toEqual(["read 1,2,3", "update 1 200ms", "remove 2,3 200ms"]);
+    expect(calls.slice(3).toSorted()).toEqual([
+      ...["read 2", "read 3", "remove 2 alone", "remove 3 alone"],
+    ]);
+  },
+);
 
 test("nothing runs again after the connection was lost", async () => {
   const { calls, update } = makeQueue({
@@ -149,7 +142,7 @@ test("nothing runs again after the connection was lost", async () => {
   });
   const results = [update(1), update(2)];
   for (const result of results) await expectRejection(result, "unavailable");
-  expect(calls).toEqual(["read 1,2", "update 1,2 none"]);
+  expect(calls).toEqual(["read 1,2", "update 1,2 200ms"]);
 });
 
 test("an update that may wait, or has a large record before or afterwards, shares no write", async () => {
@@ -157,9 +150,9 @@ test("an update that may wait, or has a large record before or afterwards, share
   const metadata = "x".repeat(LARGE_RECORD_BYTES + 1);
   const results = [update(1), update(2, { mayWait: true }), update(3), update(4, { metadata })];
   expect(await idsOf(results)).toEqual([1, 2, 3, 4]);
-  expect(calls.slice(0, 2)).toEqual(["read 1,2,3,4", "update 1 none"]);
+  expect(calls.slice(0, 2)).toEqual(["read 1,2,3,4", "update 1 200ms"]);
   expect(calls.slice(2).toSorted()).toEqual([
-    ...["read 3", "update 2 brief", "update 3 brief", "update 4 brief"],
+    ...["read 2", "read 3", "read 4", "update 2 alone", "update 3 alone", "update 4 alone"],
   ]);
 });
 

@@ -28,6 +28,9 @@ import { sequentialMode } from "./settings.ts";
  */
 const NEXT_BATCH_MS = 100;
 
+/** For a create that runs alone: workers do not know the lock timeout of the connection. */
+const ALONE_LOCK_TIMEOUT = "1s";
+
 /** First number of the advisory locks on batches; the second is that of the table. */
 const BATCH_LOCK = 0x75616261;
 /**
@@ -60,7 +63,7 @@ export interface CitusCreateParts<Fields, Stored, Row> extends CreateRules<Field
   readonly explainViolation: (error: unknown, fields: Fields) => Promise<Outcome<Row>>;
 }
 
-/** Waits for imports, with the connection's lock timeout; assigns numbers; then sets the shorter lock timeout. */
+/** Waits for imports, with the connection's lock timeout; assigns numbers; then sets the lock timeout for rows. */
 async function assignNumbers(
   session: Session,
   table: RecordTable,
@@ -68,7 +71,8 @@ async function assignNumbers(
   lockTimeout: string | null,
 ): Promise<readonly number[]> {
   const rows = await session.all<{ number: number }>(nextNumbers(table), count);
-  if (lockTimeout !== null) await session.all(`set local lock_timeout to '${lockTimeout}'`);
+  const timeout = lockTimeout ?? ALONE_LOCK_TIMEOUT;
+  await session.all(`set local lock_timeout to '${timeout}'`);
   return rows.map(({ number }) => number);
 }
 
@@ -124,7 +128,7 @@ async function findOutcomes<Fields, Stored, Row>(
     if (rejected[at] !== true) return null;
     // The first request with the key may be visible on the coordinator, but not yet on the worker that has the key.
     // To claim the key waits for it.
-    return key === null ? { kind: "rejected" } : { kind: "locked" };
+    return key === null ? { kind: "rejected" } : { kind: "undecided" };
   });
   return { outcomes, expired };
 }

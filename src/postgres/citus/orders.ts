@@ -167,10 +167,10 @@ export function createCitusOrderStore(context: StoreContext): OrderStore {
     updates: {
       table: "orders",
       async read(session, ids) {
-        const found = new Map<number, { readonly stored: StoredOrder }>();
+        const found = new Map<number, StoredOrder>();
         for (const id of ids) {
           const stored = await findOrder(session, id);
-          if (stored !== null) found.set(id, { stored });
+          if (stored !== null) found.set(id, stored);
         }
         return found;
       },

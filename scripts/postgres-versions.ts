@@ -1,5 +1,5 @@
 // Runs tests on each version of PostgreSQL in test/postgres/versions: the contract of the store and the tests of the
-// adapter in process, then the tests of the API and of replicas on the binary. Arguments are versions, e.g. 12 18; the
+// adapter in process, then the tests of the API and of replicas on the binary. Arguments are versions, e.g. 15 18; the
 // default is all.
 import { cpSync, readFileSync, rmSync, symlinkSync } from "node:fs";
 import { basename, dirname, join } from "node:path";

@@ -147,8 +147,8 @@ export function isStatementTimeout(error: unknown): boolean {
   return sqlState(error) === STATEMENT_TIMEOUT;
 }
 
-/** Ends of a refusal by `pg_hba.conf` from PostgreSQL 13 on and before, and messages of managed servers and PgBouncer. */
-const UNENCRYPTED = /, (no encryption|SSL off)$|^SSL (connection is )?required/;
+/** The end of a refusal by `pg_hba.conf`, and messages of managed servers and PgBouncer. */
+const UNENCRYPTED = /, no encryption$|^SSL (connection is )?required/;
 
 /**
  * Messages for the operator. An error matches if its SQLSTATE or code, a space and its message start with the

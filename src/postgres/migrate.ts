@@ -34,11 +34,7 @@ export const migrations: Readonly<Record<PostgresLayout, readonly Migration[]>> 
 /** Key of the advisory lock, "uapi" in ASCII: replicas that start at the same time migrate one after the other. */
 const MIGRATION_LOCK = 0x75617069;
 
-/**
- * PostgreSQL 12: the first version that has all of transition tables of statement-level triggers, covering indexes
- * and materialized subqueries.
- */
-const OLDEST_VERSION = 120_000;
+const OLDEST_VERSION = 150_000;
 
 const serverInfo = `
   select
@@ -82,7 +78,7 @@ interface Schema {
 
 /** @throws {AppError} operator if the program cannot use this database */
 function requireServer({ version, encoding, ours, taken }: Server): void {
-  if (version < OLDEST_VERSION) fail("operator", "PostgreSQL 12 or newer is required");
+  if (version < OLDEST_VERSION) fail("operator", "PostgreSQL 15 or newer is required");
   if (encoding !== "UTF8")
     fail("operator", `the encoding of the database is ${encoding}, but must be UTF8`);
   if (!ours && taken) fail("operator", "the database contains tables of another application");

@@ -36,13 +36,6 @@ function clusterAt(url: string, temporary: boolean): Cluster {
     while ((await sql.unsafe(terminate)).length > 0) await Bun.sleep(5);
   }
 
-  /** Like `drop database … with (force)`, which PostgreSQL 12 does not have. */
-  async function drop(name: string): Promise<void> {
-    await sql.unsafe(`alter database ${name} with allow_connections false`);
-    await disconnect(name);
-    await sql.unsafe(`drop database ${name}`);
-  }
-
   return {
     url,
     temporary,
@@ -53,7 +46,9 @@ function clusterAt(url: string, temporary: boolean): Cluster {
       return withDatabase(url, name);
     },
     disconnect: (database) => disconnect(nameOf(database)),
-    dropDatabase: (database) => drop(nameOf(database)),
+    async dropDatabase(database) {
+      await sql.unsafe(`drop database ${nameOf(database)} with (force)`);
+    },
     run: (database, statement) => runOn(database, statement),
   };
 }

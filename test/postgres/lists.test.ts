@@ -46,7 +46,6 @@ const fill = `
   from generate_series(1, ${RECORDS}) as n;
 `;
 
-const serverVersion = "select current_setting('server_version_num')::integer as version";
 /** Counts index entries as well. */
 const rowsRead = `
   select sum(rows)::integer as rows
@@ -79,13 +78,8 @@ const readers = `
 
 describe.if(cluster !== null)("a page", () => {
   let world: Harness;
-  /** Before version 15, the report of a connection can take half a second to appear. */
-  let reportMs = 50;
-
   beforeAll(async () => {
     world = await makeHarness();
-    const [{ version = 0 } = {}] = await world.run<{ version: number }>(serverVersion);
-    if (version < 150_000) reportMs = 600;
     await world.run(fill);
     await vacuum();
   });
@@ -114,7 +108,7 @@ describe.if(cluster !== null)("a page", () => {
       const [{ rows = 0 } = {}] = await world.run<{ rows: number }>(counter);
       if (rows === last) return rows;
       last = rows;
-      await Bun.sleep(reportMs);
+      await Bun.sleep(50);
     }
   }
 

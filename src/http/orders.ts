@@ -14,11 +14,11 @@ import {
 import type { RecordText } from "../record.ts";
 import { conditionalRecordBody, createdBody, pageBody } from "./bodies.ts";
 import { jsonBody } from "./body.ts";
+import { changeRecord } from "./change-record.ts";
 import { preconditionsOf } from "./entity-tags.ts";
 import { idempotencyKeyOf } from "./idempotency-key.ts";
 import { createdRecord, oneRecord, pageOf } from "./openapi/detail.ts";
 import { orderParams } from "./params.ts";
-import { patchRecord } from "./patch.ts";
 import { noQuery, querySchema } from "./query.ts";
 import { route } from "./route.ts";
 
@@ -125,5 +125,6 @@ const updateOrder = route(
       errors: ["invalid_order_id", "order_not_found", "invalid_status_change", "version_mismatch"],
     },
   },
-  (call) => patchRecord(call, call.store.orders, patchOrder, requireOrder),
+  (call) =>
+    changeRecord(call, call.store.orders, (order) => patchOrder(order, call.body), requireOrder),
 );

@@ -23,13 +23,6 @@ import type { Unmatched } from "./unmatched.ts";
 /** Fields that protect clients. A client that sends one with a method that ignores it believes that it is protected. */
 const keys = ["Idempotency-Key"];
 const preconditions = ["If-Match", "If-None-Match"];
-/** By method. */
-const protections: Readonly<Record<string, { allowed: string[]; misplaced: string[] }>> = {
-  POST: { allowed: keys, misplaced: preconditions },
-  PATCH: { allowed: preconditions, misplaced: keys },
-  PUT: { allowed: preconditions, misplaced: keys },
-  DELETE: { allowed: preconditions, misplaced: keys },
-};
 
 /**
  * A client could keep the server busy with requests whose responses it does not wait for.
@@ -126,7 +119,9 @@ export function createPipeline(options: PipelineOptions) {
   function routeSteps(entry: RouteEntry): Steps {
     const { definition, handler } = entry.hooks;
     const needsToken = !isPublic(entry);
-    const { allowed, misplaced } = protections[entry.method] ?? { allowed: [], misplaced: [] };
+    const [allowed, others] =
+      entry.method === "POST" ? [keys, preconditions] : [preconditions, keys];
+    const misplaced = entry.method === "GET" ? [] : others;
 
     function continueWith(exchange: Exchange, token: Token | null) {
       admit(exchange, token);

@@ -4,13 +4,13 @@ import { fail } from "../error.ts";
 import { andThen } from "../maybe.ts";
 import type { RecordText } from "../record.ts";
 import { patchUser, User, UserInput, UserPatch, UserQuery, userFields } from "../user.ts";
-import { conditionalRecordBody, createdBody, envelope, pageBody, recordBody } from "./bodies.ts";
+import { conditionalRecordBody, createdBody, envelope, pageBody } from "./bodies.ts";
 import { jsonBody } from "./body.ts";
+import { changeRecord } from "./change-record.ts";
 import { preconditionsOf } from "./entity-tags.ts";
 import { idempotencyKeyOf } from "./idempotency-key.ts";
 import { createdRecord, enveloped, oneRecord, pageOf } from "./openapi/detail.ts";
 import { userParams } from "./params.ts";
-import { patchRecord } from "./patch.ts";
 import { noQuery, querySchema } from "./query.ts";
 import { route } from "./route.ts";
 
@@ -115,7 +115,7 @@ const updateUser = route(
       errors: ["not_found", "email_taken", "version_mismatch"],
     },
   },
-  (call) => patchRecord(call, call.store.users, patchUser, requireUser),
+  (call) => changeRecord(call, call.store.users, (user) => patchUser(user, call.body), requireUser),
 );
 
 const replaceUser = route(
@@ -133,17 +133,7 @@ const replaceUser = route(
       errors: ["not_found", "email_taken", "version_mismatch"],
     },
   },
-  async ({ params, body, request, head, store, token, reserve }) => {
-    const edit = () => userFields(body);
-    const user = await store.users.update(
-      params.id,
-      edit,
-      preconditionsOf(request),
-      token.name,
-      reserve,
-    );
-    return recordBody(head, requireUser(user));
-  },
+  (call) => changeRecord(call, call.store.users, () => userFields(call.body), requireUser),
 );
 
 const deleteUser = route(

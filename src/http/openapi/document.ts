@@ -97,18 +97,14 @@ function createSchemas(components: Record<string, JsonSchema>) {
 
 /** @returns the schema of a text or a number */
 function inlineValue(schema: JsonSchema, isInput: boolean): JsonSchema {
-  const { enum: values, format, ...rest } = schema as { enum?: string[]; format?: string };
-  if (values !== undefined) {
-    return isInput ? schema : { ...rest, examples: values.slice(0, MAX_EXAMPLES) };
-  }
+  const { enum: values, format, ...rest } = schema;
+  if (isInput && values !== undefined) return schema;
+  if (Array.isArray(values)) return { ...rest, examples: values.slice(0, MAX_EXAMPLES) };
   // Neither `email` nor `idn-email` of JSON Schema allows all addresses that are in use.
   if (format === "email") return rest;
   // Generated clients use 32 bits unless the format says otherwise.
-  return isLarge(schema) ? { ...schema, format: "int64" } : schema;
-}
-
-function isLarge({ type, maximum = Infinity }: { type?: unknown; maximum?: number }): boolean {
-  return type === "integer" && maximum >= 2 ** 31;
+  const isLarge = rest["type"] === "integer" && !(Number(rest["maximum"]) < 2 ** 31);
+  return isLarge ? { ...schema, format: "int64" } : schema;
 }
 
 /** Parameters of every list. */

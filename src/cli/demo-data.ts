@@ -1,6 +1,6 @@
 /** Plausible users and orders. The same counts always give the same records. */
-import type { Order, OrderStatus } from "../order.ts";
-import type { User } from "../user.ts";
+import { newOrder, type Order, type OrderStatus, orderFields } from "../order.ts";
+import { newUser, type User } from "../user.ts";
 
 export interface DemoCounts {
   readonly users: number;
@@ -12,58 +12,37 @@ const FIRST_MS = Date.UTC(2026, 0, 1);
 const PERIOD_MS = 300 * 24 * 3_600_000;
 /** Time between two changes of the status of an order. */
 const STEP_MS = 26 * 3_600_000;
+/** The fractions of its multiples are spread evenly. */
+const GOLDEN_RATIO = (1 + Math.sqrt(5)) / 2;
 
 const firstNames = "Ada Ben Chloé Dmitri Elif Femi Grace Hiro Inés Jan".split(" ");
 const lastNames = "Adeyemi Brown Çelik Dubois Fischer García Ito Jensen".split(" ");
 const plans = ["free", "team", "business"];
+const currencies = ["EUR", "USD", "GBP"];
 
-/** Currencies, with the number of minor units for a price of 1 euro. */
-const currencies = [
-  ["EUR", 100],
-  ["USD", 110],
-  ["GBP", 85],
-  ["JPY", 165],
-] as const;
-
-/** SKU, name and price in euros. */
+/** SKU, name and price. */
 const products = [
-  ["tea-01", "Green tea, 250 g", 12.5],
-  ["tea-02", "Earl Grey, 250 g", 11.9],
-  ["cup-01", "Cup, white", 8],
-  ["cup-02", "Cup, blue", 8.5],
-  ["pot-01", "Teapot, cast iron", 64],
-  ["box-01", "Gift box", 29.9],
-  ["ket-01", "Kettle, 1.2 l", 79],
+  ["tea-01", "Green tea, 250 g", 1250],
+  ["tea-02", "Earl Grey, 250 g", 1190],
+  ["cup-01", "Cup, white", 800],
+  ["pot-01", "Teapot, cast iron", 6400],
+  ["box-01", "Gift box", 2990],
 ] as const;
 
-/** Statuses with their share of the orders, and how often such an order was changed. */
-const statuses: readonly (readonly [OrderStatus, share: number, changes: number])[] = [
-  ["delivered", 0.6, 3],
-  ["shipped", 0.1, 2],
-  ["paid", 0.12, 1],
-  ["pending", 0.1, 0],
-  ["canceled", 0.08, 1],
+/** Statuses, and how often such an order was changed. Most orders are delivered. */
+const statuses: readonly (readonly [OrderStatus, changes: number])[] = [
+  ["delivered", 3],
+  ["pending", 0],
+  ["delivered", 3],
+  ["paid", 1],
+  ["delivered", 3],
+  ["shipped", 2],
+  ["canceled", 1],
 ];
 
-type Random = () => number;
-
-/**
- * mulberry32, a small generator of pseudorandom numbers from 0 to 1.
- * @see https://github.com/cprosche/mulberry32
- */
-function createRandom(seed: number): Random {
-  let state = seed | 0;
-  return () => {
-    state = (state + 0x6d2b79f5) | 0;
-    let mixed = Math.imul(state ^ (state >>> 15), 1 | state);
-    mixed ^= mixed + Math.imul(mixed ^ (mixed >>> 7), 61 | mixed);
-    return ((mixed ^ (mixed >>> 14)) >>> 0) / 2 ** 32;
-  };
-}
-
-/** @param values at least one */
-function pick<Value>(random: Random, values: readonly Value[]): Value {
-  return values[Math.floor(random() * values.length)] as Value;
+/** @param values at least one. @returns that of a number, of which successive ones have different values */
+function pick<Value>(values: readonly Value[], number: number): Value {
+  return values[Math.floor(number) % values.length] as Value;
 }
 
 function timeAt(offsetMs: number): string {
@@ -78,53 +57,26 @@ function emailOf(name: string, id: number): string {
 
 /** @param id from 1 */
 export function demoUser(id: number, { users }: DemoCounts): User {
-  const random = createRandom(id);
-  const name = `${pick(random, firstNames)} ${pick(random, lastNames)}`;
-  const createdAt = timeAt((PERIOD_MS * (id - 1)) / users);
-  return {
-    id,
-    email: emailOf(name, id),
-    name: random() < 0.05 ? null : name,
-    metadata: { plan: pick(random, plans) },
-    version: 1,
-    created_at: createdAt,
-    updated_at: createdAt,
-  };
-}
-
-function pickStatus(random: Random): (typeof statuses)[number] {
-  let rest = random();
-  for (const entry of statuses) {
-    rest -= entry[1];
-    if (rest < 0) return entry;
-  }
-  return ["pending", 0, 0];
+  const name = `${pick(firstNames, id)} ${pick(lastNames, id / firstNames.length)}`;
+  const fields = { email: emailOf(name, id), name, metadata: { plan: pick(plans, id) } };
+  return newUser(id, fields, timeAt((PERIOD_MS * (id - 1)) / users));
 }
 
 /** @param id from 1 */
 export function demoOrder(id: number, { users, orders }: DemoCounts): Order {
-  const random = createRandom(-id);
   const progress = (id - 1) / orders;
   // Some users order more than others. All of these users existed at that time.
-  const userId = 1 + Math.floor(random() ** 2 * users * progress);
-  const [currency, rate] = pick(random, currencies);
-  const items = Array.from({ length: 1 + Math.floor(random() * 3) }, () => {
-    const [sku, name, price] = pick(random, products);
-    const quantity = 1 + Math.floor(random() * 4);
-    return { sku, name, quantity, unit_price: Math.round(price * rate) };
+  const userId = 1 + Math.floor(((id * GOLDEN_RATIO) % 1) ** 2 * users * progress);
+  const items = Array.from({ length: 1 + (id % 3) }, (_, at) => {
+    const [sku, name, unitPrice] = pick(products, id + at);
+    return { sku, name, quantity: 1 + ((id + at) % 4), unit_price: unitPrice };
   });
-  const [status, , changes] = pickStatus(random);
-  const createdMs = PERIOD_MS * progress;
+  const [status, changes] = pick(statuses, id);
+  const fields = orderFields({ user_id: userId, currency: pick(currencies, id / 2), items });
   return {
-    id,
-    user_id: userId,
-    currency,
-    items,
-    total: items.reduce((sum, { quantity, unit_price }) => sum + quantity * unit_price, 0),
+    ...newOrder(id, fields, timeAt(PERIOD_MS * progress)),
     status,
-    metadata: random() < 0.3 ? { channel: "app" } : {},
     version: 1 + changes,
-    created_at: timeAt(createdMs),
-    updated_at: timeAt(createdMs + changes * STEP_MS),
+    updated_at: timeAt(PERIOD_MS * progress + changes * STEP_MS),
   };
 }

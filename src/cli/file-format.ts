@@ -14,7 +14,7 @@ export interface RawRecord {
   /** @returns the record as a JSON value. @throws {AppError} validation_failed */
   parse(): unknown;
   /** @returns the record in the format of the input, with these fields in addition. It can be imported again */
-  withMarks(marks: RejectMarks): string | Uint8Array;
+  withMarks(marks: RejectMarks): string;
 }
 
 /** What a file of rejected records says about each. An import accepts these fields. */
@@ -27,7 +27,7 @@ export interface RejectMarks {
 
 /** The field of a rejected record that an import ignores. */
 export const ERROR_FIELD = "import_error" satisfies keyof RejectMarks;
-/** The field of a rejected record that holds the text of a line that is no JSON object. */
+/** The field of a rejected record that holds the text of a line that strict JSON cannot express. */
 export const TEXT_FIELD = "import_text";
 
 /** Some records of an input. */

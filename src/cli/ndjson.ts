@@ -1,68 +1,30 @@
 /** NDJSON: one JSON record per line. @see https://github.com/ndjson/ndjson-spec */
+import { isUtf8 } from "node:buffer";
 import { fail, failField } from "../error.ts";
-import { hasMember } from "../import-plan.ts";
 import { parseJsonBytes } from "../json.ts";
 import { BOM, decodeInput } from "./encoding.ts";
-import {
-  ERROR_FIELD,
-  type InputPart,
-  type RawRecord,
-  type RejectMarks,
-  TEXT_FIELD,
-} from "./file-format.ts";
+import { type InputPart, type RawRecord, type RejectMarks, TEXT_FIELD } from "./file-format.ts";
 
 const NEWLINE = 0x0a;
 /** Maximum size of a line: twice that of the largest order with every character escaped. */
 const MAX_LINE_BYTES = 2 ** 20;
 
-/** The start of an object, and the error that an earlier import has inserted there. */
-const OBJECT_START = /^\s*\{\s*("import_error"\s*:\s*"(?:[^"\\]|\\.)*"\s*,?\s*)?/;
-/** What follows it if the object has a key of its own. */
-const OWN_KEY = /^"import_key"/;
-
-function isJson(text: string): boolean {
-  try {
-    JSON.parse(text);
-    return true;
-  } catch {
-    return false;
-  }
+/** Whether the JSON of a parsed value has its numbers: those that a double cannot hold were rounded. */
+function isExact(value: unknown): boolean {
+  if (typeof value === "number") return Math.abs(value) <= Number.MAX_SAFE_INTEGER;
+  return typeof value !== "object" || value === null || Object.values(value).every(isExact);
 }
 
-/** @returns the text, each character of which is a byte: one that is not UTF-8 stays as it is */
-function bytesAsText(bytes: Uint8Array | string): string {
-  return Buffer.from(bytes as string).toString("latin1");
-}
-
-/**
- * Inserts the marks into the text of an object, which the strict parser may have rejected. A line that is no object
- * becomes the member of one, which is to be replaced.
- * @param value the parsed line; `null` if the strict parser has rejected it
- */
-function insertMarks(bytes: Uint8Array, value: unknown, marks: RejectMarks): Uint8Array {
+/** Adds the marks to an object. Of any other line, they have the text, which is to be replaced. */
+function addMarks(bytes: Uint8Array, value: unknown, marks: RejectMarks): object {
   const { import_error, import_key } = marks;
-  const withKey = import_key === null ? { import_error } : { import_error, import_key };
-  if (bytes.length > MAX_LINE_BYTES) return Buffer.from(`${JSON.stringify(withKey)}\n`);
-  let line = bytesAsText(bytes);
-  let [start, earlierError] = OBJECT_START.exec(line) ?? [];
-  if (earlierError === undefined && hasMember(value, ERROR_FIELD)) {
-    // Another program has moved it.
-    const { [ERROR_FIELD]: _, ...others } = value;
-    line = bytesAsText(JSON.stringify(others));
-    start = "{";
-  }
-  if (start === undefined || !isJson(line)) {
-    const importText = new TextDecoder().decode(bytes);
-    return Buffer.from(`${JSON.stringify({ ...withKey, [TEXT_FIELD]: importText })}\n`);
-  }
-  const rest = line.slice(start.length).trimEnd();
-  const hasKey = hasMember(value, "import_key") || OWN_KEY.test(rest);
-  const inserted = hasKey ? { import_error } : withKey;
-  const separator = rest === "}" ? "" : ",";
-  return Buffer.concat([
-    Buffer.from(`${JSON.stringify(inserted).slice(0, -1)}${separator}`),
-    Buffer.from(`${rest}\n`, "latin1"),
-  ]);
+  const own = import_key === null ? { import_error } : { import_error, import_key };
+  if (bytes.length > MAX_LINE_BYTES) return own;
+  const isObject = typeof value === "object" && value !== null && !Array.isArray(value);
+  if (isObject && isExact(value)) return { ...own, ...value, import_error };
+  // An encoding with which every byte is a character.
+  const decoder = new TextDecoder(isUtf8(bytes) ? "utf-8" : "windows-1252");
+  return { ...own, [TEXT_FIELD]: decoder.decode(bytes) };
 }
 
 function createRawRecord(line: number, bytes: Uint8Array): RawRecord {
@@ -82,7 +44,7 @@ function createRawRecord(line: number, bytes: Uint8Array): RawRecord {
     line,
     size: bytes.length,
     parse,
-    withMarks: (marks) => insertMarks(bytes, parseOrNull(), marks),
+    withMarks: (marks) => formatNdjson([addMarks(bytes, parseOrNull(), marks)]),
   };
 }
 

@@ -38,8 +38,8 @@ function withFileErrors<Result>(verb: "read" | "write", name: string, work: () =
 }
 
 /** Waits while a pipe is full. @throws if the descriptor cannot be written */
-export function writeFully(descriptor: number, text: string | Uint8Array): void {
-  let bytes = typeof text === "string" ? Buffer.from(text) : text;
+export function writeFully(descriptor: number, text: string): void {
+  let bytes = Buffer.from(text);
   while (bytes.length > 0) {
     try {
       bytes = bytes.subarray(writeSync(descriptor, bytes));

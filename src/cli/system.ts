@@ -32,7 +32,7 @@ export interface InputStream {
  */
 export interface OutputStream extends Disposable {
   /** Waits for a slow reader. @throws {AppError} output_closed if the reader has closed the stream */
-  write(text: string | Uint8Array): void;
+  write(text: string): void;
   /**
    * Calls the listener when the reader of a pipe has closed it, which otherwise only the next write notices. Dispose of
    * the result to stop watching.

@@ -401,14 +401,28 @@ test("import --rejects keeps a line that is no JSON object as text, and only mar
   ]);
 });
 
-test("import --rejects keeps the text of an object that only the strict parser rejects", async () => {
+test("import --rejects keeps the text of an object that it cannot write again as it was", async () => {
   using world = makeHarness();
   const path = world.at("rejects");
-  const text = '{"email":"a@b.cd","email":"c@d.ef"}\n';
-  await world.feed(text, "import", "users", "--rejects", path);
-  const [line] = readFileSync(path, "utf8").split("\n");
-  expect(line).toEndWith(',"email":"a@b.cd","email":"c@d.ef"}');
-  expect(JSON.parse(line ?? "")).toHaveProperty("import_error");
+  const texts = [
+    '{"email":"a@b.cd","email":"c@d.ef"}',
+    '{"email":"a@b.cd","name":9007199254740993}',
+    '{"email":"a@b.cd","name":1.00000000000000001}',
+    '{"email":"a@b.cd","name":"Zoë"}',
+  ];
+  const input = Buffer.from(texts.map((text) => `${text}\n`).join(""), "latin1");
+  await world.feed(input, "import", "users", "--rejects", path);
+  const kept = parsedLines(readFileSync(path, "utf8"));
+  expect(kept.map(({ import_text }) => import_text)).toEqual(texts);
+});
+
+test("import --rejects replaces the error when a record is rejected again", async () => {
+  using world = makeHarness();
+  const path = world.at("rejects");
+  const record = { email: "a", import_error: "line 7: before", import_key: "shop:7", name: 1.5 };
+  await world.feed(lines([record]), "import", "orders", "--key", "new", "--rejects", path);
+  const [again] = parsedLines(readFileSync(path, "utf8"));
+  expect(again).toEqual({ ...record, import_error: expect.stringMatching(/^line 1: /) });
 });
 
 test("import names the key and the order when a file has an import_key that was imported before", async () => {

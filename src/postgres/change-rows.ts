@@ -9,7 +9,9 @@ import { User } from "../user.ts";
 import { itemAt } from "./batch.ts";
 import { recordJson } from "./columns.ts";
 import type { Session } from "./connection.ts";
-import { MAX_SHARED_BYTES } from "./lookups.ts";
+
+/** Maximum size of a record in a result of several. */
+const MAX_SHARED_BYTES = 2 ** 15;
 
 /** The types of users are the first ones. */
 const ofUser = `type <= ${LAST_OF_USERS}`;

@@ -1,20 +1,10 @@
-import { type Column, columnsOf, jsonBytes, jsonTemplate } from "../columns.ts";
+import { type Column, columnsOf, jsonTemplate } from "../columns.ts";
 import type { Schema } from "../schema.ts";
 
 /** @returns the columns of a record, for a statement that selects them */
 export function selectedColumns(record: Schema): string {
   return columnsOf(record)
     .map(({ name }) => name)
-    .join(", ");
-}
-
-/** @returns as `selectedColumns`, but objects and arrays are null if the record is larger than `maxBytes` */
-export function boundedColumns(record: Schema, maxBytes: number): string {
-  const isSmall = `${jsonBytes(record, "lower")} <= ${maxBytes}`;
-  return columnsOf(record)
-    .map(({ name, type }) =>
-      type === "json" ? `case when ${isSmall} then ${name} end as ${name}` : name,
-    )
     .join(", ");
 }
 

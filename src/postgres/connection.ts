@@ -20,7 +20,7 @@ const CLOSE_MS = 1_000;
  */
 const commonSettings = {
   statement_timeout: 5_000,
-  lock_timeout: 1_000,
+  lock_timeout: 3_000,
   idle_in_transaction_session_timeout: 10_000,
   default_transaction_isolation: "read committed",
   synchronous_commit: "on",

@@ -1,5 +1,4 @@
 import { latestOf } from "../clock.ts";
-import { jsonBytes } from "../columns.ts";
 import {
   failUnknownUser,
   newOrder,
@@ -114,7 +113,7 @@ export function createPlainOrderStore(context: StoreContext): OrderStore {
   return createOrderStore(context, {
     prepareList: (filters, status) =>
       prepareList(context, { table: "orders", json, filters, ...(status && { status }) }),
-    get: prepareRecordLookup(context, { table: "orders", key: "id", schema: Order }, toRecord),
+    get: prepareRecordLookup(context.db, { table: "orders", key: "id", schema: Order }, toRecord),
     place: prepareCreate(context, {
       table: "orders",
       columns: ownColumnTypes(Order),
@@ -128,7 +127,7 @@ export function createPlainOrderStore(context: StoreContext): OrderStore {
     }),
     updates: {
       table: "orders",
-      read: prepareRead({ table: "orders", columns, bytes: jsonBytes(Order, "lower") }),
+      read: prepareRead("orders", columns),
       update: prepareUpdate({
         table: "orders",
         values: { status: "text", metadata: "text", updated_at: "text" },

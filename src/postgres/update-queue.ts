@@ -2,13 +2,7 @@
  * Batches of updates and deletes of single records, each with its own outcome. Those that fail, or cannot share a
  * statement, do not hold up the others: they run apart, one record at a time.
  */
-import {
-  type Author,
-  LARGE_RECORD_BYTES,
-  type RecordTable,
-  type RecordText,
-  textLength,
-} from "../record.ts";
+import type { Author, RecordTable, RecordText } from "../record.ts";
 import { createBatchQueue, itemAt } from "./batch.ts";
 import type { Session } from "./connection.ts";
 import type { StoreContext } from "./context.ts";
@@ -87,15 +81,8 @@ export type WriteTargets<Written> = (
 /** How the records of one table are read and written. */
 export interface UpdateParts<Stored, Values> {
   readonly table: RecordTable;
-  /**
-   * @param maxBytes maximum size of a record
-   * @returns the records that exist; `null` for one that is larger
-   */
-  readonly read: (
-    session: Session,
-    ids: readonly number[],
-    maxBytes: number,
-  ) => Promise<ReadonlyMap<number, Stored | null>>;
+  /** @returns the records that exist */
+  readonly read: (session: Session, ids: readonly number[]) => Promise<ReadonlyMap<number, Stored>>;
   readonly update: WriteTargets<UpdatedTarget<Stored, Values>>;
   readonly remove?: WriteTargets<Target<Stored>>;
   /** Whether a read and a write are one transaction. The default is no. */
@@ -119,12 +106,7 @@ export function createUpdateQueue<
     readonly decide: Decide<Stored, Values, Row>;
   }
   type Planned = Target<Stored> & (Update<Values, Row> | Removal<Row>);
-  type Step =
-    | Planned
-    | Done<Row>
-    | { readonly kind: "rejected"; readonly error: unknown }
-    /** The record is to be read, perhaps again. */
-    | { readonly kind: "unread" };
+  type Step = Planned | Done<Row> | { readonly kind: "rejected"; readonly error: unknown };
 
   function plan({ author, decide }: Pending, stored: Stored, time: Date): Step {
     try {
@@ -136,18 +118,13 @@ export function createUpdateQueue<
   }
 
   /** Reads the records, and decides what to write. */
-  async function planAll(
-    session: Session,
-    updates: readonly Pending[],
-    maxBytes: number,
-  ): Promise<readonly Step[]> {
+  async function planAll(session: Session, updates: readonly Pending[]): Promise<readonly Step[]> {
     const ids = updates.map(({ id }) => id);
-    const found = await read(session, ids, maxBytes);
+    const found = await read(session, ids);
     const time = now();
     return updates.map((pending) => {
       const record = found.get(pending.id);
-      if (record === undefined) return { kind: "done", record: null };
-      return record === null ? { kind: "unread" } : plan(pending, record, time);
+      return record === undefined ? { kind: "done", record: null } : plan(pending, record, time);
     });
   }
 
@@ -182,18 +159,17 @@ export function createUpdateQueue<
   }
 
   function canShare(step: Step): step is Planned {
-    if (step.kind !== "update") return step.kind === "remove";
-    return !step.mayWait && textLength(step.values) <= LARGE_RECORD_BYTES;
+    return step.kind === "update" ? !step.mayWait : step.kind === "remove";
   }
 
   /** Runs an update alone, until the record has the version that was read. */
   function runAlone(pending: Pending): Promise<RecordText<Row> | null> {
     async function work(session: Session): Promise<RecordText<Row> | null> {
-      const step = itemAt(await planAll(session, [pending], Number.MAX_SAFE_INTEGER), 0);
+      const step = itemAt(await planAll(session, [pending]), 0);
       if (step.kind === "done") return step.record;
       if (step.kind === "rejected") throw step.error;
       const written = await writeAll(session, [step], true);
-      if (step.kind === "unread" || !written.has(pending.id)) throw versionConflict;
+      if (!written.has(pending.id)) throw versionConflict;
       return step.record;
     }
     const row = recordName(table, pending.id);
@@ -201,7 +177,7 @@ export function createUpdateQueue<
   }
 
   async function runTogether(session: Session, updates: readonly Pending[]) {
-    const steps = await planAll(session, updates, LARGE_RECORD_BYTES);
+    const steps = await planAll(session, updates);
     const written = await writeAll(session, steps.filter(canShare), false);
     return steps.map((step): Step => {
       const isWritten = canShare(step) && written.has(step.stored.id);

@@ -2,44 +2,26 @@
 import type { ChangeType } from "../change.ts";
 import type { RecordTable } from "../record.ts";
 import { columnDefinitions } from "./columns.ts";
+import { lookupStatement, type Positioned } from "./lookups.ts";
 import { recordStatement } from "./outbox.ts";
 import { withLockTimeout } from "./row-locks.ts";
 import type { Target, UpdatedTarget, UpdateParts, WriteTargets } from "./update-queue.ts";
 
-interface ReadParts {
-  readonly table: RecordTable;
-  readonly columns: string;
-  /** Lower bound of the size of a record, in bytes. */
-  readonly bytes: string;
-}
-
-/** `$1` is a JSON array of ids, `$2` the maximum size. The row of a larger record has only the requested id. */
-function readStatement({ table, columns, bytes }: ReadParts): string {
-  const row = `from ${table} where ${table}.id = requested.id::bigint`;
-  // The limit is that of look-ups.
-  return `
-    select requested.id::bigint as "requestedId", found.*
-    from json_array_elements_text($1::text::json) as requested (id)
-    left join lateral (
-      select ${columns}
-      ${row} and ${bytes} <= $2::bigint
-      limit 1
-    ) as found on true
-    where found.id is not null or (select ${table}.id ${row}) is not null
-  `;
+interface Versioned {
+  readonly id: number;
+  readonly version: number;
 }
 
 /** @returns a function that reads records by id */
-export function prepareRead<Stored>(parts: ReadParts): UpdateParts<Stored, unknown>["read"] {
-  const statement = readStatement(parts);
-  return async (session, ids, maxBytes) => {
-    type Row = Stored & { readonly id: number | null; readonly requestedId: number };
-    const rows = await session.all<Row>(statement, JSON.stringify(ids), maxBytes);
+export function prepareRead<Stored extends Versioned>(
+  table: RecordTable,
+  columns: string,
+): UpdateParts<Stored, unknown>["read"] {
+  const statement = lookupStatement({ table, key: "id", columns });
+  return async (session, ids) => {
+    const rows = await session.all<Positioned<Stored>>(statement, JSON.stringify(ids));
     return new Map(
-      rows.map(({ requestedId, ...stored }) => [
-        requestedId,
-        stored.id === null ? null : (stored as unknown as Stored),
-      ]),
+      rows.map(({ position: _, ...stored }) => [stored.id, stored as unknown as Stored]),
     );
   };
 }
@@ -89,11 +71,6 @@ function writeStatement({ table, write, values, type, status }: WriteParts): str
     select id
     from written
   `;
-}
-
-interface Versioned {
-  readonly id: number;
-  readonly version: number;
 }
 
 function prepareWrite<Written extends Target<Versioned> & { readonly values?: object }>(

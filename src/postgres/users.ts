@@ -1,5 +1,4 @@
 import { latestOf } from "../clock.ts";
-import { jsonBytes } from "../columns.ts";
 import { emailKey } from "../email.ts";
 import { isAfter, type Page } from "../page.ts";
 import { requirePreconditions } from "../precondition.ts";
@@ -65,7 +64,6 @@ function pageOfUser(user: RecordText<User> | null, query: UserQuery): Page {
 }
 
 export const json = recordJson(User);
-const bytes = jsonBytes(User, "lower");
 
 /** `$1` is an array of ids. */
 export const existingUsers = `
@@ -82,7 +80,7 @@ function explainViolation(error: unknown): void {
 /** How users are updated and deleted. */
 export const userUpdates = {
   table: "users",
-  read: prepareRead<ReadUser>({ table: "users", columns: `${columns}, email_key`, bytes }),
+  read: prepareRead<ReadUser>("users", `${columns}, email_key`),
   update: prepareUpdate<ReadUser, UserValues>({
     table: "users",
     values: { ...writtenColumns, updated_at: "text" },
@@ -106,7 +104,7 @@ export function createUserStore(
 ): UserStore {
   const users = { table: "users", schema: User } as const;
   const withEmail = prepareRecordLookup<string, StoredUser, User>(
-    context,
+    context.db,
     { ...users, key: "email_key" },
     toRecord,
   );
@@ -119,7 +117,7 @@ export function createUserStore(
       return pageOfUser(await withEmail(emailKey(email), client), query);
     },
 
-    get: prepareRecordLookup(context, { ...users, key: "id" }, toRecord),
+    get: prepareRecordLookup(context.db, { ...users, key: "id" }, toRecord),
 
     create: (fields, key, author = null) => create(userRow(fields), key, author),
 

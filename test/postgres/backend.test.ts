@@ -123,7 +123,7 @@ describe.if(cluster !== null)("open", () => {
     expect(await warningsOf("")).toEqual([]);
     expect(await warningsOf("statement_timeout=2000")).toEqual([]);
     const role =
-      "the role in PostgreSQL should have statement_timeout = '5000', lock_timeout = '1000', " +
+      "the role in PostgreSQL should have statement_timeout = '5000', lock_timeout = '3000', " +
       "idle_in_transaction_session_timeout = '10000', enable_seqscan = 'off', jit = 'off'";
     expect(await warningsOf("prepare=false")).toEqual([role]);
     // Not that all processes should only read.

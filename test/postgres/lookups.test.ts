@@ -167,24 +167,6 @@ describe.if(cluster !== null)("statements that requests share", () => {
     expect(one.sent.reads).toBe(5);
   });
 
-  test("are sent apart for large records, of which a client reads two at the same time", async () => {
-    await using world = await makeHarness();
-    const store = await world.open();
-    const metadata = { text: "a".repeat(40_000) };
-    const large = await Promise.all(Array.from({ length: 5 }, () => newUser(store, { metadata })));
-    const placed = await store.orders.place(orderFields(large[0]?.id ?? 0, { metadata }), null);
-    const small = await newUser(store);
-    const one = openOnOneConnection(world);
-    const users = [...large, small];
-    const found = await Promise.all(users.map(({ id }) => one.users.get(id)));
-    expect(found.map((user) => parsed(user))).toEqual(users);
-    expect(one.sent).toMatchObject({ reads: 6, maxAtOnce: 2 });
-    const page = await one.users.list({ limit: 9, offset: 0, email: users[0]?.email ?? "" });
-    expect(JSON.parse(`[${page.records}]`)).toEqual([users[0]]);
-    expect(await one.orders.get(placed.record.id)).toEqual(placed.record);
-    expect(one.sent.reads).toBe(10);
-  });
-
   test("read no page of a user with more than 1000 orders, which has a statement of its client", async () => {
     await using world = await makeHarness();
     await world.run(`

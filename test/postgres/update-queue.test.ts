@@ -9,7 +9,6 @@ import {
   type Target,
   type UpdateParts,
 } from "../../src/postgres/update-queue.ts";
-import { LARGE_RECORD_BYTES } from "../../src/record.ts";
 import { expectRejection } from "../expect-error.ts";
 import { lockTimeout, serverError } from "./server-error.ts";
 
@@ -18,22 +17,20 @@ interface Stored {
 }
 
 interface Values {
-  readonly metadata: string;
+  readonly name: string;
 }
 
 const foreignKeyViolation = serverError("23503");
 const connectionLost = serverError("08006");
 
 interface Options {
-  /** Records that are larger than those of a batch. */
-  readonly large?: readonly number[];
   readonly missing?: readonly number[];
   /** Called before each write. @returns ids of records that it does not write. @throws the error of the statement */
   readonly onWrite?: (ids: readonly number[]) => readonly number[];
   readonly explain?: UpdateParts<Stored, Values>["explain"];
 }
 
-function makeQueue({ large = [], missing = [], onWrite = () => [], explain }: Options = {}) {
+function makeQueue({ missing = [], onWrite = () => [], explain }: Options = {}) {
   const calls: string[] = [];
   const limiter = createLimiter({ connections: 10 });
   const runAdmitted = (_access: string, work: (session: unknown) => Promise<unknown>) =>
@@ -49,11 +46,9 @@ function makeQueue({ large = [], missing = [], onWrite = () => [], explain }: Op
   }
   const runUpdate = createUpdateQueue<Stored, Values, Stored>(context, {
     table: "users",
-    async read(_session, ids, maxBytes) {
+    async read(_session, ids) {
       calls.push(`read ${ids.join()}`);
-      const isWhole = (id: number) => maxBytes > LARGE_RECORD_BYTES || !large.includes(id);
-      const found = ids.filter((id) => !missing.includes(id));
-      return new Map(found.map((id) => [id, isWhole(id) ? { id } : null]));
+      return new Map(ids.filter((id) => !missing.includes(id)).map((id) => [id, { id }]));
     },
     update: (_session, targets, timeout) => write("update", targets, timeout),
     remove: (_session, targets, timeout) => write("remove", targets, timeout),
@@ -62,10 +57,10 @@ function makeQueue({ large = [], missing = [], onWrite = () => [], explain }: Op
   const textOf = (id: number, json: string) => ({ id, version: 2, json });
   return {
     calls,
-    update: (id: number, { metadata = "", mayWait = false, error = null as Error | null } = {}) =>
+    update: (id: number, { mayWait = false, error = null as Error | null } = {}) =>
       runUpdate(id, null, () => {
         if (error !== null) throw error;
-        return { kind: "update", values: { metadata }, record: textOf(id, "updated"), mayWait };
+        return { kind: "update", values: { name: "" }, record: textOf(id, "updated"), mayWait };
       }),
     remove: (id: number) =>
       runUpdate(id, null, () => ({ kind: "remove", record: textOf(id, "removed") })),
@@ -145,15 +140,10 @@ test("nothing runs again after the connection was lost", async () => {
   expect(calls).toEqual(["read 1,2", "update 1,2 200ms"]);
 });
 
-test("an update that may wait, or has a large record before or afterwards, shares no write", async () => {
-  const { calls, update } = makeQueue({ large: [3] });
-  const metadata = "x".repeat(LARGE_RECORD_BYTES + 1);
-  const results = [update(1), update(2, { mayWait: true }), update(3), update(4, { metadata })];
-  expect(await idsOf(results)).toEqual([1, 2, 3, 4]);
-  expect(calls.slice(0, 2)).toEqual(["read 1,2,3,4", "update 1 200ms"]);
-  expect(calls.slice(2).toSorted()).toEqual([
-    ...["read 2", "read 3", "read 4", "update 2 alone", "update 3 alone", "update 4 alone"],
-  ]);
+test("an update that may wait shares no write", async () => {
+  const { calls, update } = makeQueue();
+  expect(await idsOf([update(1), update(2, { mayWait: true })])).toEqual([1, 2]);
+  expect(calls).toEqual(["read 1,2", "update 1 200ms", "read 2", "update 2 alone"]);
 });
 
 test("a batch has at most 64 updates", async () => {

@@ -1,7 +1,7 @@
 // Updates and deletes of records that other transactions have locked, and of others meanwhile.
 import { describe, expect, test } from "bun:test";
 import type { Store } from "../../src/store.ts";
-import { newUser, orderFields, rename, setFields, setPaid, userFields } from "../contract/open.ts";
+import { newUser, orderFields, rename, setPaid, userFields } from "../contract/open.ts";
 import { expectRejection } from "../expect-error.ts";
 import { ifMatch } from "../preconditions.ts";
 import { cluster, makeHarness, patient } from "./postgres-harness.ts";
@@ -97,28 +97,6 @@ describe.if(cluster !== null)("updates", () => {
     expect((await waiting[1])?.version).toBe(3);
     expect((await users.list({ limit: 1, offset: 0 })).total).toBe(made.length - 1);
     expect(await store.check()).toEqual([]);
-  });
-
-  test("of a large record run alone, also if it gets small", async () => {
-    await using world = await makeHarness();
-    const store = await world.open();
-    const keys = Array.from({ length: 30 }, (_, at) => [`key${at}`, "x".repeat(400)] as const);
-    const metadata = Object.fromEntries(keys);
-    const [large, small] = [await newUser(store, { metadata }), await newUser(store)];
-    const order = await newOrder(store, small.id);
-    const fields = { ...orderFields(small.id), metadata };
-    const largeOrder = (await store.orders.place(fields, null)).record;
-    world.commits.length = 0;
-    const shrink = (id: number) =>
-      store.users.update(id, (user) => ({ ...user, metadata: { small: "1" } }), null);
-    const users = await Promise.all([large.id, small.id, 999].map(shrink));
-    expect(users.map((user) => user?.version)).toEqual([2, 2, undefined]);
-    expect(world.commits).toEqual([3, 1]);
-    const pay = (id: number) =>
-      store.orders.update(id, setFields({ status: "paid", metadata: {} }), null);
-    const orders = await Promise.all([largeOrder.id, order.id, 999].map(pay));
-    expect(orders.map((paid) => paid?.version)).toEqual([2, 2, undefined]);
-    expect(world.commits).toEqual([3, 1, 3, 1]);
   });
 
   test("of three replicas wait for a locked row, also behind each other", async () => {

@@ -29,7 +29,7 @@ import { sequentialMode } from "./settings.ts";
 const NEXT_BATCH_MS = 100;
 
 /** For a create that runs alone: workers do not know the lock timeout of the connection. */
-const ALONE_LOCK_TIMEOUT = "1s";
+const ALONE_LOCK_TIMEOUT = "3s";
 
 /** First number of the advisory locks on batches; the second is that of the table. */
 const BATCH_LOCK = 0x75616261;

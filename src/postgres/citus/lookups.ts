@@ -1,19 +1,10 @@
 /** Reads orders by id. Concurrent reads share one statement, which Citus runs as one task per shard. */
 import { fail } from "../../error.ts";
-import { Order, type StoredOrder } from "../../order.ts";
+import type { Order, StoredOrder } from "../../order.ts";
 import type { RecordText } from "../../record.ts";
-import { boundedColumns } from "../columns.ts";
-import type { Session } from "../connection.ts";
-import type { StoreContext } from "../context.ts";
+import type { Database, Session } from "../connection.ts";
 import { sqlState } from "../errors.ts";
-import {
-  type BoundedRow,
-  createLookup,
-  type Lookup,
-  MAX_SHARED_BYTES,
-  prepareLargeLookup,
-  type Requested,
-} from "../lookups.ts";
+import { createLookup, type Lookup } from "../lookups.ts";
 import { columns, toRecord } from "../orders.ts";
 import { bucketOf } from "./bucket.ts";
 
@@ -33,7 +24,7 @@ const selectBucket = `
 `;
 // Not by bucket, although that would leave out shards: PostgreSQL would then look up each id in each bucket.
 const selectByIds = `
-  select ${boundedColumns(Order, MAX_SHARED_BYTES)}
+  select ${columns}
   from orders
   where id = any($1::bigint[])
 `;
@@ -70,13 +61,11 @@ export async function findOrder(session: Session, id: number): Promise<StoredOrd
   return (entry && (await findIn(entry.bucket))) ?? requireRecovered(session, id);
 }
 
-export function createOrderLookup(context: StoreContext): Lookup<number, RecordText<Order>> {
-  const { db } = context;
-  const lookUpLarge = prepareLargeLookup(context, findOrder, toRecord);
+export function createOrderLookup(db: Database): Lookup<number, RecordText<Order>> {
   let alone = 0;
   let shared = 0;
 
-  async function readAlone({ key: id }: Requested<number>): Promise<RecordText<Order> | null> {
+  async function readAlone(id: number): Promise<RecordText<Order> | null> {
     alone += 1;
     try {
       const find = (session: Session) => findOrder(session, id);
@@ -87,22 +76,20 @@ export function createOrderLookup(context: StoreContext): Lookup<number, RecordT
     }
   }
 
-  async function run(batch: readonly Requested<number>[]) {
+  async function run(ids: readonly number[]) {
     // Also after a shared statement has failed: the loss of a worker concerns only the orders on this worker.
-    const isAlone = batch.length === 1 || (shared === 0 && alone + batch.length <= MAX_ALONE);
-    if (isAlone) return batch.map(readAlone);
+    const isAlone = ids.length === 1 || (shared === 0 && alone + ids.length <= MAX_ALONE);
+    if (isAlone) return ids.map(readAlone);
     shared += 1;
     try {
-      const ids = batch.map(({ key }) => key);
       const rows = await db.runAdmitted("read", (session) =>
-        session.all<BoundedRow<StoredOrder>>(selectByIds, ids),
+        session.all<StoredOrder>(selectByIds, ids),
       );
       const found = new Map(rows.map((row) => [row.id, row]));
-      return batch.map((requested) => {
-        const row = found.get(requested.key);
-        if (row === undefined)
-          return db.runAdmitted("read", (session) => requireRecovered(session, requested.key));
-        return row.metadata === null ? lookUpLarge(requested) : toRecord(row);
+      return ids.map((id) => {
+        const row = found.get(id);
+        if (row !== undefined) return toRecord(row);
+        return db.runAdmitted("read", (session) => requireRecovered(session, id));
       });
     } finally {
       shared -= 1;

@@ -126,7 +126,7 @@ export function createCitusOrderStore(context: StoreContext): OrderStore {
       });
     },
 
-    get: createOrderLookup(context),
+    get: createOrderLookup(db),
 
     place: prepareCitusCreate(context, {
       table: "orders",

@@ -88,11 +88,11 @@ export function createCitusUserStore(context: StoreContext): UserStore {
     updates: {
       ...userUpdates,
       transaction: true,
-      async read(session, ids, maxBytes) {
+      async read(session, ids) {
         // Without the lock, the second of two concurrent updates would be repeated, and each attempt is a transaction on
         // all servers.
         for (const id of ids) await session.all(lockUser, USER_LOCK, id % 2 ** 31);
-        return userUpdates.read(session, ids, maxBytes);
+        return userUpdates.read(session, ids);
       },
       async remove(session, targets, lockTimeout) {
         const removed = await userUpdates.remove(session, targets, lockTimeout);

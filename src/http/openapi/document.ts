@@ -2,13 +2,10 @@
  * The OpenAPI document. It is built on first use, to keep startup fast.
  * @see https://spec.openapis.org/oas/v3.1.0
  */
-import type { FieldError } from "../../error.ts";
-import { pageQuery } from "../../page.ts";
-import { describeConstraint, unknownField } from "../../schema.ts";
 import { errorTemplates } from "../errors.ts";
 import type { InputSchema, JsonSchema } from "../input.ts";
 import { JSON_TYPE, PATCH_TYPE } from "../media-types.ts";
-import type { RouteDefinition, RouteEntry } from "../route.ts";
+import type { RouteEntry } from "../route.ts";
 import { headers, parameters, ref, withCommonHeaders } from "./components.ts";
 import { commonErrors, type Detail, recordHeaders, type SuccessResponse } from "./detail.ts";
 import { type DocumentedError, errorName, errorResponseDoc, errorSchemas } from "./errors.ts";
@@ -136,25 +133,6 @@ function errorCodes(method: string, { security, errors = [] }: Detail, hasBody: 
   return Map.groupBy([...codes, ...errors], (code) => errorTemplates[code].status);
 }
 
-/** @returns a validation error that the route can return, and a name for it */
-function invalidExample(query?: InputSchema<unknown>, body?: InputSchema<unknown>) {
-  const title = body?.schema["title"];
-  const [required] = (body?.schema["required"] ?? []) as string[];
-  if (required !== undefined) {
-    const error: FieldError = { field: required, code: "required", problem: "is required" };
-    return { name: String(title), error };
-  }
-  if (title === undefined && properties(query).length > 0) {
-    const problem = describeConstraint(pageQuery.limit);
-    const { minimum: min = 0, maximum: max = 0 } = pageQuery.limit;
-    const error: FieldError = { field: "limit", code: "range", problem, min, max };
-    return { name: "Query", error };
-  }
-  const allowed = properties(body).map(([name]) => name);
-  const error: FieldError = { field: "nmae", code: "not_allowed", problem: unknownField, allowed };
-  return { name: String(title ?? ""), error };
-}
-
 /** The names of the header fields that a route reads, most of which follow from its errors. */
 function headerNames(method: string, errors: readonly DocumentedError[]): string[] {
   const names: string[] = [];
@@ -198,20 +176,10 @@ function createOperation(components: Components) {
     };
   }
 
-  function errorResponses(
-    method: string,
-    { query, body }: RouteDefinition,
-    detail: Detail,
-  ): JsonSchema {
-    const codesByStatus = errorCodes(method, detail, body !== undefined);
-    const invalid = invalidExample(query, body);
-    const entries = [...codesByStatus].map(([status, codes]) => {
-      const sharedName = errorName(codes, method);
-      // The example is one of this operation.
-      const name = codes.includes("validation_failed")
-        ? `${sharedName}${invalid.name}`
-        : sharedName;
-      components.responses[name] ??= errorResponseDoc(codes, sharedName, invalid.error);
+  function errorResponses(method: string, detail: Detail, hasBody: boolean): JsonSchema {
+    const entries = [...errorCodes(method, detail, hasBody)].map(([status, codes]) => {
+      const name = errorName(codes, method);
+      components.responses[name] ??= errorResponseDoc(codes, name);
       return [status, ref("responses", name)];
     });
     return Object.fromEntries(entries);
@@ -251,7 +219,7 @@ function createOperation(components: Components) {
       responses: {
         ...mapValues(responses, successResponse),
         ...(names.includes("IfNoneMatch") && { 304: successResponse(notModified) }),
-        ...errorResponses(method, hooks.definition, detail),
+        ...errorResponses(method, detail, body !== undefined),
       },
     };
   };

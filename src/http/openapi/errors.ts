@@ -1,6 +1,6 @@
 /** The error responses of the OpenAPI document. */
 import { AppError, type ErrorCode, type FieldError, problemCodes } from "../../error.ts";
-import { MAX_PROBLEMS } from "../../schema.ts";
+import { MAX_PROBLEMS, unknownField } from "../../schema.ts";
 import { errorEnvelope } from "../bodies.ts";
 import { errorTemplates, type ResponseTemplate } from "../errors.ts";
 import type { JsonSchema } from "../input.ts";
@@ -15,7 +15,7 @@ const errorDocs = {
   validation_failed: [
     "Invalid",
     "The request is not valid: `meta.problems` lists the reasons",
-    // The caller has an example that fits the operation.
+    "Validation failed: nmae is not allowed",
   ],
   invalid_order_id: ["InvalidOrder", "The order id is not a 64-bit integer"],
   unauthorised: ["Unauthorised", "The request has no token"],
@@ -90,6 +90,14 @@ const errorDocs = {
   ],
 } satisfies Partial<Record<ErrorCode, [name: string, meaning: string, ...string[]]>>;
 
+/** Every operation can return it. */
+const invalid: FieldError = {
+  field: "nmae",
+  code: "not_allowed",
+  problem: unknownField,
+  allowed: ["email", "name", "metadata"],
+};
+
 /** An error that a client can tell from others. */
 export type DocumentedError = keyof typeof errorDocs;
 
@@ -134,15 +142,10 @@ export function errorSchemas(): Record<string, JsonSchema> {
   };
 }
 
-/**
- * @param invalid the problem in the example of a validation error
- * @returns the name and the value of each example
- */
-function errorExamples(code: DocumentedError, invalid: FieldError) {
-  const isInvalid = code === "validation_failed";
-  const [, , ...others] = errorDocs[code];
-  const messages = isInvalid ? [`Validation failed: ${invalid.field} ${invalid.problem}`] : others;
-  const problems = isInvalid ? [invalid] : [];
+/** @returns the name and the value of each example */
+function errorExamples(code: DocumentedError) {
+  const [, , ...messages] = errorDocs[code];
+  const problems = code === "validation_failed" ? [invalid] : [];
   const allowed = code === "invalid_status_change" ? ["delivered"] : undefined;
   return messages.map((message, index) => {
     const value = errorEnvelope(new AppError(code, message, { problems, allowed }));
@@ -154,10 +157,7 @@ function errorExamples(code: DocumentedError, invalid: FieldError) {
  * @param codes all with the same status
  * @returns the content by media type. Its examples have the codes
  */
-function errorContent(
-  codes: readonly DocumentedError[],
-  invalid: FieldError,
-): Record<string, JsonSchema> {
+function errorContent(codes: readonly DocumentedError[]): Record<string, JsonSchema> {
   const content: Record<string, JsonSchema> = {};
   for (const code of codes) {
     const { text: example }: ResponseTemplate = errorTemplates[code];
@@ -165,7 +165,7 @@ function errorContent(
       content[TEXT_TYPE] = { schema: { ...text, const: example }, example };
     }
   }
-  const examples = codes.flatMap((code) => errorExamples(code, invalid));
+  const examples = codes.flatMap(errorExamples);
   if (examples.length > 0) {
     content[JSON_TYPE] = {
       schema: ref("schemas", "Error"),
@@ -175,15 +175,8 @@ function errorContent(
   return content;
 }
 
-/**
- * @param codes all with the same status
- * @param invalid the problem in the example of a validation error
- */
-export function errorResponseDoc(
-  codes: readonly DocumentedError[],
-  name: string,
-  invalid: FieldError,
-): JsonSchema {
+/** @param codes all with the same status */
+export function errorResponseDoc(codes: readonly DocumentedError[], name: string): JsonSchema {
   const fields = codes.map((code) => (errorTemplates[code] as ResponseTemplate).headers ?? {});
   const challenges = fields.flatMap((field) => field["www-authenticate"] ?? []);
   const scheme = "The authentication scheme (RFC 6750)";
@@ -199,6 +192,6 @@ export function errorResponseDoc(
       ...(name === "MethodNotAllowed" && { Allow: ref("headers", "Allow") }),
       ...(name === "UnsupportedPatchType" && { "Accept-Patch": ref("headers", "AcceptPatch") }),
     }),
-    content: errorContent(codes, invalid),
+    content: errorContent(codes),
   };
 }

@@ -27,8 +27,6 @@ export type ErrorCode =
   | "changes_reset"
   | "too_many_requests"
   | "unavailable"
-  /** A token that is not revoked already has this name. Only the command line creates tokens. */
-  | "token_name_taken"
   /** The request needs a damaged part of the database file. */
   | "damaged"
   /** The reader of the output has closed it, e.g. `head`. The exit code is that of SIGPIPE. */

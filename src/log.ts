@@ -51,9 +51,8 @@ function displayPath(url: string): string {
   return shown.replace(/[^\x21-\x7e]/g, "?");
 }
 
-/** A color or a weight of text on a terminal. */
-type TextStyle = "dim" | "green" | "cyan" | "yellow" | "red";
-export type ApplyStyle = (style: TextStyle, text: string) => string;
+/** Colors and weights of text on a terminal. @see ECMA-48 §8.3.117 */
+const [DIM, RED, GREEN, YELLOW, CYAN] = [2, 31, 32, 33, 36];
 
 interface Formatter {
   /** @param time in UTC, RFC 3339 with milliseconds */
@@ -77,21 +76,18 @@ const jsonFormatter: Formatter = {
   },
 };
 
-const levelStyles: Partial<Record<Severity, TextStyle>> = { warn: "yellow", error: "red" };
+const levelStyles: Partial<Record<Severity, number>> = { warn: YELLOW, error: RED };
 /** By the first digit of the status. */
-const statusStyles: Readonly<Record<string, TextStyle>> = {
-  2: "green",
-  3: "cyan",
-  4: "yellow",
-  5: "red",
-};
+const statusStyles: Readonly<Record<string, number>> = { 2: GREEN, 3: CYAN, 4: YELLOW };
 
 /** @returns the time of day, which is enough on a terminal */
 function timeOfDay(time: string): string {
   return time.slice(11, 19);
 }
 
-function createTextFormatter(style: ApplyStyle): Formatter {
+function createTextFormatter(colors: boolean): Formatter {
+  const style = (code: number | undefined, text: string) =>
+    colors && code !== undefined ? `\u001b[${code}m${text}\u001b[0m` : text;
   return {
     // Values with spaces or line feeds are JSON, so that an event is one line.
     event(time, level, event, fields = {}) {
@@ -101,16 +97,14 @@ function createTextFormatter(style: ApplyStyle): Formatter {
           ([name, value]) =>
             `${name}=${/^[\w./:-]+$/.test(`${value}`) ? value : JSON.stringify(value)}`,
         );
-      const label = level.toUpperCase().padEnd(5);
-      const levelStyle = levelStyles[level];
-      const shown = levelStyle === undefined ? label : style(levelStyle, label);
-      return [style("dim", timeOfDay(time)), shown, event, ...pairs].join(" ");
+      const label = style(levelStyles[level], level.toUpperCase().padEnd(5));
+      return [style(DIM, timeOfDay(time)), label, event, ...pairs].join(" ");
     },
     request(time, { method, status, duration_ms, request_id, reason }, url) {
-      const code = style(statusStyles[`${status}`.charAt(0)] ?? "red", `${status}`);
+      const code = style(statusStyles[`${status}`.charAt(0)] ?? RED, `${status}`);
       const details = status >= 400 ? [request_id, reason] : [];
-      const duration = style("dim", [`${duration_ms.toFixed(1)} ms`, ...details].join(" ").trim());
-      return [style("dim", timeOfDay(time)), method, displayPath(url), code, duration].join(" ");
+      const duration = style(DIM, [`${duration_ms.toFixed(1)} ms`, ...details].join(" ").trim());
+      return [style(DIM, timeOfDay(time)), method, displayPath(url), code, duration].join(" ");
     },
   };
 }
@@ -121,8 +115,8 @@ export interface LogOptions {
   readonly now: () => Date;
   /** Receives one line, including its line feed. */
   readonly write: (line: string, priority: LinePriority) => void;
-  /** Colors the text format; without it, the text is plain. */
-  readonly style?: ApplyStyle;
+  /** Whether the text format has colors. */
+  readonly colors?: boolean;
 }
 
 /** Changes come first, and requests without a valid token last. */
@@ -131,12 +125,10 @@ function priorityOf({ token, record_id }: RequestFields): LinePriority {
   return record_id === undefined ? "normal" : "high";
 }
 
-const plain: ApplyStyle = (_style, text) => text;
-
-export function createLog({ level, format, now, write, style = plain }: LogOptions): Log {
+export function createLog({ level, format, now, write, colors = false }: LogOptions): Log {
   const threshold = logLevels.indexOf(level);
   const enabled = (severity: Severity) => logLevels.indexOf(severity) >= threshold;
-  const formatter = format === "json" ? jsonFormatter : createTextFormatter(style);
+  const formatter = format === "json" ? jsonFormatter : createTextFormatter(colors);
   const clock = createClock(now);
   const logAt = (severity: Severity) => (event: string, fields?: Fields) => {
     if (enabled(severity)) {

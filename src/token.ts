@@ -29,9 +29,9 @@ export type TokenFields = Pick<Token, "hash" | "name" | "scope" | "expires_at">;
 /** The columns of a `Token`, for a statement that selects them. */
 export const tokenColumns = "hash, name, scope, created_at, expires_at, last_used_at, revoked_at";
 
-/** @throws {AppError} token_name_taken */
+/** @throws {AppError} operator */
 export function failTokenNameTaken(name: string): never {
-  fail("token_name_taken", `Cannot create token "${name}": a token with this name already exists`);
+  fail("operator", `Cannot create token "${name}": a token with this name already exists`);
 }
 
 /** @returns the CRC-32 in base62, most significant digit first, as in the tokens of GitHub */
@@ -98,7 +98,7 @@ export interface TokenStore {
   list(): Promise<readonly Token[]>;
   /** @returns the token, even if it is revoked or expired; `null` if no token has this hash */
   find(hash: string): Maybe<Token | null>;
-  /** @throws {AppError} token_name_taken if a token that is not revoked has this name */
+  /** @throws {AppError} operator if a token that is not revoked has this name */
   create(fields: TokenFields): Promise<Token>;
   /** Creates a token if the database has never had one. @returns `null` if it has */
   createFirst(fields: TokenFields): Promise<Token | null>;

@@ -119,19 +119,18 @@ test("request has a low priority without a token, and a high one when a record h
   expect(priorities).toEqual(["low", "normal", "normal", "high", "high"]);
 });
 
-test("request colors the status by its class when there is a style", () => {
+test("request colors the status by its class when there are colors", () => {
   const lines: string[] = [];
-  const style = (name: string, text: string) => `<${name}>${text}</>`;
   const write = (line: string) => lines.push(line);
-  const log = createLog({ level: "info", format: "text", now, write, style });
+  const log = createLog({ level: "info", format: "text", now, write, colors: true });
   for (const status of [201, 304, 404, 503]) log.request({ ...request, status }, url);
   log.error("stopping");
   const colors = [
-    "<green>201</>",
-    "<cyan>304</>",
-    "<yellow>404</>",
-    "<red>503</>",
-    "<red>ERROR</>",
+    "\u001b[32m201\u001b[0m",
+    "\u001b[36m304\u001b[0m",
+    "\u001b[33m404\u001b[0m",
+    "\u001b[31m503\u001b[0m",
+    "\u001b[31mERROR\u001b[0m",
   ];
   for (const [index, color] of colors.entries()) expect(lines[index]).toContain(color);
 });

@@ -1,4 +1,3 @@
-import { styleText } from "node:util";
 import type { ArchiveOptions } from "../archive.ts";
 import type { Config } from "../config.ts";
 import { databaseKind, isPostgres, redactPassword } from "../database-url.ts";
@@ -6,7 +5,7 @@ import { fail, messageOf, shellWord } from "../error.ts";
 import { createDrain } from "../http/drain.ts";
 import { createMetrics, type Metrics } from "../http/metrics.ts";
 import { listen } from "../http/server.ts";
-import { type ApplyStyle, createLog, type Log } from "../log.ts";
+import { createLog, type Log } from "../log.ts";
 import type { LogBuffer } from "../log-buffer.ts";
 import { quoteReadably } from "../schema.ts";
 import type { StoreMode } from "../store.ts";
@@ -15,9 +14,6 @@ import { build } from "./build.ts";
 import { startCleanUp } from "./clean-up.ts";
 import { localUrl } from "./local-url.ts";
 import { type CommandSystem, configOf, type StopReason, stopSignal } from "./system.ts";
-
-/** The caller has checked that stdout is a terminal. */
-const applyStyle: ApplyStyle = (style, text) => styleText(style, text, { validateStream: false });
 
 const DAY_MS = 24 * 60 * 60 * 1000;
 
@@ -86,13 +82,12 @@ function createServerLog(
   output: Omit<LogBuffer, "finish">,
 ): Log {
   const { now, stdoutIsTerminal, environment } = system;
-  const hasColors = stdoutIsTerminal && !environment["NO_COLOR"];
   const log = createLog({
     level: config.logLevel,
     format: config.logFormat ?? (stdoutIsTerminal ? "text" : "json"),
     now,
     write: output.write,
-    ...(hasColors && { style: applyStyle }),
+    colors: stdoutIsTerminal && !environment["NO_COLOR"],
   });
   output.onResume((lines) => log.warn("log lines dropped", { lines }));
   return log;

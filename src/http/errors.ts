@@ -56,7 +56,6 @@ export const errorTemplates = {
   // At one request per second or more, the next one is allowed within a second.
   too_many_requests: { status: 429, headers: { "retry-after": "1" } },
   unavailable: { status: 503, headers: { "retry-after": "1" } },
-  token_name_taken: internalError,
   damaged: internalError,
   output_closed: internalError,
   internal: internalError,

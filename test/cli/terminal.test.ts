@@ -97,7 +97,7 @@ test("serve prints a welcome with the token, a curl command and the reference on
   expect(code).toBe(0);
   // Dim time, method, path, yellow status.
   expect(screen.replaceAll("\u001b", "ESC")).toMatch(
-    /ESC\[2m[\d:]{8}ESC\[22m GET \/api\/nope ESC\[33m401ESC\[39m /,
+    /ESC\[2m[\d:]{8}ESC\[0m GET \/api\/nope ESC\[33m401ESC\[0m /,
   );
   expect(screen).toMatch(/\r\n {2}uat_\w{36}\r\n/);
   expect(screen).toMatch(/\r\n {2}curl -H 'Authorization: Bearer uat_\w{36}' http:\/\/127/);

@@ -17,7 +17,7 @@ export interface S3Settings {
   readonly bucket: string;
   /** Empty, or without a slash at its ends. */
   readonly prefix: string;
-  /** `null` for AWS. If its host begins with the name of the bucket, a first list decides whether that is its path, too. */
+  /** `null` for AWS. Without the bucket, as Bun's own client expects it. */
   readonly endpoint: string | null;
   readonly region: string;
   readonly credentials: Credentials;
@@ -65,17 +65,13 @@ const NO_END: S3Problem = { code: "unavailable", problem: "the list of objects d
 
 const LIST_END = "</ListBucketResult>";
 
-/** @returns the URLs that the bucket can have, without a slash at their end */
-function bucketUrls({ bucket, endpoint, region }: S3Settings): readonly [string, ...string[]] {
+/** @returns the URL of the bucket, without a slash at its end */
+function bucketUrlOf({ bucket, endpoint, region }: S3Settings): string {
+  if (endpoint !== null) return `${endpoint.replace(/\/+$/, "")}/${bucket}`;
   // The certificate of AWS does not cover names with more dots.
-  if (endpoint === null) {
-    return bucket.includes(".")
-      ? [`https://s3.${region}.amazonaws.com/${bucket}`]
-      : [`https://${bucket}.s3.${region}.amazonaws.com`];
-  }
-  const base = endpoint.replace(/\/+$/, "");
-  const inPath = `${base}/${bucket}`;
-  return new URL(base).host.startsWith(`${bucket}.`) ? [base, inPath] : [inPath];
+  return bucket.includes(".")
+    ? `https://s3.${region}.amazonaws.com/${bucket}`
+    : `https://${bucket}.s3.${region}.amazonaws.com`;
 }
 
 /** @returns the body, which is cut if it is longer */
@@ -107,10 +103,8 @@ export function createS3Storage(settings: S3Settings): ObjectStorage {
   const { bucket, prefix, region, credentials, timeoutMs } = settings;
   const below = prefix === "" ? "" : `${prefix}/`;
   const url = `s3://${bucket}${prefix === "" ? "" : `/${prefix}`}`;
-  const urls = bucketUrls(settings);
-  const { host } = new URL(urls[0]);
-  /** `null` until a list has decided it. */
-  let base = urls.length === 1 ? urls[0] : null;
+  const bucketUrl = bucketUrlOf(settings);
+  const { host } = new URL(bucketUrl);
   /** Whether `If-Match` has quotes, as RFC 9110 says. Ceph compares its value with a tag that has none. */
   let quotesTags = true;
 
@@ -119,7 +113,6 @@ export function createS3Storage(settings: S3Settings): ObjectStorage {
   }
 
   async function exchange(
-    bucketUrl: string,
     method: (typeof methods)[Action],
     { key, query = [], headers = {}, body = EMPTY, maxBytes = MAX_OBJECT_BYTES }: S3Request,
   ) {
@@ -139,23 +132,11 @@ export function createS3Storage(settings: S3Settings): ObjectStorage {
     return { response, content: await readBody(response, maxBytes) };
   }
 
-  /** @returns the URL that lists objects; the first one if none does, and then the next call asks again */
-  async function findBase(): Promise<string> {
-    const query = [["list-type", "2"] as const, ["max-keys", "1"] as const];
-    for (const candidate of base === null ? urls : []) {
-      const { content } = await exchange(candidate, "GET", { key: null, query });
-      if (!new TextDecoder().decode(content).includes(LIST_END)) continue;
-      base = candidate;
-      break;
-    }
-    return base ?? urls[0];
-  }
-
   /** @returns `null` if the object does not exist, or a precondition is not met */
   async function send(action: Action, request: S3Request): Promise<S3Response | null> {
     let exchanged: Awaited<ReturnType<typeof exchange>>;
     try {
-      exchanged = await exchange(await findBase(), methods[action], request);
+      exchanged = await exchange(methods[action], request);
     } catch (error) {
       const isTimeout = error instanceof Error && error.name === "TimeoutError";
       throw failure(

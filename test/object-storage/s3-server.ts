@@ -45,8 +45,6 @@ interface S3ServerOptions {
   readonly region?: string;
   /** Objects on a page of a list. */
   readonly pageSize?: number;
-  /** `false` for a server that expects the bucket in the path only. */
-  readonly isVirtual?: boolean;
   /** `false` for a server that expects tags without quotes in `If-Match`, as Ceph does. */
   readonly quotesTags?: boolean;
 }
@@ -96,7 +94,6 @@ export async function startS3Server({
   bucket = "bucket",
   region = "us-east-1",
   pageSize = 1000,
-  isVirtual: mayBeVirtual = true,
   quotesTags = true,
 }: S3ServerOptions = {}): Promise<S3Server> {
   const objects = new Map<string, Stored>();
@@ -183,8 +180,7 @@ export async function startS3Server({
       return void reply(response, errorReply(status, code, { "x-amz-bucket-region": region }));
     }
     const { pathname, searchParams } = new URL(target, "http://host");
-    const isVirtual = mayBeVirtual && headers.host?.startsWith(`${bucket}.`) === true;
-    const path = decodeURIComponent(isVirtual ? `/${bucket}${pathname}` : pathname);
+    const path = decodeURIComponent(pathname);
     const [, name, key = ""] = /^\/([^/]*)\/?(.*)$/s.exec(path) ?? [];
     if (name !== bucket) return void reply(response, errorReply(404, "NoSuchBucket"));
     const operation = key === "" ? "list" : (method.toLowerCase() as S3Call["operation"]);

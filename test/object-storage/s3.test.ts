@@ -63,34 +63,22 @@ describe("S3", () => {
     expect((await whole.list("")).map(({ key }) => key)).toEqual(["prefix/a/b", "prefix2/a"]);
   });
 
-  test("temporary credentials, another region and a bucket in the host are possible", async () => {
+  test("temporary credentials and another region are possible", async () => {
     const account = { ...testAccount, sessionToken: "token/with+signs=" };
     await using server = await startS3Server({ account, region: "eu-central-1" });
-    const endpoint = `http://bucket.localhost:${server.port}/`;
-    for (const environment of [{}, { S3_ENDPOINT: endpoint }]) {
-      const storage = open(server, environment);
-      await storage.put("a/b", bytes("one"));
-      expect(text(await storage.get("a/b"))).toBe("one");
-      expect((await storage.list("a/")).map(({ key }) => key)).toEqual(["a/b"]);
-    }
+    const storage = open(server);
+    await storage.put("a/b", bytes("one"));
+    expect(text(await storage.get("a/b"))).toBe("one");
+    expect((await storage.list("a/")).map(({ key }) => key)).toEqual(["a/b"]);
     expect([...server.objects.keys()]).toEqual(["prefix/a/b"]);
   });
 
-  test.each([true, false])(
-    "a bucket that is named like the first part of the host is found, in the host or not: %p",
-    async (isVirtual) => {
-      await using server = await startS3Server({ bucket: "minio", isVirtual });
-      const environment = {
-        ...server.environment,
-        S3_ENDPOINT: `http://minio.localhost:${server.port}`,
-      };
-      const storage = openStorage("s3://minio/prefix", environment, timeoutMs);
-      await storage.put("a/b", bytes("one"));
-      expect(text(await storage.get("a/b"))).toBe("one");
-      expect([...server.objects.keys()]).toEqual(["prefix/a/b"]);
-      expect(server.calls.length).toBe(3);
-    },
-  );
+  test("a bucket can be named like the first part of the host, which does not replace it", async () => {
+    await using server = await startS3Server();
+    const s3Endpoint = `http://bucket.localhost:${server.port}/`;
+    await open(server, { S3_ENDPOINT: s3Endpoint }).put("a/b", bytes("one"));
+    expect([...server.objects.keys()]).toEqual(["prefix/a/b"]);
+  });
 
   test("variables that begin with AWS are used when those of S3 are not set or empty", async () => {
     await using server = await startS3Server();
@@ -254,7 +242,7 @@ describe("a server of S3 that misbehaves", () => {
       do: "answer",
       body: `<ListBucketResult><IsTruncated>true</IsTruncated><NextContinuationToken>${isNew ? Math.random() : 1}</NextContinuationToken></ListBucketResult>`,
     });
-    const storage = openStorage("s3://bucket", server.environment, 100);
+    const storage = openStorage("s3://bucket", server.environment, 300);
     await expectRejection(storage.list(""), code, message);
   });
 

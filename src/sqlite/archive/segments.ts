@@ -3,7 +3,7 @@ import type { ObjectStorage } from "../../object-storage.ts";
 import { encodeSegment, type SegmentId, type SegmentKey, segmentKey } from "./format.ts";
 import type { Beginning } from "./generation.ts";
 import type { Problems } from "./problems.ts";
-import type { ProgressReader } from "./progress.ts";
+import type { Progress, ProgressReader } from "./progress.ts";
 import { createWalReader, type WalFiles, type WalPart, type WalPosition } from "./wal-reader.ts";
 
 /** How many segments are sent at the same time: concurrent writes share one, and the next one need not wait for it. */
@@ -32,6 +32,7 @@ interface SegmentWriterOptions {
 interface Queued extends SegmentKey {
   readonly part: WalPart;
   readonly previous: WalPosition | null;
+  readonly reached: Progress | null;
 }
 
 /** The segments up to this one have everything that was committed until this time. */
@@ -70,7 +71,7 @@ export interface SegmentWriter {
 export function createSegmentWriter(options: SegmentWriterOptions): SegmentWriter {
   const { storage, problems, beginning, files, progress, nowMs, lastCommit } = options;
   const { canConfirm, onConfirmed, onGap, onError } = options;
-  const reader = createWalReader(files, beginning.position, progress.read);
+  const reader = createWalReader(files, beginning.position);
   const { number: generation, parent } = beginning.generation;
   const queue: Queued[] = [];
   let queuedBytes = 0;
@@ -81,6 +82,8 @@ export function createSegmentWriter(options: SegmentWriterOptions): SegmentWrite
   let stored = 0;
   let storedBytes = 0;
   let { previous } = beginning;
+  /** That of what was read, or less. */
+  let reached: Progress | null = null;
   let firstOfWal = beginning.position.offset === 0 ? 1 : null;
   let ended = false;
   /** Segments that the archive has, while an earlier one is being sent. */
@@ -91,6 +94,7 @@ export function createSegmentWriter(options: SegmentWriterOptions): SegmentWrite
   let readCommit = 0;
 
   function readPart(): boolean {
+    const before = reader.unreadBytes() === 0 ? reached : progress.read();
     const part = reader.read();
     if (part === null) return false;
     if (part === "gap") {
@@ -102,18 +106,22 @@ export function createSegmentWriter(options: SegmentWriterOptions): SegmentWrite
     if (part.offset === 0) firstOfWal = number;
     // Never earlier than the previous one, also if the clock goes back.
     lastRead = { generation, number, timeMs: Math.max(lastRead.timeMs, nowMs()) };
-    queue.push({ ...lastRead, part, previous });
+    // Otherwise it may be that of a commit whose end was not read.
+    if (reader.unreadBytes() === 0) reached = before;
+    queue.push({ ...lastRead, part, previous, reached });
     previous = part.end;
     queuedBytes += part.bytes.length;
     pendingBytes += part.bytes.length;
     return true;
   }
 
-  async function sendOne({ number, part, previous: before, timeMs }: Queued): Promise<void> {
-    const { bytes, ...place } = part;
-    const header = { generation, number, ...place, previous: before, stored };
+  async function sendOne(queued: Queued): Promise<void> {
+    const { number } = queued;
+    const { bytes, ...place } = queued.part;
+    const position = { ...place, previous: queued.previous, stored };
+    const header = { generation, number, ...position, progress: queued.reached };
     const body = await encodeSegment(header, bytes);
-    const key = segmentKey({ generation, number, timeMs });
+    const key = segmentKey(queued);
     await problems.retry(
       "segments",
       () => ended,

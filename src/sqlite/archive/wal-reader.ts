@@ -13,7 +13,6 @@ import {
   WAL_HEADER_BYTES,
   type WalState,
 } from "../wal-index.ts";
-import type { Progress } from "./progress.ts";
 
 /** Where a part of the WAL ends. */
 export interface WalPosition {
@@ -31,7 +30,6 @@ export interface WalPart {
   readonly offset: number;
   readonly bytes: Uint8Array<ArrayBuffer>;
   readonly end: WalPosition;
-  readonly progress: Progress | null;
 }
 
 export type WalFiles = Pick<FileDescriptors, "wal" | "index">;
@@ -48,8 +46,6 @@ export interface WalReader {
 
 /** Bounds memory: a part and its compressed form. */
 const MAX_PART_BYTES = 8 * 2 ** 20;
-/** Attempts to read the progress while nobody commits. The last one may be that of the commit before. */
-const PROGRESS_ATTEMPTS = 10;
 
 function readFully(descriptor: number, length: number, position: number): Buffer<ArrayBuffer> {
   const bytes = Buffer.alloc(length);
@@ -93,18 +89,9 @@ export function beginningOf({ index }: WalFiles): WalPosition {
   return { salt: readWalState(index).salt, offset: 0, checksum: "" };
 }
 
-/**
- * @param start a position in the WAL as it is now
- * @param readProgress reads that of the database
- */
-export function createWalReader(
-  { wal, index }: WalFiles,
-  start: WalPosition,
-  readProgress: () => Progress | null = () => null,
-): WalReader {
+/** @param start a position in the WAL as it is now */
+export function createWalReader({ wal, index }: WalFiles, start: WalPosition): WalReader {
   let position = start;
-  /** Of the last state whose end was read. */
-  let progress: Progress | null = null;
   /** Number of commits up to the position; `null` before the end of the WAL was reached once. */
   let commits: number | null = null;
 
@@ -122,28 +109,9 @@ export function createWalReader(
     return (state.commits - commits) >>> 0 === inWal;
   }
 
-  /** @returns a state with something to read, and the progress in it, or in one that is a few commits older */
-  function readStates(first: WalState): { state: WalState; newProgress: Progress | null } {
-    let before = first;
-    for (let attempt = 1; ; attempt += 1) {
-      const newProgress = readProgress();
-      const state = readWalState(index);
-      if (state.commits === before.commits || attempt === PROGRESS_ATTEMPTS)
-        return { state, newProgress };
-      before = state;
-    }
-  }
-
-  function isAtEnd(state: WalState): boolean {
-    return state.salt === position.salt && committedBytes(state) === position.offset;
-  }
-
   return {
     read() {
-      const current = readWalState(index);
-      const { state, newProgress } = isAtEnd(current)
-        ? { state: current, newProgress: progress }
-        : readStates(current);
+      const state = readWalState(index);
       const end = committedBytes(state);
       if (state.salt !== position.salt) {
         // Before the first commit after a restart, there is nothing to read.
@@ -162,14 +130,13 @@ export function createWalReader(
       const room = Math.floor((MAX_PART_BYTES - first) / frameBytes) * frameBytes;
       const length = Math.min(end - offset, first + room);
       const bytes = readFully(wal, length, offset);
-      const isRest = offset + length === end;
-      if (isRest) [commits, progress] = [state.commits, newProgress];
+      if (offset + length === end) commits = state.commits;
       else if (commits !== null)
         commits = (commits + countCommits(bytes, first, state.pageBytes)) >>> 0;
       const last = length - frameBytes;
       const checksum = bytes.toString("hex", last + 16, last + 24);
       position = { salt: state.salt, offset: offset + length, checksum };
-      return { salt: state.salt, offset, bytes, end: position, progress };
+      return { salt: state.salt, offset, bytes, end: position };
     },
     unreadBytes() {
       const state = readWalState(index);

@@ -240,7 +240,7 @@ describe("an archive", () => {
       },
     };
     const nowMs = () => Date.now() + laterMs;
-    await using server = await archive.start({ storage, nowMs });
+    await using server = await archive.start({ storage, nowMs, keepMs: 0 });
     await server.untilComplete();
     while (server.lines.length < 3) await Bun.sleep(5);
     expect(server.lines[2]).toBe('expired archive objects not deleted {"reason":"no list"}');

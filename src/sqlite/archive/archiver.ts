@@ -67,8 +67,6 @@ export interface Archiver {
   untilBase(): Promise<void>;
   /** @param error why the lease could not be acquired, renewed or released; `null` when that succeeds again */
   reportLease(error: AppError | null): void;
-  /** Another server holds the lease. Ends the wait for it if this database cannot continue the archive anyway. */
-  reportWait(): void;
   /** Counts a commit, which has ended. */
   committed(commit: number): void;
   /** Copies the WAL to the database, unless the WAL has to keep what the archive does not have. */
@@ -85,8 +83,6 @@ export function createArchiver(options: ArchiverOptions): Archiver {
   /** Aborted when the archive was closed, or is that of another server. */
   const ending = new AbortController();
   const isOver = () => ending.signal.aborted;
-  /** Aborted when this database cannot continue the archive, for whose lease it waits. */
-  const refusing = new AbortController();
   const problems = createProblems(log);
   const terms = createTerms(newLease, supersede);
   const deleteIfDue = createRetention({ storage, keepMs, nowMs, problems, isOver });
@@ -164,23 +160,19 @@ export function createArchiver(options: ArchiverOptions): Archiver {
     onConfirmed(commit);
   }
 
+  function refuse(reason: string): void {
+    if (!isStarted) fail("operator", reason);
+    supersede(reason);
+  }
+
   async function begin(): Promise<void> {
-    const giveUp = AbortSignal.any([ending.signal, refusing.signal]);
-    const { number, name } = await terms.acquire(giveUp);
-    const beginning = await beginGeneration({
-      storage,
-      path,
-      files,
-      progress,
-      hasGap,
-      number,
-      name,
-    });
-    if ("refused" in beginning) {
-      if (!isStarted) fail("operator", beginning.refused);
-      supersede(beginning.refused);
-      return;
-    }
+    // First, because the lease may have to be waited for.
+    const refused = await refusalOf(storage, path);
+    if (refused !== null) return refuse(refused);
+    const { number, name } = await terms.acquire(ending.signal);
+    const options = { storage, path, files, progress, hasGap, number, name };
+    const beginning = await beginGeneration(options);
+    if ("refused" in beginning) return refuse(beginning.refused);
     const { damage: reason } = beginning;
     if (reason !== null) log("warn", "archive needs a new base", { reason });
     if (isOver()) return;
@@ -291,15 +283,6 @@ export function createArchiver(options: ArchiverOptions): Archiver {
     reportLease(error) {
       if (error === null) problems.clear("lease");
       else problems.report(writer === null ? "opening" : "lease", error);
-    },
-    reportWait() {
-      // If the storage is unreachable, the lease reports that.
-      const refusal = refusalOf(storage, path).catch(() => null);
-      void refusal.then((refused) => {
-        if (refused === null || isOver()) return;
-        refusing.abort(new AppError("operator", refused));
-        if (isStarted) supersede(refused);
-      });
     },
     committed(commit) {
       lastCommit = commit;

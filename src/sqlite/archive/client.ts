@@ -1,7 +1,7 @@
 /** The archive as the thread of the server sees it. */
 
 import type { ArchiveOptions, ArchiveState } from "../../archive.ts";
-import { AppError, type ErrorCode, messageOf } from "../../error.ts";
+import { AppError, type ErrorCode } from "../../error.ts";
 import { removeTemporary } from "../../temporary-file.ts";
 import type { FileDescriptors } from "../file-watch.ts";
 import type { CommitGate } from "../writer.ts";
@@ -68,15 +68,17 @@ export async function openArchive(path: string, options: ArchiveOptions): Promis
   };
   /** A bug in the thread. */
   let broken: Error | null = null;
-  let brokenMs = 0;
   let disposed = false;
   /** Whether another server has the archive. */
   let isLost = false;
   let response: PromiseWithResolvers<void> | null = null;
   /** The last request. */
   let asked: Promise<void> = Promise.resolve();
-  let closed: Promise<void> | null = null;
-  const stopped = Promise.withResolvers<void>();
+  let disposal: Promise<void> | null = null;
+  const closed = Promise.withResolvers<void>();
+  const aborted = Promise.withResolvers<never>();
+  aborted.promise.catch(() => {});
+  signal.addEventListener("abort", () => aborted.reject(signal.reason), { once: true });
   let commits = 0;
   const waiters: Waiter[] = [];
   /** The last write that was rejected although it may have been made; `null` if the archive has it. */
@@ -91,10 +93,10 @@ export async function openArchive(path: string, options: ArchiveOptions): Promis
     if (broken !== null || disposed) return;
     const reason = /^\w*error: (.+)$/im.exec(message)?.[1] ?? message.split("\n", 1)[0] ?? "";
     broken = new Error(`the archive has stopped: ${reason}`);
-    brokenMs = performance.now();
     onLog("error", "archive stopped", { reason });
     response?.reject(broken);
     rejectAll(notConfirmed());
+    closed.resolve();
     onStopped(broken);
   }
 
@@ -108,6 +110,8 @@ export async function openArchive(path: string, options: ArchiveOptions): Promis
     switch (data.type) {
       case "done":
         return response?.resolve();
+      case "closed":
+        return closed.resolve();
       case "failed":
         return response?.reject(
           data.code === null ? new Error(data.message) : archiveError(data.code, data.message),
@@ -153,26 +157,10 @@ export async function openArchive(path: string, options: ArchiveOptions): Promis
     return answered;
   }
 
-  function limitStop(): void {
-    setTimeout(stopped.resolve, STOP_TIMEOUT_MS).unref();
-  }
-
   /** Sends a request of the start, which the signal ends. */
   async function askAtStart(request: ArchiveRequest): Promise<void> {
     signal.throwIfAborted();
-    const stop = () => {
-      post({ type: "stop" });
-      limitStop();
-    };
-    signal.addEventListener("abort", stop, { once: true });
-    try {
-      await Promise.race([ask(request), stopped.promise]);
-    } catch (error) {
-      if (!signal.aborted) throw error;
-    } finally {
-      signal.removeEventListener("abort", stop);
-    }
-    signal.throwIfAborted();
+    await Promise.race([ask(request), aborted.promise]);
   }
 
   const timer = setInterval(() => {
@@ -183,15 +171,19 @@ export async function openArchive(path: string, options: ArchiveOptions): Promis
   }, CHECK_INTERVAL_MS);
   timer.unref();
 
-  async function dispose(): Promise<void> {
-    limitStop();
-    closed ??= ask({ type: "close" }).catch((error) =>
-      onLog("warn", "archive not complete", { reason: messageOf(error) }),
-    );
-    await Promise.race([closed, stopped.promise]);
+  async function close(): Promise<void> {
+    worker.ref();
+    post({ type: "close" });
+    setTimeout(closed.resolve, STOP_TIMEOUT_MS).unref();
+    await closed.promise;
     disposed = true;
     clearInterval(timer);
     worker.terminate();
+  }
+
+  function dispose(): Promise<void> {
+    disposal ??= close();
+    return disposal;
   }
 
   try {
@@ -205,11 +197,7 @@ export async function openArchive(path: string, options: ArchiveOptions): Promis
   return {
     start: (path, files) => askAtStart({ type: "start", path, files }),
     checkpoint: () => ask({ type: "checkpoint" }),
-    state() {
-      if (broken === null) return state;
-      const sinceS = (performance.now() - brokenMs) / 1000;
-      return { ...state, secondsBehind: state.secondsBehind + sinceS };
-    },
+    state: () => state,
     requireOpen() {
       if (isLost) throw archiveError("unavailable", "another server has taken over");
       if (!isSync || (rejectedCommit === null && broken === null)) return;

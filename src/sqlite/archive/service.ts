@@ -27,13 +27,14 @@ export type ArchiveRequest =
       readonly files: FileDescriptors;
     }
   | { readonly type: "checkpoint" }
+  /** Also ends a request that is waiting. */
   | { readonly type: "close" }
-  /** These have no response. */
-  | { readonly type: "committed"; readonly commit: number }
-  | { readonly type: "stop" };
+  /** It has no response. */
+  | { readonly type: "committed"; readonly commit: number };
 
 export type ArchiveResponse =
   | { readonly type: "done" }
+  | { readonly type: "closed" }
   | { readonly type: "failed"; readonly code: ErrorCode | null; readonly message: string }
   | { readonly type: "confirmed"; readonly commit: number }
   /** Another server has the archive. */
@@ -48,7 +49,7 @@ interface Opened {
   readonly storage: ObjectStorage;
 }
 
-/** @returns handles a request. Those that have a response are sent one by one */
+/** @returns handles a request. Those that have a response are sent one by one, except the last */
 export function createArchiveService(
   openStorage: OpenStorage,
   respond: (response: ArchiveResponse) => void,
@@ -59,6 +60,8 @@ export function createArchiveService(
   /** That of the lock of the database. As long as there is no database, no process has its lock. */
   let identity: string = crypto.randomUUID();
   let archiver: Archiver | null = null;
+  /** The last `open` or `start`. */
+  let begun: Promise<void> = Promise.resolve();
   const log: ArchiveLog = (...line) => respond({ type: "log", line });
   const stopping = new AbortController();
   const { promise: stopped, reject: endWaiting } = Promise.withResolvers<never>();
@@ -92,10 +95,7 @@ export function createArchiveService(
       durationMs: LEASE.durationMs,
       intervalMs: LEASE.intervalMs,
       clock: systemClock,
-      onWait(holder) {
-        log("info", "waiting for the archive", { holder });
-        archiver?.reportWait();
-      },
+      onWait: (holder) => log("info", "waiting for the archive", { holder }),
       onProblem: reportLease,
     });
     const acquire = (signal: AbortSignal) =>
@@ -146,32 +146,38 @@ export function createArchiveService(
   }
 
   async function close(): Promise<void> {
-    await archiver?.close();
-    await restoredUnder?.release();
+    stopping.abort(new AppError("operator", "interrupted"));
+    await begun.catch(() => {});
+    try {
+      await archiver?.close();
+      await restoredUnder?.release();
+    } catch (error) {
+      log("warn", "archive not complete", { reason: messageOf(error) });
+    }
+    respond({ type: "closed" });
   }
 
   async function handle(request: ArchiveRequest): Promise<void> {
     switch (request.type) {
       case "open":
-        return open(request);
+        begun = open(request);
+        return begun;
       case "start":
-        return start(request);
+        begun = start(request);
+        return begun;
       case "checkpoint":
         return archiver?.checkpoint();
       case "close":
         return close();
       case "committed":
         return archiver?.committed(request.commit);
-      case "stop":
-        // Ends an `open` or `start` that is waiting.
-        return stopping.abort(new AppError("operator", "interrupted"));
     }
   }
 
   return async (request) => {
     try {
       await handle(request);
-      if (request.type !== "committed" && request.type !== "stop") respond({ type: "done" });
+      if (request.type !== "committed" && request.type !== "close") respond({ type: "done" });
     } catch (error) {
       const code = error instanceof AppError ? error.code : null;
       respond({ type: "failed", code, message: messageOf(error) });

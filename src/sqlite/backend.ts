@@ -21,12 +21,12 @@ import {
 import {
   LOCK_TIMEOUT_MS,
   lockPath,
-  mayBeServedWithoutLock,
   requireOneName,
+  requireOnePath,
   type ServerLock,
   takeServerLock,
 } from "./server-lock.ts";
-import { createStore, WATCH_INTERVAL_MS } from "./store.ts";
+import { createStore } from "./store.ts";
 import { findWarnings } from "./warnings.ts";
 
 /**
@@ -34,10 +34,6 @@ import { findWarnings } from "./warnings.ts";
  * system call, which doubles the time of a look-up. Small enough for a container of 128 MB.
  */
 const CACHE_KIB = 16_000;
-
-/** After this time, a server whose lock file was deleted has taken the lock again, unless it is frozen. */
-const RETAKE_MS = 2.5 * WATCH_INTERVAL_MS;
-const POLL_MS = 50;
 
 /**
  * Rejects other files of a database without the database itself. It was probably moved or emptied, and SQLite would
@@ -115,26 +111,8 @@ function requireUsable(db: Database, { create, mode }: StoreOptions): void {
   if (!isMigrated) requireCurrentSchema(db);
 }
 
-/** Waits for a server whose lock file was deleted to create it again. */
-async function waitForLockFile(path: string): Promise<void> {
-  let found = false;
-  for (let waitedMs = 0; !found && waitedMs < RETAKE_MS; waitedMs += POLL_MS) {
-    found = existsSync(lockPath(path));
-    // Once more after the file appears: that server takes the lock a moment later.
-    await Bun.sleep(POLL_MS);
-  }
-}
-
-/**
- * @param mayBeServed see `mayBeServedWithoutLock`
- * @throws {AppError} operator if another process serves or migrates the database
- */
-async function lockForServer(
-  path: string,
-  mode: StoreMode,
-  mayBeServed: boolean,
-): Promise<ServerLock> {
-  if (mayBeServed) await waitForLockFile(path);
+/** @throws {AppError} operator if another process serves or migrates the database */
+function lockForServer(path: string, mode: StoreMode): ServerLock {
   const kind = mode === "serve" ? "exclusive" : "shared";
   const lock = takeServerLock(path, LOCK_TIMEOUT_MS, kind);
   return lock ?? fail("operator", "the database is in use by another server");
@@ -211,12 +189,12 @@ async function openStore(options: StoreOptions): Promise<Store> {
   const isServer = mode === "serve" || mode === "serve-read-only";
   const mayWrite = mode === "serve" || mode === "write";
   const source = sourceOf(path, mode);
-  const mayBeServed = isServer && mayBeServedWithoutLock(path);
+  if (isServer) requireOnePath(path);
   const first = resources.adopt(source.connect(), (db) => db.close(true));
   requireUsable(first, options);
   // The last connection that is closed deletes the log, with which an archive continues. Without one, that frees space.
   if (archive === null) first.close(true);
-  const lock = isServer ? resources.use(await lockForServer(path, mode, mayBeServed)) : null;
+  const lock = isServer ? resources.use(lockForServer(path, mode)) : null;
   // `true` closes the file even if prepared statements are still open.
   const db = resources.adopt(source.connect(), (opened) => opened.close(true));
   requireSqlite(sqliteVersion(db));

@@ -59,16 +59,13 @@ export function requireOneName(databasePath: string): void {
 }
 
 /**
- * Tells whether a server may use the database without our lock file, because it was deleted. A database that was
- * restored by another program has no lock file either, and that program may have it open: Litestream reads it all the
- * time. Call it before this process opens the database.
- * @returns whether another process has the database open and there is no lock file
- * @throws {AppError} operator if that process may be a server under another name of the file
+ * Call it before a server opens the database. Its lock belongs to a path. A database that was restored by another program
+ * has no lock file, and that program may have it open: Litestream reads it all the time.
+ * @throws {AppError} operator if another process has opened the file, and may have done so by another path
  */
-export function mayBeServedWithoutLock(databasePath: string): boolean {
+export function requireOnePath(databasePath: string): void {
   const { nlink } = statSync(databasePath);
-  if (existsSync(lockPath(databasePath)) && nlink === 1) return false;
-  if (canLockAll(databasePath)) return false;
+  if ((existsSync(lockPath(databasePath)) && nlink === 1) || canLockAll(databasePath)) return;
   if (nlink > 1) failOtherName(nlink);
   // The WAL is next to the name under which the other process has opened the file.
   if (!existsSync(databasePath + suffixes.wal)) {
@@ -77,7 +74,6 @@ export function mayBeServedWithoutLock(databasePath: string): boolean {
       "another process has locked the database, or has it open under another path: stop that process",
     );
   }
-  return true;
 }
 
 /** Servers that only read share the lock with each other. */

@@ -31,7 +31,7 @@ import { createWriteBatch } from "./write-batch.ts";
 import { createWriter } from "./writer.ts";
 
 /** Interval of the file check when there are no writes. */
-export const WATCH_INTERVAL_MS = 1_000;
+const WATCH_INTERVAL_MS = 1_000;
 /** Interval at which a server marks its file: a copy of the file that is older than this is recognized. */
 const MARK_INTERVAL_MS = 10 * 60 * 1000;
 

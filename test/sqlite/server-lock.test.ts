@@ -1,7 +1,7 @@
 // One server per database, also if its lock file was deleted, and beside a program such as Litestream that reads it.
 import { Database } from "bun:sqlite";
 import { expect, test } from "bun:test";
-import { linkSync, mkdirSync, renameSync, rmdirSync, rmSync } from "node:fs";
+import { existsSync, linkSync, mkdirSync, renameSync, rmdirSync, rmSync } from "node:fs";
 import { takeServerLock } from "../../src/sqlite/server-lock.ts";
 import { newUser } from "../contract/open.ts";
 import { makeDirectory } from "../directory.ts";
@@ -86,11 +86,12 @@ test("a second server is rejected when it uses a hard link", async () => {
   await (await openDatabase(link)).close();
 });
 
-test("a second server is rejected when the lock file was deleted, even beside a reader", async () => {
+test("a second server is rejected when the first has taken the lock of a deleted file again", async () => {
   using database = await restored();
   await using store = await openDatabase(database.path);
   using _reader = otherProgram(database.path);
   rmSync(`${database.path}-serving`);
+  while (!existsSync(`${database.path}-serving`)) await Bun.sleep(10);
   const message = `Cannot open ${database.path}: ${locked}`;
   await expectRejection(openDatabase(database.path), "operator", message);
   await newUser(store);

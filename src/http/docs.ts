@@ -6,8 +6,6 @@ import pageStyle from "./docs/page.css" with { type: "file" };
 import page from "./docs/page.html" with { type: "file" };
 import pageScript from "./docs/page.js" with { type: "file" };
 import { docsPath } from "./errors.ts";
-import { constantHeader, header, parameter } from "./openapi/components.ts";
-import type { Detail } from "./openapi/detail.ts";
 import { noQuery } from "./query.ts";
 import { type Call, route } from "./route.ts";
 
@@ -48,35 +46,8 @@ const POLICY = [
   "frame-ancestors 'none'",
 ].join("; ");
 
-/** The headers of the page. */
-const pageHeaders = {
-  "Cache-Control": constantHeader("`no-cache`", "no-cache"),
-  ETag: header("The version of the page", { pattern: '^W/"' }, 'W/"7f3c"'),
-  "Content-Security-Policy": header("Allows content of this server only", {}, "default-src"),
-  "X-Content-Type-Options": constantHeader("`nosniff`", "nosniff"),
-  "Referrer-Policy": constantHeader("`no-referrer`", "no-referrer"),
-};
-
-/** Documents the page. Its assets are not documented one by one. */
-const pageDetail: Detail = {
-  operationId: "getDocs",
-  summary: "Interactive reference",
-  description:
-    "A page with this document, which can send requests. Its assets are below this path and public as well.",
-  security: [],
-  parameters: [
-    parameter("If-None-Match", "Returns 304 if the page still has this entity tag", {
-      examples: ['W/"7f3c"'],
-    }),
-  ],
-  responses: {
-    200: { description: "The page", headers: pageHeaders, type: HTML, schema: { type: "string" } },
-    304: { description: "The page has not changed", headers: pageHeaders },
-  },
-};
-
-/** Its assets have no `operationId`, so the document leaves them out. */
-const undocumented = { security: [] } as const;
+/** No operation for clients: without an `operationId`, the document leaves it out. */
+const definition = { query: noQuery, detail: { security: [] } } as const;
 
 /** Imports zlib when it is first needed, which is rare, to keep startup fast. */
 async function decompress(bytes: Uint8Array<ArrayBuffer>): Promise<Uint8Array<ArrayBuffer>> {
@@ -148,12 +119,6 @@ function createAssetHandler({ file, type, brotli }: Asset) {
 /** Public: the assets are the same for everyone and contain no data. */
 export function docs() {
   const app = new Elysia({ tags: ["system"] });
-  for (const asset of assets) {
-    const definition = {
-      query: noQuery,
-      detail: asset.path === docsPath ? pageDetail : undocumented,
-    };
-    app.get(asset.path, ...route(definition, createAssetHandler(asset)));
-  }
+  for (const asset of assets) app.get(asset.path, ...route(definition, createAssetHandler(asset)));
   return app;
 }

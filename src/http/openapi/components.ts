@@ -32,7 +32,7 @@ export function header(description: string, schema: JsonSchema, example: unknown
 }
 
 /** A header that always has the same value. */
-export function constantHeader(description: string, value: string): JsonSchema {
+function constantHeader(description: string, value: string): JsonSchema {
   return header(description, { const: value }, value);
 }
 
@@ -77,7 +77,7 @@ export function withCommonHeaders(own: JsonSchema = {}): JsonSchema {
   };
 }
 
-export function parameter(name: string, description: string, schema: JsonSchema): JsonSchema {
+function parameter(name: string, description: string, schema: JsonSchema): JsonSchema {
   return { name, in: "header", description, schema: { ...text, ...schema } };
 }
 

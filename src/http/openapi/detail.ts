@@ -22,8 +22,6 @@ export interface Detail {
   readonly description: string;
   /** Empty if the route is public. By default, it needs a token. */
   readonly security?: readonly [];
-  /** In addition to those that follow from the schemas and the errors. */
-  readonly parameters?: readonly JsonSchema[];
   /** What each filter of a list selects. */
   readonly filters?: Readonly<Record<string, string>>;
   /** An example of the request body. */

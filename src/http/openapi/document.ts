@@ -207,7 +207,6 @@ function createOperation(components: Components) {
         ...properties(query).map(([name, schema]) =>
           queryParameter(name, schema, descriptions[name]),
         ),
-        ...(detail.parameters ?? []),
         ...names.map((name) => ref("parameters", name)),
       ],
       ...(media && {

@@ -39,8 +39,8 @@ export type ErrorCode =
   | "operator";
 
 /**
- * The kinds of problems, for programs: `format` is a text, or a part of the request, that is malformed; `reference` names
- * a record that does not exist.
+ * The kinds of problems, for programs: `format` is a text, or a part of the request, that is malformed; `reference`
+ * names a record that does not exist.
  */
 export const problemCodes = [
   "required",

@@ -27,7 +27,7 @@ export interface ObjectStorage {
   /** For messages: without credentials. */
   readonly url: string;
   /**
-   * @param maxBytes a longer body is cut at some byte after them
+   * @param maxBytes a longer body is truncated, but not before this many bytes
    * @returns `null` if the object does not exist
    */
   get(key: string, maxBytes?: number): Promise<TaggedObject | null>;

@@ -182,7 +182,7 @@ export function patchOrder(order: Order, patch: OrderPatch): OrderEdit {
   const metadata = patchMetadata(order.metadata, patch.metadata);
   const allowed = transitions[order.status];
   const { status = order.status } = patch;
-  // A client repeats a request if it has lost the response: the status that the order has is no step.
+  // A client repeats a request if it has lost the response: setting the current status again is not a status change.
   if (status !== order.status && !allowed.includes(status)) {
     const change = `cannot change status from ${order.status} to ${status}`;
     const steps = allowed.join(", ") || "none";

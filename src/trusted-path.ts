@@ -15,7 +15,8 @@ function isTrusted(user: number, owner: number | undefined): boolean {
 /**
  * Resolves symbolic links, as the system does. Nothing needs to exist.
  * @returns the path without links
- * @throws {AppError} operator if a link belongs to another user than the file to which it leads
+ * @throws {AppError} operator if a link belongs neither to root, nor to this process, nor to the owner of the file it
+ * leads to
  */
 export function resolveLinks(path: string): string {
   const absolute = isAbsolute(path) ? path : `${process.cwd()}/${path}`;

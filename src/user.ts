@@ -12,7 +12,7 @@ import { Id, Nullable, noExtraFields, Text, Time, Version } from "./schema.ts";
 export const Email = Text({
   maxLength: 254,
   format: "email",
-  description: "Stored as typed; unique regardless of case and of how Unicode is written",
+  description: "Stored as typed; unique in any spelling",
 });
 const name = Nullable(Text({ minLength: 1, maxLength: 200 }));
 

@@ -19,7 +19,7 @@ def request(method, path, body=None, headers={}):
             if error.code not in (429, 502, 503, 504) or attempt == MAX_ATTEMPTS:
                 raise
             wait_s = float(error.headers.get("Retry-After", 1))
-        except (OSError, http.client.HTTPException, ValueError):  # No connection, or it broke in the head or the body.
+        except (OSError, http.client.HTTPException, ValueError):  # No connection, or it broke in the headers or the body.
             if attempt == MAX_ATTEMPTS:
                 raise
         time.sleep(wait_s + random.random())

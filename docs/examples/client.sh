@@ -13,7 +13,7 @@ request() {
     status=$(curl -sS -m 90 -D "$headers" -o "$body" -w '%{response_code}' \
       -H "Authorization: Bearer $TOKEN" -H 'Content-Type: application/json' "$@") || status=broken
     case $status in
-      # If the connection breaks in the head of a response, curl reports success and an empty body.
+      # If the connection breaks in the middle of the headers, curl reports success and an empty body.
       2??) if [ -s "$body" ]; then return; fi ;;
       412) return ;;
       broken | 429 | 50[234]) ;;

@@ -21,7 +21,7 @@ def get(path):
                 raise
             seconds = int(error.headers.get("Retry-After", 1))
         except (OSError, http.client.HTTPException, ValueError):
-            pass  # No connection, or it broke in the head or the body.
+            pass  # No connection, or it broke in the headers or the body.
         time.sleep(seconds)
 
 

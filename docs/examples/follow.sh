@@ -15,7 +15,7 @@ get() {
       -H "Authorization: Bearer $TOKEN" "$base$1") || status=503
     next=$(sed -n 's/^[Ll]ink: .*<\([^>]*\)>; rel="next".*/\1/p' "$headers")
     case $status in
-      # If the connection breaks in the head of a response, curl reports success and an empty body.
+      # If the connection breaks in the middle of the headers, curl reports success and an empty body.
       200 | 410) if [ -s "$page" ]; then return; fi ;;
       429 | 50[234]) ;;
       *) echo "$1: $status $(cat "$page")" >&2; exit 1 ;;

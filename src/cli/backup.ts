@@ -22,8 +22,8 @@ export function describeResult(
 }
 
 /** @returns what needs attention, in one line */
-export function describeWarnings(what: "backup" | "archive", warnings: readonly string[]): string {
-  return `The ${what} needs attention: ${warnings.join("; ")}`;
+export function describeWarnings(warnings: readonly string[]): string {
+  return `Needs attention: ${warnings.join("; ")}`;
 }
 
 /**
@@ -42,7 +42,7 @@ async function backUpTo(path: string, system: CommandSystem): Promise<void> {
       : describeResult(made, path);
   system.stdout(`Backed up ${result}\n`);
   const { warnings } = made;
-  if (warnings.length > 0) system.stderr(`${describeWarnings("backup", warnings)}\n`);
+  if (warnings.length > 0) system.stderr(`${describeWarnings(warnings)}\n`);
 }
 
 /** The end of the names of backups in a directory: the time, which sorts like the names. */

@@ -148,7 +148,7 @@ function linesBeforeInvalid(chunk: Uint8Array): number {
   return Math.max(0, lines.findIndex(isInvalid));
 }
 
-/** Rejects invalid UTF-8 and lines that end with CR alone: the parser would take them for U+FFFD and a part of a cell. */
+/** Rejects invalid UTF-8 and lines that end with CR alone: the parser would read U+FFFD, and a part of a cell. */
 async function* requireText(chunks: AsyncIterable<Uint8Array>): AsyncGenerator<Uint8Array> {
   const utf8 = new TextDecoder("utf-8", { fatal: true });
   let line = 1;

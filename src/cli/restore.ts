@@ -56,7 +56,7 @@ export async function checkArchive(system: CommandSystem): Promise<void> {
   const { archivedUntil, warnings, ...contents } = await backend.checkArchive(storage, databaseUrl);
   system.stdout(`Restored ${describeResult(contents, "a temporary file")}\n`);
   system.stdout(`${describeEnd(archivedUntil)}\n`);
-  if (warnings.length > 0) fail("operator", describeWarnings("archive", warnings));
+  if (warnings.length > 0) fail("operator", describeWarnings(warnings));
 }
 
 /**
@@ -76,8 +76,7 @@ export async function restoreBackup(
   const { previousPath, revokedTokens, lostTokens, validTokens, archivedUntil, warnings } =
     restored;
   system.stdout(`Restored ${describeResult(restored, databaseUrl)}\n`);
-  const source = archivedUntil === null ? "backup" : "archive";
-  if (warnings.length > 0) system.stderr(`${describeWarnings(source, warnings)}\n`);
+  if (warnings.length > 0) system.stderr(`${describeWarnings(warnings)}\n`);
   if (archivedUntil !== null) system.stdout(`${describeEnd(archivedUntil)}\n`);
   if (previousPath !== null) system.stdout(`The previous database was kept as ${previousPath}\n`);
   if (revokedTokens === null && validTokens.length > 0) {

@@ -20,8 +20,8 @@ const DAY_MS = 24 * 60 * 60 * 1000;
 /** Each connection needs an open file. Below this limit few clients exhaust it, and then nobody can connect. */
 const MIN_OPEN_FILES = 4096;
 /**
- * Memory of the process per connection that it accepts. One without a complete request needs up to 20 KiB, also of a client
- * without a token. The rest is for the database and for what other limits allow.
+ * Memory of the process per connection that it accepts. One without a complete request needs up to 20 KiB, also of a
+ * client without a token. The rest is for the database and for what other limits allow.
  */
 const BYTES_PER_CONNECTION = 2 ** 16;
 

@@ -105,9 +105,9 @@ function countOpenFiles(): number {
 }
 
 /**
- * While more than half of the files that may be open are, closes connections on which nothing has been sent, the oldest
- * first: half of those that are more than the requests in progress. So new clients can connect, and files be opened, while
- * others open connections and send no request.
+ * While more than half of the allowed files are open, closes connections on which nothing has been sent, the oldest first:
+ * half of those that exceed the number of requests in progress. So clients that send no request do not keep others from
+ * connecting, or the server from opening files.
  * @param pendingRequests returns how many requests are in progress
  * @param onClosed called with the number of connections, at most once per `REPORT_MS`
  */

@@ -38,7 +38,7 @@ export const errorTemplates = {
     status: 403,
     headers: { "www-authenticate": 'Bearer error="insufficient_scope"' },
   },
-  // The client may not send the body that it has announced: what it sends next must not be taken for that body.
+  // The client might never send the announced body, and what it sends next must not be read as that body.
   expectation_failed: { status: 417, headers: { connection: "close" } },
   not_found: { status: 404, headers: serviceDoc },
   order_not_found: { status: 404, text: "order not found", headers: serviceDoc },

@@ -36,12 +36,13 @@ function requireConnected({ signal }: Request): void {
 const DISCONNECTED = 499;
 
 /**
- * Bun sends the interim response for `100-continue` in these letters only, and clients wait long for one that never comes.
+ * Bun sends the interim response only for `100-continue` in lower case; for anything else, clients would wait in vain.
  * @throws {AppError} expectation_failed
  */
 function requireExpectation(expect: string | null): void {
   if (expect === null || expect === "100-continue") return;
-  const message = "Expect must be 100-continue, in these letters: send the body without waiting";
+  const message =
+    'Expect must be exactly "100-continue", in lower case: send the body without waiting';
   fail("expectation_failed", message);
 }
 

@@ -46,7 +46,7 @@ const listUsers = route(
       operationId: "listUsers",
       summary: "List users by id",
       description: "The `Link` header has the URLs of the other pages.",
-      filters: { email: "Only the user with this email, regardless of case" },
+      filters: { email: "Only the user with this email, in any spelling" },
       responses: { 200: pageOf(User, example) },
     },
   },
@@ -83,7 +83,7 @@ const createUser = route(
     detail: {
       operationId: "createUser",
       summary: "Create a user",
-      description: "Returns 409 if another user has the email, regardless of case.",
+      description: "Returns 409 if another user has the email, in any spelling.",
       example: mia,
       responses: { 201: createdRecord(User, example) },
       errors: ["email_taken", "idempotency_key_reused"],

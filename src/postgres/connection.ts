@@ -91,8 +91,8 @@ export interface Database {
 }
 
 /**
- * Replaces each int8 of the rows by a number, which every integer of the API is exactly. PostgreSQL is not to convert them
- * to floating point: as text, it rounds that to 15 digits where `extra_float_digits` is below 1.
+ * Converts int8 values, which Bun returns as bigint, to numbers: every integer of the API fits exactly. The conversion is
+ * not done in SQL, because PostgreSQL rounds floating point to 15 digits in text where `extra_float_digits` is below 1.
  */
 function withNumbers<Row>(rows: Row[]): readonly Row[] {
   for (const row of rows as Record<string, unknown>[]) {

@@ -167,7 +167,7 @@ export function copyOwnership(copy: string, original: string): string | null {
     return null;
   } catch (error) {
     if (!REFUSED.test(systemCode(error))) throw error;
-    return `the file system does not let it have the owner and the permissions of ${original}`;
+    return `the file system refuses the owner and the permissions of ${original}`;
   }
 }
 

@@ -35,7 +35,7 @@ const WATCH_INTERVAL_MS = 1_000;
 /** Interval at which a server marks its file: a copy of the file that is older than this is recognized. */
 const MARK_INTERVAL_MS = 10 * 60 * 1000;
 
-/** A record of this length makes the probe write nine pages. A create writes three to eight. */
+/** A record of this length makes the probe write six pages. A create writes three to eight. */
 const PROBE_LENGTH = 16_000;
 
 /**

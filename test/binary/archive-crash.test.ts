@@ -24,7 +24,7 @@ const MIN_ROUND_MS = 1_200;
 /** More than the server needs for a commit and its upload, so that the kill is at any moment of them. */
 const RANDOM_MS = isLong ? 1_500 : 300;
 /** What `restore` says when a server was killed while it wrote the first copy of its database. */
-const WITHOUT_BASE = /^(The archive needs attention: what generation \d+ has written .*\n)?$/;
+const WITHOUT_BASE = /^(Needs attention: what generation \d+ has written .*\n)?$/;
 
 async function makeWorld(commit: string) {
   const place = await makePlace({

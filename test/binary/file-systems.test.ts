@@ -33,10 +33,8 @@ test.skipIf(!againstBinary || skipTraced || !isRoot)(
     await runBinary(["seed", "--users", "3", "--orders", "2"], { DATABASE_URL: path });
     chownSync(path, 4321, 4321);
     for (const calls of ["link,linkat", "chown,fchown,lchown,fchownat", "chmod,fchmod,fchmodat"]) {
-      const why = "the file system does not let it have the owner and the permissions of";
-      const warning = calls.startsWith("link")
-        ? ""
-        : `The backup needs attention: ${why} ${path}\n`;
+      const why = "the file system refuses the owner and the permissions of";
+      const warning = calls.startsWith("link") ? "" : `Needs attention: ${why} ${path}\n`;
       const made = await runRefused(calls, trace, ["backup", copy], path);
       expect([calls, made.stderr, made.code]).toEqual([calls, warning, 0]);
       expect((await Bun.file(trace).text()).includes("INJECTED")).toBe(true);

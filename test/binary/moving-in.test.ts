@@ -204,7 +204,7 @@ describe.skipIf(binary === "" || !hasJq)(
         for (failing of [
           { body: "<html>", status: 404 },
           { body: "<html>", status: 200 },
-          // What curl makes of a response that breaks in its head.
+          // What curl makes of a response that breaks in its headers.
           { body: "", status: 200 },
         ]) {
           const { code, stderr } = await run(directory, command);

@@ -90,7 +90,7 @@ test.if(canRun)(
 /** Directory of the memory control groups, of version 1; tests with a memory limit need it, and root. */
 const MEMORY_GROUPS = "/sys/fs/cgroup/memory";
 
-/** The begin of a ClientHello of TLS. */
+/** The beginning of a TLS ClientHello. */
 const unfinishedHello = Uint8Array.of(22, 3, 1, 2, 0, 1, 0, 1, 252, 3, 3, ...Array(400).fill(7));
 const unfinishedHeader = `GET / HTTP/1.1\r\nHost: localhost\r\nX-Unfinished: ${"x".repeat(7000)}`;
 

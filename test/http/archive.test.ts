@@ -76,7 +76,7 @@ test("archive check, restore and a start say that they have used an older base",
   expect(await server.stop()).toBe(0);
   const storage = createDirectoryStorage({ path: archive.at("archive"), timeoutMs: 30_000 });
   const reason = await addDamagedBase(storage);
-  const warning = `The archive needs attention: ${reason}\n`;
+  const warning = `Needs attention: ${reason}\n`;
   using world = makeHarness({ environment: archive.settings });
   const result = /^Restored 1 user,.*\nIts newest write was made at or before 20.*Z\n/;
   const checked = await world.run("archive", "check");

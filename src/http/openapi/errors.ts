@@ -23,8 +23,8 @@ const errorDocs = {
   insufficient_scope: ["InsufficientScope", "The token may only read", "this token may only read"],
   expectation_failed: [
     "ExpectationFailed",
-    "`Expect` is not `100-continue`, in these letters",
-    "Expect must be 100-continue, in these letters: send the body without waiting",
+    "`Expect` is not exactly `100-continue`, in lower case",
+    'Expect must be exactly "100-continue", in lower case: send the body without waiting',
   ],
   not_found: ["UserNotFound", "The user does not exist", "user not found"],
   order_not_found: ["OrderNotFound", "The order does not exist"],
@@ -33,7 +33,11 @@ const errorDocs = {
     "The path does not have this method: see `Allow`",
     "method DELETE is not allowed here, use GET, HEAD, POST",
   ],
-  email_taken: ["EmailTaken", "Another user has the email, in any case", "email is already taken"],
+  email_taken: [
+    "EmailTaken",
+    "Another user has the email in this or another spelling",
+    "email is already taken",
+  ],
   user_has_orders: ["UserHasOrders", "The user has orders", "user has orders"],
   invalid_status_change: [
     "InvalidStatusChange",

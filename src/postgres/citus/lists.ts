@@ -77,8 +77,8 @@ function startOf(query: PageQuery): number {
 }
 
 /**
- * @throws {AppError} by the result: validation_failed if the page exceeds 16 MiB or the offset is too large, unavailable if a large
- * page takes too long to read, or the database is unreachable or busy
+ * @throws {AppError} by the result: validation_failed if the page exceeds 16 MiB or the offset is too large, unavailable
+ * if a large page takes too long to read, or the database is unreachable or busy
  */
 export function prepareCitusList(context: StoreContext, list: ListParts): ReadPage {
   const { db } = context;

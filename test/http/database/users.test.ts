@@ -56,7 +56,7 @@ for (const [typed, other] of [
   const email = `${typed}@${host}`;
   const same = `${other}@${host.toUpperCase()}`;
 
-  test(`email selects the one user regardless of case when it is ${typed}`, async () => {
+  test(`email selects the one user in any spelling when it is ${typed}`, async () => {
     const user = await newUser(server, { email });
     for (const form of [email, same]) {
       const found = await server.call("GET", `/users?email=${encodeURIComponent(form)}`);

@@ -1,7 +1,7 @@
--- The schema on several servers. Each statement ends with a semicolon and an empty line, and runs on its own: Citus sends
--- the text of a query on to its workers, which accept one statement.
--- Every table has a primary key, as in the other layout. Times are RFC 3339 text in UTC with milliseconds, which sorts as time does. Text with an index sorts by bytes ("C"),
--- as in the other layout.
+-- The schema on several servers. Each statement ends with a semicolon and an empty line, and runs on its own: Citus
+-- sends the text of a query on to its workers, which accept one statement. As in the other layout, every table has a
+-- primary key, times are RFC 3339 text in UTC with milliseconds, which sorts by time, and text with an index sorts by
+-- bytes ("C").
 
 -- One row, on the coordinator: marks a database as ours.
 create table user_api (

@@ -12,24 +12,6 @@ export interface Chunks extends Disposable {
   next(): Uint8Array | null;
 }
 
-/**
- * @returns a text as one chunk
- * @param release called when its memory is free: when the next chunk is requested, or at the disposal. It may be called
- * several times
- */
-export function oneChunk(text: string, release: () => void): Chunks {
-  let unread: Uint8Array | null = new TextEncoder().encode(text);
-  return {
-    next() {
-      const chunk = unread;
-      unread = null;
-      if (chunk === null) release();
-      return chunk;
-    },
-    [Symbol.dispose]: release,
-  };
-}
-
 /** @returns all records of a page as text. They can be read once */
 export function recordsText(records: string | Chunks): string {
   if (typeof records === "string") return records;

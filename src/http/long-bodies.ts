@@ -1,6 +1,6 @@
 /** Long bodies: they are sent at the speed of their client, and counted while it may not read them. */
 import { andThen, type Maybe } from "../maybe.ts";
-import { LARGE_PAGE_BYTES, oneChunk } from "../page.ts";
+import { LARGE_PAGE_BYTES } from "../page.ts";
 import type { Connections } from "./connections.ts";
 
 /** `null` for no body. */
@@ -85,7 +85,10 @@ export function isLong(body: ResponseBody): body is string | Blob {
     : body instanceof Blob && body.size > MAX_BUFFERED_BYTES;
 }
 
-/** Each response holds one chunk of a `Blob` that all of them share. @param release as of `oneChunk` */
+/**
+ * Each response holds one chunk of a `Blob` that all of them may share.
+ * @param release called when no more is needed. It may be called several times
+ */
 function chunksOf(blob: Blob, release: () => void): BodyChunks {
   let end = 0;
   return {
@@ -114,9 +117,7 @@ export function boundBody(
   hold: (bytes: number) => () => void,
 ): ResponseBody {
   if (call.connections.unfinished() <= MAX_UNCOUNTED) return body;
-  const isText = typeof body === "string";
-  const bytes = isText ? Buffer.byteLength(body) : body.size;
-  if (bytes <= MAX_BUFFERED_BYTES) return body;
-  const release = hold(bytes);
-  return streamOf(call, "", isText ? oneChunk(body, release) : chunksOf(body, release), "");
+  const blob = typeof body === "string" ? new Blob([body]) : body;
+  if (blob.size <= MAX_BUFFERED_BYTES) return body;
+  return streamOf(call, "", chunksOf(blob, hold(blob.size)), "");
 }

@@ -47,24 +47,17 @@ export function createResponder(options: ResponderOptions): Respond {
   // Reused, because a response copies these faster than it builds them from an object. All responses of a kind set the
   // same fields, so that nothing remains from the previous one.
   const recordHeaders = new Headers({ "content-type": JSON_TYPE, "cache-control": REVALIDATE });
-  const createdHeaders = new Headers(recordHeaders);
   const pageHeaders = new Headers({ "content-type": JSON_TYPE, "cache-control": NO_STORE });
 
-  /** @returns `null` if the fields are not those of a record, of a new record, or of a page */
+  /** @returns `null` if the fields are not those of a record or of a page */
   function reusedHeaders({ headers }: ResponseHead): Headers | null {
-    const { etag, location, link } = headers;
+    const { etag, link } = headers;
     const count = Object.keys(headers).length;
     if (link !== undefined && count === 1) {
       pageHeaders.set("link", link);
       return pageHeaders;
     }
-    if (etag === undefined || headers["cache-control"] !== REVALIDATE) return null;
-    if (location !== undefined && count === 3) {
-      createdHeaders.set("etag", etag);
-      createdHeaders.set("location", location);
-      return createdHeaders;
-    }
-    if (count !== 2) return null;
+    if (etag === undefined || headers["cache-control"] !== REVALIDATE || count !== 2) return null;
     recordHeaders.set("etag", etag);
     return recordHeaders;
   }
@@ -109,7 +102,7 @@ export function createResponder(options: ResponderOptions): Respond {
     const isDraining = drain.isDraining();
     // Bun adds `Date` to all other responses (RFC 9110 §6.6.1).
     if (request.method === "HEAD") headers["date"] = new Date().toUTCString();
-    if (cors === null && !isDraining && (status === 200 || status === 201)) {
+    if (cors === null && !isDraining && status === 200) {
       const reused = reusedHeaders(head);
       if (reused !== null) {
         reused.set("x-request-id", requestId);

@@ -4,6 +4,7 @@ import { expect, test } from "bun:test";
 import { randomBytes } from "node:crypto";
 import {
   copyFileSync,
+  existsSync,
   linkSync,
   readdirSync,
   readFileSync,
@@ -274,11 +275,12 @@ test.skipIf(!againstBinary)(
 );
 
 test.skipIf(!againstBinary)(
-  "serve fails to start when another server uses the database and its lock file was removed",
+  "serve fails to start when another server has created its lock file again",
   async () => {
     await using server = await startServer();
     await newUser(server);
     rmSync(`${server.database}-serving`);
+    while (!existsSync(`${server.database}-serving`)) await Bun.sleep(10);
     await expectStartFails(server, server.database);
   },
   60_000,

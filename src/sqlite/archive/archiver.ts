@@ -1,11 +1,10 @@
 /** Keeps the archive of an open database up to date, generation after generation. Runs in a thread of its own. */
-import { statfsSync } from "node:fs";
-import { dirname } from "node:path";
 import type { ArchiveLog, ArchiveSettings, ArchiveState } from "../../archive.ts";
 import { AppError, fail, messageOf, systemCode } from "../../error.ts";
 import type { Lease } from "../../lease.ts";
 import type { ObjectStorage } from "../../object-storage.ts";
 import type { FileDescriptors } from "../file-watch.ts";
+import { freeBytesOf } from "../files.ts";
 import { type Bases, createBases } from "./bases.ts";
 import type { Base } from "./format.ts";
 import { beginGeneration, refusalOf } from "./generation.ts";
@@ -247,7 +246,7 @@ export function createArchiver(options: ArchiverOptions): Archiver {
       if (writer === null) beginSoon();
       writer?.segments.send();
       writer?.bases.writeIfDue();
-      if (terms.isHeld()) deleteIfDue(newestBase());
+      if (writer !== null && terms.isHeld()) deleteIfDue(newestBase());
       failedReads = 0;
       problems.clear("reading");
     });
@@ -296,8 +295,8 @@ export function createArchiver(options: ArchiverOptions): Archiver {
           return;
         }
         // A WAL that is as large as what is free has taken half of the space.
-        const { bavail, bsize } = statfsSync(dirname(path));
-        if (committedWalBytesOf(files) <= Math.min(maxWalBytes, bavail * bsize)) return;
+        const limitBytes = Math.min(maxWalBytes, freeBytesOf(path) ?? maxWalBytes);
+        if (committedWalBytesOf(files) <= limitBytes) return;
         abandon("the storage was unreachable for too long");
         hasGap = true;
         walLock.checkpoint(() => true);

@@ -22,7 +22,7 @@ const POLL_MS = 20;
 interface BasesOptions {
   readonly storage: Pick<ObjectStorage, "put">;
   readonly problems: Problems;
-  readonly beginning: Pick<Beginning, "generation" | "newest">;
+  readonly beginning: Pick<Beginning, "generation" | "newest" | "bytesSince">;
   readonly segments: SegmentWriter;
   readonly files: Pick<FileDescriptors, "database">;
   readonly progress: Pick<ProgressReader, "read">;
@@ -43,8 +43,8 @@ export function createBases(options: BasesOptions): Bases {
   const { log, onWritten } = options;
   const generation = beginning.generation.number;
   let { newest } = beginning;
-  /** `segments.storedBytes()` when the newest base was begun. */
-  let startBytes = 0;
+  /** `segments.storedBytes()` when the newest base was begun; negative if it is of an earlier generation. */
+  let startBytes = -beginning.bytesSince;
   let isWriting = false;
 
   /** Waits until the archive has this segment and all before it. @throws {AppError} unavailable if it ends before */
@@ -103,9 +103,9 @@ export function createBases(options: BasesOptions): Bases {
     // Never earlier than what it has, also if the clock goes back.
     const timeMs = Math.max(nowMs(), lastMs);
     const first = { generation, number };
-    const base: Base = { ...id, first, last, timeMs, chunks, progress: reached };
+    const base: Base = { ...id, first, last, timeMs, chunks, storedBytes, progress: reached };
     await upload(baseKey(id), encodeJson(base));
-    newest = { base, bytes: storedBytes, bytesSince: 0 };
+    newest = base;
     startBytes = beforeBytes;
     const bytes = chunks.reduce((sum, chunk) => sum + chunk.bytes, 0);
     const seconds = Number(((performance.now() - startedMs) / 1000).toFixed(3));
@@ -115,14 +115,13 @@ export function createBases(options: BasesOptions): Bases {
 
   function isDue(): boolean {
     if (newest === null) return true;
-    const { base, bytes, bytesSince } = newest;
-    const since = bytesSince + segments.storedBytes() - startBytes;
-    if (since > Math.max(MIN_BASE_BYTES, bytes)) return true;
-    return since > 0 && nowMs() - base.timeMs > BASE_INTERVAL_MS;
+    const since = segments.storedBytes() - startBytes;
+    if (since > Math.max(MIN_BASE_BYTES, newest.storedBytes)) return true;
+    return since > 0 && nowMs() - newest.timeMs > BASE_INTERVAL_MS;
   }
 
   return {
-    newest: () => newest?.base ?? null,
+    newest: () => newest,
     writeIfDue() {
       if (isWriting || segments.isEnded() || !isDue()) return;
       isWriting = true;

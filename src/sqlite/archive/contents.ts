@@ -117,7 +117,8 @@ async function readBase(storage: ObjectStorage, id: SegmentId): Promise<StoredBa
     // All that is known of it. Its number is the time at which it was begun, in seconds.
     const beginning = { generation: id.generation, number: 0 };
     const timeMs = id.number * 1000;
-    return { ...id, first: beginning, last: beginning, timeMs, chunks: [], progress: null, damage };
+    const unknown = { chunks: [], storedBytes: 0, progress: null };
+    return { ...id, first: beginning, last: beginning, timeMs, ...unknown, damage };
   }
 }
 

@@ -63,6 +63,8 @@ export interface Base extends SegmentId {
   /** When it was complete. */
   readonly timeMs: number;
   readonly chunks: readonly Chunk[];
+  /** Size of the chunks as stored: compressed. */
+  readonly storedBytes: number;
   /** As in a segment, with the last one. */
   readonly progress: Progress | null;
 }
@@ -225,8 +227,8 @@ export function decodeGeneration(number: number, body: Uint8Array): Generation {
 export function decodeBase(id: SegmentId, body: Uint8Array): Base {
   const key = baseKey(id);
   const base = { ...decodeJson<Base>(key, body), generation: id.generation, number: id.number };
-  const { first, last, timeMs, chunks } = base;
-  const isSound = isId(first) && isId(last) && isNumber(timeMs);
+  const { first, last, timeMs, chunks, storedBytes } = base;
+  const isSound = isId(first) && isId(last) && isNumber(timeMs) && isNumber(storedBytes);
   const hasChunks = Array.isArray(chunks) && chunks.every(isChunk);
   return isSound && hasChunks ? base : failDamaged(key, "cannot be read");
 }

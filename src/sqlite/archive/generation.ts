@@ -1,11 +1,10 @@
 /** Begins a generation: decides whether it continues the archive, or needs a base. */
 import { fail } from "../../error.ts";
-import type { ObjectStorage, StoredObject } from "../../object-storage.ts";
+import type { ObjectStorage } from "../../object-storage.ts";
 import { fileState } from "../files.ts";
 import { type Contents, hasBase, readContents } from "./contents.ts";
 import {
   type Base,
-  chunkPrefix,
   encodeJson,
   type Generation,
   generationKey,
@@ -26,15 +25,6 @@ import { type ArchiveMarker, readMarker, writeMarker } from "./marker.ts";
 import type { Progress, ProgressReader } from "./progress.ts";
 import { beginningOf, continuesAt, type WalFiles, type WalPosition } from "./wal-reader.ts";
 
-/** The newest base of an archive, and sizes of compressed objects. */
-interface NewestBase {
-  readonly base: Base;
-  /** Size of its chunks. */
-  readonly bytes: number;
-  /** Size of the segments of earlier generations since. */
-  readonly bytesSince: number;
-}
-
 export interface Beginning {
   readonly generation: Generation;
   readonly position: WalPosition;
@@ -43,7 +33,9 @@ export interface Beginning {
   /** Everything in what it continues was written at or before this time. */
   readonly timeMs: number;
   /** The newest base of what it continues; `null` if it begins with a base. */
-  readonly newest: NewestBase | null;
+  readonly newest: Base | null;
+  /** Size of the segments of earlier generations since that base, as stored. */
+  readonly bytesSince: number;
   /** What is damaged at the end of the archive; `null` if nothing is. */
   readonly damage: string | null;
 }
@@ -123,17 +115,10 @@ function findDamage(end: ArchiveEnd | null, last: SegmentHeader | null): string 
   return key === undefined || last !== null ? null : `${segmentKey(key)} is damaged`;
 }
 
-function sumBytes(objects: readonly Pick<StoredObject, "bytes">[]): number {
-  return objects.reduce((sum, { bytes }) => sum + bytes, 0);
-}
-
-async function measure(
-  storage: ObjectStorage,
-  { base, segments }: ArchivedState,
-): Promise<NewestBase> {
-  const bytes = sumBytes(await storage.list(chunkPrefix(base)));
+/** @returns the size of the segments since the base */
+function bytesSince({ base, segments }: ArchivedState): number {
   const since = segments.filter((segment) => !isAtOrBefore(segment, base.last));
-  return { base, bytes, bytesSince: sumBytes(since) };
+  return since.reduce((sum, { bytes }) => sum + bytes, 0);
 }
 
 /** @returns `null` if it has been changed or deleted at the same time */
@@ -205,7 +190,8 @@ export async function beginGeneration(
     position: found ?? beginningOf(files),
     previous: continued === null ? null : (header?.end ?? null),
     timeMs: continued?.timeMs ?? 0,
-    newest: continued === null ? null : await measure(storage, continued),
+    newest: continued?.base ?? null,
+    bytesSince: continued === null ? 0 : bytesSince(continued),
     damage,
   };
 }

@@ -92,7 +92,7 @@ export function beginningOf({ index }: WalFiles): WalPosition {
 /** @param start a position in the WAL as it is now */
 export function createWalReader({ wal, index }: WalFiles, start: WalPosition): WalReader {
   let position = start;
-  /** Number of commits up to the position; `null` before the end of the WAL was reached once. */
+  /** Number of commits up to the position; `null` unless that is the end of the WAL. */
   let commits: number | null = null;
 
   /** The WAL was restarted. @returns whether everything before the restart had been read */
@@ -130,9 +130,7 @@ export function createWalReader({ wal, index }: WalFiles, start: WalPosition): W
       const room = Math.floor((MAX_PART_BYTES - first) / frameBytes) * frameBytes;
       const length = Math.min(end - offset, first + room);
       const bytes = readFully(wal, length, offset);
-      if (offset + length === end) commits = state.commits;
-      else if (commits !== null)
-        commits = (commits + countCommits(bytes, first, state.pageBytes)) >>> 0;
+      commits = offset + length === end ? state.commits : null;
       const last = length - frameBytes;
       const checksum = bytes.toString("hex", last + 16, last + 24);
       position = { salt: state.salt, offset: offset + length, checksum };

@@ -2,7 +2,12 @@ import { Database } from "bun:sqlite";
 import { describe, expect, test } from "bun:test";
 import { mkdirSync, rmSync } from "node:fs";
 import type { ObjectStorage } from "../../../src/object-storage.ts";
-import { parseSegmentKey } from "../../../src/sqlite/archive/format.ts";
+import {
+  type Base,
+  decodeJson,
+  encodeJson,
+  parseSegmentKey,
+} from "../../../src/sqlite/archive/format.ts";
 import { expectRejection } from "../../expect-error.ts";
 import { createMemoryStorage } from "../../object-storage/memory.ts";
 import { contentOf, makeArchive, makeLease, openDatabase, serve } from "./archived.ts";
@@ -200,14 +205,18 @@ describe("an archive", () => {
     ["has no new base when the last one is larger than what was sent since", 300 * 2 ** 20, 1],
   ])("%s, also when its server was started again", async (_title, chunkBytes, bases) => {
     using archive = makeArchive();
-    // As if each object were so large when it is listed.
-    const sizes = { "log/": 60 * 2 ** 20, "chunks/": chunkBytes };
     const storage: ObjectStorage = {
       ...archive.storage,
       async list(prefix, ...rest) {
         const objects = await archive.storage.list(prefix, ...rest);
-        const size = Object.entries(sizes).find(([start]) => prefix.startsWith(start))?.[1];
-        return objects.map((object) => ({ ...object, bytes: size ?? object.bytes }));
+        if (!prefix.startsWith("log/")) return objects;
+        // As if each segment were so large.
+        return objects.map((object) => ({ ...object, bytes: 60 * 2 ** 20 }));
+      },
+      async put(key, body) {
+        const isBase = key.startsWith("bases/");
+        const base = () => ({ ...decodeJson<Base>(key, body), storedBytes: chunkBytes });
+        await archive.storage.put(key, isBase ? encodeJson(base()) : body);
       },
     };
     await serve(archive, 3, { storage });

@@ -59,6 +59,7 @@ function makeStorage() {
         last: id,
         timeMs,
         chunks: [],
+        storedBytes: 0,
         progress: null,
       };
       await storage.put(baseKey(base), encodeJson(base));

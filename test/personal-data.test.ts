@@ -24,8 +24,8 @@ async function create(path: string, body: unknown, headers = {}): Promise<any> {
   return response.json.data;
 }
 
-/** Runs the examples of the page for the user with this email. @returns what they handed out */
-async function runExamples(email: string): Promise<{ user: any; orders: any[] }> {
+/** Runs the examples of the page for the user with this email. @returns what they handed out, and the errors of requests */
+async function runExamples(email: string): Promise<{ user: any; orders: any[]; errors: any[] }> {
   using directory = makeDirectory();
   const adapted = script
     .replace("http://127.0.0.1:3000", server.url)
@@ -34,11 +34,12 @@ async function runExamples(email: string): Promise<{ user: any; orders: any[] }>
     cwd: directory.path,
     env: { PATH: Bun.env["PATH"], TOKEN: server.writeToken },
   });
+  const errors = stderr.match(/\d+(?=\n)/g) ?? [];
   expect(stderr.replace(/^curl: \(22\).*\n/gm, "")).toBe("");
   const [users, orders] = await Promise.all(
     ["user.json", "orders.json"].map((file) => Bun.file(directory.at(file)).json()),
   );
-  return { user: users.data[0], orders: orders.data };
+  return { user: users.data[0], orders: orders.data, errors };
 }
 
 const hasPrograms = Bun.which("curl") !== null && Bun.which("jq") !== null;
@@ -52,7 +53,7 @@ describe.skipIf(!hasPrograms)(
       const order = { user_id: user.id, currency: "EUR", items, metadata: { address: MARK } };
       const placed = [await create("/orders", order), await create("/orders", order)];
 
-      expect(await runExamples(email)).toEqual({ user, orders: placed });
+      expect(await runExamples(email)).toEqual({ user, orders: placed, errors: ["409"] });
 
       const erased = await server.call("GET", `/users/${user.id}`);
       const { version, updated_at } = erased.json.data;
@@ -67,7 +68,7 @@ describe.skipIf(!hasPrograms)(
     test("examples delete a user who has no orders", async () => {
       const email = `${MARK}2@example.com`;
       const user = await create("/users", { email });
-      expect(await runExamples(email)).toEqual({ user, orders: [] });
+      expect(await runExamples(email)).toEqual({ user, orders: [], errors: ["404"] });
       expect((await server.call("GET", `/users/${user.id}`)).status).toBe(404);
     });
 

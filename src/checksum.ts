@@ -4,7 +4,7 @@ import { fail } from "./error.ts";
 export const CHECKSUM_SUFFIX = ".sha256";
 
 /** How an export begins: the id is the first field of a record. */
-const EXPORT_START = /^(?:\{"id":|id,)/;
+const EXPORT_START = /^(?:\{"id":|id[,\t])/;
 
 export async function hashOf(file: Blob): Promise<string> {
   const hasher = new Bun.CryptoHasher("sha256");

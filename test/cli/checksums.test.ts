@@ -60,7 +60,7 @@ test("a backup that was opened to write is a database, and no longer compared wi
   });
 });
 
-test.each(["ndjson", "csv"])(
+test.each(["ndjson", "csv", "tsv"])(
   "import rejects an export when a bit of a value has changed (%s)",
   async (format) => {
     using world = await makeUsers();

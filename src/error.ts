@@ -79,22 +79,24 @@ export class AppError extends Error {
   readonly problems: readonly FieldError[];
   /** What is allowed instead, if the error names it for programs. */
   readonly allowed: readonly string[] | undefined;
+  /** The name of the token that was rejected, for the log. */
+  readonly token: string | undefined;
 
   constructor(
     code: ErrorCode,
     message: string,
-    { problems = [], allowed }: Partial<Pick<AppError, "problems" | "allowed">> = {},
+    details: Partial<Pick<AppError, "problems" | "allowed" | "token">> = {},
   ) {
     super(message);
     this.code = code;
-    this.problems = problems;
-    this.allowed = allowed;
+    this.problems = details.problems ?? [];
+    this.allowed = details.allowed;
+    this.token = details.token;
   }
 }
 
-/** @param allowed what is allowed instead, for programs */
-export function fail(code: ErrorCode, message: string, allowed?: readonly string[]): never {
-  throw new AppError(code, message, { allowed });
+export function fail(code: ErrorCode, message: string): never {
+  throw new AppError(code, message);
 }
 
 /**
@@ -118,8 +120,10 @@ export function failField(
   failInvalid([{ field, code, problem, ...details }]);
 }
 
-/** The code and the problem of a field that a request has twice. */
-export const givenTwice = ["duplicate", "is given more than once"] as const;
+/** Rejects a field that a request has twice. @throws {AppError} validation_failed */
+export function failDuplicate(field: string): never {
+  failField(field, "duplicate", "is given more than once");
+}
 
 /** @returns the message with its causes, for the operator. Never send it to a client */
 export function messageOf(error: unknown): string {

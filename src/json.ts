@@ -3,7 +3,7 @@
  * numbers, and recurses without a limit.
  * @see RFC 7493 (I-JSON)
  */
-import { failField, givenTwice } from "./error.ts";
+import { failDuplicate, failField } from "./error.ts";
 import { displayField } from "./schema.ts";
 
 const MAX_DEPTH = 16;
@@ -184,7 +184,7 @@ export function parseJson(text: string): unknown {
   const members = countMembersInText(text);
   const value = parse(text, /\d[.eE]/.test(text) ? roundedToNaN : undefined);
   const duplicate = countMembersInValue(value) === members ? null : findDuplicateMember(text);
-  if (duplicate !== null) failField(duplicate, ...givenTwice);
+  if (duplicate !== null) failDuplicate(duplicate);
   return value;
 }
 

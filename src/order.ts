@@ -1,6 +1,6 @@
 import { type Static, Type } from "@sinclair/typebox";
 import { currencies } from "./currency.ts";
-import { fail, failField } from "./error.ts";
+import { AppError, failField } from "./error.ts";
 import type { CreateResult, IdempotencyKey } from "./idempotency.ts";
 import { Metadata, MetadataPatch, patchMetadata } from "./metadata.ts";
 import { pageQuery } from "./page.ts";
@@ -89,6 +89,7 @@ export function totalOf(items: OrderInput["items"]): number {
   // Most orders are too small to be measured.
   if (items.length > 100 && Buffer.byteLength(JSON.stringify(items)) > MAX_ITEMS_BYTES) {
     failField("items", "length", `must be at most ${MAX_ITEMS_BYTES} bytes as JSON`, {
+      min: 0,
       max: MAX_ITEMS_BYTES,
     });
   }
@@ -186,7 +187,7 @@ export function patchOrder(order: Order, patch: OrderPatch): OrderEdit {
   if (status !== order.status && !allowed.includes(status)) {
     const change = `cannot change status from ${order.status} to ${status}`;
     const steps = allowed.join(", ") || "none";
-    fail("invalid_status_change", `${change}; allowed: ${steps}`, allowed);
+    throw new AppError("invalid_status_change", `${change}; allowed: ${steps}`, { allowed });
   }
   return { status, metadata };
 }

@@ -135,9 +135,7 @@ export function createAuthenticator(
     const state = token === null ? "unknown" : stateOf(token, time);
     if (token === null || state !== "valid") {
       cachedHashes.delete(authorization);
-      const error = new AppError("invalid_token", state);
-      error.cause = token?.name;
-      throw error;
+      throw new AppError("invalid_token", state, { token: token?.name });
     }
     cacheHash(authorization, token.hash);
     if (token !== environment) noteUse(token, time);

@@ -120,9 +120,8 @@ export function createPipeline(options: PipelineOptions) {
   function routeSteps(entry: RouteEntry): Steps {
     const { definition, handler } = entry.hooks;
     const needsToken = !isPublic(entry);
-    const [allowed, others] =
-      entry.method === "POST" ? [keys, preconditions] : [preconditions, keys];
-    const misplaced = entry.method === "GET" ? [] : others;
+    const allowed = entry.method === "POST" ? keys : preconditions;
+    const misplaced = entry.method === "POST" ? preconditions : keys;
 
     function continueWith(exchange: Exchange, token: Token | null) {
       admit(exchange, token);
@@ -164,10 +163,9 @@ export function createPipeline(options: PipelineOptions) {
 
     function parseAndCall(exchange: Exchange, json: unknown, reserve: ReserveMemory) {
       const { request, params, token, head } = exchange;
-      for (const name of misplaced) {
-        if (!request.headers.has(name)) continue;
-        failField(name, "not_allowed", `is not allowed with ${entry.method}`, { allowed });
-      }
+      const found = entry.method !== "GET" && misplaced.find((name) => request.headers.has(name));
+      if (found)
+        failField(found, "not_allowed", `is not allowed with ${entry.method}`, { allowed });
       return handler({
         ...services,
         request,

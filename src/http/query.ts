@@ -1,5 +1,5 @@
 /** The query string of a request. */
-import { failField, givenTwice } from "../error.ts";
+import { failDuplicate, failField } from "../error.ts";
 import {
   createValidator,
   displayField,
@@ -39,7 +39,7 @@ function parseQuery(url: string, properties: Readonly<Record<string, Schema>>): 
     const value = decodePercent(equals === -1 ? "" : part.slice(equals + 1));
     if (name === null) failField("query", "format", "must be percent-encoded UTF-8");
     if (value === null) failField(displayField(name), "format", "must be percent-encoded UTF-8");
-    if (name in values) failField(displayField(name), ...givenTwice);
+    if (name in values) failDuplicate(displayField(name));
     if (Object.hasOwn(properties, name)) {
       values[name] = properties[name]?.["type"] === "integer" ? parseInteger(value) : value;
       continue;

@@ -23,7 +23,7 @@ export interface Exchange {
   readonly route: string;
   /** `null` if the request needs none, or has not been authenticated. */
   token: Token | null;
-  /** Why the response is 401: a word as message, and as cause the name of the token, if it is known. */
+  /** Why the response is 401, as a word. */
   denial: AppError | null;
   readonly head: ResponseHead;
 }
@@ -90,9 +90,8 @@ export function createResponder(options: ResponderOptions): Respond {
       return;
     }
     const reason = denial.message;
-    const name = token?.name ?? (denial.cause as string | undefined);
-    const { url } = request;
-    logDenial({ fields: { ...fields, token: name, reason }, url }, `${reason} ${name}`);
+    const denied = { ...fields, token: token?.name ?? denial.token, reason };
+    logDenial({ fields: denied, url: request.url }, `${reason} ${denied.token}`);
   }
 
   return (exchange, body) => {

@@ -2,7 +2,7 @@
 
 import { isatty } from "node:tty";
 import { runCommand } from "./cli/program.ts";
-import { closeUnanswered, limitOpenFiles, sharePort } from "./cli/sockets.ts";
+import * as sockets from "./cli/sockets.ts";
 import {
   isNullDevice,
   isReaderGone,
@@ -181,7 +181,7 @@ if (import.meta.main) {
     untilStopped,
     onHangup: (listener) => process.on("SIGHUP", listener),
     memoryBytes: process.constrainedMemory() || Number.POSITIVE_INFINITY,
-    sockets: { limitOpenFiles, closeUnanswered, sharePort },
+    sockets,
   });
   const written = (await server.log.finish()) && !output.hasFailed();
   if (!written && code === 0) stderr("Cannot write the output\n");

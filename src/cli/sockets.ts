@@ -7,15 +7,13 @@
 import { dlopen, ptr } from "bun:ffi";
 import { closeSync, openSync } from "node:fs";
 
-/** Numbers of Linux: `RLIMIT_NOFILE`, and `SHUT_RDWR`. */
-const OPEN_FILES = 7;
-const BOTH = 2;
-/** Socket options: `SOL_SOCKET` with `SO_REUSEPORT` and `SO_ATTACH_REUSEPORT_CBPF`, `IPPROTO_TCP` with `TCP_INFO`. */
-const [SOCKET, REUSE_PORT, SELECTION] = [1, 15, 51];
-const [TCP, TCP_INFO] = [6, 11];
+/** Constants of Linux. */
+const [RLIMIT_NOFILE, SHUT_RDWR] = [7, 2];
+const [SOL_SOCKET, SO_REUSEPORT, SO_ATTACH_REUSEPORT_CBPF] = [1, 15, 51];
+const [IPPROTO_TCP, TCP_INFO] = [6, 11];
+const [TCP_ESTABLISHED, TCP_LISTEN] = [1, 10];
 /** `struct tcp_info` in words of 32 bits; the state is the lowest byte of the first one. */
 const [LAST_DATA_SENT, DATA_SEGMENTS_OUT, INFO_WORDS] = [11, 39, 40];
-const [ESTABLISHED, LISTENING] = [1, 10];
 /** A program of the packet filter that selects the second socket of a port: `BPF_RET`, and 1 as upper half. */
 const SELECT_SECOND = 0x1_0000_0006n;
 
@@ -58,7 +56,7 @@ function openFileLimit(): number {
  */
 export function limitOpenFiles(max: number): number {
   if (openFileLimit() > max) {
-    openLibc()?.setrlimit(OPEN_FILES, BigUint64Array.of(BigInt(max), BigInt(max)));
+    openLibc()?.setrlimit(RLIMIT_NOFILE, BigUint64Array.of(BigInt(max), BigInt(max)));
   }
   return openFileLimit();
 }
@@ -67,7 +65,8 @@ export function limitOpenFiles(max: number): number {
 function createInspector({ getsockopt }: Libc): (descriptor: number) => Uint32Array | null {
   const info = new Uint32Array(INFO_WORDS);
   const size = Uint32Array.of(info.byteLength);
-  return (descriptor) => (getsockopt(descriptor, TCP, TCP_INFO, info, size) === 0 ? info : null);
+  return (descriptor) =>
+    getsockopt(descriptor, IPPROTO_TCP, TCP_INFO, info, size) === 0 ? info : null;
 }
 
 function stateOf(info: Uint32Array | null): number | null {
@@ -83,13 +82,13 @@ export function sharePort(limit: number): (() => void) | null {
   if (libc === null) return null;
   const inspect = createInspector(libc);
   let first = 0;
-  while (first < limit && stateOf(inspect(first)) !== LISTENING) first += 1;
-  if (libc.setsockopt(first, SOCKET, REUSE_PORT, Uint32Array.of(1), 4) !== 0) return null;
+  while (first < limit && stateOf(inspect(first)) !== TCP_LISTEN) first += 1;
+  if (libc.setsockopt(first, SOL_SOCKET, SO_REUSEPORT, Uint32Array.of(1), 4) !== 0) return null;
   return () => {
     // The number of instructions, their address, and the only one.
     const filter = BigUint64Array.of(1n, 0n, SELECT_SECOND);
     filter[1] = BigInt(ptr(filter, 16));
-    libc.setsockopt(first, SOCKET, SELECTION, filter, 16);
+    libc.setsockopt(first, SOL_SOCKET, SO_ATTACH_REUSEPORT_CBPF, filter, 16);
   };
 }
 
@@ -126,7 +125,7 @@ export function closeUnanswered(
     const unanswered: { descriptor: number; ageMs: number }[] = [];
     for (let descriptor = 0; descriptor < limit; descriptor += 1) {
       const info = inspect(descriptor);
-      if (stateOf(info) !== ESTABLISHED || info?.[DATA_SEGMENTS_OUT] !== 0) continue;
+      if (stateOf(info) !== TCP_ESTABLISHED || info?.[DATA_SEGMENTS_OUT] !== 0) continue;
       const ageMs = info[LAST_DATA_SENT] ?? 0;
       if (ageMs < FIRST_REQUEST_MS) unanswered.push({ descriptor, ageMs });
     }
@@ -134,7 +133,7 @@ export function closeUnanswered(
     const excess = Math.max(0, unanswered.length - pendingRequests());
     const oldest = unanswered.slice(0, Math.ceil(excess / 2));
     // Bun notices it, and closes the descriptor.
-    for (const { descriptor } of oldest) libc?.shutdown(descriptor, BOTH);
+    for (const { descriptor } of oldest) libc?.shutdown(descriptor, SHUT_RDWR);
     closed += oldest.length;
   }
 

@@ -80,10 +80,8 @@ export interface System {
   readonly onHangup: (listener: () => void) => void;
   /** Memory that this process may use: of its control group, or of the machine. */
   readonly memoryBytes: number;
-  /** Their limit is that of open files. */
-  readonly sockets: Readonly<
-    Pick<typeof sockets, "limitOpenFiles" | "closeUnanswered" | "sharePort">
-  >;
+  /** System calls on sockets. `limit` is the number of files that may be open. */
+  readonly sockets: typeof sockets;
 }
 
 /** The environment of one command. */

@@ -13,6 +13,8 @@ export interface Share {
   readonly release: () => void;
 }
 
+export type Budget = ReturnType<typeof createBudget>;
+
 /** @param problem message of the error */
 export function createBudget(max: number, problem: string) {
   const takenBy = new Map<string | null, number>();
@@ -32,8 +34,10 @@ export function createBudget(max: number, problem: string) {
     /** The only share of the process fits always, the only one of a client up to the limit of the process. */
     function require(amount: number): void {
       const ofClient = (takenBy.get(client) ?? 0) - own;
+      const isOnly = taken === own;
       const fitsClient = ofClient === 0 || ofClient + own + amount <= max / 2;
-      if (taken > own && !(fitsClient && taken + amount <= max)) fail("unavailable", problem);
+      const fitsAll = taken + amount <= max;
+      if (!isOnly && !(fitsClient && fitsAll)) fail("unavailable", problem);
     }
 
     function take(amount: number): void {

@@ -3,7 +3,7 @@
  * are served between two slices. The buffers of all pages share a limit, of which one client gets half, so slow clients
  * can neither exhaust memory nor keep it from others.
  */
-import { createBudget } from "./budget.ts";
+import { type Budget, createBudget } from "./budget.ts";
 import { endTurn } from "./end-turn.ts";
 import { failField } from "./error.ts";
 import { createFairQueue } from "./fair-queue.ts";
@@ -64,9 +64,9 @@ export interface LargePages {
 
 const problem = "too many large pages in progress: request a smaller page or retry later";
 
-type Share = ReturnType<ReturnType<typeof createBuffers>>;
+type PageBuffers = ReturnType<ReturnType<typeof createBuffers>>;
 
-function createBuffers(budget: ReturnType<typeof createBudget>) {
+function createBuffers(budget: Budget) {
   const free: Uint8Array[] = [];
 
   /** @returns the memory of one page */
@@ -113,10 +113,10 @@ interface Filled {
 }
 
 /** Releases each buffer when the next one is requested: by then Bun has sent or copied it. */
-function createChunks(filled: Filled[], share: Share): Chunks {
+function createChunks(filled: Filled[], buffers: PageBuffers): Chunks {
   let current: Filled | undefined;
   function next(): Uint8Array | null {
-    if (current !== undefined) share.release(current.buffer);
+    if (current !== undefined) buffers.release(current.buffer);
     current = filled.shift();
     return current === undefined ? null : current.buffer.subarray(0, current.length);
   }
@@ -128,7 +128,7 @@ function createChunks(filled: Filled[], share: Share): Chunks {
   };
 }
 
-function createBuilder(share: Share, collect: (bytes: number) => void) {
+function createBuilder(buffers: PageBuffers, collect: (bytes: number) => void) {
   const encoder = new TextEncoder();
   let filled: Filled[] = [];
   let bytes = 0;
@@ -139,7 +139,7 @@ function createBuilder(share: Share, collect: (bytes: number) => void) {
   function currentBuffer(): Filled {
     const last = filled.at(-1);
     if (last !== undefined && BUFFER_BYTES - last.length >= MAX_CHARACTER_BYTES) return last;
-    const opened = { buffer: share.take(), length: 0 };
+    const opened = { buffer: buffers.take(), length: 0 };
     filled.push(opened);
     return opened;
   }
@@ -168,7 +168,7 @@ function createBuilder(share: Share, collect: (bytes: number) => void) {
   }
 
   function clear(): void {
-    for (const { buffer } of filled) share.release(buffer);
+    for (const { buffer } of filled) buffers.release(buffer);
     filled = [];
     bytes = 0;
     count = 0;
@@ -176,8 +176,8 @@ function createBuilder(share: Share, collect: (bytes: number) => void) {
 
   return {
     reserve(bound: number) {
-      const buffers = Math.ceil(Math.min(bound, MAX_PAGE_BYTES) / BUFFER_BYTES);
-      share.reserve(buffers * BUFFER_BYTES);
+      const needed = Math.ceil(Math.min(bound, MAX_PAGE_BYTES) / BUFFER_BYTES);
+      buffers.reserve(needed * BUFFER_BYTES);
     },
     add(records: readonly string[]) {
       // Work that was abandoned must not take buffers that are never released.
@@ -189,13 +189,13 @@ function createBuilder(share: Share, collect: (bytes: number) => void) {
     clear,
     finish() {
       closed = true;
-      share.trim();
-      return createChunks(filled, share);
+      buffers.trim();
+      return createChunks(filled, buffers);
     },
     discard() {
       closed = true;
       clear();
-      share.trim();
+      buffers.trim();
     },
   };
 }
@@ -212,8 +212,8 @@ export function createLargePages(maxUnsentBytes: number): LargePages {
     problem,
   });
 
-  async function buildNow<Rest>(share: Share, work: (page: PageBuilder) => Promise<Rest>) {
-    const builder = createBuilder(share, collect);
+  async function buildNow<Rest>(buffers: PageBuffers, work: (page: PageBuilder) => Promise<Rest>) {
+    const builder = createBuilder(buffers, collect);
     try {
       const rest = await work(builder);
       return { ...rest, records: builder.finish() };
@@ -230,9 +230,9 @@ export function createLargePages(maxUnsentBytes: number): LargePages {
       // Bun accepts connections until none is waiting. Clients that are rejected and connect again in the same turn of the
       // event loop could prolong it without end, and no page would be built.
       await endTurn();
-      const share = buffersOf(client);
-      share.requireRoom();
-      return runFairly(client, () => buildNow(share, work));
+      const buffers = buffersOf(client);
+      buffers.requireRoom();
+      return runFairly(client, () => buildNow(buffers, work));
     },
     hold(bytes, client = "") {
       const share = budget.share(client);

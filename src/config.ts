@@ -301,8 +301,8 @@ export function readConfig(
     const name = flag === undefined ? variableOf(key) : flagOf(key);
     config[key] = text === null ? null : parseValue(name, text, setting);
   }
-  // For servers only.
-  const token = (used === settingNames && environment["API_TOKEN"]) || null;
+  // Only a server has it.
+  const token = (used.includes("readOnly") && environment["API_TOKEN"]) || null;
   config["apiToken"] = token === null ? null : parseValue("API_TOKEN", token, apiToken);
   const { databaseUrl, tlsCert, tlsKey, archiveUrl, archiveCommit, archiveRestore } =
     config as Config;

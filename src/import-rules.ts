@@ -85,7 +85,9 @@ export const userImport: ImportedTable<User, UserImport, StoredUser> = {
   keyOf: ({ email }) => emailKey(email),
   describeKeyConflict: (id) => `email is already taken by user ${id}`,
   contentOf: ({ email, name, metadata, created_at }, record) => ({
-    ...{ email, name, metadata },
+    email,
+    name,
+    metadata,
     ...("created_at" in record && { created_at }),
   }),
   userOf: () => null,
@@ -203,7 +205,9 @@ export const orderImport: ImportedTable<Order, OrderImport, StoredOrder> = {
   // The fields that never change: status and metadata may have changed since the import. A record without a time of its
   // own has that of the import.
   contentOf: ({ user_id, currency, items, created_at }, record) => ({
-    ...{ user_id, currency, items },
+    user_id,
+    currency,
+    items,
     ...("created_at" in record && { created_at }),
   }),
   userOf: (record) => ("user_id" in record ? record.user_id : emailKey(record.user_email)),

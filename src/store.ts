@@ -147,7 +147,7 @@ interface UnreadBackup extends Pick<BackupSummary, "bytes" | "warnings"> {
  */
 export type BackUpStore = (options: BackUpOptions) => Promise<BackupSummary | UnreadBackup>;
 
-interface RestoreResult extends Omit<ArchiveSummary, "archivedUntil"> {
+interface RestoreResult extends BackupSummary {
   /** The time up to which an archive has all commits; `null` for a backup. */
   readonly archivedUntil: Date | null;
   /** Path that the previous database was moved to; `null` if there was none. */

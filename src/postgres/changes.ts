@@ -121,14 +121,14 @@ export function createChangeStore(
         return row;
       }
       if (isNumbered) break;
-      const { isTaken, hasMore, feed, last, ...pass } = await runPass();
+      const pass = await runPass();
       isReadOnly = pass.isReadOnly;
-      if (row?.isCurrent === true && row.feed === feed && isFull(query, row)) {
+      if (row?.isCurrent === true && row.feed === pass.feed && isFull(query, row)) {
         requireKept(query, row);
-        return { ...row, last };
+        return { ...row, last: pass.last };
       }
-      isNumbered = !isTaken && !hasMore;
-      if (!isTaken) continue;
+      isNumbered = !pass.isTaken && !pass.hasMore;
+      if (!pass.isTaken) continue;
       attempts += 1;
       await Bun.sleep(RETRY_MS);
     }

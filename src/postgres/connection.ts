@@ -127,12 +127,17 @@ function sessionOf(sql: () => SQL): Session {
   };
 }
 
+/** Whether a pooler shares connections between clients. */
+function hasPooler(driverUrl: string): boolean {
+  return new URL(driverUrl).searchParams.get("prepare") === "false";
+}
+
 function settingsOf(driverUrl: string, layout: PostgresLayout, mode?: StoreMode): Settings {
   const { searchParams } = new URL(driverUrl);
   const readOnly = mode === "serve-read-only";
   // A name of its own, because the pool asks PostgreSQL for the statements with its name. A pooler sets the name whenever
   // a connection changes hands, so servers behind one share it.
-  const isShared = searchParams.get("prepare") === "false" && (mode === "serve" || readOnly);
+  const isShared = hasPooler(driverUrl) && (mode === "serve" || readOnly);
   const all = Object.entries({
     application_name: isShared ? "user-api" : `user-api ${crypto.randomUUID().slice(0, 8)}`,
     ...commonSettings,
@@ -145,11 +150,9 @@ function settingsOf(driverUrl: string, layout: PostgresLayout, mode?: StoreMode)
 /** @param max number of connections; by default that of the URL */
 function openConnections(driverUrl: string, settings: Settings, max?: number): SQL {
   const { pathname, searchParams } = new URL(driverUrl);
-  // A pooler shares connections between clients. It rejects settings other than the name: they must be set on the role.
-  const hasPooler = searchParams.get("prepare") === "false";
-  const sent = Object.entries(settings).filter(
-    ([name]) => !hasPooler || name === "application_name",
-  );
+  // A pooler rejects settings other than the name: they must be set on the role.
+  const isSent = (name: string) => name === "application_name" || !hasPooler(driverUrl);
+  const sent = Object.entries(settings).filter(([name]) => isSent(name));
   const database = decodeURIComponent(pathname.slice(1)) || searchParams.get("dbname");
   return new SQL(driverUrl, {
     adapter: "postgres",

@@ -36,10 +36,10 @@ const WORKER_LOST = new RegExp(
 const STATEMENT_TIMEOUT = "57014";
 const READ_ONLY = "25006";
 /** What a client is told about a server that is connected, by SQLSTATE. */
-const problems: readonly (readonly [RegExp, string])[] = [
+const unavailableReasons: readonly (readonly [RegExp, string])[] = [
   // A lock or a statement timed out.
   [/^(55P03|57014)$/, "is busy"],
-  [new RegExp(READ_ONLY), "is read-only at the moment"],
+  [/^25006$/, "is read-only at the moment"],
   [/^53/, "lacks disk space, memory or connections"],
 ];
 const CONNECTION_LOST =
@@ -112,7 +112,7 @@ export function toUnavailable(error: unknown): unknown {
   const state = sqlState(error);
   const transient = state === "" ? isConnectionError(error) : TRANSIENT.test(state);
   if (!transient && !isWorkerLost(error)) return error;
-  const [, problem] = problems.find(([states]) => states.test(state)) ?? [];
+  const [, problem] = unavailableReasons.find(([states]) => states.test(state)) ?? [];
   const message = `the database ${problem ?? "is currently unreachable"}`;
   const unavailable = new AppError("unavailable", message);
   unavailable.cause = error;

@@ -176,7 +176,6 @@ const numberPass = `
     coalesce(next.name, state.name) as feed,
     coalesce(next.first, state.first) as first,
     coalesce(next.last, state.last) as last,
-    false as "isReadOnly",
     next.name is null and (not is_current or (select count(*) from unnumbered) > 0) as "isTaken",
     (select count(*) from unnumbered) > $1::integer and is_current as "hasMore"
   from state
@@ -213,10 +212,10 @@ export async function readFeed(db: Database): Promise<Pass> {
 }
 
 /** Runs one pass. */
-export async function numberOnce(db: Database, maxRows = MAX_NUMBERED): Promise<Pass> {
+export async function numberOnce(db: Database, maxRows = MAX_NUMBERED) {
   // Not a write, because metrics count those, and because it is not to wait for writes that wait for locks.
   const pass = await db.run("read", (session: Session) =>
-    session.first<Pass>(numberPass, maxRows, newFeedName()),
+    session.first<Omit<Pass, "isReadOnly">>(numberPass, maxRows, newFeedName()),
   );
   return pass ?? failEmpty();
 }
@@ -259,7 +258,10 @@ export function createNumbering(db: Database, collect: (db: Database) => Promise
 
   return {
     numberAll: () => shareAll("", () => numberOrRead(() => numberInPasses(db))),
-    runPass: () => sharePass("", () => numberOrRead(() => numberOnce(db))),
+    runPass: () =>
+      sharePass("", () =>
+        numberOrRead(async () => ({ ...(await numberOnce(db)), isReadOnly: false })),
+      ),
   };
 }
 

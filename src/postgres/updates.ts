@@ -81,7 +81,10 @@ function prepareWrite<Written extends Target<Versioned> & { readonly values?: ob
     // In one order, so that two batches do not deadlock.
     const ordered = targets.toSorted((one, other) => one.stored.id - other.stored.id);
     const input = ordered.map(({ stored: { id, version }, author, time, values }) => ({
-      ...{ id, version, author, time: time.getTime() },
+      id,
+      version,
+      author,
+      time: time.getTime(),
       ...values,
     }));
     const rows = await session.all<{ id: number }>(statement, JSON.stringify(input), lockTimeout);

@@ -131,14 +131,14 @@ export function createArchiver(options: ArchiverOptions): Archiver {
 
   /** A read that fails is repeated, and nothing is lost meanwhile. Anything else is a bug. */
   function handleError(error: unknown): void {
-    const isWritten = error instanceof AppError && error.code === "unavailable";
-    if (!isWritten && !/^E[A-Z]/.test(systemCode(error))) {
+    const isBeingWritten = error instanceof AppError && error.code === "unavailable";
+    if (!isBeingWritten && !/^E[A-Z]/.test(systemCode(error))) {
       problems.report("segments", error);
       abandon(messageOf(error));
       return;
     }
     failedReads += 1;
-    if (!isWritten || failedReads > QUIET_ATTEMPTS) problems.report("reading", error);
+    if (!isBeingWritten || failedReads > QUIET_ATTEMPTS) problems.report("reading", error);
     clearTimeout(retryTimer);
     if (!isOver()) retryTimer = setTimeout(tick, POLL_MS);
   }

@@ -114,7 +114,7 @@ for (const recordsUse of [true, false])
       "invalid_token",
       "expired",
     );
-    expect(rejected.cause).toBe("ci");
+    expect(rejected.token).toBe("ci");
   });
 
 test("authentication records no use when the server is read-only", async () => {

@@ -8,7 +8,6 @@ import { freeBytesOf } from "../files.ts";
 import { type Bases, createBases } from "./bases.ts";
 import type { Base } from "./format.ts";
 import { beginGeneration, refusalOf } from "./generation.ts";
-import { createTerms } from "./leases.ts";
 import { markComplete, markReplaced } from "./marker.ts";
 import { createProblems } from "./problems.ts";
 import { openProgress } from "./progress.ts";
@@ -83,7 +82,10 @@ export function createArchiver(options: ArchiverOptions): Archiver {
   const ending = new AbortController();
   const isOver = () => ending.signal.aborted;
   const problems = createProblems(log);
-  const terms = createTerms(newLease, supersede);
+  /** That of the current generation, or of the attempt to begin one. */
+  let lease: Lease | null = null;
+  /** Resolves when the last lease is released. */
+  let released: Promise<void> = Promise.resolve();
   const deleteIfDue = createRetention({ storage, keepMs, nowMs, problems, isOver });
   /** Writes the current generation; `null` until it has begun. */
   let writer: { readonly segments: SegmentWriter; readonly bases: Bases } | null = null;
@@ -108,6 +110,14 @@ export function createArchiver(options: ArchiverOptions): Archiver {
     return lostReason ?? problems.current();
   }
 
+  const isHeld = () => lease?.isHeld() === true;
+
+  function releaseLease(): Promise<void> {
+    if (lease !== null) released = lease.release();
+    lease = null;
+    return released;
+  }
+
   /** Ends the current generation, without what the archive does not have. The next one begins with a base. */
   function abandon(reason: string): void {
     if (writer === null) return;
@@ -116,7 +126,7 @@ export function createArchiver(options: ArchiverOptions): Archiver {
     hasGap = true;
     if (isOver()) return;
     log("warn", "archive needs a new base", { reason });
-    void terms.end();
+    void releaseLease();
     beginSoon();
   }
 
@@ -168,8 +178,17 @@ export function createArchiver(options: ArchiverOptions): Archiver {
     // First, because the lease may have to be waited for.
     const refused = await refusalOf(storage, path);
     if (refused !== null) return refuse(refused);
-    const { number, name } = await terms.acquire(ending.signal);
-    const options = { storage, path, files, progress, hasGap, number, name };
+    await releaseLease();
+    const next = newLease();
+    lease = next;
+    void next.whenLost.then((holder) => {
+      if (lease !== next) return;
+      const what =
+        holder === null ? "the object `lease` was deleted" : `${holder} has taken over the archive`;
+      supersede(what);
+    });
+    const number = await next.acquire(ending.signal);
+    const options = { storage, path, files, progress, hasGap, number, name: next.id };
     const beginning = await beginGeneration(options);
     if ("refused" in beginning) return refuse(beginning.refused);
     const { damage: reason } = beginning;
@@ -181,7 +200,7 @@ export function createArchiver(options: ArchiverOptions): Archiver {
       lastCommit: () => lastCommit,
       // Nothing can be restored without a base. If the lease is held, what was stored until now is in the archive, whoever
       // has it next: that server reads it after this lease.
-      canConfirm: () => bases.newest() !== null && terms.isHeld(),
+      canConfirm: () => bases.newest() !== null && isHeld(),
       onConfirmed: confirm,
       onGap: () => abandon("the WAL was restarted by another program"),
       onError: handleError,
@@ -246,7 +265,7 @@ export function createArchiver(options: ArchiverOptions): Archiver {
       if (writer === null) beginSoon();
       writer?.segments.send();
       writer?.bases.writeIfDue();
-      if (writer !== null && terms.isHeld()) deleteIfDue(newestBase());
+      if (writer !== null && isHeld()) deleteIfDue(newestBase());
       failedReads = 0;
       problems.clear("reading");
     });
@@ -325,7 +344,7 @@ export function createArchiver(options: ArchiverOptions): Archiver {
       ending.abort(new AppError("unavailable", "the archive was closed"));
       clearTimeout(retryTimer);
       writer?.segments.end();
-      await terms.end();
+      await releaseLease();
       progress[Symbol.dispose]();
       walLock[Symbol.dispose]();
     },

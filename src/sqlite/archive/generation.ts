@@ -121,11 +121,8 @@ function bytesSince({ base, segments }: ArchivedState): number {
   return since.reduce((sum, { bytes }) => sum + bytes, 0);
 }
 
-/** @returns `null` if it has been changed or deleted at the same time */
-async function replace(storage: ObjectStorage, key: string, body: Uint8Array<ArrayBuffer>) {
-  const current = await storage.get(key);
-  return current === null ? null : storage.replace(key, body, current.tag);
-}
+/** More than the attempts whose record may still arrive. */
+const MAX_NAMES = 8;
 
 interface BeginOptions {
   readonly storage: ObjectStorage;
@@ -136,7 +133,7 @@ interface BeginOptions {
   readonly hasGap: boolean;
   /** Number of the lease, and of the generation. No earlier one is higher. */
   readonly number: number;
-  /** Name of the generation: random, and the same in another attempt with this number. */
+  /** Name of the generation: random. */
   readonly name: string;
 }
 
@@ -154,9 +151,8 @@ export async function beginGeneration(
   const refused = await findRefusal(storage, end, marker);
   if (refused !== null) return { refused };
   const newest = end?.newest ?? null;
-  const isCreated = newest?.name === name;
   // This process was suspended after it had got the lease.
-  if (newest !== null && newest.number >= number && !isCreated) return { refused: CONTINUED };
+  if (newest !== null && newest.number >= number) return { refused: CONTINUED };
   const state = end?.state ?? null;
   const last = state?.segments.at(-1) ?? null;
   const header = last === null ? null : await readSound(storage, last);
@@ -172,18 +168,13 @@ export async function beginGeneration(
   const parent = continued?.last ?? null;
   const generation: Generation = { number, name, parent };
   // First, so that this database is known to be the one that continues the archive.
-  const names = newest === null || isCreated ? [name] : [name, newest.name];
+  const names = [name, ...(marker?.names ?? [])].slice(0, MAX_NAMES);
   const complete = marker?.complete ?? null;
   const isReplaced = found === null && isIntended(marker);
   writeMarker(path, { names, complete, restored: marker?.restored ?? null, isReplaced });
-  // An earlier attempt can have stored another parent, before the WAL was restarted. Nothing else is in this generation yet.
-  if (!isCreated || !isSameSegment(newest.parent, parent)) {
-    const key = generationKey(number);
-    const body = encodeJson(generation);
-    const stored = await (isCreated ? replace(storage, key, body) : storage.create(key, body));
-    // The next attempt sees whether it is that of this process.
-    if (stored === null) fail("unavailable", "the archive has been changed at the same time");
-  }
+  // The next attempt, with another lease, sees whether it was stored.
+  if ((await storage.create(generationKey(number), encodeJson(generation))) === null)
+    fail("unavailable", "the archive has been changed at the same time");
   writeMarker(path, { names, complete, restored: null, isReplaced });
   return {
     generation,

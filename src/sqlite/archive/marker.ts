@@ -13,7 +13,7 @@ import {
 import type { SegmentId } from "./format.ts";
 
 export interface ArchiveMarker {
-  /** Names of the generation that this database has begun, and of the one before. One of them is the newest. */
+  /** Names of the last generations that this database has begun, or tried to. One of them is the newest. */
   readonly names: readonly string[];
   /**
    * The last segment when the archive had all of the database, and the state of its file then. `null` while a server

@@ -6,7 +6,7 @@ import type { ObjectStorage, OpenStorage } from "../../object-storage.ts";
 import type { FileDescriptors } from "../file-watch.ts";
 import { type Archiver, createArchiver } from "./archiver.ts";
 import { newestNumber } from "./contents.ts";
-import { holderName, lockIdentity } from "./leases.ts";
+import { holderName, lockIdentity } from "./identity.ts";
 import { requireDatabase } from "./missing.ts";
 
 const MAX_WAL_BYTES = 2 ** 30;

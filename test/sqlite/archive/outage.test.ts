@@ -168,7 +168,7 @@ describe("an archive", () => {
     const [, base = ""] = (await archive.storage.list("bases/")).map(({ key }) => key);
     await archive.storage.remove([base]);
     const warnings = [
-      expect.stringMatching(/^what generation 2 has written since .* not restored/),
+      expect.stringMatching(/^what generation 3 has written since .* not restored/),
     ];
     expect(await archive.restore(null, warnings)).toEqual(before);
   });

@@ -40,7 +40,7 @@ export type Outcome<Row> =
   | { readonly kind: "conflict" };
 
 /** Identifies a key. */
-export function nameOf({ owner, key }: IdempotencyKey): string {
+function nameOf({ owner, key }: IdempotencyKey): string {
   return `${owner} ${key}`;
 }
 

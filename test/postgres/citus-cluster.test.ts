@@ -184,12 +184,12 @@ test.if(citusUrl !== null)(
     const ids = [(await newUser(store)).id, (await newUser(store)).id];
     const unlock = await lockUserOnWorkers(databaseUrl, lockedUser.id);
     const place = (id?: number) => store.orders.place(orderFields(Number(id)), null);
-    const rejected = [1, 2].map(() => expectRejection(place(lockedUser.id), "unavailable"));
-    await Promise.all(Array.from({ length: 20 }, (_, at) => place(ids[at % 2])));
-    await Promise.all(rejected);
+    const rejected = expectRejection(place(lockedUser.id), "unavailable");
+    await Promise.all(Array.from({ length: 6 }, (_, at) => place(ids[at % 2])));
+    await rejected;
     await unlock();
     await place(lockedUser.id);
-    expect((await store.orders.list({ limit: 1, offset: 0 })).total).toBe(21);
+    expect((await store.orders.list({ limit: 1, offset: 0 })).total).toBe(7);
   },
   60_000,
 );

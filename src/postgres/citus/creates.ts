@@ -11,15 +11,14 @@ import {
   type Create,
   type CreateRules,
   createCreateQueue,
-  nameOf,
   type Outcome,
   type PendingCreate,
 } from "../create-queue.ts";
-import { isConstraintViolation, isRolledBack, sqlState } from "../errors.ts";
+import { isConstraintViolation, sqlState } from "../errors.ts";
 import { expiryTime } from "../idempotency.ts";
 import type { Created } from "../outbox.ts";
 import { nextNumbers, tableNumbers } from "./id-lock.ts";
-import { claimKey, deleteKeys, findKeys, insertKeys } from "./idempotency.ts";
+import { claimKey, insertKeys } from "./idempotency.ts";
 import { sequentialMode } from "./settings.ts";
 
 /**
@@ -99,40 +98,6 @@ async function createOne<Fields, Stored, Row>(
   return { kind: "created", record };
 }
 
-/**
- * Finds which records cannot be created.
- * @param looksUpKeys whether all keys are looked up. Otherwise one that is stored violates a constraint
- * @returns an outcome for each create, `null` for one that is accepted; and the keys that have expired
- */
-async function findOutcomes<Fields, Stored, Row>(
-  session: Session,
-  creates: readonly PendingCreate<Fields>[],
-  time: Date,
-  looksUpKeys: boolean,
-  { table, findRejected }: CitusCreateParts<Fields, Stored, Row>,
-) {
-  // `users` is a reference table, of which every node has a copy. Citus rejects a change of it after keys were written
-  // over several connections per server.
-  if (table === "users" && creates.some(({ key }) => key !== null)) {
-    await session.all(sequentialMode);
-  }
-  const allFields = creates.map(({ fields }) => fields);
-  const rejected = await findRejected(session, allFields);
-  // A request that is rejected may be a repeated one.
-  const lookedUp = creates.filter((_create, at) => looksUpKeys || rejected[at] === true);
-  const keys = lookedUp.flatMap(({ key }) => key ?? []);
-  const { stored, expired } = await findKeys(session, keys, expiryTime(time));
-  const outcomes = creates.map(({ key }, at): Outcome<Row> | null => {
-    const found = key === null ? undefined : stored.get(nameOf(key));
-    if (found !== undefined) return found;
-    if (rejected[at] !== true) return null;
-    // The first request with the key may be visible on the coordinator, but not yet on the worker that has the key.
-    // To claim the key waits for it.
-    return key === null ? { kind: "rejected" } : { kind: "undecided" };
-  });
-  return { outcomes, expired };
-}
-
 /** Creates all of these records. @returns them, in order */
 async function insertAll<Fields, Stored, Row>(
   session: Session,
@@ -181,22 +146,28 @@ export function prepareCitusCreate<Fields extends object, Stored, Row>(
     creates: readonly PendingCreate<Fields>[],
     lockTimeout: string | null,
   ): Promise<readonly Outcome<Row>[]> {
-    let attempts = 0;
     let isWriting = false;
     const work = async (session: Session) => {
-      attempts += 1;
       isWriting = false;
       const time = now();
-      const looksUpKeys = attempts > 1;
-      const found = await findOutcomes(session, creates, time, looksUpKeys, parts);
-      const { outcomes, expired } = found;
+      // `users` is a reference table, of which every node has a copy. Citus rejects a change of it after keys were written
+      // over several connections per server.
+      if (parts.table === "users" && creates.some(({ key }) => key !== null)) {
+        await session.all(sequentialMode);
+      }
+      const allFields = creates.map(({ fields }) => fields);
+      const rejected = await parts.findRejected(session, allFields);
+      const outcomes = creates.map(({ key }, at): Outcome<Row> | null => {
+        if (rejected[at] !== true) return null;
+        // With a key it may be a repeated request, for which one that is alone looks.
+        return { kind: key === null ? "rejected" : "undecided" };
+      });
       const accepted = creates.filter((_create, at) => outcomes[at] === null);
       if (accepted.length === 0) return outcomes as readonly Outcome<Row>[];
       await session.all(lockBatches, tableNumbers[parts.table]);
       const numbers = await assignNumbers(session, parts.table, accepted.length, lockTimeout);
       // From here, no other batch and no import runs.
       isWriting = true;
-      await deleteKeys(session, expired, expiryTime(time));
       const records = await insertAll(session, accepted, numbers, time, parts);
       // An error of the commit does not tell whether it succeeded.
       isWriting = false;
@@ -207,13 +178,10 @@ export function prepareCitusCreate<Fields extends object, Stored, Row>(
         return { kind: "created", record: itemAt(records, next - 1) };
       });
     };
-    const mayRetry = (error: unknown) =>
-      isRolledBack(error) || (attempts === 1 && isConstraintViolation(error));
     try {
       return await db.runAdmitted("write", work, {
         transaction: true,
         requests: creates.length,
-        mayRetry,
       });
     } catch (error) {
       if (isWriting && sqlState(error) !== "") rolledBack.add(error as object);

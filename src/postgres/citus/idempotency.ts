@@ -1,7 +1,7 @@
 /** Idempotency keys. They are distributed by key, so that a key is unique whatever its request creates. */
 import type { IdempotencyKey } from "../../idempotency.ts";
 import type { Session } from "../connection.ts";
-import { nameOf, type Outcome } from "../create-queue.ts";
+import type { Outcome } from "../create-queue.ts";
 
 /** A key, and the record, as JSON, that its request creates. */
 interface NewKey extends IdempotencyKey {
@@ -22,15 +22,6 @@ const findOne = `
   from idempotency_keys
   where owner = $1 and key = $2
 `;
-const findMany = `
-  select owner, key, fingerprint, record, created_at
-  from idempotency_keys
-  where key = any($1::text[]) and owner = any($2::text[])
-`;
-const deleteExpired = `
-  delete from idempotency_keys
-  where key = any($1::text[]) and owner = any($2::text[]) and created_at <= $3
-`;
 // Without `on conflict`, with which Citus writes the rows to a file for each shard first: 75 ms instead of 3.
 const insertMany = `
   insert into idempotency_keys (owner, key, fingerprint, record, created_at)
@@ -39,11 +30,6 @@ const insertMany = `
     owner text, key text, fingerprint text, record text
   )
 `;
-
-/** @returns the values of `$1` and `$2`: the keys, and their owners */
-function namesOf(keys: readonly IdempotencyKey[]): [string[], string[]] {
-  return [keys.map(({ key }) => key), [...new Set(keys.map(({ owner }) => owner))]];
-}
 
 /**
  * Stores a key unless it is stored already.
@@ -63,41 +49,6 @@ export async function claimKey(
   // It has expired and was deleted since the claim, so it can be claimed again.
   if (row === null) return { kind: "conflict" };
   return { kind: "stored", fingerprint: row.fingerprint, record: row.record };
-}
-
-type StoredKey = NewKey & { readonly created_at: string };
-
-interface FoundKeys {
-  /** By `nameOf`. */
-  readonly stored: ReadonlyMap<string, Outcome<never>>;
-  readonly expired: readonly IdempotencyKey[];
-}
-
-/** Finds the keys that are stored. */
-export async function findKeys(
-  session: Session,
-  keys: readonly IdempotencyKey[],
-  expiry: string,
-): Promise<FoundKeys> {
-  const stored = new Map<string, Outcome<never>>();
-  const expired: IdempotencyKey[] = [];
-  if (keys.length === 0) return { stored, expired };
-  const rows = await session.all<StoredKey>(findMany, ...namesOf(keys));
-  for (const row of rows) {
-    const { fingerprint, record } = row;
-    if (row.created_at > expiry) stored.set(nameOf(row), { kind: "stored", fingerprint, record });
-    else expired.push(row);
-  }
-  return { stored, expired };
-}
-
-/** Deletes expired keys, so that they can be stored again. */
-export async function deleteKeys(
-  session: Session,
-  keys: readonly IdempotencyKey[],
-  expiry: string,
-): Promise<void> {
-  if (keys.length > 0) await session.all(deleteExpired, ...namesOf(keys), expiry);
 }
 
 /** Stores keys, none of which is stored already. */

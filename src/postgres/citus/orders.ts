@@ -17,7 +17,7 @@ import { createOrderStore, json, orderCreates, toRecord } from "../orders.ts";
 import { outboxColumns, statusCode } from "../outbox.ts";
 import { existingUsers } from "../users.ts";
 import { BUCKETS, bucketOf } from "./bucket.ts";
-import { parametersOf, valuesOf } from "./columns.ts";
+import { valuesFrom } from "./columns.ts";
 import { prepareCitusCreate } from "./creates.ts";
 import { prepareCitusList } from "./lists.ts";
 import { createOrderLookup, findOrder } from "./lookups.ts";
@@ -33,7 +33,7 @@ const names = Object.keys(orderColumns).join(", ");
 const insertOrder = `
   with inserted as (
     insert into orders (bucket, ${names})
-    values ($1, ${parametersOf(orderColumns, 7)})
+    values ($1, ${valuesFrom("$7", orderColumns)})
   ),
   recorded as (
     insert into order_outbox (bucket, ${outboxColumns})
@@ -144,7 +144,7 @@ export function createCitusOrderStore(context: StoreContext): OrderStore {
         const { type, status } = changeOf("order.created", record, author);
         const place = [bucketOf(record.user_id), record.id];
         const change = [type, status, author, time.getTime()];
-        await session.all(insertOrder, ...place, ...change, ...valuesOf(orderColumns, record));
+        await session.all(insertOrder, ...place, ...change, JSON.stringify(record));
       },
       async insertMany(session, created, time) {
         const rows = created.map(({ record }) => ({ ...record, bucket: bucketOf(record.user_id) }));

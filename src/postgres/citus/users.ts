@@ -9,7 +9,7 @@ import type { StoreContext } from "../context.ts";
 import { isUniqueViolation } from "../errors.ts";
 import { recordCreated } from "../outbox.ts";
 import { createUserStore, json, toRecord, userCreates, userUpdates } from "../users.ts";
-import { parametersOf, valuesOf } from "./columns.ts";
+import { valuesFrom } from "./columns.ts";
 import { prepareCitusCreate } from "./creates.ts";
 import { prepareCitusList } from "./lists.ts";
 
@@ -22,7 +22,7 @@ const names = Object.keys(userColumns).join(", ");
 // Without `on conflict`, which Citus performs one after the other on a table that is on every server.
 const insertUser = `
   insert into users (${names})
-  values (${parametersOf(userColumns)})
+  values (${valuesFrom("$1", userColumns)})
 `;
 const insertUsers = `
   insert into users (${names})
@@ -69,7 +69,7 @@ export function createCitusUserStore(context: StoreContext): UserStore {
       newRecord: (id, fields, time): StoredUser => newUser(id, fields, time),
       toRecord,
       async insertOne(session, created, time) {
-        await session.all(insertUser, ...valuesOf(userColumns, withEmailKey(created.record)));
+        await session.all(insertUser, JSON.stringify(withEmailKey(created.record)));
         await session.all(addToTotal, 1);
         await recordCreated(session, "user.created", [created], time);
       },

@@ -13,8 +13,8 @@ export async function hashOf(file: Blob): Promise<string> {
 }
 
 /** @returns the content of the file of its checksum */
-export async function checksumOf(path: string): Promise<string> {
-  return `${await hashOf(Bun.file(path))}  ${path.replace(/.*\//s, "")}\n`;
+export function formatChecksum(hash: string, path: string): string {
+  return `${hash}  ${path.replace(/.*\//s, "")}\n`;
 }
 
 /**

@@ -1,6 +1,6 @@
 import { statSync } from "node:fs";
 import type { BulkStore } from "../bulk.ts";
-import { CHECKSUM_SUFFIX, checksumOf } from "../checksum.ts";
+import { CHECKSUM_SUFFIX, formatChecksum } from "../checksum.ts";
 import { fail } from "../error.ts";
 import type { Order } from "../order.ts";
 import type { Sort } from "../page.ts";
@@ -12,13 +12,7 @@ import { type BulkTable, type FileFormat, formatFor, streamPath } from "./file-f
 import { formatNdjson } from "./ndjson.ts";
 import { createProgress } from "./progress.ts";
 import { requireNoDatabaseFile } from "./streams.ts";
-import {
-  type CommandSystem,
-  type OutputStream,
-  stopSignal,
-  throwIfStopped,
-  withStore,
-} from "./system.ts";
+import { type CommandSystem, stopSignal, throwIfStopped, withStore } from "./system.ts";
 
 /** Records per read: about 10 MB if they are as large as possible. */
 const PAGE_SIZE = 100;
@@ -45,11 +39,11 @@ async function writeRecords(
   table: BulkTable,
   sort: Sort,
   { header, formatRecords }: ReturnType<typeof csvFormatter>,
-  output: OutputStream,
+  write: (text: string) => void,
   onRecords: (records: number) => void,
 ): Promise<number> {
   const source: Pick<BulkStore<User | Order, never>, "exportPage"> = bulk[table];
-  output.write(header);
+  write(header);
   let after = 0;
   let count = 0;
   for (;;) {
@@ -62,7 +56,7 @@ async function writeRecords(
     // Where pages of the file refer to wrong ones, the export would go round and round.
     const continues = after === 0 || (sort === "id" ? last.id > after : last.id < after);
     if (!continues) failDamaged(after, "they are not in order");
-    output.write(formatRecords(records));
+    write(formatRecords(records));
     after = last.id;
     count += records.length;
     onRecords(count);
@@ -97,9 +91,14 @@ export async function exportTable(
       progress.update(records);
       if (stop !== null) throwIfStopped(stop, "Interrupted");
     };
-    const written = await writeRecords(store, table, sort, formatter, output, onRecords);
+    const hasher = new Bun.CryptoHasher("sha256");
+    const write = (text: string) => {
+      hasher.update(text);
+      output.write(text);
+    };
+    const written = await writeRecords(store, table, sort, formatter, write, onRecords);
+    checksum?.write(formatChecksum(hasher.digest("hex"), path ?? ""));
     output.finish();
-    checksum?.write(await checksumOf(path ?? ""));
     checksum?.finish();
     return written;
   });

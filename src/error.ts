@@ -85,9 +85,9 @@ export class AppError extends Error {
   constructor(
     code: ErrorCode,
     message: string,
-    details: Partial<Pick<AppError, "problems" | "allowed" | "token">> = {},
+    details: Partial<Pick<AppError, "problems" | "allowed" | "token" | "cause">> = {},
   ) {
-    super(message);
+    super(message, details);
     this.code = code;
     this.problems = details.problems ?? [];
     this.allowed = details.allowed;

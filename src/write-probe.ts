@@ -23,9 +23,7 @@ export function createWriteProbe(write: () => Promise<unknown>): () => Promise<v
     } catch (error) {
       if (error instanceof AppError && error.code === "unavailable") throw error;
       // The log has the cause.
-      const unusable = new AppError("unavailable", "the database cannot be used");
-      unusable.cause = error;
-      throw unusable;
+      throw new AppError("unavailable", "the database cannot be used", { cause: error });
     } finally {
       validUntilMs = performance.now() + ttlMs;
     }

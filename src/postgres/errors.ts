@@ -114,9 +114,7 @@ export function toUnavailable(error: unknown): unknown {
   if (!transient && !isWorkerLost(error)) return error;
   const [, problem] = unavailableReasons.find(([states]) => states.test(state)) ?? [];
   const message = `the database ${problem ?? "is currently unreachable"}`;
-  const unavailable = new AppError("unavailable", message);
-  unavailable.cause = error;
-  return unavailable;
+  return new AppError("unavailable", message, { cause: error });
 }
 
 /** @returns whether a write was rejected because the server is a standby, or the database is read-only */

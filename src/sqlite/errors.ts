@@ -24,9 +24,8 @@ export function isStorageError(error: unknown): boolean {
 }
 
 export function unavailableError(verb: "read" | "written", cause: unknown): AppError {
-  const error = new AppError("unavailable", `the database cannot be ${verb} at the moment`);
-  error.cause = cause;
-  return error;
+  const message = `the database cannot be ${verb} at the moment`;
+  return new AppError("unavailable", message, { cause });
 }
 
 export function unreadableError(verb: "read" | "written" = "read", cause?: unknown): AppError {
@@ -65,12 +64,11 @@ export function storageError(error: unknown, { db, verb, table, isReadable }: Fa
   if (hasCode(error, TRANSIENT)) return unavailableError(verb, error);
   if (!hasCode(error, DAMAGE)) return error;
   if (hadIoError(db) || !isReadable()) return unreadableError(verb, error);
-  const damaged = new AppError(
+  return new AppError(
     "damaged",
     `the database file is damaged: cannot ${verb === "read" ? "read" : "write"} table ${table}; run \`user-api check\` and restore a backup`,
+    { cause: error },
   );
-  damaged.cause = error;
-  return damaged;
 }
 
 /** Messages for operators, where `fileProblem` has none or another one. The first one whose codes match applies. */

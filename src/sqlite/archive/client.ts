@@ -40,7 +40,7 @@ interface Waiter {
 }
 
 function archiveError(code: ErrorCode, message: string): AppError {
-  return Object.assign(new AppError(code, message), { cause: ARCHIVE_CAUSE });
+  return new AppError(code, message, { cause: ARCHIVE_CAUSE });
 }
 
 function notConfirmed(): AppError {

@@ -161,9 +161,8 @@ interface Damage {
 /** @throws {AppError} operator */
 export function failDamaged(what: string, problem: string): never {
   const damage = `${what} ${problem}`;
-  const error = new AppError("operator", `the archive is damaged: ${damage}`);
-  error.cause = { damage } satisfies Damage;
-  throw error;
+  const cause: Damage = { damage };
+  throw new AppError("operator", `the archive is damaged: ${damage}`, { cause });
 }
 
 /** @returns what is damaged; `null` for an error that {@link failDamaged} has not thrown */

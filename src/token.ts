@@ -113,15 +113,15 @@ export interface TokenStore {
  * then nobody would know the token.
  * @returns what the write returned, or the token that it has stored although it was rejected
  */
-export async function storeToken<Result>(
-  tokens: Pick<TokenStore, "find">,
-  hash: string,
-  write: () => Promise<Result>,
-): Promise<Result | Token> {
+export async function storeToken(
+  tokens: TokenStore,
+  method: "create" | "createFirst",
+  fields: TokenFields,
+): Promise<Token | null> {
   try {
-    return await write();
+    return await tokens[method](fields);
   } catch (error) {
-    const stored = await Promise.try(() => tokens.find(hash)).catch(() => null);
+    const stored = await Promise.try(() => tokens.find(fields.hash)).catch(() => null);
     if (stored === null) throw error;
     return stored;
   }

@@ -136,7 +136,7 @@ async function printFirstToken(
   const token = newToken();
   const hash = hashToken(token);
   const fields = { hash, name: "first", scope: "write", expires_at: null } as const;
-  const created = await storeToken(tokens, hash, () => tokens.createFirst(fields)).catch((error) =>
+  const created = await storeToken(tokens, "createFirst", fields).catch((error) =>
     fail("operator", `Cannot write ${redactPassword(config.databaseUrl)}: ${messageOf(error)}`),
   );
   if (created === null) return;

@@ -47,9 +47,8 @@ export async function createToken(
   const expiresAt = expires === undefined ? null : expiryAfter(expires, system.now());
   const token = newToken();
   const database = await withStore(system, { create: true }, async (store, { databaseUrl }) => {
-    const hash = hashToken(token);
-    const fields = { hash, name, scope, expires_at: expiresAt };
-    await storeToken(store.tokens, hash, () => store.tokens.create(fields));
+    const fields = { hash: hashToken(token), name, scope, expires_at: expiresAt };
+    await storeToken(store.tokens, "create", fields);
     if (system.stdout(`${token}\n`)) return redactPassword(databaseUrl);
     await store.tokens.revoke(name);
     return null;

@@ -3,7 +3,7 @@ import { AppError, type ErrorCode, messageOf } from "../error.ts";
 import type { Fields, Log } from "../log.ts";
 import { errorEnvelope, type ResponseHead } from "./bodies.ts";
 import { PATCH_TYPES, TEXT_TYPE } from "./media-types.ts";
-import { createSummarizedLog } from "./summarized-log.ts";
+import { createThrottledLog } from "./throttled-log.ts";
 
 export interface ResponseTemplate {
   readonly status: number;
@@ -68,7 +68,7 @@ export type LogServerError = (error: unknown, requestId: string | undefined) => 
 
 /** Logs server errors, since the response has no details of them. Those with 503 are summarized. */
 export function createServerErrorLog(log: Log, intervalMs?: number): LogServerError {
-  const logUnavailable = createSummarizedLog<Fields>(
+  const logUnavailable = createThrottledLog<Fields>(
     (fields, omitted) => log.warn("unavailable", { ...fields, omitted }),
     intervalMs,
   );

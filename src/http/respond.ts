@@ -8,7 +8,7 @@ import type { Drain } from "./drain.ts";
 import type { ResponseBody } from "./long-bodies.ts";
 import { JSON_TYPE } from "./media-types.ts";
 import type { Metrics } from "./metrics.ts";
-import { createSummarizedLog } from "./summarized-log.ts";
+import { createThrottledLog } from "./throttled-log.ts";
 
 const NO_STORE = "no-store";
 
@@ -63,7 +63,7 @@ export function createResponder(options: ResponderOptions): Respond {
   }
 
   /** Anybody can send such requests. */
-  const logDenial = createSummarizedLog<{ fields: RequestFields; url: string }>(
+  const logDenial = createThrottledLog<{ fields: RequestFields; url: string }>(
     ({ fields, url }, omitted) => log.request({ ...fields, omitted }, url),
   );
 

@@ -1,13 +1,13 @@
-/** Lines of which clients can cause any number. */
+/** Log lines that clients could otherwise cause without limit: the first of each kind, then one per interval. */
 
 /** Minimum time between two lines of one kind. */
 const INTERVAL_MS = 1_000;
 
-/** Logs the first event of a kind, and then one per interval. @param omitted the number of others, if there are any */
+/** @param omitted the number of events before this one that are not logged, if there are any */
 type Write<Event> = (event: Event, omitted: number | undefined) => void;
 
 /** @returns call it with each event, and its kind, of which there must be few */
-export function createSummarizedLog<Event>(write: Write<Event>, intervalMs = INTERVAL_MS) {
+export function createThrottledLog<Event>(write: Write<Event>, intervalMs = INTERVAL_MS) {
   /** By kind, the events of the interval that have not been logged, of which only the last one is kept. */
   const pending = new Map<string, { last: Event; count: number } | null>();
 

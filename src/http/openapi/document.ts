@@ -45,27 +45,31 @@ function mapValues<Value>(
   return Object.fromEntries(Object.entries(values).map(([name, value]) => [name, map(value)]));
 }
 
+type Side = "request" | "response";
+
 /**
  * Adds schemas with a title to the components. Requests are closed: what they do not name is rejected. Responses are open,
  * because fields and values are added within v1: a client that validates must not fail then.
  */
 function createSchemas(components: Record<string, JsonSchema>) {
   /** @returns a reference to a schema with a title; any other schema inline */
-  function schemaOf(schema: JsonSchema, isInput: boolean): JsonSchema {
+  function schemaOf(schema: JsonSchema, side: Side): JsonSchema {
     const { title } = schema as { readonly title?: string };
-    const isOpenEnum = schema["enum"] !== undefined && !isInput;
-    if (title === undefined || isOpenEnum) return inlineSchema(schema, isInput);
-    const isShared = isInput && schema["properties"] !== undefined && !/Input$|Patch$/.test(title);
+    const isOpenEnum = schema["enum"] !== undefined && side === "response";
+    if (title === undefined || isOpenEnum) return inlineSchema(schema, side);
+    // A schema of requests only has such a title.
+    const isRequest = side === "request" && schema["properties"] !== undefined;
+    const isShared = isRequest && !/Input$|Patch$/.test(title);
     const name = isShared ? `${title}Input` : title;
-    components[name] ??= inlineSchema(schema, isInput);
+    components[name] ??= inlineSchema(schema, side);
     return ref("schemas", name);
   }
 
   /** @returns the schema in the form that most tools support */
-  function inlineSchema({ title, ...schema }: JsonSchema, isInput: boolean): JsonSchema {
+  function inlineSchema({ title, ...schema }: JsonSchema, side: Side): JsonSchema {
     const { anyOf, patternProperties, additionalProperties, properties, items, ...rest } = schema;
     if (Array.isArray(anyOf)) {
-      const members: JsonSchema[] = anyOf.map((member) => schemaOf(member, isInput));
+      const members: JsonSchema[] = anyOf.map((member) => schemaOf(member, side));
       const [inner = {}] = members;
       // That of `Nullable`.
       const isShort = anyOf.length === 2 && inner["$ref"] === undefined;
@@ -76,26 +80,30 @@ function createSchemas(components: Record<string, JsonSchema>) {
     if (patternProperties !== undefined) {
       const [entry] = Object.entries(patternProperties as Record<string, JsonSchema>);
       const [pattern, value] = entry ?? ["", {}];
-      const values = schemaOf(value, isInput);
+      const values = schemaOf(value, side);
       return { ...rest, propertyNames: { pattern }, additionalProperties: values };
     }
     if (properties !== undefined) {
       const members = mapValues(properties as Record<string, JsonSchema>, (member) =>
-        schemaOf(member, isInput),
+        schemaOf(member, side),
       );
-      return { ...rest, properties: members, ...(isInput && { additionalProperties: false }) };
+      return {
+        ...rest,
+        properties: members,
+        ...(side === "request" && { additionalProperties: false }),
+      };
     }
-    if (items !== undefined) return { ...rest, items: schemaOf(items as JsonSchema, isInput) };
-    return inlineValue(rest, isInput);
+    if (items !== undefined) return { ...rest, items: schemaOf(items as JsonSchema, side) };
+    return inlineValue(rest, side);
   }
 
   return schemaOf;
 }
 
 /** @returns the schema of a text or a number */
-function inlineValue(schema: JsonSchema, isInput: boolean): JsonSchema {
+function inlineValue(schema: JsonSchema, side: Side): JsonSchema {
   const { enum: values, format, ...rest } = schema;
-  if (isInput && values !== undefined) return schema;
+  if (side === "request" && values !== undefined) return schema;
   if (Array.isArray(values)) return { ...rest, examples: values.slice(0, MAX_EXAMPLES) };
   // Neither `email` nor `idn-email` of JSON Schema allows all addresses that are in use.
   if (format === "email") return rest;
@@ -156,7 +164,7 @@ function createOperation(components: Components) {
 
   function pathParameter(name: string, { title, description, ...value }: JsonSchema): JsonSchema {
     const id = String(title);
-    const schema = schemaOf(value, true);
+    const schema = schemaOf(value, "request");
     const more = { required: true, example: 1 };
     components.parameters[id] = { name, in: "path", description, schema, ...more };
     return ref("parameters", id);
@@ -172,7 +180,7 @@ function createOperation(components: Components) {
       in: "query",
       description: `${description}${describeBounds(schema, defaultValue)}`,
       // Without the default: tools send it, and `offset` may not be sent beside `after`.
-      schema: schemaOf(schema, true),
+      schema: schemaOf(schema, "request"),
     };
   }
 
@@ -187,7 +195,7 @@ function createOperation(components: Components) {
 
   function successResponse(response: SuccessResponse): JsonSchema {
     const { description, headers, type = JSON_TYPE, schema, example } = response;
-    const content = schema && { [type]: { schema: schemaOf(schema, false), example } };
+    const content = schema && { [type]: { schema: schemaOf(schema, "response"), example } };
     return { description, headers: withCommonHeaders(headers), content };
   }
 
@@ -196,7 +204,7 @@ function createOperation(components: Components) {
     const { responses, errors = [], filters, example, security, ...texts } = detail;
     const descriptions = { ...pageParameters, ...filters };
     const names = headerNames(method, errors);
-    const media = body && { schema: schemaOf(body.schema, true), example };
+    const media = body && { schema: schemaOf(body.schema, "request"), example };
     const types = method === "PATCH" ? [JSON_TYPE, PATCH_TYPE] : [JSON_TYPE];
     return {
       tags: hooks.detail.tags,

@@ -98,13 +98,6 @@ interface PartialWal {
   frames: number;
 }
 
-/** @returns what the last frame says about the end of the WAL */
-function endOf(bytes: Buffer, { frameBytes, offset }: PartialWal): WalPosition {
-  const last = bytes.length - frameBytes;
-  const salt = bytes.toString("hex", last + 8, last + 16);
-  return { salt, offset, checksum: bytes.toString("hex", last + 16, last + 24) };
-}
-
 /** Lets SQLite copy the WAL to the database, which verifies its checksums. */
 function applyWal(path: string, frames: number): void {
   {
@@ -144,21 +137,18 @@ function createWalWriter(path: string) {
 
   return {
     finish,
-    /** @returns where the part ends; `null` if it does not continue the one before it */
-    append(
-      { salt, offset }: Pick<WalPosition, "salt" | "offset">,
-      bytes: Buffer,
-    ): WalPosition | null {
-      if (bytes.length < WAL_HEADER_BYTES || (wal?.salt !== salt && offset !== 0)) return null;
+    /** @returns whether the part continues the one before it */
+    append({ salt, offset }: Pick<WalPosition, "salt" | "offset">, bytes: Buffer): boolean {
+      if (bytes.length < WAL_HEADER_BYTES || (wal?.salt !== salt && offset !== 0)) return false;
       const current = wal?.salt === salt ? wal : restart(salt, bytes);
-      if (offset !== current.offset) return null;
+      if (offset !== current.offset) return false;
       const first = offset === 0 ? WAL_HEADER_BYTES : 0;
       const before = (offset + first - WAL_HEADER_BYTES) / current.frameBytes;
       const committed = lastCommit(bytes, first, current.frameBytes);
       if (committed !== null) current.frames = before + committed;
       writeFully(current.descriptor, bytes);
       current.offset += bytes.length;
-      return endOf(bytes, current);
+      return true;
     },
     [Symbol.dispose]: () => void close(),
   };
@@ -184,11 +174,9 @@ async function applySegments(
       const buffer = Buffer.from(bytes.buffer, bytes.byteOffset, bytes.length);
       // A part at the beginning of the WAL does not say by itself what was in the WAL before it was restarted.
       const follows: boolean = previous === null || isSamePosition(header.previous, previous);
-      const end: WalPosition | null = follows ? wal.append(header, buffer) : null;
-      if (end === null) failDamaged(key, "does not continue the one before it");
-      if (header.salt !== end.salt || !isSamePosition(header.end, end))
-        failDamaged(key, "has the header of another segment");
-      previous = end;
+      if (!follows || !wal.append(header, buffer))
+        failDamaged(key, "does not continue the one before it");
+      previous = header.end;
       applied += 1;
     }
   } catch (error) {
@@ -247,5 +235,5 @@ export function markRestored(path: string, { state, end }: Restored, isSame: boo
   const isNewest = isSame && isSameSegment(state.last, last);
   const complete = isNewest ? { ...state.last, file: fileState(path) } : null;
   const names = end === null ? [] : [end.newest.name];
-  writeMarker(path, { names, complete, restored: last });
+  writeMarker(path, { names, complete, restored: last, isReplaced: true });
 }

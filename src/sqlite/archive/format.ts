@@ -33,7 +33,7 @@ export interface SegmentKey extends SegmentId {
   readonly timeMs: number;
 }
 
-/** A part of a file: its size, and the hash of its compressed form; that of a segment includes its progress. */
+/** A part of a file: its size, and the hash of its compressed form. */
 export interface Chunk {
   readonly bytes: number;
   readonly sha256: string;
@@ -174,17 +174,8 @@ export function damageOf(error: unknown): string | null {
 
 const LINE_FEED = 10;
 
-function hashOf(bytes: Uint8Array, more = ""): string {
-  return new Bun.CryptoHasher("sha256").update(bytes).update(more).digest("hex");
-}
-
-/** @throws {AppError} operator if it is not JSON */
-function parseJson<Value>(key: string, body: Uint8Array): Value {
-  try {
-    return JSON.parse(new TextDecoder().decode(body));
-  } catch {
-    return failDamaged(key, "cannot be read");
-  }
+function hashOf(bytes: Uint8Array): string {
+  return new Bun.CryptoHasher("sha256").update(bytes).digest("hex");
 }
 
 /** @returns a line of JSON, and its hash as a second line */
@@ -199,7 +190,11 @@ export function decodeJson<Value>(key: string, body: Uint8Array): Value {
   const json = body.subarray(0, length);
   const hash = new TextDecoder().decode(body.subarray(length + 1));
   if (length === -1 || hash !== `${hashOf(json)}\n`) failDamaged(key, "cannot be read");
-  return parseJson(key, json);
+  try {
+    return JSON.parse(new TextDecoder().decode(json));
+  } catch {
+    return failDamaged(key, "cannot be read");
+  }
 }
 
 function isId(value: SegmentId | null | undefined): value is SegmentId {
@@ -244,48 +239,41 @@ function expand(compressed: Uint8Array, maxBytes: number): Buffer<ArrayBuffer> |
 /** Fast: an archive is written all the time, and read rarely. */
 const COMPRESSION = { level: 1 };
 
-/**
- * @param hashed what the hash includes besides
- * @throws {AppError} operator if the object has other contents
- */
+/** @throws {AppError} operator if the object has other contents */
 export function decodeChunk(
   key: string,
   compressed: Uint8Array<ArrayBuffer>,
   { bytes, sha256 }: Chunk,
-  hashed = "",
 ): Uint8Array<ArrayBuffer> {
-  if (hashOf(compressed, hashed) !== sha256) failDamaged(key, "does not match its checksum");
+  if (hashOf(compressed) !== sha256) failDamaged(key, "does not match its checksum");
   const expanded = expand(compressed, bytes + 1);
   return expanded?.length === bytes ? expanded : failDamaged(key, "has another size");
 }
 
-export async function encodeChunk(bytes: Uint8Array<ArrayBuffer>, hashed = "") {
+export async function encodeChunk(bytes: Uint8Array<ArrayBuffer>) {
   const body = (await Bun.zstdCompress(bytes, COMPRESSION)) as Buffer<ArrayBuffer>;
-  return { body, chunk: { bytes: bytes.length, sha256: hashOf(body, hashed) } satisfies Chunk };
+  return { body, chunk: { bytes: bytes.length, sha256: hashOf(body) } satisfies Chunk };
 }
 
-/** @returns the header as a line of JSON, and the compressed part */
+/** @returns the header, as `encodeJson` returns it, and the compressed part */
 export async function encodeSegment(
   header: Omit<SegmentHeader, keyof Chunk>,
   bytes: Uint8Array<ArrayBuffer>,
 ): Promise<Uint8Array<ArrayBuffer>> {
-  const { body, chunk } = await encodeChunk(bytes, JSON.stringify(header.progress));
-  const all: SegmentHeader = { ...header, ...chunk };
-  return new Uint8Array(Buffer.concat([Buffer.from(`${JSON.stringify(all)}\n`), body]));
+  const { body, chunk } = await encodeChunk(bytes);
+  return new Uint8Array(Buffer.concat([encodeJson({ ...header, ...chunk }), body]));
 }
 
 /** @throws {AppError} operator if the segment is damaged, or is another one */
 export function decodeSegment(key: string, body: Uint8Array<ArrayBuffer>) {
-  const length = body.indexOf(LINE_FEED);
-  if (length === -1) failDamaged(key, "cannot be read");
-  const header = parseJson<SegmentHeader>(key, body.subarray(0, length));
-  if (!isChunk(header)) failDamaged(key, "cannot be read");
+  const length = body.indexOf(LINE_FEED, body.indexOf(LINE_FEED) + 1) + 1;
+  const header = decodeJson<SegmentHeader | null>(key, body.subarray(0, length));
   const id = parseSegmentKey(key);
-  if (header.generation !== id?.generation || header.number !== id.number)
-    failDamaged(key, "belongs to another segment");
-  // What else a header says is compared with the part of the WAL and the segment before it.
-  if (!(header.stored >= 0 && header.stored < header.number) || header.previous === undefined)
+  if (header === null || header.generation !== id?.generation || header.number !== id.number)
+    return failDamaged(key, "belongs to another segment");
+  const { stored, number, previous, end } = header;
+  const isSound = stored >= 0 && stored < number && previous !== undefined;
+  if (!isSound || !isChunk(header) || typeof end?.checksum !== "string")
     failDamaged(key, "cannot be read");
-  const hashed = JSON.stringify(header.progress);
-  return { header, bytes: decodeChunk(key, body.subarray(length + 1), header, hashed) };
+  return { header, bytes: decodeChunk(key, body.subarray(length), header) };
 }

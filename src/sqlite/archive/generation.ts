@@ -103,11 +103,6 @@ async function readProgress(storage: ObjectStorage, contents: Contents): Promise
   return null;
 }
 
-/** Whether the operator has put an older state in the place of the database by a command. */
-function isIntended(marker: ArchiveMarker | null): boolean {
-  return marker !== null && (marker.restored !== null || marker.isReplaced === true);
-}
-
 function findDamage(end: ArchiveEnd | null, last: SegmentHeader | null): string | null {
   const { state = null, missing = null } = end ?? {};
   if (missing !== null) return `${nameOf(missing)} is missing`;
@@ -160,7 +155,7 @@ export async function beginGeneration(
   // What continues something damaged could not be restored.
   const canContinue = state !== null && !hasGap && damage === null;
   const found = canContinue ? findEnd(path, files, state, header, marker) : null;
-  if (found === null && !hasGap && !isIntended(marker)) {
+  if (found === null && !hasGap && marker?.isReplaced !== true) {
     const archived = await readProgress(storage, contents);
     if (archived !== null && progress.lacks(archived)) return { refused: HAS_MORE };
   }
@@ -170,7 +165,7 @@ export async function beginGeneration(
   // First, so that this database is known to be the one that continues the archive.
   const names = [name, ...(marker?.names ?? [])].slice(0, MAX_NAMES);
   const complete = marker?.complete ?? null;
-  const isReplaced = found === null && isIntended(marker);
+  const isReplaced = found === null && marker?.isReplaced === true;
   writeMarker(path, { names, complete, restored: marker?.restored ?? null, isReplaced });
   // The next attempt, with another lease, sees whether it was stored.
   if ((await storage.create(generationKey(number), encodeJson(generation))) === null)

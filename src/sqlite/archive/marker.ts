@@ -22,8 +22,8 @@ export interface ArchiveMarker {
   readonly complete: (SegmentId & { readonly file: string }) | null;
   /** The end of the archive when the database was restored; `null` once a server has continued the archive with it. */
   readonly restored: SegmentId | null;
-  /** Whether `restore` has put an older state in the place of the database, of which the archive has no base yet. */
-  readonly isReplaced?: boolean;
+  /** Whether `restore` has put another state in the place of the database, of which the archive has no base yet. */
+  readonly isReplaced: boolean;
 }
 
 function markerOf(databasePath: string): string {
@@ -62,7 +62,7 @@ export function writeMarker(databasePath: string, marker: ArchiveMarker): void {
 /** Notes that `restore` has replaced the database with a backup, or that the archive has a base of it. */
 export function markReplaced(databasePath: string, isReplaced: boolean): void {
   const marker = readMarker(databasePath);
-  if (marker === null || (marker.isReplaced ?? false) === isReplaced) return;
+  if (marker === null || marker.isReplaced === isReplaced) return;
   writeMarker(databasePath, { ...marker, complete: null, isReplaced });
 }
 
@@ -70,5 +70,5 @@ export function markReplaced(databasePath: string, isReplaced: boolean): void {
 export function markComplete(databasePath: string, last: SegmentId): void {
   const names = readMarker(databasePath)?.names ?? [];
   const complete = { ...last, file: fileState(databasePath) };
-  writeMarker(databasePath, { names, complete, restored: null });
+  writeMarker(databasePath, { names, complete, restored: null, isReplaced: false });
 }

@@ -265,7 +265,7 @@ export function createArchiver(options: ArchiverOptions): Archiver {
       if (writer === null) beginSoon();
       writer?.segments.send();
       writer?.bases.writeIfDue();
-      if (writer !== null && isHeld()) deleteIfDue(newestBase());
+      if (writer !== null && isHeld()) deleteIfDue();
       failedReads = 0;
       problems.clear("reading");
     });

@@ -55,17 +55,14 @@ interface RetentionOptions {
   readonly isOver: () => boolean;
 }
 
-/** @returns deletes what has expired, once an hour, and when there is another newest base. It does not wait */
-export function createRetention(options: RetentionOptions): (newest: Base | null) => void {
+/** @returns deletes what has expired, once an hour. It does not wait */
+export function createRetention(options: RetentionOptions): () => void {
   const { storage, keepMs, nowMs, problems, isOver } = options;
   let deletedMs = Number.NEGATIVE_INFINITY;
-  /** The newest base at the last deletion. */
-  let known: Base | null = null;
   let isDeleting = false;
-  return (newest) => {
-    if (isDeleting || (newest === known && nowMs() - deletedMs < INTERVAL_MS)) return;
+  return () => {
+    if (isDeleting || nowMs() - deletedMs < INTERVAL_MS) return;
     deletedMs = nowMs();
-    known = newest;
     isDeleting = true;
     deleteExpired(storage, nowMs() - keepMs)
       .then(

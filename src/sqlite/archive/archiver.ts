@@ -23,8 +23,6 @@ const START_TIMEOUT_MS = 10_000;
 /** How long it waits for other processes, so that the next start can prove that it continues the archive. */
 const OTHERS_TIMEOUT_MS = 500;
 const POLL_MS = 20;
-/** Attempts to read the WAL, a second in all, before the log says that they fail. */
-const QUIET_ATTEMPTS = 50;
 /** After this part of the interval, what is new is sent. The rest is for the upload. */
 const SENDING_SHARE = 0.75;
 /**
@@ -95,8 +93,6 @@ export function createArchiver(options: ArchiverOptions): Archiver {
   let lostReason: string | null = null;
   let isStarted = false;
   let isBeginning = false;
-  /** Since the last one that has succeeded. */
-  let failedReads = 0;
   let retryTimer: ReturnType<typeof setTimeout> | undefined;
   /** The last commit that was counted, and the last one that the archive has. */
   let lastCommit = 0;
@@ -147,8 +143,7 @@ export function createArchiver(options: ArchiverOptions): Archiver {
       abandon(messageOf(error));
       return;
     }
-    failedReads += 1;
-    if (!isBeingWritten || failedReads > QUIET_ATTEMPTS) problems.report("reading", error);
+    problems.report("reading", error);
     clearTimeout(retryTimer);
     if (!isOver()) retryTimer = setTimeout(tick, POLL_MS);
   }
@@ -266,7 +261,6 @@ export function createArchiver(options: ArchiverOptions): Archiver {
       writer?.segments.send();
       writer?.bases.writeIfDue();
       if (writer !== null && isHeld()) deleteIfDue();
-      failedReads = 0;
       problems.clear("reading");
     });
     reportState();

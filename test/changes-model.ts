@@ -192,7 +192,7 @@ async function follow({ url, token }: Client, untilId: () => number | null): Pro
       return null;
     }
     if (response.status === 503) return null;
-    expect([path, response.status, json["error"]]).toEqual([path, 200, null]);
+    expect([response.status, json["error"]], path).toEqual([200, null]);
     feed ||= json["meta"].feed;
     expect(json["meta"].feed).toBe(feed);
     return { data: json["data"], link: response.headers.get("link") ?? "" };

@@ -36,12 +36,12 @@ test.skipIf(!againstBinary || skipTraced || !isRoot)(
       const why = "the file system refuses the owner and the permissions of";
       const warning = calls.startsWith("link") ? "" : `Needs attention: ${why} ${path}\n`;
       const made = await runRefused(calls, trace, ["backup", copy], path);
-      expect([calls, made.stderr, made.code]).toEqual([calls, warning, 0]);
+      expect([made.stderr, made.code], calls).toEqual([warning, 0]);
       expect((await Bun.file(trace).text()).includes("INJECTED")).toBe(true);
       // Permissions of the original are not for another group.
       expect(statSync(copy).mode & 0o077).toBe(0);
       const restored = await runRefused(calls, trace, ["restore", copy], path);
-      expect([calls, restored.stderr, restored.code]).toEqual([calls, warning, 0]);
+      expect([restored.stderr, restored.code], calls).toEqual([warning, 0]);
       expect((await runBinary(["check", "--database-url", path])).stdout).toBe("ok\n");
       await runProgram(["rm", copy]);
       chownSync(path, 4321, 4321);

@@ -7,11 +7,11 @@ import { PAGE_BYTES, rootPageOf } from "../damage.ts";
 import { makeDirectory } from "../directory.ts";
 import { againstBinary } from "../http/server.ts";
 import { isLong } from "../long.ts";
+import { watchPeakMemory } from "../peak-memory.ts";
 import { binary, startProgram } from "../program.ts";
 import { makeRandom } from "../random.ts";
 import { runSql } from "../sqlite/open-database.ts";
 
-const MAX_SECONDS = 30;
 const MAX_BYTES = 300e6;
 const RANDOM_FILES = isLong ? 170 : 4;
 /** Commands that run at the same time. */
@@ -57,32 +57,15 @@ const rejected: Expected = { check: [1], backup: [1], restore: [1], serve: [1] }
 const damaged: Expected = { ...rejected, serve: [0, 1] };
 const ofOtherVersion: Expected = { ...rejected, backup: [0] };
 
-/** @returns nothing where the system has no such file, or the process has ended */
-function readIfThere(path: string): string {
-  try {
-    return readFileSync(path, "utf8");
-  } catch {
-    return "";
-  }
-}
-
 async function run(command: Command, path: string, cwd: string) {
   const env = { DATABASE_URL: path, PORT: "0" };
   const child = startProgram([binary, ...commands[command]], { env, cwd });
-  const timer = setTimeout(() => child.kill("SIGKILL"), MAX_SECONDS * 1000);
-  let maxBytes = 0;
-  const watch = setInterval(() => {
-    const status = readIfThere(`/proc/${child.pid}/status`);
-    maxBytes = Math.max(maxBytes, 1024 * Number(/^VmHWM:\s+(\d+) kB$/m.exec(status)?.[1] ?? 0));
-  }, 20);
+  using memory = watchPeakMemory(child.pid);
   // If it serves the file, a request must not end it either.
   const url = await Promise.race([child.listening, child.ended.then(() => null)]);
   if (url !== null) await fetch(`${url}/api/v1/health`);
   child.kill(url === null ? "SIGCONT" : "SIGTERM");
-  const ended = await child.ended;
-  clearTimeout(timer);
-  clearInterval(watch);
-  return { ...ended, maxBytes };
+  return { ...(await child.ended), maxBytes: memory.bytes() };
 }
 
 async function expectHandled(what: string, damage: Damage, expected: Expected): Promise<void> {

@@ -47,7 +47,8 @@ test.if(canRun)(
       "GET /api/v1/health HTTP/1.1\r\nHost: localhost\r\nX-Unfinished: ",
     );
     while (!server.output().includes("connections without a request closed")) {
-      await fetch(`${url}/api/v1/health`, { keepalive: false });
+      const { status } = await fetch(`${url}/api/v1/health`, { keepalive: false });
+      expect(status).toBe(200);
     }
     for (const client of clients) client.destroy();
     server.kill("SIGTERM");
@@ -117,22 +118,17 @@ test.if(canRun && isLong && process.getuid?.() === 0 && existsSync(MEMORY_GROUPS
     });
     const url = (await server.listening) ?? "";
     const headers = { authorization: `Bearer ${token}` };
-    const timesMs: number[] = [];
     const clients: Socket[] = [];
-    while (timesMs.length < 1000) {
+    for (let request = 0; request < 1000; request += 1) {
       // The clients and those who are served share this process.
       if (clients.length < count) clients.push(...connectMany(url, bytes, 100));
-      const startedMs = performance.now();
-      const keepalive = timesMs.length % 10 > 0;
+      const keepalive = request % 10 > 0;
       const tls = { rejectUnauthorized: false };
       const response = await fetch(`${url}/api/v1/users`, { headers, keepalive, tls });
       expect(response.status).toBe(200);
       await response.text();
-      timesMs.push(performance.now() - startedMs);
       await Bun.sleep(10);
     }
-    timesMs.sort((one, other) => one - other);
-    console.log(`${count} clients: p99 of the others ${timesMs[990]?.toFixed(0)} ms`);
     expect(server.output()).toContain("connections without a request closed");
     for (const client of clients) client.destroy();
     server.kill("SIGTERM");

@@ -317,7 +317,7 @@ test("copy fails with one line when the target cannot be written", async () => {
   ] as const;
   for (const [target, line] of invalid) {
     const { code, stdout, stderr } = await world.run("copy", "--to", target);
-    expect([target, code, stdout]).toEqual([target, 2, ""]);
+    expect([code, stdout], target).toEqual([2, ""]);
     expect(stderr).toStartWith(line);
   }
   expect((await world.run("copy")).code).toBe(2);

@@ -141,7 +141,7 @@ test("restore and every other command fail when the tables of the database are m
   }
   for (const command of commands) {
     const { code, stderr } = await runOn(readFileSync(path), command);
-    expect([command, code]).toEqual([command, 1]);
+    expect(code, command).toEqual(1);
     expect(stderr).toMatch(
       /^Cannot (open|restore) \S+: the schema is not that of version 1: "users" is missing\n$/,
     );

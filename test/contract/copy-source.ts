@@ -62,14 +62,14 @@ export function copySourceContract(open: Open): void {
     await it.store.withCopySource(async (snapshot) => {
       for (const [name, { columns, sortKey }] of Object.entries(copiedTables)) {
         const rows = await rowsOf(snapshot, name as Table);
-        expect([name, rows.length]).toEqual([name, await snapshot.count(name as Table)]);
+        expect(rows.length, name).toEqual(await snapshot.count(name as Table));
         expect(Object.keys(rows[0] ?? {})).toEqual([...columns]);
         const places = rows.map((row) => sortKey.map((column) => row[column] ?? ""));
         const sorted = places.toSorted((left, right) => {
           const at = left.findIndex((cell, n) => cell !== right[n]);
           return (left[at] ?? 0) < (right[at] ?? 0) ? -1 : 1;
         });
-        expect([name, places]).toEqual([name, sorted]);
+        expect(places, name).toEqual(sorted);
       }
     });
   });

@@ -38,10 +38,10 @@ export function usersContract(open: Open): void {
       { sort, after: 0 },
       { sort, after: behind },
     ]) {
-      expect([query, await byEmail(query)]).toEqual([query, { rows: [user], total: 1 }]);
+      expect(await byEmail(query), JSON.stringify(query)).toEqual({ rows: [user], total: 1 });
     }
     for (const query of [{ offset: 1 }, { after: user.id }, { sort, after: user.id }]) {
-      expect([query, await byEmail(query)]).toEqual([query, { rows: [], total: 1 }]);
+      expect(await byEmail(query), JSON.stringify(query)).toEqual({ rows: [], total: 1 });
     }
   });
 

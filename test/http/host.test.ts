@@ -34,7 +34,7 @@ const valid = [
 test.each(valid)("Host is accepted when it is %j", async (host) => {
   for (const path of ["/users", `/users/${user.id}`, "/health"]) {
     const { status } = await send("GET", `/api/v1${path}`, [host], server.writeToken);
-    expect([path, status]).toEqual([path, 200]);
+    expect(status, path).toEqual(200);
   }
 });
 

@@ -13,7 +13,7 @@ function countResponses(received: string): number {
   return received.split("HTTP/1.1 401 ").length - 1;
 }
 
-test("the first 64 pipelined requests are answered when none takes long", async () => {
+test("the first 64 pipelined requests get a response when they are rejected at once", async () => {
   expect(countResponses(await server.raw(pipelined(64), 1_000))).toBe(64);
 });
 
@@ -22,7 +22,7 @@ test("a connection that pipelines thousands of requests gets no more than the fi
   expect(countResponses(await server.raw(pipelined(5_000), 10_000))).toBeLessThan(500);
 });
 
-test("requests of many connections at the same time are all answered", async () => {
+test("requests of many connections at the same time all get a response", async () => {
   const url = `${server.url}/api/v1/users`;
   const responses = await Promise.all(Array.from({ length: 400 }, () => fetch(url)));
   expect(responses.filter(({ status }) => status === 401)).toHaveLength(400);

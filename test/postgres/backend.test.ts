@@ -173,7 +173,7 @@ describe.if(cluster !== null)("open", () => {
       const { id } = await newUser(store);
       const key = { owner: "a", key: "b", fingerprint: "c" };
       await store.orders.place(orderFields(id), key);
-      expect(world.run(`update ${table} set ${damage}`)).rejects.toThrow(/check|json/);
+      await expect(world.run(`update ${table} set ${damage}`)).rejects.toThrow(/check|json/);
     },
   );
 

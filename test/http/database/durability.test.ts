@@ -27,7 +27,7 @@ test("records are as last acknowledged after the server was killed", async () =>
   await server.restart();
   for (const [index, path] of all.entries()) {
     const after = await server.call("GET", path);
-    expect([path, after.status, after.text]).toEqual([path, 200, before[index]?.text as string]);
+    expect([after.status, after.text], path).toEqual([200, before[index]?.text as string]);
     expect(after.headers.get("etag")).toBe(before[index]?.headers.get("etag") as string | null);
   }
   expect((await server.call("GET", `/users/${gone.id}`)).status).toBe(404);

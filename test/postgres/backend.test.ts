@@ -151,7 +151,9 @@ describe.if(cluster !== null)("open", () => {
     await newUser(store);
     await store.users.remove(id, null);
     expect((await store.changes.list({ limit: 9, offset: 0 })).total).toBe(3);
-    expect(await foldCounts(world.connect())).toBe(4);
+    const db = world.connect();
+    // The store folds, too.
+    while ((await world.run("select from counts")).length > 1) await foldCounts(db);
     await store.changes.deleteExpired(new Date());
     expect(await store.check()).toEqual([]);
   });

@@ -1,5 +1,5 @@
 import { existsSync } from "node:fs";
-import { verifyFile } from "../checksum.ts";
+import { CHECKSUM_SUFFIX, verifyFile } from "../checksum.ts";
 import { type Config, invalidValue } from "../config.ts";
 import { isPostgres, redactPassword } from "../database-url.ts";
 import { AppError, fail, messageOf } from "../error.ts";
@@ -17,7 +17,7 @@ import {
 } from "./import-records.ts";
 import { readNdjson } from "./ndjson.ts";
 import { createProgress, type Progress } from "./progress.ts";
-import { requireNoDatabaseFile } from "./streams.ts";
+import { readShortText, requireNoDatabaseFile } from "./streams.ts";
 import {
   type CommandSystem,
   configOf,
@@ -180,7 +180,10 @@ export async function importTable(
   requireValidKey(job);
   const input = system.openInput(path);
   // A pipe can be read once.
-  const warning = path === null || input.size === null ? null : await verifyFile(path);
+  const warning =
+    path === null || input.size === null
+      ? null
+      : await verifyFile(path, readShortText(path + CHECKSUM_SUFFIX));
   if (warning !== null) system.stderr(`${warning}\n`);
   const config = configOf(system);
   if (options.rejects !== undefined) requireNoDatabaseFile(options.rejects, config.databaseUrl);

@@ -6,6 +6,7 @@ import {
   fstatSync,
   fsyncSync,
   openSync,
+  readFileSync,
   renameSync,
   rmSync,
   statSync,
@@ -112,6 +113,18 @@ export function openInput(path: string | null): InputStream {
   // Unlike the stream of Bun.file, this one can read any device.
   const chunks = createReadStream(path, { fd: descriptor, highWaterMark: CHUNK_BYTES });
   return { chunks, size, isTerminal: false };
+}
+
+/** @returns the text of a file of at most 1 KiB; `null` if there is none; empty if it is anything else */
+export function readShortText(path: string): string | null {
+  return withFileErrors("read", path, () => {
+    const stats = statSync(path, { throwIfNoEntry: false });
+    if (stats === undefined) return null;
+    if (!stats.isFile() || stats.size > 1024) return "";
+    // A pipe that has taken its place since would block.
+    const flag = constants.O_RDONLY | constants.O_NONBLOCK;
+    return readFileSync(path, { encoding: "latin1", flag });
+  });
 }
 
 /** @param finish called once, when everything has been written */

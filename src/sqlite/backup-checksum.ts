@@ -3,7 +3,7 @@ import { appendFileSync, truncateSync } from "node:fs";
 import { hashOf } from "../checksum.ts";
 import { readHeader, sizeOf } from "./files.ts";
 
-const LINE = /\nuser-api-sha256 (?<hash>[0-9a-f]{64})\n$/;
+const LINE = /^\nuser-api-sha256 (?<hash>[0-9a-f]{64})\n$/;
 const LINE_BYTES = 82;
 
 export const NO_CHECKSUM = "it has no checksum, so damage may go unnoticed";
@@ -13,14 +13,15 @@ export async function appendChecksum(path: string): Promise<void> {
 }
 
 /**
- * Compares a backup with its checksum.
+ * Compares a backup with its checksum, which is all that may follow its last page.
  * @returns what is wrong; `NO_CHECKSUM` also if a server has used the file since; `null` if they are equal
  */
 export async function findChange(path: string): Promise<string | null> {
   const file = Bun.file(path);
-  const end = Math.max(0, file.size - LINE_BYTES);
-  const { hash } = LINE.exec(await file.slice(end).text())?.groups ?? {};
-  if (hash === undefined || readHeader(path)?.usesWal !== false) return NO_CHECKSUM;
+  const { usesWal = true, end = 0 } = readHeader(path) ?? {};
+  if (usesWal || file.size === end) return NO_CHECKSUM;
+  const rest = file.size === end + LINE_BYTES ? await file.slice(end).text() : "";
+  const { hash } = LINE.exec(rest)?.groups ?? {};
   if (hash === (await hashOf(file.slice(0, end)))) return null;
   return "it differs from its checksum: it is damaged, or was changed";
 }

@@ -6,6 +6,7 @@ import {
   constants,
   copyFileSync,
   existsSync,
+  fstatSync,
   lchownSync,
   linkSync,
   mkdirSync,
@@ -60,10 +61,10 @@ export function sidecarsOf(path: string): readonly string[] {
 
 /**
  * Rejects an existing target before any work is done. `publish` detects a file that is created later.
- * @throws {AppError} operator if the file or a WAL next to it exists, or a link of another user leads there
+ * @throws {AppError} operator if the file or a WAL next to it exists, or a link or a file next to it is not trusted
  */
 export function requireAbsent(path: string): void {
-  resolveLinks(path);
+  requireOwnNeighbours(resolveLinks(path));
   if (statSync(path, { throwIfNoEntry: false }) !== undefined) {
     fail("operator", "the file already exists");
   }
@@ -117,6 +118,8 @@ interface FileHeader {
   readonly applicationId: number;
   /** Whether a WAL can exist, as with all of our connections. A backup is written without one. */
   readonly usesWal: boolean;
+  /** Where its last page ends; `NaN` if the header is damaged. */
+  readonly end: number;
 }
 
 /** @param path without links. @returns `null` if the file is not a SQLite database */
@@ -126,7 +129,13 @@ export function readHeader(path: string): FileHeader | null {
     const header = Buffer.alloc(HEADER_BYTES);
     readSync(descriptor, header);
     if (!header.toString("latin1").startsWith(MAGIC)) return null;
-    return { applicationId: header.readUInt32BE(68), usesWal: header[18] === 2 };
+    const [stored, counted] = [header.readUInt16BE(16), header.readUInt32BE(28)];
+    const pageBytes = stored === 1 ? 65_536 : stored;
+    // As SQLite does: a program that does not know the number of pages has not repeated the change counter.
+    const isCounted = counted > 0 && header.readUInt32BE(24) === header.readUInt32BE(92);
+    const pages = isCounted ? counted : Math.floor(fstatSync(descriptor).size / pageBytes);
+    const end = pages * pageBytes;
+    return { applicationId: header.readUInt32BE(68), usesWal: header[18] === 2, end };
   } finally {
     closeSync(descriptor);
   }

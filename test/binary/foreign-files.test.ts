@@ -58,6 +58,18 @@ test.skipIf(skip)("commands fail when a file of another user is next to the data
     chownSync(backup, 0, 0);
     rmSync(backup + suffix, { force: true });
   }
+  // Those that `copy` and `backup` do not reject in any case.
+  for (const suffix of ["-serving", "-archive"]) {
+    writeFileSync(copy + suffix, "");
+    chownSync(copy + suffix, OTHER, OTHER);
+    for (const args of [
+      ["copy", "--to", copy],
+      ["backup", copy],
+    ]) {
+      expect(await failureOf(args, backup)).toContain(`${suffix} belongs to user ${OTHER}, who`);
+    }
+    rmSync(copy + suffix);
+  }
 });
 
 test.skipIf(skip)("restore and migrate do not follow links of another user", async () => {

@@ -1,6 +1,15 @@
 // A changed bit of a value leaves the structure of a file intact: only its checksum tells.
+import { Database } from "bun:sqlite";
 import { expect, test } from "bun:test";
-import { readFileSync, renameSync, rmSync, truncateSync, writeFileSync } from "node:fs";
+import {
+  mkdirSync,
+  readFileSync,
+  renameSync,
+  rmSync,
+  symlinkSync,
+  truncateSync,
+  writeFileSync,
+} from "node:fs";
 import { runProgram } from "../program.ts";
 import { failed, type Harness, lines, makeHarness, reported } from "./harness.ts";
 
@@ -12,14 +21,87 @@ async function makeUsers(): Promise<Harness> {
   return world;
 }
 
+/** @returns the content with a changed bit, at this text */
+function flippedAt(content: Buffer, text: string): Buffer {
+  const at = content.indexOf(text);
+  expect(at).toBeGreaterThan(0);
+  const flipped = Buffer.from(content);
+  flipped[at] = (flipped[at] ?? 0) ^ 1;
+  return flipped;
+}
+
 /** Changes a bit of the name of the user. */
 function flipBit(path: string): void {
-  const content = readFileSync(path);
-  const at = content.indexOf(NAME);
-  expect(at).toBeGreaterThan(0);
-  content[at] = (content[at] ?? 0) ^ 1;
-  writeFileSync(path, content);
+  writeFileSync(path, flippedAt(readFileSync(path), NAME));
 }
+
+/** Bytes of the checksum line of a backup. */
+const LINE_BYTES = 82;
+
+/** @returns the content with another checksum line */
+function withLine(content: Buffer, change: (line: string) => string): Buffer {
+  const line = content.subarray(-LINE_BYTES).toString();
+  return Buffer.concat([content.subarray(0, -LINE_BYTES), Buffer.from(change(line))]);
+}
+
+test("check and restore reject a backup when something other than its checksum follows its last page", async () => {
+  using world = await makeUsers();
+  const backup = world.at("backup.db");
+  await world.run("backup", backup);
+  const content = readFileSync(backup);
+  const changeCounter = Buffer.from(content);
+  changeCounter.writeUInt32BE(content.readUInt32BE(24) + 1, 24);
+  const damaged: Readonly<Record<string, Buffer>> = {
+    "without the last byte": content.subarray(0, -1),
+    "without half of the line": content.subarray(0, -LINE_BYTES / 2),
+    "another name": flippedAt(content, "user-api-sha256"),
+    "another first line feed": flippedAt(content, "\nuser-api-sha256"),
+    "another last line feed": withLine(content, (line) => `${line.trimEnd()}\v`),
+    "CR LF": withLine(content, (line) => `${line.trimEnd()}\r\n`),
+    "a hash in upper case": withLine(content, (line) =>
+      line.replace(/[0-9a-f]{64}/, (hash) => hash.toUpperCase()),
+    ),
+    "a byte behind the line": withLine(content, (line) => `${line}x`),
+    "a page behind the line": withLine(content, (line) => line + "\0".repeat(4096)),
+    "a page instead of the line": withLine(content, () => "\0".repeat(4096)),
+    "another change counter": changeCounter,
+  };
+  const why = "it differs from its checksum: it is damaged, or was changed";
+  const target = world.at("restored.db");
+  for (const [how, bytes] of Object.entries(damaged)) {
+    writeFileSync(backup, bytes);
+    const restored = await world.run("restore", backup, "--database-url", target);
+    const checked = await world.run("check", "--database-url", backup);
+    expect([how, restored, checked.code, checked.stdout]).toEqual([
+      how,
+      failed(`Cannot restore ${backup}: ${why}`),
+      1,
+      expect.stringContaining(`${why}\n`),
+    ]);
+  }
+});
+
+test.each([512, 65_536])(
+  "check and restore verify the checksum of a backup when its pages have %d bytes",
+  async (pageBytes) => {
+    using world = await makeUsers();
+    const [backup, plain] = [world.at("backup.db"), world.at("plain.db")];
+    {
+      using db = new Database(world.path);
+      db.run("pragma journal_mode = delete");
+      db.run(`pragma page_size = ${pageBytes}`);
+      db.run("vacuum");
+      db.run("vacuum into ?", [plain]);
+    }
+    const check = () => world.run("check", "--database-url", backup);
+    await world.run("backup", backup);
+    expect(readFileSync(backup).readUInt16BE(16)).toBe(pageBytes % 65_535);
+    expect(await check()).toEqual({ code: 0, stdout: "ok\n", stderr: "" });
+    expect((await world.run("check", "--database-url", plain)).stderr).toContain("no checksum");
+    flipBit(backup);
+    expect((await check()).code).toBe(1);
+  },
+);
 
 test("check and restore reject a backup when a bit of a value has changed", async () => {
   using world = await makeUsers();
@@ -58,6 +140,22 @@ test("a backup that was opened to write is a database, and no longer compared wi
     ...reported(),
     stdout: "ok\n",
   });
+});
+
+test.each<[string, (path: string) => void]>([
+  ["a pipe", (path) => void Bun.spawnSync(["mkfifo", path])],
+  ["a directory", (path) => mkdirSync(path)],
+  ["a link to a device", (path) => symlinkSync("/dev/zero", path)],
+  ["empty", (path) => writeFileSync(path, "")],
+  ["damaged", (path) => writeFileSync(path, `${"0".repeat(63)}g  users.ndjson\n`)],
+  ["long", (path) => writeFileSync(path, `${"0".repeat(64)}  ${"x".repeat(1024)}\n`)],
+])("import fails when the checksum of its file is %s", async (_what, make) => {
+  using world = makeHarness();
+  const file = world.at("users.ndjson");
+  writeFileSync(file, lines([{ email: "a@b.cd", name: NAME }]));
+  make(`${file}.sha256`);
+  const why = `${file}.sha256 is not a checksum: move it away`;
+  expect(await world.run("import", "users", file)).toEqual(failed(why));
 });
 
 test.each(["ndjson", "csv", "tsv"])(

@@ -34,10 +34,9 @@ export function createBudget(max: number, problem: string) {
     /** The only share of the process fits always, the only one of a client up to the limit of the process. */
     function require(amount: number): void {
       const ofClient = (takenBy.get(client) ?? 0) - own;
-      const isOnly = taken === own;
       const fitsClient = ofClient === 0 || ofClient + own + amount <= max / 2;
       const fitsAll = taken + amount <= max;
-      if (!isOnly && !(fitsClient && fitsAll)) fail("unavailable", problem);
+      if (taken > own && !(fitsClient && fitsAll)) fail("unavailable", problem);
     }
 
     function take(amount: number): void {

@@ -10,7 +10,6 @@ import {
   storeToken,
   type Token,
   type TokenScope,
-  type TokenStore,
 } from "../token.ts";
 import { type CommandSystem, withStore } from "./system.ts";
 
@@ -63,25 +62,21 @@ export async function createToken(
   system.stderr("It will not be shown again.\n");
 }
 
-/** @returns `null` if no valid token has this name */
-async function revoke(tokens: TokenStore, name: string): Promise<Token | null> {
-  try {
-    return await tokens.revoke(name);
-  } catch (error) {
-    // It can have been done, as in `storeToken`.
-    const known = (await tokens.list()).filter((token) => token.name === name);
-    if (known.some(({ revoked_at }) => revoked_at === null)) throw error;
-    return known[0] ?? null;
-  }
-}
-
 export async function revokeToken(system: CommandSystem, name: string): Promise<void> {
   const problem = await withStore(system, {}, async ({ tokens }) => {
-    const revoked = await revoke(tokens, name);
-    if (revoked === null) return "no valid token has this name";
+    const isValid = (token: Token) => token.name === name && token.revoked_at === null;
+    const token = (await tokens.list()).find(isValid);
+    if (token === undefined) return "no valid token has this name";
+    // It can have been done although it was rejected, as in `storeToken`.
+    const failure = await tokens.revoke(name).then(
+      () => null,
+      (error: unknown) => error,
+    );
     // Nobody looks at a token again that is said to be revoked.
-    const stored = (await tokens.list()).find(({ hash }) => hash === revoked.hash);
-    return stored?.revoked_at == null ? "it is still valid: run `user-api check`" : null;
+    const stored = (await tokens.list()).find(({ hash }) => hash === token.hash);
+    if (stored?.revoked_at != null) return null;
+    if (failure !== null) throw failure;
+    return "it is still valid: run `user-api check`";
   });
   if (problem !== null) fail("operator", `Cannot revoke token ${quoteReadably(name)}: ${problem}`);
   system.stderr(`Revoked token ${quoteReadably(name)}\n`);

@@ -122,7 +122,7 @@ export function createChangeStore(
       }
       if (isNumbered) break;
       const pass = await runPass();
-      isReadOnly = pass.isReadOnly;
+      isReadOnly = pass.isReadOnly === true;
       if (row?.isCurrent === true && row.feed === pass.feed && isFull(query, row)) {
         requireKept(query, row);
         return { ...row, last: pass.last };

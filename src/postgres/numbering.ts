@@ -191,8 +191,8 @@ export interface Pass extends Feed {
   /** Whether another process was numbering. */
   readonly isTaken: boolean;
   readonly hasMore: boolean;
-  /** Whether this server cannot number: it shows what is numbered, under the name that is stored. */
-  readonly isReadOnly: boolean;
+  /** Set if this server cannot number: it shows what is numbered, under the name that is stored. */
+  readonly isReadOnly?: true;
 }
 
 /** @throws {AppError} operator */
@@ -212,10 +212,10 @@ export async function readFeed(db: Database): Promise<Pass> {
 }
 
 /** Runs one pass. */
-export async function numberOnce(db: Database, maxRows = MAX_NUMBERED) {
+export async function numberOnce(db: Database, maxRows = MAX_NUMBERED): Promise<Pass> {
   // Not a write, because metrics count those, and because it is not to wait for writes that wait for locks.
   const pass = await db.run("read", (session: Session) =>
-    session.first<Omit<Pass, "isReadOnly">>(numberPass, maxRows, newFeedName()),
+    session.first<Pass>(numberPass, maxRows, newFeedName()),
   );
   return pass ?? failEmpty();
 }
@@ -258,10 +258,7 @@ export function createNumbering(db: Database, collect: (db: Database) => Promise
 
   return {
     numberAll: () => shareAll("", () => numberOrRead(() => numberInPasses(db))),
-    runPass: () =>
-      sharePass("", () =>
-        numberOrRead(async () => ({ ...(await numberOnce(db)), isReadOnly: false })),
-      ),
+    runPass: () => sharePass("", () => numberOrRead(() => numberOnce(db))),
   };
 }
 

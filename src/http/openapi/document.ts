@@ -87,11 +87,8 @@ function createSchemas(components: Record<string, JsonSchema>) {
       const members = mapValues(properties as Record<string, JsonSchema>, (member) =>
         schemaOf(member, side),
       );
-      return {
-        ...rest,
-        properties: members,
-        ...(side === "request" && { additionalProperties: false }),
-      };
+      const closed = side === "request" && { additionalProperties: false };
+      return { ...rest, properties: members, ...closed };
     }
     if (items !== undefined) return { ...rest, items: schemaOf(items as JsonSchema, side) };
     return inlineValue(rest, side);

@@ -82,7 +82,7 @@ export function createSegmentWriter(options: SegmentWriterOptions): SegmentWrite
   let stored = 0;
   let storedBytes = 0;
   let { previous } = beginning;
-  /** That of what was read, or less. */
+  /** That of what was read; less while there is more to read. */
   let reached: Progress | null = null;
   let firstOfWal = beginning.position.offset === 0 ? 1 : null;
   let ended = false;
@@ -94,7 +94,6 @@ export function createSegmentWriter(options: SegmentWriterOptions): SegmentWrite
   let readCommit = 0;
 
   function readPart(): boolean {
-    const before = reader.unreadBytes() === 0 ? reached : progress.read();
     const part = reader.read();
     if (part === null) return false;
     if (part === "gap") {
@@ -106,8 +105,9 @@ export function createSegmentWriter(options: SegmentWriterOptions): SegmentWrite
     if (part.offset === 0) firstOfWal = number;
     // Never earlier than the previous one, also if the clock goes back.
     lastRead = { generation, number, timeMs: Math.max(lastRead.timeMs, nowMs()) };
-    // Otherwise it may be that of a commit whose end was not read.
-    if (reader.unreadBytes() === 0) reached = before;
+    const current = progress.read();
+    // Otherwise it may be that of a commit that was not read. Another part follows then.
+    if (reader.unreadBytes() === 0) reached = current ?? reached;
     queue.push({ ...lastRead, part, previous, reached });
     previous = part.end;
     queuedBytes += part.bytes.length;

@@ -157,7 +157,7 @@ describe.skipIf(binary === "")("a signal ends a server", () => {
       const first = archive.start("first", "sync");
       await writeSome(await urlOf(first));
       await stop(first);
-      storage.misbehave = ({ key }) => (key.startsWith("chunks/") ? { do: "stall" } : null);
+      storage.misbehave = ({ key }) => (key.startsWith("chunks/0") ? { do: "stall" } : null);
       const second = archive.start("second", "sync");
       const files = () =>
         existsSync(archive.at("second")) ? readdirSync(archive.at("second")) : [];
@@ -178,20 +178,23 @@ describe.skipIf(binary === "")("a signal ends a server", () => {
 describe.skipIf(binary === "")("the first server of an archive", () => {
   for (const restore of ["if-missing", "never"]) {
     test.concurrent(
-      `that was killed before its first base is followed by one with ARCHIVE_RESTORE=${restore}`,
+      `that was killed before its first base continues on its database, and no other one begins with ARCHIVE_RESTORE=${restore}`,
       async () => {
         await using archive = await makeArchive();
         const { storage } = archive;
-        storage.misbehave = ({ key }) => (key.startsWith("chunks/") ? { do: "stall" } : null);
+        storage.misbehave = ({ key }) => (key.startsWith("chunks/0") ? { do: "stall" } : null);
         const first = archive.start("first", "async");
         await urlOf(first);
-        await until(() => storage.calls.some(({ key }) => key.startsWith("chunks/")));
+        await until(() => storage.calls.some(({ key }) => key.startsWith("chunks/0")));
         first.kill("SIGKILL");
         await first.ended;
         storage.misbehave = () => null;
         const second = archive.start("second", "sync", { ARCHIVE_RESTORE: restore });
-        const written = await writeSome(await urlOf(second));
-        await stop(second);
+        const { code, stderr } = await second.ended;
+        expect([code, stderr]).toEqual([1, expect.stringContaining("but no complete base: ")]);
+        const next = archive.start("first", "sync", { ARCHIVE_RESTORE: restore });
+        const written = await writeSome(await urlOf(next));
+        await stop(next);
         expect(await archive.restore()).toEqual(new Set(written));
       },
       TIMEOUT_MS,

@@ -103,9 +103,12 @@ export async function hasBase(storage: ObjectStorage): Promise<boolean> {
   return (await listBases(storage)).length > 0;
 }
 
-/** @returns whether a server has written commits to the archive */
-export async function hasSegments(storage: Pick<ObjectStorage, "list">): Promise<boolean> {
-  return (await storage.list(prefixes.segments, 1)).length > 0;
+/** @returns the prefixes under which the archive has objects */
+export async function usedPrefixes(storage: Pick<ObjectStorage, "list">): Promise<string[]> {
+  const used: string[] = [];
+  for (const prefix of Object.values(prefixes))
+    if ((await storage.list(prefix, 1)).length > 0) used.push(prefix);
+  return used;
 }
 
 async function readBase(storage: ObjectStorage, id: SegmentId): Promise<StoredBase> {

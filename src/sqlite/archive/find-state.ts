@@ -5,18 +5,11 @@ import {
   basesOf,
   beginningMs,
   type Contents,
-  hasSegments,
   type Lineage,
   readGeneration,
+  usedPrefixes,
 } from "./contents.ts";
-import {
-  generationKey,
-  LAST_KEY,
-  parseSegmentKey,
-  prefixes,
-  type SegmentKey,
-  segmentPrefix,
-} from "./format.ts";
+import { LAST_KEY, parseSegmentKey, prefixes, type SegmentKey, segmentPrefix } from "./format.ts";
 import {
   type ArchivedState,
   type History,
@@ -26,8 +19,10 @@ import {
   stateOf,
 } from "./history.ts";
 
-/** What is wrong with an archive that has commits, and no base. */
-export const NO_COPY = "the archive has no complete copy of a database";
+/** @param used the prefixes under which an archive without a base has objects */
+export function withoutBase(used: readonly string[]): string {
+  return `has objects in ${used.join(", ")}, but no complete base`;
+}
 
 /** A state that can be restored if its objects are not damaged. */
 export interface FoundState {
@@ -122,14 +117,15 @@ export async function findState(
     if (damage.length > 0)
       failUnrestorable(damage, state?.timeMs ?? Math.min(...times) - 1, contents);
   }
+  // Bases of no lineage that was read: the record of their generation is missing or damaged.
+  for (const { generation, timeMs } of contents.bases)
+    if (timeMs <= atMs) await readGeneration(storage, generation);
   const beginning = beginningMs(contents);
   if (beginning === Number.POSITIVE_INFINITY) {
     const damage = contents.bases.flatMap((base) => base.damage ?? []);
-    // None of a lineage: the records of their generations are missing.
-    const lost = contents.lineages.length > 0 ? [] : contents.bases;
-    damage.push(...lost.map(({ generation }) => `${generationKey(generation)} is missing`));
     if (damage.length > 0) failUnrestorable(damage, null, contents);
-    fail("operator", (await hasSegments(storage)) ? NO_COPY : "the archive is empty");
+    const used = await usedPrefixes(storage);
+    fail("operator", `the archive ${used.length > 0 ? withoutBase(used) : "is empty"}`);
   }
   return fail("operator", `the archive begins at ${new Date(beginning).toISOString()}`);
 }

@@ -7,9 +7,9 @@ import { claimTemporary } from "../../temporary-file.ts";
 import { verifyDatabase } from "../backup.ts";
 import { meaningOf } from "../errors.ts";
 import { discard, makeParents, publish, requireAbsent } from "../files.ts";
-import { hasBase, hasSegments, newestNumber } from "./contents.ts";
+import { hasBase, usedPrefixes } from "./contents.ts";
 import { markRestored, type Restored, restoreTo } from "./fetch.ts";
-import { NO_COPY } from "./find-state.ts";
+import { withoutBase } from "./find-state.ts";
 
 /** Restores the database to a path with no file, or an empty one. */
 async function restore(storage: ObjectStorage, path: string): Promise<Restored> {
@@ -40,9 +40,8 @@ interface MissingOptions {
 }
 
 /**
- * Restores a missing database from its archive, or refuses to create an empty one instead. An archive without a base can be
- * that of a first server, which was killed before it had written one: a new database begins it, with a warning if the
- * archive has commits, which are lost.
+ * Restores a missing database from its archive, or refuses to create an empty one instead, also if the archive has no base
+ * yet or any more.
  * @throws {AppError} operator if the database is missing, and must not be restored or cannot be
  * @throws {AppError} unavailable if the database is missing and the storage is unreachable
  */
@@ -53,22 +52,19 @@ export async function requireDatabase(
 ): Promise<void> {
   if (existsSync(path) && statSync(path).size > 0) return;
   const patient = withRetries(storage);
-  const isBegun =
-    (await newestNumber(patient)) > 0 || (await hasSegments(patient)) || (await hasBase(patient));
-  if (!isBegun) return;
-  const refuse = () => {
+  const used = await usedPrefixes(patient);
+  if (used.length === 0) return;
+  // Before the archive is read, so that no server writes to it meanwhile, perhaps the first base.
+  if (restoreIfMissing) await acquireLease();
+  if (!(await hasBase(patient))) {
+    const advice = "put back what was deleted, or choose another ARCHIVE_URL";
+    fail("operator", `it ${withoutBase(used)}: ${advice}`);
+  }
+  if (!restoreIfMissing) {
     const command = `user-api restore --from ${shellWord(storage.url)} --database-url ${shellWord(path)}`;
     const advice = `run \`${command}\`, or set ARCHIVE_RESTORE=if-missing`;
     fail("operator", `it has a database, but ${path} is missing: ${advice}`);
-  };
-  if (!restoreIfMissing && (await hasBase(patient))) refuse();
-  // Before the archive is read, so that no server writes to it meanwhile, perhaps the first base.
-  await acquireLease();
-  if (!(await hasBase(patient))) {
-    if (await hasSegments(patient)) log("warn", "archive needs attention", { reason: NO_COPY });
-    return;
   }
-  if (!restoreIfMissing) refuse();
   const { state, warnings } = await restore(storage, path);
   for (const reason of warnings) log("warn", "archive needs attention", { reason });
   const until = new Date(state.timeMs).toISOString();

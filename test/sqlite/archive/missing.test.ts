@@ -1,6 +1,6 @@
 // What a server does that has an archive and no database.
 import { expect, test } from "bun:test";
-import { existsSync, readFileSync, writeFileSync } from "node:fs";
+import { readFileSync, writeFileSync } from "node:fs";
 import { encodeJson, generationKey } from "../../../src/sqlite/archive/format.ts";
 import { requireDatabase } from "../../../src/sqlite/archive/missing.ts";
 import { expectRejection } from "../../expect-error.ts";
@@ -14,38 +14,19 @@ async function makeBegun() {
   return archive;
 }
 
-test.each([true, false])(
-  "a new database begins an archive without a base if ARCHIVE_RESTORE is if-missing: %p",
-  async (restoreIfMissing) => {
-    using archive = await makeBegun();
-    let leases = 0;
-    await requireDatabase(archive.storage, archive.path, {
-      restoreIfMissing,
-      async acquireLease() {
-        leases += 1;
-      },
-      log() {},
-    });
-    expect([leases, existsSync(archive.path)]).toEqual([1, false]);
-    const options = { lease: makeLease(2) };
-    await using server = await archive.start(options);
-    server.insert();
-    await archive.expectComplete(server);
-  },
-);
-
-test("no database is created if another server writes the first base meanwhile", async () => {
+test("a database is restored if another server writes the first base while the lease is waited for", async () => {
   using archive = await makeBegun();
   const opened = requireDatabase(archive.storage, archive.path, {
-    restoreIfMissing: false,
+    restoreIfMissing: true,
     async acquireLease() {
       const first = await archive.start({ path: archive.at("first.db"), lease: makeLease(2) });
       await first.untilComplete();
       await first[Symbol.asyncDispose]();
+      writeFileSync(archive.path, "a database");
     },
     log() {},
   });
-  await expectRejection(opened, "operator", /^it has a database, but \S+ is missing: /);
+  await expectRejection(opened, "operator", "the file already exists");
 });
 
 /** An archive of a database that is lost, without the objects with these prefixes. */
@@ -60,22 +41,33 @@ async function makeIncomplete(...removed: string[]) {
   return archive;
 }
 
-const NO_COPY = "the archive has no complete copy of a database";
-
-test.each([true, false])(
-  "a new database begins an archive without its bases, with a warning, if ARCHIVE_RESTORE is if-missing: %p",
-  async (restoreIfMissing) => {
-    using archive = await makeIncomplete("bases/");
-    await expectRejection(archive.restore(), "operator", NO_COPY);
-    const logged: unknown[] = [];
-    await requireDatabase(archive.storage, archive.path, {
+test.each([
+  ["that was begun", makeBegun, "generations/"],
+  ["that lost its bases", () => makeIncomplete("bases/"), "generations/, log/, chunks/"],
+  [
+    "that lost all but its chunks",
+    () => makeIncomplete("bases/", "log/", "generations/"),
+    "chunks/",
+  ],
+  [
+    "that lost all but its segments",
+    () => makeIncomplete("bases/", "chunks/", "generations/"),
+    "log/",
+  ],
+])("no database is created or restored from an archive %s", async (_title, make, used) => {
+  using archive = await make();
+  const problem = `has objects in ${used}, but no complete base`;
+  for (const restoreIfMissing of [true, false]) {
+    const required = requireDatabase(archive.storage, archive.path, {
       restoreIfMissing,
       acquireLease: async () => {},
-      log: (...line) => logged.push(line),
+      log() {},
     });
-    expect(logged).toEqual([["warn", "archive needs attention", { reason: NO_COPY }]]);
-  },
-);
+    const advice = "put back what was deleted, or choose another ARCHIVE_URL";
+    await expectRejection(required, "operator", `it ${problem}: ${advice}`);
+  }
+  await expectRejection(archive.restore(), "operator", `the archive ${problem}`);
+});
 
 test.each([[["generations/"]], [["generations/", "log/"]]])(
   "no database is created if the archive has bases and lost all of %p",

@@ -109,8 +109,8 @@ export async function backUpStore(
     fail("usage", invalidValue("--keep", keep, "must be an integer from 1 to 999,999"));
   }
   if (keep !== undefined && directory === undefined) fail("usage", "--keep needs --directory");
-  if (file !== undefined && directory === undefined) return backUpTo(file, system);
-  if (file !== undefined || directory === undefined) {
+  if (file !== undefined && file !== "" && directory === undefined) return backUpTo(file, system);
+  if (file !== undefined || directory === undefined || directory === "") {
     fail("usage", "Name either a file or a directory");
   }
   const { databaseUrl } = configOf(system);

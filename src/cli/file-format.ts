@@ -1,4 +1,5 @@
 /** File formats of import and export. */
+import { fail } from "../error.ts";
 import { importedOrder } from "../import-rules.ts";
 import { User } from "../user.ts";
 
@@ -46,8 +47,9 @@ export type BulkTable = (typeof bulkTables)[number];
 /** Every field that an imported record can have, besides {@link ERROR_FIELD}. */
 export const importSchemas = { users: User, orders: importedOrder } as const;
 
-/** @returns the path of a file; `null` for `-` and by default, which stand for stdin or stdout */
+/** @returns the path of a file; `null` for `-` and by default, which stand for stdin or stdout. @throws {AppError} usage */
 export function streamPath(file = "-"): string | null {
+  if (file === "") fail("usage", "The name of the file is empty");
   return file === "-" ? null : file;
 }
 

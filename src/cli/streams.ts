@@ -120,10 +120,8 @@ export function readShortText(path: string): string | null {
   return withFileErrors("read", path, () => {
     const stats = statSync(path, { throwIfNoEntry: false });
     if (stats === undefined) return null;
-    if (!stats.isFile() || stats.size > 1024) return "";
-    // A pipe that has taken its place since would block.
-    const flag = constants.O_RDONLY | constants.O_NONBLOCK;
-    return readFileSync(path, { encoding: "latin1", flag });
+    // A pipe would block.
+    return stats.isFile() && stats.size <= 1024 ? readFileSync(path, "latin1") : "";
   });
 }
 
@@ -152,8 +150,9 @@ function isSameFile(one: string, other: string): boolean {
   return first !== undefined && first.ino === second?.ino && first.dev === second.dev;
 }
 
-/** Rejects a path that would overwrite the database. @throws {AppError} operator */
+/** Rejects a path that would overwrite the database. @throws {AppError} operator; usage if it is empty */
 export function requireNoDatabaseFile(path: string, databaseUrl: string): void {
+  if (path === "") fail("usage", "The name of the file is empty");
   if (!databaseFiles(databaseUrl).some((file) => isSameFile(path, file))) return;
   fail("operator", `Cannot write ${path}: it belongs to the database`);
 }
@@ -202,8 +201,7 @@ export function openOutput(path: string | null, force: boolean | null): OutputSt
   if (path === null) return createOutputStream("the output", STDOUT, () => {});
   const stats = statSync(path, { throwIfNoEntry: false });
   const target = withFileErrors("write", path, () => resolveLinks(path));
-  if (stats === undefined) return openFile(path, path, force);
-  if (!stats.isFile()) return openInPlace(path);
-  if (force !== true) failIfExists(path, force);
+  if (stats?.isFile() === false) return openInPlace(path);
+  if (stats !== undefined && force !== true) failIfExists(path, force);
   return openFile(path, target, force);
 }

@@ -1,6 +1,6 @@
 // Files as spreadsheets and other shops write them, and the file of rejected records.
 import { expect, test } from "bun:test";
-import { existsSync, readFileSync } from "node:fs";
+import { existsSync, readFileSync, symlinkSync } from "node:fs";
 import {
   exportOf,
   failed,
@@ -453,6 +453,13 @@ test("import --rejects creates no file when no record is rejected", async () => 
   const path = world.at("rejects");
   const { code } = await world.feed(lines([ann]), "import", "users", "--rejects", path);
   expect([code, existsSync(path)]).toEqual([0, false]);
+});
+
+test("import --rejects writes the target of a link when it does not exist yet", async () => {
+  using world = makeHarness();
+  symlinkSync("target", world.at("rejects"));
+  const { code } = await world.feed("{}\n", "import", "users", "--rejects", world.at("rejects"));
+  expect([code, readFileSync(world.at("target"), "utf8")]).toEqual([1, expect.anything()]);
 });
 
 test("import --rejects imports nothing when the file exists or belongs to the database", async () => {

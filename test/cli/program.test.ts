@@ -124,12 +124,22 @@ const usageErrors: [string, RegExp][] = [
   ["backup a.db --directory d", /Name either a file or a directory/],
   ["backup a.db --keep 2", /--keep needs --directory/],
   ["backup --directory d --keep 0", /must be an integer from 1/],
+  ["backup ''", /Name either a file or a directory/],
+  ["backup --directory ''", /Name either a file or a directory/],
+  ["export users --output ''", /The name of the file is empty/],
+  ["import users ''", /The name of the file is empty/],
+  ["import users - --rejects ''", /The name of the file is empty/],
 ];
 
 for (const [args, message] of usageErrors) {
   test(`user-api ${args} exits with 2 and explains it on stderr when it is a usage error`, async () => {
     using world = makeHarness();
-    const { code, stdout, stderr } = await world.run(...args.split(" ").filter(Boolean));
+    const { code, stdout, stderr } = await world.run(
+      ...args
+        .split(" ")
+        .filter(Boolean)
+        .map((word) => (word === "''" ? "" : word)),
+    );
     expect([code, stdout]).toEqual([2, ""]);
     expect(stderr).toMatch(message);
     expect(existsSync(world.path)).toBe(false);

@@ -90,8 +90,8 @@ const createOrder = route(
       operationId: "createOrder",
       summary: "Create an order",
       description:
-        "Creates an order in status `pending`. The server computes `total`, and returns 400 if it exceeds " +
-        "2^53 − 1 or if the user does not exist. Items cannot be changed later.",
+        "Creates an order in status `pending`. The server computes `total`, and returns 400 if it is below 0 or " +
+        "exceeds 2^53 − 1, or if the user does not exist. Items cannot be changed later.",
       example: placed,
       responses: { 201: createdRecord(Order, example) },
       errors: ["idempotency_key_reused"],
@@ -117,7 +117,8 @@ const updateOrder = route(
       summary: "Change the status or the metadata of an order",
       description:
         "JSON Merge Patch (RFC 7396). The status changes from `pending` to `paid`, `shipped` and `delivered`, or " +
-        "from `pending` or `paid` to `canceled`. Any other change returns 409 and names the allowed ones.",
+        "from `pending` or `paid` to `canceled`. The current status is accepted (200), and any other change returns " +
+        "409 and names the allowed ones.",
       example: { status: "paid" },
       responses: {
         200: oneRecord("The updated order", Order, { ...example, status: "paid", version: 2 }),

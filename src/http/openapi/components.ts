@@ -62,7 +62,7 @@ export function headers(): Record<string, JsonSchema> {
       ...constantHeader("Present if this is the stored response to an earlier request", "true"),
       required: false,
     },
-    RetryAfter: header("The time to wait before a retry, in seconds", integer(0), 1),
+    RetryAfter: header("The time to wait before a retry, in seconds", integer(0, 60), 1),
     Allow: header("The methods of the path", {}, "GET, HEAD, POST"),
     AcceptPatch: constantHeader("Media types that PATCH accepts (RFC 5789)", PATCH_TYPES),
   };

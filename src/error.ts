@@ -155,6 +155,7 @@ const fileProblems: Readonly<Record<string, string>> = {
   EDQUOT: "the disk quota is exceeded",
   EFBIG: "the file would be larger than allowed",
   EIO: "I/O error",
+  ENAMETOOLONG: "the file name is too long",
 };
 
 /** @returns what an error of a file means to an operator; `null` for any other error */

@@ -95,7 +95,9 @@ export function parseStorageUrl(url: string): StorageLocation {
       ? { kind: "directory", path }
       : fail("operator", FORM);
   }
-  if (!/^[a-z0-9][\w.-]{1,62}$/i.test(host)) fail("operator", FORM);
+  if (!/^[a-z0-9][\w.-]{1,62}$/i.test(host)) {
+    fail("operator", host === "" ? FORM : "must have a bucket of 2 to 63 letters, digits, . _ -");
+  }
   const prefix = path.slice(1);
   if (prefix !== "" && !isKey(prefix)) {
     fail("operator", "must have a prefix of letters, digits and . _ - = between slashes");

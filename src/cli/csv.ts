@@ -90,6 +90,7 @@ function readColumns(
   names: readonly string[],
   table: BulkTable,
   onUnknown: OnUnknown | null,
+  start: string,
 ): Column[] {
   const schemas: Readonly<Record<string, Schema>> = importSchemas[table].properties;
   const known = Object.keys(schemas);
@@ -107,10 +108,11 @@ function readColumns(
   if (onUnknown !== null) unknown.forEach(onUnknown);
   if (onUnknown !== null || unknown.length === 0) return columns;
   if (unknown.length === names.length) {
+    const note = /sep=/i.test(start) ? `; the file begins with ${quoteReadably(start.trim())}` : "";
     const form = `names such as ${known.slice(1, 4).join()}, separated by commas, semicolons or tabs`;
     fail(
       "validation_failed",
-      `the first line must have ${form}, not ${quoteReadably(...unknown.slice(0, 3))}`,
+      `the first line must have ${form}, not ${quoteReadably(...unknown.slice(0, 3))}${note}`,
     );
   }
   const [noun, verb, pronoun] =
@@ -223,7 +225,7 @@ function createRowReader(
   delimiter: string,
   start: string,
 ) {
-  const columns = readColumns(names, table, onUnknown);
+  const columns = readColumns(names, table, onUnknown, start);
   const markColumns = table === "orders" ? [ERROR_FIELD, "import_key"] : [ERROR_FIELD];
   const fields = names.map((name) => name.trim().toLowerCase());
   const keyIndex = fields.indexOf("import_key");

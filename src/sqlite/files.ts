@@ -129,8 +129,9 @@ export function readHeader(path: string): FileHeader | null {
     const header = Buffer.alloc(HEADER_BYTES);
     readSync(descriptor, header);
     if (!header.toString("latin1").startsWith(MAGIC)) return null;
-    const [stored, counted] = [header.readUInt16BE(16), header.readUInt32BE(28)];
-    const pageBytes = stored === 1 ? 65_536 : stored;
+    // The two bytes 0, 1 stand for 65,536.
+    const pageBytes = header.readUInt16LE(16) << 8;
+    const counted = header.readUInt32BE(28);
     // As SQLite does: a program that does not know the number of pages has not repeated the change counter.
     const isCounted = counted > 0 && header.readUInt32BE(24) === header.readUInt32BE(92);
     const pages = isCounted ? counted : Math.floor(fstatSync(descriptor).size / pageBytes);

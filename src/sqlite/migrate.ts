@@ -62,7 +62,7 @@ function requireSchema(db: Database, scripts: readonly string[]): void {
   };
   const missing = new Map(readEntries(scripts).map((entry) => [JSON.stringify(entry), entry]));
   for (const entry of entriesOf(db)) {
-    if (!missing.delete(JSON.stringify(entry))) because(entry, "does not belong to it");
+    if (!missing.delete(JSON.stringify(entry))) because(entry, "differs, or does not belong to it");
   }
   for (const entry of missing.values()) because(entry, "is missing");
 }

@@ -368,6 +368,11 @@ const unreadable: [string, string | Uint8Array, RegExp][] = [
     "a@b.cd|A\n",
     /: the first line must have names such as email,name,metadata/,
   ],
+  [
+    "its separator is not that of its first line",
+    "sep=;\nemail,name\n",
+    /, not "email,name"; the file begins with "sep=;"$/m,
+  ],
   ["a column comes twice", "email,email\na@b.cd,A\n", /column "email" is given more than once/],
   [
     "a quote is never closed",

@@ -42,6 +42,11 @@ describe("URLs of object storage", () => {
     expectThrown(() => parseStorageUrl(`s3://backups/${prefix}`), "operator", problem);
   });
 
+  test.each(["b", "-b", "b".repeat(64)])("%p is not a bucket", (bucket) => {
+    const problem = "must have a bucket of 2 to 63 letters, digits, . _ -";
+    expectThrown(() => parseStorageUrl(`s3://${bucket}/p`), "operator", problem);
+  });
+
   test("a percent sign that begins no character is not valid", () => {
     expectThrown(() => parseStorageUrl("s3://backups/a%"), "operator", /^must be s3/);
   });

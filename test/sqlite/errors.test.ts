@@ -13,6 +13,7 @@ test.each([
   ["EFBIG", "the file would be larger than allowed"],
   ["EISDIR", "it is a directory"],
   ["ENOTDIR", "a part of the path is not a directory"],
+  ["ENAMETOOLONG", "the file name is too long"],
   ["EEXIST", "a part of the path is not a directory"],
   ["ENOENT", "the directory does not exist"],
 ])("describeSqliteError says what %s means", (code, meaning) => {

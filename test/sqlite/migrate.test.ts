@@ -140,33 +140,37 @@ test.each([
   ["a table is missing", "drop table feed", '"feed" is missing'],
   ["an index is missing", "drop index orders_by_status", '"orders_by_status" is missing'],
   ["a trigger is missing", "drop trigger orders_deleted", '"orders_deleted" is missing'],
-  ["there is another table", "create table more (n)", '"more" does not belong to it'],
-  ["there is another index", "create index i on orders (total)", '"i" does not belong to it'],
-  ["there is a view", "create view v as select 1", '"v" does not belong to it'],
+  ["there is another table", "create table more (n)", '"more" differs, or does not belong to it'],
+  [
+    "there is another index",
+    "create index i on orders (total)",
+    '"i" differs, or does not belong to it',
+  ],
+  ["there is a view", "create view v as select 1", '"v" differs, or does not belong to it'],
   [
     "there is another trigger",
     "create trigger kept after update on tokens begin update tokens set revoked_at = null; end",
-    '"kept" does not belong to it',
+    '"kept" differs, or does not belong to it',
   ],
   [
     "there is a trigger on a table of Litestream",
     `${ofLitestream} create trigger t after insert on _litestream_seq begin select 1; end`,
-    '"t" does not belong to it',
+    '"t" differs, or does not belong to it',
   ],
   [
     "a table has the name of one of Litestream",
     "create table _litestream_seq (id integer primary key, seq integer as (1))",
-    '"_litestream_seq" does not belong to it',
+    '"_litestream_seq" differs, or does not belong to it',
   ],
   [
     "a column is generated",
     "alter table users add column more text as (hex(name))",
-    '"users" does not belong to it',
+    '"users" differs, or does not belong to it',
   ],
   [
     "a name has control characters",
     `create view "a\u001b[2J${"b".repeat(1000)}" as select 1`,
-    `"a\\u001b[2J${"b".repeat(95)}" does not belong to it`,
+    `"a\\u001b[2J${"b".repeat(95)}" differs, or does not belong to it`,
   ],
 ])("findVersion rejects the schema when %s", (_when, sql, why) => {
   using db = new Database(":memory:");
@@ -183,5 +187,5 @@ test("findVersion rejects the schema when the file has another constraint", () =
   // SQLite itself does not change its schema like this.
   const bytes = intact.serialize().toString("latin1").replaceAll("version >= 1", "version >= 0");
   using db = Database.deserialize(Buffer.from(bytes, "latin1"));
-  expectThrown(() => findVersion(db), "operator", /: "users" does not belong to it$/);
+  expectThrown(() => findVersion(db), "operator", /: "users" differs, or does not belong to it$/);
 });

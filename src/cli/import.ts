@@ -1,5 +1,5 @@
 import { existsSync } from "node:fs";
-import { CHECKSUM_SUFFIX, verifyFile } from "../checksum.ts";
+import { verifyFile } from "../checksum.ts";
 import { type Config, invalidValue } from "../config.ts";
 import { isPostgres, redactPassword } from "../database-url.ts";
 import { AppError, fail, messageOf } from "../error.ts";
@@ -17,7 +17,7 @@ import {
 } from "./import-records.ts";
 import { readNdjson } from "./ndjson.ts";
 import { createProgress, type Progress } from "./progress.ts";
-import { readShortText, requireNoDatabaseFile } from "./streams.ts";
+import { requireNoDatabaseFile } from "./streams.ts";
 import {
   type CommandSystem,
   configOf,
@@ -180,10 +180,7 @@ export async function importTable(
   requireValidKey(job);
   const input = system.openInput(path);
   // A pipe can be read once.
-  const warning =
-    path === null || input.size === null
-      ? null
-      : await verifyFile(path, readShortText(path + CHECKSUM_SUFFIX));
+  const warning = path === null || input.size === null ? null : await verifyFile(path);
   if (warning !== null) system.stderr(`${warning}\n`);
   const config = configOf(system);
   if (options.rejects !== undefined) requireNoDatabaseFile(options.rejects, config.databaseUrl);

@@ -6,7 +6,6 @@ import {
   fstatSync,
   fsyncSync,
   openSync,
-  readFileSync,
   renameSync,
   rmSync,
   statSync,
@@ -113,16 +112,6 @@ export function openInput(path: string | null): InputStream {
   // Unlike the stream of Bun.file, this one can read any device.
   const chunks = createReadStream(path, { fd: descriptor, highWaterMark: CHUNK_BYTES });
   return { chunks, size, isTerminal: false };
-}
-
-/** @returns the text of a file of at most 1 KiB; `null` if there is none; empty if it is anything else */
-export function readShortText(path: string): string | null {
-  return withFileErrors("read", path, () => {
-    const stats = statSync(path, { throwIfNoEntry: false });
-    if (stats === undefined) return null;
-    // A pipe would block.
-    return stats.isFile() && stats.size <= 1024 ? readFileSync(path, "latin1") : "";
-  });
 }
 
 /** @param finish called once, when everything has been written */

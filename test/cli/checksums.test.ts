@@ -154,7 +154,7 @@ test.each<[string, (path: string) => void]>([
   const file = world.at("users.ndjson");
   writeFileSync(file, lines([{ email: "a@b.cd", name: NAME }]));
   make(`${file}.sha256`);
-  const why = `${file}.sha256 is not a checksum: move it away`;
+  const why = `${file}.sha256 is not a checksum that can be read: move it away`;
   expect(await world.run("import", "users", file)).toEqual(failed(why));
 });
 

@@ -13,7 +13,7 @@ import {
 } from "./cli/streams.ts";
 import type { StopReason, System } from "./cli/system.ts";
 import { isPostgres } from "./database-url.ts";
-import { AppError, messageOf, systemCode } from "./error.ts";
+import { AppError, fileProblem, messageOf, systemCode } from "./error.ts";
 import { createLogBuffer, shareWrites } from "./log-buffer.ts";
 import { openStorage } from "./object-storage/open.ts";
 import { openPostgres } from "./postgres/backend.ts";
@@ -119,12 +119,12 @@ export function createArchiveWorker(): Worker {
 }
 
 /**
- * @returns the message for the operator; `null` if the error is a bug. Any statement can meet damage, so
- * errors of SQLite are translated here.
+ * @returns the message for the operator; `null` if the error is a bug. Any statement can meet damage, and any read of a
+ * file can fail, so these errors are translated here.
  */
 function expectedMessage(error: unknown): string | null {
-  const isSqlite = systemCode(error).startsWith("SQLITE_");
-  const known = isSqlite ? describeSqliteError("Cannot use the database", error) : error;
+  const isOfFile = systemCode(error).startsWith("SQLITE_") || fileProblem(error) !== null;
+  const known = isOfFile ? describeSqliteError("Cannot use the database", error) : error;
   return known instanceof AppError ? messageOf(known) : null;
 }
 

@@ -174,8 +174,10 @@ export async function createStore(
       const isBackup = readHeader(path)?.usesWal === false && !existsSync(lockPath(path));
       if (!atRest || !isBackup) return problems;
       const problem = await findChange(path);
-      if (problem === NO_CHECKSUM) options.onWarning?.(`${path}: ${problem}`);
-      return problem === null || problem === NO_CHECKSUM ? problems : [problem, ...problems];
+      if (problem === null) return problems;
+      if (problem !== NO_CHECKSUM) return [problem, ...problems];
+      if (problems.length === 0) options.onWarning?.(`${path}: ${problem}`);
+      return problems;
     },
     deleteExpiredKeys: idempotency.deleteExpired,
     close: () => cleanup.disposeAsync(),

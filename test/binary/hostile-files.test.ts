@@ -37,6 +37,8 @@ beforeAll(async () => {
   await world.run("token", "create", "a");
   expect((await world.run("backup", intact)).code).toBe(0);
   bytes = readFileSync(intact);
+  // Without the checksum behind the last page, which would hide the damage behind its own message.
+  bytes = bytes.subarray(0, bytes.length - (bytes.length % PAGE_BYTES));
   rootOfUsers = rootPageOf(intact, "users");
 });
 afterAll(() => directory[Symbol.dispose]());
@@ -79,7 +81,9 @@ async function expectHandled(what: string, damage: Damage, expected: Expected): 
     const message = `${what}: ${command}: ${stderr}`;
     expect(codes, message).toContain(code);
     expect(stderr, message).toMatch(
-      code === 0 ? /^$/ : /^Cannot [^\n]+\n$|^\S+ is damaged: [^\n]+\n$/,
+      code === 0
+        ? /^([^\n]+ has no checksum, [^\n]+\n)?$/
+        : /^Cannot [^\n]+\n$|^\S+ is damaged: [^\n]+\n$/,
     );
     expect(maxBytes, message).toBeLessThan(MAX_BYTES);
     const left = readdirSync(at.path).filter((name) => !before.includes(name));

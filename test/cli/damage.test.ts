@@ -5,6 +5,7 @@ import { afterAll, beforeAll, expect, test } from "bun:test";
 import { readdirSync, readFileSync, writeFileSync } from "node:fs";
 import { PAGE_BYTES, rootPageOf } from "../damage.ts";
 import { makeDirectory } from "../directory.ts";
+import { isLong } from "../long.ts";
 import type { Outcome } from "../program.ts";
 import { makeRandom } from "../random.ts";
 import { lines, makeHarness } from "./harness.ts";
@@ -29,6 +30,8 @@ beforeAll(async () => {
   await world.run("token", "create", "a");
   expect((await world.run("backup", intact)).code).toBe(0);
   bytes = readFileSync(intact);
+  // Without its checksum, which would notice all damage first.
+  bytes = bytes.subarray(0, bytes.length - (bytes.length % PAGE_BYTES));
 });
 afterAll(() => directory[Symbol.dispose]());
 
@@ -76,9 +79,9 @@ async function expectHandled(damaged: Buffer, what: string): Promise<void> {
 /** Pages all over the file. The first ones have the schema and the root pages of the tables. */
 function somePages(): number[] {
   const count = bytes.length / PAGE_BYTES;
-  return Array.from({ length: count }, (_, page) => page).filter(
-    (page) => page < 14 || page % 37 === 0,
-  );
+  const pages = Array.from({ length: count }, (_, page) => page);
+  const some = pages.filter((page) => page < 14 || page % 37 === 0);
+  return isLong ? some : some.filter((_, at) => at % 2 === 0);
 }
 
 test("user-api succeeds or prints one line when a page is zeros", async () => {

@@ -151,7 +151,7 @@ describe("restore", () => {
       const length = sound.indexOf(10) + 1;
       const header = new TextDecoder().decode(sound.subarray(0, length));
       let accepted = "";
-      for (let at = 0; at < length; at += 1) {
+      for (let at = 0; at < length; at += isLong ? 1 : 3) {
         const damaged = sound.slice();
         damaged[at] = (sound[at] ?? 0) ^ 1;
         await archive.storage.put(key, damaged);

@@ -46,7 +46,8 @@ describe.if(cluster !== null)("the pool", () => {
     while (opened < 5) await Bun.sleep(5);
     expect(pool.sql()).toBe(sql);
     await held.commit();
-    await Promise.all(works);
+    // A check can come between the end of a statement and its result.
+    await Promise.allSettled(works);
     await pool.close();
   });
 

@@ -10,7 +10,7 @@ import { binary } from "../program.ts";
 import { makeRandom } from "../random.ts";
 import { createUser, makePlace, stop, urlOf } from "./archived-place.ts";
 
-const ROUNDS = isLong ? 100 : 20;
+const ROUNDS = isLong ? 100 : 8;
 const MAX_BYTES = 300e6;
 /** Some wait for timeouts. */
 const CONCURRENCY = isLong ? 16 : 4;

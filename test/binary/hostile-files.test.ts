@@ -301,7 +301,7 @@ function damageAtRandom(seed: number): Damage {
 test.if(againstBinary)(
   "commands end soon with one line when a file is damaged or hostile",
   async () => {
-    const files = [...crafted];
+    const files = crafted.filter((_, at) => isLong || at % 3 === 0);
     for (let seed = 1; seed <= RANDOM_FILES; seed += 1)
       files.push([
         `is damaged by ${seed}`,

@@ -16,6 +16,7 @@ import {
   migrate,
   readVersion,
   requireCurrentSchema,
+  requireMigrated,
   SCHEMA_VERSION,
 } from "./migrate.ts";
 import {
@@ -108,7 +109,7 @@ function touchTables(db: Database): void {
 function requireUsable(db: Database, { create, mode }: StoreOptions): void {
   const version = findVersion(db);
   const isMigrated = version === 0 ? create : mode === "serve";
-  if (!isMigrated) requireCurrentSchema(db);
+  if (!isMigrated) requireMigrated(version);
 }
 
 /** @throws {AppError} operator if another process serves or migrates the database */

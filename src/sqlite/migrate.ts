@@ -98,15 +98,16 @@ export function findVersion(db: Database, available = migrations): number {
   return find();
 }
 
-/**
- * @throws as `findVersion`
- * @throws {AppError} operator if the database is empty, or its schema is older than this program
- */
-export function requireCurrentSchema(db: Database): void {
-  const version = findVersion(db);
+/** @throws {AppError} operator if the database is empty, or its schema is older than this program */
+export function requireMigrated(version: number): void {
   // E.g. a backup that was cut off.
   if (version === 0) fail("operator", "the database is empty");
   requireCurrent(version, SCHEMA_VERSION);
+}
+
+/** @throws as `findVersion` and `requireMigrated` */
+export function requireCurrentSchema(db: Database): void {
+  requireMigrated(findVersion(db));
 }
 
 /**

@@ -166,7 +166,7 @@ export interface ChangeStore {
    * Whatever `after`, `offset` and the number of changes are, it costs the same.
    * @param client as in `RecordStore.list`
    * @throws {AppError} as `requireKept`
-   * @throws {AppError} validation_failed if the page exceeds 16 MiB, which only `include=record` can cause
+   * @throws {AppError} validation_failed if the page exceeds 4 MiB, which only `include=record` can cause
    */
   list(query: ChangeQuery, client?: string): Maybe<ChangePage>;
   /**

@@ -107,25 +107,6 @@ export const settings = {
     placeholder: "number",
     parse: integer(0, 65_535),
   },
-  maxBodyBytes: {
-    default: "65536",
-    description: "maximum size of a request body, in bytes",
-    placeholder: "bytes",
-    parse: integer(1, 67_108_864),
-  },
-  maxPendingWrites: {
-    default: "4096",
-    description: "maximum number of queued writes",
-    placeholder: "number",
-    parse: integer(1, 1_000_000),
-  },
-  maxUnsentBytes: {
-    default: "33554432",
-    description:
-      "memory for large pages that are being built or sent, in bytes; one page is always possible",
-    placeholder: "bytes",
-    parse: integer(0, 1_099_511_627_776),
-  },
   readOnly: {
     default: "false",
     description: "serve reads, reject writes, and change nothing in the database",

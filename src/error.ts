@@ -77,8 +77,8 @@ export class AppError extends Error {
   readonly code: ErrorCode;
   /** All problems found, in order; empty unless `code` is `validation_failed`. */
   readonly problems: readonly FieldError[];
-  /** What is allowed instead, if the error names it for programs. */
-  readonly allowed: readonly string[] | undefined;
+  /** What is allowed instead, if the error names it for programs: values, or the largest value of a parameter. */
+  readonly allowed: readonly string[] | { readonly limit: number } | undefined;
   /** The name of the token that was rejected, for the log. */
   readonly token: string | undefined;
 

@@ -1,34 +1,18 @@
 import { type Static, type TObject, Type } from "@sinclair/typebox";
+import { AppError } from "./error.ts";
 import { OneOf, SafeInteger } from "./schema.ts";
 
-/** Maximum size of a page, as the body of a response. */
-export const MAX_PAGE_BYTES = 16 * 2 ** 20;
-/** Larger pages are built and sent in slices. */
+/** Maximum size of the records of a page, with their commas. */
+export const MAX_PAGE_BYTES = 4 * 2 ** 20;
+/** A page that is larger can be rejected as unavailable. */
 export const LARGE_PAGE_BYTES = 256 * 2 ** 10;
-
-/** Encoded records that have not been sent yet. Disposing of it discards the rest. */
-export interface Chunks extends Disposable {
-  /** @returns the next bytes, which stay valid until the next call; `null` at the end */
-  next(): Uint8Array | null;
-}
-
-/** @returns all records of a page as text. They can be read once */
-export function recordsText(records: string | Chunks): string {
-  if (typeof records === "string") return records;
-  const decoder = new TextDecoder();
-  let text = "";
-  for (let chunk = records.next(); chunk !== null; chunk = records.next()) {
-    text += decoder.decode(chunk, { stream: true });
-  }
-  return text;
-}
 
 /** One page of a list. Its records and its total come from one snapshot. */
 export interface Page {
   /** Exact number of records that match the filters. */
   readonly total: number;
-  /** Comma-separated JSON: a string, or chunks if it exceeds 256 KiB. */
-  readonly records: string | Chunks;
+  /** Comma-separated JSON of at most `MAX_PAGE_BYTES`. */
+  readonly records: string;
   /** The cursor of the next page; `null` if there is no next page or the query has no `after`. */
   readonly nextAfter: number | null;
   /** The largest offset that a page of the list may have. By default, there is no limit. */
@@ -68,34 +52,37 @@ export interface JsonRow {
   readonly json: string;
 }
 
+/** @param limit how many records a page can have. @throws {AppError} validation_failed */
+function failPageTooLarge(limit: number): never {
+  const reason = `since the page would exceed ${MAX_PAGE_BYTES / 2 ** 20} MiB`;
+  const problem = `must be at most ${limit} here, ${reason}`;
+  throw new AppError("validation_failed", `Validation failed: limit ${problem}`, {
+    problems: [{ field: "limit", code: "range", problem, min: 1, max: limit }],
+    allowed: { limit },
+  });
+}
+
 /**
- * Joins the records of a small page.
- * @param rows read only until the limit or 256 KiB is exceeded, or until a `null`: reading on would take long
- * @returns the records as comma-separated JSON; `null` if that exceeds 256 KiB or takes long
+ * Joins the records of a page.
+ * @param rows read only until the limit or the maximum size is exceeded
+ * @throws {AppError} validation_failed, with the limit that is allowed, if the page exceeds 4 MiB
  */
-export function joinSmall(
-  rows: Iterable<JsonRow | null>,
+export function joinRecords(
+  rows: Iterable<JsonRow>,
   limit: number,
-): (PageEnd & { readonly records: string }) | null {
-  let records = "";
-  let count = 0;
+): PageEnd & Pick<Page, "records"> {
+  const records: string[] = [];
+  let bytes = 0;
   let lastId = 0;
-  let hasMore = false;
-  for (const row of rows) {
-    if (row === null) return null;
-    if (count === limit) {
-      hasMore = true;
-      break;
-    }
-    records = count === 0 ? row.json : `${records},${row.json}`;
-    // A UTF-16 code unit takes 1 to 3 bytes in UTF-8.
-    if (records.length > LARGE_PAGE_BYTES) return null;
-    count += 1;
-    lastId = row.id;
+  for (const { id, json } of rows) {
+    if (records.length === limit) return { records: records.join(","), lastId, hasMore: true };
+    bytes += Buffer.byteLength(json) + 1;
+    // The last record has no comma.
+    if (bytes - 1 > MAX_PAGE_BYTES) failPageTooLarge(records.length);
+    records.push(json);
+    lastId = id;
   }
-  const fits =
-    3 * records.length <= LARGE_PAGE_BYTES || Buffer.byteLength(records) <= LARGE_PAGE_BYTES;
-  return fits ? { records, lastId, hasMore } : null;
+  return { records: records.join(","), lastId, hasMore: false };
 }
 
 /** Ascending and descending ids. */

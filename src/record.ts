@@ -50,34 +50,11 @@ export function parseRecordText<Row>(json: string): RecordText<Row> {
 /** Name of the token that makes a change, which the change feed records; `null` for the command line. */
 export type Author = string | null;
 
-/** A write counts the memory of a record that is larger than this. */
-export const LARGE_RECORD_BYTES = 2 ** 13;
-
-/**
- * Counts the bytes of the large record that a write reads and returns, before it is changed. It may be called again when
- * the write is retried.
- * @throws {AppError} unavailable if too many bytes are in progress
- */
-export type ReserveMemory = (bytes: number) => void;
-
-/** The default of `ReserveMemory`, for a process that writes for itself. */
-export const reserveNothing: ReserveMemory = () => {};
-
 /** @returns the length of all texts of a record, in UTF-16 code units */
 export function textLength(record: object): number {
   let length = 0;
   for (const value of Object.values(record)) if (typeof value === "string") length += value.length;
   return length;
-}
-
-/** Reserves memory for a record that has been read, if it is large. @param record as stored, or as text */
-export function reserveRecord(record: object, reserve: ReserveMemory): void {
-  // A UTF-16 code unit takes 1 to 3 bytes in UTF-8.
-  if (3 * textLength(record) <= LARGE_RECORD_BYTES) return;
-  let bytes = 0;
-  for (const value of Object.values(record))
-    if (typeof value === "string") bytes += Buffer.byteLength(value);
-  if (bytes > LARGE_RECORD_BYTES) reserve(bytes);
 }
 
 /**
@@ -88,9 +65,9 @@ export function reserveRecord(record: object, reserve: ReserveMemory): void {
 export interface RecordStore<Row, Query, Edit> {
   /**
    * Returns a page of records by `id`, which ascends unless the query says otherwise.
-   * @param client who reads it, the hash of a token: no client takes more than its share of memory and connections
-   * while others wait. Without it, the process itself
-   * @throws {AppError} validation_failed if the page exceeds 16 MiB
+   * @param client who reads it, the hash of a token: no client takes more than its share of connections while others
+   * wait. Without it, the process itself
+   * @throws {AppError} validation_failed, with the limit that is allowed, if the page exceeds 4 MiB
    */
   list(query: Query, client?: string): Maybe<Page>;
   /**
@@ -104,13 +81,11 @@ export interface RecordStore<Row, Query, Edit> {
    * @returns the record after the edit; `null` if it does not exist
    * @throws {AppError} version_mismatch if a precondition does not hold
    * @throws {AppError} email_taken, for users only
-   * @throws whatever `reserve` throws; then nothing is written
    */
   update(
     id: number,
     edit: (record: Row) => Edit,
     preconditions: Preconditions | null,
     author?: Author,
-    reserve?: ReserveMemory,
   ): Promise<RecordText<Row> | null>;
 }

@@ -3,7 +3,6 @@ import type { BulkStore } from "./bulk.ts";
 import type { ChangeStore } from "./change.ts";
 import type { CopySource, CopyTarget } from "./copy.ts";
 import type { OrderImport, UserImport } from "./import-rules.ts";
-import type { LargePages } from "./large-page.ts";
 import type { ObjectStorage } from "./object-storage.ts";
 import type { Order, OrderStore } from "./order.ts";
 import type { TokenStore } from "./token.ts";
@@ -28,8 +27,6 @@ export type OnCommit = (writes: number, durationMs: number) => void;
 /** Current figures for the metrics. */
 interface Statistics {
   readonly pendingWrites: number;
-  /** Memory of large pages that are being built or sent, and of other long responses. */
-  readonly unsentBytes: number;
   readonly databaseBytes: number;
   /** Size of the write-ahead log; 0 on PostgreSQL. */
   readonly walBytes: number;
@@ -49,8 +46,6 @@ export interface Store {
     readonly users: BulkStore<User, UserImport>;
     readonly orders: BulkStore<Order, OrderImport>;
   };
-  /** Reserves memory for the body of a response, within `maxUnsentBytes`. @see LargePages */
-  holdBody: LargePages["hold"];
   /** @throws {AppError} unavailable if the database cannot be written; on a read-only server, if it cannot be read */
   checkUsable(): Promise<void>;
   statistics(): Promise<Statistics>;
@@ -86,11 +81,6 @@ export type StoreMode = "serve" | "serve-read-only" | "write" | "read";
 export interface StoreOptions {
   /** A path (SQLite), or a URL (PostgreSQL). */
   readonly databaseUrl: string;
-  /**
-   * Maximum memory of large pages that are being built or sent; further ones are rejected as unavailable. One page is
-   * always possible.
-   */
-  readonly maxUnsentBytes: number;
   readonly mode: StoreMode;
   /** Whether a missing database is created. */
   readonly create: boolean;

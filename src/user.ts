@@ -6,7 +6,7 @@ import { quote } from "./json.ts";
 import { Metadata, MetadataPatch, patchMetadata } from "./metadata.ts";
 import { pageQuery } from "./page.ts";
 import type { Preconditions } from "./precondition.ts";
-import type { Author, JsonText, RecordStore, RecordText, ReserveMemory } from "./record.ts";
+import type { Author, JsonText, RecordStore, RecordText } from "./record.ts";
 import { Id, Nullable, noExtraFields, Text, Time, Version } from "./schema.ts";
 
 export const Email = Text({
@@ -139,12 +139,10 @@ export interface UserStore extends RecordStore<User, UserQuery, UserFields> {
    * @returns the deleted user; `null` if the user does not exist
    * @throws {AppError} version_mismatch if a precondition does not hold
    * @throws {AppError} user_has_orders
-   * @throws whatever `reserve` throws; then nothing is deleted
    */
   remove(
     id: number,
     preconditions: Preconditions | null,
     author?: Author,
-    reserve?: ReserveMemory,
   ): Promise<RecordText<User> | null>;
 }

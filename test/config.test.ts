@@ -11,9 +11,6 @@ const rows: Readonly<Record<string, readonly [fallback: unknown, text: string, v
   databaseUrl: ["data/user-api.db", "/tmp/other.db", "/tmp/other.db"],
   host: ["127.0.0.1", "::1", "::1"],
   port: [3000, "65535", 65_535],
-  maxBodyBytes: [65_536, "1", 1],
-  maxPendingWrites: [4096, "1000000", 1_000_000],
-  maxUnsentBytes: [33_554_432, "1000000", 1_000_000],
   readOnly: [false, "true", true],
   changesDays: [30, "7", 7],
   archiveUrl: [null, "s3://bucket/prefix", "s3://bucket/prefix"],
@@ -161,8 +158,6 @@ const rejected: [string, string[], string][] = [
     ["65536", "-1", "+1", "1.0", "0x10", "1e3", " 80", "80 ", "http", "٣"],
     range(0, 65_535),
   ],
-  ["MAX_BODY_BYTES", ["0", "67108865", "64k", "9".repeat(20)], range(1, 67_108_864)],
-  ["MAX_PENDING_WRITES", ["0", "1000001", "many"], range(1, 1_000_000)],
   ["CHANGES_DAYS", ["0", "36501", "1.5", "never"], range(1, 36_500)],
   ["RATE_LIMIT", ["-1", "0.5", "1000001", "off"], range(0, 1_000_000)],
   ["SHUTDOWN_SECONDS", ["-1", "3601", "10s"], range(0, 3600)],
@@ -218,8 +213,6 @@ test("readConfig escapes the characters of an invalid value when they are invisi
 test("readConfig accepts a value when it is at a bound", () => {
   const accepted: [Environment, Partial<ReturnType<typeof readConfig>>][] = [
     [{ PORT: "0" }, { port: 0 }],
-    [{ MAX_BODY_BYTES: "67108864" }, { maxBodyBytes: 67_108_864 }],
-    [{ MAX_PENDING_WRITES: "1" }, { maxPendingWrites: 1 }],
     [{ RATE_LIMIT: "1000000" }, { rateLimit: 1_000_000 }],
     [{ SHUTDOWN_SECONDS: "3600" }, { shutdownSeconds: 3600 }],
     [{ HOST: "fe80::1%eth0" }, { host: "fe80::1%eth0" }],

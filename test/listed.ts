@@ -1,5 +1,5 @@
 import type { Maybe } from "../src/maybe.ts";
-import { type Page, recordsText } from "../src/page.ts";
+import type { Page } from "../src/page.ts";
 
 /** Parses the records of a page, which a store returns as JSON. Omits `nextAfter` if it is `null`. */
 export async function listed<Row extends { id: number } = any>(
@@ -7,7 +7,7 @@ export async function listed<Row extends { id: number } = any>(
 ): Promise<{ rows: Row[]; total: number; nextAfter?: number }> {
   const { records, total, nextAfter } = await page;
   return {
-    rows: JSON.parse(`[${recordsText(records)}]`),
+    rows: JSON.parse(`[${records}]`),
     total,
     ...(nextAfter !== null && { nextAfter }),
   };

@@ -3,7 +3,6 @@ import type { Store, StoreOptions } from "../src/store.ts";
 
 /** Options of a server's store, with limits that no test reaches. */
 export const storeOptions: Omit<StoreOptions, "databaseUrl"> = {
-  maxUnsentBytes: 2 ** 25,
   mode: "serve",
   create: true,
   now: () => new Date(),

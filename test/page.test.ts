@@ -1,5 +1,6 @@
 import { expect, test } from "bun:test";
-import { pageOffsets } from "../src/page.ts";
+import { AppError } from "../src/error.ts";
+import { joinRecords, MAX_PAGE_BYTES, pageOffsets } from "../src/page.ts";
 
 const MAX = Number.MAX_SAFE_INTEGER;
 
@@ -41,4 +42,55 @@ test("pageOffsets covers every row once when next is followed", () => {
       expect(pageOffsets({ limit, offset: 0 }, total).last).toBe(offsets.at(-1) ?? 0);
     }
   }
+});
+
+/** @returns records of 64 KiB, three of which have one character that takes three bytes. @param last of the last one */
+function rowsOf(count: number, last = 2 ** 16) {
+  const json = (bytes: number) => `"漢${"x".repeat(bytes - 5)}"`;
+  return Array.from({ length: count }, (_, at) => ({
+    id: at + 1,
+    json: json(at === count - 1 ? last : 2 ** 16),
+  }));
+}
+
+test.each([50, 1000])(
+  "joinRecords accepts 4 MiB and no byte more when the limit is %i",
+  (limit) => {
+    // 63 records with their commas leave this much to the last one.
+    const rest = MAX_PAGE_BYTES - 63 * (2 ** 16 + 1);
+    const rows = rowsOf(64, rest).slice(-limit);
+    const joined = joinRecords(rows, limit);
+    expect(joined).toEqual({
+      records: rows.map(({ json }) => json).join(","),
+      lastId: 64,
+      hasMore: false,
+    });
+    if (limit < 64) return;
+    expect(Buffer.byteLength(joined.records)).toBe(MAX_PAGE_BYTES);
+    const problem = "must be at most 63 here, since the page would exceed 4 MiB";
+    try {
+      joinRecords(rowsOf(64, rest + 1), limit);
+      throw new Error("accepted");
+    } catch (error) {
+      expect(error).toBeInstanceOf(AppError);
+      expect(error).toMatchObject({
+        code: "validation_failed",
+        message: `Validation failed: limit ${problem}`,
+        problems: [{ field: "limit", code: "range", problem, min: 1, max: 63 }],
+        allowed: { limit: 63 },
+      });
+    }
+  },
+);
+
+test("joinRecords reads one row more than the limit, and no further", () => {
+  const read: number[] = [];
+  function* rows() {
+    for (const row of rowsOf(9)) {
+      read.push(row.id);
+      yield row;
+    }
+  }
+  expect(joinRecords(rows(), 2)).toMatchObject({ lastId: 2, hasMore: true });
+  expect(read).toEqual([1, 2, 3]);
 });

@@ -1,7 +1,6 @@
 import { type ChangePage, type ChangeQuery, type ChangeStore, startOf } from "../change.ts";
 import { invalidValue } from "../config.ts";
 import { AppError, fail } from "../error.ts";
-import { recordsText } from "../page.ts";
 import { formatNdjson } from "./ndjson.ts";
 import { type CommandSystem, type OutputStream, stopSignal, withStore } from "./system.ts";
 
@@ -43,7 +42,7 @@ async function writeChanges(
   let query: ChangeQuery = after === undefined ? first : { ...first, after };
   for (;;) {
     const page = await readPage(changes, query);
-    const rows = JSON.parse(`[${recordsText(page.records)}]`);
+    const rows = JSON.parse(`[${page.records}]`);
     const start = startOf(query, page);
     const end = Math.min(start + PAGE_SIZE, page.last);
     // The last id is a number that a damaged file can claim.

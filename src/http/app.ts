@@ -6,7 +6,6 @@ import { type JsonText, jsonText } from "../record.ts";
 import type { Store } from "../store.ts";
 import { createAuthenticator } from "./authentication.ts";
 import type { JsonBlob } from "./bodies.ts";
-import { createBodyReader } from "./body.ts";
 import { changes } from "./changes.ts";
 import { connectionsOf, type Servers } from "./connections.ts";
 import { createCors } from "./cors.ts";
@@ -17,7 +16,6 @@ import type { JsonSchema } from "./input.ts";
 import type { Metrics } from "./metrics.ts";
 import { createDocument } from "./openapi/document.ts";
 import { orders } from "./orders.ts";
-import { createPendingWrites } from "./pending-writes.ts";
 import { createPipeline, type HandleRequest } from "./pipeline.ts";
 import { createRateLimiter } from "./rate-limit.ts";
 import { createResponder } from "./respond.ts";
@@ -25,6 +23,7 @@ import { type RouteEntry, routesOf } from "./route.ts";
 import { system } from "./system.ts";
 import type { ClientApp } from "./typed-client.ts";
 import { createUnmatched } from "./unmatched.ts";
+import { createUnsentPages } from "./unsent-pages.ts";
 import { users } from "./users.ts";
 import { createWaitingClients } from "./waiting-clients.ts";
 
@@ -85,6 +84,8 @@ export function createApp(options: AppOptions) {
   const cors = createCors(config.corsOrigin);
   const routes = routesOf(allRoutes());
   const waitingClients = createWaitingClients(store.changes, drain);
+  const connections = connectionsOf(options.servers);
+  const unsentPages = createUnsentPages(connections);
   const { handle, handleUnmatched } = createPipeline({
     ...options,
     services: {
@@ -92,14 +93,14 @@ export function createApp(options: AppOptions) {
       readOnly: config.readOnly,
       metrics,
       drain,
-      connections: connectionsOf(options.servers, waitingClients),
+      connections,
+      unsentPages,
       authenticate: createAuthenticator(store.tokens, config, options.now, options.log),
       waitingClients,
       document: createDocumentReader(options.version, routes),
     },
     requireWithinRate: createRateLimiter(config.rateLimit),
-    pendingWrites: createPendingWrites(config.maxPendingWrites),
-    readBody: createBodyReader(config.maxBodyBytes),
+    unsentPages,
     respond: createResponder({ ...options, cors }),
   });
 

@@ -4,7 +4,6 @@ import type { CreateResult } from "../idempotency.ts";
 import { type Page, type PageQuery, pageOffsets } from "../page.ts";
 import { matchesIfNoneMatch, type Preconditions, requireMatch } from "../precondition.ts";
 import type { JsonText, Parsed, RecordText } from "../record.ts";
-import { type BodyCall, streamOf } from "./long-bodies.ts";
 
 export interface Envelope<Data> {
   readonly data: Data;
@@ -23,13 +22,16 @@ export interface ErrorEnvelope<Code extends string = string> {
     readonly code: Code;
     /** Only a validation error has them. */
     readonly problems?: readonly FieldError[];
-    /** Of `invalid_status_change`: the statuses that are allowed. */
-    readonly allowed?: readonly string[];
+    /** Of `invalid_status_change`: the statuses that are allowed. Of a page that is too large: the largest limit. */
+    readonly allowed?: AppError["allowed"];
   };
 }
 
 /** JSON that all responses share, because Bun copies a string for each of them. */
 export type JsonBlob<Value> = Blob & Parsed<Value>;
+
+/** `null` for no body. */
+export type ResponseBody = string | Blob | null;
 
 /** The status and the headers of a response in progress. */
 export interface ResponseHead {
@@ -135,36 +137,21 @@ export function pageLinks(
 
 type ListQuery = PageQuery & Readonly<Record<string, string | number | undefined>>;
 
-/** A call for a page. */
-type PageCall = BodyCall & { readonly head: ResponseHead; readonly query: ListQuery };
-
 /**
  * @returns the body of a response with one page. Sets its `Link`
  * @param path the path of the list, without a query
  */
 export function pageBody<Row>(
-  call: PageCall,
+  { head, query }: { readonly head: ResponseHead; readonly query: ListQuery },
   path: string,
   page: Page,
-): JsonText<PageEnvelope<Row>> | ReadableStream<Uint8Array> {
-  const { head, query } = call;
+): JsonText<PageEnvelope<Row>> {
   head.headers["link"] = pageLinks(path, query, page);
   const { limit, offset } = query;
-  return recordsBody(
-    call,
-    page.records,
-    `{"total":${page.total},"limit":${limit},"offset":${offset}}`,
-  );
+  return recordsBody(page.records, `{"total":${page.total},"limit":${limit},"offset":${offset}}`);
 }
 
 /** @param meta JSON. @returns the body of a response with a list */
-export function recordsBody<Envelope>(
-  call: BodyCall,
-  records: Page["records"],
-  meta: string,
-): JsonText<Envelope> | ReadableStream<Uint8Array> {
-  const start = '{"data":[';
-  const end = `],"error":null,"meta":${meta}}`;
-  if (typeof records === "string") return start + records + end;
-  return streamOf(call, start, records, end);
+export function recordsBody<Envelope>(records: string, meta: string): JsonText<Envelope> {
+  return `{"data":[${records}],"error":null,"meta":${meta}}`;
 }

@@ -3,13 +3,10 @@
  * schema.
  */
 import { AppError, fail, failField } from "../error.ts";
-import { createCollector } from "../garbage.ts";
 import { parseJsonBytes } from "../json.ts";
-import { LARGE_RECORD_BYTES } from "../record.ts";
 import { createValidator, type Schema, type ValueOf } from "../schema.ts";
 import { type InputSchema, inputSchema } from "./input.ts";
 import { JSON_TYPE, PATCH_TYPE } from "./media-types.ts";
-import type { PendingWrite, PendingWrites } from "./pending-writes.ts";
 
 const MEDIA_TYPE = /^\s*([^\s;]+)\s*(?:;.*)?$/;
 /** The name and the value of a media type parameter. The value may be a quoted string. @see RFC 9110 §5.6.6 */
@@ -50,59 +47,35 @@ function requireJson(request: Request): void {
     fail("unsupported_media_type", "the request body must be UTF-8");
 }
 
-/** Bytes that count for a body without a declared length, and the most that count for any other. */
-const MAX_EXPECTED_BYTES = 2 ** 16;
+/** Maximum size of a request body. */
+const MAX_BODY_BYTES = 2 ** 16;
 
-/** @returns how many bytes of the body may arrive before it is read; 0 without a body */
+/** @returns an upper bound of the body that is read; 0 without a body */
 export function expectedBytes(headers: Headers): number {
   const declared = headers.get("content-length");
-  if (declared !== null) return Math.min(Number.parseInt(declared, 10), MAX_EXPECTED_BYTES);
-  return headers.has("transfer-encoding") ? MAX_EXPECTED_BYTES : 0;
-}
-
-/**
- * Counts the body of a request that waits, because Bun receives it meanwhile.
- * @param tokenHash `null` while the token is looked up
- * @returns the result
- * @throws {AppError} unavailable if there is no room for the body
- */
-export async function waitWithBody<Result>(
-  pendingWrites: PendingWrites,
-  result: Promise<Result>,
-  headers: Headers,
-  tokenHash: string | null,
-): Promise<Result> {
-  const bytes = expectedBytes(headers);
-  if (bytes === 0) return result;
-  // Its error must not be unhandled if there is no room for the body.
-  result.catch(() => {});
-  const waiting = pendingWrites.begin(tokenHash);
-  try {
-    waiting.addBytes(bytes);
-    return await result;
-  } finally {
-    waiting.end();
-  }
+  // Bun joins repeated fields with commas, and rejects those that differ: `2, 2` is 2 (RFC 9110 §8.6).
+  if (declared !== null) return Math.min(Number.parseInt(declared, 10), MAX_BODY_BYTES);
+  return headers.has("transfer-encoding") ? MAX_BODY_BYTES : 0;
 }
 
 /** @throws {AppError} payload_too_large */
-function requireLength(length: number, maxBytes: number): void {
-  if (length <= maxBytes) return;
-  fail("payload_too_large", `the request body must be at most ${maxBytes} bytes`);
+function requireLength(length: number): void {
+  if (length <= MAX_BODY_BYTES) return;
+  fail("payload_too_large", `the request body must be at most ${MAX_BODY_BYTES} bytes`);
 }
 
-/** @throws {AppError} payload_too_large, unavailable */
-async function readChunks(
-  request: Request,
-  maxBytes: number,
-  { addBytes }: PendingWrite,
-): Promise<Uint8Array> {
+/** @throws {AppError} payload_too_large */
+async function readBytes(request: Request): Promise<Uint8Array> {
+  const declared = request.headers.get("content-length");
+  if (declared !== null) {
+    requireLength(Number.parseInt(declared, 10));
+    return request.bytes();
+  }
   const chunks: Uint8Array[] = [];
   let length = 0;
   for await (const chunk of request.body ?? []) {
     length += chunk.byteLength;
-    requireLength(length, maxBytes);
-    addBytes(chunk.byteLength);
+    requireLength(length);
     chunks.push(chunk);
   }
   return Buffer.concat(chunks);
@@ -110,41 +83,20 @@ async function readChunks(
 
 /**
  * Checks `Content-Type`, `Content-Encoding` and `Content-Length`, then reads the body.
- * @param write counts the bytes of the body
  * @returns the JSON value
- * @throws {AppError} unsupported_media_type, payload_too_large, unavailable, validation_failed
+ * @throws {AppError} unsupported_media_type, payload_too_large, validation_failed
  */
-export type ReadBody = (request: Request, write: PendingWrite) => Promise<unknown>;
-
-/** @param maxBytes the limit; a larger `Content-Length` is rejected before the body is read */
-export function createBodyReader(maxBytes: number): ReadBody {
-  const collect = createCollector();
-
-  /** A body without a declared length is counted while it is read. */
-  function readBytes(request: Request, write: PendingWrite): Promise<Uint8Array> {
-    const declared = request.headers.get("content-length");
-    if (declared === null) return readChunks(request, maxBytes, write);
-    // Bun joins repeated fields with commas, and rejects those that differ: `2, 2` is 2 (RFC 9110 §8.6).
-    const length = Number.parseInt(declared, 10);
-    requireLength(length, maxBytes);
-    write.addBytes(length);
-    return request.bytes();
+export async function readBody(request: Request): Promise<unknown> {
+  requireJson(request);
+  let bytes: Uint8Array;
+  try {
+    bytes = await readBytes(request);
+  } catch (error) {
+    if (error instanceof AppError) throw error;
+    // The client disconnected before it had sent the whole body, which is not a server error.
+    failField("body", "format", "must be complete");
   }
-
-  return async (request, write) => {
-    requireJson(request);
-    let bytes: Uint8Array;
-    try {
-      bytes = await readBytes(request, write);
-    } catch (error) {
-      if (error instanceof AppError) throw error;
-      // The client disconnected before it had sent the whole body, which is not a server error.
-      failField("body", "format", "must be complete");
-    }
-    // Bodies that wait or are rejected do not count: each would delay all requests, and their clients can send many.
-    if (bytes.byteLength > LARGE_RECORD_BYTES) collect(bytes.byteLength);
-    return parseJsonBytes(bytes);
-  };
+  return parseJsonBytes(bytes);
 }
 
 /** The schema of a route whose request body is a JSON object. @param record see `createValidator` */

@@ -3,7 +3,7 @@ import { recordBody } from "./bodies.ts";
 import { preconditionsOf } from "./entity-tags.ts";
 import type { Call } from "./route.ts";
 
-type ChangeCall = Pick<Call, "request" | "head" | "reserve" | "token"> & {
+type ChangeCall = Pick<Call, "request" | "head" | "token"> & {
   readonly params: { readonly id: number };
 };
 
@@ -14,12 +14,12 @@ type ChangeCall = Pick<Call, "request" | "head" | "reserve" | "token"> & {
  * @returns the body of the response
  */
 export async function changeRecord<Row, Edit>(
-  { request, head, reserve, params, token }: ChangeCall,
+  { request, head, params, token }: ChangeCall,
   records: Pick<RecordStore<Row, never, Edit>, "update">,
   edit: (record: Row) => Edit,
   requireRecord: (record: RecordText<Row> | null) => RecordText<Row>,
 ) {
   const preconditions = preconditionsOf(request);
-  const record = await records.update(params.id, edit, preconditions, token.name, reserve);
+  const record = await records.update(params.id, edit, preconditions, token.name);
   return recordBody(head, requireRecord(record));
 }

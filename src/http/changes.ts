@@ -106,7 +106,7 @@ function changesBody(call: ChangesCall, page: ChangePage) {
   const { limit, offset } = query;
   head.headers["link"] = linksOf(query, page);
   const meta = JSON.stringify({ total, limit, offset, first, last, feed });
-  return recordsBody<ChangesEnvelope>(call, page.records, meta);
+  return recordsBody<ChangesEnvelope>(page.records, meta);
 }
 
 const listChanges = route(

@@ -1,5 +1,3 @@
-import type { WaitingClients } from "./waiting-clients.ts";
-
 /** Idle timeout of a connection. */
 export const IDLE_TIMEOUT_S = 30;
 
@@ -15,24 +13,18 @@ export function countPending(servers: Servers): number {
 
 /** The connections of all clients. */
 export interface Connections {
-  /** @returns how many requests have no complete response yet, without those that wait for changes */
-  readonly unfinished: () => number;
+  /** @returns whether the response to the request is not sent yet. Not known, and false, on a Unix socket */
+  readonly isUnsent: (request: Request) => boolean;
   /** Keeps the connection of a request open for this time and the usual idle timeout, although nothing is sent. */
   readonly keepOpen: (request: Request, seconds: number) => void;
-  /** Closes the connection of a request within a second, or as soon as its client stops reading. */
-  readonly disconnect: (request: Request) => void;
 }
 
-export function connectionsOf(servers: Servers, waitingClients: WaitingClients): Connections {
-  function setTimeoutOf(request: Request, seconds: number): void {
-    // Bun does not need the server of the request.
-    const [server] = servers;
-    server?.timeout(request, seconds);
-  }
+export function connectionsOf(servers: Servers): Connections {
+  // Bun does not need the server of the request.
+  const anyServer = () => [...servers][0];
   return {
-    unfinished: () => countPending(servers) - waitingClients.count(),
-    keepOpen: (request, seconds) => setTimeoutOf(request, seconds + IDLE_TIMEOUT_S),
-    // The shortest idle timeout. Bun has no way to close a single connection.
-    disconnect: (request) => setTimeoutOf(request, 1),
+    // Bun forgets the request, and so its address, when the response is sent or the client has disconnected.
+    isUnsent: (request) => (anyServer()?.requestIP(request) ?? null) !== null,
+    keepOpen: (request, seconds) => anyServer()?.timeout(request, seconds + IDLE_TIMEOUT_S),
   };
 }

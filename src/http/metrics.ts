@@ -75,10 +75,14 @@ export function createMetrics(
   const batchSizes = createHistogram(BATCH_SIZES);
   const commitDurationsS = createHistogram(DURATIONS_S);
 
-  async function renderNow(store: Store, waitingClients: number): Promise<string> {
+  async function renderNow(
+    store: Store,
+    waitingClients: number,
+    unsentBytes: number,
+  ): Promise<string> {
     // First, because it counts as a pending write.
     const writable = readOnly ? 0 : await measureWritable(store);
-    const { pendingWrites, unsentBytes, databaseBytes, walBytes, freeBytes, lastBackupS } =
+    const { pendingWrites, databaseBytes, walBytes, freeBytes, lastBackupS } =
       await store.statistics();
     const archive = store.archive();
     const families: (MetricFamily | null)[] = [
@@ -108,7 +112,7 @@ export function createMetrics(
       gauge("user_api_database_bytes", "Size of the database file, in bytes.", databaseBytes),
       gauge(
         "user_api_unsent_bytes",
-        "Memory of large pages that are being built or sent, and of other long responses, in bytes.",
+        "Size of all pages of more than 256 KiB that clients have not read yet, in bytes.",
         unsentBytes,
       ),
       gauge("user_api_wal_bytes", "Size of the write-ahead log, in bytes.", walBytes),
@@ -162,8 +166,8 @@ export function createMetrics(
       commitDurationsS.observe(durationMs / 1000);
     },
     /** @returns the text, including the current statistics of the store */
-    render(store: Store, waitingClients = 0): Promise<string> {
-      rendering ??= renderNow(store, waitingClients).finally(forgetAfterTurn);
+    render(store: Store, waitingClients = 0, unsentBytes = 0): Promise<string> {
+      rendering ??= renderNow(store, waitingClients, unsentBytes).finally(forgetAfterTurn);
       return rendering;
     },
   };

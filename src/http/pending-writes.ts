@@ -1,74 +1,39 @@
 /**
- * Writes from before their body is read until their response is made, and the memory that they hold until it is sent.
- * Each token has at most half of the places and of the memory, so that the writes of others go on. A store has no bound of
- * its own.
+ * Bounds the request bodies of all writes in progress. Each token has at most half, so that the writes of others go on. A
+ * store has no bound of its own.
  */
-import { createBudget } from "../budget.ts";
-import { createCollector } from "../garbage.ts";
-import type { ReserveMemory } from "../record.ts";
+import { fail } from "../error.ts";
 
-/** Maximum size of all request bodies of writes in progress, of the large records that they change, and of responses. */
 const MAX_PENDING_BYTES = 2 ** 24;
+/** A write counts at least this much, which allows 4,096 of them. */
+const MIN_WRITE_BYTES = 2 ** 12;
 
-/** A write in progress. */
-export interface PendingWrite {
-  /**
-   * Counts bytes of its body, before they are read. A single body may be larger than the bound.
-   * @throws {AppError} unavailable if too many bytes are in progress
-   */
-  addBytes(bytes: number): void;
-  /** Counts the record twice: as it is read, and as it is returned. A single one may be larger than the bound. */
-  readonly reserve: ReserveMemory;
-  /**
-   * Counts its response, instead of its body and its record. No bound is checked, because it is hardly larger than both.
-   * @returns a function to call when the response is sent. It may be called several times
-   */
-  hold(bytes: number): () => void;
-  end(): void;
-}
+/**
+ * @param tokenHash of the token that writes
+ * @param bodyBytes size of the request body
+ * @returns a function to call at the end of the write
+ * @throws {AppError} unavailable if the token has too many writes in progress, or all tokens have
+ */
+export type BeginWrite = (tokenHash: string | null, bodyBytes: number) => () => void;
 
-export interface PendingWrites {
-  /**
-   * @param tokenHash of the token that writes; `null` while the tokens of requests with a body are looked up
-   * @throws {AppError} unavailable if the token has too many writes in progress, or all tokens have
-   */
-  begin(tokenHash: string | null): PendingWrite;
-}
+export function createPendingWrites(maxBytes = MAX_PENDING_BYTES): BeginWrite {
+  const bytesOf = new Map<string | null, number>();
+  let allBytes = 0;
 
-/** @param maxPendingWrites number of places */
-export function createPendingWrites(
-  maxPendingWrites: number,
-  maxBytes = MAX_PENDING_BYTES,
-): PendingWrites {
-  const places = createBudget(maxPendingWrites, "too many writes are in progress");
-  const memory = createBudget(maxBytes, "too many bytes of writes are in progress");
-  const collect = createCollector();
+  function add(tokenHash: string | null, bytes: number): void {
+    allBytes += bytes;
+    const own = (bytesOf.get(tokenHash) ?? 0) + bytes;
+    if (own === 0) bytesOf.delete(tokenHash);
+    else bytesOf.set(tokenHash, own);
+  }
 
-  return {
-    begin(tokenHash) {
-      const place = places.share(tokenHash);
-      place.take(1);
-      const { take, release } = memory.share(tokenHash);
-      let recordBytes = 0;
-      return {
-        addBytes: take,
-        reserve(bytes) {
-          const added = 2 * bytes - recordBytes;
-          if (added <= 0) return;
-          take(added);
-          recordBytes += added;
-          collect(added);
-        },
-        hold(bytes) {
-          const response = memory.share(tokenHash);
-          response.change(bytes);
-          return response.release;
-        },
-        end() {
-          place.release();
-          release();
-        },
-      };
-    },
+  return (tokenHash, bodyBytes) => {
+    const bytes = Math.max(bodyBytes, MIN_WRITE_BYTES);
+    const own = bytesOf.get(tokenHash) ?? 0;
+    if (allBytes + bytes > maxBytes || own + bytes > maxBytes / 2) {
+      fail("unavailable", "too many writes are in progress");
+    }
+    add(tokenHash, bytes);
+    return () => add(tokenHash, -bytes);
   };
 }

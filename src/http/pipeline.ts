@@ -4,21 +4,21 @@
  */
 import { AppError, fail, failField } from "../error.ts";
 import type { Maybe } from "../maybe.ts";
-import { type ReserveMemory, reserveNothing } from "../record.ts";
 import type { Token } from "../token.ts";
 import { requireScope } from "./authentication.ts";
-import { expectedBytes, type ReadBody, waitWithBody } from "./body.ts";
+import type { ResponseBody } from "./bodies.ts";
+import { expectedBytes, readBody } from "./body.ts";
 import { createClientScheduler } from "./client-scheduler.ts";
 import { errorBody, type LogServerError } from "./errors.ts";
 import { createHostCheck } from "./host.ts";
-import { boundBody, isLong, type ResponseBody } from "./long-bodies.ts";
-import type { PendingWrites } from "./pending-writes.ts";
+import { createPendingWrites } from "./pending-writes.ts";
 import type { RequireWithinRate } from "./rate-limit.ts";
 import { requestIdOf } from "./request-id.ts";
 import type { Exchange, Respond } from "./respond.ts";
 import { isPublic, type RouteEntry, type Services } from "./route.ts";
 import { createTurnLimit } from "./turn-limit.ts";
 import type { Unmatched } from "./unmatched.ts";
+import type { UnsentPages } from "./unsent-pages.ts";
 
 /** Fields that protect clients. A client that sends one with a method that ignores it believes that it is protected. */
 const keys = ["Idempotency-Key"];
@@ -55,8 +55,7 @@ export type HandleRequest = (request: Request, params: unknown) => Maybe<Respons
 interface PipelineOptions {
   readonly services: Services;
   readonly requireWithinRate: RequireWithinRate;
-  readonly pendingWrites: PendingWrites;
-  readonly readBody: ReadBody;
+  readonly unsentPages: UnsentPages;
   readonly respond: Respond;
   readonly logServerError: LogServerError;
 }
@@ -74,26 +73,39 @@ type Steps = (exchange: Exchange) => Maybe<ResponseBody>;
  *     unmatched     404, 405
  *     authorize     403  scope
  *                   429  rate limit
- *     wait          503  other clients, while the event loop is busy
  *     write         503  the server is read-only, writes in progress
- *     readBody      415, 413, 503, 400  media type, length, bytes in progress, JSON
+ *     schedule      503  other clients, while the event loop is busy
+ *     readBody      415, 413, 400  media type, length, JSON
  *     parseAndCall  400  header fields for another method, parameters of the path, of the query, body
  *     handler       400  Idempotency-Key, If-Match, If-None-Match
  *                   404, 412, 409, 422, 503  what the store says
  */
 export function createPipeline(options: PipelineOptions) {
-  const { services, requireWithinRate, pendingWrites, readBody, respond, logServerError } = options;
-  const { store, readOnly, authenticate, connections } = services;
+  const { services, requireWithinRate, unsentPages, respond, logServerError } = options;
+  const { readOnly, authenticate } = services;
   const requireHost = createHostCheck();
   const turnLimit = createTurnLimit();
   const schedule = createClientScheduler();
+  const beginWrite = createPendingWrites();
 
   /** @returns the token, or `null` if the request needs none */
   function identify({ headers }: Request, needsToken: boolean): Maybe<Token | null> {
     if (!needsToken) return null;
     const token = authenticate(headers.get("authorization") ?? "");
-    if (!(token instanceof Promise)) return token;
-    return waitWithBody(pendingWrites, token, headers, null);
+    const bytes = expectedBytes(headers);
+    return token instanceof Promise && bytes > 0 ? holdBody(token, bytes) : token;
+  }
+
+  /** Counts the body of a request that waits for the look-up of its token, because Bun receives it meanwhile. */
+  async function holdBody(token: Promise<Token>, bytes: number): Promise<Token> {
+    // Its error must not be unhandled if there is no room for the body.
+    token.catch(() => {});
+    const end = beginWrite(null, bytes);
+    try {
+      return await token;
+    } finally {
+      end();
+    }
   }
 
   function admit(exchange: Exchange, token: Token | null): void {
@@ -126,42 +138,32 @@ export function createPipeline(options: PipelineOptions) {
     function continueWith(exchange: Exchange, token: Token | null) {
       admit(exchange, token);
       authorize(token, exchange.request.method);
+      if (entry.method !== "GET") return write(exchange);
       const scheduled = schedule(token?.hash ?? null);
-      return scheduled === null ? readOrWrite(exchange) : wait(scheduled, exchange);
+      return scheduled === null ? parseAndCall(exchange) : readLater(exchange, scheduled);
     }
 
-    async function wait(scheduled: Promise<void>, exchange: Exchange) {
-      const { request, token } = exchange;
-      await waitWithBody(pendingWrites, scheduled, request.headers, token?.hash ?? null);
-      requireConnected(request);
-      return readOrWrite(exchange);
-    }
-
-    function readOrWrite(exchange: Exchange) {
-      return entry.method === "GET"
-        ? parseAndCall(exchange, undefined, reserveNothing)
-        : write(exchange);
+    async function readLater(exchange: Exchange, scheduled: Promise<void>) {
+      await scheduled;
+      requireConnected(exchange.request);
+      return parseAndCall(exchange);
     }
 
     async function write(exchange: Exchange) {
       const { request, token } = exchange;
       if (readOnly) fail("unavailable", "the server is read-only at the moment");
-      const pending = pendingWrites.begin(token?.hash ?? null);
+      const tokenHash = token?.hash ?? null;
+      const end = beginWrite(tokenHash, expectedBytes(request.headers));
       try {
-        const json = definition.body && (await readBody(request, pending));
-        const reserve = (bytes: number) => {
-          // A write of a large record may have waited for long.
-          requireConnected(request);
-          pending.reserve(bytes);
-        };
-        const result = await parseAndCall(exchange, json, reserve);
-        return isLong(result) ? boundBody({ request, connections }, result, pending.hold) : result;
+        await schedule(tokenHash);
+        requireConnected(request);
+        return await parseAndCall(exchange, definition.body && (await readBody(request)));
       } finally {
-        pending.end();
+        end();
       }
     }
 
-    function parseAndCall(exchange: Exchange, json: unknown, reserve: ReserveMemory) {
+    function parseAndCall(exchange: Exchange, json?: unknown) {
       const { request, params, token, head } = exchange;
       const found = entry.method !== "GET" && misplaced.find((name) => request.headers.has(name));
       if (found)
@@ -174,7 +176,6 @@ export function createPipeline(options: PipelineOptions) {
         body: definition.body?.parse(json),
         token,
         head,
-        reserve,
       });
     }
 
@@ -197,18 +198,16 @@ export function createPipeline(options: PipelineOptions) {
     return respond(exchange, body);
   }
 
-  /** Bounds the body of a read. `write` has bounded its own. */
   function finish(exchange: Exchange, body: ResponseBody): Response {
     const { request, token } = exchange;
-    if (!isLong(body) || request.method !== "GET") return respond(exchange, body);
-    const hold = (bytes: number) => store.holdBody(bytes, token?.hash);
-    let bounded: ResponseBody;
-    try {
-      bounded = boundBody({ request, connections }, body, hold);
-    } catch (error) {
-      return reject(exchange, error);
+    if (typeof body === "string" && token !== null && request.method === "GET") {
+      try {
+        unsentPages.add(request, token.hash, body);
+      } catch (error) {
+        return reject(exchange, error);
+      }
     }
-    return respond(exchange, bounded);
+    return respond(exchange, body);
   }
 
   /** @param routeOf returns the route for metrics and the log */

@@ -2,10 +2,9 @@
 import type { AppError } from "../error.ts";
 import type { Log, RequestFields } from "../log.ts";
 import type { Token } from "../token.ts";
-import { REVALIDATE, type ResponseHead } from "./bodies.ts";
+import { REVALIDATE, type ResponseBody, type ResponseHead } from "./bodies.ts";
 import type { Cors } from "./cors.ts";
 import type { Drain } from "./drain.ts";
-import type { ResponseBody } from "./long-bodies.ts";
 import { JSON_TYPE } from "./media-types.ts";
 import type { Metrics } from "./metrics.ts";
 import { createThrottledLog } from "./throttled-log.ts";

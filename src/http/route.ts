@@ -4,18 +4,17 @@
  */
 import type { AnyElysia } from "elysia";
 import type { Maybe } from "../maybe.ts";
-import type { ReserveMemory } from "../record.ts";
 import type { Store } from "../store.ts";
 import type { Token } from "../token.ts";
 import type { Authenticate } from "./authentication.ts";
-import type { JsonBlob, ResponseHead } from "./bodies.ts";
+import type { JsonBlob, ResponseBody, ResponseHead } from "./bodies.ts";
 import type { Connections } from "./connections.ts";
 import type { Drain } from "./drain.ts";
 import type { InputSchema, JsonSchema } from "./input.ts";
-import type { ResponseBody } from "./long-bodies.ts";
 import type { Metrics } from "./metrics.ts";
 import type { Detail } from "./openapi/detail.ts";
 import type { ClientResponses } from "./typed-client.ts";
+import type { UnsentPages } from "./unsent-pages.ts";
 import type { WaitingClients } from "./waiting-clients.ts";
 
 /** What a request may contain, and how the route is documented. */
@@ -43,6 +42,7 @@ export interface Services {
   readonly authenticate: Authenticate;
   /** Those that wait for changes. */
   readonly waitingClients: WaitingClients;
+  readonly unsentPages: UnsentPages;
   /** @returns the OpenAPI document */
   readonly document: () => JsonBlob<JsonSchema>;
 }
@@ -56,8 +56,6 @@ export interface Call<Definition extends RouteDefinition = RouteDefinition> exte
   /** `null` if the route is public. */
   readonly token: Definition["detail"] extends { readonly security: readonly [] } ? null : Token;
   readonly head: ResponseHead;
-  /** Counts the memory of a write. */
-  readonly reserve: ReserveMemory;
 }
 
 /**

@@ -103,8 +103,8 @@ const getMetrics = route(
       },
     },
   },
-  ({ head, store, metrics, waitingClients }) => {
+  ({ head, store, metrics, waitingClients, unsentPages }) => {
     head.headers["content-type"] = PROMETHEUS_CONTENT_TYPE;
-    return metrics.render(store, waitingClients.count());
+    return metrics.render(store, waitingClients.count(), unsentPages.bytes());
   },
 );

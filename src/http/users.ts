@@ -148,8 +148,8 @@ const deleteUser = route(
       errors: ["not_found", "user_has_orders", "version_mismatch"],
     },
   },
-  async ({ params, request, head, store, token, reserve }) => {
-    const user = await store.users.remove(params.id, preconditionsOf(request), token.name, reserve);
+  async ({ params, request, head, store, token }) => {
+    const user = await store.users.remove(params.id, preconditionsOf(request), token.name);
     const { id, json } = requireUser(user);
     head.recordId = id;
     return envelope(json);

@@ -8,7 +8,7 @@ import {
   startOf,
 } from "../change.ts";
 import { fail } from "../error.ts";
-import { joinSmall, LARGE_PAGE_BYTES } from "../page.ts";
+import { joinRecords, LARGE_PAGE_BYTES } from "../page.ts";
 import { deleteExpired } from "./change-expiry.ts";
 import { changeJson, plainRowsOf, readChanges, slicesOf, smallRowsOf } from "./change-rows.ts";
 import type { Session } from "./connection.ts";
@@ -171,12 +171,10 @@ export function createChangeStore(
     }
   }
 
-  async function buildPage(query: ChangeQuery, client: string | undefined): Promise<ChangePage> {
+  async function buildPage(query: ChangeQuery): Promise<ChangePage> {
     let state: Feed = { feed: "", first: 1, last: 0 };
-    const page = await buildInSlices(context, {
+    const page = await buildInSlices(context.db, {
       query,
-      client,
-      bytes: 0,
       async *readSlices(session) {
         // That of the last attempt, if one has failed.
         state = await openFeed(session, query);
@@ -203,8 +201,7 @@ export function createChangeStore(
       const start = startOf(query, feed);
       const changes = await readChanges(session, start, query.limit);
       const rows = await smallRowsOf(session, changes);
-      const joined = rows && joinSmall(rows, query.limit);
-      return joined && pageOf(feed, joined.records);
+      return rows && pageOf(feed, joinRecords(rows, query.limit).records);
     };
     return db.runAdmitted("list", read, { transaction: true, client });
   }
@@ -218,7 +215,7 @@ export function createChangeStore(
   return {
     async list(query, client) {
       const read = () => readSmall(query, client);
-      return (await db.limiter.admit("list", read, client)) ?? buildPage(query, client);
+      return (await db.limiter.admit("list", read, client)) ?? buildPage(query);
     },
 
     subscribe,

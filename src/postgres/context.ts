@@ -1,5 +1,4 @@
 import { createFairQueue, type RunFairly } from "../fair-queue.ts";
-import type { LargePages } from "../large-page.ts";
 import type { Database } from "./connection.ts";
 import { QUEUE_TIMEOUT_MS } from "./limiter.ts";
 
@@ -9,15 +8,12 @@ const BATCH_CONNECTIONS = 3;
 /** What the stores of a database share. */
 export interface StoreContext {
   readonly db: Database;
-  readonly largePages: LargePages;
   /** Runs a write apart from others, because its row may be locked. One at a time runs for each row. */
   readonly runApart: RunFairly;
   readonly now: () => Date;
 }
 
-export function createContext(
-  parts: Pick<StoreContext, "db" | "largePages" | "now">,
-): StoreContext {
+export function createContext(parts: Pick<StoreContext, "db" | "now">): StoreContext {
   return {
     ...parts,
     runApart: createFairQueue({

@@ -119,11 +119,11 @@ function prepareSortedList(context: StoreContext, list: List, order: SortOrder):
     const { total, bytes, records, next_after } = row;
     if (bytes <= LARGE_PAGE_BYTES) return { total, records: records ?? "", nextAfter: next_after };
     const readPage = (session: Session) => readSlices(session, query);
-    return buildInSlices(context, { query, client, bytes, readSlices: readPage });
+    return buildInSlices(db, { query, readSlices: readPage });
   };
 }
 
-/** @throws {AppError} validation_failed if a page exceeds 16 MiB; unavailable if the database is unreachable or busy */
+/** @throws {AppError} validation_failed if a page exceeds 4 MiB; unavailable if the database is unreachable or busy */
 export function prepareList(context: StoreContext, list: List): ReadPage {
   const readBySort = {
     id: prepareSortedList(context, list, sortOrders.id),

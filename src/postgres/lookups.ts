@@ -1,5 +1,4 @@
-import { createCollector } from "../garbage.ts";
-import { LARGE_RECORD_BYTES, type RecordTable, type RecordText } from "../record.ts";
+import type { RecordTable, RecordText } from "../record.ts";
 import type { Schema } from "../schema.ts";
 import { byPosition, createBatchQueue, type RunBatch } from "./batch.ts";
 import { selectedColumns } from "./columns.ts";
@@ -107,10 +106,5 @@ export function prepareRecordLookup<Key extends string | number, Stored extends 
   toRecord: (row: Stored) => RecordText<Row>,
 ): Lookup<Key, RecordText<Row>> {
   const parts = { table, key, columns: selectedColumns(schema) };
-  const collect = createCollector();
-  return prepareLookup<Key, Stored, RecordText<Row>>(db, parts, (row) => {
-    const record = toRecord(row);
-    if (record.json.length > LARGE_RECORD_BYTES) collect(record.json.length);
-    return record;
-  });
+  return prepareLookup<Key, Stored, RecordText<Row>>(db, parts, toRecord);
 }

@@ -14,13 +14,7 @@ import {
   type StoredOrder,
 } from "../order.ts";
 import { requirePreconditions } from "../precondition.ts";
-import {
-  changesNothing,
-  type RecordText,
-  recordText,
-  reserveNothing,
-  reserveRecord,
-} from "../record.ts";
+import { changesNothing, type RecordText, recordText } from "../record.ts";
 import { ownColumnTypes, recordJson, selectedColumns } from "./columns.ts";
 import type { StoreContext } from "./context.ts";
 import type { Create, CreateRules } from "./create-queue.ts";
@@ -89,10 +83,9 @@ export function createOrderStore(
 
     place: (fields, key, author = null) => place(orderRow(fields), key, author),
 
-    update(id, edit, preconditions, author = null, reserve = reserveNothing) {
+    update(id, edit, preconditions, author = null) {
       return runUpdate(id, author, (order, time) => {
         requirePreconditions(order, preconditions);
-        reserveRecord(order, reserve);
         const before = parseStoredOrder(order);
         const fields = edit(before);
         if (changesNothing(before, fields)) return { kind: "done", record: toRecord(order) };

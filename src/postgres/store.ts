@@ -1,6 +1,5 @@
 /** The store of an open PostgreSQL database. */
 import { redactPassword } from "../database-url.ts";
-import { createLargePages } from "../large-page.ts";
 import type { Store, StoreOptions } from "../store.ts";
 import { createWriteProbe } from "../write-probe.ts";
 import { watchChanges } from "./change-watch.ts";
@@ -54,13 +53,12 @@ const layouts = {
 };
 
 export function createStore(db: Database, options: StoreOptions): Store {
-  const { databaseUrl, now, maxUnsentBytes } = options;
+  const { databaseUrl, now } = options;
   const readOnly = options.mode === "serve-read-only";
   const layout = layouts[db.layout];
   const numbering = readOnly ? createReadOnlyNumbering(db) : createNumbering(db, layout.collect);
   const subscribe = watchChanges(db, numbering.numberAll);
-  const largePages = createLargePages(maxUnsentBytes);
-  const context = createContext({ db, largePages, now });
+  const context = createContext({ db, now });
   let databaseBytes = 0;
 
   async function measureSize(): Promise<void> {
@@ -79,14 +77,12 @@ export function createStore(db: Database, options: StoreOptions): Store {
         ? readFeed(db)
         : db.run("write", (session) => session.all(probeWrite, now().toISOString())),
     ),
-    holdBody: largePages.hold,
     archive: () => null,
     async statistics() {
       // On failure, the last known size: the other figures matter most while the database is unreachable.
       await Promise.race([measureSize().catch(() => {}), Bun.sleep(SIZE_TIMEOUT_MS)]);
       return {
         pendingWrites: db.limiter.pendingWrites(),
-        unsentBytes: largePages.unsentBytes(),
         databaseBytes,
         walBytes: 0,
         freeBytes: null,

@@ -2,13 +2,7 @@ import { latestOf } from "../clock.ts";
 import { emailKey } from "../email.ts";
 import { isAfter, type Page } from "../page.ts";
 import { requirePreconditions } from "../precondition.ts";
-import {
-  changesNothing,
-  type RecordText,
-  recordText,
-  reserveNothing,
-  reserveRecord,
-} from "../record.ts";
+import { changesNothing, type RecordText, recordText } from "../record.ts";
 import {
   failEmailTaken,
   failUserHasOrders,
@@ -121,10 +115,9 @@ export function createUserStore(
 
     create: (fields, key, author = null) => create(userRow(fields), key, author),
 
-    update(id, edit, preconditions, author = null, reserve = reserveNothing) {
+    update(id, edit, preconditions, author = null) {
       return runUpdate(id, author, ({ email_key, ...user }, time) => {
         requirePreconditions(user, preconditions);
-        reserveRecord(user, reserve);
         const before = parseStoredUser(user);
         const fields = edit(before);
         if (changesNothing(before, fields)) return { kind: "done", record: toRecord(user) };
@@ -142,10 +135,9 @@ export function createUserStore(
       });
     },
 
-    remove(id, preconditions, author = null, reserve = reserveNothing) {
+    remove(id, preconditions, author = null) {
       return runUpdate(id, author, (user) => {
         requirePreconditions(user, preconditions);
-        reserveRecord(user, reserve);
         return { kind: "remove", record: toRecord(user) };
       });
     },

@@ -10,7 +10,6 @@ import {
   requireKept,
   startOf,
 } from "../change.ts";
-import { jsonBytes } from "../columns.ts";
 import { fail } from "../error.ts";
 import { Order, orderStatuses } from "../order.ts";
 import { untilDone } from "../until-done.ts";
@@ -47,8 +46,6 @@ const json = [
   "strftime('%Y-%m-%dT%H:%M:%fZ', changes.created_at / 1000.0, 'unixepoch')",
   `'"'`,
 ];
-/** JSON of 100 characters has 400 bytes at most. */
-const MAX_BYTES = 600;
 
 /** @returns an expression that reads the user or order of a change */
 function ofRecord(ofUser: string, ofOrder: string): string {
@@ -112,14 +109,12 @@ export function createChangeStore(
   { subscribe }: Pick<ChangeStore, "subscribe">,
 ): ChangeStore {
   const record = ofRecord(concatenated(db, recordJson(User)), concatenated(db, recordJson(Order)));
-  const recordBytes = `coalesce(${ofRecord(jsonBytes(User, "upper"), jsonBytes(Order, "upper"))}, 0)`;
   const table = { table: "changes", prepareRows };
   const pages = {
-    plain: lists.prepare({ ...table, json: [...json, "'}'"], bytes: `${MAX_BYTES}` }),
+    plain: lists.prepare({ ...table, json: [...json, "'}'"] }),
     record: lists.prepare({
       ...table,
       json: [...json, `',"record":'`, `coalesce(${record}, 'null')`, "'}'"],
-      bytes: `${MAX_BYTES} + ${recordBytes}`,
     }),
   };
   // `min`, so that SQLite reads a range of ids.
@@ -129,7 +124,7 @@ export function createChangeStore(
   `);
 
   return {
-    list: (query, client) => pages[query.include ?? "plain"](query, client),
+    list: (query) => pages[query.include ?? "plain"](query),
     subscribe,
     async deleteExpired(before, signal) {
       const deleteExpired = () => deleteBatch.run({ before: before.getTime() }).changes;

@@ -21,9 +21,6 @@ import { prepareCountedList } from "./counted-list.ts";
 import type { ListRows, ReadRows } from "./lists.ts";
 import { prepareRecords } from "./records.ts";
 
-/** Number of positions that are read in one turn of the event loop. A user can have very many orders. */
-const RANGE = 2048;
-
 type StatusFilters = Required<Pick<OrderQuery, "user_id" | "status">>;
 
 type NewOrder = OrderRow & { readonly now: string };
@@ -40,11 +37,10 @@ function prepareRowsOfUser<Row>(db: Database, columns: string) {
     where user_id = +$user_id
   `);
   // With both filters, the orders of the user are counted in the index alone.
-  const countInRange = db.prepare<{ total: number }, StatusFilters & Positions>(`
+  const totalInStatus = db.prepare<{ total: number }, StatusFilters>(`
     select count(*) as total
     from orders
-    where user_id = +$user_id and user_position > $start and user_position <= $end
-      and status = +$status
+    where user_id = +$user_id and status = +$status
   `);
   type Page = Positions & Record<"user_id" | "limit" | "skip", number>;
   function prepare<Filters>(where: string) {
@@ -89,47 +85,6 @@ function prepareRowsOfUser<Row>(db: Database, columns: string) {
       : { start: positionOf(userId, after, last), end: last };
   }
 
-  /** Counts the orders in one status, and reads those at the positions, from range to range. */
-  function readInRanges(
-    filters: StatusFilters,
-    last: number,
-    { start, end }: Positions,
-    query: OrderQuery,
-  ): ListRows<Row> {
-    const { offset, sort = "id" } = query;
-    const meta = { total: 0 };
-
-    function* readRows() {
-      const ranges: (Positions & { readonly count: number })[] = [];
-      for (let at = 0; at < last; at += RANGE) {
-        if (at > 0) yield null;
-        const range = { start: at, end: at + RANGE };
-        const count = countInRange.get({ ...filters, ...range })?.total ?? 0;
-        ranges.push({ ...range, count });
-        meta.total += count;
-      }
-      if (sort === "-id") ranges.reverse();
-      let skip = offset;
-      let limit = rowsToRead(query);
-      for (const range of ranges) {
-        const within = { start: Math.max(range.start, start), end: Math.min(range.end, end) };
-        if (within.start >= within.end || limit === 0) continue;
-        if (skip >= range.count) {
-          skip -= range.count;
-          continue;
-        }
-        yield null;
-        for (const row of rowsInStatus[sort].iterate({ ...filters, ...within, limit, skip })) {
-          yield row;
-          limit -= 1;
-        }
-        skip = 0;
-      }
-    }
-
-    return { meta, rows: readRows() };
-  }
-
   return (userId: number, query: OrderQuery): ListRows<Row> => {
     const { offset, status, sort = "id" } = query;
     const limit = rowsToRead(query);
@@ -142,9 +97,8 @@ function prepareRowsOfUser<Row>(db: Database, columns: string) {
       return { meta: { total: last }, rows: rows[sort].iterate(page) };
     }
     const filters = { user_id: userId, status };
-    if (last > RANGE) return readInRanges(filters, last, { start, end }, query);
     return {
-      meta: { total: countInRange.get({ ...filters, start: 0, end: last })?.total ?? 0 },
+      meta: { total: totalInStatus.get(filters)?.total ?? 0 },
       rows: rowsInStatus[sort].iterate({ ...filters, start, end, limit, skip: offset }),
     };
   };
@@ -227,8 +181,8 @@ export function createOrderStore(context: StoreContext): OrderStore {
       });
     },
 
-    update(id, edit, preconditions, author = null, reserve) {
-      return modify(id, preconditions, author, reserve, (order) => {
+    update(id, edit, preconditions, author = null) {
+      return modify(id, preconditions, author, (order) => {
         const before = parseStoredOrder(order);
         const fields = edit(before);
         if (changesNothing(before, fields)) return recordText(order, orderJson);

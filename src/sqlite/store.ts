@@ -3,7 +3,6 @@ import type { Database } from "bun:sqlite";
 import { existsSync } from "node:fs";
 import { createClock } from "../clock.ts";
 import { suffixes } from "../database-url.ts";
-import { createLargePages } from "../large-page.ts";
 import type { OnCommit, Store, StoreOptions } from "../store.ts";
 import { createWriteProbe } from "../write-probe.ts";
 import type { ArchiveClient } from "./archive/client.ts";
@@ -114,9 +113,7 @@ export async function createStore(
   const writer = createWriter(createWriteBatch(db, files), reader, checkpointer, onCommit, archive);
   const clock = createClock(now);
   const idempotency = createIdempotencyStore(db, writer, now, clock);
-  const largePages = createLargePages(options.maxUnsentBytes);
-  const own = resources.adopt(source.connect(), (connection) => connection.close(true));
-  const lists = createListReader(db, own, reader, files, largePages);
+  const lists = createListReader(db, reader);
   const recordChange = createChangeRecorder(db, now);
   const context = { db, reader, writer, lists, idempotency, clock, recordChange };
   // While `resources` is still disposed of: statements that do not match a damaged schema fail here.
@@ -158,10 +155,8 @@ export async function createStore(
       if (!files.isReadable()) throw unreadableError();
       await probe();
     },
-    holdBody: largePages.hold,
     statistics: async () => ({
       pendingWrites: writer.pending(),
-      unsentBytes: largePages.unsentBytes(),
       databaseBytes: sizeOf(path),
       walBytes: sizeOf(path + suffixes.wal),
       freeBytes: freeBytesOf(path),

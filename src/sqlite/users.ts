@@ -100,8 +100,8 @@ export function createUserStore(context: StoreContext): UserStore {
       });
     },
 
-    update(id, edit, preconditions, author = null, reserve) {
-      return modify(id, preconditions, author, reserve, (user) => {
+    update(id, edit, preconditions, author = null) {
+      return modify(id, preconditions, author, (user) => {
         const before = parseStoredUser(user);
         const fields = edit(before);
         if (changesNothing(before, fields)) return recordText(user, userJson);
@@ -118,8 +118,8 @@ export function createUserStore(context: StoreContext): UserStore {
       });
     },
 
-    remove(id, preconditions, author = null, reserve) {
-      return modify(id, preconditions, author, reserve, (user) => {
+    remove(id, preconditions, author = null) {
+      return modify(id, preconditions, author, (user) => {
         if (deleteWithoutOrders.run({ id }).changes === 0) failUserHasOrders();
         recordChange(changeOf("user.deleted", user, author));
         return recordText(user, userJson);

@@ -1,7 +1,6 @@
 /** Runs the writes of a batch in one transaction. A write that fails does not affect the others. */
 import type { Database } from "bun:sqlite";
 import { AppError } from "../error.ts";
-import type { ReserveMemory } from "../record.ts";
 import { isStorageError, storageError, unavailableError } from "./errors.ts";
 import type { FileWatch } from "./file-watch.ts";
 
@@ -9,9 +8,7 @@ export interface Write {
   /** The table that is written, for error messages. */
   readonly table: string;
   /** Synchronous. It may run several times, and only the last run is committed. */
-  readonly work: (reserve: ReserveMemory) => unknown;
-  /** Called with what `work` reserves, which must be before its first change. */
-  readonly reserve: ReserveMemory;
+  readonly work: () => unknown;
   readonly resolve: (result: unknown) => void;
   readonly reject: (error: unknown) => void;
 }
@@ -58,33 +55,24 @@ export function createWriteBatch(db: Database, files: FileWatch) {
 
   /**
    * Almost all writes succeed, and a savepoint costs as much as a write. Without savepoints, any failure ends the
-   * attempt. With them, only a failure of storage does. A write without memory has changed nothing, and ends no attempt:
-   * many may fail like this at the same time.
+   * attempt. With them, only a failure of storage does.
    */
   function runAll(writeAt: WriteAt, inSavepoints: boolean, excluded: readonly Write[]): Attempt {
     const settles: Settle[] = [];
     for (let at = 0, write = writeAt(at); write !== null; at += 1, write = writeAt(at)) {
       if (excluded.includes(write)) continue;
       if (inSavepoints) savepoint.run();
-      let lacksMemory = false;
       try {
-        const result = write.work((bytes) => {
-          lacksMemory = true;
-          write.reserve(bytes);
-          lacksMemory = false;
-        });
+        const result = write.work();
         if (inSavepoints) release.run();
         settles.push(() => write.resolve(result));
       } catch (error) {
         // A full disk ends the whole transaction, and the savepoint with it.
         if (inSavepoints && !db.inTransaction) throw error;
         const isStorage = isStorageError(error);
-        const mayContinue = inSavepoints || lacksMemory;
-        if (isStorage || !mayContinue) return { failed: write, isStorage };
-        if (inSavepoints) {
-          undo.run();
-          release.run();
-        }
+        if (isStorage || !inSavepoints) return { failed: write, isStorage };
+        undo.run();
+        release.run();
         settles.push(() => write.reject(error));
       }
     }
@@ -94,7 +82,7 @@ export function createWriteBatch(db: Database, files: FileWatch) {
   function runAlone(write: Write): Settle {
     try {
       begin.run();
-      const result = write.work(write.reserve);
+      const result = write.work();
       commit.run();
       files.requireInPlace();
       return () => write.resolve(result);

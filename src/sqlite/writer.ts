@@ -3,7 +3,7 @@
  * therefore one fsync. Each write is settled after that fsync. Authors are served round robin, so that slow writes of
  * one hardly delay those of another.
  */
-import { type Author, type ReserveMemory, reserveNothing } from "../record.ts";
+import type { Author } from "../record.ts";
 import { createRoundRobinQueue } from "../round-robin-queue.ts";
 import type { OnCommit } from "../store.ts";
 import type { Checkpointer } from "./checkpoint.ts";
@@ -184,23 +184,20 @@ export function createWriter(
      * @param table the table that is written, for error messages
      * @param author who sends it; `null`, the default, for the process itself. Writes of one author keep
      * their order
-     * @param reserve called with what `work` reserves, which must be before its first change
      * @returns what `work` returned; resolves when the transaction is on disk
-     * @throws whatever `work` or `reserve` throws
+     * @throws whatever `work` throws
      * @throws {AppError} unavailable if the disk fails, or the files were moved
      * @throws {AppError} damaged if `work` reads a damaged page
      */
     write<Result>(
       table: string,
-      work: (reserve: ReserveMemory) => Synchronous<Result>,
+      work: () => Synchronous<Result>,
       author: Author = null,
-      reserve = reserveNothing,
     ): Promise<Result> {
       return new Promise<Result>((resolve, reject) => {
         queue.add(author, {
           table,
           work,
-          reserve,
           resolve: resolve as (result: unknown) => void,
           reject,
         });

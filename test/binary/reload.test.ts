@@ -7,7 +7,6 @@ import { newEmail } from "../http/make.ts";
 import { rawRequest } from "../http/raw.ts";
 import { againstBinary, startServer, type TestServer } from "../http/server.ts";
 import { isLong } from "../long.ts";
-import { largeMetadata } from "./disk.ts";
 
 const fixtures = `${import.meta.dir}/../fixtures`;
 
@@ -111,40 +110,6 @@ test.if(canTakeOver)(
   },
   120_000,
 );
-
-test.if(againstBinary)("unfinished requests count after SIGHUP", async () => {
-  const certificate = {
-    TLS_CERT: `${fixtures}/localhost.crt`,
-    TLS_KEY: `${fixtures}/localhost.key`,
-  };
-  await using server = await startServer(certificate);
-  const token = server.writeToken;
-  const authorization = `Bearer ${token}`;
-  const users = `${server.url}/api/v1/users`;
-  const tls = { rejectUnauthorized: false };
-  for (let user = 0; user < 4; user += 1) {
-    const body = new TextEncoder().encode(
-      JSON.stringify({ email: newEmail(), metadata: largeMetadata }),
-    );
-    await fetch(users, { method: "POST", headers: { authorization }, body, tls });
-  }
-  const framing = async () => {
-    const response = await fetch(users, { headers: { authorization }, keepalive: false, tls });
-    await response.body?.cancel();
-    return response.headers.get("transfer-encoding") ?? "none";
-  };
-  expect(await framing()).toBe("none");
-  const headers = ["Content-Type: application/json", "Content-Length: 10"];
-  const post = rawRequest("POST", "/api/v1/users", { token, headers });
-  const sockets = await Promise.all(Array.from({ length: 65 }, () => openTls(server)));
-  for (const socket of sockets) socket.write(post);
-  while ((await framing()) === "none") await Bun.sleep(10);
-  await hangUp(server, /"certificate reloaded"/);
-  // Many requests are unfinished, so this page counts as a large one.
-  expect(await framing()).toBe("chunked");
-  for (const socket of sockets) socket.destroy();
-  while ((await framing()) === "chunked") await Bun.sleep(10);
-});
 
 test.if(againstBinary)("SIGHUP changes nothing when the server has no certificate", async () => {
   await using server = await startServer();

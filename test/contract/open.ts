@@ -12,7 +12,6 @@ interface Versioned {
 
 interface OpenOptions {
   readonly now?: () => Date;
-  readonly maxUnsentBytes?: number;
 }
 
 /** Opens a new, empty database. */

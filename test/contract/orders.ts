@@ -1,5 +1,4 @@
 import { expect, test } from "bun:test";
-import { AppError } from "../../src/error.ts";
 import { type Order, type OrderStatus, patchOrder } from "../../src/order.ts";
 import {
   all,
@@ -34,25 +33,6 @@ export function ordersContract(open: Open): void {
     const { record } = await it.store.orders.place(orderFields(user.id), null);
     const edit = ({ status, version }: Order) => ({ status, metadata: { v: `${version}` } });
     await expectAscendingTimes(it, it.store.orders, record.id, edit);
-  });
-
-  test("orders.update reserves memory for a large order, and changes nothing without it", async () => {
-    await using it = await openWithClock(open);
-    const { orders } = it.store;
-    const { id: userId } = await newUser(it.store);
-    const metadata = { text: "漢".repeat(5000) };
-    const { record } = await orders.place(orderFields(userId, { metadata }), null);
-    const reserved: number[] = [];
-    const reserve = (bytes: number) => void reserved.push(bytes);
-    const none = new AppError("unavailable", "no memory");
-    const reject = () => {
-      throw none;
-    };
-    await expect(orders.update(record.id, to("paid"), null, null, reject)).rejects.toBe(none);
-    expect(await orders.get(record.id)).toEqual(record);
-    const paid = parsed(await orders.update(record.id, to("paid"), null, null, reserve));
-    expect(paid).toMatchObject({ metadata, status: "paid", version: 2 });
-    expect(Math.min(...reserved)).toBeWithin(15_000, 16_000);
   });
 
   test("orders.update applies a status change once when two calls make it concurrently", async () => {

@@ -1,6 +1,5 @@
 // Every operation returns a record as the same text, whether a program or the database has rendered it.
 import { expect, test } from "bun:test";
-import { recordsText } from "../../src/page.ts";
 import {
   all,
   type Open,
@@ -14,8 +13,7 @@ import {
 
 const texts = [...oddTexts, "\u2028\u2029", "\b\f\t\v\u000e\u0080", "</script>\\/", "$1 %s %%"];
 const times = { created_at: time, updated_at: time };
-/** Together, the records of a list exceed the size of a small page. */
-const filler = "é".repeat(20_000);
+const filler = "é".repeat(500);
 
 export function recordTextContract(open: Open): void {
   test("users returns the same JSON from each operation", async () => {
@@ -45,8 +43,7 @@ export function recordTextContract(open: Open): void {
       expected.push(json);
     }
     const { records } = await users.list(all);
-    expect(records).not.toBeString();
-    expect(recordsText(records)).toBe(expected.join(","));
+    expect(records).toBe(expected.join(","));
     const removed = await users.remove(1, null);
     expect<string | undefined>(removed?.json).toBe(expected[0]);
   });
@@ -93,8 +90,7 @@ export function recordTextContract(open: Open): void {
     }
     for (const filter of [{}, { user_id: userId }, { status: "paid" as const }]) {
       const { records } = await orders.list({ ...all, ...filter });
-      expect(records).not.toBeString();
-      expect(recordsText(records)).toBe(expected.join(","));
+      expect(records).toBe(expected.join(","));
     }
   });
 }

@@ -1,5 +1,4 @@
 import { expect, test } from "bun:test";
-import { AppError } from "../../src/error.ts";
 import type { User } from "../../src/user.ts";
 import { listed } from "../listed.ts";
 import {
@@ -9,7 +8,6 @@ import {
   type Open,
   openWithClock,
   parsed,
-  rename,
   userFields,
 } from "./open.ts";
 
@@ -73,37 +71,6 @@ export function usersContract(open: Open): void {
     await using it = await openWithClock(open);
     const { id } = await newUser(it.store);
     await expectAscendingTimes(it, it.store.users, id, () => userFields());
-  });
-
-  test("users.update and users.remove reserve memory for a large user, and change nothing without it", async () => {
-    await using it = await openWithClock(open);
-    const { users } = it.store;
-    const small = await newUser(it.store);
-    const user = await newUser(it.store, { metadata: { text: "漢".repeat(5000) } });
-    const reserved: number[] = [];
-    const reserve = (bytes: number) => void reserved.push(bytes);
-    await users.update(small.id, rename, null, null, reserve);
-    expect(reserved).toEqual([]);
-    const changed = parsed(await users.update(user.id, rename, null, null, reserve));
-    expect(changed).toMatchObject({ name: "v2", version: 2 });
-    expect(Math.min(...reserved)).toBeWithin(15_000, 16_000);
-
-    const none = new AppError("unavailable", "no memory");
-    const reject = () => {
-      throw none;
-    };
-    const [update, remove, other] = await Promise.allSettled([
-      users.update(user.id, rename, null, null, reject),
-      users.remove(user.id, null, null, reject),
-      users.update(small.id, rename, null, null, reject),
-    ]);
-    for (const result of [update, remove]) {
-      expect(result).toEqual({ status: "rejected", reason: none });
-    }
-    expect(other).toMatchObject({ status: "fulfilled", value: { version: 3 } });
-    expect(parsed(await users.get(user.id))).toEqual(changed);
-    expect(await users.update(user.id + 1, rename, null, null, reject)).toBeNull();
-    expect(await users.remove(user.id, null, null, reserve)).not.toBeNull();
   });
 
   test("users.update loses no edit when many are concurrent", async () => {

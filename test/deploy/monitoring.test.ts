@@ -12,7 +12,6 @@ async function metricsText(): Promise<string> {
   metrics.observeCommit(1, 1);
   const statistics = async () => ({
     pendingWrites: 0,
-    unsentBytes: 0,
     databaseBytes: 0,
     walBytes: 0,
     freeBytes: 0,

@@ -1,7 +1,6 @@
 // The store on a Citus cluster: the contract, and how many shards each operation asks. In one file, because only one
 // process at a time can use the databases of the cluster.
 import { describe, expect, test } from "bun:test";
-import { createLargePages } from "../../src/large-page.ts";
 import type { Maybe } from "../../src/maybe.ts";
 import { openPostgres } from "../../src/postgres/backend.ts";
 import { createCitusOrderStore } from "../../src/postgres/citus/orders.ts";
@@ -55,8 +54,7 @@ test.if(citusUrl !== null)(
     const statements: Statement[] = [];
     const db = recorded(real, statements);
     const now = () => new Date();
-    const largePages = createLargePages(2 ** 25);
-    const context = createContext({ db, largePages, now });
+    const context = createContext({ db, now });
     const users = createCitusUserStore(context);
     const orders = createCitusOrderStore(context);
 

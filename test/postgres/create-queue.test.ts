@@ -31,7 +31,7 @@ interface Run {
 function makeQueue(options: Partial<CreateQueueOptions<Fields, Fields>> = {}) {
   const runs: Run[] = [];
   const db = { limiter: createLimiter({ connections: 10 }) } as Database;
-  const context = createContext({ db, largePages: {} as never, now: () => new Date(0) });
+  const context = createContext({ db, now: () => new Date(0) });
   const create = createCreateQueue<Fields, Fields>(context, {
     conflictKeysOf: () => [],
     lockOf: ({ row }) => row,

@@ -3,7 +3,6 @@ import { afterAll, describe, expect, test } from "bun:test";
 import { existsSync } from "node:fs";
 import { join } from "node:path";
 import { SQL } from "bun";
-import { recordsText } from "../../src/page.ts";
 import { connect } from "../../src/postgres/connection.ts";
 import { FOLD_LOCK, foldCounts } from "../../src/postgres/counts.ts";
 import type { Store } from "../../src/store.ts";
@@ -87,7 +86,7 @@ async function fill(databaseUrl: string): Promise<number> {
 /** Changes without ids are in the dump as well: they are numbered when they are read. */
 async function changesOf(store: Store) {
   const { records, feed, last } = await store.changes.list({ limit: 1000, offset: 0 });
-  return { text: recordsText(records), feed, last };
+  return { text: records, feed, last };
 }
 
 /** Copies a database with pg_dump and psql. @throws {Error} if either reports an error */

@@ -1,15 +1,12 @@
 // A page of a list or of an export reads about as many rows as it has, at any depth. PostgreSQL counts them, so that
 // the tests depend neither on the statements nor on the speed of the machine.
 import { afterAll, beforeAll, describe, expect, test } from "bun:test";
-import { createLargePages } from "../../src/large-page.ts";
 import type { Maybe } from "../../src/maybe.ts";
 import type { OrderQuery } from "../../src/order.ts";
-import { LARGE_PAGE_BYTES, recordsText } from "../../src/page.ts";
 import { connect, type Database } from "../../src/postgres/connection.ts";
 import { createContext } from "../../src/postgres/context.ts";
 import { createPlainOrderStore } from "../../src/postgres/orders.ts";
 import type { Store } from "../../src/store.ts";
-import { expectRejection } from "../expect-error.ts";
 import { listed } from "../listed.ts";
 import { cluster, type Harness, makeHarness, storedTime } from "./postgres-harness.ts";
 
@@ -61,13 +58,6 @@ const rowsFetched = `
   from pg_stat_user_tables
   where relname in ('users', 'orders')
 `;
-/** Counts blocks that hold long texts, which are stored apart from their row. */
-const textBlocksRead = `
-  select (toast_blks_read + toast_blks_hit)::integer as rows
-  from pg_statio_user_tables
-  where relname = 'orders'
-`;
-
 /** The name of the connections whose reads are counted. */
 const READER = "reader";
 const readers = `
@@ -175,10 +165,7 @@ describe.if(cluster !== null)("a page", () => {
             ? opened.runAdmitted(access, work, options)
             : Promise.reject(new Error("a statement of its own")),
       };
-      const largePages = createLargePages(2 ** 20);
-      const orders = createPlainOrderStore(
-        createContext({ db, largePages, now: () => new Date() }),
-      );
+      const orders = createPlainOrderStore(createContext({ db, now: () => new Date() }));
       const before = await countRows(rowsRead);
       for (const after of starts) {
         const listing = Promise.resolve(orders.list({ ...query, after }, "a"));
@@ -243,19 +230,6 @@ describe.if(cluster !== null)("a page", () => {
       await world.run("vacuum (analyze, index_cleanup on)");
     });
 
-    test("reads no text when there is no memory for it", async () => {
-      const store = await world.open({ maxUnsentBytes: 0 });
-      // It is built, because it is the only one.
-      const first = await store.orders.list(page, "a");
-      const reads = await countReads(async () => {
-        const second = Promise.resolve(store.orders.list(page, "b"));
-        await expectRejection(second, "unavailable", /too many/);
-      }, textBlocksRead);
-      expect(reads).toBe(0);
-      if (typeof first.records !== "string") first.records[Symbol.dispose]();
-      await store.close();
-    }, 20_000);
-
     test("fetches no row that it skips when it begins at an offset", async () => {
       const listOf = (offset: number) => async (store: Store) => {
         const { rows } = await listed(store.orders.list({ ...page, offset }));
@@ -273,48 +247,4 @@ describe.if(cluster !== null)("a page", () => {
       expect(last).toBeLessThanOrEqual(lastAfter);
     }, 20_000);
   });
-});
-
-describe.if(cluster !== null)("a page of 256 KiB", () => {
-  const shortestRows = {
-    users: `
-      insert into users (email, email_key, name, metadata, version, created_at, updated_at)
-      select 'a@' || n, 'a@' || n, 'n', '{"k":""}', 1, time, time`,
-    orders: `
-      insert into orders (
-        user_id, currency, items, total, status, metadata, version, created_at, updated_at
-      )
-      select 1, 'EUR', '[]', 1, 'paid', '{"k":""}', 1, time, time`,
-  };
-
-  test.each(["users", "orders"] as const)(
-    "of %s is one text, and a page with one byte more is not",
-    async (table) => {
-      await using world = await makeHarness();
-      const store = await world.open();
-      for (const insert of table === "users" ? [shortestRows.users] : Object.values(shortestRows)) {
-        await world.run(`${insert} from generate_series(1, 9) as n, (
-          select '2026-11-20T18:57:03.120Z'::text
-        ) as clock (time)`);
-      }
-      const readPage = (limit: number) => store[table].list({ limit, offset: 0 });
-      const { records } = await readPage(9);
-      const missing = LARGE_PAGE_BYTES - recordsText(records).length;
-      for (const [bytes, isText] of [
-        [missing, true],
-        [missing + 1, false],
-      ] as const) {
-        const metadata = `'{"k":"' || repeat('x', ${bytes}) || '"}'`;
-        await world.run(`update ${table} set metadata = ${metadata} where id = 5`);
-        // Pages of up to 100 records are not measured before they are built.
-        for (const limit of [9, 1000]) {
-          const page = await readPage(limit);
-          expect([limit, typeof page.records]).toEqual([limit, isText ? "string" : "object"]);
-          expect(recordsText(page.records)).toHaveLength(
-            missing === bytes ? LARGE_PAGE_BYTES : LARGE_PAGE_BYTES + 1,
-          );
-        }
-      }
-    },
-  );
 });

@@ -1,6 +1,5 @@
 // Statements that requests share: how many there are, and how PostgreSQL runs them.
 import { describe, expect, test } from "bun:test";
-import { createLargePages } from "../../src/large-page.ts";
 import type { Maybe } from "../../src/maybe.ts";
 import type { Database, Session } from "../../src/postgres/connection.ts";
 import { createContext } from "../../src/postgres/context.ts";
@@ -35,8 +34,7 @@ function openOnOneConnection({ connect, urlWith }: Harness) {
     runAdmitted: recorded(opened.runAdmitted),
   };
   const now = () => new Date();
-  const largePages = createLargePages(2 ** 20);
-  const context = createContext({ db, largePages, now });
+  const context = createContext({ db, now });
   return {
     db,
     sent,

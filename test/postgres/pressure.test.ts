@@ -1,6 +1,5 @@
 // Lists leave connections to other requests, and to the lists of other clients. No client has all places of reads.
 import { describe, expect, test } from "bun:test";
-import { createLargePages } from "../../src/large-page.ts";
 import type { Maybe } from "../../src/maybe.ts";
 import { buildInSlices } from "../../src/postgres/page-slices.ts";
 import type { Store } from "../../src/store.ts";
@@ -114,19 +113,14 @@ describe.if(cluster !== null)("a large page", () => {
     const db = world.connect(world.urlWith("max=4"));
     const { promise: read, resolve: finish } = Promise.withResolvers<void>();
     const begun = Promise.withResolvers<void>();
-    const large = buildInSlices(
-      { db, largePages: createLargePages(2 ** 20) },
-      {
-        query: { limit: 1, offset: 0 },
-        client: "a",
-        bytes: 0,
-        async *readSlices() {
-          begun.resolve();
-          await read;
-          yield { total: 0, rows: [], isLast: true };
-        },
+    const large = buildInSlices(db, {
+      query: { limit: 1, offset: 0 },
+      async *readSlices() {
+        begun.resolve();
+        await read;
+        yield { total: 0, rows: [], isLast: true };
       },
-    );
+    });
     await begun.promise;
     const order: string[] = [];
     const list = (name: string, client?: string) =>

@@ -36,7 +36,7 @@ function makeQueue({ missing = [], onWrite = () => [], explain }: Options = {}) 
   const runAdmitted = (_access: string, work: (session: unknown) => Promise<unknown>) =>
     withRetry(() => work(null));
   const db = { layout: "plain", limiter, runAdmitted } as unknown as Database;
-  const context = createContext({ db, largePages: {} as never, now: () => new Date(0) });
+  const context = createContext({ db, now: () => new Date(0) });
 
   async function write(kind: string, targets: readonly Target<Stored>[], timeout: string | null) {
     const ids = targets.map(({ stored }) => stored.id);

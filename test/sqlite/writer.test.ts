@@ -1,7 +1,6 @@
 import { expect, test } from "bun:test";
 import { renameSync } from "node:fs";
 import { setImmediate as nextTurn } from "node:timers/promises";
-import { AppError } from "../../src/error.ts";
 import { damagePage, rootPageOf } from "../damage.ts";
 import { expectRejection } from "../expect-error.ts";
 import { makeWriter } from "./writer.ts";
@@ -230,35 +229,6 @@ test("write rejects the whole batch with unavailable when its transaction has en
   for (const write of writes) await expectRejection(write, "unavailable");
   await later;
   expect(it.visible()).toEqual([3]);
-});
-
-test("write runs the others only once when one has no memory", async () => {
-  using it = makeWriter();
-  let runs = 0;
-  const none = new AppError("unavailable", "no memory");
-  const first = it.write(() => {
-    runs += 1;
-    return it.insert(1);
-  });
-  const rejected = it.write(
-    (reserve) => {
-      reserve(1);
-      return it.insert(2);
-    },
-    null,
-    () => {
-      throw none;
-    },
-  );
-  const last = it.write(() => it.insert(3));
-  const [, { reason }] = (await Promise.allSettled([first, rejected, last])) as [
-    unknown,
-    PromiseRejectedResult,
-    unknown,
-  ];
-  expect(reason).toBe(none);
-  expect(runs).toBe(1);
-  expect(it.visible()).toEqual([1, 3]);
 });
 
 test("idle resolves when every earlier write has settled", async () => {

@@ -7,7 +7,6 @@ import { metricsIn } from "../http/make.ts";
 const build = { version: "1.2.3", commit: "1cc9c668", schema: 3 };
 const statistics = {
   pendingWrites: 0,
-  unsentBytes: 0,
   databaseBytes: 0,
   walBytes: 0,
   freeBytes: 1e9,

@@ -85,7 +85,7 @@ const errorDocs = {
   ],
   unavailable: [
     "Unavailable",
-    "The database cannot be used at the moment, the token has too many writes in progress, or the server is read-only or shutting down",
+    "The database cannot be used at the moment, the token has too many writes in progress or too many large pages unsent, or the server is read-only or shutting down",
     "the database cannot be written at the moment",
   ],
   internal: [
@@ -123,9 +123,9 @@ export function errorSchemas(): Record<string, JsonSchema> {
     description: "The problems, if the code is `validation_failed`",
   };
   const allowed = {
-    type: "array",
-    items: text,
-    description: "What is allowed instead, if the code is `invalid_status_change`",
+    description:
+      "What is allowed instead: of `invalid_status_change` an array of statuses; of a page that is too large an object with the largest `limit`",
+    examples: [["paid", "canceled"], { limit: 163 }],
   };
   const bound = { type: "integer", format: "int64" };
   const fieldError = {
@@ -134,7 +134,11 @@ export function errorSchemas(): Record<string, JsonSchema> {
     problem: { ...text, description: "For people. It may change" },
     min: { ...bound, description: "Of a `range` or a `length`" },
     max: { ...bound, description: "Of a `range` or a `length`" },
-    allowed: { ...allowed, description: "Of `not_allowed`: what is allowed instead" },
+    allowed: {
+      type: "array",
+      items: text,
+      description: "Of `not_allowed`: what is allowed instead",
+    },
   };
   return {
     FieldError: object(fieldError, ["min", "max", "allowed"]),

@@ -5,7 +5,7 @@
 import { failField } from "../../error.ts";
 import {
   type JsonRow,
-  joinSmall,
+  joinRecords,
   LARGE_PAGE_BYTES,
   maxId,
   nextAfter,
@@ -196,8 +196,7 @@ export function prepareCitusList(context: StoreContext, list: ListParts): ReadPa
     const { total, rows } = list.valuesOf
       ? await readOnOneShard(query, values, client)
       : await db.limiter.admit("list", () => enqueue(query), client);
-    const joined = joinSmall(rows, query.limit);
-    if (joined === null) return null;
+    const joined = joinRecords(rows, query.limit);
     const { records } = joined;
     if (query.after !== undefined) return { total, records, nextAfter: nextAfter(joined) };
     // Orders may have been placed between the two statements.
@@ -212,7 +211,6 @@ export function prepareCitusList(context: StoreContext, list: ListParts): ReadPa
     const small = query.limit <= SLICE_ROWS ? await readSmall(query, values, client) : null;
     if (small !== null) return { ...small, ...bounds };
     const readPage = (session: Session) => readSlices(session, query, values);
-    const page = { query, client, bytes: 0, readSlices: readPage };
-    return { ...(await buildInSlices(context, page)), ...bounds };
+    return { ...(await buildInSlices(db, { query, readSlices: readPage })), ...bounds };
   };
 }

@@ -1,10 +1,11 @@
 /** Copies all rows of a database into an empty one, and verifies the copy. */
 import { columnsOf } from "./columns.ts";
 import { fail } from "./error.ts";
-import { Order } from "./order.ts";
+import { Order, orderJson, type StoredOrder } from "./order.ts";
+import { MAX_RECORD_BYTES, textLength } from "./record.ts";
 import type { Schema } from "./schema.ts";
 import { tokenColumns } from "./token.ts";
-import { User } from "./user.ts";
+import { type StoredUser, User, userJson } from "./user.ts";
 
 /** A row as stored. JSON stays text, so that the copy does not reformat it. */
 export type CopyRow = Readonly<Record<string, string | number | null>>;
@@ -49,6 +50,24 @@ const tables = Object.keys(copiedTables) as CopiedTable[];
 /** Tables whose ids are never reused, not even after a row is deleted. */
 const tablesWithSequence = ["users", "orders", "tokens"] as const;
 type SequenceTable = (typeof tablesWithSequence)[number];
+
+/** @throws {AppError} operator if a record is too large */
+function requireRecordSizes(table: CopiedTable, rows: readonly CopyRow[]): void {
+  if (table !== "users" && table !== "orders") return;
+  for (const row of rows) {
+    // Most are too small to be measured: JSON writes a character as at most six bytes.
+    if (6 * textLength(row) < MAX_RECORD_BYTES / 2) continue;
+    const json =
+      table === "users"
+        ? userJson(row as unknown as StoredUser)
+        : orderJson(row as unknown as StoredOrder);
+    if (Buffer.byteLength(json) <= MAX_RECORD_BYTES) continue;
+    fail(
+      "operator",
+      `row ${row["id"]} of ${table} must be at most ${MAX_RECORD_BYTES} bytes of JSON`,
+    );
+  }
+}
 
 /** A snapshot of all rows. */
 export interface CopySource {
@@ -136,6 +155,7 @@ export async function copyRows(
   const digests = {} as Record<CopiedTable, string>;
   for (const table of tables) {
     const written = await digestRows(table, source.read(table), async (rows) => {
+      requireRecordSizes(table, rows);
       await target.write(table, rows);
       advance(rows.length);
     });

@@ -12,6 +12,7 @@ import {
   OrderStatus,
   orderFields,
   parseStoredOrder,
+  requireOrderSize,
   type StoredOrder,
   totalOf,
 } from "./order.ts";
@@ -20,6 +21,7 @@ import {
   Email,
   newUser,
   parseStoredUser,
+  requireUserSize,
   type StoredUser,
   User,
   type UserFields,
@@ -64,6 +66,7 @@ export function createUserParser(): (value: unknown) => UserImport {
       return { ...user, ...userFields(user) };
     }
     const user = parseUser(value);
+    requireUserSize(user);
     requireImportableVersion(user);
     requireTimesInOrder(user);
     return user;
@@ -171,6 +174,7 @@ export function createOrderParser(): (value: unknown, importKey: string | null) 
     }
     if (!hasId(value)) return parseKeyed(value, byEmail, importKey);
     const order = byEmail ? parseOrderByEmail(value) : parseOrder(value);
+    requireOrderSize(order);
     requireImportableVersion(order);
     requireTimesInOrder(order);
     const total = totalOf(order.items);

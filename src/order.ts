@@ -4,7 +4,7 @@ import { AppError, failField } from "./error.ts";
 import type { CreateResult, IdempotencyKey } from "./idempotency.ts";
 import { Metadata, MetadataPatch, patchMetadata } from "./metadata.ts";
 import { pageQuery } from "./page.ts";
-import type { Author, JsonText, RecordStore } from "./record.ts";
+import { type Author, type JsonText, type RecordStore, requireRecordSize } from "./record.ts";
 import { Id, noExtraFields, OneOf, SafeInteger, Text, Time, Version } from "./schema.ts";
 
 export const orderStatuses = ["pending", "paid", "shipped", "delivered", "canceled"] as const;
@@ -39,8 +39,6 @@ const currency = OneOf(currencies, {
   description: "an ISO 4217 code in upper case",
 });
 const items = Type.Array(OrderItem, { minItems: 1, maxItems: 500 });
-/** Maximum size of all items as JSON, so that 50 orders of the largest size fit on a page. No 100 items exceed it. */
-const MAX_ITEMS_BYTES = 170_000;
 
 export const Order = Type.Object(
   {
@@ -84,15 +82,8 @@ export type OrderFields = Omit<Order, "id" | "status" | "version" | "created_at"
 /** The fields of an order that can change afterwards. */
 export type OrderEdit = Pick<Order, "status" | "metadata">;
 
-/** @throws {AppError} validation_failed if the total is not from 0 to 2^53 − 1, or the items are too large */
+/** @throws {AppError} validation_failed if the total is not from 0 to 2^53 − 1 */
 export function totalOf(items: OrderInput["items"]): number {
-  // Most orders are too small to be measured.
-  if (items.length > 100 && Buffer.byteLength(JSON.stringify(items)) > MAX_ITEMS_BYTES) {
-    failField("items", "length", `must be at most ${MAX_ITEMS_BYTES} bytes as JSON`, {
-      min: 0,
-      max: MAX_ITEMS_BYTES,
-    });
-  }
   // A double cannot hold the maximum, 500 × 10^6 × (2^53 − 1).
   let total = 0n;
   for (const { quantity, unit_price } of items) {
@@ -105,11 +96,27 @@ export function totalOf(items: OrderInput["items"]): number {
 }
 
 /**
+ * In any status, of any user.
+ * @throws {AppError} validation_failed if the order is too large
+ */
+export function requireOrderSize({
+  currency,
+  items,
+  metadata,
+}: Pick<Order, "currency" | "items" | "metadata">): void {
+  const largest = Number.MAX_SAFE_INTEGER;
+  const status: OrderStatus = "delivered";
+  requireRecordSize({ user_id: largest, currency, items, total: largest, status, metadata });
+}
+
+/**
  * Adds the total, and the default of each field that is missing.
- * @throws {AppError} validation_failed as `totalOf`
+ * @throws {AppError} validation_failed as `totalOf` and `requireOrderSize`
  */
 export function orderFields<Input extends Omit<OrderInput, "user_id">>(input: Input) {
-  return { ...input, total: totalOf(input.items), metadata: input.metadata ?? {} };
+  const fields = { ...input, total: totalOf(input.items), metadata: input.metadata ?? {} };
+  requireOrderSize(fields);
+  return fields;
 }
 
 /** @throws {AppError} validation_failed: the user of an order does not exist */
@@ -176,11 +183,12 @@ export function newOrder<Fields extends OrderFields | Pick<StoredOrder, keyof Or
 /**
  * @returns the changed fields
  * @throws {AppError} invalid_status_change if the status cannot change like this
- * @throws {AppError} validation_failed if the patched metadata has too many keys
+ * @throws {AppError} validation_failed if the patched metadata has too many keys, or the order is too large
  */
 export function patchOrder(order: Order, patch: OrderPatch): OrderEdit {
   // An invalid request is reported before a conflict with the state of the order.
   const metadata = patchMetadata(order.metadata, patch.metadata);
+  if (patch.metadata !== undefined) requireOrderSize({ ...order, metadata });
   const allowed = transitions[order.status];
   const { status = order.status } = patch;
   // A client repeats a request if it has lost the response: setting the current status again is not a status change.

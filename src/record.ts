@@ -1,4 +1,5 @@
 /** Records as text, and what the stores of users and orders share. */
+import { failField } from "./error.ts";
 import { sortMembers } from "./json.ts";
 import type { Maybe } from "./maybe.ts";
 import type { Page } from "./page.ts";
@@ -25,6 +26,30 @@ export function changesNothing<Edit extends object>(record: Edit, edit: Edit): b
 }
 
 export type RecordTable = "users" | "orders";
+
+/** Maximum size of a record as JSON, so that 50 of any size fit on a page. */
+export const MAX_RECORD_BYTES = 2 ** 16;
+
+const time = "2026-11-20T18:57:03.120Z";
+/** The longest values of the fields that the server sets: a later change of these must not exceed the maximum. */
+const longestFields = {
+  id: Number.MAX_SAFE_INTEGER,
+  version: Number.MAX_SAFE_INTEGER,
+  created_at: time,
+  updated_at: time,
+};
+
+/**
+ * Call it with what a write sets.
+ * @param fields the record without the fields that every record has
+ * @throws {AppError} validation_failed if the record could exceed 64 KiB as JSON
+ */
+export function requireRecordSize(fields: object): void {
+  if (Buffer.byteLength(JSON.stringify({ ...longestFields, ...fields })) <= MAX_RECORD_BYTES)
+    return;
+  const problem = `must be at most ${MAX_RECORD_BYTES} bytes of JSON as a whole record`;
+  failField("body", "length", problem, { min: 0, max: MAX_RECORD_BYTES });
+}
 
 /** A user or an order as JSON, with what the headers of a response need of it. */
 export interface RecordText<Row> {

@@ -6,7 +6,13 @@ import { quote } from "./json.ts";
 import { Metadata, MetadataPatch, patchMetadata } from "./metadata.ts";
 import { pageQuery } from "./page.ts";
 import type { Preconditions } from "./precondition.ts";
-import type { Author, JsonText, RecordStore, RecordText } from "./record.ts";
+import {
+  type Author,
+  type JsonText,
+  type RecordStore,
+  type RecordText,
+  requireRecordSize,
+} from "./record.ts";
 import { Id, Nullable, noExtraFields, Text, Time, Version } from "./schema.ts";
 
 export const Email = Text({
@@ -55,8 +61,16 @@ export type UserQuery = Static<typeof UserQuery>;
 /** The fields of a user that a client can set. */
 export type UserFields = Pick<User, "email" | "name" | "metadata">;
 
-export function userFields(input: UserInput): UserFields {
-  return { email: input.email, name: input.name ?? null, metadata: input.metadata ?? {} };
+/** @throws {AppError} validation_failed if the user is too large */
+export function requireUserSize({ email, name, metadata }: UserFields): void {
+  requireRecordSize({ email, name, metadata });
+}
+
+/** @throws {AppError} validation_failed if the user is too large */
+export function userFields({ email, name = null, metadata = {} }: UserInput): UserFields {
+  const fields = { email, name, metadata };
+  requireUserSize(fields);
+  return fields;
 }
 
 export function failEmailTaken(): never {
@@ -114,14 +128,14 @@ export function newUser<Fields extends UserFields | Pick<StoredUser, keyof UserF
 
 /**
  * @returns the patched fields
- * @throws {AppError} validation_failed if the patched metadata has too many keys
+ * @throws {AppError} validation_failed if the patched metadata has too many keys, or the user is too large
  */
 export function patchUser(user: User, patch: UserPatch): UserFields {
-  return {
+  return userFields({
     email: patch.email ?? user.email,
     name: patch.name === undefined ? user.name : patch.name,
     metadata: patchMetadata(user.metadata, patch.metadata),
-  };
+  });
 }
 
 /** `email` in the query of a list selects the one user with this email, ignoring case. */

@@ -1,7 +1,8 @@
 import { expect, test } from "bun:test";
 import { currencies } from "../src/currency.ts";
-import { type Order, orderStatuses, patchOrder, totalOf } from "../src/order.ts";
+import { type Order, orderFields, orderStatuses, patchOrder } from "../src/order.ts";
 import { MAX_PAGE_BYTES } from "../src/page.ts";
+import { MAX_RECORD_BYTES } from "../src/record.ts";
 import { expectThrown } from "./expect-error.ts";
 
 const order: Order = {
@@ -25,28 +26,35 @@ test("patchOrder changes only the metadata when the patch has no status", () => 
   expect(patchOrder(order, { metadata: null })).toEqual({ status: "pending", metadata: {} });
 });
 
-test("a page has room for 50 orders of the largest size, and what the feed has of each", () => {
+test("a page has room for 50 records of the largest size, and what the feed has of each", () => {
+  expect(50 * (MAX_RECORD_BYTES + 1_000)).toBeLessThan(MAX_PAGE_BYTES);
+});
+
+test("patchOrder accepts every step of an order of the largest size, and no larger metadata", () => {
+  const metadata = (length: number) => ({ a: "x".repeat(length) });
+  const message = "Validation failed: body must be at most 65536 bytes of JSON as a whole record";
   const number = Number.MAX_SAFE_INTEGER;
-  // JSON writes a control character as six bytes.
-  const text = (length: number) => "\u0001".repeat(length);
-  const item = { sku: text(64), name: text(200), quantity: 1_000_000, unit_price: -number };
-  const keys = Array.from({ length: 50 }, (_, at) => text(40) + at);
-  const largest: Order = {
+  const delivered: Order = {
     ...order,
     id: number,
     user_id: number,
-    items: Array(100).fill(item),
     total: number,
     status: "delivered",
-    metadata: Object.fromEntries(keys.map((key) => [key, text(500)])),
+    metadata: metadata(0),
     version: number,
   };
-  const itemsBytes = 170_000;
-  expect(JSON.stringify(largest.items).length).toBeLessThan(itemsBytes);
-  const restBytes = JSON.stringify({ ...largest, items: [] }).length + 1_000;
-  expect(50 * (itemsBytes + restBytes)).toBeLessThan(MAX_PAGE_BYTES);
-  const message = "Validation failed: items must be at most 170000 bytes as JSON";
-  expectThrown(() => totalOf(Array(105).fill(item)), "validation_failed", message);
+  const largest = MAX_RECORD_BYTES - JSON.stringify(delivered).length;
+  const placed = { ...order, ...orderFields({ ...order, metadata: metadata(largest) }) };
+  const later = { ...placed, id: number, user_id: number, total: number, version: number };
+  expect(patchOrder({ ...later, status: "shipped" }, { status: "delivered" })).toEqual({
+    status: "delivered",
+    metadata: metadata(largest),
+  });
+  expectThrown(
+    () => patchOrder(placed, { metadata: metadata(largest + 1) }),
+    "validation_failed",
+    message,
+  );
 });
 
 // The codes of ISO 4217 as of 2026-01-01, and those that it has dropped since 2000. Add new codes, and remove none: an

@@ -14,7 +14,7 @@ import { createProgress } from "./progress.ts";
 import { requireNoDatabaseFile } from "./streams.ts";
 import { type CommandSystem, stopSignal, throwIfStopped, withStore } from "./system.ts";
 
-/** Records per read: about 10 MB if they are as large as possible. */
+/** Records per read: 6.5 MB if they are as large as possible. */
 const PAGE_SIZE = 100;
 
 export interface ExportOptions {

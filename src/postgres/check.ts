@@ -2,8 +2,11 @@
 import { describeLastChange, LAST_OF_USERS, type LastChange } from "../change.ts";
 import type { CopySource } from "../copy.ts";
 import { messageOf } from "../error.ts";
-import { orderStatuses } from "../order.ts";
-import type { RecordTable } from "../record.ts";
+import { Order, orderStatuses } from "../order.ts";
+import { MAX_RECORD_BYTES, type RecordTable } from "../record.ts";
+import type { Schema } from "../schema.ts";
+import { User } from "../user.ts";
+import { recordJson } from "./columns.ts";
 import type { Database, Session } from "./connection.ts";
 import { copySourceOf } from "./copy-source.ts";
 import { sumOfCounts } from "./counts.ts";
@@ -71,6 +74,19 @@ const findOrphans = findRows<{ id: string }>(
   orphans,
   ({ id }) => `order ${id} refers to a missing user`,
 );
+
+/** @param record the schema of the records */
+function findLarge(table: RecordTable, record: Schema): Find {
+  return findRows<{ id: string }>(
+    `
+      select id::text as id
+      from ${table}
+      where octet_length(${recordJson(record)}) > ${MAX_RECORD_BYTES}
+      limit ${MAX_FINDINGS}
+    `,
+    ({ id }) => `row ${id} of ${table} is larger than ${MAX_RECORD_BYTES} bytes of JSON`,
+  );
+}
 
 function findLateSequence(table: RecordTable, sourceOf: SourceOf): Find {
   const lastId = `
@@ -150,6 +166,8 @@ export function commonSections(sourceOf: SourceOf): readonly Section[] {
   return [
     ["the totals of orders against their items", findWrongTotals],
     ["the references between rows", findOrphans],
+    ["the size of users", findLarge("users", User)],
+    ["the size of orders", findLarge("orders", Order)],
     ["the sequence of users", findLateSequence("users", sourceOf)],
     ["the sequence of orders", findLateSequence("orders", sourceOf)],
   ];

@@ -2,8 +2,12 @@
 import type { Database } from "bun:sqlite";
 import { describeLastChange, LAST_OF_USERS, type LastChange } from "../change.ts";
 import { messageOf, systemCode } from "../error.ts";
-import { orderStatuses } from "../order.ts";
-import type { RecordTable } from "../record.ts";
+import { Order, orderStatuses } from "../order.ts";
+import { MAX_RECORD_BYTES, type RecordTable } from "../record.ts";
+import type { Schema } from "../schema.ts";
+import { User } from "../user.ts";
+import { recordJson } from "./columns.ts";
+import { concatenated } from "./connection.ts";
 import { type CountedList, denseLists, levelBits } from "./count-index.ts";
 import { meaningOf } from "./errors.ts";
 import { readEntries } from "./migrate.ts";
@@ -176,6 +180,20 @@ function findMalformed(table: RecordTable | "idempotency_keys", columns: readonl
   };
 }
 
+/** @param record the schema of the records */
+function findLarge(table: RecordTable, record: Schema): Find {
+  return (db) =>
+    findRows<{ id: number }>(
+      `
+        select id
+        from ${table}
+        where octet_length(${concatenated(db, recordJson(record))}) > ${MAX_RECORD_BYTES}
+        limit ${MAX_FINDINGS}
+      `,
+      ({ id }) => `row ${id} of ${table} is larger than ${MAX_RECORD_BYTES} bytes of JSON`,
+    )(db);
+}
+
 /** Prices are added in two parts, because SQLite rounds a product that exceeds 64 bits. */
 const findWrongTotals = findRows<{ id: number }>(
   `
@@ -292,6 +310,8 @@ const sections: readonly Section[] = [
   ),
   ["the JSON of users", findMalformed("users", ["metadata"])],
   ["the JSON of orders", findMalformed("orders", ["items", "metadata"])],
+  ["the size of users", findLarge("users", User)],
+  ["the size of orders", findLarge("orders", Order)],
   ["the JSON of idempotency keys", findMalformed("idempotency_keys", ["record"])],
   ["the totals of orders against their items", findWrongTotals],
   ["the positions of orders per user", findMisplaced],

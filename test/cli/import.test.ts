@@ -161,6 +161,20 @@ test("import rejects orders when their items, user or total are invalid", async 
   );
 });
 
+test("import rejects records of more than 64 KiB, with and without an id", async () => {
+  using world = makeHarness();
+  const metadata = Object.fromEntries(
+    Array.from({ length: 50 }, (_, at) => [`key ${at}`, "漢".repeat(500)]),
+  );
+  const large = [{ email: "a@b.cd", metadata }, { ...complete, metadata }, { email: "b@b.cd" }];
+  expect(await world.feed(lines(large), "import", "users")).toEqual(
+    failed(
+      "line 1: record must be at most 65536 bytes of JSON as a whole record (and 1 more like it)",
+      "Imported 1 user (0 unchanged, 2 rejected)",
+    ),
+  );
+});
+
 test("import stores a rejected record when it is repeated with the line corrected", async () => {
   using world = makeHarness();
   await world.feed(lines([complete]), "import", "users");

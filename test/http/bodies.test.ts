@@ -295,6 +295,42 @@ test("PATCH /orders/:id returns 400, not 409, when metadata is too large and the
   expect((await server.call("GET", `/orders/${order.id}`)).json.data).toEqual(order);
 });
 
+/** 60 kB in UTF-8. */
+const wide = Object.fromEntries(
+  Array.from({ length: 40 }, (_, at) => [`k${at}`, "漢".repeat(500)]),
+);
+/** 6 kB: JSON writes a control character as six bytes. */
+const more = { a: "\u0001".repeat(500), b: "\u0001".repeat(500) };
+
+/** @returns a body that is just within the limit, but whose record is not */
+function fill(body: object): object {
+  const filled = { ...body, metadata: { ...wide, ...more } };
+  const excess = Buffer.byteLength(JSON.stringify(filled)) - limit;
+  return { ...body, metadata: { ...wide, a: more.a, b: more.b.slice(Math.ceil(excess / 6)) } };
+}
+
+test("a write returns 400 and changes nothing when the record would exceed 64 KiB", async () => {
+  const user = await newUser(server, { metadata: wide });
+  const order = await newOrder(server, userId, { metadata: wide });
+  const problem = `must be at most ${limit} bytes of JSON as a whole record`;
+  for (const [request, body] of [
+    ["POST /users", fill({ email: newEmail() })],
+    ["POST /orders", fill({ user_id: userId, currency: "EUR", items })],
+    [`PUT /users/${user.id}`, fill({ email: user.email })],
+    [`PATCH /users/${user.id}`, { metadata: more }],
+    [`PATCH /orders/${order.id}`, { status: "paid", metadata: more }],
+  ] as const) {
+    const [method = "", path = ""] = request.split(" ");
+    const response = await server.call(method, path, { body });
+    expectError(response, 400, `Validation failed: body ${problem}`);
+    expect(response.json.meta.problems).toEqual([
+      { field: "body", code: "length", problem, min: 0, max: limit },
+    ]);
+  }
+  expect((await server.call("GET", `/users/${user.id}`)).json.data).toEqual(user);
+  expect((await server.call("GET", `/orders/${order.id}`)).json.data).toEqual(order);
+});
+
 test("error is well-formed Unicode when it names a long field", async () => {
   for (const name of ["😀".repeat(120), `x${"😀".repeat(120)}`]) {
     const response = await server.call("POST", "/users", {

@@ -23,6 +23,17 @@ const damages: [string, string, string[]][] = [
     ["order 1 refers to a missing user"],
   ],
   [
+    "records have more than 64 KiB",
+    `
+      update users set metadata = format('{"a":"%s"}', repeat('x', 65536)) where id = 1;
+      update orders set metadata = format('{"a":"%s"}', repeat('x', 65536)) where id = 2
+    `,
+    [
+      "row 1 of users is larger than 65536 bytes of JSON",
+      "row 2 of orders is larger than 65536 bytes of JSON",
+    ],
+  ],
+  [
     "items are malformed, and another problem exists",
     `
       alter table orders drop constraint orders_items_check;

@@ -118,6 +118,15 @@ test.each([
     ["CHECK constraint failed in orders", "items of row 8 of orders is not valid JSON"],
   ],
   [
+    "records have more than 64 KiB",
+    `update users set metadata = '{"a":"' || printf('%.*c', 65536, 'x') || '"}' where id = 8;
+    update orders set items = '["' || printf('%.*c', 65536, 'x') || '"]' where id = 9`,
+    [
+      "row 8 of users is larger than 65536 bytes of JSON",
+      "row 9 of orders is larger than 65536 bytes of JSON",
+    ],
+  ],
+  [
     "metadata is malformed JSON",
     `pragma ignore_check_constraints = on; update users set metadata = '{' where id = 8`,
     ["CHECK constraint failed in users", "metadata of row 8 of users is not valid JSON"],

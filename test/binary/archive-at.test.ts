@@ -8,8 +8,8 @@ import { makeRandom } from "../random.ts";
 import { makePlace, token, urlOf } from "./archived-place.ts";
 
 /** `ARCHIVE_AT_SECONDS` for a longer run. */
-const SECONDS = Number(Bun.env["ARCHIVE_AT_SECONDS"] ?? (isLong ? 4 : 3));
-const CLIENTS = 8;
+const SECONDS = Number(Bun.env["ARCHIVE_AT_SECONDS"] ?? (isLong ? 4 : 2));
+const CLIENTS = isLong ? 8 : 4;
 
 /** A write of a client, one after the other. All times are those of the clock of the machine, in milliseconds. */
 interface Write {

@@ -9,7 +9,7 @@ import { binary, type Running, runBinary } from "../program.ts";
 import { makePlace, writeUntilKilled } from "./archived-place.ts";
 import { largeMetadata } from "./disk.ts";
 
-const aims = ["any moment", "a checkpoint", "a base", "a restart", "a restore"] as const;
+const aims = ["any moment", "a restore", "a checkpoint", "a base", "a restart"] as const;
 type Aim = (typeof aims)[number];
 
 /** In each mode; each aim has its turn. `ARCHIVE_ROUNDS` for a longer run. */

@@ -2,10 +2,12 @@
 // clients write, and goes on when the second one has restored the archive and serves.
 import { describe, expect, test } from "bun:test";
 import { existsSync, readdirSync } from "node:fs";
+import { isLong } from "../long.ts";
 import { binary } from "../program.ts";
 import { createUser, makePlace, stop, until, urlOf } from "./archived-place.ts";
 
 const CLIENTS = 16;
+const modes = isLong ? ["sync", "async"] : ["sync"];
 /** A lease is waited for 16.5 seconds. */
 const TIMEOUT_MS = 120_000;
 
@@ -53,7 +55,7 @@ async function writeSome(url: string): Promise<string[]> {
 }
 
 describe.skipIf(binary === "")("of two servers with one archive", () => {
-  for (const mode of ["sync", "async"]) {
+  for (const mode of modes) {
     test.concurrent(
       `the one that was suspended acknowledges no more writes in ${mode} mode`,
       async () => {
@@ -106,7 +108,7 @@ describe.skipIf(binary === "")("of two servers with one archive", () => {
   }
 });
 
-test.skipIf(binary === "").each(["sync", "async"])(
+test.skipIf(binary === "").each(modes)(
   "a server with another database does not wait to be refused in %s mode",
   async (mode) => {
     await using archive = await makeArchive();
@@ -128,7 +130,7 @@ test.skipIf(binary === "").each(["sync", "async"])(
 describe.skipIf(binary === "")("a signal ends a server", () => {
   const hasNoDatabase = "that waits for the archive to restore it";
   for (const situation of [hasNoDatabase, "that waits for the archive with a database"]) {
-    for (const mode of ["sync", "async"]) {
+    for (const mode of modes) {
       test.concurrent(
         `${situation} in ${mode} mode`,
         async () => {

@@ -6,7 +6,7 @@ import { isLong } from "../long.ts";
 import { binary } from "../program.ts";
 
 /** How long records change: `CHANGES_MODEL_SECONDS` for a longer run. */
-const SECONDS = Number(Bun.env["CHANGES_MODEL_SECONDS"] ?? (isLong ? 26 : 4));
+const SECONDS = Number(Bun.env["CHANGES_MODEL_SECONDS"] ?? (isLong ? 26 : 2));
 
 test.skipIf(binary === "")(
   "The change feed has each change once, in order, when the service is killed again and again",

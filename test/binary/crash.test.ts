@@ -8,7 +8,7 @@ import { againstBinary, startServer, type TestResponse, type TestServer } from "
 import { isLong } from "../long.ts";
 import { makeRandom } from "../random.ts";
 
-const ROUNDS = isLong ? 20 : 8;
+const ROUNDS = isLong ? 20 : 5;
 const CLIENTS = 16;
 /** Users with orders. Few, so that each has a long list. */
 const BUYERS = 12;

@@ -14,8 +14,8 @@ import type { Fault } from "./strace.ts";
 
 /** Concurrent runs: each mostly waits for the program. */
 const LANES = 4;
-/** All calls up to this one fail once in turn; of the later ones only some do, with growing gaps. */
-const EACH_CALL_TO = isLong ? 12 : 1;
+/** Of the later calls only some fail, with gaps that are this part of their ordinal. On CI, the first twelve all do. */
+const GAP = isLong ? 1 / 12 : 2;
 /** A longer error includes the next calls, so it need not begin at each of them. */
 const LONGER_GAP = isLong ? 2 : 4;
 /** More calls than any scenario makes. If a call can still fail at this point, the run is endless. */
@@ -53,7 +53,7 @@ type Duration = "once" | "twice" | "always";
 
 /** @returns the ordinal of the call that fails first in the run after this one */
 function nextCall(call: number, duration: Duration): number {
-  const gap = Math.ceil(call / EACH_CALL_TO);
+  const gap = Math.ceil(call * GAP);
   return call + (duration === "once" ? gap : LONGER_GAP * gap);
 }
 

@@ -78,12 +78,13 @@ function countAfter({ statuses }: Writers, momentMs: number): Record<number, num
 }
 
 async function findMissing(server: TestServer, emails: Iterable<string>): Promise<string[]> {
-  const missing: string[] = [];
-  for (const email of emails) {
-    const { json } = await server.call("GET", `/users?email=${email}`);
-    if (json.meta.total !== 1) missing.push(email);
+  const stored = new Set<string>();
+  for (let last = -1; stored.size > last; ) {
+    last = stored.size;
+    const { json } = await server.call("GET", `/users?limit=500&offset=${last}`);
+    for (const { email } of json.data) stored.add(email);
   }
-  return missing;
+  return [...emails].filter((email) => !stored.has(email));
 }
 
 /** Expects one line in the log, not one for each request. @param name of the file that it names */
@@ -265,10 +266,10 @@ test.skipIf(!againstBinary)(
       expect(stderr).toContain(
         "the file has 2 names (hard links), and another process has it open",
       );
-      // By the name that the server uses, they succeed.
-      const own = await runBinary(["check"], { DATABASE_URL: server.database });
-      expect([own.code, own.stdout]).toEqual([0, "ok\n"]);
     }
+    // By the name that the server uses, they succeed.
+    const own = await runBinary(["check"], { DATABASE_URL: server.database });
+    expect([own.code, own.stdout]).toEqual([0, "ok\n"]);
     expect(readdirSync(directory.path)).toEqual(["link.db"]);
   },
   60_000,

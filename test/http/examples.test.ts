@@ -14,7 +14,6 @@ const server = await startSharedServer();
 /** Each has a network with other faults, and is a client of another name. */
 const programs = [
   ...["follow.mts", "follow.py", "follow.sh"],
-  ...["client.mts", "client.py", "client.sh"],
   ...["client.mts", "client.py", "client.sh", "erase.sh"],
 ].filter(canRun);
 

@@ -67,7 +67,6 @@ for (const file of ["follow.sh", "follow.mts", "follow.py"]) {
     async () => {
       using directory = makeDirectory();
       const backup = directory.at("backup.db");
-      await write();
       let example = await startFollowing(directory, file);
       try {
         await untilInStep(server, directory, example);
@@ -81,7 +80,6 @@ for (const file of ["follow.sh", "follow.mts", "follow.py"]) {
         // Changes expire while it is not running.
         await killExample(example);
         await write();
-        await write();
         await withStore(server.database, async (store) => {
           await store.changes.deleteExpired(new Date(8.64e15));
         });
@@ -91,7 +89,8 @@ for (const file of ["follow.sh", "follow.mts", "follow.py"]) {
         // A backup is restored while it is running, and the database catches up.
         await write();
         await untilInStep(server, directory, example);
-        await server.stop();
+        // Stopped otherwise, it would respond to the program for two seconds.
+        await server.stop("SIGKILL");
         await restoreSqlite({ from: backup, databaseUrl: server.database, now: () => new Date() });
         await server.restart();
         await write();

@@ -1,11 +1,12 @@
 // A client that waits for changes on one connection. `fetch` would send the request again on another one.
 import { expect, test } from "bun:test";
 import { text } from "node:stream/consumers";
+import { isLong } from "../long.ts";
 import { newUser } from "./make.ts";
 import { rawRequest, sendOnly } from "./raw.ts";
 import { againstBinary, startServer } from "./server.ts";
 
-test.skipIf(!againstBinary)(
+test.if(againstBinary && isLong)(
   "a wait outlives the idle timeout of a connection",
   async () => {
     await using server = await startServer();

@@ -152,7 +152,7 @@ test("orders.list returns every page of a status when ids span more than 64 top-
       `update orders set status = '${to}' where status = '${from}' and id % ${3 * first} <> 0`,
     );
     await expectOrders();
-    // Pages do not depend on every level.
-    expect((await store.check()).filter((finding) => finding.includes("bucket"))).toEqual([]);
   }
+  // Pages do not depend on every level.
+  expect((await store.check()).filter((finding) => finding.includes("bucket"))).toEqual([]);
 });

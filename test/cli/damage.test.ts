@@ -76,16 +76,19 @@ async function expectHandled(damaged: Buffer, what: string): Promise<void> {
   else expect([code, stderr], what).toEqual([0, ""]);
 }
 
-/** Pages all over the file. The first ones have the schema and the root pages of the tables. */
-function somePages(): number[] {
+/**
+ * Pages all over the file. The first ones have the schema and the root pages of the tables.
+ * @param first of every four, outside CI
+ */
+function somePages(first: number): number[] {
   const count = bytes.length / PAGE_BYTES;
   const pages = Array.from({ length: count }, (_, page) => page);
   const some = pages.filter((page) => page < 14 || page % 37 === 0);
-  return isLong ? some : some.filter((_, at) => at % 2 === 0);
+  return isLong ? some : some.filter((_, at) => at % 4 === first);
 }
 
 test("user-api succeeds or prints one line when a page is zeros", async () => {
-  for (const page of somePages()) {
+  for (const page of somePages(0)) {
     const damaged = Buffer.from(bytes);
     // Not the file header, which identifies a user-api database.
     damaged.fill(0, page * PAGE_BYTES + (page === 0 ? 100 : 0), (page + 1) * PAGE_BYTES);
@@ -95,7 +98,7 @@ test("user-api succeeds or prints one line when a page is zeros", async () => {
 
 test("user-api succeeds or prints one line when bits have flipped", async () => {
   const random = makeRandom(20_261_120);
-  for (const page of somePages()) {
+  for (const page of somePages(2)) {
     const damaged = Buffer.from(bytes);
     const places = [1, 2, 3].map(() => page * PAGE_BYTES + random(PAGE_BYTES));
     for (const at of places) damaged.writeUInt8(damaged.readUInt8(at) ^ (1 << random(8)), at);

@@ -303,10 +303,7 @@ test("a client that waits for another interim response than 100-continue gets 41
   const send = (expected: string, token: string | null, method = "POST", path = "/users") => {
     const length = `Content-Length: ${json.length}`;
     const headers = [`Expect: ${expected}`, `Content-Type: ${JSON_TYPE}`, length];
-    return server.raw(
-      rawRequest(method, `/api/v1${path}`, { token, headers, keepAlive: true }),
-      2000,
-    );
+    return server.raw(rawRequest(method, `/api/v1${path}`, { token, headers, keepAlive: true }));
   };
   const token = server.writeToken;
   for (const response of await Promise.all([

@@ -149,10 +149,17 @@ export async function createToken(
 }
 
 async function makeTokens(database: string): Promise<TestTokens> {
-  return {
-    writeToken: await createToken(database, "write-test", "write"),
-    readToken: await createToken(database, "read-test", "read"),
-  };
+  const [writeToken, readToken] = [newToken(), newToken()];
+  await withStore(database, async ({ tokens }) => {
+    for (const [token, scope] of [
+      [writeToken, "write"],
+      [readToken, "read"],
+    ] as const) {
+      const name = `${scope}-test`;
+      await tokens.create({ hash: hashToken(token), name, scope, expires_at: null });
+    }
+  });
+  return { writeToken, readToken };
 }
 
 async function toTestResponse(response: Response): Promise<TestResponse> {

@@ -2,7 +2,7 @@
 // the file says.
 import { afterAll, beforeAll, expect, test } from "bun:test";
 import { mkdirSync, readdirSync, readFileSync, writeFileSync } from "node:fs";
-import { lines, makeHarness } from "../cli/harness.ts";
+import { writeIntact } from "../cli/intact-database.ts";
 import { PAGE_BYTES, rootPageOf } from "../damage.ts";
 import { makeDirectory } from "../directory.ts";
 import { againstBinary } from "../http/server.ts";
@@ -27,18 +27,7 @@ let rootOfUsers: number;
 beforeAll(async () => {
   if (!againstBinary) return;
   mkdirSync(elsewhere);
-  using world = makeHarness();
-  const numbers = Array.from({ length: 400 }, (_, index) => index);
-  const users = numbers.map((n) => ({ email: `${n}@b.cd`, metadata: { note: "n".repeat(n) } }));
-  const items = [{ sku: "A-1", quantity: 2, unit_price: 50 }];
-  const orders = numbers.map((n) => ({ user_id: 1 + (n % 50), currency: "EUR", items }));
-  await world.feed(lines(users), "import", "users");
-  await world.feed(lines(orders), "import", "orders", "--key", "k");
-  await world.run("token", "create", "a");
-  expect((await world.run("backup", intact)).code).toBe(0);
-  bytes = readFileSync(intact);
-  // Without the checksum behind the last page, which would hide the damage behind its own message.
-  bytes = bytes.subarray(0, bytes.length - (bytes.length % PAGE_BYTES));
+  bytes = await writeIntact(intact, 400);
   rootOfUsers = rootPageOf(intact, "users");
 });
 afterAll(() => directory[Symbol.dispose]());

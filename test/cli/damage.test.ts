@@ -9,29 +9,14 @@ import { isLong } from "../long.ts";
 import type { Outcome } from "../program.ts";
 import { makeRandom } from "../random.ts";
 import { lines, makeHarness } from "./harness.ts";
-
-const RECORDS = 1000;
+import { writeIntact } from "./intact-database.ts";
 
 const directory = makeDirectory();
 const intact = directory.at("intact.db");
 let bytes: Buffer;
 
 beforeAll(async () => {
-  using world = makeHarness();
-  const numbers = Array.from({ length: RECORDS }, (_, index) => index);
-  const users = numbers.map((n) => ({
-    email: `${n}@b.cd`,
-    metadata: { note: "n".repeat(n % 200) },
-  }));
-  const items = [{ sku: "A-1", quantity: 2, unit_price: 50 }];
-  const orders = numbers.map((n) => ({ user_id: 1 + (n % 500), currency: "EUR", items }));
-  await world.feed(lines(users), "import", "users");
-  await world.feed(lines(orders), "import", "orders", "--key", "k");
-  await world.run("token", "create", "a");
-  expect((await world.run("backup", intact)).code).toBe(0);
-  bytes = readFileSync(intact);
-  // Without its checksum, which would notice all damage first.
-  bytes = bytes.subarray(0, bytes.length - (bytes.length % PAGE_BYTES));
+  bytes = await writeIntact(intact, 1000);
 });
 afterAll(() => directory[Symbol.dispose]());
 

@@ -60,12 +60,18 @@ async function vacuumInto(
   const pages = pragma(db, "page_count") - pragma(db, "freelist_count");
   const expectedBytes = Math.max(1, pages * pragma(db, "page_size"));
   const thread = createThread(source.path, source.atRest);
+  const endless = Promise.withResolvers<string>();
   const progressTimer = setInterval(() => {
-    onProgress(Math.min(1, sizeOf(temporaryPath) / expectedBytes));
+    const bytes = sizeOf(temporaryPath);
+    onProgress(Math.min(1, bytes / expectedBytes));
+    // In a damaged tree, pages can occur again and again. A copy of an intact one is not larger than the original.
+    const sourceBytes = sizeOf(source.path) + sizeOf(source.path + suffixes.wal);
+    if (bytes > 2 * sourceBytes) endless.resolve("the file is damaged");
   }, PROGRESS_MS);
   signal.addEventListener("abort", () => thread.close());
   try {
-    const failure = await thread.run("vacuum into ?", temporaryPath);
+    const copied = thread.run("vacuum into ?", temporaryPath);
+    const failure = await Promise.race([copied, endless.promise]);
     if (failure !== null) fail("operator", failure);
     onProgress(1);
   } catch (error) {

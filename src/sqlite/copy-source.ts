@@ -9,7 +9,7 @@ import {
 } from "../copy.ts";
 import { endTurn } from "../end-turn.ts";
 import type { Source } from "./at-rest.ts";
-import { countRows } from "./connection.ts";
+import { countRows, pragma } from "./connection.ts";
 import { prepareLastId } from "./count-index.ts";
 import { describeSqliteError } from "./errors.ts";
 
@@ -48,8 +48,10 @@ async function* inBatches(rows: Iterable<CopyRow>): AsyncGenerator<readonly Copy
 /** @returns the rows as this connection sees them */
 export function copySourceOf(db: Database): CopySource {
   const lastId = prepareLastId(db);
+  // More rows can only be in a damaged tree, in which pages occur again and again.
+  const maxRows = pragma(db, "page_count") * pragma(db, "page_size");
   return {
-    count: async (table) => countRows(db, table),
+    count: async (table) => countRows(db, `(select 1 from ${table} limit ${maxRows})`),
     read: (table) => inBatches(db.prepare<CopyRow, []>(selectFrom(table)).iterate()),
     lastId: async (table) => lastId(table),
   };

@@ -19,6 +19,7 @@ import {
   requireMigrated,
   SCHEMA_VERSION,
 } from "./migrate.ts";
+import { requireFiniteTrees } from "./page-tree.ts";
 import {
   LOCK_TIMEOUT_MS,
   lockPath,
@@ -166,6 +167,7 @@ function findFile({
   // A named pipe would be waited for without end.
   if (file?.isFile() === false) fail("operator", "it is not a regular file");
   requireNoOrphans(path);
+  requireFiniteTrees(path);
   return path;
 }
 

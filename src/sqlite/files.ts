@@ -118,6 +118,7 @@ interface FileHeader {
   readonly applicationId: number;
   /** Whether a WAL can exist, as with all of our connections. A backup is written without one. */
   readonly usesWal: boolean;
+  readonly pageBytes: number;
   /** Where its last page ends; `NaN` if the header is damaged. */
   readonly end: number;
 }
@@ -136,7 +137,7 @@ export function readHeader(path: string): FileHeader | null {
     const isCounted = counted > 0 && header.readUInt32BE(24) === header.readUInt32BE(92);
     const pages = isCounted ? counted : Math.floor(fstatSync(descriptor).size / pageBytes);
     const end = pages * pageBytes;
-    return { applicationId: header.readUInt32BE(68), usesWal: header[18] === 2, end };
+    return { applicationId: header.readUInt32BE(68), usesWal: header[18] === 2, pageBytes, end };
   } finally {
     closeSync(descriptor);
   }

@@ -25,6 +25,7 @@ import {
   sizeOf,
 } from "./files.ts";
 import { APPLICATION_ID, requireCurrentSchema } from "./migrate.ts";
+import { requireFiniteTrees } from "./page-tree.ts";
 import { LOCK_TIMEOUT_MS, lockPath, requireOneName, takeServerLock } from "./server-lock.ts";
 
 /**
@@ -38,6 +39,7 @@ function findBackup(from: string): string {
   if (!statSync(path).isFile()) fail("operator", "it is not a regular file");
   // SQLite would treat an empty file as a new database.
   if (readHeader(path) === null) fail("operator", "the file is not a SQLite database");
+  requireFiniteTrees(path);
   requireOneName(path);
   if (!isAtRest(path)) {
     fail(
@@ -86,6 +88,7 @@ function mergeWal(path: string): void {
   // SQLite would delete the WAL next to a file that is not a database.
   if (readHeader(path) === null) return;
   try {
+    requireFiniteTrees(path);
     using db = connect(path);
     db.run(`pragma busy_timeout = ${LOCK_TIMEOUT_MS}`);
     db.run("pragma journal_mode = delete");
@@ -107,6 +110,7 @@ function findTokens(path: string): readonly KnownToken[] | null {
   // A damaged database keeps its WAL.
   if (!isAtRest(path)) return null;
   try {
+    requireFiniteTrees(path);
     using db = connectAtRest(path);
     requireCurrentSchema(db);
     return readTokens(db);

@@ -13,6 +13,8 @@ import { makeRandom } from "../random.ts";
 import { runSql } from "../sqlite/open-database.ts";
 
 const MAX_BYTES = 300e6;
+/** A command that runs for longer does not end. */
+const MAX_MS = 30_000;
 const RANDOM_FILES = isLong ? 170 : 4;
 /** Commands that run at the same time. */
 const JOBS = 2;
@@ -37,13 +39,20 @@ const commands = {
   backup: ["backup", "b.db"],
   restore: ["restore", "a.db", "--database-url", "r.db"],
   serve: ["serve"],
+  copy: ["copy", "--to", "c.db"],
 };
 type Command = keyof typeof commands;
 /** The exit codes that are right; none if the command is not tried. */
 type Expected = Readonly<Record<Command, readonly number[]>>;
 
-const anyCode: Expected = { check: [0, 1], backup: [0, 1], restore: [0, 1], serve: [0, 1] };
-const rejected: Expected = { check: [1], backup: [1], restore: [1], serve: [1] };
+const anyCode: Expected = {
+  check: [0, 1],
+  backup: [0, 1],
+  restore: [0, 1],
+  serve: [0, 1],
+  copy: [],
+};
+const rejected: Expected = { check: [1], backup: [1], restore: [1], serve: [1], copy: [] };
 /** What a server does not notice when it starts. */
 const damaged: Expected = { ...rejected, serve: [0, 1] };
 const ofOtherVersion: Expected = { ...rejected, backup: [0] };
@@ -52,11 +61,14 @@ async function run(command: Command, path: string, cwd: string) {
   const env = { DATABASE_URL: path, PORT: "0" };
   const child = startProgram([binary, ...commands[command]], { env, cwd });
   using memory = watchPeakMemory(child.pid);
+  const timer = setTimeout(() => child.kill("SIGKILL"), MAX_MS);
   // If it serves the file, a request must not end it either.
   const url = await Promise.race([child.listening, child.ended.then(() => null)]);
   if (url !== null) await fetch(`${url}/api/v1/health`);
   child.kill(url === null ? "SIGCONT" : "SIGTERM");
-  return { ...(await child.ended), maxBytes: memory.bytes() };
+  const outcome = await child.ended;
+  clearTimeout(timer);
+  return { ...outcome, maxBytes: memory.bytes() };
 }
 
 async function expectHandled(what: string, damage: Damage, expected: Expected): Promise<void> {
@@ -132,22 +144,26 @@ function writeInterior(file: Buffer, page: number, children: readonly number[]):
 }
 
 /** Puts a tree in the place of another one, in which every page refers a hundred times to the next one. */
-function withEndlessTree(rootOf: () => number): Damage {
-  return withBytes((copy) => {
-    const root = rootOf();
-    const [first, levels] = [bytes.length / PAGE_BYTES + 1, 17];
-    const file = Buffer.concat([copy, Buffer.alloc(levels * PAGE_BYTES)]);
-    // The last page refers to what the root was, or to its first child.
+function withEndlessTree(table: string): Damage {
+  return (path) => {
+    withSql(() => "analyze")(path);
+    const root = table === "sqlite_schema" ? 1 : rootPageOf(path, table);
+    const copy = readFileSync(path);
     const start = (root - 1) * PAGE_BYTES + (root === 1 ? 100 : 0);
-    const leaf = copy.readUInt8(start) === 5 ? copy.readUInt32BE(start + 8) : rootOfUsers;
-    for (let level = 0; level < levels; level += 1) {
-      const next = level === levels - 1 ? leaf : first + level + 1;
-      writeInterior(file, first + level, new Array(100).fill(next));
-    }
+    // The last page is the root, or a child of it.
+    const leaf = copy.readUInt8(start) === 5 ? copy.readUInt32BE(start + 8) : root;
+    const [first, levels] = [copy.length / PAGE_BYTES + 1, 17];
+    const file = Buffer.concat([
+      copy,
+      Buffer.alloc(levels * PAGE_BYTES),
+      copy.subarray((leaf - 1) * PAGE_BYTES, leaf * PAGE_BYTES),
+    ]);
+    for (let level = 0; level < levels; level += 1)
+      writeInterior(file, first + level, new Array(100).fill(first + level + 1));
     writeInterior(file, root, new Array(100).fill(first));
-    file.writeUInt32BE(first + levels - 1, header.pages);
-    return file;
-  });
+    file.writeUInt32BE(first + levels, header.pages);
+    writeFileSync(path, file);
+  };
 }
 
 const crafted: readonly [string, Damage, Expected][] = [
@@ -255,12 +271,11 @@ const crafted: readonly [string, Damage, Expected][] = [
     withBytes((copy) => writeInterior(copy, rootOfUsers, new Array(50).fill(rootOfUsers))),
     damaged,
   ],
-  [
-    "has a table without end",
-    withEndlessTree(() => rootOfUsers),
-    // SQLite copies such a table until the disk is full.
-    { ...damaged, backup: [] },
-  ],
+  ["has a schema without end", withEndlessTree("sqlite_schema"), rejected],
+  ["has statistics without end", withEndlessTree("sqlite_stat1"), rejected],
+  ["has a table of one row without end", withEndlessTree("feed"), rejected],
+  ["has users without end", withEndlessTree("users"), damaged],
+  ["has changes without end", withEndlessTree("changes"), { ...damaged, copy: [1] }],
 ];
 
 /** Changes a file at random: bits of a header or a page, whole pages, and its length. */

@@ -1,6 +1,14 @@
 // Files that are not a valid user-api database: `openSqlite` rejects each with one line and changes nothing.
+import { Database } from "bun:sqlite";
 import { expect, test } from "bun:test";
-import { mkdirSync, readdirSync, readFileSync, statSync, writeFileSync } from "node:fs";
+import {
+  copyFileSync,
+  mkdirSync,
+  readdirSync,
+  readFileSync,
+  statSync,
+  writeFileSync,
+} from "node:fs";
 import { SCHEMA_VERSION } from "../../src/sqlite/migrate.ts";
 import { damagePage, rootPageOf } from "../damage.ts";
 import { makeDirectory } from "../directory.ts";
@@ -77,3 +85,21 @@ for (const table of ["users", "orders", "imported_orders", "tokens", "idempotenc
     }
   });
 }
+
+test("openSqlite rejects a schema that refers to itself, unless a WAL replaces it, as after a crash", async () => {
+  using directory = makeDirectory();
+  const path = directory.at("a.db");
+  await (await openDatabase(path)).close();
+  using db = new Database(path);
+  // Writes the first page to the WAL.
+  db.run(`pragma user_version = ${SCHEMA_VERSION}`);
+  const bytes = readFileSync(path);
+  // An interior page without cells, whose last child is itself.
+  bytes.fill(0, 100, 112).writeUInt8(5, 100);
+  bytes.writeUInt8(1, 111);
+  const copy = directory.at("copy.db");
+  writeFileSync(copy, bytes);
+  await expectRejection(openDatabase(copy), "operator", `Cannot open ${copy}: the file is damaged`);
+  copyFileSync(`${path}-wal`, `${copy}-wal`);
+  await (await openDatabase(copy)).close();
+});

@@ -64,9 +64,10 @@ async function vacuumInto(
   const progressTimer = setInterval(() => {
     const bytes = sizeOf(temporaryPath);
     onProgress(Math.min(1, bytes / expectedBytes));
-    // In a damaged tree, pages can occur again and again. A copy of an intact one is not larger than the original.
+    // In a damaged tree, pages can occur again and again. A copy of an intact one is not larger than the original, which
+    // may have grown, or been moved away.
     const sourceBytes = sizeOf(source.path) + sizeOf(source.path + suffixes.wal);
-    if (bytes > 2 * sourceBytes) endless.resolve("the file is damaged");
+    if (bytes > 2 * Math.max(expectedBytes, sourceBytes)) endless.resolve("the file is damaged");
   }, PROGRESS_MS);
   signal.addEventListener("abort", () => thread.close());
   try {

@@ -41,6 +41,8 @@ async function writeUntil(url: string, isOver: () => boolean): Promise<string[]>
     while (!isOver()) {
       const { email } = await write(url);
       if (email !== null) acknowledged.push(email);
+      // Rejections are immediate: without a pause they would use all of the processor.
+      else await Bun.sleep(20);
     }
   });
   await Promise.all(clients);

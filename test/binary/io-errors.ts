@@ -9,7 +9,6 @@ import type { TemporaryDirectory } from "../directory.ts";
 import { startServer, type TestResponse, type TestTokens } from "../http/server.ts";
 import { isLong } from "../long.ts";
 import { withStore } from "../open-store.ts";
-import { openDatabase } from "../sqlite/open-database.ts";
 import type { Fault } from "./strace.ts";
 
 /** Concurrent runs: each mostly waits for the program. */
@@ -210,8 +209,8 @@ export function acknowledgeUser(acknowledged: Acknowledged, user: { readonly id:
 }
 
 /**
- * Opens the database as a server does, without a fault, and compares. In this process, because starting the binary
- * would take half of the time of these tests.
+ * Opens the database without a fault, and compares. In this process, because starting the binary would take half of the
+ * time of these tests.
  * @returns the differences
  */
 export async function findLost(
@@ -220,8 +219,7 @@ export async function findLost(
 ): Promise<string[]> {
   const problems: string[] = [];
   try {
-    const store = await openDatabase(database);
-    try {
+    await withStore(database, async (store) => {
       const { total } = await store.users.list({ limit: 1, offset: 0 });
       if (total < users || total > users + inDoubt) {
         problems.push(`${total} users after a crash, not ${users}`);
@@ -240,9 +238,7 @@ export async function findLost(
       if (!Bun.deepEquals(checked, [{ integrity_check: "ok" }])) {
         problems.push(`integrity_check: ${JSON.stringify(checked)}`);
       }
-    } finally {
-      await store.close();
-    }
+    });
   } catch (error) {
     problems.push(`cannot be compared after a crash: ${messageOf(error)}`);
   }

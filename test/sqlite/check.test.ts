@@ -20,7 +20,7 @@ afterAll(async () => {
 /** More rows than a bucket of the middle level holds, with some deleted. */
 db.run(`
   insert into users (email, email_key, metadata, version, created_at, updated_at)
-  with recursive n (id) as (select 1 union all select id + 1 from n where id < 9000)
+  with recursive n (id) as (select 1 union all select id + 1 from n where id < 4500)
   select id || '@b.cd', id || '@b.cd', '{}', 1, '${time}', '${time}' from n
 `);
 db.run(`
@@ -29,8 +29,8 @@ db.run(`
   select 1 + id % 2, (id + 1) / 2, 'EUR', '[]', 0, 'pending', '{}', 1, '${time}', '${time}' from users
   order by id
 `);
-db.run("delete from users where id between 100 and 300 or id > 8990");
-db.run("update orders set status = 'paid' where id between 50 and 5000 or id = 6450");
+db.run("delete from users where id between 100 and 300 or id > 4490");
+db.run("update orders set status = 'paid' where id between 50 and 3000 or id = 4450");
 
 /** @returns the problems that `check` reports after this change to a copy */
 async function findingsAfter(sql: string): Promise<readonly string[]> {
@@ -59,8 +59,8 @@ test.each([
   ],
   [
     "the count of a default status is wrong",
-    "update buckets set ids = ids + 1 where list = 'pending' and level = 0 and bucket = 100",
-    ["the total of pending is wrong in bucket 100 of level 0"],
+    "update buckets set ids = ids + 1 where list = 'pending' and level = 0 and bucket = 69",
+    ["the total of pending is wrong in bucket 69 of level 0"],
   ],
   [
     "a count is missing",
@@ -79,7 +79,7 @@ test.each([
   ],
   [
     "the last id is lower than one that exists",
-    "update sqlite_sequence set seq = 8000 where name = 'users'",
+    "update sqlite_sequence set seq = 4000 where name = 'users'",
     ["the last id of users is wrong"],
   ],
   [
@@ -88,8 +88,8 @@ test.each([
     [
       "the last id of users is wrong",
       "the last id of orders is wrong",
-      "the total of users is wrong in bucket 140 of level 0",
-      "the total of orders is wrong in bucket 2 of level 1",
+      "the total of users is wrong in bucket 70 of level 0",
+      "the total of orders is wrong in bucket 1 of level 1",
     ],
   ],
   [
@@ -143,8 +143,8 @@ test.each([
   ],
   [
     "an order refers to a missing user",
-    "pragma foreign_keys = off; update orders set user_id = 200, user_position = 1 where id = 9000",
-    ["row 9000 of orders references a missing row"],
+    "pragma foreign_keys = off; update orders set user_id = 200, user_position = 1 where id = 4500",
+    ["row 4500 of orders references a missing row"],
   ],
 ])("check reports it when %s", async (_what, sql, findings) => {
   expect(await findingsAfter(sql)).toEqual(expect.arrayContaining(findings));

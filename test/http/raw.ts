@@ -90,15 +90,3 @@ export function chunked(chunks: readonly string[], last = true): string {
   const all = last ? [...chunks, ""] : chunks;
   return all.map((chunk) => `${Buffer.byteLength(chunk).toString(16)}\r\n${chunk}\r\n`).join("");
 }
-
-/** @returns the body of a response that was sent with chunked transfer coding */
-export function readChunked(response: Buffer): Buffer {
-  const chunks: Buffer[] = [];
-  for (let at = response.indexOf("\r\n\r\n") + 4; ; ) {
-    const end = response.indexOf("\r\n", at);
-    const length = Number.parseInt(response.toString("latin1", at, end), 16);
-    if (length === 0) return Buffer.concat(chunks);
-    chunks.push(response.subarray(end + 2, end + 2 + length));
-    at = end + 2 + length + 2;
-  }
-}

@@ -1,7 +1,6 @@
 /** The route of the change feed. */
 import { Elysia } from "elysia";
 import { Change, type ChangePage, type Feed, startOf, WaitingQuery } from "../change.ts";
-import { endTurn } from "../end-turn.ts";
 import { andThen, type Maybe } from "../maybe.ts";
 import { pageOffsets } from "../page.ts";
 import { filterParameters, type PageEnvelope, recordsBody } from "./bodies.ts";
@@ -37,20 +36,6 @@ function list({ store, query, token }: ChangesCall): Maybe<ChangePage> {
   return store.changes.list(query, token.hash);
 }
 
-/** For pages that many clients ask for at the same time, or that are long. */
-function listQueued(call: ChangesCall): Promise<ChangePage> {
-  return call.waitingClients.read(call.token.hash, async () => {
-    const page = await list(call);
-    // The next clients get their responses in another turn of the event loop.
-    await endTurn();
-    return page;
-  });
-}
-
-function listFirst(call: ChangesCall): Maybe<ChangePage> {
-  return call.query.include === undefined ? list(call) : listQueued(call);
-}
-
 function isEmpty(query: WaitingQuery, page: ChangePage): boolean {
   return startOf(query, page) >= page.last;
 }
@@ -66,13 +51,13 @@ async function waitForChanges(call: ChangesCall): Promise<ChangePage> {
   using client = waitingClients.begin(token.hash, query.wait, request.signal);
   connections.keepOpen(request, query.wait);
   try {
-    let page = await listFirst(call);
+    let page = await list(call);
     while (isEmpty(query, page)) {
       const isWoken = await client.next();
       await authenticate(request.headers.get("authorization") ?? "");
       if (!isWoken) break;
       // The first time even without a change: what was committed before the subscription began is not reported.
-      page = await listQueued(call);
+      page = await list(call);
     }
     return page;
   } finally {
@@ -146,7 +131,7 @@ const listChanges = route(
   },
   (call) => {
     const { query } = call;
-    return andThen(listFirst(call), (page) =>
+    return andThen(list(call), (page) =>
       query.wait > 0 && isEmpty(query, page)
         ? waitForChanges(call).then((next) => changesBody(call, next))
         : changesBody(call, page),

@@ -1,19 +1,14 @@
 /**
  * Clients that wait for changes. Each has a place, of which there are a fixed number, and holds nothing of the database.
- * When there is a change, all are woken, but only a few read it at the same time, so that others are served in between.
+ * A change wakes them in several turns of the event loop, so that others are served in between.
  */
 import type { ChangeStore } from "../change.ts";
 import { fail } from "../error.ts";
-import { createFairQueue, type RunFairly } from "../fair-queue.ts";
 import type { Drain } from "./drain.ts";
 
 const MAX_WAITING = 1024;
-/** Maximum number of clients that read changes at the same time: they can get long responses in one turn. */
-const MAX_READING = 16;
-/** One token gets half: enough for all of its waiting clients, which can wake at once, and as many other requests. */
-const MAX_READS_WAITING = 4 * MAX_WAITING;
-/** How long a client waits to read. */
-const READ_TIMEOUT_MS = 5_000;
+/** Maximum number of clients that read changes in one turn of the event loop: their responses can be long. */
+const MAX_WOKEN = 16;
 
 /** A client that waits. Disposing of it frees its place. */
 interface WaitingClient extends Disposable {
@@ -32,8 +27,6 @@ export interface WaitingClients {
    * @throws {AppError} unavailable if the places are taken, and no other token has at least two more than this one
    */
   begin(tokenHash: string, seconds: number, signal: AbortSignal): WaitingClient;
-  /** Reads changes when those of other tokens allow it. @throws {AppError} unavailable if that takes too long */
-  readonly read: RunFairly;
   count(): number;
 }
 
@@ -57,9 +50,32 @@ export function createWaitingClients(
   const placesOf = new Map<string, Set<Place>>();
   let count = 0;
   let subscription: Disposable | null = null;
+  const toWake = new Set<Place>();
 
   function* allPlaces() {
     for (const places of placesOf.values()) yield* places;
+  }
+
+  function wakeSome(): void {
+    let woken = 0;
+    for (const place of toWake) {
+      if (woken === MAX_WOKEN) {
+        setImmediate(wakeSome);
+        return;
+      }
+      toWake.delete(place);
+      place.resolve?.();
+      woken += 1;
+    }
+  }
+
+  function wakeAll(): void {
+    const isWaking = toWake.size > 0;
+    for (const place of allPlaces()) {
+      place.hasChange = true;
+      toWake.add(place);
+    }
+    if (!isWaking) wakeSome();
   }
 
   /** Does nothing if it has been removed before. */
@@ -99,12 +115,7 @@ export function createWaitingClients(
       const place: Place = { isOver, hasChange: false, resolve: null };
       places.add(place);
       count += 1;
-      subscription ??= changes.subscribe(() => {
-        for (const place of allPlaces()) {
-          place.hasChange = true;
-          place.resolve?.();
-        }
-      });
+      subscription ??= changes.subscribe(wakeAll);
       const endThis = () => end(place);
       const timer = setTimeout(endThis, seconds * 1000);
       signal.addEventListener("abort", endThis);
@@ -129,12 +140,6 @@ export function createWaitingClients(
         },
       };
     },
-    read: createFairQueue({
-      maxRunning: MAX_READING,
-      maxWaiting: MAX_READS_WAITING,
-      queueTimeoutMs: READ_TIMEOUT_MS,
-      problem: "too many clients read changes",
-    }),
     count: () => count,
   };
 }

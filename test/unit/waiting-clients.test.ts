@@ -1,6 +1,6 @@
 import { expect, test } from "bun:test";
+import { endTurn } from "../../src/end-turn.ts";
 import { createWaitingClients } from "../../src/http/waiting-clients.ts";
-import { expectRejection } from "../expect-error.ts";
 
 const PLACES = 12;
 const drain = { isDraining: () => false, onStart() {} };
@@ -94,32 +94,23 @@ test("each of many tokens keeps its place when all are taken", async () => {
   expect(Object.keys(await clients.counts())).toEqual(tokens);
 });
 
-test("few clients read changes at the same time, and those of one token leave a place to others", async () => {
-  const { read } = createWaitingClients(makeFeed(), drain);
-  const began: string[] = [];
-  const { promise, resolve } = Promise.withResolvers<void>();
-  const reads = [...names("a", 100), "b"].map((name) =>
-    read(name[0] ?? "", () => {
-      began.push(name);
-      return promise;
-    }),
-  );
-  await Bun.sleep(0);
-  expect(began).toEqual([...names("a", 15), "b"]);
-  resolve();
-  await Promise.all(reads);
-  expect(began).toHaveLength(101);
-});
-
-test("reads of changes are rejected when too many of one token wait", async () => {
-  const { read } = createWaitingClients(makeFeed(), drain);
-  const { promise, resolve } = Promise.withResolvers<void>();
-  const begin = (token: string) => read(token, () => promise);
-  const reads = Array.from({ length: 15 + 2048 }, () => begin("a"));
-  await expectRejection(begin("a"), "unavailable", "too many clients read changes");
-  reads.push(begin("b"));
-  resolve();
-  await Promise.all(reads);
+test("a change wakes 16 clients in each turn, and each of them once", async () => {
+  const feed = makeFeed();
+  const clients = createWaitingClients(feed, drain);
+  const { signal } = new AbortController();
+  let woken = 0;
+  const waiting = Array.from({ length: 40 }, () => clients.begin("a", 60, signal));
+  for (const client of waiting) void client.next().then(() => (woken += 1));
+  const counts: number[] = [];
+  feed.change();
+  for (let turn = 0; turn < 4; turn += 1) {
+    await Promise.resolve();
+    await Promise.resolve();
+    counts.push(woken);
+    await endTurn();
+  }
+  expect(counts).toEqual([16, 32, 40, 40]);
+  for (const client of waiting) client[Symbol.dispose]();
 });
 
 test("a client learns of a change that came before it waited, and then waits for the next one", async () => {

@@ -2,8 +2,8 @@ import { type Static, type TObject, Type } from "@sinclair/typebox";
 import { AppError } from "./error.ts";
 import { OneOf, SafeInteger } from "./schema.ts";
 
-/** Maximum size of the records of a page, with their commas. */
-export const MAX_PAGE_BYTES = 4 * 2 ** 20;
+/** Maximum size of the records of a page, with their commas. The whole page has at most 4 MiB. */
+export const MAX_PAGE_BYTES = 4 * 2 ** 20 - 256;
 /** A page that is larger can be rejected as unavailable. */
 export const LARGE_PAGE_BYTES = 256 * 2 ** 10;
 
@@ -54,8 +54,7 @@ export interface JsonRow {
 
 /** @param limit how many records a page can have. @throws {AppError} validation_failed */
 function failPageTooLarge(limit: number): never {
-  const reason = `since the page would exceed ${MAX_PAGE_BYTES / 2 ** 20} MiB`;
-  const problem = `must be at most ${limit} here, ${reason}`;
+  const problem = `must be at most ${limit} here, since the page would exceed 4 MiB`;
   throw new AppError("validation_failed", `Validation failed: limit ${problem}`, {
     problems: [{ field: "limit", code: "range", problem, min: 1, max: limit }],
     allowed: { limit },

@@ -85,7 +85,6 @@ export function createApp(options: AppOptions) {
   const routes = routesOf(allRoutes());
   const waitingClients = createWaitingClients(store.changes, drain);
   const connections = connectionsOf(options.servers);
-  const unsentPages = createUnsentPages(connections);
   const { handle, handleUnmatched } = createPipeline({
     ...options,
     services: {
@@ -94,13 +93,12 @@ export function createApp(options: AppOptions) {
       metrics,
       drain,
       connections,
-      unsentPages,
+      unsentPages: createUnsentPages(connections),
       authenticate: createAuthenticator(store.tokens, config, options.now, options.log),
       waitingClients,
       document: createDocumentReader(options.version, routes),
     },
     requireWithinRate: createRateLimiter(config.rateLimit),
-    unsentPages,
     respond: createResponder({ ...options, cors }),
   });
 

@@ -18,7 +18,6 @@ import type { Exchange, Respond } from "./respond.ts";
 import { isPublic, type RouteEntry, type Services } from "./route.ts";
 import { createTurnLimit } from "./turn-limit.ts";
 import type { Unmatched } from "./unmatched.ts";
-import type { UnsentPages } from "./unsent-pages.ts";
 
 /** Fields that protect clients. A client that sends one with a method that ignores it believes that it is protected. */
 const keys = ["Idempotency-Key"];
@@ -55,7 +54,6 @@ export type HandleRequest = (request: Request, params: unknown) => Maybe<Respons
 interface PipelineOptions {
   readonly services: Services;
   readonly requireWithinRate: RequireWithinRate;
-  readonly unsentPages: UnsentPages;
   readonly respond: Respond;
   readonly logServerError: LogServerError;
 }
@@ -81,8 +79,8 @@ type Steps = (exchange: Exchange) => Maybe<ResponseBody>;
  *                   404, 412, 409, 422, 503  what the store says
  */
 export function createPipeline(options: PipelineOptions) {
-  const { services, requireWithinRate, unsentPages, respond, logServerError } = options;
-  const { readOnly, authenticate } = services;
+  const { services, requireWithinRate, respond, logServerError } = options;
+  const { readOnly, authenticate, unsentPages } = services;
   const requireHost = createHostCheck();
   const turnLimit = createTurnLimit();
   const schedule = createClientScheduler();
@@ -92,8 +90,9 @@ export function createPipeline(options: PipelineOptions) {
   function identify({ headers }: Request, needsToken: boolean): Maybe<Token | null> {
     if (!needsToken) return null;
     const token = authenticate(headers.get("authorization") ?? "");
+    if (!(token instanceof Promise)) return token;
     const bytes = expectedBytes(headers);
-    return token instanceof Promise && bytes > 0 ? holdBody(token, bytes) : token;
+    return bytes === 0 ? token : holdBody(token, bytes);
   }
 
   /** Counts the body of a request that waits for the look-up of its token, because Bun receives it meanwhile. */

@@ -41,11 +41,7 @@ export function createUnsentPages({ isUnsent }: Pick<Connections, "isUnsent">) {
       const own = all.filter((page) => page.tokenHash === tokenHash);
       const fits =
         sizeOf(all) + bytes <= MAX_UNSENT_BYTES && sizeOf(own) + bytes <= MAX_UNSENT_BYTES / 2;
-      if (!fits)
-        fail(
-          "unavailable",
-          "too many large pages are unsent: request a smaller page or retry later",
-        );
+      if (!fits) fail("unavailable", "too many large pages are unsent: request a smaller page");
       pages = [...all, { request, tokenHash, bytes }];
     },
     bytes: () => sizeOf(unsent()),

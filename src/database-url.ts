@@ -1,10 +1,7 @@
 /** The URL of a database: a path selects SQLite, `postgres://…` selects PostgreSQL. */
 import { fail } from "./error.ts";
 
-/** Table layout on PostgreSQL: on one server, or orders distributed over several by Citus. */
-export type PostgresLayout = "plain" | "citus";
-
-export type DatabaseKind = "SQLite" | "PostgreSQL" | "Citus";
+export type DatabaseKind = "SQLite" | "PostgreSQL";
 
 /** @returns whether this is the URL of a PostgreSQL database; otherwise it is the path of a SQLite file */
 export function isPostgres(databaseUrl: string): boolean {
@@ -46,7 +43,6 @@ const parameters: Readonly<Record<string, { valid: RegExp; problem: string }>> =
     valid: /^([1-9]\d{0,3}|[1-5]\d{4}|6[0-4]\d{3}|65[0-4]\d{2}|655[0-2]\d|6553[0-5])$/,
     problem: "must be a port number from 1 to 65535",
   },
-  layout: { valid: /^(plain|citus)$/, problem: "must be plain or citus" },
   idle_timeout: SECONDS,
   max_lifetime: SECONDS,
   connect_timeout: SECONDS,
@@ -102,21 +98,6 @@ export function requireDatabaseUrl(text: string): void {
   requireValidParameters(url);
 }
 
-/**
- * Separates the parameter `layout` of a PostgreSQL URL from those of the driver, which would send it to the server.
- * @param databaseUrl without invalid parameters
- * @returns the layout, `plain` by default, and the URL without it
- */
-export function splitLayout(databaseUrl: string): { layout: PostgresLayout; driverUrl: string } {
-  const url = new URL(databaseUrl);
-  const layout = url.searchParams.get("layout") === "citus" ? "citus" : "plain";
-  // `URLSearchParams` would encode the others in another way.
-  const parameters = url.search.slice(1).split("&");
-  url.search = parameters.filter((parameter) => !/^layout(=|$)/.test(parameter)).join("&");
-  return { layout, driverUrl: url.href };
-}
-
 export function databaseKind(databaseUrl: string): DatabaseKind {
-  if (!isPostgres(databaseUrl)) return "SQLite";
-  return splitLayout(databaseUrl).layout === "citus" ? "Citus" : "PostgreSQL";
+  return isPostgres(databaseUrl) ? "PostgreSQL" : "SQLite";
 }

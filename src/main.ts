@@ -109,8 +109,7 @@ export function backendOf(databaseUrl: string): Backend {
 
 export const schemaVersions = {
   SQLite: SCHEMA_VERSION,
-  PostgreSQL: migrations.plain.length,
-  Citus: migrations.citus.length,
+  PostgreSQL: migrations.length,
 };
 
 export function createArchiveWorker(): Worker {

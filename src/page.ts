@@ -53,7 +53,7 @@ export interface JsonRow {
 }
 
 /** @param limit how many records a page can have. @throws {AppError} validation_failed */
-function failPageTooLarge(limit: number): never {
+export function failPageTooLarge(limit: number): never {
   const problem = `must be at most ${limit} here, since the page would exceed 4 MiB`;
   throw new AppError("validation_failed", `Validation failed: limit ${problem}`, {
     problems: [{ field: "limit", code: "range", problem, min: 1, max: limit }],

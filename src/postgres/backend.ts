@@ -2,7 +2,6 @@
 import { redactPassword } from "../database-url.ts";
 import type { OpenStore } from "../store.ts";
 import { connect } from "./connection.ts";
-import { foldAfterWrites } from "./counts.ts";
 import { describePostgresError } from "./errors.ts";
 import { migrate } from "./migrate.ts";
 import { createStore } from "./store.ts";
@@ -13,11 +12,10 @@ export const openPostgres: OpenStore = async (options) => {
   try {
     const db = connect(options);
     try {
-      await migrate(db, options);
+      const placement = await migrate(db, options);
       const dangers = await db.run("read", (session) => findUnsafeSettings(session, db.settings));
       for (const danger of dangers) options.onWarning?.(danger);
-      if (db.layout === "plain") foldAfterWrites(db);
-      return createStore(db, options);
+      return createStore(db, placement, options);
     } catch (error) {
       await db.close();
       throw error;

@@ -3,8 +3,10 @@
  * runs wait for it and share the next one, because a transaction costs many times as much as a row. A batch starts late
  * enough to have many items, but without a delay that a client would notice.
  */
+import { AppError } from "../error.ts";
 import type { Maybe } from "../maybe.ts";
-import { type BatchItem, type BatchItemsOptions, createBatchItems } from "./batch-items.ts";
+import { createRoundRobinQueue } from "../round-robin-queue.ts";
+import { QUEUE_TIMEOUT_MS } from "./connection-queues.ts";
 
 /**
  * After this long the next batch starts although the newest one still runs, e.g. because it waits for a lock. A queue with
@@ -21,19 +23,50 @@ const MAX_WAIT_MS = 5;
  */
 export type RunBatch<Item, Result> = (items: readonly Item[]) => Promise<readonly Maybe<Result>[]>;
 
-export interface BatchOptions<Item, Result> extends BatchItemsOptions<Item> {
+export interface BatchOptions<Item, Result> {
   readonly run: RunBatch<Item, Result>;
   /**
    * Whether this error of a batch of so many items splits it: one of them may have caused it, and each one runs alone, so
-   * that only that one fails. The default is no.
+   * that only that one fails.
    */
-  readonly splitsOn?: (error: unknown, count: number) => boolean;
+  readonly splitsOn: (error: unknown, count: number) => boolean;
   /** Runs an item of a batch that was split. The default is a separate batch. */
   readonly runAlone?: (item: Item) => Promise<Result>;
-  /** Maximum number of batches that run at the same time. The default is no maximum. */
-  readonly maxBatches?: number;
-  readonly nextBatchMs?: number;
+  /** Maximum number of items in a batch. The next batch starts as soon as this many items wait. */
+  readonly maxItems: number;
+  /** Maximum number of batches that run at the same time. */
+  readonly maxBatches: number;
+  /** Maximum size of a batch. A larger item has a batch to itself. The default is no maximum. */
+  readonly maxSize?: number;
+  /** The default is 0. */
+  readonly sizeOf?: (item: Item) => number;
+  /** Two items with a common key do not run at the same time. The default is no keys. */
+  readonly conflictKeysOf?: (item: Item) => readonly string[];
+  /** Each client has an item in a batch before another one has two, so that nobody waits for all items of others. */
+  readonly clientOf: (item: Item) => string | null;
   readonly maxWaitMs?: number;
+  readonly queueTimeoutMs?: number;
+}
+
+interface BatchItem<Item, Result> {
+  readonly item: Item;
+  readonly size: number;
+  readonly conflictKeys: readonly string[];
+  readonly sinceMs: number;
+  readonly resolve: (result: Maybe<Result>) => void;
+  readonly reject: (error: unknown) => void;
+}
+
+/** @returns the items, of each client in their order */
+function inRoundRobin<Item>(
+  items: readonly Item[],
+  clientOf: (item: Item) => string | null,
+): readonly Item[] {
+  const queue = createRoundRobinQueue<Item>();
+  for (const item of items) queue.add(clientOf(item), item);
+  const ordered: Item[] = [];
+  for (let next = queue.take(); next !== null; next = queue.take()) ordered.push(next);
+  return ordered;
 }
 
 /**
@@ -42,25 +75,61 @@ export interface BatchOptions<Item, Result> extends BatchItemsOptions<Item> {
  */
 export function createBatchQueue<Item, Result>({
   run,
-  splitsOn = () => false,
+  splitsOn,
   runAlone = async (item) => itemAt(await run([item]), 0),
-  maxBatches = Number.POSITIVE_INFINITY,
-  nextBatchMs = NEXT_BATCH_MS,
+  maxItems,
+  maxBatches,
+  maxSize = Number.POSITIVE_INFINITY,
+  sizeOf = () => 0,
+  conflictKeysOf = () => [],
+  clientOf,
   maxWaitMs = MAX_WAIT_MS,
-  ...options
+  queueTimeoutMs = QUEUE_TIMEOUT_MS,
 }: BatchOptions<Item, Result>): (item: Item) => Promise<Result> {
-  const { maxItems } = options;
-  const items = createBatchItems<Item, Result>(options);
+  type Waiting = BatchItem<Item, Result>;
+  let queue: Waiting[] = [];
+  /** Keys of the items that are running. */
+  const busyKeys = new Set<string>();
   /** Number of batches that are running. */
   let running = 0;
   let newestMs = 0;
   let scheduled = false;
   let timer: ReturnType<typeof setTimeout> | undefined;
 
-  function settle(ended: BatchItem<Item, Result>, result: Maybe<Result>): void {
+  /** Rejects items that have waited for too long. */
+  function rejectExpired(): void {
+    const expiredMs = performance.now() - queueTimeoutMs;
+    while (queue[0] !== undefined && queue[0].sinceMs <= expiredMs) {
+      queue.shift()?.reject(new AppError("unavailable", "the database is busy"));
+    }
+  }
+
+  /** Takes the items of the next batch. Those that conflict with a running item stay. */
+  function take(): readonly Waiting[] {
+    const batch = new Set<Waiting>();
+    let size = 0;
+    const ordered = queue.length <= maxItems ? queue : inRoundRobin(queue, ({ item }) => clientOf(item));
+    for (const waiting of ordered) {
+      if (batch.size === maxItems) break;
+      const { conflictKeys } = waiting;
+      if (conflictKeys.some((key) => busyKeys.has(key))) continue;
+      if (batch.size > 0 && size + waiting.size > maxSize) continue;
+      size += waiting.size;
+      for (const key of conflictKeys) busyKeys.add(key);
+      batch.add(waiting);
+    }
+    queue = queue.filter((waiting) => !batch.has(waiting));
+    return [...batch];
+  }
+
+  function release({ conflictKeys }: Waiting): void {
+    for (const key of conflictKeys) busyKeys.delete(key);
+  }
+
+  function settle(ended: Waiting, result: Maybe<Result>): void {
     ended.resolve(result);
     const end = () => {
-      items.release(ended);
+      release(ended);
       startSoon();
     };
     if (result instanceof Promise) result.then(end, end);
@@ -76,7 +145,7 @@ export function createBatchQueue<Item, Result>({
     }
   }
 
-  async function runBatch(batch: readonly BatchItem<Item, Result>[]): Promise<void> {
+  async function runBatch(batch: readonly Waiting[]): Promise<void> {
     running += 1;
     newestMs = performance.now();
     try {
@@ -87,7 +156,7 @@ export function createBatchQueue<Item, Result>({
     } catch (error) {
       for (const ended of batch) {
         ended.reject(error);
-        items.release(ended);
+        release(ended);
       }
     }
     running -= 1;
@@ -98,21 +167,21 @@ export function createBatchQueue<Item, Result>({
 
   function mayStart(): boolean {
     if (running >= maxBatches) return false;
-    if (running === 0 || items.count() >= maxItems) return true;
-    return performance.now() - newestMs >= nextBatchMs;
+    if (running === 0 || queue.length >= maxItems) return true;
+    return performance.now() - newestMs >= NEXT_BATCH_MS;
   }
 
   function startBatches(): void {
     scheduled = false;
     clearTimeout(timer);
-    items.rejectExpired();
-    while (items.count() > 0 && mayStart()) {
-      const batch = items.take();
+    rejectExpired();
+    while (queue.length > 0 && mayStart()) {
+      const batch = take();
       // Every item conflicts with a running one.
       if (batch.length === 0) break;
       void runBatch(batch);
     }
-    if (items.count() > 0) timer = setTimeout(startBatches, NEXT_BATCH_MS);
+    if (queue.length > 0) timer = setTimeout(startBatches, NEXT_BATCH_MS);
   }
 
   /**
@@ -120,7 +189,7 @@ export function createBatchQueue<Item, Result>({
    * of many busy clients arrive over several turns.
    */
   function waitForMore(lastCount: number, untilMs: number): void {
-    const count = items.count();
+    const count = queue.length;
     const isAloneOrFull = count === 1 || count >= maxItems;
     if (isAloneOrFull || count === lastCount || performance.now() >= untilMs) {
       startBatches();
@@ -130,16 +199,18 @@ export function createBatchQueue<Item, Result>({
   }
 
   function startSoon(): void {
-    if (scheduled || items.count() === 0) return;
+    if (scheduled || queue.length === 0) return;
     scheduled = true;
     setImmediate(waitForMore, 0, performance.now() + maxWaitMs);
   }
 
-  return (item) => {
-    const result = items.add(item);
-    startSoon();
-    return result;
-  };
+  return (item) =>
+    new Promise<Result>((resolve, reject) => {
+      const conflictKeys = conflictKeysOf(item);
+      const sinceMs = performance.now();
+      queue.push({ item, size: sizeOf(item), conflictKeys, sinceMs, resolve, reject });
+      startSoon();
+    });
 }
 
 /**
@@ -152,13 +223,4 @@ export function itemAt<Item>(items: readonly (Item | undefined)[], at: number): 
     throw new Error(`the database returned no result ${at}`);
   }
   return item as Item;
-}
-
-/** @returns the rows in the order of their `position`, which starts at 1; positions without a row stay empty */
-export function byPosition<Row extends { readonly position: number }>(
-  rows: readonly Row[],
-): (Row | undefined)[] {
-  const ordered: (Row | undefined)[] = [];
-  for (const row of rows) ordered[row.position - 1] = row;
-  return ordered;
 }

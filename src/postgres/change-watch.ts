@@ -2,19 +2,21 @@
  * Makes sure that changes are numbered: soon after the writes of this process, and while somebody waits for changes, also
  * those of other processes.
  */
-import type { ChangeStore, Feed } from "../change.ts";
-import type { PostgresLayout } from "../database-url.ts";
+import type { ChangeStore } from "../change.ts";
 import type { Database } from "./connection.ts";
+import type { NumberChanges } from "./numbering.ts";
 
-/** How often changes of other processes are looked for. On Citus this asks all servers. */
-const POLL_MS: Readonly<Record<PostgresLayout, number>> = { plain: 100, citus: 500 };
+/** How often changes of other processes are looked for. */
+const POLL_MS = 100;
 /** Minimum time from one check to the next: the writes in between share it. */
 const CHECK_INTERVAL_MS = 50;
 /** How soon after a write its process numbers if nobody waits. */
 const NUMBER_INTERVAL_MS = 1_000;
 
-/** @param number numbers all changes that have been committed */
-export function watchChanges(db: Database, number: () => Promise<Feed>): ChangeStore["subscribe"] {
+export function watchChanges(
+  db: Database,
+  numberChanges: NumberChanges,
+): ChangeStore["subscribe"] {
   const listeners = new Set<() => void>();
   /** The state of the feed that listeners know. */
   let seen = "";
@@ -27,7 +29,8 @@ export function watchChanges(db: Database, number: () => Promise<Feed>): ChangeS
     dueMs = Number.POSITIVE_INFINITY;
     checkedMs = performance.now();
     try {
-      const { feed, last } = await number();
+      const { feed, last, isBehind, isReadOnly } = await numberChanges();
+      if (isBehind && isReadOnly === undefined) checkIn(0);
       const state = `${feed} ${last}`;
       if (state !== seen) {
         seen = state;
@@ -36,7 +39,7 @@ export function watchChanges(db: Database, number: () => Promise<Feed>): ChangeS
     } catch {
       // The database is unreachable. The next check, or the next read, numbers what this one did not.
     }
-    if (listeners.size > 0) checkIn(POLL_MS[db.layout]);
+    if (listeners.size > 0) checkIn(POLL_MS);
   }
 
   function checkIn(delayMs: number): void {
@@ -55,7 +58,7 @@ export function watchChanges(db: Database, number: () => Promise<Feed>): ChangeS
 
   return (listener) => {
     listeners.add(listener);
-    checkIn(POLL_MS[db.layout]);
+    checkIn(POLL_MS);
     return {
       [Symbol.dispose]() {
         listeners.delete(listener);

@@ -1,228 +1,231 @@
-/** The change feed: reads pages of numbered changes. */
+/** The change feed: reads pages of numbered changes, and deletes expired ones. */
 import {
   type ChangePage,
   type ChangeQuery,
   type ChangeStore,
-  type Feed,
+  changeTypes,
+  LAST_OF_USERS,
   requireKept,
   startOf,
 } from "../change.ts";
 import { fail } from "../error.ts";
-import { joinRecords, LARGE_PAGE_BYTES } from "../page.ts";
-import { deleteExpired } from "./change-expiry.ts";
-import { changeJson, plainRowsOf, readChanges, slicesOf, smallRowsOf } from "./change-rows.ts";
+import { orderJson, orderStatuses } from "../order.ts";
+import { type JsonRow, joinRecords } from "../page.ts";
+import { untilDone } from "../until-done.ts";
+import { userJson } from "../user.ts";
 import type { Session } from "./connection.ts";
 import type { StoreContext } from "./context.ts";
 import {
+  type FeedStatus,
   failEmpty,
-  feedState,
-  hasUnnumbered,
-  MAX_ATTEMPTS,
-  type Numbering,
-  RETRY_MS,
+  feedStatus,
+  lockFeed,
+  type NumberChanges,
 } from "./numbering.ts";
-import { buildInSlices, type Slice } from "./page-slices.ts";
+import { findOrders } from "./orders.ts";
 import { createSingleFlight } from "./single-flight.ts";
+import { findUsers } from "./users.ts";
 
 /** How long a page waits for the numbering of changes. What was numbered until then stays so. */
 const NUMBERING_TIMEOUT_MS = 5_000;
-/** Rows of a slice. Their records have 3 MiB at most, because large ones are read apart. */
-const SLICE_ROWS = 100;
+/** So many records of any size are less than the largest page. */
+const RECORDS_PER_STATEMENT = 50;
+/** Maximum number of changes that one transaction deletes. */
+const DELETE_BATCH_SIZE = 10_000;
 
-const stateColumns = `
-  state.name as feed, state.first, state.last, state.is_current as "isCurrent",
-  ${hasUnnumbered("state")} as "isBehind"
+function arrayOf(names: readonly string[]): string {
+  return `array['${names.join("', '")}']`;
+}
+
+/** A change as JSON, without the closing brace. */
+const changeJson = `
+  format(
+    '{"id":%s,"type":"%s","record_id":%s,"version":%s,"status":%s,"token":%s,"created_at":"%s"',
+    id, (${arrayOf(changeTypes)})[type], record_id, version,
+    coalesce('"' || (${arrayOf(orderStatuses)})[status] || '"', 'null'),
+    coalesce(to_json(token)::text, 'null'),
+    to_char(
+      timestamp 'epoch' + created_at * interval '1 millisecond', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"'
+    )
+  )
 `;
-const selectState = `
-  select ${stateColumns}
-  from (${feedState}) as state
-`;
+
 /**
  * Parameters: `after`, or null, the offset and the limit. Not from a place before the first change: deleted rows can stay
  * for as long as any snapshot.
  */
 const selectPage = `
-  select ${stateColumns}, page.records, coalesce(octet_length(page.records), 0) as bytes
-  from (${feedState}) as state
+  select status.*, page.records
+  from (${feedStatus}) as status
   cross join lateral (
-    select string_agg(${changeJson} || '}', ',') as records
+    select string_agg(${changeJson} || '}', ',' order by id) as records
     from (
       select *
       from changes
-      where id > greatest(coalesce($1::bigint, state.first - 1 + $2::bigint), state.first - 1)
+      where id > greatest(coalesce($1::bigint, status.first - 1 + $2::bigint), status.first - 1)
       order by id
       limit $3::bigint
     ) as row
   ) as page
 `;
 
-interface FeedRow extends Feed {
-  readonly isCurrent: boolean;
-  /** Whether there are changes that have no id yet. */
-  readonly isBehind: boolean;
+/** Parameters: the id before the first change, and the limit. */
+const selectChanges = `
+  select id, ${changeJson} as json, type <= ${LAST_OF_USERS} as "isOfUser", record_id
+  from changes
+  where id > $1::bigint
+  order by id
+  limit $2::bigint
+`;
+
+interface ChangeRow extends JsonRow {
+  readonly isOfUser: boolean;
+  readonly record_id: number;
 }
 
-interface PageRow extends FeedRow {
+interface PageRow extends FeedStatus {
+  /** Comma-separated JSON; `null` if the page is empty. */
   readonly records: string | null;
-  readonly bytes: number;
 }
 
-function totalOf({ first, last }: Feed): number {
-  return last - first + 1;
-}
-
-function pageOf({ feed, first, last }: Feed, records: string): ChangePage {
-  const state = { feed, first, last };
-  return { ...state, total: totalOf(state), records, nextAfter: null };
-}
-
-async function readState(session: Session): Promise<FeedRow> {
-  return (await session.first<FeedRow>(selectState)) ?? failEmpty();
-}
+/** Parameters: a time in milliseconds, and the maximum number of changes. The feed is locked. */
+const deleteBatch = `
+  with
+    state as materialized (
+      select *
+      from feed_state
+      where is_current
+    ),
+    kept as materialized (
+      select least(
+        state.last, coalesce(min(old.id) filter (where old.created_at >= $1::bigint), max(old.id) + 1)
+      ) as first
+      from state
+      cross join lateral (
+        select id, created_at
+        from changes
+        where id >= state.first
+        order by id
+        limit $2::bigint
+      ) as old
+      group by state.last
+    ),
+    expired as materialized (
+      select state.first as first, kept.first as next
+      from state
+      cross join kept
+      where kept.first > state.first
+    ),
+    deleted as (
+      delete from changes
+      using expired
+      where id >= expired.first and id < expired.next
+    ),
+    replaced as (
+      delete from change_feed
+      where exists (select from expired)
+    ),
+    advanced as (
+      insert into change_feed (name, first, last, last_xid, origin, next_xid, totals)
+      select name, expired.next, last, last_xid, origin, next_xid, totals
+      from state
+      cross join expired
+    )
+  select (next - first)::integer as rows
+  from expired
+`;
 
 /** Whether the page has as many changes as it may have, and others follow. */
-function isFull({ after, limit }: ChangeQuery, { last }: Feed): boolean {
+function isFull({ after, limit }: ChangeQuery, { last }: FeedStatus): boolean {
   return after !== undefined && after + limit < last;
 }
 
 /** @param subscribe as in the port */
 export function createChangeStore(
-  context: StoreContext,
-  { numberAll, runPass }: Numbering,
+  { db, placement }: StoreContext,
+  numberChanges: NumberChanges,
   subscribe: ChangeStore["subscribe"],
 ): ChangeStore {
-  const { db } = context;
-  const share = createSingleFlight<ChangePage | null>();
-  /** By the last pass. A server that does not number gives the feed of a copied or restored database no other name. */
-  let isReadOnly = false;
+  const share = createSingleFlight<ChangePage>();
 
-  /** Whether the page, or the id of the last change, may lack what was committed before. */
-  function mustNumber({ isBehind }: FeedRow): boolean {
-    // On Citus, the outboxes of orders are on their shards.
-    return isBehind || db.layout === "citus";
+  async function readPlain({ after, offset, limit }: ChangeQuery): Promise<PageRow> {
+    const read = (session: Session) => session.first<PageRow>(selectPage, after ?? null, offset, limit);
+    return (await db.run("list", read)) ?? failEmpty();
+  }
+
+  /** @returns the changes with their records as they are now */
+  async function addRecords(session: Session, changes: readonly ChangeRow[]): Promise<JsonRow[]> {
+    const idsOf = (ofUsers: boolean) => [
+      ...new Set(
+        changes.filter(({ isOfUser }) => isOfUser === ofUsers).map(({ record_id }) => record_id),
+      ),
+    ];
+    const users = await findUsers(session, idsOf(true));
+    const orders = await findOrders(session, placement, idsOf(false));
+    const userTexts = new Map(users.map((user) => [user.id, userJson(user)]));
+    const orderTexts = new Map(orders.map((order) => [order.id, orderJson(order)]));
+    return changes.map(({ id, json, isOfUser, record_id }) => {
+      const record = (isOfUser ? userTexts : orderTexts).get(record_id) ?? "null";
+      return { id, json: `${json},"record":${record}}` };
+    });
+  }
+
+  async function readWithRecords(query: ChangeQuery): Promise<PageRow> {
+    const read = async (session: Session): Promise<PageRow> => {
+      const status = (await session.first<FeedStatus>(feedStatus)) ?? failEmpty();
+      const start = Math.max(startOf(query, status), status.first - 1);
+      const changes = await session.all<ChangeRow>(selectChanges, start, query.limit);
+      const rows: JsonRow[] = [];
+      let records = "";
+      for (let at = 0; at < changes.length; at += RECORDS_PER_STATEMENT) {
+        rows.push(...(await addRecords(session, changes.slice(at, at + RECORDS_PER_STATEMENT))));
+        // It fails as soon as the page is too large.
+        ({ records } = joinRecords(rows, query.limit));
+      }
+      return { ...status, records };
+    };
+    return db.run("list", read, { transaction: true });
   }
 
   /**
-   * Reads rows after all changes were numbered. If the rows are a full page and more follow, numbering adds none to them:
-   * they are not read again, and one pass is enough, even if another process is numbering or changes are left, as after
-   * a large import.
+   * Reads a page after all changes were numbered, or as soon as it is full: then others can be numbered later, as after a
+   * large import.
    */
-  async function readNumbered<Row extends FeedRow>(
-    query: ChangeQuery,
-    read: () => Promise<Row | null>,
-  ): Promise<Row> {
+  async function readNumbered(query: ChangeQuery): Promise<ChangePage> {
+    const read = query.include === "record" ? readWithRecords : readPlain;
     const deadlineMs = performance.now() + NUMBERING_TIMEOUT_MS;
-    let isNumbered = false;
-    for (let attempts = 0; attempts < MAX_ATTEMPTS && performance.now() < deadlineMs; ) {
-      const row = await read();
-      const isUsable = row !== null && (row.isCurrent || (isNumbered && isReadOnly));
-      if (isUsable && (isNumbered || !mustNumber(row))) {
+    let isReadOnly = false;
+    do {
+      const row = await read(query);
+      const isComplete = !row.isBehind || isFull(query, row);
+      if (isReadOnly || (row.isCurrent && isComplete)) {
+        const { feed, first, last, records } = row;
         requireKept(query, row);
-        return row;
+        return { feed, first, last, total: last - first + 1, records: records ?? "", nextAfter: null };
       }
-      if (isNumbered) break;
-      const pass = await runPass();
-      isReadOnly = pass.isReadOnly === true;
-      if (row?.isCurrent === true && row.feed === pass.feed && isFull(query, row)) {
-        requireKept(query, row);
-        return { ...row, last: pass.last };
-      }
-      isNumbered = !pass.isTaken && !pass.hasMore;
-      if (!pass.isTaken) continue;
-      attempts += 1;
-      await Bun.sleep(RETRY_MS);
-    }
+      isReadOnly = (await numberChanges()).isReadOnly === true;
+    } while (performance.now() < deadlineMs);
     return fail("unavailable", "the changes are being numbered");
   }
 
-  /**
-   * Reads the state of the feed within the snapshot of the rows.
-   * @throws {AppError} unavailable if the feed must get a new name first
-   */
-  async function openFeed(session: Session, query: ChangeQuery): Promise<Feed> {
-    const { isCurrent, feed, first, last } = await readState(session);
-    if (!isCurrent && !isReadOnly) fail("unavailable", "the feed is about to get another name");
-    const state = { feed, first, last };
-    requireKept(query, state);
-    return state;
-  }
-
-  async function* readSlices(
-    session: Session,
-    query: ChangeQuery,
-    state: Feed,
-  ): AsyncGenerator<Slice> {
-    let start = startOf(query, state);
-    let missing = query.limit;
-    for (;;) {
-      const limit = Math.min(SLICE_ROWS, missing);
-      const changes = await readChanges(session, start, limit);
-      missing -= changes.length;
-      start += changes.length;
-      const isLast = missing === 0 || changes.length < limit;
-      const total = totalOf(state);
-      if (query.include === undefined) {
-        yield { total, rows: plainRowsOf(changes), isLast };
-      } else {
-        for await (const rows of slicesOf(session, changes)) yield { total, rows, isLast: false };
-        yield { total, rows: [], isLast };
-      }
-      if (isLast) return;
-    }
-  }
-
-  async function buildPage(query: ChangeQuery): Promise<ChangePage> {
-    let state: Feed = { feed: "", first: 1, last: 0 };
-    const page = await buildInSlices(context.db, {
-      query,
-      async *readSlices(session) {
-        // That of the last attempt, if one has failed.
-        state = await openFeed(session, query);
-        yield* readSlices(session, query, state);
-      },
-    });
-    return { ...page, ...state };
-  }
-
-  /** @returns `null` if the page exceeds 256 KiB */
-  async function readPlain(query: ChangeQuery, client?: string): Promise<ChangePage | null> {
-    const { after = null, offset, limit } = query;
-    const read = (session: Session) => session.first<PageRow>(selectPage, after, offset, limit);
-    const row = await readNumbered(query, () => db.runAdmitted("list", read, { client }));
-    return row.bytes > LARGE_PAGE_BYTES ? null : pageOf(row, row.records ?? "");
-  }
-
-  /** @returns `null` if the page may exceed 256 KiB */
-  async function readWithRecords(query: ChangeQuery, client?: string): Promise<ChangePage | null> {
-    await readNumbered(query, () => db.runAdmitted("list", readState, { client }));
-    if (query.limit > SLICE_ROWS) return null;
-    const read = async (session: Session): Promise<ChangePage | null> => {
-      const feed = await openFeed(session, query);
-      const start = startOf(query, feed);
-      const changes = await readChanges(session, start, query.limit);
-      const rows = await smallRowsOf(session, changes);
-      return rows && pageOf(feed, joinRecords(rows, query.limit).records);
-    };
-    return db.runAdmitted("list", read, { transaction: true, client });
-  }
-
-  /** Clients that wait ask for the same page when there is a change. */
-  function readSmall(query: ChangeQuery, client?: string): Promise<ChangePage | null> {
-    const read = query.include === "record" ? readWithRecords : readPlain;
-    return share(JSON.stringify([client, query]), () => read(query, client));
-  }
-
   return {
-    async list(query, client) {
-      const read = () => readSmall(query, client);
-      return (await db.limiter.admit("list", read, client)) ?? buildPage(query);
-    },
+    // Clients that wait ask for the same page when there is a change.
+    list: (query) => share(JSON.stringify(query), () => readNumbered(query)),
 
     subscribe,
 
     async deleteExpired(before, signal) {
-      await numberAll();
-      await deleteExpired(db, before, signal);
+      while ((await numberChanges()).isBehind);
+      const deleteExpired = async (session: Session) => {
+        await lockFeed(session);
+        const row = await session.first<{ rows: number }>(
+          deleteBatch,
+          before.getTime(),
+          DELETE_BATCH_SIZE,
+        );
+        return row === null;
+      };
+      await untilDone(() => db.run("background", deleteExpired, { transaction: true }), signal);
     },
   };
 }

@@ -1,23 +1,22 @@
 /** Verifies the consistency of a database: counts, totals, references and sequences. */
 import { describeLastChange, LAST_OF_USERS, type LastChange } from "../change.ts";
-import type { CopySource } from "../copy.ts";
 import { messageOf } from "../error.ts";
-import { Order, orderStatuses } from "../order.ts";
+import { Order } from "../order.ts";
 import { MAX_RECORD_BYTES, type RecordTable } from "../record.ts";
 import type { Schema } from "../schema.ts";
 import { User } from "../user.ts";
 import { recordJson } from "./columns.ts";
 import type { Database, Session } from "./connection.ts";
 import { copySourceOf } from "./copy-source.ts";
-import { sumOfCounts } from "./counts.ts";
 import { sqlState } from "./errors.ts";
-import { allChanges, statusCodeOf } from "./outbox.ts";
+import { allChanges, statusCodeOf, totalOf, totals } from "./outbox.ts";
+import type { Placement } from "./placement.ts";
 
 /** Maximum number of orders that one section reports. */
 export const MAX_FINDINGS = 10;
 
-const storedCounts = (["users", ...orderStatuses] as const)
-  .map((list) => `select '${list}' as list, records from (${sumOfCounts(list)}) as stored`)
+const storedCounts = totals
+  .map((list) => `select '${list}' as list, (${totalOf(list)}) as records`)
   .join(" union all ");
 const miscountedLists = `
   select list
@@ -55,10 +54,8 @@ const DAMAGE = /^(22|42P01|58030|XX)/;
 /** Checks one section of a database. @returns its findings, one phrase each */
 type Find = (session: Session) => Promise<readonly string[]>;
 
-type SourceOf = (session: Session) => CopySource;
-
 /** @returns a check that reads problems, one row each */
-function findRows<Row>(statement: string, describe: (row: Row) => string): Find {
+export function findRows<Row>(statement: string, describe: (row: Row) => string): Find {
   return async (session) => (await session.all<Row>(statement)).map(describe);
 }
 
@@ -88,14 +85,14 @@ function findLarge(table: RecordTable, record: Schema): Find {
   );
 }
 
-function findLateSequence(table: RecordTable, sourceOf: SourceOf): Find {
+function findLateSequence(table: RecordTable, placement: Placement): Find {
   const lastId = `
     select coalesce(max(id), 0) as last
     from ${table}
   `;
   return async (session) => {
     const lastRow = await session.first<{ last: number }>(lastId);
-    if ((lastRow?.last ?? 0) <= (await sourceOf(session).lastId(table))) return [];
+    if ((lastRow?.last ?? 0) <= (await copySourceOf(session, placement).lastId(table))) return [];
     return [`the sequence of ${table} is behind the last id and would assign it again`];
   };
 }
@@ -146,7 +143,7 @@ const changesBehind = `
   limit ${MAX_FINDINGS}
 `;
 
-export const findChangeGaps: Find = findRows<Record<"kept" | "first" | "last", string>>(
+const findChangeGaps = findRows<Record<"kept" | "first" | "last", string>>(
   changeGaps,
   ({ kept, first, last }) =>
     `the changes are not consecutive: ${kept} of them from ${first} to ${last}`,
@@ -161,26 +158,22 @@ const findChangesBehind = findRows<LastChange>(changesBehind, describeLastChange
 /** The name is used in findings. */
 export type Section = readonly [name: string, find: Find];
 
-/** Sections of every layout. @param sourceOf returns a source that reads the last assigned ids */
-export function commonSections(sourceOf: SourceOf): readonly Section[] {
+/** In the order of the report. */
+function sectionsOf(placement: Placement): readonly Section[] {
   return [
+    ["the totals", findMiscounts],
+    ...placement.sections,
     ["the totals of orders against their items", findWrongTotals],
     ["the references between rows", findOrphans],
     ["the size of users", findLarge("users", User)],
     ["the size of orders", findLarge("orders", Order)],
-    ["the sequence of users", findLateSequence("users", sourceOf)],
-    ["the sequence of orders", findLateSequence("orders", sourceOf)],
+    ["the sequence of users", findLateSequence("users", placement)],
+    ["the sequence of orders", findLateSequence("orders", placement)],
+    ["the sequence of changes", findChangeGaps],
+    ["the changes of each record", findChangeJumps],
+    ["the last change of each record", findChangesBehind],
   ];
 }
-
-/** In the order of the report. */
-export const plainSections: readonly Section[] = [
-  ["the totals", findMiscounts],
-  ...commonSections(copySourceOf),
-  ["the sequence of changes", findChangeGaps],
-  ["the changes of each record", findChangeJumps],
-  ["the last change of each record", findChangesBehind],
-];
 
 /**
  * Checks every section. If damage makes a section unreadable, this becomes a finding, and the next section runs.
@@ -189,10 +182,10 @@ export const plainSections: readonly Section[] = [
  */
 export async function findProblems(
   session: Session,
-  sections: readonly Section[],
+  placement: Placement,
 ): Promise<readonly string[]> {
   const findings: string[] = [];
-  for (const [name, find] of sections) {
+  for (const [name, find] of sectionsOf(placement)) {
     // Without a savepoint, an error would abort the whole transaction.
     await session.script("savepoint section");
     try {
@@ -208,13 +201,10 @@ export async function findProblems(
 }
 
 /** Checks the whole database in one snapshot, without a timeout. @see Store.check */
-export function checkDatabase(
-  db: Database,
-  sections: readonly Section[],
-): Promise<readonly string[]> {
+export function checkDatabase(db: Database, placement: Placement): Promise<readonly string[]> {
   const check = async (session: Session) => {
     await session.script("set local statement_timeout = 0");
-    return findProblems(session, sections);
+    return findProblems(session, placement);
   };
   return db.run("read", check, { transaction: true, timeoutMs: Number.POSITIVE_INFINITY });
 }

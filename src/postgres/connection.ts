@@ -1,17 +1,17 @@
 import { SQL } from "bun";
 import type { CopyRow } from "../copy.ts";
-import { type PostgresLayout, splitLayout } from "../database-url.ts";
-import { createFairQueue } from "../fair-queue.ts";
 import type { StoreMode, StoreOptions } from "../store.ts";
-import { citusSettings } from "./citus/settings.ts";
+import { citusSettings } from "./citus.ts";
+import { type ConnectionQueues, createConnectionQueues, type Kind } from "./connection-queues.ts";
 import { formatCopyRows } from "./copy-format.ts";
-import { type Access, createLimiter, type Limiter, QUEUE_TIMEOUT_MS } from "./limiter.ts";
 import { createPool } from "./pool.ts";
 import { withRetry } from "./retry.ts";
 
 const CONNECT_SECONDS = 5;
 /** How long `close` waits for running work. A server that stops has already given it SHUTDOWN_SECONDS. */
 const CLOSE_MS = 1_000;
+/** How long a write waits for a row that another transaction has locked, if others share its statement. */
+export const BATCH_LOCK_TIMEOUT_MS = 200;
 
 /**
  * Settings of each connection; parameters of the URL override them. Timeouts are in milliseconds: they release
@@ -20,12 +20,11 @@ const CLOSE_MS = 1_000;
  */
 const commonSettings = {
   statement_timeout: 5_000,
-  lock_timeout: 3_000,
+  // That of a batch of writes. @see write-queue.ts
+  lock_timeout: BATCH_LOCK_TIMEOUT_MS,
   idle_in_transaction_session_timeout: 10_000,
   default_transaction_isolation: "read committed",
   synchronous_commit: "on",
-  // Otherwise a statement that is planned while a table is empty reads the whole table, until the next ANALYZE.
-  enable_seqscan: "off",
   // The statements are short, but PostgreSQL overestimates their cost and would compile them.
   jit: "off",
   // In seconds. Otherwise the server keeps a connection that the network has lost for more than two hours.
@@ -55,13 +54,16 @@ interface RunOptions {
    * separate transaction.
    */
   readonly transaction?: boolean;
-  /** Who reads a list. The default is one client for all work that several requests share, and of the process itself. */
-  readonly client?: string | undefined;
+  /**
+   * How long the work waits for a lock, in milliseconds. If it is given, the work is one transaction. The default is
+   * that of the connection, of a batch of writes.
+   */
+  readonly lockTimeoutMs?: number;
   /** Timeout of the work with all retries. The default is that of the limiter. */
   readonly timeoutMs?: number;
   /** Whether the work may succeed after an error. The default is after a concurrent transaction. */
   readonly mayRetry?: (error: unknown) => boolean;
-  /** Number of requests that share a write. The default is one; 0 if no request waits for it. */
+  /** Number of requests that share a write. The default is one. */
   readonly requests?: number;
 }
 
@@ -69,21 +71,17 @@ export type Settings = Readonly<Record<string, string | number>>;
 
 export interface Database {
   /**
-   * Admits a request, and runs its work on a connection. The work is retried after a serialization failure or deadlock,
-   * so it must have no side effects outside the database.
+   * Runs work on a connection as soon as one is free. The work is retried after a serialization failure or deadlock, so
+   * it must have no side effects outside the database.
    * @throws {AppError} unavailable if the database is unreachable or busy; a write may be committed
    */
-  run<Result>(access: Access, work: Work<Result>, options?: RunOptions): Promise<Result>;
-  /** The same for work of requests that `limiter.admit` has admitted, or that no request waits for. */
-  runAdmitted<Result>(access: Access, work: Work<Result>, options?: RunOptions): Promise<Result>;
-  /** Calls a listener after each write, apart from those that no request waits for. */
+  run<Result>(kind: Kind, work: Work<Result>, options?: RunOptions): Promise<Result>;
+  /** Calls a listener after each write. */
   onWrite(listener: () => void): void;
-  readonly layout: PostgresLayout;
   /** Settings that connections should have, without those that parameters of the URL override. */
   readonly settings: Settings;
-  readonly limiter: Limiter;
-  /** Number of connections in the pool. */
-  readonly connections: number;
+  /** How much work of each kind can run at the same time. */
+  readonly shares: ConnectionQueues["shares"];
   /** Waits for running work, with a timeout, then closes the connections. */
   close(): Promise<void>;
   /** Aborted when `close` begins to close the connections. */
@@ -132,7 +130,7 @@ function hasPooler(driverUrl: string): boolean {
   return new URL(driverUrl).searchParams.get("prepare") === "false";
 }
 
-function settingsOf(driverUrl: string, layout: PostgresLayout, mode?: StoreMode): Settings {
+function settingsOf(driverUrl: string, mode?: StoreMode): Settings {
   const { searchParams } = new URL(driverUrl);
   const readOnly = mode === "serve-read-only";
   // A name of its own, because the pool asks PostgreSQL for the statements with its name. A pooler sets the name whenever
@@ -141,7 +139,7 @@ function settingsOf(driverUrl: string, layout: PostgresLayout, mode?: StoreMode)
   const all = Object.entries({
     application_name: isShared ? "user-api" : `user-api ${crypto.randomUUID().slice(0, 8)}`,
     ...commonSettings,
-    ...(layout === "citus" && citusSettings),
+    ...citusSettings,
     ...(readOnly && { default_transaction_read_only: "on" }),
   });
   return Object.fromEntries(all.filter(([name]) => !searchParams.has(name)));
@@ -173,12 +171,11 @@ type ConnectOptions = Pick<StoreOptions, "databaseUrl" | "onCommit"> &
  * @throws {TypeError} if the URL is invalid
  */
 export function connect({ databaseUrl, onCommit, mode }: ConnectOptions): Database {
-  const { layout, driverUrl } = splitLayout(databaseUrl);
-  const settings = settingsOf(driverUrl, layout, mode);
-  const pool = createPool((max) => openConnections(driverUrl, settings, max));
+  const settings = settingsOf(databaseUrl, mode);
+  const pool = createPool((max) => openConnections(databaseUrl, settings, max));
   const session = sessionOf(pool.sql);
   const connections = pool.sql().options.max ?? 1;
-  const limiter = createLimiter({ connections, onTimeout: pool.checkUntil });
+  const queues = createConnectionQueues({ connections, onTimeout: pool.checkUntil });
 
   const writeListeners: (() => void)[] = [];
   const closing = new AbortController();
@@ -192,44 +189,40 @@ export function connect({ databaseUrl, onCommit, mode }: ConnectOptions): Databa
     return result;
   }
 
-  function begin<Result>(access: Access, work: Work<Result>): Promise<Result> {
-    const mode = access === "write" ? "" : "isolation level repeatable read, read only";
-    // Bun's type assumes that the result is a list of queries.
-    return pool.sql().begin(mode, (tx) => work(sessionOf(() => tx))) as Promise<Result>;
-  }
-
-  const runFairly = createFairQueue({
-    maxRunning: limiter.listConnections,
-    queueTimeoutMs: QUEUE_TIMEOUT_MS,
-    problem: "the database is busy",
-  });
-
-  function runAdmitted<Result>(
-    access: Access,
+  function begin<Result>(
+    kind: Kind,
     work: Work<Result>,
-    { transaction = false, requests = 1, client, timeoutMs, mayRetry }: RunOptions = {},
+    lockTimeoutMs: number | undefined,
   ): Promise<Result> {
-    const attempt = () => (transaction ? begin(access, work) : work(session));
-    // Work without a timeout can take longer than others before it fails.
-    const retryMs = timeoutMs === Number.POSITIVE_INFINITY ? timeoutMs : undefined;
-    const retried = () => withRetry(attempt, mayRetry, retryMs);
-    const isReported = access === "write" && requests > 0;
-    const reported = isReported ? () => report(requests, retried) : retried;
-    const limited = () => limiter.run(access, reported, timeoutMs);
-    return access === "list" ? runFairly(client ?? "", limited) : limited();
+    const isReadOnly = kind === "read" || kind === "list";
+    const mode = isReadOnly ? "isolation level repeatable read, read only" : "";
+    const run = async (tx: SQL) => {
+      const inTransaction = sessionOf(() => tx);
+      // Not by `set_config`: workers of Citus would not know it.
+      if (lockTimeoutMs !== undefined)
+        await inTransaction.script(`set local lock_timeout = ${lockTimeoutMs}`);
+      return work(inTransaction);
+    };
+    // Bun's type assumes that the result is a list of queries.
+    return pool.sql().begin(mode, run) as Promise<Result>;
   }
 
   return {
-    layout,
     settings,
-    limiter,
-    connections,
-    run: (access, work, options) =>
-      limiter.admit(access, () => runAdmitted(access, work, options), options?.client),
-    runAdmitted,
+    shares: queues.shares,
+    run(kind, work, options = {}) {
+      const { transaction = false, lockTimeoutMs, requests = 1, timeoutMs, mayRetry } = options;
+      const isOne = transaction || lockTimeoutMs !== undefined;
+      const attempt = () => (isOne ? begin(kind, work, lockTimeoutMs) : work(session));
+      // Work without a timeout can take longer than others before it fails.
+      const retryMs = timeoutMs === Number.POSITIVE_INFINITY ? timeoutMs : undefined;
+      const retried = () => withRetry(attempt, mayRetry, retryMs);
+      const reported = kind === "write" ? () => report(requests, retried) : retried;
+      return queues.run(kind, reported, timeoutMs);
+    },
     onWrite: (listener) => void writeListeners.push(listener),
     async close() {
-      await Promise.race([limiter.idle(), Bun.sleep(CLOSE_MS)]);
+      await Promise.race([queues.idle(), Bun.sleep(CLOSE_MS)]);
       closing.abort();
       await pool.close();
     },

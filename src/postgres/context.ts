@@ -1,26 +1,32 @@
 import { createFairQueue, type RunFairly } from "../fair-queue.ts";
+import { QUEUE_TIMEOUT_MS } from "./connection-queues.ts";
 import type { Database } from "./connection.ts";
-import { QUEUE_TIMEOUT_MS } from "./limiter.ts";
-
-/** Connections that writes which run alone leave to batches. */
-const BATCH_CONNECTIONS = 3;
+import type { Placement } from "./placement.ts";
+import { MAX_WRITE_BATCHES } from "./write-queue.ts";
 
 /** What the stores of a database share. */
 export interface StoreContext {
   readonly db: Database;
-  /** Runs a write apart from others, because its row may be locked. One at a time runs for each row. */
-  readonly runApart: RunFairly;
+  readonly placement: Placement;
   readonly now: () => Date;
+  /** Runs a write alone, because its row may be locked. One at a time runs for each row. */
+  readonly runAlone: RunFairly;
+  /** The number of writes of requests that have not ended. */
+  readonly pendingWrites: { count: number };
 }
 
-export function createContext(parts: Pick<StoreContext, "db" | "now">): StoreContext {
+export function createContext(
+  parts: Pick<StoreContext, "db" | "placement" | "now">,
+): StoreContext {
   return {
     ...parts,
-    runApart: createFairQueue({
-      maxRunning: Math.max(1, parts.db.limiter.writeConnections - BATCH_CONNECTIONS),
+    runAlone: createFairQueue({
+      // It leaves connections to batches.
+      maxRunning: Math.max(1, parts.db.shares.write - MAX_WRITE_BATCHES),
       maxRunningOfClient: 1,
       queueTimeoutMs: QUEUE_TIMEOUT_MS,
       problem: "the database is busy",
     }),
+    pendingWrites: { count: 0 },
   };
 }

@@ -6,17 +6,22 @@ import {
   copiedTables,
   withMappedErrors,
 } from "../copy.ts";
-import type { Maybe } from "../maybe.ts";
 import type { Database, Session } from "./connection.ts";
 import { describePostgresError } from "./errors.ts";
 import { allChanges } from "./outbox.ts";
+import type { Placement } from "./placement.ts";
 
 /** Rows per fetch. With rows of the maximum size, a batch has about 30 MB. */
 const BATCH_ROWS = 1000;
 
 /** @returns the start of a statement that reads the copied columns of a table */
-export function selectColumns(table: CopiedTable): string {
+function selectColumns(table: CopiedTable): string {
   return `select ${copiedTables[table].columns.join(", ")} from ${rowsOf(table)}`;
+}
+
+/** @returns the sequence of the ids of a table */
+export function sequenceOf(table: string, { orderIds }: Placement): string {
+  return table === "orders" ? orderIds : `${table}_id_seq`;
 }
 
 /** @returns what to read the rows of a table from, under its name */
@@ -25,7 +30,7 @@ function rowsOf(table: CopiedTable): string {
 }
 
 /** @param session in a transaction, whose snapshot determines the rows */
-export function copySourceOf(session: Session): CopySource {
+export function copySourceOf(session: Session, placement: Placement): CopySource {
   return {
     async count(table) {
       const count = `select count(*) as rows from ${rowsOf(table)}`;
@@ -46,12 +51,15 @@ export function copySourceOf(session: Session): CopySource {
     async lastId(table) {
       const lastId = `
         select (case when is_called then last_value else last_value - 1 end) as last
-        from ${table}_id_seq
+        from ${sequenceOf(table, placement)}
       `;
       return (await session.first<{ last: number }>(lastId))?.last ?? 0;
     },
   };
 }
+
+/** Looks at each shard, so that the snapshots of all servers of a cluster are taken at about the same time. */
+const takeSnapshot = "select from orders where id = 0";
 
 /** Disables the timeouts: during a copy, each database waits for the other. */
 export const noTimeouts = `
@@ -61,20 +69,20 @@ export const noTimeouts = `
 
 /**
  * @param name name of the database in messages for the operator
- * @param open returns the source in a transaction, whose snapshot it reads
  * @see Store.withCopySource
  */
 export async function withCopySource<Result>(
   db: Database,
+  placement: Placement,
   name: string,
-  open: (session: Session) => Maybe<CopySource>,
   work: (source: CopySource) => Promise<Result>,
 ): Promise<Result> {
   const explain = (error: unknown) => describePostgresError(`Cannot read ${name}`, error);
   let working: Promise<Result> | null = null;
   const run = async (session: Session) => {
     await session.script(noTimeouts);
-    working = work(withMappedErrors(await open(session), explain));
+    await session.all(takeSnapshot);
+    working = work(withMappedErrors(copySourceOf(session, placement), explain));
     return working;
   };
   try {

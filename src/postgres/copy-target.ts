@@ -3,16 +3,14 @@ import { type CopiedTable, type CopyTarget, copiedTables } from "../copy.ts";
 import { redactPassword } from "../database-url.ts";
 import { fail } from "../error.ts";
 import type { WithCopyTarget } from "../store.ts";
-import { findProblems, plainSections } from "./check.ts";
-import { citusSections } from "./citus/check.ts";
-import { citusCopyTargetOf, countRows } from "./citus/copy-target.ts";
-import { lockIds } from "./citus/id-lock.ts";
-import { sequentialMode } from "./citus/settings.ts";
+import { findProblems } from "./check.ts";
 import { connect, type Session } from "./connection.ts";
-import { copySourceOf, noTimeouts } from "./copy-source.ts";
+import { copySourceOf, noTimeouts, sequenceOf } from "./copy-source.ts";
 import { describePostgresError } from "./errors.ts";
 import { migrate } from "./migrate.ts";
-import { newFeedName } from "./numbering.ts";
+import { lockFeed, newFeedName } from "./numbering.ts";
+import { totals } from "./outbox.ts";
+import type { Placement } from "./placement.ts";
 
 const tables = Object.keys(copiedTables) as CopiedTable[];
 const ALL_TABLES = tables.join(", ");
@@ -22,46 +20,53 @@ const lockTables = `
   lock table ${ALL_TABLES} in share row exclusive mode
 `;
 
-/** Numbering locks a row of the feed before it writes. */
-const lockFeed = `
-  lock table change_feed in exclusive mode
-`;
-/** A new feed, because changes of the source can follow. `$1` is its name. */
+/** @returns a query for one of the totals */
+function countOf(total: (typeof totals)[number]): string {
+  return `(select count(*) from ${total === "users" ? "users" : `orders where status = '${total}'`})`;
+}
+/** A new feed, because changes of the source can follow. `$1` is its name, `$2` are the totals. */
 const replaceFeed = `
   with replaced as (delete from change_feed)
-  insert into change_feed (name, first, last, last_xid, origin, next_xid, running)
+  insert into change_feed (name, first, last, last_xid, origin, next_xid, totals)
   select
     $1, coalesce(min(id), 1), coalesce(max(id), 0), case when count(*) = 0 then 0 else txid_current() end,
-    feed_origin(), 0, '{}'
+    feed_origin(), 0, $2::bigint[]
   from changes
 `;
+const countAll = `select ${totals.map((total) => `${countOf(total)} as ${total}`).join(", ")}`;
 
-async function prepareTarget(session: Session, isCitus: boolean): Promise<void> {
+async function prepareTarget(session: Session, placement: Placement): Promise<void> {
   await session.script(noTimeouts);
-  if (isCitus) {
-    await session.script(sequentialMode);
-    for (const table of ["users", "orders"] as const) await session.all(lockIds(table));
-  }
+  for (const statement of placement.beforeCopy) await session.script(statement);
   await session.script(lockTables);
-  await session.script(lockFeed);
-  const { count } = copySourceOf(session);
+  await lockFeed(session);
+  const { count } = copySourceOf(session, placement);
   for (const table of tables) {
     if ((await count(table)) === 0) continue;
     fail("operator", `the database is not empty: it contains ${table.replaceAll("_", " ")}`);
   }
 }
 
-export function copyTargetOf(session: Session): CopyTarget {
-  const source = copySourceOf(session);
+/** @returns the totals, in their order */
+async function countRecords(session: Session): Promise<readonly number[]> {
+  const counted = await session.first<Record<string, number>>(countAll);
+  return totals.map((total) => counted?.[total] ?? 0);
+}
+
+export function copyTargetOf(session: Session, placement: Placement): CopyTarget {
+  const source = copySourceOf(session, placement);
   return {
     ...source,
     async write(table, rows) {
-      if (rows.length > 0) await session.copy(table, copiedTables[table].columns, rows);
+      if (rows.length === 0) return;
+      await session.copy(table, copiedTables[table].columns, rows);
+      const also = placement.alsoCopied[table];
+      if (also !== undefined) await session.copy(also.table, also.columns, rows);
     },
     async advanceIds(table, id) {
       // A rollback does not reset a sequence, so after a failed copy it can already be at this id.
       if (id <= (await source.lastId(table))) return;
-      await session.all(`select setval('${table}_id_seq', $1::bigint)`, id);
+      await session.all(`select setval('${sequenceOf(table, placement)}', $1::bigint)`, id);
     },
   };
 }
@@ -70,16 +75,14 @@ export function copyTargetOf(session: Session): CopyTarget {
 export const withPostgresCopyTarget: WithCopyTarget = async ({ databaseUrl }, work) => {
   try {
     const db = connect({ databaseUrl });
-    const isCitus = db.layout === "citus";
     try {
-      await migrate(db, { create: true, mode: "write" });
+      const placement = await migrate(db, { create: true, mode: "write" });
       const fillTarget = async (session: Session) => {
-        await prepareTarget(session, isCitus);
-        const result = await work(isCitus ? citusCopyTargetOf(session) : copyTargetOf(session));
-        if (isCitus) await countRows(session);
-        await session.all(replaceFeed, newFeedName());
-        const sections = isCitus ? citusSections : plainSections;
-        const [finding] = await findProblems(session, sections);
+        await prepareTarget(session, placement);
+        const result = await work(copyTargetOf(session, placement));
+        await session.all(replaceFeed, newFeedName(), await countRecords(session));
+        await session.script("analyze");
+        const [finding] = await findProblems(session, placement);
         if (finding !== undefined) fail("operator", finding);
         return result;
       };

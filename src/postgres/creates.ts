@@ -1,27 +1,22 @@
-/**
- * Batched creates. Records that are created in one turn of the event loop, or while others are being created, share
- * one statement and therefore one commit.
- */
+/** Creates of users and orders, each once per idempotency key. Those of a batch share one statement. */
 import type { ChangeType } from "../change.ts";
-import type { RecordTable, RecordText } from "../record.ts";
-import { byPosition, itemAt } from "./batch.ts";
+import { type CreateResult, type IdempotencyKey, replay } from "../idempotency.ts";
+import { type Author, type RecordTable, type RecordText, textLength } from "../record.ts";
 import { columnDefinitions } from "./columns.ts";
-import type { Session } from "./connection.ts";
 import type { StoreContext } from "./context.ts";
-import {
-  type Create,
-  type CreateRules,
-  createCreateQueue,
-  type Outcome,
-  type PendingCreate,
-} from "./create-queue.ts";
-import { isConstraintViolation, isRolledBack, isStatementError } from "./errors.ts";
+import { isConstraintViolation, isRolledBack } from "./errors.ts";
 import { expiryTime } from "./idempotency.ts";
 import { recordStatement } from "./outbox.ts";
-import { withLockTimeout } from "./row-locks.ts";
+import { createWriteQueue, type Outcome } from "./write-queue.ts";
+import { AppError } from "../error.ts";
+import { itemAt } from "./batch.ts";
 
-interface CreateStatementParts {
+const MAX_CREATES = 256;
+
+interface StatementParts {
   readonly table: RecordTable;
+  /** The sequence of its ids. */
+  readonly ids: string;
   /** Columns that a create sets, with their types, apart from the id, the version and the times. */
   readonly columns: Readonly<Record<string, string>>;
   /** A condition on the row `input`: the record cannot be created. It may read rows by a unique column only. */
@@ -34,52 +29,50 @@ interface CreateStatementParts {
   readonly json: string;
   /** The order of the inserts, which is the order of their locks. */
   readonly order: string;
+  /** Further CTEs, which begin with a comma. */
+  readonly alsoCreate: string;
 }
 
 /** A CTE that claims the keys: a create whose key another transaction has claimed is not in `claimed`. */
 function claimKeys(json: string): string {
   return `
       claimed as (
-        insert into idempotency_keys (owner, key, fingerprint, record, created_at)
-        select owner, key, fingerprint, ${json}, created_at
+        insert into idempotency_keys (owner, key, fingerprint, record, record_id, created_at)
+        select owner, key, fingerprint, ${json}, id, created_at
         from planned
         where key is not null and id is not null
         order by key collate "C", owner collate "C"
-        on conflict (owner, key) do update
-        set fingerprint = excluded.fingerprint, record = excluded.record, created_at = excluded.created_at
-        where idempotency_keys.created_at <= $5
+        on conflict (key, owner) do update
+        set
+          fingerprint = excluded.fingerprint, record = excluded.record,
+          record_id = excluded.record_id, created_at = excluded.created_at
+        where idempotency_keys.created_at <= $4
         returning owner, key
       ),
   `;
 }
 
-/** Reads what is stored with the key of the row `input`. */
+/** Reads what is stored with the key of the row `input`: its fingerprint and its record. */
 const storedKey = `
-          left join lateral (
-            select fingerprint as stored_fingerprint, record as stored_record, created_at
+          (
+            select array[fingerprint, record]
             from idempotency_keys
-            where idempotency_keys.owner = input.owner and idempotency_keys.key = input.key
-            limit 1
-          ) as stored on stored.created_at > $5
-`;
-const noStoredKey = `
-          cross join (select null::text as stored_fingerprint, null::text as stored_record) as stored
+            where idempotency_keys.key = input.key
+              and idempotency_keys.owner = input.owner
+              and idempotency_keys.created_at > $4
+          )
 `;
 
 /**
- * Parameters of the statement: the creates as a JSON array, their time, the lock timeout, `null` for that of the
- * connection, the time in milliseconds, and, if creates have keys, the time at or before which expired keys were stored.
- * It returns a `CreatedRow` for each create.
+ * Parameters of the statement: the creates as a JSON array, their time, the time in milliseconds, and, if creates have
+ * keys, the time at or before which expired keys were stored. It returns a `CreatedRow` for each create.
  *
  * The statement waits for locks only in this order: keys, unique columns and foreign keys. So two batches cannot deadlock.
- * Rows are read by subqueries, each with conditions on one unique index only: the plan may be made while the tables are
- * empty, when any other plan seems equally cheap.
- *
  * Each `materialized` copies all rows, so there are no more than needed. `offset 0` has subqueries evaluated once.
  * @param hasKeys whether any of the creates has a key; a statement without the steps for keys is cheaper
  */
-function createStatement(parts: CreateStatementParts, hasKeys: boolean): string {
-  const { table, rejected, created, status, json, order } = parts;
+function createStatement(parts: StatementParts, hasKeys: boolean): string {
+  const { table, ids, rejected, created, status, json, order, alsoCreate } = parts;
   const columns = Object.keys(parts.columns).join(", ");
   const input = {
     ...parts.columns,
@@ -95,15 +88,11 @@ function createStatement(parts: CreateStatementParts, hasKeys: boolean): string 
       planned as materialized (
         select
           found.*, 1 as version, $2::text as created_at, $2::text as updated_at,
-          case
-            when stored_fingerprint is null and not rejected then nextval('${table}_id_seq')
-          end as id
+          case when stored is null and not is_rejected then nextval('${ids}') end as id
         from (
-          select input.*, stored_fingerprint, stored_record, ${rejected} as rejected
+          select input.*, ${hasKeys ? storedKey : "null::text[]"} as stored, ${rejected} as is_rejected
           from rows from (json_to_recordset($1::text::json) as (${columnDefinitions(input)}))
             with ordinality as input (${inputNames}, position)
-          ${hasKeys ? storedKey : noStoredKey}
-          where ${withLockTimeout("$3")}
           offset 0
         ) as found
       ),
@@ -118,35 +107,60 @@ function createStatement(parts: CreateStatementParts, hasKeys: boolean): string 
         from decided
         where is_created
         order by ${order}
-      ),
+      )${alsoCreate},
       recorded as (${recordStatement({
         type: created,
         from: "decided where is_created",
+        id: "id",
         version: "1",
         status,
+        statusBefore: "null",
         token: "author",
-        time: "$4",
+        time: "$3",
       })})
-    select
-      position::integer as position, id, is_created, rejected as is_rejected,
-      stored_fingerprint, stored_record
+    select position::integer as position, id, is_created, is_rejected, stored
     from decided
   `;
 }
 
 interface CreatedRow {
+  /** From 1. */
   readonly position: number;
   readonly id: number | null;
   readonly is_created: boolean;
   readonly is_rejected: boolean;
   /** Fingerprint and record stored with the key; `null` if the key is new. */
-  readonly stored_fingerprint: string | null;
-  readonly stored_record: string | null;
+  readonly stored: readonly [string, string] | null;
 }
 
 /** How records of one table are created. The fields are the values of its columns. */
-export interface CreateParts<Fields, Row> extends CreateStatementParts, CreateRules<Fields> {
+export interface CreateParts<Fields, Row> extends StatementParts {
+  /** Values that must be unique, apart from the key: creates with a common one do not run at the same time. */
+  readonly conflictKeysOf: (fields: Fields) => readonly string[];
+  /** Identifies the row that the create locks. */
+  readonly lockOf: (fields: Fields) => string;
   readonly newRecord: (id: number, fields: Fields, time: string) => RecordText<Row>;
+  /** @throws {AppError} always: the error of a record that is rejected */
+  readonly throwRejected: () => never;
+}
+
+interface Item<Fields> {
+  readonly fields: Fields;
+  readonly key: IdempotencyKey | null;
+  readonly author: Author;
+}
+
+/** Creates a record, once per key. @throws {AppError} idempotency_key_reused if the key belongs to a different request */
+export type Create<Fields, Row> = (
+  fields: Fields,
+  key: IdempotencyKey | null,
+  author: Author,
+) => Promise<CreateResult<Row>>;
+
+/** @throws {AppError} unavailable: a constraint that the statement has checked is violated whenever it runs */
+function explainViolation(error: unknown): void {
+  if (!isConstraintViolation(error)) return;
+  throw new AppError("unavailable", "the database is busy", { cause: error });
 }
 
 /** @returns a function that creates records of one table */
@@ -154,46 +168,52 @@ export function prepareCreate<Fields extends object, Row>(
   context: StoreContext,
   parts: CreateParts<Fields, Row>,
 ): Create<Fields, Row> {
-  const { db, now } = context;
+  const { throwRejected, newRecord, conflictKeysOf, lockOf } = parts;
   const withKeys = createStatement(parts, true);
   const withoutKeys = createStatement(parts, false);
 
   function outcomeOf(
-    row: CreatedRow,
-    { fields }: PendingCreate<Fields>,
+    { id, is_created, is_rejected, stored }: CreatedRow,
+    { fields, key }: Item<Fields>,
     time: string,
-  ): Outcome<Row> {
-    const { id, is_created, is_rejected, stored_fingerprint, stored_record } = row;
-    if (stored_fingerprint !== null && stored_record !== null) {
-      return { kind: "stored", fingerprint: stored_fingerprint, record: stored_record };
+  ): Outcome<CreateResult<Row>> {
+    try {
+      if (stored !== null) {
+        const [fingerprint, record] = stored;
+        return { kind: "done", result: replay({ fingerprint, record }, key) };
+      }
+      if (is_rejected) throwRejected();
+    } catch (error) {
+      return { kind: "failed", error };
     }
-    if (is_rejected) return { kind: "rejected" };
-    if (!is_created) return { kind: "conflict" };
-    return { kind: "created", record: parts.newRecord(Number(id), fields, time) };
+    // Another transaction has claimed the key since.
+    if (!is_created) return { kind: "again" };
+    const record = newRecord(Number(id), fields, time);
+    return { kind: "done", result: { record, replayed: false } };
   }
 
-  return createCreateQueue(context, {
-    ...parts,
-    async run(creates, lockTimeout) {
-      const time = now();
+  const enqueue = createWriteQueue<Item<Fields>, CreateResult<Row>>(context, {
+    maxItems: MAX_CREATES,
+    async run(session, items) {
+      const time = context.now();
       const createdAt = time.toISOString();
-      // Not earlier: creates that wait would need twice the memory.
-      const input = JSON.stringify(
-        creates.map(({ fields, key, author }) => ({ ...fields, ...key, author })),
-      );
-      const values = [input, createdAt, lockTimeout, time.getTime()];
-      const work = (session: Session) =>
-        creates.some(({ key }) => key !== null)
-          ? session.all<CreatedRow>(withKeys, ...values, expiryTime(time))
-          : session.all<CreatedRow>(withoutKeys, ...values);
-      const rows = await db.runAdmitted("write", work, {
-        requests: creates.length,
-        // The statement reads what a constraint depends on, so it violates one only if that has changed since.
-        mayRetry: (error) => isRolledBack(error) || isConstraintViolation(error),
-      });
-      const ordered = byPosition(rows);
-      return creates.map((create, at) => outcomeOf(itemAt(ordered, at), create, createdAt));
+      const input = items.map(({ fields, key, author }) => ({ ...fields, ...key, author }));
+      const values = [JSON.stringify(input), createdAt, time.getTime()];
+      const rows = items.some(({ key }) => key !== null)
+        ? await session.all<CreatedRow>(withKeys, ...values, expiryTime(time))
+        : await session.all<CreatedRow>(withoutKeys, ...values);
+      const byPosition: CreatedRow[] = [];
+      for (const row of rows) byPosition[row.position - 1] = row;
+      return items.map((item, at) => outcomeOf(itemAt(byPosition, at), item, createdAt));
     },
-    mayBeCausedByOneItem: isStatementError,
+    conflictKeysOf: ({ fields, key }) =>
+      key === null ? conflictKeysOf(fields) : [...conflictKeysOf(fields), `${key.owner} ${key.key}`],
+    lockOf: ({ fields }) => lockOf(fields),
+    sizeOf: ({ fields }) => textLength(fields),
+    // The statement reads what a constraint depends on, so it violates one only if that has changed since.
+    mayRetry: (error) => isRolledBack(error) || isConstraintViolation(error),
+    explain: explainViolation,
   });
+
+  return (fields, key, author) => enqueue({ fields, key, author });
 }

@@ -33,7 +33,6 @@ const WORKER_LOST = new RegExp(
     "^cannot abort transaction \\d+, it was already committed",
   ].join("|"),
 );
-const STATEMENT_TIMEOUT = "57014";
 const READ_ONLY = "25006";
 /** What a client is told about a server that is connected, by SQLSTATE. */
 const unavailableReasons: readonly (readonly [RegExp, string])[] = [
@@ -141,8 +140,18 @@ export function isStatementError(error: unknown): boolean {
   return isLockTimeout(error) || isCausedByStatement(error) || isRolledBack(error);
 }
 
-export function isStatementTimeout(error: unknown): boolean {
-  return sqlState(error) === STATEMENT_TIMEOUT;
+/**
+ * Thrown if an order is known and missing: the server that has it was interrupted in the commit of the order, and finishes it
+ * as soon as it has recovered.
+ */
+export const notRecovered: AppError = new AppError(
+  "unavailable",
+  "the database is recovering from a failure",
+);
+
+/** @returns whether an error of several look-ups may be that of one of them: of a damaged row, or of a worker that is lost */
+export function mayConcernOneItem(error: unknown): boolean {
+  return sqlState(error) !== "" || error === notRecovered;
 }
 
 /** The end of a refusal by `pg_hba.conf`, and messages of managed servers and PgBouncer. */

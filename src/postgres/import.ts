@@ -2,7 +2,6 @@
 import type { BulkStore } from "../bulk.ts";
 import type { ChangedRecord } from "../change.ts";
 import { createClock } from "../clock.ts";
-import type { CopyTarget } from "../copy.ts";
 import {
   createDryRunMemory,
   createImportPlanner,
@@ -11,15 +10,17 @@ import {
 } from "../import-plan.ts";
 import { orderImport, userImport } from "../import-rules.ts";
 import { maxId, type Sort } from "../page.ts";
-import type { RecordTable } from "../record.ts";
 import type { Store } from "../store.ts";
 import { selectedColumns } from "./columns.ts";
-import type { Database, Session } from "./connection.ts";
+import type { Session } from "./connection.ts";
+import type { StoreContext } from "./context.ts";
 import { copyTargetOf } from "./copy-target.ts";
 import { isForeignKeyViolation, isRolledBack } from "./errors.ts";
-import { type RecordCreated, recordCreated } from "./outbox.ts";
+import { recordCreated } from "./outbox.ts";
 import { existingUsers } from "./users.ts";
 
+/** How long an import waits for writes that run. */
+const IMPORT_LOCK_TIMEOUT_MS = 3_000;
 const importTimeout = "set local statement_timeout = '60s'";
 
 const usersWithKeys = `
@@ -32,21 +33,6 @@ const ordersWithKeys = `
   from imported_orders
   where import_key = any($1::text[])
 `;
-
-/** How the rows of an import are written, in its transaction. */
-interface ImportWriter {
-  targetOf(session: Session): CopyTarget;
-  readonly recordCreated: RecordCreated;
-  /** @returns a statement after which no other transaction assigns ids */
-  lockIds(table: RecordTable): string;
-}
-
-const plainWriter: ImportWriter = {
-  targetOf: copyTargetOf,
-  recordCreated,
-  // The lock excludes inserts.
-  lockIds: (table) => `lock table ${table} in share row exclusive mode`,
-};
 
 /** @returns the ids of the records with these keys */
 async function loadIds(
@@ -64,9 +50,7 @@ function createBulkStore<
   Import extends object,
   Stored,
 >(
-  db: Database,
-  now: () => Date,
-  { targetOf, recordCreated: record, lockIds }: ImportWriter,
+  { db, placement, now }: StoreContext,
   rules: ImportedTable<Row, Import, Stored>,
   idsWithKeys: string,
 ): BulkStore<Row, Import> {
@@ -105,7 +89,7 @@ function createBulkStore<
       if (typeof user === "number") userIds.add(user);
       if (typeof user === "string") userKeys.add(user);
     }
-    const lastId = await targetOf(session).lastId(table);
+    const lastId = await copyTargetOf(session, placement).lastId(table);
     const idsByKey = await loadIds(session, idsWithKeys, keys);
     const foundRows = await session.all<Stored>(withIds, [...ids, ...idsByKey.values()]);
     const rows = new Map(foundRows.map(rules.parse).map((row) => [row.id, row]));
@@ -138,21 +122,23 @@ function createBulkStore<
       }
       const work = async (session: Session) => {
         await session.script(importTimeout);
-        await session.script(lockIds(table));
+        for (const statement of placement.beforeCopy) await session.script(statement);
+        // No other transaction assigns ids after it.
+        await session.script(`lock table ${table} in share row exclusive mode`);
         const plan = createImportPlanner(rules, clock, null);
         const { results, newRecords, lastId } = plan(records, await loadStored(session, records));
-        const { write, advanceIds } = targetOf(session);
+        const { write, advanceIds } = copyTargetOf(session, placement);
         for (const { table: into, toRow } of rules.inserts) {
           const rows = newRecords.map(toRow).filter((row) => row !== null);
           await write(into, rows);
         }
         await advanceIds(table, lastId);
-        const changed = newRecords.map(({ row }) => ({ record: row, author: null }));
-        await record(session, rules.created, changed, now());
+        const created = newRecords.map(({ row }) => row);
+        await recordCreated(session, rules.created, created, null, now());
         return results;
       };
       return db.run("write", work, {
-        transaction: true,
+        lockTimeoutMs: IMPORT_LOCK_TIMEOUT_MS,
         timeoutMs: Number.POSITIVE_INFINITY,
         // The user of an order may be deleted during the import.
         mayRetry: (error) => isRolledBack(error) || isForeignKeyViolation(error),
@@ -161,13 +147,9 @@ function createBulkStore<
   };
 }
 
-export function createBulkStores(
-  db: Database,
-  now: () => Date,
-  writer = plainWriter,
-): Store["bulk"] {
+export function createBulkStores(context: StoreContext): Store["bulk"] {
   return {
-    users: createBulkStore(db, now, writer, userImport, usersWithKeys),
-    orders: createBulkStore(db, now, writer, orderImport, ordersWithKeys),
+    users: createBulkStore(context, userImport, usersWithKeys),
+    orders: createBulkStore(context, orderImport, ordersWithKeys),
   };
 }

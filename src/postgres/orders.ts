@@ -6,89 +6,107 @@ import {
   type OrderEdit,
   type OrderQuery,
   type OrderRow,
-  type OrderStatus,
   type OrderStore,
   orderJson,
   orderRow,
+  orderStatuses,
   parseStoredOrder,
   type StoredOrder,
 } from "../order.ts";
 import { requirePreconditions } from "../precondition.ts";
 import { changesNothing, type RecordText, recordText } from "../record.ts";
 import { ownColumnTypes, recordJson, selectedColumns } from "./columns.ts";
+import type { Session } from "./connection.ts";
 import type { StoreContext } from "./context.ts";
-import type { Create, CreateRules } from "./create-queue.ts";
 import { prepareCreate } from "./creates.ts";
-import type { ListFilter } from "./list-statements.ts";
-import { prepareList, type ReadPage } from "./lists.ts";
-import { type Lookup, prepareRecordLookup } from "./lookups.ts";
-import { statusCode, statusCodeOf } from "./outbox.ts";
-import { recordName } from "./row-locks.ts";
-import { createUpdateQueue, type UpdateParts } from "./update-queue.ts";
-import { prepareRead, prepareUpdate } from "./updates.ts";
+import { type List, prepareList, type ReadPage } from "./lists.ts";
+import { createLookup } from "./lookups.ts";
+import { statusCodeOf } from "./outbox.ts";
+import type { Placement } from "./placement.ts";
+import { prepareUpdates } from "./updates.ts";
 
-export const columns = selectedColumns(Order);
-
-export function toRecord(row: StoredOrder): RecordText<Order> {
-  return recordText(row, orderJson);
-}
-
-/** How orders are placed. */
-export const orderCreates: CreateRules<OrderRow> = {
-  conflictKeysOf: () => [],
-  lockOf: ({ user_id }) => recordName("users", user_id),
-  throwRejected: failUnknownUser,
-};
-
-export const json = recordJson(Order);
+const columns = selectedColumns(Order);
 
 /** What an update writes. */
 type OrderValues = Pick<StoredOrder, keyof OrderEdit | "updated_at">;
 
-/** What depends on the layout. */
-export interface OrderLayout {
-  /** @param status of all orders of the list, if no filter is for it */
-  readonly prepareList: (filters: readonly ListFilter[], status?: OrderStatus) => ReadPage;
-  readonly get: Lookup<number, RecordText<Order>>;
-  readonly place: Create<OrderRow, Order>;
-  readonly updates: UpdateParts<StoredOrder, OrderValues>;
+/** @returns the orders with these ids that exist, in any order */
+export async function findOrders(
+  session: Session,
+  placement: Placement,
+  ids: readonly number[],
+): Promise<readonly StoredOrder[]> {
+  return ids.length === 0 ? [] : placement.findOrders(session, columns, ids);
 }
 
-export function createOrderStore(
-  context: StoreContext,
-  { prepareList, get, place, updates }: OrderLayout,
-): OrderStore {
-  const runUpdate = createUpdateQueue<StoredOrder, OrderValues, Order>(context, updates);
-  const listAll = prepareList([]);
-  const listInStatus: Record<OrderStatus, ReadPage> = {
-    pending: prepareList([], "pending"),
-    paid: prepareList([], "paid"),
-    shipped: prepareList([], "shipped"),
-    delivered: prepareList([], "delivered"),
-    canceled: prepareList([], "canceled"),
-  };
-  const listOfUser = prepareList(["user_id"]);
-  const listOfUserInStatus = prepareList(["user_id", "status"]);
+function toRecord(row: StoredOrder): RecordText<Order> {
+  return recordText(row, orderJson);
+}
+
+export function createOrderStore(context: StoreContext): OrderStore {
+  const { db, placement } = context;
+  const findOrder = createLookup<number, StoredOrder>(db, {
+    find: (session, ids) => findOrders(session, placement, ids),
+    keyOf: ({ id }) => id,
+  });
+
+  /** By whether they are of one user, and by status. */
+  const lists = new Map<string, ReadPage>();
+  function listFor({ user_id, status }: OrderQuery): ReadPage {
+    const list: List = { table: "orders", ofUser: user_id !== undefined, status: status ?? null };
+    const name = `${list.ofUser} ${status}`;
+    const read = lists.get(name) ?? prepareList(context, list);
+    lists.set(name, read);
+    return read;
+  }
+
+  const create = prepareCreate<OrderRow, Order>(context, {
+    table: "orders",
+    ids: placement.orderIds,
+    columns: ownColumnTypes(Order),
+    rejected: "(select users.id from users where users.id = input.user_id) is null",
+    created: "order.created",
+    status: statusCodeOf("status"),
+    json: recordJson(Order),
+    order: "user_id",
+    alsoCreate: placement.alsoCreate,
+    conflictKeysOf: () => [],
+    lockOf: ({ user_id }) => `users ${user_id}`,
+    throwRejected: failUnknownUser,
+    newRecord: (id, fields, time) => toRecord(newOrder(id, fields, time)),
+  });
+
+  const runUpdate = prepareUpdates<StoredOrder, OrderValues, Order>(context, {
+    table: "orders",
+    read: (session, ids) => findOrders(session, placement, ids),
+    values: { status: "text", metadata: "text", updated_at: "text" },
+    updated: "order.updated",
+    removal: null,
+    placeOf: ({ user_id, status }) => ({
+      user: user_id,
+      status: orderStatuses.indexOf(status) + 1,
+    }),
+    status: statusCodeOf("input.status"),
+    condition: placement.ofUsers("$3"),
+    explain: () => {},
+  });
 
   return {
-    list(query: OrderQuery, client) {
-      const { user_id, status } = query;
-      if (user_id === undefined) {
-        return status === undefined ? listAll(query, client) : listInStatus[status](query, client);
-      }
-      return status === undefined ? listOfUser(query, client) : listOfUserInStatus(query, client);
+    list: (query: OrderQuery) => listFor(query)(query),
+
+    async get(id, client) {
+      const order = await findOrder(id, client);
+      return order && toRecord(order);
     },
 
-    get,
-
-    place: (fields, key, author = null) => place(orderRow(fields), key, author),
+    place: (fields, key, author = null) => create(orderRow(fields), key, author),
 
     update(id, edit, preconditions, author = null) {
       return runUpdate(id, author, (order, time) => {
         requirePreconditions(order, preconditions);
         const before = parseStoredOrder(order);
         const fields = edit(before);
-        if (changesNothing(before, fields)) return { kind: "done", record: toRecord(order) };
+        if (changesNothing(before, fields)) return { kind: "unchanged", record: toRecord(order) };
         const { status, metadata } = fields;
         const values = {
           status,
@@ -100,33 +118,4 @@ export function createOrderStore(
       });
     },
   };
-}
-
-export function createPlainOrderStore(context: StoreContext): OrderStore {
-  return createOrderStore(context, {
-    prepareList: (filters, status) =>
-      prepareList(context, { table: "orders", json, filters, ...(status && { status }) }),
-    get: prepareRecordLookup(context.db, { table: "orders", key: "id", schema: Order }, toRecord),
-    place: prepareCreate(context, {
-      table: "orders",
-      columns: ownColumnTypes(Order),
-      rejected: "(select users.id from users where users.id = input.user_id) is null",
-      created: "order.created",
-      status: statusCode,
-      json,
-      order: "user_id",
-      ...orderCreates,
-      newRecord: (id, fields, time) => toRecord(newOrder(id, fields, time)),
-    }),
-    updates: {
-      table: "orders",
-      read: prepareRead("orders", columns),
-      update: prepareUpdate({
-        table: "orders",
-        values: { status: "text", metadata: "text", updated_at: "text" },
-        type: "order.updated",
-        status: statusCodeOf("orders.status"),
-      }),
-    },
-  });
 }

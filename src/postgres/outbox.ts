@@ -1,22 +1,22 @@
 /**
  * The outbox has the changes that have no id yet. A write inserts its change in its own transaction, so the outbox has
- * it exactly if the write is committed. @see numbering.ts
+ * it exactly if the write is committed. The totals of lists follow from it. @see migrations/0001_tables.sql
  */
 import { type ChangedRecord, type ChangeType, changeCodeOf, changeOf } from "../change.ts";
-import { orderStatuses } from "../order.ts";
+import { type OrderStatus, orderStatuses } from "../order.ts";
 import type { Author } from "../record.ts";
 import type { Session } from "./connection.ts";
 
-export const outboxColumns = "type, record_id, version, status, token, created_at";
+const columns = "type, record_id, version, status, token, created_at";
 
 /** Changes with their ids, and those of the outbox with the ids that they would get now. */
 export const allChanges = `
-  select id, ${outboxColumns}
+  select id, ${columns}
   from changes
   union all
   select
-    coalesce((select max(id) from changes), 0) + row_number() over (order by xid, record_id, version),
-    ${outboxColumns}
+    (select last_id from feed_state) + row_number() over (order by xid, type, record_id, version),
+    ${columns}
   from change_outbox
 `;
 
@@ -25,16 +25,15 @@ export function statusCodeOf(status: string): string {
   return `array_position(array['${orderStatuses.join("', '")}'], ${status})`;
 }
 
-export const statusCode: string = statusCodeOf("status");
-export const noStatus = "null::smallint";
-
 interface RecordedRows {
   readonly type: ChangeType;
-  /** The rows whose changes are recorded, e.g. a CTE. They have an `id`, and what the expressions need. */
+  /** The rows whose changes are recorded, e.g. a CTE. */
   readonly from: string;
+  readonly id: string;
   readonly version: string;
-  /** `statusCode` or `noStatus`. */
+  /** The code of the status; `null` for users. */
   readonly status: string;
+  readonly statusBefore: string;
   readonly token: string;
   /** In milliseconds since the Unix epoch. */
   readonly time: string;
@@ -45,39 +44,65 @@ interface RecordedRows {
  * than a trigger or another statement. Its parameters are expressions.
  */
 export function recordStatement(rows: RecordedRows): string {
-  const { type, from, version, status, token, time } = rows;
+  const { type, from, id, version, status, statusBefore, token, time } = rows;
   return `
-    insert into change_outbox (${outboxColumns})
-    select ${changeCodeOf(type)}, id, ${version}, ${status}, ${token}::text, ${time}::bigint
+    insert into change_outbox (type, record_id, version, status, status_before, token, created_at)
+    select
+      ${changeCodeOf(type)}, ${id}, ${version}, ${status}::smallint, ${statusBefore}::smallint,
+      ${token}::text, ${time}::bigint
     from ${from}
   `;
 }
 
 /** `$1` is a JSON array of changes without their time, and `$2` the time. */
 const insertChanges = `
-  insert into change_outbox (${outboxColumns})
+  insert into change_outbox (${columns})
   select type, record_id, version, status, token, $2::bigint
   from json_to_recordset($1::text::json) as change (
     type smallint, record_id bigint, version bigint, status smallint, token text
   )
 `;
 
-/** A new record, and who has created it. */
-export interface Created<Row> {
-  readonly record: Row;
-  readonly author: Author;
-}
-
 /** Records the changes of records that the transaction of the session has created. */
-export type RecordCreated = <Row extends ChangedRecord & { readonly user_id?: number }>(
+export async function recordCreated(
   session: Session,
   type: ChangeType,
-  created: readonly Created<Row>[],
+  records: readonly ChangedRecord[],
+  author: Author,
   time: Date,
-) => Promise<void>;
-
-export const recordCreated: RecordCreated = async (session, type, created, time) => {
-  if (created.length === 0) return;
-  const changes = created.map(({ record, author }) => changeOf(type, record, author));
+): Promise<void> {
+  if (records.length === 0) return;
+  const changes = records.map((record) => changeOf(type, record, author));
   await session.all(insertChanges, JSON.stringify(changes), time.getTime());
-};
+}
+
+/** A part of the totals: the number of users, or of orders in a status. */
+export type Total = "users" | OrderStatus;
+
+/** Those of `change_feed.totals`, in their order. */
+export const totals: readonly Total[] = ["users", ...orderStatuses];
+
+/** @returns an expression for what the change in a row of the outbox adds to a total */
+function addedTo(total: Total): string {
+  if (total === "users") {
+    const [created, deleted] = [changeCodeOf("user.created"), changeCodeOf("user.deleted")];
+    return `(type = ${created})::integer - (type = ${deleted})::integer`;
+  }
+  const code = orderStatuses.indexOf(total) + 1;
+  const is = (status: string) => `coalesce((${status} = ${code})::integer, 0)`;
+  return `${is("status")} - ${is("status_before")}`;
+}
+
+/** @returns a query for the sum of these totals now: that after the last numbered change, and what the outbox adds */
+export function totalOf(...parts: readonly Total[]): string {
+  const counted = parts.map((total) => `totals[${totals.indexOf(total) + 1}]`).join(" + ");
+  const added = parts.map(addedTo).join(" + ");
+  return `
+    select ${counted} + (
+      select coalesce(sum(${added}), 0)
+      from change_outbox
+      where change_outbox.xid >= state.next_xid
+    )
+    from (select * from change_feed order by xid desc limit 1) as state
+  `;
+}

@@ -4,27 +4,22 @@ import type { Store, StoreOptions } from "../store.ts";
 import { createWriteProbe } from "../write-probe.ts";
 import { watchChanges } from "./change-watch.ts";
 import { createChangeStore } from "./changes.ts";
-import { checkDatabase, plainSections } from "./check.ts";
-import { citusSections } from "./citus/check.ts";
-import { openCitusCopySource } from "./citus/copy-source.ts";
-import { createCitusBulkStores } from "./citus/import.ts";
-import { createCitusOrderStore } from "./citus/orders.ts";
-import { collectOrders } from "./citus/outbox.ts";
-import { createCitusUserStore } from "./citus/users.ts";
+import { checkDatabase } from "./check.ts";
 import type { Database } from "./connection.ts";
 import { createContext } from "./context.ts";
-import { copySourceOf, withCopySource } from "./copy-source.ts";
+import { withCopySource } from "./copy-source.ts";
 import { deleteExpiredKeys } from "./idempotency.ts";
 import { createBulkStores } from "./import.ts";
-import { createNumbering, createReadOnlyNumbering, readFeed } from "./numbering.ts";
-import { createPlainOrderStore } from "./orders.ts";
+import { createNumbering } from "./numbering.ts";
+import { createOrderStore } from "./orders.ts";
+import type { Placement } from "./placement.ts";
 import { createTokenStore } from "./tokens.ts";
-import { createPlainUserStore } from "./users.ts";
+import { createUserStore } from "./users.ts";
 
 /** How long `statistics` waits for the size of the database. Prometheus times out after 10 s by default. */
 const SIZE_TIMEOUT_MS = 1_000;
 
-/** The function is in PL/pgSQL, as the triggers of creates: a session that cannot load it fails the test. */
+/** The function is in PL/pgSQL, as `number_changes`: a session that cannot load it fails the test. */
 const probeWrite = `
   update user_api
   set probed_at = $1
@@ -32,66 +27,44 @@ const probeWrite = `
 `;
 const databaseSize = "select pg_database_size(current_database()) as bytes";
 
-/** The parts of a store that depend on the layout. */
-const layouts = {
-  plain: {
-    createUserStore: createPlainUserStore,
-    createOrderStore: createPlainOrderStore,
-    createBulkStores,
-    openCopySource: copySourceOf,
-    collect: async () => {},
-    sections: plainSections,
-  },
-  citus: {
-    createUserStore: createCitusUserStore,
-    createOrderStore: createCitusOrderStore,
-    createBulkStores: createCitusBulkStores,
-    openCopySource: openCitusCopySource,
-    collect: collectOrders,
-    sections: citusSections,
-  },
-};
-
-export function createStore(db: Database, options: StoreOptions): Store {
+export function createStore(db: Database, placement: Placement, options: StoreOptions): Store {
   const { databaseUrl, now } = options;
   const readOnly = options.mode === "serve-read-only";
-  const layout = layouts[db.layout];
-  const numbering = readOnly ? createReadOnlyNumbering(db) : createNumbering(db, layout.collect);
-  const subscribe = watchChanges(db, numbering.numberAll);
-  const context = createContext({ db, now });
+  const numberChanges = createNumbering(db, readOnly);
+  const context = createContext({ db, placement, now });
   let databaseBytes = 0;
 
   async function measureSize(): Promise<void> {
-    const row = await db.run("read", (session) => session.first<{ bytes: number }>(databaseSize));
+    const row = await db.run("background", (session) =>
+      session.first<{ bytes: number }>(databaseSize),
+    );
     databaseBytes = row?.bytes ?? 0;
   }
 
   return {
-    users: layout.createUserStore(context),
-    orders: layout.createOrderStore(context),
-    bulk: layout.createBulkStores(db, now),
+    users: createUserStore(context),
+    orders: createOrderStore(context),
+    bulk: createBulkStores(context),
     tokens: createTokenStore(context),
-    changes: createChangeStore(context, numbering, subscribe),
-    checkUsable: createWriteProbe(() =>
-      readOnly
-        ? readFeed(db)
-        : db.run("write", (session) => session.all(probeWrite, now().toISOString())),
-    ),
+    changes: createChangeStore(context, numberChanges, watchChanges(db, numberChanges)),
+    checkUsable: createWriteProbe(async () => {
+      if (readOnly) await numberChanges();
+      else await db.run("write", (session) => session.all(probeWrite, now().toISOString()));
+    }),
     archive: () => null,
     async statistics() {
       // On failure, the last known size: the other figures matter most while the database is unreachable.
       await Promise.race([measureSize().catch(() => {}), Bun.sleep(SIZE_TIMEOUT_MS)]);
       return {
-        pendingWrites: db.limiter.pendingWrites(),
+        pendingWrites: context.pendingWrites.count,
         databaseBytes,
         walBytes: 0,
         freeBytes: null,
         lastBackupS: null,
       };
     },
-    withCopySource: (work) =>
-      withCopySource(db, redactPassword(databaseUrl), layout.openCopySource, work),
-    check: () => checkDatabase(db, layout.sections),
+    withCopySource: (work) => withCopySource(db, placement, redactPassword(databaseUrl), work),
+    check: () => checkDatabase(db, placement),
     deleteExpiredKeys: (signal) => deleteExpiredKeys(db, now(), signal),
     close: db.close,
   };

@@ -8,7 +8,7 @@ import {
 } from "../token.ts";
 import type { Session } from "./connection.ts";
 import type { StoreContext } from "./context.ts";
-import { type Positioned, prepareLookup } from "./lookups.ts";
+import { createLookup, type LookupParts } from "./lookups.ts";
 
 /** Lifetime of a cached token. Revocation by another replica takes effect within 5 seconds. */
 const CACHE_TTL_MS = 4_000;
@@ -28,10 +28,18 @@ const MAX_UNKNOWN_STATEMENTS = 2;
 /** Key of the advisory lock for creating the first token, "uapt" in ASCII. */
 const FIRST_TOKEN_LOCK = 0x75617074;
 
+/** Another replica creates the first token meanwhile. */
+const FIRST_TOKEN_TIMEOUT_MS = 3_000;
+
 const all = `
   select ${tokenColumns}
   from tokens
   order by id
+`;
+const withHashes = `
+  select ${tokenColumns}
+  from tokens
+  where hash = any($1::text[])
 `;
 const any = `
   select hash
@@ -142,12 +150,14 @@ export function createTokenCache(
 }
 
 export function createTokenStore({ db, now }: StoreContext): TokenStore {
-  const parts = { table: "tokens", key: "hash", columns: tokenColumns } as const;
-  const fromRow = ({ position: _, ...token }: Positioned<Token>): Token => token;
+  const parts: LookupParts<string, Token> = {
+    find: (session, hashes) => session.all(withHashes, hashes),
+    keyOf: ({ hash }) => hash,
+  };
   const unknownBounds = { maxItems: MAX_UNKNOWN, maxBatches: MAX_UNKNOWN_STATEMENTS };
   const cache = createTokenCache({
-    readKnown: prepareLookup(db, parts, fromRow),
-    readUnknown: prepareLookup(db, parts, fromRow, unknownBounds),
+    readKnown: createLookup(db, parts),
+    readUnknown: createLookup(db, { ...parts, ...unknownBounds }),
   });
 
   function add(session: Session, { hash, name, scope, expires_at }: TokenFields) {
@@ -167,7 +177,7 @@ export function createTokenStore({ db, now }: StoreContext): TokenStore {
         await session.all(lock, FIRST_TOKEN_LOCK);
         return (await session.first(any)) === null ? add(session, fields) : null;
       };
-      return db.run("write", addFirst, { transaction: true });
+      return db.run("write", addFirst, { lockTimeoutMs: FIRST_TOKEN_TIMEOUT_MS });
     },
     async revoke(name) {
       try {
@@ -179,8 +189,7 @@ export function createTokenStore({ db, now }: StoreContext): TokenStore {
       }
     },
     async touch(hash, usedAt) {
-      // It takes no place of a request: no request waits for it, and there is one per token and minute at most.
-      await db.runAdmitted("write", (session) => session.all(touch, hash, usedAt), { requests: 0 });
+      await db.run("background", (session) => session.all(touch, hash, usedAt));
     },
   };
 }

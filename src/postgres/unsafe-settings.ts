@@ -31,7 +31,8 @@ export async function findUnsafeSettings(
     .map((name) => `${name} is off in PostgreSQL: writes that were acknowledged can be lost`);
   const missing = Object.entries(settings)
     .filter(([name]) => !unchecked.includes(name) && !durability.includes(name))
-    .filter(([name, value]) => actual.get(name) !== String(value))
+    // A server without Citus does not know its settings.
+    .filter(([name, value]) => actual.has(name) && actual.get(name) !== String(value))
     .map(([name, value]) => `${name} = '${value}'`);
   if (missing.length > 0) dangers.push(`the role in PostgreSQL should have ${missing.join(", ")}`);
   return dangers;

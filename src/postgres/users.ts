@@ -17,35 +17,55 @@ import {
   userRow,
 } from "../user.ts";
 import { ownColumnTypes, recordJson, selectedColumns } from "./columns.ts";
+import type { Session } from "./connection.ts";
 import type { StoreContext } from "./context.ts";
-import type { Create, CreateRules } from "./create-queue.ts";
 import { prepareCreate } from "./creates.ts";
 import { isForeignKeyViolation, isUniqueViolation } from "./errors.ts";
-import { prepareList, type ReadPage } from "./lists.ts";
-import { prepareRecordLookup } from "./lookups.ts";
-import { noStatus } from "./outbox.ts";
-import { createUpdateQueue, type UpdateParts } from "./update-queue.ts";
-import { prepareDelete, prepareRead, prepareUpdate } from "./updates.ts";
-
-const columns = selectedColumns(User);
+import { prepareList } from "./lists.ts";
+import { createLookup } from "./lookups.ts";
+import { prepareUpdates } from "./updates.ts";
 
 /** What an update or delete reads. */
 type ReadUser = StoredUser & Pick<UserRow, "email_key">;
 /** What an update writes. */
 type UserValues = UserRow & Pick<StoredUser, "updated_at">;
 
+const columns = selectedColumns(User);
 const writtenColumns = { ...ownColumnTypes(User), email_key: "text" };
 
-export function toRecord(row: StoredUser): RecordText<User> {
-  return recordText(row, userJson);
+const usersById = `
+  select ${columns}, email_key
+  from users
+  where id = any($1::bigint[])
+`;
+const usersByEmail = `
+  select ${columns}, email_key
+  from users
+  where email_key = any($1::text[])
+`;
+/** `$1` is an array of ids. */
+export const existingUsers = `
+  select id
+  from users
+  where id = any($1::bigint[])
+`;
+const usersWithOrders = `
+  select distinct user_id
+  from orders
+  where user_id = any($1::bigint[])
+`;
+
+/** @returns the users with these ids that exist, in any order */
+export async function findUsers(
+  session: Session,
+  ids: readonly number[],
+): Promise<readonly ReadUser[]> {
+  return ids.length === 0 ? [] : session.all(usersById, ids);
 }
 
-/** How users are created. */
-export const userCreates: CreateRules<UserRow> = {
-  conflictKeysOf: ({ email_key }) => [email_key],
-  lockOf: ({ email_key }) => email_key,
-  throwRejected: failEmailTaken,
-};
+function toRecord(row: StoredUser): RecordText<User> {
+  return recordText(row, userJson);
+}
 
 /** @returns a page of the list of the users with one email: one user at most */
 function pageOfUser(user: RecordText<User> | null, query: UserQuery): Page {
@@ -57,61 +77,69 @@ function pageOfUser(user: RecordText<User> | null, query: UserQuery): Page {
   };
 }
 
-export const json = recordJson(User);
-
-/** `$1` is an array of ids. */
-export const existingUsers = `
-  select id
-  from users
-  where id = any($1::bigint[])
-`;
 /** @throws {AppError} email_taken or user_has_orders, if a single write has violated a constraint */
 function explainViolation(error: unknown): void {
   if (isUniqueViolation(error)) failEmailTaken();
   if (isForeignKeyViolation(error)) failUserHasOrders();
 }
 
-/** How users are updated and deleted. */
-export const userUpdates = {
-  table: "users",
-  read: prepareRead<ReadUser>("users", `${columns}, email_key`),
-  update: prepareUpdate<ReadUser, UserValues>({
+export function createUserStore(context: StoreContext): UserStore {
+  const { db } = context;
+  const byId = createLookup<number, ReadUser>(db, {
+    find: findUsers,
+    keyOf: ({ id }) => id,
+  });
+  const byEmail = createLookup<string, ReadUser>(db, {
+    find: (session, keys) => session.all(usersByEmail, keys),
+    keyOf: ({ email_key }) => email_key,
+  });
+  const listAll = prepareList(context, { table: "users", ofUser: false, status: null });
+
+  const create = prepareCreate<UserRow, User>(context, {
     table: "users",
+    ids: "users_id_seq",
+    columns: writtenColumns,
+    rejected: "(select users.id from users where users.email_key = input.email_key) is not null",
+    created: "user.created",
+    status: "null",
+    json: recordJson(User),
+    order: 'email_key collate "C"',
+    alsoCreate: "",
+    conflictKeysOf: ({ email_key }) => [email_key],
+    lockOf: ({ email_key }) => email_key,
+    throwRejected: failEmailTaken,
+    newRecord: (id, fields, time) => toRecord(newUser(id, fields, time)),
+  });
+
+  async function findBlocked(session: Session, ids: readonly number[]) {
+    const rows = await session.all<{ user_id: number }>(usersWithOrders, ids);
+    return new Set(rows.map(({ user_id }) => user_id));
+  }
+
+  const runUpdate = prepareUpdates<ReadUser, UserValues, User>(context, {
+    table: "users",
+    read: findUsers,
     values: { ...writtenColumns, updated_at: "text" },
-    type: "user.updated",
-    status: noStatus,
-  }),
-  remove: prepareDelete<ReadUser>({ table: "users", type: "user.deleted", status: noStatus }),
-  explain: explainViolation,
-} as const;
-
-/** What depends on the layout. */
-export interface UserLayout {
-  readonly listAll: ReadPage;
-  readonly create: Create<UserRow, User>;
-  readonly updates: UpdateParts<ReadUser, UserValues>;
-}
-
-export function createUserStore(
-  context: StoreContext,
-  { listAll, create, updates }: UserLayout,
-): UserStore {
-  const users = { table: "users", schema: User } as const;
-  const withEmail = prepareRecordLookup<string, StoredUser, User>(
-    context.db,
-    { ...users, key: "email_key" },
-    toRecord,
-  );
-  const runUpdate = createUpdateQueue<ReadUser, UserValues, User>(context, updates);
+    updated: "user.updated",
+    removal: { type: "user.deleted", findBlocked, throwBlocked: failUserHasOrders },
+    placeOf: () => ({ user: null, status: null }),
+    status: "null",
+    condition: "$3::bigint[] is not null",
+    explain: explainViolation,
+  });
 
   return {
     async list(query: UserQuery, client) {
       const { email } = query;
-      if (email === undefined) return listAll(query, client);
-      return pageOfUser(await withEmail(emailKey(email), client), query);
+      if (email === undefined) return listAll(query);
+      const user = await byEmail(emailKey(email), client);
+      return pageOfUser(user && toRecord(user), query);
     },
 
-    get: prepareRecordLookup(context.db, { ...users, key: "id" }, toRecord),
+    async get(id, client) {
+      const user = await byId(id, client);
+      return user && toRecord(user);
+    },
 
     create: (fields, key, author = null) => create(userRow(fields), key, author),
 
@@ -120,7 +148,7 @@ export function createUserStore(
         requirePreconditions(user, preconditions);
         const before = parseStoredUser(user);
         const fields = edit(before);
-        if (changesNothing(before, fields)) return { kind: "done", record: toRecord(user) };
+        if (changesNothing(before, fields)) return { kind: "unchanged", record: toRecord(user) };
         const values = {
           ...userRow(fields),
           updated_at: latestOf(time.toISOString(), user.updated_at),
@@ -142,22 +170,4 @@ export function createUserStore(
       });
     },
   };
-}
-
-export function createPlainUserStore(context: StoreContext): UserStore {
-  return createUserStore(context, {
-    listAll: prepareList(context, { table: "users", json, filters: [] }),
-    create: prepareCreate(context, {
-      table: "users",
-      columns: writtenColumns,
-      rejected: "(select users.id from users where users.email_key = input.email_key) is not null",
-      created: "user.created",
-      status: noStatus,
-      json,
-      order: 'email_key collate "C"',
-      ...userCreates,
-      newRecord: (id, fields, time) => toRecord(newUser(id, fields, time)),
-    }),
-    updates: userUpdates,
-  });
 }

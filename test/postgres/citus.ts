@@ -10,18 +10,16 @@ import { runOn } from "./instance.ts";
 
 const emptyTables = [
   "delete from orders",
-  "delete from order_buckets",
+  "delete from order_index",
   "delete from imported_orders",
   "delete from idempotency_keys",
   "delete from users",
   "delete from tokens",
-  "delete from order_outbox",
   "delete from change_outbox",
   "delete from changes",
-  "update change_feed set first = 1, last = 0, last_xid = 0, xid = txid_current()",
-  "update user_totals set users = 0",
-  "update order_totals set pending = 0, paid = 0, shipped = 0, delivered = 0, canceled = 0",
-  "select setval('users_id_seq', 1, false), setval('orders_id_seq', 1, false), setval('tokens_id_seq', 1, false)",
+  `update change_feed
+    set first = 1, last = 0, last_xid = 0, xid = txid_current(), next_xid = 0, totals = '{0,0,0,0,0,0}'`,
+  "select setval('users_id_seq', 1, false), setval('order_numbers', 1, false), setval('tokens_id_seq', 1, false)",
 ];
 
 /** URL of the first database, as the driver takes it; `null` if there is no cluster. */
@@ -77,13 +75,11 @@ export async function takeCitusDatabase(): Promise<string> {
   if ((await runOn(citusUrl, exists)).length === 0) await createDatabase(citusUrl, name);
   const url = new URL(citusUrl);
   url.pathname = `/${name}`;
-  const plainUrl = url.href;
   // A test has the database to itself, and the cluster has few connections.
   if (!url.searchParams.has("max")) url.searchParams.set("max", "5");
-  url.searchParams.set("layout", "citus");
   const hasTables = "select from pg_tables where tablename = 'user_api'";
-  if ((await runOn(plainUrl, hasTables)).length === 0) await createTables(url.href);
-  await runOn(plainUrl, ...emptyTables);
+  if ((await runOn(url.href, hasTables)).length === 0) await createTables(url.href);
+  await runOn(url.href, ...emptyTables);
   return url.href;
 }
 
@@ -105,22 +101,15 @@ export async function openCitusStore(options: Partial<StoreOptions> = {}) {
   };
 }
 
-/** @returns the URL without the parameter that only the program knows */
-function driverUrl(databaseUrl: string): string {
-  const url = new URL(databaseUrl);
-  url.searchParams.delete("layout");
-  return url.href;
-}
-
 /** Runs a statement in the database of a DATABASE_URL. */
 export function runOnCitus<Row>(databaseUrl: string, statement: string): Promise<Row[]> {
-  return runOn(driverUrl(databaseUrl), statement);
+  return runOn(databaseUrl, statement);
 }
 
 async function workersOf(databaseUrl: string): Promise<readonly URL[]> {
   const nodes = await runOnCitus<Node>(databaseUrl, selectNodes);
   const workers = nodes.filter(({ groupid }) => groupid !== 0);
-  return workers.map((node) => urlOf(driverUrl(databaseUrl), node));
+  return workers.map((node) => urlOf(databaseUrl, node));
 }
 
 /** Runs statements on each worker, one after the other. */

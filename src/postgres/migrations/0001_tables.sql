@@ -1,56 +1,66 @@
--- The layout for one server. Times are RFC 3339 text in UTC with milliseconds, as in responses, which sorts by time.
--- Indexed text sorts by bytes (collation "C"): with another collation, an update of the C library can change the order
--- and so corrupt the index. Text that becomes JSON as it is, without escapes, has a check of its form. Every table has a
--- primary key: without one, PostgreSQL refuses updates and deletes as soon as somebody publishes all tables.
+-- The tables, as they are on one server. src/postgres/citus.ts distributes them over several. Each statement ends with a
+-- semicolon and an empty line, and runs on its own: Citus sends the text of a query on to its workers, which accept one
+-- statement. Times are RFC 3339 text in UTC with milliseconds, as in responses, which sorts by time. Indexed text sorts by
+-- bytes (collation "C"): with another collation, an update of the C library can change the order and so corrupt the
+-- index. Every table has a primary key: without one, PostgreSQL refuses updates and deletes as soon as somebody publishes
+-- all tables. JSON is text, because jsonb does not keep the order of members, and is not parsed again on each update.
 
 -- One row. It identifies a database of user-api.
 create table user_api (
   -- Random, because a restore of the data alone adds a second row.
   id text collate "C" primary key default md5(random()::text || clock_timestamp()::text),
   schema_version integer not null,
-  layout text not null check (layout in ('plain', 'citus')),
+  -- Programs whose newest migration is older than this must not use the schema.
+  oldest_version integer not null,
   -- Written by the health check.
   probed_at text not null
 );
 
+-- The API shows larger ids inexactly.
+create sequence users_id_seq maxvalue 9007199254740991;
+
+create sequence orders_id_seq maxvalue 9007199254740991;
+
 create table users (
-  id bigserial primary key,
+  id bigint primary key,
   email text not null check (length(email) between 3 and 254),
   -- The same for all spellings of one mailbox (src/email.ts).
   email_key text collate "C" not null unique,
+  reference text collate "C" unique check (length(reference) between 1 and 255),
   name text check (length(name) between 1 and 200),
-  -- Text, because jsonb does not keep the order of members.
-  metadata text not null check (json_typeof(metadata::json) = 'object'),
+  metadata text not null,
   version bigint not null check (version >= 1),
   created_at text not null check (created_at ~ '^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z$'),
   updated_at text not null check (updated_at ~ '^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z$')
-);
+) with (fillfactor = 90);
 
 create table orders (
-  id bigserial primary key,
+  id bigint primary key,
   user_id bigint not null references users (id),
   currency text not null check (currency ~ '^[A-Z]{3}$'),
+  reference text collate "C" constraint orders_reference unique check (length(reference) between 1 and 255),
   -- Never changed, and always read as a whole: hence a JSON array, not a separate table.
-  items text not null check (json_typeof(items::json) = 'array'),
+  items text not null,
   total bigint not null check (total between 0 and 9007199254740991),
+  refunded bigint not null default 0 check (refunded between 0 and total),
   status text collate "C" not null
     check (status in ('pending', 'paid', 'shipped', 'delivered', 'canceled')),
-  metadata text not null check (json_typeof(metadata::json) = 'object'),
+  metadata text not null,
   version bigint not null check (version >= 1),
   created_at text not null check (created_at ~ '^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z$'),
   updated_at text not null check (updated_at ~ '^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z$')
-);
-
--- The API shows larger ids inexactly. Not in the Citus layout: Citus manages the sequences of its tables itself.
-alter sequence users_id_seq maxvalue 9007199254740991;
-alter sequence orders_id_seq maxvalue 9007199254740991;
+) with (fillfactor = 90);
 
 -- One index for each status, because an order is in exactly one. With the status as a column, PostgreSQL may prefer the
 -- primary key, and then reads all orders of other statuses before the first match.
 create index orders_pending on orders (id) where status = 'pending';
+
 create index orders_paid on orders (id) where status = 'paid';
+
 create index orders_shipped on orders (id) where status = 'shipped';
+
 create index orders_delivered on orders (id) where status = 'delivered';
+
 create index orders_canceled on orders (id) where status = 'canceled';
 
 -- The status is a key: of an included column, a page would read the row of each order of its user to compare it.
@@ -59,7 +69,7 @@ create index orders_of_user on orders (user_id, id, status);
 -- Orders that were imported without an id. The key names the import and the line.
 create table imported_orders (
   import_key text collate "C" primary key check (length(import_key) between 1 and 255),
-  order_id bigint not null references orders (id)
+  order_id bigint not null
 );
 
 create table tokens (
@@ -67,7 +77,7 @@ create table tokens (
   -- SHA-256 of the token. The token itself is not stored.
   hash text collate "C" not null unique check (length(hash) = 64),
   name text collate "C" not null check (length(name) between 1 and 100),
-  scope text not null check (scope in ('read', 'write')),
+  scope text collate "C" not null,
   created_at text not null,
   expires_at text,
   last_used_at text collate "C",
@@ -81,138 +91,230 @@ create table idempotency_keys (
   owner text collate "C" not null,
   key text collate "C" not null check (length(key) between 1 and 255),
   fingerprint text not null,
-  -- The record as returned by the first response.
-  record text not null check (json_typeof(record::json) = 'object'),
+  -- The first response: its status, its headers as a JSON object, its record as JSON, and the id of the record.
+  status smallint not null default 201,
+  headers text not null default '{}',
+  record text not null,
+  record_id bigint,
   created_at text collate "C" not null,
   primary key (key, owner)
 );
 
 create index idempotency_keys_by_time on idempotency_keys (created_at);
 
--- The number of users, and of orders in each status: the sums of these columns. Triggers insert a row for each statement
--- that changes a number, in its transaction, and from time to time the program replaces the rows by one with their sum
--- (src/postgres/counts.ts). No row is updated: while any snapshot is open, PostgreSQL keeps all old versions of a row,
--- and every update and read of the row would pass them.
-create table counts (
+-- The change feed. Each write inserts its change into `change_outbox`, in its own transaction and without a lock. Now and
+-- then, `number_changes` moves the rows into `changes` and numbers them. A sequence could not give the ids: a transaction
+-- that takes its id early and commits late would be skipped by a client that has read further.
+
+-- Changes that have no id yet. Its rows are never updated. It is emptied every second or more often, so that it is
+-- vacuumed by the number of its dead rows alone.
+create table change_outbox (
   -- The transaction that inserted the row.
   xid bigint not null default txid_current(),
-  users bigint not null default 0,
-  pending bigint not null default 0,
-  paid bigint not null default 0,
-  shipped bigint not null default 0,
-  delivered bigint not null default 0,
-  canceled bigint not null default 0,
-  -- Only in a sum. It replaces the rows of all transactions before `next_xid` except those in `running`.
-  next_xid bigint,
-  running bigint[],
-  -- A transaction can insert several rows.
-  id bigserial,
-  primary key (xid, id),
-  check ((next_xid is null) = (running is null))
+  -- Positions in `changeTypes` and `orderStatuses` of the program, from 1.
+  type smallint not null check (type between 1 and 5),
+  record_id bigint not null,
+  version bigint not null check (version >= 1),
+  status smallint check (status between 1 and 5),
+  -- Of the order before the change: with it, the totals of lists follow from the changes.
+  status_before smallint check (status_before between 1 and 5),
+  -- Name of the token that made the change.
+  token text,
+  -- Milliseconds since the Unix epoch.
+  created_at bigint not null,
+  primary key (xid, type, record_id, version)
+) with (
+  autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 20000,
+  autovacuum_vacuum_insert_scale_factor = 0, autovacuum_vacuum_insert_threshold = 20000
 );
 
-create index sums_of_counts on counts (xid) where next_xid is not null;
+-- Ids are consecutive. The oldest changes are deleted, but never the newest one.
+create table changes (
+  id bigint primary key check (id between 1 and 9007199254740991),
+  type smallint not null check (type between 1 and 5),
+  record_id bigint not null,
+  version bigint not null check (version >= 1),
+  status smallint check (status between 1 and 5),
+  token text,
+  created_at bigint not null
+);
 
-insert into counts (next_xid, running)
-values (0, '{}');
+-- One row: the state of the feed. It is not updated, but replaced, and found by the last `xid`: while any snapshot is
+-- open, PostgreSQL keeps all old versions of a row, and every update and read of the row would pass them.
+create table change_feed (
+  -- The transaction that inserted the row. If another one did, the row was restored from a dump.
+  xid bigint not null default txid_current(),
+  name text collate "C" not null,
+  first bigint not null,
+  last bigint not null,
+  -- The transaction that inserted the last change; 0 if there is none.
+  last_xid bigint not null,
+  -- Identifies the server and the database. @see feed_origin
+  origin bigint[] not null,
+  -- No row of the outbox is of a transaction before this one.
+  next_xid bigint not null,
+  -- The number of users, and of orders in each status, in the order of `orderStatuses`, after the last change.
+  totals bigint[] not null,
+  -- With the name, because a restore of the data alone adds a row of another feed.
+  primary key (xid, name)
+);
 
--- While the data of a dump are restored into existing tables, the triggers count the rows. So the counts of the dump
--- must not be added: they name transactions of another time. If the dump creates the tables, or its triggers are
--- disabled, it is the other way round.
-create function skip_row() returns trigger language plpgsql as $$
+-- The system identifier of the server, its timeline, and the database: another server, a failover, a restore to a point in
+-- time and a copy of the database change one of them. A part is null if the server does not offer the function, or does
+-- not permit it. The timeline of `pg_control_checkpoint` would be late after a failover.
+create function feed_origin() returns bigint[] language plpgsql as $$
+declare
+  system bigint;
+  timeline bigint;
 begin
-  return null;
+  begin
+    select system_identifier into system
+    from pg_control_system();
+  exception when others then
+  end;
+  begin
+    timeline := ('x' || left(pg_walfile_name(pg_current_wal_lsn()), 8))::bit(32)::bigint;
+  exception when others then
+  end;
+  return array[system, timeline, (select oid::bigint from pg_database where datname = current_database())];
 end
 $$;
 
-create trigger counts_restored before insert on counts
-  for each row when (new.xid <> txid_current()) execute function skip_row();
+-- The state of the feed. `is_whole` is false if it, or the last change, was restored from a dump. `is_current` is false also
+-- if this is another server, timeline or database than the one that stored it: changes may have been replaced. `xmin` has
+-- only the lower 32 bits of the number of a transaction.
+create view feed_state as
+select state.*, newest.last_id, is_whole, is_whole and not exists (
+  select
+  from unnest(origin, feed_origin()) as part (stored, present)
+  where stored <> present
+) as is_current
+from (
+  select *, xmin::text::bigint as inserted_by
+  from change_feed
+  order by xid desc
+  limit 1
+) as state
+cross join lateral (
+  select coalesce(max(id), 0) as last_id, coalesce(max(inserted_by), 0) as inserted_by
+  from (
+    select id, xmin::text::bigint as inserted_by
+    from changes
+    order by id desc
+    limit 1
+  ) as change
+) as newest
+cross join lateral (
+  select
+    state.inserted_by = xid % 4294967296
+      and last = last_id
+      and last_xid % 4294967296 = newest.inserted_by as is_whole
+) as found;
 
--- The triggers run once per statement: once per row took 160 times as long. A restore sets an empty search path, so the
--- functions name the schema. To set the path in each function would take longer in every write.
-do $migration$
+-- Moves changes from the outbox into `changes`, at most `max_rows` unless a new feed begins, which then gets the name. It
+-- must be the only statement of its transaction.
+--
+-- The statement that moves them sees what was committed before the lock was granted. A row that is committed later is still
+-- there at the next call, so no id can be overtaken. The transaction of a change has a higher number than that of every
+-- change that it could know of. This holds for the versions of one record although PostgreSQL assigns the number before a
+-- statement waits for a row: a write changes only the version that was read before it, so one that has waited changes
+-- nothing, and is repeated in a transaction of its own.
+--
+-- If the feed is not current, all rows are moved, and those that were restored come first: the numbers of their
+-- transactions mean nothing here.
+create function number_changes(max_rows integer, new_name text) returns bigint language plpgsql as $$
+declare
+  state record;
+  counted bigint[];
+  moved_rows bigint;
 begin
-  execute format($create$
-    create function count_new_users() returns trigger language plpgsql as $$
-    begin
-      insert into %I.counts (users)
-      select count(*)
-      from new_rows
-      having count(*) > 0;
-      return null;
-    end
-    $$
-  $create$, current_schema());
-
-  execute format($create$
-    create function count_gone_users() returns trigger language plpgsql as $$
-    begin
-      insert into %I.counts (users)
-      select -count(*)
-      from old_rows
-      having count(*) > 0;
-      return null;
-    end
-    $$
-  $create$, current_schema());
-
-  execute format($create$
-    create function count_new_orders() returns trigger language plpgsql as $$
-    begin
-      insert into %I.counts (pending, paid, shipped, delivered, canceled)
+  -- The commit is on disk before others see it: otherwise a client could read ids that a crash assigns again.
+  if current_setting('synchronous_commit') = 'off' then
+    perform set_config('synchronous_commit', 'local', true);
+  end if;
+  -- Longer than that of a write. "uapn" in ASCII: one call runs at a time.
+  perform set_config('lock_timeout', '10s', true);
+  perform pg_advisory_xact_lock(1969320046);
+  select * into strict state from feed_state;
+  if not state.is_whole then
+    lock table users, orders in share mode;
+    counted := array[
+      (select count(*) from users),
+      (select count(*) from orders where status = 'pending'),
+      (select count(*) from orders where status = 'paid'),
+      (select count(*) from orders where status = 'shipped'),
+      (select count(*) from orders where status = 'delivered'),
+      (select count(*) from orders where status = 'canceled')
+    ];
+  end if;
+  with
+    moved as (
+      delete from change_outbox
+      where ctid = any(array(
+        select ctid
+        from change_outbox
+        where not state.is_current or xid >= state.next_xid
+        order by xid, type, record_id, version
+        limit case when state.is_current then max_rows end
+      ))
+      returning *, xmin::text::bigint <> xid % 4294967296 as is_restored
+    ),
+    numbered as (
+      insert into changes (id, type, record_id, version, status, token, created_at)
       select
-        count(*) filter (where status = 'pending'),
-        count(*) filter (where status = 'paid'),
-        count(*) filter (where status = 'shipped'),
-        count(*) filter (where status = 'delivered'),
-        count(*) filter (where status = 'canceled')
-      from new_rows
-      having count(*) > 0;
-      return null;
-    end
-    $$
-  $create$, current_schema());
-
-  execute format($create$
-    create function count_changed_orders() returns trigger language plpgsql as $$
-    begin
-      insert into %I.counts (pending, paid, shipped, delivered, canceled)
-      select pending, paid, shipped, delivered, canceled
-      from (
-        select
-          coalesce(sum(change) filter (where status = 'pending'), 0) as pending,
-          coalesce(sum(change) filter (where status = 'paid'), 0) as paid,
-          coalesce(sum(change) filter (where status = 'shipped'), 0) as shipped,
-          coalesce(sum(change) filter (where status = 'delivered'), 0) as delivered,
-          coalesce(sum(change) filter (where status = 'canceled'), 0) as canceled
-        from (
-          select status, 1 as change from new_rows
-          union all
-          select status, -1 from old_rows
-        ) as changes
-      ) as totals
-      where (pending, paid, shipped, delivered, canceled) <> (0, 0, 0, 0, 0);
-      return null;
-    end
-    $$
-  $create$, current_schema());
-end
-$migration$;
-
-create function refuse_to_delete_orders() returns trigger language plpgsql as $$
-begin
-  raise exception 'orders are never deleted';
+        state.last_id + row_number() over (
+          order by not state.is_current and is_restored desc, xid, type, record_id, version
+        ),
+        type, record_id, version, status, token, created_at
+      from moved
+    ),
+    total as (
+      select
+        count(*) as rows,
+        max(xid) as last_moved,
+        array[
+          coalesce(sum((type = 1)::integer - (type = 3)::integer), 0),
+          coalesce(sum((status = 1)::integer - coalesce((status_before = 1)::integer, 0)), 0),
+          coalesce(sum((status = 2)::integer - coalesce((status_before = 2)::integer, 0)), 0),
+          coalesce(sum((status = 3)::integer - coalesce((status_before = 3)::integer, 0)), 0),
+          coalesce(sum((status = 4)::integer - coalesce((status_before = 4)::integer, 0)), 0),
+          coalesce(sum((status = 5)::integer - coalesce((status_before = 5)::integer, 0)), 0)
+        ] as added
+      from moved
+    ),
+    replaced as (
+      delete from change_feed
+      where exists (select from moved) or not state.is_current
+    )
+  insert into change_feed (name, first, last, last_xid, origin, next_xid, totals)
+  select
+    case when state.is_current then state.name else new_name end,
+    case when state.is_current then state.first else coalesce((select min(id) from changes), 1) end,
+    state.last_id + rows,
+    case
+      when rows > 0 then txid_current()
+      else coalesce((select xmin::text::bigint from changes where id = state.last_id), 0)
+    end,
+    array(
+      select coalesce(present, stored)
+      from unnest(state.origin, feed_origin()) with ordinality as part (stored, present, at)
+      order by at
+    ),
+    least(
+      txid_snapshot_xmin(txid_current_snapshot()),
+      case when state.is_current and rows = max_rows then last_moved end
+    ),
+    coalesce(counted, array(
+      select old + new
+      from unnest(state.totals, added) with ordinality as part (old, new, at)
+      order by at
+    ))
+  from total
+  where rows > 0 or not state.is_current
+  returning last - state.last_id into moved_rows;
+  return coalesce(moved_rows, 0);
 end
 $$;
 
-create trigger users_inserted after insert on users
-  referencing new table as new_rows for each statement execute function count_new_users();
-create trigger users_deleted after delete on users
-  referencing old table as old_rows for each statement execute function count_gone_users();
-create trigger orders_inserted after insert on orders
-  referencing new table as new_rows for each statement execute function count_new_orders();
-create trigger orders_changed after update on orders
-  referencing old table as old_rows new table as new_rows
-  for each statement execute function count_changed_orders();
-create trigger orders_deleted before delete on orders
-  for each statement execute function refuse_to_delete_orders();
+insert into change_feed (name, first, last, last_xid, origin, next_xid, totals)
+values (md5(random()::text || clock_timestamp()::text), 1, 0, 0, feed_origin(), 0, '{0, 0, 0, 0, 0, 0}');

@@ -1,0 +1,53 @@
+/** Where orders are. On one server they are in one table; citus.ts has what is different on several. */
+import type { CopiedTable } from "../copy.ts";
+import type { StoredOrder } from "../order.ts";
+import type { Section } from "./check.ts";
+import type { Session } from "./connection.ts";
+
+/** Rows that are written when orders are, with COPY. */
+interface WrittenColumns {
+  readonly table: string;
+  readonly columns: readonly string[];
+}
+
+export interface Placement {
+  /** The sequence of the ids of orders. */
+  readonly orderIds: string;
+  /** Further CTEs of the statement that creates orders. The rows are those of `decided where is_created`. */
+  readonly alsoCreate: string;
+  /**
+   * A condition of a statement that changes orders.
+   * @param users a parameter: an array of the users of these orders
+   */
+  readonly ofUsers: (users: string) => string;
+  /** @returns the orders with these ids that exist, in any order. @param columns of the table */
+  readonly findOrders: (
+    session: Session,
+    columns: string,
+    ids: readonly number[],
+  ) => Promise<readonly StoredOrder[]>;
+  /** What else is written with the rows of a table. */
+  readonly alsoCopied: Partial<Readonly<Record<CopiedTable, WrittenColumns>>>;
+  /** Statements at the beginning of a transaction that writes many rows of several tables. */
+  readonly beforeCopy: readonly string[];
+  /** Whether only a statement of its own sets the lock timeout of a transaction. */
+  readonly setsTimeoutFirst: boolean;
+  /** The largest offset of a list of all orders; `null` for no limit. */
+  readonly maxOffset: number | null;
+  /** What is checked besides. */
+  readonly sections: readonly Section[];
+}
+
+export const oneServer: Placement = {
+  orderIds: "orders_id_seq",
+  alsoCreate: "",
+  // So that the parameter has a type.
+  ofUsers: (users) => `${users}::bigint[] is not null`,
+  findOrders: (session, columns, ids) =>
+    session.all(`select ${columns} from orders where id = any($1::bigint[])`, ids),
+  alsoCopied: {},
+  beforeCopy: [],
+  setsTimeoutFirst: false,
+  maxOffset: null,
+  sections: [],
+};

@@ -1,0 +1,102 @@
+/**
+ * The writes of requests: batches, in which each has its own outcome. If one makes its batch fail or wait for a locked row,
+ * each one of the batch runs alone, and waits longer. So a row that is locked holds up nobody else.
+ */
+import type { Author } from "../record.ts";
+import { createBatchQueue, itemAt } from "./batch.ts";
+import { BATCH_LOCK_TIMEOUT_MS, type Session } from "./connection.ts";
+import type { StoreContext } from "./context.ts";
+import { isRolledBack, isStatementError } from "./errors.ts";
+import { versionConflict } from "./retry.ts";
+
+/** Others wait for these and share a statement, because a transaction costs many times as much as a row. */
+export const MAX_WRITE_BATCHES = 3;
+/** How long a write that runs alone waits for a locked row. */
+const ALONE_LOCK_TIMEOUT_MS = 1_000;
+/** Maximum length of all texts in a batch, in UTF-16 code units. */
+const MAX_BATCH_LENGTH = 2 ** 19;
+
+export type Outcome<Result> =
+  | { readonly kind: "done"; readonly result: Result }
+  | { readonly kind: "failed"; readonly error: unknown }
+  /** Another write came between, or the write must run alone. */
+  | { readonly kind: "again" };
+
+export interface WriteQueueOptions<Item, Result> {
+  readonly maxItems: number;
+  /** Runs writes in one transaction. @param isAlone whether it may wait for a locked row */
+  readonly run: (
+    session: Session,
+    items: readonly Item[],
+    isAlone: boolean,
+  ) => Promise<readonly Outcome<Result>[]>;
+  /** Two writes with a common key do not run at the same time. */
+  readonly conflictKeysOf: (item: Item) => readonly string[];
+  /** Identifies the row that the write locks. */
+  readonly lockOf: (item: Item) => string;
+  /** Length of its texts, in UTF-16 code units. */
+  readonly sizeOf?: (item: Item) => number;
+  /** Whether the same writes may succeed after an error. The default is after a concurrent transaction. */
+  readonly mayRetry?: (error: unknown) => boolean;
+  /** Called with the error of a write that has run alone. @throws {AppError} if it knows a better one */
+  readonly explain: (error: unknown) => void;
+}
+
+/** @returns a function that runs a write */
+export function createWriteQueue<Item extends { readonly author: Author }, Result>(
+  { db, placement, runAlone: runForLock, pendingWrites }: StoreContext,
+  options: WriteQueueOptions<Item, Result>,
+): (item: Item) => Promise<Result> {
+  const { maxItems, run, conflictKeysOf, lockOf, sizeOf = () => 0, explain } = options;
+  const { mayRetry = isRolledBack } = options;
+
+  async function runOne(item: Item): Promise<Result> {
+    const work = async (session: Session): Promise<Result> => {
+      const outcome = itemAt(await run(session, [item], true), 0);
+      if (outcome.kind === "again") throw versionConflict;
+      if (outcome.kind === "failed") throw outcome.error;
+      return outcome.result;
+    };
+    try {
+      return await db.run("write", work, { lockTimeoutMs: ALONE_LOCK_TIMEOUT_MS, mayRetry });
+    } catch (error) {
+      explain(error);
+      throw error;
+    }
+  }
+  const runAlone = (item: Item) => runForLock(lockOf(item), () => runOne(item));
+
+  async function runBatch(items: readonly Item[]) {
+    const outcomes = await db.run("write", (session) => run(session, items, false), {
+      requests: items.length,
+      mayRetry,
+      ...(placement.setsTimeoutFirst && { lockTimeoutMs: BATCH_LOCK_TIMEOUT_MS }),
+    });
+    return items.map((item, at) => {
+      const outcome = itemAt(outcomes, at);
+      if (outcome.kind === "again") return runAlone(item);
+      return outcome.kind === "done" ? outcome.result : Promise.reject(outcome.error);
+    });
+  }
+
+  const enqueue = createBatchQueue<Item, Result>({
+    run: runBatch,
+    splitsOn: isStatementError,
+    runAlone,
+    maxItems,
+    maxBatches: MAX_WRITE_BATCHES,
+    maxSize: MAX_BATCH_LENGTH,
+    sizeOf,
+    conflictKeysOf,
+    clientOf: ({ author }) => author,
+  });
+
+  return async (item) => {
+    pendingWrites.count += 1;
+    try {
+      return await enqueue(item);
+    } finally {
+      pendingWrites.count -= 1;
+    }
+  };
+}

@@ -19,6 +19,7 @@ import { openStorage } from "./object-storage/open.ts";
 import { openPostgres } from "./postgres/backend.ts";
 import { backUpPostgres, checkPostgresArchive, restorePostgres } from "./postgres/backup.ts";
 import { withPostgresCopyTarget } from "./postgres/copy-target.ts";
+import { distributePostgres } from "./postgres/distribute.ts";
 import { migrations } from "./postgres/migrate.ts";
 import { escapeInvisible } from "./schema.ts";
 import { backUpSqlite, openSqlite } from "./sqlite/backend.ts";
@@ -90,6 +91,7 @@ const sqlite: Backend = {
   restore: restoreSqlite,
   checkArchive: checkSqliteArchive,
   withCopyTarget: withSqliteCopyTarget,
+  distribute: null,
   isServed,
 };
 
@@ -99,6 +101,7 @@ const postgres: Backend = {
   restore: restorePostgres,
   checkArchive: checkPostgresArchive,
   withCopyTarget: withPostgresCopyTarget,
+  distribute: distributePostgres,
   // Servers cannot be told from commands by their connections.
   isServed: () => false,
 };

@@ -184,6 +184,19 @@ export type WithCopyTarget = <Result>(
   work: (target: CopyTarget) => Promise<Result>,
 ) => Promise<Result>;
 
+export interface DistributeOptions {
+  readonly databaseUrl: string;
+  /** Called before anything is locked, with the number of orders. */
+  readonly onStart: (orders: number, workers: number) => void;
+}
+
+/**
+ * Distributes the orders of a database over the workers of a cluster, with all rows, in one transaction.
+ * @returns whether it has done so: `false` if they were distributed before
+ * @throws {AppError} operator
+ */
+export type DistributeStore = (options: DistributeOptions) => Promise<boolean>;
+
 /** A kind of database, with everything that can be done to one. */
 export interface Backend {
   readonly open: OpenStore;
@@ -191,6 +204,8 @@ export interface Backend {
   readonly restore: RestoreStore;
   readonly checkArchive: CheckArchive;
   readonly withCopyTarget: WithCopyTarget;
+  /** `null` if databases of this kind cannot be distributed. */
+  readonly distribute: DistributeStore | null;
   /** @returns whether a server that may write is known to use the database */
   readonly isServed: (databaseUrl: string) => boolean;
 }

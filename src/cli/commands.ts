@@ -150,6 +150,12 @@ const commands: Commands = {
   },
   migrate: {
     description: "bring the schema of a database up to date, as the start of a server does",
+    options: [
+      new Option(
+        "--distribute",
+        "distribute PostgreSQL over workers of Citus that were added since",
+      ),
+    ],
     examples: ["user-api migrate", "user-api migrate --database-url copy.db"],
     run: migrateStore,
   },

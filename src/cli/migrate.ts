@@ -1,16 +1,58 @@
 import { redactPassword } from "../database-url.ts";
+import { fail } from "../error.ts";
+import type { DistributeStore } from "../store.ts";
+import { formatCount } from "./count-text.ts";
 import { type CommandSystem, configOf, withStore } from "./system.ts";
 
+export interface MigrateOptions {
+  readonly distribute?: boolean;
+}
+
+/** As measured with 10⁶ orders. */
+const ORDERS_PER_SECOND = 130_000;
+/** For the shards, without any order. */
+const LEAST_SECONDS = 3;
+
+async function distributeStore(
+  { stderr, stdout }: CommandSystem,
+  databaseUrl: string,
+  distribute: DistributeStore,
+): Promise<void> {
+  const database = redactPassword(databaseUrl);
+  const startedMs = performance.now();
+  const done = await distribute({
+    databaseUrl,
+    onStart(orders, workers) {
+      const seconds = formatCount(LEAST_SECONDS + Math.round(orders / ORDERS_PER_SECOND), "second");
+      const what = `${formatCount(orders, "order")} over ${formatCount(workers, "worker")}`;
+      stderr(`Distributing ${what}: for about ${seconds}, requests return 503\n`);
+    },
+  });
+  const seconds = ((performance.now() - startedMs) / 1000).toFixed(1);
+  stdout(
+    done
+      ? `Distributed ${database} in ${seconds} s. Restart its servers: they cannot create orders\n`
+      : `${database} is distributed already\n`,
+  );
+}
+
 /**
- * Brings the schema up to date, as the start of a server does.
- * @throws {AppError} operator if there is no database, or a server is using a SQLite file
+ * Brings the schema up to date, as the start of a server does. Then, if asked, distributes the database.
+ * @throws {AppError} operator if there is no database, or a server is using a SQLite file; usage if it cannot be
+ * distributed
  */
-export async function migrateStore(system: CommandSystem): Promise<void> {
-  const database = redactPassword(configOf(system).databaseUrl);
+export async function migrateStore(system: CommandSystem, options: MigrateOptions): Promise<void> {
+  const { databaseUrl } = configOf(system);
+  const database = redactPassword(databaseUrl);
+  const distribute = options.distribute ? system.backendOf(databaseUrl).distribute : undefined;
+  if (distribute === null) {
+    fail("usage", `Cannot distribute ${database}: --distribute is for PostgreSQL with Citus`);
+  }
   let result = `The schema of ${database} is up to date`;
   const onMigration = (from: number, to: number) => {
     result = `Migrated the schema of ${database} from version ${from} to ${to}`;
   };
   await withStore(system, { mode: "serve", onMigration }, async () => {});
   system.stdout(`${result}\n`);
+  if (distribute !== undefined) await distributeStore(system, databaseUrl, distribute);
 }

@@ -23,9 +23,11 @@ export const citusSettings = {
 const sequentialMode = "set local citus.multi_shard_modify_mode to 'sequential'";
 
 const selectWorkers = `
-  select count(*) as workers
+  select
+    count(*) filter (where shouldhaveshards and groupid > 0) as workers,
+    count(*) filter (where groupid = 0) as coordinators
   from pg_dist_node
-  where noderole = 'primary' and shouldhaveshards and groupid > 0
+  where noderole = 'primary'
 `;
 const citusVersion = `
   select string_to_array(regexp_replace(extversion, '[^0-9.].*', ''), '.')::integer[] >= '{11,1}' as supported
@@ -38,7 +40,11 @@ export async function countWorkers(session: Session): Promise<number> {
   const citus = await session.first<{ supported: boolean }>(citusVersion);
   if (citus === null) return 0;
   if (!citus.supported) fail("operator", "Citus 11.1 or newer is required");
-  return (await session.first<{ workers: number }>(selectWorkers))?.workers ?? 0;
+  const nodes = await session.first<{ workers: number; coordinators: number }>(selectWorkers);
+  if (nodes === null || nodes.workers === 0) return 0;
+  if (nodes.coordinators === 0)
+    fail("operator", "Citus lacks the coordinator: run citus_set_coordinator_host");
+  return nodes.workers;
 }
 
 /**
@@ -88,7 +94,11 @@ async function findOrders(
   const select = `select ${columns} from orders where`;
   const orders =
     entries.length === 1
-      ? await session.all<StoredOrder>(`${select} user_id = $1 and id = $2`, first.user_id, first.id)
+      ? await session.all<StoredOrder>(
+          `${select} user_id = $1 and id = $2`,
+          first.user_id,
+          first.id,
+        )
       : await session.all<StoredOrder>(
           `${select} user_id = any($1::bigint[]) and id = any($2::bigint[])`,
           entries.map(({ user_id }) => user_id),
@@ -127,7 +137,9 @@ export const severalServers: Placement = {
       async (session) => {
         const index = await session.first<object>(indexSums("order_index"));
         const orders = await session.first<object>(indexSums("orders"));
-        return Bun.deepEquals(index, orders) ? [] : ["the index of orders does not match the orders"];
+        return Bun.deepEquals(index, orders)
+          ? []
+          : ["the index of orders does not match the orders"];
       },
     ],
   ],

@@ -9,6 +9,7 @@ const FOREIGN_KEY_VIOLATION = "23503";
 const ROLLED_BACK = ["40001", "40P01"];
 
 const INTERNAL_ERROR = "XX000";
+const UNDEFINED_TABLE = "42P01";
 const LOCK_TIMEOUT = "55P03";
 
 /**
@@ -105,9 +106,21 @@ export function isConstraintViolation(error: unknown): boolean {
   return isUniqueViolation(error) || isForeignKeyViolation(error);
 }
 
+/** @returns whether the tables, which this process takes for those of one server, were distributed. @see citus.ts */
+function isDistributedSince(error: unknown): boolean {
+  return sqlState(error) === UNDEFINED_TABLE && messageOf(error).includes("orders_id_seq");
+}
+
 /** @returns an `AppError` unavailable if the client can retry the request; otherwise the same error */
 export function toUnavailable(error: unknown): unknown {
   if (error instanceof AppError) return error;
+  if (isDistributedSince(error)) {
+    // Without the cause: each create of a batch would be tried alone.
+    return new AppError(
+      "unavailable",
+      "the database was distributed over several servers: restart user-api",
+    );
+  }
   const state = sqlState(error);
   const transient = state === "" ? isConnectionError(error) : TRANSIENT.test(state);
   if (!transient && !isWorkerLost(error)) return error;
@@ -181,6 +194,7 @@ const errorMessages: readonly (readonly [prefix: string, message: string])[] = [
     "permission denied: the user must own the database's schema, or have the right to create tables",
   ],
   ["53300", "the server has too many connections"],
+  [LOCK_TIMEOUT, "another process has locked tables, e.g. to distribute them"],
   ["57P03", "the server is starting up or shutting down"],
 ];
 

@@ -1,7 +1,7 @@
 import { fail } from "../error.ts";
 import { requireCurrent, requireSupported } from "../schema-version.ts";
 import type { StoreOptions } from "../store.ts";
-import { countWorkers, distribute, severalServers, truncateLocalData } from "./citus.ts";
+import { countWorkers, distribute, severalServers } from "./citus.ts";
 import type { Database, Session } from "./connection.ts";
 import tables from "./migrations/0001_tables.sql" with { type: "text" };
 import { oneServer, type Placement } from "./placement.ts";
@@ -52,6 +52,11 @@ const updateVersion = `
 `;
 const takeLock = "select pg_advisory_xact_lock($1)";
 
+/** Keeps others from changing the schema until the end of the transaction. */
+export async function lockSchema(session: Session): Promise<void> {
+  await session.all(takeLock, MIGRATION_LOCK);
+}
+
 interface Server {
   readonly version: number;
   readonly encoding: string;
@@ -77,7 +82,7 @@ function requireServer({ version, encoding, ours, taken }: Server): void {
 }
 
 /** @throws {AppError} operator if the program cannot use this database */
-async function findSchema(session: Session): Promise<Schema> {
+export async function findSchema(session: Session): Promise<Schema> {
   const found = await session.first<Server>(serverInfo);
   if (found === null) throw new Error("the query for the version of the server returned no row");
   requireServer(found);
@@ -114,13 +119,14 @@ export async function migrate(
     // Replicas wait for the lock as long as the migration takes.
     await session.script("set local lock_timeout = 0");
     await session.script("set local statement_timeout = 0");
-    await session.all(takeLock, MIGRATION_LOCK);
+    await lockSchema(session);
     const schema = await findUsable(session);
     const from = schema.schema_version;
     for (const statement of available.slice(from).flat()) await session.script(statement);
     if (from === 0) await session.all(insertVersion, newest, OLDEST_VERSION);
     else if (from < newest) await session.all(updateVersion, newest, OLDEST_VERSION);
-    if (from > 0 || (await countWorkers(session)) === 0) return { from, placement: placementOf(schema) };
+    if (from > 0 || (await countWorkers(session)) === 0)
+      return { from, placement: placementOf(schema) };
     await distribute(session);
     return { from, placement: severalServers };
   };

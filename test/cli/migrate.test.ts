@@ -11,6 +11,13 @@ test("migrate says so when the schema is up to date", async () => {
   expect(await world.run("migrate")).toEqual({ code: 0, stdout, stderr: "" });
 });
 
+test("migrate rejects --distribute when the database is a SQLite file", async () => {
+  using world = makeHarness();
+  const { code, stderr } = await world.run("migrate", "--distribute");
+  const line = `Cannot distribute ${world.path}: --distribute is for PostgreSQL with Citus\n`;
+  expect({ code, stderr }).toEqual({ code: 2, stderr: line });
+});
+
 test("migrate fails when a server is using the database", async () => {
   using world = makeHarness();
   const server = await world.serve();

@@ -44,6 +44,8 @@ export interface BatchOptions<Item, Result> {
   readonly conflictKeysOf?: (item: Item) => readonly string[];
   /** Each client has an item in a batch before another one has two, so that nobody waits for all items of others. */
   readonly clientOf: (item: Item) => string | null;
+  /** Whether the items of a batch are of one client, so that nobody waits for a slow item of others. */
+  readonly isOfOneClient?: boolean;
   readonly maxWaitMs?: number;
   readonly queueTimeoutMs?: number;
 }
@@ -83,6 +85,7 @@ export function createBatchQueue<Item, Result>({
   sizeOf = () => 0,
   conflictKeysOf = () => [],
   clientOf,
+  isOfOneClient = false,
   maxWaitMs = MAX_WAIT_MS,
   queueTimeoutMs = QUEUE_TIMEOUT_MS,
 }: BatchOptions<Item, Result>): (item: Item) => Promise<Result> {
@@ -107,11 +110,14 @@ export function createBatchQueue<Item, Result>({
   /** Takes the items of the next batch. Those that conflict with a running item stay. */
   function take(): readonly Waiting[] {
     const batch = new Set<Waiting>();
+    const [first] = queue;
     let size = 0;
-    const ordered = queue.length <= maxItems ? queue : inRoundRobin(queue, ({ item }) => clientOf(item));
+    const ordered =
+      queue.length <= maxItems ? queue : inRoundRobin(queue, ({ item }) => clientOf(item));
     for (const waiting of ordered) {
       if (batch.size === maxItems) break;
-      const { conflictKeys } = waiting;
+      const { item, conflictKeys } = waiting;
+      if (isOfOneClient && first && clientOf(item) !== clientOf(first.item)) continue;
       if (conflictKeys.some((key) => busyKeys.has(key))) continue;
       if (batch.size > 0 && size + waiting.size > maxSize) continue;
       size += waiting.size;

@@ -13,10 +13,7 @@ const CHECK_INTERVAL_MS = 50;
 /** How soon after a write its process numbers if nobody waits. */
 const NUMBER_INTERVAL_MS = 1_000;
 
-export function watchChanges(
-  db: Database,
-  numberChanges: NumberChanges,
-): ChangeStore["subscribe"] {
+export function watchChanges(db: Database, numberChanges: NumberChanges): ChangeStore["subscribe"] {
   const listeners = new Set<() => void>();
   /** The state of the feed that listeners know. */
   let seen = "";

@@ -149,7 +149,8 @@ export function createChangeStore(
   const share = createSingleFlight<ChangePage>();
 
   async function readPlain({ after, offset, limit }: ChangeQuery): Promise<PageRow> {
-    const read = (session: Session) => session.first<PageRow>(selectPage, after ?? null, offset, limit);
+    const read = (session: Session) =>
+      session.first<PageRow>(selectPage, after ?? null, offset, limit);
     return (await db.run("list", read)) ?? failEmpty();
   }
 
@@ -201,7 +202,14 @@ export function createChangeStore(
       if (isReadOnly || (row.isCurrent && isComplete)) {
         const { feed, first, last, records } = row;
         requireKept(query, row);
-        return { feed, first, last, total: last - first + 1, records: records ?? "", nextAfter: null };
+        return {
+          feed,
+          first,
+          last,
+          total: last - first + 1,
+          records: records ?? "",
+          nextAfter: null,
+        };
       }
       isReadOnly = (await numberChanges()).isReadOnly === true;
     } while (performance.now() < deadlineMs);

@@ -25,6 +25,8 @@ const commonSettings = {
   idle_in_transaction_session_timeout: 10_000,
   default_transaction_isolation: "read committed",
   synchronous_commit: "on",
+  // Otherwise PostgreSQL plans most statements anew each time, which takes longer than to run them.
+  plan_cache_mode: "force_generic_plan",
   // The statements are short, but PostgreSQL overestimates their cost and would compile them.
   jit: "off",
   // In seconds. Otherwise the server keeps a connection that the network has lost for more than two hours.

@@ -1,6 +1,6 @@
 import { createFairQueue, type RunFairly } from "../fair-queue.ts";
-import { QUEUE_TIMEOUT_MS } from "./connection-queues.ts";
 import type { Database } from "./connection.ts";
+import { QUEUE_TIMEOUT_MS } from "./connection-queues.ts";
 import type { Placement } from "./placement.ts";
 import { MAX_WRITE_BATCHES } from "./write-queue.ts";
 
@@ -15,9 +15,7 @@ export interface StoreContext {
   readonly pendingWrites: { count: number };
 }
 
-export function createContext(
-  parts: Pick<StoreContext, "db" | "placement" | "now">,
-): StoreContext {
+export function createContext(parts: Pick<StoreContext, "db" | "placement" | "now">): StoreContext {
   return {
     ...parts,
     runAlone: createFairQueue({

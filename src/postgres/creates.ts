@@ -1,15 +1,15 @@
 /** Creates of users and orders, each once per idempotency key. Those of a batch share one statement. */
 import type { ChangeType } from "../change.ts";
+import { AppError } from "../error.ts";
 import { type CreateResult, type IdempotencyKey, replay } from "../idempotency.ts";
 import { type Author, type RecordTable, type RecordText, textLength } from "../record.ts";
+import { itemAt } from "./batch.ts";
 import { columnDefinitions } from "./columns.ts";
 import type { StoreContext } from "./context.ts";
 import { isConstraintViolation, isRolledBack } from "./errors.ts";
 import { expiryTime } from "./idempotency.ts";
 import { recordStatement } from "./outbox.ts";
 import { createWriteQueue, type Outcome } from "./write-queue.ts";
-import { AppError } from "../error.ts";
-import { itemAt } from "./batch.ts";
 
 const MAX_CREATES = 256;
 
@@ -207,7 +207,9 @@ export function prepareCreate<Fields extends object, Row>(
       return items.map((item, at) => outcomeOf(itemAt(byPosition, at), item, createdAt));
     },
     conflictKeysOf: ({ fields, key }) =>
-      key === null ? conflictKeysOf(fields) : [...conflictKeysOf(fields), `${key.owner} ${key.key}`],
+      key === null
+        ? conflictKeysOf(fields)
+        : [...conflictKeysOf(fields), `${key.owner} ${key.key}`],
     lockOf: ({ fields }) => lockOf(fields),
     sizeOf: ({ fields }) => textLength(fields),
     // The statement reads what a constraint depends on, so it violates one only if that has changed since.

@@ -32,5 +32,8 @@ export async function deleteExpiredKeys(
     await session.all(deleteKeys, keys, time);
     return rows.length;
   };
-  await untilDone(async () => (await db.run("background", deleteBatch)) < DELETE_BATCH_SIZE, signal);
+  await untilDone(
+    async () => (await db.run("background", deleteBatch)) < DELETE_BATCH_SIZE,
+    signal,
+  );
 }

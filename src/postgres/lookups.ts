@@ -44,4 +44,3 @@ export function createLookup<Key extends string | number, Row extends object>(
   });
   return (key, client) => enqueue({ key, client: client ?? null });
 }
-

@@ -92,7 +92,7 @@ export function createOrderStore(context: StoreContext): OrderStore {
   });
 
   return {
-    list: (query: OrderQuery) => listFor(query)(query),
+    list: (query: OrderQuery, client) => listFor(query)(query, client),
 
     async get(id, client) {
       const order = await findOrder(id, client);

@@ -32,6 +32,8 @@ export interface Placement {
   readonly beforeCopy: readonly string[];
   /** Whether only a statement of its own sets the lock timeout of a transaction. */
   readonly setsTimeoutFirst: boolean;
+  /** Whether one statement can read several pages. */
+  readonly sharesPages: boolean;
   /** The largest offset of a list of all orders; `null` for no limit. */
   readonly maxOffset: number | null;
   /** What is checked besides. */
@@ -48,6 +50,7 @@ export const oneServer: Placement = {
   alsoCopied: {},
   beforeCopy: [],
   setsTimeoutFirst: false,
+  sharesPages: true,
   maxOffset: null,
   sections: [],
 };

@@ -231,7 +231,10 @@ export function prepareUpdates<Stored extends Versioned, Values extends object, 
     const outcomes = new Map<number, Done>();
     if (removal === null || remove === null || removals.length === 0) return outcomes;
     // Rather than by an error of the statement, which PostgreSQL would log.
-    const blocked = await removal.findBlocked(session, removals.map(({ stored }) => stored.id));
+    const blocked = await removal.findBlocked(
+      session,
+      removals.map(({ stored }) => stored.id),
+    );
     for (const id of blocked) {
       outcomes.set(id, failedBy(removal.throwBlocked));
     }
@@ -245,7 +248,10 @@ export function prepareUpdates<Stored extends Versioned, Values extends object, 
     items: readonly Item[],
     isAlone: boolean,
   ): Promise<readonly Done[]> {
-    const rows = await read(session, items.map(({ id }) => id));
+    const rows = await read(
+      session,
+      items.map(({ id }) => id),
+    );
     const found = new Map(rows.map((row) => [row.id, row]));
     const time = context.now();
     const steps = items.map((item): Step => {

@@ -131,7 +131,7 @@ export function createUserStore(context: StoreContext): UserStore {
   return {
     async list(query: UserQuery, client) {
       const { email } = query;
-      if (email === undefined) return listAll(query);
+      if (email === undefined) return listAll(query, client);
       const user = await byEmail(emailKey(email), client);
       return pageOfUser(user && toRecord(user), query);
     },

@@ -4,6 +4,7 @@ import type { OpenStore } from "../store.ts";
 import { connect } from "./connection.ts";
 import { describePostgresError } from "./errors.ts";
 import { migrate } from "./migrate.ts";
+import { createNumbering } from "./numbering.ts";
 import { createStore } from "./store.ts";
 import { findUnsafeSettings } from "./unsafe-settings.ts";
 
@@ -15,6 +16,8 @@ export const openPostgres: OpenStore = async (options) => {
       const placement = await migrate(db, options);
       const dangers = await db.run("read", (session) => findUnsafeSettings(session, db.settings));
       for (const danger of dangers) options.onWarning?.(danger);
+      // After a restore, the totals follow from the first call.
+      if (options.mode === "serve") await createNumbering(db, false)();
       return createStore(db, placement, options);
     } catch (error) {
       await db.close();

@@ -11,6 +11,7 @@ import {
 import { orderImport, userImport } from "../import-rules.ts";
 import { maxId, type Sort } from "../page.ts";
 import type { Store } from "../store.ts";
+import { analyzeIfGrown } from "./analyze.ts";
 import { selectedColumns } from "./columns.ts";
 import type { Session } from "./connection.ts";
 import type { StoreContext } from "./context.ts";
@@ -126,13 +127,15 @@ function createBulkStore<
         // No other transaction assigns ids after it.
         await session.script(`lock table ${table} in share row exclusive mode`);
         const plan = createImportPlanner(rules, clock, null);
-        const { results, newRecords, lastId } = plan(records, await loadStored(session, records));
+        const stored = await loadStored(session, records);
+        const { results, newRecords, lastId } = plan(records, stored);
         const { write, advanceIds } = copyTargetOf(session, placement);
         for (const { table: into, toRow } of rules.inserts) {
           const rows = newRecords.map(toRow).filter((row) => row !== null);
           await write(into, rows);
         }
         await advanceIds(table, lastId);
+        await analyzeIfGrown(session, table, stored.lastId, lastId);
         const created = newRecords.map(({ row }) => row);
         await recordCreated(session, rules.created, created, null, now());
         return results;

@@ -14,7 +14,7 @@ import { type Total, totalOf, totals } from "./outbox.ts";
 /** So many records of any size are less than `MAX_PAGE_BYTES`, so that a page of them need not be measured. */
 const MAX_UNMEASURED_ROWS = 50;
 /** Maximum number of pages per statement. */
-const MAX_PAGES = 16;
+export const MAX_PAGES = 16;
 
 /** What a list has. */
 export interface List {

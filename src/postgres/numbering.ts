@@ -4,6 +4,7 @@
  */
 import type { Feed } from "../change.ts";
 import { fail } from "../error.ts";
+import { analyzeIfGrown } from "./analyze.ts";
 import type { Database, Session } from "./connection.ts";
 import { isReadOnly } from "./errors.ts";
 import { createSingleFlight } from "./single-flight.ts";
@@ -12,6 +13,8 @@ import { createSingleFlight } from "./single-flight.ts";
 export const MAX_NUMBERED = 20_000;
 /** How long the first call of a new feed can take: it numbers all changes, and may count all records. */
 const NEW_FEED_TIMEOUT = "10min";
+
+const ANALYZED_TABLES = "users, orders, changes, idempotency_keys";
 
 /** The state of the feed, and whether there are changes that have no id yet. */
 export const feedStatus = `
@@ -93,7 +96,12 @@ export function createNumbering(db: Database, readOnly: boolean): NumberChanges 
       if (isReadOnly(error)) return { ...status, isReadOnly: true };
       throw error;
     }
-    return readStatus(db);
+    const numbered = await readStatus(db);
+    const analyze = (session: Session) =>
+      analyzeIfGrown(session, ANALYZED_TABLES, status.last, numbered.last);
+    // Nobody waits for it, and without it, statements are only slower.
+    db.run("background", analyze).catch(() => {});
+    return numbered;
   }
 
   return () => share("", number);

@@ -10,6 +10,7 @@ import { createContext } from "./context.ts";
 import { withCopySource } from "./copy-source.ts";
 import { deleteExpiredKeys } from "./idempotency.ts";
 import { createBulkStores } from "./import.ts";
+import { MAX_PAGES } from "./lists.ts";
 import { createNumbering } from "./numbering.ts";
 import { createOrderStore } from "./orders.ts";
 import type { Placement } from "./placement.ts";
@@ -51,6 +52,7 @@ export function createStore(db: Database, placement: Placement, options: StoreOp
       if (readOnly) await numberChanges();
       else await db.run("write", (session) => session.all(probeWrite, now().toISOString()));
     }),
+    maxLists: MAX_PAGES * db.shares.list,
     archive: () => null,
     async statistics() {
       // On failure, the last known size: the other figures matter most while the database is unreachable.

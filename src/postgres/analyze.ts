@@ -1,0 +1,19 @@
+import type { Session } from "./connection.ts";
+
+/** Smaller tables are read as a whole anyway. */
+const MIN_ROWS = 1_000;
+
+/**
+ * Collects statistics if a table has grown tenfold. PostgreSQL plans by them, and would collect the first ones of a new
+ * database only after a minute, in which its statements would read whole tables.
+ * @param before last id before the rows were added
+ */
+export async function analyzeIfGrown(
+  session: Session,
+  tables: string,
+  before: number,
+  after: number,
+): Promise<void> {
+  const step = 10 ** Math.floor(Math.log10(Math.max(after, 1)));
+  if (step >= MIN_ROWS && before < step) await session.script(`analyze ${tables}`);
+}

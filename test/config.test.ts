@@ -1,6 +1,6 @@
 import { expect, test } from "bun:test";
 import { type Environment, readConfig, settings, variableOf } from "../src/config.ts";
-import { redactPassword, splitLayout } from "../src/database-url.ts";
+import { redactPassword } from "../src/database-url.ts";
 import { newToken } from "../src/token.ts";
 import { expectThrown } from "./expect-error.ts";
 
@@ -114,11 +114,6 @@ const rejected: [string, string[], string][] = [
     "DATABASE_URL",
     ["postgres://a/b?port=http", "postgres://a/b?port=0", "postgres://a/b?port=65536"],
     "the parameter port must be a port number from 1 to 65535",
-  ],
-  [
-    "DATABASE_URL",
-    ["postgres://a/b?layout", "postgres://a/b?layout=", "postgres://a/b?layout=round"],
-    "the parameter layout must be plain or citus",
   ],
   ["DATABASE_URL", ["postgres://a/b?max=5&max=6"], "the parameter max is given more than once"],
   ["DATABASE_URL", [":memory:", "file:a.db", "mysql://a/b", "HTTP://a"], pathRule],
@@ -262,23 +257,6 @@ test("readConfig rejects one of TLS_CERT and TLS_KEY when the other is missing",
   expectThrown(() => readConfig({ TLS_KEY: "a", TLS_CERT: "" }), "operator", message);
   expectThrown(() => readConfig({}, { tlsKey: "a" }), "usage", message);
   expect(readConfig({ TLS_KEY: "a" }, { tlsCert: "b" })).toMatchObject({ tlsCert: "b" });
-});
-
-/** A URL, its layout, and the URL for the driver. */
-const layouts: [string, string, string][] = [
-  ["postgres://a/b", "plain", "postgres://a/b"],
-  ["postgres://a/b?layout=plain", "plain", "postgres://a/b"],
-  ["postgres://a:c%40d@e:5433/b?layout=citus", "citus", "postgres://a:c%40d@e:5433/b"],
-  [
-    "postgresql://a/b?max=2&layout=citus&options=-c%20a=1&x=?&layouts=1",
-    "citus",
-    "postgresql://a/b?max=2&options=-c%20a=1&x=?&layouts=1",
-  ],
-];
-
-test.each(layouts)("splitLayout removes only the layout when the URL is %s", (...row) => {
-  const [databaseUrl, layout, driverUrl] = row;
-  expect<unknown>(splitLayout(databaseUrl)).toEqual({ layout, driverUrl });
 });
 
 test("readConfig rejects a promise of the archive when ARCHIVE_URL is missing", () => {

@@ -12,7 +12,7 @@ for (const args of [["version"], ["--version"], ["-V"]]) {
   test(`${args.join(" ")} prints only the version, the commit and the schemas`, async () => {
     using world = makeHarness();
     const outcome = await world.run(...args);
-    const schemas = `SQLite ${SCHEMA_VERSION}, PostgreSQL ${migrations.plain.length}, Citus ${migrations.citus.length}`;
+    const schemas = `SQLite ${SCHEMA_VERSION}, PostgreSQL ${migrations.length}`;
     const stdout = `${manifest.version} (commit source; schemas: ${schemas})\n`;
     expect(outcome).toEqual({ code: 0, stdout, stderr: "" });
     expect(existsSync(world.path)).toBe(false);

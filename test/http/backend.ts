@@ -52,9 +52,7 @@ export async function setLastId(url: string, table: "users" | "orders", id: bigi
 
 /** Holds a lock on a table of PostgreSQL until it is disposed of. */
 export async function holdTable(url: string, lock: string): Promise<AsyncDisposable> {
-  const server = new URL(url);
-  server.searchParams.delete("layout");
-  const sql = new SQL(server, { max: 1 });
+  const sql = new SQL(url, { max: 1 });
   await sql.unsafe("begin");
   await sql.unsafe(`lock table ${lock}`);
   return { [Symbol.asyncDispose]: () => sql.close({ timeout: 0 }) };

@@ -1,10 +1,5 @@
 import { expect, test } from "bun:test";
-import {
-  type BatchOptions,
-  byPosition,
-  createBatchQueue,
-  itemAt,
-} from "../../src/postgres/batch.ts";
+import { type BatchOptions, createBatchQueue, itemAt } from "../../src/postgres/batch.ts";
 import { expectRejection } from "../expect-error.ts";
 
 type Results = readonly (string | Promise<string>)[];
@@ -16,8 +11,10 @@ function makeQueue(options: Partial<BatchOptions<string, string>> = {}) {
   const run = createBatchQueue<string, string>({
     maxItems: 10,
     // However slow the machine is, the next batch waits for the one that is running, and for more items.
-    nextBatchMs: 60_000,
+    maxBatches: 1,
     maxWaitMs: 60_000,
+    splitsOn: () => false,
+    clientOf: () => null,
     ...options,
     run(items) {
       const { promise, resolve, reject } = Promise.withResolvers<Results>();
@@ -57,7 +54,6 @@ test.each([
   async (_what, bounds) => {
     const { batches, enqueue, items } = makeQueue({
       ...bounds,
-      maxBatches: 1,
       clientOf: (item) => item.toLowerCase(),
     });
     for (const item of ["a", "A", "a", "A", "a", "b", "a", "c"]) enqueue(item);
@@ -120,7 +116,7 @@ test("enqueue starts a batch after some time when every turn brings more items",
 });
 
 test("enqueue does not wait for a batch when it takes long", async () => {
-  const { batches, enqueue, items } = makeQueue({ maxBatches: 2, nextBatchMs: 5 });
+  const { batches, enqueue, items } = makeQueue({ maxBatches: 2 });
   enqueue("a");
   await turns();
   enqueue("b");
@@ -135,7 +131,7 @@ test("enqueue does not wait for a batch when it takes long", async () => {
 });
 
 test("enqueue starts another batch when maxItems items wait", async () => {
-  const { enqueue, items } = makeQueue({ maxItems: 2 });
+  const { enqueue, items } = makeQueue({ maxItems: 2, maxBatches: 2 });
   enqueue("a");
   await turns();
   for (const item of ["b", "c", "d"]) enqueue(item);
@@ -159,7 +155,7 @@ test("enqueue bounds the size of a batch, but runs an item of any size", async (
 test("enqueue keeps items apart when they have a conflict key in common", async () => {
   const { batches, enqueue, items } = makeQueue({
     conflictKeysOf: (item) => [...item],
-    nextBatchMs: 0,
+    maxBatches: 2,
   });
   for (const item of ["xa", "ya", "yb", "z"]) enqueue(item);
   await turns();
@@ -198,15 +194,17 @@ test("enqueue rejects all items of a batch when a result is missing", async () =
 });
 
 test("itemAt returns undefined when that is the item, and throws when there is none", () => {
-  const rows = byPosition([{ position: 1 }, { position: 3 }]);
-  expect([itemAt(rows, 0), itemAt(rows, 2)]).toEqual([{ position: 1 }, { position: 3 }]);
+  const rows: string[] = [];
+  rows[0] = "a";
+  rows[2] = "c";
+  expect([itemAt(rows, 0), itemAt(rows, 2)]).toEqual(["a", "c"]);
   expect(() => itemAt(rows, 1)).toThrow("no result 1");
   expect(() => itemAt(rows, 3)).toThrow("no result 3");
   expect(itemAt([undefined], 0)).toBeUndefined();
 });
 
 test("enqueue rejects an item when it waits too long, and never runs it", async () => {
-  const { batches, enqueue, items } = makeQueue({ maxBatches: 1, queueTimeoutMs: 30 });
+  const { batches, enqueue, items } = makeQueue({ queueTimeoutMs: 30 });
   const slow = enqueue("a");
   await turns();
   await expectRejection(enqueue("b"), "unavailable", "the database is busy");

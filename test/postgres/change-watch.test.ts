@@ -7,14 +7,13 @@ function makeWatch() {
   const closing = new AbortController();
   const listeners: (() => void)[] = [];
   const db = {
-    layout: "plain",
     onWrite: (listener: () => void) => void listeners.push(listener),
     closing: closing.signal,
   } as unknown as Database;
   const watch = { passes: 0 };
   const subscribe = watchChanges(db, async () => {
     watch.passes += 1;
-    return { feed: "a", first: 1, last: watch.passes };
+    return { feed: "a", first: 1, last: watch.passes, isCurrent: true, isBehind: false };
   });
   return {
     watch,

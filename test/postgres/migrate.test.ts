@@ -3,9 +3,9 @@ import { migrate, migrations } from "../../src/postgres/migrate.ts";
 import { expectRejection } from "../expect-error.ts";
 import { cluster, type Harness, makeHarness } from "./postgres-harness.ts";
 
-const CURRENT = migrations.plain.length;
+const CURRENT = migrations.length;
 /** Of a program that has one more migration. */
-const extended = [...migrations.plain, ["create table later (id integer primary key)"]];
+const extended = [...migrations, ["create table later (id integer primary key)"]];
 
 async function versionOf(world: Harness): Promise<number | undefined> {
   const rows = await world.run<{ schema_version: number }>("select schema_version from user_api");

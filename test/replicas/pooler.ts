@@ -5,7 +5,6 @@
 import { writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { splitLayout } from "../../src/database-url.ts";
 import { asNobody, freePort, isResponding, makeDirectoryOfNobody } from "../postgres/instance.ts";
 
 /** A newer one than that of Debian 12, or the installed one. Debian's directory for it is only in root's PATH. */
@@ -85,14 +84,11 @@ export async function startPooler(url: string, preparing?: string): Promise<Pool
   const through = (database: string) => {
     const changed = new URL(database);
     changed.host = `127.0.0.1:${port}`;
-    const layout = changed.searchParams.get("layout");
     changed.search = "";
     if (preparing === undefined) changed.searchParams.set("prepare", "false");
-    if (layout !== null) changed.searchParams.set("layout", layout);
     return changed.href;
   };
-  const urlOfDriver = through(splitLayout(url).driverUrl);
-  while (!(await isResponding(urlOfDriver))) await Bun.sleep(10);
+  while (!(await isResponding(through(url)))) await Bun.sleep(10);
   return {
     through,
     async [Symbol.asyncDispose]() {

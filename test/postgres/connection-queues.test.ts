@@ -1,0 +1,128 @@
+import { expect, test } from "bun:test";
+import { createConnectionQueues, type Kind } from "../../src/postgres/connection-queues.ts";
+import { expectRejection } from "../expect-error.ts";
+
+type Options = Parameters<typeof createConnectionQueues>[0];
+
+/** Queues whose work ends when the test says so. */
+function makeQueues(options: Options) {
+  const queues = createConnectionQueues(options);
+  const begun: string[] = [];
+  const ends = new Map<string, PromiseWithResolvers<string>>();
+  return {
+    idle: queues.idle,
+    /** Names of the work that has begun, in order. */
+    begun,
+    run(kind: Kind, name: string, timeoutMs?: number): Promise<string> {
+      const end = Promise.withResolvers<string>();
+      ends.set(name, end);
+      const work = () => {
+        begun.push(name);
+        return end.promise;
+      };
+      return queues.run(kind, work, timeoutMs);
+    },
+    async end(...names: readonly string[]) {
+      for (const name of names) ends.get(name)?.resolve(name);
+      await Bun.sleep(0);
+    },
+    fail: (name: string) => ends.get(name)?.reject(new Error(name)),
+  };
+}
+
+test.each([
+  [1, { read: 1, list: 1, write: 1, background: 1 }],
+  [2, { read: 2, list: 1, write: 1, background: 1 }],
+  [5, { read: 5, list: 2, write: 4, background: 1 }],
+  [10, { read: 10, list: 5, write: 8, background: 1 }],
+] as const)(
+  "of %d connections, each kind of work runs on its share",
+  async (connections, shares) => {
+    expect(createConnectionQueues({ connections }).shares).toEqual(shares);
+    for (const [kind, share] of Object.entries(shares)) {
+      const { begun, run, end } = makeQueues({ connections });
+      const names = Array.from({ length: share + 2 }, (_, at) => `${kind} ${at}`);
+      const results = names.map((name) => run(kind as Kind, name));
+      await Bun.sleep(0);
+      expect(begun).toEqual(names.slice(0, share));
+      await end(...names.slice(0, 1));
+      expect(begun).toEqual(names.slice(0, share + 1));
+      await end(...names.slice(1));
+      await end(...names);
+      expect(await Promise.all(results)).toEqual(names);
+    }
+  },
+);
+
+test("work of several kinds begins in the order of its arrival, and reads get the connection that is kept for them", async () => {
+  const { begun, run, end, fail, idle } = makeQueues({ connections: 4 });
+  const others = ["list 1", "list 2", "write 1", "list 3", "write 2", "background 1", "write 3"];
+  const results = others.map((name) => run(name.split(" ")[0] as Kind, name));
+  for (const read of ["read 1", "read 2", "read 3"]) void run("read", read);
+  await Bun.sleep(0);
+  expect(begun).toEqual(["list 1", "list 2", "write 1", "read 1"]);
+  // The next list has come before the writes, but its kind has its share.
+  await end("write 1");
+  expect(begun.slice(4)).toEqual(["write 2"]);
+  // The connection of a read goes to no other kind.
+  await end("read 1");
+  expect(begun.slice(5)).toEqual(["read 2"]);
+  fail("list 1");
+  await expect(results[0]).rejects.toThrow("list 1");
+  await Bun.sleep(0);
+  expect(begun.slice(6)).toEqual(["list 3"]);
+  await end("list 2");
+  expect(begun.slice(7)).toEqual(["background 1"]);
+  await end("list 3");
+  expect(begun.slice(8)).toEqual(["write 3"]);
+  await end("write 2", "write 3", "background 1", "read 2", "read 3");
+  await end("read 3");
+  await idle();
+});
+
+test("work that waits too long for a connection is rejected and never begins, unlike the next", async () => {
+  const { begun, run, end, idle } = makeQueues({ connections: 1, queueTimeoutMs: 20 });
+  const slow = run("read", "slow");
+  await expectRejection(run("write", "late"), "unavailable", "the database is busy");
+  await end("slow");
+  expect(await slow).toBe("slow");
+  await idle();
+  const next = run("write", "next");
+  await end("next");
+  expect(await next).toBe("next");
+  expect(begun).toEqual(["slow", "next"]);
+});
+
+test("work that has begun is not rejected when the time for its wait has passed", async () => {
+  const { run, end } = makeQueues({ connections: 1, queueTimeoutMs: 20 });
+  const first = run("read", "first");
+  const second = run("read", "second");
+  await end("first");
+  // On any machine, timers fire in the order of their times.
+  await Bun.sleep(40);
+  await end("second");
+  expect(await Promise.all([first, second])).toEqual(["first", "second"]);
+});
+
+test("work without a response is rejected, and its connection stays busy until it ends", async () => {
+  const overdue: Promise<unknown>[] = [];
+  const onTimeout = (work: Promise<unknown>) => void overdue.push(work);
+  const { begun, run, end, fail, idle } = makeQueues({ connections: 1, onTimeout });
+  const problem = "the database does not respond";
+  await expectRejection(run("write", "lost", 20), "unavailable", problem);
+  expect(overdue).toHaveLength(1);
+  const next = run("read", "next");
+  let isIdle = false;
+  const ended = idle().then(() => {
+    isIdle = true;
+  });
+  await Bun.sleep(0);
+  // On the same connection it would be queued behind the query without a response.
+  expect([begun, isIdle]).toEqual([["lost"], false]);
+  fail("lost");
+  await Bun.sleep(0);
+  expect(begun).toEqual(["lost", "next"]);
+  await end("next");
+  expect(await next).toBe("next");
+  await ended;
+});

@@ -112,9 +112,7 @@ export function createBatchQueue<Item, Result>({
     const batch = new Set<Waiting>();
     const [first] = queue;
     let size = 0;
-    const ordered =
-      queue.length <= maxItems ? queue : inRoundRobin(queue, ({ item }) => clientOf(item));
-    for (const waiting of ordered) {
+    for (const waiting of inRoundRobin(queue, ({ item }) => clientOf(item))) {
       if (batch.size === maxItems) break;
       const { item, conflictKeys } = waiting;
       if (isOfOneClient && first && clientOf(item) !== clientOf(first.item)) continue;

@@ -280,7 +280,6 @@ describe.if(cluster !== null)("copy", () => {
 
   test("fails with one line when the target cannot be reached", async () => {
     using world = await makeFilled();
-    await using postgres = await makePostgres(true);
     expect(await world.run("copy", "--to", "postgres://ann:secret@127.0.0.1:1/a")).toEqual(
       failed("Cannot copy to postgres://ann@127.0.0.1:1/a: connection refused, or unknown host"),
     );

@@ -253,7 +253,8 @@ begin
       where ctid = any(array(
         select ctid
         from change_outbox
-        where not state.is_current or xid >= state.next_xid
+        -- The upper bound excludes nothing, but lets PostgreSQL expect few rows and use the index. @see outbox.ts
+        where xid between case when state.is_current then state.next_xid else 0 end and 9223372036854775807
         order by xid, type, record_id, version
         limit case when state.is_current then max_rows end
       ))

@@ -54,7 +54,7 @@ const changeJson = `
  * Parameters: `after`, or null, the offset and the limit. Not from a place before the first change: deleted rows can stay
  * for as long as any snapshot.
  */
-const selectPage = `
+export const selectPage = `
   select status.*, page.records
   from (${feedStatus}) as status
   cross join lateral (

@@ -48,8 +48,8 @@ export interface TestServer extends AsyncDisposable {
   call(method: string, path: string, options?: CallOptions): Promise<TestResponse>;
   /** Keeps the database. In this process, every signal is a clean stop. @returns the exit code */
   stop(signal?: StopSignal): Promise<number>;
-  /** Restarts on the same database, on another port. */
-  restart(): Promise<void>;
+  /** Restarts on the same database, on another port. @param program another one than the program under test */
+  restart(program?: readonly string[]): Promise<void>;
   /** Sends bytes. @returns what is received until the server closes the connection, or then is idle for `idleMs` */
   raw(bytes: string | Uint8Array, idleMs?: number): Promise<string>;
 }
@@ -104,8 +104,8 @@ function runHere(environment: Settings): Running {
   };
 }
 
-function runBinary(environment: Settings): Running {
-  const { pid, output, kill, ended } = startProgram([binary, "serve"], { env: environment });
+function runBinary(environment: Settings, program: readonly string[]): Running {
+  const { pid, output, kill, ended } = startProgram([...program, "serve"], { env: environment });
   return {
     pid,
     output,
@@ -125,11 +125,15 @@ async function until<Result>(ask: () => Result | undefined): Promise<Result> {
   }
 }
 
-async function start(environment: Settings): Promise<{ running: Running; url: string }> {
-  const running = againstBinary ? runBinary(environment) : runHere(environment);
+async function start(
+  environment: Settings,
+  program: readonly string[] = [binary],
+): Promise<{ running: Running; url: string }> {
+  const running = againstBinary ? runBinary(environment, program) : runHere(environment);
   const listening = /"event":"listening","url":"([^"]+)"/;
   const url = await until(() => {
-    if (/^Cannot|^Invalid|^Unexpected/m.test(running.output())) throw new Error(running.output());
+    if (/^Cannot|^Invalid|^Unexpected|^error:/m.test(running.output()))
+      throw new Error(running.output());
     return listening.exec(running.output())?.[1];
   });
   return { running, url };
@@ -249,9 +253,9 @@ export async function startReplica(
       if (stopped === null || signal === "SIGKILL") stopped = running.stop(signal);
       return stopped;
     },
-    async restart() {
+    async restart(program) {
       await server.stop();
-      ({ running, url } = await start(environment));
+      ({ running, url } = await start(environment, program));
       stopped = null;
     },
     raw: (bytes, idleMs = 300) => sendBytes(url, bytes, idleMs),

@@ -1,9 +1,8 @@
 /** Opens a PostgreSQL database: its connections, its schema, and its store. */
 import { redactPassword } from "../database-url.ts";
 import type { OpenStore } from "../store.ts";
-import { connect } from "./connection.ts";
 import { describePostgresError } from "./errors.ts";
-import { migrate } from "./migrate.ts";
+import { openMigrated } from "./migrate.ts";
 import { createNumbering } from "./numbering.ts";
 import { createStore } from "./store.ts";
 import { findUnsafeSettings } from "./unsafe-settings.ts";
@@ -11,9 +10,8 @@ import { findUnsafeSettings } from "./unsafe-settings.ts";
 /** Any number of processes may open the same database. @see OpenStore */
 export const openPostgres: OpenStore = async (options) => {
   try {
-    const db = connect(options);
+    const { db, placement } = await openMigrated(options);
     try {
-      const placement = await migrate(db, options);
       const dangers = await db.run("read", (session) => findUnsafeSettings(session, db.settings));
       for (const danger of dangers) options.onWarning?.(danger);
       // After a restore, the totals follow from the first call.

@@ -140,6 +140,13 @@ function isFull({ after, limit }: ChangeQuery, { last }: FeedStatus): boolean {
   return after !== undefined && after + limit < last;
 }
 
+/** @throws {AppError} as `requireKept` */
+function pageOf(query: ChangeQuery, { feed, first, last, records }: PageRow): ChangePage {
+  const state = { feed, first, last };
+  requireKept(query, state);
+  return { ...state, total: last - first + 1, records: records ?? "", nextAfter: null };
+}
+
 /** @param subscribe as in the port */
 export function createChangeStore(
   { db, placement }: StoreContext,
@@ -189,8 +196,8 @@ export function createChangeStore(
   }
 
   /**
-   * Reads a page after all changes were numbered, or as soon as it is full: then others can be numbered later, as after a
-   * large import.
+   * Reads a page after all changes were numbered. Numbering adds nothing to a full page: then one call is enough, even if
+   * changes are left, as after a large import.
    */
   async function readNumbered(query: ChangeQuery): Promise<ChangePage> {
     const read = query.include === "record" ? readWithRecords : readPlain;
@@ -198,20 +205,11 @@ export function createChangeStore(
     let isReadOnly = false;
     do {
       const row = await read(query);
-      const isComplete = !row.isBehind || isFull(query, row);
-      if (isReadOnly || (row.isCurrent && isComplete)) {
-        const { feed, first, last, records } = row;
-        requireKept(query, row);
-        return {
-          feed,
-          first,
-          last,
-          total: last - first + 1,
-          records: records ?? "",
-          nextAfter: null,
-        };
-      }
-      isReadOnly = (await numberChanges()).isReadOnly === true;
+      if (isReadOnly || (row.isCurrent && !row.isBehind)) return pageOf(query, row);
+      const status = await numberChanges();
+      isReadOnly = status.isReadOnly === true;
+      const isSame = row.isCurrent && row.feed === status.feed;
+      if (isSame && isFull(query, row)) return pageOf(query, { ...row, last: status.last });
     } while (performance.now() < deadlineMs);
     return fail("unavailable", "the changes are being numbered");
   }

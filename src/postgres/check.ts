@@ -10,7 +10,7 @@ import type { Database, Session } from "./connection.ts";
 import { copySourceOf } from "./copy-source.ts";
 import { sqlState } from "./errors.ts";
 import { allChanges, statusCodeOf, totalOf, totals } from "./outbox.ts";
-import type { Placement } from "./placement.ts";
+import type { Find, Placement, Section } from "./placement.ts";
 
 /** Maximum number of orders that one section reports. */
 export const MAX_FINDINGS = 10;
@@ -51,11 +51,8 @@ const orphans = `
 /** SQLSTATEs of damaged data: malformed values (22), a missing table (42P01), corruption (XX), I/O error (58030). */
 const DAMAGE = /^(22|42P01|58030|XX)/;
 
-/** Checks one section of a database. @returns its findings, one phrase each */
-type Find = (session: Session) => Promise<readonly string[]>;
-
 /** @returns a check that reads problems, one row each */
-export function findRows<Row>(statement: string, describe: (row: Row) => string): Find {
+function findRows<Row>(statement: string, describe: (row: Row) => string): Find {
   return async (session) => (await session.all<Row>(statement)).map(describe);
 }
 
@@ -154,9 +151,6 @@ const findChangeJumps = findRows<Record<"record" | "version" | "before", string>
     `the changes of ${record} do not ascend by one: version ${version} follows ${before}`,
 );
 const findChangesBehind = findRows<LastChange>(changesBehind, describeLastChange);
-
-/** The name is used in findings. */
-export type Section = readonly [name: string, find: Find];
 
 /** In the order of the report. */
 function sectionsOf(placement: Placement): readonly Section[] {

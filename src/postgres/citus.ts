@@ -9,12 +9,11 @@ import { notRecovered } from "./errors.ts";
 import type { Placement } from "./placement.ts";
 
 /**
- * Settings of each connection. A server without Citus ignores them.
  * - Connections per worker and statement. With more, a batch takes ten times as long, and a busy cluster runs out of
  *   connections.
  * - Workers get the settings of a transaction that are set by statements of their own.
  */
-export const citusSettings = {
+const settings = {
   "citus.max_adaptive_executor_pool_size": 1,
   "citus.propagate_set_commands": "local",
 };
@@ -116,6 +115,7 @@ const indexSums = (table: string) => `
 `;
 
 export const severalServers: Placement = {
+  settings,
   orderIds: "order_numbers",
   alsoCreate: `,
       indexed as (

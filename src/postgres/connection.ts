@@ -1,7 +1,6 @@
 import { SQL } from "bun";
 import type { CopyRow } from "../copy.ts";
 import type { StoreMode, StoreOptions } from "../store.ts";
-import { citusSettings } from "./citus.ts";
 import { type ConnectionQueues, createConnectionQueues, type Kind } from "./connection-queues.ts";
 import { formatCopyRows } from "./copy-format.ts";
 import { createPool } from "./pool.ts";
@@ -25,8 +24,6 @@ const commonSettings = {
   idle_in_transaction_session_timeout: 10_000,
   default_transaction_isolation: "read committed",
   synchronous_commit: "on",
-  // Otherwise PostgreSQL plans most statements anew each time, which takes longer than to run them.
-  plan_cache_mode: "force_generic_plan",
   // The statements are short, but PostgreSQL overestimates their cost and would compile them.
   jit: "off",
   // In seconds. Otherwise the server keeps a connection that the network has lost for more than two hours.
@@ -132,7 +129,7 @@ function hasPooler(driverUrl: string): boolean {
   return new URL(driverUrl).searchParams.get("prepare") === "false";
 }
 
-function settingsOf(driverUrl: string, mode?: StoreMode): Settings {
+function settingsOf(driverUrl: string, placementSettings: Settings, mode?: StoreMode): Settings {
   const { searchParams } = new URL(driverUrl);
   const readOnly = mode === "serve-read-only";
   // A name of its own, because the pool asks PostgreSQL for the statements with its name. A pooler sets the name whenever
@@ -141,7 +138,7 @@ function settingsOf(driverUrl: string, mode?: StoreMode): Settings {
   const all = Object.entries({
     application_name: isShared ? "user-api" : `user-api ${crypto.randomUUID().slice(0, 8)}`,
     ...commonSettings,
-    ...citusSettings,
+    ...placementSettings,
     ...(readOnly && { default_transaction_read_only: "on" }),
   });
   return Object.fromEntries(all.filter(([name]) => !searchParams.has(name)));
@@ -165,15 +162,19 @@ function openConnections(driverUrl: string, settings: Settings, max?: number): S
   });
 }
 
-type ConnectOptions = Pick<StoreOptions, "databaseUrl" | "onCommit"> &
+export type ConnectOptions = Pick<StoreOptions, "databaseUrl" | "onCommit"> &
   Partial<Pick<StoreOptions, "mode">>;
 
 /**
  * Creates the pool. The first statement opens a connection.
+ * @param placementSettings those that depend on where orders are
  * @throws {TypeError} if the URL is invalid
  */
-export function connect({ databaseUrl, onCommit, mode }: ConnectOptions): Database {
-  const settings = settingsOf(databaseUrl, mode);
+export function connect(
+  { databaseUrl, onCommit, mode }: ConnectOptions,
+  placementSettings: Settings = {},
+): Database {
+  const settings = settingsOf(databaseUrl, placementSettings, mode);
   const pool = createPool((max) => openConnections(databaseUrl, settings, max));
   const session = sessionOf(pool.sql);
   const connections = pool.sql().options.max ?? 1;

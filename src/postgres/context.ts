@@ -2,7 +2,9 @@ import { createFairQueue, type RunFairly } from "../fair-queue.ts";
 import type { Database } from "./connection.ts";
 import { QUEUE_TIMEOUT_MS } from "./connection-queues.ts";
 import type { Placement } from "./placement.ts";
-import { MAX_WRITE_BATCHES } from "./write-queue.ts";
+
+/** Batches of writes of one table that run at the same time. Further writes wait and share a statement. */
+export const MAX_WRITE_BATCHES = 3;
 
 /** What the stores of a database share. */
 export interface StoreContext {

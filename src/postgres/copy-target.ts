@@ -4,10 +4,10 @@ import { redactPassword } from "../database-url.ts";
 import { fail } from "../error.ts";
 import type { WithCopyTarget } from "../store.ts";
 import { findProblems } from "./check.ts";
-import { connect, type Session } from "./connection.ts";
+import type { Session } from "./connection.ts";
 import { copySourceOf, noTimeouts, sequenceOf } from "./copy-source.ts";
 import { describePostgresError } from "./errors.ts";
-import { migrate } from "./migrate.ts";
+import { openMigrated } from "./migrate.ts";
 import { lockFeed, newFeedName } from "./numbering.ts";
 import { totals } from "./outbox.ts";
 import type { Placement } from "./placement.ts";
@@ -74,9 +74,8 @@ export function copyTargetOf(session: Session, placement: Placement): CopyTarget
 /** @see WithCopyTarget */
 export const withPostgresCopyTarget: WithCopyTarget = async ({ databaseUrl }, work) => {
   try {
-    const db = connect({ databaseUrl });
+    const { db, placement } = await openMigrated({ databaseUrl, create: true, mode: "write" });
     try {
-      const placement = await migrate(db, { create: true, mode: "write" });
       const fillTarget = async (session: Session) => {
         await prepareTarget(session, placement);
         const result = await work(copyTargetOf(session, placement));

@@ -135,17 +135,18 @@ function createBulkStore<
           await write(into, rows);
         }
         await advanceIds(table, lastId);
-        await analyzeIfGrown(session, table, stored.lastId, lastId);
         const created = newRecords.map(({ row }) => row);
         await recordCreated(session, rules.created, created, null, now());
-        return results;
+        return { results, before: stored.lastId, lastId };
       };
-      return db.run("write", work, {
+      const { results, before, lastId } = await db.run("write", work, {
         lockTimeoutMs: IMPORT_LOCK_TIMEOUT_MS,
         timeoutMs: Number.POSITIVE_INFINITY,
         // The user of an order may be deleted during the import.
         mayRetry: (error) => isRolledBack(error) || isForeignKeyViolation(error),
       });
+      await db.run("background", (session) => analyzeIfGrown(session, table, before, lastId));
+      return results;
     },
   };
 }

@@ -2,7 +2,7 @@ import { fail } from "../error.ts";
 import { requireCurrent, requireSupported } from "../schema-version.ts";
 import type { StoreOptions } from "../store.ts";
 import { countWorkers, distribute, severalServers } from "./citus.ts";
-import type { Database, Session } from "./connection.ts";
+import { type ConnectOptions, connect, type Database, type Session } from "./connection.ts";
 import tables from "./migrations/0001_tables.sql" with { type: "text" };
 import { oneServer, type Placement } from "./placement.ts";
 
@@ -136,4 +136,23 @@ export async function migrate(
   });
   if (from < newest) onMigration?.(from, newest);
   return placement;
+}
+
+/**
+ * Connects to a database, and brings its schema up to date.
+ * @throws {AppError} operator as `migrate`
+ */
+export async function openMigrated(
+  options: ConnectOptions & Pick<StoreOptions, "create" | "mode" | "onMigration">,
+): Promise<{ readonly db: Database; readonly placement: Placement }> {
+  const db = connect(options, oneServer.settings);
+  try {
+    const placement = await migrate(db, options);
+    if (placement === oneServer) return { db, placement };
+    await db.close();
+    return { db: connect(options, placement.settings), placement };
+  } catch (error) {
+    await db.close();
+    throw error;
+  }
 }

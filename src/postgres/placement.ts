@@ -1,8 +1,13 @@
 /** Where orders are. On one server they are in one table; citus.ts has what is different on several. */
 import type { CopiedTable } from "../copy.ts";
 import type { StoredOrder } from "../order.ts";
-import type { Section } from "./check.ts";
-import type { Session } from "./connection.ts";
+import type { Session, Settings } from "./connection.ts";
+
+/** Checks one section of a database. @returns its findings, one phrase each */
+export type Find = (session: Session) => Promise<readonly string[]>;
+
+/** The name is used in findings. */
+export type Section = readonly [name: string, find: Find];
 
 /** Rows that are written when orders are, with COPY. */
 interface WrittenColumns {
@@ -11,6 +16,8 @@ interface WrittenColumns {
 }
 
 export interface Placement {
+  /** Settings of each connection. */
+  readonly settings: Settings;
   /** The sequence of the ids of orders. */
   readonly orderIds: string;
   /** Further CTEs of the statement that creates orders. The rows are those of `decided where is_created`. */
@@ -41,6 +48,8 @@ export interface Placement {
 }
 
 export const oneServer: Placement = {
+  // Otherwise PostgreSQL plans most statements anew each time, which takes longer than to run them.
+  settings: { plan_cache_mode: "force_generic_plan" },
   orderIds: "orders_id_seq",
   alsoCreate: "",
   // So that the parameter has a type.

@@ -5,12 +5,10 @@
 import type { Author } from "../record.ts";
 import { createBatchQueue, itemAt } from "./batch.ts";
 import { BATCH_LOCK_TIMEOUT_MS, type Session } from "./connection.ts";
-import type { StoreContext } from "./context.ts";
+import { MAX_WRITE_BATCHES, type StoreContext } from "./context.ts";
 import { isRolledBack, isStatementError } from "./errors.ts";
 import { versionConflict } from "./retry.ts";
 
-/** Others wait for these and share a statement, because a transaction costs many times as much as a row. */
-export const MAX_WRITE_BATCHES = 3;
 /** How long a write that runs alone waits for a locked row. */
 const ALONE_LOCK_TIMEOUT_MS = 1_000;
 /** Maximum length of all texts in a batch, in UTF-16 code units. */

@@ -1,13 +1,11 @@
-// Creates that share a statement: each has its own outcome, and none waits for the lock of another.
+// Creates that share a statement: each has its own outcome.
 import { describe, expect, test } from "bun:test";
-import { SQL } from "bun";
 import type { CreateResult, IdempotencyKey } from "../../src/idempotency.ts";
 import { newUser, orderFields, outcomesOf, parsed, userFields } from "../contract/open.ts";
 import { expectRejection } from "../expect-error.ts";
 import {
   cluster,
   deleteUser,
-  type Harness,
   makeHarness,
   patient,
   storedTime,
@@ -16,18 +14,6 @@ import {
 
 function keyOf(key: string, fingerprint = "f"): IdempotencyKey {
   return { owner: "a".repeat(64), key, fingerprint };
-}
-
-/** @returns how many connections wait for a lock at most, while a batch fails and each of its creates runs alone */
-async function countWaiting(world: Harness): Promise<number> {
-  await world.untilWaiting();
-  await using sql = new SQL(world.url, { max: 1 });
-  let most = 0;
-  for (let sample = 0; sample < 40; sample += 1) {
-    most = Math.max(most, (await sql.unsafe(waitingBackends)).length);
-    await Bun.sleep(10);
-  }
-  return most;
 }
 
 describe.if(cluster !== null)("creates in one turn", () => {
@@ -111,47 +97,9 @@ describe.if(cluster !== null)("creates in one turn", () => {
     expect(await store.check()).toEqual([]);
   });
 
-  test("succeed before a lock is released when others of their batch wait for it", async () => {
-    await using world = await makeHarness();
-    const store = await world.open({ databaseUrl: world.urlWith(`max=10${patient}`) });
-    const [free, taken] = [await newUser(store), await newUser(store)];
-    const other = await world.hold(`select from users where id = ${taken.id} for update`);
-    let locked = true;
-    const place = (id: number) => store.orders.place(orderFields(id), null);
-    const waiting = [1, 2].map(() => place(taken.id).then(() => expect(locked).toBe(false)));
-    for (let round = 0; round < 3; round += 1) await place(free.id);
-    await newUser(store);
-    locked = false;
-    await other.commit();
-    await Promise.all(waiting);
-    expect((await store.orders.list({ limit: 1, offset: 0 })).total).toBe(5);
-  });
-
-  test("hold one connection when all of them wait for one row", async () => {
-    await using world = await makeHarness();
-    const store = await world.open({ databaseUrl: world.url + patient });
-    const { id } = await newUser(store);
-    const other = await world.hold(`select from users where id = ${id} for update`);
-    const waiting = Array.from({ length: 20 }, () => store.orders.place(orderFields(id), null));
-    const most = await countWaiting(world);
-    await other.commit();
-    await Promise.all(waiting);
-    expect(most).toBe(1);
-  });
-
-  test("wait for no other transaction when it has locked all rows of the counts", async () => {
-    await using world = await makeHarness();
-    const store = await world.open();
-    const held = await world.hold("select from counts for update");
-    const { id } = await newUser(store);
-    await store.orders.place(orderFields(id), null);
-    await held.commit();
-    expect(await store.check()).toEqual([]);
-  });
-
   test("have the outcome of the newest state when another transaction commits meanwhile", async () => {
     await using world = await makeHarness();
-    const store = await world.open();
+    const store = await world.open({ databaseUrl: world.url + patient });
     const { id } = await newUser(store);
     const key = keyOf("k");
     const email = "ann@example.com";
@@ -160,8 +108,10 @@ describe.if(cluster !== null)("creates in one turn", () => {
       values ('${key.owner}', '${key.key}', '${key.fingerprint}', '{"id": 77}', '9999')
     `;
     const insertUser = `
-      insert into users (email, email_key, metadata, version, created_at, updated_at)
-      values ('${email}', '${email}', '{}', 1, ${storedTime}, ${storedTime})
+      insert into users (id, email, email_key, metadata, version, created_at, updated_at)
+      values (nextval('users_id_seq'), '${email}', '${email}', '{}', 1, ${storedTime}, ${storedTime});
+      insert into change_outbox (type, record_id, version, created_at)
+      values (1, currval('users_id_seq'), 1, 0)
     `;
     /** Commits the statement while the create waits for its lock. */
     const outcomeDuring = async (

@@ -34,7 +34,9 @@ async function writeAny(store: Store, random: (below: number) => number): Promis
   const status = (): OrderStatus => orderStatuses[random(orderStatuses.length)] ?? "paid";
   const { id } = await newUser(store);
   const { record } = await orders.place(orderFields(id), null);
-  await orders.update(record.id, setFields({ status: status() }), null);
+  for (let step = 0; step < 2; step += 1) {
+    await orders.update(record.id, setFields({ status: status() }), null);
+  }
   await users.update(id, rename, null);
   const imported = Array.from({ length: random(3) }, () => userFields());
   await bulk.users.import(imported, false);

@@ -1,0 +1,75 @@
+// Writes of rows that other transactions have locked, and of others meanwhile.
+import { describe, expect, test } from "bun:test";
+import { newUser, orderFields, outcomesOf, rename, setPaid, userFields } from "../contract/open.ts";
+import { expectRejection } from "../expect-error.ts";
+import { cluster, makeHarness, storedTime, waitingBackends } from "./postgres-harness.ts";
+
+describe.if(cluster !== null)("a locked row", () => {
+  test("makes only its own write fail when others share its statement", async () => {
+    await using world = await makeHarness();
+    const store = await world.open({ databaseUrl: world.urlWith("max=10") });
+    const { users, orders } = store;
+    const [locked, buyer, free] = [
+      await newUser(store),
+      await newUser(store),
+      await newUser(store),
+    ];
+    const gone = await newUser(store);
+    const place = async (id: number) => (await orders.place(orderFields(id), null)).record.id;
+    const [lockedOrder, order] = [await place(free.id), await place(free.id)];
+    const email = "new@example.com";
+    const key = (name: string) => ({ owner: "a", key: name, fingerprint: "f" });
+    await using held = await world.hold(`
+      select from users where id in (${locked.id}, ${buyer.id}) for update;
+      select from orders where id = ${lockedOrder} for update;
+      insert into users (id, email, email_key, metadata, version, created_at, updated_at)
+      values (1000, '${email}', '${email}', '{}', 1, ${storedTime}, ${storedTime});
+      insert into idempotency_keys (owner, key, fingerprint, record, created_at)
+      values ('a', 'held', 'f', '{"id": 77}', '9999')
+    `);
+    const waiting = () => [
+      () => users.update(locked.id, rename, null),
+      () => orders.update(lockedOrder, setPaid, null),
+      () => orders.place(orderFields(buyer.id), null),
+      () => orders.place(orderFields(free.id), key("held")),
+      () => users.create(userFields({ email }), null),
+    ];
+    const rejected = waiting().map((write) =>
+      expectRejection<unknown>(write(), "unavailable", "the database is busy"),
+    );
+    const others = [
+      users.update(free.id, rename, null),
+      users.remove(gone.id, null),
+      orders.update(order, setPaid, null),
+      orders.place(orderFields(free.id), null),
+      orders.place(orderFields(free.id), key("free")),
+      users.create(userFields(), null),
+    ];
+    for (const record of await Promise.all(others)) expect(record).not.toBeNull();
+    await Promise.all(rejected);
+    await held.commit();
+    const [updated, paid, ...creates] = waiting();
+    expect([await updated?.(), await paid?.()]).toMatchObject([{ version: 2 }, { version: 2 }]);
+    const outcomes = await outcomesOf(creates.map((create) => create() as never));
+    expect(outcomes).toEqual(["new", "replayed", "email_taken"]);
+  });
+
+  test("holds one connection when many writes need it, so that others go on", async () => {
+    await using world = await makeHarness();
+    const store = await world.open({ databaseUrl: world.urlWith("max=5") });
+    const [locked, free] = [await newUser(store), await newUser(store)];
+    const held = await world.hold(`select from users where id = ${locked.id} for update`);
+    const writes = Array.from({ length: 20 }, () =>
+      store.orders.place(orderFields(locked.id), null),
+    );
+    const settled = Promise.allSettled(writes);
+    await world.untilWaiting();
+    for (let sample = 0; sample < 30; sample += 1) {
+      expect((await world.run(waitingBackends)).length).toBeLessThanOrEqual(1);
+      expect((await store.users.update(free.id, rename, null))?.version).toBe(sample + 2);
+      await store.orders.place(orderFields(free.id), null);
+    }
+    await held.commit();
+    await settled;
+  });
+});

@@ -1,23 +1,23 @@
-// A page of a list or of an export reads about as many rows as it has, at any depth. PostgreSQL counts them, so that
-// the tests depend neither on the statements nor on the speed of the machine.
+// Pages: how much of the database they read, at any depth, and how many records of any size they may have.
 import { afterAll, beforeAll, describe, expect, test } from "bun:test";
-import type { Maybe } from "../../src/maybe.ts";
 import type { OrderQuery } from "../../src/order.ts";
-import { connect, type Database } from "../../src/postgres/connection.ts";
+import { MAX_PAGE_BYTES, type Sort } from "../../src/page.ts";
 import { createContext } from "../../src/postgres/context.ts";
-import { createPlainOrderStore } from "../../src/postgres/orders.ts";
-import type { Store } from "../../src/store.ts";
+import { createBulkStores } from "../../src/postgres/import.ts";
+import { createOrderStore } from "../../src/postgres/orders.ts";
+import { oneServer } from "../../src/postgres/placement.ts";
+import { createUserStore } from "../../src/postgres/users.ts";
+import { newUser, orderFields, userFields } from "../contract/open.ts";
+import { expectRejection } from "../expect-error.ts";
 import { listed } from "../listed.ts";
-import { cluster, type Harness, makeHarness, storedTime } from "./postgres-harness.ts";
+import { makeRandom } from "../random.ts";
+import { cluster, countPages, type Harness, makeHarness, storedTime } from "./postgres-harness.ts";
+import { recordStatements } from "./recorded.ts";
 
 const RECORDS = 20_000;
-/** The ids after which pages begin. */
-const starts = [0, RECORDS - 2_000];
 const LIMIT = 20;
-/** Rows that a page may read for each of its own: a filter skips the rows that do not match. */
-const READS_PER_ROW = 10;
-/** A prepared statement can change its plan after five executions. */
-const EXECUTIONS = 8;
+const DEEP = RECORDS - 2_000;
+const sorts: readonly Sort[] = ["id", "-id"];
 
 /** The first orders are delivered, the next ones paid, and the last ones pending, as in a shop that delivers. */
 const DELIVERED = 14_000;
@@ -26,225 +26,161 @@ const LARGE_USER = 1;
 const SMALL_USER = 7;
 
 const fill = `
-  insert into users (email, email_key, metadata, version, created_at, updated_at)
-  select n || '@example.com', n || '@example.com', '{}', 1, ${storedTime}, ${storedTime}
+  insert into users (id, email, email_key, metadata, version, created_at, updated_at)
+  select n, n || '@example.com', n || '@example.com', format('{"x":"%s"}', repeat('x', 200)), 1, ${storedTime}, ${storedTime}
   from generate_series(1, ${RECORDS}) as n;
 
   insert into orders (
-    user_id, currency, items, total, status, metadata, version, created_at, updated_at
+    id, user_id, currency, items, total, status, metadata, version, created_at, updated_at
   )
   select
-    case when n % 10 = 0 then ${LARGE_USER} else 1 + n % 1000 end, 'EUR', '[]', 0,
+    n, case when n % 10 = 0 then ${LARGE_USER} else 1 + n % 1000 end, 'EUR', '[]', 0,
     case
       when n <= ${DELIVERED} then 'delivered'
       when n <= ${RECORDS - PENDING} then 'paid'
       else 'pending'
-    end, '{}', 1, ${storedTime}, ${storedTime}
+    end, format('{"x":"%s"}', repeat('x', 200)), 1, ${storedTime}, ${storedTime}
   from generate_series(1, ${RECORDS}) as n;
 `;
 
-/** Counts index entries as well. */
-const rowsRead = `
-  select sum(rows)::integer as rows
-  from (
-    select seq_tup_read from pg_stat_user_tables where relname in ('users', 'orders')
-    union all
-    select idx_tup_read from pg_stat_user_indexes where relname in ('users', 'orders')
-  ) as counted (rows)
-`;
-/** Counts only rows that were read from their table. */
-const rowsFetched = `
-  select sum(seq_tup_read + idx_tup_fetch)::integer as rows
-  from pg_stat_user_tables
-  where relname in ('users', 'orders')
-`;
-/** The name of the connections whose reads are counted. */
-const READER = "reader";
-const readers = `
-  select
-  from pg_stat_activity
-  where datname = current_database() and application_name = '${READER}'
-`;
+/** Each of the tables has 700 pages. A page can read a page of its table for each row, and more to measure it. */
+const MAX_PAGES = 70;
+/** Without an offset, which is counted in an index. */
+const MAX_PAGES_AT_START = 30;
+
+const filters: readonly Partial<OrderQuery>[] = [
+  {},
+  { status: "pending" },
+  { status: "paid" },
+  { status: "delivered" },
+  { user_id: LARGE_USER },
+  { user_id: SMALL_USER },
+  { user_id: LARGE_USER, status: "delivered" },
+  { user_id: LARGE_USER, status: "pending" },
+];
+const places = [
+  { offset: 0 },
+  { offset: 0, after: DEEP },
+  { offset: 1_500 },
+  { offset: RECORDS - 2 * LIMIT },
+];
 
 describe.if(cluster !== null)("a page", () => {
   let world: Harness;
   beforeAll(async () => {
     world = await makeHarness();
     await world.run(fill);
-    await vacuum();
+    await world.run("vacuum analyze");
   });
   afterAll(() => world[Symbol.asyncDispose]());
 
-  /**
-   * Afterwards, an index alone shows which rows exist. PostgreSQL leaves pages out while an older snapshot is open, such as
-   * that of an automatic ANALYZE, and the few pages that only have deleted rows, unless it must clean the indexes.
-   */
-  async function vacuum(): Promise<void> {
-    for (let isWhole: boolean | undefined = false; !isWhole; await Bun.sleep(10)) {
-      await world.run("vacuum (analyze, index_cleanup on)");
-      const [row] = await world.run<{ isWhole: boolean }>(`
-        select bool_and(relallvisible >= relpages) as "isWhole"
-        from pg_class
-        where relname in ('users', 'orders')
-      `);
-      isWhole = row?.isWhole;
-    }
+  /** The stores on one connection, and what they send. */
+  function openRecorded() {
+    const opened = world.connect(world.urlWith("max=1"));
+    const { db, sent } = recordStatements(opened);
+    const context = createContext({ db, placement: oneServer, now: () => new Date() });
+    const users = createUserStore(context);
+    const orders = createOrderStore(context);
+    return { opened, sent, users, orders, bulk: createBulkStores(context) };
   }
 
-  /** @returns what the statement counts. A connection reports when its process ends. */
-  async function countRows(counter: string): Promise<number> {
-    while ((await world.run(readers)).length > 0) await Bun.sleep(5);
-    for (let last = Number.NaN; ; ) {
-      const [{ rows = 0 } = {}] = await world.run<{ rows: number }>(counter);
-      if (rows === last) return rows;
-      last = rows;
-      await Bun.sleep(50);
-    }
-  }
-
-  /** @returns what the work reads on average */
-  async function countReads(
-    work: (store: Store) => Maybe<unknown>,
-    counter = rowsRead,
-  ): Promise<number> {
-    const before = await countRows(counter);
-    const databaseUrl = world.urlWith(`max=2&application_name=${READER}`);
-    const store = await world.open({ databaseUrl });
-    for (let at = 0; at < EXECUTIONS; at += 1) await work(store);
-    await store.close();
-    return ((await countRows(counter)) - before) / EXECUTIONS;
-  }
-
-  async function ordersOf(userId: number): Promise<number> {
-    const statement = `select count(*)::integer as orders from orders where user_id = ${userId}`;
-    return (await world.run<{ orders: number }>(statement))[0]?.orders ?? 0;
-  }
-
-  const filters: readonly OrderQuery[] = [
-    {},
-    { status: "pending" },
-    { status: "paid" },
-    { status: "delivered" },
-    { user_id: LARGE_USER },
-    { user_id: SMALL_USER },
-    { user_id: LARGE_USER, status: "delivered" },
-    { user_id: LARGE_USER, status: "pending" },
-  ].map((filter) => ({ limit: LIMIT, offset: 0, ...filter }) as OrderQuery);
-
-  test.each(filters.flatMap((query) => starts.map((after) => [{ ...query, after }] as const)))(
-    "of orders reads few rows when the query is %j",
-    async (query) => {
-      const { user_id } = query;
-      // The total is counted, and with a status the page may skip the orders of the user that have another.
-      const counted = user_id === undefined ? 0 : 2 * (await ordersOf(user_id));
-      const reads = await countReads((store) => store.orders.list(query));
-      expect(reads).toBeLessThanOrEqual(counted + LIMIT * READS_PER_ROW);
-    },
-    20_000,
-  );
-
-  // Pages of one user behind an offset of 1,000 rows are not shared.
-  test.each(filters.flatMap((query) => [0, 900, 1_500].map((offset) => ({ ...query, offset }))))(
-    "of orders fetches only its own rows when the query is %j",
-    async (query) => {
-      const reads = await countReads((store) => store.orders.list(query), rowsFetched);
-      expect(reads).toBeLessThanOrEqual(LIMIT);
-    },
-    20_000,
-  );
-
-  test.each(filters.filter(({ user_id }) => user_id === LARGE_USER))(
-    "of orders counts 1001 orders at most in a statement for several pages when the query is %j",
-    async (query) => {
-      const databaseUrl = world.urlWith(`max=1&application_name=${READER}`);
-      const opened = connect({ databaseUrl });
-      const db: Database = {
-        ...opened,
-        runAdmitted: (access, work, options) =>
-          options?.client === undefined
-            ? opened.runAdmitted(access, work, options)
-            : Promise.reject(new Error("a statement of its own")),
-      };
-      const orders = createPlainOrderStore(createContext({ db, now: () => new Date() }));
-      const before = await countRows(rowsRead);
-      for (const after of starts) {
-        const listing = Promise.resolve(orders.list({ ...query, after }, "a"));
-        await expect(listing).rejects.toThrow("a statement of its own");
+  test.each(sorts.flatMap((sort) => [LIMIT, 100].map((limit) => [sort, limit] as const)))(
+    "reads about its own rows with the order %s and the limit %d, whatever the filter and the depth",
+    async (sort, limit) => {
+      const { opened, sent, users, orders } = openRecorded();
+      for (const place of places) {
+        for (const filter of filters) await orders.list({ limit, sort, ...place, ...filter });
+        await users.list({ limit, sort, ...place });
       }
-      await opened.close();
-      const reads = (await countRows(rowsRead)) - before;
-      expect(reads).toBeGreaterThan(0);
-      expect(reads).toBeLessThanOrEqual(starts.length * 1001);
+      expect(sent).toHaveLength(places.length * (filters.length + 1));
+      for (const [at, { statement, values }] of sent.entries()) {
+        const query = { ...places[Math.floor(at / 9)], ...filters[at % 9] };
+        const most =
+          (query.offset === 0 ? MAX_PAGES_AT_START : MAX_PAGES) + (limit > 50 ? 2 : 1) * limit;
+        for (const mode of ["force_custom_plan", "force_generic_plan"]) {
+          const pages = await countPages(opened, statement, values, mode);
+          expect(pages).toBeGreaterThan(0);
+          expect([query, mode, pages]).toEqual([query, mode, Math.min(pages, most)]);
+        }
+      }
     },
-    20_000,
   );
 
-  test("of users fetches only its own rows when it begins at an offset", async () => {
-    const query = { limit: LIMIT, offset: RECORDS - 2 * LIMIT };
-    const reads = await countReads((store) => store.users.list(query), rowsFetched);
-    expect(reads).toBe(LIMIT);
-  }, 20_000);
+  test("of an export reads about its own rows at any depth", async () => {
+    const { opened, sent, bulk } = openRecorded();
+    for (const table of ["users", "orders"] as const) {
+      for (const sort of sorts) await bulk[table].exportPage(DEEP, LIMIT, sort);
+    }
+    expect(sent).toHaveLength(4);
+    for (const { statement, values } of sent) {
+      expect(await countPages(opened, statement, values)).toBeWithin(1, MAX_PAGES_AT_START);
+    }
+  });
+});
 
-  test.each(starts)(
-    "of users reads few rows when it begins after id %d",
-    async (after) => {
-      const query = { limit: LIMIT, offset: 0, after };
-      const reads = await countReads((store) => store.users.list(query));
-      expect(reads).toBeGreaterThan(0);
-      expect(reads).toBeLessThanOrEqual(LIMIT * READS_PER_ROW);
-    },
-    20_000,
-  );
-
+describe.if(cluster !== null)("a page of large records", () => {
   test.each(["users", "orders"] as const)(
-    "of an export of %s reads few rows at any depth",
+    "has as many %s as 4 MiB hold, and names their number otherwise",
     async (table) => {
-      for (const after of starts) {
-        const reads = await countReads(({ bulk }) => bulk[table].exportPage(after, LIMIT, "id"));
-        expect(reads).toBeGreaterThan(0);
-        expect(reads).toBeLessThanOrEqual(LIMIT * READS_PER_ROW);
+      await using world = await makeHarness();
+      const store = await world.open();
+      const { id } = await newUser(store);
+      const random = makeRandom(1);
+      // From 30 to 60 KB, with characters that JSON escapes, or that have several bytes.
+      const made = Array.from({ length: 110 }, () => {
+        const text = "漢".repeat(150 + random(150)) + '"\\\n'.repeat(random(80)) + "x".repeat(300);
+        const metadata = Object.fromEntries(
+          Array.from({ length: 40 }, (_, at) => [`field ${at}`, text]),
+        );
+        return userFields({ metadata, name: '"ß' });
+      });
+      if (table === "users") await store.bulk.users.import(made, false);
+      else {
+        const placing = made.map(({ metadata }) =>
+          store.orders.place(orderFields(id, { metadata }), null),
+        );
+        await Promise.all(placing);
+      }
+      const rows: readonly object[] = await store.bulk[table].exportPage(0, 1000, "id");
+      for (const [sort, offset] of [
+        ["id", 0],
+        ["-id", 0],
+        ["id", 7],
+      ] as const) {
+        const ordered = (sort === "id" ? rows : rows.toReversed()).slice(offset);
+        let bytes = -1;
+        const fitting = ordered.findIndex((row) => {
+          bytes += Buffer.byteLength(JSON.stringify(row)) + 1;
+          return bytes > MAX_PAGE_BYTES;
+        });
+        expect(fitting).toBeWithin(51, 100);
+        const list = (limit: number) => Promise.resolve(store[table].list({ limit, offset, sort }));
+        expect((await listed(list(fitting))).rows).toEqual(ordered.slice(0, fitting) as never);
+        const problem = new RegExp(`limit must be at most ${fitting} here`);
+        await expectRejection(list(fitting + 1), "validation_failed", problem);
+        await expectRejection(list(1000), "validation_failed", problem);
       }
     },
-    20_000,
   );
+});
 
-  describe("of large records", () => {
-    /** They exceed the size of a small page. */
-    const orders = 120;
-    const skipped = 40;
-    const largeUserId = RECORDS;
-    const page = { limit: 1000, offset: 0, user_id: largeUserId };
-
-    beforeAll(async () => {
-      // Random text, which is not compressed.
-      await world.run(`
-        insert into orders (
-          user_id, currency, items, total, status, metadata, version, created_at, updated_at
-        )
-        select
-          ${largeUserId}, 'EUR',
-          (select json_agg(md5((n * 1000 + item)::text)) from generate_series(1, 300) as item), 0,
-          'shipped', '{}', 1, ${storedTime}, ${storedTime}
-        from generate_series(1, ${orders}) as n
-      `);
-      await world.run("vacuum (analyze, index_cleanup on)");
-    });
-
-    test("fetches no row that it skips when it begins at an offset", async () => {
-      const listOf = (offset: number) => async (store: Store) => {
-        const { rows } = await listed(store.orders.list({ ...page, offset }));
-        expect(rows).toHaveLength(orders - offset);
-      };
-      const all = await countReads(listOf(0), rowsFetched);
-      const last = await countReads(listOf(skipped), rowsFetched);
-      // Each slice fetches the rows that follow it as well.
-      const lastAfter = await countReads(async (store) => {
-        const [first] = (await listed(store.orders.list({ ...page, limit: 1, offset: skipped })))
-          .rows;
-        await listed(store.orders.list({ ...page, after: first.id - 1 }));
-      }, rowsFetched);
-      expect(last).toBeLessThan(all);
-      expect(last).toBeLessThanOrEqual(lastAfter);
-    }, 20_000);
+describe.if(cluster !== null)("a new database", () => {
+  test("has statistics as soon as its tables are large, although none were collected when they were empty", async () => {
+    await using world = await makeHarness();
+    const store = await world.open();
+    const statistics = async () => {
+      const rows = await world.run<{ name: string }>(
+        "select relname as name from pg_class where relname in ('users', 'orders') and reltuples >= 1000 order by relname",
+      );
+      return rows.map(({ name }) => name);
+    };
+    const many = Array.from({ length: 1_000 }, () => userFields());
+    await store.bulk.users.import(many.slice(1), false);
+    expect(await statistics()).toEqual([]);
+    await store.bulk.users.import(many.slice(0, 1), false);
+    expect(await statistics()).toEqual(["users"]);
+    await Promise.all(many.map(() => store.orders.place(orderFields(1), null)));
+    await store.changes.list({ limit: 1, offset: 0 });
+    while ((await statistics()).length < 2) await Bun.sleep(10);
   });
 });

@@ -1,7 +1,7 @@
 /** For tests with PostgreSQL: stores on a database of their own, and direct access to that database. */
 import { SQL } from "bun";
 import { openPostgres } from "../../src/postgres/backend.ts";
-import { connect, type Database } from "../../src/postgres/connection.ts";
+import { connect, type Database, type Value } from "../../src/postgres/connection.ts";
 import type { Store, StoreOptions } from "../../src/store.ts";
 import { storeOptions } from "../open-store.ts";
 import { type Cluster, findCluster } from "./cluster.ts";
@@ -61,15 +61,34 @@ export function deleteUser(id: number): string {
   `;
 }
 
-/** @returns the number of pages that a query reads with the settings of the service */
-export async function countPages(db: Database, query: string): Promise<number> {
-  const row = await db.run("read", (session) =>
-    session.first<{ "QUERY PLAN": { Plan: Record<string, number> }[] }>(
-      `explain (analyze, buffers, format json) ${query}`,
-    ),
-  );
-  const plan = row?.["QUERY PLAN"][0]?.Plan;
-  return (plan?.["Shared Hit Blocks"] ?? 0) + (plan?.["Shared Read Blocks"] ?? 0);
+/** @returns the value as a literal of SQL, whose type follows from its place */
+function literalOf(value: Value): string {
+  if (value === null) return "null";
+  const text = typeof value === "object" ? `{${value.join()}}` : String(value);
+  return `'${text.replaceAll("'", "''")}'`;
+}
+
+/**
+ * @param mode of the plan: for these values, or for any
+ * @returns the number of pages that a statement reads on the one connection of the database
+ */
+export function countPages(
+  db: Database,
+  statement: string,
+  values: readonly Value[] = [],
+  mode = "force_custom_plan",
+): Promise<number> {
+  const name = `counted_${crypto.randomUUID().replaceAll("-", "")}`;
+  const literals = values.length === 0 ? "" : `(${values.map(literalOf).join()})`;
+  return db.run("write", async (session) => {
+    await session.script(`prepare ${name} as ${statement}`);
+    await session.script(`set plan_cache_mode = ${mode}`);
+    const row = await session.first<{ "QUERY PLAN": { Plan: Record<string, number> }[] }>(
+      `explain (analyze, buffers, format json) execute ${name}${literals}`,
+    );
+    const plan = row?.["QUERY PLAN"][0]?.Plan;
+    return (plan?.["Shared Hit Blocks"] ?? 0) + (plan?.["Shared Read Blocks"] ?? 0);
+  });
 }
 
 /** @param empty whether to omit the schema */

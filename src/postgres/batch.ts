@@ -8,11 +8,8 @@ import type { Maybe } from "../maybe.ts";
 import { createRoundRobinQueue } from "../round-robin-queue.ts";
 import { QUEUE_TIMEOUT_MS } from "./connection-queues.ts";
 
-/**
- * After this long the next batch starts although the newest one still runs, e.g. because it waits for a lock. A queue with
- * items is checked as often.
- */
-const NEXT_BATCH_MS = 5;
+/** How often a queue with items is checked. */
+const CHECK_INTERVAL_MS = 5;
 
 /** A batch waits for further turns only for this long, e.g. if each one brings one item and takes 2 ms. */
 const MAX_WAIT_MS = 5;
@@ -46,6 +43,11 @@ export interface BatchOptions<Item, Result> {
   readonly clientOf: (item: Item) => string | null;
   /** Whether the items of a batch are of one client, so that nobody waits for a slow item of others. */
   readonly isOfOneClient?: boolean;
+  /**
+   * After this long the next batch starts although the newest one still runs, e.g. because it waits for a lock. The default
+   * is 5.
+   */
+  readonly nextBatchMs?: number;
   readonly maxWaitMs?: number;
   readonly queueTimeoutMs?: number;
 }
@@ -86,6 +88,7 @@ export function createBatchQueue<Item, Result>({
   conflictKeysOf = () => [],
   clientOf,
   isOfOneClient = false,
+  nextBatchMs = CHECK_INTERVAL_MS,
   maxWaitMs = MAX_WAIT_MS,
   queueTimeoutMs = QUEUE_TIMEOUT_MS,
 }: BatchOptions<Item, Result>): (item: Item) => Promise<Result> {
@@ -172,7 +175,7 @@ export function createBatchQueue<Item, Result>({
   function mayStart(): boolean {
     if (running >= maxBatches) return false;
     if (running === 0 || queue.length >= maxItems) return true;
-    return performance.now() - newestMs >= NEXT_BATCH_MS;
+    return performance.now() - newestMs >= nextBatchMs;
   }
 
   function startBatches(): void {
@@ -185,7 +188,7 @@ export function createBatchQueue<Item, Result>({
       if (batch.length === 0) break;
       void runBatch(batch);
     }
-    if (queue.length > 0) timer = setTimeout(startBatches, NEXT_BATCH_MS);
+    if (queue.length > 0) timer = setTimeout(startBatches, CHECK_INTERVAL_MS);
   }
 
   /**

@@ -129,6 +129,7 @@ export const severalServers: Placement = {
   alsoCopied: { orders: { table: "order_index", columns: ["id", "user_id"] } },
   beforeCopy: [sequentialMode],
   setsTimeoutFirst: true,
+  nextBatchMs: 30,
   sharesPages: false,
   // Every shard reads as many ids as the offset.
   maxOffset: 10_000,

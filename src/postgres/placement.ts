@@ -39,7 +39,12 @@ export interface Placement {
   readonly beforeCopy: readonly string[];
   /** Whether only a statement of its own sets the lock timeout of a transaction. */
   readonly setsTimeoutFirst: boolean;
-  /** Whether one statement can read several pages. */
+  /**
+   * How soon the next batch of writes starts although the last one still runs, in milliseconds. Where a small batch takes as
+   * long as a large one, it pays to wait.
+   */
+  readonly nextBatchMs: number;
+  /** Whether one statement can read several pages of orders. */
   readonly sharesPages: boolean;
   /** The largest offset of a list of all orders; `null` for no limit. */
   readonly maxOffset: number | null;
@@ -59,6 +64,7 @@ export const oneServer: Placement = {
   alsoCopied: {},
   beforeCopy: [],
   setsTimeoutFirst: false,
+  nextBatchMs: 5,
   sharesPages: true,
   maxOffset: null,
   sections: [],

@@ -83,6 +83,7 @@ export function createWriteQueue<Item extends { readonly author: Author }, Resul
     runAlone,
     maxItems,
     maxBatches: MAX_WRITE_BATCHES,
+    nextBatchMs: placement.nextBatchMs,
     maxSize: MAX_BATCH_LENGTH,
     sizeOf,
     conflictKeysOf,

@@ -1,0 +1,181 @@
+/** The statements that read pages of lists. */
+import { Order, type OrderStatus } from "../order.ts";
+import { MAX_PAGE_BYTES, type Sort } from "../page.ts";
+import type { RecordTable } from "../record.ts";
+import { User } from "../user.ts";
+import { recordJson } from "./columns.ts";
+import { type Total, totalOf, totals } from "./outbox.ts";
+
+/** What a list has. */
+export interface List {
+  readonly table: RecordTable;
+  /** Whether it has the orders of one user. */
+  readonly ofUser: boolean;
+  /**
+   * Selects the orders in one status. It is a part of the text of the statement: if it were a parameter, PostgreSQL could
+   * not use its statistics, and would search all orders for a rare status.
+   */
+  readonly status: OrderStatus | null;
+}
+
+/** The SQL that depends on the order of a list. */
+export const sortOrders = {
+  id: { direction: "asc", isAfter: ">", last: "max", start: 0 },
+  "-id": { direction: "desc", isAfter: "<", last: "min", start: 2 ** 53 },
+} as const;
+
+/** What the text of a statement depends on. */
+export interface Shape {
+  readonly sort: Sort;
+  readonly hasOffset: boolean;
+  /** Whether the page may exceed `MAX_PAGE_BYTES`. */
+  readonly isMeasured: boolean;
+}
+
+/** The values of a query, as SQL. */
+export interface Values {
+  readonly limit: string;
+  /** The id after which the page begins. */
+  readonly after: string;
+  readonly user: string;
+  readonly offset: string;
+}
+
+/** @returns a query for the number of matching records */
+function totalQuery({ table, ofUser, status }: List, { user }: Values): string {
+  if (ofUser) {
+    return `select count(*) from orders where user_id = ${user}${status === null ? "" : ` and status = '${status}'`}`;
+  }
+  if (table === "users") return totalOf("users");
+  const parts: readonly Total[] =
+    status === null ? totals.filter((total) => total !== "users") : [status];
+  return totalOf(...parts);
+}
+
+const json = { users: recordJson(User), orders: recordJson(Order) };
+
+/** The size of the columns that can be long, which are in its JSON as they are stored. */
+const longBytes = {
+  users: "octet_length(metadata)",
+  orders: "octet_length(items) + octet_length(metadata)",
+};
+
+/**
+ * The rows of a page. An offset is counted in an index alone, because PostgreSQL would read each row that it skips.
+ */
+function foundRows(list: List, { sort, hasOffset }: Shape, values: Values, columns = "*"): string {
+  const { table, ofUser, status } = list;
+  const { direction, isAfter } = sortOrders[sort];
+  const filters = [
+    ...(ofUser ? [`user_id = ${values.user}`] : []),
+    ...(status === null ? [] : [`status = '${status}'`]),
+  ];
+  const where = [`id ${isAfter} ${values.after}`, ...filters].join(" and ");
+  const firstOfPage = `
+    (select id from ${table} where ${where} order by id ${direction} limit 1 offset ${values.offset})
+  `;
+  const isOnPage = [`id ${isAfter}= ${firstOfPage}`, ...filters].join(" and ");
+  return `
+    select ${columns}
+    from ${table}
+    where ${hasOffset ? isOnPage : where}
+    order by id ${direction}
+    limit ${values.limit}
+  `;
+}
+
+/**
+ * Selects one `PageRow`. PostgreSQL builds the JSON: in Bun.SQL, one text costs less than the columns of twenty rows. It
+ * builds none of a page that is too large by its long columns alone.
+ */
+export function selectPage(list: List, shape: Shape, values: Values): string {
+  const { table } = list;
+  const { direction, last } = sortOrders[shape.sort];
+  const isOnPage = `at <= ${values.limit}`;
+  const page = foundRows(list, shape, values);
+  const longSum = `(select coalesce(sum(${longBytes[table]}), 0) from (${page}) as measured)`;
+  // The record after the page shows whether it is the last one.
+  const found = foundRows(list, shape, { ...values, limit: `${values.limit} + 1` });
+  return `
+    select
+      (${totalQuery(list, values)})::bigint as total,
+      string_agg(json, ',') filter (where ${isOnPage}) as records,
+      case when count(*) > ${values.limit} then ${last}(id) filter (where ${isOnPage}) end as next,
+      ${shape.isMeasured ? longSum : "0"}::bigint as long_bytes
+    from (
+      select id, ${json[table]} as json, row_number() over (order by id ${direction}) as at
+      from (${found}) as found
+      ${shape.isMeasured ? `where ${longSum} <= ${MAX_PAGE_BYTES}` : ""}
+    ) as row
+  `;
+}
+
+/** Selects how many records of a page that is too large are small enough together. */
+export function selectFitting(list: List, shape: Shape, values: Values): string {
+  const before = `(order by id ${sortOrders[shape.sort].direction})`;
+  return `
+    select count(*) as fitting
+    from (
+      select sum(octet_length(json) + 1) over ${before} - 1 as bytes
+      from (
+        select id, ${json[list.table]} as json
+        from (
+          select *, sum(${longBytes[list.table]}) over ${before} as long_bytes
+          from (${foundRows(list, shape, values)}) as found
+        ) as measured
+        where long_bytes <= ${MAX_PAGE_BYTES}
+      ) as rendered
+    ) as sized
+    where bytes <= ${MAX_PAGE_BYTES}
+  `;
+}
+
+/** Parameters: the limit, the id, the user if the list is of one, and the offset if there is one. */
+export function parametersOf({ ofUser }: List): Values {
+  return { limit: "$1::bigint", after: "$2", user: "$3", offset: ofUser ? "$4" : "$3" };
+}
+
+/**
+ * Selects the rows of a small page, with one more, and its total. Citus does not plan statements that are so simple, if they
+ * are of one user. The parameters are the limit with one more, the id, and the user if the list is of one; of the total,
+ * only the user.
+ */
+export function simpleStatements(list: List, sort: Sort) {
+  const shape = { sort, hasOffset: false, isMeasured: false };
+  const columns = `id, ${json[list.table]} as json`;
+  const parameters = parametersOf(list);
+  return {
+    rows: foundRows(list, shape, { ...parameters, limit: "$1" }, columns),
+    total: `select (${totalQuery(list, { ...parameters, user: "$1" })})::bigint as total`,
+  };
+}
+
+/** Its parameter is a JSON array of queries. It returns their `PageRow`s in any order, each with its `position`. */
+export function sharedStatement(list: List, sort: Sort): string {
+  const shape = { sort, hasOffset: false, isMeasured: false };
+  const values = {
+    limit: `requested."limit"`,
+    after: "requested.after",
+    user: "requested.user_id",
+    offset: "0",
+  };
+  return `
+    select requested.position, page.*
+    from rows from (
+      json_to_recordset($1::text::json) as ("limit" bigint, after bigint, user_id bigint)
+    ) with ordinality as requested ("limit", after, user_id, position)
+    cross join lateral (${selectPage(list, shape, values)}) as page
+  `;
+}
+
+export interface PageRow {
+  /** From 1; only of a shared statement. */
+  readonly position?: number;
+  readonly total: number;
+  /** Comma-separated JSON; `null` if the page is empty, or too large by its long columns. */
+  readonly records: string | null;
+  /** Id of the last record; `null` if it is the last of the list. */
+  readonly next: number | null;
+  /** Bytes of its long columns; 0 if they are not measured. */
+  readonly long_bytes: number;
+}

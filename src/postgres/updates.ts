@@ -262,7 +262,9 @@ export function prepareUpdates<Stored extends Versioned, Values extends object, 
     });
     const updates = steps.filter((step): step is Target => step.kind === "update");
     const written = new Set(await write(session, update, updates, time));
-    const removals = steps.filter((step): step is Target => step.kind === "remove");
+    // Not both: a batch is no transaction, and if the second statement failed, the writes of the first would be repeated.
+    const removals =
+      updates.length > 0 ? [] : steps.filter((step): step is Target => step.kind === "remove");
     const blocked = await removeAll(session, removals, time, written);
     return steps.map((step): Done => {
       if (!("stored" in step)) return step;

@@ -2,6 +2,7 @@
 import { describe, expect, test } from "bun:test";
 import { newUser, orderFields, outcomesOf, rename, setPaid, userFields } from "../contract/open.ts";
 import { expectRejection } from "../expect-error.ts";
+import { ifMatch } from "../preconditions.ts";
 import { cluster, makeHarness, storedTime, waitingBackends } from "./postgres-harness.ts";
 
 describe.if(cluster !== null)("a locked row", () => {
@@ -52,6 +53,17 @@ describe.if(cluster !== null)("a locked row", () => {
     expect([await updated?.(), await paid?.()]).toMatchObject([{ version: 2 }, { version: 2 }]);
     const outcomes = await outcomesOf(creates.map((create) => create() as never));
     expect(outcomes).toEqual(["new", "replayed", "email_taken"]);
+  });
+
+  test("does not have an update repeated when a delete of its batch waits for it", async () => {
+    await using world = await makeHarness();
+    const store = await world.open();
+    const [locked, free] = [await newUser(store), await newUser(store)];
+    await using _held = await world.hold(`select from users where id = ${locked.id} for update`);
+    const removed = expectRejection(store.users.remove(locked.id, null), "unavailable");
+    const updated = await store.users.update(free.id, rename, ifMatch(1));
+    expect(updated?.version).toBe(2);
+    await removed;
   });
 
   test("holds one connection when many writes need it, so that others go on", async () => {

@@ -12,7 +12,8 @@ test.skipIf(binary === "")(
   "The change feed has each change once, in order, when the service is killed again and again",
   async () => {
     using directory = makeDirectory();
-    const world = { database: directory.at("a.db"), processes: 1, seconds: SECONDS };
+    const database = directory.at("a.db");
+    const world = { database, processes: 1, hasSnapshots: true, seconds: SECONDS };
     expect(await runChangesModel(world)).toBeGreaterThan(10 * SECONDS);
   },
   (2 * SECONDS + 60) * 1000,

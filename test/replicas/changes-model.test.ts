@@ -5,7 +5,7 @@ import { againstCitus } from "../http/backend.ts";
 import { againstBinary } from "../http/server.ts";
 import { isLong } from "../long.ts";
 import { releaseCitusDatabase, runOnCitus, takeCitusDatabase } from "../postgres/citus.ts";
-import { findPrograms, makeInstance } from "../postgres/instance.ts";
+import { findPrograms, makeInstance, runOn } from "../postgres/instance.ts";
 import { canKillNodes, killNode, startNode } from "./citus-nodes.ts";
 import { possible } from "./pair.ts";
 
@@ -13,6 +13,15 @@ const [short, long] = againstCitus ? [8, 8] : [3, 26];
 /** How long records change: `CHANGES_MODEL_SECONDS` for a longer run. */
 const SECONDS = Number(Bun.env["CHANGES_MODEL_SECONDS"] ?? (isLong ? long : short));
 const OUTAGE_MS = 200;
+
+/** Some, so that transactions of one process are interrupted while those of another go on. */
+async function terminateBackends(database: string): Promise<void> {
+  await runOn(
+    database,
+    `select pg_terminate_backend(pid) from pg_stat_activity
+      where application_name like 'user-api%' and random() < 0.5`,
+  );
+}
 
 const programs = findPrograms();
 const timeoutMs = (2 * SECONDS + 120) * 1000;
@@ -22,14 +31,24 @@ test.if(possible && programs !== null)(
   async () => {
     await using instance = await makeInstance(programs ?? "", { fsync: "off" });
     await instance.start();
+    let turn = 0;
     const world: World = {
       database: instance.url,
       processes: 2,
+      hasSnapshots: true,
       seconds: SECONDS,
       async killDatabase() {
-        instance.signal("SIGKILL");
+        turn += 1;
+        if (turn % 3 === 0) return terminateBackends(instance.url);
+        if (turn % 3 === 1) instance.signal("SIGKILL");
+        else instance.stop("immediate");
         await Bun.sleep(Math.random() * OUTAGE_MS);
         await instance.start();
+      },
+      // Until no statement of a killed process writes.
+      async settle() {
+        const writing = "select from pg_stat_activity where backend_xid is not null";
+        while ((await runOn(instance.url, writing)).length > 0) await Bun.sleep(10);
       },
     };
     expect(await runChangesModel(world)).toBeGreaterThan(10 * SECONDS);
@@ -47,11 +66,13 @@ test.if(againstBinary && againstCitus)(
     const world: World = {
       database,
       processes: 2,
+      hasSnapshots: false,
       seconds: SECONDS,
       ...(canKillNodes && {
         async killDatabase() {
-          const node = ["worker1", "coordinator", "worker2"][turn % 3] ?? "";
           turn += 1;
+          const node = ["worker1", "coordinator", "worker2"][turn % 4];
+          if (node === undefined) return terminateBackends(database);
           killNode(node);
           await Bun.sleep(Math.random() * OUTAGE_MS);
           await startNode(node);

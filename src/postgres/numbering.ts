@@ -100,7 +100,7 @@ export function createNumbering(db: Database, readOnly: boolean): NumberChanges 
     const numbered = await readStatus(db);
     const analyze = (session: Session) =>
       analyzeIfGrown(session, ANALYZED_TABLES, status.last, numbered.last);
-    // Nobody waits for it, and without it, statements are only slower.
+    // Nobody waits for it.
     db.run("background", analyze).catch(() => {});
     return numbered;
   }

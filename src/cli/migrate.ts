@@ -31,7 +31,7 @@ async function distributeStore(
   const seconds = ((performance.now() - startedMs) / 1000).toFixed(1);
   stdout(
     done
-      ? `Distributed ${database} in ${seconds} s. Restart its servers: they cannot create orders\n`
+      ? `Distributed ${database} in ${seconds} s. Restart its servers: until then, they return 503\n`
       : `${database} is distributed already\n`,
   );
 }

@@ -5,8 +5,9 @@ import { AppError, messageOf, systemCode } from "../error.ts";
 const UNIQUE_VIOLATION = "23505";
 const FOREIGN_KEY_VIOLATION = "23503";
 
+const DEADLOCK = "40P01";
 /** Serialization failure and deadlock: the transaction was rolled back and can be retried. */
-const ROLLED_BACK = ["40001", "40P01"];
+const ROLLED_BACK = ["40001", DEADLOCK];
 
 const INTERNAL_ERROR = "XX000";
 const UNDEFINED_TABLE = "42P01";
@@ -34,6 +35,13 @@ const WORKER_LOST = new RegExp(
     "^cannot abort transaction \\d+, it was already committed",
   ].join("|"),
 );
+/** Citus copies new rows to its workers, and reports errors of that without their SQLSTATE. */
+const copyErrors: readonly (readonly [message: RegExp, state: string])[] = [
+  [/^canceling statement due to lock timeout/, LOCK_TIMEOUT],
+  [/ violates foreign key constraint /, FOREIGN_KEY_VIOLATION],
+  [/^duplicate key value violates unique constraint /, UNIQUE_VIOLATION],
+  [/^deadlock detected/, DEADLOCK],
+];
 const READ_ONLY = "25006";
 /** What a client is told about a server that is connected, by SQLSTATE. */
 const unavailableReasons: readonly (readonly [RegExp, string])[] = [
@@ -74,7 +82,9 @@ function serverError(error: unknown): SQL.PostgresError | null {
 
 /** @returns the SQLSTATE of an error that the server reported; empty for any other error */
 export function sqlState(error: unknown): string {
-  return serverError(error)?.errno ?? "";
+  const found = serverError(error);
+  if (found?.errno !== INTERNAL_ERROR) return found?.errno ?? "";
+  return copyErrors.find(([message]) => message.test(found.message))?.[1] ?? INTERNAL_ERROR;
 }
 
 /** @returns whether the connection failed or was lost */
@@ -106,9 +116,15 @@ export function isConstraintViolation(error: unknown): boolean {
   return isUniqueViolation(error) || isForeignKeyViolation(error);
 }
 
-/** @returns whether the tables, which this process takes for those of one server, were distributed. @see citus.ts */
+/**
+ * @returns whether the tables, which this process takes for those of one server, were distributed: their sequence has
+ * another name, and Citus makes no generic plans
+ */
 function isDistributedSince(error: unknown): boolean {
-  return sqlState(error) === UNDEFINED_TABLE && messageOf(error).includes("orders_id_seq");
+  const message = messageOf(error);
+  return sqlState(error) === UNDEFINED_TABLE
+    ? message.includes("orders_id_seq")
+    : message.startsWith("could not create distributed plan");
 }
 
 /** @returns an `AppError` unavailable if the client can retry the request; otherwise the same error */

@@ -20,11 +20,15 @@ import { createUserStore } from "./users.ts";
 /** How long `statistics` waits for the size of the database. Prometheus times out after 10 s by default. */
 const SIZE_TIMEOUT_MS = 1_000;
 
-/** The function is in PL/pgSQL, as `number_changes`: a session that cannot load it fails the test. */
-const probeWrite = `
+/**
+ * The function is in PL/pgSQL, as `number_changes`: a session that cannot load it fails the test. The sequence is missing
+ * if the tables were distributed while the server ran.
+ */
+const probeWrite = ({ orderIds }: Placement) => `
   update user_api
   set probed_at = $1
   where feed_origin() is not null
+    and (select last_value from ${orderIds}) > 0
 `;
 const databaseSize = "select pg_database_size(current_database()) as bytes";
 
@@ -33,6 +37,7 @@ export function createStore(db: Database, placement: Placement, options: StoreOp
   const readOnly = options.mode === "serve-read-only";
   const numberChanges = createNumbering(db, readOnly);
   const context = createContext({ db, placement, now });
+  const probe = probeWrite(placement);
   let databaseBytes = 0;
 
   async function measureSize(): Promise<void> {
@@ -50,7 +55,7 @@ export function createStore(db: Database, placement: Placement, options: StoreOp
     changes: createChangeStore(context, numberChanges, watchChanges(db, numberChanges)),
     checkUsable: createWriteProbe(async () => {
       if (readOnly) await numberChanges();
-      else await db.run("write", (session) => session.all(probeWrite, now().toISOString()));
+      else await db.run("write", (session) => session.all(probe, now().toISOString()));
     }),
     maxLists: MAX_PAGES * db.shares.list,
     archive: () => null,

@@ -3,7 +3,7 @@ import { describe, expect, test } from "bun:test";
 import { AppError } from "../../src/error.ts";
 import { backUpPostgres } from "../../src/postgres/backup.ts";
 import type { Session } from "../../src/postgres/connection.ts";
-import { describePostgresError, toUnavailable } from "../../src/postgres/errors.ts";
+import { describePostgresError, sqlState, toUnavailable } from "../../src/postgres/errors.ts";
 import { newUser, orderFields, parsed, userFields } from "../contract/open.ts";
 import { expectRejection } from "../expect-error.ts";
 import { startSwitch } from "../failover/switch.ts";
@@ -12,7 +12,7 @@ import { serverError } from "./server-error.ts";
 
 const page = { limit: 10, offset: 0 };
 
-describe("a worker of Citus that is lost", () => {
+describe("a worker of Citus", () => {
   test.each([
     "failure on connection marked as essential: 127.0.0.1:5461",
     "could not commit transaction for shard 102008 on at least one node",
@@ -20,9 +20,21 @@ describe("a worker of Citus that is lost", () => {
     "server closed the connection unexpectedly",
     "postmaster was shut down, exiting",
     "cannot abort transaction 1154, it was already committed",
-  ])("makes the database unavailable when the coordinator reports %j", (message) => {
+  ])("is lost, and the database unavailable, when the coordinator reports %j", (message) => {
     const error = serverError("XX000", { message });
     expect(toUnavailable(error)).toMatchObject({ code: "unavailable", cause: error });
+  });
+
+  test.each([
+    ["canceling statement due to lock timeout", "55P03"],
+    [
+      'insert or update on table "orders_102009" violates foreign key constraint "orders_user_id_fkey_102009"',
+      "23503",
+    ],
+    ['duplicate key value violates unique constraint "users_email_key_key_102008"', "23505"],
+    ["deadlock detected", "40P01"],
+  ])("gives %j its SQLSTATE when the coordinator reports an internal error", (message, state) => {
+    expect(sqlState(serverError("XX000", { message }))).toBe(state);
   });
 
   test("does not excuse other internal errors", () => {

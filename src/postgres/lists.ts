@@ -129,9 +129,10 @@ export function prepareList(context: StoreContext, list: List): ReadPage {
     return failPageTooLarge(fitting);
   }
 
+  const maxOffset = list.ofUser || list.table === "users" ? null : placement.maxOffset;
+
   function requireOffset(offset: number): void {
-    const { maxOffset } = placement;
-    if (maxOffset === null || list.ofUser || list.table === "users" || offset <= maxOffset) return;
+    if (maxOffset === null || offset <= maxOffset) return;
     const most = maxOffset.toLocaleString("en");
     const range = { min: 0, max: maxOffset };
     failField("offset", "range", `must be at most ${most} on this database: use after`, range);
@@ -145,7 +146,6 @@ export function prepareList(context: StoreContext, list: List): ReadPage {
     const { total, records, next } = isSmall
       ? await readSmall[sort]({ query, client })
       : await readAlone(query, shape);
-    const { maxOffset } = placement;
     return {
       total,
       records: records ?? "",

@@ -42,9 +42,8 @@ export async function runOnServer(url: string, statement: string): Promise<void>
 /** Makes `id` the last assigned one, as if all ids before it had been used. */
 export async function setLastId(url: string, table: "users" | "orders", id: bigint): Promise<void> {
   if (againstPostgres) {
-    // On Citus, the next order of a user gets the next id only if both have the same remainder.
-    const last = againstCitus && table === "orders" ? (id + 1n) / 1024n - 1n : id;
-    return runOnServer(url, `select setval('${table}_id_seq', ${last})`);
+    const sequence = againstCitus && table === "orders" ? "order_numbers" : `${table}_id_seq`;
+    return runOnServer(url, `select setval('${sequence}', ${id})`);
   }
   using database = new Database(url, { strict: true });
   database.run("update sqlite_sequence set seq = ? where name = ?", [id, table]);

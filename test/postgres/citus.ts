@@ -42,20 +42,47 @@ function urlOf(coordinator: string, { nodename, nodeport }: Node): URL {
   return url;
 }
 
-async function createDatabase(first: string, name: string): Promise<void> {
-  const nodes = await runOn<Node>(first, selectNodes);
+/** Creates a database on each of the nodes. Their servers do not know of each other. */
+async function createDatabase(name: string, nodes: readonly Node[]): Promise<void> {
   for (const node of nodes) {
-    const url = urlOf(first, node);
+    const url = urlOf(`${citusUrl}`, node);
+    await runOn(url, `drop database if exists ${name} with (force)`);
     await runOn(url, `create database ${name} template template0`);
     url.pathname = `/${name}`;
     await runOn(url, "create extension citus");
   }
+}
+
+/** Makes the nodes a cluster, of the database with this URL. */
+async function addNodes(databaseUrl: string, nodes: readonly Node[]): Promise<void> {
   for (const node of nodes.toSorted((one, other) => one.groupid - other.groupid)) {
     const add = node.groupid === 0 ? "citus_set_coordinator_host" : "citus_add_node";
-    const coordinator = new URL(first);
-    coordinator.pathname = `/${name}`;
-    await runOn(coordinator, `select ${add}('${node.nodename}', ${node.nodeport})`);
+    await runOn(databaseUrl, `select ${add}('${node.nodename}', ${node.nodeport})`);
   }
+}
+
+function databaseUrlOf(name: string): string {
+  const url = new URL(`${citusUrl}`);
+  url.pathname = `/${name}`;
+  // A test has the database to itself, and the cluster has few connections.
+  if (!url.searchParams.has("max")) url.searchParams.set("max", "5");
+  return url.href;
+}
+
+/** A new database with the extension, whose workers are not added yet. */
+export async function makePlainDatabase() {
+  const nodes = await runOn<Node>(`${citusUrl}`, selectNodes);
+  const name = `${new URL(`${citusUrl}`).pathname.slice(1)}_plain`;
+  await createDatabase(name, nodes);
+  const databaseUrl = databaseUrlOf(name);
+  return {
+    databaseUrl,
+    addWorkers: () => addNodes(databaseUrl, nodes),
+    async [Symbol.asyncDispose]() {
+      for (const node of nodes)
+        await runOn(urlOf(`${citusUrl}`, node), `drop database ${name} with (force)`);
+    },
+  };
 }
 
 async function createTables(databaseUrl: string): Promise<void> {
@@ -71,16 +98,17 @@ export async function takeCitusDatabase(): Promise<string> {
   let name = base;
   for (let number = 2; usedNames.has(name); number += 1) name = `${base}_${number}`;
   usedNames.add(name);
+  const url = databaseUrlOf(name);
   const exists = `select from pg_database where datname = '${name}'`;
-  if ((await runOn(citusUrl, exists)).length === 0) await createDatabase(citusUrl, name);
-  const url = new URL(citusUrl);
-  url.pathname = `/${name}`;
-  // A test has the database to itself, and the cluster has few connections.
-  if (!url.searchParams.has("max")) url.searchParams.set("max", "5");
+  if ((await runOn(citusUrl, exists)).length === 0) {
+    const nodes = await runOn<Node>(citusUrl, selectNodes);
+    await createDatabase(name, nodes);
+    await addNodes(url, nodes);
+  }
   const hasTables = "select from pg_tables where tablename = 'user_api'";
-  if ((await runOn(url.href, hasTables)).length === 0) await createTables(url.href);
-  await runOn(url.href, ...emptyTables);
-  return url.href;
+  if ((await runOn(url, hasTables)).length === 0) await createTables(url);
+  await runOn(url, ...emptyTables);
+  return url;
 }
 
 export function releaseCitusDatabase(databaseUrl: string): void {
@@ -110,11 +138,6 @@ async function workersOf(databaseUrl: string): Promise<readonly URL[]> {
   const nodes = await runOnCitus<Node>(databaseUrl, selectNodes);
   const workers = nodes.filter(({ groupid }) => groupid !== 0);
   return workers.map((node) => urlOf(databaseUrl, node));
-}
-
-/** Runs statements on each worker, one after the other. */
-export async function runOnWorkers(databaseUrl: string, ...statements: string[]): Promise<void> {
-  for (const url of await workersOf(databaseUrl)) await runOn(url, ...statements);
 }
 
 /** Locks a user on each worker. @returns a function that releases the locks */

@@ -82,9 +82,7 @@ test.if(againstBinary && againstPostgres && hasPooler() && keepsPreparedStatemen
   async () => {
     const page = await Bun.file(`${import.meta.dir}/../../docs/scaling-out.md`).text();
     const [ignored] = /^ignore_startup_parameters = .*$/m.exec(page) ?? [];
-    // For Citus: see docs/citus.md.
-    const ofCitus = "citus.max_adaptive_executor_pool_size, citus.enable_binary_protocol";
-    await testGuarantees(`max_prepared_statements = 100\n${ignored}, ${ofCitus}`);
+    await testGuarantees(`max_prepared_statements = 100\n${ignored}`);
   },
   60_000,
 );

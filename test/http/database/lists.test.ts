@@ -1,4 +1,5 @@
 import { expect, test } from "bun:test";
+import { againstCitus } from "../backend.ts";
 import { links, newOrder, newUser } from "../make.ts";
 import { startServer, startSharedServer, type TestResponse } from "../server.ts";
 
@@ -92,20 +93,25 @@ for (const path of ["/users", "/orders"]) {
     ["limit=10&offset=70", 10, 70, { first: 0, prev: 50, last: 50 }],
     [`limit=10&offset=${largest}`, 10, Number(largest), { first: 0, prev: 50, last: 50 }],
   ] as const) {
-    test(`GET ${path} returns the page, and links to others, when the query is ${query}`, async () => {
-      const response = await server.call("GET", `${path}?${query}`);
-      expect(response.status, response.text).toBe(200);
-      expect(response.json).toEqual({
-        data: of(path).slice(offset, offset + limit),
-        error: null,
-        meta: { total, limit, offset },
-      });
-      const found = offsets(response, path, { limit: `${limit}` });
-      const { last, ...rest } = found;
-      // If pages do not start at a multiple of the limit, the offset of the last one is not defined.
-      expect(last).toBeNumber();
-      expect("last" in expected ? found : rest).toEqual(expected);
-    });
+    // On Citus, such an offset is rejected: see docs/citus.md.
+    const isRejected = againstCitus && path === "/orders" && offset > 10_000;
+    test.skipIf(isRejected)(
+      `GET ${path} returns the page, and links to others, when the query is ${query}`,
+      async () => {
+        const response = await server.call("GET", `${path}?${query}`);
+        expect(response.status, response.text).toBe(200);
+        expect(response.json).toEqual({
+          data: of(path).slice(offset, offset + limit),
+          error: null,
+          meta: { total, limit, offset },
+        });
+        const found = offsets(response, path, { limit: `${limit}` });
+        const { last, ...rest } = found;
+        // If pages do not start at a multiple of the limit, the offset of the last one is not defined.
+        expect(last).toBeNumber();
+        expect("last" in expected ? found : rest).toEqual(expected);
+      },
+    );
   }
 }
 

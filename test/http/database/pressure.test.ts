@@ -60,7 +60,7 @@ const manyWrites = "too many writes are in progress";
 
 const times = <Item>(length: number, make: () => Item) => Array.from({ length }, make);
 
-// On Citus, writes do not wait for a locked table: they return 503 after 0.2 s.
+// On Citus, writes wait for a shorter time.
 test.if(!againstCitus)(
   "a write returns 503 before its body is read when its token has half of the bodies, while others succeed",
   async () => {

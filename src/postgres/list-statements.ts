@@ -41,10 +41,10 @@ export interface Values {
   readonly offset: string;
 }
 
-/** @returns a query for the number of matching records */
+/** @returns a query for the number of matching records, `total` */
 function totalQuery({ table, ofUser, status }: List, { user }: Values): string {
   if (ofUser) {
-    return `select count(*) from orders where user_id = ${user}${status === null ? "" : ` and status = '${status}'`}`;
+    return `select count(*) as total from orders where user_id = ${user}${status === null ? "" : ` and status = '${status}'`}`;
   }
   if (table === "users") return totalOf("users");
   const parts: readonly Total[] =
@@ -146,7 +146,7 @@ export function simpleStatements(list: List, sort: Sort) {
   const parameters = parametersOf(list);
   return {
     rows: foundRows(list, shape, { ...parameters, limit: "$1" }, columns),
-    total: `select (${totalQuery(list, { ...parameters, user: "$1" })})::bigint as total`,
+    total: totalQuery(list, { ...parameters, user: "$1" }),
   };
 }
 

@@ -102,7 +102,7 @@ function addedTo(total: Total): string {
   return `${is("status")} - ${is("status_before")}`;
 }
 
-/** @returns a query for the sum of these totals now: that after the last numbered change, and what the outbox adds */
+/** @returns a query for the sum of these totals now, `total`: that after the last numbered change, and what the outbox adds */
 export function totalOf(...parts: readonly Total[]): string {
   const counted = parts.map((total) => `totals[${totals.indexOf(total) + 1}]`).join(" + ");
   const added = parts.map(addedTo).join(" + ");
@@ -111,7 +111,7 @@ export function totalOf(...parts: readonly Total[]): string {
       select coalesce(sum(${added}), 0)
       from change_outbox
       where ${isUnnumbered("state")}
-    )
+    ) as total
     from (select * from change_feed order by xid desc limit 1) as state
   `;
 }

@@ -31,12 +31,18 @@ const MIGRATION_LOCK = 0x75617069;
 
 const OLDEST_SERVER = 150_000;
 
+/**
+ * Not `to_regclass`: in a transaction that reads no table, it does not see what another one has created since, such as one
+ * that had the lock.
+ */
+const hasTable = (names: string) =>
+  `exists (select from pg_class where relname in (${names}) and pg_table_is_visible(oid))`;
 const serverInfo = `
   select
     current_setting('server_version_num')::integer as version,
     current_setting('server_encoding') as encoding,
-    to_regclass('user_api') is not null as ours,
-    to_regclass('users') is not null or to_regclass('orders') is not null as taken
+    ${hasTable("'user_api'")} as ours,
+    ${hasTable("'users', 'orders'")} as taken
 `;
 const schemaInfo = `
   select schema_version, oldest_version, to_regclass('order_index') is not null as is_distributed

@@ -36,7 +36,7 @@ describe.if(cluster !== null)("a locked row", () => {
       () => users.create(userFields({ email }), null),
     ];
     const rejected = waiting().map((write) =>
-      expectRejection<unknown>(write(), "unavailable", "the database is busy"),
+      expectRejection(write(), "unavailable", "the database is busy"),
     );
     const others = [
       users.update(free.id, rename, null),

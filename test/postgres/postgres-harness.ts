@@ -2,6 +2,7 @@
 import { SQL } from "bun";
 import { openPostgres } from "../../src/postgres/backend.ts";
 import { connect, type Database, type Value } from "../../src/postgres/connection.ts";
+import { oneServer } from "../../src/postgres/placement.ts";
 import type { Store, StoreOptions } from "../../src/store.ts";
 import { storeOptions } from "../open-store.ts";
 import { type Cluster, findCluster } from "./cluster.ts";
@@ -112,7 +113,7 @@ export async function makeHarness(empty = false): Promise<Harness> {
     commits,
     open,
     connect(databaseUrl = url) {
-      const db = connect({ databaseUrl });
+      const db = connect({ databaseUrl }, oneServer.settings);
       opened.push(db);
       return db;
     },

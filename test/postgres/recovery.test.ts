@@ -40,6 +40,17 @@ const losses = [
     settings: {},
     async lose(primary: Instance, recovered: Instance, write: () => Promise<void>) {
       await recovered.start();
+      // A standby shows the changes that the primary has numbered.
+      const numbered = await withStore(primary.url, feedOf);
+      await withStore(
+        recovered.url,
+        async (standby) => {
+          while ((await feedOf(standby)).last < numbered.last) await Bun.sleep(10);
+          expect(await feedOf(standby)).toEqual(numbered);
+          expect((await standby.users.list({ limit: 1, offset: 0 })).total).toBe(3);
+        },
+        { mode: "serve", create: false },
+      );
       recovered.stop("fast");
       await write();
       primary.stop("immediate");

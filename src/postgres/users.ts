@@ -49,10 +49,12 @@ export const existingUsers = `
   from users
   where id = any($1::bigint[])
 `;
-const usersWithOrders = `
-  select distinct user_id
+/** One user at a time: the orders of one are on one shard, and may be many. */
+const anyOrderOfUser = `
+  select id
   from orders
-  where user_id = any($1::bigint[])
+  where user_id = $1
+  limit 1
 `;
 
 /** @returns the users with these ids that exist, in any order */
@@ -112,8 +114,11 @@ export function createUserStore(context: StoreContext): UserStore {
   });
 
   async function findBlocked(session: Session, ids: readonly number[]) {
-    const rows = await session.all<{ user_id: number }>(usersWithOrders, ids);
-    return new Set(rows.map(({ user_id }) => user_id));
+    const blocked = new Set<number>();
+    for (const id of ids) {
+      if ((await session.first(anyOrderOfUser, id)) !== null) blocked.add(id);
+    }
+    return blocked;
   }
 
   const runUpdate = prepareUpdates<ReadUser, UserValues, User>(context, {

@@ -186,7 +186,7 @@ export type WithCopyTarget = <Result>(
   work: (target: CopyTarget) => Promise<Result>,
 ) => Promise<Result>;
 
-export interface DistributeOptions {
+interface DistributeOptions {
   readonly databaseUrl: string;
   /** Called before anything is locked, with the number of orders. */
   readonly onStart: (orders: number, workers: number) => void;

@@ -18,7 +18,7 @@ const MAX_WAIT_MS = 5;
  * Runs items together. The batch ends when the promise settles.
  * @returns the result of each item, in order; a promise for an item that takes longer than the batch
  */
-export type RunBatch<Item, Result> = (items: readonly Item[]) => Promise<readonly Maybe<Result>[]>;
+type RunBatch<Item, Result> = (items: readonly Item[]) => Promise<readonly Maybe<Result>[]>;
 
 export interface BatchOptions<Item, Result> {
   readonly run: RunBatch<Item, Result>;

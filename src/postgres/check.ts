@@ -1,4 +1,4 @@
-/** Verifies the consistency of a database: counts, totals, references and sequences. */
+/** Verifies the consistency of a database: totals, references, sequences and changes. */
 import { describeLastChange, LAST_OF_USERS, type LastChange } from "../change.ts";
 import { messageOf } from "../error.ts";
 import { Order } from "../order.ts";
@@ -13,7 +13,7 @@ import { allChanges, statusCodeOf, totalOf, totals } from "./outbox.ts";
 import type { Find, Placement, Section } from "./placement.ts";
 
 /** Maximum number of orders that one section reports. */
-export const MAX_FINDINGS = 10;
+const MAX_FINDINGS = 10;
 
 const storedCounts = totals
   .map((list) => `select '${list}' as list, (${totalOf(list)}) as records`)

@@ -12,7 +12,7 @@ export function selectedColumns(record: Schema): string {
 export type ColumnTypes = Readonly<Record<string, string>>;
 
 /** @returns the columns of a record with their types */
-export function columnTypes(record: Schema): ColumnTypes {
+function columnTypes(record: Schema): ColumnTypes {
   const types = columnsOf(record).map(({ name, type }) => [
     name,
     type === "integer" ? "bigint" : "text",

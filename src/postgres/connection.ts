@@ -58,7 +58,7 @@ interface RunOptions {
    * that of the connection, of a batch of writes.
    */
   readonly lockTimeoutMs?: number;
-  /** Timeout of the work with all retries. The default is that of the limiter. */
+  /** Timeout of the work with all retries. The default is that of `ConnectionQueues`. */
   readonly timeoutMs?: number;
   /** Whether the work may succeed after an error. The default is after a concurrent transaction. */
   readonly mayRetry?: (error: unknown) => boolean;

@@ -151,7 +151,7 @@ export function isReadOnly(error: unknown): boolean {
 }
 
 /** @returns whether a statement has waited too long for a lock */
-export function isLockTimeout(error: unknown): boolean {
+function isLockTimeout(error: unknown): boolean {
   return sqlState(error) === LOCK_TIMEOUT;
 }
 

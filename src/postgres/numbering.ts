@@ -11,7 +11,7 @@ import { isUnnumbered } from "./outbox.ts";
 import { createSingleFlight } from "./single-flight.ts";
 
 /** Maximum number of changes that one call numbers. */
-export const MAX_NUMBERED = 20_000;
+const MAX_NUMBERED = 20_000;
 /** How long the first call of a new feed can take: it numbers all changes, and may count all records. */
 const NEW_FEED_TIMEOUT = "10min";
 

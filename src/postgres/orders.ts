@@ -83,7 +83,7 @@ export function createOrderStore(context: StoreContext): OrderStore {
     values: { status: "text", metadata: "text", updated_at: "text" },
     updated: "order.updated",
     removal: null,
-    placeOf: ({ user_id, status }) => ({
+    detailsOf: ({ user_id, status }) => ({
       user: user_id,
       status: orderStatuses.indexOf(status) + 1,
     }),

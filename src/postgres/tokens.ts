@@ -15,8 +15,8 @@ const CACHE_TTL_MS = 4_000;
 /** Maximum number of cached tokens. */
 export const MAX_CACHED = 1000;
 /**
- * Maximum number of tokens in progress that are not in the cache, a quarter of all reads. Anybody can invent tokens of the
- * right format, and must not fill the queue of reads with them.
+ * Maximum number of tokens in progress that are not in the cache. Anybody can invent tokens of the right format, and must
+ * not fill the memory with them.
  */
 export const MAX_UNKNOWN = 1024;
 /**

@@ -74,7 +74,7 @@ export interface UpdateParts<Stored> {
     readonly throwBlocked: () => never;
   } | null;
   /** What a statement and a change need of a record besides its id and version. */
-  readonly placeOf: (stored: Stored) => {
+  readonly detailsOf: (stored: Stored) => {
     /** The user that determines its server. */
     readonly user: number | null;
     readonly status: number | null;
@@ -179,7 +179,7 @@ export function prepareUpdates<Stored extends Versioned, Values extends object, 
   }
   type Step = Done | Target;
 
-  const { table, read, removal, placeOf, explain } = parts;
+  const { table, read, removal, detailsOf, explain } = parts;
   const update = updateStatement(parts);
   const remove = removal === null ? null : deleteStatement(parts, removal.type);
 
@@ -206,17 +206,17 @@ export function prepareUpdates<Stored extends Versioned, Values extends object, 
     if (targets.length === 0) return [];
     // In one order, so that two batches do not deadlock.
     const ordered = targets.toSorted((one, other) => one.stored.id - other.stored.id);
-    const places = ordered.map(({ stored }) => placeOf(stored));
+    const details = ordered.map(({ stored }) => detailsOf(stored));
     const input = ordered.map(({ stored: { id, version }, author, values }, at) => ({
       id,
       version,
       author,
       time: time.getTime(),
-      status_before: places[at]?.status ?? null,
+      status_before: details[at]?.status ?? null,
       ...values,
     }));
     const ids = ordered.map(({ stored }) => stored.id);
-    const users = places.map(({ user }) => user).filter((user) => user !== null);
+    const users = details.map(({ user }) => user).filter((user) => user !== null);
     const rows = await session.all<{ id: number }>(statement, JSON.stringify(input), ids, users);
     return rows.map(({ id }) => id);
   }

@@ -127,7 +127,7 @@ export function createUserStore(context: StoreContext): UserStore {
     values: { ...writtenColumns, updated_at: "text" },
     updated: "user.updated",
     removal: { type: "user.deleted", findBlocked, throwBlocked: failUserHasOrders },
-    placeOf: () => ({ user: null, status: null }),
+    detailsOf: () => ({ user: null, status: null }),
     status: "null",
     condition: "$3::bigint[] is not null",
     explain: explainViolation,

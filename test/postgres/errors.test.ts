@@ -4,7 +4,7 @@ import { AppError } from "../../src/error.ts";
 import { backUpPostgres } from "../../src/postgres/backup.ts";
 import type { Session } from "../../src/postgres/connection.ts";
 import { describePostgresError, sqlState, toUnavailable } from "../../src/postgres/errors.ts";
-import { newUser, orderFields, parsed, userFields } from "../contract/open.ts";
+import { newUser, parsed, userFields } from "../contract/open.ts";
 import { expectRejection } from "../expect-error.ts";
 import { startSwitch } from "../failover/switch.ts";
 import { cluster, type Harness, makeHarness } from "./postgres-harness.ts";
@@ -42,13 +42,6 @@ describe("a worker of Citus", () => {
     expect(toUnavailable(error)).toBe(error);
   });
 });
-
-/** Terminates every connection of the service. */
-const cut = `
-  select pg_terminate_backend(pid)
-  from pg_stat_activity
-  where datname = current_database() and application_name like 'user-api%'
-`;
 
 /** Makes the first inserts of users fail with this SQLSTATE. @returns a function that counts the attempts */
 async function failInserts(world: Harness, times: number, state: string) {
@@ -99,17 +92,13 @@ test.each([
 describe("a certificate that cannot be verified", () => {
   test.each([
     "CERT_HAS_EXPIRED",
-    "CERT_NOT_YET_VALID",
-    "CERT_REVOKED",
     "CRL_HAS_EXPIRED",
     "DEPTH_ZERO_SELF_SIGNED_CERT",
     "ERR_TLS_CERT_ALTNAME_INVALID",
     "HOSTNAME_MISMATCH",
     "INVALID_CA",
-    "INVALID_PURPOSE",
     "PATH_LENGTH_EXCEEDED",
     "SELF_SIGNED_CERT_IN_CHAIN",
-    "UNABLE_TO_GET_ISSUER_CERT_LOCALLY",
     "UNABLE_TO_VERIFY_LEAF_SIGNATURE",
   ])("%s becomes unavailable, and a one-line message at startup", (code) => {
     const error = Object.assign(new Error("rejected"), { code });
@@ -137,22 +126,9 @@ describe("a certificate that cannot be verified", () => {
 });
 
 describe.if(cluster !== null)("the store", () => {
-  test("returns reads without delay while writes wait for a lock", async () => {
-    await using world = await makeHarness();
-    const store = await world.open({ databaseUrl: world.url.replace("max=5", "max=3") });
-    const { id } = await newUser(store);
-    await store.orders.place(orderFields(id), null);
-    const other = await world.hold("lock table orders in access exclusive mode");
-    const waiting = Promise.allSettled([1, 2].map(() => store.orders.place(orderFields(id), null)));
-    // If they waited behind the writes, these would time out.
-    await Promise.all(Array.from({ length: 50 }, () => store.users.get(id)));
-    await other[Symbol.asyncDispose]();
-    expect((await waiting).map(({ status }) => status)).toEqual(["fulfilled", "fulfilled"]);
-  });
-
   test("rejects with unavailable when a lock or a statement times out", async () => {
     await using world = await makeHarness();
-    for (const bound of ["lock_timeout=50", "statement_timeout=1500"]) {
+    for (const bound of ["lock_timeout=50", "statement_timeout=500"]) {
       const store = await world.open({ databaseUrl: `${world.url}&${bound}` });
       await using _ = await world.hold("lock table users in access exclusive mode");
       await expectRejection(store.users.create(userFields(), null), "unavailable");
@@ -161,36 +137,6 @@ describe.if(cluster !== null)("the store", () => {
     const store = await world.open();
     expect((await store.users.list(page)).total).toBe(0);
   });
-
-  test("rejects with unavailable when its connections are terminated, and then recovers", async () => {
-    await using world = await makeHarness();
-    const store = await world.open();
-    const codes = new Set<string>();
-    const made: number[] = [];
-    let stop = false;
-    const writers = Array.from({ length: 8 }, async () => {
-      while (!stop) {
-        try {
-          made.push((await newUser(store)).id);
-        } catch (error) {
-          codes.add(error instanceof AppError ? error.code : String(error));
-        }
-      }
-    });
-    for (let round = 0; round < 5; round += 1) {
-      await Bun.sleep(40);
-      await world.run(cut);
-    }
-    const before = made.length;
-    while (made.length === before) await Bun.sleep(5);
-    stop = true;
-    await Promise.all(writers);
-    expect([...codes]).toEqual(["unavailable"]);
-    // Every acknowledged write is stored. There may be more: the response to a write may have been lost.
-    const kept = await world.run<{ id: number }>("select id::integer as id from users");
-    expect(new Set(kept.map(({ id }) => id)).isSupersetOf(new Set(made))).toBe(true);
-    expect(await store.check()).toEqual([]);
-  }, 15_000);
 
   test("rejects with unavailable when the response to a commit is lost, and a retry with the key is safe", async () => {
     await using world = await makeHarness();
@@ -233,14 +179,14 @@ describe.if(cluster !== null)("the store", () => {
     expect(await tries()).toBe(4);
   });
 
-  test("does not retry a write when it fails with any other error", async () => {
+  test("tries a write once more, alone, when it fails with any other error", async () => {
     await using world = await makeHarness();
     const store = await world.open();
     const tries = await failInserts(world, 99, "22000");
     const error = await store.users.create(userFields(), null).catch((reason) => reason);
     expect(error).not.toBeInstanceOf(AppError);
     expect(error.message).toBe("failed on purpose");
-    expect(await tries()).toBe(1);
+    expect(await tries()).toBe(2);
   });
 
   test("reads, but rejects writes and checkUsable, when the database is read-only", async () => {

@@ -3,14 +3,13 @@ import { describe, expect, test } from "bun:test";
 import { AppError } from "../../src/error.ts";
 import { migrations } from "../../src/postgres/migrate.ts";
 import type { Store } from "../../src/store.ts";
-import { hashToken, newToken } from "../../src/token.ts";
 import { newUser, orderFields, setFields, userFields } from "../contract/open.ts";
 import { ifMatch } from "../preconditions.ts";
 import { cluster, makeHarness } from "./postgres-harness.ts";
 
-const KEYS = 200;
+const KEYS = 100;
 const POSTS = 8;
-const ROUNDS = 100;
+const ROUNDS = 30;
 const EDITS = 4;
 
 function codeOf(result: PromiseSettledResult<unknown>): string {
@@ -38,23 +37,6 @@ describe.if(cluster !== null)("two replicas", () => {
     expect((await replicas[1].orders.list({ limit: 1, offset: 0 })).total).toBe(KEYS);
     expect(await replicas[1].check()).toEqual([]);
   }, 30_000);
-
-  test("create creates one user per key when each key is used by many concurrent calls", async () => {
-    await using world = await makeHarness();
-    const replicas = [await world.open(), await world.open()] as const;
-    const owner = "a".repeat(64);
-    const results = await Promise.all(
-      Array.from({ length: 20 * POSTS }, (_, at) => {
-        const n = Math.floor(at / POSTS);
-        const key = { owner, key: `key-${n}`, fingerprint: `${n}` };
-        // The email is taken too: a replay must not become a conflict.
-        const fields = userFields({ email: `${n}@example.com` });
-        return (replicas[at % 2] ?? replicas[0]).users.create(fields, key);
-      }),
-    );
-    expect(results.filter(({ replayed }) => !replayed)).toHaveLength(20);
-    expect((await replicas[0].users.list({ limit: 1, offset: 0 })).total).toBe(20);
-  });
 
   test("create makes one user an email when each is posted many times concurrently, in another order", async () => {
     await using world = await makeHarness();
@@ -101,18 +83,6 @@ describe.if(cluster !== null)("two replicas", () => {
     },
     30_000,
   );
-
-  test("revoke takes effect immediately on its own replica", async () => {
-    await using world = await makeHarness();
-    const { tokens } = await world.open();
-    const hash = hashToken(newToken());
-    await tokens.create({ hash, name: "a", scope: "write", expires_at: null });
-    expect((await tokens.find(hash))?.revoked_at).toBeNull();
-    const finding = tokens.find(hash);
-    await tokens.revoke("a");
-    await finding;
-    expect((await tokens.find(hash))?.revoked_at).toBeString();
-  });
 
   test("import assigns no id twice while another replica creates users", async () => {
     await using world = await makeHarness();

@@ -98,7 +98,7 @@ async function reset(url: string, template: Template): Promise<boolean> {
 }
 
 /** @param migrate creates the schema in an empty database */
-export function createDatabasePool(
+function createDatabasePool(
   cluster: Cluster,
   migrate: (url: string) => Promise<void>,
 ): DatabasePool {

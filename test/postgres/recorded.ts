@@ -1,6 +1,6 @@
 import type { Database, Session, Value } from "../../src/postgres/connection.ts";
 
-export interface Sent {
+interface Sent {
   readonly statement: string;
   readonly values: readonly Value[];
 }

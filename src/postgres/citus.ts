@@ -126,6 +126,8 @@ export const severalServers: Placement = {
         from decided
         where is_created
       )`,
+  // Citus sends the rows of a CTE to all workers, so that one that is missing would prevent all creates.
+  insertsApart: true,
   ofUsers: (users) => `orders.user_id = any(${users}::bigint[])`,
   findOrders,
   alsoCopied: { orders: { table: "order_index", columns: ["id", "user_id"] } },

@@ -31,6 +31,8 @@ interface StatementParts {
   readonly order: string;
   /** Further CTEs, which begin with a comma. */
   readonly alsoCreate: string;
+  /** Whether another statement of the transaction inserts the records. */
+  readonly insertsApart: boolean;
 }
 
 /** A CTE that claims the keys: a create whose key another transaction has claimed is not in `claimed`. */
@@ -63,6 +65,17 @@ const storedKey = `
           )
 `;
 
+/** Inserts rows, whose time is `$2`. @param from what has their ids and columns */
+function insertStatement({ table, columns, order }: StatementParts, from: string): string {
+  const names = Object.keys(columns).join(", ");
+  return `
+        insert into ${table} (id, ${names}, version, created_at, updated_at)
+        select id, ${names}, 1, $2::text, $2::text
+        from ${from}
+        order by ${order}
+  `;
+}
+
 /**
  * Parameters of the statement: the creates as a JSON array, their time, the time in milliseconds, and, if creates have
  * keys, the time at or before which expired keys were stored. It returns a `CreatedRow` for each create.
@@ -72,8 +85,7 @@ const storedKey = `
  * @param hasKeys whether any of the creates has a key; a statement without the steps for keys is cheaper
  */
 function createStatement(parts: StatementParts, hasKeys: boolean): string {
-  const { table, ids, rejected, created, status, json, order, alsoCreate } = parts;
-  const columns = Object.keys(parts.columns).join(", ");
+  const { ids, rejected, created, status, json, alsoCreate, insertsApart } = parts;
   const input = {
     ...parts.columns,
     author: "text",
@@ -100,14 +112,7 @@ function createStatement(parts: StatementParts, hasKeys: boolean): string {
       decided as ${hasKeys ? "materialized" : "not materialized"} (
         select planned.*, ${isCreated} as is_created
         from planned
-      ),
-      inserted as (
-        insert into ${table} (id, ${columns}, version, created_at, updated_at)
-        select id, ${columns}, version, created_at, updated_at
-        from decided
-        where is_created
-        order by ${order}
-      )${alsoCreate},
+      )${insertsApart ? "" : `, inserted as (${insertStatement(parts, "decided where is_created")})`}${alsoCreate},
       recorded as (${recordStatement({
         type: created,
         from: "decided where is_created",
@@ -171,6 +176,8 @@ export function prepareCreate<Fields extends object, Row>(
   const { throwRejected, newRecord, conflictKeysOf, lockOf } = parts;
   const withKeys = createStatement(parts, true);
   const withoutKeys = createStatement(parts, false);
+  const rowsOfInput = `json_to_recordset($1::text::json) as input (${columnDefinitions({ id: "bigint", ...parts.columns })})`;
+  const insertApart = parts.insertsApart ? insertStatement(parts, rowsOfInput) : null;
 
   function outcomeOf(
     { id, is_created, is_rejected, stored }: CreatedRow,
@@ -204,6 +211,15 @@ export function prepareCreate<Fields extends object, Row>(
         : await session.all<CreatedRow>(withoutKeys, ...values);
       const byPosition: CreatedRow[] = [];
       for (const row of rows) byPosition[row.position - 1] = row;
+      if (insertApart !== null) {
+        const created = items.flatMap(({ fields }, at) => {
+          const { id, is_created } = itemAt(byPosition, at);
+          return is_created ? [{ id, ...fields }] : [];
+        });
+        if (created.length > 0) {
+          await session.all(insertApart, JSON.stringify(created), createdAt);
+        }
+      }
       return items.map((item, at) => outcomeOf(itemAt(byPosition, at), item, createdAt));
     },
     conflictKeysOf: ({ fields, key }) =>

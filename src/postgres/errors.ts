@@ -42,6 +42,8 @@ const copyErrors: readonly (readonly [message: RegExp, state: string])[] = [
   [/^duplicate key value violates unique constraint /, UNIQUE_VIOLATION],
   [/^deadlock detected/, DEADLOCK],
 ];
+/** The start of a message of Citus. */
+const NO_WORKER = "connection to the remote node ";
 const READ_ONLY = "25006";
 /** What a client is told about a server that is connected, by SQLSTATE. */
 const unavailableReasons: readonly (readonly [RegExp, string])[] = [
@@ -166,7 +168,13 @@ export function isCausedByStatement(error: unknown): boolean {
  * transaction, so that a part of it may succeed. After the loss of a connection the statement may be committed.
  */
 export function isStatementError(error: unknown): boolean {
-  return isLockTimeout(error) || isCausedByStatement(error) || isRolledBack(error);
+  return (
+    isLockTimeout(error) ||
+    isCausedByStatement(error) ||
+    isRolledBack(error) ||
+    // The coordinator has rolled back. Those that need none of this server may succeed.
+    serverError(error)?.message.startsWith(NO_WORKER) === true
+  );
 }
 
 /**

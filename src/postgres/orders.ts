@@ -71,6 +71,7 @@ export function createOrderStore(context: StoreContext): OrderStore {
     json: recordJson(Order),
     order: "user_id",
     alsoCreate: placement.alsoCreate,
+    insertsApart: placement.insertsApart,
     conflictKeysOf: () => [],
     lockOf: ({ user_id }) => `users ${user_id}`,
     throwRejected: failUnknownUser,

@@ -22,6 +22,8 @@ export interface Placement {
   readonly orderIds: string;
   /** Further CTEs of the statement that creates orders. The rows are those of `decided where is_created`. */
   readonly alsoCreate: string;
+  /** Whether orders are inserted by a statement of their own. */
+  readonly insertsApart: boolean;
   /**
    * A condition of a statement that changes orders.
    * @param users a parameter: an array of the users of these orders
@@ -57,6 +59,7 @@ export const oneServer: Placement = {
   settings: { plan_cache_mode: "force_generic_plan" },
   orderIds: "orders_id_seq",
   alsoCreate: "",
+  insertsApart: false,
   // So that the parameter has a type.
   ofUsers: (users) => `${users}::bigint[] is not null`,
   findOrders: (session, columns, ids) =>

@@ -107,6 +107,7 @@ export function createUserStore(context: StoreContext): UserStore {
     json: recordJson(User),
     order: 'email_key collate "C"',
     alsoCreate: "",
+    insertsApart: false,
     conflictKeysOf: ({ email_key }) => [email_key],
     lockOf: ({ email_key }) => email_key,
     throwRejected: failEmailTaken,

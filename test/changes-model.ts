@@ -38,24 +38,27 @@ interface Service extends AsyncDisposable {
 
 type Environment = Readonly<Record<string, string>>;
 
-async function startService(environment: Environment): Promise<Service> {
+/** @param wrong gets the errors of its log that nothing excuses */
+async function startService(environment: Environment, wrong: string[]): Promise<Service> {
   const start = () => startProgram([binary, "serve"], { env: environment });
   let running = start();
   let url = (await running.listening) ?? "";
+  async function end(signal: NodeJS.Signals): Promise<void> {
+    running.kill(signal);
+    await running.ended;
+    const lines = running.output().split("\n");
+    wrong.push(...lines.filter((line) => line.includes('"internal error"')));
+  }
   return {
     get url() {
       return url;
     },
     async kill() {
-      running.kill("SIGKILL");
-      await running.ended;
+      await end("SIGKILL");
       running = start();
       url = (await running.listening) ?? "";
     },
-    async [Symbol.asyncDispose]() {
-      running.kill("SIGTERM");
-      await running.ended;
-    },
+    [Symbol.asyncDispose]: () => end("SIGTERM"),
   };
 }
 
@@ -235,15 +238,16 @@ export async function runChangesModel(world: World): Promise<number> {
   const token = newToken();
   const environment = { DATABASE_URL: database, API_TOKEN: token, PORT: "0", LOG_LEVEL: "info" };
   await using resources = new AsyncDisposableStack();
-  const services: Service[] = [];
-  while (services.length < processes) services.push(resources.use(await startService(environment)));
-  const endMs = performance.now() + seconds * 1000;
   const known: Known = {
     acknowledged: new Set(),
     inDoubt: new Map(),
     imported: [0, 0],
     wrong: [],
   };
+  const services: Service[] = [];
+  while (services.length < processes)
+    services.push(resources.use(await startService(environment, known.wrong)));
+  const endMs = performance.now() + seconds * 1000;
   let hasFailed = false;
   const client: Client = {
     url: () => pick(services)?.url ?? "",
@@ -281,6 +285,7 @@ export async function runChangesModel(world: World): Promise<number> {
   const changes = verify(await Promise.all(readers), last, known);
   await verifyLists(client, changes);
   await resources.disposeAsync();
+  expect(known.wrong).toEqual([]);
   expect(await runBinary(["check"], environment)).toMatchObject({ code: 0 });
   if (Bun.env["TEST_TIMES"] === "true") {
     const inDoubt = [...known.inDoubt.values()].reduce((sum, writes) => sum + writes, 0);

@@ -196,18 +196,21 @@ export function createChangeStore(
   }
 
   /**
-   * Reads a page after all changes were numbered. Numbering adds nothing to a full page: then one call is enough, even if
+   * Reads a page after all earlier changes were numbered. Numbering adds nothing to a full page: then one call is enough, even if
    * changes are left, as after a large import.
    */
   async function readNumbered(query: ChangeQuery): Promise<ChangePage> {
     const read = query.include === "record" ? readWithRecords : readPlain;
     const deadlineMs = performance.now() + NUMBERING_TIMEOUT_MS;
     let isReadOnly = false;
+    let isNumbered = false;
     do {
       const row = await read(query);
-      if (isReadOnly || (row.isCurrent && !row.isBehind)) return pageOf(query, row);
+      const isComplete = row.isCurrent && (isNumbered || !row.isBehind);
+      if (isReadOnly || isComplete) return pageOf(query, row);
       const status = await numberChanges();
       isReadOnly = status.isReadOnly === true;
+      isNumbered = !status.isBehind;
       const isSame = row.isCurrent && row.feed === status.feed;
       if (isSame && isFull(query, row)) return pageOf(query, { ...row, last: status.last });
     } while (performance.now() < deadlineMs);

@@ -60,17 +60,24 @@ export async function lockFeed(session: Session): Promise<void> {
   await session.all(takeLock);
 }
 
-const callNumbering = "select number_changes($1, $2)";
+const callNumbering = "select number_changes($1, $2) as numbered";
 
-/** Numbers changes, once. @param isNewFeed whether a new feed begins */
-async function numberOnce(db: Database, isNewFeed: boolean): Promise<void> {
-  const call = (session: Session) => session.all(callNumbering, MAX_NUMBERED, newFeedName());
-  if (!isNewFeed) return void (await db.run("background", call));
+/** Numbers changes, once. @param isNewFeed whether a new feed begins. @returns how many */
+async function numberOnce(db: Database, isNewFeed: boolean): Promise<number> {
+  async function call(session: Session): Promise<number> {
+    const row = await session.first<{ numbered: number }>(
+      callNumbering,
+      MAX_NUMBERED,
+      newFeedName(),
+    );
+    return row?.numbered ?? 0;
+  }
+  if (!isNewFeed) return db.run("background", call);
   const callWithoutTimeout = async (session: Session) => {
     await session.script(`set local statement_timeout = '${NEW_FEED_TIMEOUT}'`);
     return call(session);
   };
-  await db.run("background", callWithoutTimeout, {
+  return db.run("background", callWithoutTimeout, {
     transaction: true,
     timeoutMs: Number.POSITIVE_INFINITY,
   });
@@ -78,7 +85,8 @@ async function numberOnce(db: Database, isNewFeed: boolean): Promise<void> {
 
 /**
  * Numbers changes, at most `MAX_NUMBERED`, and begins a new feed if it must. Concurrent calls share a run.
- * @returns the state afterwards, which is as it was on a server that cannot write
+ * @returns the state afterwards, which is as it was on a server that cannot write. It is behind if changes that were
+ * committed before the call have no id: with later ones, it would be behind for as long as others write
  */
 export type NumberChanges = () => Promise<FeedStatus>;
 
@@ -90,14 +98,15 @@ export function createNumbering(db: Database, readOnly: boolean): NumberChanges 
     const status = await readStatus(db);
     if (readOnly) return { ...status, isReadOnly: true };
     if (status.isCurrent && !status.isBehind) return status;
+    let count: number;
     try {
-      await numberOnce(db, !status.isCurrent);
+      count = await numberOnce(db, !status.isCurrent);
     } catch (error) {
       // A standby, or a database that is read-only.
       if (isReadOnly(error)) return { ...status, isReadOnly: true };
       throw error;
     }
-    const numbered = await readStatus(db);
+    const numbered = { ...(await readStatus(db)), isBehind: count >= MAX_NUMBERED };
     const analyze = (session: Session) =>
       analyzeIfGrown(session, ANALYZED_TABLES, status.last, numbered.last);
     // Nobody waits for it.

@@ -188,6 +188,27 @@ describe.if(cluster !== null)("changes", () => {
     }
   });
 
+  test("are read, and deleted, when others are committed all the time", async () => {
+    await using world = await makeHarness();
+    // Each call that numbers changes leaves another one.
+    await world.run(`
+      create function insert_more() returns trigger language plpgsql as $$
+      begin
+        insert into change_outbox (type, record_id, version, created_at) values (1, 1000, 1, 0);
+        return null;
+      end
+      $$;
+      create trigger inserting after insert on change_feed
+      for each row execute function insert_more()
+    `);
+    const store = await world.open();
+    const { id } = await newUser(store);
+    expect((await listAfter(store, 0)).changes).toContainEqual(
+      expect.objectContaining({ record_id: id }),
+    );
+    await store.changes.deleteExpired(new Date(0));
+  });
+
   test("are read without those that follow when there are many without an id, for which nobody waits longer than 5 s", async () => {
     await using world = await makeHarness();
     const store = await world.open();

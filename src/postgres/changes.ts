@@ -126,8 +126,8 @@ const deleteBatch = `
       where exists (select from expired)
     ),
     advanced as (
-      insert into change_feed (name, first, last, last_xid, origin, next_xid, totals)
-      select name, expired.next, last, last_xid, origin, next_xid, totals
+      insert into change_feed (name, first, last, last_xid, origin, next_xid, open_xids, totals)
+      select name, expired.next, last, last_xid, origin, next_xid, open_xids, totals
       from state
       cross join expired
     )

@@ -7,7 +7,7 @@ import { fail } from "../error.ts";
 import { analyzeIfGrown } from "./analyze.ts";
 import type { Database, Session } from "./connection.ts";
 import { isReadOnly } from "./errors.ts";
-import { isUnnumbered } from "./outbox.ts";
+import { unnumberedRows } from "./outbox.ts";
 import { createSingleFlight } from "./single-flight.ts";
 
 /** Maximum number of changes that one call numbers. */
@@ -21,7 +21,7 @@ const ANALYZED_TABLES = "users, orders, changes, idempotency_keys";
 export const feedStatus = `
   select
     name as feed, first, last, is_current as "isCurrent",
-    exists (select from change_outbox where ${isUnnumbered("feed_state")}) as "isBehind"
+    exists (select from ${unnumberedRows("feed_state")}) as "isBehind"
   from feed_state
 `;
 

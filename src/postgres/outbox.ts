@@ -21,12 +21,21 @@ export const allChanges = `
 `;
 
 /**
- * A condition on rows of the outbox that have no id yet. The upper bound excludes none: with it, PostgreSQL expects few of
- * them and uses the index. Otherwise it can read all rows that were deleted since the last VACUUM.
+ * A table expression for the rows of the outbox, which have no id yet. Neither the upper bound nor the union excludes any:
+ * with them, PostgreSQL expects few rows and uses the index. Otherwise it can read all rows that were deleted since the
+ * last VACUUM.
  * @param state the row of `change_feed`
  */
-export function isUnnumbered(state: string): string {
-  return `change_outbox.xid between ${state}.next_xid and 9223372036854775807`;
+export function unnumberedRows(state: string): string {
+  return `(
+    select *
+    from change_outbox
+    where xid between ${state}.next_xid and 9223372036854775807
+    union all
+    select *
+    from change_outbox
+    where xid = any(${state}.open_xids) and xid < ${state}.next_xid
+  ) as unnumbered`;
 }
 
 /** @returns an expression for the code of a status */
@@ -109,8 +118,7 @@ export function totalOf(...parts: readonly Total[]): string {
   return `
     select ${counted} + (
       select coalesce(sum(${added}), 0)
-      from change_outbox
-      where ${isUnnumbered("state")}
+      from ${unnumberedRows("state")}
     ) as total
     from (select * from change_feed order by xid desc limit 1) as state
   `;

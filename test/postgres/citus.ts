@@ -18,7 +18,7 @@ const emptyTables = [
   "delete from change_outbox",
   "delete from changes",
   `update change_feed
-    set first = 1, last = 0, last_xid = 0, xid = txid_current(), next_xid = 0, totals = '{0,0,0,0,0,0}'`,
+    set first = 1, last = 0, last_xid = 0, xid = txid_current(), next_xid = 0, open_xids = '{}', totals = '{0,0,0,0,0,0}'`,
   "select setval('users_id_seq', 1, false), setval('order_numbers', 1, false), setval('tokens_id_seq', 1, false)",
 ];
 

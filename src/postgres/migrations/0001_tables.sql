@@ -151,8 +151,10 @@ create table change_feed (
   last_xid bigint not null,
   -- Identifies the server and the database. @see feed_origin
   origin bigint[] not null,
-  -- No row of the outbox is of a transaction before this one.
+  -- Rows of the outbox are of this transaction, of a later one, or of one of those that were open before it. With the
+  -- oldest open one as the only bound, all rows that were deleted since it began would be passed.
   next_xid bigint not null,
+  open_xids bigint[] not null default '{}',
   -- The number of users, and of orders in each status, in the order of `orderStatuses`, after the last change.
   totals bigint[] not null,
   -- With the name, because a restore of the data alone adds a row of another feed.
@@ -252,9 +254,19 @@ begin
       delete from change_outbox
       where ctid = any(array(
         select ctid
-        from change_outbox
-        -- The upper bound excludes nothing, but lets PostgreSQL expect few rows and use the index. @see outbox.ts
-        where xid between case when state.is_current then state.next_xid else 0 end and 9223372036854775807
+        from (
+          select ctid, xid, type, record_id, version
+          from change_outbox
+          where xid = any(state.open_xids) and xid < state.next_xid and state.is_current
+          union all (
+            select ctid, xid, type, record_id, version
+            from change_outbox
+            -- The upper bound excludes nothing, but lets PostgreSQL expect few rows and use the index. @see outbox.ts
+            where xid between case when state.is_current then state.next_xid else 0 end and 9223372036854775807
+            order by xid, type, record_id, version
+            limit case when state.is_current then max_rows end
+          )
+        ) as unnumbered
         order by xid, type, record_id, version
         limit case when state.is_current then max_rows end
       ))
@@ -287,7 +299,7 @@ begin
       delete from change_feed
       where exists (select from moved) or not state.is_current
     )
-  insert into change_feed (name, first, last, last_xid, origin, next_xid, totals)
+  insert into change_feed (name, first, last, last_xid, origin, next_xid, open_xids, totals)
   select
     case when state.is_current then state.name else new_name end,
     case when state.is_current then state.first else coalesce((select min(id) from changes), 1) end,
@@ -302,9 +314,10 @@ begin
       order by at
     ),
     least(
-      txid_snapshot_xmin(txid_current_snapshot()),
+      txid_snapshot_xmax(txid_current_snapshot()),
       case when state.is_current and rows = max_rows then last_moved end
     ),
+    array(select txid_snapshot_xip(txid_current_snapshot())),
     coalesce(counted, array(
       select old + new
       from unnest(state.totals, added) with ordinality as part (old, new, at)

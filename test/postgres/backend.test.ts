@@ -52,22 +52,6 @@ describe.if(cluster !== null)("open", () => {
     }
   });
 
-  test("sets synchronous_commit to on when the database has it off and the URL does not set it", async () => {
-    await using world = await makeHarness();
-    const name = new URL(world.url).pathname.slice(1);
-    await world.run(`alter database "${name}" set synchronous_commit = off`);
-    const shown = async (databaseUrl: string) => {
-      const row = await world
-        .connect(databaseUrl)
-        .run("read", (session) =>
-          session.first<{ synchronous_commit: string }>("show synchronous_commit"),
-        );
-      return row?.synchronous_commit;
-    };
-    expect(await shown(world.url)).toBe("on");
-    expect(await shown(change(world.url, { search: "synchronous_commit=off" }))).toBe("off");
-  });
-
   test("connects each process with a name of its own, apart from servers behind a pooler", async () => {
     await using world = await makeHarness();
     const nameOf = async (parameters: string, mode: StoreOptions["mode"]) => {
@@ -128,10 +112,12 @@ describe.if(cluster !== null)("open", () => {
     // Not that all processes should only read.
     expect(await warningsOf("prepare=false", "serve-read-only")).toEqual([role]);
     await world.run(`alter database "${name}" set synchronous_commit = off`);
-    expect(await warningsOf("prepare=false")).toEqual([
-      "synchronous_commit is off in PostgreSQL: writes that were acknowledged can be lost",
-      role,
-    ]);
+    const danger =
+      "synchronous_commit is off in PostgreSQL: writes that were acknowledged can be lost";
+    expect(await warningsOf("prepare=false")).toEqual([danger, role]);
+    // A connection sets it, unless the URL does.
+    expect(await warningsOf("")).toEqual([]);
+    expect(await warningsOf("synchronous_commit=off")).toEqual([danger]);
   });
 
   test("rejects an empty database, and leaves it empty, when create is false", async () => {

@@ -2,15 +2,7 @@
 import { describe, expect, test } from "bun:test";
 import type { CreateResult, IdempotencyKey } from "../../src/idempotency.ts";
 import { newUser, orderFields, outcomesOf, parsed, userFields } from "../contract/open.ts";
-import { expectRejection } from "../expect-error.ts";
-import {
-  cluster,
-  deleteUser,
-  makeHarness,
-  patient,
-  storedTime,
-  waitingBackends,
-} from "./postgres-harness.ts";
+import { cluster, deleteUser, makeHarness, patient, storedTime } from "./postgres-harness.ts";
 
 function keyOf(key: string, fingerprint = "f"): IdempotencyKey {
   return { owner: "a".repeat(64), key, fingerprint };
@@ -132,40 +124,6 @@ describe.if(cluster !== null)("creates in one turn", () => {
       { key: "b", owner: "2" },
       { key: "c", owner: "1" },
     ]);
-  });
-
-  test("succeed when only one of them fails", async () => {
-    await using world = await makeHarness();
-    const store = await world.open();
-    await world.run(`
-      create function fail() returns trigger language plpgsql as $$
-      begin
-        raise exception 'failed on purpose' using errcode = '22000';
-      end
-      $$;
-      create trigger failing before insert on users for each row when (new.name = 'bad')
-      execute function fail()
-    `);
-    const names = ["a", "bad", "c"];
-    const creates = names.map((name) => store.users.create(userFields({ name }), keyOf(name)));
-    const outcomes = await outcomesOf(creates);
-    expect(outcomes).toEqual(["new", expect.stringContaining("failed on purpose"), "new"]);
-    expect((await store.users.list({ limit: 1, offset: 0 })).total).toBe(2);
-  });
-
-  test("are all unavailable when their connection is lost", async () => {
-    await using world = await makeHarness();
-    const store = await world.open();
-    await newUser(store);
-    const held = await world.hold("lock table users in exclusive mode");
-    const creates = [1, 2, 3].map((n) => store.users.create(userFields(), keyOf(`${n}`)));
-    const rejected = creates.map((create) => expectRejection(create, "unavailable"));
-    await world.untilWaiting();
-    await world.run(`select pg_terminate_backend(pid) from (${waitingBackends}) as waiting`);
-    await Promise.all(rejected);
-    await held.commit();
-    const again = [1, 2, 3].map((n) => store.users.create(userFields(), keyOf(`${n}`)));
-    expect(await outcomesOf(again)).toEqual(["new", "new", "new"]);
   });
 
   test("are pending until they end, whatever they create", async () => {

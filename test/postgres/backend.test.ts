@@ -1,5 +1,6 @@
 // Error messages for the operator are one line without the password.
 import { describe, expect, test } from "bun:test";
+import { severalServers } from "../../src/postgres/citus.ts";
 import { connect } from "../../src/postgres/connection.ts";
 import { migrations } from "../../src/postgres/migrate.ts";
 import type { StoreOptions } from "../../src/store.ts";
@@ -89,6 +90,21 @@ describe.if(cluster !== null)("open", () => {
     expect(ofRole).toEqual(await settingsOf(world.url));
     // Other roles keep theirs, also in this database.
     expect(await world.run("select from pg_db_role_setting where setrole = 0")).toEqual([]);
+  });
+
+  test("sets what suits several servers when the URL does not", async () => {
+    await using world = await makeHarness();
+    const databaseUrl = `${world.url}&citus.max_adaptive_executor_pool_size=4`;
+    const db = connect({ databaseUrl }, severalServers.settings);
+    const names = Object.keys(severalServers.settings);
+    const show = names.map((name) => `current_setting('${name}', true) as "${name}"`).join();
+    const shown = await db.run("read", (session) => session.first<object>(`select ${show}`));
+    await db.close();
+    expect(shown).toEqual({
+      "citus.enable_binary_protocol": "off",
+      "citus.max_adaptive_executor_pool_size": "4",
+      "citus.propagate_set_commands": "local",
+    });
   });
 
   test("warns about settings that a pooler has rejected and the role does not have", async () => {

@@ -31,78 +31,93 @@ function makeQueue(options: Partial<BatchOptions<string, string>> = {}) {
   return { batches, enqueue, items: () => batches.map(({ items }) => items.join("")) };
 }
 
+const nextTurn = () => new Promise((resolve) => setImmediate(resolve));
+
 /** Enough turns for the next batch to start, but less time than it waits for one that takes long. */
 async function turns(): Promise<void> {
-  for (let turn = 0; turn < 3; turn += 1) await new Promise((resolve) => setImmediate(resolve));
+  for (let turn = 0; turn < 3; turn += 1) await nextTurn();
 }
 
-test("enqueue runs items together when they arrive in one turn", async () => {
-  const { batches, enqueue, items } = makeQueue();
-  const results = ["a", "b", "c"].map(enqueue);
-  expect(items()).toEqual([]);
-  await turns();
-  expect(items()).toEqual(["abc"]);
-  batches[0]?.end(["1", "2", "3"]);
-  expect(await Promise.all(results)).toEqual(["1", "2", "3"]);
-});
+/** Items that arrive, the end of a batch, one turn, or enough turns for the next batch. */
+type Step = readonly string[] | number | "turn" | "turns";
+const client = (item: string) => item.toLowerCase();
+const many = ["a", "A", "a", "A", "a", "b", "a", "c"];
+const twice: readonly Step[] = [many, "turns", 0, "turns", 1, "turns"];
 
-test.each([
-  ["more", { maxItems: 3 }],
-  ["larger", { maxSize: 3, sizeOf: () => 1 }],
-])(
-  "enqueue gives each client its turn when %s items wait than a batch can have",
-  async (_what, bounds) => {
-    const { batches, enqueue, items } = makeQueue({
-      ...bounds,
-      clientOf: (item) => item.toLowerCase(),
-    });
-    for (const item of ["a", "A", "a", "A", "a", "b", "a", "c"]) enqueue(item);
-    for (let batch = 0; batch < 3; batch += 1) {
-      await turns();
-      batches[batch]?.end(["", "", ""]);
-    }
-    expect(items()).toEqual(["abc", "AaA", "aa"]);
-  },
-);
+const sequences: readonly [
+  what: string,
+  options: Partial<BatchOptions<string, string>>,
+  steps: readonly Step[],
+  batches: readonly string[],
+][] = [
+  ["runs items together when they arrive in one turn", {}, [["a", "b"], "turns"], ["ab"]],
+  [
+    "runs items together when they arrive while a batch is running",
+    {},
+    [["a"], "turns", ["b"], "turns", ["c"], "turns", 0, "turns"],
+    ["a", "bc"],
+  ],
+  [
+    "runs an item with those that wait when it arrives at the end of a batch",
+    {},
+    [["a"], "turns", ["b"], "turns", 0, ["c"], "turns"],
+    ["a", "bc"],
+  ],
+  [
+    "waits for the next turn as long as each one brings more items",
+    {},
+    [["a", "b"], "turn", ["c"], "turn", ["d"], "turn", ["e"], "turns"],
+    ["abcde"],
+  ],
+  [
+    "starts another batch when as many items wait as one can have",
+    { maxItems: 2, maxBatches: 2 },
+    [["a"], "turns", ["b", "c", "d"], "turns"],
+    ["a", "bc"],
+  ],
+  [
+    "bounds the size of a batch, but runs an item of any size",
+    { maxSize: 3, sizeOf: (item) => item.length },
+    [["aa", "bb", "c", "ddddd"], "turns", 0, "turns", 1, "turns"],
+    ["aac", "bb", "ddddd"],
+  ],
+  [
+    "gives each client its turn when more items wait than a batch can have",
+    { maxItems: 3, clientOf: client },
+    twice,
+    ["abc", "AaA", "aa"],
+  ],
+  [
+    "gives each client its turn when larger items wait than a batch can have",
+    { maxSize: 3, sizeOf: () => 1, clientOf: client },
+    twice,
+    ["abc", "AaA", "aa"],
+  ],
+  [
+    "runs the items of one client together when a batch is of one",
+    { isOfOneClient: true, clientOf: client },
+    [["a", "b", "A"], "turns", 0, "turns"],
+    ["aA", "b"],
+  ],
+];
 
-test("enqueue runs an item with the next batch when it arrives while one is running", async () => {
-  const { batches, enqueue, items } = makeQueue();
-  enqueue("a");
-  await turns();
-  enqueue("b");
-  await turns();
-  enqueue("c");
-  await turns();
-  expect(items()).toEqual(["a"]);
-  batches[0]?.end(["1"]);
-  await turns();
-  expect(items()).toEqual(["a", "bc"]);
-});
-
-test("enqueue runs an item with those that wait when it arrives at the end of a batch", async () => {
-  const { batches, enqueue, items } = makeQueue();
-  const client = enqueue("a").then(() => {
-    enqueue("c");
-  });
-  await turns();
-  enqueue("b");
-  await turns();
-  batches[0]?.end(["1"]);
-  await client;
-  await turns();
-  expect(items()).toEqual(["a", "bc"]);
-});
-
-test("enqueue waits for the next turn as long as each one brings more items", async () => {
-  const { enqueue, items } = makeQueue();
-  enqueue("a");
-  for (const item of ["b", "c", "d", "e"]) {
-    enqueue(item);
-    await new Promise((resolve) => setImmediate(resolve));
+test.each(sequences)("enqueue %s", async (_what, options, steps, expected) => {
+  const { batches, enqueue, items } = makeQueue(options);
+  for (const step of steps) {
+    if (step === "turn") await nextTurn();
+    else if (step === "turns") await turns();
+    else if (typeof step === "number") batches[step]?.end([...(batches[step]?.items ?? [])]);
+    else for (const item of step) enqueue(item);
   }
-  expect(items()).toEqual([]);
+  expect(items()).toEqual([...expected]);
+});
+
+test("enqueue returns the result of each item", async () => {
+  const { batches, enqueue } = makeQueue();
+  const results = ["a", "b"].map(enqueue);
   await turns();
-  expect(items()).toEqual(["abcde"]);
+  batches[0]?.end(["1", "2"]);
+  expect(await Promise.all(results)).toEqual(["1", "2"]);
 });
 
 test("enqueue starts a batch after some time when every turn brings more items", async () => {
@@ -128,28 +143,6 @@ test("enqueue does not wait for a batch when it takes long", async () => {
   batches[1]?.end(["2"]);
   await turns();
   expect(items()).toEqual(["a", "b", "c"]);
-});
-
-test("enqueue starts another batch when maxItems items wait", async () => {
-  const { enqueue, items } = makeQueue({ maxItems: 2, maxBatches: 2 });
-  enqueue("a");
-  await turns();
-  for (const item of ["b", "c", "d"]) enqueue(item);
-  await turns();
-  expect(items().slice(0, 2)).toEqual(["a", "bc"]);
-});
-
-test("enqueue bounds the size of a batch, but runs an item of any size", async () => {
-  const { batches, enqueue, items } = makeQueue({ maxSize: 3, sizeOf: (item) => item.length });
-  for (const item of ["aa", "bb", "c", "ddddd"]) enqueue(item);
-  await turns();
-  expect(items()).toEqual(["aac"]);
-  batches[0]?.end(["", ""]);
-  await turns();
-  expect(items()).toEqual(["aac", "bb"]);
-  batches[1]?.end([""]);
-  await turns();
-  expect(items()).toEqual(["aac", "bb", "ddddd"]);
 });
 
 test("enqueue keeps items apart when they have a conflict key in common", async () => {

@@ -37,29 +37,6 @@ export function columnsOf(record: Schema): readonly Column[] {
   return Object.entries(fields).map(([name, schema]) => columnOf(name, schema));
 }
 
-/** Largest value in JSON by type, in bytes; of text and JSON, whose length is measured, only the quotes or `null`. */
-const maxValueBytes = { integer: 16, word: 24, text: 4, json: 4 };
-/** JSON writes a control character as six bytes, e.g. `\u0001`. */
-const MAX_ESCAPED_BYTES = 6;
-
-/**
- * @returns an SQL expression for the size of a record as JSON, in bytes, from the columns of the table, without reading
- * long ones. Only control characters make a record much larger than the lower bound
- */
-export function jsonBytes(record: Schema, bound: "lower" | "upper"): string {
-  const isUpper = bound === "upper";
-  const columns = columnsOf(record);
-  let rest = jsonTemplate(columns).replaceAll("%s", "").length;
-  const texts: string[] = [];
-  for (const { name, type, isNullable } of columns) {
-    if (isUpper) rest += maxValueBytes[type];
-    if (type === "integer" || type === "word") continue;
-    const stored = isNullable ? `coalesce(octet_length(${name}), 0)` : `octet_length(${name})`;
-    texts.push(isUpper && type === "text" ? `${MAX_ESCAPED_BYTES} * ${stored}` : stored);
-  }
-  return [...texts, rest].join(" + ");
-}
-
 /** @returns the JSON of a record, in which each `%s` stands for the JSON of the next column, or for its text in quotes */
 export function jsonTemplate(columns: readonly Column[]): string {
   const members = columns.map(({ name, type }) => `"${name}":${type === "word" ? '"%s"' : "%s"}`);

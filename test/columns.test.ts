@@ -2,7 +2,7 @@
 import { Database } from "bun:sqlite";
 import { expect, test } from "bun:test";
 import { Type } from "@sinclair/typebox";
-import { type Column, columnsOf, jsonBytes } from "../src/columns.ts";
+import { type Column, columnsOf } from "../src/columns.ts";
 import { recordJson as postgresJson } from "../src/postgres/columns.ts";
 import { Id, Nullable, OneOf, Text, Time } from "../src/schema.ts";
 import { recordJson as sqliteJson } from "../src/sqlite/columns.ts";
@@ -69,31 +69,6 @@ test.each([
 ])("columnsOf fails when a field %s", (_what, schema) => {
   expect(() => columnsOf(Type.Object({ a: schema }))).toThrow(/\ba\b/);
 });
-
-const longest = {
-  ...values,
-  integer: Number.MAX_SAFE_INTEGER,
-  text: "\u0001".repeat(99),
-  list: Array.from({ length: 99 }, () => 7),
-};
-
-test.each([...rows, { ...longest, ...Object.fromEntries(renamed(longest)) }])(
-  "jsonBytes is near the size of a row",
-  (row) => {
-    using db = new Database(":memory:");
-    const bounds = `${jsonBytes(record, "lower")} as lower, ${jsonBytes(record, "upper")} as upper`;
-    const { lower, upper } = db
-      .prepare<Record<"lower" | "upper", number>, []>(
-        `select ${bounds} from (${selectStored(row)})`,
-      )
-      .get()!;
-    const bytes = JSON.stringify(row).length;
-    expect(lower).toBeLessThanOrEqual(bytes);
-    expect(lower).toBeGreaterThan(bytes / 6);
-    expect(upper).toBeGreaterThanOrEqual(bytes);
-    expect(upper).toBeLessThan(bytes + 500);
-  },
-);
 
 test.each(rows)("SQLite renders a row as JSON.stringify does", (row) => {
   using db = new Database(":memory:");

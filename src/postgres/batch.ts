@@ -133,14 +133,11 @@ export function createBatchQueue<Item, Result>({
     for (const key of conflictKeys) busyKeys.delete(key);
   }
 
-  function settle(ended: Waiting, result: Maybe<Result>): void {
+  async function settle(ended: Waiting, result: Maybe<Result>): Promise<void> {
     ended.resolve(result);
-    const end = () => {
-      release(ended);
-      startSoon();
-    };
-    if (result instanceof Promise) result.then(end, end);
-    else end();
+    await Promise.allSettled([result]);
+    release(ended);
+    startSoon();
   }
 
   async function runOrSplit(batch: readonly Item[]): Promise<readonly Maybe<Result>[]> {
@@ -159,7 +156,7 @@ export function createBatchQueue<Item, Result>({
       const results = await runOrSplit(batch.map(({ item }) => item));
       // Before the first is settled, so that a missing result rejects the whole batch.
       const pairs = batch.map((ended, at) => [ended, itemAt(results, at)] as const);
-      for (const [ended, result] of pairs) settle(ended, result);
+      for (const [ended, result] of pairs) void settle(ended, result);
     } catch (error) {
       for (const ended of batch) {
         ended.reject(error);
@@ -220,14 +217,8 @@ export function createBatchQueue<Item, Result>({
     });
 }
 
-/**
- * @returns the item at an index, which may be `undefined` itself
- * @throws if there is none
- */
-export function itemAt<Item>(items: readonly (Item | undefined)[], at: number): Item {
-  const item = items[at];
-  if (item === undefined && !Object.hasOwn(items, at)) {
-    throw new Error(`the database returned no result ${at}`);
-  }
-  return item as Item;
+/** @throws if there is no such item */
+export function itemAt<Item>(items: readonly Item[], at: number): Item {
+  if (at >= items.length) throw new Error(`the database returned no result ${at}`);
+  return items[at] as Item;
 }

@@ -31,17 +31,6 @@ function sharesOf(connections: number): Readonly<Record<Kind, number>> {
   };
 }
 
-interface Waiting {
-  readonly start: () => void;
-  readonly since: number;
-}
-
-interface Queue {
-  readonly max: number;
-  readonly waiting: Waiting[];
-  running: number;
-}
-
 /**
  * Waits for work, which goes on after the timeout.
  * @throws {AppError} unavailable if it times out; the outcome of the work is then unknown
@@ -60,6 +49,11 @@ function withTimeout<Result>(
   return promise;
 }
 
+interface Waiting {
+  readonly kind: Kind;
+  readonly start: () => void;
+}
+
 interface ConnectionQueuesOptions {
   /** Connections in the pool. */
   readonly connections: number;
@@ -76,65 +70,48 @@ export function createConnectionQueues({
   onTimeout,
 }: ConnectionQueuesOptions) {
   const shares = sharesOf(connections);
-  const createQueue = (kind: Kind): Queue => ({ max: shares[kind], waiting: [], running: 0 });
-  const queues: Readonly<Record<Kind, Queue>> = {
-    read: createQueue("read"),
-    list: createQueue("list"),
-    write: createQueue("write"),
-    background: createQueue("background"),
-  };
-  const all = Object.values(queues);
+  const running: Record<Kind, number> = { read: 0, list: 0, write: 0, background: 0 };
+  /** Of all kinds, in the order of their arrival. */
+  const waiting = new Set<Waiting>();
   const idleWaiters: (() => void)[] = [];
-  let arrivals = 0;
-  let running = 0;
 
-  function canStart(queue: Queue): boolean {
-    if (running >= connections || queue.running >= queue.max) return false;
-    return queue === queues.read || running - queues.read.running < Math.max(1, connections - 1);
+  function canStart(kind: Kind): boolean {
+    const others = running.list + running.write + running.background;
+    if (running.read + others >= connections || running[kind] >= shares[kind]) return false;
+    return kind === "read" || others < Math.max(1, connections - 1);
   }
 
-  function acquire(queue: Queue): Promise<void> {
-    if (queue.waiting.length === 0 && canStart(queue)) {
-      queue.running += 1;
-      running += 1;
-      return Promise.resolve();
+  /** If one can start, none of its kind waits: each end starts the first that can. */
+  async function acquire(kind: Kind): Promise<void> {
+    if (canStart(kind)) {
+      running[kind] += 1;
+      return;
     }
-    return new Promise((resolve, reject) => {
-      arrivals += 1;
-      const waiting = {
-        since: arrivals,
-        start() {
-          clearTimeout(timer);
-          resolve();
-        },
-      };
-      const timer = setTimeout(() => {
-        queue.waiting.splice(queue.waiting.indexOf(waiting), 1);
-        reject(new AppError("unavailable", "the database is busy"));
-      }, queueTimeoutMs);
-      queue.waiting.push(waiting);
-    });
+    const { promise, resolve, reject } = Promise.withResolvers<void>();
+    const entry = { kind, start: resolve };
+    waiting.add(entry);
+    const timer = setTimeout(() => {
+      waiting.delete(entry);
+      reject(new AppError("unavailable", "the database is busy"));
+    }, queueTimeoutMs);
+    await promise;
+    clearTimeout(timer);
   }
 
-  /** @returns the queue of the work that has waited longest, among those that can start */
-  function nextQueue(): Queue | undefined {
-    const sinceOf = ({ waiting }: Queue) => waiting[0]?.since ?? Number.POSITIVE_INFINITY;
-    return all
-      .filter((queue) => queue.waiting.length > 0 && canStart(queue))
-      .sort((one, other) => sinceOf(one) - sinceOf(other))[0];
+  function isIdle(): boolean {
+    return Object.values(running).every((count) => count === 0);
   }
 
-  function release(queue: Queue): void {
-    queue.running -= 1;
-    running -= 1;
-    const next = nextQueue();
-    if (next !== undefined) {
-      next.running += 1;
-      running += 1;
-      next.waiting.shift()?.start();
-    } else if (running === 0) {
-      for (const wake of idleWaiters.splice(0)) wake();
+  function release(ended: Kind): void {
+    running[ended] -= 1;
+    for (const entry of waiting) {
+      if (!canStart(entry.kind)) continue;
+      waiting.delete(entry);
+      running[entry.kind] += 1;
+      entry.start();
+      break;
     }
+    if (isIdle()) for (const wake of idleWaiters.splice(0)) wake();
   }
 
   return {
@@ -148,10 +125,9 @@ export function createConnectionQueues({
       work: () => Promise<Result>,
       timeoutMs = WORK_TIMEOUT_MS,
     ): Promise<Result> {
-      const queue = queues[kind];
-      await acquire(queue);
+      await acquire(kind);
       const result = work();
-      const end = () => release(queue);
+      const end = () => release(kind);
       result.then(end, end);
       return timeoutMs === Number.POSITIVE_INFINITY
         ? result
@@ -161,7 +137,7 @@ export function createConnectionQueues({
     shares,
     /** Resolves when no work runs or waits. */
     idle(): Promise<void> {
-      if (running === 0) return Promise.resolve();
+      if (isIdle()) return Promise.resolve();
       return new Promise((wake) => idleWaiters.push(wake));
     },
   };

@@ -1,5 +1,5 @@
 import { expect, test } from "bun:test";
-import { type BatchOptions, createBatchQueue, itemAt } from "../../src/postgres/batch.ts";
+import { type BatchOptions, createBatchQueue } from "../../src/postgres/batch.ts";
 import { expectRejection } from "../expect-error.ts";
 
 type Results = readonly (string | Promise<string>)[];
@@ -184,16 +184,6 @@ test("enqueue rejects all items of a batch when a result is missing", async () =
   await turns();
   batches[0]?.end(["1"]);
   expect((await results).map(({ status }) => status)).toEqual(["rejected", "rejected"]);
-});
-
-test("itemAt returns undefined when that is the item, and throws when there is none", () => {
-  const rows: string[] = [];
-  rows[0] = "a";
-  rows[2] = "c";
-  expect([itemAt(rows, 0), itemAt(rows, 2)]).toEqual(["a", "c"]);
-  expect(() => itemAt(rows, 1)).toThrow("no result 1");
-  expect(() => itemAt(rows, 3)).toThrow("no result 3");
-  expect(itemAt([undefined], 0)).toBeUndefined();
 });
 
 test("enqueue rejects an item when it waits too long, and never runs it", async () => {

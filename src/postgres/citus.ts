@@ -119,16 +119,14 @@ const indexSums = (table: string) => `
 export const severalServers: Placement = {
   settings,
   orderIds: "order_numbers",
-  alsoCreate: `,
-      indexed as (
-        insert into order_index (id, user_id)
-        select id, user_id
-        from decided
-        where is_created
-      )`,
-  // Citus sends the rows of a CTE to all workers, so that one that is missing would prevent all creates.
-  insertsApart: true,
-  ofUsers: (users) => `orders.user_id = any(${users}::bigint[])`,
+  // Not the orders as well: Citus sends the rows of a CTE to all workers, so one that is missing would prevent all creates.
+  insertIndex: `
+    insert into order_index (id, user_id)
+    select id, user_id
+    from decided
+    where is_created
+  `,
+  ofUsers: "orders.user_id = any($3::bigint[])",
   findOrders,
   alsoCopied: { orders: { table: "order_index", columns: ["id", "user_id"] } },
   beforeCopy: [sequentialMode],

@@ -6,33 +6,26 @@ import { type Author, type RecordTable, type RecordText, textLength } from "../r
 import { itemAt } from "./batch.ts";
 import { columnDefinitions } from "./columns.ts";
 import type { StoreContext } from "./context.ts";
+import { sequenceOf } from "./copy-source.ts";
 import { isConstraintViolation, isRolledBack } from "./errors.ts";
 import { expiryTime } from "./idempotency.ts";
-import { recordStatement } from "./outbox.ts";
+import { recordStatement, statusCodeOf } from "./outbox.ts";
 import { createWriteQueue, type Outcome } from "./write-queue.ts";
 
 const MAX_CREATES = 256;
 
 interface StatementParts {
   readonly table: RecordTable;
-  /** The sequence of its ids. */
-  readonly ids: string;
   /** Columns that a create sets, with their types, apart from the id, the version and the times. */
   readonly columns: Readonly<Record<string, string>>;
   /** A condition on the row `input`: the record cannot be created. It may read rows by a unique column only. */
   readonly rejected: string;
   /** The change that records it. */
   readonly created: ChangeType;
-  /** The code of the status of the record. */
-  readonly status: string;
   /** The record as JSON, from the columns of its table. */
   readonly json: string;
   /** The order of the inserts, which is the order of their locks. */
   readonly order: string;
-  /** Further CTEs, which begin with a comma. */
-  readonly alsoCreate: string;
-  /** Whether another statement of the transaction inserts the records. */
-  readonly insertsApart: boolean;
 }
 
 /** A CTE that claims the keys: a create whose key another transaction has claimed is not in `claimed`. */
@@ -82,12 +75,18 @@ function insertStatement({ table, columns, order }: StatementParts, from: string
  *
  * The statement waits for locks only in this order: keys, unique columns and foreign keys. So two batches cannot deadlock.
  * Each `materialized` copies all rows, so there are no more than needed. `offset 0` has subqueries evaluated once.
+ * @param insert what it inserts
  * @param hasKeys whether any of the creates has a key; a statement without the steps for keys is cheaper
  */
-function createStatement(parts: StatementParts, hasKeys: boolean): string {
-  const { ids, rejected, created, status, json, alsoCreate, insertsApart } = parts;
+function createStatement(
+  parts: StatementParts,
+  ids: string,
+  insert: string,
+  hasKeys: boolean,
+): string {
+  const { columns, rejected, created, json } = parts;
   const input = {
-    ...parts.columns,
+    ...columns,
     author: "text",
     ...(hasKeys && { owner: "text", key: "text", fingerprint: "text" }),
   };
@@ -112,13 +111,14 @@ function createStatement(parts: StatementParts, hasKeys: boolean): string {
       decided as ${hasKeys ? "materialized" : "not materialized"} (
         select planned.*, ${isCreated} as is_created
         from planned
-      )${insertsApart ? "" : `, inserted as (${insertStatement(parts, "decided where is_created")})`}${alsoCreate},
+      ),
+      inserted as (${insert}),
       recorded as (${recordStatement({
         type: created,
         from: "decided where is_created",
         id: "id",
         version: "1",
-        status,
+        status: "status" in columns ? statusCodeOf("status") : "null",
         statusBefore: "null",
         token: "author",
         time: "$3",
@@ -173,11 +173,15 @@ export function prepareCreate<Fields extends object, Row>(
   context: StoreContext,
   parts: CreateParts<Fields, Row>,
 ): Create<Fields, Row> {
-  const { throwRejected, newRecord, conflictKeysOf, lockOf } = parts;
-  const withKeys = createStatement(parts, true);
-  const withoutKeys = createStatement(parts, false);
-  const rowsOfInput = `json_to_recordset($1::text::json) as input (${columnDefinitions({ id: "bigint", ...parts.columns })})`;
-  const insertApart = parts.insertsApart ? insertStatement(parts, rowsOfInput) : null;
+  const { table, columns, throwRejected, newRecord, conflictKeysOf, lockOf } = parts;
+  const { placement } = context;
+  const insertIndex = table === "orders" ? placement.insertIndex : null;
+  const insert = insertIndex ?? insertStatement(parts, "decided where is_created");
+  const ids = sequenceOf(table, placement);
+  const withKeys = createStatement(parts, ids, insert, true);
+  const withoutKeys = createStatement(parts, ids, insert, false);
+  const rowsOfInput = `json_to_recordset($1::text::json) as input (${columnDefinitions({ id: "bigint", ...columns })})`;
+  const insertApart = insertIndex && insertStatement(parts, rowsOfInput);
 
   function outcomeOf(
     { id, is_created, is_rejected, stored }: CreatedRow,
@@ -211,14 +215,11 @@ export function prepareCreate<Fields extends object, Row>(
         : await session.all<CreatedRow>(withoutKeys, ...values);
       const byPosition: CreatedRow[] = [];
       for (const row of rows) byPosition[row.position - 1] = row;
-      if (insertApart !== null) {
-        const created = items.flatMap(({ fields }, at) => {
-          const { id, is_created } = itemAt(byPosition, at);
-          return is_created ? [{ id, ...fields }] : [];
-        });
-        if (created.length > 0) {
-          await session.all(insertApart, JSON.stringify(created), createdAt);
-        }
+      const created = rows
+        .filter(({ is_created }) => is_created)
+        .map(({ id, position }) => ({ id, ...items[position - 1]?.fields }));
+      if (insertApart !== null && created.length > 0) {
+        await session.all(insertApart, JSON.stringify(created), createdAt);
       }
       return items.map((item, at) => outcomeOf(itemAt(byPosition, at), item, createdAt));
     },

@@ -9,7 +9,6 @@ import {
   type OrderStore,
   orderJson,
   orderRow,
-  orderStatuses,
   parseStoredOrder,
   type StoredOrder,
 } from "../order.ts";
@@ -22,7 +21,6 @@ import { prepareCreate } from "./creates.ts";
 import type { List } from "./list-statements.ts";
 import { prepareList, type ReadPage } from "./lists.ts";
 import { createLookup } from "./lookups.ts";
-import { statusCodeOf } from "./outbox.ts";
 import type { Placement } from "./placement.ts";
 import { prepareUpdates } from "./updates.ts";
 
@@ -63,15 +61,11 @@ export function createOrderStore(context: StoreContext): OrderStore {
 
   const create = prepareCreate<OrderRow, Order>(context, {
     table: "orders",
-    ids: placement.orderIds,
     columns: ownColumnTypes(Order),
     rejected: "(select users.id from users where users.id = input.user_id) is null",
     created: "order.created",
-    status: statusCodeOf("status"),
     json: recordJson(Order),
     order: "user_id",
-    alsoCreate: placement.alsoCreate,
-    insertsApart: placement.insertsApart,
     conflictKeysOf: () => [],
     lockOf: ({ user_id }) => `users ${user_id}`,
     throwRejected: failUnknownUser,
@@ -84,12 +78,6 @@ export function createOrderStore(context: StoreContext): OrderStore {
     values: { status: "text", metadata: "text", updated_at: "text" },
     updated: "order.updated",
     removal: null,
-    detailsOf: ({ user_id, status }) => ({
-      user: user_id,
-      status: orderStatuses.indexOf(status) + 1,
-    }),
-    status: statusCodeOf("input.status"),
-    condition: placement.ofUsers("$3"),
     explain: () => {},
   });
 
@@ -116,7 +104,7 @@ export function createOrderStore(context: StoreContext): OrderStore {
           updated_at: latestOf(time.toISOString(), order.updated_at),
         };
         const record = toRecord({ ...order, ...values, version: order.version + 1 });
-        return { kind: "update", values, record, mayWait: false };
+        return { kind: "update", values, record };
       });
     },
   };

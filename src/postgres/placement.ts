@@ -20,15 +20,13 @@ export interface Placement {
   readonly settings: Settings;
   /** The sequence of the ids of orders. */
   readonly orderIds: string;
-  /** Further CTEs of the statement that creates orders. The rows are those of `decided where is_created`. */
-  readonly alsoCreate: string;
-  /** Whether orders are inserted by a statement of their own. */
-  readonly insertsApart: boolean;
   /**
-   * A condition of a statement that changes orders.
-   * @param users a parameter: an array of the users of these orders
+   * What the statement that creates orders inserts instead of them, from `decided where is_created`; the orders are then
+   * inserted by a statement of their own. `null` if it inserts the orders.
    */
-  readonly ofUsers: (users: string) => string;
+  readonly insertIndex: string | null;
+  /** A condition of a statement that changes orders, whose `$3` is an array of their users. */
+  readonly ofUsers: string;
   /** @returns the orders with these ids that exist, in any order. @param columns of the table */
   readonly findOrders: (
     session: Session,
@@ -58,10 +56,9 @@ export const oneServer: Placement = {
   // Otherwise PostgreSQL plans most statements anew each time, which takes longer than to run them.
   settings: { plan_cache_mode: "force_generic_plan" },
   orderIds: "orders_id_seq",
-  alsoCreate: "",
-  insertsApart: false,
+  insertIndex: null,
   // So that the parameter has a type.
-  ofUsers: (users) => `${users}::bigint[] is not null`,
+  ofUsers: "$3::bigint[] is not null",
   findOrders: (session, columns, ids) =>
     session.all(`select ${columns} from orders where id = any($1::bigint[])`, ids),
   alsoCopied: {},

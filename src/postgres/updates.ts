@@ -1,49 +1,38 @@
 /** Updates and deletes of single records. Those of a batch share a statement that reads, and one that writes. */
 import type { ChangeType } from "../change.ts";
+import type { OrderStatus } from "../order.ts";
 import type { Author, RecordTable, RecordText } from "../record.ts";
-import { columnDefinitions } from "./columns.ts";
+import { type ColumnTypes, columnDefinitions } from "./columns.ts";
 import type { Session } from "./connection.ts";
 import type { StoreContext } from "./context.ts";
-import { recordStatement } from "./outbox.ts";
+import { recordStatement, statusCodeOf } from "./outbox.ts";
+import { oneServer } from "./placement.ts";
 import { createWriteQueue, type Outcome } from "./write-queue.ts";
 
 const MAX_UPDATES = 64;
 
-interface Update<Values, Row> {
-  readonly kind: "update";
-  readonly values: Values;
+/** What a request writes. */
+interface Decision<Values, Row> {
+  readonly kind: "update" | "remove" | "unchanged";
   /** The response. */
   readonly record: RecordText<Row>;
+  /** Of an update. */
+  readonly values?: Values;
   /** Whether it may wait for a transaction that has not locked the record itself, so that it must run alone. */
-  readonly mayWait: boolean;
-}
-
-interface Removal<Row> {
-  readonly kind: "remove";
-  /** The response. */
-  readonly record: RecordText<Row>;
-}
-
-/** Nothing is to be written. */
-interface Unchanged<Row> {
-  readonly kind: "unchanged";
-  readonly record: RecordText<Row>;
+  readonly mayWait?: boolean;
 }
 
 /**
  * Decides what a request writes. It is called again with a later version if the record has changed since.
  * @throws {AppError} if the request is rejected
  */
-type Decide<Stored, Values, Row> = (
-  stored: Stored,
-  time: Date,
-) => Update<Values, Row> | Removal<Row> | Unchanged<Row>;
+type Decide<Stored, Values, Row> = (stored: Stored, time: Date) => Decision<Values, Row>;
 
 /**
  * Runs an update or delete, after the earlier ones of the same record.
  * @returns `null` if the record does not exist
  */
-export type RunUpdate<Stored, Values, Row> = (
+type RunUpdate<Stored, Values, Row> = (
   id: number,
   author: Author,
   decide: Decide<Stored, Values, Row>,
@@ -52,37 +41,27 @@ export type RunUpdate<Stored, Values, Row> = (
 interface Versioned {
   readonly id: number;
   readonly version: number;
+  /** Of an order. */
+  readonly user_id?: number;
+  readonly status?: OrderStatus;
 }
 
 /** How the records of one table are updated and deleted. */
-export interface UpdateParts<Stored> {
+interface UpdateParts<Stored> {
   readonly table: RecordTable;
   /** @returns the records that exist. No row is locked: one that has another version when it is written stays as it is */
   readonly read: (session: Session, ids: readonly number[]) => Promise<readonly Stored[]>;
   /** The columns of the values with their types. */
-  readonly values: Readonly<Record<string, string>>;
+  readonly values: ColumnTypes;
   readonly updated: ChangeType;
   /** How records are deleted; `null` for those that never are. */
   readonly removal: {
     readonly type: ChangeType;
-    /** @returns the ids of those that cannot be deleted */
-    readonly findBlocked: (
-      session: Session,
-      ids: readonly number[],
-    ) => Promise<ReadonlySet<number>>;
+    /** Whether the record with this id cannot be deleted. */
+    readonly isBlocked: (session: Session, id: number) => Promise<boolean>;
     /** @throws {AppError} always: the error of those */
     readonly throwBlocked: () => never;
   } | null;
-  /** What a statement and a change need of a record besides its id and version. */
-  readonly detailsOf: (stored: Stored) => {
-    /** The user that determines its server. */
-    readonly user: number | null;
-    readonly status: number | null;
-  };
-  /** The code of the status in the values. */
-  readonly status: string;
-  /** A condition on the row. `$3` is an array of users. */
-  readonly condition: string;
   /** Called with the error of a write of one record. @throws {AppError} if the request is rejected */
   readonly explain: (error: unknown) => void;
 }
@@ -92,40 +71,44 @@ const inputColumns = {
   version: "bigint",
   author: "text",
   time: "bigint",
-  status_before: "smallint",
+  status_before: "text",
 };
 
 /**
  * `$1` is a JSON array of records, `$2` an array of their ids, `$3` one of their users. The statement returns the ids of those
  * that it has written. It locks no row before: one that has another version after a wait is not written.
+ * @param ofUsers a condition with `$3`
+ * @param write the beginning of the update or delete
  */
-function writeStatement<Stored>(
-  { table, condition }: UpdateParts<Stored>,
-  input: Readonly<Record<string, string>>,
+function writeStatement(
+  table: RecordTable,
+  ofUsers: string,
+  type: ChangeType,
   write: string,
-  change: { readonly type: ChangeType; readonly status: string },
+  values: ColumnTypes,
 ): string {
   return `
     with
       input as materialized (
         select *
-        from json_to_recordset($1::text::json) as input (${columnDefinitions(input)})
+        from json_to_recordset($1::text::json)
+          as input (${columnDefinitions({ ...inputColumns, ...values })})
       ),
       written as (
         ${write}
         where ${table}.id = any($2::bigint[])
-          and ${condition}
+          and ${ofUsers}
           and ${table}.id = input.id
           and ${table}.version = input.version
         returning ${table}.id, ${table}.version
       ),
       recorded as (${recordStatement({
-        type: change.type,
+        type,
         from: "written join input on input.id = written.id",
         id: "written.id",
         version: "written.version",
-        status: change.status,
-        statusBefore: "input.status_before",
+        status: "status" in values ? statusCodeOf("input.status") : "null",
+        statusBefore: statusCodeOf("input.status_before"),
         token: "input.author",
         time: "input.time",
       })})
@@ -134,34 +117,10 @@ function writeStatement<Stored>(
   `;
 }
 
-function updateStatement<Stored>(parts: UpdateParts<Stored>): string {
-  const { table, values, updated, status } = parts;
-  const set = Object.keys(values).map((name) => `${name} = input.${name}`);
-  const write = `
-    update ${table}
-    set ${set.join(", ")}, version = ${table}.version + 1
-    from input
-  `;
-  return writeStatement(parts, { ...inputColumns, ...values }, write, { type: updated, status });
-}
-
-function deleteStatement<Stored>(parts: UpdateParts<Stored>, type: ChangeType): string {
-  const write = `delete from ${parts.table} using input`;
-  return writeStatement(parts, inputColumns, write, { type, status: "null" });
-}
-
-function failedBy(work: () => never): Outcome<never> {
-  try {
-    return work();
-  } catch (error) {
-    return { kind: "failed", error };
-  }
-}
-
 /** @returns a function that runs updates and deletes of one table */
 export function prepareUpdates<Stored extends Versioned, Values extends object, Row>(
   context: StoreContext,
-  parts: UpdateParts<Stored>,
+  { table, read, values: columns, updated, removal, explain }: UpdateParts<Stored>,
 ): RunUpdate<Stored, Values, Row> {
   interface Item {
     readonly id: number;
@@ -171,76 +130,49 @@ export function prepareUpdates<Stored extends Versioned, Values extends object, 
   type Done = Outcome<RecordText<Row> | null>;
   /** A record that is written if it still has the version that was read. */
   interface Target {
-    readonly kind: "update" | "remove";
+    readonly item: Item;
     readonly stored: Stored;
-    readonly author: Author;
-    readonly values: Values | null;
-    readonly record: RecordText<Row>;
+    readonly decision: Decision<Values, Row>;
   }
-  type Step = Done | Target;
+  const { ofUsers } = table === "orders" ? context.placement : oneServer;
+  const set = Object.keys(columns).map((name) => `${name} = input.${name}`);
+  const update = writeStatement(
+    table,
+    ofUsers,
+    updated,
+    `
+        update ${table}
+        set ${set.join(", ")}, version = ${table}.version + 1
+        from input
+    `,
+    columns,
+  );
+  const remove =
+    removal && writeStatement(table, ofUsers, removal.type, `delete from ${table} using input`, {});
 
-  const { table, read, removal, detailsOf, explain } = parts;
-  const update = updateStatement(parts);
-  const remove = removal === null ? null : deleteStatement(parts, removal.type);
-
-  function plan({ author, decide }: Item, stored: Stored, time: Date, isAlone: boolean): Step {
-    try {
-      const decision = decide(stored, time);
-      const { kind, record } = decision;
-      if (kind === "unchanged") return { kind: "done", result: record };
-      if (kind === "remove") return { kind, stored, author, values: null, record };
-      if (decision.mayWait && !isAlone) return { kind: "again" };
-      return { kind, stored, author, values: decision.values, record };
-    } catch (error) {
-      return { kind: "failed", error };
-    }
-  }
-
-  /** Writes records. @returns the ids of those that had the version */
+  /** Writes records. @returns those that had the version */
   async function write(
     session: Session,
     statement: string,
     targets: readonly Target[],
     time: Date,
-  ): Promise<readonly number[]> {
+  ): Promise<readonly Target[]> {
     if (targets.length === 0) return [];
     // In one order, so that two batches do not deadlock.
     const ordered = targets.toSorted((one, other) => one.stored.id - other.stored.id);
-    const details = ordered.map(({ stored }) => detailsOf(stored));
-    const input = ordered.map(({ stored: { id, version }, author, values }, at) => ({
-      id,
-      version,
-      author,
+    const input = ordered.map(({ item, stored, decision }) => ({
+      id: stored.id,
+      version: stored.version,
+      author: item.author,
       time: time.getTime(),
-      status_before: details[at]?.status ?? null,
-      ...values,
+      status_before: stored.status,
+      ...decision.values,
     }));
     const ids = ordered.map(({ stored }) => stored.id);
-    const users = details.map(({ user }) => user).filter((user) => user !== null);
+    const users = ordered.flatMap(({ stored }) => stored.user_id ?? []);
     const rows = await session.all<{ id: number }>(statement, JSON.stringify(input), ids, users);
-    return rows.map(({ id }) => id);
-  }
-
-  /** Deletes records, and adds the ids to `written`. @returns the outcomes of those that cannot be deleted */
-  async function removeAll(
-    session: Session,
-    removals: readonly Target[],
-    time: Date,
-    written: Set<number>,
-  ): Promise<ReadonlyMap<number, Done>> {
-    const outcomes = new Map<number, Done>();
-    if (removal === null || remove === null || removals.length === 0) return outcomes;
-    // Rather than by an error of the statement, which PostgreSQL would log.
-    const blocked = await removal.findBlocked(
-      session,
-      removals.map(({ stored }) => stored.id),
-    );
-    for (const id of blocked) {
-      outcomes.set(id, failedBy(removal.throwBlocked));
-    }
-    const free = removals.filter(({ stored }) => !blocked.has(stored.id));
-    for (const id of await write(session, remove, free, time)) written.add(id);
-    return outcomes;
+    const written = new Set(rows.map(({ id }) => id));
+    return targets.filter(({ stored }) => written.has(stored.id));
   }
 
   async function run(
@@ -254,23 +186,47 @@ export function prepareUpdates<Stored extends Versioned, Values extends object, 
     );
     const found = new Map(rows.map((row) => [row.id, row]));
     const time = context.now();
-    const steps = items.map((item): Step => {
+    /** Those of other items are "again". */
+    const outcomes = new Map<Item, Done>();
+    const updates: Target[] = [];
+    const removals: Target[] = [];
+
+    /** An error of a step fails only its item. */
+    function attempt(item: Item, step: () => void): void {
+      try {
+        step();
+      } catch (error) {
+        outcomes.set(item, { kind: "failed", error });
+      }
+    }
+
+    function plan(item: Item): void {
       const stored = found.get(item.id);
-      return stored === undefined
-        ? { kind: "done", result: null }
-        : plan(item, stored, time, isAlone);
-    });
-    const updates = steps.filter((step): step is Target => step.kind === "update");
-    const written = new Set(await write(session, update, updates, time));
+      const decision = stored === undefined ? null : item.decide(stored, time);
+      if (stored === undefined || decision === null || decision.kind === "unchanged") {
+        outcomes.set(item, { kind: "done", result: decision?.record ?? null });
+      } else if (isAlone || decision.mayWait !== true) {
+        (decision.kind === "update" ? updates : removals).push({ item, stored, decision });
+      }
+    }
+
+    for (const item of items) attempt(item, () => plan(item));
+    const written = [...(await write(session, update, updates, time))];
     // Not both: a batch is no transaction, and if the second statement failed, the writes of the first would be repeated.
-    const removals =
-      updates.length > 0 ? [] : steps.filter((step): step is Target => step.kind === "remove");
-    const blocked = await removeAll(session, removals, time, written);
-    return steps.map((step): Done => {
-      if (!("stored" in step)) return step;
-      if (written.has(step.stored.id)) return { kind: "done", result: step.record };
-      return blocked.get(step.stored.id) ?? { kind: "again" };
-    });
+    if (updates.length === 0 && removal !== null && remove !== null) {
+      const free: Target[] = [];
+      for (const target of removals) {
+        // Rather than by an error of the statement, which PostgreSQL would log.
+        const isBlocked = await removal.isBlocked(session, target.stored.id);
+        if (isBlocked) attempt(target.item, removal.throwBlocked);
+        else free.push(target);
+      }
+      written.push(...(await write(session, remove, free, time)));
+    }
+    for (const { item, decision } of written) {
+      outcomes.set(item, { kind: "done", result: decision.record });
+    }
+    return items.map((item) => outcomes.get(item) ?? { kind: "again" });
   }
 
   const enqueue = createWriteQueue<Item, RecordText<Row> | null>(context, {

@@ -99,38 +99,26 @@ export function createUserStore(context: StoreContext): UserStore {
 
   const create = prepareCreate<UserRow, User>(context, {
     table: "users",
-    ids: "users_id_seq",
     columns: writtenColumns,
     rejected: "(select users.id from users where users.email_key = input.email_key) is not null",
     created: "user.created",
-    status: "null",
     json: recordJson(User),
     order: 'email_key collate "C"',
-    alsoCreate: "",
-    insertsApart: false,
     conflictKeysOf: ({ email_key }) => [email_key],
     lockOf: ({ email_key }) => email_key,
     throwRejected: failEmailTaken,
     newRecord: (id, fields, time) => toRecord(newUser(id, fields, time)),
   });
 
-  async function findBlocked(session: Session, ids: readonly number[]) {
-    const blocked = new Set<number>();
-    for (const id of ids) {
-      if ((await session.first(anyOrderOfUser, id)) !== null) blocked.add(id);
-    }
-    return blocked;
-  }
+  const hasOrders = async (session: Session, id: number) =>
+    (await session.first(anyOrderOfUser, id)) !== null;
 
   const runUpdate = prepareUpdates<ReadUser, UserValues, User>(context, {
     table: "users",
     read: findUsers,
     values: { ...writtenColumns, updated_at: "text" },
     updated: "user.updated",
-    removal: { type: "user.deleted", findBlocked, throwBlocked: failUserHasOrders },
-    detailsOf: () => ({ user: null, status: null }),
-    status: "null",
-    condition: "$3::bigint[] is not null",
+    removal: { type: "user.deleted", isBlocked: hasOrders, throwBlocked: failUserHasOrders },
     explain: explainViolation,
   });
 

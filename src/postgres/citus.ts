@@ -13,11 +13,13 @@ import type { Placement } from "./placement.ts";
  *   connections.
  * - The rows are mostly text, of which the binary form is not smaller, and each statement takes less time without it.
  * - Workers get the settings of a transaction that are set by statements of their own.
+ * - Citus cannot plan without parameters. The role may have the setting of one server, as behind a pooler.
  */
 const settings = {
   "citus.enable_binary_protocol": "off",
   "citus.max_adaptive_executor_pool_size": 1,
   "citus.propagate_set_commands": "local",
+  plan_cache_mode: "auto",
 };
 
 /** A transaction that writes users, which are on every server, must use one connection per server for orders, too. */

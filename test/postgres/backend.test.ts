@@ -94,6 +94,8 @@ describe.if(cluster !== null)("open", () => {
 
   test("sets what suits several servers when the URL does not", async () => {
     await using world = await makeHarness();
+    const name = new URL(world.url).pathname.slice(1);
+    await world.run(`alter database "${name}" set plan_cache_mode = force_generic_plan`);
     const databaseUrl = `${world.url}&citus.max_adaptive_executor_pool_size=4`;
     const db = connect({ databaseUrl }, severalServers.settings);
     const names = Object.keys(severalServers.settings);
@@ -104,6 +106,7 @@ describe.if(cluster !== null)("open", () => {
       "citus.enable_binary_protocol": "off",
       "citus.max_adaptive_executor_pool_size": "4",
       "citus.propagate_set_commands": "local",
+      plan_cache_mode: "auto",
     });
   });
 

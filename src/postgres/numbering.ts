@@ -7,7 +7,7 @@ import { fail } from "../error.ts";
 import { analyzeIfGrown } from "./analyze.ts";
 import type { Database, Session } from "./connection.ts";
 import { isReadOnly } from "./errors.ts";
-import { unnumberedRows } from "./outbox.ts";
+import { whenUnnumbered } from "./outbox.ts";
 import { createSingleFlight } from "./single-flight.ts";
 
 /** Maximum number of changes that one call numbers. */
@@ -17,11 +17,15 @@ const NEW_FEED_TIMEOUT = "10min";
 
 const ANALYZED_TABLES = "users, orders, changes, idempotency_keys";
 
+const isBehind = whenUnnumbered("feed_state")
+  .map((condition) => `exists (select from change_outbox where ${condition})`)
+  .join(" or ");
+
 /** The state of the feed, and whether there are changes that have no id yet. */
 export const feedStatus = `
   select
     name as feed, first, last, is_current as "isCurrent",
-    exists (select from ${unnumberedRows("feed_state")}) as "isBehind"
+    ${isBehind} as "isBehind"
   from feed_state
 `;
 

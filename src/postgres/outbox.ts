@@ -21,21 +21,16 @@ export const allChanges = `
 `;
 
 /**
- * A table expression for the rows of the outbox, which have no id yet. Neither the upper bound nor the union excludes any:
- * with them, PostgreSQL expects few rows and uses the index. Otherwise it can read all rows that were deleted since the
- * last VACUUM.
+ * Conditions on rows of the outbox: those that have no id yet fulfill one of them. The bounds 0 and 2^63 - 1 exclude none: with them,
+ * PostgreSQL expects few rows and uses the index, as it would not for both conditions in one. Otherwise it can read all
+ * rows that were deleted since the last VACUUM.
  * @param state the row of `change_feed`
  */
-export function unnumberedRows(state: string): string {
-  return `(
-    select *
-    from change_outbox
-    where xid between ${state}.next_xid and 9223372036854775807
-    union all
-    select *
-    from change_outbox
-    where xid = any(${state}.open_xids) and xid < ${state}.next_xid
-  ) as unnumbered`;
+export function whenUnnumbered(state: string): readonly [string, string] {
+  return [
+    `change_outbox.xid between ${state}.next_xid and 9223372036854775807`,
+    `change_outbox.xid = any(${state}.open_xids) and change_outbox.xid between 0 and ${state}.next_xid - 1`,
+  ];
 }
 
 /** @returns an expression for the code of a status */
@@ -115,11 +110,11 @@ function addedTo(total: Total): string {
 export function totalOf(...parts: readonly Total[]): string {
   const counted = parts.map((total) => `totals[${totals.indexOf(total) + 1}]`).join(" + ");
   const added = parts.map(addedTo).join(" + ");
+  const sums = whenUnnumbered("state").map(
+    (condition) => `(select coalesce(sum(${added}), 0) from change_outbox where ${condition})`,
+  );
   return `
-    select ${counted} + (
-      select coalesce(sum(${added}), 0)
-      from ${unnumberedRows("state")}
-    ) as total
+    select ${counted} + ${sums.join(" + ")} as total
     from (select * from change_feed order by xid desc limit 1) as state
   `;
 }

@@ -257,11 +257,11 @@ begin
         from (
           select ctid, xid, type, record_id, version
           from change_outbox
-          where xid = any(state.open_xids) and xid < state.next_xid and state.is_current
+          -- The bounds 0 and 2^63 - 1 exclude nothing, but let PostgreSQL expect few rows and use the index. @see outbox.ts
+          where xid = any(state.open_xids) and xid between 0 and state.next_xid - 1 and state.is_current
           union all (
             select ctid, xid, type, record_id, version
             from change_outbox
-            -- The upper bound excludes nothing, but lets PostgreSQL expect few rows and use the index. @see outbox.ts
             where xid between case when state.is_current then state.next_xid else 0 end and 9223372036854775807
             order by xid, type, record_id, version
             limit case when state.is_current then max_rows end

@@ -104,6 +104,20 @@ describe.if(cluster !== null)("changes", () => {
     expect(changes.map(({ record_id }) => record_id)).toEqual([1, 2, 3, 1000]);
   });
 
+  test("are not deleted while another process numbers", async () => {
+    await using world = await makeHarness();
+    const store = await world.open();
+    await newUser(store);
+    await newUser(store);
+    await listAfter(store, 0);
+    await using held = await world.hold("select number_changes(1, ''); delete from change_outbox");
+    const deleting = store.changes.deleteExpired(new Date(Date.now() + 1000));
+    await world.untilWaiting();
+    await held.commit();
+    await deleting;
+    expect(await listAfter(store, 1)).toMatchObject({ first: 2, last: 2 });
+  });
+
   test("that were numbered or deleted are not read again when a transaction keeps them", async () => {
     await using world = await makeHarness();
     const db = world.connect(world.urlWith("max=1"));

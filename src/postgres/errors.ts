@@ -42,8 +42,8 @@ const copyErrors: readonly (readonly [message: RegExp, state: string])[] = [
   [/^duplicate key value violates unique constraint /, UNIQUE_VIOLATION],
   [/^deadlock detected/, DEADLOCK],
 ];
-/** The start of a message of Citus. */
-const NO_WORKER = "connection to the remote node ";
+/** Messages of Citus about a worker that cannot be reached before the commit. */
+const NO_WORKER = /^(connection to the remote node|failed to COPY to shard) /;
 const READ_ONLY = "25006";
 /** What a client is told about a server that is connected, by SQLSTATE. */
 const unavailableReasons: readonly (readonly [RegExp, string])[] = [
@@ -173,7 +173,7 @@ export function isStatementError(error: unknown): boolean {
     isCausedByStatement(error) ||
     isRolledBack(error) ||
     // The coordinator has rolled back. Those that need none of this server may succeed.
-    serverError(error)?.message.startsWith(NO_WORKER) === true
+    NO_WORKER.test(serverError(error)?.message ?? "")
   );
 }
 

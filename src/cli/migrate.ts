@@ -8,7 +8,7 @@ export interface MigrateOptions {
   readonly distribute?: boolean;
 }
 
-/** As measured with 10⁶ orders. */
+/** As measured with 10⁶ orders on a machine that does nothing else. */
 const ORDERS_PER_SECOND = 130_000;
 /** For the shards, without any order. */
 const LEAST_SECONDS = 3;
@@ -25,7 +25,7 @@ async function distributeStore(
     onStart(orders, workers) {
       const seconds = formatCount(LEAST_SECONDS + Math.round(orders / ORDERS_PER_SECOND), "second");
       const what = `${formatCount(orders, "order")} over ${formatCount(workers, "worker")}`;
-      stderr(`Distributing ${what}: for about ${seconds}, requests return 503\n`);
+      stderr(`Distributing ${what}: for ${seconds} or more, requests return 503\n`);
     },
   });
   const seconds = ((performance.now() - startedMs) / 1000).toFixed(1);

@@ -168,12 +168,15 @@ describe.if(citusUrl !== null)("with TEST_CITUS_URL", () => {
     await expectRejection(distributing(), "operator", /needs the extension citus, and workers/);
     await plain.addWorkers();
     const before = await contentsOf(older);
-    // As while another process distributes it.
+    // It waits for this transaction, and processes that start for it.
     const locking = new SQL(databaseUrl, { max: 1 });
-    await locking.unsafe("begin; lock table user_api in access exclusive mode");
+    await locking.unsafe("begin; lock table users in share mode");
+    const distributed = distributing();
+    const waiting = "select from pg_locks where not granted and mode = 'AccessExclusiveLock'";
+    while ((await runOnCitus(databaseUrl, waiting)).length === 0) await Bun.sleep(5);
     await expectRejection(open(), "operator", /another process has locked tables/);
     await locking.close();
-    expect([await distributing(), await distributing()]).toEqual([true, false]);
+    expect([await distributed, await distributing()]).toEqual([true, false]);
     expect(announced).toEqual([[21, 2]]);
     const left = "select pg_relation_size('users') + pg_relation_size('orders') as bytes";
     expect(await runOnCitus<object>(databaseUrl, left)).toEqual([{ bytes: "0" }]);

@@ -85,48 +85,43 @@ function foundRows(list: List, { sort, hasOffset }: Shape, values: Values, colum
 }
 
 /**
- * Selects one `PageRow`. PostgreSQL builds the JSON: in Bun.SQL, one text costs less than the columns of twenty rows. It
- * builds none of a page that is too large by its long columns alone.
+ * The JSON of records with their position on the page. `bytes` is the size up to a record. None are built behind the maximum
+ * size of a page, as far as their long columns exceed it.
+ */
+function measuredRows({ table }: List, { sort }: Shape, found: string): string {
+  return `
+    select *, sum(octet_length(json) + 1) over (order by at) - 1 as bytes
+    from (
+      select id, at, case when long_bytes <= ${MAX_PAGE_BYTES} then ${json[table]} end as json
+      from (
+        select *, row_number() over by_id as at, sum(${longBytes[table]}) over by_id as long_bytes
+        from (${found}) as found
+        window by_id as (order by id ${sortOrders[sort].direction})
+      ) as measured
+    ) as rendered
+  `;
+}
+
+/**
+ * Selects one `PageRow`. PostgreSQL builds the JSON: in Bun.SQL, one text costs less than the columns of twenty rows.
  */
 export function selectPage(list: List, shape: Shape, values: Values): string {
-  const { table } = list;
   const { direction, last } = sortOrders[shape.sort];
   const isOnPage = `at <= ${values.limit}`;
-  const page = foundRows(list, shape, values);
-  const longSum = `(select coalesce(sum(${longBytes[table]}), 0) from (${page}) as measured)`;
   // The record after the page shows whether it is the last one.
   const found = foundRows(list, shape, { ...values, limit: `${values.limit} + 1` });
+  const rows = `
+    select id, ${json[list.table]} as json, row_number() over (order by id ${direction}) as at, 0 as bytes
+    from (${found}) as found
+  `;
   return `
     select
       (${totalQuery(list, values)})::bigint as total,
       string_agg(json, ',') filter (where ${isOnPage}) as records,
       case when count(*) > ${values.limit} then ${last}(id) filter (where ${isOnPage}) end as next,
-      ${shape.isMeasured ? longSum : "0"}::bigint as long_bytes
-    from (
-      select id, ${json[table]} as json, row_number() over (order by id ${direction}) as at
-      from (${found}) as found
-      ${shape.isMeasured ? `where ${longSum} <= ${MAX_PAGE_BYTES}` : ""}
-    ) as row
-  `;
-}
-
-/** Selects how many records of a page that is too large are small enough together. */
-export function selectFitting(list: List, shape: Shape, values: Values): string {
-  const before = `(order by id ${sortOrders[shape.sort].direction})`;
-  return `
-    select count(*) as fitting
-    from (
-      select sum(octet_length(json) + 1) over ${before} - 1 as bytes
-      from (
-        select id, ${json[list.table]} as json
-        from (
-          select *, sum(${longBytes[list.table]}) over ${before} as long_bytes
-          from (${foundRows(list, shape, values)}) as found
-        ) as measured
-        where long_bytes <= ${MAX_PAGE_BYTES}
-      ) as rendered
-    ) as sized
-    where bytes <= ${MAX_PAGE_BYTES}
+      count(*) filter (where ${isOnPage}) as found,
+      count(json) filter (where ${isOnPage} and bytes <= ${MAX_PAGE_BYTES}) as fitting
+    from (${shape.isMeasured ? measuredRows(list, shape, found) : rows}) as row
   `;
 }
 
@@ -172,10 +167,12 @@ export interface PageRow {
   /** From 1; only of a shared statement. */
   readonly position?: number;
   readonly total: number;
-  /** Comma-separated JSON; `null` if the page is empty, or too large by its long columns. */
+  /** Comma-separated JSON; `null` if the page is empty. */
   readonly records: string | null;
   /** Id of the last record; `null` if it is the last of the list. */
   readonly next: number | null;
-  /** Bytes of its long columns; 0 if they are not measured. */
-  readonly long_bytes: number;
+  /** Number of its records. */
+  readonly found: number;
+  /** How many of them are less than `MAX_PAGE_BYTES`. */
+  readonly fitting: number;
 }

@@ -4,7 +4,6 @@ import {
   failPageTooLarge,
   type JsonRow,
   joinRecords,
-  MAX_PAGE_BYTES,
   type Page,
   type PageQuery,
   type Sort,
@@ -18,7 +17,6 @@ import {
   type PageRow,
   parametersOf,
   type Shape,
-  selectFitting,
   selectPage,
   sharedStatement,
   simpleStatements,
@@ -77,7 +75,7 @@ function prepareSimple({ db }: StoreContext, list: List, sort: Sort) {
       const counted = await session.first<Pick<PageRow, "total">>(total, ...user);
       const { records, lastId, hasMore } = joinRecords(found, limit);
       const next = hasMore ? lastId : null;
-      return { ...(counted ?? failMissing()), records, next, long_bytes: 0 };
+      return { ...(counted ?? failMissing()), records, next, found: 0, fitting: 0 };
     });
   };
 }
@@ -102,13 +100,6 @@ export function prepareList(context: StoreContext, list: List): ReadPage {
   const statements = new Map<string, string>();
   const parameters = parametersOf(list);
 
-  function statementFor(select: typeof selectPage, shape: Shape): string {
-    const key = [select.name, ...Object.values(shape)].join();
-    const statement = statements.get(key) ?? select(list, shape, parameters);
-    statements.set(key, statement);
-    return statement;
-  }
-
   async function readAlone(query: ListQuery, shape: Shape): Promise<PageRow> {
     const { limit, offset, after, user_id = null } = query;
     const values: Value[] = [
@@ -117,16 +108,12 @@ export function prepareList(context: StoreContext, list: List): ReadPage {
       ...(list.ofUser ? [user_id] : []),
       ...(offset > 0 ? [offset] : []),
     ];
-    const read = <Row>(statement: string) =>
-      db.run("list", async (session) => {
-        return (await session.first<Row>(statement, ...values)) ?? failMissing();
-      });
-    const row = await read<PageRow>(statementFor(selectPage, shape));
-    const isTooLarge =
-      row.long_bytes > MAX_PAGE_BYTES || Buffer.byteLength(row.records ?? "") > MAX_PAGE_BYTES;
-    if (!isTooLarge) return row;
-    const { fitting } = await read<{ fitting: number }>(statementFor(selectFitting, shape));
-    return failPageTooLarge(fitting);
+    const name = Object.values(shape).join();
+    const statement = statements.get(name) ?? selectPage(list, shape, parameters);
+    statements.set(name, statement);
+    const read = (session: Session) => session.first<PageRow>(statement, ...values);
+    const row = (await db.run("list", read)) ?? failMissing();
+    return row.fitting < row.found ? failPageTooLarge(row.fitting) : row;
   }
 
   const maxOffset = list.ofUser || list.table === "users" ? null : placement.maxOffset;

@@ -22,6 +22,13 @@ const settings = {
   plan_cache_mode: "auto",
 };
 
+/**
+ * Changes nothing, but makes Citus commit in two phases. It does so if a transaction writes on several servers, but does not
+ * know of the tables of the coordinator: it would commit an order on its worker first, and a crash of the coordinator
+ * would lose the change and the entry in the index.
+ */
+const twoPhaseCommit = "delete from two_phase_commit where id = 0";
+
 /** A transaction that writes users, which are on every server, must use one connection per server for orders, too. */
 const sequentialMode = "set local citus.multi_shard_modify_mode to 'sequential'";
 
@@ -68,8 +75,10 @@ const distribution: readonly string[] = [
     reference text collate "C" unique
   )`,
   "insert into order_index (id, user_id, reference) select id, user_id, reference from orders",
+  "create table two_phase_commit (id integer primary key)",
   "select create_reference_table('users')",
   "select create_distributed_table('orders', 'user_id')",
+  "select citus_add_local_table_to_metadata('two_phase_commit')",
 ];
 
 export async function distribute(session: Session): Promise<void> {
@@ -131,7 +140,8 @@ export const severalServers: Placement = {
   ofUsers: "orders.user_id = any($3::bigint[])",
   findOrders,
   alsoCopied: { orders: { table: "order_index", columns: ["id", "user_id"] } },
-  beforeCopy: [sequentialMode],
+  beforeCopy: [sequentialMode, twoPhaseCommit],
+  beforeWrite: [twoPhaseCommit],
   setsTimeoutFirst: true,
   nextBatchMs: 30,
   sharesPages: false,

@@ -37,6 +37,8 @@ export interface Placement {
   readonly alsoCopied: Partial<Readonly<Record<CopiedTable, WrittenColumns>>>;
   /** Statements at the beginning of a transaction that writes many rows of several tables. */
   readonly beforeCopy: readonly string[];
+  /** Statements at the beginning of other transactions that write. */
+  readonly beforeWrite: readonly string[];
   /** Whether only a statement of its own sets the lock timeout of a transaction. */
   readonly setsTimeoutFirst: boolean;
   /**
@@ -63,6 +65,7 @@ export const oneServer: Placement = {
     session.all(`select ${columns} from orders where id = any($1::bigint[])`, ids),
   alsoCopied: {},
   beforeCopy: [],
+  beforeWrite: [],
   setsTimeoutFirst: false,
   nextBatchMs: 5,
   sharesPages: true,

@@ -45,8 +45,13 @@ export function createWriteQueue<Item extends { readonly author: Author }, Resul
   { db, placement, runAlone: runForLock, pendingWrites }: StoreContext,
   options: WriteQueueOptions<Item, Result>,
 ): (item: Item) => Promise<Result> {
-  const { maxItems, run, conflictKeysOf, lockOf, sizeOf = () => 0, explain } = options;
+  const { maxItems, conflictKeysOf, lockOf, sizeOf = () => 0, explain } = options;
   const { mayRetry = isRolledBack } = options;
+
+  async function run(session: Session, items: readonly Item[], isAlone: boolean) {
+    for (const statement of placement.beforeWrite) await session.script(statement);
+    return options.run(session, items, isAlone);
+  }
 
   async function runOne(item: Item): Promise<Result> {
     const work = async (session: Session): Promise<Result> => {

@@ -11,7 +11,15 @@ import { sqlState } from "../../src/postgres/errors.ts";
 import { createOrderStore } from "../../src/postgres/orders.ts";
 import { createUserStore } from "../../src/postgres/users.ts";
 import type { Store } from "../../src/store.ts";
-import { all, newUser, orderFields, rename, setPaid, userFields } from "../contract/open.ts";
+import {
+  all,
+  newUser,
+  orderFields,
+  rename,
+  setFields,
+  setPaid,
+  userFields,
+} from "../contract/open.ts";
 import { expectRejection } from "../expect-error.ts";
 import { storeOptions } from "../open-store.ts";
 import { storeContract } from "../store.contract.ts";
@@ -54,6 +62,26 @@ async function contentsOf({ users, orders, changes }: Store): Promise<unknown> {
 }
 
 describe.if(citusUrl !== null)("with TEST_CITUS_URL", () => {
+  test("writes of one order are committed in two phases, as they are on a worker and the coordinator", async () => {
+    await using it = await openCitusStore();
+    const { store, databaseUrl } = it;
+    const { id } = await newUser(store);
+    await store.orders.place(orderFields(id), null);
+    const prepared = () => runOnCitus(databaseUrl, "select from pg_dist_transaction");
+    const setNote = setFields({ metadata: { note: crypto.randomUUID() } });
+    const writes = [
+      () => store.orders.place(orderFields(id), null),
+      () => store.orders.update(1, setNote, null),
+      () => store.bulk.orders.import([orderFields(id)], false),
+    ];
+    for (const write of writes) {
+      await runOnCitus(databaseUrl, "delete from pg_dist_transaction");
+      // Citus deletes the record when it recovers transactions, which it does now and then.
+      do await write();
+      while ((await prepared()).length === 0);
+    }
+  });
+
   test("users and orders ask as few shards of Citus as documented", async () => {
     const databaseUrl = await takeCitusDatabase();
     const real = connect({ databaseUrl });

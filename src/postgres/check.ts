@@ -19,7 +19,7 @@ const storedCounts = totals
   .map((list) => `select '${list}' as list, (${totalOf(list)}) as records`)
   .join(" union all ");
 const miscountedLists = `
-  select list
+  select format('the total of %s is wrong', list) as problem
   from (
     ${storedCounts}
     union all
@@ -32,7 +32,7 @@ const miscountedLists = `
   order by list
 `;
 const miscountedOrders = `
-  select id::text as id
+  select format('the total of order %s does not match its items', id) as problem
   from orders
   where total <> (
     select sum((item ->> 'quantity')::numeric * (item ->> 'unit_price')::numeric)
@@ -41,7 +41,7 @@ const miscountedOrders = `
   limit ${MAX_FINDINGS}
 `;
 const orphans = `
-  select orders.id::text as id
+  select format('order %s refers to a missing user', orders.id) as problem
   from orders
   left join users on users.id = orders.user_id
   where users.id is null
@@ -51,51 +51,36 @@ const orphans = `
 /** SQLSTATEs of damaged data: malformed values (22), a missing table (42P01), corruption (XX), I/O error (58030). */
 const DAMAGE = /^(22|42P01|58030|XX)/;
 
-/** @returns a check that reads problems, one row each */
-function findRows<Row>(statement: string, describe: (row: Row) => string): Find {
-  return async (session) => (await session.all<Row>(statement)).map(describe);
+function findBy(statement: string): Find {
+  return async (session) => {
+    const rows = await session.all<{ problem: string }>(statement);
+    return rows.map(({ problem }) => problem);
+  };
 }
 
-const findMiscounts = findRows<{ list: string }>(
-  miscountedLists,
-  ({ list }) => `the total of ${list} is wrong`,
-);
-const findWrongTotals = findRows<{ id: string }>(
-  miscountedOrders,
-  ({ id }) => `the total of order ${id} does not match its items`,
-);
-const findOrphans = findRows<{ id: string }>(
-  orphans,
-  ({ id }) => `order ${id} refers to a missing user`,
-);
-
-/** @param record the schema of the records */
 function findLarge(table: RecordTable, record: Schema): Find {
-  return findRows<{ id: string }>(
-    `
-      select id::text as id
-      from ${table}
-      where octet_length(${recordJson(record)}) > ${MAX_RECORD_BYTES}
-      limit ${MAX_FINDINGS}
-    `,
-    ({ id }) => `row ${id} of ${table} is larger than ${MAX_RECORD_BYTES} bytes of JSON`,
-  );
+  return findBy(`
+    select format('row %s of ${table} is larger than ${MAX_RECORD_BYTES} bytes of JSON', id) as problem
+    from ${table}
+    where octet_length(${recordJson(record)}) > ${MAX_RECORD_BYTES}
+    limit ${MAX_FINDINGS}
+  `);
 }
 
 function findLateSequence(table: RecordTable, placement: Placement): Find {
-  const lastId = `
-    select coalesce(max(id), 0) as last
-    from ${table}
-  `;
   return async (session) => {
-    const lastRow = await session.first<{ last: number }>(lastId);
+    const lastRow = await session.first<{ last: number }>(
+      `select coalesce(max(id), 0) as last from ${table}`,
+    );
     if ((lastRow?.last ?? 0) <= (await copySourceOf(session, placement).lastId(table))) return [];
     return [`the sequence of ${table} is behind the last id and would assign it again`];
   };
 }
 
 const changeGaps = `
-  select count(*)::text as kept, min(id)::text as first, max(id)::text as last
+  select
+    format('the changes are not consecutive: %s of them from %s to %s', count(*), min(id), max(id))
+      as problem
   from (${allChanges}) as changes
   having count(*) <> max(id) - min(id) + 1
 `;
@@ -103,7 +88,11 @@ const changeGaps = `
 const changedRecord = `case when type <= ${LAST_OF_USERS} then 'user ' else 'order ' end || record_id`;
 /** The first change of a record that is kept may have any version: earlier ones may have expired. */
 const changeJumps = `
-  select ${changedRecord} as record, version::text as version, version_before::text as before
+  select
+    format(
+      'the changes of %s do not ascend by one: version %s follows %s',
+      ${changedRecord}, version, version_before
+    ) as problem
   from (
     select
       type, record_id, version, lag(type) over of_record as type_before,
@@ -140,31 +129,22 @@ const changesBehind = `
   limit ${MAX_FINDINGS}
 `;
 
-const findChangeGaps = findRows<Record<"kept" | "first" | "last", string>>(
-  changeGaps,
-  ({ kept, first, last }) =>
-    `the changes are not consecutive: ${kept} of them from ${first} to ${last}`,
-);
-const findChangeJumps = findRows<Record<"record" | "version" | "before", string>>(
-  changeJumps,
-  ({ record, version, before }) =>
-    `the changes of ${record} do not ascend by one: version ${version} follows ${before}`,
-);
-const findChangesBehind = findRows<LastChange>(changesBehind, describeLastChange);
+const findChangesBehind: Find = async (session) =>
+  (await session.all<LastChange>(changesBehind)).map(describeLastChange);
 
 /** In the order of the report. */
 function sectionsOf(placement: Placement): readonly Section[] {
   return [
-    ["the totals", findMiscounts],
+    ["the totals", findBy(miscountedLists)],
     ...placement.sections,
-    ["the totals of orders against their items", findWrongTotals],
-    ["the references between rows", findOrphans],
+    ["the totals of orders against their items", findBy(miscountedOrders)],
+    ["the references between rows", findBy(orphans)],
     ["the size of users", findLarge("users", User)],
     ["the size of orders", findLarge("orders", Order)],
     ["the sequence of users", findLateSequence("users", placement)],
     ["the sequence of orders", findLateSequence("orders", placement)],
-    ["the sequence of changes", findChangeGaps],
-    ["the changes of each record", findChangeJumps],
+    ["the sequence of changes", findBy(changeGaps)],
+    ["the changes of each record", findBy(changeJumps)],
     ["the last change of each record", findChangesBehind],
   ];
 }

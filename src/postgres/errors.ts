@@ -44,7 +44,6 @@ const copyErrors: readonly (readonly [message: RegExp, state: string])[] = [
 ];
 /** Messages of Citus about a worker that cannot be reached before the commit. */
 const NO_WORKER = /^(connection to the remote node|failed to COPY to shard) /;
-const READ_ONLY = "25006";
 /** What a client is told about a server that is connected, by SQLSTATE. */
 const unavailableReasons: readonly (readonly [RegExp, string])[] = [
   // A lock or a statement timed out.
@@ -74,7 +73,7 @@ const CERTIFICATE_ERROR = new RegExp(
 );
 
 /** Bun reads the file whenever it opens a connection. */
-const NO_CA_FILE = "ERR_INVALID_ARG_TYPE Unable to access caFile path";
+const NO_CA_FILE = /^ERR_INVALID_ARG_TYPE Unable to access caFile path/;
 
 /** @returns the error that the server reported, also if `toUnavailable` has mapped it; `null` for any other error */
 function serverError(error: unknown): SQL.PostgresError | null {
@@ -93,12 +92,7 @@ export function sqlState(error: unknown): string {
 function isConnectionError(error: unknown): boolean {
   const code = systemCode(error);
   if (CONNECTION_LOST.test(code) || CERTIFICATE_ERROR.test(code)) return true;
-  return `${code} ${messageOf(error)}` === NO_CA_FILE;
-}
-
-/** @returns whether Citus lost another server of its cluster during a statement or a commit */
-function isWorkerLost(error: unknown): boolean {
-  return sqlState(error) === INTERNAL_ERROR && WORKER_LOST.test(messageOf(error));
+  return NO_CA_FILE.test(`${code} ${messageOf(error)}`);
 }
 
 /** @returns whether the server rolled back because of a concurrent transaction: the same work may succeed now */
@@ -140,8 +134,9 @@ export function toUnavailable(error: unknown): unknown {
     );
   }
   const state = sqlState(error);
-  const transient = state === "" ? isConnectionError(error) : TRANSIENT.test(state);
-  if (!transient && !isWorkerLost(error)) return error;
+  const isLost = state === INTERNAL_ERROR && WORKER_LOST.test(messageOf(error));
+  const isTransient = state === "" ? isConnectionError(error) : TRANSIENT.test(state);
+  if (!isTransient && !isLost) return error;
   const [, problem] = unavailableReasons.find(([states]) => states.test(state)) ?? [];
   const message = `the database ${problem ?? "is currently unreachable"}`;
   return new AppError("unavailable", message, { cause: error });
@@ -149,12 +144,7 @@ export function toUnavailable(error: unknown): unknown {
 
 /** @returns whether a write was rejected because the server is a standby, or the database is read-only */
 export function isReadOnly(error: unknown): boolean {
-  return sqlState(error) === READ_ONLY;
-}
-
-/** @returns whether a statement has waited too long for a lock */
-function isLockTimeout(error: unknown): boolean {
-  return sqlState(error) === LOCK_TIMEOUT;
+  return sqlState(error) === "25006";
 }
 
 /** @returns whether a statement failed because of what it reads or writes, e.g. a damaged row */
@@ -169,7 +159,7 @@ export function isCausedByStatement(error: unknown): boolean {
  */
 export function isStatementError(error: unknown): boolean {
   return (
-    isLockTimeout(error) ||
+    sqlState(error) === LOCK_TIMEOUT ||
     isCausedByStatement(error) ||
     isRolledBack(error) ||
     // The coordinator has rolled back. Those that need none of this server may succeed.
@@ -191,35 +181,34 @@ export function mayConcernOneItem(error: unknown): boolean {
   return sqlState(error) !== "" || error === notRecovered;
 }
 
-/** The end of a refusal by `pg_hba.conf`, and messages of managed servers and PgBouncer. */
-const UNENCRYPTED = /, no encryption$|^SSL (connection is )?required/;
-
-/**
- * Messages for the operator. An error matches if its SQLSTATE or code, a space and its message start with the
- * prefix. The first match applies.
- */
-const errorMessages: readonly (readonly [prefix: string, message: string])[] = [
+/** Messages for the operator, by SQLSTATE or code, a space and the message of an error. The first match applies. */
+const errorMessages: readonly (readonly [text: RegExp, message: string])[] = [
+  // The end of a refusal by `pg_hba.conf`, and messages of managed servers and PgBouncer.
+  [
+    /, no encryption$|^\S* SSL (connection is )?required/,
+    "the server rejects this connection without TLS: add sslmode=require to the URL, or allow the host in pg_hba.conf",
+  ],
   // Bun.SQL has one code for both.
-  ["ERR_POSTGRES_CONNECTION_REFUSED", "connection refused, or unknown host"],
-  ["ERR_POSTGRES_CONNECTION_TIMEOUT", "no response from the server"],
-  ["ERR_POSTGRES_CONNECTION", "the server closed the connection"],
-  ["ERR_POSTGRES_TLS_NOT_AVAILABLE", "the URL requires TLS, but the server does not support it"],
+  [/^ERR_POSTGRES_CONNECTION_REFUSED/, "connection refused, or unknown host"],
+  [/^ERR_POSTGRES_CONNECTION_TIMEOUT/, "no response from the server"],
+  [/^ERR_POSTGRES_CONNECTION/, "the server closed the connection"],
+  [/^ERR_POSTGRES_TLS_NOT_AVAILABLE/, "the URL requires TLS, but the server does not support it"],
   [NO_CA_FILE, "the sslrootcert file does not exist or cannot be read"],
   [
-    "08P01 unsupported startup parameter",
+    /^08P01 unsupported startup parameter/,
     "the connection pooler rejects connection settings: add prepare=false to the URL",
   ],
-  [READ_ONLY, "the server is a standby, or the database is read-only"],
-  ["28P01", "the user name or the password is wrong"],
-  ["28", "the server does not let this user log in from this host"],
-  ["3D000", "the database does not exist: create it with `createdb`"],
+  [/^25006/, "the server is a standby, or the database is read-only"],
+  [/^28P01/, "the user name or the password is wrong"],
+  [/^28/, "the server does not let this user log in from this host"],
+  [/^3D000/, "the database does not exist: create it with `createdb`"],
   [
-    "42501",
+    /^42501/,
     "permission denied: the user must own the database's schema, or have the right to create tables",
   ],
-  ["53300", "the server has too many connections"],
-  [LOCK_TIMEOUT, "another process has locked tables, e.g. to distribute them"],
-  ["57P03", "the server is starting up or shutting down"],
+  [/^53300/, "the server has too many connections"],
+  [/^55P03/, "another process has locked tables, e.g. to distribute them"],
+  [/^57P03/, "the server is starting up or shutting down"],
 ];
 
 /**
@@ -237,13 +226,8 @@ export function describePostgresError(attempt: string, error: unknown): unknown 
     const problem = "the certificate of the server cannot be verified";
     return new AppError("operator", `${attempt}: ${problem}: ${messageOf(cause)} (${code})`);
   }
-  if (UNENCRYPTED.test(messageOf(cause))) {
-    const problem =
-      "the server rejects this connection without TLS: add sslmode=require to the URL, or allow the host in pg_hba.conf";
-    return new AppError("operator", `${attempt}: ${problem}`);
-  }
   const text = `${sqlState(cause) || code} ${messageOf(cause)}`;
-  const [, message] = errorMessages.find(([prefix]) => text.startsWith(prefix)) ?? [];
+  const [, message] = errorMessages.find(([pattern]) => pattern.test(text)) ?? [];
   // Bun.SQL throws a TypeError if the URL is invalid.
   const expected = cause instanceof SQL.SQLError || cause instanceof TypeError;
   if (message === undefined && !expected) return error;

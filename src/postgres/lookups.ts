@@ -6,13 +6,7 @@ import { mayConcernOneItem } from "./errors.ts";
 /** Default of `maxItems`. It bounds the memory of a result: Bun.SQL keeps all of its rows. */
 const MAX_LOOKUPS = 64;
 
-/**
- * @param client as in `RecordStore.list`
- * @returns `null` if there is no such row
- */
-export type Lookup<Key, Result> = (key: Key, client?: string) => Promise<Result | null>;
-
-export interface LookupParts<Key, Row> {
+interface LookupParts<Key, Row> {
   /** @returns the rows that exist, in any order */
   readonly find: (session: Session, keys: readonly Key[]) => Promise<readonly Row[]>;
   readonly keyOf: (row: Row) => Key;
@@ -22,10 +16,11 @@ export interface LookupParts<Key, Row> {
   readonly maxBatches?: number;
 }
 
+/** @returns a function that finds a row, or `null`; `client` as in `RecordStore.list` */
 export function createLookup<Key extends string | number, Row extends object>(
   db: Database,
   { find, keyOf, maxItems = MAX_LOOKUPS, maxBatches = db.shares.read }: LookupParts<Key, Row>,
-): Lookup<Key, Row> {
+) {
   interface Item {
     readonly key: Key;
     readonly client: string | null;
@@ -42,5 +37,5 @@ export function createLookup<Key extends string | number, Row extends object>(
     maxBatches,
     clientOf: ({ client }) => client,
   });
-  return (key, client) => enqueue({ key, client: client ?? null });
+  return (key: Key, client: string | null = null) => enqueue({ key, client });
 }

@@ -8,7 +8,7 @@ import {
 } from "../token.ts";
 import type { Session } from "./connection.ts";
 import type { StoreContext } from "./context.ts";
-import { createLookup, type LookupParts } from "./lookups.ts";
+import { createLookup } from "./lookups.ts";
 
 /** Lifetime of a cached token. Revocation by another replica takes effect within 5 seconds. */
 const CACHE_TTL_MS = 4_000;
@@ -41,11 +41,7 @@ const withHashes = `
   from tokens
   where hash = any($1::text[])
 `;
-const any = `
-  select hash
-  from tokens
-  limit 1
-`;
+const any = "select hash from tokens limit 1";
 const insert = `
   insert into tokens (hash, name, scope, created_at, expires_at)
   values ($1, $2, $3, $4, $5)
@@ -74,19 +70,13 @@ interface CachedToken {
 
 type ReadToken = (hash: string) => Promise<Token | null>;
 
-/** Each reads a token by its hash. */
-interface TokenReads {
-  readonly readKnown: ReadToken;
-  /** Reads one that is not in the cache. */
-  readonly readUnknown: ReadToken;
-}
-
 /**
  * Caches recently used tokens. Unknown tokens are not cached, so that requests with them cannot fill memory.
+ * @param readUnknown reads one that is not in the cache
  * @param nowMs a clock that only goes forward
  */
 export function createTokenCache(
-  { readKnown, readUnknown }: TokenReads,
+  { readKnown, readUnknown }: Readonly<Record<"readKnown" | "readUnknown", ReadToken>>,
   nowMs = () => performance.now(),
 ) {
   /** Tokens that existed when they were last read, also those that must be read again. */
@@ -95,20 +85,16 @@ export function createTokenCache(
   const unknown = new Map<string, CachedToken>();
   let unknownReads = 0;
 
-  async function load(read: ReadToken, hash: string, untilMs: number): Promise<Token | null> {
-    const token = await read(hash);
-    // The token may have been revoked since the read started.
-    if (nowMs() >= untilMs) fail("unavailable", "the database is busy");
-    return token;
-  }
-
-  async function loadUnknown(hash: string, untilMs: number): Promise<Token | null> {
-    if (unknownReads >= MAX_UNKNOWN) fail("unavailable", "too many unknown tokens");
-    unknownReads += 1;
+  async function load(isKnown: boolean, hash: string, untilMs: number): Promise<Token | null> {
+    if (!isKnown && unknownReads >= MAX_UNKNOWN) fail("unavailable", "too many unknown tokens");
+    unknownReads += isKnown ? 0 : 1;
     try {
-      return await load(readUnknown, hash, untilMs);
+      const token = await (isKnown ? readKnown(hash) : readUnknown(hash));
+      // The token may have been revoked since the read started.
+      if (nowMs() >= untilMs) fail("unavailable", "the database is busy");
+      return token;
     } finally {
-      unknownReads -= 1;
+      unknownReads -= isKnown ? 0 : 1;
     }
   }
 
@@ -125,7 +111,7 @@ export function createTokenCache(
       if (found !== undefined && nowMs() < found.untilMs) return found.token;
       // Measured before the read, because the result can be as old as the start of the read.
       const untilMs = nowMs() + CACHE_TTL_MS;
-      const token = tokens === known ? load(readKnown, hash, untilMs) : loadUnknown(hash, untilMs);
+      const token = load(tokens === known, hash, untilMs);
       const cached = { token, untilMs };
       tokens.set(hash, cached);
       /** @returns whether the token has not been read again, and the cache not been cleared */
@@ -150,14 +136,13 @@ export function createTokenCache(
 }
 
 export function createTokenStore({ db, now }: StoreContext): TokenStore {
-  const parts: LookupParts<string, Token> = {
-    find: (session, hashes) => session.all(withHashes, hashes),
-    keyOf: ({ hash }) => hash,
-  };
+  const find = (session: Session, hashes: readonly string[]) =>
+    session.all<Token>(withHashes, hashes);
+  const keyOf = ({ hash }: Token) => hash;
   const unknownBounds = { maxItems: MAX_UNKNOWN, maxBatches: MAX_UNKNOWN_STATEMENTS };
   const cache = createTokenCache({
-    readKnown: createLookup(db, parts),
-    readUnknown: createLookup(db, { ...parts, ...unknownBounds }),
+    readKnown: createLookup(db, { find, keyOf }),
+    readUnknown: createLookup(db, { find, keyOf, ...unknownBounds }),
   });
 
   function add(session: Session, { hash, name, scope, expires_at }: TokenFields) {

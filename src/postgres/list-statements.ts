@@ -24,21 +24,14 @@ export const sortOrders = {
   "-id": { direction: "desc", isAfter: "<", last: "min", start: 2 ** 53 },
 } as const;
 
-/** What the text of a statement depends on. */
-export interface Shape {
-  readonly sort: Sort;
-  readonly hasOffset: boolean;
-  /** Whether the page may exceed `MAX_PAGE_BYTES`. */
-  readonly isMeasured: boolean;
-}
-
 /** The values of a query, as SQL. */
-export interface Values {
+interface Values {
   readonly limit: string;
   /** The id after which the page begins. */
   readonly after: string;
   readonly user: string;
-  readonly offset: string;
+  /** `null` if there is none. */
+  readonly offset: string | null;
 }
 
 /** @returns a query for the number of matching records, `total` */
@@ -63,7 +56,7 @@ const longBytes = {
 /**
  * The rows of a page. An offset is counted in an index alone, because PostgreSQL would read each row that it skips.
  */
-function foundRows(list: List, { sort, hasOffset }: Shape, values: Values, columns = "*"): string {
+function foundRows(list: List, sort: Sort, values: Values, columns = "*"): string {
   const { table, ofUser, status } = list;
   const { direction, isAfter } = sortOrders[sort];
   const filters = [
@@ -78,7 +71,7 @@ function foundRows(list: List, { sort, hasOffset }: Shape, values: Values, colum
   return `
     select ${columns}
     from ${table}
-    where ${hasOffset ? isOnPage : where}
+    where ${values.offset === null ? where : isOnPage}
     order by id ${direction}
     limit ${values.limit}
   `;
@@ -88,7 +81,7 @@ function foundRows(list: List, { sort, hasOffset }: Shape, values: Values, colum
  * The JSON of records with their position on the page. `bytes` is the size up to a record. None are built behind the maximum
  * size of a page, as far as their long columns exceed it.
  */
-function measuredRows({ table }: List, { sort }: Shape, found: string): string {
+function measuredRows({ table }: List, sort: Sort, found: string): string {
   return `
     select *, sum(octet_length(json) + 1) over (order by at) - 1 as bytes
     from (
@@ -104,12 +97,13 @@ function measuredRows({ table }: List, { sort }: Shape, found: string): string {
 
 /**
  * Selects one `PageRow`. PostgreSQL builds the JSON: in Bun.SQL, one text costs less than the columns of twenty rows.
+ * @param isMeasured whether the page may exceed `MAX_PAGE_BYTES`
  */
-export function selectPage(list: List, shape: Shape, values: Values): string {
-  const { direction, last } = sortOrders[shape.sort];
+function selectPage(list: List, sort: Sort, values: Values, isMeasured: boolean): string {
+  const { direction, last } = sortOrders[sort];
   const isOnPage = `at <= ${values.limit}`;
   // The record after the page shows whether it is the last one.
-  const found = foundRows(list, shape, { ...values, limit: `${values.limit} + 1` });
+  const found = foundRows(list, sort, { ...values, limit: `${values.limit} + 1` });
   const rows = `
     select id, ${json[list.table]} as json, row_number() over (order by id ${direction}) as at, 0 as bytes
     from (${found}) as found
@@ -121,13 +115,18 @@ export function selectPage(list: List, shape: Shape, values: Values): string {
       case when count(*) > ${values.limit} then ${last}(id) filter (where ${isOnPage}) end as next,
       count(*) filter (where ${isOnPage}) as found,
       count(json) filter (where ${isOnPage} and bytes <= ${MAX_PAGE_BYTES}) as fitting
-    from (${shape.isMeasured ? measuredRows(list, shape, found) : rows}) as row
+    from (${isMeasured ? measuredRows(list, sort, found) : rows}) as row
   `;
 }
 
+function parametersOf({ ofUser }: List, hasOffset: boolean): Values {
+  const offset = hasOffset ? `$${ofUser ? 4 : 3}` : null;
+  return { limit: "$1::bigint", after: "$2", user: "$3", offset };
+}
+
 /** Parameters: the limit, the id, the user if the list is of one, and the offset if there is one. */
-export function parametersOf({ ofUser }: List): Values {
-  return { limit: "$1::bigint", after: "$2", user: "$3", offset: ofUser ? "$4" : "$3" };
+export function pageStatement(list: List, sort: Sort, hasOffset: boolean): string {
+  return selectPage(list, sort, parametersOf(list, hasOffset), true);
 }
 
 /**
@@ -136,30 +135,28 @@ export function parametersOf({ ofUser }: List): Values {
  * only the user.
  */
 export function simpleStatements(list: List, sort: Sort) {
-  const shape = { sort, hasOffset: false, isMeasured: false };
   const columns = `id, ${json[list.table]} as json`;
-  const parameters = parametersOf(list);
+  const parameters = parametersOf(list, false);
   return {
-    rows: foundRows(list, shape, { ...parameters, limit: "$1" }, columns),
+    rows: foundRows(list, sort, { ...parameters, limit: "$1" }, columns),
     total: totalQuery(list, { ...parameters, user: "$1" }),
   };
 }
 
 /** Its parameter is a JSON array of queries. It returns their `PageRow`s in any order, each with its `position`. */
 export function sharedStatement(list: List, sort: Sort): string {
-  const shape = { sort, hasOffset: false, isMeasured: false };
   const values = {
     limit: `requested."limit"`,
     after: "requested.after",
     user: "requested.user_id",
-    offset: "0",
+    offset: null,
   };
   return `
     select requested.position, page.*
     from rows from (
       json_to_recordset($1::text::json) as ("limit" bigint, after bigint, user_id bigint)
     ) with ordinality as requested ("limit", after, user_id, position)
-    cross join lateral (${selectPage(list, shape, values)}) as page
+    cross join lateral (${selectPage(list, sort, values, false)}) as page
   `;
 }
 

@@ -15,16 +15,14 @@ import { isCausedByStatement } from "./errors.ts";
 import {
   type List,
   type PageRow,
-  parametersOf,
-  type Shape,
-  selectPage,
+  pageStatement,
   sharedStatement,
   simpleStatements,
   sortOrders,
 } from "./list-statements.ts";
 
-/** So many records of any size are less than `MAX_PAGE_BYTES`, so that a page of them need not be measured. */
-const MAX_UNMEASURED_ROWS = 50;
+/** So many records of any size are less than `MAX_PAGE_BYTES`. */
+const MAX_SMALL = 50;
 /** Maximum number of pages per statement. */
 export const MAX_PAGES = 16;
 
@@ -98,18 +96,17 @@ export function prepareList(context: StoreContext, list: List): ReadPage {
     "-id": prepareSmall(context, list, "-id"),
   };
   const statements = new Map<string, string>();
-  const parameters = parametersOf(list);
 
-  async function readAlone(query: ListQuery, shape: Shape): Promise<PageRow> {
+  async function readAlone(query: ListQuery, sort: Sort): Promise<PageRow> {
     const { limit, offset, after, user_id = null } = query;
     const values: Value[] = [
       limit,
-      after || sortOrders[shape.sort].start,
+      after || sortOrders[sort].start,
       ...(list.ofUser ? [user_id] : []),
       ...(offset > 0 ? [offset] : []),
     ];
-    const name = Object.values(shape).join();
-    const statement = statements.get(name) ?? selectPage(list, shape, parameters);
+    const name = `${sort} ${offset > 0}`;
+    const statement = statements.get(name) ?? pageStatement(list, sort, offset > 0);
     statements.set(name, statement);
     const read = (session: Session) => session.first<PageRow>(statement, ...values);
     const row = (await db.run("list", read)) ?? failMissing();
@@ -118,21 +115,17 @@ export function prepareList(context: StoreContext, list: List): ReadPage {
 
   const maxOffset = list.ofUser || list.table === "users" ? null : placement.maxOffset;
 
-  function requireOffset(offset: number): void {
-    if (maxOffset === null || offset <= maxOffset) return;
-    const most = maxOffset.toLocaleString("en");
-    const range = { min: 0, max: maxOffset };
-    failField("offset", "range", `must be at most ${most} on this database: use after`, range);
-  }
-
   return async (query, client) => {
     const { limit, offset, after, sort = "id" } = query;
-    requireOffset(offset);
-    const shape = { sort, hasOffset: offset > 0, isMeasured: limit > MAX_UNMEASURED_ROWS };
-    const isSmall = !shape.hasOffset && !shape.isMeasured;
+    if (maxOffset !== null && offset > maxOffset) {
+      const most = maxOffset.toLocaleString("en");
+      const range = { min: 0, max: maxOffset };
+      failField("offset", "range", `must be at most ${most} on this database: use after`, range);
+    }
+    const isSmall = offset === 0 && limit <= MAX_SMALL;
     const { total, records, next } = isSmall
       ? await readSmall[sort]({ query, client })
-      : await readAlone(query, shape);
+      : await readAlone(query, sort);
     return {
       total,
       records: records ?? "",

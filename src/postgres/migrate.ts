@@ -6,14 +6,11 @@ import { type ConnectOptions, connect, type Database, type Session } from "./con
 import tables from "./migrations/0001_tables.sql" with { type: "text" };
 import { oneServer, type Placement } from "./placement.ts";
 
-/** Scripts that run one after the other. Each is sent as one query. */
-type Migration = readonly string[];
-
 /**
  * Splits a script into statements, each of which ends with a semicolon and an empty line. Citus passes the text of a query
  * on to its workers, which accept only one statement.
  */
-function splitStatements(script: string): Migration {
+function splitStatements(script: string): readonly string[] {
   return script
     .trimEnd()
     .split(/;(?:\n\n|$)/)
@@ -21,7 +18,7 @@ function splitStatements(script: string): Migration {
 }
 
 /** In order. The schema version is the number of migrations that have run. A released migration is never edited. */
-export const migrations: readonly Migration[] = [splitStatements(tables)];
+export const migrations: readonly (readonly string[])[] = [splitStatements(tables)];
 
 /** Programs that know fewer migrations must not use the schema: a migration since has changed what they use. */
 const OLDEST_VERSION = 1;
@@ -48,10 +45,6 @@ const schemaInfo = `
   select schema_version, oldest_version, to_regclass('order_index') is not null as is_distributed
   from user_api
 `;
-const insertVersion = `
-  insert into user_api (schema_version, oldest_version, probed_at)
-  values ($1, $2, '')
-`;
 const updateVersion = `
   update user_api
   set schema_version = $1, oldest_version = $2
@@ -61,13 +54,6 @@ const takeLock = "select pg_advisory_xact_lock($1)";
 /** Keeps others from changing the schema until the end of the transaction. */
 export async function lockSchema(session: Session): Promise<void> {
   await session.all(takeLock, MIGRATION_LOCK);
-}
-
-interface Server {
-  readonly version: number;
-  readonly encoding: string;
-  readonly ours: boolean;
-  readonly taken: boolean;
 }
 
 interface Schema {
@@ -80,19 +66,20 @@ interface Schema {
 const noSchema: Schema = { schema_version: 0, oldest_version: 0, is_distributed: false };
 
 /** @throws {AppError} operator if the program cannot use this database */
-function requireServer({ version, encoding, ours, taken }: Server): void {
-  if (version < OLDEST_SERVER) fail("operator", "PostgreSQL 15 or newer is required");
+export async function findSchema(session: Session): Promise<Schema> {
+  const [server] = await session.all<{
+    version: number;
+    encoding: string;
+    ours: boolean;
+    taken: boolean;
+  }>(serverInfo);
+  if (server === undefined || server.version < OLDEST_SERVER)
+    fail("operator", "PostgreSQL 15 or newer is required");
+  const { encoding, ours, taken } = server;
   if (encoding !== "UTF8")
     fail("operator", `the encoding of the database is ${encoding}, but must be UTF8`);
   if (!ours && taken) fail("operator", "the database contains tables of another application");
-}
-
-/** @throws {AppError} operator if the program cannot use this database */
-export async function findSchema(session: Session): Promise<Schema> {
-  const found = await session.first<Server>(serverInfo);
-  if (found === null) throw new Error("the query for the version of the server returned no row");
-  requireServer(found);
-  return (found.ours ? await session.first<Schema>(schemaInfo) : null) ?? noSchema;
+  return (ours ? await session.first<Schema>(schemaInfo) : null) ?? noSchema;
 }
 
 /**
@@ -129,8 +116,7 @@ export async function migrate(
     const schema = await findUsable(session);
     const from = schema.schema_version;
     for (const statement of available.slice(from).flat()) await session.script(statement);
-    if (from === 0) await session.all(insertVersion, newest, OLDEST_VERSION);
-    else if (from < newest) await session.all(updateVersion, newest, OLDEST_VERSION);
+    if (from < newest) await session.all(updateVersion, newest, OLDEST_VERSION);
     if (from > 0 || (await countWorkers(session)) === 0)
       return { from, placement: placementOf(schema) };
     await distribute(session);

@@ -13,8 +13,10 @@ create table user_api (
   -- Programs whose newest migration is older than this must not use the schema.
   oldest_version integer not null,
   -- Written by the health check.
-  probed_at text not null
+  probed_at text not null default ''
 );
+
+insert into user_api (schema_version, oldest_version) values (0, 0);
 
 -- The API shows larger ids inexactly.
 create sequence users_id_seq maxvalue 9007199254740991;

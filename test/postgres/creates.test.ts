@@ -125,20 +125,4 @@ describe.if(cluster !== null)("creates in one turn", () => {
       { key: "c", owner: "1" },
     ]);
   });
-
-  test("are pending until they end, whatever they create", async () => {
-    await using world = await makeHarness();
-    const store = await world.open();
-    const { id } = await newUser(store);
-    const held = await world.hold("lock table users in exclusive mode");
-    const writes = [
-      store.users.create(userFields(), null),
-      store.orders.place(orderFields(id), null),
-      store.users.update(id, () => userFields(), null),
-    ];
-    expect((await store.statistics()).pendingWrites).toBe(3);
-    await held.commit();
-    await Promise.all(writes);
-    expect((await store.statistics()).pendingWrites).toBe(0);
-  });
 });

@@ -14,11 +14,6 @@ import type { Placement } from "./placement.ts";
 /** Rows per fetch. With rows of the maximum size, a batch has about 30 MB. */
 const BATCH_ROWS = 1000;
 
-/** @returns the start of a statement that reads the copied columns of a table */
-function selectColumns(table: CopiedTable): string {
-  return `select ${copiedTables[table].columns.join(", ")} from ${rowsOf(table)}`;
-}
-
 /** @returns the sequence of the ids of a table */
 export function sequenceOf(table: string, { orderIds }: Placement): string {
   return table === "orders" ? orderIds : `${table}_id_seq`;
@@ -39,7 +34,8 @@ export function copySourceOf(session: Session, placement: Placement): CopySource
     async *read(table) {
       // One cursor name per table: the prepared FETCH has the columns of one table.
       const cursor = `copied_${table}`;
-      const select = `${selectColumns(table)} order by ${copiedTables[table].sortKey.join(", ")}`;
+      const { columns, sortKey } = copiedTables[table];
+      const select = `select ${columns.join(", ")} from ${rowsOf(table)} order by ${sortKey.join(", ")}`;
       await session.script(`declare ${cursor} no scroll cursor for ${select}`);
       let rows: readonly CopyRow[];
       do {

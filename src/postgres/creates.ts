@@ -28,9 +28,51 @@ interface StatementParts {
   readonly order: string;
 }
 
-/** A CTE that claims the keys: a create whose key another transaction has claimed is not in `claimed`. */
-function claimKeys(json: string): string {
+/** Inserts rows, whose time is `$2`. @param from what has their ids and columns */
+function insertStatement({ table, columns, order }: StatementParts, from: string): string {
+  const names = Object.keys(columns).join(", ");
   return `
+        insert into ${table} (id, ${names}, version, created_at, updated_at)
+        select id, ${names}, 1, $2::text, $2::text
+        from ${from}
+        order by ${order}
+  `;
+}
+
+/**
+ * Parameters of the statement: the creates as a JSON array, their time, the time in milliseconds, and the time at or before
+ * which expired keys were stored. It returns a `CreatedRow` for each create. One whose key another transaction has claimed
+ * is not in `claimed`. A statement without the steps for keys would take 8 % less time.
+ *
+ * The statement waits for locks only in this order: keys, unique columns and foreign keys. So two batches cannot deadlock.
+ * Each `materialized` copies all rows, so there are no more than needed. `offset 0` has subqueries evaluated once.
+ * @param insert what it inserts
+ */
+function createStatement(parts: StatementParts, ids: string, insert: string): string {
+  const { columns, rejected, created, json } = parts;
+  const input = { ...columns, author: "text", owner: "text", key: "text", fingerprint: "text" };
+  const inputNames = Object.keys(input).join(", ");
+  return `
+    with
+      planned as materialized (
+        select
+          found.*, 1 as version, $2::text as created_at, $2::text as updated_at,
+          case when stored is null and not is_rejected then nextval('${ids}') end as id
+        from (
+          select
+            input.*, ${rejected} as is_rejected,
+            (
+              select array[fingerprint, record]
+              from idempotency_keys
+              where idempotency_keys.key = input.key
+                and idempotency_keys.owner = input.owner
+                and idempotency_keys.created_at > $4
+            ) as stored
+          from rows from (json_to_recordset($1::text::json) as (${columnDefinitions(input)}))
+            with ordinality as input (${inputNames}, position)
+          offset 0
+        ) as found
+      ),
       claimed as (
         insert into idempotency_keys (owner, key, fingerprint, record, record_id, created_at)
         select owner, key, fingerprint, ${json}, id, created_at
@@ -44,72 +86,11 @@ function claimKeys(json: string): string {
         where idempotency_keys.created_at <= $4
         returning owner, key
       ),
-  `;
-}
-
-/** Reads what is stored with the key of the row `input`: its fingerprint and its record. */
-const storedKey = `
-          (
-            select array[fingerprint, record]
-            from idempotency_keys
-            where idempotency_keys.key = input.key
-              and idempotency_keys.owner = input.owner
-              and idempotency_keys.created_at > $4
-          )
-`;
-
-/** Inserts rows, whose time is `$2`. @param from what has their ids and columns */
-function insertStatement({ table, columns, order }: StatementParts, from: string): string {
-  const names = Object.keys(columns).join(", ");
-  return `
-        insert into ${table} (id, ${names}, version, created_at, updated_at)
-        select id, ${names}, 1, $2::text, $2::text
-        from ${from}
-        order by ${order}
-  `;
-}
-
-/**
- * Parameters of the statement: the creates as a JSON array, their time, the time in milliseconds, and, if creates have
- * keys, the time at or before which expired keys were stored. It returns a `CreatedRow` for each create.
- *
- * The statement waits for locks only in this order: keys, unique columns and foreign keys. So two batches cannot deadlock.
- * Each `materialized` copies all rows, so there are no more than needed. `offset 0` has subqueries evaluated once.
- * @param insert what it inserts
- * @param hasKeys whether any of the creates has a key; a statement without the steps for keys is cheaper
- */
-function createStatement(
-  parts: StatementParts,
-  ids: string,
-  insert: string,
-  hasKeys: boolean,
-): string {
-  const { columns, rejected, created, json } = parts;
-  const input = {
-    ...columns,
-    author: "text",
-    ...(hasKeys && { owner: "text", key: "text", fingerprint: "text" }),
-  };
-  const inputNames = Object.keys(input).join(", ");
-  const isCreated = hasKeys
-    ? "id is not null and (key is null or (owner, key) in (select owner, key from claimed))"
-    : "id is not null";
-  return `
-    with
-      planned as materialized (
+      decided as materialized (
         select
-          found.*, 1 as version, $2::text as created_at, $2::text as updated_at,
-          case when stored is null and not is_rejected then nextval('${ids}') end as id
-        from (
-          select input.*, ${hasKeys ? storedKey : "null::text[]"} as stored, ${rejected} as is_rejected
-          from rows from (json_to_recordset($1::text::json) as (${columnDefinitions(input)}))
-            with ordinality as input (${inputNames}, position)
-          offset 0
-        ) as found
-      ),
-      ${hasKeys ? claimKeys(json) : ""}
-      decided as ${hasKeys ? "materialized" : "not materialized"} (
-        select planned.*, ${isCreated} as is_created
+          planned.*,
+          id is not null and (key is null or (owner, key) in (select owner, key from claimed))
+            as is_created
         from planned
       ),
       inserted as (${insert}),
@@ -139,7 +120,7 @@ interface CreatedRow {
 }
 
 /** How records of one table are created. The fields are the values of its columns. */
-export interface CreateParts<Fields, Row> extends StatementParts {
+interface CreateParts<Fields, Row> extends StatementParts {
   /** Values that must be unique, apart from the key: creates with a common one do not run at the same time. */
   readonly conflictKeysOf: (fields: Fields) => readonly string[];
   /** Identifies the row that the create locks. */
@@ -156,7 +137,7 @@ interface Item<Fields> {
 }
 
 /** Creates a record, once per key. @throws {AppError} idempotency_key_reused if the key belongs to a different request */
-export type Create<Fields, Row> = (
+type Create<Fields, Row> = (
   fields: Fields,
   key: IdempotencyKey | null,
   author: Author,
@@ -177,9 +158,7 @@ export function prepareCreate<Fields extends object, Row>(
   const { placement } = context;
   const insertIndex = table === "orders" ? placement.insertIndex : null;
   const insert = insertIndex ?? insertStatement(parts, "decided where is_created");
-  const ids = sequenceOf(table, placement);
-  const withKeys = createStatement(parts, ids, insert, true);
-  const withoutKeys = createStatement(parts, ids, insert, false);
+  const statement = createStatement(parts, sequenceOf(table, placement), insert);
   const rowsOfInput = `json_to_recordset($1::text::json) as input (${columnDefinitions({ id: "bigint", ...columns })})`;
   const insertApart = insertIndex && insertStatement(parts, rowsOfInput);
 
@@ -209,10 +188,8 @@ export function prepareCreate<Fields extends object, Row>(
       const time = context.now();
       const createdAt = time.toISOString();
       const input = items.map(({ fields, key, author }) => ({ ...fields, ...key, author }));
-      const values = [JSON.stringify(input), createdAt, time.getTime()];
-      const rows = items.some(({ key }) => key !== null)
-        ? await session.all<CreatedRow>(withKeys, ...values, expiryTime(time))
-        : await session.all<CreatedRow>(withoutKeys, ...values);
+      const values = [JSON.stringify(input), createdAt, time.getTime(), expiryTime(time)];
+      const rows = await session.all<CreatedRow>(statement, ...values);
       const byPosition: CreatedRow[] = [];
       for (const row of rows) byPosition[row.position - 1] = row;
       const created = rows
@@ -223,10 +200,10 @@ export function prepareCreate<Fields extends object, Row>(
       }
       return items.map((item, at) => outcomeOf(itemAt(byPosition, at), item, createdAt));
     },
-    conflictKeysOf: ({ fields, key }) =>
-      key === null
-        ? conflictKeysOf(fields)
-        : [...conflictKeysOf(fields), `${key.owner} ${key.key}`],
+    conflictKeysOf: ({ fields, key }) => [
+      ...conflictKeysOf(fields),
+      ...(key === null ? [] : [`${key.owner} ${key.key}`]),
+    ],
     lockOf: ({ fields }) => lockOf(fields),
     sizeOf: ({ fields }) => textLength(fields),
     // The statement reads what a constraint depends on, so it violates one only if that has changed since.

@@ -26,9 +26,6 @@ import { prepareUpdates } from "./updates.ts";
 
 const columns = selectedColumns(Order);
 
-/** What an update writes. */
-type OrderValues = Pick<StoredOrder, keyof OrderEdit | "updated_at">;
-
 /** @returns the orders with these ids that exist, in any order */
 export async function findOrders(
   session: Session,
@@ -72,7 +69,11 @@ export function createOrderStore(context: StoreContext): OrderStore {
     newRecord: (id, fields, time) => toRecord(newOrder(id, fields, time)),
   });
 
-  const runUpdate = prepareUpdates<StoredOrder, OrderValues, Order>(context, {
+  const runUpdate = prepareUpdates<
+    StoredOrder,
+    Pick<StoredOrder, keyof OrderEdit | "updated_at">,
+    Order
+  >(context, {
     table: "orders",
     read: (session, ids) => findOrders(session, placement, ids),
     values: { status: "text", metadata: "text", updated_at: "text" },

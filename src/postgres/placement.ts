@@ -6,14 +6,7 @@ import type { Session, Settings } from "./connection.ts";
 /** Checks one section of a database. @returns its findings, one phrase each */
 export type Find = (session: Session) => Promise<readonly string[]>;
 
-/** The name is used in findings. */
 export type Section = readonly [name: string, find: Find];
-
-/** Rows that are written when orders are, with COPY. */
-interface WrittenColumns {
-  readonly table: string;
-  readonly columns: readonly string[];
-}
 
 export interface Placement {
   /** Settings of each connection. */
@@ -33,8 +26,10 @@ export interface Placement {
     columns: string,
     ids: readonly number[],
   ) => Promise<readonly StoredOrder[]>;
-  /** What else is written with the rows of a table. */
-  readonly alsoCopied: Partial<Readonly<Record<CopiedTable, WrittenColumns>>>;
+  /** Columns that are also copied to another table with the rows of a table. */
+  readonly alsoCopied: {
+    readonly [Table in CopiedTable]?: { table: string; columns: readonly string[] };
+  };
   /** Statements at the beginning of a transaction that writes many rows of several tables. */
   readonly beforeCopy: readonly string[];
   /** Statements at the beginning of other transactions that write. */

@@ -17,10 +17,7 @@ export function createSingleFlight<Result>(): SingleFlight<Result> {
     await endTurn();
     waiting.delete(key);
     const result = work();
-    const ended = result.then(
-      () => {},
-      () => {},
-    );
+    const ended = Promise.allSettled([result]);
     running.set(key, ended);
     try {
       return await result;

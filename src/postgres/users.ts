@@ -1,6 +1,6 @@
 import { latestOf } from "../clock.ts";
 import { emailKey } from "../email.ts";
-import { isAfter, type Page } from "../page.ts";
+import { isAfter } from "../page.ts";
 import { requirePreconditions } from "../precondition.ts";
 import { changesNothing, type RecordText, recordText } from "../record.ts";
 import {
@@ -25,9 +25,7 @@ import { prepareList } from "./lists.ts";
 import { createLookup } from "./lookups.ts";
 import { prepareUpdates } from "./updates.ts";
 
-/** What an update or delete reads. */
 type ReadUser = StoredUser & Pick<UserRow, "email_key">;
-/** What an update writes. */
 type UserValues = UserRow & Pick<StoredUser, "updated_at">;
 
 const columns = selectedColumns(User);
@@ -67,16 +65,6 @@ export async function findUsers(
 
 function toRecord(row: StoredUser): RecordText<User> {
   return recordText(row, userJson);
-}
-
-/** @returns a page of the list of the users with one email: one user at most */
-function pageOfUser(user: RecordText<User> | null, query: UserQuery): Page {
-  const isOnPage = user !== null && isAfter(user.id, query) && query.offset === 0;
-  return {
-    records: isOnPage ? user.json : "",
-    total: user === null ? 0 : 1,
-    nextAfter: null,
-  };
 }
 
 /** @throws {AppError} email_taken or user_has_orders, if a single write has violated a constraint */
@@ -127,7 +115,12 @@ export function createUserStore(context: StoreContext): UserStore {
       const { email } = query;
       if (email === undefined) return listAll(query, client);
       const user = await byEmail(emailKey(email), client);
-      return pageOfUser(user && toRecord(user), query);
+      const isOnPage = user !== null && isAfter(user.id, query) && query.offset === 0;
+      return {
+        records: isOnPage ? toRecord(user).json : "",
+        total: user === null ? 0 : 1,
+        nextAfter: null,
+      };
     },
 
     async get(id, client) {

@@ -68,11 +68,11 @@ describe.if(citusUrl !== null)("with TEST_CITUS_URL", () => {
     const { id } = await newUser(store);
     await store.orders.place(orderFields(id), null);
     const prepared = () => runOnCitus(databaseUrl, "select from pg_dist_transaction");
-    const setNote = setFields({ metadata: { note: crypto.randomUUID() } });
     const writes = [
       () => store.orders.place(orderFields(id), null),
-      () => store.orders.update(1, setNote, null),
-      () => store.bulk.orders.import([orderFields(id)], false),
+      () => store.orders.update(1, setFields({ metadata: { note: crypto.randomUUID() } }), null),
+      () =>
+        store.bulk.orders.import([{ ...orderFields(id), import_key: crypto.randomUUID() }], false),
     ];
     for (const write of writes) {
       await runOnCitus(databaseUrl, "delete from pg_dist_transaction");

@@ -2,6 +2,7 @@ import { Database } from "bun:sqlite";
 import { expect, test } from "bun:test";
 import { readFileSync } from "node:fs";
 import { SCHEMA_VERSION } from "../../src/sqlite/migrate.ts";
+import { cluster, makeHarness as makePostgres } from "../postgres/postgres-harness.ts";
 import { failed, makeHarness } from "./harness.ts";
 
 test("migrate says so when the schema is up to date", async () => {
@@ -16,6 +17,17 @@ test("migrate rejects --distribute when the database is a SQLite file", async ()
   const { code, stderr } = await world.run("migrate", "--distribute");
   const line = `Cannot distribute ${world.path}: --distribute is for PostgreSQL with Citus\n`;
   expect({ code, stderr }).toEqual({ code: 2, stderr: line });
+});
+
+test.if(cluster !== null)("migrate rejects --distribute when there is no Citus", async () => {
+  await using postgres = await makePostgres();
+  using world = makeHarness({ environment: { DATABASE_URL: postgres.url } });
+  const { code, stderr } = await world.run("migrate", "--distribute");
+  expect(code).toBe(1);
+  expect(stderr).toEndWith(": it needs the extension citus, and workers in pg_dist_node\n");
+  expect(await postgres.run("select to_regclass('order_index') as index")).toEqual([
+    { index: null },
+  ]);
 });
 
 test("migrate fails when a server is using the database", async () => {

@@ -1,0 +1,64 @@
+// The statements for several servers on the tables of one, without Citus: their results, not their plans.
+import { describe, expect, test } from "bun:test";
+import { newUser, orderFields, parsed, setFields } from "../contract/open.ts";
+import { cluster, makeHarness } from "./postgres-harness.ts";
+
+/** What `distribute` does, apart from the two calls of Citus. */
+const withIndex = `
+  alter table orders drop constraint orders_pkey;
+  alter table orders drop constraint orders_reference;
+  alter table orders add primary key (id, user_id);
+  alter sequence orders_id_seq rename to order_numbers;
+  create table order_index (
+    id bigint primary key, user_id bigint not null, reference text collate "C" unique
+  );
+  create table two_phase_commit (id integer primary key)
+`;
+
+describe.if(cluster !== null)("several servers", () => {
+  test("orders are created, read, listed, changed and checked by their index", async () => {
+    await using it = await makeHarness();
+    await it.run(withIndex);
+    const store = await it.open();
+    const user = await newUser(store);
+    const other = await newUser(store);
+    const placed = await Promise.all(
+      [user, other, user].map(({ id }) => store.orders.place(orderFields(id), null)),
+    );
+    const records = placed.map(({ record }) => record);
+    const ids = records.map(({ id }) => id);
+    expect(await it.run("select id::int, user_id::int from order_index order by id")).toEqual(
+      records.map(({ id, json }) => ({ id, user_id: JSON.parse(json).user_id })),
+    );
+    expect(await store.orders.get(ids[0] ?? 0)).toEqual(records[0] ?? null);
+    expect(await Promise.all(ids.map((id) => store.orders.get(id)))).toEqual(records);
+    expect(await store.orders.get(99)).toBeNull();
+
+    const paid = setFields({ status: "paid" });
+    const changed = await Promise.all(ids.map((id) => store.orders.update(id, paid, null)));
+    expect(changed.map((record) => parsed(record)?.version)).toEqual([2, 2, 2]);
+    const page = { limit: 1, offset: 0 };
+    for (const query of [
+      { user_id: user.id },
+      { user_id: user.id, after: 0 },
+      { status: "paid" as const },
+    ]) {
+      const { total, records: text, nextAfter } = await store.orders.list({ ...page, ...query });
+      expect({ total, text }).toEqual({
+        total: "user_id" in query ? 2 : 3,
+        text: changed[0]?.json ?? "",
+      });
+      expect(nextAfter).toBe("after" in query ? (ids[0] ?? 0) : null);
+    }
+    const deep = Promise.resolve(store.orders.list({ limit: 1, offset: 10_001 }));
+    expect(deep).rejects.toThrow("offset must be at most 10,000 on this database: use after");
+    expect(store.users.remove(user.id, null)).rejects.toThrow("user has orders");
+    expect(await store.check()).toEqual([]);
+
+    await it.run(`delete from orders where id = ${ids[2]}`);
+    expect(Promise.resolve(store.orders.get(ids[2] ?? 0))).rejects.toThrow(
+      "the database is recovering from a failure",
+    );
+    expect(await store.check()).toContain("the index of orders does not match the orders");
+  });
+});

@@ -14,14 +14,9 @@ const CHECK_INTERVAL_MS = 5;
 /** A batch waits for further turns only for this long, e.g. if each one brings one item and takes 2 ms. */
 const MAX_WAIT_MS = 5;
 
-/**
- * Runs items together. The batch ends when the promise settles.
- * @returns the result of each item, in order; a promise for an item that takes longer than the batch
- */
-type RunBatch<Item, Result> = (items: readonly Item[]) => Promise<readonly Maybe<Result>[]>;
-
 export interface BatchOptions<Item, Result> {
-  readonly run: RunBatch<Item, Result>;
+  /** @returns the result of each item, in order; a promise for an item that takes longer than the batch */
+  readonly run: (items: readonly Item[]) => Promise<readonly Maybe<Result>[]>;
   /**
    * Whether this error of a batch of so many items splits it: one of them may have caused it, and each one runs alone, so
    * that only that one fails.
@@ -59,18 +54,6 @@ interface BatchItem<Item, Result> {
   readonly sinceMs: number;
   readonly resolve: (result: Maybe<Result>) => void;
   readonly reject: (error: unknown) => void;
-}
-
-/** @returns the items, of each client in their order */
-function inRoundRobin<Item>(
-  items: readonly Item[],
-  clientOf: (item: Item) => string | null,
-): readonly Item[] {
-  const queue = createRoundRobinQueue<Item>();
-  for (const item of items) queue.add(clientOf(item), item);
-  const ordered: Item[] = [];
-  for (let next = queue.take(); next !== null; next = queue.take()) ordered.push(next);
-  return ordered;
 }
 
 /**
@@ -113,12 +96,17 @@ export function createBatchQueue<Item, Result>({
   /** Takes the items of the next batch. Those that conflict with a running item stay. */
   function take(): readonly Waiting[] {
     const batch = new Set<Waiting>();
+    const clients = createRoundRobinQueue<Waiting>();
     const [first] = queue;
+    for (const waiting of queue) {
+      const client = clientOf(waiting.item);
+      if (!isOfOneClient || first === undefined || client === clientOf(first.item))
+        clients.add(client, waiting);
+    }
     let size = 0;
-    for (const waiting of inRoundRobin(queue, ({ item }) => clientOf(item))) {
+    for (let waiting = clients.take(); waiting !== null; waiting = clients.take()) {
       if (batch.size === maxItems) break;
-      const { item, conflictKeys } = waiting;
-      if (isOfOneClient && first && clientOf(item) !== clientOf(first.item)) continue;
+      const { conflictKeys } = waiting;
       if (conflictKeys.some((key) => busyKeys.has(key))) continue;
       if (batch.size > 0 && size + waiting.size > maxSize) continue;
       size += waiting.size;

@@ -1,5 +1,5 @@
 /** Creates of users and orders, each once per idempotency key. Those of a batch share one statement. */
-import type { ChangeType } from "../change.ts";
+import { type ChangeType, changeCodeOf } from "../change.ts";
 import { AppError } from "../error.ts";
 import { type CreateResult, type IdempotencyKey, replay } from "../idempotency.ts";
 import { type Author, type RecordTable, type RecordText, textLength } from "../record.ts";
@@ -9,7 +9,7 @@ import type { StoreContext } from "./context.ts";
 import { sequenceOf } from "./copy-source.ts";
 import { isConstraintViolation, isRolledBack } from "./errors.ts";
 import { expiryTime } from "./idempotency.ts";
-import { recordStatement, statusCodeOf } from "./outbox.ts";
+import { statusCodeOf } from "./outbox.ts";
 import { createWriteQueue, type Outcome } from "./write-queue.ts";
 
 const MAX_CREATES = 256;
@@ -52,6 +52,7 @@ function createStatement(parts: StatementParts, ids: string, insert: string): st
   const { columns, rejected, created, json } = parts;
   const input = { ...columns, author: "text", owner: "text", key: "text", fingerprint: "text" };
   const inputNames = Object.keys(input).join(", ");
+  const status = "status" in columns ? statusCodeOf("status") : "null";
   return `
     with
       planned as materialized (
@@ -94,16 +95,12 @@ function createStatement(parts: StatementParts, ids: string, insert: string): st
         from planned
       ),
       inserted as (${insert}),
-      recorded as (${recordStatement({
-        type: created,
-        from: "decided where is_created",
-        id: "id",
-        version: "1",
-        status: "status" in columns ? statusCodeOf("status") : "null",
-        statusBefore: "null",
-        token: "author",
-        time: "$3",
-      })})
+      recorded as (
+        insert into change_outbox (type, record_id, version, status, token, created_at)
+        select ${changeCodeOf(created)}, id, 1, ${status}::smallint, author, $3::bigint
+        from decided
+        where is_created
+      )
     select position::integer as position, id, is_created, is_rejected, stored
     from decided
   `;

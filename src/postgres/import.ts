@@ -9,7 +9,6 @@ import {
   type StoredRecords,
 } from "../import-plan.ts";
 import { orderImport, userImport } from "../import-rules.ts";
-import { maxId, type Sort } from "../page.ts";
 import type { Store } from "../store.ts";
 import { analyzeIfGrown } from "./analyze.ts";
 import { selectedColumns } from "./columns.ts";
@@ -17,12 +16,12 @@ import type { Session } from "./connection.ts";
 import type { StoreContext } from "./context.ts";
 import { copyTargetOf } from "./copy-target.ts";
 import { isForeignKeyViolation, isRolledBack } from "./errors.ts";
-import { recordCreated } from "./outbox.ts";
+import { sortOrders } from "./list-statements.ts";
+import { recordImported } from "./outbox.ts";
 import { existingUsers } from "./users.ts";
 
 /** How long an import waits for writes that run. */
 const IMPORT_LOCK_TIMEOUT_MS = 3_000;
-const importTimeout = "set local statement_timeout = '60s'";
 
 const usersWithKeys = `
   select email_key as key, id
@@ -57,17 +56,6 @@ function createBulkStore<
 ): BulkStore<Row, Import> {
   const { table } = rules;
   const columns = selectedColumns(rules.schema);
-  const pageStatement = (isAfter: ">" | "<=", direction: "asc" | "desc") => `
-    select ${columns}
-    from ${table}
-    where id ${isAfter} $1
-    order by id ${direction}
-    limit $2
-  `;
-  const pageBySort: Readonly<Record<Sort, string>> = {
-    id: pageStatement(">", "asc"),
-    "-id": pageStatement("<=", "desc"),
-  };
   const withIds = `
     select ${columns}
     from ${table}
@@ -108,9 +96,16 @@ function createBulkStore<
 
   return {
     async exportPage(after, limit, sort) {
-      const start = sort === "id" ? after : maxId({ after });
+      const { isAfter, direction, start } = sortOrders[sort];
+      const page = `
+        select ${columns}
+        from ${table}
+        where id ${isAfter} $1
+        order by id ${direction}
+        limit $2
+      `;
       const rows = await db.run("read", (session) =>
-        session.all<Stored>(pageBySort[sort], start, limit),
+        session.all<Stored>(page, after || start, limit),
       );
       return rows.map(rules.parse);
     },
@@ -122,7 +117,7 @@ function createBulkStore<
         return planDryRun(records, stored).results;
       }
       const work = async (session: Session) => {
-        await session.script(importTimeout);
+        await session.script("set local statement_timeout = '60s'");
         for (const statement of placement.beforeCopy) await session.script(statement);
         // No other transaction assigns ids after it.
         await session.script(`lock table ${table} in share row exclusive mode`);
@@ -136,7 +131,7 @@ function createBulkStore<
         }
         await advanceIds(table, lastId);
         const created = newRecords.map(({ row }) => row);
-        await recordCreated(session, rules.created, created, null, now());
+        await recordImported(session, rules.created, created, now());
         return { results, before: stored.lastId, lastId };
       };
       const { results, before, lastId } = await db.run("write", work, {

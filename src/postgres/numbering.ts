@@ -68,23 +68,14 @@ const callNumbering = "select number_changes($1, $2) as numbered";
 
 /** Numbers changes, once. @param isNewFeed whether a new feed begins. @returns how many */
 async function numberOnce(db: Database, isNewFeed: boolean): Promise<number> {
-  async function call(session: Session): Promise<number> {
-    const row = await session.first<{ numbered: number }>(
-      callNumbering,
-      MAX_NUMBERED,
-      newFeedName(),
-    );
+  const call = async (session: Session) => {
+    if (isNewFeed) await session.script(`set local statement_timeout = '${NEW_FEED_TIMEOUT}'`);
+    const values = [MAX_NUMBERED, newFeedName()];
+    const row = await session.first<{ numbered: number }>(callNumbering, ...values);
     return row?.numbered ?? 0;
-  }
-  if (!isNewFeed) return db.run("background", call);
-  const callWithoutTimeout = async (session: Session) => {
-    await session.script(`set local statement_timeout = '${NEW_FEED_TIMEOUT}'`);
-    return call(session);
   };
-  return db.run("background", callWithoutTimeout, {
-    transaction: true,
-    timeoutMs: Number.POSITIVE_INFINITY,
-  });
+  const withoutTimeout = { transaction: true, timeoutMs: Number.POSITIVE_INFINITY };
+  return db.run("background", call, isNewFeed ? withoutTimeout : {});
 }
 
 /**

@@ -1,10 +1,10 @@
 /**
  * The outbox has the changes that have no id yet. A write inserts its change in its own transaction, so the outbox has
- * it exactly if the write is committed. The totals of lists follow from it. @see migrations/0001_tables.sql
+ * it exactly if the write is committed: as a CTE of the statement that writes, which costs less than a trigger or another
+ * statement. The totals of lists follow from it. @see migrations/0001_tables.sql
  */
 import { type ChangedRecord, type ChangeType, changeCodeOf, changeOf } from "../change.ts";
 import { type OrderStatus, orderStatuses } from "../order.ts";
-import type { Author } from "../record.ts";
 import type { Session } from "./connection.ts";
 
 const columns = "type, record_id, version, status, token, created_at";
@@ -38,35 +38,6 @@ export function statusCodeOf(status: string): string {
   return `array_position(array['${orderStatuses.join("', '")}'], ${status})`;
 }
 
-interface RecordedRows {
-  readonly type: ChangeType;
-  /** The rows whose changes are recorded, e.g. a CTE. */
-  readonly from: string;
-  readonly id: string;
-  readonly version: string;
-  /** The code of the status; `null` for users. */
-  readonly status: string;
-  readonly statusBefore: string;
-  readonly token: string;
-  /** In milliseconds since the Unix epoch. */
-  readonly time: string;
-}
-
-/**
- * Renders a statement that records a change of each row. As a CTE of the statement that writes the rows, it costs less
- * than a trigger or another statement. Its parameters are expressions.
- */
-export function recordStatement(rows: RecordedRows): string {
-  const { type, from, id, version, status, statusBefore, token, time } = rows;
-  return `
-    insert into change_outbox (type, record_id, version, status, status_before, token, created_at)
-    select
-      ${changeCodeOf(type)}, ${id}, ${version}, ${status}::smallint, ${statusBefore}::smallint,
-      ${token}::text, ${time}::bigint
-    from ${from}
-  `;
-}
-
 /** `$1` is a JSON array of changes without their time, and `$2` the time. */
 const insertChanges = `
   insert into change_outbox (${columns})
@@ -76,16 +47,15 @@ const insertChanges = `
   )
 `;
 
-/** Records the changes of records that the transaction of the session has created. */
-export async function recordCreated(
+/** Records the changes of records that an import has created. */
+export async function recordImported(
   session: Session,
   type: ChangeType,
   records: readonly ChangedRecord[],
-  author: Author,
   time: Date,
 ): Promise<void> {
   if (records.length === 0) return;
-  const changes = records.map((record) => changeOf(type, record, author));
+  const changes = records.map((record) => changeOf(type, record, null));
   await session.all(insertChanges, JSON.stringify(changes), time.getTime());
 }
 

@@ -39,12 +39,8 @@ export interface Pool {
 /** @param open opens connections; `max` is their number, by default that of the URL */
 export function createPool(
   open: (max?: number) => SQL,
-  options: Partial<typeof timing> = {},
+  { checkIntervalMs, checkTimeoutMs, replaceIntervalMs, runningMs } = timing,
 ): Pool {
-  const { checkIntervalMs, checkTimeoutMs, replaceIntervalMs, runningMs } = {
-    ...timing,
-    ...options,
-  };
   let sql = open();
   let replacedMs = Number.NEGATIVE_INFINITY;
   /** Amount of work that has timed out and not ended. */

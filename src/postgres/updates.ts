@@ -1,11 +1,11 @@
 /** Updates and deletes of single records. Those of a batch share a statement that reads, and one that writes. */
-import type { ChangeType } from "../change.ts";
+import { type ChangeType, changeCodeOf } from "../change.ts";
 import type { OrderStatus } from "../order.ts";
 import type { Author, RecordTable, RecordText } from "../record.ts";
 import { type ColumnTypes, columnDefinitions } from "./columns.ts";
 import type { Session } from "./connection.ts";
 import type { StoreContext } from "./context.ts";
-import { recordStatement, statusCodeOf } from "./outbox.ts";
+import { statusCodeOf } from "./outbox.ts";
 import { oneServer } from "./placement.ts";
 import { createWriteQueue, type Outcome } from "./write-queue.ts";
 
@@ -87,6 +87,7 @@ function writeStatement(
   write: string,
   values: ColumnTypes,
 ): string {
+  const status = "status" in values ? statusCodeOf("input.status") : "null";
   return `
     with
       input as materialized (
@@ -102,16 +103,14 @@ function writeStatement(
           and ${table}.version = input.version
         returning ${table}.id, ${table}.version
       ),
-      recorded as (${recordStatement({
-        type,
-        from: "written join input on input.id = written.id",
-        id: "written.id",
-        version: "written.version",
-        status: "status" in values ? statusCodeOf("input.status") : "null",
-        statusBefore: statusCodeOf("input.status_before"),
-        token: "input.author",
-        time: "input.time",
-      })})
+      recorded as (
+        insert into change_outbox (type, record_id, version, status, status_before, token, created_at)
+        select
+          ${changeCodeOf(type)}, written.id, written.version, ${status}::smallint,
+          ${statusCodeOf("status_before")}::smallint, author, time
+        from written
+        join input on input.id = written.id
+      )
     select id
     from written
   `;

@@ -96,10 +96,12 @@ const deleteBatch = `
       from feed_state
       where is_current
     ),
-    kept as materialized (
-      select least(
-        state.last, coalesce(min(old.id) filter (where old.created_at >= $1::bigint), max(old.id) + 1)
-      ) as first
+    expired as materialized (
+      select
+        state.first,
+        least(
+          state.last, coalesce(min(old.id) filter (where old.created_at >= $1::bigint), max(old.id) + 1)
+        ) as next
       from state
       cross join lateral (
         select id, created_at
@@ -108,13 +110,7 @@ const deleteBatch = `
         order by id
         limit $2::bigint
       ) as old
-      group by state.last
-    ),
-    expired as materialized (
-      select state.first as first, kept.first as next
-      from state
-      cross join kept
-      where kept.first > state.first
+      group by state.first, state.last
     ),
     deleted as (
       delete from changes
@@ -227,12 +223,9 @@ export function createChangeStore(
       while ((await numberChanges()).isBehind);
       const deleteExpired = async (session: Session) => {
         await lockFeed(session);
-        const row = await session.first<{ rows: number }>(
-          deleteBatch,
-          before.getTime(),
-          DELETE_BATCH_SIZE,
-        );
-        return row === null;
+        const values = [before.getTime(), DELETE_BATCH_SIZE];
+        const row = await session.first<{ rows: number }>(deleteBatch, ...values);
+        return row === null || row.rows === 0;
       };
       await untilDone(() => db.run("background", deleteExpired, { transaction: true }), signal);
     },

@@ -68,12 +68,12 @@ function findLarge(table: RecordTable, record: Schema): Find {
 }
 
 function findLateSequence(table: RecordTable, placement: Placement): Find {
+  const lastOf = `select coalesce(max(id), 0) as last from ${table}`;
   return async (session) => {
-    const lastRow = await session.first<{ last: number }>(
-      `select coalesce(max(id), 0) as last from ${table}`,
-    );
-    if ((lastRow?.last ?? 0) <= (await copySourceOf(session, placement).lastId(table))) return [];
-    return [`the sequence of ${table} is behind the last id and would assign it again`];
+    const last = (await session.first<{ last: number }>(lastOf))?.last ?? 0;
+    return last <= (await copySourceOf(session, placement).lastId(table))
+      ? []
+      : [`the sequence of ${table} is behind the last id and would assign it again`];
   };
 }
 

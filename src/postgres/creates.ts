@@ -14,7 +14,8 @@ import { createWriteQueue, type Outcome } from "./write-queue.ts";
 
 const MAX_CREATES = 256;
 
-interface StatementParts {
+/** How records of one table are created. The fields are the values of its columns. */
+interface CreateParts<Fields, Row> {
   readonly table: RecordTable;
   /** Columns that a create sets, with their types, apart from the id, the version and the times. */
   readonly columns: Readonly<Record<string, string>>;
@@ -26,7 +27,16 @@ interface StatementParts {
   readonly json: string;
   /** The order of the inserts, which is the order of their locks. */
   readonly order: string;
+  /** Values that must be unique, apart from the key: creates with a common one do not run at the same time. */
+  readonly conflictKeysOf: (fields: Fields) => readonly string[];
+  /** Identifies the row that the create locks. */
+  readonly lockOf: (fields: Fields) => string;
+  readonly newRecord: (id: number, fields: Fields, time: string) => RecordText<Row>;
+  /** @throws {AppError} always: the error of a record that is rejected */
+  readonly throwRejected: () => never;
 }
+
+type StatementParts = CreateParts<never, unknown>;
 
 /** Inserts rows, whose time is `$2`. @param from what has their ids and columns */
 function insertStatement({ table, columns, order }: StatementParts, from: string): string {
@@ -116,29 +126,11 @@ interface CreatedRow {
   readonly stored: readonly [string, string] | null;
 }
 
-/** How records of one table are created. The fields are the values of its columns. */
-interface CreateParts<Fields, Row> extends StatementParts {
-  /** Values that must be unique, apart from the key: creates with a common one do not run at the same time. */
-  readonly conflictKeysOf: (fields: Fields) => readonly string[];
-  /** Identifies the row that the create locks. */
-  readonly lockOf: (fields: Fields) => string;
-  readonly newRecord: (id: number, fields: Fields, time: string) => RecordText<Row>;
-  /** @throws {AppError} always: the error of a record that is rejected */
-  readonly throwRejected: () => never;
-}
-
 interface Item<Fields> {
   readonly fields: Fields;
   readonly key: IdempotencyKey | null;
   readonly author: Author;
 }
-
-/** Creates a record, once per key. @throws {AppError} idempotency_key_reused if the key belongs to a different request */
-type Create<Fields, Row> = (
-  fields: Fields,
-  key: IdempotencyKey | null,
-  author: Author,
-) => Promise<CreateResult<Row>>;
 
 /** @throws {AppError} unavailable: a constraint that the statement has checked is violated whenever it runs */
 function explainViolation(error: unknown): void {
@@ -146,11 +138,14 @@ function explainViolation(error: unknown): void {
   throw new AppError("unavailable", "the database is busy", { cause: error });
 }
 
-/** @returns a function that creates records of one table */
+/**
+ * @returns a function that creates a record of one table, once per key
+ * @throws {AppError} by its result: idempotency_key_reused if the key belongs to a different request
+ */
 export function prepareCreate<Fields extends object, Row>(
   context: StoreContext,
   parts: CreateParts<Fields, Row>,
-): Create<Fields, Row> {
+) {
   const { table, columns, throwRejected, newRecord, conflictKeysOf, lockOf } = parts;
   const { placement } = context;
   const insertIndex = table === "orders" ? placement.insertIndex : null;
@@ -208,5 +203,6 @@ export function prepareCreate<Fields extends object, Row>(
     explain: explainViolation,
   });
 
-  return (fields, key, author) => enqueue({ fields, key, author });
+  return (fields: Fields, key: IdempotencyKey | null, author: Author) =>
+    enqueue({ fields, key, author });
 }

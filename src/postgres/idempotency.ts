@@ -1,18 +1,18 @@
 import { KEY_LIFETIME_MS } from "../idempotency.ts";
 import { untilDone } from "../until-done.ts";
-import type { Database, Session } from "./connection.ts";
+import type { Database } from "./connection.ts";
 
 const DELETE_BATCH_SIZE = 1000;
 
-const expiredKeys = `
-  select key
-  from idempotency_keys
-  where created_at <= $1
-  limit ${DELETE_BATCH_SIZE}
-`;
-const deleteKeys = `
+const deleteBatch = `
   delete from idempotency_keys
-  where key = any($1::text[]) and created_at <= $2
+  where ctid = any(array(
+    select ctid
+    from idempotency_keys
+    where created_at <= $1
+    limit ${DELETE_BATCH_SIZE}
+  ))
+  returning key
 `;
 
 /** @returns the time, in RFC 3339, at or before which the keys that have expired were stored */
@@ -26,14 +26,8 @@ export async function deleteExpiredKeys(
   signal?: AbortSignal,
 ): Promise<void> {
   const time = expiryTime(now);
-  const deleteBatch = async (session: Session) => {
-    const rows = await session.all<{ key: string }>(expiredKeys, time);
-    const keys = rows.map(({ key }) => key);
-    await session.all(deleteKeys, keys, time);
-    return rows.length;
-  };
-  await untilDone(
-    async () => (await db.run("background", deleteBatch)) < DELETE_BATCH_SIZE,
-    signal,
-  );
+  await untilDone(async () => {
+    const deleted = await db.run("background", (session) => session.all(deleteBatch, time));
+    return deleted.length < DELETE_BATCH_SIZE;
+  }, signal);
 }

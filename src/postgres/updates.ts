@@ -28,16 +28,6 @@ interface Decision<Values, Row> {
  */
 type Decide<Stored, Values, Row> = (stored: Stored, time: Date) => Decision<Values, Row>;
 
-/**
- * Runs an update or delete, after the earlier ones of the same record.
- * @returns `null` if the record does not exist
- */
-type RunUpdate<Stored, Values, Row> = (
-  id: number,
-  author: Author,
-  decide: Decide<Stored, Values, Row>,
-) => Promise<RecordText<Row> | null>;
-
 interface Versioned {
   readonly id: number;
   readonly version: number;
@@ -116,11 +106,14 @@ function writeStatement(
   `;
 }
 
-/** @returns a function that runs updates and deletes of one table */
+/**
+ * @returns a function that runs an update or delete, after the earlier ones of the same record. It returns `null` if the
+ * record does not exist
+ */
 export function prepareUpdates<Stored extends Versioned, Values extends object, Row>(
   context: StoreContext,
   { table, read, values: columns, updated, removal, explain }: UpdateParts<Stored>,
-): RunUpdate<Stored, Values, Row> {
+) {
   interface Item {
     readonly id: number;
     readonly author: Author;
@@ -235,5 +228,6 @@ export function prepareUpdates<Stored extends Versioned, Values extends object, 
     lockOf: ({ id }) => `${table} ${id}`,
     explain,
   });
-  return (id, author, decide) => enqueue({ id, author, decide });
+  return (id: number, author: Author, decide: Decide<Stored, Values, Row>) =>
+    enqueue({ id, author, decide });
 }

@@ -1,16 +1,13 @@
-// Pages: how much of the database they read, at any depth, and how many records of any size they may have.
+// Pages: how much of the database they read, at any depth.
 import { afterAll, beforeAll, describe, expect, test } from "bun:test";
 import type { OrderQuery } from "../../src/order.ts";
-import { MAX_PAGE_BYTES, type Sort } from "../../src/page.ts";
+import type { Sort } from "../../src/page.ts";
 import { createContext } from "../../src/postgres/context.ts";
 import { createBulkStores } from "../../src/postgres/import.ts";
 import { createOrderStore } from "../../src/postgres/orders.ts";
 import { oneServer } from "../../src/postgres/placement.ts";
 import { createUserStore } from "../../src/postgres/users.ts";
-import { newUser, orderFields, userFields } from "../contract/open.ts";
-import { expectRejection } from "../expect-error.ts";
-import { listed } from "../listed.ts";
-import { makeRandom } from "../random.ts";
+import { orderFields, userFields } from "../contract/open.ts";
 import { cluster, countPages, type Harness, makeHarness, storedTime } from "./postgres-harness.ts";
 import { recordStatements } from "./recorded.ts";
 
@@ -116,52 +113,6 @@ describe.if(cluster !== null)("a page", () => {
       expect(await countPages(opened, statement, values)).toBeWithin(1, MAX_PAGES_AT_START);
     }
   });
-});
-
-describe.if(cluster !== null)("a page of large records", () => {
-  test.each(["users", "orders"] as const)(
-    "has as many %s as 4 MiB hold, and names their number otherwise",
-    async (table) => {
-      await using world = await makeHarness();
-      const store = await world.open();
-      const { id } = await newUser(store);
-      const random = makeRandom(1);
-      // From 30 to 60 KB, with characters that JSON escapes, or that have several bytes.
-      const made = Array.from({ length: 110 }, () => {
-        const text = "漢".repeat(150 + random(150)) + '"\\\n'.repeat(random(80)) + "x".repeat(300);
-        const metadata = Object.fromEntries(
-          Array.from({ length: 40 }, (_, at) => [`field ${at}`, text]),
-        );
-        return userFields({ metadata, name: '"ß' });
-      });
-      if (table === "users") await store.bulk.users.import(made, false);
-      else {
-        const placing = made.map(({ metadata }) =>
-          store.orders.place(orderFields(id, { metadata }), null),
-        );
-        await Promise.all(placing);
-      }
-      const rows: readonly object[] = await store.bulk[table].exportPage(0, 1000, "id");
-      for (const [sort, offset] of [
-        ["id", 0],
-        ["-id", 0],
-        ["id", 7],
-      ] as const) {
-        const ordered = (sort === "id" ? rows : rows.toReversed()).slice(offset);
-        let bytes = -1;
-        const fitting = ordered.findIndex((row) => {
-          bytes += Buffer.byteLength(JSON.stringify(row)) + 1;
-          return bytes > MAX_PAGE_BYTES;
-        });
-        expect(fitting).toBeWithin(51, 100);
-        const list = (limit: number) => Promise.resolve(store[table].list({ limit, offset, sort }));
-        expect((await listed(list(fitting))).rows).toEqual(ordered.slice(0, fitting) as never);
-        const problem = new RegExp(`limit must be at most ${fitting} here`);
-        await expectRejection(list(fitting + 1), "validation_failed", problem);
-        await expectRejection(list(1000), "validation_failed", problem);
-      }
-    },
-  );
 });
 
 describe.if(cluster !== null)("a new database", () => {

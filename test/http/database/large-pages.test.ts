@@ -11,9 +11,9 @@ const RECORDS = 80;
 const MAX_PAGE_BYTES = 4 * 2 ** 20;
 /** Of all tokens together. */
 const UNSENT_BYTES = 32 * 2 ** 20;
-/** 63 kB. */
+/** 63 kB, with characters that JSON escapes, or that have several bytes. */
 const metadata = Object.fromEntries(
-  Array.from({ length: 42 }, (_, at) => [`field-${at}`, "漢".repeat(500)]),
+  Array.from({ length: 42 }, (_, at) => [`field-${at}`, `${"漢".repeat(479)}${'"\\\n'.repeat(7)}`]),
 );
 
 async function importRecords(on: TestServer): Promise<void> {

@@ -112,14 +112,6 @@ test.each(sequences)("enqueue %s", async (_what, options, steps, expected) => {
   expect(items()).toEqual([...expected]);
 });
 
-test("enqueue returns the result of each item", async () => {
-  const { batches, enqueue } = makeQueue();
-  const results = ["a", "b"].map(enqueue);
-  await turns();
-  batches[0]?.end(["1", "2"]);
-  expect(await Promise.all(results)).toEqual(["1", "2"]);
-});
-
 test("enqueue starts a batch after some time when every turn brings more items", async () => {
   const { enqueue, items } = makeQueue({ maxItems: Number.POSITIVE_INFINITY, maxWaitMs: 5 });
   enqueue("a");

@@ -4,7 +4,7 @@ import { type AddressInfo, createServer } from "node:net";
 import { SQL } from "bun";
 import { createPool } from "../../src/postgres/pool.ts";
 import { startSwitch } from "../failover/switch.ts";
-import { cluster, type Harness, makeHarness } from "./postgres-harness.ts";
+import { cluster, makeHarness } from "./postgres-harness.ts";
 
 const CONNECTIONS = 2;
 /** Short enough for a test, and long enough for the server to answer. */
@@ -19,38 +19,7 @@ function startAll(sql: SQL, statement: string): Promise<unknown>[] {
   return Array.from({ length: CONNECTIONS }, () => sql.unsafe(statement).execute());
 }
 
-/** @returns the number of connections that run a statement */
-async function countActive({ run }: Harness): Promise<number> {
-  const [row] = await run<{ backends: number }>(`
-    select count(*)::integer as backends
-    from pg_stat_activity
-    where datname = current_database() and pid <> pg_backend_pid() and state = 'active'
-  `);
-  return Number(row?.backends);
-}
-
 describe.if(cluster !== null)("the pool", () => {
-  test("keeps its connections when the server runs their statements", async () => {
-    await using world = await makeHarness();
-    let opened = 0;
-    const pool = createPool((max) => {
-      opened += 1;
-      return openOn(world.url)(max);
-    }, timing);
-    const sql = pool.sql();
-    await using held = await world.hold("lock table users in exclusive mode");
-    const works = startAll(sql, "select from users for update");
-    while ((await countActive(world)) < CONNECTIONS) await Bun.sleep(5);
-    for (const work of works) pool.checkUntil(work);
-    // Those of the pool were opened first. When the fourth connection for a check is opened, three checks have ended.
-    while (opened < 5) await Bun.sleep(5);
-    expect(pool.sql()).toBe(sql);
-    await held.commit();
-    // A check can come between the end of a statement and its result.
-    await Promise.allSettled(works);
-    await pool.close();
-  });
-
   test("replaces its connections when the network has lost them, and only once", async () => {
     await using world = await makeHarness();
     await using network = await startSwitch(world.url);

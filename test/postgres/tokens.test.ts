@@ -30,16 +30,6 @@ function makeReads() {
   return { asked, memory, clock };
 }
 
-test("find reads once when called concurrently, and then uses the cache", async () => {
-  const { asked, memory } = makeReads();
-  const finds = [memory.find("a"), memory.find("a"), memory.find("b")];
-  expect(asked.map(({ hash }) => hash)).toEqual(["a", "b"]);
-  for (const { hash, respond } of asked) respond(tokenOf(hash));
-  expect(await Promise.all(finds)).toEqual([tokenOf("a"), tokenOf("a"), tokenOf("b")]);
-  expect(await memory.find("a")).toEqual(tokenOf("a"));
-  expect(asked).toHaveLength(2);
-});
-
 test("find reads again when there was no such token, or the read failed", async () => {
   const { asked, memory } = makeReads();
   const finds = [memory.find("a"), memory.find("b")];

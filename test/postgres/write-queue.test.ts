@@ -1,20 +1,18 @@
 // Writes that share a statement, with a database whose statements the test ends.
 import { expect, test } from "bun:test";
-import { AppError } from "../../src/error.ts";
 import type { Database, Session } from "../../src/postgres/connection.ts";
 import { createContext } from "../../src/postgres/context.ts";
 import { oneServer } from "../../src/postgres/placement.ts";
 import { withRetry } from "../../src/postgres/retry.ts";
-import { createWriteQueue, type Outcome } from "../../src/postgres/write-queue.ts";
+import { createWriteQueue } from "../../src/postgres/write-queue.ts";
 import { expectRejection } from "../expect-error.ts";
-import { lockTimeout, serverError } from "./server-error.ts";
+import { lockTimeout } from "./server-error.ts";
 
-/** A write: its name and the row that it locks. Two with a common key do not run at the same time. */
+/** A write: its name and the row that it locks. */
 interface Item {
   readonly author: null;
   readonly name: string;
   readonly row: string;
-  readonly key: string;
   readonly size: number;
 }
 
@@ -23,14 +21,12 @@ interface Run {
   readonly names: string;
   readonly isAlone: boolean;
   readonly lockTimeoutMs: number | undefined;
-  /** Each write succeeds, apart from those with another outcome. */
-  end(others?: Readonly<Record<string, Outcome<string>>>): void;
+  /** Each write succeeds. */
+  end(): void;
   fail(error: unknown): void;
 }
 
 const MAX_ITEMS = 8;
-const isDown = serverError("08006");
-const isViolated = serverError("23503");
 
 function makeQueue({ setsTimeoutFirst = false, connections = 9 } = {}) {
   const runs: Run[] = [];
@@ -53,24 +49,21 @@ function makeQueue({ setsTimeoutFirst = false, connections = 9 } = {}) {
           names: names.join(""),
           isAlone,
           lockTimeoutMs: timeout,
-          end: (others = {}) =>
-            resolve(names.map((name) => others[name] ?? { kind: "done", result: name })),
+          end: () => resolve(names.map((name) => ({ kind: "done", result: name }))),
           fail: reject,
         });
       }),
-    conflictKeysOf: ({ key }) => (key === "" ? [] : [key]),
+    conflictKeysOf: () => [],
     lockOf: ({ row }) => row,
     sizeOf: ({ size }) => size,
-    explain(error) {
-      if (error === isViolated) throw new AppError("user_has_orders", "");
-    },
+    explain() {},
   });
   return {
     runs,
     names: () => runs.map(({ names }) => names),
     pending: () => context.pendingWrites.count,
-    write: (name: string, { row = name, key = "", size = 0 } = {}) =>
-      write({ author: null, name, row, key, size }),
+    write: (name: string, { row = name, size = 0 } = {}) =>
+      write({ author: null, name, row, size }),
     /** Waits until this many statements have begun, and others that may begin have done so. */
     async begun(count: number) {
       while (runs.length < count) await Bun.sleep(1);
@@ -101,47 +94,6 @@ test.each([
   expect([runs.length, pending()]).toEqual([3, 0]);
 });
 
-test("a write that another one came before runs again alone, and the rest of its batch has succeeded", async () => {
-  const { runs, names, write, begun } = makeQueue();
-  const [again, other, failed] = [write("a"), write("b"), write("c")];
-  const rejected = expectRejection(failed, "email_taken");
-  await begun(1);
-  const error = new AppError("email_taken", "");
-  runs[0]?.end({ a: { kind: "again" }, c: { kind: "failed", error } });
-  expect(await other).toBe("b");
-  await rejected;
-  await begun(2);
-  runs[1]?.end({ a: { kind: "again" } });
-  await begun(3);
-  runs[2]?.end();
-  expect(await again).toBe("a");
-  expect(names()).toEqual(["abc", "a", "a"]);
-});
-
-test("only the write that fails is rejected, with the error that explains it, when its batch fails", async () => {
-  const { runs, names, write, begun } = makeQueue();
-  const results = [write("a"), write("b")] as const;
-  const rejected = expectRejection(results[1], "user_has_orders");
-  await begun(1);
-  runs[0]?.fail(isViolated);
-  await begun(3);
-  runs[1]?.end();
-  runs[2]?.fail(isViolated);
-  expect(await results[0]).toBe("a");
-  await rejected;
-  expect(names()).toEqual(["ab", "a", "b"]);
-});
-
-test("nothing runs again when the connection was lost: it may be committed", async () => {
-  const { runs, names, write, begun, pending } = makeQueue();
-  const results = [write("a"), write("b")];
-  await begun(1);
-  expect(pending()).toBe(2);
-  runs[0]?.fail(isDown);
-  for (const result of results) await expectRejection(result, "unavailable");
-  expect(names()).toEqual(["ab"]);
-});
-
 test("writes that run alone run one after the other when they need one row, and leave connections to batches", async () => {
   // Two of five: three are for batches.
   const { runs, names, write, begun } = makeQueue({ connections: 5 });
@@ -163,21 +115,6 @@ test("writes that run alone run one after the other when they need one row, and 
   for (const { end } of runs) end();
   expect(await Promise.all([...results, later])).toEqual(["a", "b", "c", "d", "e"]);
 });
-
-test("writes with a common key run one after the other, also while one of them runs alone", async () => {
-  const { runs, names, write, begun } = makeQueue();
-  const results = [write("a", { key: "k" }), write("b", { key: "k" }), write("c")];
-  await begun(1);
-  runs[0]?.end({ a: { kind: "again" } });
-  await begun(2);
-  expect(names()).toEqual(["ac", "a"]);
-  runs[1]?.end();
-  await begun(3);
-  runs[2]?.end();
-  expect(await Promise.all(results)).toEqual(["a", "b", "c"]);
-  expect(runs.map(({ isAlone }) => isAlone)).toEqual([false, true, false]);
-});
-
 test("a batch has at most as many writes as it may have, and at most 512 Ki characters if it has several", async () => {
   const { runs, write, begun } = makeQueue();
   const sizesOf = async (from: number, count: number) => {

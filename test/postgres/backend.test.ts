@@ -243,19 +243,4 @@ describe.if(cluster !== null)("open", () => {
       expect(parsed(await store.orders.get(order.id))).toMatchObject({ version: total - 1, total });
     },
   );
-
-  test("works without prepared statements and settings when the URL has prepare=false", async () => {
-    await using world = await makeHarness();
-    const store = await world.open({ databaseUrl: `${world.url}&prepare=false` });
-    const user = await newUser(store, { name: "é\t\\", metadata: { b: "1", a: "2" } });
-    expect(parsed(await store.users.get(user.id))).toEqual(user);
-    const others = [{ ...user, id: 2 ** 24, email: '{"x"},@example.com', version: 2 ** 53 - 1 }];
-    expect(await store.bulk.users.import(others, false)).toEqual([{ outcome: "created" }]);
-    expect(await store.bulk.users.import(others, false)).toEqual([{ outcome: "unchanged" }]);
-    expect((await listed(store.users.list({ limit: 5, offset: 0 }))).rows).toEqual([
-      user,
-      ...others,
-    ]);
-    expect(await store.check()).toEqual([]);
-  });
 });

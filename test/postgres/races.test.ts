@@ -1,6 +1,5 @@
 // Guarantees between replicas: two stores on one database.
 import { describe, expect, test } from "bun:test";
-import { migrations } from "../../src/postgres/migrate.ts";
 import { newUser, outcomesOf, userFields } from "../contract/open.ts";
 import { cluster, makeHarness } from "./postgres-harness.ts";
 
@@ -48,13 +47,5 @@ describe.if(cluster !== null)("two replicas", () => {
     const [last] = await world.run<{ last: string }>("select max(id) as last from users");
     expect(Number(last?.last)).toBe(total);
     expect(await one.check()).toEqual([]);
-  }, 30_000);
-
-  test("open creates the schema once when many replicas open an empty database concurrently", async () => {
-    await using world = await makeHarness(true);
-    await Promise.all(Array.from({ length: 6 }, () => world.open()));
-    expect(await world.run("select schema_version from user_api")).toEqual([
-      { schema_version: migrations.length },
-    ]);
   }, 30_000);
 });

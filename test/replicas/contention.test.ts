@@ -1,33 +1,9 @@
-// Concurrent use of one record, key or token on two replicas, as their clients see it.
+// Use of one token on two replicas, as its clients see it.
 import { expect, test } from "bun:test";
-import { isLong } from "../long.ts";
-import { contendForKeys, contendForVersions, createUser } from "./contend.ts";
-import { possible, runCommand, startWorld, walk } from "./pair.ts";
+import { possible, runCommand, startWorld } from "./pair.ts";
 
-const KEYS = isLong ? 200 : 100;
-const POSTS = 8;
-const ROUNDS = isLong ? 100 : 50;
-const EDITS = 4;
 /** A revocation has taken effect on every replica after this. */
 const REVOKED_MS = 5_000;
-
-test.if(possible)(
-  "replicas agree on idempotency keys, edits and totals when clients use both concurrently",
-  async () => {
-    await using world = await startWorld();
-    const { pair, database } = world;
-    // Both started without a token: the replica that created the token printed it, once.
-    const printed = pair.both.flatMap(({ output }) => output.match(/^ {2}uat_\w+$/gm) ?? []);
-    expect(printed).toEqual([`  ${pair.token}`]);
-
-    const user = await createUser(pair, "ann@example.com");
-    await contendForKeys(pair, user["id"], KEYS, POSTS);
-    await contendForVersions(pair, user, ROUNDS, EDITS);
-    expect(await walk(pair, "/users")).toMatchObject([{ id: user["id"], version: ROUNDS + 1 }]);
-    expect(await runCommand(database, "check")).toMatchObject({ code: 0 });
-  },
-  60_000,
-);
 
 test.if(possible)(
   "token revoke takes effect on both replicas within 5 s when both have cached the token",

@@ -1,5 +1,5 @@
-// What clients and operators see when PostgreSQL is unreachable, or its certificate cannot be verified.
-import { describe, expect, test } from "bun:test";
+// What clients and operators see when the certificate of PostgreSQL cannot be verified.
+import { expect, test } from "bun:test";
 import { chownSync, renameSync, statSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { makeDirectory } from "../directory.ts";
@@ -9,31 +9,6 @@ import { possible, runCommand } from "./pair.ts";
 
 const fixtures = `${import.meta.dir}/../fixtures`;
 const programs = possible ? findPrograms() : null;
-
-describe.if(possible)("a server that is unreachable", () => {
-  test.each([
-    "check",
-    "serve",
-    "token create laptop",
-    "token list",
-    "token revoke laptop",
-    "export users",
-    "export orders --output orders.ndjson",
-    "import users users.ndjson",
-    "copy --to copy.db",
-  ])("makes %s print one line and exit with 1", async (command) => {
-    using directory = makeDirectory();
-    writeFileSync(directory.at("users.ndjson"), '{"email":"ann@example.com"}\n');
-    const isFile = (word: string) => /\.(db|ndjson)$/.test(word);
-    const args = command.split(" ").map((word) => (isFile(word) ? directory.at(word) : word));
-    const address = "127.0.0.1:1/shop";
-    expect(await runCommand(`postgres://ann:secret@${address}`, ...args)).toEqual({
-      code: 1,
-      stdout: "",
-      stderr: `Cannot open postgres://ann@${address}: connection refused, or unknown host\n`,
-    });
-  });
-});
 
 /** A server with TLS, and clients that trust three of the certificates. */
 async function startTlsServer(directory: { at(name: string): string }) {

@@ -6,7 +6,7 @@ import { MAX_RECORD_BYTES, type RecordTable } from "../record.ts";
 import type { Schema } from "../schema.ts";
 import { User } from "../user.ts";
 import { recordJson } from "./columns.ts";
-import type { Database, Session } from "./connection.ts";
+import { type Database, longTransaction, type Session } from "./connection.ts";
 import { copySourceOf } from "./copy-source.ts";
 import { sqlState } from "./errors.ts";
 import { allChanges, statusCodeOf, totalOf, totals } from "./outbox.ts";
@@ -180,5 +180,5 @@ export function checkDatabase(db: Database, placement: Placement): Promise<reado
     await session.script("set local statement_timeout = 0");
     return findProblems(session, placement);
   };
-  return db.run("read", check, { transaction: true, timeoutMs: Number.POSITIVE_INFINITY });
+  return db.run("read", check, longTransaction);
 }

@@ -11,22 +11,15 @@ export function selectedColumns(record: Schema): string {
 /** By name. */
 export type ColumnTypes = Readonly<Record<string, string>>;
 
-/** @returns the columns of a record with their types */
-function columnTypes(record: Schema): ColumnTypes {
-  const types = columnsOf(record).map(({ name, type }) => [
-    name,
-    type === "integer" ? "bigint" : "text",
-  ]);
-  return Object.fromEntries(types);
-}
-
 /** Columns that every record has, and that a create does not choose. */
 const commonColumns: readonly string[] = ["id", "version", "created_at", "updated_at"];
 
 /** @returns the columns with their types, apart from the id, the version and the times */
 export function ownColumnTypes(record: Schema): ColumnTypes {
-  const own = Object.entries(columnTypes(record)).filter(([name]) => !commonColumns.includes(name));
-  return Object.fromEntries(own);
+  const own = columnsOf(record).filter(({ name }) => !commonColumns.includes(name));
+  return Object.fromEntries(
+    own.map(({ name, type }) => [name, type === "integer" ? "bigint" : "text"]),
+  );
 }
 
 /** @returns e.g. `id bigint, email text`, the columns that `json_to_recordset` returns */

@@ -66,6 +66,12 @@ interface RunOptions {
   readonly requests?: number;
 }
 
+/** Options of a transaction that may take any time. */
+export const longTransaction: RunOptions = {
+  transaction: true,
+  timeoutMs: Number.POSITIVE_INFINITY,
+};
+
 export type Settings = Readonly<Record<string, string | number>>;
 
 export interface Database {
@@ -192,11 +198,7 @@ export function connect(
     return result;
   }
 
-  function begin<Result>(
-    kind: Kind,
-    work: Work<Result>,
-    lockTimeoutMs: number | undefined,
-  ): Promise<Result> {
+  function begin<Result>(kind: Kind, work: Work<Result>, lockTimeoutMs?: number): Promise<Result> {
     const isReadOnly = kind === "read" || kind === "list";
     const mode = isReadOnly ? "isolation level repeatable read, read only" : "";
     const run = async (tx: SQL) => {

@@ -6,7 +6,7 @@ import {
   copiedTables,
   withMappedErrors,
 } from "../copy.ts";
-import type { Database, Session } from "./connection.ts";
+import { type Database, longTransaction, type Session } from "./connection.ts";
 import { describePostgresError } from "./errors.ts";
 import { allChanges } from "./outbox.ts";
 import type { Placement } from "./placement.ts";
@@ -82,7 +82,7 @@ export async function withCopySource<Result>(
     return working;
   };
   try {
-    return await db.run("read", run, { transaction: true, timeoutMs: Number.POSITIVE_INFINITY });
+    return await db.run("read", run, longTransaction);
   } catch (error) {
     // If the connection is lost, the transaction fails first. The error of `work` follows and is more specific.
     return await (working ?? Promise.reject(explain(error)));

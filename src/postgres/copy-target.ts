@@ -4,7 +4,7 @@ import { redactPassword } from "../database-url.ts";
 import { fail } from "../error.ts";
 import type { WithCopyTarget } from "../store.ts";
 import { findProblems } from "./check.ts";
-import type { Session } from "./connection.ts";
+import { longTransaction, type Session } from "./connection.ts";
 import { copySourceOf, noTimeouts, sequenceOf } from "./copy-source.ts";
 import { describePostgresError } from "./errors.ts";
 import { openMigrated } from "./migrate.ts";
@@ -82,10 +82,7 @@ export const withPostgresCopyTarget: WithCopyTarget = async ({ databaseUrl }, wo
         if (finding !== undefined) fail("operator", finding);
         return result;
       };
-      return await db.run("write", fillTarget, {
-        transaction: true,
-        timeoutMs: Number.POSITIVE_INFINITY,
-      });
+      return await db.run("write", fillTarget, longTransaction);
     } finally {
       await db.close();
     }

@@ -3,7 +3,7 @@ import { redactPassword } from "../database-url.ts";
 import { fail } from "../error.ts";
 import type { DistributeStore } from "../store.ts";
 import { countWorkers, distribute, truncateLocalData } from "./citus.ts";
-import { connect, type Database, type Session } from "./connection.ts";
+import { connect, type Database, longTransaction, type Session } from "./connection.ts";
 import { describePostgresError } from "./errors.ts";
 import { findSchema, lockSchema } from "./migrate.ts";
 import { totalOf, totals } from "./outbox.ts";
@@ -24,8 +24,7 @@ function runAlone(db: Database, work: (session: Session) => Promise<void>): Prom
     for (const limit of limits) await session.script(limit);
     await work(session);
   };
-  const timeoutMs = Number.POSITIVE_INFINITY;
-  return db.run("background", run, { transaction: true, timeoutMs });
+  return db.run("background", run, longTransaction);
 }
 
 /** @see DistributeStore */

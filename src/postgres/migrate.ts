@@ -2,7 +2,13 @@ import { fail } from "../error.ts";
 import { requireCurrent, requireSupported } from "../schema-version.ts";
 import type { StoreOptions } from "../store.ts";
 import { countWorkers, distribute, severalServers } from "./citus.ts";
-import { type ConnectOptions, connect, type Database, type Session } from "./connection.ts";
+import {
+  type ConnectOptions,
+  connect,
+  type Database,
+  longTransaction,
+  type Session,
+} from "./connection.ts";
 import tables from "./migrations/0001_tables.sql" with { type: "text" };
 import { oneServer, type Placement } from "./placement.ts";
 
@@ -49,11 +55,10 @@ const updateVersion = `
   update user_api
   set schema_version = $1, oldest_version = $2
 `;
-const takeLock = "select pg_advisory_xact_lock($1)";
 
 /** Keeps others from changing the schema until the end of the transaction. */
 export async function lockSchema(session: Session): Promise<void> {
-  await session.all(takeLock, MIGRATION_LOCK);
+  await session.all("select pg_advisory_xact_lock($1)", MIGRATION_LOCK);
 }
 
 interface Schema {
@@ -122,10 +127,7 @@ export async function migrate(
     await distribute(session);
     return { from, placement: severalServers };
   };
-  const { from, placement } = await db.run("background", run, {
-    transaction: true,
-    timeoutMs: Number.POSITIVE_INFINITY,
-  });
+  const { from, placement } = await db.run("background", run, longTransaction);
   if (from < newest) onMigration?.(from, newest);
   return placement;
 }

@@ -5,7 +5,7 @@
 import type { Feed } from "../change.ts";
 import { fail } from "../error.ts";
 import { analyzeIfGrown } from "./analyze.ts";
-import type { Database, Session } from "./connection.ts";
+import { type Database, longTransaction, type Session } from "./connection.ts";
 import { isReadOnly } from "./errors.ts";
 import { whenUnnumbered } from "./outbox.ts";
 import { createSingleFlight } from "./single-flight.ts";
@@ -55,13 +55,11 @@ async function readStatus(db: Database): Promise<FeedStatus> {
   return status ?? failEmpty();
 }
 
-/** That of `number_changes`. */
-const takeLock = "select pg_advisory_xact_lock(1969320046)";
-
 /** Keeps others from numbering until the end of the transaction. */
 export async function lockFeed(session: Session): Promise<void> {
   await session.all("select set_config('lock_timeout', '10s', true)");
-  await session.all(takeLock);
+  // That of `number_changes`.
+  await session.all("select pg_advisory_xact_lock(1969320046)");
 }
 
 const callNumbering = "select number_changes($1, $2) as numbered";
@@ -74,8 +72,7 @@ async function numberOnce(db: Database, isNewFeed: boolean): Promise<number> {
     const row = await session.first<{ numbered: number }>(callNumbering, ...values);
     return row?.numbered ?? 0;
   };
-  const withoutTimeout = { transaction: true, timeoutMs: Number.POSITIVE_INFINITY };
-  return db.run("background", call, isNewFeed ? withoutTimeout : {});
+  return db.run("background", call, isNewFeed ? longTransaction : {});
 }
 
 /**

@@ -2,12 +2,10 @@
 import { endTurn } from "../end-turn.ts";
 
 /**
- * Runs work, once for all calls with the same key that come before it begins. It begins when the earlier work of the key
- * has ended, so all of them see what was committed before their calls.
+ * @returns a function that runs work, once for all calls with the same key that come before it begins. It begins when the
+ * earlier work of the key has ended, so all of them see what was committed before their calls
  */
-export type SingleFlight<Result> = (key: string, work: () => Promise<Result>) => Promise<Result>;
-
-export function createSingleFlight<Result>(): SingleFlight<Result> {
+export function createSingleFlight<Result>() {
   const running = new Map<string, Promise<unknown>>();
   /** Work that has not begun. */
   const waiting = new Map<string, Promise<Result>>();
@@ -26,7 +24,7 @@ export function createSingleFlight<Result>(): SingleFlight<Result> {
     }
   }
 
-  return (key, work) => {
+  return (key: string, work: () => Promise<Result>): Promise<Result> => {
     const next = waiting.get(key) ?? runNext(key, work);
     waiting.set(key, next);
     return next;

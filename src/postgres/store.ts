@@ -40,13 +40,6 @@ export function createStore(db: Database, placement: Placement, options: StoreOp
   const probe = probeWrite(placement);
   let databaseBytes = 0;
 
-  async function measureSize(): Promise<void> {
-    const row = await db.run("background", (session) =>
-      session.first<{ bytes: number }>(databaseSize),
-    );
-    databaseBytes = row?.bytes ?? 0;
-  }
-
   return {
     users: createUserStore(context),
     orders: createOrderStore(context),
@@ -60,8 +53,11 @@ export function createStore(db: Database, placement: Placement, options: StoreOp
     maxLists: MAX_PAGES * db.shares.list,
     archive: () => null,
     async statistics() {
+      const measuring = db.run("background", async (session) => {
+        databaseBytes = (await session.first<{ bytes: number }>(databaseSize))?.bytes ?? 0;
+      });
       // On failure, the last known size: the other figures matter most while the database is unreachable.
-      await Promise.race([measureSize().catch(() => {}), Bun.sleep(SIZE_TIMEOUT_MS)]);
+      await Promise.race([measuring.catch(() => {}), Bun.sleep(SIZE_TIMEOUT_MS)]);
       return {
         pendingWrites: context.pendingWrites.count,
         databaseBytes,

@@ -14,20 +14,13 @@ import { createLookup } from "./lookups.ts";
 const CACHE_TTL_MS = 4_000;
 /** Maximum number of cached tokens. */
 export const MAX_CACHED = 1000;
-/**
- * Maximum number of tokens in progress that are not in the cache. Anybody can invent tokens of the right format, and must
- * not fill the memory with them.
- */
+/** Maximum number of tokens in progress that are not in the cache: anybody can invent tokens of the right format. */
 export const MAX_UNKNOWN = 1024;
-/**
- * Maximum number of statements in progress that read them, each as many as wait. So invented tokens take neither the
- * connections nor the time of PostgreSQL from other reads, and are no reason to reject a valid token that is new here.
- */
+/** Maximum number of statements that read them, each as many as wait: invented tokens leave the connections to other reads. */
 const MAX_UNKNOWN_STATEMENTS = 2;
 
 /** Key of the advisory lock for creating the first token, "uapt" in ASCII. */
 const FIRST_TOKEN_LOCK = 0x75617074;
-
 /** Another replica creates the first token meanwhile. */
 const FIRST_TOKEN_TIMEOUT_MS = 3_000;
 
@@ -60,10 +53,8 @@ const touch = `
   set last_used_at = $2
   where hash = $1 and (last_used_at is null or last_used_at < $2)
 `;
-const lock = "select pg_advisory_xact_lock($1)";
 
 interface CachedToken {
-  /** Concurrent requests with the same token share one read. */
   readonly token: Promise<Token | null>;
   readonly untilMs: number;
 }
@@ -154,12 +145,11 @@ export function createTokenStore({ db, now }: StoreContext): TokenStore {
     find: cache.find,
     async create(fields) {
       const token = await db.run("write", (session) => add(session, fields));
-      if (token !== null) return token;
-      failTokenNameTaken(fields.name);
+      return token ?? failTokenNameTaken(fields.name);
     },
     createFirst(fields) {
       const addFirst = async (session: Session) => {
-        await session.all(lock, FIRST_TOKEN_LOCK);
+        await session.all("select pg_advisory_xact_lock($1)", FIRST_TOKEN_LOCK);
         return (await session.first(any)) === null ? add(session, fields) : null;
       };
       return db.run("write", addFirst, { lockTimeoutMs: FIRST_TOKEN_TIMEOUT_MS });

@@ -172,10 +172,8 @@ export function prepareUpdates<Stored extends Versioned, Values extends object, 
     items: readonly Item[],
     isAlone: boolean,
   ): Promise<readonly Done[]> {
-    const rows = await read(
-      session,
-      items.map(({ id }) => id),
-    );
+    const ids = items.map(({ id }) => id);
+    const rows = await read(session, ids);
     const found = new Map(rows.map((row) => [row.id, row]));
     const time = context.now();
     /** Those of other items are "again". */

@@ -108,17 +108,15 @@ create index idempotency_keys_by_time on idempotency_keys (created_at);
 -- then, `number_changes` moves the rows into `changes` and numbers them. A sequence could not give the ids: a transaction
 -- that takes its id early and commits late would be skipped by a client that has read further.
 
--- Changes that have no id yet. Its rows are never updated. It is emptied every second or more often, so that it is
--- vacuumed by the number of its dead rows alone.
+-- Changes that have no id yet. It is emptied every second or more often: hence the settings of autovacuum.
 create table change_outbox (
-  -- The transaction that inserted the row.
   xid bigint not null default txid_current(),
   -- Positions in `changeTypes` and `orderStatuses` of the program, from 1.
   type smallint not null check (type between 1 and 5),
   record_id bigint not null,
   version bigint not null check (version >= 1),
   status smallint check (status between 1 and 5),
-  -- Of the order before the change: with it, the totals of lists follow from the changes.
+  -- Of the order before the change, for the totals of lists.
   status_before smallint check (status_before between 1 and 5),
   -- Name of the token that made the change.
   token text,
@@ -163,9 +161,8 @@ create table change_feed (
   primary key (xid, name)
 );
 
--- The system identifier of the server, its timeline, and the database: another server, a failover, a restore to a point in
--- time and a copy of the database change one of them. A part is null if the server does not offer the function, or does
--- not permit it. The timeline of `pg_control_checkpoint` would be late after a failover.
+-- The system identifier of the server, its timeline, and the database. A part is null if the server does not offer the
+-- function, or does not permit it. The timeline of `pg_control_checkpoint` would be late after a failover.
 create function feed_origin() returns bigint[] language plpgsql as $$
 declare
   system bigint;

@@ -18,15 +18,14 @@ export interface BatchOptions<Item, Result> {
   /** @returns the result of each item, in order; a promise for an item that takes longer than the batch */
   readonly run: (items: readonly Item[]) => Promise<readonly Maybe<Result>[]>;
   /**
-   * Whether this error of a batch of so many items splits it: one of them may have caused it, and each one runs alone, so
-   * that only that one fails.
+   * Whether this error of a batch of so many items splits it: each one then runs alone, so that only those fail that cause
+   * an error.
    */
   readonly splitsOn: (error: unknown, count: number) => boolean;
   /** Runs an item of a batch that was split. The default is a separate batch. */
   readonly runAlone?: (item: Item) => Promise<Result>;
   /** Maximum number of items in a batch. The next batch starts as soon as this many items wait. */
   readonly maxItems: number;
-  /** Maximum number of batches that run at the same time. */
   readonly maxBatches: number;
   /** Maximum size of a batch. A larger item has a batch to itself. The default is no maximum. */
   readonly maxSize?: number;
@@ -39,8 +38,7 @@ export interface BatchOptions<Item, Result> {
   /** Whether the items of a batch are of one client, so that nobody waits for a slow item of others. */
   readonly isOfOneClient?: boolean;
   /**
-   * After this long the next batch starts although the newest one still runs, e.g. because it waits for a lock. The default
-   * is 5.
+   * After this long the next batch starts although the newest one still runs, e.g. because it waits for a lock.
    */
   readonly nextBatchMs?: number;
   readonly maxWaitMs?: number;
@@ -79,13 +77,11 @@ export function createBatchQueue<Item, Result>({
   let queue: Waiting[] = [];
   /** Keys of the items that are running. */
   const busyKeys = new Set<string>();
-  /** Number of batches that are running. */
   let running = 0;
   let newestMs = 0;
   let scheduled = false;
   let timer: ReturnType<typeof setTimeout> | undefined;
 
-  /** Rejects items that have waited for too long. */
   function rejectExpired(): void {
     const expiredMs = performance.now() - queueTimeoutMs;
     while (queue[0] !== undefined && queue[0].sinceMs <= expiredMs) {

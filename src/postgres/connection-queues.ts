@@ -55,7 +55,6 @@ interface Waiting {
 }
 
 interface ConnectionQueuesOptions {
-  /** Connections in the pool. */
   readonly connections: number;
   readonly queueTimeoutMs?: number;
   /** Called with work that has timed out. */

@@ -19,7 +19,6 @@ export const BATCH_LOCK_TIMEOUT_MS = 200;
  */
 const commonSettings = {
   statement_timeout: 5_000,
-  // That of a batch of writes. @see write-queue.ts
   lock_timeout: BATCH_LOCK_TIMEOUT_MS,
   idle_in_transaction_session_timeout: 10_000,
   default_transaction_isolation: "read committed",
@@ -54,8 +53,8 @@ interface RunOptions {
    */
   readonly transaction?: boolean;
   /**
-   * How long the work waits for a lock, in milliseconds. If it is given, the work is one transaction. The default is
-   * that of the connection, of a batch of writes.
+   * How long the work waits for a lock, in milliseconds, instead of the time of the connection. If it is given, the work
+   * is one transaction.
    */
   readonly lockTimeoutMs?: number;
   /** Timeout of the work with all retries. The default is that of `ConnectionQueues`. */
@@ -66,7 +65,6 @@ interface RunOptions {
   readonly requests?: number;
 }
 
-/** Options of a transaction that may take any time. */
 export const longTransaction: RunOptions = {
   transaction: true,
   timeoutMs: Number.POSITIVE_INFINITY,
@@ -81,11 +79,9 @@ export interface Database {
    * @throws {AppError} unavailable if the database is unreachable or busy; a write may be committed
    */
   run<Result>(kind: Kind, work: Work<Result>, options?: RunOptions): Promise<Result>;
-  /** Calls a listener after each write. */
   onWrite(listener: () => void): void;
   /** Settings that connections should have, without those that parameters of the URL override. */
   readonly settings: Settings;
-  /** How much work of each kind can run at the same time. */
   readonly shares: ConnectionQueues["shares"];
   /** Waits for running work, with a timeout, then closes the connections. */
   close(): Promise<void>;
@@ -189,15 +185,6 @@ export function connect(
   const writeListeners: (() => void)[] = [];
   const closing = new AbortController();
 
-  /** Reports the writes of requests, and their duration including retries, after they succeeded. */
-  async function report<Result>(requests: number, work: () => Promise<Result>): Promise<Result> {
-    const startedMs = performance.now();
-    const result = await work();
-    onCommit?.(requests, performance.now() - startedMs);
-    for (const listener of writeListeners) listener();
-    return result;
-  }
-
   function begin<Result>(kind: Kind, work: Work<Result>, lockTimeoutMs?: number): Promise<Result> {
     const isReadOnly = kind === "read" || kind === "list";
     const mode = isReadOnly ? "isolation level repeatable read, read only" : "";
@@ -222,7 +209,14 @@ export function connect(
       // Work without a timeout can take longer than others before it fails.
       const retryMs = timeoutMs === Number.POSITIVE_INFINITY ? timeoutMs : undefined;
       const retried = () => withRetry(attempt, mayRetry, retryMs);
-      const reported = kind === "write" ? () => report(requests, retried) : retried;
+      if (kind !== "write") return queues.run(kind, retried, timeoutMs);
+      const reported = async () => {
+        const startedMs = performance.now();
+        const result = await retried();
+        onCommit?.(requests, performance.now() - startedMs);
+        for (const listener of writeListeners) listener();
+        return result;
+      };
       return queues.run(kind, reported, timeoutMs);
     },
     onWrite: (listener) => void writeListeners.push(listener),

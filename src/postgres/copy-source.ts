@@ -14,7 +14,6 @@ import type { Placement } from "./placement.ts";
 /** Rows per fetch. With rows of the maximum size, a batch has about 30 MB. */
 const BATCH_ROWS = 1000;
 
-/** @returns the sequence of the ids of a table */
 export function sequenceOf(table: string, { orderIds }: Placement): string {
   return table === "orders" ? orderIds : `${table}_id_seq`;
 }

@@ -21,7 +21,6 @@ interface CreateParts<Fields, Row> {
   readonly columns: Readonly<Record<string, string>>;
   /** A condition on the row `input`: the record cannot be created. It may read rows by a unique column only. */
   readonly rejected: string;
-  /** The change that records it. */
   readonly created: ChangeType;
   /** The record as JSON, from the columns of its table. */
   readonly json: string;
@@ -56,7 +55,6 @@ function insertStatement({ table, columns, order }: StatementParts, from: string
  *
  * The statement waits for locks only in this order: keys, unique columns and foreign keys. So two batches cannot deadlock.
  * Each `materialized` copies all rows, so there are no more than needed. `offset 0` has subqueries evaluated once.
- * @param insert what it inserts
  */
 function createStatement(parts: StatementParts, ids: string, insert: string): string {
   const { columns, rejected, created, json } = parts;

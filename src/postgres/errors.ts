@@ -88,7 +88,6 @@ export function sqlState(error: unknown): string {
   return copyErrors.find(([message]) => message.test(found.message))?.[1] ?? INTERNAL_ERROR;
 }
 
-/** @returns whether the connection failed or was lost */
 function isConnectionError(error: unknown): boolean {
   const code = systemCode(error);
   if (CONNECTION_LOST.test(code) || CERTIFICATE_ERROR.test(code)) return true;

@@ -132,10 +132,7 @@ export async function migrate(
   return placement;
 }
 
-/**
- * Connects to a database, and brings its schema up to date.
- * @throws {AppError} operator as `migrate`
- */
+/** Connects to a database, and brings its schema up to date. @throws {AppError} operator as `migrate` */
 export async function openMigrated(
   options: ConnectOptions & Pick<StoreOptions, "create" | "mode" | "onMigration">,
 ): Promise<{ readonly db: Database; readonly placement: Placement }> {

@@ -21,7 +21,7 @@ const isBehind = whenUnnumbered("feed_state")
   .map((condition) => `exists (select from change_outbox where ${condition})`)
   .join(" or ");
 
-/** The state of the feed, and whether there are changes that have no id yet. */
+/** Selects a `FeedStatus`. */
 export const feedStatus = `
   select
     name as feed, first, last, is_current as "isCurrent",
@@ -38,12 +38,10 @@ export interface FeedStatus extends Feed {
   readonly isReadOnly?: true;
 }
 
-/** @throws {AppError} operator */
 export function failEmpty(): never {
   fail("operator", "the table change_feed is empty");
 }
 
-/** @returns a random name of a feed */
 export function newFeedName(): string {
   return crypto.randomUUID().replaceAll("-", "");
 }
@@ -64,7 +62,7 @@ export async function lockFeed(session: Session): Promise<void> {
 
 const callNumbering = "select number_changes($1, $2) as numbered";
 
-/** Numbers changes, once. @param isNewFeed whether a new feed begins. @returns how many */
+/** @returns how many changes it has numbered */
 async function numberOnce(db: Database, isNewFeed: boolean): Promise<number> {
   const call = async (session: Session) => {
     if (isNewFeed) await session.script(`set local statement_timeout = '${NEW_FEED_TIMEOUT}'`);

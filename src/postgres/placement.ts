@@ -9,9 +9,8 @@ export type Find = (session: Session) => Promise<readonly string[]>;
 export type Section = readonly [name: string, find: Find];
 
 export interface Placement {
-  /** Settings of each connection. */
   readonly settings: Settings;
-  /** The sequence of the ids of orders. */
+  /** The sequence of their ids. */
   readonly orderIds: string;
   /**
    * What the statement that creates orders inserts instead of them, from `decided where is_created`; the orders are then
@@ -37,8 +36,7 @@ export interface Placement {
   /** Whether only a statement of its own sets the lock timeout of a transaction. */
   readonly setsTimeoutFirst: boolean;
   /**
-   * How soon the next batch of writes starts although the last one still runs, in milliseconds. Where a small batch takes as
-   * long as a large one, it pays to wait.
+   * That of batches of writes. Where a small batch takes as long as a large one, it pays to wait.
    */
   readonly nextBatchMs: number;
   /** Whether one statement can read several pages of orders. */

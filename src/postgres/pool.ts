@@ -28,7 +28,6 @@ const isRunning = `
 `;
 
 export interface Pool {
-  /** The current connections. */
   sql(): SQL;
   /** Call when work has timed out. Until it ends, the connections are checked. */
   checkUntil(work: Promise<unknown>): void;
@@ -49,8 +48,7 @@ export function createPool(
   let closed = false;
 
   /**
-   * @returns whether the statements that do not end are lost: the server answers on a new connection, and runs none of
-   * them
+   * @returns whether the overdue statements are lost: the server answers on a new connection, and runs none of them
    */
   async function isLost(): Promise<boolean> {
     try {

@@ -1,4 +1,3 @@
-/** Retries work that failed because of a concurrent transaction. */
 import { AppError } from "../error.ts";
 import { isRolledBack, toUnavailable } from "./errors.ts";
 
@@ -22,6 +21,7 @@ export const versionConflict: AppError = new AppError(
 );
 
 /**
+ * Retries work that failed because of a concurrent transaction.
  * @param mayRetry whether the same work may succeed after an error
  * @throws {AppError} versionConflict, or unavailable, if the conflicts last longer than the timeout
  */

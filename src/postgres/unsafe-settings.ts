@@ -2,13 +2,7 @@
 import type { Session, Settings } from "./connection.ts";
 
 /** Their values depend on the connection, or concern one kind of server only. */
-const unchecked: readonly string[] = [
-  "application_name",
-  "default_transaction_read_only",
-  "tcp_keepalives_idle",
-  "tcp_keepalives_interval",
-  "tcp_keepalives_count",
-];
+const UNCHECKED = /^(application_name|default_transaction_read_only|tcp_keepalives_\w+)$/;
 /** If one of them is off, a commit may not be on disk. */
 const durability: readonly string[] = ["fsync", "synchronous_commit"];
 
@@ -30,7 +24,7 @@ export async function findUnsafeSettings(
     .filter((name) => actual.get(name) === "off")
     .map((name) => `${name} is off in PostgreSQL: writes that were acknowledged can be lost`);
   const missing = Object.entries(settings)
-    .filter(([name]) => !unchecked.includes(name) && !durability.includes(name))
+    .filter(([name]) => !UNCHECKED.test(name) && !durability.includes(name))
     // A server without Citus does not know its settings.
     .filter(([name, value]) => actual.has(name) && actual.get(name) !== String(value))
     .map(([name, value]) => `${name} = '${value}'`);

@@ -36,12 +36,10 @@ interface Versioned {
   readonly status?: OrderStatus;
 }
 
-/** How the records of one table are updated and deleted. */
 interface UpdateParts<Stored> {
   readonly table: RecordTable;
   /** @returns the records that exist. No row is locked: one that has another version when it is written stays as it is */
   readonly read: (session: Session, ids: readonly number[]) => Promise<readonly Stored[]>;
-  /** The columns of the values with their types. */
   readonly values: ColumnTypes;
   readonly updated: ChangeType;
   /** How records are deleted; `null` for those that never are. */
@@ -142,7 +140,7 @@ export function prepareUpdates<Stored extends Versioned, Values extends object, 
   const remove =
     removal && writeStatement(table, ofUsers, removal.type, `delete from ${table} using input`, {});
 
-  /** Writes records. @returns those that had the version */
+  /** @returns those that had the version, and were written */
   async function write(
     session: Session,
     statement: string,

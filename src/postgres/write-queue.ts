@@ -28,19 +28,15 @@ export interface WriteQueueOptions<Item, Result> {
     items: readonly Item[],
     isAlone: boolean,
   ) => Promise<readonly Outcome<Result>[]>;
-  /** Two writes with a common key do not run at the same time. */
   readonly conflictKeysOf: (item: Item) => readonly string[];
   /** Identifies the row that the write locks. */
   readonly lockOf: (item: Item) => string;
-  /** Length of its texts, in UTF-16 code units. */
   readonly sizeOf?: (item: Item) => number;
-  /** Whether the same writes may succeed after an error. The default is after a concurrent transaction. */
   readonly mayRetry?: (error: unknown) => boolean;
   /** Called with the error of a write that has run alone. @throws {AppError} if it knows a better one */
   readonly explain: (error: unknown) => void;
 }
 
-/** @returns a function that runs a write */
 export function createWriteQueue<Item extends { readonly author: Author }, Result>(
   { db, placement, runAlone: runForLock, pendingWrites }: StoreContext,
   options: WriteQueueOptions<Item, Result>,

@@ -47,8 +47,6 @@ export interface BatchOptions<Item, Result> {
 
 interface BatchItem<Item, Result> {
   readonly item: Item;
-  readonly size: number;
-  readonly conflictKeys: readonly string[];
   readonly sinceMs: number;
   readonly resolve: (result: Maybe<Result>) => void;
   readonly reject: (error: unknown) => void;
@@ -102,10 +100,11 @@ export function createBatchQueue<Item, Result>({
     let size = 0;
     for (let waiting = clients.take(); waiting !== null; waiting = clients.take()) {
       if (batch.size === maxItems) break;
-      const { conflictKeys } = waiting;
+      const conflictKeys = conflictKeysOf(waiting.item);
+      const itemSize = sizeOf(waiting.item);
       if (conflictKeys.some((key) => busyKeys.has(key))) continue;
-      if (batch.size > 0 && size + waiting.size > maxSize) continue;
-      size += waiting.size;
+      if (batch.size > 0 && size + itemSize > maxSize) continue;
+      size += itemSize;
       for (const key of conflictKeys) busyKeys.add(key);
       batch.add(waiting);
     }
@@ -113,8 +112,8 @@ export function createBatchQueue<Item, Result>({
     return [...batch];
   }
 
-  function release({ conflictKeys }: Waiting): void {
-    for (const key of conflictKeys) busyKeys.delete(key);
+  function release({ item }: Waiting): void {
+    for (const key of conflictKeysOf(item)) busyKeys.delete(key);
   }
 
   async function settle(ended: Waiting, result: Maybe<Result>): Promise<void> {
@@ -194,9 +193,7 @@ export function createBatchQueue<Item, Result>({
 
   return (item) =>
     new Promise<Result>((resolve, reject) => {
-      const conflictKeys = conflictKeysOf(item);
-      const sinceMs = performance.now();
-      queue.push({ item, size: sizeOf(item), conflictKeys, sinceMs, resolve, reject });
+      queue.push({ item, sinceMs: performance.now(), resolve, reject });
       startSoon();
     });
 }

@@ -131,11 +131,6 @@ const deleteBatch = `
   from expired
 `;
 
-/** Whether the page has as many changes as it may have, and others follow. */
-function isFull({ after, limit }: ChangeQuery, { last }: FeedStatus): boolean {
-  return after !== undefined && after + limit < last;
-}
-
 /** @throws {AppError} as `requireKept` */
 function pageOf(query: ChangeQuery, { feed, first, last, records }: PageRow): ChangePage {
   const state = { feed, first, last };
@@ -208,7 +203,8 @@ export function createChangeStore(
       isReadOnly = status.isReadOnly === true;
       isNumbered = !status.isBehind;
       const isSame = row.isCurrent && row.feed === status.feed;
-      if (isSame && isFull(query, row)) return pageOf(query, { ...row, last: status.last });
+      const isFull = query.after !== undefined && query.after + query.limit < row.last;
+      if (isSame && isFull) return pageOf(query, { ...row, last: status.last });
     } while (performance.now() < deadlineMs);
     return fail("unavailable", "the changes are being numbered");
   }

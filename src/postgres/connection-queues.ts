@@ -61,8 +61,6 @@ interface ConnectionQueuesOptions {
   readonly onTimeout?: (work: Promise<unknown>) => void;
 }
 
-export type ConnectionQueues = ReturnType<typeof createConnectionQueues>;
-
 export function createConnectionQueues({
   connections,
   queueTimeoutMs = QUEUE_TIMEOUT_MS,

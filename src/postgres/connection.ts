@@ -1,7 +1,7 @@
 import { SQL } from "bun";
 import type { CopyRow } from "../copy.ts";
 import type { StoreMode, StoreOptions } from "../store.ts";
-import { type ConnectionQueues, createConnectionQueues, type Kind } from "./connection-queues.ts";
+import { createConnectionQueues, type Kind } from "./connection-queues.ts";
 import { formatCopyRows } from "./copy-format.ts";
 import { createPool } from "./pool.ts";
 import { withRetry } from "./retry.ts";
@@ -82,7 +82,7 @@ export interface Database {
   onWrite(listener: () => void): void;
   /** Settings that connections should have, without those that parameters of the URL override. */
   readonly settings: Settings;
-  readonly shares: ConnectionQueues["shares"];
+  readonly shares: Readonly<Record<Kind, number>>;
   /** Waits for running work, with a timeout, then closes the connections. */
   close(): Promise<void>;
   /** Aborted when `close` begins to close the connections. */

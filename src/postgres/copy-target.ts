@@ -13,12 +13,6 @@ import { totals } from "./outbox.ts";
 import type { Placement } from "./placement.ts";
 
 const tables = Object.keys(copiedTables) as CopiedTable[];
-const ALL_TABLES = tables.join(", ");
-
-/** Other writers wait until the copy is committed. */
-const lockTables = `
-  lock table ${ALL_TABLES} in share row exclusive mode
-`;
 
 /** A new feed, because changes of the source can follow. `$1` is its name, `$2` are the totals. */
 const replaceFeed = `
@@ -38,7 +32,8 @@ const countAll = `
 async function prepareTarget(session: Session, placement: Placement): Promise<void> {
   await session.script(noTimeouts);
   for (const statement of placement.beforeCopy) await session.script(statement);
-  await session.script(lockTables);
+  // Other writers wait until the copy is committed.
+  await session.script(`lock table ${tables.join(", ")} in share row exclusive mode`);
   await lockFeed(session);
   const { count } = copySourceOf(session, placement);
   for (const table of tables) {

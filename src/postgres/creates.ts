@@ -130,12 +130,6 @@ interface Item<Fields> {
   readonly author: Author;
 }
 
-/** @throws {AppError} unavailable: a constraint that the statement has checked is violated whenever it runs */
-function explainViolation(error: unknown): void {
-  if (!isConstraintViolation(error)) return;
-  throw new AppError("unavailable", "the database is busy", { cause: error });
-}
-
 /**
  * @returns a function that creates a record of one table, once per key
  * @throws {AppError} by its result: idempotency_key_reused if the key belongs to a different request
@@ -198,7 +192,10 @@ export function prepareCreate<Fields extends object, Row>(
     sizeOf: ({ fields }) => textLength(fields),
     // The statement reads what a constraint depends on, so it violates one only if that has changed since.
     mayRetry: (error) => isRolledBack(error) || isConstraintViolation(error),
-    explain: explainViolation,
+    explain(error) {
+      if (!isConstraintViolation(error)) return;
+      throw new AppError("unavailable", "the database is busy", { cause: error });
+    },
   });
 
   return (fields: Fields, key: IdempotencyKey | null, author: Author) =>

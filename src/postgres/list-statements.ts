@@ -168,8 +168,7 @@ export interface PageRow {
   readonly records: string | null;
   /** Id of the last record; `null` if it is the last of the list. */
   readonly next: number | null;
-  /** Number of its records. */
+  /** Number of its records, and how many of them are not larger than a page. */
   readonly found: number;
-  /** How many of them are less than `MAX_PAGE_BYTES`. */
   readonly fitting: number;
 }

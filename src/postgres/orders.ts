@@ -46,7 +46,6 @@ export function createOrderStore(context: StoreContext): OrderStore {
     keyOf: ({ id }) => id,
   });
 
-  /** By whether they are of one user, and by status. */
   const lists = new Map<string, ReadPage>();
   function listFor({ user_id, status }: OrderQuery): ReadPage {
     const list: List = { table: "orders", ofUser: user_id !== undefined, status: status ?? null };

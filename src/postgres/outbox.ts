@@ -59,10 +59,10 @@ export async function recordImported(
   await session.all(insertChanges, JSON.stringify(changes), time.getTime());
 }
 
-/** A part of the totals: the number of users, or of orders in a status. */
+/** The number of users, or of orders in a status. */
 export type Total = "users" | OrderStatus;
 
-/** Those of `change_feed.totals`, in their order. */
+/** In the order of `change_feed.totals`. */
 export const totals: readonly Total[] = ["users", ...orderStatuses];
 
 /** @returns an expression for what the change in a row of the outbox adds to a total */

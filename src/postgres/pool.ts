@@ -29,7 +29,7 @@ const isRunning = `
 
 export interface Pool {
   sql(): SQL;
-  /** Call when work has timed out. Until it ends, the connections are checked. */
+  /** Checks the connections until work that has timed out ends. */
   checkUntil(work: Promise<unknown>): void;
   /** Waits for no statements: a server that hangs would not end them. */
   close(): Promise<void>;
@@ -42,7 +42,6 @@ export function createPool(
 ): Pool {
   let sql = open();
   let replacedMs = Number.NEGATIVE_INFINITY;
-  /** Amount of work that has timed out and not ended. */
   let overdue = 0;
   let checking = false;
   let closed = false;

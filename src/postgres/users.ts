@@ -67,12 +67,6 @@ function toRecord(row: StoredUser): RecordText<User> {
   return recordText(row, userJson);
 }
 
-/** @throws {AppError} email_taken or user_has_orders, if a single write has violated a constraint */
-function explainViolation(error: unknown): void {
-  if (isUniqueViolation(error)) failEmailTaken();
-  if (isForeignKeyViolation(error)) failUserHasOrders();
-}
-
 export function createUserStore(context: StoreContext): UserStore {
   const { db } = context;
   const byId = createLookup<number, ReadUser>(db, {
@@ -107,7 +101,10 @@ export function createUserStore(context: StoreContext): UserStore {
     values: { ...writtenColumns, updated_at: "text" },
     updated: "user.updated",
     removal: { type: "user.deleted", isBlocked: hasOrders, throwBlocked: failUserHasOrders },
-    explain: explainViolation,
+    explain(error) {
+      if (isUniqueViolation(error)) failEmailTaken();
+      if (isForeignKeyViolation(error)) failUserHasOrders();
+    },
   });
 
   return {

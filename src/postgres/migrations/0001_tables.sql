@@ -76,7 +76,7 @@ create table imported_orders (
 
 create table tokens (
   id bigserial primary key,
-  -- SHA-256 of the token. The token itself is not stored.
+  -- SHA-256 of the token.
   hash text collate "C" not null unique check (length(hash) = 64),
   name text collate "C" not null check (length(name) between 1 and 100),
   scope text collate "C" not null,
@@ -106,9 +106,7 @@ create index idempotency_keys_by_time on idempotency_keys (created_at);
 
 -- The change feed. Each write inserts its change into `change_outbox`, in its own transaction and without a lock. Now and
 -- then, `number_changes` moves the rows into `changes` and numbers them. A sequence could not give the ids: a transaction
--- that takes its id early and commits late would be skipped by a client that has read further.
-
--- Changes that have no id yet. It is emptied every second or more often: hence the settings of autovacuum.
+-- that takes its id early and commits late would be skipped by a client that has read further. The outbox is emptied every second or more often: hence the settings of autovacuum.
 create table change_outbox (
   xid bigint not null default txid_current(),
   -- Positions in `changeTypes` and `orderStatuses` of the program, from 1.
@@ -118,9 +116,8 @@ create table change_outbox (
   status smallint check (status between 1 and 5),
   -- Of the order before the change, for the totals of lists.
   status_before smallint check (status_before between 1 and 5),
-  -- Name of the token that made the change.
+  -- The name of the token, and milliseconds since the Unix epoch.
   token text,
-  -- Milliseconds since the Unix epoch.
   created_at bigint not null,
   primary key (xid, type, record_id, version)
 ) with (
@@ -213,10 +210,8 @@ cross join lateral (
 ) as found;
 
 -- Moves changes from the outbox into `changes`, at most `max_rows` unless a new feed begins, which then gets the name. It
--- must be the only statement of its transaction.
---
--- The statement that moves them sees what was committed before the lock was granted. A row that is committed later is still
--- there at the next call, so no id can be overtaken. The transaction of a change has a higher number than that of every
+-- must be the only statement of its transaction, so that it sees what was committed before the lock was granted. A row that
+-- is committed later is still there at the next call, so no id can be overtaken. The transaction of a change has a higher number than that of every
 -- change that it could know of. This holds for the versions of one record although PostgreSQL assigns the number before a
 -- statement waits for a row: a write changes only the version that was read before it, so one that has waited changes
 -- nothing, and is repeated in a transaction of its own.

@@ -31,10 +31,7 @@ function sharesOf(connections: number): Readonly<Record<Kind, number>> {
   };
 }
 
-/**
- * Waits for work, which goes on after the timeout.
- * @throws {AppError} unavailable if it times out; the outcome of the work is then unknown
- */
+/** @throws {AppError} unavailable if work times out, which goes on; its outcome is then unknown */
 function withTimeout<Result>(
   work: Promise<Result>,
   timeoutMs: number,

@@ -103,7 +103,6 @@ function withNumbers<Row>(rows: Row[]): readonly Row[] {
   return rows;
 }
 
-/** @param sql returns the connections, or the one of a transaction */
 function sessionOf(sql: () => SQL): Session {
   async function all<Row>(statement: string, ...values: Value[]): Promise<readonly Row[]> {
     return withNumbers(await sql().unsafe<Row[]>(statement, values));
@@ -146,7 +145,6 @@ function settingsOf(driverUrl: string, placementSettings: Settings, mode?: Store
   return Object.fromEntries(all.filter(([name]) => !searchParams.has(name)));
 }
 
-/** @param max number of connections; by default that of the URL */
 function openConnections(driverUrl: string, settings: Settings, max?: number): SQL {
   const { pathname, searchParams } = new URL(driverUrl);
   // A pooler rejects settings other than the name: they must be set on the role.
@@ -167,11 +165,7 @@ function openConnections(driverUrl: string, settings: Settings, max?: number): S
 export type ConnectOptions = Pick<StoreOptions, "databaseUrl" | "onCommit"> &
   Partial<Pick<StoreOptions, "mode">>;
 
-/**
- * Creates the pool. The first statement opens a connection.
- * @param placementSettings those that depend on where orders are
- * @throws {TypeError} if the URL is invalid
- */
+/** Creates the pool. The first statement opens a connection. @throws {TypeError} if the URL is invalid */
 export function connect(
   { databaseUrl, onCommit, mode }: ConnectOptions,
   placementSettings: Settings = {},

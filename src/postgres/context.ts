@@ -6,14 +6,12 @@ import type { Placement } from "./placement.ts";
 /** Batches of writes of one table that run at the same time. Further writes wait and share a statement. */
 export const MAX_WRITE_BATCHES = 3;
 
-/** What the stores of a database share. */
 export interface StoreContext {
   readonly db: Database;
   readonly placement: Placement;
   readonly now: () => Date;
   /** Runs a write alone, because its row may be locked. One at a time runs for each row. */
   readonly runAlone: RunFairly;
-  /** The number of writes of requests that have not ended. */
   readonly pendingWrites: { count: number };
 }
 

@@ -18,7 +18,6 @@ export function sequenceOf(table: string, { orderIds }: Placement): string {
   return table === "orders" ? orderIds : `${table}_id_seq`;
 }
 
-/** @returns what to read the rows of a table from, under its name */
 function rowsOf(table: CopiedTable): string {
   return table === "changes" ? `(${allChanges}) as changes` : table;
 }

@@ -6,7 +6,6 @@ import { User } from "../user.ts";
 import { recordJson } from "./columns.ts";
 import { type Total, totalOf, totals } from "./outbox.ts";
 
-/** What a list has. */
 export interface List {
   readonly table: RecordTable;
   /** Whether it has the orders of one user. */
@@ -18,7 +17,6 @@ export interface List {
   readonly status: OrderStatus | null;
 }
 
-/** The SQL that depends on the order of a list. */
 export const sortOrders = {
   id: { direction: "asc", isAfter: ">", last: "max", start: 0 },
   "-id": { direction: "desc", isAfter: "<", last: "min", start: 2 ** 53 },
@@ -131,8 +129,7 @@ export function pageStatement(list: List, sort: Sort, hasOffset: boolean): strin
 
 /**
  * Selects the rows of a small page, with one more, and its total. Citus does not plan statements that are so simple, if they
- * are of one user. The parameters are the limit with one more, the id, and the user if the list is of one; of the total,
- * only the user.
+ * are of one user. The parameters are those of a page, but the limit has one more, and the total has only the user.
  */
 export function simpleStatements(list: List, sort: Sort) {
   const columns = `id, ${json[list.table]} as json`;

@@ -10,7 +10,6 @@ interface LookupParts<Key, Row> {
   /** @returns the rows that exist, in any order */
   readonly find: (session: Session, keys: readonly Key[]) => Promise<readonly Row[]>;
   readonly keyOf: (row: Row) => Key;
-  /** Maximum number of keys per statement. */
   readonly maxItems?: number;
   /** Maximum number of statements that run at the same time. The default is one for each connection. */
   readonly maxBatches?: number;

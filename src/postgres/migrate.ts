@@ -90,7 +90,6 @@ export async function findSchema(session: Session): Promise<Schema> {
 /**
  * Brings the schema up to date in one transaction. Replicas may call it concurrently. A database that is new, with the
  * extension Citus and workers, is distributed.
- * @param available the migrations that this program knows
  * @returns where the orders are
  * @throws {AppError} operator if the program cannot use this database, the schema is missing and must not be created,
  * or it is older and must not be migrated

@@ -12,7 +12,6 @@ import { createLookup } from "./lookups.ts";
 
 /** Lifetime of a cached token. Revocation by another replica takes effect within 5 seconds. */
 const CACHE_TTL_MS = 4_000;
-/** Maximum number of cached tokens. */
 export const MAX_CACHED = 1000;
 /** Maximum number of tokens in progress that are not in the cache: anybody can invent tokens of the right format. */
 export const MAX_UNKNOWN = 1024;

@@ -11,7 +11,6 @@ import { createWriteQueue, type Outcome } from "./write-queue.ts";
 
 const MAX_UPDATES = 64;
 
-/** What a request writes. */
 interface Decision<Values, Row> {
   readonly kind: "update" | "remove" | "unchanged";
   /** The response. */
@@ -65,7 +64,6 @@ const inputColumns = {
 /**
  * `$1` is a JSON array of records, `$2` an array of their ids, `$3` one of their users. The statement returns the ids of those
  * that it has written. It locks no row before: one that has another version after a wait is not written.
- * @param ofUsers a condition with `$3`
  * @param write the beginning of the update or delete
  */
 function writeStatement(

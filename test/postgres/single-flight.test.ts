@@ -4,12 +4,12 @@ import { createSingleFlight } from "../../src/postgres/single-flight.ts";
 /** Work that ends when the test says so. */
 function makeWork() {
   const share = createSingleFlight<number>();
-  const runs: { readonly key: string; readonly end: (error?: Error) => void }[] = [];
+  const runs: { readonly key: string; readonly end: () => void }[] = [];
   const call = (key: string) =>
     share(key, () => {
-      const { promise, resolve, reject } = Promise.withResolvers<number>();
+      const { promise, resolve } = Promise.withResolvers<number>();
       const number = runs.length;
-      runs.push({ key, end: (error) => (error === undefined ? resolve(number) : reject(error)) });
+      runs.push({ key, end: () => resolve(number) });
       return promise;
     });
   return { runs, call };
@@ -30,16 +30,4 @@ test("work is shared by the calls of its key that come before it begins", async 
   expect(runs.map(({ key }) => key)).toEqual(["a", "b", "a"]);
   runs[2]?.end();
   expect(await Promise.all(later)).toEqual([2, 2]);
-});
-
-test("work that fails rejects its calls, and not the next ones", async () => {
-  const { runs, call } = makeWork();
-  const failed = Promise.allSettled(["a", "a"].map(call));
-  await Bun.sleep(0);
-  const next = call("a");
-  runs[0]?.end(new Error("failed"));
-  expect((await failed).map(({ status }) => status)).toEqual(["rejected", "rejected"]);
-  await Bun.sleep(0);
-  runs[1]?.end();
-  expect(await next).toBe(1);
 });

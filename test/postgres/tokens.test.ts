@@ -42,33 +42,28 @@ test("find reads again when there was no such token, or the read failed", async 
   expect(asked).toHaveLength(4);
 });
 
-test("find does not cache a token when it was read before the tokens changed", async () => {
-  const { asked, memory } = makeReads();
-  const before = memory.find("a");
-  memory.clear();
-  const after = memory.find("a");
-  expect(asked).toHaveLength(2);
-  asked[0]?.respond(tokenOf("a"));
-  expect(await before).toEqual(tokenOf("a"));
-  const shared = memory.find("a");
-  expect(asked).toHaveLength(2);
-  const revoked = { ...tokenOf("a"), revoked_at: "now" };
-  asked[1]?.respond(revoked);
-  expect(await Promise.all([after, shared, memory.find("a")])).toEqual([revoked, revoked, revoked]);
-});
-
-test("find does not cache a token when a later read has returned before it", async () => {
-  const { asked, memory } = makeReads();
-  const before = memory.find("a");
-  memory.clear();
-  const after = memory.find("a");
-  const revoked = { ...tokenOf("a"), revoked_at: "now" };
-  asked[1]?.respond(revoked);
-  await after;
-  asked[0]?.respond(tokenOf("a"));
-  await before;
-  expect(await memory.find("a")).toEqual(revoked);
-});
+test.each([
+  ["before", [0, 1]],
+  ["after", [1, 0]],
+] as const)(
+  "find does not cache a token that was read before the tokens changed when it arrives %s the next one",
+  async (_what, order) => {
+    const { asked, memory } = makeReads();
+    const before = memory.find("a");
+    memory.clear();
+    const after = [memory.find("a"), memory.find("a")];
+    expect(asked).toHaveLength(2);
+    const revoked = { ...tokenOf("a"), revoked_at: "now" };
+    for (const at of order) {
+      asked[at]?.respond(at === 0 ? tokenOf("a") : revoked);
+      await (at === 0 ? before : after[0]);
+    }
+    expect(await before).toEqual(tokenOf("a"));
+    const finds = [...after, memory.find("a")];
+    expect(await Promise.all(finds)).toEqual(finds.map(() => revoked));
+    expect(asked).toHaveLength(2);
+  },
+);
 
 test("find reads a token again when 4 s have passed since the last read began", async () => {
   const { asked, memory, clock } = makeReads();

@@ -1,24 +1,13 @@
 import { expect, test } from "bun:test";
 import { newToken } from "../../../src/token.ts";
 import { againstCitus, againstPostgres, holdTable, holdWrites } from "../backend.ts";
-import { expectError, metricOf, newEmail, newUser } from "../make.ts";
+import { expectError, newEmail, newUser } from "../make.ts";
 import { chunked, rawRequest } from "../raw.ts";
-import { startServer, type TestResponse, type TestServer } from "../server.ts";
+import { startServer, type TestResponse } from "../server.ts";
 
 function expectBusy(response: TestResponse, message: string): void {
   expectError(response, 503, message);
   expect(response.headers.get("retry-after")).toBe("1");
-}
-
-/**
- * Polls until so many writes are queued, or the test times out. Call it before writes are held, too: the metrics write,
- * and reuse the result for 5 s.
- */
-async function untilPending(server: TestServer, count: number): Promise<void> {
-  for (;;) {
-    if ((await metricOf(server, "user_api_pending_writes")) >= count) return;
-    await Bun.sleep(10);
-  }
 }
 
 /** Starts a server with a second token that may write, and sends it writes. */
@@ -32,9 +21,6 @@ async function startWithTokens(settings: Record<string, string> = {}) {
       const headers = { "content-type": "application/json" };
       const raw = JSON.stringify({ email: newEmail() }).padEnd(bytes);
       return server.call("POST", "/users", { raw, headers, token });
-    },
-    patch(id: number, token = server.writeToken): Promise<TestResponse> {
-      return server.call("PATCH", `/users/${id}`, { body: { name: crypto.randomUUID() }, token });
     },
   });
 }
@@ -94,28 +80,6 @@ test.if(!againstCitus)(
     expect((await health).status).toBe(200);
     expect(await statusesOf(posts)).toEqual([...times(128, () => 201), ...times(12, () => 503)]);
     expect((await server.post(server.writeToken, 2 ** 16)).status).toBe(201);
-  },
-);
-
-// On PostgreSQL, updates of different records do not wait for each other.
-test.if(!againstPostgres)(
-  "a write waits for one of another token when many of that token have arrived before it",
-  async () => {
-    await using server = await startWithTokens();
-    const [user, userOfOther] = [await newUser(server), await newUser(server)];
-    await untilPending(server, 0);
-    const held = await holdWrites(server.database);
-    const patches = times(20, () => server.patch(user.id));
-    await untilPending(server, patches.length);
-    patches.push(server.patch(userOfOther.id, server.other));
-    await untilPending(server, patches.length);
-    await held[Symbol.asyncDispose]();
-    for (const { status } of await Promise.all(patches)) expect(status).toBe(200);
-    // In the order of the writes. The first two are those of the creates.
-    const { json } = await server.call("GET", "/changes?after=2");
-    const ids = json.data.map((change: { record_id: number }) => change.record_id);
-    expect(ids).toHaveLength(patches.length);
-    expect(ids.indexOf(userOfOther.id)).toBe(1);
   },
 );
 

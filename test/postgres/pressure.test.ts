@@ -43,20 +43,3 @@ describe.if(cluster !== null)("tokens that are unknown", () => {
     expect(await Promise.all(finds)).toEqual(finds.map(() => null));
   });
 });
-
-describe.if(cluster !== null)("the last use of a token", () => {
-  test("is neither a pending write nor measured", async () => {
-    await using world = await makeHarness();
-    const store = await world.open({ databaseUrl: world.url + patient });
-    const held = await world.hold("lock table tokens, users in exclusive mode");
-    const touched = store.tokens.touch("hash", "2026-11-20T18:57:00.000Z");
-    const pending = async () => (await store.statistics()).pendingWrites;
-    expect(await pending()).toBe(0);
-    const created = store.users.create(userFields(), null);
-    expect(await pending()).toBe(1);
-    await held.commit();
-    await created;
-    await touched;
-    expect(world.commits).toEqual([1]);
-  });
-});

@@ -22,7 +22,6 @@ interface CreateParts<Fields, Row> {
   /** A condition on the row `input`: the record cannot be created. It may read rows by a unique column only. */
   readonly rejected: string;
   readonly created: ChangeType;
-  /** The record as JSON, from the columns of its table. */
   readonly json: string;
   /** The order of the inserts, which is the order of their locks. */
   readonly order: string;

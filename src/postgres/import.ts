@@ -34,7 +34,6 @@ const ordersWithKeys = `
   where import_key = any($1::text[])
 `;
 
-/** @returns the ids of the records with these keys */
 async function loadIds(
   session: Session,
   withKeys: string,

@@ -10,7 +10,6 @@ const timing = {
   checkIntervalMs: 10_000,
   /** How long the server may take to answer that. */
   checkTimeoutMs: 5_000,
-  /** Minimum time between two replacements. */
   replaceIntervalMs: 60_000,
   /** A statement that has run for less is not one of those that hang: another process may have just begun it. */
   runningMs: 1_000,

@@ -1,4 +1,3 @@
-/** The store of an open PostgreSQL database. */
 import { redactPassword } from "../database-url.ts";
 import type { Store, StoreOptions } from "../store.ts";
 import { createWriteProbe } from "../write-probe.ts";

@@ -141,8 +141,10 @@ export const severalServers: Placement = {
   `,
   ofUsers: "orders.user_id = any($3::bigint[])",
   findOrders,
-  alsoCopied: { orders: { table: "order_index", columns: ["id", "user_id"] } },
-  beforeCopy: [sequentialMode, twoPhaseCopy],
+  alsoCopied: {
+    orders: { table: "order_index", columns: ["id", "user_id"], statement: twoPhaseCopy },
+  },
+  beforeCopy: [sequentialMode],
   beforeWrite: [twoPhaseCommit],
   setsTimeoutFirst: true,
   nextBatchMs: 30,

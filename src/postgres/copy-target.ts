@@ -50,7 +50,9 @@ export function copyTargetOf(session: Session, placement: Placement): CopyTarget
       if (rows.length === 0) return;
       await session.copy(table, copiedTables[table].columns, rows);
       const also = placement.alsoCopied[table];
-      if (also !== undefined) await session.copy(also.table, also.columns, rows);
+      if (also === undefined) return;
+      await session.copy(also.table, also.columns, rows);
+      await session.script(also.statement);
     },
     async advanceIds(table, id) {
       // A rollback does not reset a sequence, so after a failed copy it can already be at this id.

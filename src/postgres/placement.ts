@@ -25,9 +25,13 @@ export interface Placement {
     columns: string,
     ids: readonly number[],
   ) => Promise<readonly StoredOrder[]>;
-  /** Columns that are also copied to another table with the rows of a table. */
+  /** Columns that are also copied to another table with the rows of a table, and a statement after it. */
   readonly alsoCopied: {
-    readonly [Table in CopiedTable]?: { table: string; columns: readonly string[] };
+    readonly [Table in CopiedTable]?: {
+      table: string;
+      columns: readonly string[];
+      statement: string;
+    };
   };
   /** Statements at the beginning of a transaction that writes many rows of several tables. */
   readonly beforeCopy: readonly string[];

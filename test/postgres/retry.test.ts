@@ -15,17 +15,13 @@ function failing(...errors: readonly Error[]) {
   };
 }
 
-function repeat(count: number, error: Error): readonly Error[] {
-  return Array.from({ length: count }, () => error);
-}
-
 test("withRetry repeats work after any number of version conflicts, and then after a deadlock", async () => {
-  expect(await withRetry(failing(...repeat(50, versionConflict), deadlock))).toBe("done");
+  expect(await withRetry(failing(...Array(50).fill(versionConflict), deadlock))).toBe("done");
 });
 
 test("withRetry rejects with unavailable when the server rolls back five attempts", async () => {
-  expect(await withRetry(failing(...repeat(4, deadlock)))).toBe("done");
-  await expectRejection(withRetry(failing(...repeat(5, deadlock))), "unavailable");
+  expect(await withRetry(failing(...Array(4).fill(deadlock)))).toBe("done");
+  await expectRejection(withRetry(failing(...Array(5).fill(deadlock))), "unavailable");
 });
 
 test("withRetry rejects with the conflict or the error when the timeout has passed", async () => {

@@ -2,7 +2,7 @@
 import { expect, test } from "bun:test";
 import { chownSync, renameSync, statSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
-import { makeDirectory } from "../directory.ts";
+import { makeDirectory, type TemporaryDirectory } from "../directory.ts";
 import { startReplica, type TestServer } from "../http/server.ts";
 import { findPrograms, type Instance, makeInstance, runOn } from "../postgres/instance.ts";
 import { possible, runCommand } from "./pair.ts";
@@ -10,20 +10,13 @@ import { possible, runCommand } from "./pair.ts";
 const fixtures = `${import.meta.dir}/../fixtures`;
 const programs = possible ? findPrograms() : null;
 
-/** A server with TLS, and clients that trust three of the certificates. */
-async function startTlsServer(directory: { at(name: string): string }) {
-  await using resources = new AsyncDisposableStack();
-  const instance = resources.use(await makeInstance(programs ?? "", { fsync: "off", ssl: "on" }));
+/** @returns the URL of a server for clients that trust three of the certificates */
+async function trustingUrlOf({ url }: Instance, directory: TemporaryDirectory): Promise<string> {
   const trusted = ["localhost.crt", "elsewhere.crt", "expired.crt"];
   const texts = await Promise.all(trusted.map((name) => Bun.file(`${fixtures}/${name}`).text()));
   writeFileSync(directory.at("ca.pem"), texts.join(""));
-  await present(instance, "localhost.crt");
-  await instance.start();
-  const url = new URL(instance.url);
-  url.hostname = "localhost";
-  url.search = `?sslmode=verify-full&sslrootcert=${directory.at("ca.pem")}&max=1`;
-  const kept = resources.move();
-  return { instance, url: url.href, [Symbol.asyncDispose]: () => kept.disposeAsync() };
+  const search = `?sslmode=verify-full&sslrootcert=${directory.at("ca.pem")}&max=1`;
+  return Object.assign(new URL(url), { hostname: "localhost", search }).href;
 }
 
 /** Writes the files of the certificate, all of which have the same key. */
@@ -67,10 +60,13 @@ test.if(programs !== null)(
   "requests return 503 with one line in the log while the certificate of the server is wrong",
   async () => {
     using directory = makeDirectory();
-    await using tls = await startTlsServer(directory);
-    const created = await runCommand(tls.url, "token", "create", "laptop");
+    await using instance = await makeInstance(programs ?? "", { fsync: "off", ssl: "on" });
+    await present(instance, "localhost.crt");
+    await instance.start();
+    const database = await trustingUrlOf(instance, directory);
+    const created = await runCommand(database, "token", "create", "laptop");
     const token = created.stdout.trim();
-    await using server = await startReplica(tls.url, {});
+    await using server = await startReplica(database, {});
     const body = { email: "ann@example.com" };
     expect((await server.call("POST", "/users", { token, body })).status).toBe(201);
 
@@ -87,11 +83,11 @@ test.if(programs !== null)(
         "SELF_SIGNED_CERT_IN_CHAIN",
       ],
     ] as const) {
-      await present(tls.instance, certificate);
+      await present(instance, certificate);
       const reason = `the database is currently unreachable: ${problem}`;
       // The server reads the file at some time after the request to do so.
       while (!server.output.includes(reason)) {
-        await reload(tls.instance);
+        await reload(instance);
         const { status } = await server.call("GET", "/users/1", { token });
         expect([200, 503]).toContain(status);
         await Bun.sleep(20);
@@ -111,8 +107,8 @@ test.if(programs !== null)(
         const reasons = await reasonsOf(server, headers.get("x-request-id") ?? "");
         expect(reasons).toEqual([reason]);
       }
-      const { host, pathname } = new URL(tls.url);
-      expect(await runCommand(tls.url, "check")).toEqual({
+      const { host, pathname } = new URL(database);
+      expect(await runCommand(database, "check")).toEqual({
         code: 1,
         stdout: "",
         stderr: `Cannot open postgres://postgres@${host}${pathname}: the certificate of the server cannot be verified: ${problem} (${code})\n`,
@@ -123,17 +119,17 @@ test.if(programs !== null)(
     /** A connection may have been opened just before the file changed. */
     const untilNot = async (status: number) => {
       for (;;) {
-        await reload(tls.instance);
+        await reload(instance);
         const other = await statusOfUser();
         if (other !== status) return other;
         await Bun.sleep(20);
       }
     };
-    await present(tls.instance, "localhost.crt");
+    await present(instance, "localhost.crt");
     expect(await untilNot(503)).toBe(200);
     renameSync(directory.at("ca.pem"), directory.at("away.pem"));
     expect(await untilNot(200)).toBe(503);
-    expect(await runCommand(tls.url, "check")).toMatchObject({
+    expect(await runCommand(database, "check")).toMatchObject({
       code: 1,
       stderr: expect.stringMatching(/: the sslrootcert file does not exist or cannot be read\n$/),
     });

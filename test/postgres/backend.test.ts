@@ -159,22 +159,20 @@ describe.if(cluster !== null)("open", () => {
     expect(await store.check()).toEqual([]);
   });
 
-  test.each([
-    ["users", "created_at = 'a\"b'"],
-    ["users", "updated_at = '2026-01-01'"],
-    ["orders", "currency = 'a\"b'"],
-    ["orders", "status = '\"'"],
-    ["orders", "created_at = updated_at || '\"'"],
-  ])(
-    "lets PostgreSQL reject what makes a response invalid JSON: in %s, %s",
-    async (table, damage) => {
-      await using world = await makeHarness();
-      const store = await world.open();
-      const { id } = await newUser(store);
-      await store.orders.place(orderFields(id), null);
-      await expect(world.run(`update ${table} set ${damage}`)).rejects.toThrow("check");
-    },
-  );
+  test("lets PostgreSQL reject what makes a response invalid JSON", async () => {
+    await using world = await makeHarness();
+    const store = await world.open();
+    const { id } = await newUser(store);
+    await store.orders.place(orderFields(id), null);
+    for (const damage of [
+      "users set created_at = 'a\"b'",
+      "users set updated_at = '2026-01-01'",
+      "orders set currency = 'a\"b'",
+      "orders set status = '\"'",
+      "orders set created_at = updated_at || '\"'",
+    ])
+      await expect(world.run(`update ${damage}`), damage).rejects.toThrow("check");
+  });
 
   test("rejects a database when it contains another application's tables", async () => {
     await using world = await makeHarness(true);

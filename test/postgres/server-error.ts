@@ -8,6 +8,3 @@ export function serverError(
   const details = { code: "ERR_POSTGRES_SERVER_ERROR", errno: state };
   return new SQL.PostgresError(message, details as never);
 }
-
-/** A statement has waited too long for a lock. */
-export const lockTimeout: SQL.PostgresError = serverError("55P03");

@@ -6,7 +6,7 @@ import { oneServer } from "../../src/postgres/placement.ts";
 import { withRetry } from "../../src/postgres/retry.ts";
 import { createWriteQueue } from "../../src/postgres/write-queue.ts";
 import { expectRejection } from "../expect-error.ts";
-import { lockTimeout } from "./server-error.ts";
+import { serverError } from "./server-error.ts";
 
 /** A write: its name and the row that it locks. */
 interface Item {
@@ -27,6 +27,7 @@ interface Run {
 }
 
 const MAX_ITEMS = 8;
+const lockTimeout = serverError("55P03");
 
 function makeQueue({ setsTimeoutFirst = false, connections = 9 } = {}) {
   const runs: Run[] = [];

@@ -23,8 +23,6 @@ export interface Load {
   readonly statuses: Record<number, number>;
   /** Number of writes by replica, by index. */
   readonly written: [number, number];
-  /** Number of requests without a response by replica, by index. */
-  readonly pending: [number, number];
   /** Replicas, by index, that have sent `Connection: close`: as with a load balancer, they get no more requests. */
   readonly ending: Set<number>;
   /**
@@ -43,7 +41,6 @@ export function startLoad(pair: Pair): Load {
   const wrong: string[] = [];
   const statuses: Record<number, number> = {};
   const written: [number, number] = [0, 0];
-  const pending: [number, number] = [0, 0];
   const ending = new Set<number>();
   const stopping = new Set<number>();
   let going = true;
@@ -55,7 +52,6 @@ export function startLoad(pair: Pair): Load {
   ): Promise<TestResponse | null> {
     const [method, path, options = {}] = request;
     const what = `${method} ${path}`;
-    pending[place] += 1;
     try {
       const response = await pair.both[place].call(method, path, { token: pair.token, ...options });
       statuses[response.status] = (statuses[response.status] ?? 0) + 1;
@@ -66,8 +62,6 @@ export function startLoad(pair: Pair): Load {
     } catch (error) {
       if (stopping.has(place)) ending.add(place);
       else wrong.push(`${what}: ${error}`);
-    } finally {
-      pending[place] -= 1;
     }
     return null;
   }
@@ -161,7 +155,6 @@ export function startLoad(pair: Pair): Load {
     wrong,
     statuses,
     written,
-    pending,
     ending,
     stopping,
     async stop() {

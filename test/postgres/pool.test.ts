@@ -20,6 +20,27 @@ function startAll(sql: SQL, statement: string): Promise<unknown>[] {
 }
 
 describe.if(cluster !== null)("the pool", () => {
+  test("keeps its connections when the server runs their statements", async () => {
+    await using world = await makeHarness();
+    let opened = 0;
+    const pool = createPool((max) => {
+      opened += 1;
+      return openOn(`${world.url}&application_name=user-api`)(max);
+    }, timing);
+    const sql = pool.sql();
+    await using held = await world.hold("lock table users in exclusive mode");
+    const works = startAll(sql, "select from users for update");
+    await world.untilWaiting(CONNECTIONS);
+    for (const work of works) pool.checkUntil(work);
+    // Those of the pool were opened first. When the fourth connection for a check is opened, three checks have ended.
+    while (opened < 5) await Bun.sleep(5);
+    expect(pool.sql()).toBe(sql);
+    await held.commit();
+    // A check can come between the end of a statement and its result.
+    await Promise.allSettled(works);
+    await pool.close();
+  });
+
   test("replaces its connections when the network has lost them, and only once", async () => {
     await using world = await makeHarness();
     await using network = await startSwitch(world.url);

@@ -1,33 +1,29 @@
 import { expect, test } from "bun:test";
 import { createSingleFlight } from "../../src/postgres/single-flight.ts";
 
-/** Work that ends when the test says so. */
-function makeWork() {
-  const share = createSingleFlight<number>();
-  const runs: { readonly key: string; readonly end: () => void }[] = [];
+test("work is shared by the calls of its key that come before it begins, and so is its failure", async () => {
+  const share = createSingleFlight<string>();
+  const runs: (PromiseWithResolvers<string> & { readonly key: string })[] = [];
   const call = (key: string) =>
     share(key, () => {
-      const { promise, resolve } = Promise.withResolvers<number>();
-      const number = runs.length;
-      runs.push({ key, end: () => resolve(number) });
-      return promise;
+      const run = { ...Promise.withResolvers<string>(), key };
+      runs.push(run);
+      return run.promise;
     });
-  return { runs, call };
-}
-
-test("work is shared by the calls of its key that come before it begins", async () => {
-  const { runs, call } = makeWork();
-  const first = ["a", "a", "b", "a"].map(call);
+  const first = Promise.allSettled(["a", "a", "b", "a"].map(call));
   await Bun.sleep(0);
   expect(runs.map(({ key }) => key)).toEqual(["a", "b"]);
   // These may have to see what was committed since.
   const later = ["a", "a"].map(call);
   await Bun.sleep(0);
   expect(runs).toHaveLength(2);
-  for (const { end } of runs) end();
-  expect(await Promise.all(first)).toEqual([0, 0, 1, 0]);
+  runs[0]?.reject(new Error("failed"));
+  runs[1]?.resolve("of b");
+  const failed = { status: "rejected", reason: new Error("failed") };
+  const succeeded = { status: "fulfilled", value: "of b" };
+  expect(await first).toEqual([failed, failed, succeeded, failed]);
   await Bun.sleep(0);
   expect(runs.map(({ key }) => key)).toEqual(["a", "b", "a"]);
-  runs[2]?.end();
-  expect(await Promise.all(later)).toEqual([2, 2]);
+  runs[2]?.resolve("of a");
+  expect(await Promise.all(later)).toEqual(["of a", "of a"]);
 });

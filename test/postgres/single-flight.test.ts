@@ -19,8 +19,8 @@ test("work is shared by the calls of its key that come before it begins, and so 
   expect(runs).toHaveLength(2);
   runs[0]?.reject(new Error("failed"));
   runs[1]?.resolve("of b");
-  const failed = { status: "rejected", reason: new Error("failed") };
-  const succeeded = { status: "fulfilled", value: "of b" };
+  const failed = { status: "rejected", reason: new Error("failed") } as const;
+  const succeeded = { status: "fulfilled", value: "of b" } as const;
   expect(await first).toEqual([failed, failed, succeeded, failed]);
   await Bun.sleep(0);
   expect(runs.map(({ key }) => key)).toEqual(["a", "b", "a"]);

@@ -42,8 +42,6 @@ export interface Store {
   readonly orders: OrderStore;
   readonly tokens: TokenStore;
   readonly changes: ChangeStore;
-  /** How many pages of users and orders may be requested at the same time; `null` if they are read one after the other. */
-  readonly maxLists: number | null;
   readonly bulk: {
     readonly users: BulkStore<User, UserImport>;
     readonly orders: BulkStore<Order, OrderImport>;

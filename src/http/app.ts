@@ -13,7 +13,6 @@ import { docs } from "./docs.ts";
 import type { Drain } from "./drain.ts";
 import type { LogServerError } from "./errors.ts";
 import type { JsonSchema } from "./input.ts";
-import { createListQueue } from "./list-queue.ts";
 import type { Metrics } from "./metrics.ts";
 import { createDocument } from "./openapi/document.ts";
 import { orders } from "./orders.ts";
@@ -97,7 +96,6 @@ export function createApp(options: AppOptions) {
       unsentPages: createUnsentPages(connections),
       authenticate: createAuthenticator(store.tokens, config, options.now, options.log),
       waitingClients,
-      readList: createListQueue(store),
       document: createDocumentReader(options.version, routes),
     },
     requireWithinRate: createRateLimiter(config.rateLimit),

@@ -56,11 +56,10 @@ const listOrders = route(
       responses: { 200: pageOf(Order, example) },
     },
   },
-  (call) => {
-    const client = call.token.hash;
-    const page = call.readList(client, () => call.store.orders.list(call.query, client));
-    return andThen(page, (found) => pageBody<Order>(call, ordersPath, found));
-  },
+  (call) =>
+    andThen(call.store.orders.list(call.query, call.token.hash), (page) =>
+      pageBody<Order>(call, ordersPath, page),
+    ),
 );
 
 const getOrder = route(

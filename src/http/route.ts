@@ -11,7 +11,6 @@ import type { JsonBlob, ResponseBody, ResponseHead } from "./bodies.ts";
 import type { Connections } from "./connections.ts";
 import type { Drain } from "./drain.ts";
 import type { InputSchema, JsonSchema } from "./input.ts";
-import type { ReadList } from "./list-queue.ts";
 import type { Metrics } from "./metrics.ts";
 import type { Detail } from "./openapi/detail.ts";
 import type { ClientResponses } from "./typed-client.ts";
@@ -44,7 +43,6 @@ export interface Services {
   /** Those that wait for changes. */
   readonly waitingClients: WaitingClients;
   readonly unsentPages: UnsentPages;
-  readonly readList: ReadList;
   /** @returns the OpenAPI document */
   readonly document: () => JsonBlob<JsonSchema>;
 }

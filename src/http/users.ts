@@ -50,11 +50,10 @@ const listUsers = route(
       responses: { 200: pageOf(User, example) },
     },
   },
-  (call) => {
-    const client = call.token.hash;
-    const page = call.readList(client, () => call.store.users.list(call.query, client));
-    return andThen(page, (found) => pageBody<User>(call, usersPath, found));
-  },
+  (call) =>
+    andThen(call.store.users.list(call.query, call.token.hash), (page) =>
+      pageBody<User>(call, usersPath, page),
+    ),
 );
 
 const getUser = route(

@@ -10,14 +10,14 @@ const MIN_ROWS = 1_000;
  */
 export async function analyzeIfGrown(
   session: Session,
-  tables: string,
+  tables: readonly string[],
   before: number,
   after: number,
 ): Promise<void> {
   const step = 10 ** Math.floor(Math.log10(Math.max(after, 1)));
   if (step < MIN_ROWS || before >= step) return;
   try {
-    await session.script(`analyze ${tables}`);
+    for (const table of tables) await session.script(`analyze ${table}`);
   } catch {
     // Another process is at it, or the role must not: statements are only slower.
   }

@@ -119,7 +119,9 @@ const deleteBatch = `
     ),
     replaced as (
       delete from change_feed
+      using state
       where exists (select from expired)
+        and change_feed.xid between state.xid and 9223372036854775807
     ),
     advanced as (
       insert into change_feed (name, first, last, last_xid, origin, next_xid, open_xids, totals)
@@ -146,10 +148,13 @@ export function createChangeStore(
 ): ChangeStore {
   const share = createSingleFlight<ChangePage>();
 
-  async function readPlain({ after, offset, limit }: ChangeQuery): Promise<PageRow> {
+  async function readPlain(
+    { after, offset, limit }: ChangeQuery,
+    client?: string,
+  ): Promise<PageRow> {
     const read = (session: Session) =>
       session.first<PageRow>(selectPage, after ?? null, offset, limit);
-    return (await db.run("list", read)) ?? failEmpty();
+    return (await db.run("list", read, { client })) ?? failEmpty();
   }
 
   /** @returns the changes with their records as they are now */
@@ -169,7 +174,7 @@ export function createChangeStore(
     });
   }
 
-  async function readWithRecords(query: ChangeQuery): Promise<PageRow> {
+  async function readWithRecords(query: ChangeQuery, client?: string): Promise<PageRow> {
     const read = async (session: Session): Promise<PageRow> => {
       const status = (await session.first<FeedStatus>(feedStatus)) ?? failEmpty();
       const start = Math.max(startOf(query, status), status.first - 1);
@@ -183,20 +188,20 @@ export function createChangeStore(
       }
       return { ...status, records };
     };
-    return db.run("list", read, { transaction: true });
+    return db.run("list", read, { transaction: true, client });
   }
 
   /**
    * Reads a page after all earlier changes were numbered. Numbering adds nothing to a full page: then one call is enough, even if
    * changes are left, as after a large import.
    */
-  async function readNumbered(query: ChangeQuery): Promise<ChangePage> {
+  async function readNumbered(query: ChangeQuery, client?: string): Promise<ChangePage> {
     const read = query.include === "record" ? readWithRecords : readPlain;
     const deadlineMs = performance.now() + NUMBERING_TIMEOUT_MS;
     let isReadOnly = false;
     let isNumbered = false;
     do {
-      const row = await read(query);
+      const row = await read(query, client);
       const isComplete = row.isCurrent && (isNumbered || !row.isBehind);
       if (isReadOnly || isComplete) return pageOf(query, row);
       const status = await numberChanges();
@@ -211,12 +216,14 @@ export function createChangeStore(
 
   return {
     // Clients that wait ask for the same page when there is a change.
-    list: (query) => share(JSON.stringify(query), () => readNumbered(query)),
+    list: (query, client) => share(JSON.stringify(query), () => readNumbered(query, client)),
 
     subscribe,
 
     async deleteExpired(before, signal) {
-      while ((await numberChanges()).isBehind);
+      let status: FeedStatus;
+      do status = await numberChanges();
+      while (status.isBehind && status.isReadOnly !== true && signal?.aborted !== true);
       const deleteExpired = async (session: Session) => {
         await lockFeed(session);
         const values = [before.getTime(), DELETE_BATCH_SIZE];

@@ -27,7 +27,8 @@ function sharesOf(connections: number): Readonly<Record<Kind, number>> {
     list: Math.max(1, Math.floor(connections / 2)),
     // All writes may wait for one lock.
     write: Math.max(1, connections - Math.ceil(connections / 5)),
-    background: 1,
+    // Numbering does not wait for the last use of tokens, nor for what is deleted.
+    background: connections < 5 ? 1 : 2,
   };
 }
 
@@ -48,6 +49,7 @@ function withTimeout<Result>(
 
 interface Waiting {
   readonly kind: Kind;
+  readonly client: string;
   readonly start: () => void;
 }
 
@@ -65,6 +67,11 @@ export function createConnectionQueues({
 }: ConnectionQueuesOptions) {
   const shares = sharesOf(connections);
   const running: Record<Kind, number> = { read: 0, list: 0, write: 0, background: 0 };
+  /** The running lists of each client that has some. */
+  const listsOf = new Map<string, number>();
+  /** When a list of each client ended last, since work began to wait. */
+  const endedAt = new Map<string, number>();
+  let ended = 0;
   /** Of all kinds, in the order of their arrival. */
   const waiting = new Set<Waiting>();
   const idleWaiters: (() => void)[] = [];
@@ -75,14 +82,22 @@ export function createConnectionQueues({
     return kind === "read" || others < Math.max(1, connections - 1);
   }
 
+  function count(kind: Kind, client: string, change: 1 | -1): void {
+    running[kind] += change;
+    if (kind !== "list") return;
+    const lists = (listsOf.get(client) ?? 0) + change;
+    if (lists === 0) listsOf.delete(client);
+    else listsOf.set(client, lists);
+  }
+
   /** If one can start, none of its kind waits: each end starts the first that can. */
-  async function acquire(kind: Kind): Promise<void> {
+  async function acquire(kind: Kind, client: string): Promise<void> {
     if (canStart(kind)) {
-      running[kind] += 1;
+      count(kind, client, 1);
       return;
     }
     const { promise, resolve, reject } = Promise.withResolvers<void>();
-    const entry = { kind, start: resolve };
+    const entry = { kind, client, start: resolve };
     waiting.add(entry);
     const timer = setTimeout(() => {
       waiting.delete(entry);
@@ -96,14 +111,35 @@ export function createConnectionQueues({
     return Object.values(running).every((count) => count === 0);
   }
 
-  function release(ended: Kind): void {
-    running[ended] -= 1;
+  /** Whether a list goes before another one: its client has fewer that run, or has not had a turn for longer. */
+  function goesBefore(one: Waiting, other: Waiting): boolean {
+    const [ownLists, otherLists] = [one, other].map(({ client }) => listsOf.get(client) ?? 0);
+    if (ownLists !== otherLists) return Number(ownLists) < Number(otherLists);
+    return (endedAt.get(one.client) ?? 0) < (endedAt.get(other.client) ?? 0);
+  }
+
+  /** @returns the first that can start, or the list of another client that goes before it */
+  function findNext(): Waiting | null {
+    let next: Waiting | null = null;
     for (const entry of waiting) {
-      if (!canStart(entry.kind)) continue;
-      waiting.delete(entry);
-      running[entry.kind] += 1;
-      entry.start();
-      break;
+      if (next === null && canStart(entry.kind)) next = entry;
+      if (next === null) continue;
+      if (next.kind !== "list") break;
+      if (entry.kind === "list" && goesBefore(entry, next)) next = entry;
+    }
+    return next;
+  }
+
+  function release(kind: Kind, client: string): void {
+    count(kind, client, -1);
+    ended += 1;
+    if (kind === "list") endedAt.set(client, ended);
+    if (waiting.size === 0) endedAt.clear();
+    const next = findNext();
+    if (next !== null) {
+      waiting.delete(next);
+      count(next.kind, next.client, 1);
+      next.start();
     }
     if (isIdle()) for (const wake of idleWaiters.splice(0)) wake();
   }
@@ -111,6 +147,7 @@ export function createConnectionQueues({
   return {
     /**
      * Runs work as soon as a connection is free for its kind.
+     * @param client who reads a list, so that nobody waits for all lists of others
      * @param timeoutMs timeout from the start of the work; after it, the connection counts as busy until the work ends
      * @throws {AppError} unavailable if no connection becomes free, or the work times out
      */
@@ -118,10 +155,11 @@ export function createConnectionQueues({
       kind: Kind,
       work: () => Promise<Result>,
       timeoutMs = WORK_TIMEOUT_MS,
+      client = "",
     ): Promise<Result> {
-      await acquire(kind);
+      await acquire(kind, client);
       const result = work();
-      const end = () => release(kind);
+      const end = () => release(kind, client);
       result.then(end, end);
       return timeoutMs === Number.POSITIVE_INFINITY
         ? result

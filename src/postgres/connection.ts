@@ -47,6 +47,8 @@ export interface Session {
 type Work<Result> = (session: Session) => Promise<Result>;
 
 interface RunOptions {
+  /** Who reads a list. The default is the process itself. */
+  readonly client?: string | undefined;
   /**
    * Whether the work is one transaction, which sees one snapshot if it only reads. Otherwise, each statement is a
    * separate transaction.
@@ -197,13 +199,20 @@ export function connect(
     settings,
     shares: queues.shares,
     run(kind, work, options = {}) {
-      const { transaction = false, lockTimeoutMs, requests = 1, timeoutMs, mayRetry } = options;
+      const {
+        transaction = false,
+        lockTimeoutMs,
+        requests = 1,
+        timeoutMs,
+        mayRetry,
+        client,
+      } = options;
       const isOne = transaction || lockTimeoutMs !== undefined;
       const attempt = () => (isOne ? begin(kind, work, lockTimeoutMs) : work(session));
       // Work without a timeout can take longer than others before it fails.
       const retryMs = timeoutMs === Number.POSITIVE_INFINITY ? timeoutMs : undefined;
       const retried = () => withRetry(attempt, mayRetry, retryMs);
-      if (kind !== "write") return queues.run(kind, retried, timeoutMs);
+      if (kind !== "write") return queues.run(kind, retried, timeoutMs, client);
       const reported = async () => {
         const startedMs = performance.now();
         const result = await retried();

@@ -94,6 +94,12 @@ function isConnectionError(error: unknown): boolean {
   return NO_CA_FILE.test(`${code} ${messageOf(error)}`);
 }
 
+/** @returns whether Citus lost another server of its cluster during a statement or a commit: it may be committed */
+function isWorkerLost(error: unknown): boolean {
+  const original = serverError(error);
+  return original?.errno === INTERNAL_ERROR && WORKER_LOST.test(original.message);
+}
+
 /** @returns whether the server rolled back because of a concurrent transaction: the same work may succeed now */
 export function isRolledBack(error: unknown): boolean {
   return ROLLED_BACK.includes(sqlState(error));
@@ -133,12 +139,16 @@ export function toUnavailable(error: unknown): unknown {
     );
   }
   const state = sqlState(error);
-  const isLost = state === INTERNAL_ERROR && WORKER_LOST.test(messageOf(error));
+  const isLost = isWorkerLost(error);
   const isTransient = state === "" ? isConnectionError(error) : TRANSIENT.test(state);
   if (!isTransient && !isLost) return error;
   const [, problem] = unavailableReasons.find(([states]) => states.test(state)) ?? [];
   const message = `the database ${problem ?? "is currently unreachable"}`;
   return new AppError("unavailable", message, { cause: error });
+}
+
+export function isStatementTimeout(error: unknown): boolean {
+  return sqlState(error) === "57014";
 }
 
 /** @returns whether a write was rejected because the server is a standby, or the database is read-only */
@@ -159,7 +169,7 @@ export function isCausedByStatement(error: unknown): boolean {
 export function isStatementError(error: unknown): boolean {
   return (
     sqlState(error) === LOCK_TIMEOUT ||
-    isCausedByStatement(error) ||
+    (isCausedByStatement(error) && !isWorkerLost(error)) ||
     isRolledBack(error) ||
     // The coordinator has rolled back. Those that need none of this server may succeed.
     NO_WORKER.test(serverError(error)?.message ?? "")

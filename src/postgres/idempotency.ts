@@ -10,6 +10,7 @@ const deleteBatch = `
     select ctid
     from idempotency_keys
     where created_at <= $1
+    order by created_at
     limit ${DELETE_BATCH_SIZE}
   ))
   returning key

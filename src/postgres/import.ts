@@ -139,7 +139,9 @@ function createBulkStore<
         // The user of an order may be deleted during the import.
         mayRetry: (error) => isRolledBack(error) || isForeignKeyViolation(error),
       });
-      await db.run("background", (session) => analyzeIfGrown(session, table, before, lastId));
+      const analyze = (session: Session) => analyzeIfGrown(session, [table], before, lastId);
+      // The records are stored, whatever becomes of it.
+      await db.run("background", analyze).catch(() => {});
       return results;
     },
   };

@@ -11,7 +11,7 @@ import {
 import { createBatchQueue } from "./batch.ts";
 import type { Session, Value } from "./connection.ts";
 import type { StoreContext } from "./context.ts";
-import { isCausedByStatement } from "./errors.ts";
+import { isCausedByStatement, isStatementTimeout } from "./errors.ts";
 import {
   type List,
   type PageRow,
@@ -24,7 +24,7 @@ import {
 /** So many records of any size are less than `MAX_PAGE_BYTES`. */
 const MAX_SMALL = 50;
 /** Maximum number of pages per statement. */
-export const MAX_PAGES = 16;
+const MAX_PAGES = 16;
 
 /** A query for a page. It names a user if the list is of one. */
 type ListQuery = PageQuery & { readonly user_id?: number };
@@ -49,13 +49,15 @@ function prepareShared({ db }: StoreContext, list: List, sort: Sort) {
         user_id,
       }));
       const read = (session: Session) => session.all<PageRow>(statement, JSON.stringify(queries));
-      const rows = await db.run("list", read);
+      const rows = await db.run("list", read, { client: requested[0]?.client });
       const found = new Map(rows.map((row) => [row.position, row]));
       return queries.map((_, at) => found.get(at + 1) ?? failMissing());
     },
-    splitsOn: (error, count) => count > 1 && isCausedByStatement(error),
+    splitsOn: (error, count) =>
+      count > 1 && (isCausedByStatement(error) || isStatementTimeout(error)),
     maxItems: MAX_PAGES,
-    maxBatches: db.shares.list,
+    // The connections are shared by client.
+    maxBatches: Number.POSITIVE_INFINITY,
     clientOf: ({ client }) => client ?? null,
     isOfOneClient: true,
   });
@@ -64,17 +66,18 @@ function prepareShared({ db }: StoreContext, list: List, sort: Sort) {
 /** @returns a function that reads a small page */
 function prepareSimple({ db }: StoreContext, list: List, sort: Sort) {
   const { rows, total } = simpleStatements(list, sort);
-  return ({ query }: Requested): Promise<PageRow> => {
+  return ({ query, client }: Requested): Promise<PageRow> => {
     const { limit, after, user_id = null } = query;
     const user = list.ofUser ? [user_id] : [];
-    return db.run("list", async (session) => {
+    const read = async (session: Session): Promise<PageRow> => {
       const start = after || sortOrders[sort].start;
       const found = await session.all<JsonRow>(rows, limit + 1, start, ...user);
       const counted = await session.first<Pick<PageRow, "total">>(total, ...user);
       const { records, lastId, hasMore } = joinRecords(found, limit);
       const next = hasMore ? lastId : null;
       return { ...(counted ?? failMissing()), records, next, found: 0, fitting: 0 };
-    });
+    };
+    return db.run("list", read, { client });
   };
 }
 
@@ -97,7 +100,7 @@ export function prepareList(context: StoreContext, list: List): ReadPage {
   };
   const statements = new Map<string, string>();
 
-  async function readAlone(query: ListQuery, sort: Sort): Promise<PageRow> {
+  async function readAlone(query: ListQuery, sort: Sort, client?: string): Promise<PageRow> {
     const { limit, offset, after, user_id = null } = query;
     const values: Value[] = [
       limit,
@@ -109,7 +112,7 @@ export function prepareList(context: StoreContext, list: List): ReadPage {
     const statement = statements.get(name) ?? pageStatement(list, sort, offset > 0);
     statements.set(name, statement);
     const read = (session: Session) => session.first<PageRow>(statement, ...values);
-    const row = (await db.run("list", read)) ?? failMissing();
+    const row = (await db.run("list", read, { client })) ?? failMissing();
     return row.fitting < row.found ? failPageTooLarge(row.fitting) : row;
   }
 
@@ -125,7 +128,7 @@ export function prepareList(context: StoreContext, list: List): ReadPage {
     const isSmall = offset === 0 && limit <= MAX_SMALL;
     const { total, records, next } = isSmall
       ? await readSmall[sort]({ query, client })
-      : await readAlone(query, sort);
+      : await readAlone(query, sort, client);
     return {
       total,
       records: records ?? "",

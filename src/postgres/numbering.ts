@@ -15,7 +15,7 @@ const MAX_NUMBERED = 20_000;
 /** How long the first call of a new feed can take: it numbers all changes, and may count all records. */
 const NEW_FEED_TIMEOUT = "10min";
 
-const ANALYZED_TABLES = "users, orders, changes, idempotency_keys";
+const ANALYZED_TABLES = ["users", "orders", "changes", "idempotency_keys"];
 
 const isBehind = whenUnnumbered("feed_state")
   .map((condition) => `exists (select from change_outbox where ${condition})`)

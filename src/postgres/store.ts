@@ -9,7 +9,6 @@ import { createContext } from "./context.ts";
 import { withCopySource } from "./copy-source.ts";
 import { deleteExpiredKeys } from "./idempotency.ts";
 import { createBulkStores } from "./import.ts";
-import { MAX_PAGES } from "./lists.ts";
 import { createNumbering } from "./numbering.ts";
 import { createOrderStore } from "./orders.ts";
 import type { Placement } from "./placement.ts";
@@ -49,7 +48,6 @@ export function createStore(db: Database, placement: Placement, options: StoreOp
       if (readOnly) await numberChanges();
       else await db.run("write", (session) => session.all(probe, now().toISOString()));
     }),
-    maxLists: MAX_PAGES * db.shares.list,
     archive: () => null,
     async statistics() {
       const measuring = db.run("background", async (session) => {

@@ -162,7 +162,6 @@ export async function createStore(
       freeBytes: freeBytesOf(path),
       lastBackupS: lastBackupS(path),
     }),
-    maxLists: null,
     archive: () => archive?.state() ?? null,
     withCopySource: (work) => withCopySource(source, work),
     async check() {

@@ -13,14 +13,14 @@ function makeQueues(options: Options) {
     idle: queues.idle,
     /** Names of the work that has begun, in order. */
     begun,
-    run(kind: Kind, name: string, timeoutMs?: number): Promise<string> {
+    run(kind: Kind, name: string, timeoutMs?: number, client?: string): Promise<string> {
       const end = Promise.withResolvers<string>();
       ends.set(name, end);
       const work = () => {
         begun.push(name);
         return end.promise;
       };
-      return queues.run(kind, work, timeoutMs);
+      return queues.run(kind, work, timeoutMs, client);
     },
     async end(...names: readonly string[]) {
       for (const name of names) ends.get(name)?.resolve(name);
@@ -33,8 +33,8 @@ function makeQueues(options: Options) {
 test.each([
   [1, { read: 1, list: 1, write: 1, background: 1 }],
   [2, { read: 2, list: 1, write: 1, background: 1 }],
-  [5, { read: 5, list: 2, write: 4, background: 1 }],
-  [10, { read: 10, list: 5, write: 8, background: 1 }],
+  [5, { read: 5, list: 2, write: 4, background: 2 }],
+  [10, { read: 10, list: 5, write: 8, background: 2 }],
 ] as const)(
   "of %d connections, each kind of work runs on its share",
   async (connections, shares) => {
@@ -53,6 +53,16 @@ test.each([
     }
   },
 );
+
+test("a list of another client begins before further lists of one that has some", async () => {
+  const { begun, run, end } = makeQueues({ connections: 4 });
+  const names = ["a1", "a2", "a3", "a4", "b1", "b2", "c1"];
+  const results = names.map((name) => run("list", name, undefined, name.charAt(0)));
+  await Bun.sleep(0);
+  for (let at = 0; at < names.length; at += 1) await end(begun[at] ?? "");
+  expect(begun).toEqual(["a1", "a2", "b1", "c1", "a3", "b2", "a4"]);
+  expect(await Promise.all(results)).toEqual(names);
+});
 
 test("work of several kinds begins in the order of its arrival, and reads get the connection that is kept for them", async () => {
   const { begun, run, end, fail, idle } = makeQueues({ connections: 4 });

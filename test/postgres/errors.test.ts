@@ -3,7 +3,12 @@ import { describe, expect, test } from "bun:test";
 import { AppError } from "../../src/error.ts";
 import { backUpPostgres } from "../../src/postgres/backup.ts";
 import type { Session } from "../../src/postgres/connection.ts";
-import { describePostgresError, sqlState, toUnavailable } from "../../src/postgres/errors.ts";
+import {
+  describePostgresError,
+  isStatementError,
+  sqlState,
+  toUnavailable,
+} from "../../src/postgres/errors.ts";
 import { newUser, parsed, userFields } from "../contract/open.ts";
 import { expectRejection } from "../expect-error.ts";
 import { startSwitch } from "../failover/switch.ts";
@@ -23,6 +28,8 @@ describe("a worker of Citus", () => {
   ])("is lost, and the database unavailable, when the coordinator reports %j", (message) => {
     const error = serverError("XX000", { message });
     expect(toUnavailable(error)).toMatchObject({ code: "unavailable", cause: error });
+    // The batch may be committed, so its writes must not run again.
+    expect(isStatementError(toUnavailable(error))).toBe(false);
   });
 
   test.each([

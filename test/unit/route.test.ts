@@ -1,6 +1,5 @@
 import { expect, test } from "bun:test";
 import { allRoutes, createDocumentReader } from "../../src/http/app.ts";
-import type { ReadList } from "../../src/http/list-queue.ts";
 import { isPublic, type RouteEntry, routesOf } from "../../src/http/route.ts";
 
 const routes: readonly RouteEntry[] = allRoutes().routes;
@@ -29,13 +28,8 @@ test("a route fails when Elysia handles it without the checks of the pipeline", 
   }
 });
 
-test("reads name their client to the store, and lists wait for its turn", async () => {
+test("reads name their client to the store", async () => {
   const clients: unknown[] = [];
-  const turns: unknown[] = [];
-  const readList: ReadList = (client, readPage) => {
-    turns.push(client);
-    return readPage();
-  };
   const read = (_query: unknown, client: unknown) => {
     clients.push(client);
     throw new Error("read");
@@ -48,11 +42,10 @@ test("reads name their client to the store, and lists wait for its turn", async 
   expect(entries).toHaveLength(4);
   for (const { hooks } of entries) {
     const request = new Request("http://localhost");
-    const call = { request, params: { id: 1 }, query: {}, token: { hash: "a" }, store, readList };
+    const call = { request, params: { id: 1 }, query: {}, token: { hash: "a" }, store };
     expect(() => hooks.handler(call as never)).toThrow("read");
   }
   expect(clients).toEqual(["a", "a", "a", "a"]);
-  expect(turns).toEqual(["a", "a"]);
 });
 
 test("responses with an asset share one Blob for each coding", async () => {

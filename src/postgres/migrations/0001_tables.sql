@@ -100,7 +100,7 @@ create table idempotency_keys (
   record_id bigint,
   created_at text collate "C" not null,
   primary key (key, owner)
-);
+) with (vacuum_truncate = off);
 
 create index idempotency_keys_by_time on idempotency_keys (created_at);
 
@@ -121,6 +121,7 @@ create table change_outbox (
   created_at bigint not null,
   primary key (xid, type, record_id, version)
 ) with (
+  vacuum_truncate = off,
   autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 20000,
   autovacuum_vacuum_insert_scale_factor = 0, autovacuum_vacuum_insert_threshold = 20000
 );
@@ -228,11 +229,12 @@ begin
   if current_setting('synchronous_commit') = 'off' then
     perform set_config('synchronous_commit', 'local', true);
   end if;
-  -- Longer than that of a write. "uapn" in ASCII: one call runs at a time.
-  perform set_config('lock_timeout', '10s', true);
+  -- As long as the statement may take. "uapn" in ASCII: one call runs at a time.
+  perform set_config('lock_timeout', '0', true);
   perform pg_advisory_xact_lock(1969320046);
   select * into strict state from feed_state;
   if not state.is_whole then
+    perform set_config('lock_timeout', '10s', true);
     lock table users, orders in share mode;
     counted := array[
       (select count(*) from users),
@@ -290,8 +292,10 @@ begin
       from moved
     ),
     replaced as (
+      -- With a bound, so that it reads no older versions of the row, unless others were restored.
       delete from change_feed
-      where exists (select from moved) or not state.is_current
+      where (exists (select from moved) or not state.is_current)
+        and xid between case when state.is_current then state.xid else 0 end and 9223372036854775807
     )
   insert into change_feed (name, first, last, last_xid, origin, next_xid, open_xids, totals)
   select

@@ -1,8 +1,5 @@
 import type { Session } from "./connection.ts";
 
-/** Smaller tables are read as a whole anyway. */
-const MIN_ROWS = 1_000;
-
 /**
  * Collects statistics if a table has grown tenfold. PostgreSQL plans by them, and would collect the first ones of a new
  * database only after a minute, in which its statements would read whole tables.
@@ -15,7 +12,8 @@ export async function analyzeIfGrown(
   after: number,
 ): Promise<void> {
   const step = 10 ** Math.floor(Math.log10(Math.max(after, 1)));
-  if (step < MIN_ROWS || before >= step) return;
+  // Smaller tables are read as a whole anyway.
+  if (step < 1_000 || before >= step) return;
   try {
     for (const table of tables) await session.script(`analyze ${table}`);
   } catch {

@@ -23,6 +23,7 @@ import {
   type NumberChanges,
 } from "./numbering.ts";
 import { findOrders } from "./orders.ts";
+import { arrayOf } from "./outbox.ts";
 import { createSingleFlight } from "./single-flight.ts";
 import { findUsers } from "./users.ts";
 
@@ -32,10 +33,6 @@ const NUMBERING_TIMEOUT_MS = 5_000;
 const RECORDS_PER_STATEMENT = 50;
 /** Maximum number of changes that one transaction deletes. */
 const DELETE_BATCH_SIZE = 10_000;
-
-function arrayOf(names: readonly string[]): string {
-  return `array['${names.join("', '")}']`;
-}
 
 /** A change as JSON, without the closing brace. */
 const changeJson = `
@@ -192,8 +189,8 @@ export function createChangeStore(
   }
 
   /**
-   * Reads a page after all earlier changes were numbered. Numbering adds nothing to a full page: then one call is enough, even if
-   * changes are left, as after a large import.
+   * Reads a page after all earlier changes were numbered. Numbering adds nothing to a full page: then one call is enough,
+   * even if changes are left, as after a large import.
    */
   async function readNumbered(query: ChangeQuery, client?: string): Promise<ChangePage> {
     const read = query.include === "record" ? readWithRecords : readPlain;

@@ -146,7 +146,6 @@ export const severalServers: Placement = {
   },
   beforeCopy: [sequentialMode],
   beforeWrite: [twoPhaseCommit],
-  setsTimeoutFirst: true,
   nextBatchMs: 30,
   sharesPages: false,
   // Every shard reads as many ids as the offset.

@@ -6,7 +6,6 @@ import { formatCopyRows } from "./copy-format.ts";
 import { createPool } from "./pool.ts";
 import { withRetry } from "./retry.ts";
 
-const CONNECT_SECONDS = 5;
 /** How long `close` waits for running work. A server that stops has already given it SHUTDOWN_SECONDS. */
 const CLOSE_MS = 1_000;
 /** How long a write waits for a row that another transaction has locked, if others share its statement. */
@@ -156,7 +155,7 @@ function openConnections(driverUrl: string, settings: Settings, max?: number): S
   return new SQL(driverUrl, {
     adapter: "postgres",
     bigint: true,
-    connectionTimeout: CONNECT_SECONDS,
+    connectionTimeout: 5,
     connection: Object.fromEntries(sent),
     // Otherwise PGDATABASE in the environment would override the URL.
     ...(database !== null && { database }),

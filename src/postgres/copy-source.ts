@@ -52,9 +52,6 @@ export function copySourceOf(session: Session, placement: Placement): CopySource
   };
 }
 
-/** Looks at each shard, so that the snapshots of all servers of a cluster are taken at about the same time. */
-const takeSnapshot = "select from orders where id = 0";
-
 /** Disables the timeouts: during a copy, each database waits for the other. */
 export const noTimeouts = `
   set local statement_timeout = 0;
@@ -75,7 +72,8 @@ export async function withCopySource<Result>(
   let working: Promise<Result> | null = null;
   const run = async (session: Session) => {
     await session.script(noTimeouts);
-    await session.all(takeSnapshot);
+    // From each shard, so that the snapshots of all servers of a cluster are taken at about the same time.
+    await session.all("select from orders where id = 0");
     working = work(withMappedErrors(copySourceOf(session, placement), explain));
     return working;
   };

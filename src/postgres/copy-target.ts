@@ -8,26 +8,13 @@ import { longTransaction, type Session } from "./connection.ts";
 import { copySourceOf, noTimeouts, sequenceOf } from "./copy-source.ts";
 import { describePostgresError } from "./errors.ts";
 import { openMigrated } from "./migrate.ts";
-import { lockFeed, newFeedName } from "./numbering.ts";
-import { totals } from "./outbox.ts";
+import { callNumbering, lockFeed } from "./numbering.ts";
 import type { Placement } from "./placement.ts";
 
 const tables = Object.keys(copiedTables) as CopiedTable[];
 
-/** A new feed, because changes of the source can follow. `$1` is its name, `$2` are the totals. */
-const replaceFeed = `
-  with replaced as (delete from change_feed)
-  insert into change_feed (name, first, last, last_xid, origin, next_xid, totals)
-  select
-    $1, coalesce(min(id), 1), coalesce(max(id), 0), case when count(*) = 0 then 0 else txid_current() end,
-    feed_origin(), 0, $2::bigint[]
-  from changes
-`;
-const countAll = `
-  select 'users' as total, count(*) from users
-  union all
-  select status, count(*) from orders group by status
-`;
+/** Makes numbering begin a new feed, because changes of the source can follow, and count the records. */
+const endFeed = "update change_feed set xid = 0";
 
 async function prepareTarget(session: Session, placement: Placement): Promise<void> {
   await session.script(noTimeouts);
@@ -70,10 +57,8 @@ export const withPostgresCopyTarget: WithCopyTarget = async ({ databaseUrl }, wo
       const fillTarget = async (session: Session) => {
         await prepareTarget(session, placement);
         const result = await work(copyTargetOf(session, placement));
-        const counts = await session.all<{ total: string; count: number }>(countAll);
-        const countOf = new Map(counts.map(({ total, count }) => [total, count]));
-        const inOrder = totals.map((total) => countOf.get(total) ?? 0);
-        await session.all(replaceFeed, newFeedName(), inOrder);
+        await session.script(endFeed);
+        await callNumbering(session);
         await session.script("analyze");
         const [finding] = await findProblems(session, placement);
         if (finding !== undefined) fail("operator", finding);

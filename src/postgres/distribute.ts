@@ -11,7 +11,7 @@ import { totalOf, totals } from "./outbox.ts";
 /** How long it waits for transactions that use the tables: meanwhile, requests wait behind it. */
 const limits = ["set local lock_timeout = '10s'", "set local statement_timeout = 0"];
 
-/** With `user_api`, which every process reads first: one that starts meanwhile must not take the tables for those of one server. */
+/** With `user_api`, which every process reads first: one that starts meanwhile must wait. */
 const lockTables = "lock table user_api, orders, users in access exclusive mode";
 
 const countOrders = `select (${totalOf(...totals.filter((total) => total !== "users"))})::bigint as orders`;

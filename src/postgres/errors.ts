@@ -10,7 +10,6 @@ const DEADLOCK = "40P01";
 const ROLLED_BACK = ["40001", DEADLOCK];
 
 const INTERNAL_ERROR = "XX000";
-const UNDEFINED_TABLE = "42P01";
 const LOCK_TIMEOUT = "55P03";
 
 /**
@@ -123,7 +122,7 @@ export function isConstraintViolation(error: unknown): boolean {
  */
 function isDistributedSince(error: unknown): boolean {
   const message = messageOf(error);
-  return sqlState(error) === UNDEFINED_TABLE
+  return sqlState(error) === "42P01"
     ? message.includes("orders_id_seq")
     : message.startsWith("could not create distributed plan");
 }

@@ -18,10 +18,7 @@ import { copyTargetOf } from "./copy-target.ts";
 import { isForeignKeyViolation, isRolledBack } from "./errors.ts";
 import { sortOrders } from "./list-statements.ts";
 import { recordImported } from "./outbox.ts";
-import { existingUsers } from "./users.ts";
-
-/** How long an import waits for writes that run. */
-const IMPORT_LOCK_TIMEOUT_MS = 3_000;
+import { findUsers } from "./users.ts";
 
 const usersWithKeys = `
   select email_key as key, id
@@ -82,8 +79,7 @@ function createBulkStore<
     const foundRows = await session.all<Stored>(withIds, [...ids, ...idsByKey.values()]);
     const rows = new Map(foundRows.map(rules.parse).map((row) => [row.id, row]));
     const usersByKey = await loadIds(session, usersWithKeys, [...userKeys]);
-    const foundUsers = await session.all<{ id: number }>(existingUsers, [...userIds]);
-    const users = new Set(foundUsers.map(({ id }) => id));
+    const users = new Set((await findUsers(session, [...userIds])).map(({ id }) => id));
     return {
       lastId,
       get: (id) => rows.get(id) ?? null,
@@ -134,7 +130,8 @@ function createBulkStore<
         return { results, before: stored.lastId, lastId };
       };
       const { results, before, lastId } = await db.run("write", work, {
-        lockTimeoutMs: IMPORT_LOCK_TIMEOUT_MS,
+        // For writes that run.
+        lockTimeoutMs: 3_000,
         timeoutMs: Number.POSITIVE_INFINITY,
         // The user of an order may be deleted during the import.
         mayRetry: (error) => isRolledBack(error) || isForeignKeyViolation(error),

@@ -98,8 +98,6 @@ export function prepareList(context: StoreContext, list: List): ReadPage {
     id: prepareSmall(context, list, "id"),
     "-id": prepareSmall(context, list, "-id"),
   };
-  const statements = new Map<string, string>();
-
   async function readAlone(query: ListQuery, sort: Sort, client?: string): Promise<PageRow> {
     const { limit, offset, after, user_id = null } = query;
     const values: Value[] = [
@@ -108,9 +106,7 @@ export function prepareList(context: StoreContext, list: List): ReadPage {
       ...(list.ofUser ? [user_id] : []),
       ...(offset > 0 ? [offset] : []),
     ];
-    const name = `${sort} ${offset > 0}`;
-    const statement = statements.get(name) ?? pageStatement(list, sort, offset > 0);
-    statements.set(name, statement);
+    const statement = pageStatement(list, sort, offset > 0);
     const read = (session: Session) => session.first<PageRow>(statement, ...values);
     const row = (await db.run("list", read, { client })) ?? failMissing();
     return row.fitting < row.found ? failPageTooLarge(row.fitting) : row;

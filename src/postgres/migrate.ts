@@ -32,8 +32,6 @@ const OLDEST_VERSION = 1;
 /** Key of the advisory lock, "uapi" in ASCII: replicas that start at the same time migrate one after the other. */
 const MIGRATION_LOCK = 0x75617069;
 
-const OLDEST_SERVER = 150_000;
-
 /**
  * Not `to_regclass`: in a transaction that reads no table, it does not see what another one has created since, such as one
  * that had the lock.
@@ -78,7 +76,7 @@ export async function findSchema(session: Session): Promise<Schema> {
     ours: boolean;
     taken: boolean;
   }>(serverInfo);
-  if (server === undefined || server.version < OLDEST_SERVER)
+  if (server === undefined || server.version < 150_000)
     fail("operator", "PostgreSQL 15 or newer is required");
   const { encoding, ours, taken } = server;
   if (encoding !== "UTF8")

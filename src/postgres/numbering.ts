@@ -12,8 +12,6 @@ import { createSingleFlight } from "./single-flight.ts";
 
 /** Maximum number of changes that one call numbers. */
 const MAX_NUMBERED = 20_000;
-/** How long the first call of a new feed can take: it numbers all changes, and may count all records. */
-const NEW_FEED_TIMEOUT = "10min";
 
 const ANALYZED_TABLES = ["users", "orders", "changes", "idempotency_keys"];
 
@@ -42,10 +40,6 @@ export function failEmpty(): never {
   fail("operator", "the table change_feed is empty");
 }
 
-export function newFeedName(): string {
-  return crypto.randomUUID().replaceAll("-", "");
-}
-
 async function readStatus(db: Database): Promise<FeedStatus> {
   const status = await db.run("background", (session: Session) =>
     session.first<FeedStatus>(feedStatus),
@@ -60,17 +54,19 @@ export async function lockFeed(session: Session): Promise<void> {
   await session.all("select pg_advisory_xact_lock(1969320046)");
 }
 
-const callNumbering = "select number_changes($1, $2) as numbered";
+const numberChanges = "select number_changes($1, $2) as numbered";
 
 /** @returns how many changes it has numbered */
-async function numberOnce(db: Database, isNewFeed: boolean): Promise<number> {
-  const call = async (session: Session) => {
-    if (isNewFeed) await session.script(`set local statement_timeout = '${NEW_FEED_TIMEOUT}'`);
-    const values = [MAX_NUMBERED, newFeedName()];
-    const row = await session.first<{ numbered: number }>(callNumbering, ...values);
-    return row?.numbered ?? 0;
-  };
-  return db.run("background", call, isNewFeed ? longTransaction : {});
+export async function callNumbering(session: Session): Promise<number> {
+  const newName = crypto.randomUUID().replaceAll("-", "");
+  const row = await session.first<{ numbered: number }>(numberChanges, MAX_NUMBERED, newName);
+  return row?.numbered ?? 0;
+}
+
+/** It numbers all changes, and may count all records. */
+async function beginFeed(session: Session): Promise<number> {
+  await session.script("set local statement_timeout = '10min'");
+  return callNumbering(session);
 }
 
 /**
@@ -90,7 +86,9 @@ export function createNumbering(db: Database, readOnly: boolean): NumberChanges 
     if (status.isCurrent && !status.isBehind) return status;
     let count: number;
     try {
-      count = await numberOnce(db, !status.isCurrent);
+      count = status.isCurrent
+        ? await db.run("background", callNumbering)
+        : await db.run("background", beginFeed, longTransaction);
     } catch (error) {
       // A standby, or a database that is read-only.
       if (isReadOnly(error)) return { ...status, isReadOnly: true };

@@ -21,9 +21,9 @@ export const allChanges = `
 `;
 
 /**
- * Conditions on rows of the outbox: those that have no id yet fulfill one of them. The bounds 0 and 2^63 - 1 exclude none: with them,
- * PostgreSQL expects few rows and uses the index, as it would not for both conditions in one. Otherwise it can read all
- * rows that were deleted since the last VACUUM.
+ * Conditions on rows of the outbox: those that have no id yet fulfill one of them. With the bounds 0 and 2^63 - 1, which
+ * exclude none, PostgreSQL expects few rows and uses the index. Otherwise it can read all rows that were deleted since the
+ * last VACUUM.
  * @param state the row of `change_feed`
  */
 export function whenUnnumbered(state: string): readonly [string, string] {
@@ -33,19 +33,11 @@ export function whenUnnumbered(state: string): readonly [string, string] {
   ];
 }
 
-/** @returns an expression for the code of a status */
-export function statusCodeOf(status: string): string {
-  return `array_position(array['${orderStatuses.join("', '")}'], ${status})`;
-}
+export const arrayOf = (names: readonly string[]): string => `array['${names.join("', '")}']`;
 
-/** `$1` is a JSON array of changes without their time, and `$2` the time. */
-const insertChanges = `
-  insert into change_outbox (${columns})
-  select type, record_id, version, status, token, $2::bigint
-  from json_to_recordset($1::text::json) as change (
-    type smallint, record_id bigint, version bigint, status smallint, token text
-  )
-`;
+/** @returns an expression for the code of a status */
+export const statusCodeOf = (status: string): string =>
+  `array_position(${arrayOf(orderStatuses)}, ${status})`;
 
 /** Records the changes of records that an import has created. */
 export async function recordImported(
@@ -54,9 +46,11 @@ export async function recordImported(
   records: readonly ChangedRecord[],
   time: Date,
 ): Promise<void> {
-  if (records.length === 0) return;
-  const changes = records.map((record) => changeOf(type, record, null));
-  await session.all(insertChanges, JSON.stringify(changes), time.getTime());
+  const changes = records.map((record) => ({
+    ...changeOf(type, record, null),
+    created_at: time.getTime(),
+  }));
+  if (changes.length > 0) await session.copy("change_outbox", columns.split(", "), changes);
 }
 
 /** The number of users, or of orders in a status. */
@@ -76,7 +70,7 @@ function addedTo(total: Total): string {
   return `${is("status")} - ${is("status_before")}`;
 }
 
-/** @returns a query for the sum of these totals now, `total`: that after the last numbered change, and what the outbox adds */
+/** @returns a query for these totals now, `total`: those after the last numbered change, and what the outbox adds */
 export function totalOf(...parts: readonly Total[]): string {
   const counted = parts.map((total) => `totals[${totals.indexOf(total) + 1}]`).join(" + ");
   const added = parts.map(addedTo).join(" + ");

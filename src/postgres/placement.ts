@@ -35,13 +35,9 @@ export interface Placement {
   };
   /** Statements at the beginning of a transaction that writes many rows of several tables. */
   readonly beforeCopy: readonly string[];
-  /** Statements at the beginning of other transactions that write. */
+  /** Statements at the beginning of other transactions that write. If there are none, a batch need not be one. */
   readonly beforeWrite: readonly string[];
-  /** Whether only a statement of its own sets the lock timeout of a transaction. */
-  readonly setsTimeoutFirst: boolean;
-  /**
-   * That of batches of writes. Where a small batch takes as long as a large one, it pays to wait.
-   */
+  /** That of batches of writes. Where a small batch takes as long as a large one, it pays to wait. */
   readonly nextBatchMs: number;
   /** Whether one statement can read several pages of orders. */
   readonly sharesPages: boolean;
@@ -63,7 +59,6 @@ export const oneServer: Placement = {
   alsoCopied: {},
   beforeCopy: [],
   beforeWrite: [],
-  setsTimeoutFirst: false,
   nextBatchMs: 5,
   sharesPages: true,
   maxOffset: null,

@@ -20,8 +20,6 @@ const MAX_UNKNOWN_STATEMENTS = 2;
 
 /** Key of the advisory lock for creating the first token, "uapt" in ASCII. */
 const FIRST_TOKEN_LOCK = 0x75617074;
-/** Another replica creates the first token meanwhile. */
-const FIRST_TOKEN_TIMEOUT_MS = 3_000;
 
 const all = `
   select ${tokenColumns}
@@ -151,7 +149,7 @@ export function createTokenStore({ db, now }: StoreContext): TokenStore {
         await session.all("select pg_advisory_xact_lock($1)", FIRST_TOKEN_LOCK);
         return (await session.first(any)) === null ? add(session, fields) : null;
       };
-      return db.run("write", addFirst, { lockTimeoutMs: FIRST_TOKEN_TIMEOUT_MS });
+      return db.run("write", addFirst, { lockTimeoutMs: 3_000 });
     },
     async revoke(name) {
       try {

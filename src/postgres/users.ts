@@ -31,22 +31,9 @@ type UserValues = UserRow & Pick<StoredUser, "updated_at">;
 const columns = selectedColumns(User);
 const writtenColumns = { ...ownColumnTypes(User), email_key: "text" };
 
-const usersById = `
-  select ${columns}, email_key
-  from users
-  where id = any($1::bigint[])
-`;
-const usersByEmail = `
-  select ${columns}, email_key
-  from users
-  where email_key = any($1::text[])
-`;
-/** `$1` is an array of ids. */
-export const existingUsers = `
-  select id
-  from users
-  where id = any($1::bigint[])
-`;
+const selectUsers = `select ${columns}, email_key from users`;
+const usersById = `${selectUsers} where id = any($1::bigint[])`;
+const usersByEmail = `${selectUsers} where email_key = any($1::text[])`;
 /** One user at a time: the orders of one are on one shard, and may be many. */
 const anyOrderOfUser = `
   select id

@@ -69,7 +69,7 @@ export function createWriteQueue<Item extends { readonly author: Author }, Resul
     const outcomes = await db.run("write", (session) => run(session, items, false), {
       requests: items.length,
       mayRetry,
-      ...(placement.setsTimeoutFirst && { lockTimeoutMs: BATCH_LOCK_TIMEOUT_MS }),
+      ...(placement.beforeWrite.length > 0 && { lockTimeoutMs: BATCH_LOCK_TIMEOUT_MS }),
     });
     return items.map((item, at) => {
       const outcome = itemAt(outcomes, at);

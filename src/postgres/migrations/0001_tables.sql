@@ -104,9 +104,10 @@ create table idempotency_keys (
 
 create index idempotency_keys_by_time on idempotency_keys (created_at);
 
--- The change feed. Each write inserts its change into `change_outbox`, in its own transaction and without a lock. Now and
--- then, `number_changes` moves the rows into `changes` and numbers them. A sequence could not give the ids: a transaction
--- that takes its id early and commits late would be skipped by a client that has read further. The outbox is emptied every second or more often: hence the settings of autovacuum.
+-- The change feed. Each write inserts its change into `change_outbox`, in its own transaction and without a lock.
+-- Each second or more often, `number_changes` moves the rows into `changes` and numbers them: hence the settings of
+-- autovacuum. A sequence could not give the ids: a transaction that takes its id early and commits late would be
+-- skipped by a client that has read further.
 create table change_outbox (
   xid bigint not null default txid_current(),
   -- Positions in `changeTypes` and `orderStatuses` of the program, from 1.
@@ -210,15 +211,13 @@ cross join lateral (
       and last_xid % 4294967296 = newest.inserted_by as is_whole
 ) as found;
 
--- Moves changes from the outbox into `changes`, at most `max_rows` unless a new feed begins, which then gets the name. It
--- must be the only statement of its transaction, so that it sees what was committed before the lock was granted. A row that
--- is committed later is still there at the next call, so no id can be overtaken. The transaction of a change has a higher number than that of every
--- change that it could know of. This holds for the versions of one record although PostgreSQL assigns the number before a
--- statement waits for a row: a write changes only the version that was read before it, so one that has waited changes
--- nothing, and is repeated in a transaction of its own.
---
--- If the feed is not current, all rows are moved, and those that were restored come first: the numbers of their
--- transactions mean nothing here.
+-- Moves changes from the outbox into `changes`, at most `max_rows` unless a new feed begins, which then gets the
+-- name. It must be the only statement of its transaction, so that it sees what was committed before the lock was
+-- granted. What is committed later is still there at the next call, so no id can be overtaken. The transaction of a
+-- change has a higher number than that of every change that it could know of. This holds for the versions of one
+-- record, too: PostgreSQL assigns the number before a statement waits for a row, but a write that has waited finds
+-- another version, changes nothing, and is repeated in a transaction of its own. If the feed is not current, all rows
+-- are moved, those that were restored first: the numbers of their transactions mean nothing here.
 create function number_changes(max_rows integer, new_name text) returns bigint language plpgsql as $$
 declare
   state record;
@@ -234,6 +233,10 @@ begin
   perform pg_advisory_xact_lock(1969320046);
   select * into strict state from feed_state;
   if not state.is_whole then
+    -- The last part of a dump. Records that are still to be restored would not be counted.
+    if not exists (select from pg_constraint where conrelid = 'orders'::regclass and contype = 'f') then
+      raise exception 'the database is being restored' using errcode = '57U01';
+    end if;
     perform set_config('lock_timeout', '10s', true);
     lock table users, orders in share mode;
     counted := array[
@@ -253,7 +256,7 @@ begin
         from (
           select ctid, xid, type, record_id, version
           from change_outbox
-          -- The bounds 0 and 2^63 - 1 exclude nothing, but let PostgreSQL expect few rows and use the index. @see outbox.ts
+          -- The bounds exclude nothing: see `whenUnnumbered` in src/postgres/outbox.ts.
           where xid = any(state.open_xids) and xid between 0 and state.next_xid - 1 and state.is_current
           union all (
             select ctid, xid, type, record_id, version

@@ -5,7 +5,7 @@ import { readdirSync } from "node:fs";
 import { dirname } from "node:path";
 import { newUser } from "../http/make.ts";
 import { againstBinary, startServer, type TestServer } from "../http/server.ts";
-import { cluster, makeHarness } from "../postgres/postgres-harness.ts";
+import { cluster, makeHarness, patient } from "../postgres/postgres-harness.ts";
 import { binary, runBinary, startProgram } from "../program.ts";
 
 const startCopy = (...args: string[]) => startProgram([binary, "copy", ...args]);
@@ -68,7 +68,8 @@ describe.if(againstBinary && cluster !== null)("copy", () => {
       `);
 
     const held = await postgres.hold("lock table users in share mode");
-    const there = startCopy("--database-url", server.database, "--to", postgres.url);
+    const target = `${postgres.url}${patient}`;
+    const there = startCopy("--database-url", server.database, "--to", target);
     while ((await waiting()).length === 0) await Bun.sleep(5);
     there.kill("SIGINT");
     await Bun.sleep(100);

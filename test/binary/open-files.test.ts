@@ -46,10 +46,11 @@ test.if(canRun)(
       url,
       "GET /api/v1/health HTTP/1.1\r\nHost: localhost\r\nX-Unfinished: ",
     );
-    while (!server.output().includes("connections without a request closed")) {
-      const { status } = await fetch(`${url}/api/v1/health`, { keepalive: false });
-      expect(status).toBe(200);
-    }
+    const health = () => fetch(`${url}/api/v1/health`, { keepalive: false });
+    // Its own connection can be among those that are closed before it has sent its request.
+    while (!server.output().includes("connections without a request closed"))
+      await health().catch(() => {});
+    expect((await health()).status).toBe(200);
     for (const client of clients) client.destroy();
     server.kill("SIGTERM");
     expect((await server.ended).code).toBe(0);

@@ -23,6 +23,8 @@ export function asIn30(node: unknown): any {
     (hasType && [type].flat().includes("null")) ||
     (Array.isArray(anyOf) && anyOf.some((one) => one.type === "null"));
   if (hasType) rest["type"] = withoutNull(type);
+  // A value of any type, for which the generator of Java has none.
+  else if (Array.isArray(examples) && anyOf === undefined) rest["type"] = "object";
   if (nullable) rest["nullable"] = true;
   if (Array.isArray(anyOf)) rest["anyOf"] = anyOf.filter((one) => one.type !== "null").map(asIn30);
   if (Array.isArray(examples)) rest["example"] = examples[0];

@@ -1,4 +1,5 @@
 import { expect, test } from "bun:test";
+import { systemCode } from "../../../src/error.ts";
 import { newToken } from "../../../src/token.ts";
 import { againstCitus, againstPostgres, holdTable, holdWrites } from "../backend.ts";
 import { expectError, newEmail, newUser } from "../make.ts";
@@ -29,9 +30,15 @@ async function statusesOf(responses: readonly Promise<TestResponse>[]): Promise<
   return (await Promise.all(responses)).map(({ status }) => status).sort();
 }
 
+/** The server does not read the body of a request that it rejects, so the client can miss the response. */
+function ignoreReset(error: unknown): null {
+  if (systemCode(error) !== "ECONNRESET") throw error;
+  return null;
+}
+
 /** @returns the response that arrives as the nth */
-function nthOf(n: number, responses: readonly Promise<TestResponse>[]): Promise<TestResponse> {
-  const { promise, resolve } = Promise.withResolvers<TestResponse>();
+function nthOf<Response>(n: number, responses: readonly Promise<Response>[]): Promise<Response> {
+  const { promise, resolve } = Promise.withResolvers<Response>();
   let count = 0;
   for (const response of responses) {
     void response.then((arrived) => {
@@ -55,8 +62,8 @@ test.if(!againstCitus)(
     // Another process writes, so that writes of the server wait.
     const held = await holdWrites(server.database);
     // 128 of 64 KiB are half of the memory.
-    const posts = times(140, () => server.post(server.writeToken, 2 ** 16));
-    expectBusy(await nthOf(12, posts), manyWrites);
+    const posts = times(140, () => server.post(server.writeToken, 2 ** 16).catch(ignoreReset));
+    await nthOf(12, posts);
     expectBusy(await server.call("DELETE", `/users/${user.id}`), manyWrites);
     const headers = ["Content-Type: application/json"];
     const raw = (framing: string) =>
@@ -78,7 +85,10 @@ test.if(!againstCitus)(
     await held[Symbol.asyncDispose]();
     expect(await statusesOf(ofOther)).toEqual([201, 201]);
     expect((await health).status).toBe(200);
-    expect(await statusesOf(posts)).toEqual([...times(128, () => 201), ...times(12, () => 503)]);
+    const responses = await Promise.all(posts);
+    const rejected = responses.filter((response) => response?.status !== 201);
+    expect(rejected).toHaveLength(12);
+    for (const response of rejected) if (response !== null) expectBusy(response, manyWrites);
     expect((await server.post(server.writeToken, 2 ** 16)).status).toBe(201);
   },
 );
@@ -90,11 +100,13 @@ test.if(againstPostgres)(
     const held = await holdTable(server.database, "tokens in access exclusive mode");
     const post = () => server.post(server.writeToken, 2 ** 16);
     // 128 of 64 KiB have room.
-    const posts = times(140, post);
-    expectBusy(await nthOf(12, posts), manyWrites);
+    const posts = times(140, () => post().catch(ignoreReset));
+    await nthOf(12, posts);
     await held[Symbol.asyncDispose]();
-    const rejected = (await statusesOf(posts)).filter((status) => status === 503);
+    const responses = await Promise.all(posts);
+    const rejected = responses.filter((response) => response?.status !== 201);
     expect(rejected.length).toBeWithin(12, 140);
+    for (const response of rejected) if (response !== null) expectBusy(response, manyWrites);
     expect((await post()).status).toBe(201);
   },
 );

@@ -4,26 +4,32 @@ import { newToken } from "../../../src/token.ts";
 import { againstCitus, againstPostgres, holdTable, holdWrites } from "../backend.ts";
 import { expectError, newEmail, newUser } from "../make.ts";
 import { chunked, rawRequest } from "../raw.ts";
-import { startServer, type TestResponse } from "../server.ts";
+import { startReplica, startServer, type TestResponse, type TestServer } from "../server.ts";
 
 function expectBusy(response: TestResponse, message: string): void {
   expectError(response, 503, message);
   expect(response.headers.get("retry-after")).toBe("1");
 }
 
-/** Starts a server with a second token that may write, and sends it writes. */
-async function startWithTokens(settings: Record<string, string> = {}) {
-  const other = newToken();
-  const server = await startServer({ ...settings, API_TOKEN: other });
+/** Starts a server whose writes and look-ups wait on PostgreSQL for as long as a table is held. */
+async function startPatient(settings: Record<string, string> = {}): Promise<TestServer> {
+  const own = await startServer(settings);
+  if (!againstPostgres) return own;
+  const database = `${own.database}&lock_timeout=9000&statement_timeout=9000`;
+  const server = await startReplica(database, settings, own);
   return Object.assign(server, {
-    other,
-    /** @param bytes the length of the body, at least */
-    post(token = server.writeToken, bytes = 0): Promise<TestResponse> {
-      const headers = { "content-type": "application/json" };
-      const raw = JSON.stringify({ email: newEmail() }).padEnd(bytes);
-      return server.call("POST", "/users", { raw, headers, token });
+    async [Symbol.asyncDispose]() {
+      await server.stop();
+      await own[Symbol.asyncDispose]();
     },
   });
+}
+
+/** Creates a user with a body of 64 KiB. */
+function postUser({ call }: TestServer, token: string): Promise<TestResponse> {
+  const headers = { "content-type": "application/json" };
+  const raw = JSON.stringify({ email: newEmail() }).padEnd(2 ** 16);
+  return call("POST", "/users", { raw, headers, token });
 }
 
 async function statusesOf(responses: readonly Promise<TestResponse>[]): Promise<number[]> {
@@ -57,12 +63,13 @@ const times = <Item>(length: number, make: () => Item) => Array.from({ length },
 test.if(!againstCitus)(
   "a write returns 503 before its body is read when its token has half of the bodies, while others succeed",
   async () => {
-    await using server = await startWithTokens();
+    const other = newToken();
+    await using server = await startPatient({ API_TOKEN: other });
     const user = await newUser(server);
     // Another process writes, so that writes of the server wait.
     const held = await holdWrites(server.database);
     // 128 of 64 KiB are half of the memory.
-    const posts = times(140, () => server.post(server.writeToken, 2 ** 16).catch(ignoreReset));
+    const posts = times(140, () => postUser(server, server.writeToken).catch(ignoreReset));
     await nthOf(12, posts);
     expectBusy(await server.call("DELETE", `/users/${user.id}`), manyWrites);
     const headers = ["Content-Type: application/json"];
@@ -78,7 +85,7 @@ test.if(!againstCitus)(
       expect(response).toStartWith("HTTP/1.1 503");
       expect(response).toContain(manyWrites);
     }
-    const ofOther = times(2, () => server.post(server.other, 2 ** 16));
+    const ofOther = times(2, () => postUser(server, other));
     // On PostgreSQL, it writes to a table that is not held.
     const health = server.call("GET", "/health");
     expect((await server.call("GET", `/users/${user.id}`)).status).toBe(200);
@@ -89,16 +96,16 @@ test.if(!againstCitus)(
     const rejected = responses.filter((response) => response?.status !== 201);
     expect(rejected).toHaveLength(12);
     for (const response of rejected) if (response !== null) expectBusy(response, manyWrites);
-    expect((await server.post(server.writeToken, 2 ** 16)).status).toBe(201);
+    expect((await postUser(server, server.writeToken)).status).toBe(201);
   },
 );
 
 test.if(againstPostgres)(
   "a request with a body returns 503 when too many bodies wait for the look-up of their tokens",
   async () => {
-    await using server = await startWithTokens();
+    await using server = await startPatient();
     const held = await holdTable(server.database, "tokens in access exclusive mode");
-    const post = () => server.post(server.writeToken, 2 ** 16);
+    const post = () => postUser(server, server.writeToken);
     // 128 of 64 KiB have room.
     const posts = times(140, () => post().catch(ignoreReset));
     await nthOf(12, posts);

@@ -41,8 +41,6 @@ const copyErrors: readonly (readonly [message: RegExp, state: string])[] = [
   [/^duplicate key value violates unique constraint /, UNIQUE_VIOLATION],
   [/^deadlock detected/, DEADLOCK],
 ];
-/** Messages of Citus about a worker that cannot be reached before the commit. */
-const NO_WORKER = /^(connection to the remote node|failed to COPY to shard) /;
 /** What a client is told about a server that is connected, by SQLSTATE. */
 const unavailableReasons: readonly (readonly [RegExp, string])[] = [
   // A lock or a statement timed out.
@@ -169,9 +167,7 @@ export function isStatementError(error: unknown): boolean {
   return (
     sqlState(error) === LOCK_TIMEOUT ||
     (isCausedByStatement(error) && !isWorkerLost(error)) ||
-    isRolledBack(error) ||
-    // The coordinator has rolled back. Those that need none of this server may succeed.
-    NO_WORKER.test(serverError(error)?.message ?? "")
+    isRolledBack(error)
   );
 }
 

@@ -6,7 +6,7 @@ import type { Author } from "../record.ts";
 import { createBatchQueue, itemAt } from "./batch.ts";
 import { BATCH_LOCK_TIMEOUT_MS, type Session } from "./connection.ts";
 import { MAX_WRITE_BATCHES, type StoreContext } from "./context.ts";
-import { isRolledBack, isStatementError } from "./errors.ts";
+import { isRolledBack, isStatementError, sqlState } from "./errors.ts";
 import { versionConflict } from "./retry.ts";
 
 /** How long a write that runs alone waits for a locked row. */
@@ -66,11 +66,26 @@ export function createWriteQueue<Item extends { readonly author: Author }, Resul
   const runAlone = (item: Item) => runForLock(lockOf(item), () => runOne(item));
 
   async function runBatch(items: readonly Item[]) {
-    const outcomes = await db.run("write", (session) => run(session, items, false), {
-      requests: items.length,
-      mayRetry,
-      ...(placement.beforeWrite.length > 0 && { lockTimeoutMs: BATCH_LOCK_TIMEOUT_MS }),
-    });
+    const isTransaction = placement.beforeWrite.length > 0;
+    let mayBeCommitted = !isTransaction;
+    const work = async (session: Session) => {
+      const outcomes = await run(session, items, false);
+      mayBeCommitted = true;
+      return outcomes;
+    };
+    let outcomes: readonly Outcome<Result>[];
+    try {
+      outcomes = await db.run("write", work, {
+        requests: items.length,
+        mayRetry,
+        ...(isTransaction && { lockTimeoutMs: BATCH_LOCK_TIMEOUT_MS }),
+      });
+    } catch (error) {
+      // Not without a server: each one would try to connect.
+      if (mayBeCommitted || sqlState(error) === "") throw error;
+      // E.g. a worker is lost: those that do not need it succeed.
+      return items.map(runAlone);
+    }
     return items.map((item, at) => {
       const outcome = itemAt(outcomes, at);
       if (outcome.kind === "again") return runAlone(item);

@@ -9,14 +9,10 @@ import {
 import { type Database, longTransaction, type Session } from "./connection.ts";
 import { describePostgresError } from "./errors.ts";
 import { allChanges } from "./outbox.ts";
-import type { Placement } from "./placement.ts";
+import { type Placement, sequenceOf } from "./placement.ts";
 
 /** Rows per fetch. With rows of the maximum size, a batch has about 30 MB. */
 const BATCH_ROWS = 1000;
-
-export function sequenceOf(table: string, { orderIds }: Placement): string {
-  return table === "orders" ? orderIds : `${table}_id_seq`;
-}
 
 function rowsOf(table: CopiedTable): string {
   return table === "changes" ? `(${allChanges}) as changes` : table;

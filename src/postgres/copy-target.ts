@@ -5,11 +5,11 @@ import { fail } from "../error.ts";
 import type { WithCopyTarget } from "../store.ts";
 import { findProblems } from "./check.ts";
 import { longTransaction, type Session } from "./connection.ts";
-import { copySourceOf, noTimeouts, sequenceOf } from "./copy-source.ts";
+import { copySourceOf, noTimeouts } from "./copy-source.ts";
 import { describePostgresError } from "./errors.ts";
 import { openMigrated } from "./migrate.ts";
 import { callNumbering, lockFeed } from "./numbering.ts";
-import type { Placement } from "./placement.ts";
+import { type Placement, sequenceOf } from "./placement.ts";
 
 const tables = Object.keys(copiedTables) as CopiedTable[];
 

@@ -6,10 +6,10 @@ import { type Author, type RecordTable, type RecordText, textLength } from "../r
 import { itemAt } from "./batch.ts";
 import { columnDefinitions } from "./columns.ts";
 import type { StoreContext } from "./context.ts";
-import { sequenceOf } from "./copy-source.ts";
 import { isConstraintViolation, isRolledBack } from "./errors.ts";
 import { expiryTime } from "./idempotency.ts";
 import { statusCodeOf } from "./outbox.ts";
+import { sequenceOf } from "./placement.ts";
 import { createWriteQueue, type Outcome } from "./write-queue.ts";
 
 const MAX_CREATES = 256;

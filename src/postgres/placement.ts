@@ -47,6 +47,10 @@ export interface Placement {
   readonly sections: readonly Section[];
 }
 
+export function sequenceOf(table: string, { orderIds }: Placement): string {
+  return table === "orders" ? orderIds : `${table}_id_seq`;
+}
+
 export const oneServer: Placement = {
   // Otherwise PostgreSQL plans most statements anew each time, which takes longer than to run them.
   settings: { plan_cache_mode: "force_generic_plan" },

@@ -19,7 +19,7 @@ scripts/bun.sh scripts/assets.ts --best
 # --max-http-header-size: a connection whose header is not complete holds it in memory, twice if it arrives in parts, and
 # thousands of them need no token. Bun's default is 16 KiB.
 # --external file-type: Elysia loads it to inspect uploads, which this API does not have; it would add 1 MB.
-NODE_ENV=production scripts/bun.sh build src/main.ts src/archive.worker.ts src/sqlite/thread.worker.ts \
+NODE_ENV=production scripts/bun.sh build src/main.ts src/archive.worker.ts src/sqlite/file/thread.worker.ts \
   --compile --outfile=dist/user-api \
   --entry-naming='[name].[ext]' --external file-type --minify-whitespace --minify-syntax \
   --no-compile-autoload-dotenv --no-compile-autoload-bunfig \

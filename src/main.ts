@@ -1,8 +1,11 @@
 /** Connects the command line to the databases, the output, the signals and the exit code. */
 
 import { isatty } from "node:tty";
-import { runCommand } from "./cli/program.ts";
-import * as sockets from "./cli/sockets.ts";
+import { isPostgres } from "./base/database-url.ts";
+import { AppError, fileProblem, messageOf, systemCode } from "./base/error.ts";
+import { createLogBuffer, shareWrites } from "./base/log-buffer.ts";
+import { escapeInvisible } from "./base/schema.ts";
+import * as sockets from "./cli/files/sockets.ts";
 import {
   isNullDevice,
   isReaderGone,
@@ -10,25 +13,22 @@ import {
   openOutput,
   writeFully,
   writeSome,
-} from "./cli/streams.ts";
-import type { StopReason, System } from "./cli/system.ts";
-import { isPostgres } from "./database-url.ts";
-import { AppError, fileProblem, messageOf, systemCode } from "./error.ts";
-import { createLogBuffer, shareWrites } from "./log-buffer.ts";
+} from "./cli/files/streams.ts";
+import type { StopReason, System } from "./cli/files/system.ts";
+import { runCommand } from "./cli/program.ts";
+import type { Backend } from "./domain/store.ts";
 import { openStorage } from "./object-storage/open.ts";
 import { openPostgres } from "./postgres/backend.ts";
-import { backUpPostgres, checkPostgresArchive, restorePostgres } from "./postgres/backup.ts";
-import { withPostgresCopyTarget } from "./postgres/copy-target.ts";
-import { distributePostgres } from "./postgres/distribute.ts";
-import { migrations } from "./postgres/migrate.ts";
-import { escapeInvisible } from "./schema.ts";
+import { backUpPostgres, checkPostgresArchive, restorePostgres } from "./postgres/whole/backup.ts";
+import { withPostgresCopyTarget } from "./postgres/whole/copy-target.ts";
+import { distributePostgres } from "./postgres/whole/distribute.ts";
+import { migrations } from "./postgres/whole/migrate.ts";
 import { backUpSqlite, openSqlite } from "./sqlite/backend.ts";
-import { withSqliteCopyTarget } from "./sqlite/copy-target.ts";
-import { describeSqliteError } from "./sqlite/errors.ts";
-import { SCHEMA_VERSION } from "./sqlite/migrate.ts";
-import { checkSqliteArchive, restoreSqlite } from "./sqlite/restore.ts";
-import { isServed } from "./sqlite/server-lock.ts";
-import type { Backend } from "./store.ts";
+import { describeSqliteError } from "./sqlite/file/errors.ts";
+import { SCHEMA_VERSION } from "./sqlite/file/migrate.ts";
+import { isServed } from "./sqlite/file/server-lock.ts";
+import { withSqliteCopyTarget } from "./sqlite/whole/copy-target.ts";
+import { checkSqliteArchive, restoreSqlite } from "./sqlite/whole/restore.ts";
 
 const STDOUT = 1;
 const STDERR = 2;

@@ -1,6 +1,6 @@
 /** Checks conventions: imports between layers, banned constructs, and documents that match the code. */
 import { describe, expect, test } from "bun:test";
-import { settings, variableOf } from "../src/config.ts";
+import { settings, variableOf } from "../src/domain/config.ts";
 import { makeHarness } from "./cli/harness.ts";
 
 const root = `${import.meta.dir}/..`;
@@ -15,8 +15,7 @@ interface Source {
 
 function layerOf(path: string): string {
   const [, directory, file] = path.split("/");
-  if (file !== undefined) return `${directory}`;
-  return /^(main|archive\.worker)\.ts$/.test(`${directory}`) ? "main" : "domain";
+  return file === undefined ? "main" : `${directory}`;
 }
 
 async function readSources(pattern: string): Promise<Source[]> {
@@ -42,17 +41,19 @@ function targetLayer({ path }: Source, specifier: string): string | null {
 const sources = await readSources("src/**/*.ts");
 
 const mayImport: Record<string, readonly string[]> = {
-  domain: ["domain"],
-  http: ["domain", "http"],
-  sqlite: ["domain", "sqlite"],
-  postgres: ["domain", "postgres"],
-  "object-storage": ["domain", "object-storage"],
-  cli: ["domain", "cli"],
-  main: ["domain", "http", "sqlite", "postgres", "object-storage", "cli"],
+  base: ["base"],
+  domain: ["base", "domain"],
+  http: ["base", "domain", "http"],
+  sqlite: ["base", "domain", "sqlite"],
+  postgres: ["base", "domain", "postgres"],
+  "object-storage": ["base", "domain", "object-storage"],
+  cli: ["base", "domain", "cli"],
+  main: ["base", "domain", "http", "sqlite", "postgres", "object-storage", "cli"],
 };
 
 const packages: Record<string, RegExp> = {
-  domain: /^@sinclair\/typebox(\/|$)/,
+  base: /^@sinclair\/typebox(\/|$)/,
+  domain: /^@sinclair\/typebox$/,
   http: /^(elysia|@elysiajs\/[a-z]+|swagger-ui-dist\/.+\.br)$/,
   sqlite: /^(bun:sqlite|node:(fs|path))$/,
   postgres: /^(bun|node:.+)$/,
@@ -62,11 +63,11 @@ const packages: Record<string, RegExp> = {
 };
 
 const packagesOf: Record<string, RegExp> = {
-  // The commands and SQLite write files in the same way, and share only the domain.
-  "src/temporary-file.ts": /^node:(fs|path)$/,
-  "src/trusted-path.ts": /^node:(fs|path)$/,
-  "src/mounts.ts": /^node:fs$/,
-  "src/email.ts": /^node:url$/,
+  // The commands and SQLite write files in the same way, and share only the base.
+  "src/base/temporary-file.ts": /^node:(fs|path)$/,
+  "src/base/trusted-path.ts": /^node:(fs|path)$/,
+  "src/base/mounts.ts": /^node:fs$/,
+  "src/base/email.ts": /^node:url$/,
   // Bounds the size of what it expands, which Bun's own function does not.
   "src/sqlite/archive/format.ts": /^node:zlib$/,
 };

@@ -1,11 +1,11 @@
 import { mkdirSync, readdirSync, rmSync, statSync } from "node:fs";
 import { basename, dirname, extname, join, resolve } from "node:path";
-import { invalidValue } from "../config.ts";
-import { fail, fileProblem, messageOf, systemCode } from "../error.ts";
-import type { BackupSummary } from "../store.ts";
+import { fail, fileProblem, messageOf, systemCode } from "../base/error.ts";
+import { invalidValue } from "../domain/config.ts";
+import type { BackupSummary } from "../domain/store.ts";
 import { formatCounts } from "./count-text.ts";
+import { type CommandSystem, configOf, stopSignal } from "./files/system.ts";
 import { createProgress } from "./progress.ts";
-import { type CommandSystem, configOf, stopSignal } from "./system.ts";
 
 /** @returns e.g. `1.5 MB` */
 function megabytes(bytes: number): string {

@@ -1,6 +1,6 @@
 /** Which build of the program this is. */
 import { version } from "../../package.json" with { type: "json" };
-import type { System } from "./system.ts";
+import type { System } from "./files/system.ts";
 
 /** The commit, from scripts/build.sh. It is not defined if the program runs from source. */
 declare const BUILD_COMMIT: string | undefined;

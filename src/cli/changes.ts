@@ -1,8 +1,8 @@
-import { type ChangePage, type ChangeQuery, type ChangeStore, startOf } from "../change.ts";
-import { invalidValue } from "../config.ts";
-import { AppError, fail } from "../error.ts";
-import { formatNdjson } from "./ndjson.ts";
-import { type CommandSystem, type OutputStream, stopSignal, withStore } from "./system.ts";
+import { AppError, fail } from "../base/error.ts";
+import { type ChangePage, type ChangeQuery, type ChangeStore, startOf } from "../domain/change.ts";
+import { invalidValue } from "../domain/config.ts";
+import { formatNdjson } from "./files/ndjson.ts";
+import { type CommandSystem, type OutputStream, stopSignal, withStore } from "./files/system.ts";
 
 const PAGE_SIZE = 200;
 

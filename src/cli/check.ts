@@ -1,7 +1,7 @@
-import { redactPassword } from "../database-url.ts";
-import { fail } from "../error.ts";
+import { redactPassword } from "../base/database-url.ts";
+import { fail } from "../base/error.ts";
 import { formatCount } from "./count-text.ts";
-import { type CommandSystem, withStore } from "./system.ts";
+import { type CommandSystem, withStore } from "./files/system.ts";
 
 /**
  * Verifies the database and prints its problems. A server may be running.

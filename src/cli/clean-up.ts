@@ -1,7 +1,7 @@
 /** Deletes expired idempotency keys and changes from time to time, while a server runs. */
-import { messageOf } from "../error.ts";
-import type { Log } from "../log.ts";
-import type { Store } from "../store.ts";
+import { messageOf } from "../base/error.ts";
+import type { Log } from "../base/log.ts";
+import type { Store } from "../domain/store.ts";
 
 const INTERVAL_MS = 60 * 1000;
 

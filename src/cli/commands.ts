@@ -1,15 +1,16 @@
 /** All commands with their arguments and options. `program.ts` parses a command line by them. */
 import { Argument, type Command, Option } from "commander";
-import { type SettingName, settingNames } from "../config.ts";
-import { sorts } from "../page.ts";
-import { tokenScopes } from "../token.ts";
+import { type SettingName, settingNames } from "../domain/config.ts";
+import { sorts } from "../domain/page.ts";
+import { tokenScopes } from "../domain/token.ts";
 import { backUpStore } from "./backup.ts";
 import { versionText } from "./build.ts";
 import { printChanges } from "./changes.ts";
 import { checkStore } from "./check.ts";
 import { copyStore } from "./copy.ts";
 import { exportTable } from "./export.ts";
-import { bulkTables, fileFormats } from "./file-format.ts";
+import { bulkTables, fileFormats } from "./files/file-format.ts";
+import type { CommandSystem } from "./files/system.ts";
 import { checkHealth } from "./health.ts";
 import { importTable } from "./import.ts";
 import { migrateStore } from "./migrate.ts";
@@ -17,7 +18,6 @@ import { printDocument } from "./openapi.ts";
 import { checkArchive, restoreBackup } from "./restore.ts";
 import { seedStore } from "./seed.ts";
 import { serve } from "./serve.ts";
-import type { CommandSystem } from "./system.ts";
 import { createToken, listTokens, revokeToken } from "./token.ts";
 
 type Commands = Readonly<Record<string, CommandDefinition>>;

@@ -1,10 +1,10 @@
-import { readUrl } from "../config.ts";
-import { copyRows, type RowCounts } from "../copy.ts";
-import { redactPassword } from "../database-url.ts";
-import type { Store } from "../store.ts";
+import { redactPassword } from "../base/database-url.ts";
+import { readUrl } from "../domain/config.ts";
+import { copyRows, type RowCounts } from "../domain/copy.ts";
+import type { Store } from "../domain/store.ts";
 import { formatCounts } from "./count-text.ts";
+import { type CommandSystem, stopSignal, withStore } from "./files/system.ts";
 import { createProgress } from "./progress.ts";
-import { type CommandSystem, stopSignal, withStore } from "./system.ts";
 
 export interface CopyOptions {
   /** A path (SQLite), or a URL (PostgreSQL). */

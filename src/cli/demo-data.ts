@@ -1,6 +1,6 @@
 /** Plausible users and orders. The same counts always give the same records. */
-import { newOrder, type Order, type OrderStatus, orderFields } from "../order.ts";
-import { newUser, type User } from "../user.ts";
+import { newOrder, type Order, type OrderStatus, orderFields } from "../domain/order.ts";
+import { newUser, type User } from "../domain/user.ts";
 
 export interface DemoCounts {
   readonly users: number;

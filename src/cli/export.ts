@@ -1,18 +1,18 @@
 import { statSync } from "node:fs";
-import type { BulkStore } from "../bulk.ts";
-import { CHECKSUM_SUFFIX, formatChecksum } from "../checksum.ts";
-import { fail } from "../error.ts";
-import type { Order } from "../order.ts";
-import type { Sort } from "../page.ts";
-import type { Store } from "../store.ts";
-import type { User } from "../user.ts";
+import { CHECKSUM_SUFFIX, formatChecksum } from "../base/checksum.ts";
+import { fail } from "../base/error.ts";
+import type { BulkStore } from "../domain/bulk.ts";
+import type { Order } from "../domain/order.ts";
+import type { Sort } from "../domain/page.ts";
+import type { Store } from "../domain/store.ts";
+import type { User } from "../domain/user.ts";
 import { formatCount } from "./count-text.ts";
-import { csvFormatter } from "./csv.ts";
-import { type BulkTable, type FileFormat, formatFor, streamPath } from "./file-format.ts";
-import { formatNdjson } from "./ndjson.ts";
+import { csvFormatter } from "./files/csv.ts";
+import { type BulkTable, type FileFormat, formatFor, streamPath } from "./files/file-format.ts";
+import { formatNdjson } from "./files/ndjson.ts";
+import { requireNoDatabaseFile } from "./files/streams.ts";
+import { type CommandSystem, stopSignal, throwIfStopped, withStore } from "./files/system.ts";
 import { createProgress } from "./progress.ts";
-import { requireNoDatabaseFile } from "./streams.ts";
-import { type CommandSystem, stopSignal, throwIfStopped, withStore } from "./system.ts";
 
 /** Records per read: 6.5 MB if they are as large as possible. */
 const PAGE_SIZE = 100;

@@ -1,7 +1,7 @@
-import type { Config } from "../config.ts";
-import { fail, messageOf, systemCode } from "../error.ts";
+import { fail, messageOf, systemCode } from "../base/error.ts";
+import type { Config } from "../domain/config.ts";
+import { type CommandSystem, configOf } from "./files/system.ts";
 import { localUrl } from "./local-url.ts";
-import { type CommandSystem, configOf } from "./system.ts";
 
 const TIMEOUT_MS = 2_000;
 

@@ -1,10 +1,11 @@
 /** The records of an import: parsed, stored in batches, and listed if they are rejected. */
-import type { BulkStore } from "../bulk.ts";
-import { AppError, fail, failField } from "../error.ts";
-import { hasId, hasMember } from "../import-plan.ts";
-import { createOrderParser, createUserParser, type OrderImport } from "../import-rules.ts";
-import { removeUnknownFields, unknownField } from "../schema.ts";
-import type { Store } from "../store.ts";
+
+import { AppError, fail, failField } from "../base/error.ts";
+import { removeUnknownFields, unknownField } from "../base/schema.ts";
+import type { BulkStore } from "../domain/bulk.ts";
+import { hasId, hasMember } from "../domain/import-plan.ts";
+import { createOrderParser, createUserParser, type OrderImport } from "../domain/import-rules.ts";
+import type { Store } from "../domain/store.ts";
 import { formatNumber } from "./count-text.ts";
 import {
   type BulkTable,
@@ -14,9 +15,9 @@ import {
   type OnUnknown,
   type RawRecord,
   TEXT_FIELD,
-} from "./file-format.ts";
+} from "./files/file-format.ts";
+import type { OutputStream } from "./files/system.ts";
 import type { Progress } from "./progress.ts";
-import type { OutputStream } from "./system.ts";
 
 /** Maximum records per transaction: the writes of a running server wait for it. */
 const BATCH_RECORDS = 5000;

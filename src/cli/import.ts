@@ -1,23 +1,16 @@
 import { existsSync } from "node:fs";
-import { verifyFile } from "../checksum.ts";
-import { type Config, invalidValue } from "../config.ts";
-import { isPostgres, redactPassword } from "../database-url.ts";
-import { AppError, fail, messageOf } from "../error.ts";
-import { createEmptyTable } from "../import-plan.ts";
-import { orderImport, userImport } from "../import-rules.ts";
-import type { Store } from "../store.ts";
+import { verifyFile } from "../base/checksum.ts";
+import { isPostgres, redactPassword } from "../base/database-url.ts";
+import { AppError, fail, messageOf } from "../base/error.ts";
+import { type Config, invalidValue } from "../domain/config.ts";
+import { createEmptyTable } from "../domain/import-plan.ts";
+import { orderImport, userImport } from "../domain/import-rules.ts";
+import type { Store } from "../domain/store.ts";
 import { formatCount, formatNumber } from "./count-text.ts";
-import { readCsv } from "./csv.ts";
-import { type BulkTable, type FileFormat, formatFor, streamPath } from "./file-format.ts";
-import {
-  createRejectionReport,
-  type ImportCounts,
-  importRecords,
-  type RecordOptions,
-} from "./import-records.ts";
-import { readNdjson } from "./ndjson.ts";
-import { createProgress, type Progress } from "./progress.ts";
-import { requireNoDatabaseFile } from "./streams.ts";
+import { readCsv } from "./files/csv.ts";
+import { type BulkTable, type FileFormat, formatFor, streamPath } from "./files/file-format.ts";
+import { readNdjson } from "./files/ndjson.ts";
+import { requireNoDatabaseFile } from "./files/streams.ts";
 import {
   type CommandSystem,
   configOf,
@@ -26,7 +19,14 @@ import {
   stopSignal,
   throwIfStopped,
   withStore,
-} from "./system.ts";
+} from "./files/system.ts";
+import {
+  createRejectionReport,
+  type ImportCounts,
+  importRecords,
+  type RecordOptions,
+} from "./import-records.ts";
+import { createProgress, type Progress } from "./progress.ts";
 
 /** Names of unknown fields that are listed. */
 const MAX_LISTED_FIELDS = 20;

@@ -1,8 +1,8 @@
-import { redactPassword } from "../database-url.ts";
-import { fail } from "../error.ts";
-import type { DistributeStore } from "../store.ts";
+import { redactPassword } from "../base/database-url.ts";
+import { fail } from "../base/error.ts";
+import type { DistributeStore } from "../domain/store.ts";
 import { formatCount } from "./count-text.ts";
-import { type CommandSystem, configOf, withStore } from "./system.ts";
+import { type CommandSystem, configOf, withStore } from "./files/system.ts";
 
 export interface MigrateOptions {
   readonly distribute?: boolean;

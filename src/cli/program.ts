@@ -1,11 +1,11 @@
 /** Parses a command line, and runs its command. */
 import { Command, CommanderError } from "commander";
-import { type Flags, flagOf, type SettingName, settings, variableOf } from "../config.ts";
-import { AppError, messageOf } from "../error.ts";
-import { escapeInvisible } from "../schema.ts";
+import { AppError, messageOf } from "../base/error.ts";
+import { escapeInvisible } from "../base/schema.ts";
+import { type Flags, flagOf, type SettingName, settings, variableOf } from "../domain/config.ts";
 import { versionText } from "./build.ts";
 import { type CommandDefinition, rootCommand } from "./commands.ts";
-import type { System } from "./system.ts";
+import type { System } from "./files/system.ts";
 
 const USAGE_EXIT_CODE = 2;
 

@@ -1,5 +1,5 @@
-import { escapeInvisible } from "../schema.ts";
-import type { System } from "./system.ts";
+import { escapeInvisible } from "../base/schema.ts";
+import type { System } from "./files/system.ts";
 
 /** The progress of a long command: a bar if stderr is a terminal, otherwise nothing. */
 export interface Progress extends Disposable {

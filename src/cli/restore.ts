@@ -1,9 +1,9 @@
-import { invalidValue, readUrl } from "../config.ts";
-import { fail } from "../error.ts";
-import { quoteReadably } from "../schema.ts";
-import type { RestoreOptions } from "../store.ts";
+import { fail } from "../base/error.ts";
+import { quoteReadably } from "../base/schema.ts";
+import { invalidValue, readUrl } from "../domain/config.ts";
+import type { RestoreOptions } from "../domain/store.ts";
 import { describeResult, describeWarnings } from "./backup.ts";
-import { type CommandSystem, configOf } from "./system.ts";
+import { type CommandSystem, configOf } from "./files/system.ts";
 
 export interface RestoreFlags {
   /** URL of an archive. Either this or the path of a backup is given. */

@@ -1,12 +1,12 @@
-import type { ImportResult } from "../bulk.ts";
-import { invalidValue } from "../config.ts";
-import { redactPassword } from "../database-url.ts";
-import { fail } from "../error.ts";
-import type { Store } from "../store.ts";
+import { redactPassword } from "../base/database-url.ts";
+import { fail } from "../base/error.ts";
+import type { ImportResult } from "../domain/bulk.ts";
+import { invalidValue } from "../domain/config.ts";
+import type { Store } from "../domain/store.ts";
 import { formatCount, formatNumber } from "./count-text.ts";
 import { type DemoCounts, demoOrder, demoUser } from "./demo-data.ts";
+import { type CommandSystem, stopSignal, throwIfStopped, withStore } from "./files/system.ts";
 import { createProgress } from "./progress.ts";
-import { type CommandSystem, stopSignal, throwIfStopped, withStore } from "./system.ts";
 
 const MAX_RECORDS = 10_000_000;
 /** Records per transaction. */

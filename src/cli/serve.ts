@@ -1,19 +1,19 @@
-import type { ArchiveOptions } from "../archive.ts";
-import type { Config } from "../config.ts";
-import { databaseKind, isPostgres, redactPassword } from "../database-url.ts";
-import { fail, messageOf, shellWord } from "../error.ts";
-import { createDrain } from "../http/drain.ts";
-import { createMetrics, type Metrics } from "../http/metrics.ts";
+import { databaseKind, isPostgres, redactPassword } from "../base/database-url.ts";
+import { fail, messageOf, shellWord } from "../base/error.ts";
+import { createLog, type Log } from "../base/log.ts";
+import type { LogBuffer } from "../base/log-buffer.ts";
+import { quoteReadably } from "../base/schema.ts";
+import type { ArchiveOptions } from "../domain/archive.ts";
+import type { Config } from "../domain/config.ts";
+import type { StoreMode } from "../domain/store.ts";
+import { hashToken, newToken, storeToken, type TokenStore } from "../domain/token.ts";
+import { createDrain } from "../http/limits/drain.ts";
+import { createMetrics, type Metrics } from "../http/metrics/metrics.ts";
 import { listen } from "../http/server.ts";
-import { createLog, type Log } from "../log.ts";
-import type { LogBuffer } from "../log-buffer.ts";
-import { quoteReadably } from "../schema.ts";
-import type { StoreMode } from "../store.ts";
-import { hashToken, newToken, storeToken, type TokenStore } from "../token.ts";
 import { build } from "./build.ts";
 import { startCleanUp } from "./clean-up.ts";
+import { type CommandSystem, configOf, type StopReason, stopSignal } from "./files/system.ts";
 import { localUrl } from "./local-url.ts";
-import { type CommandSystem, configOf, type StopReason, stopSignal } from "./system.ts";
 
 const DAY_MS = 24 * 60 * 60 * 1000;
 

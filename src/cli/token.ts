@@ -1,7 +1,7 @@
-import { invalidValue } from "../config.ts";
-import { redactPassword } from "../database-url.ts";
-import { fail } from "../error.ts";
-import { escapeInvisible, quoteReadably } from "../schema.ts";
+import { redactPassword } from "../base/database-url.ts";
+import { fail } from "../base/error.ts";
+import { escapeInvisible, quoteReadably } from "../base/schema.ts";
+import { invalidValue } from "../domain/config.ts";
 import {
   hashToken,
   isTokenName,
@@ -10,8 +10,8 @@ import {
   storeToken,
   type Token,
   type TokenScope,
-} from "../token.ts";
-import { type CommandSystem, withStore } from "./system.ts";
+} from "../domain/token.ts";
+import { type CommandSystem, withStore } from "./files/system.ts";
 
 const UNITS_MS = { m: 60_000, h: 3_600_000, d: 86_400_000, w: 604_800_000 };
 const DURATION = /^([1-9]\d{0,3})([mhdw])$/;

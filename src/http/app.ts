@@ -1,31 +1,31 @@
 /** Composes the app: its routes, the pipeline that handles them, and what happens to all other requests. */
 import { Elysia } from "elysia";
-import type { Config } from "../config.ts";
-import type { Log } from "../log.ts";
-import { type JsonText, jsonText } from "../record.ts";
-import type { Store } from "../store.ts";
-import { createAuthenticator } from "./authentication.ts";
-import type { JsonBlob } from "./bodies.ts";
-import { changes } from "./changes.ts";
-import { connectionsOf, type Servers } from "./connections.ts";
-import { createCors } from "./cors.ts";
-import { docs } from "./docs.ts";
-import type { Drain } from "./drain.ts";
-import type { LogServerError } from "./errors.ts";
-import type { JsonSchema } from "./input.ts";
-import type { Metrics } from "./metrics.ts";
-import { createDocument } from "./openapi/document.ts";
-import { orders } from "./orders.ts";
+import type { Log } from "../base/log.ts";
+import type { Config } from "../domain/config.ts";
+import { type JsonText, jsonText } from "../domain/record.ts";
+import type { Store } from "../domain/store.ts";
+import { createDocument } from "./document.ts";
+import type { JsonSchema } from "./input/input.ts";
+import { createAuthenticator } from "./limits/authentication.ts";
+import { connectionsOf, type Servers } from "./limits/connections.ts";
+import type { Drain } from "./limits/drain.ts";
+import { createRateLimiter } from "./limits/rate-limit.ts";
+import { createUnsentPages } from "./limits/unsent-pages.ts";
+import { createWaitingClients } from "./limits/waiting-clients.ts";
+import type { Metrics } from "./metrics/metrics.ts";
+import type { JsonBlob } from "./output/bodies.ts";
+import { createCors } from "./output/cors.ts";
+import type { LogServerError } from "./output/errors.ts";
 import { createPipeline, type HandleRequest } from "./pipeline.ts";
-import { createRateLimiter } from "./rate-limit.ts";
 import { createResponder } from "./respond.ts";
-import { type RouteEntry, routesOf } from "./route.ts";
-import { system } from "./system.ts";
-import type { ClientApp } from "./typed-client.ts";
+import { changes } from "./routes/changes.ts";
+import { docs } from "./routes/docs.ts";
+import { orders } from "./routes/orders.ts";
+import { type RouteEntry, routesOf } from "./routes/route.ts";
+import { system } from "./routes/system.ts";
+import type { ClientApp } from "./routes/typed-client.ts";
+import { users } from "./routes/users.ts";
 import { createUnmatched } from "./unmatched.ts";
-import { createUnsentPages } from "./unsent-pages.ts";
-import { users } from "./users.ts";
-import { createWaitingClients } from "./waiting-clients.ts";
 
 /** All routes, in the order of the document. A route is public only if its definition says so. */
 export function allRoutes() {

@@ -2,21 +2,21 @@
  * The checks that each request passes before the handler of its route. `createPipeline` makes the handlers for Bun's router
  * and for Elysia's, because Elysia's hooks would make a GET more expensive.
  */
-import { AppError, fail, failField } from "../error.ts";
-import type { Maybe } from "../maybe.ts";
-import type { Token } from "../token.ts";
-import { requireScope } from "./authentication.ts";
-import type { ResponseBody } from "./bodies.ts";
-import { expectedBytes, readBody } from "./body.ts";
-import { createClientScheduler } from "./client-scheduler.ts";
-import { errorBody, type LogServerError } from "./errors.ts";
-import { createHostCheck } from "./host.ts";
-import { createPendingWrites } from "./pending-writes.ts";
-import type { RequireWithinRate } from "./rate-limit.ts";
-import { requestIdOf } from "./request-id.ts";
+import { AppError, fail, failField } from "../base/error.ts";
+import type { Maybe } from "../base/maybe.ts";
+import type { Token } from "../domain/token.ts";
+import { expectedBytes, readBody } from "./input/body.ts";
+import { createHostCheck } from "./input/host.ts";
+import { requestIdOf } from "./input/request-id.ts";
+import { requireScope } from "./limits/authentication.ts";
+import { createClientScheduler } from "./limits/client-scheduler.ts";
+import { createPendingWrites } from "./limits/pending-writes.ts";
+import type { RequireWithinRate } from "./limits/rate-limit.ts";
+import { createTurnLimit } from "./limits/turn-limit.ts";
+import type { ResponseBody } from "./output/bodies.ts";
+import { errorBody, type LogServerError } from "./output/errors.ts";
 import type { Exchange, Respond } from "./respond.ts";
-import { isPublic, type RouteEntry, type Services } from "./route.ts";
-import { createTurnLimit } from "./turn-limit.ts";
+import { isPublic, type RouteEntry, type Services } from "./routes/route.ts";
 import type { Unmatched } from "./unmatched.ts";
 
 /** Fields that protect clients. A client that sends one with a method that ignores it believes that it is protected. */

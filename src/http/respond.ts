@@ -1,13 +1,13 @@
 /** The last step of every request: its response, metrics and log. */
-import type { AppError } from "../error.ts";
-import type { Log, RequestFields } from "../log.ts";
-import type { Token } from "../token.ts";
-import { REVALIDATE, type ResponseBody, type ResponseHead } from "./bodies.ts";
-import type { Cors } from "./cors.ts";
-import type { Drain } from "./drain.ts";
-import { JSON_TYPE } from "./media-types.ts";
-import type { Metrics } from "./metrics.ts";
-import { createThrottledLog } from "./throttled-log.ts";
+import type { AppError } from "../base/error.ts";
+import type { Log, RequestFields } from "../base/log.ts";
+import type { Token } from "../domain/token.ts";
+import type { Drain } from "./limits/drain.ts";
+import type { Metrics } from "./metrics/metrics.ts";
+import { REVALIDATE, type ResponseBody, type ResponseHead } from "./output/bodies.ts";
+import type { Cors } from "./output/cors.ts";
+import { JSON_TYPE } from "./output/media-types.ts";
+import { createThrottledLog } from "./output/throttled-log.ts";
 
 const NO_STORE = "no-store";
 

@@ -1,9 +1,9 @@
-import type { Config } from "../config.ts";
-import { fail, fileProblem, messageOf, systemCode } from "../error.ts";
+import { fail, fileProblem, messageOf, systemCode } from "../base/error.ts";
+import type { Config } from "../domain/config.ts";
 import { type AppOptions, createApp } from "./app.ts";
-import { countPending, IDLE_TIMEOUT_S, type Servers } from "./connections.ts";
-import { createServerErrorLog, internalError, type LogServerError } from "./errors.ts";
-import { TEXT_TYPE } from "./media-types.ts";
+import { countPending, IDLE_TIMEOUT_S, type Servers } from "./limits/connections.ts";
+import { createServerErrorLog, internalError, type LogServerError } from "./output/errors.ts";
+import { TEXT_TYPE } from "./output/media-types.ts";
 
 /** Bun's own limit. Higher than ours, because Bun's 413 has no body. */
 const MAX_REQUEST_BYTES = 2 ** 40;

@@ -2,12 +2,12 @@
  * Requests that match no route: 405 for another method of a known path, otherwise 404. Redirects to the reference, and
  * CORS preflights.
  */
-import { AppError, fail } from "../error.ts";
-import { UNKNOWN_ROUTE } from "../log.ts";
-import type { Cors } from "./cors.ts";
-import { docsPath, errorBody } from "./errors.ts";
+import { AppError, fail } from "../base/error.ts";
+import { UNKNOWN_ROUTE } from "../base/log.ts";
+import type { Cors } from "./output/cors.ts";
+import { docsPath, errorBody } from "./output/errors.ts";
 import type { Exchange } from "./respond.ts";
-import { isPublic, type RouteEntry } from "./route.ts";
+import { isPublic, type RouteEntry } from "./routes/route.ts";
 
 type PathAndMethod = Pick<RouteEntry, "method" | "path">;
 

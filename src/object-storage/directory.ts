@@ -9,13 +9,13 @@
  */
 import { link, mkdir, open, readdir, rename, rm, rmdir, stat } from "node:fs/promises";
 import { dirname, join } from "node:path";
-import { AppError, fileProblem, systemCode } from "../error.ts";
+import { AppError, fileProblem, systemCode } from "../base/error.ts";
 import {
   MAX_OBJECT_BYTES,
   type ObjectStorage,
   type StoredObject,
   type TaggedObject,
-} from "../object-storage.ts";
+} from "../domain/object-storage.ts";
 
 export interface DirectorySettings {
   /** The directory must exist: a disk that is not mounted must not be replaced by an empty directory. */

@@ -1,6 +1,6 @@
 /** Opens the storage of a URL. */
-import { fail } from "../error.ts";
-import { type OpenStorage, parseStorageUrl } from "../object-storage.ts";
+import { fail } from "../base/error.ts";
+import { type OpenStorage, parseStorageUrl } from "../domain/object-storage.ts";
 import { createDirectoryStorage } from "./directory.ts";
 import { createS3Storage } from "./s3.ts";
 

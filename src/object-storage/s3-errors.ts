@@ -1,5 +1,5 @@
 /** Errors of S3 as sentences for the operator. They never repeat what the server says, which may name keys. */
-import { systemCode } from "../error.ts";
+import { systemCode } from "../base/error.ts";
 
 export interface S3Problem {
   readonly code: "operator" | "unavailable";

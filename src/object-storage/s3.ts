@@ -2,14 +2,14 @@
  * Storage in a bucket of S3, or of a server with the same API. Requests are made with `fetch`: Bun's own client sends
  * no preconditions, and has neither a timeout nor a signal.
  */
-import { AppError } from "../error.ts";
+import { AppError } from "../base/error.ts";
 import {
   isKey,
   MAX_OBJECT_BYTES,
   type ObjectStorage,
   type StoredObject,
   type TaggedObject,
-} from "../object-storage.ts";
+} from "../domain/object-storage.ts";
 import { codeOf, describeFailure, describeResponse, type S3Problem } from "./s3-errors.ts";
 import { type Credentials, encode, sign } from "./signature.ts";
 

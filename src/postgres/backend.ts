@@ -1,11 +1,11 @@
 /** Opens a PostgreSQL database: its connections, its schema, and its store. */
-import { redactPassword } from "../database-url.ts";
-import type { OpenStore } from "../store.ts";
-import { describePostgresError } from "./errors.ts";
-import { openMigrated } from "./migrate.ts";
-import { createNumbering } from "./numbering.ts";
+import { redactPassword } from "../base/database-url.ts";
+import type { OpenStore } from "../domain/store.ts";
+import { describePostgresError } from "./server/errors.ts";
+import { findUnsafeSettings } from "./server/unsafe-settings.ts";
 import { createStore } from "./store.ts";
-import { findUnsafeSettings } from "./unsafe-settings.ts";
+import { createNumbering } from "./tables/numbering.ts";
+import { openMigrated } from "./whole/migrate.ts";
 
 /** Any number of processes may open the same database. @see OpenStore */
 export const openPostgres: OpenStore = async (options) => {

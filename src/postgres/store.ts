@@ -1,19 +1,19 @@
-import { redactPassword } from "../database-url.ts";
-import type { Store, StoreOptions } from "../store.ts";
-import { createWriteProbe } from "../write-probe.ts";
-import { watchChanges } from "./change-watch.ts";
-import { createChangeStore } from "./changes.ts";
-import { checkDatabase } from "./check.ts";
-import type { Database } from "./connection.ts";
-import { createContext } from "./context.ts";
-import { withCopySource } from "./copy-source.ts";
-import { deleteExpiredKeys } from "./idempotency.ts";
-import { createBulkStores } from "./import.ts";
-import { createNumbering } from "./numbering.ts";
-import { createOrderStore } from "./orders.ts";
-import type { Placement } from "./placement.ts";
-import { createTokenStore } from "./tokens.ts";
-import { createUserStore } from "./users.ts";
+import { redactPassword } from "../base/database-url.ts";
+import { createWriteProbe } from "../base/write-probe.ts";
+import type { Store, StoreOptions } from "../domain/store.ts";
+import { createContext } from "./engine/context.ts";
+import type { Database } from "./server/connection.ts";
+import type { Placement } from "./server/placement.ts";
+import { watchChanges } from "./tables/change-watch.ts";
+import { createChangeStore } from "./tables/changes.ts";
+import { deleteExpiredKeys } from "./tables/idempotency.ts";
+import { createNumbering } from "./tables/numbering.ts";
+import { createOrderStore } from "./tables/orders.ts";
+import { createTokenStore } from "./tables/tokens.ts";
+import { createUserStore } from "./tables/users.ts";
+import { checkDatabase } from "./whole/check.ts";
+import { withCopySource } from "./whole/copy-source.ts";
+import { createBulkStores } from "./whole/import.ts";
 
 /** How long `statistics` waits for the size of the database. Prometheus times out after 10 s by default. */
 const SIZE_TIMEOUT_MS = 1_000;

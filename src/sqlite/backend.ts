@@ -1,16 +1,15 @@
 /** Opens a SQLite database: its lock, its files, its schema, and its store. */
 import type { Database } from "bun:sqlite";
 import { constants, existsSync, rmSync, statSync } from "node:fs";
-import { copiedTables } from "../copy.ts";
-import { suffixes } from "../database-url.ts";
-import { AppError, fail } from "../error.ts";
-import type { BackUpStore, OpenStore, Store, StoreMode, StoreOptions } from "../store.ts";
+import { suffixes } from "../base/database-url.ts";
+import { AppError, fail } from "../base/error.ts";
+import { copiedTables } from "../domain/copy.ts";
+import type { BackUpStore, OpenStore, Store, StoreMode, StoreOptions } from "../domain/store.ts";
 import { ARCHIVE_CAUSE, openArchive } from "./archive/client.ts";
-import { type Source, sharedSource, sourceAtRest } from "./at-rest.ts";
-import { backUp } from "./backup.ts";
-import { configure, connect, requireSqlite, sqliteVersion } from "./connection.ts";
-import { describeSqliteError, isBusy } from "./errors.ts";
-import { makeParents, requirePermission, resolveDatabase, sizeOf } from "./files.ts";
+import { type Source, sharedSource, sourceAtRest } from "./file/at-rest.ts";
+import { configure, connect, requireSqlite, sqliteVersion } from "./file/connection.ts";
+import { describeSqliteError, isBusy } from "./file/errors.ts";
+import { makeParents, requirePermission, resolveDatabase, sizeOf } from "./file/files.ts";
 import {
   findVersion,
   migrate,
@@ -18,8 +17,8 @@ import {
   requireCurrentSchema,
   requireMigrated,
   SCHEMA_VERSION,
-} from "./migrate.ts";
-import { requireFiniteTrees } from "./page-tree.ts";
+} from "./file/migrate.ts";
+import { requireFiniteTrees } from "./file/page-tree.ts";
 import {
   LOCK_TIMEOUT_MS,
   lockPath,
@@ -27,9 +26,10 @@ import {
   requireOnePath,
   type ServerLock,
   takeServerLock,
-} from "./server-lock.ts";
+} from "./file/server-lock.ts";
+import { findWarnings } from "./file/warnings.ts";
 import { createStore } from "./store.ts";
-import { findWarnings } from "./warnings.ts";
+import { backUp } from "./whole/backup.ts";
 
 /**
  * Size of SQLite's page cache, as in better-sqlite3. With SQLite's default of 2,000 KiB each row needs one more

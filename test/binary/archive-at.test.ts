@@ -2,9 +2,9 @@
 // that time is in, and what was begun after it is not.
 import { expect, test } from "bun:test";
 import { sendCall } from "../http/server.ts";
-import { isLong } from "../long.ts";
-import { binary } from "../program.ts";
-import { makeRandom } from "../random.ts";
+import { isLong } from "../support/long.ts";
+import { binary } from "../support/program.ts";
+import { makeRandom } from "../support/random.ts";
 import { makePlace, token, urlOf } from "./archived-place.ts";
 
 /** `ARCHIVE_AT_SECONDS` for a longer run. */

@@ -1,5 +1,5 @@
 import { describe, expect, test } from "bun:test";
-import { binary, runBinary } from "../program.ts";
+import { binary, runBinary } from "../support/program.ts";
 
 const fixtures = `${import.meta.dir}/../fixtures`;
 

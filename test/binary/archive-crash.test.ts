@@ -3,9 +3,9 @@
 // but the last moment.
 import { describe, expect, test } from "bun:test";
 import { existsSync, statSync } from "node:fs";
-import { isLong } from "../long.ts";
 import type { S3Server } from "../object-storage/s3-server.ts";
-import { binary, type Running, runBinary } from "../program.ts";
+import { isLong } from "../support/long.ts";
+import { binary, type Running, runBinary } from "../support/program.ts";
 import { makePlace, writeUntilKilled } from "./archived-place.ts";
 import { largeMetadata } from "./disk.ts";
 

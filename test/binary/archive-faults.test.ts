@@ -2,10 +2,10 @@
 // recovers, and that nothing acknowledged is lost with the machine afterwards.
 import { describe, expect, test } from "bun:test";
 import { sendCall } from "../http/server.ts";
-import { isLong } from "../long.ts";
 import { type S3Server, testAccount } from "../object-storage/s3-server.ts";
-import { binary } from "../program.ts";
-import { makeRandom } from "../random.ts";
+import { isLong } from "../support/long.ts";
+import { binary } from "../support/program.ts";
+import { makeRandom } from "../support/random.ts";
 import { createUser, makePlace, token, urlOf } from "./archived-place.ts";
 
 const modes = ["sync", "async"] as const;

@@ -2,8 +2,8 @@
 // clients write, and goes on when the second one has restored the archive and serves.
 import { describe, expect, test } from "bun:test";
 import { existsSync, readdirSync } from "node:fs";
-import { isLong } from "../long.ts";
-import { binary } from "../program.ts";
+import { isLong } from "../support/long.ts";
+import { binary } from "../support/program.ts";
 import { createUser, makePlace, stop, until, urlOf } from "./archived-place.ts";
 
 const CLIENTS = 16;

@@ -2,8 +2,8 @@
 // not be replaced by a new base.
 import { describe, expect, test } from "bun:test";
 import { copyFileSync, existsSync, mkdirSync, rmSync } from "node:fs";
-import { isLong } from "../long.ts";
-import { binary, runBinary } from "../program.ts";
+import { isLong } from "../support/long.ts";
+import { binary, runBinary } from "../support/program.ts";
 import { createUser, makePlace, stop, urlOf } from "./archived-place.ts";
 
 const suffixes = ["", "-wal", "-archive"];

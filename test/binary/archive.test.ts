@@ -9,7 +9,7 @@ import {
   writeFileSync,
 } from "node:fs";
 import { sendCall } from "../http/server.ts";
-import { binary, runBinary } from "../program.ts";
+import { binary, runBinary } from "../support/program.ts";
 import { createUser, makePlace, stop, token, urlOf, writeUntilKilled } from "./archived-place.ts";
 import { fillDisk, mountDisk } from "./disk.ts";
 

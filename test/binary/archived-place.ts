@@ -2,11 +2,11 @@
 import { Database } from "bun:sqlite";
 import { expect } from "bun:test";
 import { mkdirSync, rmSync } from "node:fs";
-import { newToken } from "../../src/token.ts";
-import { makeDirectory } from "../directory.ts";
+import { newToken } from "../../src/domain/token.ts";
 import { sendCall } from "../http/server.ts";
 import { startS3Server } from "../object-storage/s3-server.ts";
-import { binary, type Running, runBinary, startProgram } from "../program.ts";
+import { makeDirectory } from "../support/directory.ts";
+import { binary, type Running, runBinary, startProgram } from "../support/program.ts";
 
 export const token = newToken();
 

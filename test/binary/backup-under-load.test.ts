@@ -3,7 +3,7 @@
 import { expect, test } from "bun:test";
 import { newEmail, newUser } from "../http/make.ts";
 import { againstBinary, startServer, type TestServer } from "../http/server.ts";
-import { runBinary } from "../program.ts";
+import { runBinary } from "../support/program.ts";
 
 async function run(...args: string[]): Promise<string> {
   const { code, stdout, stderr } = await runBinary(args);

@@ -4,7 +4,7 @@ import { connect, type Socket } from "node:net";
 import { newEmail } from "../http/make.ts";
 import { rawRequest } from "../http/raw.ts";
 import { againstBinary, logs, startServer, type TestServer } from "../http/server.ts";
-import { withStore } from "../open-store.ts";
+import { withStore } from "../support/open-store.ts";
 
 const REQUESTS = 300;
 /** Both take long compared with other requests. The second one needs no token, and is rejected. */

@@ -1,9 +1,9 @@
 // The change feed on SQLite, with a service that is killed.
 import { expect, test } from "bun:test";
-import { runChangesModel } from "../changes-model.ts";
-import { makeDirectory } from "../directory.ts";
-import { isLong } from "../long.ts";
-import { binary } from "../program.ts";
+import { runChangesModel } from "../support/changes-model.ts";
+import { makeDirectory } from "../support/directory.ts";
+import { isLong } from "../support/long.ts";
+import { binary } from "../support/program.ts";
 
 /** How long records change: `CHANGES_MODEL_SECONDS` for a longer run. */
 const SECONDS = Number(Bun.env["CHANGES_MODEL_SECONDS"] ?? (isLong ? 26 : 2));

@@ -6,7 +6,7 @@ import { dirname } from "node:path";
 import { newUser } from "../http/make.ts";
 import { againstBinary, startServer, type TestServer } from "../http/server.ts";
 import { cluster, makeHarness, patient } from "../postgres/postgres-harness.ts";
-import { binary, runBinary, startProgram } from "../program.ts";
+import { binary, runBinary, startProgram } from "../support/program.ts";
 
 const startCopy = (...args: string[]) => startProgram([binary, "copy", ...args]);
 

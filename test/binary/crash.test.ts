@@ -2,11 +2,11 @@
 // acknowledged ones. The page cache survives a killed process: sync.test.ts tests the disk.
 import { Database } from "bun:sqlite";
 import { expect, test } from "bun:test";
-import { orderStatuses } from "../../src/order.ts";
+import { orderStatuses } from "../../src/domain/order.ts";
 import { newEmail, newUser } from "../http/make.ts";
 import { againstBinary, startServer, type TestResponse, type TestServer } from "../http/server.ts";
-import { isLong } from "../long.ts";
-import { makeRandom } from "../random.ts";
+import { isLong } from "../support/long.ts";
+import { makeRandom } from "../support/random.ts";
 
 const ROUNDS = isLong ? 20 : 5;
 const CLIENTS = 16;

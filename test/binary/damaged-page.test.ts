@@ -3,8 +3,6 @@
 import { Database } from "bun:sqlite";
 import { afterAll, beforeAll, expect, test } from "bun:test";
 import { copyFileSync, readFileSync } from "node:fs";
-import { damagePage, PAGE_BYTES } from "../damage.ts";
-import { makeDirectory } from "../directory.ts";
 import { newEmail, newUser } from "../http/make.ts";
 import {
   againstBinary,
@@ -14,7 +12,9 @@ import {
   type TestResponse,
   type TestServer,
 } from "../http/server.ts";
-import { withStore } from "../open-store.ts";
+import { damagePage, PAGE_BYTES } from "../support/damage.ts";
+import { makeDirectory } from "../support/directory.ts";
+import { withStore } from "../support/open-store.ts";
 
 const USERS = 2_000;
 /** The user whose page is damaged: in the middle, where no new user is written. */

@@ -1,7 +1,7 @@
 /** Disks of a known size, and records that fill them. */
 import { expect } from "bun:test";
 import { closeSync, openSync, writeSync } from "node:fs";
-import { makeDirectory, type TemporaryDirectory } from "../directory.ts";
+import { makeDirectory, type TemporaryDirectory } from "../support/directory.ts";
 
 export function succeeds(...command: string[]): boolean {
   return Bun.spawnSync(command, { stderr: "ignore" }).success;

@@ -3,11 +3,11 @@
 import { Database } from "bun:sqlite";
 import { expect, test } from "bun:test";
 import { readdirSync, rmSync, statSync, truncateSync, writeFileSync } from "node:fs";
-import { CHECKPOINT_PAGES } from "../../src/sqlite/connection.ts";
-import { makeDirectory } from "../directory.ts";
+import { CHECKPOINT_PAGES } from "../../src/sqlite/file/connection.ts";
 import { newEmail } from "../http/make.ts";
 import { againstBinary, startServer, type TestServer } from "../http/server.ts";
-import { runBinary } from "../program.ts";
+import { makeDirectory } from "../support/directory.ts";
+import { runBinary } from "../support/program.ts";
 import { fillDisk, largeMetadata, mountDisk } from "./disk.ts";
 import { untilHealth } from "./health.ts";
 import { inject, obstacle, skipTraced } from "./strace.ts";

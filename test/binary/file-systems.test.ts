@@ -9,9 +9,9 @@ import {
   symlinkSync,
   writeFileSync,
 } from "node:fs";
-import { makeDirectory } from "../directory.ts";
 import { againstBinary } from "../http/server.ts";
-import { binary, runBinary, runProgram } from "../program.ts";
+import { makeDirectory } from "../support/directory.ts";
+import { binary, runBinary, runProgram } from "../support/program.ts";
 import { fillDisk, mountDisk } from "./disk.ts";
 import { skipTraced, startOptionsOf } from "./strace.ts";
 

@@ -11,9 +11,9 @@ import {
   symlinkSync,
   writeFileSync,
 } from "node:fs";
-import { makeDirectory, type TemporaryDirectory } from "../directory.ts";
 import { againstBinary } from "../http/server.ts";
-import { runBinary } from "../program.ts";
+import { makeDirectory, type TemporaryDirectory } from "../support/directory.ts";
+import { runBinary } from "../support/program.ts";
 
 const skip = !againstBinary || process.getuid?.() !== 0;
 

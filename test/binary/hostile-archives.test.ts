@@ -3,11 +3,11 @@
 import { expect, test } from "bun:test";
 import { mkdirSync, readdirSync } from "node:fs";
 import { decodeJson, encodeJson } from "../../src/sqlite/archive/format.ts";
-import { isLong } from "../long.ts";
 import type { S3Server } from "../object-storage/s3-server.ts";
-import { watchPeakMemory } from "../peak-memory.ts";
-import { binary } from "../program.ts";
-import { makeRandom } from "../random.ts";
+import { isLong } from "../support/long.ts";
+import { watchPeakMemory } from "../support/peak-memory.ts";
+import { binary } from "../support/program.ts";
+import { makeRandom } from "../support/random.ts";
 import { createUser, makePlace, stop, urlOf } from "./archived-place.ts";
 
 const ROUNDS = isLong ? 100 : 8;

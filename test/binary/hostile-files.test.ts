@@ -3,14 +3,14 @@
 import { afterAll, beforeAll, expect, test } from "bun:test";
 import { mkdirSync, readdirSync, readFileSync, writeFileSync } from "node:fs";
 import { writeIntact } from "../cli/intact-database.ts";
-import { PAGE_BYTES, rootPageOf } from "../damage.ts";
-import { makeDirectory } from "../directory.ts";
 import { againstBinary } from "../http/server.ts";
-import { isLong } from "../long.ts";
-import { watchPeakMemory } from "../peak-memory.ts";
-import { binary, startProgram } from "../program.ts";
-import { makeRandom } from "../random.ts";
 import { runSql } from "../sqlite/open-database.ts";
+import { PAGE_BYTES, rootPageOf } from "../support/damage.ts";
+import { makeDirectory } from "../support/directory.ts";
+import { isLong } from "../support/long.ts";
+import { watchPeakMemory } from "../support/peak-memory.ts";
+import { binary, startProgram } from "../support/program.ts";
+import { makeRandom } from "../support/random.ts";
 
 const MAX_BYTES = 300e6;
 /** A command that runs for longer does not end. */

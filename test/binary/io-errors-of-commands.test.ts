@@ -3,11 +3,11 @@
 import { Database } from "bun:sqlite";
 import { describe, test } from "bun:test";
 import { readdirSync } from "node:fs";
-import { newToken } from "../../src/token.ts";
-import { makeDirectory } from "../directory.ts";
+import { newToken } from "../../src/domain/token.ts";
 import { newEmail, newUser } from "../http/make.ts";
 import { sendCall, startReplica, type TestServer } from "../http/server.ts";
-import { binary, runProgram, startProgram } from "../program.ts";
+import { makeDirectory } from "../support/directory.ts";
+import { binary, runProgram, startProgram } from "../support/program.ts";
 import { untilHealth } from "./health.ts";
 import {
   acknowledgeUser,

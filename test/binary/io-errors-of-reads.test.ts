@@ -2,7 +2,7 @@
 // then from that call on, as SQLite's own tests do. A read must return an error that the client may retry, and the server
 // must recover without a restart.
 import { describe, test } from "bun:test";
-import { isLong } from "../long.ts";
+import { isLong } from "../support/long.ts";
 import { emailOf, read, sync, timeoutMs, useBase, write } from "./io-errors.ts";
 import { failEachCallOf, type Request } from "./io-errors-of-requests.ts";
 import { skipTraced } from "./strace.ts";

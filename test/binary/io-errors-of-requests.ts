@@ -1,8 +1,8 @@
 /** Makes system calls of a server fail while it handles a request, which is repeated after the fault. */
-import { newToken } from "../../src/token.ts";
-import { makeDirectory } from "../directory.ts";
+import { newToken } from "../../src/domain/token.ts";
 import { newUser } from "../http/make.ts";
 import { startReplica, type TestResponse, type TestServer } from "../http/server.ts";
+import { makeDirectory } from "../support/directory.ts";
 import { untilHealth } from "./health.ts";
 import {
   type Acknowledged,

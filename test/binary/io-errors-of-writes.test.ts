@@ -1,9 +1,9 @@
 // As io-errors-of-reads.test.ts. The server must also keep every acknowledged write.
 import { Database } from "bun:sqlite";
 import { describe, test } from "bun:test";
-import { CHECKPOINT_PAGES } from "../../src/sqlite/connection.ts";
+import { CHECKPOINT_PAGES } from "../../src/sqlite/file/connection.ts";
 import { newEmail } from "../http/make.ts";
-import { isLong } from "../long.ts";
+import { isLong } from "../support/long.ts";
 import { untilHealth } from "./health.ts";
 import {
   acknowledgeUser,

@@ -2,13 +2,13 @@
 import { Database } from "bun:sqlite";
 import { afterAll, beforeAll, expect } from "bun:test";
 import { copyFileSync, existsSync } from "node:fs";
-import type { Order } from "../../src/order.ts";
-import type { User } from "../../src/user.ts";
+import type { Order } from "../../src/domain/order.ts";
+import type { User } from "../../src/domain/user.ts";
 import { parsed } from "../contract/open.ts";
-import type { TemporaryDirectory } from "../directory.ts";
 import { startServer, type TestResponse, type TestTokens } from "../http/server.ts";
-import { isLong } from "../long.ts";
-import { withStore } from "../open-store.ts";
+import type { TemporaryDirectory } from "../support/directory.ts";
+import { isLong } from "../support/long.ts";
+import { withStore } from "../support/open-store.ts";
 import type { Fault } from "./strace.ts";
 
 /** Concurrent runs: each mostly waits for the program. */

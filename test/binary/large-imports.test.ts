@@ -1,10 +1,10 @@
 // Import and export of the binary when killed, and their memory, which test/cli cannot test.
 import { Database } from "bun:sqlite";
 import { expect, test } from "bun:test";
-import { makeDirectory } from "../directory.ts";
-import { isLong } from "../long.ts";
-import { watchPeakMemory } from "../peak-memory.ts";
-import { binary } from "../program.ts";
+import { makeDirectory } from "../support/directory.ts";
+import { isLong } from "../support/long.ts";
+import { watchPeakMemory } from "../support/peak-memory.ts";
+import { binary } from "../support/program.ts";
 
 const USERS = 10_000;
 /** 27 kB each, 135 MB as text. */

@@ -1,11 +1,11 @@
 // Runs deploy/litestream.yml with Litestream itself. TEST_LITESTREAM is its path; it is skipped without one.
 import { expect, test } from "bun:test";
 import { existsSync, mkdirSync, rmSync } from "node:fs";
-import { newToken } from "../../src/token.ts";
+import { newToken } from "../../src/domain/token.ts";
 import { readYaml } from "../deploy/yaml.ts";
-import { makeDirectory } from "../directory.ts";
 import { newEmail } from "../http/make.ts";
-import { binary, type Running, runBinary, runProgram, startProgram } from "../program.ts";
+import { makeDirectory } from "../support/directory.ts";
+import { binary, type Running, runBinary, runProgram, startProgram } from "../support/program.ts";
 
 const litestream = Bun.env["TEST_LITESTREAM"] ?? "";
 const environment = { PATH: Bun.env["PATH"], TMPDIR: Bun.env["TMPDIR"] };

@@ -15,10 +15,10 @@ import {
   writeFileSync,
 } from "node:fs";
 import { basename } from "node:path";
-import { makeDirectory } from "../directory.ts";
 import { newEmail, newUser } from "../http/make.ts";
 import { againstBinary, logs, startServer, type TestServer } from "../http/server.ts";
-import { binary, runBinary, startProgram } from "../program.ts";
+import { makeDirectory } from "../support/directory.ts";
+import { binary, runBinary, startProgram } from "../support/program.ts";
 import { untilHealth } from "./health.ts";
 
 const CLIENTS = 8;

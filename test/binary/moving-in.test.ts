@@ -1,9 +1,9 @@
 // Runs the commands of docs/moving-in.md on orders as the REST API of WooCommerce returns them.
 import { describe, expect, test } from "bun:test";
 import { readFileSync, writeFileSync } from "node:fs";
-import { makeDirectory, type TemporaryDirectory } from "../directory.ts";
 import { discounted, woocommerceLines } from "../fixtures/woocommerce.ts";
-import { binary, type Outcome, runProgram } from "../program.ts";
+import { makeDirectory, type TemporaryDirectory } from "../support/directory.ts";
+import { binary, type Outcome, runProgram } from "../support/program.ts";
 
 const root = `${import.meta.dir}/../..`;
 const page = await Bun.file(`${root}/docs/moving-in.md`).text();

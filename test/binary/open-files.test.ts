@@ -3,13 +3,13 @@
 import { expect, test } from "bun:test";
 import { existsSync, mkdirSync, readdirSync, rmdirSync, statSync, writeFileSync } from "node:fs";
 import { connect, type Socket } from "node:net";
-import { CHECKPOINT_PAGES } from "../../src/sqlite/connection.ts";
-import { newToken } from "../../src/token.ts";
-import { makeDirectory } from "../directory.ts";
+import { newToken } from "../../src/domain/token.ts";
+import { CHECKPOINT_PAGES } from "../../src/sqlite/file/connection.ts";
 import { newEmail } from "../http/make.ts";
 import { againstBinary, sendCall } from "../http/server.ts";
-import { isLong } from "../long.ts";
-import { binary, startProgram } from "../program.ts";
+import { makeDirectory } from "../support/directory.ts";
+import { isLong } from "../support/long.ts";
+import { binary, startProgram } from "../support/program.ts";
 import { largeMetadata } from "./disk.ts";
 
 const fixtures = `${import.meta.dir}/../fixtures`;

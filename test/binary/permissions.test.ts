@@ -10,10 +10,10 @@ import {
   rmSync,
   statSync,
 } from "node:fs";
-import { makeDirectory } from "../directory.ts";
 import { againstBinary } from "../http/server.ts";
 import { asNobody } from "../postgres/instance.ts";
-import { binary, type Outcome, runBinary, runProgram, startProgram } from "../program.ts";
+import { makeDirectory } from "../support/directory.ts";
+import { binary, type Outcome, runBinary, runProgram, startProgram } from "../support/program.ts";
 
 /** The command of a shell with an open umask. */
 function withOpenUmask(...args: string[]): string[] {

@@ -1,7 +1,7 @@
 /** Prometheus itself, with the alerts of deploy/, whose times are shorter. */
 import { readYaml } from "../deploy/yaml.ts";
-import { makeDirectory } from "../directory.ts";
-import { startProgram } from "../program.ts";
+import { makeDirectory } from "../support/directory.ts";
+import { startProgram } from "../support/program.ts";
 
 export const prometheus: string | null = Bun.which("prometheus");
 

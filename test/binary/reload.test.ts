@@ -2,11 +2,11 @@
 import { expect, test } from "bun:test";
 import { copyFileSync, writeFileSync } from "node:fs";
 import { connect, type TLSSocket } from "node:tls";
-import { makeDirectory } from "../directory.ts";
 import { newEmail } from "../http/make.ts";
 import { rawRequest } from "../http/raw.ts";
 import { againstBinary, startServer, type TestServer } from "../http/server.ts";
-import { isLong } from "../long.ts";
+import { makeDirectory } from "../support/directory.ts";
+import { isLong } from "../support/long.ts";
 
 const fixtures = `${import.meta.dir}/../fixtures`;
 

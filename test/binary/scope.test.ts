@@ -1,10 +1,10 @@
 // Runs the commands of docs/scope.md.
 import { expect, test } from "bun:test";
-import { makeDirectory } from "../directory.ts";
 import { newOrder, newUser } from "../http/make.ts";
 import { startServer } from "../http/server.ts";
-import { withStore } from "../open-store.ts";
-import { binary, runProgram } from "../program.ts";
+import { makeDirectory } from "../support/directory.ts";
+import { withStore } from "../support/open-store.ts";
+import { binary, runProgram } from "../support/program.ts";
 
 const page = await Bun.file(`${import.meta.dir}/../../docs/scope.md`).text();
 const blocks = [...page.matchAll(/^```sh\n(.*?)^```$/gms)].map(([, block = ""]) => block);

@@ -3,13 +3,13 @@
 import { expect, test } from "bun:test";
 import { connect, type Socket } from "node:net";
 import { connect as connectTls } from "node:tls";
-import { newToken } from "../../src/token.ts";
-import { makeDirectory } from "../directory.ts";
+import { newToken } from "../../src/domain/token.ts";
 import { newEmail } from "../http/make.ts";
 import { rawRequest } from "../http/raw.ts";
 import { againstBinary, startServer, type TestServer } from "../http/server.ts";
-import { withStore } from "../open-store.ts";
-import { binary, runProgram } from "../program.ts";
+import { makeDirectory } from "../support/directory.ts";
+import { withStore } from "../support/open-store.ts";
+import { binary, runProgram } from "../support/program.ts";
 import { largeMetadata } from "./disk.ts";
 
 interface Connection {

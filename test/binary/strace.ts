@@ -1,7 +1,7 @@
 /** Traces the binary, and makes its system calls fail, with strace. */
 import { basename } from "node:path";
-import { makeDirectory } from "../directory.ts";
-import { binary } from "../program.ts";
+import { makeDirectory } from "../support/directory.ts";
+import { binary } from "../support/program.ts";
 
 function findObstacle(): string | null {
   if (binary === "") return "there is no TEST_BINARY";

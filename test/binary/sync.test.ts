@@ -3,8 +3,8 @@
 import { expect, test } from "bun:test";
 import { mkdirSync, mkdtempSync, rmSync, symlinkSync } from "node:fs";
 import { dirname, join } from "node:path";
-import { newToken } from "../../src/token.ts";
-import { binary, runProgram, startProgram } from "../program.ts";
+import { newToken } from "../../src/domain/token.ts";
+import { binary, runProgram, startProgram } from "../support/program.ts";
 import { obstacle, skipTraced } from "./strace.ts";
 
 const CLIENTS = 8;

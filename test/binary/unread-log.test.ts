@@ -2,12 +2,12 @@
 // a write blocks the event loop.
 import { expect, test } from "bun:test";
 import { closeSync, constants, openSync, readSync, writeSync } from "node:fs";
-import { systemCode } from "../../src/error.ts";
-import { newToken } from "../../src/token.ts";
-import { makeDirectory, type TemporaryDirectory } from "../directory.ts";
+import { systemCode } from "../../src/base/error.ts";
+import { newToken } from "../../src/domain/token.ts";
 import { againstBinary } from "../http/server.ts";
 import { freePort } from "../postgres/instance.ts";
-import { binary } from "../program.ts";
+import { makeDirectory, type TemporaryDirectory } from "../support/directory.ts";
+import { binary } from "../support/program.ts";
 
 /** Makes log lines long, so that few requests fill the pipe and the buffer. */
 const LONG_ID = "r".repeat(128);

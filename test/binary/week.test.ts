@@ -16,13 +16,13 @@ import {
   unlinkSync,
   utimesSync,
 } from "node:fs";
-import { messageOf } from "../../src/error.ts";
-import { newToken } from "../../src/token.ts";
-import { damagePage, PAGE_BYTES } from "../damage.ts";
-import { makeDirectory, type TemporaryDirectory } from "../directory.ts";
+import { messageOf } from "../../src/base/error.ts";
+import { newToken } from "../../src/domain/token.ts";
 import { againstBinary } from "../http/server.ts";
 import { freePort } from "../postgres/instance.ts";
-import { binary, runBinary } from "../program.ts";
+import { damagePage, PAGE_BYTES } from "../support/damage.ts";
+import { makeDirectory, type TemporaryDirectory } from "../support/directory.ts";
+import { binary, runBinary } from "../support/program.ts";
 import { largeMetadata, mountDisk, succeeds } from "./disk.ts";
 import { type Prometheus, prometheus, startPrometheus } from "./prometheus.ts";
 import { inject, skipTraced } from "./strace.ts";

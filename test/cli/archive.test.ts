@@ -3,10 +3,10 @@ import { expect, test } from "bun:test";
 import { mkdirSync, readdirSync, rmSync } from "node:fs";
 import { dirname } from "node:path";
 import { createDirectoryStorage } from "../../src/object-storage/directory.ts";
-import { makeDirectory } from "../directory.ts";
 import { newUser } from "../http/make.ts";
 import { startServer } from "../http/server.ts";
 import { addDamagedBase } from "../sqlite/archive/archived.ts";
+import { makeDirectory } from "../support/directory.ts";
 import { makeHarness } from "./harness.ts";
 
 /** @returns a directory for an archive, and the settings of a server that uses it */

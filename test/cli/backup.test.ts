@@ -1,6 +1,6 @@
 import { expect, test } from "bun:test";
 import { chmodSync, readdirSync, statSync, symlinkSync, utimesSync, writeFileSync } from "node:fs";
-import type { BackUpStore } from "../../src/store.ts";
+import type { BackUpStore } from "../../src/domain/store.ts";
 import { createToken, failed, makeHarness } from "./harness.ts";
 
 test("backup and restore print a summary when they succeed", async () => {

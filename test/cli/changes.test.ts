@@ -1,6 +1,6 @@
 import { Database } from "bun:sqlite";
 import { expect, test } from "bun:test";
-import { withStore } from "../open-store.ts";
+import { withStore } from "../support/open-store.ts";
 import {
   failed,
   type Harness,

@@ -10,7 +10,7 @@ import {
   truncateSync,
   writeFileSync,
 } from "node:fs";
-import { runProgram } from "../program.ts";
+import { runProgram } from "../support/program.ts";
 import { failed, type Harness, lines, makeHarness, reported } from "./harness.ts";
 
 const NAME = "Grace Hopper";

@@ -1,6 +1,6 @@
 import { expect, test } from "bun:test";
 import { startCleanUp } from "../../src/cli/clean-up.ts";
-import type { Store } from "../../src/store.ts";
+import type { Store } from "../../src/domain/store.ts";
 
 const now = () => new Date("2026-11-26T00:00:00.000Z");
 

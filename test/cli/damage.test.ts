@@ -3,11 +3,11 @@
 import { Database } from "bun:sqlite";
 import { afterAll, beforeAll, expect, test } from "bun:test";
 import { readdirSync, readFileSync, writeFileSync } from "node:fs";
-import { PAGE_BYTES, rootPageOf } from "../damage.ts";
-import { makeDirectory } from "../directory.ts";
-import { isLong } from "../long.ts";
-import type { Outcome } from "../program.ts";
-import { makeRandom } from "../random.ts";
+import { PAGE_BYTES, rootPageOf } from "../support/damage.ts";
+import { makeDirectory } from "../support/directory.ts";
+import { isLong } from "../support/long.ts";
+import type { Outcome } from "../support/program.ts";
+import { makeRandom } from "../support/random.ts";
 import { lines, makeHarness } from "./harness.ts";
 import { writeIntact } from "./intact-database.ts";
 

@@ -1,10 +1,10 @@
 import { expect, test } from "bun:test";
 import { mkdirSync, readdirSync, readFileSync, symlinkSync } from "node:fs";
 import { dirname } from "node:path";
-import { openOutput } from "../../src/cli/streams.ts";
-import { fail } from "../../src/error.ts";
+import { fail } from "../../src/base/error.ts";
+import { openOutput } from "../../src/cli/files/streams.ts";
 import { oddTexts } from "../contract/open.ts";
-import { expectThrown } from "../expect-error.ts";
+import { expectThrown } from "../support/expect-error.ts";
 import {
   createdNotice,
   failed,

@@ -2,17 +2,17 @@ import { Database } from "bun:sqlite";
 import { expect } from "bun:test";
 import { mkdirSync } from "node:fs";
 import { dirname } from "node:path";
-import { openInput, openOutput } from "../../src/cli/streams.ts";
-import type { StopReason, System } from "../../src/cli/system.ts";
-import type { Environment } from "../../src/config.ts";
+import { openInput, openOutput } from "../../src/cli/files/streams.ts";
+import type { StopReason, System } from "../../src/cli/files/system.ts";
+import type { Environment } from "../../src/domain/config.ts";
+import type { BackUpStore, OpenStore, Store } from "../../src/domain/store.ts";
 import { backendOf, createArchiveWorker, main, schemaVersions } from "../../src/main.ts";
 import { openStorage } from "../../src/object-storage/open.ts";
 import { openSqlite } from "../../src/sqlite/backend.ts";
-import { migrate } from "../../src/sqlite/migrate.ts";
-import type { BackUpStore, OpenStore, Store } from "../../src/store.ts";
-import { makeDirectory } from "../directory.ts";
-import { withStore } from "../open-store.ts";
-import { type Outcome, runProgram } from "../program.ts";
+import { migrate } from "../../src/sqlite/file/migrate.ts";
+import { makeDirectory } from "../support/directory.ts";
+import { withStore } from "../support/open-store.ts";
+import { type Outcome, runProgram } from "../support/program.ts";
 
 /** A command that runs. */
 interface Running {

@@ -1,7 +1,7 @@
 import { Database } from "bun:sqlite";
 import { expect, spyOn, test } from "bun:test";
 import { existsSync, renameSync, rmSync } from "node:fs";
-import { fail } from "../../src/error.ts";
+import { fail } from "../../src/base/error.ts";
 import { openSqlite } from "../../src/sqlite/backend.ts";
 import {
   createdNotice,

@@ -1,6 +1,6 @@
 import { expect } from "bun:test";
 import { readFileSync } from "node:fs";
-import { PAGE_BYTES } from "../damage.ts";
+import { PAGE_BYTES } from "../support/damage.ts";
 import { lines, makeHarness } from "./harness.ts";
 
 /**

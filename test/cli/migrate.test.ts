@@ -1,7 +1,7 @@
 import { Database } from "bun:sqlite";
 import { expect, test } from "bun:test";
 import { readFileSync } from "node:fs";
-import { SCHEMA_VERSION } from "../../src/sqlite/migrate.ts";
+import { SCHEMA_VERSION } from "../../src/sqlite/file/migrate.ts";
 import { cluster, makeHarness as makePostgres } from "../postgres/postgres-harness.ts";
 import { failed, makeHarness } from "./harness.ts";
 

@@ -1,11 +1,11 @@
 import { expect, test } from "bun:test";
 import { existsSync, readdirSync } from "node:fs";
 import manifest from "../../package.json" with { type: "json" };
-import { flagOf, settings, variableOf } from "../../src/config.ts";
-import { AppError } from "../../src/error.ts";
+import { AppError } from "../../src/base/error.ts";
+import { flagOf, settings, variableOf } from "../../src/domain/config.ts";
 import { openapiJson } from "../../src/http/app.ts";
-import { migrations } from "../../src/postgres/migrate.ts";
-import { SCHEMA_VERSION } from "../../src/sqlite/migrate.ts";
+import { migrations } from "../../src/postgres/whole/migrate.ts";
+import { SCHEMA_VERSION } from "../../src/sqlite/file/migrate.ts";
 import { failed, makeHarness } from "./harness.ts";
 
 for (const args of [["version"], ["--version"], ["-V"]]) {

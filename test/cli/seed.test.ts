@@ -1,7 +1,7 @@
 import { describe, expect, test } from "bun:test";
 import { type DemoCounts, demoOrder, demoUser } from "../../src/cli/demo-data.ts";
-import { createOrderParser, createUserParser } from "../../src/import-rules.ts";
-import { orderStatuses } from "../../src/order.ts";
+import { createOrderParser, createUserParser } from "../../src/domain/import-rules.ts";
+import { orderStatuses } from "../../src/domain/order.ts";
 import { createdNotice, exportOf, failed, makeHarness, reported } from "./harness.ts";
 
 const counts = { users: 1000, orders: 5000 };

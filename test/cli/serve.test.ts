@@ -1,8 +1,8 @@
 import { expect, test } from "bun:test";
 import { join } from "node:path";
-import { AppError } from "../../src/error.ts";
+import { AppError } from "../../src/base/error.ts";
+import { newToken } from "../../src/domain/token.ts";
 import { openSqlite } from "../../src/sqlite/backend.ts";
-import { newToken } from "../../src/token.ts";
 import { createToken, failed, makeHarness, parsedLines, type Serving } from "./harness.ts";
 
 const CURL = /^ {2}curl -H '(?<field>[\w-]+): (?<value>[^']+)' (?<url>\S+)$/m;

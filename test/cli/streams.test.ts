@@ -1,8 +1,8 @@
 import { expect, test } from "bun:test";
 import { closeSync, constants, existsSync, openSync, readdirSync } from "node:fs";
-import { isReaderGone, openInput, writeFully } from "../../src/cli/streams.ts";
-import { makeDirectory } from "../directory.ts";
-import { runProgram } from "../program.ts";
+import { isReaderGone, openInput, writeFully } from "../../src/cli/files/streams.ts";
+import { makeDirectory } from "../support/directory.ts";
+import { runProgram } from "../support/program.ts";
 import { failed, makeHarness } from "./harness.ts";
 
 test("isReaderGone is true only for the errors of a closed pipe or socket", () => {
@@ -48,7 +48,7 @@ test.if(existsSync("/dev/fd"))(
   async () => {
     using directory = makeDirectory();
     // For example `/dev/stdout` when stdout is a pipe.
-    const main = `${import.meta.dir}/../../src/cli/streams.ts`;
+    const main = `${import.meta.dir}/../../src/cli/files/streams.ts`;
     const code = `
       import { openOutput } from ${JSON.stringify(main)};
       using output = openOutput("/dev/stdout", false);

@@ -1,7 +1,7 @@
 // The program on a real terminal, where stdout and stderr are mixed.
 import { afterAll, beforeAll, expect, test } from "bun:test";
 import { existsSync } from "node:fs";
-import { makeDirectory } from "../directory.ts";
+import { makeDirectory } from "../support/directory.ts";
 
 const main = `${import.meta.dir}/../../src/main.ts`;
 const directory = makeDirectory();

@@ -1,16 +1,16 @@
 import { Database } from "bun:sqlite";
 import { expect, test } from "bun:test";
-import { AppError } from "../../src/error.ts";
-import { openSqlite } from "../../src/sqlite/backend.ts";
-import type { OpenStore } from "../../src/store.ts";
+import { AppError } from "../../src/base/error.ts";
+import type { OpenStore } from "../../src/domain/store.ts";
 import {
   hashToken,
   hasTokenFormat,
   newToken,
   type Token,
   type TokenFields,
-} from "../../src/token.ts";
-import { withStore } from "../open-store.ts";
+} from "../../src/domain/token.ts";
+import { openSqlite } from "../../src/sqlite/backend.ts";
+import { withStore } from "../support/open-store.ts";
 import {
   createdNotice,
   createToken,

@@ -1,11 +1,11 @@
 // The change feed: each change once, with consecutive ids, in the order of commits.
 import { expect, test } from "bun:test";
-import type { Change, ChangeQuery } from "../../src/change.ts";
-import { type Order, patchOrder } from "../../src/order.ts";
-import type { Store } from "../../src/store.ts";
-import type { User } from "../../src/user.ts";
-import { expectRejection } from "../expect-error.ts";
-import { ifMatch } from "../preconditions.ts";
+import type { Change, ChangeQuery } from "../../src/domain/change.ts";
+import { type Order, patchOrder } from "../../src/domain/order.ts";
+import type { Store } from "../../src/domain/store.ts";
+import type { User } from "../../src/domain/user.ts";
+import { expectRejection } from "../support/expect-error.ts";
+import { ifMatch } from "../support/preconditions.ts";
 import {
   all,
   newUser,

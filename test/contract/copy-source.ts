@@ -1,5 +1,5 @@
 import { expect, test } from "bun:test";
-import { type CopyRow, type CopySource, copiedTables } from "../../src/copy.ts";
+import { type CopyRow, type CopySource, copiedTables } from "../../src/domain/copy.ts";
 import { newUser, type Open, openWithClock, orderFields, parsed, time } from "./open.ts";
 
 type Table = Parameters<CopySource["read"]>[0];

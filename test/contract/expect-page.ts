@@ -1,8 +1,8 @@
 import { expect } from "bun:test";
-import type { Maybe } from "../../src/maybe.ts";
-import type { OrderQuery } from "../../src/order.ts";
-import type { Page } from "../../src/page.ts";
-import { listed } from "../listed.ts";
+import type { Maybe } from "../../src/base/maybe.ts";
+import type { OrderQuery } from "../../src/domain/order.ts";
+import type { Page } from "../../src/domain/page.ts";
+import { listed } from "../support/listed.ts";
 
 /**
  * Expects a page, its total and its cursor to agree with a model: an array that is filtered and sliced.

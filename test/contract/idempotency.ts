@@ -1,7 +1,7 @@
 import { expect, test } from "bun:test";
-import { type IdempotencyKey, KEY_LIFETIME_MS } from "../../src/idempotency.ts";
-import type { Store } from "../../src/store.ts";
-import { expectRejection } from "../expect-error.ts";
+import { type IdempotencyKey, KEY_LIFETIME_MS } from "../../src/domain/idempotency.ts";
+import type { Store } from "../../src/domain/store.ts";
+import { expectRejection } from "../support/expect-error.ts";
 import {
   all,
   newUser,

@@ -1,10 +1,10 @@
 import { expect, test } from "bun:test";
-import type { ImportResult } from "../../src/bulk.ts";
-import type { OrderImport } from "../../src/import-rules.ts";
-import type { Order } from "../../src/order.ts";
-import type { Store } from "../../src/store.ts";
-import type { User } from "../../src/user.ts";
-import { listed } from "../listed.ts";
+import type { ImportResult } from "../../src/domain/bulk.ts";
+import type { OrderImport } from "../../src/domain/import-rules.ts";
+import type { Order } from "../../src/domain/order.ts";
+import type { Store } from "../../src/domain/store.ts";
+import type { User } from "../../src/domain/user.ts";
+import { listed } from "../support/listed.ts";
 import {
   all,
   newUser,

@@ -1,11 +1,11 @@
 // Compares lists with a model, an array that is filtered and sliced, while rows are created and deleted.
 import { expect, test } from "bun:test";
-import { type OrderStatus, orderStatuses } from "../../src/order.ts";
-import { type Sort, sorts } from "../../src/page.ts";
-import type { Store } from "../../src/store.ts";
-import { isLong } from "../long.ts";
-import { ifMatch } from "../preconditions.ts";
-import { makeRandom } from "../random.ts";
+import { type OrderStatus, orderStatuses } from "../../src/domain/order.ts";
+import { type Sort, sorts } from "../../src/domain/page.ts";
+import type { Store } from "../../src/domain/store.ts";
+import { isLong } from "../support/long.ts";
+import { ifMatch } from "../support/preconditions.ts";
+import { makeRandom } from "../support/random.ts";
 import { expectPage } from "./expect-page.ts";
 import {
   all,

@@ -1,9 +1,14 @@
 import { expect } from "bun:test";
-import { AppError } from "../../src/error.ts";
-import { type Order, type OrderEdit, type OrderFields, patchOrder } from "../../src/order.ts";
-import type { RecordStore, RecordText } from "../../src/record.ts";
-import type { Store } from "../../src/store.ts";
-import type { User, UserFields } from "../../src/user.ts";
+import { AppError } from "../../src/base/error.ts";
+import {
+  type Order,
+  type OrderEdit,
+  type OrderFields,
+  patchOrder,
+} from "../../src/domain/order.ts";
+import type { RecordStore, RecordText } from "../../src/domain/record.ts";
+import type { Store } from "../../src/domain/store.ts";
+import type { User, UserFields } from "../../src/domain/user.ts";
 
 interface Versioned {
   readonly id: number;

@@ -1,5 +1,5 @@
 import { expect, test } from "bun:test";
-import { type Order, type OrderStatus, patchOrder } from "../../src/order.ts";
+import { type Order, type OrderStatus, patchOrder } from "../../src/domain/order.ts";
 import {
   all,
   expectAscendingTimes,

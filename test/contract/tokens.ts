@@ -1,6 +1,6 @@
 import { expect, test } from "bun:test";
-import { hashToken, newToken, type Token, type TokenFields } from "../../src/token.ts";
-import { expectRejection } from "../expect-error.ts";
+import { hashToken, newToken, type Token, type TokenFields } from "../../src/domain/token.ts";
+import { expectRejection } from "../support/expect-error.ts";
 import { type Open, openWithClock, time } from "./open.ts";
 
 const later = "2026-11-20T18:57:04.120Z";

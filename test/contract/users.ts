@@ -1,6 +1,6 @@
 import { expect, test } from "bun:test";
-import type { User } from "../../src/user.ts";
-import { listed } from "../listed.ts";
+import type { User } from "../../src/domain/user.ts";
+import { listed } from "../support/listed.ts";
 import {
   all,
   expectAscendingTimes,

@@ -1,8 +1,8 @@
 // The alerts and the dashboard use metrics, labels and routes that exist.
 import { describe, expect, test } from "bun:test";
-import { createMetrics } from "../../src/http/metrics.ts";
-import { WAL_LIMIT_BYTES } from "../../src/sqlite/connection.ts";
-import { makeDirectory } from "../directory.ts";
+import { createMetrics } from "../../src/http/metrics/metrics.ts";
+import { WAL_LIMIT_BYTES } from "../../src/sqlite/file/connection.ts";
+import { makeDirectory } from "../support/directory.ts";
 import { deploy, readYaml } from "./yaml.ts";
 
 /** @returns the metrics of a server that has handled a request */

@@ -1,11 +1,11 @@
 // deploy/Caddyfile and deploy/nginx.conf, with the real proxies if they are installed.
 import { afterAll, beforeAll, describe, expect, test } from "bun:test";
 import { connect } from "node:tls";
-import { IDLE_TIMEOUT_S } from "../../src/http/connections.ts";
-import { makeDirectory } from "../directory.ts";
+import { IDLE_TIMEOUT_S } from "../../src/http/limits/connections.ts";
 import { startServer, type TestServer } from "../http/server.ts";
 import { freePort } from "../postgres/instance.ts";
-import { type Running, startProgram } from "../program.ts";
+import { makeDirectory } from "../support/directory.ts";
+import { type Running, startProgram } from "../support/program.ts";
 import { deploy } from "./yaml.ts";
 
 const caddyfile = await Bun.file(`${deploy}/Caddyfile`).text();

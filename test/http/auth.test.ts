@@ -1,8 +1,8 @@
 import { describe, expect, test } from "bun:test";
+import { newToken } from "../../src/domain/token.ts";
 import { allRoutes } from "../../src/http/app.ts";
-import { isPublic, type RouteEntry } from "../../src/http/route.ts";
-import { newToken } from "../../src/token.ts";
-import { withStore } from "../open-store.ts";
+import { isPublic, type RouteEntry } from "../../src/http/routes/route.ts";
+import { withStore } from "../support/open-store.ts";
 import { expectError, expectUnauthorised, newEmail, newOrder, newUser } from "./make.ts";
 import { type RawRequest, sendRaw } from "./raw.ts";
 import {

@@ -4,10 +4,10 @@
  */
 import { Database } from "bun:sqlite";
 import { SQL } from "bun";
-import type { TemporaryDirectory } from "../directory.ts";
 import { releaseCitusDatabase, runOnCitus, takeCitusDatabase } from "../postgres/citus.ts";
 import { type Cluster, findCluster } from "../postgres/cluster.ts";
 import { databasesOf } from "../postgres/database.ts";
+import type { TemporaryDirectory } from "../support/directory.ts";
 
 export const againstCitus: boolean = Bun.env["TEST_DATABASE"] === "citus";
 /** Also true for Citus. */

@@ -1,8 +1,8 @@
 /** Compares responses with the OpenAPI document. A difference is an error in one of the two. */
 import Ajv2020, { type ValidateFunction } from "ajv/dist/2020";
 import addFormats from "ajv-formats";
+import { isTime } from "../../src/base/schema.ts";
 import { openapiJson } from "../../src/http/app.ts";
-import { isTime } from "../../src/schema.ts";
 
 interface ReceivedResponse {
   readonly status: number;

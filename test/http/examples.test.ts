@@ -1,7 +1,7 @@
 // Runs the programs of docs/examples and docs/personal-data.md at the same time, each behind a network that loses, cuts, delays and doubles.
 import { expect, test } from "bun:test";
-import { makeDirectory } from "../directory.ts";
-import { startFlakyNetwork } from "../flaky-network.ts";
+import { makeDirectory } from "../support/directory.ts";
+import { startFlakyNetwork } from "../support/flaky-network.ts";
 import { canRun, killExample, startExample, untilInStep } from "./examples.ts";
 import { newOrder, newUser } from "./make.ts";
 import { startSharedServer } from "./server.ts";

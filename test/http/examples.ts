@@ -1,8 +1,8 @@
 /** Runs the programs of docs/examples. */
 import { expect } from "bun:test";
 import { chmodSync, readdirSync, readFileSync } from "node:fs";
-import type { TemporaryDirectory } from "../directory.ts";
-import { type Running, startProgram } from "../program.ts";
+import type { TemporaryDirectory } from "../support/directory.ts";
+import { type Running, startProgram } from "../support/program.ts";
 import type { TestServer } from "./server.ts";
 
 const docs = `${import.meta.dir}/../../docs`;

@@ -1,10 +1,10 @@
 // Runs the programs in docs/examples that follow changes: each keeps a copy in step while records change, and when changes are gone.
 import { afterAll, beforeAll, test } from "bun:test";
-import { restoreSqlite } from "../../src/sqlite/restore.ts";
-import { makeDirectory, type TemporaryDirectory } from "../directory.ts";
-import { withStore } from "../open-store.ts";
-import type { Running } from "../program.ts";
+import { restoreSqlite } from "../../src/sqlite/whole/restore.ts";
 import { backUp } from "../sqlite/make-backup.ts";
+import { makeDirectory, type TemporaryDirectory } from "../support/directory.ts";
+import { withStore } from "../support/open-store.ts";
+import type { Running } from "../support/program.ts";
 import { canRun, killExample, startExample, untilInStep } from "./examples.ts";
 import { newEmail, newOrder, newUser } from "./make.ts";
 import { againstBinary, startServer } from "./server.ts";

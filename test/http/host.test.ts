@@ -1,6 +1,6 @@
 import { expect, test } from "bun:test";
 import { allRoutes } from "../../src/http/app.ts";
-import { isPublic, routesOf } from "../../src/http/route.ts";
+import { isPublic, routesOf } from "../../src/http/routes/route.ts";
 import { expectUnauthorised, newUser } from "./make.ts";
 import { sendRaw } from "./raw.ts";
 import { startSharedServer } from "./server.ts";

@@ -1,6 +1,6 @@
 // Shared by the HTTP tests: creating records, sending raw bodies, and checking errors.
 import { expect } from "bun:test";
-import { problemCodes } from "../../src/error.ts";
+import { problemCodes } from "../../src/base/error.ts";
 import type { TestResponse, TestServer } from "./server.ts";
 
 export const userKeys = [

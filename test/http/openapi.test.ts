@@ -1,8 +1,8 @@
 import { expect, test } from "bun:test";
 import { version } from "../../package.json" with { type: "json" };
-import { AppError, type ErrorCode, problemCodes } from "../../src/error.ts";
+import { AppError, type ErrorCode, problemCodes } from "../../src/base/error.ts";
 import { allRoutes, openapiJson } from "../../src/http/app.ts";
-import { errorBody, errorTemplates } from "../../src/http/errors.ts";
+import { errorBody, errorTemplates } from "../../src/http/output/errors.ts";
 import {
   document,
   exampleCodes,

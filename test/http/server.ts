@@ -1,14 +1,14 @@
 /** A server for a test: in this process or, if TEST_BINARY is set, the compiled program. */
 import { afterAll } from "bun:test";
 import { connect } from "node:net";
-import { openInput, openOutput } from "../../src/cli/streams.ts";
-import type { StopReason } from "../../src/cli/system.ts";
+import { openInput, openOutput } from "../../src/cli/files/streams.ts";
+import type { StopReason } from "../../src/cli/files/system.ts";
+import { hashToken, newToken, type TokenScope } from "../../src/domain/token.ts";
 import { backendOf, createArchiveWorker, main, schemaVersions } from "../../src/main.ts";
 import { openStorage } from "../../src/object-storage/open.ts";
-import { hashToken, newToken, type TokenScope } from "../../src/token.ts";
-import { makeDirectory, type TemporaryDirectory } from "../directory.ts";
-import { withStore } from "../open-store.ts";
-import { binary, startProgram } from "../program.ts";
+import { makeDirectory, type TemporaryDirectory } from "../support/directory.ts";
+import { withStore } from "../support/open-store.ts";
+import { binary, startProgram } from "../support/program.ts";
 import { dropDatabase, newDatabase } from "./backend.ts";
 import { expectDocumented } from "./documented.ts";
 

@@ -1,7 +1,7 @@
 // A client that waits for changes on one connection. `fetch` would send the request again on another one.
 import { expect, test } from "bun:test";
 import { text } from "node:stream/consumers";
-import { isLong } from "../long.ts";
+import { isLong } from "../support/long.ts";
 import { newUser } from "./make.ts";
 import { rawRequest, sendOnly } from "./raw.ts";
 import { againstBinary, startServer } from "./server.ts";

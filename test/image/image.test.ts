@@ -4,13 +4,13 @@ import { afterAll, beforeAll, expect, test } from "bun:test";
 import { chmodSync } from "node:fs";
 import { connect, type Socket } from "node:net";
 import manifest from "../../package.json" with { type: "json" };
-import { newToken } from "../../src/token.ts";
-import { makeDirectory } from "../directory.ts";
+import { newToken } from "../../src/domain/token.ts";
 import { newEmail, newUser } from "../http/make.ts";
 import { rawRequest } from "../http/raw.ts";
 import type { TestResponse } from "../http/server.ts";
 import { startRequest, untilPortClosed } from "../http/stopping.ts";
 import { startS3Server } from "../object-storage/s3-server.ts";
+import { makeDirectory } from "../support/directory.ts";
 import { type Container, MEMORY_LIMIT_BYTES, openPodman, type Podman } from "./podman.ts";
 import { anonymousMemory, highestMemory, memoryLimit, outOfMemory, rightsOf } from "./process.ts";
 

@@ -4,9 +4,9 @@
  * temporary directory, so that no image, container, volume or setting of this machine changes.
  */
 import { mkdirSync } from "node:fs";
-import { makeDirectory } from "../directory.ts";
 import { sendCall, type TestServer } from "../http/server.ts";
-import { type Outcome, runProgram } from "../program.ts";
+import { makeDirectory } from "../support/directory.ts";
+import { type Outcome, runProgram } from "../support/program.ts";
 
 /** Memory limit of a container, if control groups can enforce it. */
 export const MEMORY_LIMIT_BYTES = 128 * 2 ** 20;

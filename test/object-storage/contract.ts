@@ -1,6 +1,6 @@
 /** What every object storage does. */
 import { expect, test } from "bun:test";
-import type { ObjectStorage, TaggedObject } from "../../src/object-storage.ts";
+import type { ObjectStorage, TaggedObject } from "../../src/domain/object-storage.ts";
 
 export interface OpenStorage extends AsyncDisposable {
   readonly storage: ObjectStorage;

@@ -2,8 +2,8 @@ import { describe, expect, test } from "bun:test";
 import { mkdirSync, readdirSync, statSync, utimesSync, writeFileSync } from "node:fs";
 import { createDirectoryStorage } from "../../src/object-storage/directory.ts";
 import { openStorage } from "../../src/object-storage/open.ts";
-import { makeDirectory, type TemporaryDirectory } from "../directory.ts";
-import { expectRejection } from "../expect-error.ts";
+import { makeDirectory, type TemporaryDirectory } from "../support/directory.ts";
+import { expectRejection } from "../support/expect-error.ts";
 import { bytes, objectStorageContract, text } from "./contract.ts";
 
 const timeoutMs = 20_000;

@@ -1,4 +1,4 @@
-import type { ObjectStorage, TaggedObject } from "../../src/object-storage.ts";
+import type { ObjectStorage, TaggedObject } from "../../src/domain/object-storage.ts";
 
 /** Storage in memory, whose tags are hashes of the body as on S3. */
 export function createMemoryStorage(nowMs: () => number = Date.now): ObjectStorage {

@@ -1,7 +1,7 @@
 import { describe, expect, test } from "bun:test";
+import { isKey, parseStorageUrl } from "../../src/domain/object-storage.ts";
 import { openStorage } from "../../src/object-storage/open.ts";
-import { isKey, parseStorageUrl } from "../../src/object-storage.ts";
-import { expectThrown } from "../expect-error.ts";
+import { expectThrown } from "../support/expect-error.ts";
 
 const credentials = { S3_ACCESS_KEY_ID: "id", S3_SECRET_ACCESS_KEY: "hidden-secret" };
 

@@ -1,7 +1,7 @@
 import { describe, expect, test } from "bun:test";
-import { AppError } from "../../src/error.ts";
-import { type ObjectStorage, withRetries } from "../../src/object-storage.ts";
-import { expectRejection } from "../expect-error.ts";
+import { AppError } from "../../src/base/error.ts";
+import { type ObjectStorage, withRetries } from "../../src/domain/object-storage.ts";
+import { expectRejection } from "../support/expect-error.ts";
 import { bytes, objectStorageContract } from "./contract.ts";
 import { createMemoryStorage } from "./memory.ts";
 

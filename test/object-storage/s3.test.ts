@@ -1,8 +1,8 @@
 import { describe, expect, test } from "bun:test";
-import { AppError } from "../../src/error.ts";
+import { AppError } from "../../src/base/error.ts";
+import { MAX_OBJECT_BYTES, type ObjectStorage } from "../../src/domain/object-storage.ts";
 import { openStorage } from "../../src/object-storage/open.ts";
-import { MAX_OBJECT_BYTES, type ObjectStorage } from "../../src/object-storage.ts";
-import { expectRejection } from "../expect-error.ts";
+import { expectRejection } from "../support/expect-error.ts";
 import { bytes, objectStorageContract, text } from "./contract.ts";
 import { type S3Server, startS3Server, testAccount } from "./s3-server.ts";
 

@@ -1,5 +1,5 @@
-import { AppError } from "../../src/error.ts";
-import type { ObjectStorage } from "../../src/object-storage.ts";
+import { AppError } from "../../src/base/error.ts";
+import type { ObjectStorage } from "../../src/domain/object-storage.ts";
 
 /** Storage whose operations can be made to fail, before (`isAway`) or after (`isLost`) they have done their work. */
 export function makeUnreliable(storage: ObjectStorage) {

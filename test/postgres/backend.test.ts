@@ -1,12 +1,12 @@
 // Error messages for the operator are one line without the password.
 import { describe, expect, test } from "bun:test";
-import { severalServers } from "../../src/postgres/citus.ts";
-import { connect } from "../../src/postgres/connection.ts";
-import { migrations } from "../../src/postgres/migrate.ts";
-import type { StoreOptions } from "../../src/store.ts";
+import type { StoreOptions } from "../../src/domain/store.ts";
+import { severalServers } from "../../src/postgres/server/citus.ts";
+import { connect } from "../../src/postgres/server/connection.ts";
+import { migrations } from "../../src/postgres/whole/migrate.ts";
 import { newUser, orderFields, parsed, setFields } from "../contract/open.ts";
-import { expectRejection } from "../expect-error.ts";
-import { listed } from "../listed.ts";
+import { expectRejection } from "../support/expect-error.ts";
+import { listed } from "../support/listed.ts";
 import { cluster, type Harness, makeHarness, tablesWithoutKey } from "./postgres-harness.ts";
 
 /** @returns the URL with some parts replaced */

@@ -1,6 +1,6 @@
 import { expect, test } from "bun:test";
-import { type BatchOptions, createBatchQueue } from "../../src/postgres/batch.ts";
-import { expectRejection } from "../expect-error.ts";
+import { type BatchOptions, createBatchQueue } from "../../src/postgres/engine/batch.ts";
+import { expectRejection } from "../support/expect-error.ts";
 
 type Results = readonly (string | Promise<string>)[];
 

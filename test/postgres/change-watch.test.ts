@@ -1,6 +1,6 @@
 import { expect, test } from "bun:test";
-import { watchChanges } from "../../src/postgres/change-watch.ts";
-import type { Database } from "../../src/postgres/connection.ts";
+import type { Database } from "../../src/postgres/server/connection.ts";
+import { watchChanges } from "../../src/postgres/tables/change-watch.ts";
 
 /** Counts how often changes are numbered. There is one more each time. */
 function makeWatch() {

@@ -1,14 +1,14 @@
 // The change feed on PostgreSQL: changes get their ids after their commits, in any process.
 import { describe, expect, spyOn, test } from "bun:test";
-import type { Change } from "../../src/change.ts";
-import { AppError } from "../../src/error.ts";
-import { selectPage } from "../../src/postgres/changes.ts";
-import type { Session } from "../../src/postgres/connection.ts";
-import { feedStatus } from "../../src/postgres/numbering.ts";
-import { totalOf } from "../../src/postgres/outbox.ts";
-import type { Store } from "../../src/store.ts";
+import { AppError } from "../../src/base/error.ts";
+import type { Change } from "../../src/domain/change.ts";
+import type { Store } from "../../src/domain/store.ts";
+import type { Session } from "../../src/postgres/server/connection.ts";
+import { selectPage } from "../../src/postgres/tables/changes.ts";
+import { feedStatus } from "../../src/postgres/tables/numbering.ts";
+import { totalOf } from "../../src/postgres/tables/outbox.ts";
 import { newUser, rename } from "../contract/open.ts";
-import { expectRejection } from "../expect-error.ts";
+import { expectRejection } from "../support/expect-error.ts";
 import { cluster, countPages, type Harness, makeHarness, patient } from "./postgres-harness.ts";
 
 const all = { limit: 1000, offset: 0 };

@@ -2,15 +2,15 @@
 // distributed in place. In one file, because only one process at a time can use the databases of the cluster.
 import { describe, expect, test } from "bun:test";
 import { SQL } from "bun";
+import type { Store } from "../../src/domain/store.ts";
 import { openPostgres } from "../../src/postgres/backend.ts";
-import { severalServers } from "../../src/postgres/citus.ts";
-import { connect, type Database, type Session } from "../../src/postgres/connection.ts";
-import { createContext } from "../../src/postgres/context.ts";
-import { distributePostgres } from "../../src/postgres/distribute.ts";
-import { sqlState } from "../../src/postgres/errors.ts";
-import { createOrderStore } from "../../src/postgres/orders.ts";
-import { createUserStore } from "../../src/postgres/users.ts";
-import type { Store } from "../../src/store.ts";
+import { createContext } from "../../src/postgres/engine/context.ts";
+import { severalServers } from "../../src/postgres/server/citus.ts";
+import { connect, type Database, type Session } from "../../src/postgres/server/connection.ts";
+import { sqlState } from "../../src/postgres/server/errors.ts";
+import { createOrderStore } from "../../src/postgres/tables/orders.ts";
+import { createUserStore } from "../../src/postgres/tables/users.ts";
+import { distributePostgres } from "../../src/postgres/whole/distribute.ts";
 import {
   all,
   newUser,
@@ -20,9 +20,9 @@ import {
   setPaid,
   userFields,
 } from "../contract/open.ts";
-import { expectRejection } from "../expect-error.ts";
-import { storeOptions } from "../open-store.ts";
-import { storeContract } from "../store.contract.ts";
+import { storeContract } from "../contract/store.contract.ts";
+import { expectRejection } from "../support/expect-error.ts";
+import { storeOptions } from "../support/open-store.ts";
 import {
   citusUrl,
   lockUserOnWorkers,

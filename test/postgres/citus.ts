@@ -3,9 +3,9 @@
  * tables takes seconds, so databases are kept and emptied. Only one process at a time can use them.
  */
 import { SQL } from "bun";
+import type { StoreOptions } from "../../src/domain/store.ts";
 import { openPostgres } from "../../src/postgres/backend.ts";
-import type { StoreOptions } from "../../src/store.ts";
-import { storeOptions } from "../open-store.ts";
+import { storeOptions } from "../support/open-store.ts";
 import { runOn } from "./instance.ts";
 
 const emptyTables = [

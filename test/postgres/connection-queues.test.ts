@@ -1,6 +1,6 @@
 import { expect, test } from "bun:test";
-import { createConnectionQueues, type Kind } from "../../src/postgres/connection-queues.ts";
-import { expectRejection } from "../expect-error.ts";
+import { createConnectionQueues, type Kind } from "../../src/postgres/server/connection-queues.ts";
+import { expectRejection } from "../support/expect-error.ts";
 
 type Options = Parameters<typeof createConnectionQueues>[0];
 

@@ -1,6 +1,6 @@
 // Creates that share a statement: each has its own outcome.
 import { describe, expect, test } from "bun:test";
-import type { IdempotencyKey } from "../../src/idempotency.ts";
+import type { IdempotencyKey } from "../../src/domain/idempotency.ts";
 import { newUser, orderFields, outcomesOf, userFields } from "../contract/open.ts";
 import { cluster, deleteUser, makeHarness, patient } from "./postgres-harness.ts";
 

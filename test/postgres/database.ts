@@ -4,7 +4,7 @@
  */
 import { SQL } from "bun";
 import { openPostgres } from "../../src/postgres/backend.ts";
-import { storeOptions } from "../open-store.ts";
+import { storeOptions } from "../support/open-store.ts";
 import type { Cluster } from "./cluster.ts";
 
 export interface DatabasePool {

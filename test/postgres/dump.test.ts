@@ -2,9 +2,9 @@
 import { expect, test } from "bun:test";
 import { existsSync } from "node:fs";
 import { join } from "node:path";
-import type { Store } from "../../src/store.ts";
+import type { Store } from "../../src/domain/store.ts";
 import { newUser, orderFields, rename, setPaid } from "../contract/open.ts";
-import { withStore } from "../open-store.ts";
+import { withStore } from "../support/open-store.ts";
 import { findPrograms, type Instance, makeInstance, runOn } from "./instance.ts";
 
 const programs = findPrograms() ?? "";

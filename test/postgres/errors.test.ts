@@ -1,17 +1,17 @@
 // The errors of the store when the server is slow, unreachable, locked, read-only or untrusted.
 import { describe, expect, test } from "bun:test";
-import { AppError } from "../../src/error.ts";
-import { backUpPostgres } from "../../src/postgres/backup.ts";
-import type { Session } from "../../src/postgres/connection.ts";
+import { AppError } from "../../src/base/error.ts";
+import type { Session } from "../../src/postgres/server/connection.ts";
 import {
   describePostgresError,
   isStatementError,
   sqlState,
   toUnavailable,
-} from "../../src/postgres/errors.ts";
+} from "../../src/postgres/server/errors.ts";
+import { backUpPostgres } from "../../src/postgres/whole/backup.ts";
 import { newUser, parsed, userFields } from "../contract/open.ts";
-import { expectRejection } from "../expect-error.ts";
 import { startSwitch } from "../failover/switch.ts";
+import { expectRejection } from "../support/expect-error.ts";
 import { cluster, type Harness, makeHarness, patient } from "./postgres-harness.ts";
 import { serverError } from "./server-error.ts";
 

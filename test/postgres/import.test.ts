@@ -1,5 +1,5 @@
 import { describe, expect, test } from "bun:test";
-import type { Order } from "../../src/order.ts";
+import type { Order } from "../../src/domain/order.ts";
 import { newUser, orderFields, parsed, userFields } from "../contract/open.ts";
 import { cluster, deleteUser, makeHarness } from "./postgres-harness.ts";
 

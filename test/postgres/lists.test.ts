@@ -1,12 +1,12 @@
 // Pages: how much of the database they read, at any depth.
 import { afterAll, beforeAll, describe, expect, test } from "bun:test";
-import type { OrderQuery } from "../../src/order.ts";
-import type { Sort } from "../../src/page.ts";
-import { createContext } from "../../src/postgres/context.ts";
-import { createBulkStores } from "../../src/postgres/import.ts";
-import { createOrderStore } from "../../src/postgres/orders.ts";
-import { oneServer } from "../../src/postgres/placement.ts";
-import { createUserStore } from "../../src/postgres/users.ts";
+import type { OrderQuery } from "../../src/domain/order.ts";
+import type { Sort } from "../../src/domain/page.ts";
+import { createContext } from "../../src/postgres/engine/context.ts";
+import { oneServer } from "../../src/postgres/server/placement.ts";
+import { createOrderStore } from "../../src/postgres/tables/orders.ts";
+import { createUserStore } from "../../src/postgres/tables/users.ts";
+import { createBulkStores } from "../../src/postgres/whole/import.ts";
 import { orderFields, userFields } from "../contract/open.ts";
 import { cluster, countPages, type Harness, makeHarness, storedTime } from "./postgres-harness.ts";
 import { recordStatements } from "./recorded.ts";

@@ -1,9 +1,9 @@
 // Work that waits for a lock of another transaction leaves connections to other work.
 import { describe, expect, test } from "bun:test";
-import type { Maybe } from "../../src/maybe.ts";
+import type { Maybe } from "../../src/base/maybe.ts";
 import { newUser, orderFields, outcomesOf, rename, setPaid, userFields } from "../contract/open.ts";
-import { expectRejection } from "../expect-error.ts";
-import { ifMatch } from "../preconditions.ts";
+import { expectRejection } from "../support/expect-error.ts";
+import { ifMatch } from "../support/preconditions.ts";
 import { cluster, makeHarness, patient, storedTime, waitingBackends } from "./postgres-harness.ts";
 
 describe.if(cluster !== null)("a locked row", () => {

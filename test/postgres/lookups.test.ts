@@ -1,12 +1,12 @@
 // Statements that requests share.
 import { describe, expect, test } from "bun:test";
-import type { Maybe } from "../../src/maybe.ts";
-import { createContext } from "../../src/postgres/context.ts";
-import { oneServer } from "../../src/postgres/placement.ts";
-import { createTokenStore } from "../../src/postgres/tokens.ts";
-import { createUserStore } from "../../src/postgres/users.ts";
+import type { Maybe } from "../../src/base/maybe.ts";
+import { createContext } from "../../src/postgres/engine/context.ts";
+import { oneServer } from "../../src/postgres/server/placement.ts";
+import { createTokenStore } from "../../src/postgres/tables/tokens.ts";
+import { createUserStore } from "../../src/postgres/tables/users.ts";
 import { newUser, parsed } from "../contract/open.ts";
-import { listed } from "../listed.ts";
+import { listed } from "../support/listed.ts";
 import { cluster, makeHarness } from "./postgres-harness.ts";
 import { recordStatements } from "./recorded.ts";
 

@@ -1,6 +1,6 @@
 import { describe, expect, test } from "bun:test";
-import { migrate, migrations } from "../../src/postgres/migrate.ts";
-import { expectRejection } from "../expect-error.ts";
+import { migrate, migrations } from "../../src/postgres/whole/migrate.ts";
+import { expectRejection } from "../support/expect-error.ts";
 import { cluster, type Harness, makeHarness } from "./postgres-harness.ts";
 
 const CURRENT = migrations.length;

@@ -2,7 +2,7 @@
 import { describe, expect, test } from "bun:test";
 import { type AddressInfo, createServer } from "node:net";
 import { SQL } from "bun";
-import { createPool } from "../../src/postgres/pool.ts";
+import { createPool } from "../../src/postgres/server/pool.ts";
 import { startSwitch } from "../failover/switch.ts";
 import { cluster, makeHarness } from "./postgres-harness.ts";
 

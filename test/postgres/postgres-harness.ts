@@ -1,10 +1,10 @@
 /** For tests with PostgreSQL: stores on a database of their own, and direct access to that database. */
 import { SQL } from "bun";
+import type { Store, StoreOptions } from "../../src/domain/store.ts";
 import { openPostgres } from "../../src/postgres/backend.ts";
-import { connect, type Database, type Value } from "../../src/postgres/connection.ts";
-import { oneServer } from "../../src/postgres/placement.ts";
-import type { Store, StoreOptions } from "../../src/store.ts";
-import { storeOptions } from "../open-store.ts";
+import { connect, type Database, type Value } from "../../src/postgres/server/connection.ts";
+import { oneServer } from "../../src/postgres/server/placement.ts";
+import { storeOptions } from "../support/open-store.ts";
 import { type Cluster, findCluster } from "./cluster.ts";
 import { databasesOf } from "./database.ts";
 

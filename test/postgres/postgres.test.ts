@@ -1,6 +1,6 @@
 import { openPostgres } from "../../src/postgres/backend.ts";
-import { storeOptions } from "../open-store.ts";
-import { storeContract } from "../store.contract.ts";
+import { storeContract } from "../contract/store.contract.ts";
+import { storeOptions } from "../support/open-store.ts";
 import { findCluster } from "./cluster.ts";
 import { databasesOf, withFewConnections } from "./database.ts";
 

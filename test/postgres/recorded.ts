@@ -1,4 +1,4 @@
-import type { Database, Session, Value } from "../../src/postgres/connection.ts";
+import type { Database, Session, Value } from "../../src/postgres/server/connection.ts";
 
 interface Sent {
   readonly statement: string;

@@ -2,10 +2,10 @@
 import { describe, expect, test } from "bun:test";
 import { existsSync } from "node:fs";
 import { join } from "node:path";
-import type { Store } from "../../src/store.ts";
+import type { Store } from "../../src/domain/store.ts";
 import { newUser } from "../contract/open.ts";
-import { expectRejection } from "../expect-error.ts";
-import { withStore } from "../open-store.ts";
+import { expectRejection } from "../support/expect-error.ts";
+import { withStore } from "../support/open-store.ts";
 import { findPrograms, type Instance, makeInstance, runOn } from "./instance.ts";
 
 const programs = findPrograms() ?? "";

@@ -1,6 +1,6 @@
 import { expect, test } from "bun:test";
-import { versionConflict, withRetry } from "../../src/postgres/retry.ts";
-import { expectRejection } from "../expect-error.ts";
+import { versionConflict, withRetry } from "../../src/postgres/server/retry.ts";
+import { expectRejection } from "../support/expect-error.ts";
 import { serverError } from "./server-error.ts";
 
 const deadlock = serverError("40P01");

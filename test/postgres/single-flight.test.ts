@@ -1,5 +1,5 @@
 import { expect, test } from "bun:test";
-import { createSingleFlight } from "../../src/postgres/single-flight.ts";
+import { createSingleFlight } from "../../src/postgres/engine/single-flight.ts";
 
 test("work is shared by the calls of its key that come before it begins, and so is its failure", async () => {
   const share = createSingleFlight<string>();

@@ -1,7 +1,7 @@
 import { expect, test } from "bun:test";
-import { createTokenCache, MAX_CACHED, MAX_UNKNOWN } from "../../src/postgres/tokens.ts";
-import type { Token } from "../../src/token.ts";
-import { expectRejection } from "../expect-error.ts";
+import type { Token } from "../../src/domain/token.ts";
+import { createTokenCache, MAX_CACHED, MAX_UNKNOWN } from "../../src/postgres/tables/tokens.ts";
+import { expectRejection } from "../support/expect-error.ts";
 
 function tokenOf(hash: string): Token {
   const times = { created_at: "", expires_at: null, last_used_at: null, revoked_at: null };

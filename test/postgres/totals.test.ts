@@ -1,11 +1,11 @@
 // The totals of lists follow from the numbered changes and from those of the outbox.
 import { describe, expect, test } from "bun:test";
-import { type OrderStatus, orderStatuses } from "../../src/order.ts";
-import { totalOf } from "../../src/postgres/outbox.ts";
-import type { Store } from "../../src/store.ts";
+import { type OrderStatus, orderStatuses } from "../../src/domain/order.ts";
+import type { Store } from "../../src/domain/store.ts";
+import { totalOf } from "../../src/postgres/tables/outbox.ts";
 import { newUser, orderFields, rename, setFields, userFields } from "../contract/open.ts";
-import { expectRejection } from "../expect-error.ts";
-import { makeRandom } from "../random.ts";
+import { expectRejection } from "../support/expect-error.ts";
+import { makeRandom } from "../support/random.ts";
 import { cluster, type Harness, makeHarness, patient } from "./postgres-harness.ts";
 
 const time = "2026-11-20T18:57:03.120Z";

@@ -1,8 +1,8 @@
 // Updates and deletes that share a statement: each has its own outcome.
 import { describe, expect, test } from "bun:test";
 import { newUser, orderFields, rename, userFields } from "../contract/open.ts";
-import { expectRejection } from "../expect-error.ts";
-import { ifMatch } from "../preconditions.ts";
+import { expectRejection } from "../support/expect-error.ts";
+import { ifMatch } from "../support/preconditions.ts";
 import { cluster, type Harness, makeHarness, patient, storedTime } from "./postgres-harness.ts";
 
 /** Connections report what they have done when they are closed. */

@@ -1,11 +1,11 @@
 // Writes that share a statement, with a database whose statements the test ends.
 import { expect, test } from "bun:test";
-import type { Database, Session } from "../../src/postgres/connection.ts";
-import { createContext } from "../../src/postgres/context.ts";
-import { oneServer } from "../../src/postgres/placement.ts";
-import { withRetry } from "../../src/postgres/retry.ts";
-import { createWriteQueue } from "../../src/postgres/write-queue.ts";
-import { expectRejection } from "../expect-error.ts";
+import { createContext } from "../../src/postgres/engine/context.ts";
+import { createWriteQueue } from "../../src/postgres/engine/write-queue.ts";
+import type { Database, Session } from "../../src/postgres/server/connection.ts";
+import { oneServer } from "../../src/postgres/server/placement.ts";
+import { withRetry } from "../../src/postgres/server/retry.ts";
+import { expectRejection } from "../support/expect-error.ts";
 import { serverError } from "./server-error.ts";
 
 /** A write: its name and the row that it locks. */

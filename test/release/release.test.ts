@@ -16,7 +16,7 @@ let packages: readonly BundledPackage[];
 
 beforeAll(async () => {
   const built = await Bun.build({
-    entrypoints: ["src/main.ts", "src/sqlite/thread.worker.ts"],
+    entrypoints: ["src/main.ts", "src/sqlite/file/thread.worker.ts"],
     external: ["file-type"],
     target: "bun",
     metafile: true,

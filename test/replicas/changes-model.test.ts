@@ -1,11 +1,11 @@
 // The change feed with two replicas on PostgreSQL, or on Citus, where the replicas and the servers are killed.
 import { expect, test } from "bun:test";
-import { runChangesModel, type World } from "../changes-model.ts";
 import { againstCitus } from "../http/backend.ts";
 import { againstBinary } from "../http/server.ts";
-import { isLong } from "../long.ts";
 import { releaseCitusDatabase, runOnCitus, takeCitusDatabase } from "../postgres/citus.ts";
 import { findPrograms, makeInstance, runOn } from "../postgres/instance.ts";
+import { runChangesModel, type World } from "../support/changes-model.ts";
+import { isLong } from "../support/long.ts";
 import { canKillNodes, killNode, startNode } from "./citus-nodes.ts";
 import { possible } from "./pair.ts";
 

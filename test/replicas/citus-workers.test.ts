@@ -1,11 +1,11 @@
 // Two replicas on a Citus cluster. With TEST_CITUS_CLUSTER, nodes are killed as well.
 import { expect, test } from "bun:test";
-import { makeDirectory } from "../directory.ts";
 import { againstCitus } from "../http/backend.ts";
 import { againstBinary, type TestResponse } from "../http/server.ts";
-import { isLong } from "../long.ts";
 import { makePlainDatabase, runOnCitus } from "../postgres/citus.ts";
-import { binary, startProgram } from "../program.ts";
+import { makeDirectory } from "../support/directory.ts";
+import { isLong } from "../support/long.ts";
+import { binary, startProgram } from "../support/program.ts";
 import { canKillNodes, killNode, startNode } from "./citus-nodes.ts";
 import { contendForKeys, contendForVersions, createUser } from "./contend.ts";
 import { type Load, requireExact, startLoad, untilWritten } from "./load.ts";

@@ -2,9 +2,9 @@
 import { expect, test } from "bun:test";
 import { chownSync, renameSync, statSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
-import { makeDirectory, type TemporaryDirectory } from "../directory.ts";
 import { startReplica, type TestServer } from "../http/server.ts";
 import { findPrograms, type Instance, makeInstance, runOn } from "../postgres/instance.ts";
+import { makeDirectory, type TemporaryDirectory } from "../support/directory.ts";
 import { possible, runCommand } from "./pair.ts";
 
 const fixtures = `${import.meta.dir}/../fixtures`;

@@ -1,8 +1,9 @@
 /** Two replicas of the binary on one empty database, and helpers to call them. */
-import { makeDirectory } from "../directory.ts";
+
 import { againstCitus, againstPostgres, dropDatabase, newDatabase } from "../http/backend.ts";
 import { againstBinary, startReplica, type TestResponse, type TestServer } from "../http/server.ts";
-import { type Outcome, runBinary } from "../program.ts";
+import { makeDirectory } from "../support/directory.ts";
+import { type Outcome, runBinary } from "../support/program.ts";
 
 /** Whether the tests run against the binary and PostgreSQL without Citus. */
 export const possible: boolean = againstBinary && againstPostgres && !againstCitus;

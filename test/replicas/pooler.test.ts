@@ -1,7 +1,6 @@
 // The program behind PgBouncer, with the settings of docs/scaling-out.md.
 import { expect, test } from "bun:test";
 import { writeFileSync } from "node:fs";
-import { makeDirectory } from "../directory.ts";
 import {
   againstCitus,
   againstPostgres,
@@ -11,6 +10,7 @@ import {
   runOnServer,
 } from "../http/backend.ts";
 import { againstBinary } from "../http/server.ts";
+import { makeDirectory } from "../support/directory.ts";
 import { contendForKeys, contendForVersions, createUser } from "./contend.ts";
 import { possible, runCommand, startPair, walk } from "./pair.ts";
 import { hasPooler, keepsPreparedStatements, startPooler } from "./pooler.ts";

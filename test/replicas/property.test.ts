@@ -2,8 +2,8 @@
 import { expect, test } from "bun:test";
 import { againstPostgres } from "../http/backend.ts";
 import { againstBinary } from "../http/server.ts";
-import { isLong } from "../long.ts";
-import { makeRandom } from "../random.ts";
+import { isLong } from "../support/long.ts";
+import { makeRandom } from "../support/random.ts";
 import {
   applyInSomeOrder,
   type Exchange,

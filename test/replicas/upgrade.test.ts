@@ -1,8 +1,8 @@
 // Replicas of two versions on one database: the newer one has added a column.
 import { expect, test } from "bun:test";
 import { cpSync, readFileSync, symlinkSync, writeFileSync } from "node:fs";
-import { makeDirectory, type TemporaryDirectory } from "../directory.ts";
-import { isLong } from "../long.ts";
+import { makeDirectory, type TemporaryDirectory } from "../support/directory.ts";
+import { isLong } from "../support/long.ts";
 import { requireExact, startLoad, untilWritten } from "./load.ts";
 import { possible, runCommand, startWorld } from "./pair.ts";
 
@@ -15,7 +15,7 @@ function makeNewerProgram(directory: TemporaryDirectory): readonly string[] {
   for (const name of ["node_modules", "package.json"]) {
     symlinkSync(`${root}/${name}`, directory.at(name));
   }
-  const path = directory.at("src/postgres/migrate.ts");
+  const path = directory.at("src/postgres/whole/migrate.ts");
   const migrations = "[splitStatements(tables)]";
   const newer = '[splitStatements(tables), ["alter table orders add column note text"]]';
   const source = readFileSync(path, "utf8");

@@ -1,12 +1,12 @@
 // Object storage on s3rver, a server of S3 that somebody else has written, run by `make storage-test`. It ignores
 // preconditions, and does not verify signatures of version 4.
 import { describe, expect, test } from "bun:test";
-import { createLease, systemClock } from "../../src/lease.ts";
+import { createLease, systemClock } from "../../src/domain/lease.ts";
+import { withRetries } from "../../src/domain/object-storage.ts";
 import { openStorage } from "../../src/object-storage/open.ts";
-import { withRetries } from "../../src/object-storage.ts";
-import { makeDirectory } from "../directory.ts";
-import { expectRejection } from "../expect-error.ts";
 import { objectStorageContract } from "../object-storage/contract.ts";
+import { makeDirectory } from "../support/directory.ts";
+import { expectRejection } from "../support/expect-error.ts";
 
 const isTested = Bun.env["TEST_S3RVER"] === "true";
 const timeoutMs = 20_000;

@@ -1,12 +1,12 @@
 // Commands that only read leave no trace in a database that no process has open, and none in its directory.
 import { expect, test } from "bun:test";
 import { chmodSync, copyFileSync, linkSync, rmSync, writeFileSync } from "node:fs";
-import type { Store } from "../../src/store.ts";
+import type { Store } from "../../src/domain/store.ts";
 import { makeHarness } from "../cli/harness.ts";
 import { newUser } from "../contract/open.ts";
-import { makeDirectory, type TemporaryDirectory } from "../directory.ts";
-import { expectRejection } from "../expect-error.ts";
-import { traceOf } from "../trace.ts";
+import { makeDirectory, type TemporaryDirectory } from "../support/directory.ts";
+import { expectRejection } from "../support/expect-error.ts";
+import { traceOf } from "../support/trace.ts";
 import { backUp, makeDatabase, now, open } from "./make-backup.ts";
 import { openDatabase, runSql } from "./open-database.ts";
 

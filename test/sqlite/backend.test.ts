@@ -15,14 +15,14 @@ import {
   writeFileSync,
   writeSync,
 } from "node:fs";
-import { requireSqlite } from "../../src/sqlite/connection.ts";
-import { takeServerLock } from "../../src/sqlite/server-lock.ts";
-import type { StoreMode } from "../../src/store.ts";
+import type { StoreMode } from "../../src/domain/store.ts";
+import { requireSqlite } from "../../src/sqlite/file/connection.ts";
+import { takeServerLock } from "../../src/sqlite/file/server-lock.ts";
 import { all, newUser, orderFields, parsed, userFields } from "../contract/open.ts";
-import { damagePage, rootPageOf } from "../damage.ts";
-import { makeDirectory } from "../directory.ts";
-import { expectRejection, expectThrown } from "../expect-error.ts";
-import { listed } from "../listed.ts";
+import { damagePage, rootPageOf } from "../support/damage.ts";
+import { makeDirectory } from "../support/directory.ts";
+import { expectRejection, expectThrown } from "../support/expect-error.ts";
+import { listed } from "../support/listed.ts";
 import { now } from "./make-backup.ts";
 import { openDatabase, query, runSql } from "./open-database.ts";
 

@@ -1,12 +1,12 @@
 import { expect, test } from "bun:test";
 import { chmodSync, chownSync, readdirSync, statSync, writeFileSync } from "node:fs";
-import { AppError } from "../../src/error.ts";
-import { restoreSqlite } from "../../src/sqlite/restore.ts";
+import { AppError } from "../../src/base/error.ts";
+import { restoreSqlite } from "../../src/sqlite/whole/restore.ts";
 import { newUser } from "../contract/open.ts";
-import { damagePage, rootPageOf } from "../damage.ts";
-import { makeDirectory } from "../directory.ts";
-import { expectRejection } from "../expect-error.ts";
-import { hashOf } from "../trace.ts";
+import { damagePage, rootPageOf } from "../support/damage.ts";
+import { makeDirectory } from "../support/directory.ts";
+import { expectRejection } from "../support/expect-error.ts";
+import { hashOf } from "../support/trace.ts";
 import {
   backUp,
   breakConstraint,

@@ -1,7 +1,7 @@
 // The change feed on SQLite: what the contract leaves open.
 import { afterAll, expect, test } from "bun:test";
 import { newUser, orderFields, rename, setPaid } from "../contract/open.ts";
-import { makeDirectory } from "../directory.ts";
+import { makeDirectory } from "../support/directory.ts";
 import { openDatabase, runSql } from "./open-database.ts";
 
 const directory = makeDirectory();

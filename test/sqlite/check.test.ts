@@ -1,10 +1,10 @@
 import { Database } from "bun:sqlite";
 import { afterAll, expect, spyOn, test } from "bun:test";
 import { setImmediate as nextTurn } from "node:timers/promises";
-import { checkDatabase } from "../../src/sqlite/check.ts";
-import { migrate } from "../../src/sqlite/migrate.ts";
+import { migrate } from "../../src/sqlite/file/migrate.ts";
+import { checkDatabase } from "../../src/sqlite/whole/check.ts";
 import { time } from "../contract/open.ts";
-import { makeDirectory } from "../directory.ts";
+import { makeDirectory } from "../support/directory.ts";
 import { openDatabase, runSql } from "./open-database.ts";
 
 const directory = makeDirectory();

@@ -1,7 +1,7 @@
 import type { Database } from "bun:sqlite";
 import { expect, test } from "bun:test";
 import { setImmediate as nextTurn } from "node:timers/promises";
-import { createCheckpointer } from "../../src/sqlite/checkpoint.ts";
+import { createCheckpointer } from "../../src/sqlite/file/checkpoint.ts";
 import { makeWriter } from "./writer.ts";
 
 /** Size of a write that makes a checkpoint due. */

@@ -2,7 +2,7 @@
 import { Database } from "bun:sqlite";
 import { afterAll, beforeAll, expect, test } from "bun:test";
 import { newUser, orderFields } from "../contract/open.ts";
-import { makeDirectory } from "../directory.ts";
+import { makeDirectory } from "../support/directory.ts";
 import { openDatabase } from "./open-database.ts";
 
 const directory = makeDirectory();

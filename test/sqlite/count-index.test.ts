@@ -2,12 +2,12 @@
 import { Database } from "bun:sqlite";
 import { afterAll, beforeAll, expect, test } from "bun:test";
 import { setImmediate as nextTurn } from "node:timers/promises";
-import { type OrderStatus, orderStatuses } from "../../src/order.ts";
-import type { Store } from "../../src/store.ts";
+import { type OrderStatus, orderStatuses } from "../../src/domain/order.ts";
+import type { Store } from "../../src/domain/store.ts";
 import { expectPage } from "../contract/expect-page.ts";
 import { orderFields, time } from "../contract/open.ts";
-import { makeDirectory } from "../directory.ts";
-import { makeRandom } from "../random.ts";
+import { makeDirectory } from "../support/directory.ts";
+import { makeRandom } from "../support/random.ts";
 import { openDatabase } from "./open-database.ts";
 
 /** More than the 262,144 ids of a top-level bucket. */

@@ -1,5 +1,5 @@
 import { expect, test } from "bun:test";
-import { describeSqliteError } from "../../src/sqlite/errors.ts";
+import { describeSqliteError } from "../../src/sqlite/file/errors.ts";
 
 test.each([
   ["SQLITE_FULL", "the disk is full"],

@@ -11,13 +11,13 @@ import {
   statSync,
   utimesSync,
 } from "node:fs";
-import { copyRows } from "../../src/copy.ts";
-import { withSqliteCopyTarget } from "../../src/sqlite/copy-target.ts";
-import { continueFeed } from "../../src/sqlite/feed.ts";
-import { restoreSqlite } from "../../src/sqlite/restore.ts";
-import { lockPath } from "../../src/sqlite/server-lock.ts";
+import { copyRows } from "../../src/domain/copy.ts";
+import { lockPath } from "../../src/sqlite/file/server-lock.ts";
+import { continueFeed } from "../../src/sqlite/tables/feed.ts";
+import { withSqliteCopyTarget } from "../../src/sqlite/whole/copy-target.ts";
+import { restoreSqlite } from "../../src/sqlite/whole/restore.ts";
 import { newUser } from "../contract/open.ts";
-import { makeDirectory, type TemporaryDirectory } from "../directory.ts";
+import { makeDirectory, type TemporaryDirectory } from "../support/directory.ts";
 import { backUp, now } from "./make-backup.ts";
 import { openDatabase } from "./open-database.ts";
 

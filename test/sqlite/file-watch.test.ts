@@ -13,9 +13,9 @@ import {
   writeFileSync,
   writeSync,
 } from "node:fs";
-import { watchFiles } from "../../src/sqlite/file-watch.ts";
-import { makeDirectory } from "../directory.ts";
-import { expectThrown } from "../expect-error.ts";
+import { watchFiles } from "../../src/sqlite/file/file-watch.ts";
+import { makeDirectory } from "../support/directory.ts";
+import { expectThrown } from "../support/expect-error.ts";
 
 /** A database of 2 MB with a log, another connection to it, and a watch on its files. */
 function watched() {

@@ -2,15 +2,15 @@
 import { Database } from "bun:sqlite";
 import { expect, test } from "bun:test";
 import { setImmediate as nextTurn } from "node:timers/promises";
-import { type Order, type OrderStatus, orderStatuses } from "../../src/order.ts";
-import type { Store } from "../../src/store.ts";
-import type { User } from "../../src/user.ts";
+import { type Order, type OrderStatus, orderStatuses } from "../../src/domain/order.ts";
+import type { Store } from "../../src/domain/store.ts";
+import type { User } from "../../src/domain/user.ts";
 import { expectPage } from "../contract/expect-page.ts";
 import { orderFields, userFields } from "../contract/open.ts";
-import { makeDirectory } from "../directory.ts";
-import { listed } from "../listed.ts";
-import { isLong } from "../long.ts";
-import { makeRandom } from "../random.ts";
+import { makeDirectory } from "../support/directory.ts";
+import { listed } from "../support/listed.ts";
+import { isLong } from "../support/long.ts";
+import { makeRandom } from "../support/random.ts";
 import { openDatabase } from "./open-database.ts";
 
 const time = "2020-01-02T03:04:05.678Z";

@@ -9,10 +9,10 @@ import {
   statSync,
   writeFileSync,
 } from "node:fs";
-import { SCHEMA_VERSION } from "../../src/sqlite/migrate.ts";
-import { damagePage, rootPageOf } from "../damage.ts";
-import { makeDirectory } from "../directory.ts";
-import { expectRejection } from "../expect-error.ts";
+import { SCHEMA_VERSION } from "../../src/sqlite/file/migrate.ts";
+import { damagePage, rootPageOf } from "../support/damage.ts";
+import { makeDirectory } from "../support/directory.ts";
+import { expectRejection } from "../support/expect-error.ts";
 import { openDatabase, runSql } from "./open-database.ts";
 
 const broken: [string, (path: string) => void, string][] = [

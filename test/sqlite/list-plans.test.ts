@@ -2,7 +2,7 @@
 // statement is prepared again at each execution.
 import { Database } from "bun:sqlite";
 import { expect, spyOn, test } from "bun:test";
-import { makeDirectory } from "../directory.ts";
+import { makeDirectory } from "../support/directory.ts";
 import { openDatabase } from "./open-database.ts";
 
 /** @returns the statements that a store prepares */

@@ -1,8 +1,9 @@
 // What the tests of backups and restores share.
+
+import type { BackUpOptions, StoreMode } from "../../src/domain/store.ts";
 import { backUpSqlite } from "../../src/sqlite/backend.ts";
-import type { BackUpOptions, StoreMode } from "../../src/store.ts";
 import { newUser, orderFields } from "../contract/open.ts";
-import type { TemporaryDirectory } from "../directory.ts";
+import type { TemporaryDirectory } from "../support/directory.ts";
 import { openDatabase } from "./open-database.ts";
 
 export const now = () => new Date("2026-11-20T18:57:03.120Z");

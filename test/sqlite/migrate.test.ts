@@ -1,9 +1,9 @@
 import { Database } from "bun:sqlite";
 import { expect, test } from "bun:test";
-import { findVersion, migrate, migrations, SCHEMA_VERSION } from "../../src/sqlite/migrate.ts";
+import { findVersion, migrate, migrations, SCHEMA_VERSION } from "../../src/sqlite/file/migrate.ts";
 import { time } from "../contract/open.ts";
-import { makeDirectory } from "../directory.ts";
-import { expectThrown } from "../expect-error.ts";
+import { makeDirectory } from "../support/directory.ts";
+import { expectThrown } from "../support/expect-error.ts";
 
 const APPLICATION_ID = 0x75617069;
 

@@ -1,7 +1,7 @@
 import { Database } from "bun:sqlite";
+import type { Store, StoreOptions } from "../../src/domain/store.ts";
 import { openSqlite } from "../../src/sqlite/backend.ts";
-import type { Store, StoreOptions } from "../../src/store.ts";
-import { storeOptions } from "../open-store.ts";
+import { storeOptions } from "../support/open-store.ts";
 
 /** Opens a database as a server does, unless the options say otherwise. Disposing of the store closes it. */
 export async function openDatabase(

@@ -2,12 +2,12 @@
 import { Database } from "bun:sqlite";
 import { expect, test } from "bun:test";
 import { renameSync } from "node:fs";
-import { isServed } from "../../src/sqlite/server-lock.ts";
-import type { Store } from "../../src/store.ts";
+import type { Store } from "../../src/domain/store.ts";
+import { isServed } from "../../src/sqlite/file/server-lock.ts";
 import { newUser, userFields } from "../contract/open.ts";
-import { makeDirectory } from "../directory.ts";
-import { expectRejection } from "../expect-error.ts";
-import { hashOf } from "../trace.ts";
+import { makeDirectory } from "../support/directory.ts";
+import { expectRejection } from "../support/expect-error.ts";
+import { hashOf } from "../support/trace.ts";
 import { openDatabase } from "./open-database.ts";
 
 const readOnly = { mode: "serve-read-only", create: false } as const;

@@ -1,8 +1,8 @@
 import { Database } from "bun:sqlite";
 import { expect, test } from "bun:test";
 import { setImmediate as nextTurn } from "node:timers/promises";
-import { createReader } from "../../src/sqlite/reader.ts";
-import { makeDirectory } from "../directory.ts";
+import { createReader } from "../../src/sqlite/engine/reader.ts";
+import { makeDirectory } from "../support/directory.ts";
 
 /** A reader on its own database, and another connection that adds rows. */
 function makeReader() {

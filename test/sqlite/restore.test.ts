@@ -12,13 +12,13 @@ import {
   symlinkSync,
   writeFileSync,
 } from "node:fs";
-import { removeChecksum } from "../../src/sqlite/backup-checksum.ts";
-import { restoreSqlite } from "../../src/sqlite/restore.ts";
-import { hashToken, newToken } from "../../src/token.ts";
+import { hashToken, newToken } from "../../src/domain/token.ts";
+import { removeChecksum } from "../../src/sqlite/whole/backup-checksum.ts";
+import { restoreSqlite } from "../../src/sqlite/whole/restore.ts";
 import { newUser } from "../contract/open.ts";
-import { damagePage, rootPageOf } from "../damage.ts";
-import { makeDirectory } from "../directory.ts";
-import { expectRejection } from "../expect-error.ts";
+import { damagePage, rootPageOf } from "../support/damage.ts";
+import { makeDirectory } from "../support/directory.ts";
+import { expectRejection } from "../support/expect-error.ts";
 import {
   backUp,
   breakConstraint,

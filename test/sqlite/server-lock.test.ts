@@ -2,10 +2,10 @@
 import { Database } from "bun:sqlite";
 import { expect, test } from "bun:test";
 import { existsSync, linkSync, mkdirSync, renameSync, rmdirSync, rmSync } from "node:fs";
-import { takeServerLock } from "../../src/sqlite/server-lock.ts";
+import { takeServerLock } from "../../src/sqlite/file/server-lock.ts";
 import { newUser } from "../contract/open.ts";
-import { makeDirectory } from "../directory.ts";
-import { expectRejection } from "../expect-error.ts";
+import { makeDirectory } from "../support/directory.ts";
+import { expectRejection } from "../support/expect-error.ts";
 import { openDatabase } from "./open-database.ts";
 
 /** A database in WAL mode without a lock file, as Litestream restores it. */

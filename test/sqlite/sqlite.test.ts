@@ -1,9 +1,9 @@
 import { Database } from "bun:sqlite";
 import { afterAll, expect, test } from "bun:test";
-import { hashToken, newToken } from "../../src/token.ts";
+import { hashToken, newToken } from "../../src/domain/token.ts";
 import { type Open, openWithClock, orderFields, setPaid, userFields } from "../contract/open.ts";
-import { makeDirectory } from "../directory.ts";
-import { storeContract } from "../store.contract.ts";
+import { storeContract } from "../contract/store.contract.ts";
+import { makeDirectory } from "../support/directory.ts";
 import { openDatabase } from "./open-database.ts";
 
 const directory = makeDirectory();

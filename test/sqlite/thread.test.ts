@@ -1,7 +1,7 @@
 import { heapStats } from "bun:jsc";
 import { expect, test } from "bun:test";
-import { createThread } from "../../src/sqlite/thread.ts";
-import { makeDirectory } from "../directory.ts";
+import { createThread } from "../../src/sqlite/file/thread.ts";
+import { makeDirectory } from "../support/directory.ts";
 import { makeWriter } from "./writer.ts";
 
 test("run returns the message when a statement fails, and works afterwards", async () => {

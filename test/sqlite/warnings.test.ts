@@ -1,7 +1,7 @@
 import { expect, test } from "bun:test";
 import { chmodSync, mkdirSync, symlinkSync, writeFileSync } from "node:fs";
-import { findWarnings } from "../../src/sqlite/warnings.ts";
-import { makeDirectory } from "../directory.ts";
+import { findWarnings } from "../../src/sqlite/file/warnings.ts";
+import { makeDirectory } from "../support/directory.ts";
 import { openDatabase } from "./open-database.ts";
 
 const FIXED = "3.51.3";

@@ -4,7 +4,7 @@ import { afterAll, expect, spyOn, test } from "bun:test";
 import { changesContract } from "../contract/changes.ts";
 import type { Open } from "../contract/open.ts";
 import { recordTextContract } from "../contract/record-text.ts";
-import { makeDirectory } from "../directory.ts";
+import { makeDirectory } from "../support/directory.ts";
 import { openDatabase } from "./open-database.ts";
 
 const { prepare } = Database.prototype;

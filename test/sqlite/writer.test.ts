@@ -1,8 +1,8 @@
 import { expect, test } from "bun:test";
 import { renameSync } from "node:fs";
 import { setImmediate as nextTurn } from "node:timers/promises";
-import { damagePage, rootPageOf } from "../damage.ts";
-import { expectRejection } from "../expect-error.ts";
+import { damagePage, rootPageOf } from "../support/damage.ts";
+import { expectRejection } from "../support/expect-error.ts";
 import { makeWriter } from "./writer.ts";
 
 /** @returns the positions of the writes that were rejected */

@@ -1,11 +1,11 @@
 import { Database } from "bun:sqlite";
 import { readFileSync } from "node:fs";
-import { type Checkpointer, createCheckpointer } from "../../src/sqlite/checkpoint.ts";
-import { watchFiles } from "../../src/sqlite/file-watch.ts";
-import { createReader } from "../../src/sqlite/reader.ts";
-import { createWriteBatch } from "../../src/sqlite/write-batch.ts";
-import { createWriter } from "../../src/sqlite/writer.ts";
-import { makeDirectory } from "../directory.ts";
+import { createReader } from "../../src/sqlite/engine/reader.ts";
+import { createWriteBatch } from "../../src/sqlite/engine/write-batch.ts";
+import { createWriter } from "../../src/sqlite/engine/writer.ts";
+import { type Checkpointer, createCheckpointer } from "../../src/sqlite/file/checkpoint.ts";
+import { watchFiles } from "../../src/sqlite/file/file-watch.ts";
+import { makeDirectory } from "../support/directory.ts";
 
 /** A writer on its own database, and another connection to the same file. */
 export function makeWriter(change = (checkpoints: Checkpointer) => checkpoints) {

@@ -1,7 +1,7 @@
 import { expect, spyOn, test } from "bun:test";
-import { createAuthenticator } from "../../src/http/authentication.ts";
-import { hashToken, newToken, type Token } from "../../src/token.ts";
-import { expectRejection } from "../expect-error.ts";
+import { hashToken, newToken, type Token } from "../../src/domain/token.ts";
+import { createAuthenticator } from "../../src/http/limits/authentication.ts";
+import { expectRejection } from "../support/expect-error.ts";
 
 const MINUTE_MS = 60_000;
 

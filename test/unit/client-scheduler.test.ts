@@ -1,6 +1,6 @@
 import { expect, test } from "bun:test";
-import { endTurn } from "../../src/end-turn.ts";
-import { createClientScheduler } from "../../src/http/client-scheduler.ts";
+import { endTurn } from "../../src/base/end-turn.ts";
+import { createClientScheduler } from "../../src/http/limits/client-scheduler.ts";
 
 /** Sends requests. Time passes only while one is handled, and always the same. */
 function makeClients(requestMs: number) {

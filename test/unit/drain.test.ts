@@ -1,5 +1,5 @@
 import { expect, spyOn, test } from "bun:test";
-import { createDrain } from "../../src/http/drain.ts";
+import { createDrain } from "../../src/http/limits/drain.ts";
 
 test("drain closes connections and calls its listeners when it has started", async () => {
   const drain = createDrain();

@@ -1,7 +1,7 @@
 import { expect, test } from "bun:test";
-import { endTurn } from "../../src/end-turn.ts";
-import { createMetrics, type Metrics } from "../../src/http/metrics.ts";
-import type { Store } from "../../src/store.ts";
+import { endTurn } from "../../src/base/end-turn.ts";
+import type { Store } from "../../src/domain/store.ts";
+import { createMetrics, type Metrics } from "../../src/http/metrics/metrics.ts";
 import { metricsIn } from "../http/make.ts";
 
 const build = { version: "1.2.3", commit: "1cc9c668", schema: 3 };

@@ -1,5 +1,5 @@
 import { expect, test } from "bun:test";
-import { pageLinks } from "../../src/http/bodies.ts";
+import { pageLinks } from "../../src/http/output/bodies.ts";
 
 const page = { total: 15_000, records: "", nextAfter: null, maxOffset: 10_000 };
 const relations = (links: string) => links.match(/rel="\w+"/g)?.map((rel) => rel.slice(5, -1));

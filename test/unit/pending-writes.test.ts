@@ -1,6 +1,6 @@
 import { expect, test } from "bun:test";
-import { createPendingWrites } from "../../src/http/pending-writes.ts";
-import { expectThrown } from "../expect-error.ts";
+import { createPendingWrites } from "../../src/http/limits/pending-writes.ts";
+import { expectThrown } from "../support/expect-error.ts";
 
 test.each([
   ["bytes", 2 ** 16],

@@ -1,5 +1,5 @@
 import { expect, test } from "bun:test";
-import { renderMetrics } from "../../src/http/prometheus.ts";
+import { renderMetrics } from "../../src/http/metrics/prometheus.ts";
 
 test("renderMetrics writes the samples of each family under its help and its type", () => {
   const text = renderMetrics([

@@ -1,5 +1,5 @@
 import { expect, test } from "bun:test";
-import { createRateLimiter } from "../../src/http/rate-limit.ts";
+import { createRateLimiter } from "../../src/http/limits/rate-limit.ts";
 
 /** A rate limiter with a clock that the test moves. */
 function makeLimit(perSecond: number) {

@@ -1,6 +1,6 @@
 import { expect, test } from "bun:test";
 import { allRoutes, createDocumentReader } from "../../src/http/app.ts";
-import { isPublic, type RouteEntry, routesOf } from "../../src/http/route.ts";
+import { isPublic, type RouteEntry, routesOf } from "../../src/http/routes/route.ts";
 
 const routes: readonly RouteEntry[] = allRoutes().routes;
 

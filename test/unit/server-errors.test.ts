@@ -1,8 +1,8 @@
 import { Database } from "bun:sqlite";
 import { expect, test } from "bun:test";
-import { AppError, type ErrorCode } from "../../src/error.ts";
-import { createServerErrorLog, errorBody, errorTemplates } from "../../src/http/errors.ts";
-import { createLog } from "../../src/log.ts";
+import { AppError, type ErrorCode } from "../../src/base/error.ts";
+import { createLog } from "../../src/base/log.ts";
+import { createServerErrorLog, errorBody, errorTemplates } from "../../src/http/output/errors.ts";
 
 function databaseError(): unknown {
   using db = new Database(":memory:");

@@ -1,6 +1,6 @@
 import { expect, test } from "bun:test";
-import { endTurn } from "../../src/end-turn.ts";
-import { createWaitingClients } from "../../src/http/waiting-clients.ts";
+import { endTurn } from "../../src/base/end-turn.ts";
+import { createWaitingClients } from "../../src/http/limits/waiting-clients.ts";
 
 const PLACES = 12;
 const drain = { isDraining: () => false, onStart() {} };

@@ -1,12 +1,12 @@
 /** The parts of the OpenAPI document that routes share: headers and parameters. `errors.ts` has the errors. */
-import { KEY_LIFETIME_MS } from "../../idempotency.ts";
-import { REVALIDATE } from "../bodies.ts";
-import { ENTITY_TAGS } from "../entity-tags.ts";
-import { serviceDoc } from "../errors.ts";
-import { IDEMPOTENCY_KEY } from "../idempotency-key.ts";
-import type { JsonSchema } from "../input.ts";
-import { PATCH_TYPES } from "../media-types.ts";
-import { REQUEST_ID } from "../request-id.ts";
+import { KEY_LIFETIME_MS } from "../../domain/idempotency.ts";
+import { ENTITY_TAGS } from "../input/entity-tags.ts";
+import { IDEMPOTENCY_KEY } from "../input/idempotency-key.ts";
+import type { JsonSchema } from "../input/input.ts";
+import { REQUEST_ID } from "../input/request-id.ts";
+import { REVALIDATE } from "../output/bodies.ts";
+import { serviceDoc } from "../output/errors.ts";
+import { PATCH_TYPES } from "../output/media-types.ts";
 
 type Section = "schemas" | "headers" | "parameters" | "responses";
 

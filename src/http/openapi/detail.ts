@@ -1,6 +1,6 @@
 /** Describes routes for the OpenAPI document. */
-import { pageQuery } from "../../page.ts";
-import type { JsonSchema } from "../input.ts";
+import { pageQuery } from "../../domain/page.ts";
+import type { JsonSchema } from "../input/input.ts";
 import { integer, object, ref } from "./components.ts";
 import type { DocumentedError } from "./errors.ts";
 

@@ -1,10 +1,10 @@
 /** The error responses of the OpenAPI document. */
-import { AppError, type ErrorCode, type FieldError, problemCodes } from "../../error.ts";
-import { MAX_PROBLEMS, unknownField } from "../../schema.ts";
-import { errorEnvelope } from "../bodies.ts";
-import { errorTemplates, type ResponseTemplate } from "../errors.ts";
-import type { JsonSchema } from "../input.ts";
-import { JSON_TYPE, TEXT_TYPE } from "../media-types.ts";
+import { AppError, type ErrorCode, type FieldError, problemCodes } from "../../base/error.ts";
+import { MAX_PROBLEMS, unknownField } from "../../base/schema.ts";
+import type { JsonSchema } from "../input/input.ts";
+import { errorEnvelope } from "../output/bodies.ts";
+import { errorTemplates, type ResponseTemplate } from "../output/errors.ts";
+import { JSON_TYPE, TEXT_TYPE } from "../output/media-types.ts";
 import { header, object, ref, text, withCommonHeaders } from "./components.ts";
 
 /**

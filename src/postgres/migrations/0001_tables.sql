@@ -26,7 +26,7 @@ create sequence orders_id_seq maxvalue 9007199254740991;
 create table users (
   id bigint primary key,
   email text not null check (length(email) between 3 and 254),
-  -- The same for all spellings of one mailbox (src/email.ts).
+  -- The same for all spellings of one mailbox (src/base/email.ts).
   email_key text collate "C" not null unique,
   reference text collate "C" unique check (length(reference) between 1 and 255),
   name text check (length(name) between 1 and 200),

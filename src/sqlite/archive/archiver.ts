@@ -1,10 +1,11 @@
 /** Keeps the archive of an open database up to date, generation after generation. Runs in a thread of its own. */
-import type { ArchiveLog, ArchiveSettings, ArchiveState } from "../../archive.ts";
-import { AppError, fail, messageOf, systemCode } from "../../error.ts";
-import type { Lease } from "../../lease.ts";
-import type { ObjectStorage } from "../../object-storage.ts";
-import type { FileDescriptors } from "../file-watch.ts";
-import { freeBytesOf } from "../files.ts";
+
+import { AppError, fail, messageOf, systemCode } from "../../base/error.ts";
+import type { ArchiveLog, ArchiveSettings, ArchiveState } from "../../domain/archive.ts";
+import type { Lease } from "../../domain/lease.ts";
+import type { ObjectStorage } from "../../domain/object-storage.ts";
+import type { FileDescriptors } from "../file/file-watch.ts";
+import { freeBytesOf } from "../file/files.ts";
 import { type Bases, createBases } from "./bases.ts";
 import type { Base } from "./format.ts";
 import { beginGeneration, refusalOf } from "./generation.ts";

@@ -1,9 +1,9 @@
 /** Copies the database file to the archive while it is in use, each time that a new copy is due. */
 import { fstatSync, readSync } from "node:fs";
-import type { ArchiveLog } from "../../archive.ts";
-import { fail } from "../../error.ts";
-import type { ObjectStorage } from "../../object-storage.ts";
-import type { FileDescriptors } from "../file-watch.ts";
+import { fail } from "../../base/error.ts";
+import type { ArchiveLog } from "../../domain/archive.ts";
+import type { ObjectStorage } from "../../domain/object-storage.ts";
+import type { FileDescriptors } from "../file/file-watch.ts";
 import { type Base, baseKey, type Chunk, chunkKey, encodeChunk, encodeJson } from "./format.ts";
 import type { Beginning } from "./generation.ts";
 import type { Problems } from "./problems.ts";

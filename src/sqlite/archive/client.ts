@@ -1,10 +1,10 @@
 /** The archive as the thread of the server sees it. */
 
-import type { ArchiveOptions, ArchiveState } from "../../archive.ts";
-import { AppError, type ErrorCode } from "../../error.ts";
-import { removeTemporary } from "../../temporary-file.ts";
-import type { FileDescriptors } from "../file-watch.ts";
-import type { CommitGate } from "../writer.ts";
+import { AppError, type ErrorCode } from "../../base/error.ts";
+import { removeTemporary } from "../../base/temporary-file.ts";
+import type { ArchiveOptions, ArchiveState } from "../../domain/archive.ts";
+import type { CommitGate } from "../engine/writer.ts";
+import type { FileDescriptors } from "../file/file-watch.ts";
 import type { ArchiveRequest, ArchiveResponse } from "./service.ts";
 
 /** Marks an error of the archive: the database itself may be sound. */

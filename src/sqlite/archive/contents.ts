@@ -1,5 +1,5 @@
 /** Finds out what an archive has besides segments: its generations and its bases. */
-import type { ObjectStorage } from "../../object-storage.ts";
+import type { ObjectStorage } from "../../domain/object-storage.ts";
 import {
   type Base,
   baseKey,

@@ -1,11 +1,11 @@
 /** Rebuilds a database from its archive. */
 import { closeSync, openSync, rmSync, writeSync } from "node:fs";
-import { suffixes } from "../../database-url.ts";
-import { fail } from "../../error.ts";
-import { MAX_OBJECT_BYTES, type ObjectStorage, withRetries } from "../../object-storage.ts";
-import { connect } from "../connection.ts";
-import { discard, fileState, PRIVATE_MODE } from "../files.ts";
-import { FRAME_HEADER_BYTES, isCommit, WAL_HEADER_BYTES } from "../wal-index.ts";
+import { suffixes } from "../../base/database-url.ts";
+import { fail } from "../../base/error.ts";
+import { MAX_OBJECT_BYTES, type ObjectStorage, withRetries } from "../../domain/object-storage.ts";
+import { connect } from "../file/connection.ts";
+import { discard, fileState, PRIVATE_MODE } from "../file/files.ts";
+import { FRAME_HEADER_BYTES, isCommit, WAL_HEADER_BYTES } from "../file/wal-index.ts";
 import { type Contents, readContents, withDamage } from "./contents.ts";
 import { type FoundState, failUnrestorable, findState } from "./find-state.ts";
 import {

@@ -1,6 +1,6 @@
 /** Finds the state that a restore of an archive returns. */
-import { fail } from "../../error.ts";
-import type { ObjectStorage } from "../../object-storage.ts";
+import { fail } from "../../base/error.ts";
+import type { ObjectStorage } from "../../domain/object-storage.ts";
 import {
   basesOf,
   beginningMs,

@@ -9,7 +9,7 @@
  * A block has 1,000 segments: a server can write a million in a day, and a directory is listed as a whole.
  */
 import { zstdDecompressSync } from "node:zlib";
-import { AppError } from "../../error.ts";
+import { AppError } from "../../base/error.ts";
 import type { Progress } from "./progress.ts";
 import type { WalPosition } from "./wal-reader.ts";
 

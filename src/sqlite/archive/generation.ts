@@ -1,7 +1,7 @@
 /** Begins a generation: decides whether it continues the archive, or needs a base. */
-import { fail } from "../../error.ts";
-import type { ObjectStorage } from "../../object-storage.ts";
-import { fileState } from "../files.ts";
+import { fail } from "../../base/error.ts";
+import type { ObjectStorage } from "../../domain/object-storage.ts";
+import { fileState } from "../file/files.ts";
 import { type Contents, hasBase, readContents } from "./contents.ts";
 import {
   type Base,

@@ -1,5 +1,5 @@
 /** Reads how far an archive goes: its bases, and the segments that lead from each to a later state. */
-import type { ObjectStorage } from "../../object-storage.ts";
+import type { ObjectStorage } from "../../domain/object-storage.ts";
 import { basesOf, type Contents, type Lineage, type StoredBase } from "./contents.ts";
 import {
   baseKey,

@@ -1,6 +1,6 @@
 /** What tells one server from another. */
 import { readFileSync, statSync } from "node:fs";
-import { lockPath } from "../server-lock.ts";
+import { lockPath } from "../file/server-lock.ts";
 
 /** @returns the text of a file of Linux that has one line; `null` on other systems */
 function readLine(path: string): string | null {

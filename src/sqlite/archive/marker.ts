@@ -1,15 +1,15 @@
 /** A file next to the database that says which part of its archive belongs to it. */
 import { closeSync, constants, fsyncSync, openSync, readFileSync, writeSync } from "node:fs";
-import { suffixes } from "../../database-url.ts";
-import { systemCode } from "../../error.ts";
-import { claimTemporary } from "../../temporary-file.ts";
+import { suffixes } from "../../base/database-url.ts";
+import { systemCode } from "../../base/error.ts";
+import { claimTemporary } from "../../base/temporary-file.ts";
 import {
   copyOwnership,
   fileState,
   PRIVATE_MODE,
   replaceFile,
   requirePermission,
-} from "../files.ts";
+} from "../file/files.ts";
 import type { SegmentId } from "./format.ts";
 
 export interface ArchiveMarker {

@@ -1,6 +1,7 @@
 /** What fails in an archive, by activity: that one works does not mean that another does. */
-import type { ArchiveLog } from "../../archive.ts";
-import { AppError, fail, messageOf } from "../../error.ts";
+
+import { AppError, fail, messageOf } from "../../base/error.ts";
+import type { ArchiveLog } from "../../domain/archive.ts";
 
 /** The first line is logged when an activity fails, the second when it works again, unless that has a line of its own. */
 const LINES = {

@@ -1,5 +1,5 @@
 /** How far a database has come. It tells an older state, or another history, from a later state. */
-import { connect } from "../connection.ts";
+import { connect } from "../file/connection.ts";
 
 /** Each number only grows, as long as nobody puts an older state in the place of the database. */
 export interface Progress {

@@ -1,6 +1,6 @@
 /** Deletes what an archive no longer needs. */
-import { fail } from "../../error.ts";
-import type { ObjectStorage } from "../../object-storage.ts";
+import { fail } from "../../base/error.ts";
+import type { ObjectStorage } from "../../domain/object-storage.ts";
 import { basesOf, type Contents, readContents } from "./contents.ts";
 import { type Base, baseKey, chunkPrefix, generationKey, prefixes, segmentKey } from "./format.ts";
 import type { Problems } from "./problems.ts";

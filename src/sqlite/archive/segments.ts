@@ -1,5 +1,5 @@
 /** Sends the WAL to the archive, as segments of one generation, and knows which commits the archive has. */
-import type { ObjectStorage } from "../../object-storage.ts";
+import type { ObjectStorage } from "../../domain/object-storage.ts";
 import { encodeSegment, type SegmentId, type SegmentKey, segmentKey } from "./format.ts";
 import type { Beginning } from "./generation.ts";
 import type { Problems } from "./problems.ts";

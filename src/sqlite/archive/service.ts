@@ -1,13 +1,14 @@
 /** What the thread of the archive does for the thread of the server, and the messages between them. */
-import type { ArchiveLog, ArchiveSettings, ArchiveState } from "../../archive.ts";
-import { AppError, type ErrorCode, fail, messageOf } from "../../error.ts";
-import { createLease, type Lease, systemClock } from "../../lease.ts";
-import type { ObjectStorage, OpenStorage } from "../../object-storage.ts";
-import type { FileDescriptors } from "../file-watch.ts";
+
+import { AppError, type ErrorCode, fail, messageOf } from "../../base/error.ts";
+import type { ArchiveLog, ArchiveSettings, ArchiveState } from "../../domain/archive.ts";
+import { createLease, type Lease, systemClock } from "../../domain/lease.ts";
+import type { ObjectStorage, OpenStorage } from "../../domain/object-storage.ts";
+import type { FileDescriptors } from "../file/file-watch.ts";
+import { requireDatabase } from "../whole/missing.ts";
 import { type Archiver, createArchiver } from "./archiver.ts";
 import { newestNumber } from "./contents.ts";
 import { holderName, lockIdentity } from "./identity.ts";
-import { requireDatabase } from "./missing.ts";
 
 const MAX_WAL_BYTES = 2 ** 30;
 

@@ -6,8 +6,8 @@
  * @see https://www.sqlite.org/walformat.html#wal_locks
  */
 import type { Database } from "bun:sqlite";
-import { connect } from "../connection.ts";
-import { isBusy } from "../errors.ts";
+import { connect } from "../file/connection.ts";
+import { isBusy } from "../file/errors.ts";
 
 export interface WalLock extends Disposable {
   /**

@@ -4,7 +4,7 @@
  * @see https://www.sqlite.org/fileformat2.html#walformat
  */
 import { readSync } from "node:fs";
-import type { FileDescriptors } from "../file-watch.ts";
+import type { FileDescriptors } from "../file/file-watch.ts";
 import {
   committedBytes,
   FRAME_HEADER_BYTES,
@@ -12,7 +12,7 @@ import {
   readWalState,
   WAL_HEADER_BYTES,
   type WalState,
-} from "../wal-index.ts";
+} from "../file/wal-index.ts";
 
 /** Where a part of the WAL ends. */
 export interface WalPosition {

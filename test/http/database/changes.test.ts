@@ -1,7 +1,7 @@
 // The change feed through HTTP: pages, links, and clients that wait.
 import { expect, test } from "bun:test";
-import { newToken } from "../../../src/token.ts";
-import { withStore } from "../../open-store.ts";
+import { newToken } from "../../../src/domain/token.ts";
+import { withStore } from "../../support/open-store.ts";
 import { againstPostgres } from "../backend.ts";
 import { expectError, links, metricOf, newEmail, newOrder, newUser } from "../make.ts";
 import { openMany, rawRequest } from "../raw.ts";

@@ -1,5 +1,5 @@
 import { describe, expect, test } from "bun:test";
-import { newToken } from "../../../src/token.ts";
+import { newToken } from "../../../src/domain/token.ts";
 import { countOf, expectError, newEmail, newUser } from "../make.ts";
 import { sendRaw } from "../raw.ts";
 import { startSharedServer, type TestResponse } from "../server.ts";

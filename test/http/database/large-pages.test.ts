@@ -1,7 +1,7 @@
 // Pages of more than 256 KiB: how large they may be, what their readers may hold, and that they are exact.
 import { afterAll, beforeAll, expect, test } from "bun:test";
 import type { Socket } from "node:net";
-import { withStore } from "../../open-store.ts";
+import { withStore } from "../../support/open-store.ts";
 import { metricOf, newEmail } from "../make.ts";
 import { rawRequest, sendOnly } from "../raw.ts";
 import { startServer, type TestServer } from "../server.ts";

@@ -1,6 +1,6 @@
 import { expect, test } from "bun:test";
-import { systemCode } from "../../../src/error.ts";
-import { newToken } from "../../../src/token.ts";
+import { systemCode } from "../../../src/base/error.ts";
+import { newToken } from "../../../src/domain/token.ts";
 import { againstCitus, againstPostgres, holdTable, holdWrites } from "../backend.ts";
 import { expectError, newEmail, newUser } from "../make.ts";
 import { chunked, rawRequest } from "../raw.ts";

@@ -1,8 +1,8 @@
 // A read-only server: reads work, writes are rejected, and the database stays as it is.
 import { Database } from "bun:sqlite";
 import { expect, test } from "bun:test";
-import { withStore } from "../../open-store.ts";
 import { findCluster } from "../../postgres/cluster.ts";
+import { withStore } from "../../support/open-store.ts";
 import { againstCitus, againstPostgres } from "../backend.ts";
 import { expectError, newEmail, newOrder, newUser } from "../make.ts";
 import { startReplica, startServer, type TestServer } from "../server.ts";

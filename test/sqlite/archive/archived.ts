@@ -2,10 +2,10 @@
 import { Database } from "bun:sqlite";
 import { expect } from "bun:test";
 import { closeSync, openSync } from "node:fs";
-import type { AppError } from "../../../src/error.ts";
-import { createLease, type Lease, systemClock } from "../../../src/lease.ts";
+import type { AppError } from "../../../src/base/error.ts";
+import { createLease, type Lease, systemClock } from "../../../src/domain/lease.ts";
+import type { ObjectStorage } from "../../../src/domain/object-storage.ts";
 import { createDirectoryStorage } from "../../../src/object-storage/directory.ts";
-import type { ObjectStorage } from "../../../src/object-storage.ts";
 import { createArchiver } from "../../../src/sqlite/archive/archiver.ts";
 import { newestNumber } from "../../../src/sqlite/archive/contents.ts";
 import { markRestored, restoreTo } from "../../../src/sqlite/archive/fetch.ts";
@@ -17,8 +17,8 @@ import {
   encodeJson,
   prefixes,
 } from "../../../src/sqlite/archive/format.ts";
-import { makeDirectory } from "../../directory.ts";
-import { expectRejection } from "../../expect-error.ts";
+import { makeDirectory } from "../../support/directory.ts";
+import { expectRejection } from "../../support/expect-error.ts";
 
 /** Short, so that tests do not wait. */
 const INTERVAL_MS = 10;

@@ -1,15 +1,15 @@
 import { Database } from "bun:sqlite";
 import { describe, expect, test } from "bun:test";
 import { mkdirSync, rmSync } from "node:fs";
-import type { ObjectStorage } from "../../../src/object-storage.ts";
+import type { ObjectStorage } from "../../../src/domain/object-storage.ts";
 import {
   type Base,
   decodeJson,
   encodeJson,
   parseSegmentKey,
 } from "../../../src/sqlite/archive/format.ts";
-import { expectRejection } from "../../expect-error.ts";
 import { createMemoryStorage } from "../../object-storage/memory.ts";
+import { expectRejection } from "../../support/expect-error.ts";
 import { contentOf, makeArchive, makeLease, openDatabase, serve } from "./archived.ts";
 
 const HOUR_MS = 60 * 60 * 1000;

@@ -1,12 +1,12 @@
 // The messages of the server to the thread of its archive, which is a fake.
 import { Database } from "bun:sqlite";
 import { expect, test } from "bun:test";
-import type { ArchiveOptions } from "../../../src/archive.ts";
+import type { ArchiveOptions } from "../../../src/domain/archive.ts";
 import { openArchive } from "../../../src/sqlite/archive/client.ts";
 import type { ArchiveRequest, ArchiveResponse } from "../../../src/sqlite/archive/service.ts";
-import { makeDirectory } from "../../directory.ts";
-import { expectRejection } from "../../expect-error.ts";
-import { withStore } from "../../open-store.ts";
+import { makeDirectory } from "../../support/directory.ts";
+import { expectRejection } from "../../support/expect-error.ts";
+import { withStore } from "../../support/open-store.ts";
 
 type Respond = (response: ArchiveResponse) => void;
 

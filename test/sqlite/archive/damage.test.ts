@@ -7,8 +7,8 @@ import {
   type Generation,
   generationKey,
 } from "../../../src/sqlite/archive/format.ts";
-import { expectRejection } from "../../expect-error.ts";
-import { isLong } from "../../long.ts";
+import { expectRejection } from "../../support/expect-error.ts";
+import { isLong } from "../../support/long.ts";
 import {
   adviceOf,
   contentOf,

@@ -8,7 +8,7 @@ import {
   parseSegmentKey,
 } from "../../../src/sqlite/archive/format.ts";
 import { deleteExpired } from "../../../src/sqlite/archive/retention.ts";
-import { expectRejection } from "../../expect-error.ts";
+import { expectRejection } from "../../support/expect-error.ts";
 import {
   type Archive,
   adviceOf,

@@ -1,8 +1,8 @@
 // What an archive can restore when segments are late, or were written by several servers.
 import { describe, expect, test } from "bun:test";
 import { copyFileSync } from "node:fs";
-import type { ObjectStorage } from "../../../src/object-storage.ts";
-import { expectRejection } from "../../expect-error.ts";
+import type { ObjectStorage } from "../../../src/domain/object-storage.ts";
+import { expectRejection } from "../../support/expect-error.ts";
 import {
   contentOf,
   makeArchive,

@@ -2,8 +2,8 @@
 import { expect, test } from "bun:test";
 import { readFileSync, writeFileSync } from "node:fs";
 import { encodeJson, generationKey } from "../../../src/sqlite/archive/format.ts";
-import { requireDatabase } from "../../../src/sqlite/archive/missing.ts";
-import { expectRejection } from "../../expect-error.ts";
+import { requireDatabase } from "../../../src/sqlite/whole/missing.ts";
+import { expectRejection } from "../../support/expect-error.ts";
 import { keysOf, makeArchive, makeLease } from "./archived.ts";
 
 /** As a server has left it that was killed before it had written its first base. */

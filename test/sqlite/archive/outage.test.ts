@@ -1,8 +1,8 @@
 // The archive of a server whose storage fails for a while.
 import { describe, expect, test } from "bun:test";
 import { closeSync, openSync, readSync, writeSync } from "node:fs";
-import { AppError } from "../../../src/error.ts";
-import type { ObjectStorage } from "../../../src/object-storage.ts";
+import { AppError } from "../../../src/base/error.ts";
+import type { ObjectStorage } from "../../../src/domain/object-storage.ts";
 import { makeUnreliable } from "../../object-storage/unreliable.ts";
 import { contentOf, makeArchive, type Server, writeSegments } from "./archived.ts";
 

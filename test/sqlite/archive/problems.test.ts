@@ -1,5 +1,5 @@
 import { expect, spyOn, test } from "bun:test";
-import { AppError } from "../../../src/error.ts";
+import { AppError } from "../../../src/base/error.ts";
 import { type Activity, createProblems } from "../../../src/sqlite/archive/problems.ts";
 
 const activities: readonly Activity[] = ["opening", "segments", "base", "lease", "deletion"];

@@ -1,6 +1,6 @@
 import { expect, test } from "bun:test";
-import { AppError } from "../../../src/error.ts";
-import type { ObjectStorage } from "../../../src/object-storage.ts";
+import { AppError } from "../../../src/base/error.ts";
+import type { ObjectStorage } from "../../../src/domain/object-storage.ts";
 import {
   type Base,
   baseKey,

@@ -6,7 +6,7 @@ import {
   createWalReader,
   type WalPart,
 } from "../../../src/sqlite/archive/wal-reader.ts";
-import { makeDirectory } from "../../directory.ts";
+import { makeDirectory } from "../../support/directory.ts";
 import { openDatabase } from "./archived.ts";
 
 function openWal(path: string) {

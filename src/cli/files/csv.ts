@@ -1,0 +1,337 @@
+/** CSV: RFC 4180 with a header line. The cells of `metadata` and `items` hold JSON. */
+import { pipeline } from "node:stream";
+import { CsvError, parse } from "csv-parse";
+import { AppError, fail, failField, failInvalid } from "../../base/error.ts";
+import { parseJson } from "../../base/json.ts";
+import { quoteReadably, type Schema } from "../../base/schema.ts";
+import { columnsOf } from "../../domain/columns.ts";
+import { Order } from "../../domain/order.ts";
+import { User } from "../../domain/user.ts";
+import { BOM, decodeInput, readStart } from "./encoding.ts";
+import {
+  type BulkTable,
+  ERROR_FIELD,
+  type InputPart,
+  importSchemas,
+  type OnUnknown,
+  type RawRecord,
+  type RejectMarks,
+} from "./file-format.ts";
+
+/** Maximum size of a record, like that of a line of NDJSON. */
+const MAX_RECORD_BYTES = 2 ** 20;
+/** Records per iteration. */
+const YIELD_RECORDS = 100;
+
+/** The first wins if the header has several equally often, or none. */
+const DELIMITERS = [",", ";", "\t"];
+
+/** @returns the fields of a record with an id that an export writes as empty cells */
+function emptyFieldsOf(record: Schema): Readonly<Record<string, unknown>> {
+  const nullable = columnsOf(record).filter(({ isNullable }) => isNullable);
+  return { ...Object.fromEntries(nullable.map(({ name }) => [name, null])), metadata: {} };
+}
+
+const emptyFields = { users: emptyFieldsOf(User), orders: emptyFieldsOf(Order) };
+
+/** A column of the input: the field of a record, or `null` if it is ignored. */
+type Column = { readonly field: string; readonly schema: Schema } | null;
+
+/** @throws {AppError} validation_failed */
+function readJson(field: string, cell: string): unknown {
+  try {
+    return parseJson(cell);
+  } catch (error) {
+    if (!(error instanceof AppError)) throw error;
+    return failInvalid(
+      error.problems.map((problem) => ({
+        ...problem,
+        field: problem.field === "body" ? field : `${field}.${problem.field}`,
+      })),
+    );
+  }
+}
+
+/** Call only for cells that are not empty: an empty cell means that the field is absent. */
+function readCell({ field, schema }: NonNullable<Column>, cell: string): unknown {
+  // Validation rejects other text than digits.
+  if (schema.type === "integer") return /^(?:0|[1-9]\d{0,15})$/.test(cell) ? Number(cell) : cell;
+  return schema.type === "object" || schema.type === "array" ? readJson(field, cell) : cell;
+}
+
+/** @throws {AppError} validation_failed */
+function readCells(
+  table: BulkTable,
+  columns: readonly Column[],
+  cells: readonly string[],
+): unknown {
+  if (cells.length !== columns.length) {
+    failField(
+      "record",
+      "length",
+      `must have ${columns.length} cells like the header, not ${cells.length}`,
+    );
+  }
+  const record: Record<string, unknown> = {};
+  for (const [index, column] of columns.entries()) {
+    const cell = cells[index] ?? "";
+    if (cell !== "" && column !== null) record[column.field] = readCell(column, cell);
+  }
+  // A record with an id has all fields. An export writes null and {} as empty cells.
+  return "id" in record ? { ...emptyFields[table], ...record } : record;
+}
+
+function quoteText(text: string): string {
+  return `"${text.replaceAll('"', '""')}"`;
+}
+
+/** @throws {AppError} validation_failed */
+function readColumns(
+  names: readonly string[],
+  table: BulkTable,
+  onUnknown: OnUnknown | null,
+  start: string,
+): Column[] {
+  const schemas: Readonly<Record<string, Schema>> = importSchemas[table].properties;
+  const known = Object.keys(schemas);
+  const seen = new Set<string>();
+  const unknown: string[] = [];
+  const columns = names.map((name): Column => {
+    const field = name.trim().toLowerCase();
+    const schema = Object.hasOwn(schemas, field) ? schemas[field] : undefined;
+    if (schema === undefined && field !== ERROR_FIELD) unknown.push(name);
+    else if (seen.has(field))
+      fail("validation_failed", `column ${quoteReadably(name)} is given more than once`);
+    seen.add(field);
+    return schema === undefined ? null : { field, schema };
+  });
+  if (onUnknown !== null) unknown.forEach(onUnknown);
+  if (onUnknown !== null || unknown.length === 0) return columns;
+  if (unknown.length === names.length) {
+    const note = /sep=/i.test(start) ? `; the file begins with ${quoteReadably(start.trim())}` : "";
+    const form = `names such as ${known.slice(1, 4).join()}, separated by commas, semicolons or tabs`;
+    fail(
+      "validation_failed",
+      `the first line must have ${form}, not ${quoteReadably(...unknown.slice(0, 3))}${note}`,
+    );
+  }
+  const [noun, verb, pronoun] =
+    unknown.length === 1 ? ["column", "is", "it"] : ["columns", "are", "them"];
+  const advice = `use ${known.join(", ")}, or skip ${pronoun} with --ignore-unknown`;
+  return fail(
+    "validation_failed",
+    `${noun} ${quoteReadably(...unknown)} ${verb} not known: ${advice}`,
+  );
+}
+
+/** @returns the delimiter that the header has most often outside of quotes */
+function findDelimiter(header: string): string {
+  const unquoted = header.replaceAll(/"[^"]*"/g, "");
+  const count = (delimiter: string) => unquoted.split(delimiter).length;
+  return DELIMITERS.reduce((best, each) => (count(each) > count(best) ? each : best));
+}
+
+/** The first line that is not blank. */
+const FIRST_LINE = /^\s*(\S[^\n]*)\n/;
+/** A first line with which Excel names the delimiter, instead of the header. */
+const SEPARATOR_LINE = /^"?sep=([^"\w\r\n])"?\r?\n/i;
+
+const [LF, CR, QUOTE] = [0x0a, 0x0d, 0x22];
+
+/** @returns how many complete lines come before the first that is not UTF-8. @param chunk begins in a line */
+function linesBeforeInvalid(chunk: Uint8Array): number {
+  // The rest of a character, whose start was in an earlier chunk.
+  const start = chunk.findIndex((byte) => (byte & 0xc0) !== 0x80);
+  const lines = Buffer.from(chunk).toString("latin1", Math.max(0, start)).split("\n");
+  const isInvalid = (line: string) => {
+    const bytes = Buffer.from(line, "latin1");
+    return !Buffer.from(bytes.toString()).equals(bytes);
+  };
+  return Math.max(0, lines.findIndex(isInvalid));
+}
+
+/** Rejects invalid UTF-8 and lines that end with CR alone: the parser would read U+FFFD, and a part of a cell. */
+async function* requireText(chunks: AsyncIterable<Uint8Array>): AsyncGenerator<Uint8Array> {
+  const utf8 = new TextDecoder("utf-8", { fatal: true });
+  let line = 1;
+  let isQuoted = false;
+  let isAfterReturn = false;
+  function requireLineFeed(byte: number): void {
+    if (!isAfterReturn || byte === LF) return;
+    const problem = 'ends with CR alone, as in "CSV (Macintosh)" of Excel';
+    const advice = "save the file as CSV UTF-8, or convert it, e.g. with: tr '\\r' '\\n'";
+    fail("validation_failed", `line ${line} ${problem}: ${advice}`);
+  }
+  let current: Uint8Array = new Uint8Array();
+  try {
+    for await (current of chunks) {
+      utf8.decode(current, { stream: true });
+      for (const byte of current) {
+        requireLineFeed(byte);
+        isAfterReturn = byte === CR && !isQuoted;
+        if (byte === LF) line += 1;
+        if (byte === QUOTE) isQuoted = !isQuoted;
+      }
+      yield current;
+    }
+    requireLineFeed(0);
+    current = new Uint8Array();
+    utf8.decode();
+  } catch (error) {
+    if (!(error instanceof TypeError)) throw error;
+    const advice =
+      "save the file as CSV UTF-8, or convert it, e.g. with: iconv -f WINDOWS-1252 -t UTF-8";
+    fail(
+      "validation_failed",
+      `line ${line + linesBeforeInvalid(current)} is not valid UTF-8: ${advice}`,
+    );
+  }
+}
+
+/** What to do about text that is no CSV, by the code of csv-parse. */
+const advices: Readonly<Record<string, string>> = {
+  CSV_QUOTE_NOT_CLOSED: 'a quote is never closed; write " within a cell as ""',
+  CSV_INVALID_CLOSING_QUOTE: 'there is text after a closing quote; write " within a cell as ""',
+  INVALID_OPENING_QUOTE:
+    'a quote is inside a cell; enclose the cell in quotes, and write " within it as ""',
+  CSV_MAX_RECORD_SIZE: `the record has more than ${MAX_RECORD_BYTES} bytes; probably a quote is not closed`,
+};
+
+/** @param firstLine of the record. @throws {AppError} validation_failed */
+function explainCsvError(error: unknown, firstLine: number, names: readonly string[]): never {
+  if (!(error instanceof CsvError)) throw error;
+  const { lines, index } = error;
+  // A quote that is not closed is noticed much later.
+  const isOpen = error.code === "CSV_QUOTE_NOT_CLOSED" || error.code === "CSV_MAX_RECORD_SIZE";
+  const line = isOpen ? firstLine : lines;
+  const name = typeof index === "number" ? names[index] : undefined;
+  const place = name === undefined ? "" : `, column ${quoteReadably(name)}`;
+  return fail(
+    "validation_failed",
+    `line ${line}${place}: ${advices[error.code] ?? "the line is not valid CSV"}`,
+  );
+}
+
+interface Row {
+  readonly info: { readonly lines: number };
+  readonly record: readonly string[];
+}
+
+/** Reads the rows below a header, and writes rejected ones with the marks in the first columns. */
+function createRowReader(
+  names: readonly string[],
+  table: BulkTable,
+  onUnknown: OnUnknown | null,
+  delimiter: string,
+  start: string,
+) {
+  const columns = readColumns(names, table, onUnknown, start);
+  const markColumns = table === "orders" ? [ERROR_FIELD, "import_key"] : [ERROR_FIELD];
+  const fields = names.map((name) => name.trim().toLowerCase());
+  const keyIndex = fields.indexOf("import_key");
+  const join = (cells: readonly string[]) =>
+    `${cells.map((cell) => (cell === "" ? "" : quoteText(cell))).join(delimiter)}\n`;
+  const others = (cells: readonly string[]) =>
+    cells.filter((_, index) => !markColumns.includes(fields[index] ?? ""));
+
+  function withMarks(cells: readonly string[], { import_error, import_key }: RejectMarks): string {
+    // With another number of cells, it is not known which is the key.
+    const ownKey = cells.length === columns.length ? (cells[keyIndex] ?? "") : "";
+    const key = table === "orders" ? [ownKey || (import_key ?? "")] : [];
+    return join([import_error, ...key, ...others(cells)]);
+  }
+
+  return {
+    header: `${start}${join([...markColumns, ...others(names)])}`,
+    read({ record: cells, info }: Row): RawRecord {
+      const text = cells.join();
+      return {
+        line: info.lines - (text.split("\n").length - 1),
+        size: text.length,
+        parse: () => readCells(table, columns, cells),
+        withMarks: (marks) => withMarks(cells, marks),
+      };
+    },
+  };
+}
+
+/**
+ * A record with an invalid cell fails when it is parsed.
+ * @throws {AppError} validation_failed if the header or the quotes are wrong, and the rest cannot be read
+ */
+export async function* readCsv(
+  input: AsyncIterable<Uint8Array>,
+  table: BulkTable,
+  onUnknown: OnUnknown | null,
+): AsyncGenerator<InputPart> {
+  const { chunks, hasBom } = await decodeInput(input);
+  const { start, readFrom } = await readStart(
+    chunks,
+    (bytes) => bytes.length > MAX_RECORD_BYTES || FIRST_LINE.test(new TextDecoder().decode(bytes)),
+  );
+  const text = new TextDecoder().decode(start);
+  const [separatorLine = "", separator] = SEPARATOR_LINE.exec(text) ?? [];
+  const delimiter = separator ?? findDelimiter(FIRST_LINE.exec(text)?.[1] ?? text);
+  /** The last line of the records that have been parsed. */
+  let lastLine = 0;
+  /** Names of the columns. */
+  let names: readonly string[] = [];
+  const before = `${hasBom ? BOM : ""}${separatorLine}`;
+  const parser = parse({
+    delimiter,
+    from_line: separatorLine === "" ? 1 : 2,
+    info: true,
+    max_record_size: MAX_RECORD_BYTES,
+    // Called at once. An error drops the records that the loop below has not read yet.
+    onRecord(row: string[]) {
+      const { info, record } = row as unknown as Row;
+      if (lastLine === 0) names = record;
+      lastLine = info.lines;
+      return row;
+    },
+    record_delimiter: ["\r\n", "\n"],
+    relax_column_count: true,
+    skip_empty_lines: true,
+    // Spreadsheets write them for rows that were cleared.
+    skip_records_with_empty_values: true,
+  });
+  // The loop below throws all errors.
+  pipeline(requireText(readFrom(0)), parser, () => {});
+  let reader: ReturnType<typeof createRowReader> | null = null;
+  let records: RawRecord[] = [];
+  try {
+    for await (const row of parser) {
+      if (reader === null) {
+        reader = createRowReader(names, table, onUnknown, delimiter, before);
+        continue;
+      }
+      records.push(reader.read(row));
+      if (records.length === YIELD_RECORDS) {
+        yield { header: reader.header, records };
+        records = [];
+      }
+    }
+  } catch (error) {
+    explainCsvError(error, lastLine + 1, names);
+  }
+  yield { header: reader?.header ?? "", records };
+}
+
+function formatCell(value: unknown): string {
+  if (value === null) return "";
+  if (typeof value === "number") return String(value);
+  // All text is quoted, so that it may have commas, quotes and line breaks.
+  return quoteText(typeof value === "string" ? value : JSON.stringify(value));
+}
+
+/** @returns the header of an export, and the lines of records */
+export function csvFormatter(table: BulkTable, path: string | null) {
+  const delimiter = path?.toLowerCase().endsWith(".tsv") ? "\t" : ",";
+  const columns = Object.keys((table === "users" ? User : Order).properties);
+  const formatRow = (fields: Readonly<Record<string, unknown>>) =>
+    `${columns.map((column) => formatCell(fields[column])).join(delimiter)}\n`;
+  return {
+    header: `${columns.join(delimiter)}\n`,
+    formatRecords: (records: readonly (User | Order)[]) => records.map(formatRow).join(""),
+  };
+}

@@ -1,0 +1,59 @@
+/** File formats of import and export. */
+import { fail } from "../../base/error.ts";
+import { importedOrder } from "../../domain/import-rules.ts";
+import { User } from "../../domain/user.ts";
+
+export const fileFormats = ["ndjson", "csv"] as const;
+export type FileFormat = (typeof fileFormats)[number];
+
+/** One record of an input, not parsed yet. */
+export interface RawRecord {
+  /** Line of the file on which the record begins, from 1. */
+  readonly line: number;
+  /** Approximate size in bytes. */
+  readonly size: number;
+  /** @returns the record as a JSON value. @throws {AppError} validation_failed */
+  parse(): unknown;
+  /** @returns the record in the format of the input, with these fields in addition. It can be imported again */
+  withMarks(marks: RejectMarks): string;
+}
+
+/** What a file of rejected records says about each. An import accepts these fields. */
+export interface RejectMarks {
+  /** Why the record was rejected. */
+  readonly import_error: string;
+  /** What identifies an order without an id, instead of the line that it had. It replaces no key of its own. */
+  readonly import_key: string | null;
+}
+
+/** The field of a rejected record that an import ignores. */
+export const ERROR_FIELD = "import_error" satisfies keyof RejectMarks;
+/** The field of a rejected record that holds the text of a line that strict JSON cannot express. */
+export const TEXT_FIELD = "import_text";
+
+/** Some records of an input. */
+export interface InputPart {
+  /** What a file of rejected records begins with. */
+  readonly header: string;
+  readonly records: readonly RawRecord[];
+}
+
+/** Called with the name of each unknown column or field, which is skipped. `null` in its place: they are errors. */
+export type OnUnknown = (name: string) => void;
+
+export const bulkTables = ["users", "orders"] as const;
+export type BulkTable = (typeof bulkTables)[number];
+
+/** Every field that an imported record can have, besides {@link ERROR_FIELD}. */
+export const importSchemas = { users: User, orders: importedOrder } as const;
+
+/** @returns the path of a file; `null` for `-` and by default, which stand for stdin or stdout. @throws {AppError} usage */
+export function streamPath(file = "-"): string | null {
+  if (file === "") fail("usage", "The name of the file is empty");
+  return file === "-" ? null : file;
+}
+
+/** @returns the requested format, otherwise that of the file extension */
+export function formatFor(format: FileFormat | undefined, path: string | null): FileFormat {
+  return format ?? (path !== null && /\.[ct]sv$/i.test(path) ? "csv" : "ndjson");
+}

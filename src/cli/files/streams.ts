@@ -1,0 +1,196 @@
+/** Files and standard streams. */
+import {
+  closeSync,
+  constants,
+  createReadStream,
+  fstatSync,
+  fsyncSync,
+  openSync,
+  renameSync,
+  rmSync,
+  statSync,
+  write,
+  writeSync,
+} from "node:fs";
+import { dirname, resolve } from "node:path";
+import { isatty } from "node:tty";
+import { databaseFiles } from "../../base/database-url.ts";
+import { fail, fileProblem, systemCode } from "../../base/error.ts";
+import { claimTemporary, fsyncPath, publishNew } from "../../base/temporary-file.ts";
+import { resolveLinks } from "../../base/trusted-path.ts";
+import type { InputStream, OutputStream } from "./system.ts";
+
+const STDIN = 0;
+const STDOUT = 1;
+
+/** Bytes per read of an input. */
+const CHUNK_BYTES = 2 ** 18;
+
+/** @throws {AppError} operator if the operator can fix the error, otherwise the error itself */
+function withFileErrors<Result>(verb: "read" | "write", name: string, work: () => Result): Result {
+  try {
+    return work();
+  } catch (error) {
+    const problem = fileProblem(error);
+    if (problem === null) throw error;
+    return fail("operator", `Cannot ${verb} ${name}: ${problem}`);
+  }
+}
+
+/** Waits while a pipe is full. @throws if the descriptor cannot be written */
+export function writeFully(descriptor: number, text: string): void {
+  let bytes = Buffer.from(text);
+  while (bytes.length > 0) {
+    try {
+      bytes = bytes.subarray(writeSync(descriptor, bytes));
+    } catch (error) {
+      if (systemCode(error) !== "EAGAIN") throw error;
+      Bun.sleepSync(1);
+    }
+  }
+}
+
+/** Delay before the next attempt to write to a full non-blocking pipe. */
+const RETRY_MS = 10;
+
+/** Writes in a thread of Bun's pool: a full pipe blocks that thread only. @see WriteBytes */
+export async function writeSome(descriptor: number, bytes: Uint8Array): Promise<number | null> {
+  const { promise, resolve, reject } = Promise.withResolvers<number>();
+  write(descriptor, bytes, (error, count) => (error === null ? resolve(count) : reject(error)));
+  try {
+    return await promise;
+  } catch (error) {
+    if (isReaderGone(error)) return null;
+    if (systemCode(error) !== "EAGAIN") throw error;
+    await Bun.sleep(RETRY_MS);
+    return 0;
+  }
+}
+
+/** Whether output is lost. Bun opens this device in place of a descriptor that was closed. */
+export function isNullDevice(descriptor: number): boolean {
+  return fstatSync(descriptor).rdev === statSync("/dev/null").rdev;
+}
+
+/** Whether the reader of a pipe or a socket has closed it. That is not a failure, e.g. with `head`. */
+export function isReaderGone(error: unknown): boolean {
+  return ["EPIPE", "ECONNRESET"].includes(systemCode(error));
+}
+
+/**
+ * Tells when the reader of a pipe has closed it, and never for another kind of output. It watches a descriptor of its
+ * own, because watching makes a descriptor non-blocking also for other programs that share it.
+ */
+function watchReader(descriptor: number, onGone: () => void): Disposable {
+  if (!fstatSync(descriptor).isFIFO()) return { [Symbol.dispose]() {} };
+  let watched: number;
+  try {
+    watched = openSync(`/dev/fd/${descriptor}`, constants.O_WRONLY | constants.O_NONBLOCK);
+  } catch {
+    // It belongs to another user, or the system has no such path. The next write notices.
+    return { [Symbol.dispose]() {} };
+  }
+  const options: Bun.FdSocketOptions = { fd: watched, socket: { data() {}, close: onGone } };
+  // The types of this function lack the option.
+  const socket = Bun.connect(options as never) as Promise<Bun.Socket>;
+  return {
+    [Symbol.dispose]() {
+      void socket.then((opened) => opened.terminate());
+    },
+  };
+}
+
+/** @see System */
+export function openInput(path: string | null): InputStream {
+  // Opened once: a pipe would lose its writer.
+  const descriptor =
+    path === null ? STDIN : withFileErrors("read", path, () => openSync(path, "r"));
+  const stats = fstatSync(descriptor);
+  if (stats.isDirectory()) fail("operator", `Cannot read ${path ?? "stdin"}: it is a directory`);
+  const size = stats.isFile() ? stats.size : null;
+  if (path === null) return { chunks: Bun.stdin.stream(), size, isTerminal: isatty(STDIN) };
+  // Unlike the stream of Bun.file, this one can read any device.
+  const chunks = createReadStream(path, { fd: descriptor, highWaterMark: CHUNK_BYTES });
+  return { chunks, size, isTerminal: false };
+}
+
+/** @param finish called once, when everything has been written */
+function createOutputStream(name: string, descriptor: number, finish: () => void): OutputStream {
+  return {
+    write: (text) =>
+      withFileErrors("write", name, () => {
+        try {
+          writeFully(descriptor, text);
+        } catch (error) {
+          if (isReaderGone(error)) fail("output_closed", `the reader of ${name} has closed it`);
+          throw error;
+        }
+      }),
+    onReaderGone: (listener) => watchReader(descriptor, listener),
+    finish: () => withFileErrors("write", name, finish),
+    [Symbol.dispose]() {},
+  };
+}
+
+/** @returns whether both paths lead to one file, or would if it existed */
+function isSameFile(one: string, other: string): boolean {
+  if (resolve(one) === resolve(other)) return true;
+  const [first, second] = [one, other].map((path) => statSync(path, { throwIfNoEntry: false }));
+  return first !== undefined && first.ino === second?.ino && first.dev === second.dev;
+}
+
+/** Rejects a path that would overwrite the database. @throws {AppError} operator; usage if it is empty */
+export function requireNoDatabaseFile(path: string, databaseUrl: string): void {
+  if (path === "") fail("usage", "The name of the file is empty");
+  if (!databaseFiles(databaseUrl).some((file) => isSameFile(path, file))) return;
+  fail("operator", `Cannot write ${path}: it belongs to the database`);
+}
+
+/** @throws {AppError} operator */
+function failIfExists(path: string, force: boolean | null): never {
+  const advice =
+    force === null ? "; delete it, or choose another name" : " (--force overwrites it)";
+  return fail("operator", `Cannot write ${path}: the file already exists${advice}`);
+}
+
+/** Opens a device or a pipe, which is written in place. */
+function openInPlace(path: string): OutputStream {
+  const descriptor = withFileErrors("write", path, () => openSync(path, "w"));
+  return {
+    ...createOutputStream(path, descriptor, () => {}),
+    [Symbol.dispose]: () => closeSync(descriptor),
+  };
+}
+
+/** @param target the path without links; the file has another name until it is complete */
+function openFile(path: string, target: string, force: boolean | null): OutputStream {
+  const written = claimTemporary(target);
+  const descriptor = withFileErrors("write", path, () => openSync(written, "wx"));
+  let open = true;
+  return {
+    ...createOutputStream(path, descriptor, () => {
+      fsyncSync(descriptor);
+      closeSync(descriptor);
+      open = false;
+      if (force === true) renameSync(written, target);
+      else if (!publishNew(written, target)) failIfExists(path, force);
+      // Before this, a power failure can undo the rename.
+      fsyncPath(dirname(resolve(target)));
+    }),
+    [Symbol.dispose]() {
+      if (open) closeSync(descriptor);
+      // A complete file has its name.
+      rmSync(written, { force: true });
+    },
+  };
+}
+
+/** @see System */
+export function openOutput(path: string | null, force: boolean | null): OutputStream {
+  if (path === null) return createOutputStream("the output", STDOUT, () => {});
+  const stats = statSync(path, { throwIfNoEntry: false });
+  const target = withFileErrors("write", path, () => resolveLinks(path));
+  if (stats?.isFile() === false) return openInPlace(path);
+  if (stats !== undefined && force !== true) failIfExists(path, force);
+  return openFile(path, target, force);
+}

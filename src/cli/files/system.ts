@@ -1,0 +1,166 @@
+import { type DatabaseKind, redactPassword } from "../../base/database-url.ts";
+import { AppError, type ErrorCode, messageOf } from "../../base/error.ts";
+import type { LogBuffer } from "../../base/log-buffer.ts";
+import {
+  type Config,
+  type Environment,
+  type Flags,
+  readConfig,
+  type SettingName,
+} from "../../domain/config.ts";
+import type { OpenStorage } from "../../domain/object-storage.ts";
+import type { Backend, Store, StoreOptions } from "../../domain/store.ts";
+import type * as sockets from "./sockets.ts";
+
+/** Why the process should stop: a signal, or an error that nothing else caught. */
+export type StopReason =
+  | { readonly by: "signal"; readonly signal: string }
+  | { readonly by: "fault"; readonly error: unknown };
+
+/** The input of an import, in chunks of any size. */
+export interface InputStream {
+  readonly chunks: AsyncIterable<Uint8Array>;
+  /** Bytes; `null` if unknown, e.g. for a pipe. */
+  readonly size: number | null;
+  /** Whether a person has to type the input. */
+  readonly isTerminal: boolean;
+}
+
+/**
+ * A file or stdout that a command writes: an export, changes, rejected records. A file appears under its name only when it
+ * is complete.
+ */
+export interface OutputStream extends Disposable {
+  /** Waits for a slow reader. @throws {AppError} output_closed if the reader has closed the stream */
+  write(text: string): void;
+  /**
+   * Calls the listener when the reader of a pipe has closed it, which otherwise only the next write notices. Dispose of
+   * the result to stop watching.
+   */
+  onReaderGone(listener: () => void): Disposable;
+  /** Call when everything has been written. */
+  finish(): void;
+}
+
+/** Everything that a command uses from its environment. Tests provide their own. */
+export interface System {
+  /** The command that started this program, e.g. `./user-api`. */
+  readonly program: string;
+  readonly environment: Environment;
+  readonly backendOf: (databaseUrl: string) => Backend;
+  /** The newest schema version of each kind of database. */
+  readonly schemaVersions: Readonly<Record<DatabaseKind, number>>;
+  /** Opens the storage of an archive. */
+  readonly openStorage: OpenStorage;
+  /** Starts the thread of an archive. */
+  readonly createArchiveWorker: () => Worker;
+  readonly stdoutIsTerminal: boolean;
+  readonly now: () => Date;
+  /** @returns false if a part could not be written, or stdout is /dev/null */
+  readonly stdout: (text: string) => boolean;
+  readonly stderr: (text: string) => void;
+  /**
+   * For a server, which must not wait for its readers: opens the log on stdout. From then on, stderr does not
+   * block either.
+   */
+  readonly openLog: () => Omit<LogBuffer, "finish">;
+  /** Characters in a line of stderr; `null` if it is not a terminal. */
+  readonly terminalColumns: number | null;
+  /** Opens the file, or stdin if the path is `null`. @throws {AppError} operator */
+  readonly openInput: (path: string | null) => InputStream;
+  /**
+   * Opens the file, or stdout if the path is `null`.
+   * @param force whether an existing file is overwritten; `null` if the command never does
+   * @throws {AppError} operator
+   */
+  readonly openOutput: (path: string | null, force: boolean | null) => OutputStream;
+  /** Listens for signals and uncaught errors from the first call on. */
+  readonly untilStopped: () => Promise<StopReason>;
+  /** Calls the listener at every SIGHUP, which ends the process before the first call. */
+  readonly onHangup: (listener: () => void) => void;
+  /** Memory that this process may use: of its control group, or of the machine. */
+  readonly memoryBytes: number;
+  /** System calls on sockets. `limit` is the number of files that may be open. */
+  readonly sockets: typeof sockets;
+}
+
+/** The environment of one command. */
+export interface CommandSystem extends System {
+  /** Settings of the command line. */
+  readonly flags: Flags;
+  /** The settings that the command uses. */
+  readonly settings: readonly SettingName[];
+}
+
+/** @throws {AppError} usage if a flag is wrong, operator if a variable is that the command uses */
+export function configOf({ environment, flags, settings }: CommandSystem): Config {
+  return readConfig(environment, flags, settings);
+}
+
+/** Errors of a store whose message does not name the database. */
+const unnamedErrors: readonly ErrorCode[] = ["unavailable", "damaged"];
+
+/** @returns the error that the operator reads */
+function nameDatabase(error: unknown, { databaseUrl }: Config): unknown {
+  if (!(error instanceof AppError && unnamedErrors.includes(error.code))) return error;
+  const database = redactPassword(databaseUrl);
+  return new AppError("operator", `Cannot use ${database}: ${messageOf(error)}`);
+}
+
+/** What a command does with its database. By default it writes to one that exists. */
+type Use = Partial<Pick<StoreOptions, "create" | "mode" | "onMigration" | "onWarning">>;
+
+/**
+ * Runs the work of a command on the configured database, which a server may have open as well unless the command needs
+ * it alone.
+ * @throws the error of the work, even if the database cannot be closed afterwards
+ */
+export async function withStore<Result>(
+  system: CommandSystem,
+  use: Use,
+  work: (store: Store, config: Config) => Promise<Result>,
+): Promise<Result> {
+  const config = configOf(system);
+  const { open } = system.backendOf(config.databaseUrl);
+  const store = await open({
+    ...config,
+    create: false,
+    mode: "write",
+    now: system.now,
+    // In a wrong directory, a command would otherwise silently create a database that no server uses.
+    onMigration: () =>
+      system.stderr(`Created the database ${redactPassword(config.databaseUrl)}\n`),
+    ...use,
+  });
+  let result: Result;
+  try {
+    result = await work(store, config);
+  } catch (error) {
+    await store.close().catch(() => {});
+    throw nameDatabase(error, config);
+  }
+  await store.close();
+  return result;
+}
+
+/**
+ * Listens for signals and uncaught errors.
+ * @returns aborts when the process should stop; the reason is the error to throw, which names an uncaught error
+ */
+export function stopSignal({ untilStopped }: Pick<System, "untilStopped">): AbortSignal {
+  const abort = new AbortController();
+  void untilStopped().then((stop) =>
+    abort.abort(stop.by === "signal" ? new AppError("operator", "interrupted") : stop.error),
+  );
+  return abort.signal;
+}
+
+/**
+ * Call it with the result of `stopSignal`.
+ * @throws {AppError} operator with this message if a signal has arrived
+ * @throws the uncaught error if there was one
+ */
+export function throwIfStopped(stop: AbortSignal, message: string): void {
+  if (!stop.aborted) return;
+  throw stop.reason instanceof AppError ? new AppError("operator", message) : stop.reason;
+}

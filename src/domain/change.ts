@@ -1,0 +1,186 @@
+/**
+ * The change feed: each change of a user or an order, once, in the order of commits. Ids are consecutive, so that a
+ * client can prove that it has missed none.
+ */
+import { type Static, Type } from "@sinclair/typebox";
+import { fail } from "../base/error.ts";
+import type { Maybe } from "../base/maybe.ts";
+import { Id, Nullable, noExtraFields, OneOf, SafeInteger, Text, Time } from "../base/schema.ts";
+import { Order, OrderStatus, orderStatuses } from "./order.ts";
+import { type Page, pageQuery } from "./page.ts";
+import type { Author } from "./record.ts";
+import { User } from "./user.ts";
+
+/** In the order of their codes: the first one is stored as 1. Only append. */
+export const changeTypes = [
+  "user.created",
+  "user.updated",
+  "user.deleted",
+  "order.created",
+  "order.updated",
+] as const;
+export type ChangeType = (typeof changeTypes)[number];
+
+/** The codes up to this one are of users, and those after it of orders. Checks of SQLite's tables know it as well. */
+export const LAST_OF_USERS = changeTypes.findLastIndex((type) => type.startsWith("user.")) + 1;
+
+/** A change, as returned by the API. It has no personal data. */
+export const Change = Type.Object(
+  {
+    id: SafeInteger(1, "1, 2, 3 … without a gap, in the order of commits"),
+    type: OneOf(changeTypes, { title: "ChangeType" }),
+    record_id: Id,
+    version: SafeInteger(1, "Of the record after the change; of a deleted one, as it was"),
+    status: Nullable(OrderStatus),
+    token: Nullable(
+      Text({ description: "Name of the token that made the change; null for the command line" }),
+    ),
+    created_at: Time,
+    record: Type.Optional(
+      Type.Union([User, Order, Type.Null()], {
+        title: "ChangedRecord",
+        description:
+          "With `include=record`: the user or order as it is now; null if it has been deleted",
+      }),
+    ),
+  },
+  { ...noExtraFields, title: "Change" },
+);
+export type Change = Static<typeof Change>;
+
+/**
+ * Parameters of the list. `after` is the id of a change, 0 for all changes: the page continues after it, or fails if a
+ * change after it is no longer kept. Without it, the page is at an offset among those that are kept. `feed` is the
+ * name of the sequence that the client has read so far.
+ */
+export const ChangeQuery = Type.Object(
+  {
+    limit: pageQuery.limit,
+    offset: pageQuery.offset,
+    after: pageQuery.after,
+    feed: Type.Optional(Text({ minLength: 1, maxLength: 64 })),
+    include: Type.Optional(OneOf(["record"])),
+  },
+  noExtraFields,
+);
+export type ChangeQuery = Static<typeof ChangeQuery>;
+
+/** Parameters of the API: `wait` is how many seconds the response may wait for the next change. */
+export const WaitingQuery = Type.Object(
+  { ...ChangeQuery.properties, wait: Type.Integer({ minimum: 0, maximum: 60, default: 0 }) },
+  noExtraFields,
+);
+export type WaitingQuery = Static<typeof WaitingQuery>;
+
+/** What is kept of the sequence. */
+export interface Feed {
+  /** Random name of the sequence, of 1 to 64 letters and digits. */
+  readonly feed: string;
+  /** Id of the oldest change that is kept; `last` + 1 if none is kept. */
+  readonly first: number;
+  /** Id of the newest change; 0 if there has never been one. */
+  readonly last: number;
+}
+
+/** A page of changes. `total` is the number of all changes that are kept. */
+export interface ChangePage extends Page, Feed {}
+
+/**
+ * @throws {AppError} changes_reset if the client has read another sequence
+ * @throws {AppError} changes_expired if the next change of the client is no longer kept
+ */
+export function requireKept({ after, feed: name }: ChangeQuery, { feed, first, last }: Feed): void {
+  const advice = "synchronize again";
+  if (name !== undefined && name !== feed) {
+    fail("changes_reset", `the feed ${name} has ended: ${advice}`);
+  }
+  if (after === undefined) return;
+  if (after > last) {
+    fail("changes_reset", `there is no change ${after}, the last one is ${last}: ${advice}`);
+  }
+  if (after < first - 1) {
+    fail("changes_expired", `changes before ${first} are no longer kept: ${advice}`);
+  }
+}
+
+/** @returns the id of the change before the page; at least `last` if the page is empty */
+export function startOf({ after, offset }: ChangeQuery, { first }: Pick<Feed, "first">): number {
+  return after ?? first - 1 + offset;
+}
+
+/**
+ * A change before it has its place in the sequence, by the same names in every database. `type` and `status` are
+ * positions in `changeTypes` and `orderStatuses`, from 1.
+ */
+export interface NewChange {
+  readonly type: number;
+  readonly record_id: number;
+  readonly version: number;
+  readonly status: number | null;
+  readonly token: string | null;
+}
+
+/** @returns how a change is stored */
+export function changeCodeOf(type: ChangeType): number {
+  return changeTypes.indexOf(type) + 1;
+}
+
+/** What the feed has of a record: only an order has a status. */
+export type ChangedRecord = Pick<User, "id" | "version"> & Partial<Pick<Order, "status">>;
+
+/** @param record after the change; a deleted one, as it was */
+export function changeOf(type: ChangeType, record: ChangedRecord, author: Author): NewChange {
+  const { id, version, status } = record;
+  return {
+    type: changeCodeOf(type),
+    record_id: id,
+    version,
+    status: status === undefined ? null : orderStatuses.indexOf(status) + 1,
+    token: author,
+  };
+}
+
+/** The last change of a record that does not agree with the record. Databases have their own integers and booleans. */
+export interface LastChange {
+  readonly record: string;
+  readonly version: number | string;
+  readonly deleted: boolean | number;
+  /** Version of the record; `null` if it does not exist. */
+  readonly stored: number | string | null;
+}
+
+/** @returns a finding of a check of the database */
+export function describeLastChange({ record, version, deleted, stored }: LastChange): string {
+  if (stored === null)
+    return `the last change of ${record} is not its deletion, but it does not exist`;
+  if (deleted) return `${record} exists although its last change is its deletion`;
+  if (stored !== version)
+    return `the last change of ${record} has version ${version}, the record has ${stored}`;
+  return `the last change of ${record} has another status than the record`;
+}
+
+/** The feed. The stores of users and orders, and imports, record each change in the transaction that makes it. */
+export interface ChangeStore {
+  /**
+   * Returns a page by ascending `id`. Its records, its total and the state of the feed come from one snapshot.
+   * Whatever `after`, `offset` and the number of changes are, it costs the same.
+   * @param client as in `RecordStore.list`
+   * @throws {AppError} as `requireKept`
+   * @throws {AppError} validation_failed if the page exceeds 4 MiB, which only `include=record` can cause
+   */
+  list(query: ChangeQuery, client?: string): Maybe<ChangePage>;
+  /**
+   * Calls a listener each time when `list` may return changes that it has not returned before: within 100 ms of their
+   * commit if this process or another one on the same machine has made them, otherwise within 1 s. It may also be called
+   * without a new change, and never before `subscribe` returns. Subscribing is cheap, and nothing is watched while
+   * nobody has subscribed.
+   * @returns ends the subscription when it is disposed of
+   */
+  subscribe(listener: () => void): Disposable;
+  /**
+   * Deletes the changes that were made before a time, in transactions of a bounded size. Those that are left are
+   * consecutive, and the newest change of all stays.
+   * @param signal ends it after the current transaction
+   */
+  deleteExpired(before: Date, signal?: AbortSignal): Promise<void>;
+}

@@ -1,0 +1,182 @@
+/** Copies all rows of a database into an empty one, and verifies the copy. */
+
+import { fail } from "../base/error.ts";
+import type { Schema } from "../base/schema.ts";
+import { columnsOf } from "./columns.ts";
+import { Order, orderJson, type StoredOrder } from "./order.ts";
+import { MAX_RECORD_BYTES, textLength } from "./record.ts";
+import { tokenColumns } from "./token.ts";
+import { type StoredUser, User, userJson } from "./user.ts";
+
+/** A row as stored. JSON stays text, so that the copy does not reformat it. */
+export type CopyRow = Readonly<Record<string, string | number | null>>;
+
+export interface CopiedColumns {
+  readonly columns: readonly string[];
+  /** Text is compared bytewise on both databases. */
+  readonly sortKey: readonly string[];
+}
+
+function namesOf(record: Schema): string[] {
+  return columnsOf(record).map(({ name }) => name);
+}
+
+/** The tables to copy, referenced ones first. */
+export const copiedTables = {
+  users: { columns: [...namesOf(User), "email_key"], sortKey: ["id"] },
+  orders: { columns: namesOf(Order), sortKey: ["id"] },
+  imported_orders: {
+    columns: ["import_key", "order_id"],
+    sortKey: ["import_key"],
+  },
+  tokens: {
+    columns: ["id", ...tokenColumns.split(", ")],
+    sortKey: ["id"],
+  },
+  idempotency_keys: {
+    columns: ["owner", "key", "fingerprint", "record", "created_at"],
+    sortKey: ["created_at", "owner", "key"],
+  },
+  // With their ids. The target has a feed of another name, because changes of the source can follow.
+  changes: {
+    columns: "id type record_id version status token created_at".split(" "),
+    sortKey: ["id"],
+  },
+} as const satisfies Record<string, CopiedColumns>;
+
+export type CopiedTable = keyof typeof copiedTables;
+
+const tables = Object.keys(copiedTables) as CopiedTable[];
+
+/** Tables whose ids are never reused, not even after a row is deleted. */
+const tablesWithSequence = ["users", "orders", "tokens"] as const;
+type SequenceTable = (typeof tablesWithSequence)[number];
+
+/** @throws {AppError} operator if a record is too large */
+function requireRecordSizes(table: CopiedTable, rows: readonly CopyRow[]): void {
+  if (table !== "users" && table !== "orders") return;
+  for (const row of rows) {
+    // Most are too small to be measured: JSON writes a character as at most six bytes.
+    if (6 * textLength(row) < MAX_RECORD_BYTES / 2) continue;
+    const json =
+      table === "users"
+        ? userJson(row as unknown as StoredUser)
+        : orderJson(row as unknown as StoredOrder);
+    if (Buffer.byteLength(json) <= MAX_RECORD_BYTES) continue;
+    fail(
+      "operator",
+      `row ${row["id"]} of ${table} must be at most ${MAX_RECORD_BYTES} bytes of JSON`,
+    );
+  }
+}
+
+/** A snapshot of all rows. */
+export interface CopySource {
+  count(table: CopiedTable): Promise<number>;
+  /** Returns the rows by sort key, in batches that fit into memory. */
+  read(table: CopiedTable): AsyncIterable<readonly CopyRow[]>;
+  /** The last assigned id, even if its row was deleted; 0 if there is none. */
+  lastId(table: SequenceTable): Promise<number>;
+}
+
+/**
+ * @returns the same snapshot, whose errors name its own database: two are open during a copy
+ * @param mapError returns the error to throw instead
+ */
+export function withMappedErrors(
+  source: CopySource,
+  mapError: (error: unknown) => unknown,
+): CopySource {
+  function rethrow(error: unknown): never {
+    throw mapError(error);
+  }
+  return {
+    count: (table) => source.count(table).catch(rethrow),
+    async *read(table) {
+      try {
+        yield* source.read(table);
+      } catch (error) {
+        rethrow(error);
+      }
+    },
+    lastId: (table) => source.lastId(table).catch(rethrow),
+  };
+}
+
+/** An empty database to be filled. Others see the rows only after all are written. */
+export interface CopyTarget extends Omit<CopySource, "count"> {
+  /** Call in the order of {@link copiedTables}, and of the rows of a table. */
+  write(table: CopiedTable, rows: readonly CopyRow[]): Promise<void>;
+  /** Advances the id sequence to `id`. Call once per table, after its rows. */
+  advanceIds(table: SequenceTable, id: number): Promise<void>;
+}
+
+export type RowCounts = Readonly<Record<CopiedTable, number>>;
+
+/** @returns the number of rows, and the SHA-256 of all in their order */
+async function digestRows(
+  table: CopiedTable,
+  batches: AsyncIterable<readonly CopyRow[]>,
+  onBatch: (rows: readonly CopyRow[]) => Promise<void> | void,
+) {
+  const { columns } = copiedTables[table];
+  const hasher = new Bun.CryptoHasher("sha256");
+  let rows = 0;
+  for await (const batch of batches) {
+    for (const row of batch) hasher.update(`${JSON.stringify(columns.map((name) => row[name]))}\n`);
+    rows += batch.length;
+    await onBatch(batch);
+  }
+  return { rows, digest: hasher.digest("hex") };
+}
+
+/**
+ * Writes all rows, reads them back, and compares the number and the digest of each table with the source.
+ * @param onProgress called with the number of rows written and read back; the total counts each row twice
+ * @throws {AppError} operator if they differ, or the target could assign an id again
+ * @throws the reason of `signal` if it cancels the copy
+ */
+export async function copyRows(
+  source: CopySource,
+  target: CopyTarget,
+  onProgress: (rows: number, total: number) => void,
+  signal: AbortSignal,
+): Promise<RowCounts> {
+  const counts = {} as Record<CopiedTable, number>;
+  for (const table of tables) counts[table] = await source.count(table);
+  const total = 2 * Object.values(counts).reduce((sum, rows) => sum + rows);
+  let done = 0;
+  function advance(rows: number): void {
+    signal.throwIfAborted();
+    done += rows;
+    onProgress(done, total);
+  }
+  advance(0);
+
+  const digests = {} as Record<CopiedTable, string>;
+  for (const table of tables) {
+    const written = await digestRows(table, source.read(table), async (rows) => {
+      requireRecordSizes(table, rows);
+      await target.write(table, rows);
+      advance(rows.length);
+    });
+    digests[table] = written.digest;
+  }
+  for (const table of tablesWithSequence) {
+    const last = await source.lastId(table);
+    await target.advanceIds(table, last);
+    if ((await target.lastId(table)) < last) {
+      fail("operator", `ids of ${table} up to ${last} could be assigned again`);
+    }
+  }
+  for (const table of tables) {
+    const readBack = await digestRows(table, target.read(table), (rows) => advance(rows.length));
+    if (readBack.rows !== counts[table]) {
+      fail("operator", `${readBack.rows} instead of ${counts[table]} rows of ${table} were copied`);
+    }
+    if (readBack.digest !== digests[table]) {
+      fail("operator", `the copied rows of ${table} differ from the source`);
+    }
+  }
+  return counts;
+}

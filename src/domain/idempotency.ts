@@ -1,0 +1,49 @@
+import { fail } from "../base/error.ts";
+import { sortMembers } from "../base/json.ts";
+import { parseRecordText, type RecordText } from "./record.ts";
+
+/**
+ * Identifies a request that a client may send more than once.
+ * @see https://datatracker.ietf.org/doc/draft-ietf-httpapi-idempotency-key-header/
+ */
+export interface IdempotencyKey {
+  /** SHA-256 of the token, so that the keys of two clients never collide. */
+  readonly owner: string;
+  /** 1–255 visible ASCII characters. */
+  readonly key: string;
+  /** Two requests with the same fingerprint are the same request. @see fingerprint */
+  readonly fingerprint: string;
+}
+
+/** A new record, or the record that the first request with this key created, as it was then. */
+export interface CreateResult<Row> {
+  readonly record: RecordText<Row>;
+  readonly replayed: boolean;
+}
+
+/** What the first request with a key has stored. */
+interface StoredResult {
+  readonly fingerprint: string;
+  /** The record that it created, as JSON. */
+  readonly record: string;
+}
+
+/**
+ * @returns the result of the first request with the key
+ * @throws {AppError} idempotency_key_reused if that was another request
+ */
+export function replay<Row>(stored: StoredResult, key: IdempotencyKey | null): CreateResult<Row> {
+  if (stored.fingerprint !== key?.fingerprint) {
+    fail("idempotency_key_reused", "the idempotency key was used for another request");
+  }
+  return { record: parseRecordText(stored.record), replayed: true };
+}
+
+/** How long a response is stored and replayed. */
+export const KEY_LIFETIME_MS = 24 * 60 * 60 * 1000;
+
+/** @returns the hexadecimal SHA-256 of method, path and body, which is compared as a JSON value */
+export function fingerprint(method: string, path: string, body: unknown): string {
+  const request = `${method} ${path}\n${JSON.stringify(sortMembers(body))}`;
+  return Bun.CryptoHasher.hash("sha256", request, "hex");
+}

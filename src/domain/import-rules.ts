@@ -1,0 +1,232 @@
+/** The rules of an import for users and for orders: what it accepts, and by what it recognizes a record. */
+import { type TObject, type TProperties, Type } from "@sinclair/typebox";
+import { emailKey } from "../base/email.ts";
+import { failField } from "../base/error.ts";
+import { createValidator, noExtraFields, Text, Time } from "../base/schema.ts";
+import { hasId, hasMember, type ImportedTable } from "./import-plan.ts";
+import { withUtcTimes } from "./import-time.ts";
+import {
+  newOrder,
+  Order,
+  type OrderFields,
+  OrderInput,
+  OrderStatus,
+  orderFields,
+  parseStoredOrder,
+  requireOrderSize,
+  type StoredOrder,
+  totalOf,
+} from "./order.ts";
+import {
+  Email,
+  newUser,
+  parseStoredUser,
+  requireUserSize,
+  type StoredUser,
+  User,
+  type UserFields,
+  UserInput,
+  userFields,
+} from "./user.ts";
+
+/** Largest version of an imported record. It leaves more changes than a client can make before 2^53. */
+const MAX_IMPORTED_VERSION = 2 ** 52;
+
+/** @throws {AppError} validation_failed if later versions could exceed 2^53 − 1 */
+function requireImportableVersion({ version }: { readonly version: number }): void {
+  if (version <= MAX_IMPORTED_VERSION) return;
+  failField("version", "range", `must be at most ${MAX_IMPORTED_VERSION} in an import`);
+}
+
+/** When a record without an id was created and changed, according to another system. */
+const times = { created_at: Type.Optional(Time), updated_at: Type.Optional(Time) };
+type Times = Partial<Pick<User, keyof typeof times>>;
+
+/** @throws {AppError} validation_failed */
+function requireTimesInOrder({ created_at, updated_at }: Times): void {
+  if (updated_at === undefined) return;
+  if (created_at === undefined) failField("created_at", "required", "is required with updated_at");
+  if (updated_at < created_at) failField("updated_at", "range", "must not be before created_at");
+}
+
+const NewUser = Type.Object({ ...UserInput.properties, ...times }, noExtraFields);
+
+/** An imported user: a full record as exported, or the fields of a POST with times. */
+export type UserImport = User | (UserFields & Times);
+
+/** @returns a parser of one import record, validated like a request body. It throws {AppError} validation_failed */
+export function createUserParser(): (value: unknown) => UserImport {
+  const parseUser = createValidator(User);
+  const parseNew = createValidator(NewUser, User);
+  return (record) => {
+    const value = withUtcTimes(record);
+    if (!hasId(value)) {
+      const user = parseNew(value);
+      requireTimesInOrder(user);
+      return { ...user, ...userFields(user) };
+    }
+    const user = parseUser(value);
+    requireUserSize(user);
+    requireImportableVersion(user);
+    requireTimesInOrder(user);
+    return user;
+  };
+}
+
+/** Users are recognized by their email. */
+export const userImport: ImportedTable<User, UserImport, StoredUser> = {
+  table: "users",
+  schema: User,
+  created: "user.created",
+  parse: parseStoredUser,
+  noun: "user",
+  complete(record, id, clock) {
+    if ("id" in record) return record;
+    const { created_at = clock(), updated_at = created_at } = record;
+    return { ...newUser(id, record, created_at), updated_at };
+  },
+  keyOf: ({ email }) => emailKey(email),
+  describeKeyConflict: (id) => `email is already taken by user ${id}`,
+  contentOf: ({ email, name, metadata, created_at }, record) => ({
+    email,
+    name,
+    metadata,
+    ...("created_at" in record && { created_at }),
+  }),
+  userOf: () => null,
+  inserts: [
+    {
+      table: "users",
+      toRow: ({ row, key }) => ({ ...row, email_key: key, metadata: JSON.stringify(row.metadata) }),
+    },
+  ],
+};
+
+/** Visible ASCII, like an idempotency key. */
+const IMPORT_KEY = /^[\x21-\x7e]{1,255}$/;
+const ImportKey = Text({ minLength: 1, maxLength: 255 });
+
+/** Names the user of an order instead of `user_id`. */
+const userEmail = { user_email: Email };
+
+function byEmail<Fields extends TProperties>({ properties }: TObject<Fields>) {
+  const { user_id: _, ...others } = properties;
+  return Type.Object({ ...others, ...userEmail }, noExtraFields);
+}
+
+const OrderByEmail = byEmail(Order);
+/** What an order without an id can have besides the fields of a POST: it may be part of a shop's history. */
+const NewOrder = Type.Object(
+  {
+    ...OrderInput.properties,
+    status: Type.Optional(OrderStatus),
+    ...times,
+    import_key: Type.Optional(ImportKey),
+  },
+  noExtraFields,
+);
+const NewOrderByEmail = byEmail(NewOrder);
+
+/** Every field that an imported order can have. */
+export const importedOrder = Type.Object(
+  { ...Order.properties, ...userEmail, import_key: ImportKey },
+  noExtraFields,
+);
+
+/** The user of an imported order. A user with the email must exist when the order is stored. */
+type OrderUser = Pick<Order, "user_id"> | { readonly user_email: string };
+
+/** An order without an id. It has no identity of its own, so the import key makes a repeated import idempotent. */
+type KeyedOrder = Omit<OrderFields, "user_id"> &
+  OrderUser & { readonly import_key: string } & Partial<Pick<Order, "status">> &
+  Times;
+
+/** An imported order: a full record as exported, or a new one. */
+export type OrderImport = (Omit<Order, "user_id"> & OrderUser) | KeyedOrder;
+
+/**
+ * @returns a parser of one import record, validated like a request body. The import key is used if the order
+ * has neither an id nor a key of its own; `null` if the import has no key. It throws {AppError} validation_failed
+ */
+export function createOrderParser(): (value: unknown, importKey: string | null) => OrderImport {
+  const parseOrder = createValidator(Order);
+  const parseOrderByEmail = createValidator(OrderByEmail);
+  const parseNew = createValidator(NewOrder, Order);
+  const parseNewByEmail = createValidator(NewOrderByEmail, Order);
+
+  function parseKeyed(value: unknown, byEmail: boolean, importKey: string | null): KeyedOrder {
+    const { import_key = importKey, ...order } = byEmail ? parseNewByEmail(value) : parseNew(value);
+    const fields = orderFields(order);
+    if (import_key === null)
+      failField("id", "required", "is required, unless --key names the import");
+    if (!IMPORT_KEY.test(import_key)) {
+      failField("import_key", "format", "must be 1 to 255 visible ASCII characters");
+    }
+    requireTimesInOrder(order);
+    return { ...fields, import_key };
+  }
+
+  return (record, importKey) => {
+    const value = withUtcTimes(record);
+    const byEmail = hasMember(value, "user_email");
+    if (byEmail && hasMember(value, "user_id")) {
+      failField("user_email", "not_allowed", "is not allowed with user_id");
+    }
+    if (!hasId(value)) return parseKeyed(value, byEmail, importKey);
+    const order = byEmail ? parseOrderByEmail(value) : parseOrder(value);
+    requireOrderSize(order);
+    requireImportableVersion(order);
+    requireTimesInOrder(order);
+    const total = totalOf(order.items);
+    if (order.total !== total)
+      failField("total", "range", `must be ${total}, the sum of the items`);
+    return order;
+  };
+}
+
+/** @param user_id of the user that the record names */
+function newImportedOrder(record: KeyedOrder, id: number, userId: number, now: string): Order {
+  const { status = "pending", created_at = now, updated_at = created_at } = record;
+  return { ...newOrder(id, { ...record, user_id: userId }, created_at), status, updated_at };
+}
+
+/** Orders without ids are recognized by their import key. */
+export const orderImport: ImportedTable<Order, OrderImport, StoredOrder> = {
+  table: "orders",
+  schema: Order,
+  created: "order.created",
+  parse: parseStoredOrder,
+  noun: "order",
+  complete(record, id, clock, userId) {
+    if (!("id" in record)) return newImportedOrder(record, id, Number(userId), clock());
+    if ("user_id" in record) return record;
+    const { user_email: _, ...order } = record;
+    return { ...order, user_id: Number(userId) };
+  },
+  keyOf: (record) => ("id" in record ? null : record.import_key),
+  describeKeyConflict: (id, key) =>
+    `import_key ${key} was imported before with different content, as order ${id}`,
+  // The fields that never change: status and metadata may have changed since the import. A record without a time of its
+  // own has that of the import.
+  contentOf: ({ user_id, currency, items, created_at }, record) => ({
+    user_id,
+    currency,
+    items,
+    ...("created_at" in record && { created_at }),
+  }),
+  userOf: (record) => ("user_id" in record ? record.user_id : emailKey(record.user_email)),
+  inserts: [
+    {
+      table: "orders",
+      toRow: ({ row }) => ({
+        ...row,
+        items: JSON.stringify(row.items),
+        metadata: JSON.stringify(row.metadata),
+      }),
+    },
+    {
+      table: "imported_orders",
+      toRow: ({ row, key }) => (key === null ? null : { import_key: key, order_id: row.id }),
+    },
+  ],
+};

@@ -1,0 +1,32 @@
+/** Times of imported records. Other systems write RFC 3339 with any offset and precision. */
+import { failField } from "../base/error.ts";
+import { isTime } from "../base/schema.ts";
+import { hasMember } from "./import-plan.ts";
+
+/** Date, time of day, fraction and offset, of which all but the date may be missing. @see RFC 3339 §5.6 */
+const FORM =
+  /^(\d{4}-\d\d-\d\d)(?:[Tt ](\d\d:\d\d:\d\d)(?:\.(\d{1,9}))?([Zz]|[+-](?:[01]\d|2[0-3]):[0-5]\d)?)?$/;
+
+/** @throws {AppError} validation_failed if it is nearly a time. All other texts are returned as they are */
+function utcTime(field: string, text: string): string {
+  const [, date, time = "", fraction = "", offset] = FORM.exec(text) ?? [];
+  if (date === undefined) return text;
+  if (offset === undefined) {
+    failField(field, "format", "must have a time of day and an offset, such as 09:00:00+01:00");
+  }
+  // A leap second counts as the second before it.
+  const local = `${date}T${time.replace(/60$/, "59")}.${fraction.slice(0, 3).padEnd(3, "0")}`;
+  const utc = isTime(`${local}Z`) ? new Date(local + offset.toUpperCase()).toISOString() : "";
+  // The offset can lead out of the years 0 to 9999.
+  if (isTime(utc)) return utc;
+  return failField(field, "format", "must be a day and a time that exist, from year 0 to 9999");
+}
+
+/** @returns the record with its times in UTC with milliseconds. @throws {AppError} validation_failed as `utcTime` */
+export function withUtcTimes(record: unknown): unknown {
+  return ["created_at", "updated_at"].reduce((converted, field) => {
+    const time = hasMember(converted, field) ? converted[field] : null;
+    if (typeof time !== "string" || isTime(time)) return converted;
+    return { ...(converted as object), [field]: utcTime(field, time) };
+  }, record);
+}

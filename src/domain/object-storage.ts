@@ -1,0 +1,142 @@
+/** Object storage, such as S3, in which the archive of a SQLite database is kept. */
+import { AppError, fail } from "../base/error.ts";
+
+export interface StoredObject {
+  readonly key: string;
+  readonly bytes: number;
+  /** When it was written, by the clock of the storage. */
+  readonly modifiedMs: number;
+}
+
+export interface TaggedObject {
+  readonly body: Uint8Array<ArrayBuffer>;
+  /** Identifies this content of the object. */
+  readonly tag: string;
+}
+
+/** Maximum size of an object. */
+export const MAX_OBJECT_BYTES = 32 * 2 ** 20;
+
+/**
+ * Keys are below the prefix of the storage, and match {@link isKey}. A body has at most a few MiB, and is held in memory.
+ * What a failed call has written can appear at any later time: the request may still be under way. Calls fail with
+ * - operator, if they will fail until somebody changes a setting or the storage, e.g. the credentials or the bucket
+ * - unavailable, if they may succeed later, e.g. because the storage cannot be reached, is full, or is overloaded
+ */
+export interface ObjectStorage {
+  /** For messages: without credentials. */
+  readonly url: string;
+  /**
+   * @param maxBytes a longer body is truncated, but not before this many bytes
+   * @returns `null` if the object does not exist
+   */
+  get(key: string, maxBytes?: number): Promise<TaggedObject | null>;
+  /** Creates or replaces an object. */
+  put(key: string, body: Uint8Array<ArrayBuffer>): Promise<void>;
+  /**
+   * Creates an object unless it exists.
+   * @returns its tag; `null` if it exists, perhaps because this call was sent twice: HTTP clients repeat requests
+   */
+  create(key: string, body: Uint8Array<ArrayBuffer>): Promise<string | null>;
+  /**
+   * Replaces an object that still has this tag.
+   * @param body that the object has never had before, because its tag may be a hash of it
+   * @returns its new tag; `null` if it has another tag, perhaps because this call was sent twice, or does not exist
+   */
+  replace(key: string, body: Uint8Array<ArrayBuffer>, tag: string): Promise<string | null>;
+  /**
+   * @param limit if there are more objects, the first ones; a storage that does not sort may have others
+   * @param after only objects with greater keys
+   * @returns the objects whose keys begin with the prefix, sorted by key
+   */
+  list(prefix: string, limit?: number, after?: string): Promise<StoredObject[]>;
+  /** Deletes objects. Those that do not exist are ignored. */
+  remove(keys: readonly string[]): Promise<void>;
+}
+
+/**
+ * @param environment has the credentials, the endpoint and the region of S3
+ * @param timeoutMs of each request
+ * @throws {AppError} operator if the URL or a variable is invalid
+ */
+export type OpenStorage = (
+  url: string,
+  environment: Readonly<Record<string, string | undefined>>,
+  timeoutMs?: number,
+) => ObjectStorage;
+
+/** @returns whether it is words of letters, digits and `. _ - =`, separated by slashes; `.` and `..` are none */
+export function isKey(text: string): boolean {
+  return text.split("/").every((word) => /^[\w.=-]+$/.test(word) && !/^\.\.?$/.test(word));
+}
+
+/** Where objects are stored. */
+export type StorageLocation =
+  | { readonly kind: "s3"; readonly bucket: string; readonly prefix: string }
+  | { readonly kind: "directory"; readonly path: string };
+
+const FORM = "must be s3://bucket/prefix or file:///directory";
+
+/**
+ * @param url `s3://bucket`, `s3://bucket/prefix` or `file:///directory`
+ * @throws {AppError} operator, saying what it must be, without repeating it
+ */
+export function parseStorageUrl(url: string): StorageLocation {
+  const parsed = /^(s3|file):\/\//.test(url) ? URL.parse(url) : null;
+  if (parsed === null || /%(?![\da-f]{2})/i.test(url)) fail("operator", FORM);
+  const { protocol, host, username, password, search, hash } = parsed;
+  if (username !== "" || password !== "") {
+    fail("operator", "must not contain credentials: set S3_ACCESS_KEY_ID and S3_SECRET_ACCESS_KEY");
+  }
+  if (search !== "" || hash !== "") fail("operator", `${FORM}, without parameters`);
+  const path = decodeURIComponent(parsed.pathname).replace(/\/+$/, "");
+  if (protocol === "file:") {
+    return host === "" && path !== "" && !path.includes("\0")
+      ? { kind: "directory", path }
+      : fail("operator", FORM);
+  }
+  if (!/^[a-z0-9][\w.-]{1,62}$/i.test(host)) {
+    fail("operator", host === "" ? FORM : "must have a bucket of 2 to 63 letters, digits, . _ -");
+  }
+  const prefix = path.slice(1);
+  if (prefix !== "" && !isKey(prefix)) {
+    fail("operator", "must have a prefix of letters, digits and . _ - = between slashes");
+  }
+  return { kind: "s3", bucket: host, prefix };
+}
+
+/** Pauses before calls are repeated. */
+const PAUSES_MS = [250, 500, 1000, 2000, 4000];
+/** No call is repeated after this time: each can take until its timeout. */
+const PATIENCE_MS = 15_000;
+
+/**
+ * Repeats calls that fail with unavailable, e.g. during a restore of many objects. Conditional writes are not repeated,
+ * because their caller has to find out whether they were made.
+ */
+export function withRetries(
+  storage: ObjectStorage,
+  sleep: (ms: number) => Promise<void> = Bun.sleep,
+): ObjectStorage {
+  async function retry<Result>(call: () => Promise<Result>): Promise<Result> {
+    const startedMs = performance.now();
+    for (const pauseMs of PAUSES_MS) {
+      try {
+        return await call();
+      } catch (error) {
+        const mayPass = error instanceof AppError && error.code === "unavailable";
+        if (!mayPass || performance.now() - startedMs > PATIENCE_MS) throw error;
+        await sleep(pauseMs);
+      }
+    }
+    return call();
+  }
+
+  return {
+    ...storage,
+    get: (...args) => retry(() => storage.get(...args)),
+    put: (key, body) => retry(() => storage.put(key, body)),
+    list: (...args) => retry(() => storage.list(...args)),
+    remove: (keys) => retry(() => storage.remove(keys)),
+  };
+}

@@ -1,0 +1,119 @@
+import { type Static, type TObject, Type } from "@sinclair/typebox";
+import { AppError } from "../base/error.ts";
+import { OneOf, SafeInteger } from "../base/schema.ts";
+
+/** Maximum size of the records of a page, with their commas. The whole page has at most 4 MiB. */
+export const MAX_PAGE_BYTES = 4 * 2 ** 20 - 256;
+/** A page that is larger can be rejected as unavailable. */
+export const LARGE_PAGE_BYTES = 256 * 2 ** 10;
+
+/** One page of a list. Its records and its total come from one snapshot. */
+export interface Page {
+  /** Exact number of records that match the filters. */
+  readonly total: number;
+  /** Comma-separated JSON of at most `MAX_PAGE_BYTES`. */
+  readonly records: string;
+  /** The cursor of the next page; `null` if there is no next page or the query has no `after`. */
+  readonly nextAfter: number | null;
+  /** The largest offset that a page of the list may have. By default, there is no limit. */
+  readonly maxOffset?: number;
+}
+
+/** The part of a page that has been read. */
+export interface PageEnd {
+  /** Id of the last record; 0 if there is none. */
+  readonly lastId: number;
+  /** Whether a record follows. Only known if one more row was read. */
+  readonly hasMore: boolean;
+}
+
+/** @returns how many rows to read: with `after` one more than the limit, which shows whether there is a next page */
+export function rowsToRead({ limit, after }: PageQuery): number {
+  return after === undefined ? limit : limit + 1;
+}
+
+/** @returns the largest id that a page by descending ids may have */
+export function maxId({ after = 0 }: Pick<PageQuery, "after">): number {
+  return after === 0 ? Number.MAX_SAFE_INTEGER : after - 1;
+}
+
+/** @returns whether a record with this id is after the id `after` */
+export function isAfter(id: number, query: PageQuery): boolean {
+  return query.sort === "-id" ? id <= maxId(query) : id > (query.after ?? 0);
+}
+
+export function nextAfter({ lastId, hasMore }: PageEnd): number | null {
+  return hasMore ? lastId : null;
+}
+
+/** A record of a list as JSON, which the database builds: one text costs less to read than many columns. */
+export interface JsonRow {
+  readonly id: number;
+  readonly json: string;
+}
+
+/** @param limit how many records a page can have. @throws {AppError} validation_failed */
+export function failPageTooLarge(limit: number): never {
+  const problem = `must be at most ${limit} here, since the page would exceed 4 MiB`;
+  throw new AppError("validation_failed", `Validation failed: limit ${problem}`, {
+    problems: [{ field: "limit", code: "range", problem, min: 1, max: limit }],
+    allowed: { limit },
+  });
+}
+
+/**
+ * Joins the records of a page.
+ * @param rows read only until the limit or the maximum size is exceeded
+ * @throws {AppError} validation_failed, with the limit that is allowed, if the page exceeds 4 MiB
+ */
+export function joinRecords(
+  rows: Iterable<JsonRow>,
+  limit: number,
+): PageEnd & Pick<Page, "records"> {
+  let records = "";
+  let bytes = 0;
+  let count = 0;
+  let lastId = 0;
+  for (const { id, json } of rows) {
+    if (count === limit) return { records, lastId, hasMore: true };
+    bytes += Buffer.byteLength(json) + 1;
+    // The last record has no comma.
+    if (bytes - 1 > MAX_PAGE_BYTES) failPageTooLarge(count);
+    // JavaScriptCore joins the parts once, with the rest of the response.
+    records = count === 0 ? json : `${records},${json}`;
+    count += 1;
+    lastId = id;
+  }
+  return { records, lastId, hasMore: false };
+}
+
+/** Ascending and descending ids. */
+export const sorts = ["id", "-id"] as const;
+export type Sort = (typeof sorts)[number];
+
+/**
+ * Parameters of every list: at most `limit` records, after skipping `offset` records or after the id `after`. A
+ * record with that id need not exist, and 0 is before the first record. `sort` is `id` unless it is `-id`, by which
+ * ids descend.
+ */
+export const pageQuery = {
+  limit: Type.Integer({ minimum: 1, maximum: 1000, default: 50 }),
+  offset: Type.Integer({ minimum: 0, maximum: Number.MAX_SAFE_INTEGER, default: 0 }),
+  after: Type.Optional(SafeInteger(0)),
+  sort: Type.Optional(OneOf(sorts)),
+};
+
+export type PageQuery = Static<TObject<typeof pageQuery>>;
+
+/**
+ * @returns the offsets of the pages around one page; `null` if that page does not exist. Past the end, `prev` is the
+ * last page, so that clients get back to records
+ */
+export function pageOffsets({ limit, offset }: PageQuery, total: number) {
+  const last = total === 0 ? 0 : Math.floor((total - 1) / limit) * limit;
+  return {
+    prev: offset === 0 ? null : Math.min(Math.max(0, offset - limit), last),
+    next: total - offset > limit ? offset + limit : null,
+    last,
+  };
+}

@@ -1,0 +1,58 @@
+import { fail } from "../base/error.ts";
+
+/** An entity tag: the version of a record. @see RFC 9110 §8.8.3 */
+interface EntityTag {
+  /** `NaN` if no record ever has this tag. */
+  readonly version: number;
+  /** Weak tags, such as `W/"1"`, match in `If-None-Match` only. */
+  readonly weak: boolean;
+}
+
+/** `*` matches every record that exists. */
+export type EntityTags = readonly EntityTag[] | "*";
+
+/**
+ * The conditions of a request for one record; `null` for a field that the request does not have.
+ * @see RFC 9110 §13.1
+ */
+export interface Preconditions {
+  readonly ifMatch: EntityTags | null;
+  readonly ifNoneMatch: EntityTags | null;
+}
+
+interface Versioned {
+  readonly version: number;
+}
+
+/** @throws {AppError} version_mismatch if the request has an `If-Match` that does not match the record */
+export function requireMatch({ version }: Versioned, preconditions: Preconditions | null): void {
+  const tags = preconditions?.ifMatch ?? "*";
+  if (tags === "*" || tags.some((tag) => !tag.weak && tag.version === version)) return;
+  if (tags.some(({ weak }) => weak)) {
+    fail("version_mismatch", "If-Match never matches a weak entity tag: send the tag without W/");
+  }
+  fail("version_mismatch", `the record has changed: it is at version ${version}`);
+}
+
+/** @returns whether the request has an `If-None-Match` that matches the record */
+export function matchesIfNoneMatch(
+  { version }: Versioned,
+  preconditions: Preconditions | null,
+): boolean {
+  const tags = preconditions?.ifNoneMatch ?? [];
+  return tags === "*" || tags.some((tag) => tag.version === version);
+}
+
+/**
+ * Checks the preconditions of a change, in the order of RFC 9110 §13.2.2.
+ * @throws {AppError} version_mismatch if one of them does not hold
+ */
+export function requirePreconditions(record: Versioned, preconditions: Preconditions | null): void {
+  requireMatch(record, preconditions);
+  if (matchesIfNoneMatch(record, preconditions)) {
+    fail(
+      "version_mismatch",
+      `If-None-Match matches the record: it is at version ${record.version}`,
+    );
+  }
+}

@@ -1,0 +1,116 @@
+/** Records as text, and what the stores of users and orders share. */
+import { failField } from "../base/error.ts";
+import { sortMembers } from "../base/json.ts";
+import type { Maybe } from "../base/maybe.ts";
+import type { Page } from "./page.ts";
+import type { Preconditions } from "./precondition.ts";
+
+declare const parsed: unique symbol;
+
+/** Documents the type of a parsed value, from which typed clients derive theirs. The compiler accepts any. */
+export interface Parsed<Value> {
+  readonly [parsed]?: Value;
+}
+
+export type JsonText<Value> = string & Parsed<Value>;
+
+export function jsonText<Value>(value: Value): JsonText<Value> {
+  return JSON.stringify(value);
+}
+
+/** @returns whether an edit leaves all fields as they are, compared as JSON values */
+export function changesNothing<Edit extends object>(record: Edit, edit: Edit): boolean {
+  const textOf = (value: unknown) => JSON.stringify(sortMembers(value));
+  const names = Object.keys(edit) as (keyof Edit)[];
+  return names.every((name) => textOf(edit[name]) === textOf(record[name]));
+}
+
+export type RecordTable = "users" | "orders";
+
+/** Maximum size of a record as JSON, so that 50 of any size fit on a page. */
+export const MAX_RECORD_BYTES = 2 ** 16;
+
+const time = "2026-11-20T18:57:03.120Z";
+/** The longest values of the fields that the server sets: a later change of these must not exceed the maximum. */
+const longestFields = {
+  id: Number.MAX_SAFE_INTEGER,
+  version: Number.MAX_SAFE_INTEGER,
+  created_at: time,
+  updated_at: time,
+};
+
+/**
+ * Call it with what a write sets.
+ * @param fields the record without the fields that every record has
+ * @throws {AppError} validation_failed if the record could exceed 64 KiB as JSON
+ */
+export function requireRecordSize(fields: object): void {
+  if (Buffer.byteLength(JSON.stringify({ ...longestFields, ...fields })) <= MAX_RECORD_BYTES)
+    return;
+  const problem = `must be at most ${MAX_RECORD_BYTES} bytes of JSON as a whole record`;
+  failField("body", "length", problem, { min: 0, max: MAX_RECORD_BYTES });
+}
+
+/** A user or an order as JSON, with what the headers of a response need of it. */
+export interface RecordText<Row> {
+  readonly id: number;
+  readonly version: number;
+  readonly json: JsonText<Row>;
+}
+
+/** @returns the record as text. @param render the renderer of its kind, e.g. `userJson` */
+export function recordText<Stored extends { readonly id: number; readonly version: number }, Row>(
+  row: Stored,
+  render: (row: Stored) => JsonText<Row>,
+): RecordText<Row> {
+  return { id: row.id, version: row.version, json: render(row) };
+}
+
+/** @param json text of a record, as `recordText` has rendered it. @returns the same record */
+export function parseRecordText<Row>(json: string): RecordText<Row> {
+  const { id, version } = JSON.parse(json);
+  return { id, version, json };
+}
+
+/** Name of the token that makes a change, which the change feed records; `null` for the command line. */
+export type Author = string | null;
+
+/** @returns the length of all texts of a record, in UTF-16 code units */
+export function textLength(record: object): number {
+  let length = 0;
+  for (const value of Object.values(record)) if (typeof value === "string") length += value.length;
+  return length;
+}
+
+/**
+ * What the stores of users and orders share. Every method is one transaction. A write is on disk when its promise
+ * resolves. A write with preconditions checks them against the stored record. Each write that changes a record adds one
+ * change to the feed (`src/domain/change.ts`) in its transaction; `author` is `null` by default.
+ */
+export interface RecordStore<Row, Query, Edit> {
+  /**
+   * Returns a page of records by `id`, which ascends unless the query says otherwise.
+   * @param client who reads it, the hash of a token: no client takes more than its share of connections while others
+   * wait. Without it, the process itself
+   * @throws {AppError} validation_failed, with the limit that is allowed, if the page exceeds 4 MiB
+   */
+  list(query: Query, client?: string): Maybe<Page>;
+  /**
+   * @param client as in `list`
+   * @returns `null` if the record does not exist
+   */
+  get(id: number, client?: string): Maybe<RecordText<Row> | null>;
+  /**
+   * Reads the record, applies `edit`, and stores the result. An edit that leaves every field as it is writes nothing: the
+   * version, the times and the feed stay as they are.
+   * @returns the record after the edit; `null` if it does not exist
+   * @throws {AppError} version_mismatch if a precondition does not hold
+   * @throws {AppError} email_taken, for users only
+   */
+  update(
+    id: number,
+    edit: (record: Row) => Edit,
+    preconditions: Preconditions | null,
+    author?: Author,
+  ): Promise<RecordText<Row> | null>;
+}

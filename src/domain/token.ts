@@ -1,0 +1,128 @@
+import { fail } from "../base/error.ts";
+import type { Maybe } from "../base/maybe.ts";
+import { UNREADABLE } from "../base/schema.ts";
+
+const SECRET_LENGTH = 30;
+const CHECKSUM_LENGTH = 6;
+const ALPHABET = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
+const SHAPE = /^uat_([0-9A-Za-z]{30})([0-9A-Za-z]{6})$/;
+
+export const tokenScopes = ["read", "write"] as const;
+export type TokenScope = (typeof tokenScopes)[number];
+
+/** A token as stored, without its secret. */
+export interface Token {
+  /** SHA-256 of the token, 64 hexadecimal digits. */
+  readonly hash: string;
+  readonly name: string;
+  readonly scope: TokenScope;
+  readonly created_at: string;
+  /** The token is rejected from then on; `null` if it does not expire. */
+  readonly expires_at: string | null;
+  /** To the minute; `null` if never used. */
+  readonly last_used_at: string | null;
+  /** The token is rejected from then on; `null` if it is not revoked. */
+  readonly revoked_at: string | null;
+}
+export type TokenFields = Pick<Token, "hash" | "name" | "scope" | "expires_at">;
+
+/** The columns of a `Token`, for a statement that selects them. */
+export const tokenColumns = "hash, name, scope, created_at, expires_at, last_used_at, revoked_at";
+
+/** @throws {AppError} operator */
+export function failTokenNameTaken(name: string): never {
+  fail("operator", `Cannot create token "${name}": a token with this name already exists`);
+}
+
+/** @returns the CRC-32 in base62, most significant digit first, as in the tokens of GitHub */
+function checksum(secret: string): string {
+  let remainder = Bun.hash.crc32(secret);
+  let digits = "";
+  while (digits.length < CHECKSUM_LENGTH) {
+    digits = ALPHABET.charAt(remainder % ALPHABET.length) + digits;
+    remainder = Math.floor(remainder / ALPHABET.length);
+  }
+  return digits;
+}
+
+/** @returns a new token: `uat_`, 30 random base62 characters (178 bits), and their checksum */
+export function newToken(): string {
+  let secret = "";
+  while (secret.length < SECRET_LENGTH) {
+    for (const byte of crypto.getRandomValues(new Uint8Array(SECRET_LENGTH))) {
+      // 248 is the largest multiple of 62 in a byte. Higher values would bias the characters.
+      if (byte < 248 && secret.length < SECRET_LENGTH) secret += ALPHABET.charAt(byte % 62);
+    }
+  }
+  return `uat_${secret}${checksum(secret)}`;
+}
+
+/** Whether `newToken` could have created the text. A typing error is detected without the store. */
+export function hasTokenFormat(text: string): boolean {
+  const [, secret, digits] = SHAPE.exec(text) ?? [];
+  return secret !== undefined && checksum(secret) === digits;
+}
+
+/** Whether a new token may have the name. Older versions accepted more. */
+export function isTokenName(name: string): boolean {
+  const isReadable = !UNREADABLE.test(name.replaceAll(" ", ""));
+  return /^[^\p{Cs}]{1,100}$/u.test(name) && name.trim() === name && isReadable;
+}
+
+/** @returns the hash that is stored. 178 random bits need neither a salt nor a slow hash */
+export function hashToken(token: string): string {
+  return Bun.CryptoHasher.hash("sha256", token, "hex");
+}
+
+export function stateOf(
+  { expires_at, revoked_at }: Pick<Token, "expires_at" | "revoked_at">,
+  now: Date,
+) {
+  if (revoked_at !== null) return "revoked";
+  return expires_at === null || now.getTime() < Date.parse(expires_at) ? "valid" : "expired";
+}
+
+/** @returns the minute of `now` as a number. The last use of a token is stored to the minute */
+export function minuteOf(now: Date): number {
+  return Math.floor(now.getTime() / 60_000);
+}
+
+/** @returns the start of the minute of `now`, RFC 3339 */
+export function truncateToMinute(now: Date): string {
+  return new Date(minuteOf(now) * 60_000).toISOString();
+}
+
+/** Stores tokens. Every method is one transaction. A write is on disk when its promise resolves. */
+export interface TokenStore {
+  /** @returns all tokens, including revoked and expired ones, oldest first */
+  list(): Promise<readonly Token[]>;
+  /** @returns the token, even if it is revoked or expired; `null` if no token has this hash */
+  find(hash: string): Maybe<Token | null>;
+  /** @throws {AppError} operator if a token that is not revoked has this name */
+  create(fields: TokenFields): Promise<Token>;
+  /** Creates a token if the database has never had one. @returns `null` if it has */
+  createFirst(fields: TokenFields): Promise<Token | null>;
+  /** @returns the revoked token; `null` if no valid token has this name */
+  revoke(name: string): Promise<Token | null>;
+  /** Stores the time of the last use, from {@link truncateToMinute}. */
+  touch(hash: string, usedAt: string): Promise<void>;
+}
+
+/**
+ * Stores a token. A write that was rejected can have been made, e.g. if the connection was lost after the commit, and
+ * then nobody would know the token.
+ * @returns what the write returned, or the token that it has stored although it was rejected
+ */
+export async function storeToken(
+  tokens: TokenStore,
+  method: "create" | "createFirst",
+  fields: TokenFields,
+): Promise<Token | null> {
+  try {
+    return await tokens[method](fields);
+  } catch (error) {
+    const stored = await Promise.try(() => tokens.find(fields.hash)).catch(() => null);
+    if (stored === null) throw error;
+    return stored;
+  }
+}

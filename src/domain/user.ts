@@ -1,0 +1,162 @@
+import { type Static, Type } from "@sinclair/typebox";
+import { emailKey } from "../base/email.ts";
+import { fail } from "../base/error.ts";
+import { quote } from "../base/json.ts";
+import { Id, Nullable, noExtraFields, Text, Time, Version } from "../base/schema.ts";
+import type { CreateResult, IdempotencyKey } from "./idempotency.ts";
+import { Metadata, MetadataPatch, patchMetadata } from "./metadata.ts";
+import { pageQuery } from "./page.ts";
+import type { Preconditions } from "./precondition.ts";
+import {
+  type Author,
+  type JsonText,
+  type RecordStore,
+  type RecordText,
+  requireRecordSize,
+} from "./record.ts";
+
+export const Email = Text({
+  maxLength: 254,
+  format: "email",
+  description: "Stored as typed; unique in any spelling",
+});
+const name = Nullable(Text({ minLength: 1, maxLength: 200 }));
+
+/** A user, as returned by the API. */
+export const User = Type.Object(
+  {
+    id: Id,
+    email: Email,
+    name,
+    metadata: Metadata,
+    version: Version,
+    created_at: Time,
+    updated_at: Time,
+  },
+  { ...noExtraFields, title: "User" },
+);
+export type User = Static<typeof User>;
+
+/** Body of POST and PUT. */
+export const UserInput = Type.Object(
+  { email: Email, name: Type.Optional(name), metadata: Type.Optional(Metadata) },
+  { ...noExtraFields, title: "UserInput" },
+);
+export type UserInput = Static<typeof UserInput>;
+
+/** Body of PATCH: a JSON Merge Patch (RFC 7396). */
+export const UserPatch = Type.Object(
+  {
+    email: Type.Optional(Email),
+    name: Type.Optional(name),
+    metadata: Type.Optional(MetadataPatch),
+  },
+  { ...noExtraFields, title: "UserPatch" },
+);
+export type UserPatch = Static<typeof UserPatch>;
+
+export const UserQuery = Type.Object({ ...pageQuery, email: Type.Optional(Email) }, noExtraFields);
+export type UserQuery = Static<typeof UserQuery>;
+
+/** The fields of a user that a client can set. */
+export type UserFields = Pick<User, "email" | "name" | "metadata">;
+
+/** @throws {AppError} validation_failed if the user is too large */
+export function requireUserSize({ email, name, metadata }: UserFields): void {
+  requireRecordSize({ email, name, metadata });
+}
+
+/** @throws {AppError} validation_failed if the user is too large */
+export function userFields({ email, name = null, metadata = {} }: UserInput): UserFields {
+  const fields = { email, name, metadata };
+  requireUserSize(fields);
+  return fields;
+}
+
+export function failEmailTaken(): never {
+  fail("email_taken", "email is already taken");
+}
+
+export function failUserHasOrders(): never {
+  fail("user_has_orders", "user has orders");
+}
+
+/** @returns the values of the columns that a client sets */
+export function userRow({ email, name, metadata }: UserFields) {
+  return { email, email_key: emailKey(email), name, metadata: JSON.stringify(metadata) };
+}
+
+export type UserRow = ReturnType<typeof userRow>;
+
+/** A user as stored: `metadata` is JSON text. */
+export type StoredUser = Omit<User, "metadata"> & { readonly metadata: string };
+
+export function parseStoredUser(user: StoredUser): User {
+  return { ...user, metadata: JSON.parse(user.metadata) };
+}
+
+/**
+ * Renders a user in TypeScript. `json` in both adapters renders the same text in SQL; `test/contract/record-text.ts`
+ * compares them.
+ * @returns the same JSON as `JSON.stringify`, without parsing the metadata
+ */
+export function userJson(user: StoredUser): JsonText<User> {
+  const { id, email, metadata, version, created_at, updated_at } = user;
+  const name = user.name === null ? "null" : quote(user.name);
+  return (
+    `{"id":${id},"email":${quote(email)},"name":${name},"metadata":${metadata},` +
+    `"version":${version},"created_at":"${created_at}","updated_at":"${updated_at}"}`
+  );
+}
+
+/** @returns a new user, with metadata as a value or as text. @param time RFC 3339 */
+export function newUser<Fields extends UserFields | Pick<StoredUser, keyof UserFields>>(
+  id: number,
+  fields: Fields,
+  time: string,
+) {
+  return {
+    id,
+    email: fields.email,
+    name: fields.name,
+    metadata: fields.metadata as Fields["metadata"],
+    version: 1,
+    created_at: time,
+    updated_at: time,
+  };
+}
+
+/**
+ * @returns the patched fields
+ * @throws {AppError} validation_failed if the patched metadata has too many keys, or the user is too large
+ */
+export function patchUser(user: User, patch: UserPatch): UserFields {
+  return userFields({
+    email: patch.email ?? user.email,
+    name: patch.name === undefined ? user.name : patch.name,
+    metadata: patchMetadata(user.metadata, patch.metadata),
+  });
+}
+
+/** `email` in the query of a list selects the one user with this email, ignoring case. */
+export interface UserStore extends RecordStore<User, UserQuery, UserFields> {
+  /**
+   * @throws {AppError} email_taken
+   * @throws {AppError} idempotency_key_reused if the key was used for another request
+   */
+  create(
+    fields: UserFields,
+    key: IdempotencyKey | null,
+    author?: Author,
+  ): Promise<CreateResult<User>>;
+  /**
+   * @returns the deleted user; `null` if the user does not exist
+   * @throws {AppError} version_mismatch if a precondition does not hold
+   * @throws {AppError} user_has_orders
+   */
+  remove(
+    id: number,
+    preconditions: Preconditions | null,
+    author?: Author,
+  ): Promise<RecordText<User> | null>;
+}

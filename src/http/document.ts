@@ -1,0 +1,289 @@
+/**
+ * The OpenAPI document. It is built on first use, to keep startup fast.
+ * @see https://spec.openapis.org/oas/v3.1.0
+ */
+
+import type { InputSchema, JsonSchema } from "./input/input.ts";
+import { headers, parameters, ref, withCommonHeaders } from "./openapi/components.ts";
+import {
+  commonErrors,
+  type Detail,
+  recordHeaders,
+  type SuccessResponse,
+} from "./openapi/detail.ts";
+import {
+  type DocumentedError,
+  errorName,
+  errorResponseDoc,
+  errorSchemas,
+} from "./openapi/errors.ts";
+import { errorTemplates } from "./output/errors.ts";
+import { JSON_TYPE, PATCH_TYPE } from "./output/media-types.ts";
+import type { RouteEntry } from "./routes/route.ts";
+
+const description = `
+Users and their orders, as JSON over HTTP.
+
+- **Responses** are \`{"data": …, "error": null}\`. Lists add \`meta\`.
+- **Errors** have a sentence for people in \`error\` and a stable identifier for programs in \`meta.code\`: the examples
+  of an operation have all of its codes. Validation errors list up to 20 problems in \`meta.problems\`, each with a
+  \`code\`. A few errors are plain text, as documented for each operation.
+- **Authentication**: send a token as \`Authorization: Bearer …\`. A token of scope \`read\` may only GET and HEAD.
+  Without a valid token, every path except the public ones returns 401, including paths that do not exist.
+- **Input is strict**: unknown or duplicate fields and parameters, read-only fields, and numbers that would lose
+  precision return a 400 that names the field. Text is well-formed Unicode without U+0000.
+- **HEAD** works wherever GET does.
+- **Lists**: to read a whole list, start with \`after=0\` and follow the \`Link\` header with \`rel="next"\` until there is
+  none. \`offset\` leads to any page directly. \`meta.total\` is exact.
+- **Retries**: retry after 429, 503 and a broken connection; \`Retry-After\` says how many seconds to wait. To create
+  nothing twice, send the same \`Idempotency-Key\` with every attempt of a POST.
+- **Concurrent edits**: to overwrite nothing, send the \`ETag\` back in \`If-Match\`. A 412 means that the record has
+  changed: read it again.
+- **Request ids**: every response has an \`X-Request-Id\`, which is also in the log of the server. To choose it, send an
+  \`X-Request-Id\` of 1 to 128 visible ASCII characters.
+- **Money** is an integer in the minor unit of its currency.
+- **Within v1**, fields, values, operations and error codes are only added: ignore what you do not know. So schemas of
+  responses are open: texts with a few values list them as examples.
+`.trim();
+
+/** Enough for all values that are not a long list, such as that of currencies. */
+const MAX_EXAMPLES = 5;
+
+function mapValues<Value>(
+  values: Record<string, Value>,
+  map: (value: Value) => JsonSchema,
+): JsonSchema {
+  return Object.fromEntries(Object.entries(values).map(([name, value]) => [name, map(value)]));
+}
+
+type Side = "request" | "response";
+
+/**
+ * Adds schemas with a title to the components. Requests are closed: what they do not name is rejected. Responses are open,
+ * because fields and values are added within v1: a client that validates must not fail then.
+ */
+function createSchemas(components: Record<string, JsonSchema>) {
+  /** @returns a reference to a schema with a title; any other schema inline */
+  function schemaOf(schema: JsonSchema, side: Side): JsonSchema {
+    const { title } = schema as { readonly title?: string };
+    const isOpenEnum = schema["enum"] !== undefined && side === "response";
+    if (title === undefined || isOpenEnum) return inlineSchema(schema, side);
+    // A schema of requests only has such a title.
+    const isRequest = side === "request" && schema["properties"] !== undefined;
+    const isShared = isRequest && !/Input$|Patch$/.test(title);
+    const name = isShared ? `${title}Input` : title;
+    components[name] ??= inlineSchema(schema, side);
+    return ref("schemas", name);
+  }
+
+  /** @returns the schema in the form that most tools support */
+  function inlineSchema({ title, ...schema }: JsonSchema, side: Side): JsonSchema {
+    const { anyOf, patternProperties, additionalProperties, properties, items, ...rest } = schema;
+    if (Array.isArray(anyOf)) {
+      const members: JsonSchema[] = anyOf.map((member) => schemaOf(member, side));
+      const [inner = {}] = members;
+      // That of `Nullable`.
+      const isShort = anyOf.length === 2 && inner["$ref"] === undefined;
+      return isShort
+        ? { ...rest, ...inner, type: [inner["type"], "null"] }
+        : { ...rest, anyOf: members };
+    }
+    if (patternProperties !== undefined) {
+      const [entry] = Object.entries(patternProperties as Record<string, JsonSchema>);
+      const [pattern, value] = entry ?? ["", {}];
+      const values = schemaOf(value, side);
+      return { ...rest, propertyNames: { pattern }, additionalProperties: values };
+    }
+    if (properties !== undefined) {
+      const members = mapValues(properties as Record<string, JsonSchema>, (member) =>
+        schemaOf(member, side),
+      );
+      const closed = side === "request" && { additionalProperties: false };
+      return { ...rest, properties: members, ...closed };
+    }
+    if (items !== undefined) return { ...rest, items: schemaOf(items as JsonSchema, side) };
+    return inlineValue(rest, side);
+  }
+
+  return schemaOf;
+}
+
+/** @returns the schema of a text or a number */
+function inlineValue(schema: JsonSchema, side: Side): JsonSchema {
+  const { enum: values, format, ...rest } = schema;
+  if (side === "request" && values !== undefined) return schema;
+  if (Array.isArray(values)) return { ...rest, examples: values.slice(0, MAX_EXAMPLES) };
+  // Neither `email` nor `idn-email` of JSON Schema allows all addresses that are in use.
+  if (format === "email") return rest;
+  // Generated clients use 32 bits unless the format says otherwise.
+  const isLarge = rest["type"] === "integer" && !(Number(rest["maximum"]) < 2 ** 31);
+  return isLarge ? { ...schema, format: "int64" } : schema;
+}
+
+/** Parameters of every list. */
+const pageParameters: Readonly<Record<string, string>> = {
+  limit: "The maximum number of records in the page",
+  offset: "The number of records to skip",
+  after:
+    "Only records that follow this id in the order of `sort`; 0 is before the first record. The record with this id need not exist. The cost is the same at any depth. Cannot be combined with `offset`",
+  sort: "The order: by `id`, which is the default, or the newest records first",
+};
+
+/** Describes the bounds of a number in words, because Swagger UI does not show them. */
+function describeBounds({ minimum, maximum }: JsonSchema, defaultValue: unknown): string {
+  if (defaultValue === undefined) return "";
+  const upTo = maximum === Number.MAX_SAFE_INTEGER ? "" : ` to ${maximum}`;
+  return `: from ${minimum}${upTo}, default ${defaultValue}`;
+}
+
+function properties(part: InputSchema<unknown> | undefined): [string, JsonSchema][] {
+  return Object.entries((part?.schema["properties"] ?? {}) as Record<string, JsonSchema>);
+}
+
+/** The error codes of a route by status. */
+function errorCodes(method: string, { security, errors = [] }: Detail, hasBody: boolean) {
+  const codes: DocumentedError[] = [...commonErrors.all];
+  if (security === undefined) codes.push(...commonErrors.token);
+  if (security === undefined && method !== "GET") codes.push(...commonErrors.write);
+  if (hasBody) codes.push(...commonErrors.body);
+  return Map.groupBy([...codes, ...errors], (code) => errorTemplates[code].status);
+}
+
+/** The names of the header fields that a route reads, most of which follow from its errors. */
+function headerNames(method: string, errors: readonly DocumentedError[]): string[] {
+  const names: string[] = [];
+  if (errors.includes("version_mismatch")) {
+    names.push("IfMatch", method === "GET" ? "IfNoneMatch" : "ChangeIfNoneMatch");
+  }
+  if (errors.includes("idempotency_key_reused")) names.push("IdempotencyKey");
+  return names;
+}
+
+const notModified: SuccessResponse = {
+  description: "The record still has one of the versions in `If-None-Match`",
+  headers: recordHeaders,
+};
+
+type Components = Record<"schemas" | "parameters" | "responses", Record<string, JsonSchema>>;
+
+/** @returns a function that describes a route, and adds the components that it refers to */
+function createOperation(components: Components) {
+  const schemaOf = createSchemas(components.schemas);
+
+  function pathParameter(name: string, { title, description, ...value }: JsonSchema): JsonSchema {
+    const id = String(title);
+    const schema = schemaOf(value, "request");
+    const more = { required: true, example: 1 };
+    components.parameters[id] = { name, in: "path", description, schema, ...more };
+    return ref("parameters", id);
+  }
+
+  function queryParameter(
+    name: string,
+    { default: defaultValue, ...schema }: JsonSchema,
+    description = "",
+  ): JsonSchema {
+    return {
+      name,
+      in: "query",
+      description: `${description}${describeBounds(schema, defaultValue)}`,
+      // Without the default: tools send it, and `offset` may not be sent beside `after`.
+      schema: schemaOf(schema, "request"),
+    };
+  }
+
+  function errorResponses(method: string, detail: Detail, hasBody: boolean): JsonSchema {
+    const entries = [...errorCodes(method, detail, hasBody)].map(([status, codes]) => {
+      const name = errorName(codes, method);
+      components.responses[name] ??= errorResponseDoc(codes, name);
+      return [status, ref("responses", name)];
+    });
+    return Object.fromEntries(entries);
+  }
+
+  function successResponse(response: SuccessResponse): JsonSchema {
+    const { description, headers, type = JSON_TYPE, schema, example } = response;
+    const content = schema && { [type]: { schema: schemaOf(schema, "response"), example } };
+    return { description, headers: withCommonHeaders(headers), content };
+  }
+
+  return ({ method, hooks }: RouteEntry, detail: Detail): JsonSchema => {
+    const { params, query, body } = hooks.definition;
+    const { responses, errors = [], filters, example, security, ...texts } = detail;
+    const descriptions = { ...pageParameters, ...filters };
+    const names = headerNames(method, errors);
+    const media = body && { schema: schemaOf(body.schema, "request"), example };
+    const types = method === "PATCH" ? [JSON_TYPE, PATCH_TYPE] : [JSON_TYPE];
+    return {
+      tags: hooks.detail.tags,
+      ...texts,
+      security: security ?? [{ token: [] }],
+      parameters: [
+        ...properties(params).map(([name, schema]) => pathParameter(name, schema)),
+        ...properties(query).map(([name, schema]) =>
+          queryParameter(name, schema, descriptions[name]),
+        ),
+        ...names.map((name) => ref("parameters", name)),
+      ],
+      ...(media && {
+        requestBody: {
+          required: true,
+          content: Object.fromEntries(types.map((type) => [type, media])),
+        },
+      }),
+      responses: {
+        ...mapValues(responses, successResponse),
+        ...(names.includes("IfNoneMatch") && { 304: successResponse(notModified) }),
+        ...errorResponses(method, detail, body !== undefined),
+      },
+    };
+  };
+}
+
+/** @param version the version of the program */
+export function createDocument(version: string, routes: readonly RouteEntry[]): JsonSchema {
+  const components = {
+    schemas: errorSchemas(),
+    headers: headers(),
+    parameters: parameters(),
+    responses: {},
+    securitySchemes: {
+      token: {
+        type: "http",
+        scheme: "bearer",
+        bearerFormat: "uat_ followed by 36 letters and digits",
+        description:
+          "Create one with `user-api token create NAME`. Scope `write` allows every method, `read` only GET and HEAD.",
+      },
+    },
+  };
+  const operationOf = createOperation(components);
+  const paths: Record<string, Record<string, JsonSchema>> = {};
+  for (const route of routes) {
+    const { detail } = route.hooks.definition;
+    if (!("operationId" in detail)) continue;
+    const path = route.path.replace(/:(\w+)/g, "{$1}");
+    const method = route.method.toLowerCase();
+    paths[path] = { ...paths[path], [method]: operationOf(route, detail) };
+  }
+  return {
+    openapi: "3.1.0",
+    info: {
+      title: "user-api",
+      version,
+      summary: "Users and orders",
+      description,
+      license: { name: "MIT (the user-api authors)", identifier: "MIT" },
+    },
+    servers: [{ url: "/", description: "This server" }],
+    security: [{ token: [] }],
+    tags: [
+      { name: "users", description: "Customers" },
+      { name: "orders", description: "Orders and their status" },
+      { name: "changes", description: "All changes of users and orders, in order" },
+      { name: "system", description: "Health, metrics and documentation" },
+    ],
+    paths,
+    components,
+  };
+}

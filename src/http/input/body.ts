@@ -1,0 +1,105 @@
+/**
+ * Request bodies. Authentication comes first, then the checks of the headers, the length, the JSON and the
+ * schema.
+ */
+import { AppError, fail, failField } from "../../base/error.ts";
+import { parseJsonBytes } from "../../base/json.ts";
+import { createValidator, type Schema, type ValueOf } from "../../base/schema.ts";
+import { JSON_TYPE, PATCH_TYPE } from "../output/media-types.ts";
+import { type InputSchema, inputSchema } from "./input.ts";
+
+const MEDIA_TYPE = /^\s*([^\s;]+)\s*(?:;.*)?$/;
+/** The name and the value of a media type parameter. The value may be a quoted string. @see RFC 9110 §5.6.6 */
+const PARAMETER = /;\s*([^\s;="]+)\s*=\s*("(?:[^"\\]|\\.)*"|[^\s;"]*)/g;
+
+/** @param label e.g. `utf8`. @see https://encoding.spec.whatwg.org/#names-and-labels */
+function isLabelOfUtf8(label: string): boolean {
+  try {
+    return new TextDecoder(label as Bun.Encoding).encoding === "utf-8";
+  } catch {
+    return false;
+  }
+}
+
+/** @returns whether the charset of the media type is UTF-8, which is the default */
+function isUtf8(mediaType: string): boolean {
+  return [...mediaType.matchAll(PARAMETER)].every(([, name = "", value = ""]) => {
+    const text = value.startsWith('"') ? value.slice(1, -1).replace(/\\(.)/g, "$1") : value;
+    return name.toLowerCase() !== "charset" || isLabelOfUtf8(text);
+  });
+}
+
+/** @throws {AppError} unsupported_media_type */
+function requireJson(request: Request): void {
+  if ((request.headers.get("content-encoding") ?? "identity").toLowerCase() !== "identity") {
+    fail("unsupported_media_type", "the request body must not be compressed");
+  }
+  const header = request.headers.get("content-type");
+  if (header === null || header === "") return;
+  const type = MEDIA_TYPE.exec(header)?.[1]?.toLowerCase();
+  const isPatch = type === PATCH_TYPE && request.method === "PATCH";
+  if (type !== JSON_TYPE && !isPatch)
+    fail(
+      "unsupported_media_type",
+      `the request body must be ${JSON_TYPE}: set the Content-Type header`,
+    );
+  if (header.includes(";") && !isUtf8(header))
+    fail("unsupported_media_type", "the request body must be UTF-8");
+}
+
+/** Maximum size of a request body. */
+const MAX_BODY_BYTES = 2 ** 16;
+
+/** @returns an upper bound of the body that is read; 0 without a body */
+export function expectedBytes(headers: Headers): number {
+  const declared = headers.get("content-length");
+  // Bun joins repeated fields with commas, and rejects those that differ: `2, 2` is 2 (RFC 9110 §8.6).
+  if (declared !== null) return Math.min(Number.parseInt(declared, 10), MAX_BODY_BYTES);
+  return headers.has("transfer-encoding") ? MAX_BODY_BYTES : 0;
+}
+
+/** @throws {AppError} payload_too_large */
+function requireLength(length: number): void {
+  if (length <= MAX_BODY_BYTES) return;
+  fail("payload_too_large", `the request body must be at most ${MAX_BODY_BYTES} bytes`);
+}
+
+/** @throws {AppError} payload_too_large */
+async function readBytes(request: Request): Promise<Uint8Array> {
+  const declared = request.headers.get("content-length");
+  if (declared !== null) {
+    requireLength(Number.parseInt(declared, 10));
+    return request.bytes();
+  }
+  const chunks: Uint8Array[] = [];
+  let length = 0;
+  for await (const chunk of request.body ?? []) {
+    length += chunk.byteLength;
+    requireLength(length);
+    chunks.push(chunk);
+  }
+  return Buffer.concat(chunks);
+}
+
+/**
+ * Checks `Content-Type`, `Content-Encoding` and `Content-Length`, then reads the body.
+ * @returns the JSON value
+ * @throws {AppError} unsupported_media_type, payload_too_large, validation_failed
+ */
+export async function readBody(request: Request): Promise<unknown> {
+  requireJson(request);
+  let bytes: Uint8Array;
+  try {
+    bytes = await readBytes(request);
+  } catch (error) {
+    if (error instanceof AppError) throw error;
+    // The client disconnected before it had sent the whole body, which is not a server error.
+    failField("body", "format", "must be complete");
+  }
+  return parseJsonBytes(bytes);
+}
+
+/** The schema of a route whose request body is a JSON object. @param record see `createValidator` */
+export function jsonBody<Of extends Schema>(schema: Of, record: Schema): InputSchema<ValueOf<Of>> {
+  return inputSchema(schema, createValidator(schema, record));
+}

@@ -1,0 +1,28 @@
+import { failField } from "../../base/error.ts";
+import { fingerprint, type IdempotencyKey } from "../../domain/idempotency.ts";
+import type { Token } from "../../domain/token.ts";
+
+/** A valid `Idempotency-Key`. */
+export const IDEMPOTENCY_KEY = /^[\x21-\x7e]{1,255}$/;
+
+interface Creation {
+  readonly request: Request;
+  readonly token: Pick<Token, "hash">;
+  readonly body: unknown;
+}
+
+/**
+ * @returns the key of a POST to `path`; `null` if it has none
+ * @throws {AppError} validation_failed if the key is malformed
+ */
+export function idempotencyKeyOf(
+  { request, token, body }: Creation,
+  path: string,
+): IdempotencyKey | null {
+  const key = request.headers.get("idempotency-key");
+  if (key === null) return null;
+  if (!IDEMPOTENCY_KEY.test(key)) {
+    failField("Idempotency-Key", "format", "must be 1 to 255 visible ASCII characters");
+  }
+  return { owner: token.hash, key, fingerprint: fingerprint("POST", path, body) };
+}

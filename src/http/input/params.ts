@@ -1,0 +1,43 @@
+/** Path parameters. */
+import { fail, failField } from "../../base/error.ts";
+import { type InputSchema, inputSchema, type JsonSchema, parseInteger } from "./input.ts";
+
+/** @param id with a `title`, which is the name of the parameter in the OpenAPI document */
+function idSchema(id: JsonSchema, parse: (text: string) => number): InputSchema<{ id: number }> {
+  const schema = { properties: { id: { type: "integer", ...id } } };
+  // Routers pass the parameters of a path as text.
+  return inputSchema(schema, (params) => ({ id: parse((params as { readonly id: string }).id) }));
+}
+
+/** Replaces a valid id that is larger than any assigned one. No record has it. */
+const UNUSED_ID = 0;
+
+/** `/users/:id`: a positive integer in canonical base 10, of any length. */
+export const userParams = idSchema(
+  { title: "UserId", description: "The id of the user, in canonical base 10", minimum: 1 },
+  (text) => {
+    const id = parseInteger(text);
+    if (!(id > 0)) failField("id", "format", "must be a positive integer");
+    return id > Number.MAX_SAFE_INTEGER ? UNUSED_ID : id;
+  },
+);
+
+/** At most the digits of a 64-bit integer: reading thousands of them takes quadratic time. */
+const INT64 = /^([+-]?)0*(\d{1,19})$/;
+const MIN_INT64 = -(2n ** 63n);
+const MAX_INT64 = 2n ** 63n - 1n;
+
+/** `/orders/:id`: a 64-bit integer in base 10. A sign and leading zeros are allowed, as in Go's `ParseInt`. */
+export const orderParams = idSchema(
+  {
+    title: "OrderId",
+    description: "The id of the order, in base 10. A sign and leading zeros are allowed",
+  },
+  (text) => {
+    const [match, sign, digits = ""] = INT64.exec(text) ?? [];
+    if (match === undefined) fail("invalid_order_id", "invalid order id");
+    const id = sign === "-" ? -BigInt(digits) : BigInt(digits);
+    if (id < MIN_INT64 || id > MAX_INT64) fail("invalid_order_id", "invalid order id");
+    return id < 1n || id > Number.MAX_SAFE_INTEGER ? UNUSED_ID : Number(id);
+  },
+);

@@ -1,0 +1,159 @@
+/** Authentication and scopes. @see RFC 6750 */
+import { bearer } from "@elysiajs/bearer";
+import { AppError, fail } from "../../base/error.ts";
+import type { Log } from "../../base/log.ts";
+import type { Maybe } from "../../base/maybe.ts";
+import type { Config } from "../../domain/config.ts";
+import {
+  hashToken,
+  hasTokenFormat,
+  minuteOf,
+  stateOf,
+  type Token,
+  type TokenStore,
+  truncateToMinute,
+} from "../../domain/token.ts";
+
+/** The scheme in any case (RFC 9110 §11.1). */
+const SCHEME = /^bearer /i;
+/** One word, after any number of spaces. */
+const CREDENTIALS = /^ *([^\s,]+) *$/;
+
+/** The hook of the bearer plugin. */
+type DeriveBearer = (context: {
+  readonly headers: { readonly authorization: string };
+  readonly query: Readonly<Record<string, string>>;
+}) => { readonly bearer: string | undefined };
+
+/**
+ * Extracts tokens with the hook of the bearer plugin. The plugin alone would also accept a token in the query,
+ * `Bearerx…`, and several words, and reject `bearer …`.
+ * @returns a function that returns the token of an `Authorization` header; `null` if it has none
+ */
+function createTokenExtractor() {
+  // Elysia's type says that hooks return nothing, but what this one returns is added to the context.
+  const hook = bearer().event.transform?.at(0)?.fn as DeriveBearer | undefined;
+  if (hook === undefined) throw new Error("the bearer plugin has no hook");
+  return (authorization: string): string | null => {
+    if (!SCHEME.test(authorization)) return null;
+    const headers = { authorization: authorization.replace(SCHEME, "Bearer ") };
+    const { bearer: credentials = "" } = hook({ headers, query: {} });
+    return CREDENTIALS.exec(credentials)?.[1] ?? null;
+  };
+}
+
+function environmentToken(apiToken: string, now: Date): Token {
+  return {
+    hash: hashToken(apiToken),
+    name: "API_TOKEN",
+    scope: "write",
+    created_at: now.toISOString(),
+    expires_at: null,
+    last_used_at: null,
+    revoked_at: null,
+  };
+}
+
+const DAY_MS = 86_400_000;
+/** The log warns for so many days before a token expires. */
+const WARNING_DAYS = 7;
+
+/** Upper bounds of the cache of hashes. */
+const MAX_HASHES = 1000;
+const MAX_HEADER_LENGTH = 64;
+
+/**
+ * Finds the valid token of a request.
+ * @param authorization the header field; empty for none
+ * @throws {AppError} unauthorised if it has no token; the message is the reason for the log, not the response
+ * @throws {AppError} invalid_token if its token is not valid now; the cause is its name, if it is known
+ */
+export type Authenticate = (authorization: string) => Maybe<Token>;
+
+/** @param config `apiToken` is accepted in addition to the stored tokens. A read-only server does not record their use */
+export function createAuthenticator(
+  tokens: Pick<TokenStore, "find" | "touch">,
+  { apiToken, readOnly }: Pick<Config, "apiToken" | "readOnly">,
+  now: () => Date,
+  log: Pick<Log, "warn">,
+): Authenticate {
+  const extractToken = createTokenExtractor();
+  const environment = apiToken === null ? null : environmentToken(apiToken, now());
+  /** The hashes of tokens that were valid when last used, by `Authorization` header. */
+  const cachedHashes = new Map<string, string>();
+  /** The day of the last warning that a token expires, by hash. */
+  const warningDays = new Map<string, number>();
+  /** The minute in which the use of a token was last recorded, by hash. */
+  const lastUseMinutes = new Map<string, number>();
+
+  /**
+   * @returns the hash by which the store identifies the token
+   * @throws {AppError} unauthorised
+   * @throws {AppError} invalid_token if the format is not that of a token, which saves a query
+   */
+  function hashOf(authorization: string): string {
+    const credentials = extractToken(authorization);
+    if (credentials === null) fail("unauthorised", authorization === "" ? "missing" : "malformed");
+    if (!hasTokenFormat(credentials)) fail("invalid_token", "malformed");
+    return hashToken(credentials);
+  }
+
+  function cacheHash(authorization: string, hash: string): void {
+    if (authorization.length > MAX_HEADER_LENGTH || cachedHashes.has(authorization)) return;
+    const [oldest] = cachedHashes.keys();
+    if (cachedHashes.size >= MAX_HASHES && oldest !== undefined) cachedHashes.delete(oldest);
+    cachedHashes.set(authorization, hash);
+  }
+
+  /** Warns once a day. */
+  function warnOfExpiry({ hash, name, expires_at }: Token, time: Date): void {
+    if (expires_at === null) return;
+    const timeMs = time.getTime();
+    const day = Math.floor(timeMs / DAY_MS);
+    if (Date.parse(expires_at) - timeMs > WARNING_DAYS * DAY_MS) return;
+    if (warningDays.get(hash) === day) return;
+    warningDays.set(hash, day);
+    log.warn("token expires soon", { token: name, expires_at });
+  }
+
+  function noteUse(token: Token, time: Date): void {
+    const { hash, last_used_at } = token;
+    const minute = minuteOf(time);
+    if (lastUseMinutes.get(hash) === minute) return;
+    lastUseMinutes.set(hash, minute);
+    warnOfExpiry(token, time);
+    if (readOnly) return;
+    const usedAt = truncateToMinute(time);
+    // Not awaited: a read must not wait for the disk, or fail because of it.
+    if (last_used_at !== usedAt)
+      tokens.touch(hash, usedAt).catch(() => lastUseMinutes.delete(hash));
+  }
+
+  /** @throws {AppError} invalid_token */
+  function requireActive(authorization: string, token: Token | null): Token {
+    const time = now();
+    const state = token === null ? "unknown" : stateOf(token, time);
+    if (token === null || state !== "valid") {
+      cachedHashes.delete(authorization);
+      throw new AppError("invalid_token", state, { token: token?.name });
+    }
+    cacheHash(authorization, token.hash);
+    if (token !== environment) noteUse(token, time);
+    return token;
+  }
+
+  return (authorization) => {
+    const hash = cachedHashes.get(authorization) ?? hashOf(authorization);
+    const found = hash === environment?.hash ? environment : tokens.find(hash);
+    return found instanceof Promise
+      ? found.then((token) => requireActive(authorization, token))
+      : requireActive(authorization, found);
+  };
+}
+
+/** Requires the scope that the method needs. @throws {AppError} insufficient_scope */
+export function requireScope({ scope }: Token, method: string): void {
+  if (scope === "read" && method !== "GET" && method !== "HEAD") {
+    fail("insufficient_scope", "this token may only read");
+  }
+}

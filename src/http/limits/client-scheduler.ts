@@ -1,0 +1,57 @@
+/**
+ * Serves clients round robin while the event loop is busy. Bun hands over all requests that have arrived in one turn of
+ * the loop: those of a client with hundreds of connections would delay all others until the last of them is handled.
+ */
+
+import { endTurn } from "../../base/end-turn.ts";
+import { createRoundRobinQueue } from "../../base/round-robin-queue.ts";
+
+/** Time after which new requests wait, and after which the next turn begins. */
+const MAX_TURN_MS = 2;
+
+/**
+ * @returns a function that is called with the client of a request; `null` stands for all without a token. It returns
+ * `null` if the request can be handled at once, and otherwise a promise that resolves when it is the next one. Requests
+ * of one client keep their order
+ */
+export function createClientScheduler(nowMs = () => performance.now()) {
+  /** Functions that start the waiting requests. */
+  const waiting = createRoundRobinQueue<() => void>();
+  let turnStartedMs = Number.NEGATIVE_INFINITY;
+  /** Whether the start of each turn is known. A timer for each turn would cost more. */
+  let isFollowing = false;
+
+  const isOver = (timeMs: number) => timeMs - turnStartedMs >= MAX_TURN_MS;
+
+  async function followTurns(): Promise<void> {
+    isFollowing = true;
+    do {
+      await endTurn();
+      turnStartedMs = nowMs();
+      while (waiting.size() > 0 && !isOver(nowMs())) {
+        waiting.take()?.();
+        // A GET is handled before this continues. A request with a body is handled later, so a turn can take longer.
+        await Promise.resolve();
+      }
+      // For requests that arrive now, the turn begins here.
+      turnStartedMs = nowMs();
+    } while (waiting.size() > 0);
+    isFollowing = false;
+  }
+
+  function mustWait(client: string | null): boolean {
+    if (waiting.has(client)) return true;
+    const timeMs = nowMs();
+    if (!isOver(timeMs)) return false;
+    if (isFollowing) return true;
+    // Turns may have ended since then, unnoticed.
+    turnStartedMs = timeMs;
+    void followTurns();
+    return false;
+  }
+
+  return (client: string | null): Promise<void> | null => {
+    if (!mustWait(client)) return null;
+    return new Promise((begin) => waiting.add(client, begin));
+  };
+}

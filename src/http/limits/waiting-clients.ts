@@ -1,0 +1,146 @@
+/**
+ * Clients that wait for changes. Each has a place, of which there are a fixed number, and holds nothing of the database.
+ * A change wakes them in several turns of the event loop, so that others are served in between.
+ */
+
+import { fail } from "../../base/error.ts";
+import type { ChangeStore } from "../../domain/change.ts";
+import type { Drain } from "./drain.ts";
+
+const MAX_WAITING = 1024;
+/** Maximum number of clients that read changes in one turn of the event loop: their responses can be long. */
+const MAX_WOKEN = 16;
+
+/** A client that waits. Disposing of it frees its place. */
+interface WaitingClient extends Disposable {
+  /**
+   * Resolves when there may be a change that was not there when the client began to wait, or at the last call.
+   * @returns false if the client should wait no longer: its time is over, it has disconnected, its place is needed for
+   * another client, or the server is shutting down
+   */
+  next(): Promise<boolean>;
+}
+
+export interface WaitingClients {
+  /**
+   * @param tokenHash of the client
+   * @param signal aborts when the client disconnects
+   * @throws {AppError} unavailable if the places are taken, and no other token has at least two more than this one
+   */
+  begin(tokenHash: string, seconds: number, signal: AbortSignal): WaitingClient;
+  count(): number;
+}
+
+interface Place {
+  isOver: boolean;
+  hasChange: boolean;
+  /** Resolves the promise that the client waits for; `null` while it does not wait. */
+  resolve: (() => void) | null;
+}
+
+function end(place: Place): void {
+  place.isOver = true;
+  place.resolve?.();
+}
+
+export function createWaitingClients(
+  changes: Pick<ChangeStore, "subscribe">,
+  drain: Pick<Drain, "isDraining" | "onStart">,
+  maxWaiting = MAX_WAITING,
+): WaitingClients {
+  const placesOf = new Map<string, Set<Place>>();
+  let count = 0;
+  let subscription: Disposable | null = null;
+  const toWake = new Set<Place>();
+
+  function* allPlaces() {
+    for (const places of placesOf.values()) yield* places;
+  }
+
+  function wakeSome(): void {
+    let woken = 0;
+    for (const place of toWake) {
+      if (woken === MAX_WOKEN) {
+        setImmediate(wakeSome);
+        return;
+      }
+      toWake.delete(place);
+      place.resolve?.();
+      woken += 1;
+    }
+  }
+
+  function wakeAll(): void {
+    const isWaking = toWake.size > 0;
+    for (const place of allPlaces()) {
+      place.hasChange = true;
+      toWake.add(place);
+    }
+    if (!isWaking) wakeSome();
+  }
+
+  /** Does nothing if it has been removed before. */
+  function remove(tokenHash: string, place: Place): void {
+    const places = placesOf.get(tokenHash);
+    if (places?.delete(place) !== true) return;
+    count -= 1;
+    if (places.size === 0) placesOf.delete(tokenHash);
+  }
+
+  /** If all places are taken, ends the oldest one of the token that has most of them. @throws {AppError} unavailable */
+  function requirePlace(own: number): void {
+    if (count < maxWaiting) return;
+    let most = { tokenHash: "", places: new Set<Place>() };
+    for (const [tokenHash, places] of placesOf) {
+      if (places.size > most.places.size) most = { tokenHash, places };
+    }
+    const [oldest] = most.places;
+    // With one place less, that token could take it back.
+    if (oldest === undefined || most.places.size < own + 2) {
+      fail("unavailable", "too many clients wait for changes");
+    }
+    remove(most.tokenHash, oldest);
+    end(oldest);
+  }
+
+  drain.onStart(() => {
+    for (const place of allPlaces()) end(place);
+  });
+
+  return {
+    begin(tokenHash, seconds, signal) {
+      requirePlace(placesOf.get(tokenHash)?.size ?? 0);
+      const places = placesOf.get(tokenHash) ?? new Set();
+      placesOf.set(tokenHash, places);
+      const isOver = drain.isDraining() || signal.aborted;
+      const place: Place = { isOver, hasChange: false, resolve: null };
+      places.add(place);
+      count += 1;
+      subscription ??= changes.subscribe(wakeAll);
+      const endThis = () => end(place);
+      const timer = setTimeout(endThis, seconds * 1000);
+      signal.addEventListener("abort", endThis);
+      return {
+        async next() {
+          if (!place.hasChange && !place.isOver) {
+            await new Promise<void>((resolve) => {
+              place.resolve = resolve;
+            });
+          }
+          place.hasChange = false;
+          place.resolve = null;
+          return !place.isOver;
+        },
+        [Symbol.dispose]() {
+          clearTimeout(timer);
+          signal.removeEventListener("abort", endThis);
+          remove(tokenHash, place);
+          if (count > 0) return;
+          subscription?.[Symbol.dispose]();
+          subscription = null;
+        },
+      };
+    },
+    count: () => count,
+  };
+}

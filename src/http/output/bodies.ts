@@ -1,0 +1,157 @@
+/** JSON bodies, made from records that are text already, and the headers that belong to them. */
+import type { AppError, FieldError } from "../../base/error.ts";
+import type { CreateResult } from "../../domain/idempotency.ts";
+import { type Page, type PageQuery, pageOffsets } from "../../domain/page.ts";
+import { matchesIfNoneMatch, type Preconditions, requireMatch } from "../../domain/precondition.ts";
+import type { JsonText, Parsed, RecordText } from "../../domain/record.ts";
+
+export interface Envelope<Data> {
+  readonly data: Data;
+  readonly error: null;
+}
+
+export interface PageEnvelope<Row> extends Envelope<readonly Row[]> {
+  readonly meta: { readonly total: number; readonly limit: number; readonly offset: number };
+}
+
+export interface ErrorEnvelope<Code extends string = string> {
+  readonly data: null;
+  readonly error: string;
+  readonly meta: {
+    /** A stable identifier for programs, e.g. `email_taken`. */
+    readonly code: Code;
+    /** Only a validation error has them. */
+    readonly problems?: readonly FieldError[];
+    /** Of `invalid_status_change`: the statuses that are allowed. Of a page that is too large: the largest limit. */
+    readonly allowed?: AppError["allowed"];
+  };
+}
+
+/** JSON that all responses share, because Bun copies a string for each of them. */
+export type JsonBlob<Value> = Blob & Parsed<Value>;
+
+/** `null` for no body. */
+export type ResponseBody = string | Blob | null;
+
+/** The status and the headers of a response in progress. */
+export interface ResponseHead {
+  status: number;
+  /** By lower-case name. The default of `content-type` is JSON, that of `cache-control` is `no-store`. */
+  headers: Record<string, string>;
+  /** Id of the record in the body, for the log. */
+  recordId?: number;
+  /** Time that the client has asked to wait, which is no part of the duration. */
+  waitedMs?: number;
+}
+
+/** `Cache-Control` of a record: a client may keep it, and must revalidate it before each use. */
+export const REVALIDATE = "private, no-cache";
+
+/** @param data JSON */
+export function envelope<Data>(data: JsonText<Data>): JsonText<Envelope<Data>> {
+  return `{"data":${data},"error":null}`;
+}
+
+export function errorEnvelope({ code, message, problems, allowed }: AppError): ErrorEnvelope {
+  const meta = { code, ...(problems.length > 0 && { problems }), ...(allowed && { allowed }) };
+  return { data: null, error: message, meta };
+}
+
+/** @returns the body of a response with one record. Sets its `ETag` */
+export function recordBody<Row>(
+  head: ResponseHead,
+  { id, version, json }: RecordText<Row>,
+): JsonText<Envelope<Row>> {
+  head.recordId = id;
+  head.headers["etag"] = `"${version}"`;
+  head.headers["cache-control"] = REVALIDATE;
+  return envelope(json);
+}
+
+/**
+ * @returns the body of the response to a GET of one record; `null`, with status 304, if the client already has this version
+ * @throws {AppError} version_mismatch if `If-Match` does not match
+ */
+export function conditionalRecordBody<Row>(
+  head: ResponseHead,
+  record: RecordText<Row>,
+  preconditions: Preconditions | null,
+): JsonText<Envelope<Row>> | null {
+  if (preconditions !== null) {
+    requireMatch(record, preconditions);
+    if (matchesIfNoneMatch(record, preconditions)) head.status = 304;
+  }
+  const body = recordBody(head, record);
+  return head.status === 304 ? null : body;
+}
+
+/**
+ * @param path the path of the list
+ * @returns the body of a response with a new record, or with the replay of one. Sets its status and `Location`
+ */
+export function createdBody<Row>(
+  head: ResponseHead,
+  path: string,
+  { record, replayed }: CreateResult<Row>,
+): JsonText<Envelope<Row>> {
+  head.status = 201;
+  head.headers["location"] = `${path}/${record.id}`;
+  if (replayed) head.headers["idempotent-replayed"] = "true";
+  return recordBody(head, record);
+}
+
+/** @returns the filters of a list as they follow other parameters in a URL */
+export function filterParameters(
+  filters: Readonly<Record<string, string | number | undefined>>,
+): string {
+  let parameters = "";
+  for (const name in filters) {
+    const value = filters[name];
+    if (value !== undefined) parameters += `&${name}=${encodeURIComponent(value)}`;
+  }
+  return parameters;
+}
+
+/**
+ * @param path the path of the list, without a query
+ * @param query the validated query; its filters are kept in the links
+ * @see RFC 8288
+ */
+export function pageLinks(
+  path: string,
+  query: ListQuery,
+  { total, nextAfter, maxOffset = Number.POSITIVE_INFINITY }: Page,
+): string {
+  const { limit, offset, after, ...filters } = query;
+  const byOffset = after === undefined;
+  const start = `<${path}?limit=${limit}&${byOffset ? "offset" : "after"}=`;
+  const end = `${filterParameters(filters)}>; rel=`;
+  const largest = byOffset ? maxOffset : Number.POSITIVE_INFINITY;
+  const link = (target: number | null, rel: string) =>
+    target === null || target > largest ? "" : `, ${start}${target}${end}"${rel}"`;
+  const first = `${start}0${end}"first"`;
+  if (!byOffset) return first + link(nextAfter, "next");
+  const { prev, next, last } = pageOffsets({ limit, offset }, total);
+  return first + link(prev, "prev") + link(next, "next") + link(last, "last");
+}
+
+type ListQuery = PageQuery & Readonly<Record<string, string | number | undefined>>;
+
+/**
+ * @returns the body of a response with one page. Sets its `Link`
+ * @param path the path of the list, without a query
+ */
+export function pageBody<Row>(
+  { head, query }: { readonly head: ResponseHead; readonly query: ListQuery },
+  path: string,
+  page: Page,
+): JsonText<PageEnvelope<Row>> {
+  head.headers["link"] = pageLinks(path, query, page);
+  const { limit, offset } = query;
+  return recordsBody(page.records, `{"total":${page.total},"limit":${limit},"offset":${offset}}`);
+}
+
+/** @param meta JSON. @returns the body of a response with a list */
+export function recordsBody<Envelope>(records: string, meta: string): JsonText<Envelope> {
+  return `{"data":[${records}],"error":null,"meta":${meta}}`;
+}

@@ -1,0 +1,101 @@
+/** Maps errors to responses. */
+import { AppError, type ErrorCode, messageOf } from "../../base/error.ts";
+import type { Fields, Log } from "../../base/log.ts";
+import { errorEnvelope, type ResponseHead } from "./bodies.ts";
+import { PATCH_TYPES, TEXT_TYPE } from "./media-types.ts";
+import { createThrottledLog } from "./throttled-log.ts";
+
+export interface ResponseTemplate {
+  readonly status: number;
+  readonly headers?: Readonly<Record<string, string>>;
+  /** The whole body, for the errors that the contract defines as plain text. */
+  readonly text?: string;
+}
+
+/** The response to any error that is not the client's. It gives no details: the log has them. */
+export const internalError = { status: 500, text: "internal error" } as const;
+
+/** The path of the interactive reference. */
+export const docsPath = "/api/v1/docs";
+
+/** On every 401 and 404, so that a client that guesses a path finds the documentation. @see RFC 8631 */
+export const serviceDoc = { link: `<${docsPath}>; rel="service-doc"` };
+
+export const errorTemplates = {
+  validation_failed: { status: 400 },
+  invalid_order_id: { status: 400, text: "invalid order id" },
+  unauthorised: {
+    status: 401,
+    text: "unauthorised",
+    headers: { "www-authenticate": "Bearer", ...serviceDoc },
+  },
+  invalid_token: {
+    status: 401,
+    text: "unauthorised",
+    headers: { "www-authenticate": 'Bearer error="invalid_token"', ...serviceDoc },
+  },
+  insufficient_scope: {
+    status: 403,
+    headers: { "www-authenticate": 'Bearer error="insufficient_scope"' },
+  },
+  // The client might never send the announced body, and what it sends next must not be read as that body.
+  expectation_failed: { status: 417, headers: { connection: "close" } },
+  not_found: { status: 404, headers: serviceDoc },
+  order_not_found: { status: 404, text: "order not found", headers: serviceDoc },
+  // The caller adds `Allow`.
+  method_not_allowed: { status: 405 },
+  email_taken: { status: 409 },
+  user_has_orders: { status: 409 },
+  invalid_status_change: { status: 409 },
+  changes_expired: { status: 410 },
+  changes_reset: { status: 410 },
+  version_mismatch: { status: 412 },
+  payload_too_large: { status: 413 },
+  unsupported_media_type: { status: 415 },
+  idempotency_key_reused: { status: 422 },
+  // At one request per second or more, the next one is allowed within a second.
+  too_many_requests: { status: 429, headers: { "retry-after": "1" } },
+  unavailable: { status: 503, headers: { "retry-after": "1" } },
+  damaged: internalError,
+  output_closed: internalError,
+  internal: internalError,
+  usage: internalError,
+  operator: internalError,
+} as const satisfies Readonly<Record<ErrorCode, ResponseTemplate>>;
+
+/** Logs an error. @param requestId `undefined` outside the pipeline */
+export type LogServerError = (error: unknown, requestId: string | undefined) => void;
+
+/** Logs server errors, since the response has no details of them. Those with 503 are summarized. */
+export function createServerErrorLog(log: Log, intervalMs?: number): LogServerError {
+  const logUnavailable = createThrottledLog<Fields>(
+    (fields, omitted) => log.warn("unavailable", { ...fields, omitted }),
+    intervalMs,
+  );
+  return (error, requestId) => {
+    const fields = { request_id: requestId, reason: messageOf(error) };
+    if (!(error instanceof AppError)) {
+      const stack = error instanceof Error ? error.stack : undefined;
+      log.error("internal error", { ...fields, stack });
+    } else if (error.code === "unavailable") logUnavailable(fields);
+    else if (errorTemplates[error.code].status >= 500) log.error(error.code, fields);
+  };
+}
+
+/**
+ * Only the class of an error counts: `code` or `status` of any other error has no meaning here, and could leak
+ * details.
+ * @returns the body of the response. Sets its status and headers, instead of those of the handler
+ */
+export function errorBody(head: ResponseHead, error: unknown, method: string): string {
+  const known = error instanceof AppError ? error : new AppError("internal", "");
+  const template: ResponseTemplate = errorTemplates[known.code];
+  head.status = template.status;
+  head.headers = { ...template.headers };
+  if (template.text !== undefined) {
+    head.headers["content-type"] = TEXT_TYPE;
+    return template.text;
+  }
+  if (template.status === 415 && method === "PATCH") head.headers["accept-patch"] = PATCH_TYPES;
+  return JSON.stringify(errorEnvelope(known));
+}

@@ -1,0 +1,140 @@
+/** The route of the change feed. */
+import { Elysia } from "elysia";
+import { andThen, type Maybe } from "../../base/maybe.ts";
+import { Change, type ChangePage, type Feed, startOf, WaitingQuery } from "../../domain/change.ts";
+import { pageOffsets } from "../../domain/page.ts";
+import type { InputSchema } from "../input/input.ts";
+import { querySchema } from "../input/query.ts";
+import { integer } from "../openapi/components.ts";
+import { type Detail, pageOf } from "../openapi/detail.ts";
+import { filterParameters, type PageEnvelope, recordsBody } from "../output/bodies.ts";
+import { type Call, route } from "./route.ts";
+
+const changesPath = "/api/v1/changes";
+
+export function changes() {
+  return new Elysia({ prefix: changesPath, tags: ["changes"] }).get("", ...listChanges);
+}
+
+interface ChangesEnvelope extends PageEnvelope<Change> {
+  readonly meta: PageEnvelope<Change>["meta"] & Feed;
+}
+
+const example: Change = {
+  id: 1,
+  type: "order.created",
+  record_id: 1,
+  version: 1,
+  status: "pending",
+  token: "first",
+  created_at: "2026-11-20T18:57:03.120Z",
+};
+
+type ChangesCall = Call<{ query: InputSchema<WaitingQuery>; detail: Detail }>;
+
+function list({ store, query, token }: ChangesCall): Maybe<ChangePage> {
+  return store.changes.list(query, token.hash);
+}
+
+function isEmpty(query: WaitingQuery, page: ChangePage): boolean {
+  return startOf(query, page) >= page.last;
+}
+
+/**
+ * @returns a page with the next changes; an empty page if there is none before the wait ends
+ * @throws {AppError} unavailable if too many clients wait
+ * @throws {AppError} invalid_token if the token was revoked, or has expired, while the client waited
+ */
+async function waitForChanges(call: ChangesCall): Promise<ChangePage> {
+  const { request, query, token, head, authenticate, connections, waitingClients } = call;
+  const startedMs = performance.now();
+  using client = waitingClients.begin(token.hash, query.wait, request.signal);
+  connections.keepOpen(request, query.wait);
+  try {
+    let page = await list(call);
+    while (isEmpty(query, page)) {
+      const isWoken = await client.next();
+      await authenticate(request.headers.get("authorization") ?? "");
+      if (!isWoken) break;
+      // The first time even without a change: what was committed before the subscription began is not reported.
+      page = await list(call);
+    }
+    return page;
+  } finally {
+    head.waitedMs = performance.now() - startedMs;
+  }
+}
+
+/**
+ * The links of a page. That of the next one continues after its last change and names the feed, so that a client that
+ * follows links misses no change. It exists also if there is no change yet.
+ */
+function linksOf(query: WaitingQuery, page: ChangePage): string {
+  const { limit, offset, after, wait, include } = query;
+  const { first, last, feed, total } = page;
+  const options = filterParameters({ include, wait: wait === 0 ? undefined : wait });
+  const link = (position: string, rel: string) =>
+    `<${changesPath}?limit=${limit}&${position}${options}>; rel="${rel}"`;
+  const continued = (id: number) => `after=${id}&feed=${feed}`;
+  const next = link(continued(Math.min(startOf(query, page) + limit, last)), "next");
+  if (after !== undefined) return `${link(continued(first - 1), "first")}, ${next}`;
+  const { prev, last: lastOffset } = pageOffsets({ limit, offset }, total);
+  const links = [link("offset=0", "first")];
+  if (prev !== null) links.push(link(`offset=${prev}`, "prev"));
+  links.push(next, link(`offset=${lastOffset}`, "last"));
+  return links.join(", ");
+}
+
+function changesBody(call: ChangesCall, page: ChangePage) {
+  const { head, query } = call;
+  const { total, first, last, feed } = page;
+  const { limit, offset } = query;
+  head.headers["link"] = linksOf(query, page);
+  const meta = JSON.stringify({ total, limit, offset, first, last, feed });
+  return recordsBody<ChangesEnvelope>(page.records, meta);
+}
+
+const listChanges = route(
+  {
+    query: querySchema(WaitingQuery),
+    detail: {
+      operationId: "listChanges",
+      summary: "List changes of users and orders",
+      description:
+        "Each change, once, in the order of commits, with consecutive ids. To follow all changes, read `meta.last` and " +
+        '`meta.feed`, then the lists, then the changes after `last`, and then always the `Link` with `rel="next"`. ' +
+        "A 410 means that changes are missing: start again. Apply a change only if its `version` is newer than yours.",
+      filters: {
+        after:
+          "Only changes after this id; 0 is before the first one. Returns 410 if they are no longer kept. Without it, the page begins with the oldest change that is kept. Cannot be combined with `offset`",
+        feed: "The `meta.feed` of the page before. Returns 410 if this is another sequence now",
+        include: "Adds to each change the user or order as it is now",
+        wait: "If there is no change yet, the time in seconds to wait for one",
+      },
+      responses: {
+        200: pageOf(Change, example, {
+          first: {
+            ...integer(1),
+            description: "The id of the oldest change that is kept; `last` + 1 if there is none",
+            example: 1,
+          },
+          last: { ...integer(0), description: "The id of the newest change", example: 1 },
+          feed: {
+            type: "string",
+            description: "The name of this sequence. Another one means that changes are missing",
+            example: "5fd3c08b2a91e7746c1d",
+          },
+        }),
+      },
+      errors: ["changes_expired", "changes_reset"],
+    },
+  },
+  (call) => {
+    const { query } = call;
+    return andThen(list(call), (page) =>
+      query.wait > 0 && isEmpty(query, page)
+        ? waitForChanges(call).then((next) => changesBody(call, next))
+        : changesBody(call, page),
+    );
+  },
+);

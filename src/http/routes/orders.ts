@@ -1,0 +1,131 @@
+/** The routes of orders. */
+import { Elysia } from "elysia";
+import { fail } from "../../base/error.ts";
+import { andThen } from "../../base/maybe.ts";
+import {
+  newOrder,
+  Order,
+  OrderInput,
+  OrderPatch,
+  OrderQuery,
+  orderFields,
+  patchOrder,
+} from "../../domain/order.ts";
+import type { RecordText } from "../../domain/record.ts";
+import { jsonBody } from "../input/body.ts";
+import { preconditionsOf } from "../input/entity-tags.ts";
+import { idempotencyKeyOf } from "../input/idempotency-key.ts";
+import { orderParams } from "../input/params.ts";
+import { noQuery, querySchema } from "../input/query.ts";
+import { createdRecord, oneRecord, pageOf } from "../openapi/detail.ts";
+import { conditionalRecordBody, createdBody, pageBody } from "../output/bodies.ts";
+import { changeRecord } from "./change-record.ts";
+import { route } from "./route.ts";
+
+const ordersPath = "/api/v1/orders";
+
+export function orders() {
+  return new Elysia({ prefix: ordersPath, tags: ["orders"] })
+    .get("", ...listOrders)
+    .get("/:id", ...getOrder)
+    .post("", ...createOrder)
+    .patch("/:id", ...updateOrder);
+}
+
+const time = "2026-11-20T18:57:03.120Z";
+const placed: OrderInput = {
+  user_id: 1,
+  currency: "EUR",
+  items: [{ sku: "tea-01", name: "Green tea", quantity: 2, unit_price: 1999 }],
+};
+const example: Order = newOrder(1, orderFields(placed), time);
+
+/** @throws {AppError} order_not_found */
+function requireOrder(order: RecordText<Order> | null): RecordText<Order> {
+  return order ?? fail("order_not_found", "order not found");
+}
+
+const listOrders = route(
+  {
+    query: querySchema(OrderQuery),
+    detail: {
+      operationId: "listOrders",
+      summary: "List orders by id",
+      description: "The `Link` header has the URLs of the other pages.",
+      filters: { user_id: "Only orders of this user", status: "Only orders with this status" },
+      responses: { 200: pageOf(Order, example) },
+    },
+  },
+  (call) =>
+    andThen(call.store.orders.list(call.query, call.token.hash), (page) =>
+      pageBody<Order>(call, ordersPath, page),
+    ),
+);
+
+const getOrder = route(
+  {
+    params: orderParams,
+    query: noQuery,
+    detail: {
+      operationId: "getOrder",
+      summary: "Get an order",
+      description: "Send the `ETag` back in `If-Match` with a change, to avoid lost updates.",
+      responses: { 200: oneRecord("The order", Order, example) },
+      errors: ["invalid_order_id", "order_not_found", "version_mismatch"],
+    },
+  },
+  ({ params, request, head, store, token }) => {
+    const preconditions = preconditionsOf(request);
+    return andThen(store.orders.get(params.id, token.hash), (order) =>
+      conditionalRecordBody(head, requireOrder(order), preconditions),
+    );
+  },
+);
+
+const createOrder = route(
+  {
+    query: noQuery,
+    body: jsonBody(OrderInput, Order),
+    detail: {
+      operationId: "createOrder",
+      summary: "Create an order",
+      description:
+        "Creates an order in status `pending`. The server computes `total`, and returns 400 if it is below 0 or " +
+        "exceeds 2^53 − 1, or if the user does not exist. Items cannot be changed later.",
+      example: placed,
+      responses: { 201: createdRecord(Order, example) },
+      errors: ["idempotency_key_reused"],
+    },
+  },
+  async (call) => {
+    const key = idempotencyKeyOf(call, ordersPath);
+    return createdBody(
+      call.head,
+      ordersPath,
+      await call.store.orders.place(orderFields(call.body), key, call.token.name),
+    );
+  },
+);
+
+const updateOrder = route(
+  {
+    params: orderParams,
+    query: noQuery,
+    body: jsonBody(OrderPatch, Order),
+    detail: {
+      operationId: "updateOrder",
+      summary: "Change the status or the metadata of an order",
+      description:
+        "JSON Merge Patch (RFC 7396). The status changes from `pending` to `paid`, `shipped` and `delivered`, or " +
+        "from `pending` or `paid` to `canceled`. The current status is accepted (200), and any other change returns " +
+        "409 and names the allowed ones.",
+      example: { status: "paid" },
+      responses: {
+        200: oneRecord("The updated order", Order, { ...example, status: "paid", version: 2 }),
+      },
+      errors: ["invalid_order_id", "order_not_found", "invalid_status_change", "version_mismatch"],
+    },
+  },
+  (call) =>
+    changeRecord(call, call.store.orders, (order) => patchOrder(order, call.body), requireOrder),
+);

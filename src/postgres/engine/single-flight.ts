@@ -1,0 +1,32 @@
+/** Concurrent calls with the same key share one run. */
+import { endTurn } from "../../base/end-turn.ts";
+
+/**
+ * @returns a function that runs work, once for all calls with the same key that come before it begins. It begins when the
+ * earlier work of the key has ended, so all of them see what was committed before their calls
+ */
+export function createSingleFlight<Result>() {
+  const running = new Map<string, Promise<unknown>>();
+  /** Work that has not begun. */
+  const waiting = new Map<string, Promise<Result>>();
+
+  async function runNext(key: string, work: () => Promise<Result>): Promise<Result> {
+    await running.get(key);
+    await endTurn();
+    waiting.delete(key);
+    const result = work();
+    const ended = Promise.allSettled([result]);
+    running.set(key, ended);
+    try {
+      return await result;
+    } finally {
+      if (running.get(key) === ended) running.delete(key);
+    }
+  }
+
+  return (key: string, work: () => Promise<Result>): Promise<Result> => {
+    const next = waiting.get(key) ?? runNext(key, work);
+    waiting.set(key, next);
+    return next;
+  };
+}

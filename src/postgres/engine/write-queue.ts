@@ -1,0 +1,117 @@
+/**
+ * The writes of requests: batches, in which each has its own outcome. If one makes its batch fail or wait for a locked row,
+ * each one of the batch runs alone, and waits longer. So a row that is locked holds up nobody else.
+ */
+import type { Author } from "../../domain/record.ts";
+import { BATCH_LOCK_TIMEOUT_MS, type Session } from "../server/connection.ts";
+import { isRolledBack, isStatementError, sqlState } from "../server/errors.ts";
+import { versionConflict } from "../server/retry.ts";
+import { createBatchQueue, itemAt } from "./batch.ts";
+import { MAX_WRITE_BATCHES, type StoreContext } from "./context.ts";
+
+/** How long a write that runs alone waits for a locked row. */
+const ALONE_LOCK_TIMEOUT_MS = 1_000;
+/** Maximum length of all texts in a batch, in UTF-16 code units. */
+const MAX_BATCH_LENGTH = 2 ** 19;
+
+export type Outcome<Result> =
+  | { readonly kind: "done"; readonly result: Result }
+  | { readonly kind: "failed"; readonly error: unknown }
+  /** Another write came between, or the write must run alone. */
+  | { readonly kind: "again" };
+
+export interface WriteQueueOptions<Item, Result> {
+  readonly maxItems: number;
+  /** Runs writes in one transaction. @param isAlone whether it may wait for a locked row */
+  readonly run: (
+    session: Session,
+    items: readonly Item[],
+    isAlone: boolean,
+  ) => Promise<readonly Outcome<Result>[]>;
+  readonly conflictKeysOf: (item: Item) => readonly string[];
+  /** Identifies the row that the write locks. */
+  readonly lockOf: (item: Item) => string;
+  readonly sizeOf?: (item: Item) => number;
+  readonly mayRetry?: (error: unknown) => boolean;
+  /** Called with the error of a write that has run alone. @throws {AppError} if it knows a better one */
+  readonly explain: (error: unknown) => void;
+}
+
+export function createWriteQueue<Item extends { readonly author: Author }, Result>(
+  { db, placement, runAlone: runForLock, pendingWrites }: StoreContext,
+  options: WriteQueueOptions<Item, Result>,
+): (item: Item) => Promise<Result> {
+  const { maxItems, conflictKeysOf, lockOf, sizeOf = () => 0, explain } = options;
+  const { mayRetry = isRolledBack } = options;
+
+  async function run(session: Session, items: readonly Item[], isAlone: boolean) {
+    for (const statement of placement.beforeWrite) await session.script(statement);
+    return options.run(session, items, isAlone);
+  }
+
+  async function runOne(item: Item): Promise<Result> {
+    const work = async (session: Session): Promise<Result> => {
+      const outcome = itemAt(await run(session, [item], true), 0);
+      if (outcome.kind === "again") throw versionConflict;
+      if (outcome.kind === "failed") throw outcome.error;
+      return outcome.result;
+    };
+    try {
+      return await db.run("write", work, { lockTimeoutMs: ALONE_LOCK_TIMEOUT_MS, mayRetry });
+    } catch (error) {
+      explain(error);
+      throw error;
+    }
+  }
+  const runAlone = (item: Item) => runForLock(lockOf(item), () => runOne(item));
+
+  async function runBatch(items: readonly Item[]) {
+    const isTransaction = placement.beforeWrite.length > 0;
+    let mayBeCommitted = !isTransaction;
+    const work = async (session: Session) => {
+      const outcomes = await run(session, items, false);
+      mayBeCommitted = true;
+      return outcomes;
+    };
+    let outcomes: readonly Outcome<Result>[];
+    try {
+      outcomes = await db.run("write", work, {
+        requests: items.length,
+        mayRetry,
+        ...(isTransaction && { lockTimeoutMs: BATCH_LOCK_TIMEOUT_MS }),
+      });
+    } catch (error) {
+      // Not without a server: each one would try to connect.
+      if (mayBeCommitted || sqlState(error) === "") throw error;
+      // E.g. a worker is lost: those that do not need it succeed.
+      return items.map(runAlone);
+    }
+    return items.map((item, at) => {
+      const outcome = itemAt(outcomes, at);
+      if (outcome.kind === "again") return runAlone(item);
+      return outcome.kind === "done" ? outcome.result : Promise.reject(outcome.error);
+    });
+  }
+
+  const enqueue = createBatchQueue<Item, Result>({
+    run: runBatch,
+    splitsOn: isStatementError,
+    runAlone,
+    maxItems,
+    maxBatches: MAX_WRITE_BATCHES,
+    nextBatchMs: placement.nextBatchMs,
+    maxSize: MAX_BATCH_LENGTH,
+    sizeOf,
+    conflictKeysOf,
+    clientOf: ({ author }) => author,
+  });
+
+  return async (item) => {
+    pendingWrites.count += 1;
+    try {
+      return await enqueue(item);
+    } finally {
+      pendingWrites.count -= 1;
+    }
+  };
+}

@@ -1,0 +1,165 @@
+/**
+ * Several servers: Citus distributes the orders over its workers by their users, and copies the users to all. Everything
+ * else is on the coordinator. All that is special about it is here.
+ */
+import { fail } from "../../base/error.ts";
+import type { StoredOrder } from "../../domain/order.ts";
+import type { Session } from "./connection.ts";
+import { notRecovered } from "./errors.ts";
+import type { Placement } from "./placement.ts";
+
+/**
+ * - Connections per worker and statement. With more, a batch takes ten times as long, and a busy cluster runs out of
+ *   connections.
+ * - The rows are mostly text, of which the binary form is not smaller, and each statement takes less time without it.
+ * - Workers get the settings of a transaction that are set by statements of their own.
+ * - Citus cannot plan without parameters. The role may have the setting of one server, as behind a pooler.
+ */
+const settings = {
+  "citus.enable_binary_protocol": "off",
+  "citus.max_adaptive_executor_pool_size": 1,
+  "citus.propagate_set_commands": "local",
+  plan_cache_mode: "auto",
+};
+
+/**
+ * Changes nothing, but makes Citus commit in two phases. It does so if a transaction writes on several servers, but does not
+ * know of the tables of the coordinator: it would commit an order on its worker first, and a crash of the coordinator
+ * would lose the change and the entry in the index.
+ */
+const twoPhaseCommit = "delete from two_phase_commit where id = 0";
+/** The same for COPY, to which Citus does not apply this rule: users are on several servers. */
+const twoPhaseCopy = "delete from users where id = 0";
+
+/** A transaction that writes users, which are on every server, must use one connection per server for orders, too. */
+const sequentialMode = "set local citus.multi_shard_modify_mode to 'sequential'";
+
+const selectWorkers = `
+  select
+    count(*) filter (where shouldhaveshards and groupid > 0) as workers,
+    count(*) filter (where groupid = 0) as coordinators
+  from pg_dist_node
+  where noderole = 'primary'
+`;
+const citusVersion = `
+  select string_to_array(regexp_replace(extversion, '[^0-9.].*', ''), '.')::integer[] >= '{11,1}' as supported
+  from pg_extension
+  where extname = 'citus'
+`;
+
+/** @returns the number of workers, 0 without the extension */
+export async function countWorkers(session: Session): Promise<number> {
+  const citus = await session.first<{ supported: boolean }>(citusVersion);
+  if (citus === null) return 0;
+  if (!citus.supported) fail("operator", "Citus 11.1 or newer is required");
+  const nodes = await session.first<{ workers: number; coordinators: number }>(selectWorkers);
+  if (nodes === null || nodes.workers === 0) return 0;
+  if (nodes.coordinators === 0)
+    fail("operator", "Citus lacks the coordinator: run citus_set_coordinator_host");
+  return nodes.workers;
+}
+
+/**
+ * Distributes the tables of one server, with their rows. The new name of the sequence makes creates of servers that still
+ * take the tables for those of one server fail: they would leave out the index.
+ */
+const distribution: readonly string[] = [
+  "set local citus.shard_replication_factor to 1",
+  sequentialMode,
+  "alter table orders drop constraint orders_pkey",
+  "alter table orders drop constraint orders_reference",
+  "alter table orders add primary key (id, user_id)",
+  "alter sequence orders_id_seq rename to order_numbers",
+  // Leads a read of one order to its shard, and makes ids and references unique.
+  `create table order_index (
+    id bigint primary key,
+    user_id bigint not null,
+    reference text collate "C" unique
+  )`,
+  "insert into order_index (id, user_id, reference) select id, user_id, reference from orders",
+  "create table two_phase_commit (id integer primary key)",
+  "select create_reference_table('users')",
+  "select create_distributed_table('orders', 'user_id')",
+  "select citus_add_local_table_to_metadata('two_phase_commit')",
+];
+
+export async function distribute(session: Session): Promise<void> {
+  for (const statement of distribution) await session.script(statement);
+}
+
+/** Frees the space of rows that were distributed. It must be a transaction of its own. */
+export const truncateLocalData = "select truncate_local_data_after_distributing_table('users')";
+
+const selectUsers = `
+  select id, user_id
+  from order_index
+  where id = any($1::bigint[])
+`;
+
+/** Parameters that are compared as they are lead Citus to a shard; the results of a subquery do not. */
+async function findOrders(
+  session: Session,
+  columns: string,
+  ids: readonly number[],
+): Promise<readonly StoredOrder[]> {
+  const entries = await session.all<{ id: number; user_id: number }>(selectUsers, ids);
+  const [first] = entries;
+  if (first === undefined) return [];
+  const select = `select ${columns} from orders where`;
+  const orders =
+    entries.length === 1
+      ? await session.all<StoredOrder>(
+          `${select} user_id = $1 and id = $2`,
+          first.user_id,
+          first.id,
+        )
+      : await session.all<StoredOrder>(
+          `${select} user_id = any($1::bigint[]) and id = any($2::bigint[])`,
+          entries.map(({ user_id }) => user_id),
+          entries.map(({ id }) => id),
+        );
+  if (orders.length < entries.length) throw notRecovered;
+  return orders;
+}
+
+/** Sums instead of a join, which Citus would perform by sending one of the tables to all servers. */
+const indexSums = (table: string) => `
+  select count(*)::text as rows, sum(id::numeric)::text as ids,
+    sum(id::numeric * user_id)::text as products
+  from ${table}
+`;
+
+export const severalServers: Placement = {
+  settings,
+  orderIds: "order_numbers",
+  // Not the orders as well: Citus sends the rows of a CTE to all workers, so one that is missing would prevent all creates.
+  insertIndex: `
+    insert into order_index (id, user_id)
+    select id, user_id
+    from decided
+    where is_created
+  `,
+  ofUsers: "orders.user_id = any($3::bigint[])",
+  findOrders,
+  alsoCopied: {
+    orders: { table: "order_index", columns: ["id", "user_id"], statement: twoPhaseCopy },
+  },
+  beforeCopy: [sequentialMode],
+  beforeWrite: [twoPhaseCommit],
+  nextBatchMs: 30,
+  sharesPages: false,
+  // Every shard reads as many ids as the offset.
+  maxOffset: 10_000,
+  sections: [
+    [
+      "the index of orders",
+      async (session) => {
+        const index = await session.first<object>(indexSums("order_index"));
+        const orders = await session.first<object>(indexSums("orders"));
+        return Bun.deepEquals(index, orders)
+          ? []
+          : ["the index of orders does not match the orders"];
+      },
+    ],
+  ],
+};

@@ -1,0 +1,232 @@
+import { SQL } from "bun";
+import type { CopyRow } from "../../domain/copy.ts";
+import type { StoreMode, StoreOptions } from "../../domain/store.ts";
+import { createConnectionQueues, type Kind } from "./connection-queues.ts";
+import { formatCopyRows } from "./copy-format.ts";
+import { createPool } from "./pool.ts";
+import { withRetry } from "./retry.ts";
+
+/** How long `close` waits for running work. A server that stops has already given it SHUTDOWN_SECONDS. */
+const CLOSE_MS = 1_000;
+/** How long a write waits for a row that another transaction has locked, if others share its statement. */
+export const BATCH_LOCK_TIMEOUT_MS = 200;
+
+/**
+ * Settings of each connection; parameters of the URL override them. Timeouts are in milliseconds: they release
+ * the locks of a process that hangs in a transaction. `synchronous_commit` overrides the setting of the database
+ * or role, so that a commit is on disk before the response.
+ */
+const commonSettings = {
+  statement_timeout: 5_000,
+  lock_timeout: BATCH_LOCK_TIMEOUT_MS,
+  idle_in_transaction_session_timeout: 10_000,
+  default_transaction_isolation: "read committed",
+  synchronous_commit: "on",
+  // The statements are short, but PostgreSQL overestimates their cost and would compile them.
+  jit: "off",
+  // In seconds. Otherwise the server keeps a connection that the network has lost for more than two hours.
+  tcp_keepalives_idle: 60,
+  tcp_keepalives_interval: 10,
+  tcp_keepalives_count: 3,
+};
+
+export type Value = string | number | null | readonly string[] | readonly number[];
+
+/** Runs statements on a connection. The values of a statement are `$1`, `$2` and so on. */
+export interface Session {
+  all<Row>(statement: string, ...values: Value[]): Promise<readonly Row[]>;
+  /** @returns the first row; `null` if the result is empty */
+  first<Row>(statement: string, ...values: Value[]): Promise<Row | null>;
+  /** Runs several statements without values. */
+  script(statements: string): Promise<void>;
+  /** Inserts these columns of rows with COPY. */
+  copy(table: string, columns: readonly string[], rows: readonly CopyRow[]): Promise<void>;
+}
+
+type Work<Result> = (session: Session) => Promise<Result>;
+
+interface RunOptions {
+  /** Who reads a list. The default is the process itself. */
+  readonly client?: string | undefined;
+  /**
+   * Whether the work is one transaction, which sees one snapshot if it only reads. Otherwise, each statement is a
+   * separate transaction.
+   */
+  readonly transaction?: boolean;
+  /**
+   * How long the work waits for a lock, in milliseconds, instead of the time of the connection. If it is given, the work
+   * is one transaction.
+   */
+  readonly lockTimeoutMs?: number;
+  /** Timeout of the work with all retries. The default is that of `ConnectionQueues`. */
+  readonly timeoutMs?: number;
+  /** Whether the work may succeed after an error. The default is after a concurrent transaction. */
+  readonly mayRetry?: (error: unknown) => boolean;
+  /** Number of requests that share a write. The default is one. */
+  readonly requests?: number;
+}
+
+export const longTransaction: RunOptions = {
+  transaction: true,
+  timeoutMs: Number.POSITIVE_INFINITY,
+};
+
+export type Settings = Readonly<Record<string, string | number>>;
+
+export interface Database {
+  /**
+   * Runs work on a connection as soon as one is free. The work is retried after a serialization failure or deadlock, so
+   * it must have no side effects outside the database.
+   * @throws {AppError} unavailable if the database is unreachable or busy; a write may be committed
+   */
+  run<Result>(kind: Kind, work: Work<Result>, options?: RunOptions): Promise<Result>;
+  onWrite(listener: () => void): void;
+  /** Settings that connections should have, without those that parameters of the URL override. */
+  readonly settings: Settings;
+  readonly shares: Readonly<Record<Kind, number>>;
+  /** Waits for running work, with a timeout, then closes the connections. */
+  close(): Promise<void>;
+  /** Aborted when `close` begins to close the connections. */
+  readonly closing: AbortSignal;
+}
+
+/**
+ * Converts int8 values, which Bun returns as bigint, to numbers: every integer of the API fits exactly. The conversion is
+ * not done in SQL, because PostgreSQL rounds floating point to 15 digits in text where `extra_float_digits` is below 1.
+ */
+function withNumbers<Row>(rows: Row[]): readonly Row[] {
+  for (const row of rows as Record<string, unknown>[]) {
+    // Not `entries`, which takes five times as long.
+    for (const name of Object.keys(row)) {
+      if (typeof row[name] === "bigint") row[name] = Number(row[name]);
+    }
+  }
+  return rows;
+}
+
+function sessionOf(sql: () => SQL): Session {
+  async function all<Row>(statement: string, ...values: Value[]): Promise<readonly Row[]> {
+    return withNumbers(await sql().unsafe<Row[]>(statement, values));
+  }
+  return {
+    all,
+    async first<Row>(statement: string, ...values: Value[]) {
+      return (await all<Row>(statement, ...values))[0] ?? null;
+    },
+    async script(statements) {
+      await sql().unsafe(statements).simple();
+    },
+    async copy(table, columns, rows) {
+      const copy = `copy ${table} (${columns.join(", ")}) from stdin`;
+      const writer = sql().unsafe(copy).writable().getWriter();
+      const cells = rows.map((row) => columns.map((name) => row[name] ?? null));
+      for (const chunk of formatCopyRows(cells)) await writer.write(chunk);
+      await writer.close();
+    },
+  };
+}
+
+/** Whether a pooler shares connections between clients. */
+function hasPooler(driverUrl: string): boolean {
+  return new URL(driverUrl).searchParams.get("prepare") === "false";
+}
+
+function settingsOf(driverUrl: string, placementSettings: Settings, mode?: StoreMode): Settings {
+  const { searchParams } = new URL(driverUrl);
+  const readOnly = mode === "serve-read-only";
+  // A name of its own, because the pool asks PostgreSQL for the statements with its name. A pooler sets the name whenever
+  // a connection changes hands, so servers behind one share it.
+  const isShared = hasPooler(driverUrl) && (mode === "serve" || readOnly);
+  const all = Object.entries({
+    application_name: isShared ? "user-api" : `user-api ${crypto.randomUUID().slice(0, 8)}`,
+    ...commonSettings,
+    ...placementSettings,
+    ...(readOnly && { default_transaction_read_only: "on" }),
+  });
+  return Object.fromEntries(all.filter(([name]) => !searchParams.has(name)));
+}
+
+function openConnections(driverUrl: string, settings: Settings, max?: number): SQL {
+  const { pathname, searchParams } = new URL(driverUrl);
+  // A pooler rejects settings other than the name: they must be set on the role.
+  const isSent = (name: string) => name === "application_name" || !hasPooler(driverUrl);
+  const sent = Object.entries(settings).filter(([name]) => isSent(name));
+  const database = decodeURIComponent(pathname.slice(1)) || searchParams.get("dbname");
+  return new SQL(driverUrl, {
+    adapter: "postgres",
+    bigint: true,
+    connectionTimeout: 5,
+    connection: Object.fromEntries(sent),
+    // Otherwise PGDATABASE in the environment would override the URL.
+    ...(database !== null && { database }),
+    ...(max !== undefined && { max }),
+  });
+}
+
+export type ConnectOptions = Pick<StoreOptions, "databaseUrl" | "onCommit"> &
+  Partial<Pick<StoreOptions, "mode">>;
+
+/** Creates the pool. The first statement opens a connection. @throws {TypeError} if the URL is invalid */
+export function connect(
+  { databaseUrl, onCommit, mode }: ConnectOptions,
+  placementSettings: Settings = {},
+): Database {
+  const settings = settingsOf(databaseUrl, placementSettings, mode);
+  const pool = createPool((max) => openConnections(databaseUrl, settings, max));
+  const session = sessionOf(pool.sql);
+  const connections = pool.sql().options.max ?? 1;
+  const queues = createConnectionQueues({ connections, onTimeout: pool.checkUntil });
+
+  const writeListeners: (() => void)[] = [];
+  const closing = new AbortController();
+
+  function begin<Result>(kind: Kind, work: Work<Result>, lockTimeoutMs?: number): Promise<Result> {
+    const isReadOnly = kind === "read" || kind === "list";
+    const mode = isReadOnly ? "isolation level repeatable read, read only" : "";
+    const run = async (tx: SQL) => {
+      const inTransaction = sessionOf(() => tx);
+      // Not by `set_config`: workers of Citus would not know it.
+      if (lockTimeoutMs !== undefined)
+        await inTransaction.script(`set local lock_timeout = ${lockTimeoutMs}`);
+      return work(inTransaction);
+    };
+    // Bun's type assumes that the result is a list of queries.
+    return pool.sql().begin(mode, run) as Promise<Result>;
+  }
+
+  return {
+    settings,
+    shares: queues.shares,
+    run(kind, work, options = {}) {
+      const {
+        transaction = false,
+        lockTimeoutMs,
+        requests = 1,
+        timeoutMs,
+        mayRetry,
+        client,
+      } = options;
+      const isOne = transaction || lockTimeoutMs !== undefined;
+      const attempt = () => (isOne ? begin(kind, work, lockTimeoutMs) : work(session));
+      // Work without a timeout can take longer than others before it fails.
+      const retryMs = timeoutMs === Number.POSITIVE_INFINITY ? timeoutMs : undefined;
+      const retried = () => withRetry(attempt, mayRetry, retryMs);
+      if (kind !== "write") return queues.run(kind, retried, timeoutMs, client);
+      const reported = async () => {
+        const startedMs = performance.now();
+        const result = await retried();
+        onCommit?.(requests, performance.now() - startedMs);
+        for (const listener of writeListeners) listener();
+        return result;
+      };
+      return queues.run(kind, reported, timeoutMs);
+    },
+    onWrite: (listener) => void writeListeners.push(listener),
+    async close() {
+      await Promise.race([queues.idle(), Bun.sleep(CLOSE_MS)]);
+      closing.abort();
+      await pool.close();
+    },
+    closing: closing.signal,
+  };
+}

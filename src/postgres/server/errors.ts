@@ -1,0 +1,239 @@
+/** Maps errors of Bun.SQL and of the server to an `AppError`, or to a message for the operator. */
+import { SQL } from "bun";
+import { AppError, messageOf, systemCode } from "../../base/error.ts";
+
+const UNIQUE_VIOLATION = "23505";
+const FOREIGN_KEY_VIOLATION = "23503";
+
+const DEADLOCK = "40P01";
+/** Serialization failure and deadlock: the transaction was rolled back and can be retried. */
+const ROLLED_BACK = ["40001", DEADLOCK];
+
+const INTERNAL_ERROR = "XX000";
+const LOCK_TIMEOUT = "55P03";
+
+/**
+ * SQLSTATEs that are not caused by the request: connection (08), login (28, 3D), insufficient resources (53),
+ * shutdown or timeout (57, 55P03, 25P03), read-only server (25006), system error (58), rollback (40).
+ */
+const TRANSIENT = /^(08|28|3D|53|57|58|55P03|25006|25P03|40)/;
+/**
+ * Messages of Citus, with the SQLSTATE of an internal error, after the coordinator has lost a worker or was killed.
+ * Some are those of libpq.
+ */
+const WORKER_LOST = new RegExp(
+  [
+    "^failure on connection marked as essential",
+    "^could not commit transaction for shard",
+    "^SSL (SYSCALL error|connection has been closed)",
+    "^server closed the connection unexpectedly",
+    "^(connection not open|no connection to the server)",
+    "^could not (receive data from|send data to) server",
+    "^postmaster was shut down",
+    // The coordinator was killed during a commit: the transaction is committed, but its workers may not know yet.
+    "^cannot abort transaction \\d+, it was already committed",
+  ].join("|"),
+);
+/** Citus copies new rows to its workers, and reports errors of that without their SQLSTATE. */
+const copyErrors: readonly (readonly [message: RegExp, state: string])[] = [
+  [/^canceling statement due to lock timeout/, LOCK_TIMEOUT],
+  [/ violates foreign key constraint /, FOREIGN_KEY_VIOLATION],
+  [/^duplicate key value violates unique constraint /, UNIQUE_VIOLATION],
+  [/^deadlock detected/, DEADLOCK],
+];
+/** What a client is told about a server that is connected, by SQLSTATE. */
+const unavailableReasons: readonly (readonly [RegExp, string])[] = [
+  // A lock or a statement timed out.
+  [/^(55P03|57014)$/, "is busy"],
+  [/^25006$/, "is read-only at the moment"],
+  [/^53/, "lacks disk space, memory or connections"],
+];
+const CONNECTION_LOST =
+  /^ERR_POSTGRES_(CONNECTION|IDLE_TIMEOUT|LIFETIME_TIMEOUT|TLS|QUERY_CANCELLED)|^E[A-Z]+$/;
+
+/**
+ * Codes of a failed certificate verification: those of OpenSSL's X509_V_ERR_* without the prefix, and that of the
+ * host name check.
+ * @see https://docs.openssl.org/master/man3/X509_STORE_CTX_get_error/
+ */
+const CERTIFICATE_ERROR = new RegExp(
+  [
+    "^ERR_TLS_CERT_",
+    "^(CERT|CRL|UNABLE_TO|ERROR_IN_CERT|ERROR_IN_CRL)_",
+    "^(DEPTH_ZERO_)?SELF_SIGNED_CERT",
+    "^INVALID_(CA|NON_CA|PURPOSE|EXTENSION|POLICY_EXTENSION)$",
+    "^(KEYUSAGE_NO|UNHANDLED_CRITICAL)_",
+    "^(HOSTNAME|EMAIL|IP_ADDRESS|SUBJECT_ISSUER|AKID_SKID|AKID_ISSUER_SERIAL)_MISMATCH$",
+    "^(PERMITTED|EXCLUDED)_VIOLATION$",
+    "^PATH_LENGTH_EXCEEDED$",
+  ].join("|"),
+);
+
+/** Bun reads the file whenever it opens a connection. */
+const NO_CA_FILE = /^ERR_INVALID_ARG_TYPE Unable to access caFile path/;
+
+/** @returns the error that the server reported, also if `toUnavailable` has mapped it; `null` for any other error */
+function serverError(error: unknown): SQL.PostgresError | null {
+  const original = error instanceof AppError ? error.cause : error;
+  return original instanceof SQL.PostgresError ? original : null;
+}
+
+/** @returns the SQLSTATE of an error that the server reported; empty for any other error */
+export function sqlState(error: unknown): string {
+  const found = serverError(error);
+  if (found?.errno !== INTERNAL_ERROR) return found?.errno ?? "";
+  return copyErrors.find(([message]) => message.test(found.message))?.[1] ?? INTERNAL_ERROR;
+}
+
+function isConnectionError(error: unknown): boolean {
+  const code = systemCode(error);
+  if (CONNECTION_LOST.test(code) || CERTIFICATE_ERROR.test(code)) return true;
+  return NO_CA_FILE.test(`${code} ${messageOf(error)}`);
+}
+
+/** @returns whether Citus lost another server of its cluster during a statement or a commit: it may be committed */
+function isWorkerLost(error: unknown): boolean {
+  const original = serverError(error);
+  return original?.errno === INTERNAL_ERROR && WORKER_LOST.test(original.message);
+}
+
+/** @returns whether the server rolled back because of a concurrent transaction: the same work may succeed now */
+export function isRolledBack(error: unknown): boolean {
+  return ROLLED_BACK.includes(sqlState(error));
+}
+
+export function isUniqueViolation(error: unknown): boolean {
+  return sqlState(error) === UNIQUE_VIOLATION;
+}
+
+export function isForeignKeyViolation(error: unknown): boolean {
+  return sqlState(error) === FOREIGN_KEY_VIOLATION;
+}
+
+export function isConstraintViolation(error: unknown): boolean {
+  return isUniqueViolation(error) || isForeignKeyViolation(error);
+}
+
+/**
+ * @returns whether the tables, which this process takes for those of one server, were distributed: their sequence has
+ * another name, and Citus makes no generic plans
+ */
+function isDistributedSince(error: unknown): boolean {
+  const message = messageOf(error);
+  return sqlState(error) === "42P01"
+    ? message.includes("orders_id_seq")
+    : message.startsWith("could not create distributed plan");
+}
+
+/** @returns an `AppError` unavailable if the client can retry the request; otherwise the same error */
+export function toUnavailable(error: unknown): unknown {
+  if (error instanceof AppError) return error;
+  if (isDistributedSince(error)) {
+    // Without the cause: each create of a batch would be tried alone.
+    return new AppError(
+      "unavailable",
+      "the database was distributed over several servers: restart user-api",
+    );
+  }
+  const state = sqlState(error);
+  const isLost = isWorkerLost(error);
+  const isTransient = state === "" ? isConnectionError(error) : TRANSIENT.test(state);
+  if (!isTransient && !isLost) return error;
+  const [, problem] = unavailableReasons.find(([states]) => states.test(state)) ?? [];
+  const message = `the database ${problem ?? "is currently unreachable"}`;
+  return new AppError("unavailable", message, { cause: error });
+}
+
+export function isStatementTimeout(error: unknown): boolean {
+  return sqlState(error) === "57014";
+}
+
+/** @returns whether a write was rejected because the server is a standby, or the database is read-only */
+export function isReadOnly(error: unknown): boolean {
+  return sqlState(error) === "25006";
+}
+
+/** @returns whether a statement failed because of what it reads or writes, e.g. a damaged row */
+export function isCausedByStatement(error: unknown): boolean {
+  const state = sqlState(error);
+  return state !== "" && !TRANSIENT.test(state);
+}
+
+/**
+ * @returns whether the server has rolled back a statement because of what it does, or because of a concurrent
+ * transaction, so that a part of it may succeed. After the loss of a connection the statement may be committed.
+ */
+export function isStatementError(error: unknown): boolean {
+  return (
+    sqlState(error) === LOCK_TIMEOUT ||
+    (isCausedByStatement(error) && !isWorkerLost(error)) ||
+    isRolledBack(error)
+  );
+}
+
+/**
+ * Thrown if an order is known and missing: the server that has it was interrupted in the commit of the order, and finishes it
+ * as soon as it has recovered.
+ */
+export const notRecovered: AppError = new AppError(
+  "unavailable",
+  "the database is recovering from a failure",
+);
+
+/** @returns whether an error of several look-ups may be that of one of them: of a damaged row, or of a worker that is lost */
+export function mayConcernOneItem(error: unknown): boolean {
+  return sqlState(error) !== "" || error === notRecovered;
+}
+
+/** Messages for the operator, by SQLSTATE or code, a space and the message of an error. The first match applies. */
+const errorMessages: readonly (readonly [text: RegExp, message: string])[] = [
+  // The end of a refusal by `pg_hba.conf`, and messages of managed servers and PgBouncer.
+  [
+    /, no encryption$|^\S* SSL (connection is )?required/,
+    "the server rejects this connection without TLS: add sslmode=require to the URL, or allow the host in pg_hba.conf",
+  ],
+  // Bun.SQL has one code for both.
+  [/^ERR_POSTGRES_CONNECTION_REFUSED/, "connection refused, or unknown host"],
+  [/^ERR_POSTGRES_CONNECTION_TIMEOUT/, "no response from the server"],
+  [/^ERR_POSTGRES_CONNECTION/, "the server closed the connection"],
+  [/^ERR_POSTGRES_TLS_NOT_AVAILABLE/, "the URL requires TLS, but the server does not support it"],
+  [NO_CA_FILE, "the sslrootcert file does not exist or cannot be read"],
+  [
+    /^08P01 unsupported startup parameter/,
+    "the connection pooler rejects connection settings: add prepare=false to the URL",
+  ],
+  [/^25006/, "the server is a standby, or the database is read-only"],
+  [/^28P01/, "the user name or the password is wrong"],
+  [/^28/, "the server does not let this user log in from this host"],
+  [/^3D000/, "the database does not exist: create it with `createdb`"],
+  [
+    /^42501/,
+    "permission denied: the user must own the database's schema, or have the right to create tables",
+  ],
+  [/^53300/, "the server has too many connections"],
+  [/^55P03/, "another process has locked tables, e.g. to distribute them"],
+  [/^57P03/, "the server is starting up or shutting down"],
+];
+
+/**
+ * @param attempt start of the message, e.g. `Cannot open postgres://localhost/a`
+ * @returns an `AppError` operator with a message of one line; any unexpected error unchanged
+ */
+export function describePostgresError(attempt: string, error: unknown): unknown {
+  const cause = error instanceof AppError && error.cause !== undefined ? error.cause : error;
+  if (cause instanceof AppError) return new AppError("operator", `${attempt}: ${cause.message}`);
+  if (cause instanceof URIError) {
+    return new AppError("operator", `${attempt}: a % in the URL must be written as %25`);
+  }
+  const code = systemCode(cause);
+  if (CERTIFICATE_ERROR.test(code)) {
+    const problem = "the certificate of the server cannot be verified";
+    return new AppError("operator", `${attempt}: ${problem}: ${messageOf(cause)} (${code})`);
+  }
+  const text = `${sqlState(cause) || code} ${messageOf(cause)}`;
+  const [, message] = errorMessages.find(([pattern]) => pattern.test(text)) ?? [];
+  // Bun.SQL throws a TypeError if the URL is invalid.
+  const expected = cause instanceof SQL.SQLError || cause instanceof TypeError;
+  if (message === undefined && !expected) return error;
+  return new AppError("operator", `${attempt}: ${message ?? messageOf(cause)}`);
+}

@@ -1,0 +1,70 @@
+/** Where orders are. On one server they are in one table; citus.ts has what is different on several. */
+import type { CopiedTable } from "../../domain/copy.ts";
+import type { StoredOrder } from "../../domain/order.ts";
+import type { Session, Settings } from "./connection.ts";
+
+/** Checks one section of a database. @returns its findings, one phrase each */
+export type Find = (session: Session) => Promise<readonly string[]>;
+
+export type Section = readonly [name: string, find: Find];
+
+export interface Placement {
+  readonly settings: Settings;
+  /** The sequence of their ids. */
+  readonly orderIds: string;
+  /**
+   * What the statement that creates orders inserts instead of them, from `decided where is_created`; the orders are then
+   * inserted by a statement of their own. `null` if it inserts the orders.
+   */
+  readonly insertIndex: string | null;
+  /** A condition of a statement that changes orders, whose `$3` is an array of their users. */
+  readonly ofUsers: string;
+  /** @returns the orders with these ids that exist, in any order. @param columns of the table */
+  readonly findOrders: (
+    session: Session,
+    columns: string,
+    ids: readonly number[],
+  ) => Promise<readonly StoredOrder[]>;
+  /** Columns that are also copied to another table with the rows of a table, and a statement after it. */
+  readonly alsoCopied: {
+    readonly [Table in CopiedTable]?: {
+      table: string;
+      columns: readonly string[];
+      statement: string;
+    };
+  };
+  /** Statements at the beginning of a transaction that writes many rows of several tables. */
+  readonly beforeCopy: readonly string[];
+  /** Statements at the beginning of other transactions that write. If there are none, a batch need not be one. */
+  readonly beforeWrite: readonly string[];
+  /** That of batches of writes. Where a small batch takes as long as a large one, it pays to wait. */
+  readonly nextBatchMs: number;
+  /** Whether one statement can read several pages of orders. */
+  readonly sharesPages: boolean;
+  /** The largest offset of a list of all orders; `null` for no limit. */
+  readonly maxOffset: number | null;
+  /** What is checked besides. */
+  readonly sections: readonly Section[];
+}
+
+export function sequenceOf(table: string, { orderIds }: Placement): string {
+  return table === "orders" ? orderIds : `${table}_id_seq`;
+}
+
+export const oneServer: Placement = {
+  // Otherwise PostgreSQL plans most statements anew each time, which takes longer than to run them.
+  settings: { plan_cache_mode: "force_generic_plan" },
+  orderIds: "orders_id_seq",
+  insertIndex: null,
+  // So that the parameter has a type.
+  ofUsers: "$3::bigint[] is not null",
+  findOrders: (session, columns, ids) =>
+    session.all(`select ${columns} from orders where id = any($1::bigint[])`, ids),
+  alsoCopied: {},
+  beforeCopy: [],
+  beforeWrite: [],
+  nextBatchMs: 5,
+  sharesPages: true,
+  maxOffset: null,
+  sections: [],
+};

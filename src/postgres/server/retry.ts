@@ -1,0 +1,46 @@
+import { AppError } from "../../base/error.ts";
+import { isRolledBack, toUnavailable } from "./errors.ts";
+
+/** Maximum number of attempts that the server rolls back. */
+const MAX_ATTEMPTS = 5;
+/** The delay before a retry is random: at most this, multiplied by the rollbacks so far. */
+const RETRY_DELAY_MS = 20;
+/**
+ * No retry is scheduled later than this after the start. An attempt can take as long as the statement timeout, and the sum
+ * must stay below the timeout of work.
+ */
+const RETRY_TIMEOUT_MS = 3_000;
+
+/**
+ * Thrown by work if another write has changed the record since the work read it (optimistic locking). The work is
+ * repeated immediately, until the timeout: in each round, one of the concurrent writers succeeds.
+ */
+export const versionConflict: AppError = new AppError(
+  "unavailable",
+  "too much contention on this record, try again",
+);
+
+/**
+ * Retries work that failed because of a concurrent transaction.
+ * @param mayRetry whether the same work may succeed after an error
+ * @throws {AppError} versionConflict, or unavailable, if the conflicts last longer than the timeout
+ */
+export async function withRetry<Result>(
+  work: () => Promise<Result>,
+  mayRetry = isRolledBack,
+  timeoutMs = RETRY_TIMEOUT_MS,
+): Promise<Result> {
+  const deadlineMs = performance.now() + timeoutMs;
+  let rollbacks = 0;
+  for (;;) {
+    try {
+      return await work();
+    } catch (error) {
+      const isLate = performance.now() > deadlineMs;
+      if (error === versionConflict && !isLate) continue;
+      rollbacks += 1;
+      if (isLate || rollbacks === MAX_ATTEMPTS || !mayRetry(error)) throw toUnavailable(error);
+      await Bun.sleep(Math.random() * RETRY_DELAY_MS * rollbacks);
+    }
+  }
+}

@@ -1,0 +1,65 @@
+/**
+ * Makes sure that changes are numbered: soon after the writes of this process, and while somebody waits for changes, also
+ * those of other processes.
+ */
+import type { ChangeStore } from "../../domain/change.ts";
+import type { Database } from "../server/connection.ts";
+import type { NumberChanges } from "./numbering.ts";
+
+/** How often changes of other processes are looked for. */
+const POLL_MS = 100;
+/** Minimum time from one check to the next: the writes in between share it. */
+const CHECK_INTERVAL_MS = 50;
+/** How soon after a write its process numbers if nobody waits. */
+const NUMBER_INTERVAL_MS = 1_000;
+
+export function watchChanges(db: Database, numberChanges: NumberChanges): ChangeStore["subscribe"] {
+  const listeners = new Set<() => void>();
+  /** The state of the feed that listeners know. */
+  let seen = "";
+  let checkedMs = 0;
+  let timer: Timer | undefined;
+  let dueMs = Number.POSITIVE_INFINITY;
+
+  async function check(): Promise<void> {
+    timer = undefined;
+    dueMs = Number.POSITIVE_INFINITY;
+    checkedMs = performance.now();
+    try {
+      const { feed, last, isBehind, isReadOnly } = await numberChanges();
+      if (isBehind && isReadOnly === undefined) checkIn(0);
+      const state = `${feed} ${last}`;
+      if (state !== seen) {
+        seen = state;
+        for (const listener of [...listeners]) listener();
+      }
+    } catch {
+      // The database is unreachable. The next check, or the next read, numbers what this one did not.
+    }
+    if (listeners.size > 0) checkIn(POLL_MS);
+  }
+
+  function checkIn(delayMs: number): void {
+    const ms = performance.now() + delayMs;
+    if (db.closing.aborted || dueMs <= ms) return;
+    clearTimeout(timer);
+    dueMs = ms;
+    timer = setTimeout(check, delayMs);
+  }
+
+  db.onWrite(() => {
+    if (listeners.size === 0) checkIn(NUMBER_INTERVAL_MS);
+    else checkIn(Math.max(0, checkedMs + CHECK_INTERVAL_MS - performance.now()));
+  });
+  db.closing.addEventListener("abort", () => clearTimeout(timer));
+
+  return (listener) => {
+    listeners.add(listener);
+    checkIn(POLL_MS);
+    return {
+      [Symbol.dispose]() {
+        listeners.delete(listener);
+      },
+    };
+  };
+}

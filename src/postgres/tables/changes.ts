@@ -1,0 +1,234 @@
+/** The change feed: reads pages of numbered changes, and deletes expired ones. */
+
+import { fail } from "../../base/error.ts";
+import { untilDone } from "../../base/until-done.ts";
+import {
+  type ChangePage,
+  type ChangeQuery,
+  type ChangeStore,
+  changeTypes,
+  LAST_OF_USERS,
+  requireKept,
+  startOf,
+} from "../../domain/change.ts";
+import { orderJson, orderStatuses } from "../../domain/order.ts";
+import { type JsonRow, joinRecords } from "../../domain/page.ts";
+import { userJson } from "../../domain/user.ts";
+import type { StoreContext } from "../engine/context.ts";
+import { createSingleFlight } from "../engine/single-flight.ts";
+import type { Session } from "../server/connection.ts";
+import {
+  type FeedStatus,
+  failEmpty,
+  feedStatus,
+  lockFeed,
+  type NumberChanges,
+} from "./numbering.ts";
+import { findOrders } from "./orders.ts";
+import { arrayOf } from "./outbox.ts";
+import { findUsers } from "./users.ts";
+
+/** How long a page waits for the numbering of changes. What was numbered until then stays so. */
+const NUMBERING_TIMEOUT_MS = 5_000;
+/** So many records of any size are less than the largest page. */
+const RECORDS_PER_STATEMENT = 50;
+/** Maximum number of changes that one transaction deletes. */
+const DELETE_BATCH_SIZE = 10_000;
+
+/** A change as JSON, without the closing brace. */
+const changeJson = `
+  format(
+    '{"id":%s,"type":"%s","record_id":%s,"version":%s,"status":%s,"token":%s,"created_at":"%s"',
+    id, (${arrayOf(changeTypes)})[type], record_id, version,
+    coalesce('"' || (${arrayOf(orderStatuses)})[status] || '"', 'null'),
+    coalesce(to_json(token)::text, 'null'),
+    to_char(
+      timestamp 'epoch' + created_at * interval '1 millisecond', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"'
+    )
+  )
+`;
+
+/**
+ * Parameters: `after`, or null, the offset and the limit. Not from a place before the first change: deleted rows can stay
+ * for as long as any snapshot.
+ */
+export const selectPage = `
+  select status.*, page.records
+  from (${feedStatus}) as status
+  cross join lateral (
+    select string_agg(${changeJson} || '}', ',' order by id) as records
+    from (
+      select *
+      from changes
+      where id > greatest(coalesce($1::bigint, status.first - 1 + $2::bigint), status.first - 1)
+      order by id
+      limit $3::bigint
+    ) as row
+  ) as page
+`;
+
+/** Parameters: the id before the first change, and the limit. */
+const selectChanges = `
+  select id, ${changeJson} as json, type <= ${LAST_OF_USERS} as "isOfUser", record_id
+  from changes
+  where id > $1::bigint
+  order by id
+  limit $2::bigint
+`;
+
+interface ChangeRow extends JsonRow {
+  readonly isOfUser: boolean;
+  readonly record_id: number;
+}
+
+interface PageRow extends FeedStatus {
+  /** Comma-separated JSON; `null` if the page is empty. */
+  readonly records: string | null;
+}
+
+/** Parameters: a time in milliseconds, and the maximum number of changes. The feed is locked. */
+const deleteBatch = `
+  with
+    state as materialized (
+      select *
+      from feed_state
+      where is_current
+    ),
+    expired as materialized (
+      select
+        state.first,
+        least(
+          state.last, coalesce(min(old.id) filter (where old.created_at >= $1::bigint), max(old.id) + 1)
+        ) as next
+      from state
+      cross join lateral (
+        select id, created_at
+        from changes
+        where id >= state.first
+        order by id
+        limit $2::bigint
+      ) as old
+      group by state.first, state.last
+    ),
+    deleted as (
+      delete from changes
+      using expired
+      where id >= expired.first and id < expired.next
+    ),
+    replaced as (
+      delete from change_feed
+      using state
+      where exists (select from expired)
+        and change_feed.xid between state.xid and 9223372036854775807
+    ),
+    advanced as (
+      insert into change_feed (name, first, last, last_xid, origin, next_xid, open_xids, totals)
+      select name, expired.next, last, last_xid, origin, next_xid, open_xids, totals
+      from state
+      cross join expired
+    )
+  select (next - first)::integer as rows
+  from expired
+`;
+
+/** @throws {AppError} as `requireKept` */
+function pageOf(query: ChangeQuery, { feed, first, last, records }: PageRow): ChangePage {
+  const state = { feed, first, last };
+  requireKept(query, state);
+  return { ...state, total: last - first + 1, records: records ?? "", nextAfter: null };
+}
+
+/** @param subscribe as in the port */
+export function createChangeStore(
+  { db, placement }: StoreContext,
+  numberChanges: NumberChanges,
+  subscribe: ChangeStore["subscribe"],
+): ChangeStore {
+  const share = createSingleFlight<ChangePage>();
+
+  async function readPlain(
+    { after, offset, limit }: ChangeQuery,
+    client?: string,
+  ): Promise<PageRow> {
+    const read = (session: Session) =>
+      session.first<PageRow>(selectPage, after ?? null, offset, limit);
+    return (await db.run("list", read, { client })) ?? failEmpty();
+  }
+
+  /** @returns the changes with their records as they are now */
+  async function addRecords(session: Session, changes: readonly ChangeRow[]): Promise<JsonRow[]> {
+    const idsOf = (ofUsers: boolean) => [
+      ...new Set(
+        changes.filter(({ isOfUser }) => isOfUser === ofUsers).map(({ record_id }) => record_id),
+      ),
+    ];
+    const users = await findUsers(session, idsOf(true));
+    const orders = await findOrders(session, placement, idsOf(false));
+    const userTexts = new Map(users.map((user) => [user.id, userJson(user)]));
+    const orderTexts = new Map(orders.map((order) => [order.id, orderJson(order)]));
+    return changes.map(({ id, json, isOfUser, record_id }) => {
+      const record = (isOfUser ? userTexts : orderTexts).get(record_id) ?? "null";
+      return { id, json: `${json},"record":${record}}` };
+    });
+  }
+
+  async function readWithRecords(query: ChangeQuery, client?: string): Promise<PageRow> {
+    const read = async (session: Session): Promise<PageRow> => {
+      const status = (await session.first<FeedStatus>(feedStatus)) ?? failEmpty();
+      const start = Math.max(startOf(query, status), status.first - 1);
+      const changes = await session.all<ChangeRow>(selectChanges, start, query.limit);
+      const rows: JsonRow[] = [];
+      let records = "";
+      for (let at = 0; at < changes.length; at += RECORDS_PER_STATEMENT) {
+        rows.push(...(await addRecords(session, changes.slice(at, at + RECORDS_PER_STATEMENT))));
+        // It fails as soon as the page is too large.
+        ({ records } = joinRecords(rows, query.limit));
+      }
+      return { ...status, records };
+    };
+    return db.run("list", read, { transaction: true, client });
+  }
+
+  /**
+   * Reads a page after all earlier changes were numbered. Numbering adds nothing to a full page: then one call is enough,
+   * even if changes are left, as after a large import.
+   */
+  async function readNumbered(query: ChangeQuery, client?: string): Promise<ChangePage> {
+    const read = query.include === "record" ? readWithRecords : readPlain;
+    const deadlineMs = performance.now() + NUMBERING_TIMEOUT_MS;
+    let isReadOnly = false;
+    let isNumbered = false;
+    do {
+      const row = await read(query, client);
+      const isComplete = row.isCurrent && (isNumbered || !row.isBehind);
+      if (isReadOnly || isComplete) return pageOf(query, row);
+      const status = await numberChanges();
+      isReadOnly = status.isReadOnly === true;
+      isNumbered = !status.isBehind;
+      const isSame = row.isCurrent && row.feed === status.feed;
+      const isFull = query.after !== undefined && query.after + query.limit < row.last;
+      if (isSame && isFull) return pageOf(query, { ...row, last: status.last });
+    } while (performance.now() < deadlineMs);
+    return fail("unavailable", "the changes are being numbered");
+  }
+
+  return {
+    // Clients that wait ask for the same page when there is a change.
+    list: (query, client) => share(JSON.stringify(query), () => readNumbered(query, client)),
+
+    subscribe,
+
+    async deleteExpired(before, signal) {
+      let status: FeedStatus;
+      do status = await numberChanges();
+      while (status.isBehind && status.isReadOnly !== true && signal?.aborted !== true);
+      const deleteExpired = async (session: Session) => {
+        await lockFeed(session);
+        const values = [before.getTime(), DELETE_BATCH_SIZE];
+        const row = await session.first<{ rows: number }>(deleteBatch, ...values);
+        return row === null || row.rows === 0;
+      };
+      await untilDone(() => db.run("background", deleteExpired, { transaction: true }), signal);
+    },
+  };
+}

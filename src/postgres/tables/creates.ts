@@ -1,0 +1,203 @@
+/** Creates of users and orders, each once per idempotency key. Those of a batch share one statement. */
+
+import { AppError } from "../../base/error.ts";
+import { type ChangeType, changeCodeOf } from "../../domain/change.ts";
+import { type CreateResult, type IdempotencyKey, replay } from "../../domain/idempotency.ts";
+import { type Author, type RecordTable, type RecordText, textLength } from "../../domain/record.ts";
+import { itemAt } from "../engine/batch.ts";
+import type { StoreContext } from "../engine/context.ts";
+import { createWriteQueue, type Outcome } from "../engine/write-queue.ts";
+import { isConstraintViolation, isRolledBack } from "../server/errors.ts";
+import { sequenceOf } from "../server/placement.ts";
+import { columnDefinitions } from "./columns.ts";
+import { expiryTime } from "./idempotency.ts";
+import { statusCodeOf } from "./outbox.ts";
+
+const MAX_CREATES = 256;
+
+/** How records of one table are created. The fields are the values of its columns. */
+interface CreateParts<Fields, Row> {
+  readonly table: RecordTable;
+  /** Columns that a create sets, with their types, apart from the id, the version and the times. */
+  readonly columns: Readonly<Record<string, string>>;
+  /** A condition on the row `input`: the record cannot be created. It may read rows by a unique column only. */
+  readonly rejected: string;
+  readonly created: ChangeType;
+  readonly json: string;
+  /** The order of the inserts, which is the order of their locks. */
+  readonly order: string;
+  /** Values that must be unique, apart from the key: creates with a common one do not run at the same time. */
+  readonly conflictKeysOf: (fields: Fields) => readonly string[];
+  /** Identifies the row that the create locks. */
+  readonly lockOf: (fields: Fields) => string;
+  readonly newRecord: (id: number, fields: Fields, time: string) => RecordText<Row>;
+  /** @throws {AppError} always: the error of a record that is rejected */
+  readonly throwRejected: () => never;
+}
+
+type StatementParts = CreateParts<never, unknown>;
+
+/** Inserts rows, whose time is `$2`. @param from what has their ids and columns */
+function insertStatement({ table, columns, order }: StatementParts, from: string): string {
+  const names = Object.keys(columns).join(", ");
+  return `
+        insert into ${table} (id, ${names}, version, created_at, updated_at)
+        select id, ${names}, 1, $2::text, $2::text
+        from ${from}
+        order by ${order}
+  `;
+}
+
+/**
+ * Parameters of the statement: the creates as a JSON array, their time, the time in milliseconds, and the time at or before
+ * which expired keys were stored. It returns a `CreatedRow` for each create. One whose key another transaction has claimed
+ * is not in `claimed`. A statement without the steps for keys would take 8 % less time.
+ *
+ * The statement waits for locks only in this order: keys, unique columns and foreign keys. So two batches cannot deadlock.
+ * Each `materialized` copies all rows, so there are no more than needed. `offset 0` has subqueries evaluated once.
+ */
+function createStatement(parts: StatementParts, ids: string, insert: string): string {
+  const { columns, rejected, created, json } = parts;
+  const input = { ...columns, author: "text", owner: "text", key: "text", fingerprint: "text" };
+  const inputNames = Object.keys(input).join(", ");
+  const status = "status" in columns ? statusCodeOf("status") : "null";
+  return `
+    with
+      planned as materialized (
+        select
+          found.*, 1 as version, $2::text as created_at, $2::text as updated_at,
+          case when stored is null and not is_rejected then nextval('${ids}') end as id
+        from (
+          select
+            input.*, ${rejected} as is_rejected,
+            (
+              select array[fingerprint, record]
+              from idempotency_keys
+              where idempotency_keys.key = input.key
+                and idempotency_keys.owner = input.owner
+                and idempotency_keys.created_at > $4
+            ) as stored
+          from rows from (json_to_recordset($1::text::json) as (${columnDefinitions(input)}))
+            with ordinality as input (${inputNames}, position)
+          offset 0
+        ) as found
+      ),
+      claimed as (
+        insert into idempotency_keys (owner, key, fingerprint, record, record_id, created_at)
+        select owner, key, fingerprint, ${json}, id, created_at
+        from planned
+        where key is not null and id is not null
+        order by key collate "C", owner collate "C"
+        on conflict (key, owner) do update
+        set
+          fingerprint = excluded.fingerprint, record = excluded.record,
+          record_id = excluded.record_id, created_at = excluded.created_at
+        where idempotency_keys.created_at <= $4
+        returning owner, key
+      ),
+      decided as materialized (
+        select
+          planned.*,
+          id is not null and (key is null or (owner, key) in (select owner, key from claimed))
+            as is_created
+        from planned
+      ),
+      inserted as (${insert}),
+      recorded as (
+        insert into change_outbox (type, record_id, version, status, token, created_at)
+        select ${changeCodeOf(created)}, id, 1, ${status}::smallint, author, $3::bigint
+        from decided
+        where is_created
+      )
+    select position::integer as position, id, is_created, is_rejected, stored
+    from decided
+  `;
+}
+
+interface CreatedRow {
+  /** From 1. */
+  readonly position: number;
+  readonly id: number | null;
+  readonly is_created: boolean;
+  readonly is_rejected: boolean;
+  /** Fingerprint and record stored with the key; `null` if the key is new. */
+  readonly stored: readonly [string, string] | null;
+}
+
+interface Item<Fields> {
+  readonly fields: Fields;
+  readonly key: IdempotencyKey | null;
+  readonly author: Author;
+}
+
+/**
+ * @returns a function that creates a record of one table, once per key
+ * @throws {AppError} by its result: idempotency_key_reused if the key belongs to a different request
+ */
+export function prepareCreate<Fields extends object, Row>(
+  context: StoreContext,
+  parts: CreateParts<Fields, Row>,
+) {
+  const { table, columns, throwRejected, newRecord, conflictKeysOf, lockOf } = parts;
+  const { placement } = context;
+  const insertIndex = table === "orders" ? placement.insertIndex : null;
+  const insert = insertIndex ?? insertStatement(parts, "decided where is_created");
+  const statement = createStatement(parts, sequenceOf(table, placement), insert);
+  const rowsOfInput = `json_to_recordset($1::text::json) as input (${columnDefinitions({ id: "bigint", ...columns })})`;
+  const insertApart = insertIndex && insertStatement(parts, rowsOfInput);
+
+  function outcomeOf(
+    { id, is_created, is_rejected, stored }: CreatedRow,
+    { fields, key }: Item<Fields>,
+    time: string,
+  ): Outcome<CreateResult<Row>> {
+    try {
+      if (stored !== null) {
+        const [fingerprint, record] = stored;
+        return { kind: "done", result: replay({ fingerprint, record }, key) };
+      }
+      if (is_rejected) throwRejected();
+    } catch (error) {
+      return { kind: "failed", error };
+    }
+    // Another transaction has claimed the key since.
+    if (!is_created) return { kind: "again" };
+    const record = newRecord(Number(id), fields, time);
+    return { kind: "done", result: { record, replayed: false } };
+  }
+
+  const enqueue = createWriteQueue<Item<Fields>, CreateResult<Row>>(context, {
+    maxItems: MAX_CREATES,
+    async run(session, items) {
+      const time = context.now();
+      const createdAt = time.toISOString();
+      const input = items.map(({ fields, key, author }) => ({ ...fields, ...key, author }));
+      const values = [JSON.stringify(input), createdAt, time.getTime(), expiryTime(time)];
+      const rows = await session.all<CreatedRow>(statement, ...values);
+      const byPosition: CreatedRow[] = [];
+      for (const row of rows) byPosition[row.position - 1] = row;
+      const created = rows
+        .filter(({ is_created }) => is_created)
+        .map(({ id, position }) => ({ id, ...items[position - 1]?.fields }));
+      if (insertApart !== null && created.length > 0) {
+        await session.all(insertApart, JSON.stringify(created), createdAt);
+      }
+      return items.map((item, at) => outcomeOf(itemAt(byPosition, at), item, createdAt));
+    },
+    conflictKeysOf: ({ fields, key }) => [
+      ...conflictKeysOf(fields),
+      ...(key === null ? [] : [`${key.owner} ${key.key}`]),
+    ],
+    lockOf: ({ fields }) => lockOf(fields),
+    sizeOf: ({ fields }) => textLength(fields),
+    // The statement reads what a constraint depends on, so it violates one only if that has changed since.
+    mayRetry: (error) => isRolledBack(error) || isConstraintViolation(error),
+    explain(error) {
+      if (!isConstraintViolation(error)) return;
+      throw new AppError("unavailable", "the database is busy", { cause: error });
+    },
+  });
+
+  return (fields: Fields, key: IdempotencyKey | null, author: Author) =>
+    enqueue({ fields, key, author });
+}

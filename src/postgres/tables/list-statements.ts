@@ -1,0 +1,171 @@
+/** The statements that read pages of lists. */
+import { Order, type OrderStatus } from "../../domain/order.ts";
+import { MAX_PAGE_BYTES, type Sort } from "../../domain/page.ts";
+import type { RecordTable } from "../../domain/record.ts";
+import { User } from "../../domain/user.ts";
+import { recordJson } from "./columns.ts";
+import { type Total, totalOf, totals } from "./outbox.ts";
+
+export interface List {
+  readonly table: RecordTable;
+  /** Whether it has the orders of one user. */
+  readonly ofUser: boolean;
+  /**
+   * Selects the orders in one status. It is a part of the text of the statement: if it were a parameter, PostgreSQL could
+   * not use its statistics, and would search all orders for a rare status.
+   */
+  readonly status: OrderStatus | null;
+}
+
+export const sortOrders = {
+  id: { direction: "asc", isAfter: ">", last: "max", start: 0 },
+  "-id": { direction: "desc", isAfter: "<", last: "min", start: 2 ** 53 },
+} as const;
+
+/** The values of a query, as SQL. */
+interface Values {
+  readonly limit: string;
+  /** The id after which the page begins. */
+  readonly after: string;
+  readonly user: string;
+  /** `null` if there is none. */
+  readonly offset: string | null;
+}
+
+/** @returns a query for the number of matching records, `total` */
+function totalQuery({ table, ofUser, status }: List, { user }: Values): string {
+  if (ofUser) {
+    return `select count(*) as total from orders where user_id = ${user}${status === null ? "" : ` and status = '${status}'`}`;
+  }
+  if (table === "users") return totalOf("users");
+  const parts: readonly Total[] =
+    status === null ? totals.filter((total) => total !== "users") : [status];
+  return totalOf(...parts);
+}
+
+const json = { users: recordJson(User), orders: recordJson(Order) };
+
+/** The size of the columns that can be long, which are in its JSON as they are stored. */
+const longBytes = {
+  users: "octet_length(metadata)",
+  orders: "octet_length(items) + octet_length(metadata)",
+};
+
+/**
+ * The rows of a page. An offset is counted in an index alone, because PostgreSQL would read each row that it skips.
+ */
+function foundRows(list: List, sort: Sort, values: Values, columns = "*"): string {
+  const { table, ofUser, status } = list;
+  const { direction, isAfter } = sortOrders[sort];
+  const filters = [
+    ...(ofUser ? [`user_id = ${values.user}`] : []),
+    ...(status === null ? [] : [`status = '${status}'`]),
+  ];
+  const where = [`id ${isAfter} ${values.after}`, ...filters].join(" and ");
+  const firstOfPage = `
+    (select id from ${table} where ${where} order by id ${direction} limit 1 offset ${values.offset})
+  `;
+  const isOnPage = [`id ${isAfter}= ${firstOfPage}`, ...filters].join(" and ");
+  return `
+    select ${columns}
+    from ${table}
+    where ${values.offset === null ? where : isOnPage}
+    order by id ${direction}
+    limit ${values.limit}
+  `;
+}
+
+/**
+ * The JSON of records with their position on the page. `bytes` is the size up to a record. None are built behind the maximum
+ * size of a page, as far as their long columns exceed it.
+ */
+function measuredRows({ table }: List, sort: Sort, found: string): string {
+  return `
+    select *, sum(octet_length(json) + 1) over (order by at) - 1 as bytes
+    from (
+      select id, at, case when long_bytes <= ${MAX_PAGE_BYTES} then ${json[table]} end as json
+      from (
+        select *, row_number() over by_id as at, sum(${longBytes[table]}) over by_id as long_bytes
+        from (${found}) as found
+        window by_id as (order by id ${sortOrders[sort].direction})
+      ) as measured
+    ) as rendered
+  `;
+}
+
+/**
+ * Selects one `PageRow`. PostgreSQL builds the JSON: in Bun.SQL, one text costs less than the columns of twenty rows.
+ * @param isMeasured whether the page may exceed `MAX_PAGE_BYTES`
+ */
+function selectPage(list: List, sort: Sort, values: Values, isMeasured: boolean): string {
+  const { direction, last } = sortOrders[sort];
+  const isOnPage = `at <= ${values.limit}`;
+  // The record after the page shows whether it is the last one.
+  const found = foundRows(list, sort, { ...values, limit: `${values.limit} + 1` });
+  const rows = `
+    select id, ${json[list.table]} as json, row_number() over (order by id ${direction}) as at, 0 as bytes
+    from (${found}) as found
+  `;
+  return `
+    select
+      (${totalQuery(list, values)})::bigint as total,
+      string_agg(json, ',') filter (where ${isOnPage}) as records,
+      case when count(*) > ${values.limit} then ${last}(id) filter (where ${isOnPage}) end as next,
+      count(*) filter (where ${isOnPage}) as found,
+      count(json) filter (where ${isOnPage} and bytes <= ${MAX_PAGE_BYTES}) as fitting
+    from (${isMeasured ? measuredRows(list, sort, found) : rows}) as row
+  `;
+}
+
+function parametersOf({ ofUser }: List, hasOffset: boolean): Values {
+  const offset = hasOffset ? `$${ofUser ? 4 : 3}` : null;
+  return { limit: "$1::bigint", after: "$2", user: "$3", offset };
+}
+
+/** Parameters: the limit, the id, the user if the list is of one, and the offset if there is one. */
+export function pageStatement(list: List, sort: Sort, hasOffset: boolean): string {
+  return selectPage(list, sort, parametersOf(list, hasOffset), true);
+}
+
+/**
+ * Selects the rows of a small page, with one more, and its total. Citus does not plan statements that are so simple, if they
+ * are of one user. The parameters are those of a page, but the limit has one more, and the total has only the user.
+ */
+export function simpleStatements(list: List, sort: Sort) {
+  const columns = `id, ${json[list.table]} as json`;
+  const parameters = parametersOf(list, false);
+  return {
+    rows: foundRows(list, sort, { ...parameters, limit: "$1" }, columns),
+    total: totalQuery(list, { ...parameters, user: "$1" }),
+  };
+}
+
+/** Its parameter is a JSON array of queries. It returns their `PageRow`s in any order, each with its `position`. */
+export function sharedStatement(list: List, sort: Sort): string {
+  const values = {
+    limit: `requested."limit"`,
+    after: "requested.after",
+    user: "requested.user_id",
+    offset: null,
+  };
+  return `
+    select requested.position, page.*
+    from rows from (
+      json_to_recordset($1::text::json) as ("limit" bigint, after bigint, user_id bigint)
+    ) with ordinality as requested ("limit", after, user_id, position)
+    cross join lateral (${selectPage(list, sort, values, false)}) as page
+  `;
+}
+
+export interface PageRow {
+  /** From 1; only of a shared statement. */
+  readonly position?: number;
+  readonly total: number;
+  /** Comma-separated JSON; `null` if the page is empty. */
+  readonly records: string | null;
+  /** Id of the last record; `null` if it is the last of the list. */
+  readonly next: number | null;
+  /** Number of its records, and how many of them are not larger than a page. */
+  readonly found: number;
+  readonly fitting: number;
+}

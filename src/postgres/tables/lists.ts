@@ -1,0 +1,135 @@
+/** Reads pages of lists with their exact totals, each with one statement, which small ones share. */
+import { failField } from "../../base/error.ts";
+import {
+  failPageTooLarge,
+  type JsonRow,
+  joinRecords,
+  type Page,
+  type PageQuery,
+  type Sort,
+} from "../../domain/page.ts";
+import { createBatchQueue } from "../engine/batch.ts";
+import type { StoreContext } from "../engine/context.ts";
+import type { Session, Value } from "../server/connection.ts";
+import { isCausedByStatement, isStatementTimeout } from "../server/errors.ts";
+import {
+  type List,
+  type PageRow,
+  pageStatement,
+  sharedStatement,
+  simpleStatements,
+  sortOrders,
+} from "./list-statements.ts";
+
+/** So many records of any size are less than `MAX_PAGE_BYTES`. */
+const MAX_SMALL = 50;
+/** Maximum number of pages per statement. */
+const MAX_PAGES = 16;
+
+/** A query for a page. It names a user if the list is of one. */
+type ListQuery = PageQuery & { readonly user_id?: number };
+
+/** @see RecordStore.list */
+export type ReadPage = (query: ListQuery, client?: string) => Promise<Page>;
+
+interface Requested {
+  readonly query: ListQuery;
+  readonly client: string | undefined;
+}
+
+/** @returns a function that reads small pages. Those that one client requests in one turn share a statement */
+function prepareShared({ db }: StoreContext, list: List, sort: Sort) {
+  const statement = sharedStatement(list, sort);
+  const { start } = sortOrders[sort];
+  return createBatchQueue<Requested, PageRow>({
+    async run(requested) {
+      const queries = requested.map(({ query: { limit, after, user_id } }) => ({
+        limit,
+        after: after || start,
+        user_id,
+      }));
+      const read = (session: Session) => session.all<PageRow>(statement, JSON.stringify(queries));
+      const rows = await db.run("list", read, { client: requested[0]?.client });
+      const found = new Map(rows.map((row) => [row.position, row]));
+      return queries.map((_, at) => found.get(at + 1) ?? failMissing());
+    },
+    splitsOn: (error, count) =>
+      count > 1 && (isCausedByStatement(error) || isStatementTimeout(error)),
+    maxItems: MAX_PAGES,
+    // The connections are shared by client.
+    maxBatches: Number.POSITIVE_INFINITY,
+    clientOf: ({ client }) => client ?? null,
+    isOfOneClient: true,
+  });
+}
+
+/** @returns a function that reads a small page */
+function prepareSimple({ db }: StoreContext, list: List, sort: Sort) {
+  const { rows, total } = simpleStatements(list, sort);
+  return ({ query, client }: Requested): Promise<PageRow> => {
+    const { limit, after, user_id = null } = query;
+    const user = list.ofUser ? [user_id] : [];
+    const read = async (session: Session): Promise<PageRow> => {
+      const start = after || sortOrders[sort].start;
+      const found = await session.all<JsonRow>(rows, limit + 1, start, ...user);
+      const counted = await session.first<Pick<PageRow, "total">>(total, ...user);
+      const { records, lastId, hasMore } = joinRecords(found, limit);
+      const next = hasMore ? lastId : null;
+      return { ...(counted ?? failMissing()), records, next, found: 0, fitting: 0 };
+    };
+    return db.run("list", read, { client });
+  };
+}
+
+function failMissing(): never {
+  throw new Error("the database returned no page");
+}
+
+/**
+ * @returns a function that reads pages of a list
+ * @throws {AppError} by its result: validation_failed if the page exceeds 4 MiB or the offset is too large, unavailable if
+ * the database is unreachable or busy
+ */
+export function prepareList(context: StoreContext, list: List): ReadPage {
+  const { db, placement } = context;
+  const prepareSmall =
+    placement.sharesPages || list.table === "users" ? prepareShared : prepareSimple;
+  const readSmall = {
+    id: prepareSmall(context, list, "id"),
+    "-id": prepareSmall(context, list, "-id"),
+  };
+  async function readAlone(query: ListQuery, sort: Sort, client?: string): Promise<PageRow> {
+    const { limit, offset, after, user_id = null } = query;
+    const values: Value[] = [
+      limit,
+      after || sortOrders[sort].start,
+      ...(list.ofUser ? [user_id] : []),
+      ...(offset > 0 ? [offset] : []),
+    ];
+    const statement = pageStatement(list, sort, offset > 0);
+    const read = (session: Session) => session.first<PageRow>(statement, ...values);
+    const row = (await db.run("list", read, { client })) ?? failMissing();
+    return row.fitting < row.found ? failPageTooLarge(row.fitting) : row;
+  }
+
+  const maxOffset = list.ofUser || list.table === "users" ? null : placement.maxOffset;
+
+  return async (query, client) => {
+    const { limit, offset, after, sort = "id" } = query;
+    if (maxOffset !== null && offset > maxOffset) {
+      const most = maxOffset.toLocaleString("en");
+      const range = { min: 0, max: maxOffset };
+      failField("offset", "range", `must be at most ${most} on this database: use after`, range);
+    }
+    const isSmall = offset === 0 && limit <= MAX_SMALL;
+    const { total, records, next } = isSmall
+      ? await readSmall[sort]({ query, client })
+      : await readAlone(query, sort, client);
+    return {
+      total,
+      records: records ?? "",
+      nextAfter: after === undefined ? null : next,
+      ...(maxOffset !== null && { maxOffset }),
+    };
+  };
+}

@@ -1,0 +1,40 @@
+/** Look-ups by a unique key. Those that are requested in one turn of the event loop share a statement. */
+import { createBatchQueue } from "../engine/batch.ts";
+import type { Database, Session } from "../server/connection.ts";
+import { mayConcernOneItem } from "../server/errors.ts";
+
+/** Default of `maxItems`. It bounds the memory of a result: Bun.SQL keeps all of its rows. */
+const MAX_LOOKUPS = 64;
+
+interface LookupParts<Key, Row> {
+  /** @returns the rows that exist, in any order */
+  readonly find: (session: Session, keys: readonly Key[]) => Promise<readonly Row[]>;
+  readonly keyOf: (row: Row) => Key;
+  readonly maxItems?: number;
+  /** Maximum number of statements that run at the same time. The default is one for each connection. */
+  readonly maxBatches?: number;
+}
+
+/** @returns a function that finds a row, or `null`; `client` as in `RecordStore.list` */
+export function createLookup<Key extends string | number, Row extends object>(
+  db: Database,
+  { find, keyOf, maxItems = MAX_LOOKUPS, maxBatches = db.shares.read }: LookupParts<Key, Row>,
+) {
+  interface Item {
+    readonly key: Key;
+    readonly client: string | null;
+  }
+  const enqueue = createBatchQueue<Item, Row | null>({
+    async run(items) {
+      const keys = items.map(({ key }) => key);
+      const rows = await db.run("read", (session) => find(session, keys));
+      const found = new Map(rows.map((row) => [keyOf(row), row]));
+      return keys.map((key) => found.get(key) ?? null);
+    },
+    splitsOn: (error, count) => count > 1 && mayConcernOneItem(error),
+    maxItems,
+    maxBatches,
+    clientOf: ({ client }) => client,
+  });
+  return (key: Key, client: string | null = null) => enqueue({ key, client });
+}

@@ -1,0 +1,107 @@
+/**
+ * Numbers the changes of the outbox with `number_changes`, which moves them into `changes`. One call runs at a time, in
+ * whichever process. It holds up no write.
+ */
+
+import { fail } from "../../base/error.ts";
+import type { Feed } from "../../domain/change.ts";
+import { createSingleFlight } from "../engine/single-flight.ts";
+import { analyzeIfGrown } from "../server/analyze.ts";
+import { type Database, longTransaction, type Session } from "../server/connection.ts";
+import { isReadOnly } from "../server/errors.ts";
+import { whenUnnumbered } from "./outbox.ts";
+
+/** Maximum number of changes that one call numbers. */
+const MAX_NUMBERED = 20_000;
+
+const ANALYZED_TABLES = ["users", "orders", "changes", "idempotency_keys"];
+
+const isBehind = whenUnnumbered("feed_state")
+  .map((condition) => `exists (select from change_outbox where ${condition})`)
+  .join(" or ");
+
+/** Selects a `FeedStatus`. */
+export const feedStatus = `
+  select
+    name as feed, first, last, is_current as "isCurrent",
+    ${isBehind} as "isBehind"
+  from feed_state
+`;
+
+export interface FeedStatus extends Feed {
+  /** Whether the feed is the one that the last server has left. */
+  readonly isCurrent: boolean;
+  /** Whether there are changes that have no id yet. */
+  readonly isBehind: boolean;
+  /** Set if this server cannot number: it shows what is numbered, under the name that is stored. */
+  readonly isReadOnly?: true;
+}
+
+export function failEmpty(): never {
+  fail("operator", "the table change_feed is empty");
+}
+
+async function readStatus(db: Database): Promise<FeedStatus> {
+  const status = await db.run("background", (session: Session) =>
+    session.first<FeedStatus>(feedStatus),
+  );
+  return status ?? failEmpty();
+}
+
+/** Keeps others from numbering until the end of the transaction. */
+export async function lockFeed(session: Session): Promise<void> {
+  await session.all("select set_config('lock_timeout', '10s', true)");
+  // That of `number_changes`.
+  await session.all("select pg_advisory_xact_lock(1969320046)");
+}
+
+const numberChanges = "select number_changes($1, $2) as numbered";
+
+/** @returns how many changes it has numbered */
+export async function callNumbering(session: Session): Promise<number> {
+  const newName = crypto.randomUUID().replaceAll("-", "");
+  const row = await session.first<{ numbered: number }>(numberChanges, MAX_NUMBERED, newName);
+  return row?.numbered ?? 0;
+}
+
+/** It numbers all changes, and may count all records. */
+async function beginFeed(session: Session): Promise<number> {
+  await session.script("set local statement_timeout = '10min'");
+  return callNumbering(session);
+}
+
+/**
+ * Numbers changes, at most `MAX_NUMBERED`, and begins a new feed if it must. Concurrent calls share a run.
+ * @returns the state afterwards, which is as it was on a server that cannot write. It is behind if changes that were
+ * committed before the call have no id: with later ones, it would be behind for as long as others write
+ */
+export type NumberChanges = () => Promise<FeedStatus>;
+
+/** @param readOnly whether the process never writes: it shows what others have numbered */
+export function createNumbering(db: Database, readOnly: boolean): NumberChanges {
+  const share = createSingleFlight<FeedStatus>();
+
+  async function number(): Promise<FeedStatus> {
+    const status = await readStatus(db);
+    if (readOnly) return { ...status, isReadOnly: true };
+    if (status.isCurrent && !status.isBehind) return status;
+    let count: number;
+    try {
+      count = status.isCurrent
+        ? await db.run("background", callNumbering)
+        : await db.run("background", beginFeed, longTransaction);
+    } catch (error) {
+      // A standby, or a database that is read-only.
+      if (isReadOnly(error)) return { ...status, isReadOnly: true };
+      throw error;
+    }
+    const numbered = { ...(await readStatus(db)), isBehind: count >= MAX_NUMBERED };
+    const analyze = (session: Session) =>
+      analyzeIfGrown(session, ANALYZED_TABLES, status.last, numbered.last);
+    // Nobody waits for it.
+    db.run("background", analyze).catch(() => {});
+    return numbered;
+  }
+
+  return () => share("", number);
+}

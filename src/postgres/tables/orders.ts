@@ -1,0 +1,111 @@
+import { latestOf } from "../../base/clock.ts";
+import {
+  failUnknownUser,
+  newOrder,
+  Order,
+  type OrderEdit,
+  type OrderQuery,
+  type OrderRow,
+  type OrderStore,
+  orderJson,
+  orderRow,
+  parseStoredOrder,
+  type StoredOrder,
+} from "../../domain/order.ts";
+import { requirePreconditions } from "../../domain/precondition.ts";
+import { changesNothing, type RecordText, recordText } from "../../domain/record.ts";
+import type { StoreContext } from "../engine/context.ts";
+import type { Session } from "../server/connection.ts";
+import type { Placement } from "../server/placement.ts";
+import { ownColumnTypes, recordJson, selectedColumns } from "./columns.ts";
+import { prepareCreate } from "./creates.ts";
+import type { List } from "./list-statements.ts";
+import { prepareList, type ReadPage } from "./lists.ts";
+import { createLookup } from "./lookups.ts";
+import { prepareUpdates } from "./updates.ts";
+
+const columns = selectedColumns(Order);
+
+/** @returns the orders with these ids that exist, in any order */
+export async function findOrders(
+  session: Session,
+  placement: Placement,
+  ids: readonly number[],
+): Promise<readonly StoredOrder[]> {
+  return ids.length === 0 ? [] : placement.findOrders(session, columns, ids);
+}
+
+function toRecord(row: StoredOrder): RecordText<Order> {
+  return recordText(row, orderJson);
+}
+
+export function createOrderStore(context: StoreContext): OrderStore {
+  const { db, placement } = context;
+  const findOrder = createLookup<number, StoredOrder>(db, {
+    find: (session, ids) => findOrders(session, placement, ids),
+    keyOf: ({ id }) => id,
+  });
+
+  const lists = new Map<string, ReadPage>();
+  function listFor({ user_id, status }: OrderQuery): ReadPage {
+    const list: List = { table: "orders", ofUser: user_id !== undefined, status: status ?? null };
+    const name = `${list.ofUser} ${status}`;
+    const read = lists.get(name) ?? prepareList(context, list);
+    lists.set(name, read);
+    return read;
+  }
+
+  const create = prepareCreate<OrderRow, Order>(context, {
+    table: "orders",
+    columns: ownColumnTypes(Order),
+    rejected: "(select users.id from users where users.id = input.user_id) is null",
+    created: "order.created",
+    json: recordJson(Order),
+    order: "user_id",
+    conflictKeysOf: () => [],
+    lockOf: ({ user_id }) => `users ${user_id}`,
+    throwRejected: failUnknownUser,
+    newRecord: (id, fields, time) => toRecord(newOrder(id, fields, time)),
+  });
+
+  const runUpdate = prepareUpdates<
+    StoredOrder,
+    Pick<StoredOrder, keyof OrderEdit | "updated_at">,
+    Order
+  >(context, {
+    table: "orders",
+    read: (session, ids) => findOrders(session, placement, ids),
+    values: { status: "text", metadata: "text", updated_at: "text" },
+    updated: "order.updated",
+    removal: null,
+    explain: () => {},
+  });
+
+  return {
+    list: (query: OrderQuery, client) => listFor(query)(query, client),
+
+    async get(id, client) {
+      const order = await findOrder(id, client);
+      return order && toRecord(order);
+    },
+
+    place: (fields, key, author = null) => create(orderRow(fields), key, author),
+
+    update(id, edit, preconditions, author = null) {
+      return runUpdate(id, author, (order, time) => {
+        requirePreconditions(order, preconditions);
+        const before = parseStoredOrder(order);
+        const fields = edit(before);
+        if (changesNothing(before, fields)) return { kind: "unchanged", record: toRecord(order) };
+        const { status, metadata } = fields;
+        const values = {
+          status,
+          metadata: JSON.stringify(metadata),
+          updated_at: latestOf(time.toISOString(), order.updated_at),
+        };
+        const record = toRecord({ ...order, ...values, version: order.version + 1 });
+        return { kind: "update", values, record };
+      });
+    },
+  };
+}

@@ -1,0 +1,89 @@
+/**
+ * The outbox has the changes that have no id yet. A write inserts its change in its own transaction, so the outbox has
+ * it exactly if the write is committed: as a CTE of the statement that writes, which costs less than a trigger or another
+ * statement. The totals of lists follow from it. @see migrations/0001_tables.sql
+ */
+import {
+  type ChangedRecord,
+  type ChangeType,
+  changeCodeOf,
+  changeOf,
+} from "../../domain/change.ts";
+import { type OrderStatus, orderStatuses } from "../../domain/order.ts";
+import type { Session } from "../server/connection.ts";
+
+const columns = "type, record_id, version, status, token, created_at";
+
+/** Changes with their ids, and those of the outbox with the ids that they would get now. */
+export const allChanges = `
+  select id, ${columns}
+  from changes
+  union all
+  select
+    (select last_id from feed_state) + row_number() over (order by xid, type, record_id, version),
+    ${columns}
+  from change_outbox
+`;
+
+/**
+ * Conditions on rows of the outbox: those that have no id yet fulfill one of them. With the bounds 0 and 2^63 - 1, which
+ * exclude none, PostgreSQL expects few rows and uses the index. Otherwise it can read all rows that were deleted since the
+ * last VACUUM.
+ * @param state the row of `change_feed`
+ */
+export function whenUnnumbered(state: string): readonly [string, string] {
+  return [
+    `change_outbox.xid between ${state}.next_xid and 9223372036854775807`,
+    `change_outbox.xid = any(${state}.open_xids) and change_outbox.xid between 0 and ${state}.next_xid - 1`,
+  ];
+}
+
+export const arrayOf = (names: readonly string[]): string => `array['${names.join("', '")}']`;
+
+/** @returns an expression for the code of a status */
+export const statusCodeOf = (status: string): string =>
+  `array_position(${arrayOf(orderStatuses)}, ${status})`;
+
+/** Records the changes of records that an import has created. */
+export async function recordImported(
+  session: Session,
+  type: ChangeType,
+  records: readonly ChangedRecord[],
+  time: Date,
+): Promise<void> {
+  const changes = records.map((record) => ({
+    ...changeOf(type, record, null),
+    created_at: time.getTime(),
+  }));
+  if (changes.length > 0) await session.copy("change_outbox", columns.split(", "), changes);
+}
+
+/** The number of users, or of orders in a status. */
+export type Total = "users" | OrderStatus;
+
+/** In the order of `change_feed.totals`. */
+export const totals: readonly Total[] = ["users", ...orderStatuses];
+
+/** @returns an expression for what the change in a row of the outbox adds to a total */
+function addedTo(total: Total): string {
+  if (total === "users") {
+    const [created, deleted] = [changeCodeOf("user.created"), changeCodeOf("user.deleted")];
+    return `(type = ${created})::integer - (type = ${deleted})::integer`;
+  }
+  const code = orderStatuses.indexOf(total) + 1;
+  const is = (status: string) => `coalesce((${status} = ${code})::integer, 0)`;
+  return `${is("status")} - ${is("status_before")}`;
+}
+
+/** @returns a query for these totals now, `total`: those after the last numbered change, and what the outbox adds */
+export function totalOf(...parts: readonly Total[]): string {
+  const counted = parts.map((total) => `totals[${totals.indexOf(total) + 1}]`).join(" + ");
+  const added = parts.map(addedTo).join(" + ");
+  const sums = whenUnnumbered("state").map(
+    (condition) => `(select coalesce(sum(${added}), 0) from change_outbox where ${condition})`,
+  );
+  return `
+    select ${counted} + ${sums.join(" + ")} as total
+    from (select * from change_feed order by xid desc limit 1) as state
+  `;
+}

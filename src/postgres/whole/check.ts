@@ -1,0 +1,185 @@
+/** Verifies the consistency of a database: totals, references, sequences and changes. */
+
+import { messageOf } from "../../base/error.ts";
+import type { Schema } from "../../base/schema.ts";
+import { describeLastChange, LAST_OF_USERS, type LastChange } from "../../domain/change.ts";
+import { Order } from "../../domain/order.ts";
+import { MAX_RECORD_BYTES, type RecordTable } from "../../domain/record.ts";
+import { User } from "../../domain/user.ts";
+import { type Database, longTransaction, type Session } from "../server/connection.ts";
+import { sqlState } from "../server/errors.ts";
+import type { Find, Placement, Section } from "../server/placement.ts";
+import { recordJson } from "../tables/columns.ts";
+import { allChanges, statusCodeOf, totalOf, totals } from "../tables/outbox.ts";
+import { copySourceOf } from "./copy-source.ts";
+
+/** Maximum number of orders that one section reports. */
+const MAX_FINDINGS = 10;
+
+const storedCounts = totals
+  .map((list) => `select '${list}' as list, (${totalOf(list)}) as records`)
+  .join(" union all ");
+const miscountedLists = `
+  select format('the total of %s is wrong', list) as problem
+  from (
+    ${storedCounts}
+    union all
+    select 'users', -count(*) from users
+    union all
+    select status, -count(*) from orders group by status
+  ) as changes
+  group by list
+  having sum(records) <> 0
+  order by list
+`;
+const miscountedOrders = `
+  select format('the total of order %s does not match its items', id) as problem
+  from orders
+  where total <> (
+    select sum((item ->> 'quantity')::numeric * (item ->> 'unit_price')::numeric)
+    from json_array_elements(items::json) as item
+  )
+  limit ${MAX_FINDINGS}
+`;
+const orphans = `
+  select format('order %s refers to a missing user', orders.id) as problem
+  from orders
+  left join users on users.id = orders.user_id
+  where users.id is null
+  limit ${MAX_FINDINGS}
+`;
+
+/** SQLSTATEs of damaged data: malformed values (22), a missing table (42P01), corruption (XX), I/O error (58030). */
+const DAMAGE = /^(22|42P01|58030|XX)/;
+
+function findBy(statement: string): Find {
+  return async (session) => {
+    const rows = await session.all<{ problem: string }>(statement);
+    return rows.map(({ problem }) => problem);
+  };
+}
+
+function findLarge(table: RecordTable, record: Schema): Find {
+  return findBy(`
+    select format('row %s of ${table} is larger than ${MAX_RECORD_BYTES} bytes of JSON', id) as problem
+    from ${table}
+    where octet_length(${recordJson(record)}) > ${MAX_RECORD_BYTES}
+    limit ${MAX_FINDINGS}
+  `);
+}
+
+function findLateSequence(table: RecordTable, placement: Placement): Find {
+  const lastOf = `select coalesce(max(id), 0) as last from ${table}`;
+  return async (session) => {
+    const last = (await session.first<{ last: number }>(lastOf))?.last ?? 0;
+    return last <= (await copySourceOf(session, placement).lastId(table))
+      ? []
+      : [`the sequence of ${table} is behind the last id and would assign it again`];
+  };
+}
+
+const changeGaps = `
+  select
+    format('the changes are not consecutive: %s of them from %s to %s', count(*), min(id), max(id))
+      as problem
+  from (${allChanges}) as changes
+  having count(*) <> max(id) - min(id) + 1
+`;
+/** A user or an order in a message. */
+const changedRecord = `case when type <= ${LAST_OF_USERS} then 'user ' else 'order ' end || record_id`;
+/** The first change of a record that is kept may have any version: earlier ones may have expired. */
+const changeJumps = `
+  select
+    format(
+      'the changes of %s do not ascend by one: version %s follows %s',
+      ${changedRecord}, version, version_before
+    ) as problem
+  from (
+    select
+      type, record_id, version, lag(type) over of_record as type_before,
+      lag(version) over of_record as version_before
+    from (${allChanges}) as changes
+    window of_record as (partition by type > ${LAST_OF_USERS}, record_id order by id)
+  ) as change
+  where case
+    when type_before is null then false
+    -- A user with the id of a deleted one is imported.
+    when type_before = 3 or type in (1, 4) then not (type_before = 3 and type = 1)
+    when type = 3 then version <> version_before
+    else version <> version_before + 1
+  end
+  limit ${MAX_FINDINGS}
+`;
+const changesBehind = `
+  select
+    ${changedRecord} as record, changed.version::text as version, type = 3 as deleted,
+    coalesce(users.version, orders.version)::text as stored
+  from (
+    select distinct on (type > ${LAST_OF_USERS}, record_id) type, record_id, version, status
+    from (${allChanges}) as changes
+    order by type > ${LAST_OF_USERS}, record_id, id desc
+  ) as changed
+  left join users on type <= ${LAST_OF_USERS} and users.id = record_id
+  left join orders on type > ${LAST_OF_USERS} and orders.id = record_id
+  where case
+    when type = 3 then users.id is not null
+    when type <= ${LAST_OF_USERS} then users.version is distinct from changed.version
+    else orders.version is distinct from changed.version
+      or ${statusCodeOf("orders.status")} is distinct from changed.status
+  end
+  limit ${MAX_FINDINGS}
+`;
+
+const findChangesBehind: Find = async (session) =>
+  (await session.all<LastChange>(changesBehind)).map(describeLastChange);
+
+/** In the order of the report. */
+function sectionsOf(placement: Placement): readonly Section[] {
+  return [
+    ["the totals", findBy(miscountedLists)],
+    ...placement.sections,
+    ["the totals of orders against their items", findBy(miscountedOrders)],
+    ["the references between rows", findBy(orphans)],
+    ["the size of users", findLarge("users", User)],
+    ["the size of orders", findLarge("orders", Order)],
+    ["the sequence of users", findLateSequence("users", placement)],
+    ["the sequence of orders", findLateSequence("orders", placement)],
+    ["the sequence of changes", findBy(changeGaps)],
+    ["the changes of each record", findBy(changeJumps)],
+    ["the last change of each record", findChangesBehind],
+  ];
+}
+
+/**
+ * Checks every section. If damage makes a section unreadable, this becomes a finding, and the next section runs.
+ * @param session in a transaction
+ * @returns the findings, one phrase each; empty if the database is consistent
+ */
+export async function findProblems(
+  session: Session,
+  placement: Placement,
+): Promise<readonly string[]> {
+  const findings: string[] = [];
+  for (const [name, find] of sectionsOf(placement)) {
+    // Without a savepoint, an error would abort the whole transaction.
+    await session.script("savepoint section");
+    try {
+      findings.push(...(await find(session)));
+      await session.script("release savepoint section");
+    } catch (error) {
+      if (!DAMAGE.test(sqlState(error))) throw error;
+      await session.script("rollback to savepoint section");
+      findings.push(`cannot check ${name}: ${messageOf(error)}`);
+    }
+  }
+  return findings;
+}
+
+/** Checks the whole database in one snapshot, without a timeout. @see Store.check */
+export function checkDatabase(db: Database, placement: Placement): Promise<readonly string[]> {
+  const check = async (session: Session) => {
+    await session.script("set local statement_timeout = 0");
+    return findProblems(session, placement);
+  };
+  return db.run("read", check, longTransaction);
+}

@@ -1,0 +1,75 @@
+/** Copies all rows of another database into an empty one, in one transaction. */
+
+import { redactPassword } from "../../base/database-url.ts";
+import { fail } from "../../base/error.ts";
+import { type CopiedTable, type CopyTarget, copiedTables } from "../../domain/copy.ts";
+import type { WithCopyTarget } from "../../domain/store.ts";
+import { longTransaction, type Session } from "../server/connection.ts";
+import { describePostgresError } from "../server/errors.ts";
+import { type Placement, sequenceOf } from "../server/placement.ts";
+import { callNumbering, lockFeed } from "../tables/numbering.ts";
+import { findProblems } from "./check.ts";
+import { copySourceOf, noTimeouts } from "./copy-source.ts";
+import { openMigrated } from "./migrate.ts";
+
+const tables = Object.keys(copiedTables) as CopiedTable[];
+
+/** Makes numbering begin a new feed, because changes of the source can follow, and count the records. */
+const endFeed = "update change_feed set xid = 0";
+
+async function prepareTarget(session: Session, placement: Placement): Promise<void> {
+  await session.script(noTimeouts);
+  for (const statement of placement.beforeCopy) await session.script(statement);
+  // Other writers wait until the copy is committed.
+  await session.script(`lock table ${tables.join(", ")} in share row exclusive mode`);
+  await lockFeed(session);
+  const { count } = copySourceOf(session, placement);
+  for (const table of tables) {
+    if ((await count(table)) === 0) continue;
+    fail("operator", `the database is not empty: it contains ${table.replaceAll("_", " ")}`);
+  }
+}
+
+export function copyTargetOf(session: Session, placement: Placement): CopyTarget {
+  const source = copySourceOf(session, placement);
+  return {
+    ...source,
+    async write(table, rows) {
+      if (rows.length === 0) return;
+      await session.copy(table, copiedTables[table].columns, rows);
+      const also = placement.alsoCopied[table];
+      if (also === undefined) return;
+      await session.copy(also.table, also.columns, rows);
+      await session.script(also.statement);
+    },
+    async advanceIds(table, id) {
+      // A rollback does not reset a sequence, so after a failed copy it can already be at this id.
+      if (id <= (await source.lastId(table))) return;
+      await session.all(`select setval('${sequenceOf(table, placement)}', $1::bigint)`, id);
+    },
+  };
+}
+
+/** @see WithCopyTarget */
+export const withPostgresCopyTarget: WithCopyTarget = async ({ databaseUrl }, work) => {
+  try {
+    const { db, placement } = await openMigrated({ databaseUrl, create: true, mode: "write" });
+    try {
+      const fillTarget = async (session: Session) => {
+        await prepareTarget(session, placement);
+        const result = await work(copyTargetOf(session, placement));
+        await session.script(endFeed);
+        await callNumbering(session);
+        await session.script("analyze");
+        const [finding] = await findProblems(session, placement);
+        if (finding !== undefined) fail("operator", finding);
+        return result;
+      };
+      return await db.run("write", fillTarget, longTransaction);
+    } finally {
+      await db.close();
+    }
+  } catch (error) {
+    throw describePostgresError(`Cannot copy to ${redactPassword(databaseUrl)}`, error);
+  }
+};

@@ -1,0 +1,153 @@
+/** Export and import of users and orders. `src/domain/import-plan.ts` and `src/domain/import-rules.ts` have the rules of an import. */
+
+import { createClock } from "../../base/clock.ts";
+import type { BulkStore } from "../../domain/bulk.ts";
+import type { ChangedRecord } from "../../domain/change.ts";
+import {
+  createDryRunMemory,
+  createImportPlanner,
+  type ImportedTable,
+  type StoredRecords,
+} from "../../domain/import-plan.ts";
+import { orderImport, userImport } from "../../domain/import-rules.ts";
+import type { Store } from "../../domain/store.ts";
+import type { StoreContext } from "../engine/context.ts";
+import { analyzeIfGrown } from "../server/analyze.ts";
+import type { Session } from "../server/connection.ts";
+import { isForeignKeyViolation, isRolledBack } from "../server/errors.ts";
+import { selectedColumns } from "../tables/columns.ts";
+import { sortOrders } from "../tables/list-statements.ts";
+import { recordImported } from "../tables/outbox.ts";
+import { findUsers } from "../tables/users.ts";
+import { copyTargetOf } from "./copy-target.ts";
+
+const usersWithKeys = `
+  select email_key as key, id
+  from users
+  where email_key = any($1::text[])
+`;
+const ordersWithKeys = `
+  select import_key as key, order_id as id
+  from imported_orders
+  where import_key = any($1::text[])
+`;
+
+async function loadIds(
+  session: Session,
+  withKeys: string,
+  keys: readonly string[],
+): Promise<ReadonlyMap<string, number>> {
+  if (keys.length === 0) return new Map();
+  const found = await session.all<{ key: string; id: number }>(withKeys, keys);
+  return new Map(found.map(({ key, id }) => [key, id]));
+}
+
+function createBulkStore<
+  Row extends ChangedRecord & { user_id?: number },
+  Import extends object,
+  Stored,
+>(
+  { db, placement, now }: StoreContext,
+  rules: ImportedTable<Row, Import, Stored>,
+  idsWithKeys: string,
+): BulkStore<Row, Import> {
+  const { table } = rules;
+  const columns = selectedColumns(rules.schema);
+  const withIds = `
+    select ${columns}
+    from ${table}
+    where id = any($1::bigint[])
+  `;
+  const clock = createClock(now);
+  // A temporary table would need a separate session.
+  const planDryRun = createImportPlanner(rules, clock, createDryRunMemory());
+
+  /** Loads the records that the given ones can conflict with. */
+  async function loadStored(
+    session: Session,
+    records: readonly Import[],
+  ): Promise<StoredRecords<Row>> {
+    const ids = records.flatMap((record) => ("id" in record ? [Number(record.id)] : []));
+    const keys = records.map(rules.keyOf).filter((key) => key !== null);
+    const userIds = new Set<number>();
+    const userKeys = new Set<string>();
+    for (const user of records.map(rules.userOf)) {
+      if (typeof user === "number") userIds.add(user);
+      if (typeof user === "string") userKeys.add(user);
+    }
+    const lastId = await copyTargetOf(session, placement).lastId(table);
+    const idsByKey = await loadIds(session, idsWithKeys, keys);
+    const foundRows = await session.all<Stored>(withIds, [...ids, ...idsByKey.values()]);
+    const rows = new Map(foundRows.map(rules.parse).map((row) => [row.id, row]));
+    const usersByKey = await loadIds(session, usersWithKeys, [...userKeys]);
+    const users = new Set((await findUsers(session, [...userIds])).map(({ id }) => id));
+    return {
+      lastId,
+      get: (id) => rows.get(id) ?? null,
+      idOf: (key) => idsByKey.get(key) ?? null,
+      hasUser: (id) => users.has(id),
+      userWithEmail: (key) => usersByKey.get(key) ?? null,
+    };
+  }
+
+  return {
+    async exportPage(after, limit, sort) {
+      const { isAfter, direction, start } = sortOrders[sort];
+      const page = `
+        select ${columns}
+        from ${table}
+        where id ${isAfter} $1
+        order by id ${direction}
+        limit $2
+      `;
+      const rows = await db.run("read", (session) =>
+        session.all<Stored>(page, after || start, limit),
+      );
+      return rows.map(rules.parse);
+    },
+
+    async import(records, dryRun) {
+      if (records.length === 0) return [];
+      if (dryRun) {
+        const stored = await db.run("read", (session) => loadStored(session, records));
+        return planDryRun(records, stored).results;
+      }
+      const work = async (session: Session) => {
+        await session.script("set local statement_timeout = '60s'");
+        for (const statement of placement.beforeCopy) await session.script(statement);
+        // No other transaction assigns ids after it.
+        await session.script(`lock table ${table} in share row exclusive mode`);
+        const plan = createImportPlanner(rules, clock, null);
+        const stored = await loadStored(session, records);
+        const { results, newRecords, lastId } = plan(records, stored);
+        const { write, advanceIds } = copyTargetOf(session, placement);
+        for (const { table: into, toRow } of rules.inserts) {
+          const rows = newRecords.map(toRow).filter((row) => row !== null);
+          await write(into, rows);
+        }
+        await advanceIds(table, lastId);
+        const created = newRecords.map(({ row }) => row);
+        await recordImported(session, rules.created, created, now());
+        return { results, before: stored.lastId, lastId };
+      };
+      const { results, before, lastId } = await db.run("write", work, {
+        // For writes that run.
+        lockTimeoutMs: 3_000,
+        timeoutMs: Number.POSITIVE_INFINITY,
+        // The user of an order may be deleted during the import.
+        mayRetry: (error) => isRolledBack(error) || isForeignKeyViolation(error),
+      });
+      const analyze = (session: Session) => analyzeIfGrown(session, [table], before, lastId);
+      // The records are stored, whatever becomes of it.
+      await db.run("background", analyze).catch(() => {});
+      return results;
+    },
+  };
+}
+
+export function createBulkStores(context: StoreContext): Store["bulk"] {
+  return {
+    users: createBulkStore(context, userImport, usersWithKeys),
+    orders: createBulkStore(context, orderImport, ordersWithKeys),
+  };
+}

@@ -1,0 +1,146 @@
+import { fail } from "../../base/error.ts";
+import { requireCurrent, requireSupported } from "../../base/schema-version.ts";
+import type { StoreOptions } from "../../domain/store.ts";
+import tables from "../migrations/0001_tables.sql" with { type: "text" };
+import { countWorkers, distribute, severalServers } from "../server/citus.ts";
+import {
+  type ConnectOptions,
+  connect,
+  type Database,
+  longTransaction,
+  type Session,
+} from "../server/connection.ts";
+import { oneServer, type Placement } from "../server/placement.ts";
+
+/**
+ * Splits a script into statements, each of which ends with a semicolon and an empty line. Citus passes the text of a query
+ * on to its workers, which accept only one statement.
+ */
+function splitStatements(script: string): readonly string[] {
+  return script
+    .trimEnd()
+    .split(/;(?:\n\n|$)/)
+    .filter((statement) => statement !== "");
+}
+
+/** In order. The schema version is the number of migrations that have run. A released migration is never edited. */
+export const migrations: readonly (readonly string[])[] = [splitStatements(tables)];
+
+/** Programs that know fewer migrations must not use the schema: a migration since has changed what they use. */
+const OLDEST_VERSION = 1;
+
+/** Key of the advisory lock, "uapi" in ASCII: replicas that start at the same time migrate one after the other. */
+const MIGRATION_LOCK = 0x75617069;
+
+/**
+ * Not `to_regclass`: in a transaction that reads no table, it does not see what another one has created since, such as one
+ * that had the lock.
+ */
+const hasTable = (names: string) =>
+  `exists (select from pg_class where relname in (${names}) and pg_table_is_visible(oid))`;
+const serverInfo = `
+  select
+    current_setting('server_version_num')::integer as version,
+    current_setting('server_encoding') as encoding,
+    ${hasTable("'user_api'")} as ours,
+    ${hasTable("'users', 'orders'")} as taken
+`;
+const schemaInfo = `
+  select schema_version, oldest_version, to_regclass('order_index') is not null as is_distributed
+  from user_api
+`;
+const updateVersion = `
+  update user_api
+  set schema_version = $1, oldest_version = $2
+`;
+
+/** Keeps others from changing the schema until the end of the transaction. */
+export async function lockSchema(session: Session): Promise<void> {
+  await session.all("select pg_advisory_xact_lock($1)", MIGRATION_LOCK);
+}
+
+interface Schema {
+  readonly schema_version: number;
+  /** Number of migrations that a program must know to use the schema. */
+  readonly oldest_version: number;
+  readonly is_distributed: boolean;
+}
+
+const noSchema: Schema = { schema_version: 0, oldest_version: 0, is_distributed: false };
+
+/** @throws {AppError} operator if the program cannot use this database */
+export async function findSchema(session: Session): Promise<Schema> {
+  const [server] = await session.all<{
+    version: number;
+    encoding: string;
+    ours: boolean;
+    taken: boolean;
+  }>(serverInfo);
+  if (server === undefined || server.version < 150_000)
+    fail("operator", "PostgreSQL 15 or newer is required");
+  const { encoding, ours, taken } = server;
+  if (encoding !== "UTF8")
+    fail("operator", `the encoding of the database is ${encoding}, but must be UTF8`);
+  if (!ours && taken) fail("operator", "the database contains tables of another application");
+  return (ours ? await session.first<Schema>(schemaInfo) : null) ?? noSchema;
+}
+
+/**
+ * Brings the schema up to date in one transaction. Replicas may call it concurrently. A database that is new, with the
+ * extension Citus and workers, is distributed.
+ * @returns where the orders are
+ * @throws {AppError} operator if the program cannot use this database, the schema is missing and must not be created,
+ * or it is older and must not be migrated
+ */
+export async function migrate(
+  db: Database,
+  { create, mode, onMigration }: Pick<StoreOptions, "create" | "mode" | "onMigration">,
+  available = migrations,
+): Promise<Placement> {
+  const newest = available.length;
+  async function findUsable(session: Session): Promise<Schema> {
+    const schema = await findSchema(session);
+    const { schema_version: version, oldest_version } = schema;
+    if (oldest_version > newest) requireSupported(version, newest);
+    if (version === 0 && !create)
+      fail("operator", "the database is empty: run `user-api serve` to create its tables");
+    if (version > 0 && mode !== "serve") requireCurrent(version, newest);
+    return schema;
+  }
+  const placementOf = ({ is_distributed }: Schema) => (is_distributed ? severalServers : oneServer);
+  const present = await db.run("background", findUsable);
+  if (present.schema_version >= newest) return placementOf(present);
+  const run = async (session: Session) => {
+    // Replicas wait for the lock as long as the migration takes.
+    await session.script("set local lock_timeout = 0");
+    await session.script("set local statement_timeout = 0");
+    await lockSchema(session);
+    const schema = await findUsable(session);
+    const from = schema.schema_version;
+    for (const statement of available.slice(from).flat()) await session.script(statement);
+    if (from < newest) await session.all(updateVersion, newest, OLDEST_VERSION);
+    if (from > 0 || (await countWorkers(session)) === 0)
+      return { from, placement: placementOf(schema) };
+    await distribute(session);
+    return { from, placement: severalServers };
+  };
+  const { from, placement } = await db.run("background", run, longTransaction);
+  if (from < newest) onMigration?.(from, newest);
+  return placement;
+}
+
+/** Connects to a database, and brings its schema up to date. @throws {AppError} operator as `migrate` */
+export async function openMigrated(
+  options: ConnectOptions & Pick<StoreOptions, "create" | "mode" | "onMigration">,
+): Promise<{ readonly db: Database; readonly placement: Placement }> {
+  const db = connect(options, oneServer.settings);
+  try {
+    const placement = await migrate(db, options);
+    if (placement === oneServer) return { db, placement };
+    await db.close();
+    return { db: connect(options, placement.settings), placement };
+  } catch (error) {
+    await db.close();
+    throw error;
+  }
+}

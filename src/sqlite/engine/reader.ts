@@ -1,0 +1,124 @@
+import type { Database } from "bun:sqlite";
+import { isStorageError, storageError } from "../file/errors.ts";
+
+export type Reader = ReturnType<typeof createReader>;
+
+/** Maximum number of cached results. */
+const MAX_CACHED = 1000;
+
+/**
+ * All reads in one turn of the event loop share a snapshot. Taking a snapshot costs as much as reading a row, and
+ * many requests arrive in one turn. The snapshot also keeps a page consistent with its total.
+ * @param isReadable whether the operating system can still read the database file
+ * @param requireUnchanged see `Source`: called after each read, whatever it returns or throws
+ */
+export function createReader(db: Database, isReadable: () => boolean, requireUnchanged = () => {}) {
+  const begin = db.prepare("begin");
+  // Not a rollback: a dry run of an import writes a temporary table in this transaction.
+  const commit = db.prepare("commit");
+  const rollback = db.prepare("rollback");
+  // Changes when another connection commits, in this process or in another one.
+  const dataVersion = db.prepare<{ data_version: number }, []>("pragma data_version");
+  const cache = new Map<string, unknown>();
+  let cacheVersion = -1;
+  let inSnapshot = false;
+
+  /** Never throws: it also runs as a callback of the event loop, where an error would end the process. */
+  function endSnapshot(): void {
+    if (!inSnapshot) return;
+    inSnapshot = false;
+    try {
+      commit.run();
+    } catch {
+      endFailedTransaction();
+    }
+  }
+
+  /** Rolls back, because SQLite rejects the commit of a transaction in which a read has met damage. */
+  function endFailedTransaction(): void {
+    try {
+      rollback.run();
+    } catch {
+      // After some errors SQLite has ended the transaction itself.
+    }
+  }
+
+  /** Clears the cache unless it is certain that no other connection has changed the database. */
+  function validateCache(): void {
+    const before = cacheVersion;
+    cacheVersion = -1;
+    try {
+      cacheVersion = dataVersion.get()?.data_version ?? -1;
+    } finally {
+      if (cacheVersion === -1 || cacheVersion !== before) cache.clear();
+    }
+  }
+
+  /** Takes a snapshot if this turn has none. */
+  function ensureSnapshot(): void {
+    if (inSnapshot) return;
+    begin.run();
+    inSnapshot = true;
+    setImmediate(endSnapshot);
+    validateCache();
+  }
+
+  /**
+   * Ends the snapshot and clears the cache. Call it before each write, so that later reads see all committed changes.
+   */
+  function reset(): void {
+    cache.clear();
+    endSnapshot();
+  }
+
+  function readCached<Result>(key: string, work: (key: string) => Result): Result {
+    const found = cache.get(key);
+    if (found !== undefined) return found as Result;
+    const result = work(key);
+    // Misses are not cached: unauthenticated clients could fill the cache.
+    if (result === null) return result;
+    if (cache.size >= MAX_CACHED) cache.clear();
+    cache.set(key, result);
+    return result;
+  }
+
+  /**
+   * Runs `work` in the snapshot of the current turn. If storage fails, it runs `work` once more in a new snapshot.
+   * `work` must be synchronous, and may write temporary tables only.
+   * @param table the table that is read, for error messages
+   * @throws {AppError} unavailable if the disk cannot be read
+   * @throws {AppError} damaged if the disk can be read, but SQLite finds the file malformed
+   */
+  function read<Result>(table: string, work: () => Result): Result {
+    try {
+      try {
+        ensureSnapshot();
+        return work();
+      } catch (error) {
+        if (!isStorageError(error)) throw error;
+      }
+      reset();
+      try {
+        ensureSnapshot();
+        return work();
+      } catch (error) {
+        reset();
+        throw storageError(error, { db, verb: "read", table, isReadable });
+      }
+    } finally {
+      requireUnchanged();
+    }
+  }
+
+  return {
+    read,
+    /**
+     * Like `read`, but caches the result under the key until the database changes.
+     * @param key must be unique across all callers, which share the cache
+     * @param work receives the key. A result of `null` is not cached.
+     */
+    cached: <Result>(table: string, key: string, work: (key: string) => Result) =>
+      read(table, () => readCached(key, work)),
+    reset,
+  };
+}

@@ -1,0 +1,116 @@
+/** Classifies errors of SQLite as transient or as damage, and translates them for operators. */
+import { constants, type Database, SQLiteError } from "bun:sqlite";
+import { AppError, fileProblem, systemCode } from "../../base/error.ts";
+import { fileSystemOf } from "../../base/mounts.ts";
+import { freeBytesOf } from "./files.ts";
+
+const BUSY = /^SQLITE_(BUSY|LOCKED)/;
+/** The disk or the operating system failed and may recover. */
+const TRANSIENT = /^SQLITE_(BUSY|LOCKED|FULL|IOERR|READONLY|CANTOPEN|NOMEM|PROTOCOL)/;
+/** SQLite also reports a read that fails with EIO as SQLITE_CORRUPT. */
+const DAMAGE = /^SQLITE_(CORRUPT|NOTADB)/;
+
+function hasCode(error: unknown, pattern: RegExp): boolean {
+  return error instanceof SQLiteError && pattern.test(error.code ?? "");
+}
+
+export function isBusy(error: unknown): boolean {
+  return hasCode(error, BUSY);
+}
+
+/** @returns whether the file or its disk caused the error, not the statement */
+export function isStorageError(error: unknown): boolean {
+  return hasCode(error, TRANSIENT) || hasCode(error, DAMAGE);
+}
+
+export function unavailableError(verb: "read" | "written", cause: unknown): AppError {
+  const message = `the database cannot be ${verb} at the moment`;
+  return new AppError("unavailable", message, { cause });
+}
+
+export function unreadableError(verb: "read" | "written" = "read", cause?: unknown): AppError {
+  return unavailableError(verb, new Error("I/O error while reading the file", { cause }));
+}
+
+/** On Linux and macOS. */
+const EIO = 5;
+
+/**
+ * @returns whether the last system call that failed on the database file of this connection was an I/O error. SQLite
+ * reports such a read as damage. It does not keep the error of a read of the WAL.
+ */
+function hadIoError(db: Database): boolean {
+  // An `int` of C; Bun requires eight bytes.
+  const errno = new Int32Array(2);
+  db.fileControl(constants.SQLITE_FCNTL_LAST_ERRNO, errno);
+  return errno[0] === EIO;
+}
+
+interface FailedWork {
+  /** The connection that failed. */
+  readonly db: Database;
+  readonly verb: "read" | "written";
+  readonly table: string;
+  /** Whether the operating system can still read the file. If not, the disk is failing and the file may be intact. */
+  readonly isReadable: () => boolean;
+}
+
+/**
+ * Translates an error of work that was tried twice, because SQLite reports a transient read error and a damaged
+ * page with the same code.
+ * @returns an AppError `unavailable` or `damaged`; any error that storage did not cause, unchanged
+ */
+export function storageError(error: unknown, { db, verb, table, isReadable }: FailedWork): unknown {
+  if (hasCode(error, TRANSIENT)) return unavailableError(verb, error);
+  if (!hasCode(error, DAMAGE)) return error;
+  if (hadIoError(db) || !isReadable()) return unreadableError(verb, error);
+  return new AppError(
+    "damaged",
+    `the database file is damaged: cannot ${verb === "read" ? "read" : "write"} table ${table}; run \`user-api check\` and restore a backup`,
+    { cause: error },
+  );
+}
+
+/** Messages for operators, where `fileProblem` has none or another one. The first one whose codes match applies. */
+const errorMessages: readonly (readonly [codes: RegExp, message: string])[] = [
+  [/^SQLITE_CANTOPEN/, "cannot open or create the file: check the directory and its permissions"],
+  [/^SQLITE_READONLY/, "the file or its directory is not writable"],
+  [/^SQLITE_NOTADB/, "the file is not a SQLite database"],
+  [/^SQLITE_CORRUPT/, "the file is damaged"],
+  [/^SQLITE_BUSY/, "the database is in use by another process"],
+  [/^SQLITE_FULL/, "the disk is full"],
+  [/^SQLITE_IOERR/, "I/O error"],
+  [/^EPERM/, "permission denied"],
+  [/^ENOENT/, "the directory does not exist"],
+  [/^EEXIST/, "a part of the path is not a directory"],
+];
+
+/** @returns a message for the operator; `null` if the error has no known code */
+export function meaningOf(error: unknown): string | null {
+  const code = systemCode(error);
+  return errorMessages.find(([codes]) => codes.test(code))?.[1] ?? fileProblem(error);
+}
+
+/** More than the index of a WAL needs at first. */
+const MIN_FREE_BYTES = 2 ** 16;
+
+/** SQLite reports an index that cannot grow, or be shared, as an I/O error. @returns `null` for any other error */
+function explainIndexError(error: unknown, path: string): string | null {
+  const code = systemCode(error);
+  if (!code.startsWith("SQLITE_IOERR")) return null;
+  if ((freeBytesOf(path) ?? MIN_FREE_BYTES) < MIN_FREE_BYTES) return "the disk is full";
+  if (!code.startsWith("SQLITE_IOERR_SHM")) return null;
+  return `its file system (${fileSystemOf(path) ?? "unknown"}) lacks the shared memory that SQLite needs: use a local disk`;
+}
+
+/**
+ * @param attempt what failed, e.g. `Cannot open a.db`
+ * @param path of the database that could not be opened
+ * @returns an AppError whose message starts with `attempt`; an error without a known code, unchanged
+ */
+export function describeSqliteError(attempt: string, error: unknown, path?: string): unknown {
+  if (error instanceof AppError) return new AppError(error.code, `${attempt}: ${error.message}`);
+  const indexProblem = path === undefined ? null : explainIndexError(error, path);
+  const message = indexProblem ?? meaningOf(error);
+  return message === null ? error : new AppError("operator", `${attempt}: ${message}`);
+}

@@ -1,0 +1,228 @@
+/** Creates and replaces database files so that a path only ever names a complete file. */
+import {
+  accessSync,
+  chmodSync,
+  closeSync,
+  constants,
+  copyFileSync,
+  existsSync,
+  fstatSync,
+  lchownSync,
+  linkSync,
+  mkdirSync,
+  openSync,
+  readSync,
+  renameSync,
+  rmSync,
+  statfsSync,
+  statSync,
+  writeFileSync,
+} from "node:fs";
+import { dirname, resolve } from "node:path";
+import { suffixes } from "../../base/database-url.ts";
+import { fail, systemCode } from "../../base/error.ts";
+import { isMountPoint } from "../../base/mounts.ts";
+import { claimTemporary, fsyncPath, publishNew } from "../../base/temporary-file.ts";
+import { requireOwnNeighbours, resolveLinks } from "../../base/trusted-path.ts";
+
+/** Suffixes of the files that SQLite keeps next to a database. */
+const SIDECAR_SUFFIXES = [suffixes.wal, suffixes.shm, suffixes.journal];
+
+/** @returns the bytes that users other than root can still write; `null` if the directory has been moved away */
+export function freeBytesOf(path: string): number | null {
+  try {
+    const { bavail, bsize } = statfsSync(dirname(path));
+    return bavail * bsize;
+  } catch {
+    return null;
+  }
+}
+
+/** @returns the bytes of a file; 0 if there is none */
+export function sizeOf(path: string): number {
+  return statSync(path, { throwIfNoEntry: false })?.size ?? 0;
+}
+
+/**
+ * Without the time of its attributes, which also changes when another name of the file is removed.
+ * @returns a value that changes with every write to the file; empty if there is none
+ */
+export function fileState(path: string): string {
+  const stats = statSync(path, { bigint: true, throwIfNoEntry: false });
+  if (stats === undefined) return "";
+  const { dev, ino, size, mtimeNs } = stats;
+  return [dev, ino, size, mtimeNs].join(":");
+}
+
+/** @returns the suffixes of the files that exist next to this path; the database itself may be missing */
+export function sidecarsOf(path: string): readonly string[] {
+  return SIDECAR_SUFFIXES.filter((suffix) => existsSync(path + suffix));
+}
+
+/**
+ * Rejects an existing target before any work is done. `publish` detects a file that is created later.
+ * @throws {AppError} operator if the file or a WAL next to it exists, or a link or a file next to it is not trusted
+ */
+export function requireAbsent(path: string): void {
+  requireOwnNeighbours(resolveLinks(path));
+  if (statSync(path, { throwIfNoEntry: false }) !== undefined) {
+    fail("operator", "the file already exists");
+  }
+  // SQLite would merge it into the new database.
+  if (sidecarsOf(path).length > 0)
+    fail("operator", "the WAL (`…-wal`) of another database is next to it: move it away");
+}
+
+/**
+ * Rejects files that this process may not open. SQLite reports them in several ways, e.g. as an I/O error.
+ * @param paths files that may be missing
+ * @param mode `R_OK`, `W_OK`, or both, of the constants of `node:fs`
+ * @throws {AppError} operator
+ */
+export function requirePermission(paths: readonly string[], mode: number): void {
+  for (const path of paths.filter((each) => existsSync(each))) {
+    try {
+      accessSync(path, mode);
+    } catch (error) {
+      if (systemCode(error) !== "EACCES") throw error;
+      const stats = statSync(path);
+      const owner = `belongs to user ${stats.uid} with mode ${(stats.mode & 0o777).toString(8)}`;
+      const own = `this process runs as user ${process.getuid?.()}`;
+      fail("operator", `permission denied: ${path} ${owner}, and ${own}`);
+    }
+  }
+}
+
+/** Creates the directory of a file, and those that it is in, so that a power failure does not lose them. */
+export function makeParents(path: string): void {
+  const parent = dirname(resolve(path));
+  const first = mkdirSync(parent, { recursive: true });
+  if (first === undefined) return;
+  for (let created = parent; created.length >= first.length; created = dirname(created))
+    fsyncPath(dirname(created));
+}
+
+/** Only the owner may read an unfinished copy, because it contains personal data. */
+export const PRIVATE_MODE = 0o600;
+
+/** Creates an empty file. `vacuum into` accepts it as a target. @throws {Error} EEXIST if the file exists */
+export function createPrivateFile(path: string): void {
+  writeFileSync(path, "", { mode: PRIVATE_MODE, flag: "wx" });
+}
+
+/** @see https://www.sqlite.org/fileformat2.html#the_database_header */
+const HEADER_BYTES = 100;
+const MAGIC = "SQLite format 3\0";
+
+interface FileHeader {
+  readonly applicationId: number;
+  /** Whether a WAL can exist, as with all of our connections. A backup is written without one. */
+  readonly usesWal: boolean;
+  readonly pageBytes: number;
+  /** Where its last page ends; `NaN` if the header is damaged. */
+  readonly end: number;
+}
+
+/** @param path without links. @returns `null` if the file is not a SQLite database */
+export function readHeader(path: string): FileHeader | null {
+  const descriptor = openSync(path, constants.O_RDONLY | constants.O_NOFOLLOW);
+  try {
+    const header = Buffer.alloc(HEADER_BYTES);
+    readSync(descriptor, header);
+    if (!header.toString("latin1").startsWith(MAGIC)) return null;
+    // The two bytes 0, 1 stand for 65,536.
+    const pageBytes = header.readUInt16LE(16) << 8;
+    const counted = header.readUInt32BE(28);
+    // As SQLite does: a program that does not know the number of pages has not repeated the change counter.
+    const isCounted = counted > 0 && header.readUInt32BE(24) === header.readUInt32BE(92);
+    const pages = isCounted ? counted : Math.floor(fstatSync(descriptor).size / pageBytes);
+    const end = pages * pageBytes;
+    return { applicationId: header.readUInt32BE(68), usesWal: header[18] === 2, pageBytes, end };
+  } finally {
+    closeSync(descriptor);
+  }
+}
+
+/**
+ * The one place that decides whether the files of a path are used. Call it before anything is opened.
+ * @param isRead whether the database is only read
+ * @returns the path without links
+ * @throws {AppError} operator if a link or a file next to the database is not trusted, or the file is mounted alone
+ */
+export function resolveDatabase(databasePath: string, isRead: boolean): string {
+  const path = resolveLinks(databasePath);
+  requireOwnNeighbours(path);
+  // A backup has no other files.
+  const isAlone = isMountPoint(path) && statSync(path).isFile();
+  if (isAlone && !(isRead && readHeader(path)?.usesWal === false)) {
+    const where = "the file is mounted without its directory, where recent writes are";
+    fail("operator", `${where}: mount the directory`);
+  }
+  return path;
+}
+
+/** Errors of file systems that have no owners or permissions, and of those that do not trust root. */
+const REFUSED = /^(EPERM|EACCES|EINVAL|ENOSYS|ENOTSUP|EOPNOTSUPP)$/;
+
+/**
+ * Gives a file the permissions of another one, except those of other users, and, if this process is root, its owner.
+ * @returns a warning if the file system refuses it; otherwise `null`
+ */
+export function copyOwnership(copy: string, original: string): string | null {
+  const { uid, gid, mode } = statSync(original);
+  try {
+    // Not `chown`: the owner of the directory could have put a link to any file there.
+    if (process.getuid?.() === 0) lchownSync(copy, uid, gid);
+    // Permissions are for the group of the original.
+    chmodSync(copy, mode & 0o770);
+    return null;
+  } catch (error) {
+    if (!REFUSED.test(systemCode(error))) throw error;
+    return `the file system refuses the owner and the permissions of ${original}`;
+  }
+}
+
+/**
+ * Links a file to a new name, or copies it if the file system has no hard links.
+ * @throws {AppError} operator if the new name exists
+ */
+export function linkOrCopy(path: string, newPath: string): void {
+  try {
+    linkSync(path, newPath);
+  } catch (error) {
+    if (systemCode(error) === "EEXIST") fail("operator", "the file already exists");
+    const temporaryPath = claimTemporary(newPath);
+    copyFileSync(path, temporaryPath, constants.COPYFILE_EXCL);
+    copyOwnership(temporaryPath, path);
+    publish(temporaryPath, newPath);
+  }
+}
+
+/**
+ * Moves a complete file to its path and syncs both.
+ * @throws {AppError} operator if the path exists
+ */
+export function publish(temporaryPath: string, path: string): void {
+  fsyncPath(temporaryPath);
+  if (!publishNew(temporaryPath, path)) fail("operator", "the file already exists");
+  try {
+    fsyncPath(dirname(resolve(path)));
+  } catch (error) {
+    // A power failure could lose the name. Remove the file, so that a retry does not find it.
+    rmSync(path);
+    throw error;
+  }
+}
+
+/** Atomically replaces a file with a complete, synced one: the path always names one of the two. */
+export function replaceFile(temporaryPath: string, path: string): void {
+  renameSync(temporaryPath, path);
+  fsyncPath(dirname(resolve(path)));
+}
+
+export function discard(path: string): void {
+  for (const file of ["", ...SIDECAR_SUFFIXES].map((suffix) => path + suffix)) {
+    // Below a file, Bun fails even with `force`.
+    if (existsSync(file)) rmSync(file, { force: true });
+  }
+}

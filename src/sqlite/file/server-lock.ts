@@ -1,0 +1,169 @@
+import { constants, Database } from "bun:sqlite";
+import { existsSync, realpathSync, type Stats, statSync, utimesSync } from "node:fs";
+import { suffixes } from "../../base/database-url.ts";
+import { fail } from "../../base/error.ts";
+import { isAtRest } from "./at-rest.ts";
+import { connect } from "./connection.ts";
+import { isBusy } from "./errors.ts";
+import { readHeader } from "./files.ts";
+
+/** How long to wait for the lock. A command that migrates holds it for a few milliseconds. */
+export const LOCK_TIMEOUT_MS = 500;
+
+export interface ServerLock extends Disposable {
+  /**
+   * Takes the lock again if its file was moved or deleted.
+   * @returns what is wrong; `null` if this process holds the lock. Once another server has taken it, it is lost
+   */
+  findProblem(): string | null;
+}
+
+/** @returns the path of the lock file, which stays when the server has stopped */
+export function lockPath(databasePath: string): string {
+  return databasePath + suffixes.serverLock;
+}
+
+/** @returns whether no other process has the database open */
+function canLockAll(databasePath: string): boolean {
+  try {
+    using db = connect(databasePath);
+    db.run(`pragma busy_timeout = ${LOCK_TIMEOUT_MS}`);
+    // In WAL mode an exclusive transaction alone does not exclude readers.
+    db.run("pragma locking_mode = exclusive");
+    db.run("begin exclusive");
+    db.run("rollback");
+    return true;
+  } catch (error) {
+    // The next connection reports any other error, if it matters.
+    return !isBusy(error);
+  }
+}
+
+/** @param names number of hard links */
+function failOtherName(names: number): never {
+  fail(
+    "operator",
+    `the file has ${names} names (hard links), and another process has it open, perhaps a server under another name: stop that process`,
+  );
+}
+
+/**
+ * Call it before a command opens the database: the WAL of a server is next to the name under which it serves.
+ * @throws {AppError} operator if another process has opened the file, and may have done so by another name
+ */
+export function requireOneName(databasePath: string): void {
+  const { nlink } = statSync(databasePath);
+  // Backups that are kept as hard links have no WAL, and may be read-only.
+  if (nlink === 1 || readHeader(databasePath)?.usesWal !== true || isServed(databasePath)) return;
+  if (!canLockAll(databasePath)) failOtherName(nlink);
+}
+
+/**
+ * Call it before a server opens the database. Its lock belongs to a path. A database that was restored by another program
+ * has no lock file, and that program may have it open: Litestream reads it all the time.
+ * @throws {AppError} operator if another process has opened the file, and may have done so by another path
+ */
+export function requireOnePath(databasePath: string): void {
+  const { nlink } = statSync(databasePath);
+  if ((existsSync(lockPath(databasePath)) && nlink === 1) || canLockAll(databasePath)) return;
+  if (nlink > 1) failOtherName(nlink);
+  // The WAL is next to the name under which the other process has opened the file.
+  if (!existsSync(databasePath + suffixes.wal)) {
+    fail(
+      "operator",
+      "another process has locked the database, or has it open under another path: stop that process",
+    );
+  }
+}
+
+/** Servers that only read share the lock with each other. */
+type LockKind = "exclusive" | "shared";
+
+/** The statements that take a lock. An empty transaction takes none. */
+const lockStatements: Readonly<Record<LockKind, readonly string[]>> = {
+  exclusive: ["begin exclusive"],
+  shared: ["begin", "select count(*) from sqlite_schema"],
+};
+
+/** @returns an open transaction on the lock file; `null` if another process has one that excludes it */
+function openLock(path: string, kind: LockKind, timeoutMs: number): Database | null {
+  const { SQLITE_OPEN_CREATE, SQLITE_OPEN_NOFOLLOW, SQLITE_OPEN_READWRITE } = constants;
+  const lock = new Database(
+    path,
+    SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_NOFOLLOW,
+  );
+  try {
+    lock.run(`pragma busy_timeout = ${timeoutMs}`);
+    lock.run("pragma journal_mode = memory");
+    for (const statement of lockStatements[kind]) lock.run(statement);
+    return lock;
+  } catch (error) {
+    lock.close();
+    if (isBusy(error)) return null;
+    throw error;
+  }
+}
+
+function find(path: string): Stats | undefined {
+  return statSync(path, { throwIfNoEntry: false });
+}
+
+/**
+ * Takes the lock of a server, so that only one process at a time serves a database file, or several that only read. It
+ * is SQLite's lock on an empty file next to the database. The operating system releases it when the process ends.
+ * @param timeoutMs how long to wait for another process
+ * @returns releases the lock when it is disposed of; `null` if another process holds the lock
+ * @throws {SQLiteError} if the file cannot be created
+ */
+export function takeServerLock(
+  databasePath: string,
+  timeoutMs: number,
+  kind: LockKind = "exclusive",
+): ServerLock | null {
+  const path = lockPath(databasePath);
+  const first = openLock(path, kind, timeoutMs);
+  if (first === null) return null;
+  let lock = first;
+  let last = find(path);
+  let taken: string | null = null;
+
+  function retake(): string | null {
+    try {
+      const next = openLock(path, kind, 0);
+      if (next === null) {
+        taken = `${path} was deleted, and another server has taken the lock`;
+        return taken;
+      }
+      lock.close();
+      lock = next;
+      // The time of the file marks the feed of changes.
+      const mark = last?.mtime;
+      last = find(path);
+      if (mark !== undefined) utimesSync(path, mark, mark);
+      return null;
+    } catch {
+      return `${path} has been moved or deleted, and cannot be created again`;
+    }
+  }
+
+  return {
+    findProblem() {
+      const current = find(path);
+      if (taken !== null) return taken;
+      if (current === undefined || current.ino !== last?.ino) return retake();
+      last = current;
+      return null;
+    },
+    [Symbol.dispose]: () => lock.close(),
+  };
+}
+
+/** @returns whether another process holds the lock of a server that may write */
+export function isServed(databasePath: string): boolean {
+  // The other files are next to the target of a symbolic link.
+  const path = realpathSync(databasePath);
+  // A server has a WAL, and the lock file may be read-only.
+  if (isAtRest(path) || !existsSync(lockPath(path))) return false;
+  using lock = takeServerLock(path, 0, "shared");
+  return lock === null;
+}

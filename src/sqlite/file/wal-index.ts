@@ -1,0 +1,72 @@
+/**
+ * Reads the state of the write-ahead log (WAL) from its shared index, the `-shm` file.
+ * @see https://www.sqlite.org/walformat.html#the_wal_index_header_format
+ */
+import { readSync } from "node:fs";
+import { fail } from "../../base/error.ts";
+
+/** Reused, because a server reads the header twice for each commit. */
+const header = Buffer.alloc(136);
+/** The header is there twice, so that a reader notices when it is being written. */
+const COPY_BYTES = 48;
+/** Writing it takes less than a microsecond, unless the writer is interrupted. */
+const READ_ATTEMPTS = 1000;
+export const WAL_HEADER_BYTES = 32;
+export const FRAME_HEADER_BYTES = 24;
+
+/** @returns whether the frame at this offset, of the WAL or a part of it, ends a commit */
+export function isCommit(wal: Buffer, offset: number): boolean {
+  // The size of the database after a commit; 0 in any other frame.
+  return wal.readUInt32BE(offset + 4) > 0;
+}
+
+/** What has been committed to the WAL, and how much of it checkpoints have copied to the database. */
+export interface WalState {
+  readonly pageBytes: number;
+  /** Number of frames, up to the last commit. Each holds a page. */
+  readonly frames: number;
+  /** As in the header of the WAL, in hexadecimal. Changes when the WAL starts again at its beginning. */
+  readonly salt: string;
+  /** Number of commits modulo 2^32, also of other processes and across restarts of the WAL (SQLite: `iChange`). */
+  readonly commits: number;
+  /** Number of frames that checkpoints have copied (SQLite: `nBackfill`). */
+  readonly backfilledFrames: number;
+  /**
+   * The value of `backfilledFrames` at the end of the last checkpoint that was started (SQLite: `nBackfillAttempted`).
+   * While it is larger, a checkpoint writes to the database.
+   */
+  readonly backfillTargetFrames: number;
+}
+
+/** @returns the size of the WAL up to the last commit */
+export function committedBytes({
+  frames,
+  pageBytes,
+}: Pick<WalState, "frames" | "pageBytes">): number {
+  return frames === 0 ? 0 : WAL_HEADER_BYTES + frames * (FRAME_HEADER_BYTES + pageBytes);
+}
+
+/**
+ * @param descriptor of the index, whose numbers are in the byte order of the machine: little-endian on x64 and arm64
+ * @throws {AppError} unavailable if the writer was interrupted while it writes the header
+ * @throws {Error} if the index cannot be read
+ */
+export function readWalState(descriptor: number): WalState {
+  for (let attempt = 0; attempt < READ_ATTEMPTS; attempt += 1) {
+    if (readSync(descriptor, header, 0, header.length, 0) < header.length) {
+      throw new Error("the index of the write-ahead log is too short");
+    }
+    if (header.compare(header, 0, COPY_BYTES, COPY_BYTES, 2 * COPY_BYTES) !== 0) continue;
+    const size = header.readUInt16LE(14);
+    return {
+      // SQLite writes 65,536 as 1.
+      pageBytes: size === 1 ? 65_536 : size,
+      frames: header.readUInt32LE(16),
+      salt: header.toString("hex", 32, 40),
+      commits: header.readUInt32LE(8),
+      backfilledFrames: header.readUInt32LE(96),
+      backfillTargetFrames: header.readUInt32LE(128),
+    };
+  }
+  return fail("unavailable", "the index of the write-ahead log is being written");
+}

@@ -1,0 +1,99 @@
+/**
+ * Counts imported ids. The buckets count the ids that are missing up to the last one (see `count-index.ts`): an id
+ * after the last one can leave a gap, and an id before it fills a gap. No trigger counts new orders that are not
+ * pending, because only an import or a copy inserts them, and the trigger would slow down every placed order.
+ */
+
+import type { Database } from "bun:sqlite";
+import type { OrderStatus } from "../../domain/order.ts";
+import type { RecordTable } from "../../domain/record.ts";
+import { denseLists, levelBits, prepareLastId } from "./count-index.ts";
+
+/** Maximum number of counts in memory before they are written. */
+const MAX_COUNTS = 10_000;
+
+const levelWidths = levelBits.map((bits) => 2 ** bits);
+
+type CountChange = Record<"level" | "bucket" | "ids", number> & { readonly list: string };
+
+/** @returns a function that starts tracking the ids of a table within a transaction, from the current last id */
+export function prepareIdTracker(db: Database, table: RecordTable) {
+  const lastId = prepareLastId(db);
+  const increment = db.prepare<null, CountChange>(`
+    insert into buckets (list, level, bucket, ids)
+    values ($list, $level, $bucket, $ids)
+    on conflict do update set ids = ids + excluded.ids
+  `);
+  // Not the upsert: its row would violate the CHECK that no count is negative.
+  const subtract = db.prepare<null, CountChange>(`
+    update buckets
+    set ids = ids - $ids
+    where list = $list and level = $level and bucket = $bucket
+  `);
+
+  const lists = Object.entries(denseLists).flatMap(([list, of]) => (of === table ? [list] : []));
+
+  return () => {
+    let last = lastId(table);
+    /** Change of each count, by list, level and bucket. */
+    const counts = new Map<string, CountChange>();
+
+    /** Writes the counts. Call it after the last row. */
+    function flush(): void {
+      for (const { ids, ...of } of counts.values()) {
+        if (ids > 0) increment.run({ ...of, ids });
+        if (ids < 0) subtract.run({ ...of, ids: -ids });
+      }
+      counts.clear();
+    }
+
+    function addTo(list: string, level: number, bucket: number, ids: number): void {
+      const key = `${list} ${level} ${bucket}`;
+      const counted = counts.get(key);
+      if (counted === undefined) counts.set(key, { list, level, bucket, ids });
+      else counted.ids += ids;
+      if (counts.size > MAX_COUNTS) flush();
+    }
+
+    /** Adds the ids from `first` to `end`, inclusive, to the counts of a list, or subtracts them. */
+    function count(list: string, first: number, end: number, sign: 1 | -1): void {
+      for (const [level, width] of levelWidths.entries()) {
+        for (let at = first; at <= end; ) {
+          const bucket = Math.floor((at - 1) / width);
+          const next = Math.min((bucket + 1) * width, end) + 1;
+          addTo(list, level, bucket, sign * (next - at));
+          at = next;
+        }
+      }
+    }
+
+    /** Counts the ids after the last one up to this one as missing. Then this one is the last. */
+    function skipTo(id: number): void {
+      if (id <= last) return;
+      for (const list of lists) count(list, last + 1, id, 1);
+      last = id;
+    }
+
+    return {
+      /** The last id that was assigned; 0 if none was. */
+      last: () => last,
+      /**
+       * Counts the id. Call it for each new row.
+       * @param status status of the order; `null` for a user
+       */
+      add(id: number, status: OrderStatus | null): void {
+        if (id <= last) {
+          for (const list of lists) count(list, id, id, -1);
+        } else {
+          skipTo(id - 1);
+          last = id;
+        }
+        if (status === null || status === "pending") return;
+        count(status, id, id, 1);
+        count("pending", id, id, 1);
+      },
+      skipTo,
+      flush,
+    };
+  };
+}

@@ -1,0 +1,32 @@
+/** The checksum of a backup: a line behind its last page, which SQLite does not read, and every copy of the file has. */
+import { appendFileSync, truncateSync } from "node:fs";
+import { hashOf } from "../../base/checksum.ts";
+import { readHeader, sizeOf } from "../file/files.ts";
+
+const LINE = /^\nuser-api-sha256 (?<hash>[0-9a-f]{64})\n$/;
+const LINE_BYTES = 82;
+
+export const NO_CHECKSUM = "it has no checksum, so damage may go unnoticed";
+
+export async function appendChecksum(path: string): Promise<void> {
+  appendFileSync(path, `\nuser-api-sha256 ${await hashOf(Bun.file(path))}\n`);
+}
+
+/**
+ * Compares a backup with its checksum, which is all that may follow its last page.
+ * @returns what is wrong; `NO_CHECKSUM` also if a server has used the file since; `null` if they are equal
+ */
+export async function findChange(path: string): Promise<string | null> {
+  const file = Bun.file(path);
+  const { usesWal = true, end = 0 } = readHeader(path) ?? {};
+  if (usesWal || file.size === end) return NO_CHECKSUM;
+  const rest = file.size === end + LINE_BYTES ? await file.slice(end).text() : "";
+  const { hash } = LINE.exec(rest)?.groups ?? {};
+  if (hash === (await hashOf(file.slice(0, end)))) return null;
+  return "it differs from its checksum: it is damaged, or was changed";
+}
+
+/** Removes the checksum of a backup that has one. */
+export function removeChecksum(path: string): void {
+  truncateSync(path, sizeOf(path) - LINE_BYTES);
+}

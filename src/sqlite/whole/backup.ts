@@ -1,0 +1,159 @@
+/** Copies a database while it is in use, and verifies the copy. */
+import type { Database } from "bun:sqlite";
+import { existsSync, renameSync, statSync } from "node:fs";
+import { resolve } from "node:path";
+import { databaseFiles, suffixes } from "../../base/database-url.ts";
+import { fail } from "../../base/error.ts";
+import { claimTemporary } from "../../base/temporary-file.ts";
+import type { BackUpOptions, BackUpStore, BackupSummary, OnProgress } from "../../domain/store.ts";
+import { connectAtRest, type Source } from "../file/at-rest.ts";
+import { connect, countRows, pragma } from "../file/connection.ts";
+import { describeSqliteError } from "../file/errors.ts";
+import {
+  copyOwnership,
+  createPrivateFile,
+  discard,
+  publish,
+  requireAbsent,
+  sizeOf,
+} from "../file/files.ts";
+import { requireCurrentSchema, SCHEMA_VERSION } from "../file/migrate.ts";
+import { isServed } from "../file/server-lock.ts";
+import { createThread } from "../file/thread.ts";
+import { forgetFile } from "../tables/feed.ts";
+import { appendChecksum } from "./backup-checksum.ts";
+import { checkDatabase, findInFile } from "./check.ts";
+
+/** Interval between progress reports. */
+const PROGRESS_MS = 100;
+
+/**
+ * Checks a database that no other process uses.
+ * @returns its row counts and its size
+ * @throws {AppError} operator if it belongs to another application, has another schema, or is empty or damaged
+ */
+export function verifyDatabase(path: string): BackupSummary {
+  // Not a read-only connection: SQLite does not verify CHECK constraints on one.
+  using db = connect(path);
+  db.run("pragma query_only = on");
+  requireCurrentSchema(db);
+  const [finding] = checkDatabase(db);
+  if (finding !== undefined) fail("operator", finding);
+  return {
+    users: countRows(db, "users"),
+    orders: countRows(db, "orders"),
+    tokens: countRows(db, "tokens"),
+    bytes: sizeOf(path),
+    warnings: [],
+  };
+}
+
+/** @throws {AppError} operator if the copy fails. @throws the reason of `signal` if it is aborted */
+async function vacuumInto(
+  db: Database,
+  source: Source,
+  temporaryPath: string,
+  onProgress: OnProgress,
+  signal: AbortSignal,
+): Promise<void> {
+  // `vacuum into` does not copy free pages.
+  const pages = pragma(db, "page_count") - pragma(db, "freelist_count");
+  const expectedBytes = Math.max(1, pages * pragma(db, "page_size"));
+  const thread = createThread(source.path, source.atRest);
+  const endless = Promise.withResolvers<string>();
+  const progressTimer = setInterval(() => {
+    const bytes = sizeOf(temporaryPath);
+    onProgress(Math.min(1, bytes / expectedBytes));
+    // In a damaged tree, pages can occur again and again. A copy of an intact one is not larger than the original, which
+    // may have grown, or been moved away.
+    const sourceBytes = sizeOf(source.path) + sizeOf(source.path + suffixes.wal);
+    if (bytes > 2 * Math.max(expectedBytes, sourceBytes)) endless.resolve("the file is damaged");
+  }, PROGRESS_MS);
+  signal.addEventListener("abort", () => thread.close());
+  try {
+    const copied = thread.run("vacuum into ?", temporaryPath);
+    const failure = await Promise.race([copied, endless.promise]);
+    if (failure !== null) fail("operator", failure);
+    onProgress(1);
+  } catch (error) {
+    signal.throwIfAborted();
+    throw error;
+  } finally {
+    clearInterval(progressTimer);
+    thread.close();
+    source.requireUnchanged();
+  }
+}
+
+/** Its modification time is that of the last backup. */
+function markerOf(databasePath: string): string {
+  return databasePath + suffixes.lastBackup;
+}
+
+/**
+ * Records the time for the metrics of a server. A database that no server uses, and that has no such record, gets none,
+ * because a command that only reads leaves no trace there. A backup is complete without it.
+ */
+function recordBackup(databasePath: string): void {
+  const marker = markerOf(databasePath);
+  if (!existsSync(marker) && !isServed(databasePath)) return;
+  // Others may write to the directory, too: a file that they have put there is replaced, never opened.
+  const temporaryPath = claimTemporary(marker);
+  try {
+    createPrivateFile(temporaryPath);
+    copyOwnership(temporaryPath, databasePath);
+    renameSync(temporaryPath, marker);
+  } catch {
+    // The directory may be read-only for this user.
+    discard(temporaryPath);
+  }
+}
+
+/** @see Statistics.lastBackupS */
+export function lastBackupS(databasePath: string): number | null {
+  const { mtimeMs } = statSync(markerOf(databasePath), { throwIfNoEntry: false }) ?? {};
+  return mtimeMs === undefined ? null : mtimeMs / 1000;
+}
+
+/** Verifies a copy of a database. Its rows are read only if this program knows its schema. */
+function verifyCopy(path: string, version: number): Awaited<ReturnType<BackUpStore>> {
+  if (version === SCHEMA_VERSION) {
+    {
+      // A copy of the backup may replace the database, which then has another feed.
+      using copy = connect(path);
+      forgetFile(copy);
+    }
+    return verifyDatabase(path);
+  }
+  using copy = connectAtRest(path);
+  const [finding] = findInFile(copy);
+  if (finding !== undefined) fail("operator", finding);
+  return { version, bytes: sizeOf(path), warnings: [] };
+}
+
+/** @see BackUpStore */
+export async function backUp(
+  { source, db, version }: { source: Source; db: Database; version: number },
+  { path, onProgress, signal }: Omit<BackUpOptions, "databaseUrl">,
+): ReturnType<BackUpStore> {
+  const temporaryPath = claimTemporary(path);
+  try {
+    requireAbsent(path);
+    if (databaseFiles(source.path).some((file) => resolve(file) === resolve(path))) {
+      fail("operator", "the file belongs to the database");
+    }
+    createPrivateFile(temporaryPath);
+    await vacuumInto(db, source, temporaryPath, onProgress, signal);
+    const contents = verifyCopy(temporaryPath, version);
+    await appendChecksum(temporaryPath);
+    const bytes = sizeOf(temporaryPath);
+    const warning = copyOwnership(temporaryPath, source.path);
+    publish(temporaryPath, path);
+    recordBackup(source.path);
+    return { ...contents, bytes, warnings: warning === null ? [] : [warning] };
+  } catch (error) {
+    throw describeSqliteError(`Cannot back up to ${path}`, error);
+  } finally {
+    discard(temporaryPath);
+  }
+}

@@ -1,0 +1,60 @@
+/** Inserts the rows of an import or a copy, which bring their own ids, and keeps counts and positions. */
+import type { Database } from "bun:sqlite";
+import { type CopiedTable, type CopyRow, copiedTables } from "../../domain/copy.ts";
+import type { OrderStatus } from "../../domain/order.ts";
+import { lazily } from "../file/lazily.ts";
+import { prepareIdTracker } from "../tables/id-tracker.ts";
+import { prepareUserPositions } from "../tables/user-positions.ts";
+
+function insertInto(table: CopiedTable): string {
+  const columns: readonly string[] = copiedTables[table].columns;
+  const inserted = table === "orders" ? [...columns, "user_position"] : columns;
+  return `
+    insert into ${table} (${inserted.join(", ")})
+    values (${inserted.map((name) => `$${name}`).join(", ")})
+  `;
+}
+
+/** @returns a function that starts inserting within a transaction */
+export function prepareBulkInsert(db: Database) {
+  const prepare = (table: CopiedTable) => db.prepare<null, CopyRow>(insertInto(table));
+  const statements = lazily(() => ({
+    users: prepare("users"),
+    orders: prepare("orders"),
+    imported_orders: prepare("imported_orders"),
+    tokens: prepare("tokens"),
+    idempotency_keys: prepare("idempotency_keys"),
+    changes: prepare("changes"),
+  }));
+  const openUserIds = prepareIdTracker(db, "users");
+  const openOrderIds = prepareIdTracker(db, "orders");
+  const openUserPositions = prepareUserPositions(db);
+
+  return () => {
+    const ids = { users: openUserIds(), orders: openOrderIds() };
+    const userPositions = openUserPositions();
+    const insertStatements = statements();
+
+    return {
+      ids,
+      /** Call it for the rows that this one refers to first. */
+      insert(table: CopiedTable, row: CopyRow): void {
+        const id = Number(row["id"]);
+        let inserted = row;
+        if (table === "users") ids.users.add(id, null);
+        if (table === "orders") {
+          // A CHECK of the table rejects an unknown status.
+          ids.orders.add(id, row["status"] as OrderStatus);
+          inserted = { ...row, user_position: userPositions.add(Number(row["user_id"]), id) };
+        }
+        insertStatements[table].run(inserted);
+      },
+      /** Writes the counts and positions. Call it after the last row. */
+      finish(): void {
+        ids.users.flush();
+        ids.orders.flush();
+        userPositions.renumber();
+      },
+    };
+  };
+}

@@ -1,0 +1,353 @@
+/** Verifies a database: the structure of the file, the references, and all stored counts and positions. */
+import type { Database } from "bun:sqlite";
+import { messageOf, systemCode } from "../../base/error.ts";
+import type { Schema } from "../../base/schema.ts";
+import { describeLastChange, LAST_OF_USERS, type LastChange } from "../../domain/change.ts";
+import { Order, orderStatuses } from "../../domain/order.ts";
+import { MAX_RECORD_BYTES, type RecordTable } from "../../domain/record.ts";
+import { User } from "../../domain/user.ts";
+import { concatenated } from "../file/connection.ts";
+import { meaningOf } from "../file/errors.ts";
+import { readEntries } from "../file/migrate.ts";
+import { recordJson } from "../tables/columns.ts";
+import { type CountedList, denseLists, levelBits } from "../tables/count-index.ts";
+
+const MAX_FINDINGS = 10;
+/** More of them are not counted. */
+const MAX_DAMAGED_PAGES = 100;
+
+/**
+ * Counts the ids up to the last assigned one that have no such row, by bucket. Of buckets that have neither a row nor a
+ * count, it returns the first ones: the last id is a number that a damaged file can claim, so they are not enumerated.
+ */
+function missingFrom(table: RecordTable, where: string): string {
+  return `
+    with
+      last (id) as (
+        select coalesce((select seq from sqlite_sequence where name = '${table}'), 0)
+      ),
+      present (number, ids) as (
+        select (id - 1) >> $shift, count(*) from ${table} where ${where} group by 1
+      ),
+      known (number) as (
+        select -1 union select number from present
+        union select bucket from buckets where list = $list and level = $level
+      ),
+      bucket (number) as (select number from known union select number + 1 from known)
+    select number, missing
+    from (
+      select
+        bucket.number,
+        min(1 << $shift, (select id from last) - (bucket.number << $shift))
+          - coalesce(present.ids, 0) as missing
+      from bucket
+      left join present on present.number = bucket.number
+      where bucket.number between 0 and ((select id from last) - 1) >> $shift
+    )
+    where missing > 0
+  `;
+}
+
+const countsInStatus = `
+  select (id - 1) >> $shift, count(*)
+  from orders
+  where status = $list
+  group by 1
+`;
+
+/**
+ * Errors that the contents of the file cause. This includes SQLITE_ERROR: all statements are constant, so it means
+ * a damaged schema, malformed JSON, or a sum that overflows.
+ */
+const UNREADABLE = /^SQLITE_(CORRUPT|IOERR|NOTADB|ERROR|TOOBIG)/;
+
+/** @returns the statement that counts the rows of a list by bucket, as `buckets` does */
+function countsOf(list: CountedList): string {
+  const table = denseLists[list];
+  if (table === undefined) return countsInStatus;
+  return missingFrom(table, table === list ? "true" : "status = $list");
+}
+
+/** Finds the problems of one aspect of a database. */
+type Find = (db: Database) => Iterable<string>;
+
+/** A page that belongs to two trees, or twice to one. The walk over a tree with many of them would not end. */
+const SHARED_PAGE = /2nd reference to page/;
+
+function isWalkable(findings: readonly string[]): boolean {
+  return findings.length < MAX_DAMAGED_PAGES && !findings.some((line) => SHARED_PAGE.test(line));
+}
+
+export function* findInFile(db: Database) {
+  using statement = db.prepare<{ integrity_check: string }, []>(
+    `pragma integrity_check(${MAX_DAMAGED_PAGES})`,
+  );
+  for (const { integrity_check } of statement.iterate()) {
+    // The first row has all damaged pages, in several lines after a header. Then SQLite walks over the tables.
+    const lines = integrity_check.split("\n");
+    yield* lines.filter((line) => line !== "ok" && !line.startsWith("***"));
+    if (!isWalkable(lines)) return;
+  }
+}
+
+/** Reports the rows of a query. `pragma foreign_key_check` has no limit, so it is applied here. */
+function findRows<Row>(query: string, describe: (row: Row) => string): Find {
+  return (db) => db.prepare<Row, []>(query).all().slice(0, MAX_FINDINGS).map(describe);
+}
+
+/**
+ * Finds the tables in which a row breaks a CHECK constraint. SQLite does not load the constraints of a database at rest,
+ * so `pragma integrity_check` does not verify them. A temporary table of our own schema takes one row after the other.
+ */
+function* findBrokenConstraints(db: Database) {
+  for (const entry of readEntries()) {
+    const [name, sql] = [String(entry.name), String(entry.sql)];
+    if (entry.type !== "table" || !sql.includes(" check ")) continue;
+    // Temporary sequences would hide those of the database.
+    const columns = sql.slice(sql.indexOf("(")).replace(/ autoincrement/i, "");
+    db.run(`create temp table checked ${columns}`);
+    try {
+      db.run("create temp trigger checked after insert on checked begin delete from checked; end");
+      db.run(`insert into temp.checked select * from main.${name}`);
+    } catch (error) {
+      const code = systemCode(error);
+      if (!code.startsWith("SQLITE_CONSTRAINT")) throw error;
+      // `integrity_check` finds all others.
+      if (code === "SQLITE_CONSTRAINT_CHECK") yield `CHECK constraint failed in ${name}`;
+    } finally {
+      db.run("drop table temp.checked");
+    }
+  }
+}
+
+const findOrphans = findRows<{ table: string; rowid: number }>(
+  "pragma foreign_key_check",
+  ({ table, rowid }) => `row ${rowid} of ${table} references a missing row`,
+);
+
+const sequences = ["users", "orders", "tokens"];
+
+const findWrongSequences = findRows<{ name: string }>(
+  `
+    select name
+    from (${sequences.map((table) => `select '${table}' as name, max(id) as last from ${table}`).join(" union all ")})
+    left join sqlite_sequence using (name)
+    where last > coalesce(seq, 0) or seq > ${Number.MAX_SAFE_INTEGER}
+  `,
+  ({ name }) => `the last id of ${name} is wrong`,
+);
+
+/** Finds the buckets of a list whose stored count differs from a count of the rows. */
+function findMiscounts(list: CountedList): Find {
+  const counted = countsOf(list);
+  return function* find(db) {
+    type Level = { list: CountedList; level: number; shift: number };
+    const recount = db.prepare<{ bucket: number }, Level>(`
+      with
+        kept (bucket, ids) as (
+          select bucket, ids from buckets where list = $list and level = $level and ids > 0
+        ),
+        found (bucket, ids) as (${counted})
+      select bucket
+      from (
+        select * from (select * from kept except select * from found)
+        union
+        select * from (select * from found except select * from kept)
+      )
+      limit ${MAX_FINDINGS}
+    `);
+    for (const [level, shift] of levelBits.entries()) {
+      for (const { bucket } of recount.all({ list, level, shift })) {
+        yield `the total of ${list} is wrong in bucket ${bucket} of level ${level}`;
+      }
+    }
+  };
+}
+
+/** @param columns columns that contain JSON */
+function findMalformed(table: RecordTable | "idempotency_keys", columns: readonly string[]): Find {
+  return function* find(db) {
+    for (const name of columns) {
+      const malformed = db.prepare<{ id: number }, []>(`
+        select id
+        from ${table}
+        where not json_valid(${name})
+        limit ${MAX_FINDINGS}
+      `);
+      for (const { id } of malformed.all())
+        yield `${name} of row ${id} of ${table} is not valid JSON`;
+    }
+  };
+}
+
+/** @param record the schema of the records */
+function findLarge(table: RecordTable, record: Schema): Find {
+  return (db) =>
+    findRows<{ id: number }>(
+      `
+        select id
+        from ${table}
+        where octet_length(${concatenated(db, recordJson(record))}) > ${MAX_RECORD_BYTES}
+        limit ${MAX_FINDINGS}
+      `,
+      ({ id }) => `row ${id} of ${table} is larger than ${MAX_RECORD_BYTES} bytes of JSON`,
+    )(db);
+}
+
+/** Prices are added in two parts, because SQLite rounds a product that exceeds 64 bits. */
+const findWrongTotals = findRows<{ id: number }>(
+  `
+    select id
+    from orders
+    where json_valid(items)
+      and (
+        select total - coalesce(sum((value ->> 'quantity') * ((value ->> 'unit_price') % 134217728)), 0)
+          <> coalesce(sum((value ->> 'quantity') * ((value ->> 'unit_price') / 134217728)), 0) * 134217728
+        from json_each(items)
+      )
+    limit ${MAX_FINDINGS}
+  `,
+  ({ id }) => `the total of order ${id} does not match its items`,
+);
+
+const findMisplaced = findRows<{ user_id: number }>(
+  `
+    select user_id
+    from orders
+    group by user_id
+    having min(user_position) <> 1
+      or count(*) <> max(user_position)
+      or count(*) <> count(distinct user_position)
+    limit ${MAX_FINDINGS}
+  `,
+  ({ user_id }) => `the orders of user ${user_id} are not numbered consecutively from 1`,
+);
+
+const findDisordered = findRows<{ user_id: number }>(
+  `
+    select distinct user_id
+    from (
+      select user_id, id, lag(id) over (partition by user_id order by user_position) as before
+      from orders
+    )
+    where id < before
+    limit ${MAX_FINDINGS}
+  `,
+  ({ user_id }) => `the orders of user ${user_id} are not sorted by id`,
+);
+
+const findChangeGaps = findRows<Record<"kept" | "first" | "last", number>>(
+  `
+    select count(*) as kept, min(id) as first, max(id) as last
+    from changes
+    having kept <> last - first + 1
+  `,
+  ({ kept, first, last }) =>
+    `the changes are not consecutive: ${kept} of them from ${first} to ${last}`,
+);
+
+const changedRecord = `case when type <= ${LAST_OF_USERS} then 'user ' else 'order ' end || record_id`;
+
+/** The first change of a record that is kept may have any version: earlier ones may have expired. */
+const findChangeJumps = findRows<{ record: string; version: number; before: number }>(
+  `
+    select ${changedRecord} as record, version, version_before as before
+    from (
+      select id, type, record_id, version,
+        lag(type) over of_record as type_before,
+        lag(version) over of_record as version_before
+      from changes
+      window of_record as (partition by type > ${LAST_OF_USERS}, record_id order by id)
+    )
+    where case
+      when type_before is null then false
+      -- A user with the id of a deleted one is imported.
+      when type_before = 3 or type = 1 or type = 4 then not (type_before = 3 and type = 1)
+      when type = 3 then version <> version_before
+      else version <> version_before + 1
+    end
+    limit ${MAX_FINDINGS}
+  `,
+  ({ record, version, before }) =>
+    `the changes of ${record} do not ascend by one: version ${version} follows ${before}`,
+);
+
+const statusCode = `
+  case orders.status ${orderStatuses.map((name, at) => `when '${name}' then ${at + 1}`).join(" ")} end
+`;
+
+const findChangesBehind = findRows<LastChange>(
+  `
+    select ${changedRecord} as record, changed.version, type = 3 as deleted,
+      coalesce(users.version, orders.version) as stored
+    from (
+      select max(id), type, record_id, version, status
+      from changes
+      group by type > ${LAST_OF_USERS}, record_id
+    ) as changed
+    left join users on type <= ${LAST_OF_USERS} and users.id = record_id
+    left join orders on type > ${LAST_OF_USERS} and orders.id = record_id
+    where case
+      when type = 3 then users.id is not null
+      when type <= ${LAST_OF_USERS} then users.version is not changed.version
+      else orders.version is not changed.version or ${statusCode} is not changed.status
+    end
+    limit ${MAX_FINDINGS}
+  `,
+  describeLastChange,
+);
+
+type Section = readonly [name: string, find: Find];
+
+/** In the order in which they are reported, after the structure of the file. */
+const sections: readonly Section[] = [
+  ["the references between rows", findOrphans],
+  ["the last ids", findWrongSequences],
+  ["the totals of users", findMiscounts("users")],
+  ["the totals of orders", findMiscounts("orders")],
+  ...orderStatuses.map(
+    (status) => [`the totals of ${status} orders`, findMiscounts(status)] as const,
+  ),
+  ["the JSON of users", findMalformed("users", ["metadata"])],
+  ["the JSON of orders", findMalformed("orders", ["items", "metadata"])],
+  ["the size of users", findLarge("users", User)],
+  ["the size of orders", findLarge("orders", Order)],
+  ["the JSON of idempotency keys", findMalformed("idempotency_keys", ["record"])],
+  ["the totals of orders against their items", findWrongTotals],
+  ["the positions of orders per user", findMisplaced],
+  ["the sort order of orders per user", findDisordered],
+  ["the sequence of changes", findChangeGaps],
+  ["the changes of each record", findChangeJumps],
+  ["the last change of each record", findChangesBehind],
+];
+
+/** @returns the findings of one section. A section that cannot be read is a finding too. */
+function checkSection(db: Database, name: string, find: Find): readonly string[] {
+  const findings: string[] = [];
+  try {
+    for (const finding of find(db)) findings.push(finding);
+  } catch (error) {
+    if (!UNREADABLE.test(systemCode(error))) throw error;
+    findings.push(`cannot check ${name}: ${meaningOf(error) ?? messageOf(error)}`);
+  }
+  return findings;
+}
+
+/**
+ * Checks everything that can be read. A section that meets damage becomes a finding, and the other sections are
+ * still checked. SQLite also reports a transient read error as damage, so a section with findings is checked again
+ * and only the second result counts.
+ * @param atRest whether the connection reads a database at rest
+ * @returns one sentence per problem; empty if there is none
+ */
+export function checkDatabase(db: Database, atRest = false): readonly string[] {
+  const checkTwice = ([name, find]: Section) => {
+    const findings = checkSection(db, name, find);
+    return findings.length === 0 ? findings : checkSection(db, name, find);
+  };
+  const inFile = checkTwice(["the structure of the file", findInFile]);
+  if (!isWalkable(inFile)) return inFile.slice(0, MAX_FINDINGS);
+  const all = [...sections];
+  if (atRest) all.push(["the constraints of rows", findBrokenConstraints]);
+  return [...inFile.slice(0, MAX_FINDINGS), ...all.flatMap(checkTwice)];
+}

@@ -1,0 +1,87 @@
+/** Reads all rows of a database from one snapshot while other connections write. */
+import type { Database } from "bun:sqlite";
+import { endTurn } from "../../base/end-turn.ts";
+import {
+  type CopiedTable,
+  type CopyRow,
+  type CopySource,
+  copiedTables,
+  withMappedErrors,
+} from "../../domain/copy.ts";
+import type { Source } from "../file/at-rest.ts";
+import { countRows, pragma } from "../file/connection.ts";
+import { describeSqliteError } from "../file/errors.ts";
+import { prepareLastId } from "../tables/count-index.ts";
+
+/** Maximum number of rows in a batch. */
+const BATCH_ROWS = 5000;
+/** A batch ends with the row that reaches this many characters. */
+const BATCH_LENGTH = 2 ** 20;
+
+function selectFrom(table: CopiedTable): string {
+  const { columns, sortKey } = copiedTables[table];
+  return `select ${columns.join(", ")} from ${table} order by ${sortKey.join(", ")}`;
+}
+
+function lengthOf(row: CopyRow): number {
+  let length = 0;
+  for (const cell of Object.values(row)) length += typeof cell === "string" ? cell.length : 8;
+  return length;
+}
+
+/** Yields to the event loop after each batch, so that signals are handled and progress is drawn. */
+async function* inBatches(rows: Iterable<CopyRow>): AsyncGenerator<readonly CopyRow[]> {
+  let batch: CopyRow[] = [];
+  let length = 0;
+  for (const row of rows) {
+    batch.push(row);
+    length += lengthOf(row);
+    if (batch.length < BATCH_ROWS && length < BATCH_LENGTH) continue;
+    yield batch;
+    await endTurn();
+    batch = [];
+    length = 0;
+  }
+  yield batch;
+}
+
+/** @returns the rows as this connection sees them */
+export function copySourceOf(db: Database): CopySource {
+  const lastId = prepareLastId(db);
+  // More rows can only be in a damaged tree, in which pages occur again and again.
+  const maxRows = pragma(db, "page_count") * pragma(db, "page_size");
+  return {
+    count: async (table) => countRows(db, `(select 1 from ${table} limit ${maxRows})`),
+    read: (table) => inBatches(db.prepare<CopyRow, []>(selectFrom(table)).iterate()),
+    lastId: async (table) => lastId(table),
+  };
+}
+
+/** Opens its own connection, because the store's takes a new snapshot in every turn. @see Store.withCopySource */
+export async function withCopySource<Result>(
+  source: Source,
+  work: (rows: CopySource) => Promise<Result>,
+): Promise<Result> {
+  const explain = (error: unknown) => describeSqliteError(`Cannot read ${source.path}`, error);
+  try {
+    using db = source.connect();
+    db.run("begin");
+    const rows = copySourceOf(db);
+    const checked: CopySource = {
+      ...rows,
+      async *read(table) {
+        yield* rows.read(table);
+        source.requireUnchanged();
+      },
+      async lastId(table) {
+        const id = await rows.lastId(table);
+        source.requireUnchanged();
+        return id;
+      },
+    };
+    return await work(withMappedErrors(checked, explain));
+  } catch (error) {
+    source.requireUnchanged();
+    throw error;
+  }
+}

@@ -1,0 +1,90 @@
+/** Creates a database from all rows of another. The file gets its name only after it has been verified. */
+import type { Database } from "bun:sqlite";
+import { fail, systemCode } from "../../base/error.ts";
+import { claimTemporary } from "../../base/temporary-file.ts";
+import type { CopyTarget } from "../../domain/copy.ts";
+import { idGapProblem } from "../../domain/import-plan.ts";
+import type { RecordTable } from "../../domain/record.ts";
+import type { WithCopyTarget } from "../../domain/store.ts";
+import { connect } from "../file/connection.ts";
+import { describeSqliteError } from "../file/errors.ts";
+import { createPrivateFile, discard, publish, requireAbsent } from "../file/files.ts";
+import { migrate } from "../file/migrate.ts";
+import { verifyDatabase } from "./backup.ts";
+import { prepareBulkInsert } from "./bulk-insert.ts";
+import { copySourceOf } from "./copy-source.ts";
+
+function copyTargetOf(db: Database): CopyTarget {
+  const { ids, insert, finish } = prepareBulkInsert(db)();
+  const clearLastId = db.prepare<null, { table: string }>(`
+    delete from sqlite_sequence
+    where name = $table
+  `);
+  const setLastId = db.prepare<null, { table: string; id: number }>(`
+    insert into sqlite_sequence (name, seq)
+    values ($table, $id)
+  `);
+
+  /** @throws {AppError} operator if the gap before `id` is too large */
+  function requireSmallGap(table: RecordTable, id: number): void {
+    const gap = idGapProblem(id, ids[table].last());
+    if (gap !== null) fail("operator", `${table}: ${gap}`);
+  }
+
+  return {
+    ...copySourceOf(db),
+    async write(table, rows) {
+      try {
+        for (const row of rows) {
+          if (table === "users" || table === "orders") requireSmallGap(table, Number(row["id"]));
+          insert(table, row);
+        }
+      } catch (error) {
+        // A CHECK that cannot be evaluated, e.g. on malformed JSON, fails with SQLITE_ERROR.
+        if (!/^SQLITE_(CONSTRAINT|ERROR)/.test(systemCode(error))) throw error;
+        fail("operator", `a row of ${table} is invalid`);
+      }
+    },
+    async advanceIds(table, id) {
+      if (table !== "tokens") {
+        requireSmallGap(table, id);
+        ids[table].skipTo(id);
+        finish();
+      }
+      clearLastId.run({ table });
+      setLastId.run({ table, id });
+    },
+  };
+}
+
+async function buildDatabase<Result>(
+  temporaryPath: string,
+  work: (target: CopyTarget) => Promise<Result>,
+): Promise<Result> {
+  using db = connect(temporaryPath);
+  // No process uses the file yet: it is removed if the copy fails, and synced once at the end.
+  db.run("pragma journal_mode = off");
+  db.run("pragma synchronous = off");
+  migrate(db);
+  db.run("begin");
+  const result = await work(copyTargetOf(db));
+  db.run("commit");
+  return result;
+}
+
+/** @see WithCopyTarget */
+export const withSqliteCopyTarget: WithCopyTarget = async ({ databaseUrl: path }, work) => {
+  const temporaryPath = claimTemporary(path);
+  try {
+    requireAbsent(path);
+    createPrivateFile(temporaryPath);
+    const result = await buildDatabase(temporaryPath, work);
+    verifyDatabase(temporaryPath);
+    publish(temporaryPath, path);
+    return result;
+  } catch (error) {
+    throw describeSqliteError(`Cannot copy to ${path}`, error);
+  } finally {
+    discard(temporaryPath);
+  }
+};

@@ -1,0 +1,241 @@
+import type { Database } from "bun:sqlite";
+import { existsSync, renameSync, rmSync, statSync } from "node:fs";
+import { basename, dirname, join, resolve } from "node:path";
+import { fail } from "../../base/error.ts";
+import { claimTemporary, fsyncPath } from "../../base/temporary-file.ts";
+import type { BackupSummary, CheckArchive, RestoreStore } from "../../domain/store.ts";
+import { stateOf, type Token } from "../../domain/token.ts";
+import { markRestored, restoreTo } from "../archive/fetch.ts";
+import { markReplaced } from "../archive/marker.ts";
+import { connectAtRest, isAtRest } from "../file/at-rest.ts";
+import { connect } from "../file/connection.ts";
+import { describeSqliteError, isBusy } from "../file/errors.ts";
+import {
+  copyOwnership,
+  createPrivateFile,
+  discard,
+  linkOrCopy,
+  makeParents,
+  readHeader,
+  resolveDatabase,
+  sidecarsOf,
+  sizeOf,
+} from "../file/files.ts";
+import { APPLICATION_ID, requireCurrentSchema } from "../file/migrate.ts";
+import { requireFiniteTrees } from "../file/page-tree.ts";
+import { LOCK_TIMEOUT_MS, lockPath, requireOneName, takeServerLock } from "../file/server-lock.ts";
+import { renameFeed } from "../tables/feed.ts";
+import { verifyDatabase } from "./backup.ts";
+import { findChange, NO_CHECKSUM, removeChecksum } from "./backup-checksum.ts";
+
+/**
+ * @returns the path of the backup, with symbolic links resolved
+ * @throws {AppError} operator if it is missing, is not a database, or is in use
+ */
+function findBackup(from: string): string {
+  if (!existsSync(from)) fail("operator", "no such file");
+  // SQLite looks for the WAL next to the file, not next to a link to it.
+  const path = resolveDatabase(from, true);
+  if (!statSync(path).isFile()) fail("operator", "it is not a regular file");
+  // SQLite would treat an empty file as a new database.
+  if (readHeader(path) === null) fail("operator", "the file is not a SQLite database");
+  requireFiniteTrees(path);
+  requireOneName(path);
+  if (!isAtRest(path)) {
+    fail(
+      "operator",
+      "it is a database in use, not a backup: create a backup with `user-api backup`",
+    );
+  }
+  return path;
+}
+
+/**
+ * Rejects a file that is probably named by mistake. One of ours that is damaged is next to its lock file.
+ * @throws {AppError} operator
+ */
+function requireOurs(path: string): void {
+  const file = statSync(path, { throwIfNoEntry: false });
+  if (file?.isFile() === false) fail("operator", `${path} is not a regular file`);
+  if (sizeOf(path) === 0 || existsSync(lockPath(path))) return;
+  if (readHeader(path)?.applicationId === APPLICATION_ID) return;
+  fail("operator", `${path} is not a user-api database: move it away`);
+}
+
+/** Copies a backup to a temporary file, and verifies it. */
+async function prepareReplacement(from: string, temporaryPath: string): Promise<BackupSummary> {
+  // `copyFile` would copy the permissions, and the backup may be read-only.
+  createPrivateFile(temporaryPath);
+  await Bun.write(temporaryPath, Bun.file(from));
+  const problem = await findChange(temporaryPath);
+  if (problem === null) removeChecksum(temporaryPath);
+  else if (problem !== NO_CHECKSUM) fail("operator", problem);
+  {
+    using db = connect(temporaryPath);
+    requireCurrentSchema(db);
+    // A single file, in whatever journal mode the backup was last opened.
+    db.run("pragma journal_mode = delete");
+    renameFeed(db);
+  }
+  return { ...verifyDatabase(temporaryPath), warnings: problem === null ? [] : [problem] };
+}
+
+/**
+ * Merges the WAL into the database, so that a single file is left. A damaged database keeps its WAL.
+ * @throws {AppError} operator if another process has the database open
+ */
+function mergeWal(path: string): void {
+  // SQLite would delete the WAL next to a file that is not a database.
+  if (readHeader(path) === null) return;
+  try {
+    requireFiniteTrees(path);
+    using db = connect(path);
+    db.run(`pragma busy_timeout = ${LOCK_TIMEOUT_MS}`);
+    db.run("pragma journal_mode = delete");
+  } catch (error) {
+    if (isBusy(error)) fail("operator", "another process is using the database: stop it first");
+  }
+}
+
+type KnownToken = Pick<Token, "name" | "hash" | "expires_at" | "revoked_at">;
+
+function readTokens(db: Database): readonly KnownToken[] {
+  return db
+    .prepare<KnownToken, []>("select name, hash, expires_at, revoked_at from tokens order by id")
+    .all();
+}
+
+/** @returns the tokens of a database whose WAL has been merged; `null` if they cannot be read */
+function findTokens(path: string): readonly KnownToken[] | null {
+  // A damaged database keeps its WAL.
+  if (!isAtRest(path)) return null;
+  try {
+    requireFiniteTrees(path);
+    using db = connectAtRest(path);
+    requireCurrentSchema(db);
+    return readTokens(db);
+  } catch {
+    return null;
+  }
+}
+
+/**
+ * Revokes the tokens that the previous database has revoked, so that a backup does not make them valid again.
+ * @param previous its tokens; `null` if they are unknown
+ * @returns all tokens afterwards, and the names of those that it has revoked; `null` if they are unknown
+ */
+function revokeTokens(temporaryPath: string, previous: readonly KnownToken[] | null) {
+  using db = connect(temporaryPath);
+  if (previous === null) return { tokens: readTokens(db), revokedTokens: null };
+  const revoke = db.prepare<{ name: string }, Pick<Token, "hash" | "revoked_at">>(`
+    update tokens
+    set revoked_at = $revoked_at
+    where hash = $hash and revoked_at is null
+    returning name
+  `);
+  const revokeAll = db.transaction(() =>
+    previous
+      .filter(({ revoked_at }) => revoked_at !== null)
+      .flatMap(({ hash, revoked_at }) => revoke.all({ hash, revoked_at }).map(({ name }) => name)),
+  );
+  return { revokedTokens: revokeAll(), tokens: readTokens(db) };
+}
+
+/**
+ * Replaces a database with the temporary file, and keeps the files of the previous database under another name.
+ * The new database must never be opened with the previous WAL, even if that WAL is all that is left.
+ */
+function replaceDatabase(temporaryPath: string, path: string, previousPath: string): void {
+  const sidecars = sidecarsOf(path);
+  const previousFiles = existsSync(path) ? ["", ...sidecars] : sidecars;
+  for (const suffix of previousFiles) linkOrCopy(path + suffix, previousPath + suffix);
+  try {
+    for (const suffix of sidecars) rmSync(path + suffix);
+    renameSync(temporaryPath, path);
+  } catch (error) {
+    for (const suffix of sidecars) {
+      if (!existsSync(path + suffix)) linkOrCopy(previousPath + suffix, path + suffix);
+    }
+    for (const suffix of previousFiles) rmSync(previousPath + suffix);
+    throw error;
+  }
+  fsyncPath(dirname(resolve(path)));
+}
+
+/** @see RestoreStore */
+export const restoreSqlite: RestoreStore = async ({ from, databaseUrl, now }) => {
+  const isBackup = typeof from === "string";
+  try {
+    const backup = isBackup ? findBackup(from) : null;
+    const path = resolveDatabase(databaseUrl, false);
+    requireOurs(path);
+    makeParents(path);
+    const exists = existsSync(path);
+    const hadLockFile = existsSync(lockPath(path));
+    using lock = takeServerLock(path, LOCK_TIMEOUT_MS);
+    if (lock === null) fail("operator", "a server is using the database: stop it first");
+    using created = new DisposableStack();
+    if (!hadLockFile) created.defer(() => rmSync(lockPath(path), { force: true }));
+    // Only under the lock: a concurrent restore may be writing its temporary file.
+    const temporaryPath = claimTemporary(path);
+    using cleanup = new DisposableStack();
+    cleanup.defer(() => discard(temporaryPath));
+    // Like a copied file, it gets another feed when a server opens it.
+    const archived = isBackup ? null : await restoreTo(temporaryPath, from.storage, from.at);
+    const contents =
+      backup === null
+        ? verifyDatabase(temporaryPath)
+        : await prepareReplacement(backup, temporaryPath);
+    if (exists) mergeWal(path);
+    const previousTokens = findTokens(path);
+    const { revokedTokens, tokens } = revokeTokens(temporaryPath, previousTokens);
+    fsyncPath(temporaryPath);
+    // Not that of the directory, which somebody else may have made.
+    const original = sizeOf(path) > 0 ? path : lockPath(path);
+    const hasOwner = original === path || hadLockFile;
+    const warning = hasOwner ? copyOwnership(temporaryPath, original) : null;
+    const time = now();
+    const previousPath = `${path}.${time.toISOString().replaceAll(":", "-")}`;
+    const hadPrevious = exists || sidecarsOf(path).length > 0;
+    replaceDatabase(temporaryPath, path, previousPath);
+    created.move();
+    if (!hadLockFile) copyOwnership(lockPath(path), path);
+    const isSame = revokedTokens === null || revokedTokens.length === 0;
+    if (archived === null) markReplaced(path, true);
+    else markRestored(path, archived, isSame);
+    const activeNames = (these: readonly KnownToken[]) =>
+      these.filter((token) => stateOf(token, time) === "valid").map(({ name }) => name);
+    const kept = new Set(tokens.map(({ hash }) => hash));
+    return {
+      ...contents,
+      archivedUntil: archived === null ? null : new Date(archived.state.timeMs),
+      warnings: [
+        ...contents.warnings,
+        ...(archived?.warnings ?? []),
+        ...(warning === null ? [] : [warning]),
+      ],
+      previousPath: hadPrevious ? previousPath : null,
+      revokedTokens,
+      lostTokens: activeNames((previousTokens ?? []).filter(({ hash }) => !kept.has(hash))),
+      validTokens: activeNames(tokens),
+    };
+  } catch (error) {
+    throw describeSqliteError(`Cannot restore ${isBackup ? from : from.storage.url}`, error);
+  }
+};
+
+/** @see CheckArchive */
+export const checkSqliteArchive: CheckArchive = async (storage, databaseUrl) => {
+  let directory = dirname(resolve(databaseUrl));
+  // A check must not create the directory of the database.
+  while (!existsSync(directory)) directory = dirname(directory);
+  const temporaryPath = claimTemporary(join(directory, basename(databaseUrl)));
+  try {
+    const { state, warnings } = await restoreTo(temporaryPath, storage, null);
+    return { ...verifyDatabase(temporaryPath), archivedUntil: new Date(state.timeMs), warnings };
+  } catch (error) {
+    throw describeSqliteError(`Cannot check ${storage.url}`, error);
+  } finally {
+    discard(temporaryPath);
+  }
+};

@@ -1,0 +1,192 @@
+import { expect, test } from "bun:test";
+import { parseJson } from "../../src/base/json.ts";
+import { expectThrown } from "../support/expect-error.ts";
+import { countNewStrings } from "../support/new-strings.ts";
+import { makeRandom } from "../support/random.ts";
+
+const MAX = Number.MAX_SAFE_INTEGER;
+const nested = (depth: number, open: string, core: string, close: string) =>
+  open.repeat(depth) + core + close.repeat(depth);
+
+/** Texts that the random values below do not have. */
+const values = [
+  " \t\r\n{ }\n",
+  '{"\\\\":1,"\\"":2,"a:b":1,"a,b":2,"{":3,"[":4,"}":5,"]":6}',
+  '{"constructor":1,"toString":2,"hasOwnProperty":3}',
+  '"[[[[[[[[[[[[[[[[[[[["',
+  '"\\ud83d\\ude00"',
+  "-0",
+  "-2.5e-3",
+  "1e400",
+];
+
+test.each(values)("parseJson agrees with JSON.parse when the text is %j", (text) => {
+  expect(parseJson(text)).toEqual(JSON.parse(text));
+});
+
+function randomValue(random: (below: number) => number, depth: number): unknown {
+  const texts = ["", "\\\\", "\ud83d", "__proto__", ...'a"\\{]:,\né😀\0'];
+  const text = () => Array.from({ length: random(4) }, () => texts[random(texts.length)]).join("");
+  switch (random(depth < 15 ? 9 : 6)) {
+    case 0:
+      return null;
+    case 1:
+      return random(2) === 0;
+    case 2:
+      return random(2 ** 31) - 2 ** 30;
+    case 3:
+      return (random(2 ** 31) - 2 ** 30) / 2 ** random(40);
+    case 4:
+      return random(2) === 0 ? MAX : -MAX;
+    case 5:
+      return text();
+    case 6:
+    case 7:
+      return Array.from({ length: random(4) }, () => randomValue(random, depth + 1));
+    default:
+      return Object.fromEntries(
+        Array.from({ length: random(5) }, () => [text(), randomValue(random, depth + 1)]),
+      );
+  }
+}
+
+test("parseJson agrees with JSON.parse when the values are random", () => {
+  const random = makeRandom(20_261_120);
+  for (let count = 0; count < 5000; count += 1) {
+    const value = randomValue(random, 0);
+    const text = JSON.stringify(value, null, random(2));
+    const parsed = parseJson(text);
+    // Also compared as text, because `toEqual` ignores the order of members.
+    expect(JSON.stringify(parsed)).toBe(JSON.stringify(value));
+    expect(parsed).toEqual(JSON.parse(text));
+  }
+});
+
+test("parseJson creates a member, not a prototype, when the name is __proto__", () => {
+  for (const text of ['{"__proto__":{"a":1}}', '{"__proto__":{"a":1.0}}']) {
+    const value = parseJson(text) as object;
+    expect(Object.keys(value)).toEqual(["__proto__"]);
+    expect("a" in value).toBe(false);
+  }
+});
+
+const malformed = [
+  ..."|  |{|}|[|]|nul|undefined|NaN|Infinity|-|+1|01|.5|1.|1e|0x10|1_0|'a'|a|[1,]|[,]|{,}".split(
+    "|",
+  ),
+  ...'{"a":NaN}|{"a":True}|{"a":01}|{"a":"\\x"}|{"a":1,,"b":2}|{"a":[1,]}|{"a":[}|[}'.split("|"),
+  ...'{"a"}|{"a":}|{a:1}|{"a":1,}|{1:2}|{"a" "b":1}|["a":1]|"a":1|{:1}|[1 2]|{}{}|"a'.split("|"),
+  '"\\x"',
+  '"\\u12"',
+  '"\\',
+  '"a\nb"',
+  '{"a\\":1}',
+  '{"\\u12":1}',
+  "\ufeff{}",
+  "{}\0",
+  "// a\n{}",
+];
+
+test.each(malformed)("parseJson rejects malformed text: %j", (text) => {
+  expect(() => JSON.parse(text)).toThrow();
+  expectThrown(
+    () => parseJson(text),
+    "validation_failed",
+    "Validation failed: body must be valid JSON",
+  );
+});
+
+const duplicates: [string, string][] = [
+  ['{"a":1,"a":2}', "a"],
+  ['{"a":1,"a":1}', "a"],
+  ['{"a":1,"b":{"a":1},"a":2}', "a"],
+  ['{"x":[{"b":1,"b":2}]}', "x[0].b"],
+  ['{"x":[1,[2,3],{},{"a":{"b":[{"c":1},{"c":1,"c":2}]}}]}', "x[3].a.b[1].c"],
+  ['[[{"a":1,"a":2}]]', "[0][0].a"],
+  ['{"x":{"a":1,"a":2},"b":1,"b":2}', "x.a"],
+  ['{"a":1,"\\u0061":2}', "a"],
+  ['{"\\/":1,"/":2}', "/"],
+  ['{"\\ud83d\\ude00":1,"😀":2}', "😀"],
+  ['{"\\"":1,"\\u0022":2}', '"'],
+  ['{"a" : 1 , "a" : 2}', "a"],
+  ['{"__proto__":1,"__proto__":2}', "__proto__"],
+  ['{"a":"a","b":":","a":1}', "a"],
+  ['{"":1,"":2}', '""'],
+];
+
+test.each(duplicates)("parseJson rejects a duplicate member and names it: %s", (text, name) => {
+  const message = `Validation failed: ${name} is given more than once`;
+  expectThrown(() => parseJson(text), "validation_failed", message);
+});
+
+test("parseJson rejects text with more than 2,500 members", () => {
+  const nestedMembers = Array.from({ length: 2_499 }, (_, at) => `{"${at}":${at}}`).join(",");
+  const message = "Validation failed: body must have at most 2500 members";
+  expect(parseJson(`{"all":[${nestedMembers}]}`)).toBeDefined();
+  expectThrown(() => parseJson(`{"all":[${nestedMembers},{"":1}]}`), "validation_failed", message);
+});
+
+test("parseJson rejects text with more than 2,500 commas", () => {
+  const message = "Validation failed: body must have at most 2500 commas";
+  const zeros = "0,".repeat(2_500);
+  expect(parseJson(`[${zeros}",,"]`)).toBeDefined();
+  expectThrown(() => parseJson(`[${zeros}0,0]`), "validation_failed", message);
+});
+
+test("parseJson rejects text that is nested deeper than 16 levels", () => {
+  const message = "Validation failed: body must not be nested deeper than 16 levels";
+  for (const [open, close] of [
+    ["[", "]"],
+    ['{"a":', "}"],
+  ] as const) {
+    expect(parseJson(nested(16, open, "1", close))).toBeDefined();
+    for (const depth of [17, 18, 5000]) {
+      expectThrown(() => parseJson(nested(depth, open, "1", close)), "validation_failed", message);
+    }
+  }
+  // Siblings do not add up.
+  expect(parseJson(`[${nested(15, "[", "1", "]")},${nested(15, "[", "1", "]")}]`)).toBeDefined();
+  expectThrown(() => parseJson(`[1,${nested(16, "[", "", "]")}]`), "validation_failed", message);
+});
+
+test("parseJson does not change text that looks like a number", () => {
+  expect(parseJson('["1.00000000000000000001", "1e-400"]')).toEqual([
+    "1.00000000000000000001",
+    "1e-400",
+  ]);
+});
+
+test.each([
+  ["9007199254740991", MAX],
+  ["9007199254740991.0", MAX],
+  ["10.00e-1", 1],
+  ["0.1e1", 1],
+  ["120e-1", 12],
+  ["0e-5", 0],
+  ["9007199254740991.4", Number.NaN],
+  ["1.00000000000000000001", Number.NaN],
+  ["1e-400", Number.NaN],
+  ["100000000000000000001e-2", Number.NaN],
+  ["1.5", 1.5],
+])(
+  "parseJson returns NaN, not an integer, when the number is one only after rounding: %s",
+  (text, value) => {
+    expect(parseJson(`{"a":[${text}]}`)).toEqual({ a: [value] });
+  },
+);
+
+const MANY = 10_000;
+
+// One body would delay all other requests, and leave much garbage.
+test.each([
+  ["valid", `["${"ж".repeat(MANY)}"]`],
+  ["malformed", "ж".repeat(MANY)],
+])("parseJson allocates no string for each character of a text that is %s", (_what, text) => {
+  const parse = () => {
+    try {
+      parseJson(text);
+    } catch {}
+  };
+  parse();
+  expect(countNewStrings(parse)).toBeLessThan(MANY / 2);
+});

@@ -1,0 +1,209 @@
+import { expect, test } from "bun:test";
+import { createLogBuffer, shareWrites, type WriteBytes } from "../../src/base/log-buffer.ts";
+
+const LINE = `${"x".repeat(999)}\n`;
+/** Number of lines that fit. The last one may exceed the limit. */
+const FITTING = Math.ceil(2 ** 20 / LINE.length);
+
+/** A descriptor whose reader can stall. @param stalled whether it is stalled at first */
+function makeDescriptor(stalled = false) {
+  let text = "";
+  let blocked = Promise.withResolvers<void>();
+  if (!stalled) blocked.resolve();
+  const writes: number[] = [];
+  const write: WriteBytes = async (bytes) => {
+    writes.push(bytes.length);
+    await blocked.promise;
+    text += Buffer.from(bytes).toString();
+    return bytes.length;
+  };
+  return {
+    write,
+    writes,
+    text: () => text,
+    block() {
+      blocked = Promise.withResolvers();
+    },
+    unblock: () => blocked.resolve(),
+  };
+}
+
+test("createLogBuffer writes lines together and in order when they arrive together", async () => {
+  const descriptor = makeDescriptor();
+  const buffer = createLogBuffer(descriptor.write);
+  for (const line of ["a\n", "ä\n", "😀\n"]) buffer.write(line);
+  expect(descriptor.writes).toEqual([]);
+  expect(await buffer.finish()).toBe(true);
+  expect([descriptor.text(), descriptor.writes]).toEqual(["a\nä\n😀\n", [10]]);
+  expect(buffer.droppedLines()).toBe(0);
+});
+
+test("createLogBuffer writes without finish when some time has passed", async () => {
+  const descriptor = makeDescriptor();
+  const buffer = createLogBuffer(descriptor.write);
+  for (const line of ["a\n", "b\n"]) {
+    buffer.write(line);
+    while (!descriptor.text().endsWith(line)) await Bun.sleep(1);
+  }
+  expect(descriptor.writes).toEqual([2, 2]);
+});
+
+test("createLogBuffer has one write in progress when the reader is stalled", async () => {
+  const descriptor = makeDescriptor(true);
+  const buffer = createLogBuffer(descriptor.write);
+  for (let count = 0; count < 5; count += 1) {
+    buffer.write("a\n");
+    await Bun.sleep(15);
+  }
+  expect(descriptor.writes).toEqual([2]);
+  descriptor.unblock();
+  expect(await buffer.finish()).toBe(true);
+  expect([descriptor.text(), buffer.droppedLines()]).toEqual(["a\n".repeat(5), 0]);
+});
+
+test("createLogBuffer reports dropped lines at their position when the reader continues", async () => {
+  const descriptor = makeDescriptor(true);
+  const buffer = createLogBuffer(descriptor.write);
+  buffer.onResume((lines) => buffer.write(`${lines} dropped\n`));
+  for (let count = 0; count < FITTING + 7; count += 1) buffer.write(LINE);
+  expect(buffer.droppedLines()).toBe(7);
+  // A write in progress counts towards the limit.
+  await Bun.sleep(15);
+  buffer.write("one more\n");
+  expect(buffer.droppedLines()).toBe(8);
+  descriptor.unblock();
+  while (!descriptor.text().includes("dropped")) await Bun.sleep(1);
+  buffer.write("after\n");
+  expect(await buffer.finish()).toBe(true);
+  expect(descriptor.text() === `${LINE.repeat(FITTING)}8 dropped\nafter\n`).toBe(true);
+  expect(buffer.droppedLines()).toBe(8);
+});
+
+test("createLogBuffer keeps room for lines of higher priorities when others fill it", async () => {
+  const descriptor = makeDescriptor();
+  const buffer = createLogBuffer(descriptor.write);
+  const fitting = (["low", "normal", "high"] as const).map((priority) => {
+    const before = buffer.droppedLines();
+    let written = 0;
+    for (; buffer.droppedLines() === before; written += 1) buffer.write(LINE, priority);
+    return written - 1;
+  });
+  // The last line may exceed the limit of its priority.
+  const until = (part: number) => Math.ceil((part * 2 ** 20) / LINE.length);
+  const [half, most] = [until(0.5), until(0.75)];
+  expect(fitting).toEqual([half, most - half, FITTING - most]);
+  expect(await buffer.finish()).toBe(true);
+  expect(descriptor.text() === LINE.repeat(FITTING)).toBe(true);
+});
+
+test("createLogBuffer reports each gap by itself when the reader stalls twice", async () => {
+  const descriptor = makeDescriptor();
+  const buffer = createLogBuffer(descriptor.write);
+  const reports: number[] = [];
+  buffer.onResume((lines) => reports.push(lines));
+  for (const extra of [3, 5]) {
+    descriptor.block();
+    for (let count = 0; count < FITTING + extra; count += 1) buffer.write(LINE);
+    descriptor.unblock();
+    await buffer.finish();
+  }
+  expect([reports, buffer.droppedLines()]).toEqual([[3, 5], 8]);
+});
+
+test.concurrent("finish gives up and returns true when the reader is stalled", async () => {
+  const descriptor = makeDescriptor(true);
+  const buffer = createLogBuffer(descriptor.write);
+  buffer.write("a\n");
+  expect(await buffer.finish()).toBe(true);
+  expect(descriptor.text()).toBe("");
+});
+
+test.concurrent("finish waits for the reader when it is slow", async () => {
+  let text = "";
+  // Takes longer than a second in total.
+  const buffer = createLogBuffer(async (bytes) => {
+    await Bun.sleep(200);
+    const count = Math.min(bytes.length, 2);
+    text += Buffer.from(bytes.subarray(0, count)).toString();
+    return count;
+  });
+  const lines = [..."abcdef"].map((letter) => `${letter}\n`);
+  for (const line of lines) buffer.write(line);
+  expect([await buffer.finish(), text]).toEqual([true, lines.join("")]);
+});
+
+test("createLogBuffer continues, and finish returns false, when a write has failed", async () => {
+  const descriptor = makeDescriptor();
+  let full = true;
+  const buffer = createLogBuffer(async (bytes) => {
+    if (full) throw new Error("ENOSPC");
+    return descriptor.write(bytes);
+  });
+  buffer.onResume((lines) => buffer.write(`${lines} dropped\n`));
+  buffer.write("a\n");
+  buffer.write("b\n");
+  expect(await buffer.finish()).toBe(false);
+  full = false;
+  buffer.write("c\n");
+  expect(await buffer.finish()).toBe(false);
+  expect([descriptor.text(), buffer.droppedLines()]).toEqual(["c\n2 dropped\n", 2]);
+});
+
+test("finish returns true when the reader has closed the pipe", async () => {
+  const buffer = createLogBuffer(async () => null);
+  buffer.write("a\n");
+  expect(await buffer.finish()).toBe(true);
+  expect(buffer.droppedLines()).toBe(1);
+});
+
+test("createLogBuffer counts every line of a write when it drops it", async () => {
+  const descriptor = makeDescriptor(true);
+  const buffer = createLogBuffer(descriptor.write);
+  for (let count = 0; count < FITTING; count += 1) buffer.write(LINE);
+  buffer.write("one\ntwo\nthree\n");
+  expect(buffer.droppedLines()).toBe(3);
+  descriptor.unblock();
+  await buffer.finish();
+});
+
+test("createLogBuffer starts a new line when a write has failed in the middle of one", async () => {
+  let text = "";
+  let room = 4;
+  const buffer = createLogBuffer(async (bytes) => {
+    if (room === 0) throw new Error("ENOSPC");
+    const part = bytes.subarray(0, room);
+    text += Buffer.from(part).toString();
+    room -= part.length;
+    return part.length;
+  });
+  buffer.write("a\nbcde\nf\n");
+  await buffer.finish();
+  expect([text, buffer.droppedLines()]).toEqual(["a\nbc", 2]);
+  buffer.write("g\n");
+  await buffer.finish();
+  expect(buffer.droppedLines()).toBe(3);
+  room = 100;
+  buffer.write("h\n");
+  await buffer.finish();
+  expect([text, buffer.droppedLines()]).toEqual(["a\nbc\nh\n", 3]);
+});
+
+test("shareWrites allows one write at a time when several buffers use it", async () => {
+  const share = shareWrites();
+  const [first, second] = [makeDescriptor(true), makeDescriptor()];
+  const buffers = [createLogBuffer(share(first.write)), createLogBuffer(share(second.write))];
+  for (const buffer of buffers) buffer.write("a\n");
+  await Bun.sleep(30);
+  expect([first.writes, second.writes]).toEqual([[2], []]);
+  first.unblock();
+  for (const buffer of buffers) expect(await buffer.finish()).toBe(true);
+  expect([first.text(), second.text()]).toEqual(["a\n", "a\n"]);
+});
+
+test("shareWrites continues when a write has failed", async () => {
+  const share = shareWrites();
+  const fail = share(() => Promise.reject(new Error("ENOSPC")));
+  await expect(fail(new Uint8Array(1))).rejects.toThrow("ENOSPC");
+  const write = share(async (bytes) => bytes.length);
+  expect(await write(new Uint8Array(3))).toBe(3);
+});

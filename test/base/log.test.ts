@@ -1,0 +1,142 @@
+import { expect, test } from "bun:test";
+import { createLog, type LogFormat, type LogLevel, logLevels } from "../../src/base/log.ts";
+
+const now = () => new Date("2026-11-20T18:57:03.120Z");
+
+function makeLog(level: LogLevel, format: LogFormat = "json") {
+  const lines: string[] = [];
+  return { log: createLog({ level, format, now, write: (line) => lines.push(line) }), lines };
+}
+
+test("log writes one JSON line when an event has fields", () => {
+  const { log, lines } = makeLog("info");
+  log.info("request", { status: 200, path: "/a\nb", ok: true, token: null, absent: undefined });
+  expect(lines).toEqual([
+    '{"time":"2026-11-20T18:57:03.120Z","level":"info","event":"request",' +
+      '"status":200,"path":"/a\\nb","ok":true,"token":null}\n',
+  ]);
+});
+
+test("log writes only the level and the event when there are no fields", () => {
+  const { log, lines } = makeLog("debug");
+  log.warn("cleanup failed");
+  expect(lines).toEqual([
+    '{"time":"2026-11-20T18:57:03.120Z","level":"warn","event":"cleanup failed"}\n',
+  ]);
+});
+
+test("log writes the time of each event when the clock moves", () => {
+  let timeMs = Date.parse("2026-11-20T18:57:03.120Z");
+  const lines: string[] = [];
+  const options = { level: "info", format: "json", now: () => new Date(timeMs) } as const;
+  const log = createLog({ ...options, write: (line) => lines.push(line) });
+  for (const pauseMs of [0, 0, 1, 0, 60_000]) {
+    timeMs += pauseMs;
+    log.info("tick");
+  }
+  expect(lines.map((line) => JSON.parse(line).time.slice(14))).toEqual([
+    "57:03.120Z",
+    "57:03.120Z",
+    "57:03.121Z",
+    "57:03.121Z",
+    "58:03.121Z",
+  ]);
+});
+
+test("log writes an event as one line of text when the format is text", () => {
+  const { log, lines } = makeLog("info", "text");
+  log.info("sent", {
+    status: 200,
+    route: "/users/:id",
+    token: "two words\n",
+    reason: "two words",
+    absent: undefined,
+  });
+  log.error("stopping");
+  expect(lines).toEqual([
+    '18:57:03 INFO  sent status=200 route=/users/:id token="two words\\n" reason="two words"\n',
+    "18:57:03 ERROR stopping\n",
+  ]);
+});
+
+const written: Record<LogLevel, string[]> = {
+  debug: ["debug", "info", "warn", "error"],
+  info: ["info", "warn", "error"],
+  warn: ["warn", "error"],
+  error: ["error"],
+  silent: [],
+};
+
+for (const level of logLevels) {
+  test(`log writes its level and higher ones when the level is ${level}`, () => {
+    const { log, lines } = makeLog(level);
+    for (const severity of ["debug", "info", "warn", "error"] as const) {
+      log[severity](severity);
+      expect(log.enabled(severity), severity).toBe(written[level].includes(severity));
+    }
+    expect(lines.map((line) => JSON.parse(line).event)).toEqual(written[level]);
+  });
+}
+
+const request = {
+  ...{ method: "GET", route: "/api/v1/users/:id", status: 200, duration_ms: 1.234 },
+  ...{ request_id: "a-1", token: "ci" },
+};
+const url = "http://127.0.0.1:3000/api/v1/users/7?access_token=secret#part";
+
+test("request writes the route, and not the path, when the format is JSON", () => {
+  const { log, lines } = makeLog("info");
+  log.request(request, url);
+  expect(lines).toEqual([
+    '{"time":"2026-11-20T18:57:03.120Z","level":"info","event":"request","method":"GET",' +
+      '"route":"/api/v1/users/:id","status":200,"duration_ms":1.234,"request_id":"a-1","token":"ci"}\n',
+  ]);
+});
+
+test("request writes one short line when the format is text", () => {
+  const { log, lines } = makeLog("info", "text");
+  log.request(request, url);
+  for (const path of ["", "/", "?a=b", `/${"x".repeat(5000)}`, "/a\u001b[31m\nb"]) {
+    log.request({ ...request, status: 404, route: "/*" }, `http://a${path}`);
+  }
+  expect(lines).toEqual([
+    "18:57:03 GET /api/v1/users/7 200 1.2 ms\n",
+    ...["/", "/", "/"].map((path) => `18:57:03 GET ${path} 404 1.2 ms ${request.request_id}\n`),
+    `18:57:03 GET /${"x".repeat(99)}... 404 1.2 ms ${request.request_id}\n`,
+    `18:57:03 GET /a?[31m?b 404 1.2 ms ${request.request_id}\n`,
+  ]);
+});
+
+test("request has a low priority without a token, and a high one when a record has changed", () => {
+  const priorities: string[] = [];
+  const write = (_line: string, priority: string) => priorities.push(priority);
+  const log = createLog({ level: "info", format: "json", now, write });
+  log.request({ ...request, token: undefined }, url);
+  log.request(request, url);
+  log.request({ ...request, method: "POST", status: 403 }, url);
+  log.request({ ...request, method: "POST", status: 201, record_id: 1 }, url);
+  log.warn("unavailable");
+  expect(priorities).toEqual(["low", "normal", "normal", "high", "high"]);
+});
+
+test("request colors the status by its class when there are colors", () => {
+  const lines: string[] = [];
+  const write = (line: string) => lines.push(line);
+  const log = createLog({ level: "info", format: "text", now, write, colors: true });
+  for (const status of [201, 304, 404, 503]) log.request({ ...request, status }, url);
+  log.error("stopping");
+  const colors = [
+    "\u001b[32m201\u001b[0m",
+    "\u001b[36m304\u001b[0m",
+    "\u001b[33m404\u001b[0m",
+    "\u001b[31m503\u001b[0m",
+    "\u001b[31mERROR\u001b[0m",
+  ];
+  for (const [index, color] of colors.entries()) expect(lines[index]).toContain(color);
+});
+
+test("request writes nothing when the level is warn", () => {
+  const { log, lines } = makeLog("warn", "text");
+  log.request(request, url);
+  expect(lines).toEqual([]);
+});

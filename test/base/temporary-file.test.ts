@@ -1,0 +1,67 @@
+import { expect, test } from "bun:test";
+import { readdirSync, utimesSync, writeFileSync } from "node:fs";
+import { basename } from "node:path";
+import { claimTemporary } from "../../src/base/temporary-file.ts";
+import { makeDirectory, type TemporaryDirectory } from "../support/directory.ts";
+
+/** Process id of a process that has ended. */
+const dead = Bun.spawnSync(["true"]).pid;
+/** Process ids of a live process, and of one that belongs to another user unless the tests run as root. */
+const alive = [process.ppid, 1].filter((pid) => pid !== process.pid);
+
+function write(directory: TemporaryDirectory, names: readonly string[], ageS = 0): void {
+  for (const name of names) {
+    writeFileSync(directory.at(name), "");
+    const timeS = Date.now() / 1000 - ageS;
+    utimesSync(directory.at(name), timeS, timeS);
+  }
+}
+
+const of = (target: string, pid: number) => `${target}.user-api-${pid}-0123abcd.partial`;
+const ownName = new RegExp(`^a\\.db\\.user-api-${process.pid}-[0-9a-f]{8}\\.partial$`);
+const withSidecars = (name: string) => ["", "-wal", "-shm", "-journal"].map((end) => name + end);
+
+test("claimTemporary removes the files of dead processes, and of its own id, for the same target", () => {
+  using directory = makeDirectory();
+  write(directory, [...withSidecars(of("a.db", dead)), ...withSidecars(of("a.db", process.pid))]);
+  expect(basename(claimTemporary(directory.at("a.db")))).toMatch(ownName);
+  expect(readdirSync(directory.path)).toEqual([]);
+});
+
+test("claimTemporary keeps the files of live processes", () => {
+  using directory = makeDirectory();
+  const names = alive.flatMap((pid) => withSidecars(of("a.db", pid)));
+  write(directory, names, 86_400);
+  claimTemporary(directory.at("a.db"));
+  expect(readdirSync(directory.path).sort()).toEqual(names.sort());
+});
+
+test("claimTemporary removes files of other targets when they are older than an hour", () => {
+  using directory = makeDirectory();
+  write(directory, [of("monday.db", dead)], 3_700);
+  write(directory, [of("tuesday.db", dead)], 3_500);
+  claimTemporary(directory.at("wednesday.db"));
+  expect(readdirSync(directory.path)).toEqual([of("tuesday.db", dead)]);
+});
+
+test("claimTemporary keeps other files with similar names", () => {
+  using directory = makeDirectory();
+  const names = [
+    "a.db",
+    "a.db-wal",
+    "a.db.partial",
+    `a.db.user-api-${dead}`,
+    `a.db.user-api-${dead}-0123abcd.partial.bak`,
+    `a.db.user-api-x-0123abcd.partial`,
+    `a.db.user-api-${dead}.partial`,
+    `.user-api-${dead}-0123abcd.partial`,
+  ];
+  write(directory, names, 86_400);
+  claimTemporary(directory.at("a.db"));
+  expect(readdirSync(directory.path).sort()).toEqual(names.sort());
+});
+
+test("claimTemporary only returns the name when the directory cannot be read", () => {
+  using directory = makeDirectory();
+  expect(basename(claimTemporary(directory.at("no/such/a.db")))).toMatch(ownName);
+});

@@ -1,0 +1,274 @@
+import { expect, test } from "bun:test";
+import { redactPassword } from "../../src/base/database-url.ts";
+import { type Environment, readConfig, settings, variableOf } from "../../src/domain/config.ts";
+import { newToken } from "../../src/domain/token.ts";
+import { expectThrown } from "../support/expect-error.ts";
+
+const token = newToken();
+
+/** The default of each setting, the text of another value, and that value. */
+const rows: Readonly<Record<string, readonly [fallback: unknown, text: string, value: unknown]>> = {
+  databaseUrl: ["data/user-api.db", "/tmp/other.db", "/tmp/other.db"],
+  host: ["127.0.0.1", "::1", "::1"],
+  port: [3000, "65535", 65_535],
+  readOnly: [false, "true", true],
+  changesDays: [30, "7", 7],
+  archiveUrl: [null, "s3://bucket/prefix", "s3://bucket/prefix"],
+  archiveSeconds: [1, "60", 60],
+  archiveCommit: ["async", "sync", "sync"],
+  archiveRestore: ["never", "if-missing", "if-missing"],
+  archiveDays: [7, "30", 30],
+  rateLimit: [0, "100", 100],
+  shutdownSeconds: [10, "0", 0],
+  logLevel: ["info", "silent", "silent"],
+  logFormat: [null, "text", "text"],
+  tlsCert: [null, "cert.pem", "cert.pem"],
+  tlsKey: [null, "key.pem", "key.pem"],
+  corsOrigin: [
+    null,
+    "https://a.example, http://localhost:8080",
+    ["https://a.example", "http://localhost:8080"],
+  ],
+  apiToken: [null, token, token],
+};
+
+/** @returns a value of each row */
+function each<Value>(read: (row: (typeof rows)[string]) => Value): Record<string, Value> {
+  return Object.fromEntries(Object.entries(rows).map(([name, row]) => [name, read(row)]));
+}
+
+function variables(texts: Readonly<Record<string, string>>): Environment {
+  return Object.fromEntries(Object.entries(texts).map(([name, text]) => [variableOf(name), text]));
+}
+
+const defaults = each(([fallback]) => fallback);
+const texts = each(([, text]) => text);
+const values = each(([, , value]) => value);
+
+test("readConfig returns the defaults when every variable is empty", () => {
+  expect<unknown>(readConfig(variables(each(() => "")))).toEqual(defaults);
+});
+
+test("readConfig returns the values when every variable is set", () => {
+  expect<unknown>(readConfig(variables(texts))).toEqual(values);
+});
+
+test("readConfig returns the values when every flag is given", () => {
+  const { apiToken: _, ...flags } = texts;
+  expect<unknown>(readConfig({}, flags)).toEqual({ ...values, apiToken: null });
+});
+
+test("readConfig prefers the flag when the variable has another value", () => {
+  const config = readConfig({ PORT: "1", HOST: "a" }, { port: "2" });
+  expect([config.port, config.host]).toEqual([2, "a"]);
+  // An invalid variable is ignored if a flag replaces it.
+  expect(readConfig({ PORT: "bad" }, { port: "2" }).port).toBe(2);
+});
+
+test("readConfig ignores variables when they are not settings", () => {
+  expect<unknown>(readConfig({ PATH: "/bin", port: "1", "--port": "1" })).toEqual(defaults);
+});
+
+const pathRule = "must be a path, e.g. data/user-api.db or ./name, or postgres://…";
+const originRule = "must be * or origins such as https://app.example.com, comma-separated";
+const range = (low: number, high: number) => `must be an integer from ${low} to ${high}`;
+
+/** A variable, values that it rejects, and what it must be. */
+const rejected: [string, string[], string][] = [
+  [
+    "DATABASE_URL",
+    [
+      "postgres:",
+      "postgres:a",
+      "postgres://",
+      "postgres://a",
+      "postgres://a/",
+      "postgres://a:b:c/d",
+      "postgres:/a:secret@b/c",
+      "postgresql:a:secret@b/c",
+      "postgres:\\\\a:secret@b\\c",
+      "postgres://a@b/c&password=secret",
+      "postgres://a@b/c password=secret",
+    ],
+    "must be a URL such as postgres://user@localhost/user_api; " +
+      "write @ : / # ? % in a password as %40 %3A %2F %23 %3F %25",
+  ],
+  [
+    "DATABASE_URL",
+    ["x", "0", "-1", "1001", "", "5.0", "١"].map((max) => `postgres://a/b?max=${max}`),
+    "the parameter max must be an integer from 1 to 1000",
+  ],
+  [
+    "DATABASE_URL",
+    ["postgres://a/b?sslmode=on", "postgres://a/b?max=5&sslmode=VERIFY-FULL"],
+    "the parameter sslmode must be one of disable, allow, prefer, require, verify-ca, verify-full",
+  ],
+  ["READ_ONLY", ["yes", "1", "TRUE"], "must be one of true, false"],
+  ["DATABASE_URL", ["postgres://a/b?prepare=no"], "the parameter prepare must be true or false"],
+  ...["idle_timeout", "max_lifetime", "connect_timeout"].map((name): (typeof rejected)[number] => [
+    "DATABASE_URL",
+    [`postgres://a/b?${name}=x`, `postgres://a/b?${name}=-1`],
+    `the parameter ${name} must be a number of seconds`,
+  ]),
+  [
+    "DATABASE_URL",
+    ["postgres://a/b?port=http", "postgres://a/b?port=0", "postgres://a/b?port=65536"],
+    "the parameter port must be a port number from 1 to 65535",
+  ],
+  ["DATABASE_URL", ["postgres://a/b?max=5&max=6"], "the parameter max is given more than once"],
+  ["DATABASE_URL", [":memory:", "file:a.db", "mysql://a/b", "HTTP://a"], pathRule],
+  [
+    "DATABASE_URL",
+    [
+      "postgresql+asyncpg://a:secret@b/c",
+      "x-y://a:secret@b/c",
+      "postgres//a:secret@b/c",
+      "postgres//b/c",
+      "Postgres://a:secret@b/c",
+      "PostgreSQL//b/c?password=secret",
+      "postgre//a:secret@b/c",
+      "pg//b/c?user=a&password=secret",
+      "//a:secret@b/c",
+      "a:secret@b/c",
+      "a:sec/ret@b/c",
+      "jdbc:postgresql:c?password=secret",
+      "sqlite:a.db",
+      "host=b password=secret dbname=c",
+      "PGPASSWORD=secret",
+      "password = 'secret' user=a",
+      "application_name=d\tpassword=secret",
+      "Server=b;User Id=a;Password=secret",
+      "connect_timeout=1 host=b password=secret",
+    ],
+    pathRule,
+  ],
+  [
+    "DATABASE_URL",
+    [" postgres://a:secret@b/c", "'postgres://a:secret@b/c'", '"a.db"', "a.db\n", "\ta.db"],
+    "must not be enclosed in spaces or quotes",
+  ],
+  ["HOST", ["a b", "http://a", "a/b", "\n", "a;b"], "must be a host name or an IP address"],
+  [
+    "PORT",
+    ["65536", "-1", "+1", "1.0", "0x10", "1e3", " 80", "80 ", "http", "٣"],
+    range(0, 65_535),
+  ],
+  ["CHANGES_DAYS", ["0", "36501", "1.5", "never"], range(1, 36_500)],
+  ["RATE_LIMIT", ["-1", "0.5", "1000001", "off"], range(0, 1_000_000)],
+  ["SHUTDOWN_SECONDS", ["-1", "3601", "10s"], range(0, 3600)],
+  ["LOG_LEVEL", ["INFO", "trace", "info "], "must be one of debug, info, warn, error, silent"],
+  ["CORS_ORIGIN", ["a.example", "https://a.example/", "https://a.example/b", "null"], originRule],
+  ["CORS_ORIGIN", ["https://a.example,", "https://A.example", "https://a.example:443"], originRule],
+  [
+    "API_TOKEN",
+    ["secret", `${newToken()}x`, newToken().toLowerCase(), `Bearer ${newToken()}`],
+    "must be a token created by `user-api token create`",
+  ],
+];
+
+const secrets = ["DATABASE_URL", "API_TOKEN"];
+
+/** How a message repeats a value. */
+function shown(variable: string, value: string): string {
+  if (secrets.includes(variable)) return "";
+  return ` ${JSON.stringify(value.length > 60 ? `${value.slice(0, 60)}…` : value)}`;
+}
+
+for (const [variable, values, rule] of rejected) {
+  test(`readConfig rejects ${variable} when it breaks: ${rule}`, () => {
+    const name = Object.keys(settings).find((each) => variableOf(each) === variable);
+    for (const value of values) {
+      const problem = `${shown(variable, value)}: ${rule}`;
+      const environment = { [variable]: value };
+      expectThrown(() => readConfig(environment), "operator", `Invalid ${variable}${problem}`);
+      // API_TOKEN has no flag.
+      if (name === undefined) continue;
+      const flag = `--${variable.toLowerCase().replaceAll("_", "-")}`;
+      expectThrown(() => readConfig({}, { [name]: value }), "usage", `Invalid ${flag}${problem}`);
+    }
+  });
+}
+
+test("readConfig shortens an invalid value when it is long", () => {
+  expectThrown(
+    () => readConfig({ PORT: "😀".repeat(1000) }),
+    "operator",
+    `Invalid PORT "${"😀".repeat(60)}…": must be an integer from 0 to 65535`,
+  );
+});
+
+test("readConfig escapes the characters of an invalid value when they are invisible", () => {
+  expectThrown(
+    () => readConfig({ PORT: "80\u200b8\u00a00 \u{e0001}\n\ufeff" }),
+    "operator",
+    'Invalid PORT "80\\u{200b}8\\u{a0}0 \\u{e0001}\\n\\u{feff}": must be an integer from 0 to 65535',
+  );
+});
+
+test("readConfig accepts a value when it is at a bound", () => {
+  const accepted: [Environment, Partial<ReturnType<typeof readConfig>>][] = [
+    [{ PORT: "0" }, { port: 0 }],
+    [{ RATE_LIMIT: "1000000" }, { rateLimit: 1_000_000 }],
+    [{ SHUTDOWN_SECONDS: "3600" }, { shutdownSeconds: 3600 }],
+    [{ HOST: "fe80::1%eth0" }, { host: "fe80::1%eth0" }],
+    [{ CORS_ORIGIN: "*" }, { corsOrigin: ["*"] }],
+    [{ DATABASE_URL: "C:\\data\\a.db" }, { databaseUrl: "C:\\data\\a.db" }],
+    [{ DATABASE_URL: "postgres://a:b@c:1/d?max=5" }, { databaseUrl: "postgres://a:b@c:1/d?max=5" }],
+    [{ DATABASE_URL: "postgres://a@b/c=d%20e" }, { databaseUrl: "postgres://a@b/c=d%20e" }],
+    [{ DATABASE_URL: "postgresql:///a?host=/b" }, { databaseUrl: "postgresql:///a?host=/b" }],
+    ...[
+      "./a b.db",
+      "data/a=b.db",
+      "a=b.db",
+      "data//a.db",
+      "data/ann@example.com.db",
+      "data/2026-11-22T06:11.db",
+      "postgres/a.db",
+      "hosts.db",
+      "./host=a.db",
+      "../a:b@c.db",
+      "/srv/a:b@c/host=d.db",
+    ].map((path): (typeof accepted)[number] => [{ DATABASE_URL: path }, { databaseUrl: path }]),
+  ];
+  for (const [variables, expected] of accepted) {
+    expect(readConfig(variables)).toMatchObject(expected);
+  }
+});
+
+test("redactPassword removes the password when it is in a URL", () => {
+  expect(redactPassword("data/a.db")).toBe("data/a.db");
+  expect(
+    redactPassword("postgres://ann:hunter2@db.example:1/a?password=hunter2&sslmode=require"),
+  ).toBe("postgres://ann@db.example:1/a");
+  expect(redactPassword("postgresql:///a?host=/run/postgresql")).toBe("postgresql:///a");
+});
+
+test("readConfig rejects a flag when it is empty", () => {
+  for (const name of Object.keys(settings)) {
+    // SQLite deletes the database of an empty path when it is closed.
+    expectThrown(() => readConfig({}, { [name]: "" }), "usage", /^Invalid --/);
+  }
+});
+
+test("readConfig rejects one of TLS_CERT and TLS_KEY when the other is missing", () => {
+  const message = "TLS_CERT and TLS_KEY must be set together";
+  expectThrown(() => readConfig({ TLS_CERT: "a" }), "operator", message);
+  expectThrown(() => readConfig({ TLS_KEY: "a" }), "operator", message);
+  expectThrown(() => readConfig({ TLS_KEY: "a", TLS_CERT: "" }), "operator", message);
+  expectThrown(() => readConfig({}, { tlsKey: "a" }), "usage", message);
+  expect(readConfig({ TLS_KEY: "a" }, { tlsCert: "b" })).toMatchObject({ tlsCert: "b" });
+});
+
+test("readConfig rejects a promise of the archive when ARCHIVE_URL is missing", () => {
+  const message = "ARCHIVE_COMMIT=sync and ARCHIVE_RESTORE=if-missing need ARCHIVE_URL";
+  expectThrown(() => readConfig({ ARCHIVE_COMMIT: "sync" }), "operator", message);
+  expectThrown(
+    () => readConfig({ ARCHIVE_RESTORE: "if-missing", ARCHIVE_URL: "" }),
+    "operator",
+    message,
+  );
+  expectThrown(() => readConfig({}, { archiveCommit: "sync" }), "usage", message);
+  const environment = { ARCHIVE_COMMIT: "sync", ARCHIVE_URL: "s3://bucket/prefix" };
+  expect(readConfig(environment)).toMatchObject({ archiveCommit: "sync" });
+  expect(readConfig({ ARCHIVE_COMMIT: "async" })).toMatchObject({ archiveUrl: null });
+});

@@ -1,0 +1,171 @@
+import { expect, test } from "bun:test";
+import { AppError } from "../../src/base/error.ts";
+import {
+  type CopyRow,
+  type CopySource,
+  type CopyTarget,
+  copiedTables,
+  copyRows,
+} from "../../src/domain/copy.ts";
+import { expectRejection } from "../support/expect-error.ts";
+
+type Table = keyof typeof copiedTables;
+type Rows = Record<Table, CopyRow[]>;
+
+const tables = Object.keys(copiedTables) as Table[];
+const never = new AbortController().signal;
+
+/** Three rows for every table, so that each column has a number, text and null. */
+function makeRows(): Rows {
+  const cells = [1, "a", null] as const;
+  const rowsOf = ({ columns }: (typeof copiedTables)[Table]): CopyRow[] =>
+    cells.map((_, n) =>
+      Object.fromEntries(columns.map((name, at) => [name, cells[(n + at) % 3] ?? null])),
+    );
+  return Object.fromEntries(tables.map((table) => [table, rowsOf(copiedTables[table])])) as Rows;
+}
+
+/** @param last the last assigned ids */
+function inMemory(rows: Rows, last = { users: 9, orders: 3, tokens: 3 }): CopySource & CopyTarget {
+  return {
+    count: async (table) => rows[table].length,
+    async *read(table) {
+      yield rows[table].slice(0, 2);
+      yield rows[table].slice(2);
+    },
+    lastId: async (table) => last[table],
+    async write(table, written) {
+      rows[table].push(...written);
+    },
+    async advanceIds(table, id) {
+      last[table] = id;
+    },
+  };
+}
+
+function makeEmpty(): Rows {
+  return Object.fromEntries(tables.map((table) => [table, []])) as unknown as Rows;
+}
+
+test("copyRows copies all rows and last ids, and reports progress", async () => {
+  const rows = makeEmpty();
+  const last = { users: 0, orders: 0, tokens: 0 };
+  const progress: [number, number][] = [];
+  const onRows = (done: number, total: number) => progress.push([done, total]);
+  const copied = await copyRows(inMemory(makeRows()), inMemory(rows, last), onRows, never);
+  expect(copied).toEqual({
+    ...{ users: 3, orders: 3, imported_orders: 3, tokens: 3, idempotency_keys: 3, changes: 3 },
+  });
+  expect(rows).toEqual(makeRows());
+  expect(last).toEqual({ users: 9, orders: 3, tokens: 3 });
+  expect(progress[0]).toEqual([0, 36]);
+  expect(progress.at(-1)).toEqual([36, 36]);
+});
+
+const cells = tables.flatMap((table) =>
+  copiedTables[table].columns.map((column) => [table, column] as const),
+);
+
+test.each(cells)(
+  "copyRows rejects when a copied row of %s has a different %s",
+  async (table, column) => {
+    for (const [row, other] of [
+      [0, "a "],
+      [1, 2],
+      [2, ""],
+    ] as const) {
+      const rows = makeEmpty();
+      const into = inMemory(rows);
+      const corrupting: CopyTarget = {
+        ...into,
+        async write(written, batch) {
+          await into.write(written, batch);
+          const last = rows[table].length - 1;
+          if (written === table && last >= row)
+            rows[table][row] = { ...rows[table][row], [column]: other };
+        },
+      };
+      await expectRejection(
+        copyRows(inMemory(makeRows()), corrupting, () => {}, never),
+        "operator",
+        `the copied rows of ${table} differ from the source`,
+      );
+    }
+  },
+);
+
+test.each(tables)("copyRows rejects when %s has a row too few or too many", async (table) => {
+  const changes: [number, (rows: CopyRow[]) => void][] = [
+    [2, (rows) => rows.pop()],
+    [4, (rows) => rows.push(rows[0] ?? {})],
+  ];
+  for (const [count, change] of changes) {
+    const rows = makeEmpty();
+    const into = inMemory(rows);
+    const corrupting: CopyTarget = {
+      ...into,
+      async advanceIds(numbered, id) {
+        await into.advanceIds(numbered, id);
+        if (numbered === "tokens") change(rows[table]);
+      },
+    };
+    await expectRejection(
+      copyRows(inMemory(makeRows()), corrupting, () => {}, never),
+      "operator",
+      `${count} instead of 3 rows of ${table} were copied`,
+    );
+  }
+});
+
+test.each(["users", "orders"] as const)(
+  "copyRows rejects a row of %s of more than 64 KiB",
+  async (table) => {
+    const rows = makeRows();
+    rows[table][1] = {
+      ...rows[table][1],
+      id: 7,
+      email: "a",
+      name: "a",
+      metadata: "漢".repeat(22_000),
+    };
+    await expectRejection(
+      copyRows(inMemory(rows), inMemory(makeEmpty()), () => {}, never),
+      "operator",
+      `row 7 of ${table} must be at most 65536 bytes of JSON`,
+    );
+  },
+);
+
+test("copyRows rejects when the copied rows are in a different order", async () => {
+  const rows = makeEmpty();
+  const into = inMemory(rows);
+  const advanceIds: CopyTarget["advanceIds"] = async () => void rows.orders.reverse();
+  await expectRejection(
+    copyRows(inMemory(makeRows()), { ...into, advanceIds }, () => {}, never),
+    "operator",
+    "the copied rows of orders differ from the source",
+  );
+});
+
+test("copyRows rejects when ids could be assigned again", async () => {
+  const last = { users: 0, orders: 0, tokens: 0 };
+  const into = { ...inMemory(makeEmpty(), last), advanceIds: async () => {} };
+  await expectRejection(
+    copyRows(inMemory(makeRows()), into, () => {}, never),
+    "operator",
+    "ids of users up to 9 could be assigned again",
+  );
+});
+
+test("copyRows stops after the current batch when aborted", async () => {
+  const stop = new AbortController();
+  const rows = makeEmpty();
+  const onRows = (done: number) =>
+    done === 5 && stop.abort(new AppError("operator", "interrupted"));
+  await expectRejection(
+    copyRows(inMemory(makeRows()), inMemory(rows), onRows, stop.signal),
+    "operator",
+    "interrupted",
+  );
+  expect(tables.map((table) => rows[table].length)).toEqual([3, 3, 0, 0, 0, 0]);
+});

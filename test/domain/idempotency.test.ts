@@ -1,0 +1,57 @@
+import { expect, test } from "bun:test";
+import { fingerprint } from "../../src/domain/idempotency.ts";
+
+const path = "/api/v1/users";
+
+/** Different spellings of the same JSON value. */
+const equal: [string, string, string][] = [
+  ["the members stand in another order", '{"a":1,"b":2}', '{"b":2,"a":1}'],
+  [
+    "the order differs deep inside",
+    '{"x":[{"a":1,"b":{"c":1,"d":2}}]}',
+    '{"x":[{"b":{"d":2,"c":1},"a":1}]}',
+  ],
+  ["the order of digits differs", '{"10":1,"9":2,"a":3}', '{"a":3,"9":2,"10":1}'],
+  ["white space differs", '{"a":[1,2]}', ' { "a" : [ 1 ,\n2 ] } '],
+  ["a number is written in another way", '{"a":1,"b":100}', '{"a":1.0,"b":1e2}'],
+  ["zero has a sign", '{"a":0}', '{"a":-0}'],
+  ["characters are escaped", '{"a":"é/"}', '{"\\u0061":"\\u00e9\\/"}'],
+];
+
+for (const [when, left, right] of equal) {
+  test(`fingerprint is the same when ${when}`, () => {
+    expect(fingerprint("POST", path, JSON.parse(left))).toBe(
+      fingerprint("POST", path, JSON.parse(right)),
+    );
+  });
+}
+
+test("fingerprint differs when the bodies are different JSON values", () => {
+  const bodies = [
+    ...'{} [] null "" "null" {"a":1} {"a":"1"} {"a":1.5} {"a":true} {"a":null}'.split(" "),
+    ...'{"a":{}} {"a":[]} {"a":""} {"a":[1,2]} {"a":[2,1]} {"a":[[1,2]]}'.split(" "),
+    ...'{"a":[[1],[2]]} {"a":{"0":1,"1":2}} {"a":{"b":1}} {"a":{"b":1},"b":1}'.split(" "),
+    ...'{"a":1,"b":2} {"a":2,"b":1} {"A":1} {"__proto__":{"a":1}}'.split(" "),
+    ...'{"__proto__":{"a":2}} {"toJSON":"a"} {"a":"é"} {"a":"e\u0301"}'.split(" "),
+    '{"a ":1}',
+  ];
+  const prints = bodies.map((body) => fingerprint("POST", path, JSON.parse(body)));
+  expect(new Set(prints).size).toBe(bodies.length);
+});
+
+test("fingerprint differs when the method or the path differs", () => {
+  const prints = [
+    fingerprint("POST", path, {}),
+    fingerprint("PUT", path, {}),
+    fingerprint("POST", "/api/v1/orders", {}),
+    fingerprint("POST", `${path}\n{}`, undefined),
+  ];
+  expect(new Set(prints).size).toBe(prints.length);
+});
+
+test("fingerprint returns 64 hexadecimal digits, the same in every run", () => {
+  // SHA-256 of `POST /api/v1/users` LF `{"a":1}`. It must not change, because it is stored.
+  expect(fingerprint("POST", path, { a: 1 })).toBe(
+    "386f4f612405847e83b1c1a328e5878fb8c2e0808108a7159aca0c7e57305abb",
+  );
+});

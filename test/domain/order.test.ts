@@ -1,0 +1,80 @@
+import { expect, test } from "bun:test";
+import { currencies } from "../../src/domain/currency.ts";
+import { type Order, orderFields, orderStatuses, patchOrder } from "../../src/domain/order.ts";
+import { MAX_PAGE_BYTES } from "../../src/domain/page.ts";
+import { MAX_RECORD_BYTES } from "../../src/domain/record.ts";
+import { expectThrown } from "../support/expect-error.ts";
+
+const order: Order = {
+  id: 1,
+  user_id: 7,
+  currency: "EUR",
+  items: [{ sku: "A-1", quantity: 1, unit_price: 100 }],
+  total: 100,
+  status: "pending",
+  metadata: { a: "1" },
+  version: 1,
+  created_at: "2026-11-20T18:57:03.120Z",
+  updated_at: "2026-11-20T18:57:03.120Z",
+};
+
+test("patchOrder changes only the metadata when the patch has no status", () => {
+  for (const status of orderStatuses) {
+    const patched = patchOrder({ ...order, status }, { metadata: { a: null, b: "2" } });
+    expect(patched).toEqual({ status, metadata: { b: "2" } });
+  }
+  expect(patchOrder(order, { metadata: null })).toEqual({ status: "pending", metadata: {} });
+});
+
+test("a page has room for 50 records of the largest size, and what the feed has of each", () => {
+  expect(50 * (MAX_RECORD_BYTES + 1_000)).toBeLessThan(MAX_PAGE_BYTES);
+});
+
+test("patchOrder accepts every step of an order of the largest size, and no larger metadata", () => {
+  const metadata = (length: number) => ({ a: "x".repeat(length) });
+  const message = "Validation failed: body must be at most 65536 bytes of JSON as a whole record";
+  const number = Number.MAX_SAFE_INTEGER;
+  const delivered: Order = {
+    ...order,
+    id: number,
+    user_id: number,
+    total: number,
+    status: "delivered",
+    metadata: metadata(0),
+    version: number,
+  };
+  const largest = MAX_RECORD_BYTES - JSON.stringify(delivered).length;
+  const placed = { ...order, ...orderFields({ ...order, metadata: metadata(largest) }) };
+  const later = { ...placed, id: number, user_id: number, total: number, version: number };
+  expect(patchOrder({ ...later, status: "shipped" }, { status: "delivered" })).toEqual({
+    status: "delivered",
+    metadata: metadata(largest),
+  });
+  expectThrown(
+    () => patchOrder(placed, { metadata: metadata(largest + 1) }),
+    "validation_failed",
+    message,
+  );
+});
+
+// The codes of ISO 4217 as of 2026-01-01, and those that it has dropped since 2000. Add new codes, and remove none: an
+// export of orders that have it could not be imported.
+const acceptedCurrencies = `
+AED AFN ALL AMD AOA ARS AUD AWG AZN BAM BBD BDT BHD BIF BMD BND BOB BOV BRL BSD BTN BWP BYN BZD
+CAD CDF CHE CHF CHW CLF CLP CNY COP COU CRC CUP CVE CZK DJF DKK DOP DZD EGP ERN ETB EUR FJD FKP
+GBP GEL GHS GIP GMD GNF GTQ GYD HKD HNL HTG HUF IDR ILS INR IQD IRR ISK JMD JOD JPY KES KGS KHR
+KMF KPW KRW KWD KYD KZT LAK LBP LKR LRD LSL LYD MAD MDL MGA MKD MMK MNT MOP MRU MUR MVR MWK MXN
+MXV MYR MZN NAD NGN NIO NOK NPR NZD OMR PAB PEN PGK PHP PKR PLN PYG QAR RON RSD RUB RWF SAR SBD
+SCR SDG SEK SGD SHP SLE SOS SRD SSP STN SVC SYP SZL THB TJS TMT TND TOP TRY TTD TWD TZS UAH UGX
+USD USN UYI UYU UYW UZS VED VES VND VUV WST XAD XAF XAG XAU XBA XBB XBC XBD XCD XCG XDR XOF XPD
+XPF XPT XSU XTS XUA XXX YER ZAR ZMW ZWG
+
+ADP AFA ANG AON AOR ATS AYM AZM BEF BGL BGN BYB BYR CHC CSD CUC CYP DEM ECS ECV EEK ESP FIM FRF
+GHC GHP GRD HRK IEP ITL LTL LUF LVL MGF MRO MTL MZM NLG PTE ROL RUR SDD SIT SKK SLL SRG STD TJR
+TMM TPE TRL USS VEB VEF XFO XFU YUM ZMK ZWD ZWL ZWN ZWR
+`;
+
+test("currencies are never removed", () => {
+  expect(currencies).toEqual(expect.arrayContaining(acceptedCurrencies.trim().split(/\s+/)));
+  expect(new Set(currencies).size).toBe(currencies.length);
+});

@@ -1,0 +1,96 @@
+import { expect, test } from "bun:test";
+import { AppError } from "../../src/base/error.ts";
+import { joinRecords, MAX_PAGE_BYTES, pageOffsets } from "../../src/domain/page.ts";
+
+const MAX = Number.MAX_SAFE_INTEGER;
+
+const pages = [
+  { limit: 50, offset: 0, total: 0, prev: null, next: null, last: 0 },
+  { limit: 50, offset: 0, total: 50, prev: null, next: null, last: 0 },
+  { limit: 50, offset: 0, total: 51, prev: null, next: 50, last: 50 },
+  { limit: 50, offset: 50, total: 51, prev: 0, next: null, last: 50 },
+  // An offset between two pages.
+  { limit: 2, offset: 1, total: 5, prev: 0, next: 3, last: 4 },
+  { limit: 2, offset: 3, total: 5, prev: 1, next: null, last: 4 },
+  { limit: 10, offset: 3, total: 5, prev: 0, next: null, last: 0 },
+  // Past the end: back to the last page.
+  { limit: 2, offset: 5, total: 5, prev: 3, next: null, last: 4 },
+  { limit: 2, offset: 100, total: 5, prev: 4, next: null, last: 4 },
+  { limit: 2, offset: 100, total: 4, prev: 2, next: null, last: 2 },
+  { limit: 2, offset: 100, total: 0, prev: 0, next: null, last: 0 },
+  { limit: 1000, offset: MAX - 1, total: MAX, prev: MAX - 1001, next: null, last: MAX - 991 },
+];
+
+test.each(pages)(
+  "pageOffsets returns the neighbouring pages when limit $limit, offset $offset, total $total",
+  ({ limit, offset, total, ...neighbours }) => {
+    expect(pageOffsets({ limit, offset }, total)).toEqual(neighbours);
+  },
+);
+
+test("pageOffsets covers every row once when next is followed", () => {
+  for (let limit = 1; limit <= 6; limit += 1) {
+    for (let total = 0; total <= 20; total += 1) {
+      const offsets: number[] = [];
+      for (let offset: number | null = 0; offset !== null; ) {
+        offsets.push(offset);
+        offset = pageOffsets({ limit, offset }, total).next;
+      }
+      expect(offsets).toEqual(
+        Array.from({ length: Math.max(1, Math.ceil(total / limit)) }, (_, at) => at * limit),
+      );
+      expect(pageOffsets({ limit, offset: 0 }, total).last).toBe(offsets.at(-1) ?? 0);
+    }
+  }
+});
+
+/** @returns records of 64 KiB, three of which have one character that takes three bytes. @param last of the last one */
+function rowsOf(count: number, last = 2 ** 16) {
+  const json = (bytes: number) => `"漢${"x".repeat(bytes - 5)}"`;
+  return Array.from({ length: count }, (_, at) => ({
+    id: at + 1,
+    json: json(at === count - 1 ? last : 2 ** 16),
+  }));
+}
+
+test.each([50, 1000])(
+  "joinRecords accepts 4 MiB and no byte more when the limit is %i",
+  (limit) => {
+    // 63 records with their commas leave this much to the last one.
+    const rest = MAX_PAGE_BYTES - 63 * (2 ** 16 + 1);
+    const rows = rowsOf(64, rest).slice(-limit);
+    const joined = joinRecords(rows, limit);
+    expect(joined).toEqual({
+      records: rows.map(({ json }) => json).join(","),
+      lastId: 64,
+      hasMore: false,
+    });
+    if (limit < 64) return;
+    expect(Buffer.byteLength(joined.records)).toBe(MAX_PAGE_BYTES);
+    const problem = "must be at most 63 here, since the page would exceed 4 MiB";
+    try {
+      joinRecords(rowsOf(64, rest + 1), limit);
+      throw new Error("accepted");
+    } catch (error) {
+      expect(error).toBeInstanceOf(AppError);
+      expect(error).toMatchObject({
+        code: "validation_failed",
+        message: `Validation failed: limit ${problem}`,
+        problems: [{ field: "limit", code: "range", problem, min: 1, max: 63 }],
+        allowed: { limit: 63 },
+      });
+    }
+  },
+);
+
+test("joinRecords reads one row more than the limit, and no further", () => {
+  const read: number[] = [];
+  function* rows() {
+    for (const row of rowsOf(9)) {
+      read.push(row.id);
+      yield row;
+    }
+  }
+  expect(joinRecords(rows(), 2)).toMatchObject({ lastId: 2, hasMore: true });
+  expect(read).toEqual([1, 2, 3]);
+});

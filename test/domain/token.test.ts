@@ -1,0 +1,83 @@
+import { expect, test } from "bun:test";
+import { hashToken, hasTokenFormat, newToken, stateOf } from "../../src/domain/token.ts";
+
+const ALPHABET = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
+
+// The checksums come from Python: zlib.crc32 of the 30 characters, in base62.
+const known = [
+  "uat_0000000000000000000000000000002C8GjS",
+  "uat_AbCdEfGhIjKlMnOpQrStUvWxYz01232piBxe",
+];
+
+test("newToken returns 1,000 tokens of the right format", () => {
+  const made = Array.from({ length: 1000 }, () => newToken());
+  expect(new Set(made).size).toBe(1000);
+  for (const token of made) {
+    expect(token).toMatch(/^uat_[0-9A-Za-z]{36}$/);
+    expect(hasTokenFormat(token)).toBe(true);
+  }
+});
+
+test("newToken uses all characters equally often", () => {
+  const drawn = new Map([...ALPHABET].map((character) => [character, 0]));
+  for (let count = 0; count < 8000; count += 1) {
+    for (const character of newToken().slice(4, 34)) {
+      drawn.set(character, (drawn.get(character) ?? 0) + 1);
+    }
+  }
+  expect([...drawn.keys()].join("")).toBe(ALPHABET);
+  // 3,871 each are expected, with a standard deviation of 62. Seven deviations are not a coincidence.
+  for (const [character, count] of drawn) {
+    expect(count, character).toBeGreaterThan(3871 - 7 * 62);
+    expect(count, character).toBeLessThan(3871 + 7 * 62);
+  }
+});
+
+test("hasTokenFormat is true for the checksum of another implementation", () => {
+  for (const token of known) expect(hasTokenFormat(token), token).toBe(true);
+});
+
+test("hasTokenFormat is false when any one character has changed", () => {
+  for (const token of [known[1] ?? "", newToken()]) {
+    for (let at = 0; at < token.length; at += 1) {
+      for (const character of `${ALPHABET}_- \0é`) {
+        if (character === token[at]) continue;
+        const changed = token.slice(0, at) + character + token.slice(at + 1);
+        expect(hasTokenFormat(changed), changed).toBe(false);
+      }
+    }
+  }
+});
+
+test("hasTokenFormat is false when something is missing, swapped or added", () => {
+  const token = known[1] ?? "";
+  for (let at = 0; at < token.length; at += 1) {
+    expect(hasTokenFormat(token.slice(0, at) + token.slice(at + 1))).toBe(false);
+    expect(hasTokenFormat(`${token.slice(0, at)}0${token.slice(at)}`)).toBe(false);
+  }
+  for (let at = 4; at < token.length - 1; at += 1) {
+    const swapped = `${token.slice(0, at)}${token[at + 1]}${token[at]}${token.slice(at + 2)}`;
+    expect(hasTokenFormat(swapped), swapped).toBe(false);
+  }
+  const others = ["", "uat_", token.toUpperCase(), ` ${token}`, `${token}\n`, token + token];
+  for (const text of others) expect(hasTokenFormat(text), text).toBe(false);
+});
+
+test("hashToken returns the SHA-256 in hexadecimal", () => {
+  const abc = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";
+  expect(hashToken("abc")).toBe(abc);
+  expect(hashToken("abd")).not.toBe(abc);
+});
+
+const now = new Date("2026-11-20T18:57:03.120Z");
+
+test.each([
+  ["valid", "never expires", null, null],
+  ["valid", "expires in a millisecond", "2026-11-20T18:57:03.121Z", null],
+  ["expired", "expires now", "2026-11-20T18:57:03.120Z", null],
+  ["expired", "expired long ago", "2020-01-01T00:00:00.000Z", null],
+  ["revoked", "is revoked", null, "2026-11-20T18:57:03.120Z"],
+  ["revoked", "was revoked and expired", "2026-01-01T00:00:00.000Z", "2025-01-01T00:00:00.000Z"],
+] as const)("stateOf is %s when the token %s", (expected, _when, expiresAt, revokedAt) => {
+  expect(stateOf({ expires_at: expiresAt, revoked_at: revokedAt }, now)).toBe(expected);
+});

@@ -1,0 +1,71 @@
+import { expect, test } from "bun:test";
+import { emailKey } from "../../src/base/email.ts";
+import { createUserParser } from "../../src/domain/import-rules.ts";
+import type { User } from "../../src/domain/user.ts";
+import { expectThrown } from "../support/expect-error.ts";
+
+const user: User = {
+  id: 7,
+  email: "Anne@example.com",
+  name: "Anne",
+  metadata: { a: "1" },
+  version: 3,
+  created_at: "2026-11-20T18:57:03.120Z",
+  updated_at: "2026-11-20T18:57:03.120Z",
+};
+test("emailKey is the same for emails of one mailbox", () => {
+  const pairs = [
+    ["Anne@Example.COM", "anne@example.com"],
+    ["ÄNNE@EXÄMPLE.de", "änne@exämple.de"],
+    ["ИВАН@пример.рф", "иван@ПРИМЕР.рф"],
+    ["𐐀@example.com", "𐐨@example.com"],
+    ["ΑΣ@x.gr", "ασ@x.gr"],
+    ["ΑΣ@x.gr", "ας@x.gr"],
+    ["ΣΑΣ@ΟΔΟΣ.GR", "σας@οδος.gr"],
+    ["ä@b.cd", "A\u0308@b.cd"],
+    ["\u1100\u1161@b.cd", "가@b.cd"],
+    ["a@bücher.example", "a@xn--bcher-kva.example"],
+    ["a@BU\u0308CHER.example", "a@XN--BCHER-KVA.example"],
+    ["a@faß.de", "a@xn--fa-hia.de"],
+    ["a@οδος.gr", "a@xn--pxavbq.gr"],
+    ["a@例え。テスト", "a@xn--r8jz45g.xn--zckzah"],
+    ["a@ｅｘａｍｐｌｅ.com", "a@example.com"],
+  ];
+  for (const [left = "", right = ""] of pairs) expect(emailKey(left)).toBe(emailKey(right));
+  expect(emailKey("Anne@FAẞ.de")).toBe("anne@xn--fa-hia.de");
+  for (const other of ["a@fass.de", "ａ@faß.de", "a\u0308@faß.de", "a.@faß.de"]) {
+    expect(emailKey("a@faß.de")).not.toBe(emailKey(other));
+  }
+  // These are not IPv4 addresses.
+  expect(emailKey("a@1.2.3")).toBe("a@1.2.3");
+  expect(emailKey("a@１.２.３")).toBe("a@1.2.3");
+});
+
+test("emailKey lowers a character in the same way when it stands elsewhere", () => {
+  const failed: string[] = [];
+  for (let code = 0; code <= 0x10ffff; code += 1) {
+    const character = String.fromCodePoint(code);
+    if (!/\p{Changes_When_Lowercased}/u.test(character)) continue;
+    const lower = emailKey(`${character}@`).slice(0, -1);
+    for (const [before, after] of [
+      ["", "a"],
+      ["a", ""],
+      ["a", "a"],
+    ]) {
+      const key = emailKey(`${before}${character}${after}@`);
+      // A combining character joins the letter before it.
+      if (key !== `${before}${lower}${after}@`.normalize("NFC")) {
+        failed.push(character);
+      }
+    }
+  }
+  expect(failed).toEqual([]);
+});
+
+test("createUserParser rejects a version that later changes could take beyond 2^53", () => {
+  const parse = createUserParser();
+  const largest = { ...user, version: 2 ** 52 };
+  expect(parse(largest)).toEqual(largest);
+  const message = "Validation failed: version must be at most 4503599627370496 in an import";
+  expectThrown(() => parse({ ...user, version: 2 ** 52 + 1 }), "validation_failed", message);
+});

@@ -1,6 +1,0 @@
-import type { Preconditions } from "../src/precondition.ts";
-
-/** The preconditions of a request with `If-Match` for these versions. */
-export function ifMatch(...versions: number[]): Preconditions {
-  return { ifMatch: versions.map((version) => ({ version, weak: false })), ifNoneMatch: null };
-}

@@ -1,0 +1,14 @@
+import type { Maybe } from "../../src/base/maybe.ts";
+import type { Page } from "../../src/domain/page.ts";
+
+/** Parses the records of a page, which a store returns as JSON. Omits `nextAfter` if it is `null`. */
+export async function listed<Row extends { id: number } = any>(
+  page: Maybe<Page>,
+): Promise<{ rows: Row[]; total: number; nextAfter?: number }> {
+  const { records, total, nextAfter } = await page;
+  return {
+    rows: JSON.parse(`[${records}]`),
+    total,
+    ...(nextAfter !== null && { nextAfter }),
+  };
+}

@@ -6,7 +6,7 @@ import { cluster, makeHarness } from "./postgres-harness.ts";
 /** What `distribute` does, apart from the two calls of Citus. */
 const withIndex = `
   alter table orders drop constraint orders_pkey;
-  alter table orders drop constraint orders_reference;
+  drop index orders_reference;
   alter table orders add primary key (id, user_id);
   alter sequence orders_id_seq rename to order_numbers;
   create table order_index (

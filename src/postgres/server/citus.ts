@@ -67,7 +67,7 @@ const distribution: readonly string[] = [
   "set local citus.shard_replication_factor to 1",
   sequentialMode,
   "alter table orders drop constraint orders_pkey",
-  "alter table orders drop constraint orders_reference",
+  "drop index orders_reference",
   "alter table orders add primary key (id, user_id)",
   "alter sequence orders_id_seq rename to order_numbers",
   // Leads a read of one order to its shard, and makes ids and references unique.

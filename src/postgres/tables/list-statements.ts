@@ -76,44 +76,29 @@ function foundRows(list: List, sort: Sort, values: Values, columns = "*"): strin
 }
 
 /**
- * The JSON of records with their position on the page. `bytes` is the size up to a record. None are built behind the maximum
- * size of a page, as far as their long columns exceed it.
- */
-function measuredRows({ table }: List, sort: Sort, found: string): string {
-  return `
-    select *, sum(octet_length(json) + 1) over (order by at) - 1 as bytes
-    from (
-      select id, at, case when long_bytes <= ${MAX_PAGE_BYTES} then ${json[table]} end as json
-      from (
-        select *, row_number() over by_id as at, sum(${longBytes[table]}) over by_id as long_bytes
-        from (${found}) as found
-        window by_id as (order by id ${sortOrders[sort].direction})
-      ) as measured
-    ) as rendered
-  `;
-}
-
-/**
  * Selects one `PageRow`. PostgreSQL builds the JSON: in Bun.SQL, one text costs less than the columns of twenty rows.
- * @param isMeasured whether the page may exceed `MAX_PAGE_BYTES`
+ * @param isMeasured whether the page may exceed `MAX_PAGE_BYTES`. If its long columns do, no JSON is built
  */
 function selectPage(list: List, sort: Sort, values: Values, isMeasured: boolean): string {
+  const { table } = list;
   const { direction, last } = sortOrders[sort];
   const isOnPage = `at <= ${values.limit}`;
   // The record after the page shows whether it is the last one.
   const found = foundRows(list, sort, { ...values, limit: `${values.limit} + 1` });
-  const rows = `
-    select id, ${json[list.table]} as json, row_number() over (order by id ${direction}) as at, 0 as bytes
-    from (${found}) as found
-  `;
+  const isBuilt = `(select sum(${longBytes[table]}) from found) <= ${MAX_PAGE_BYTES}`;
   return `
+    ${isMeasured ? `with found as materialized (${found})` : ""}
     select
       (${totalQuery(list, values)})::bigint as total,
       string_agg(json, ',') filter (where ${isOnPage}) as records,
       case when count(*) > ${values.limit} then ${last}(id) filter (where ${isOnPage}) end as next,
-      count(*) filter (where ${isOnPage}) as found,
-      count(json) filter (where ${isOnPage} and bytes <= ${MAX_PAGE_BYTES}) as fitting
-    from (${isMeasured ? measuredRows(list, sort, found) : rows}) as row
+      count(json) = count(*) as is_built
+    from (
+      select
+        id, row_number() over (order by id ${direction}) as at,
+        ${isMeasured ? `case when ${isBuilt} then ${json[table]} end` : json[table]} as json
+      from ${isMeasured ? "found" : `(${found}) as found`}
+    ) as row
   `;
 }
 
@@ -125,6 +110,26 @@ function parametersOf({ ofUser }: List, hasOffset: boolean): Values {
 /** Parameters: the limit, the id, the user if the list is of one, and the offset if there is one. */
 export function pageStatement(list: List, sort: Sort, hasOffset: boolean): string {
   return selectPage(list, sort, parametersOf(list, hasOffset), true);
+}
+
+/** Selects how many records of a page are at most `MAX_PAGE_BYTES` together. The parameters are those of the page. */
+export function fittingStatement(list: List, sort: Sort, hasOffset: boolean): string {
+  const { table } = list;
+  const inOrder = `over (order by id ${sortOrders[sort].direction})`;
+  return `
+    select count(*) filter (where bytes <= ${MAX_PAGE_BYTES}) as fitting
+    from (
+      select sum(octet_length(json) + 1) ${inOrder} - 1 as bytes
+      from (
+        select id, ${json[table]} as json
+        from (
+          select *, sum(${longBytes[table]}) ${inOrder} as long_bytes
+          from (${foundRows(list, sort, parametersOf(list, hasOffset))}) as found
+        ) as measured
+        where long_bytes <= ${MAX_PAGE_BYTES}
+      ) as rendered
+    ) as row
+  `;
 }
 
 /**
@@ -165,7 +170,6 @@ export interface PageRow {
   readonly records: string | null;
   /** Id of the last record; `null` if it is the last of the list. */
   readonly next: number | null;
-  /** Number of its records, and how many of them are not larger than a page. */
-  readonly found: number;
-  readonly fitting: number;
+  /** Whether it has its records: without them they are larger than a page. */
+  readonly is_built: boolean;
 }

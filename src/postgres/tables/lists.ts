@@ -4,6 +4,7 @@ import {
   failPageTooLarge,
   type JsonRow,
   joinRecords,
+  MAX_PAGE_BYTES,
   type Page,
   type PageQuery,
   type Sort,
@@ -13,6 +14,7 @@ import type { StoreContext } from "../engine/context.ts";
 import type { Session, Value } from "../server/connection.ts";
 import { isCausedByStatement, isStatementTimeout } from "../server/errors.ts";
 import {
+  fittingStatement,
   type List,
   type PageRow,
   pageStatement,
@@ -75,7 +77,7 @@ function prepareSimple({ db }: StoreContext, list: List, sort: Sort) {
       const counted = await session.first<Pick<PageRow, "total">>(total, ...user);
       const { records, lastId, hasMore } = joinRecords(found, limit);
       const next = hasMore ? lastId : null;
-      return { ...(counted ?? failMissing()), records, next, found: 0, fitting: 0 };
+      return { ...(counted ?? failMissing()), records, next, is_built: true };
     };
     return db.run("list", read, { client });
   };
@@ -106,10 +108,16 @@ export function prepareList(context: StoreContext, list: List): ReadPage {
       ...(list.ofUser ? [user_id] : []),
       ...(offset > 0 ? [offset] : []),
     ];
-    const statement = pageStatement(list, sort, offset > 0);
-    const read = (session: Session) => session.first<PageRow>(statement, ...values);
-    const row = (await db.run("list", read, { client })) ?? failMissing();
-    return row.fitting < row.found ? failPageTooLarge(row.fitting) : row;
+    const select = async <Row>(statement: string): Promise<Row> => {
+      const read = (session: Session) => session.first<Row>(statement, ...values);
+      return (await db.run("list", read, { client })) ?? failMissing();
+    };
+    const row = await select<PageRow>(pageStatement(list, sort, offset > 0));
+    if (row.is_built && Buffer.byteLength(row.records ?? "") <= MAX_PAGE_BYTES) return row;
+    const statement = fittingStatement(list, sort, offset > 0);
+    const { fitting } = await select<{ fitting: number }>(statement);
+    // It has become small enough meanwhile.
+    return failPageTooLarge(Math.min(fitting, limit - 1));
   }
 
   const maxOffset = list.ofUser || list.table === "users" ? null : placement.maxOffset;

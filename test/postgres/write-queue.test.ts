@@ -28,8 +28,17 @@ interface Run {
 
 const MAX_ITEMS = 8;
 const lockTimeout = serverError("55P03");
+const deadlock = serverError("40P01");
+/** What Citus reports of a worker, also if it has just committed. */
+const workerLost = serverError("XX000", { message: "server closed the connection unexpectedly" });
 
-function makeQueue({ beforeWrite = [] as string[], connections = 9 } = {}) {
+/** @param commitErrors those of the first commits */
+function makeQueue({
+  beforeWrite = [] as readonly string[],
+  connections = 9,
+  commitErrors = [] as readonly Error[],
+} = {}) {
+  const left = [...commitErrors];
   const runs: Run[] = [];
   let timeout: number | undefined;
   const db = {
@@ -37,7 +46,12 @@ function makeQueue({ beforeWrite = [] as string[], connections = 9 } = {}) {
     async run(_kind, work, options = {}) {
       timeout = options.lockTimeoutMs;
       const session = { script: async () => {} } as unknown as Session;
-      return withRetry(() => work(session), options.mayRetry);
+      return withRetry(async () => {
+        const result = await work(session);
+        const error = left.shift();
+        if (error !== undefined) throw error;
+        return result;
+      }, options.mayRetry);
     },
   } as Database;
   const placement = { ...oneServer, beforeWrite };
@@ -58,7 +72,6 @@ function makeQueue({ beforeWrite = [] as string[], connections = 9 } = {}) {
     conflictKeysOf: () => [],
     lockOf: ({ row }) => row,
     sizeOf: ({ size }) => size,
-    explain() {},
   });
   return {
     runs,
@@ -94,6 +107,41 @@ test.each([
   await expectRejection(results[0] as Promise<string>, "unavailable", "the database is busy");
   expect(await results[1]).toBe("b");
   expect([runs.length, pending()]).toEqual([3, 0]);
+});
+
+const inTransaction = ["select 1"];
+
+test.each([
+  ["run alone when a worker is lost before their commit", inTransaction, [["run", workerLost]], 2],
+  [
+    "run alone when a worker is lost before their commit, and an earlier one was rolled back",
+    inTransaction,
+    [
+      ["commit", deadlock],
+      ["run", workerLost],
+    ],
+    2,
+  ],
+  ["do not run again when it is lost at their commit", inTransaction, [["commit", workerLost]], 0],
+  ["do not run again when each statement is committed on its own", [], [["run", workerLost]], 0],
+] as const)("writes of a batch %s", async (_what, beforeWrite, failures, aloneCount) => {
+  const commitErrors = failures.filter(([at]) => at === "commit").map(([, error]) => error);
+  const { runs, names, write, begun } = makeQueue({ beforeWrite, commitErrors });
+  const results = Promise.allSettled([write("a"), write("b")]);
+  for (const [at, [place, error]] of failures.entries()) {
+    await begun(at + 1);
+    if (place === "commit") runs[at]?.end();
+    else runs[at]?.fail(error);
+  }
+  await begun(failures.length + aloneCount);
+  expect(names().slice(failures.length)).toEqual(["a", "b"].slice(0, aloneCount));
+  const [ofA, ofB] = runs.slice(failures.length);
+  ofA?.fail(workerLost);
+  // Its worker is there.
+  ofB?.end();
+  const [a, b] = await results;
+  expect(a).toMatchObject({ reason: { code: "unavailable", cause: workerLost } });
+  expect(b?.status).toBe(aloneCount === 0 ? "rejected" : "fulfilled");
 });
 
 test("writes that run alone run one after the other when they need one row, and leave connections to batches", async () => {

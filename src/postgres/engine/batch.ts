@@ -17,13 +17,8 @@ const MAX_WAIT_MS = 5;
 export interface BatchOptions<Item, Result> {
   /** @returns the result of each item, in order; a promise for an item that takes longer than the batch */
   readonly run: (items: readonly Item[]) => Promise<readonly Maybe<Result>[]>;
-  /**
-   * Whether this error of a batch of so many items splits it: each one then runs alone, so that only those fail that cause
-   * an error.
-   */
-  readonly splitsOn: (error: unknown, count: number) => boolean;
-  /** Runs an item of a batch that was split. The default is a separate batch. */
-  readonly runAlone?: (item: Item) => Promise<Result>;
+  /** Whether an error of a batch may be that of one of its items: each one then has a batch to itself. The default is no. */
+  readonly splitsOn?: (error: unknown) => boolean;
   /** Maximum number of items in a batch. The next batch starts as soon as this many items wait. */
   readonly maxItems: number;
   readonly maxBatches: number;
@@ -58,8 +53,7 @@ interface BatchItem<Item, Result> {
  */
 export function createBatchQueue<Item, Result>({
   run,
-  splitsOn,
-  runAlone = async (item) => itemAt(await run([item]), 0),
+  splitsOn = () => false,
   maxItems,
   maxBatches,
   maxSize = Number.POSITIVE_INFINITY,
@@ -127,8 +121,8 @@ export function createBatchQueue<Item, Result>({
     try {
       return await run(batch);
     } catch (error) {
-      if (splitsOn(error, batch.length)) return batch.map(runAlone);
-      throw error;
+      if (batch.length === 1 || !splitsOn(error)) throw error;
+      return batch.map(async (item) => itemAt(await run([item]), 0));
     }
   }
 

@@ -10,15 +10,15 @@ export interface StoreContext {
   readonly db: Database;
   readonly placement: Placement;
   readonly now: () => Date;
-  /** Runs a write alone, because its row may be locked. One at a time runs for each row. */
-  readonly runAlone: RunFairly;
+  /** Runs a write that may wait for a locked row: one at a time for each row. */
+  readonly runForRow: RunFairly;
   readonly pendingWrites: { count: number };
 }
 
 export function createContext(parts: Pick<StoreContext, "db" | "placement" | "now">): StoreContext {
   return {
     ...parts,
-    runAlone: createFairQueue({
+    runForRow: createFairQueue({
       // It leaves connections to batches.
       maxRunning: Math.max(1, parts.db.shares.write - MAX_WRITE_BATCHES),
       maxRunningOfClient: 1,

@@ -2,9 +2,10 @@
  * The writes of requests: batches, in which each has its own outcome. If one makes its batch fail or wait for a locked row,
  * each one of the batch runs alone, and waits longer. So a row that is locked holds up nobody else.
  */
+import type { Maybe } from "../../base/maybe.ts";
 import type { Author } from "../../domain/record.ts";
 import { BATCH_LOCK_TIMEOUT_MS, type Session } from "../server/connection.ts";
-import { isRolledBack, isStatementError, sqlState } from "../server/errors.ts";
+import { isRolledBack, isStatementError, mayConcernOneItem } from "../server/errors.ts";
 import { versionConflict } from "../server/retry.ts";
 import { createBatchQueue, itemAt } from "./batch.ts";
 import { MAX_WRITE_BATCHES, type StoreContext } from "./context.ts";
@@ -32,71 +33,64 @@ export interface WriteQueueOptions<Item, Result> {
   /** Identifies the row that the write locks. */
   readonly lockOf: (item: Item) => string;
   readonly sizeOf?: (item: Item) => number;
+  /** As in `Database.run`. */
   readonly mayRetry?: (error: unknown) => boolean;
-  /** Called with the error of a write that has run alone. @throws {AppError} if it knows a better one */
-  readonly explain: (error: unknown) => void;
 }
 
 export function createWriteQueue<Item extends { readonly author: Author }, Result>(
-  { db, placement, runAlone: runForLock, pendingWrites }: StoreContext,
+  { db, placement, runForRow, pendingWrites }: StoreContext,
   options: WriteQueueOptions<Item, Result>,
 ): (item: Item) => Promise<Result> {
-  const { maxItems, conflictKeysOf, lockOf, sizeOf = () => 0, explain } = options;
+  const { maxItems, conflictKeysOf, lockOf, sizeOf = () => 0 } = options;
   const { mayRetry = isRolledBack } = options;
+  /** Otherwise each of its statements is committed on its own. */
+  const isTransaction = placement.beforeWrite.length > 0;
 
   async function run(session: Session, items: readonly Item[], isAlone: boolean) {
     for (const statement of placement.beforeWrite) await session.script(statement);
     return options.run(session, items, isAlone);
   }
 
-  async function runOne(item: Item): Promise<Result> {
+  function runAlone(item: Item): Promise<Result> {
     const work = async (session: Session): Promise<Result> => {
       const outcome = itemAt(await run(session, [item], true), 0);
       if (outcome.kind === "again") throw versionConflict;
       if (outcome.kind === "failed") throw outcome.error;
       return outcome.result;
     };
-    try {
-      return await db.run("write", work, { lockTimeoutMs: ALONE_LOCK_TIMEOUT_MS, mayRetry });
-    } catch (error) {
-      explain(error);
-      throw error;
-    }
+    const limits = { lockTimeoutMs: ALONE_LOCK_TIMEOUT_MS, mayRetry };
+    return runForRow(lockOf(item), () => db.run("write", work, limits));
   }
-  const runAlone = (item: Item) => runForLock(lockOf(item), () => runOne(item));
 
-  async function runBatch(items: readonly Item[]) {
-    const isTransaction = placement.beforeWrite.length > 0;
-    let mayBeCommitted = !isTransaction;
+  async function runBatch(items: readonly Item[]): Promise<readonly Maybe<Result>[]> {
+    let isBeforeCommit = false;
     const work = async (session: Session) => {
+      isBeforeCommit = isTransaction;
       const outcomes = await run(session, items, false);
-      mayBeCommitted = true;
+      isBeforeCommit = false;
       return outcomes;
     };
-    let outcomes: readonly Outcome<Result>[];
     try {
-      outcomes = await db.run("write", work, {
+      const outcomes = await db.run("write", work, {
         requests: items.length,
         mayRetry,
         ...(isTransaction && { lockTimeoutMs: BATCH_LOCK_TIMEOUT_MS }),
       });
+      return items.map((item, at) => {
+        const outcome = itemAt(outcomes, at);
+        if (outcome.kind === "again") return runAlone(item);
+        return outcome.kind === "done" ? outcome.result : Promise.reject(outcome.error);
+      });
     } catch (error) {
-      // Not without a server: each one would try to connect.
-      if (mayBeCommitted || sqlState(error) === "") throw error;
-      // E.g. a worker is lost: those that do not need it succeed.
+      // Before the commit it may also be that of a worker, which others of the writes do not need.
+      const mayConcernOne = isBeforeCommit ? mayConcernOneItem : isStatementError;
+      if (!mayConcernOne(error)) throw error;
       return items.map(runAlone);
     }
-    return items.map((item, at) => {
-      const outcome = itemAt(outcomes, at);
-      if (outcome.kind === "again") return runAlone(item);
-      return outcome.kind === "done" ? outcome.result : Promise.reject(outcome.error);
-    });
   }
 
   const enqueue = createBatchQueue<Item, Result>({
     run: runBatch,
-    splitsOn: isStatementError,
-    runAlone,
     maxItems,
     maxBatches: MAX_WRITE_BATCHES,
     nextBatchMs: placement.nextBatchMs,

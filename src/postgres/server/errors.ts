@@ -136,16 +136,12 @@ export function toUnavailable(error: unknown): unknown {
     );
   }
   const state = sqlState(error);
-  const isLost = isWorkerLost(error);
-  const isTransient = state === "" ? isConnectionError(error) : TRANSIENT.test(state);
-  if (!isTransient && !isLost) return error;
+  const isTransient =
+    state === "" ? isConnectionError(error) : TRANSIENT.test(state) || isWorkerLost(error);
+  if (!isTransient) return error;
   const [, problem] = unavailableReasons.find(([states]) => states.test(state)) ?? [];
   const message = `the database ${problem ?? "is currently unreachable"}`;
   return new AppError("unavailable", message, { cause: error });
-}
-
-export function isStatementTimeout(error: unknown): boolean {
-  return sqlState(error) === "57014";
 }
 
 /** @returns whether a write was rejected because the server is a standby, or the database is read-only */
@@ -153,22 +149,14 @@ export function isReadOnly(error: unknown): boolean {
   return sqlState(error) === "25006";
 }
 
-/** @returns whether a statement failed because of what it reads or writes, e.g. a damaged row */
-export function isCausedByStatement(error: unknown): boolean {
-  const state = sqlState(error);
-  return state !== "" && !TRANSIENT.test(state);
-}
-
 /**
+ * @param error one that `toUnavailable` has returned
  * @returns whether the server has rolled back a statement because of what it does, or because of a concurrent
  * transaction, so that a part of it may succeed. After the loss of a connection the statement may be committed.
  */
 export function isStatementError(error: unknown): boolean {
-  return (
-    sqlState(error) === LOCK_TIMEOUT ||
-    (isCausedByStatement(error) && !isWorkerLost(error)) ||
-    isRolledBack(error)
-  );
+  if (error instanceof SQL.PostgresError) return true;
+  return sqlState(error) === LOCK_TIMEOUT || isRolledBack(error);
 }
 
 /**
@@ -180,7 +168,7 @@ export const notRecovered: AppError = new AppError(
   "the database is recovering from a failure",
 );
 
-/** @returns whether an error of several look-ups may be that of one of them: of a damaged row, or of a worker that is lost */
+/** @returns whether an error of several reads may be that of one of them: of a damaged row, or of a worker that is lost */
 export function mayConcernOneItem(error: unknown): boolean {
   return sqlState(error) !== "" || error === notRecovered;
 }

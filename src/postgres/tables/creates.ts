@@ -1,6 +1,5 @@
 /** Creates of users and orders, each once per idempotency key. Those of a batch share one statement. */
 
-import { AppError } from "../../base/error.ts";
 import { type ChangeType, changeCodeOf } from "../../domain/change.ts";
 import { type CreateResult, type IdempotencyKey, replay } from "../../domain/idempotency.ts";
 import { type Author, type RecordTable, type RecordText, textLength } from "../../domain/record.ts";
@@ -204,10 +203,6 @@ export function prepareCreate<Fields extends object, Row>(
     sizeOf: ({ fields }) => textLength(fields),
     // The statement reads what a constraint depends on, so it violates one only if that has changed since.
     mayRetry: (error) => isRolledBack(error) || isConstraintViolation(error),
-    explain(error) {
-      if (!isConstraintViolation(error)) return;
-      throw new AppError("unavailable", "the database is busy", { cause: error });
-    },
   });
 
   return (fields: Fields, key: IdempotencyKey | null, author: Author) =>

@@ -12,7 +12,7 @@ import {
 import { createBatchQueue } from "../engine/batch.ts";
 import type { StoreContext } from "../engine/context.ts";
 import type { Session, Value } from "../server/connection.ts";
-import { isCausedByStatement, isStatementTimeout } from "../server/errors.ts";
+import { mayConcernOneItem } from "../server/errors.ts";
 import {
   fittingStatement,
   type List,
@@ -55,8 +55,7 @@ function prepareShared({ db }: StoreContext, list: List, sort: Sort) {
       const found = new Map(rows.map((row) => [row.position, row]));
       return queries.map((_, at) => found.get(at + 1) ?? failMissing());
     },
-    splitsOn: (error, count) =>
-      count > 1 && (isCausedByStatement(error) || isStatementTimeout(error)),
+    splitsOn: mayConcernOneItem,
     maxItems: MAX_PAGES,
     // The connections are shared by client.
     maxBatches: Number.POSITIVE_INFINITY,
@@ -100,7 +99,7 @@ export function prepareList(context: StoreContext, list: List): ReadPage {
     id: prepareSmall(context, list, "id"),
     "-id": prepareSmall(context, list, "-id"),
   };
-  async function readAlone(query: ListQuery, sort: Sort, client?: string): Promise<PageRow> {
+  async function readLarge(query: ListQuery, sort: Sort, client?: string): Promise<PageRow> {
     const { limit, offset, after, user_id = null } = query;
     const values: Value[] = [
       limit,
@@ -132,7 +131,7 @@ export function prepareList(context: StoreContext, list: List): ReadPage {
     const isSmall = offset === 0 && limit <= MAX_SMALL;
     const { total, records, next } = isSmall
       ? await readSmall[sort]({ query, client })
-      : await readAlone(query, sort, client);
+      : await readLarge(query, sort, client);
     return {
       total,
       records: records ?? "",

@@ -31,7 +31,7 @@ export function createLookup<Key extends string | number, Row extends object>(
       const found = new Map(rows.map((row) => [keyOf(row), row]));
       return keys.map((key) => found.get(key) ?? null);
     },
-    splitsOn: (error, count) => count > 1 && mayConcernOneItem(error),
+    splitsOn: mayConcernOneItem,
     maxItems,
     maxBatches,
     clientOf: ({ client }) => client,

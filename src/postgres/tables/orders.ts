@@ -78,7 +78,6 @@ export function createOrderStore(context: StoreContext): OrderStore {
     values: { status: "text", metadata: "text", updated_at: "text" },
     updated: "order.updated",
     removal: null,
-    explain: () => {},
   });
 
   return {

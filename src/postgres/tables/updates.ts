@@ -50,7 +50,7 @@ interface UpdateParts<Stored> {
     readonly throwBlocked: () => never;
   } | null;
   /** Called with the error of a write of one record. @throws {AppError} if the request is rejected */
-  readonly explain: (error: unknown) => void;
+  readonly explain?: (error: unknown) => void;
 }
 
 const inputColumns = {
@@ -217,10 +217,16 @@ export function prepareUpdates<Stored extends Versioned, Values extends object, 
 
   const enqueue = createWriteQueue<Item, RecordText<Row> | null>(context, {
     maxItems: MAX_UPDATES,
-    run,
+    async run(session, items, isAlone) {
+      try {
+        return await run(session, items, isAlone);
+      } catch (error) {
+        if (isAlone) explain?.(error);
+        throw error;
+      }
+    },
     conflictKeysOf: ({ id }) => [`${id}`],
     lockOf: ({ id }) => `${table} ${id}`,
-    explain,
   });
   return (id: number, author: Author, decide: Decide<Stored, Values, Row>) =>
     enqueue({ id, author, decide });

@@ -1,6 +1,7 @@
 /** One line per event: JSON for programs, text for a terminal. */
-import { createClock } from "./clock.ts";
+
 import type { LinePriority } from "./log-buffer.ts";
+import { createTimestamp } from "./timestamp.ts";
 
 export const logLevels = ["debug", "info", "warn", "error", "silent"] as const;
 export type LogLevel = (typeof logLevels)[number];
@@ -129,10 +130,10 @@ export function createLog({ level, format, now, write, colors = false }: LogOpti
   const threshold = logLevels.indexOf(level);
   const enabled = (severity: Severity) => logLevels.indexOf(severity) >= threshold;
   const formatter = format === "json" ? jsonFormatter : createTextFormatter(colors);
-  const clock = createClock(now);
+  const timestamp = createTimestamp(now);
   const logAt = (severity: Severity) => (event: string, fields?: Fields) => {
     if (enabled(severity)) {
-      write(`${formatter.event(clock(), severity, event, fields)}\n`, "high");
+      write(`${formatter.event(timestamp(), severity, event, fields)}\n`, "high");
     }
   };
   return {
@@ -143,7 +144,7 @@ export function createLog({ level, format, now, write, colors = false }: LogOpti
     error: logAt("error"),
     request(fields, url) {
       if (!enabled("info")) return;
-      write(`${formatter.request(clock(), fields, url)}\n`, priorityOf(fields));
+      write(`${formatter.request(timestamp(), fields, url)}\n`, priorityOf(fields));
     },
   };
 }

@@ -4,7 +4,7 @@
  */
 import { type Static, Type } from "@sinclair/typebox";
 import { fail } from "../base/error.ts";
-import type { Maybe } from "../base/maybe.ts";
+import type { MaybePromise } from "../base/maybe-promise.ts";
 import { Id, Nullable, noExtraFields, OneOf, SafeInteger, Text, Time } from "../base/schema.ts";
 import { Order, OrderStatus, orderStatuses } from "./order.ts";
 import { type Page, pageQuery } from "./page.ts";
@@ -168,7 +168,7 @@ export interface ChangeStore {
    * @throws {AppError} as `requireKept`
    * @throws {AppError} validation_failed if the page exceeds 4 MiB, which only `include=record` can cause
    */
-  list(query: ChangeQuery, client?: string): Maybe<ChangePage>;
+  list(query: ChangeQuery, client?: string): MaybePromise<ChangePage>;
   /**
    * Calls a listener each time when `list` may return changes that it has not returned before: within 100 ms of their
    * commit if this process or another one on the same machine has made them, otherwise within 1 s. It may also be called

@@ -1,8 +1,8 @@
 /** The plan of an import: which records are created, unchanged or rejected. */
 
-import { type Clock, createClock } from "../base/clock.ts";
 import { sortMembers } from "../base/json.ts";
 import type { Schema } from "../base/schema.ts";
+import { createTimestamp } from "../base/timestamp.ts";
 import type { BulkStore, ImportResult } from "./bulk.ts";
 import type { ChangeType } from "./change.ts";
 import type { CopiedTable, CopyRow } from "./copy.ts";
@@ -51,7 +51,7 @@ export interface ImportRules<Row, Import> {
   /** A record in messages, e.g. `user`. */
   readonly noun: string;
   /** @returns the whole record. The id and the time are for a record without an id. @param userId of `userOf` */
-  complete(record: Import, id: number, clock: Clock, userId: number | null): Row;
+  complete(record: Import, id: number, timestamp: () => string, userId: number | null): Row;
   /** @returns the text that is unique besides the id: the email key, or the import key; `null` for none */
   keyOf(record: Import): string | null;
   /** @returns the reason for rejecting a record whose key belongs to the record with this id */
@@ -142,7 +142,7 @@ export function createEmptyTable<Row extends { readonly id: number }, Import>(
   rules: ImportRules<Row, Import>,
   now: () => Date,
 ): BulkStore<Row, Import> {
-  const plan = createImportPlanner(rules, createClock(now), createDryRunMemory());
+  const plan = createImportPlanner(rules, createTimestamp(now), createDryRunMemory());
   const none = () => null;
   const stored = { lastId: 0, get: none, idOf: none, hasUser: () => false, userWithEmail: none };
   return {
@@ -157,7 +157,7 @@ export function createEmptyTable<Row extends { readonly id: number }, Import>(
  */
 export function createImportPlanner<Row extends { readonly id: number }, Import>(
   rules: ImportRules<Row, Import>,
-  clock: Clock,
+  timestamp: () => string,
   memory: DryRunMemory | null,
 ): PlanImport<Row, Import> {
   /** The last id of the earlier batches. */
@@ -190,7 +190,7 @@ export function createImportPlanner<Row extends { readonly id: number }, Import>
       if (user !== userId && userId === null) {
         return rejected("user_email must be the email of an existing user");
       }
-      const row = rules.complete(record, lastId + 1, clock, userId);
+      const row = rules.complete(record, lastId + 1, timestamp, userId);
       const { id } = row;
       const isSame = compare(id, row, record, "record");
       if (isSame === true) return unchanged;

@@ -80,9 +80,9 @@ export const userImport: ImportedTable<User, UserImport, StoredUser> = {
   created: "user.created",
   parse: parseStoredUser,
   noun: "user",
-  complete(record, id, clock) {
+  complete(record, id, timestamp) {
     if ("id" in record) return record;
-    const { created_at = clock(), updated_at = created_at } = record;
+    const { created_at = timestamp(), updated_at = created_at } = record;
     return { ...newUser(id, record, created_at), updated_at };
   },
   keyOf: ({ email }) => emailKey(email),
@@ -197,8 +197,8 @@ export const orderImport: ImportedTable<Order, OrderImport, StoredOrder> = {
   created: "order.created",
   parse: parseStoredOrder,
   noun: "order",
-  complete(record, id, clock, userId) {
-    if (!("id" in record)) return newImportedOrder(record, id, Number(userId), clock());
+  complete(record, id, timestamp, userId) {
+    if (!("id" in record)) return newImportedOrder(record, id, Number(userId), timestamp());
     if ("user_id" in record) return record;
     const { user_email: _, ...order } = record;
     return { ...order, user_id: Number(userId) };

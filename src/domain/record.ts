@@ -1,7 +1,7 @@
 /** Records as text, and what the stores of users and orders share. */
 import { failField } from "../base/error.ts";
 import { sortMembers } from "../base/json.ts";
-import type { Maybe } from "../base/maybe.ts";
+import type { MaybePromise } from "../base/maybe-promise.ts";
 import type { Page } from "./page.ts";
 import type { Preconditions } from "./precondition.ts";
 
@@ -94,12 +94,12 @@ export interface RecordStore<Row, Query, Edit> {
    * wait. Without it, the process itself
    * @throws {AppError} validation_failed, with the limit that is allowed, if the page exceeds 4 MiB
    */
-  list(query: Query, client?: string): Maybe<Page>;
+  list(query: Query, client?: string): MaybePromise<Page>;
   /**
    * @param client as in `list`
    * @returns `null` if the record does not exist
    */
-  get(id: number, client?: string): Maybe<RecordText<Row> | null>;
+  get(id: number, client?: string): MaybePromise<RecordText<Row> | null>;
   /**
    * Reads the record, applies `edit`, and stores the result. An edit that leaves every field as it is writes nothing: the
    * version, the times and the feed stay as they are.

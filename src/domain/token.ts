@@ -1,5 +1,5 @@
 import { fail } from "../base/error.ts";
-import type { Maybe } from "../base/maybe.ts";
+import type { MaybePromise } from "../base/maybe-promise.ts";
 import { UNREADABLE } from "../base/schema.ts";
 
 const SECRET_LENGTH = 30;
@@ -97,7 +97,7 @@ export interface TokenStore {
   /** @returns all tokens, including revoked and expired ones, oldest first */
   list(): Promise<readonly Token[]>;
   /** @returns the token, even if it is revoked or expired; `null` if no token has this hash */
-  find(hash: string): Maybe<Token | null>;
+  find(hash: string): MaybePromise<Token | null>;
   /** @throws {AppError} operator if a token that is not revoked has this name */
   create(fields: TokenFields): Promise<Token>;
   /** Creates a token if the database has never had one. @returns `null` if it has */

@@ -3,7 +3,7 @@
  * and for Elysia's, because Elysia's hooks would make a GET more expensive.
  */
 import { AppError, fail, failField } from "../base/error.ts";
-import type { Maybe } from "../base/maybe.ts";
+import type { MaybePromise } from "../base/maybe-promise.ts";
 import type { Token } from "../domain/token.ts";
 import { expectedBytes, readBody } from "./input/body.ts";
 import { createHostCheck } from "./input/host.ts";
@@ -49,7 +49,7 @@ function requireExpectation(expect: string | null): void {
 const MAX_WAITING_BODY_BYTES = 2 ** 10;
 
 /** Handles a request. @param params the parameters of its path */
-export type HandleRequest = (request: Request, params: unknown) => Maybe<Response>;
+export type HandleRequest = (request: Request, params: unknown) => MaybePromise<Response>;
 
 interface PipelineOptions {
   readonly services: Services;
@@ -59,7 +59,7 @@ interface PipelineOptions {
 }
 
 /** The checks of a request, then its handler. */
-type Steps = (exchange: Exchange) => Maybe<ResponseBody>;
+type Steps = (exchange: Exchange) => MaybePromise<ResponseBody>;
 
 /**
  * Makes the handlers of requests. Each request passes these checks from top to bottom. The first error is the response.
@@ -87,7 +87,7 @@ export function createPipeline(options: PipelineOptions) {
   const beginWrite = createPendingWrites();
 
   /** @returns the token, or `null` if the request needs none */
-  function identify({ headers }: Request, needsToken: boolean): Maybe<Token | null> {
+  function identify({ headers }: Request, needsToken: boolean): MaybePromise<Token | null> {
     if (!needsToken) return null;
     const token = authenticate(headers.get("authorization") ?? "");
     if (!(token instanceof Promise)) return token;
@@ -211,7 +211,7 @@ export function createPipeline(options: PipelineOptions) {
 
   /** @param routeOf returns the route for metrics and the log */
   function handlerOf(routeOf: (request: Request) => string, steps: Steps): HandleRequest {
-    function handleNow(request: Request, params: unknown): Maybe<Response> {
+    function handleNow(request: Request, params: unknown): MaybePromise<Response> {
       const exchange: Exchange = {
         request,
         params,
@@ -222,7 +222,7 @@ export function createPipeline(options: PipelineOptions) {
         denial: null,
         head: { status: 200, headers: {} },
       };
-      let result: Maybe<ResponseBody>;
+      let result: MaybePromise<ResponseBody>;
       try {
         result = steps(exchange);
       } catch (error) {

@@ -1,8 +1,8 @@
 /** The store of an open SQLite database. */
 import type { Database } from "bun:sqlite";
 import { existsSync } from "node:fs";
-import { createClock } from "../base/clock.ts";
 import { suffixes } from "../base/database-url.ts";
+import { createTimestamp } from "../base/timestamp.ts";
 import { createWriteProbe } from "../base/write-probe.ts";
 import type { OnCommit, Store, StoreOptions } from "../domain/store.ts";
 import type { ArchiveClient } from "./archive/client.ts";
@@ -111,11 +111,11 @@ export async function createStore(
     watch.check();
   };
   const writer = createWriter(createWriteBatch(db, files), reader, checkpointer, onCommit, archive);
-  const clock = createClock(now);
-  const idempotency = createIdempotencyStore(db, writer, now, clock);
+  const timestamp = createTimestamp(now);
+  const idempotency = createIdempotencyStore(db, writer, now, timestamp);
   const lists = createListReader(db, reader);
   const recordChange = createChangeRecorder(db, now);
-  const context = { db, reader, writer, lists, idempotency, clock, recordChange };
+  const context = { db, reader, writer, lists, idempotency, timestamp, recordChange };
   // While `resources` is still disposed of: statements that do not match a damaged schema fail here.
   const stores = {
     users: createUserStore(context),

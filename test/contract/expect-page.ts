@@ -1,5 +1,5 @@
 import { expect } from "bun:test";
-import type { Maybe } from "../../src/base/maybe.ts";
+import type { MaybePromise } from "../../src/base/maybe-promise.ts";
 import type { OrderQuery } from "../../src/domain/order.ts";
 import type { Page } from "../../src/domain/page.ts";
 import { listed } from "../support/listed.ts";
@@ -9,7 +9,7 @@ import { listed } from "../support/listed.ts";
  * @param ids all ids of the list, ascending
  */
 export async function expectPage(
-  list: (query: OrderQuery) => Maybe<Page>,
+  list: (query: OrderQuery) => MaybePromise<Page>,
   ids: readonly number[],
   query: OrderQuery,
 ): Promise<void> {

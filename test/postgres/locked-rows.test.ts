@@ -1,6 +1,6 @@
 // Work that waits for a lock of another transaction leaves connections to other work.
 import { describe, expect, test } from "bun:test";
-import type { Maybe } from "../../src/base/maybe.ts";
+import type { MaybePromise } from "../../src/base/maybe-promise.ts";
 import { newUser, orderFields, outcomesOf, rename, setPaid, userFields } from "../contract/open.ts";
 import { expectRejection } from "../support/expect-error.ts";
 import { ifMatch } from "../support/preconditions.ts";
@@ -113,7 +113,7 @@ describe.if(cluster !== null)("tokens that are unknown", () => {
     const store = await world.open({ databaseUrl: world.url + patient });
     const { id } = await newUser(store);
     const held = await world.hold("lock table tokens in access exclusive mode");
-    const finds: Maybe<unknown>[] = [];
+    const finds: MaybePromise<unknown>[] = [];
     // Each in a later turn, so that another statement could begin.
     for (let at = 0; at < 6; at += 1) {
       finds.push(store.tokens.find(`unknown ${at}`));

@@ -1,6 +1,6 @@
 // Statements that requests share.
 import { describe, expect, test } from "bun:test";
-import type { Maybe } from "../../src/base/maybe.ts";
+import type { MaybePromise } from "../../src/base/maybe-promise.ts";
 import { createContext } from "../../src/postgres/engine/context.ts";
 import { oneServer } from "../../src/postgres/server/placement.ts";
 import { createTokenStore } from "../../src/postgres/tables/tokens.ts";
@@ -35,7 +35,7 @@ describe.if(cluster !== null)("statements that requests share", () => {
         read_metadata(id, metadata) as metadata
       from stored_users
     `);
-    const outcomesOf = async (reads: readonly Maybe<unknown>[]) =>
+    const outcomesOf = async (reads: readonly MaybePromise<unknown>[]) =>
       (await Promise.allSettled(reads)).map((result) =>
         result.status === "fulfilled" ? "read" : result.reason.message,
       );

@@ -1,9 +1,9 @@
-import type { Maybe } from "../../src/base/maybe.ts";
+import type { MaybePromise } from "../../src/base/maybe-promise.ts";
 import type { Page } from "../../src/domain/page.ts";
 
 /** Parses the records of a page, which a store returns as JSON. Omits `nextAfter` if it is `null`. */
 export async function listed<Row extends { id: number } = any>(
-  page: Maybe<Page>,
+  page: MaybePromise<Page>,
 ): Promise<{ rows: Row[]; total: number; nextAfter?: number }> {
   const { records, total, nextAfter } = await page;
   return {

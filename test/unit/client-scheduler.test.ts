@@ -1,5 +1,5 @@
 import { expect, test } from "bun:test";
-import { endTurn } from "../../src/base/end-turn.ts";
+import { yieldToEventLoop } from "../../src/base/event-loop.ts";
 import { createClientScheduler } from "../../src/http/limits/client-scheduler.ts";
 
 /** Sends requests. Time passes only while one is handled, and always the same. */
@@ -19,7 +19,7 @@ function makeClients(requestMs: number) {
       else void scheduled.then(() => handle(name));
     },
     async untilHandled(count: number) {
-      while (handled.length < count) await endTurn();
+      while (handled.length < count) await yieldToEventLoop();
     },
     pass(ms: number) {
       timeMs += ms;
@@ -32,7 +32,7 @@ test("a request is handled at once when the turn has just begun", async () => {
   for (let turn = 1; turn <= 100; turn += 1) {
     for (let sent = 0; sent < 10; sent += 1) send("a");
     expect(handled).toHaveLength(10 * turn);
-    await endTurn();
+    await yieldToEventLoop();
     pass(turn % 20);
   }
 });
@@ -49,7 +49,7 @@ test("a request waits for few of another client when that one has sent hundreds"
 test("a request is handled at once when a turn has just begun and another client still waits", async () => {
   const { send, handled, untilHandled } = makeClients(1);
   for (let sent = 0; sent < 20; sent += 1) send("a");
-  await endTurn();
+  await yieldToEventLoop();
   expect(handled.length).toBeLessThan(20);
   send("b");
   expect(handled.at(-1)).toBe("b");
@@ -70,7 +70,7 @@ test("requests of a client are handled in their order when new ones arrive meanw
   const names = Array.from({ length: 60 }, (_, at) => `${at}`);
   for (const [at, name] of names.entries()) {
     send("a", name);
-    if (at >= 30) await endTurn();
+    if (at >= 30) await yieldToEventLoop();
   }
   await untilHandled(names.length);
   expect(handled).toEqual(names);
@@ -82,7 +82,7 @@ test("one turn of the event loop handles one request when each takes long", asyn
   // The first one is handled before it is known that requests take long.
   const counts = [handled.length];
   while (handled.length < 6) {
-    await endTurn();
+    await yieldToEventLoop();
     counts.push(handled.length);
   }
   const steps = counts.slice(1).map((count, at) => count - (counts[at] ?? 0));

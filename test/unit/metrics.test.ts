@@ -1,5 +1,5 @@
 import { expect, test } from "bun:test";
-import { endTurn } from "../../src/base/end-turn.ts";
+import { yieldToEventLoop } from "../../src/base/event-loop.ts";
 import type { Store } from "../../src/domain/store.ts";
 import { createMetrics, type Metrics } from "../../src/http/metrics/metrics.ts";
 import { metricsIn } from "../http/make.ts";
@@ -28,7 +28,7 @@ const store = {
 /** @returns the values by series, e.g. `up{a="b"}` */
 async function read(metrics: Metrics): Promise<Map<string, number>> {
   const text = await metrics.render(store);
-  await endTurn();
+  await yieldToEventLoop();
   return metricsIn(text);
 }
 
@@ -142,7 +142,7 @@ test("render makes one text for all requests of a turn of the event loop", async
   const first = await Promise.all([metrics.render(counted), metrics.render(counted)]);
   expect([await metrics.render(counted), ...first]).toEqual(Array(3).fill(first[0]));
   expect(reads).toBe(1);
-  await endTurn();
+  await yieldToEventLoop();
   metrics.observeRequest("GET", "/a", 200, 1);
   expect(await metrics.render(counted)).not.toBe(first[0] ?? "");
   expect(reads).toBe(2);

@@ -1,5 +1,5 @@
 import { expect, test } from "bun:test";
-import { endTurn } from "../../src/base/end-turn.ts";
+import { yieldToEventLoop } from "../../src/base/event-loop.ts";
 import { createWaitingClients } from "../../src/http/limits/waiting-clients.ts";
 
 const PLACES = 12;
@@ -107,7 +107,7 @@ test("a change wakes 16 clients in each turn, and each of them once", async () =
     await Promise.resolve();
     await Promise.resolve();
     counts.push(woken);
-    await endTurn();
+    await yieldToEventLoop();
   }
   expect(counts).toEqual([16, 32, 40, 40]);
   for (const client of waiting) client[Symbol.dispose]();

@@ -2,7 +2,7 @@
 import { bearer } from "@elysiajs/bearer";
 import { AppError, fail } from "../../base/error.ts";
 import type { Log } from "../../base/log.ts";
-import type { Maybe } from "../../base/maybe.ts";
+import type { MaybePromise } from "../../base/maybe-promise.ts";
 import type { Config } from "../../domain/config.ts";
 import {
   hashToken,
@@ -68,7 +68,7 @@ const MAX_HEADER_LENGTH = 64;
  * @throws {AppError} unauthorised if it has no token; the message is the reason for the log, not the response
  * @throws {AppError} invalid_token if its token is not valid now; the cause is its name, if it is known
  */
-export type Authenticate = (authorization: string) => Maybe<Token>;
+export type Authenticate = (authorization: string) => MaybePromise<Token>;
 
 /** @param config `apiToken` is accepted in addition to the stored tokens. A read-only server does not record their use */
 export function createAuthenticator(

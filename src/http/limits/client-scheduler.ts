@@ -3,7 +3,7 @@
  * the loop: those of a client with hundreds of connections would delay all others until the last of them is handled.
  */
 
-import { endTurn } from "../../base/end-turn.ts";
+import { yieldToEventLoop } from "../../base/event-loop.ts";
 import { createRoundRobinQueue } from "../../base/round-robin-queue.ts";
 
 /** Time after which new requests wait, and after which the next turn begins. */
@@ -26,7 +26,7 @@ export function createClientScheduler(nowMs = () => performance.now()) {
   async function followTurns(): Promise<void> {
     isFollowing = true;
     do {
-      await endTurn();
+      await yieldToEventLoop();
       turnStartedMs = nowMs();
       while (waiting.size() > 0 && !isOver(nowMs())) {
         waiting.take()?.();

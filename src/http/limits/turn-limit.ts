@@ -1,4 +1,4 @@
-import { endTurn } from "../../base/end-turn.ts";
+import { yieldToEventLoop } from "../../base/event-loop.ts";
 
 /** Number of requests after which the count starts again in the next turn. A timer for each turn would cost more. */
 const RESET_INTERVAL = 32;
@@ -20,6 +20,6 @@ export function createTurnLimit() {
     requests += 1;
     if (requests === RESET_INTERVAL) setImmediate(reset);
     if (requests <= RESET_INTERVAL + MIN_REQUESTS) return null;
-    return endTurn();
+    return yieldToEventLoop();
   };
 }

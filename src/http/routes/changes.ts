@@ -1,6 +1,6 @@
 /** The route of the change feed. */
 import { Elysia } from "elysia";
-import { andThen, type Maybe } from "../../base/maybe.ts";
+import { andThen, type MaybePromise } from "../../base/maybe-promise.ts";
 import { Change, type ChangePage, type Feed, startOf, WaitingQuery } from "../../domain/change.ts";
 import { pageOffsets } from "../../domain/page.ts";
 import type { InputSchema } from "../input/input.ts";
@@ -32,7 +32,7 @@ const example: Change = {
 
 type ChangesCall = Call<{ query: InputSchema<WaitingQuery>; detail: Detail }>;
 
-function list({ store, query, token }: ChangesCall): Maybe<ChangePage> {
+function list({ store, query, token }: ChangesCall): MaybePromise<ChangePage> {
   return store.changes.list(query, token.hash);
 }
 

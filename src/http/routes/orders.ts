@@ -1,7 +1,7 @@
 /** The routes of orders. */
 import { Elysia } from "elysia";
 import { fail } from "../../base/error.ts";
-import { andThen } from "../../base/maybe.ts";
+import { andThen } from "../../base/maybe-promise.ts";
 import {
   newOrder,
   Order,

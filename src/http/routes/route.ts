@@ -3,7 +3,7 @@
  * from there, and `pipeline.ts` makes its handlers.
  */
 import type { AnyElysia } from "elysia";
-import type { Maybe } from "../../base/maybe.ts";
+import type { MaybePromise } from "../../base/maybe-promise.ts";
 import type { Store } from "../../domain/store.ts";
 import type { Token } from "../../domain/token.ts";
 import type { InputSchema, JsonSchema } from "../input/input.ts";
@@ -65,7 +65,7 @@ export interface Call<Definition extends RouteDefinition = RouteDefinition> exte
  */
 export function route<const Definition extends RouteDefinition, Body extends ResponseBody>(
   definition: Definition,
-  handler: (call: Call<Definition>) => Maybe<Body>,
+  handler: (call: Call<Definition>) => MaybePromise<Body>,
 ) {
   const rejectUnchecked = (): ClientResponses<Definition, Body> => {
     throw new Error("requests are handled by the pipeline");
@@ -85,7 +85,7 @@ export interface RouteEntry {
     readonly definition: RouteDefinition;
     readonly handler: (
       call: Omit<Call, "token"> & { readonly token: Token | null },
-    ) => Maybe<ResponseBody>;
+    ) => MaybePromise<ResponseBody>;
   };
 }
 

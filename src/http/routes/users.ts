@@ -1,7 +1,7 @@
 /** The routes of users. */
 import { Elysia } from "elysia";
 import { fail } from "../../base/error.ts";
-import { andThen } from "../../base/maybe.ts";
+import { andThen } from "../../base/maybe-promise.ts";
 import type { RecordText } from "../../domain/record.ts";
 import { patchUser, User, UserInput, UserPatch, UserQuery, userFields } from "../../domain/user.ts";
 import { jsonBody } from "../input/body.ts";

@@ -4,7 +4,7 @@
  * enough to have many items, but without a delay that a client would notice.
  */
 import { AppError } from "../../base/error.ts";
-import type { Maybe } from "../../base/maybe.ts";
+import type { MaybePromise } from "../../base/maybe-promise.ts";
 import { createRoundRobinQueue } from "../../base/round-robin-queue.ts";
 import { QUEUE_TIMEOUT_MS } from "../server/connection-queues.ts";
 
@@ -16,7 +16,7 @@ const MAX_WAIT_MS = 5;
 
 export interface BatchOptions<Item, Result> {
   /** @returns the result of each item, in order; a promise for an item that takes longer than the batch */
-  readonly run: (items: readonly Item[]) => Promise<readonly Maybe<Result>[]>;
+  readonly run: (items: readonly Item[]) => Promise<readonly MaybePromise<Result>[]>;
   /** Whether an error of a batch may be that of one of its items: each one then has a batch to itself. The default is no. */
   readonly splitsOn?: (error: unknown) => boolean;
   /** Maximum number of items in a batch. The next batch starts as soon as this many items wait. */
@@ -43,7 +43,7 @@ export interface BatchOptions<Item, Result> {
 interface BatchItem<Item, Result> {
   readonly item: Item;
   readonly sinceMs: number;
-  readonly resolve: (result: Maybe<Result>) => void;
+  readonly resolve: (result: MaybePromise<Result>) => void;
   readonly reject: (error: unknown) => void;
 }
 
@@ -110,14 +110,14 @@ export function createBatchQueue<Item, Result>({
     for (const key of conflictKeysOf(item)) busyKeys.delete(key);
   }
 
-  async function settle(ended: Waiting, result: Maybe<Result>): Promise<void> {
+  async function settle(ended: Waiting, result: MaybePromise<Result>): Promise<void> {
     ended.resolve(result);
     await Promise.allSettled([result]);
     release(ended);
     startSoon();
   }
 
-  async function runOrSplit(batch: readonly Item[]): Promise<readonly Maybe<Result>[]> {
+  async function runOrSplit(batch: readonly Item[]): Promise<readonly MaybePromise<Result>[]> {
     try {
       return await run(batch);
     } catch (error) {

@@ -1,5 +1,5 @@
 /** Concurrent calls with the same key share one run. */
-import { endTurn } from "../../base/end-turn.ts";
+import { yieldToEventLoop } from "../../base/event-loop.ts";
 
 /**
  * @returns a function that runs work, once for all calls with the same key that come before it begins. It begins when the
@@ -12,7 +12,7 @@ export function createSingleFlight<Result>() {
 
   async function runNext(key: string, work: () => Promise<Result>): Promise<Result> {
     await running.get(key);
-    await endTurn();
+    await yieldToEventLoop();
     waiting.delete(key);
     const result = work();
     const ended = Promise.allSettled([result]);

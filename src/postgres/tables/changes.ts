@@ -1,7 +1,7 @@
 /** The change feed: reads pages of numbered changes, and deletes expired ones. */
 
+import { deleteInBatches } from "../../base/delete-in-batches.ts";
 import { fail } from "../../base/error.ts";
-import { untilDone } from "../../base/until-done.ts";
 import {
   type ChangePage,
   type ChangeQuery,
@@ -228,7 +228,10 @@ export function createChangeStore(
         const row = await session.first<{ rows: number }>(deleteBatch, ...values);
         return row === null || row.rows === 0;
       };
-      await untilDone(() => db.run("background", deleteExpired, { transaction: true }), signal);
+      await deleteInBatches(
+        () => db.run("background", deleteExpired, { transaction: true }),
+        signal,
+      );
     },
   };
 }

@@ -1,4 +1,4 @@
-import { untilDone } from "../../base/until-done.ts";
+import { deleteInBatches } from "../../base/delete-in-batches.ts";
 import { KEY_LIFETIME_MS } from "../../domain/idempotency.ts";
 import type { Database } from "../server/connection.ts";
 
@@ -27,7 +27,7 @@ export async function deleteExpiredKeys(
   signal?: AbortSignal,
 ): Promise<void> {
   const time = expiryTime(now);
-  await untilDone(async () => {
+  await deleteInBatches(async () => {
     const deleted = await db.run("background", (session) => session.all(deleteBatch, time));
     return deleted.length < DELETE_BATCH_SIZE;
   }, signal);

@@ -1,4 +1,4 @@
-import { latestOf } from "../../base/clock.ts";
+import { latestOf } from "../../base/timestamp.ts";
 import {
   failUnknownUser,
   newOrder,

@@ -1,5 +1,5 @@
-import { latestOf } from "../../base/clock.ts";
 import { emailKey } from "../../base/email.ts";
+import { latestOf } from "../../base/timestamp.ts";
 import { isAfter } from "../../domain/page.ts";
 import { requirePreconditions } from "../../domain/precondition.ts";
 import { changesNothing, type RecordText, recordText } from "../../domain/record.ts";

@@ -1,6 +1,6 @@
 /** Export and import of users and orders. `src/domain/import-plan.ts` and `src/domain/import-rules.ts` have the rules of an import. */
 
-import { createClock } from "../../base/clock.ts";
+import { createTimestamp } from "../../base/timestamp.ts";
 import type { BulkStore } from "../../domain/bulk.ts";
 import type { ChangedRecord } from "../../domain/change.ts";
 import {
@@ -58,9 +58,9 @@ function createBulkStore<
     from ${table}
     where id = any($1::bigint[])
   `;
-  const clock = createClock(now);
+  const timestamp = createTimestamp(now);
   // A temporary table would need a separate session.
-  const planDryRun = createImportPlanner(rules, clock, createDryRunMemory());
+  const planDryRun = createImportPlanner(rules, timestamp, createDryRunMemory());
 
   /** Loads the records that the given ones can conflict with. */
   async function loadStored(
@@ -117,7 +117,7 @@ function createBulkStore<
         for (const statement of placement.beforeCopy) await session.script(statement);
         // No other transaction assigns ids after it.
         await session.script(`lock table ${table} in share row exclusive mode`);
-        const plan = createImportPlanner(rules, clock, null);
+        const plan = createImportPlanner(rules, timestamp, null);
         const stored = await loadStored(session, records);
         const { results, newRecords, lastId } = plan(records, stored);
         const { write, advanceIds } = copyTargetOf(session, placement);

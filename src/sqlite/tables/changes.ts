@@ -1,8 +1,8 @@
 /** The change feed: records each change in the transaction that makes it, and reads pages of it. */
 
 import type { Database } from "bun:sqlite";
+import { deleteInBatches } from "../../base/delete-in-batches.ts";
 import { fail } from "../../base/error.ts";
-import { untilDone } from "../../base/until-done.ts";
 import {
   type ChangeQuery,
   type ChangeStore,
@@ -128,8 +128,10 @@ export function createChangeStore(
     subscribe,
     async deleteExpired(before, signal) {
       const deleteExpired = () => deleteBatch.run({ before: before.getTime() }).changes;
-      const isDone = async () => (await writer.write("changes", deleteExpired)) < DELETE_BATCH_SIZE;
-      await untilDone(isDone, signal);
+      await deleteInBatches(
+        async () => (await writer.write("changes", deleteExpired)) < DELETE_BATCH_SIZE,
+        signal,
+      );
     },
   };
 }

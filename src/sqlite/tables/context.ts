@@ -1,5 +1,4 @@
 import type { Database } from "bun:sqlite";
-import type { Clock } from "../../base/clock.ts";
 import type { NewChange } from "../../domain/change.ts";
 import type { Reader } from "../engine/reader.ts";
 import type { Writer } from "../engine/writer.ts";
@@ -17,7 +16,8 @@ export interface StoreContext {
   readonly writer: Writer;
   readonly lists: ListReader;
   readonly idempotency: IdempotencyStore;
-  readonly clock: Clock;
+  /** Returns the current time: RFC 3339 in UTC with milliseconds. */
+  readonly timestamp: () => string;
   /** Adds a change to the feed. Call it in the transaction that makes the change. */
   readonly recordChange: (change: NewChange) => void;
 }

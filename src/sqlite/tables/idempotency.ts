@@ -1,6 +1,6 @@
 import type { Database } from "bun:sqlite";
-import { type Clock, createClock } from "../../base/clock.ts";
-import { untilDone } from "../../base/until-done.ts";
+import { deleteInBatches } from "../../base/delete-in-batches.ts";
+import { createTimestamp } from "../../base/timestamp.ts";
 import {
   type CreateResult,
   type IdempotencyKey,
@@ -19,7 +19,7 @@ export function createIdempotencyStore(
   db: Database,
   writer: Writer,
   now: () => Date,
-  clock: Clock,
+  timestamp: () => string,
 ) {
   const find = db.prepare<
     Record<"fingerprint" | "record", string>,
@@ -43,7 +43,7 @@ export function createIdempotencyStore(
     )
   `);
 
-  const expiryTime = createClock(() => new Date(now().getTime() - KEY_LIFETIME_MS));
+  const expiryTime = createTimestamp(() => new Date(now().getTime() - KEY_LIFETIME_MS));
 
   return {
     /**
@@ -57,14 +57,15 @@ export function createIdempotencyStore(
       const existing = find.get({ owner: key.owner, key: key.key, expired: expiryTime() });
       if (existing !== null) return replay(existing, key);
       const record = create();
-      claim.run({ ...key, record: record.json, now: clock() });
+      claim.run({ ...key, record: record.json, now: timestamp() });
       return { record, replayed: false };
     },
     async deleteExpired(signal?: AbortSignal): Promise<void> {
       const deleteExpired = () => deleteBatch.run({ expired: expiryTime() }).changes;
-      const isDone = async () =>
-        (await writer.write("idempotency_keys", deleteExpired)) < DELETE_BATCH_SIZE;
-      await untilDone(isDone, signal);
+      await deleteInBatches(
+        async () => (await writer.write("idempotency_keys", deleteExpired)) < DELETE_BATCH_SIZE,
+        signal,
+      );
     },
   };
 }

@@ -1,6 +1,6 @@
 import type { Database } from "bun:sqlite";
-import { latestOf } from "../../base/clock.ts";
 import { systemCode } from "../../base/error.ts";
+import { latestOf } from "../../base/timestamp.ts";
 import { changeOf } from "../../domain/change.ts";
 import {
   failUnknownUser,
@@ -124,7 +124,7 @@ function prepareRows<Row>(db: Database, columns: string): ReadRows<OrderQuery, R
 }
 
 export function createOrderStore(context: StoreContext): OrderStore {
-  const { db, clock, recordChange } = context;
+  const { db, timestamp, recordChange } = context;
   const { list, get, createOnce, modify } = prepareRecords<Order, OrderQuery, StoredOrder>(
     context,
     Order,
@@ -173,7 +173,7 @@ export function createOrderStore(context: StoreContext): OrderStore {
 
     place(fields, key, author = null) {
       return createOnce(key, author, () => {
-        const time = clock();
+        const time = timestamp();
         const row = orderRow(fields);
         const order = newOrder(insertOrder({ ...row, now: time }), row, time);
         recordChange(changeOf("order.created", order, author));
@@ -191,7 +191,7 @@ export function createOrderStore(context: StoreContext): OrderStore {
           ...fields,
           metadata: JSON.stringify(fields.metadata),
           version: order.version + 1,
-          updated_at: latestOf(order.updated_at, clock()),
+          updated_at: latestOf(order.updated_at, timestamp()),
         };
         if (fields.status !== order.status) updateStatus.run({ id, status: fields.status });
         updateOrder.run(changed);

@@ -7,7 +7,7 @@ import {
 } from "../../domain/token.ts";
 import type { StoreContext } from "./context.ts";
 
-export function createTokenStore({ db, clock, reader, writer }: StoreContext): TokenStore {
+export function createTokenStore({ db, timestamp, reader, writer }: StoreContext): TokenStore {
   const table = "tokens";
   const all = db.prepare<Token, []>(`
     select ${tokenColumns}
@@ -45,7 +45,7 @@ export function createTokenStore({ db, clock, reader, writer }: StoreContext): T
     find: (hash) => reader.cached(table, hash, readToken),
     create(fields) {
       return writer.write(table, () => {
-        const token = insert.get({ ...fields, now: clock() });
+        const token = insert.get({ ...fields, now: timestamp() });
         if (token !== null) return token;
         failTokenNameTaken(fields.name);
       });
@@ -53,11 +53,11 @@ export function createTokenStore({ db, clock, reader, writer }: StoreContext): T
     createFirst(fields) {
       return writer.write(table, () => {
         if (any.get() !== null) return null;
-        return insert.get({ ...fields, now: clock() });
+        return insert.get({ ...fields, now: timestamp() });
       });
     },
     revoke(name) {
-      return writer.write(table, () => revoke.get({ name, now: clock() }));
+      return writer.write(table, () => revoke.get({ name, now: timestamp() }));
     },
     async touch(hash, usedAt) {
       // At most once per minute and token.

@@ -1,6 +1,6 @@
 import type { Database } from "bun:sqlite";
-import { latestOf } from "../../base/clock.ts";
 import { emailKey } from "../../base/email.ts";
+import { latestOf } from "../../base/timestamp.ts";
 import { changeOf } from "../../domain/change.ts";
 import { isAfter } from "../../domain/page.ts";
 import { changesNothing, recordText } from "../../domain/record.ts";
@@ -44,7 +44,7 @@ function prepareRows<Row extends { readonly id: number }>(
 }
 
 export function createUserStore(context: StoreContext): UserStore {
-  const { db, clock, recordChange } = context;
+  const { db, timestamp, recordChange } = context;
   const { list, get, createOnce, modify } = prepareRecords<User, UserQuery, StoredUser>(
     context,
     User,
@@ -90,7 +90,7 @@ export function createUserStore(context: StoreContext): UserStore {
 
     create(fields, key, author = null) {
       return createOnce(key, author, () => {
-        const time = clock();
+        const time = timestamp();
         const row = userRow(fields);
         const { changes, lastInsertRowid } = insert.run({ ...row, now: time });
         if (changes === 0) failEmailTaken();
@@ -110,7 +110,7 @@ export function createUserStore(context: StoreContext): UserStore {
           if (otherUserWithEmail.get({ email_key: row.email_key, id }) !== null) failEmailTaken();
           updateEmail.run({ ...row, id });
         }
-        const updatedAt = latestOf(user.updated_at, clock());
+        const updatedAt = latestOf(user.updated_at, timestamp());
         const changed = { ...user, ...row, version: user.version + 1, updated_at: updatedAt };
         updateUser.run(changed);
         recordChange(changeOf("user.updated", changed, author));

@@ -1,6 +1,6 @@
 /** Reads all rows of a database from one snapshot while other connections write. */
 import type { Database } from "bun:sqlite";
-import { endTurn } from "../../base/end-turn.ts";
+import { yieldToEventLoop } from "../../base/event-loop.ts";
 import {
   type CopiedTable,
   type CopyRow,
@@ -38,7 +38,7 @@ async function* inBatches(rows: Iterable<CopyRow>): AsyncGenerator<readonly Copy
     length += lengthOf(row);
     if (batch.length < BATCH_ROWS && length < BATCH_LENGTH) continue;
     yield batch;
-    await endTurn();
+    await yieldToEventLoop();
     batch = [];
     length = 0;
   }

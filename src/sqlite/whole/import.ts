@@ -1,6 +1,6 @@
 /** Export and import of users and orders. `src/domain/import-plan.ts` and `src/domain/import-rules.ts` have the rules of an import. */
 import type { Database } from "bun:sqlite";
-import { endTurn } from "../../base/end-turn.ts";
+import { yieldToEventLoop } from "../../base/event-loop.ts";
 import type { BulkStore } from "../../domain/bulk.ts";
 import { type ChangedRecord, changeOf } from "../../domain/change.ts";
 import {
@@ -67,7 +67,7 @@ function createDryRunMemory(db: Database, table: RecordTable): DryRunMemory {
 }
 
 function createBulkStore<Row extends ChangedRecord, Import extends object, Stored>(
-  { db, clock, reader, writer, recordChange }: StoreContext,
+  { db, timestamp, reader, writer, recordChange }: StoreContext,
   openBulkInsert: ReturnType<typeof prepareBulkInsert>,
   rules: ImportedTable<Row, Import, Stored>,
   selectIdWithKey: string,
@@ -116,20 +116,20 @@ function createBulkStore<Row extends ChangedRecord, Import extends object, Store
   return {
     async exportPage(after, limit, sort) {
       const rows = reader.read(table, () => readPage(after, limit, sort));
-      await endTurn();
+      await yieldToEventLoop();
       return rows;
     },
 
     async import(records, dryRun) {
       if (dryRun) {
-        planDryRun ??= createImportPlanner(rules, clock, createDryRunMemory(db, table));
+        planDryRun ??= createImportPlanner(rules, timestamp, createDryRunMemory(db, table));
         const plan = planDryRun;
         const { results } = reader.read(table, () => plan(records, readStored()));
-        await endTurn();
+        await yieldToEventLoop();
         return results;
       }
       return writer.write(table, () => {
-        const plan = createImportPlanner(rules, clock, null);
+        const plan = createImportPlanner(rules, timestamp, null);
         const { results, newRecords } = plan(records, readStored());
         const { insert, finish } = openBulkInsert();
         for (const { table: into, toRow } of rules.inserts) {

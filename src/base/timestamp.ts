@@ -1,12 +1,10 @@
-/** Returns the current time: RFC 3339 in UTC with milliseconds. */
-export type Clock = () => string;
-
 export function latestOf(left: string, right: string): string {
   return left > right ? left : right;
 }
 
-/** Formats each millisecond once, because many requests share it. */
-export function createClock(now: () => Date): Clock {
+/** @returns a function that returns the current time: RFC 3339 in UTC with milliseconds */
+export function createTimestamp(now: () => Date): () => string {
+  // Formats each millisecond once, because many requests share it.
   let lastMs = Number.NaN;
   let text = "";
   return () => {

@@ -1,6 +1,6 @@
 /**
  * Expected errors. `AppError` is the only class that is thrown on purpose: anything else that is thrown is a
- * bug. `http/errors.ts` has the response for each code, `main.ts` the exit code.
+ * bug. `http/output/errors.ts` has the response for each code, `main.ts` the exit code.
  */
 
 /** Clients know those of responses in JSON as `meta.code` and depend on them: within v1, none is renamed. */

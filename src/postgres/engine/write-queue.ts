@@ -2,7 +2,7 @@
  * The writes of requests: batches, in which each has its own outcome. If one makes its batch fail or wait for a locked row,
  * each one of the batch runs alone, and waits longer. So a row that is locked holds up nobody else.
  */
-import type { Maybe } from "../../base/maybe.ts";
+import type { MaybePromise } from "../../base/maybe-promise.ts";
 import type { Author } from "../../domain/record.ts";
 import { BATCH_LOCK_TIMEOUT_MS, type Session } from "../server/connection.ts";
 import { isRolledBack, isStatementError, mayConcernOneItem } from "../server/errors.ts";
@@ -62,7 +62,7 @@ export function createWriteQueue<Item extends { readonly author: Author }, Resul
     return runForRow(lockOf(item), () => db.run("write", work, limits));
   }
 
-  async function runBatch(items: readonly Item[]): Promise<readonly Maybe<Result>[]> {
+  async function runBatch(items: readonly Item[]): Promise<readonly MaybePromise<Result>[]> {
     let isBeforeCommit = false;
     const work = async (session: Session) => {
       isBeforeCommit = isTransaction;

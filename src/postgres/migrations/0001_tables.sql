@@ -1,9 +1,11 @@
--- The tables, as they are on one server. src/postgres/citus.ts distributes them over several. Each statement ends with a
--- semicolon and an empty line, and runs on its own: Citus sends the text of a query on to its workers, which accept one
--- statement. Times are RFC 3339 text in UTC with milliseconds, as in responses, which sorts by time. Indexed text sorts by
--- bytes (collation "C"): with another collation, an update of the C library can change the order and so corrupt the
--- index. Every table has a primary key: without one, PostgreSQL refuses updates and deletes as soon as somebody publishes
--- all tables. JSON is text, because jsonb does not keep the order of members, and is not parsed again on each update.
+-- The tables, as they are on one server. src/postgres/server/citus.ts distributes them over several. Each statement
+-- ends with a semicolon and an empty line, and runs on its own: Citus sends the text of a query on to its workers,
+-- which accept one statement. Times are RFC 3339 text in UTC with milliseconds, as in responses, which sorts by time.
+-- Indexed text sorts by bytes (collation "C"): with another collation, an update of the C library can change the order
+-- and so corrupt the index. Every table has a primary key: without one, PostgreSQL refuses updates and deletes as soon
+-- as somebody publishes all tables. JSON is text, because jsonb does not keep the order of members, and is not parsed
+-- again on each update. Nothing uses `reference`, `refunded`, and the status and headers of a key yet: so later
+-- versions can run beside this one.
 
 -- One row. It identifies a database of user-api.
 create table user_api (
@@ -261,7 +263,7 @@ begin
         from (
           select ctid, xid, type, record_id, version
           from change_outbox
-          -- The bounds exclude nothing: see `whenUnnumbered` in src/postgres/outbox.ts.
+          -- The bounds exclude nothing: see `whenUnnumbered` in src/postgres/tables/outbox.ts.
           where xid = any(state.open_xids) and xid between 0 and state.next_xid - 1 and state.is_current
           union all (
             select ctid, xid, type, record_id, version

@@ -5,7 +5,7 @@
 create table users (
   id integer primary key autoincrement,
   email text not null check (length(email) between 3 and 254),
-  -- The same for all spellings of one mailbox (src/email.ts).
+  -- The same for all spellings of one mailbox (src/base/email.ts).
   email_key text not null unique,
   name text check (length(name) between 1 and 200),
   metadata text not null check (json_valid(metadata) and json_type(metadata) = 'object'),

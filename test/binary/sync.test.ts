@@ -1,5 +1,5 @@
 // Traces the system calls of the server. Their order shows that each write was on disk before it was acknowledged.
-// Killing the server (crash.test.ts) cannot show this, because the page cache survives.
+// Killing the server (changes-model.test.ts) cannot show this, because the page cache survives.
 import { expect, test } from "bun:test";
 import { mkdirSync, mkdtempSync, rmSync, symlinkSync } from "node:fs";
 import { dirname, join } from "node:path";

@@ -22,7 +22,8 @@ const lists: readonly string[] = [
 
 /** What clients know. Changes are `user 1 v2`, `user 1 v2 deleted` for a deletion, and `order 1 v2 paid`. */
 export interface Known {
-  readonly acknowledged: Set<string>;
+  /** The records of responses, by change. */
+  readonly acknowledged: Map<string, Row>;
   /** Number of writes without a definite response, by record, or by table for new records. */
   readonly inDoubt: Map<string, number>;
   /** Number of imported users, at least and at most. */
@@ -87,7 +88,10 @@ export async function readLists(client: Client): Promise<void> {
   }
 }
 
-/** @returns all records of a list, as names of their last change. Their number is the total on each page */
+/**
+ * Expects each record of a list as it was acknowledged, and as many as the total of each page.
+ * @returns all of them, as names of their last change
+ */
 async function readAll(client: Client, path: string): Promise<string[]> {
   const kind = path.startsWith("/users") ? "user" : "order";
   const names: string[] = [];
@@ -96,8 +100,11 @@ async function readAll(client: Client, path: string): Promise<string[]> {
     if (page === null) await Bun.sleep(50);
     else {
       const { data, meta } = page as { data: Row[]; meta: Row };
-      for (const { id, version, status = null } of data as any[])
-        names.push(nameOf(kind, id, version, status));
+      for (const row of data) {
+        const name = nameOf(kind, row["id"], row["version"], row["status"] ?? null);
+        expect(row).toEqual(client.known.acknowledged.get(name) ?? row);
+        names.push(name);
+      }
       after = data.at(-1)?.["id"] ?? 0;
       if (data.length < MAX_LIMIT) {
         expect([path, names.length]).toEqual([path, meta["total"]]);
@@ -148,7 +155,7 @@ function verifyOrder(changes: readonly Change[]): void {
 function verifyCompleteness(changes: readonly Change[], known: Known): void {
   const seen = new Set(changes.map(nameOfChange));
   expect(seen.size).toBe(changes.length);
-  expect([...known.acknowledged].filter((name) => !seen.has(name))).toEqual([]);
+  expect([...known.acknowledged.keys()].filter((name) => !seen.has(name))).toEqual([]);
   const unexplained = new Map<string, number>();
   let imported = 0;
   for (const change of changes) {

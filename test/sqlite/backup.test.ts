@@ -1,5 +1,6 @@
 import { expect, test } from "bun:test";
 import { chmodSync, chownSync, readdirSync, statSync, writeFileSync } from "node:fs";
+import { setImmediate as nextTurn } from "node:timers/promises";
 import { AppError } from "../../src/base/error.ts";
 import { restoreSqlite } from "../../src/sqlite/whole/restore.ts";
 import { newUser } from "../contract/open.ts";
@@ -62,8 +63,8 @@ test("backUp contains every write that was acknowledged before it started, while
     }
   });
   for (let round = 0; round < 5; round += 1) {
-    await Bun.sleep(20);
-    const before = acknowledged;
+    const before = acknowledged + 10;
+    while (acknowledged < before) await nextTurn();
     const made = await backUp(path, directory.at(`${round}.db`));
     expect(made).toHaveProperty("users");
     if ("users" in made) expect(made.users).toBeGreaterThanOrEqual(before);
@@ -148,12 +149,11 @@ test("backUp leaves no file when it is interrupted", async () => {
     `,
   );
   const stop = new AbortController();
-  const made = backUp(path, directory.at("copy.db"), { signal: stop.signal });
-  setTimeout(() => stop.abort(new AppError("operator", "interrupted")), 20);
-  await expectRejection(
-    made,
-    "operator",
-    `Cannot back up to ${directory.at("copy.db")}: interrupted`,
-  );
+  const copy = directory.at("copy.db");
+  const made = backUp(path, copy, { signal: stop.signal });
+  const drafts = () => readdirSync(directory.path).filter((name) => name.endsWith(".partial"));
+  while (!drafts().some((name) => statSync(directory.at(name)).size > 0)) await nextTurn();
+  stop.abort(new AppError("operator", "interrupted"));
+  await expectRejection(made, "operator", `Cannot back up to ${copy}: interrupted`);
   expect(readdirSync(directory.path).filter((name) => name.startsWith("copy"))).toEqual([]);
 });

@@ -3,7 +3,7 @@
 import { Database } from "bun:sqlite";
 import { afterAll, beforeAll, expect, test } from "bun:test";
 import { copyFileSync, readFileSync } from "node:fs";
-import { newEmail, newUser } from "../http/make.ts";
+import { newUser } from "../http/make.ts";
 import {
   againstBinary,
   logs,
@@ -106,18 +106,20 @@ async function expectServing(server: TestServer): Promise<void> {
 const emailQuery = `/users?email=${emailOf(DAMAGED_ID)}`;
 const listQuery = `/users?limit=20&offset=${DAMAGED_ID - 10}`;
 
-test.skipIf(!againstBinary).each([
-  ["GET", `/users/${DAMAGED_ID}`],
-  ["GET", listQuery],
-  ["GET", emailQuery],
-  ["DELETE", `/users/${DAMAGED_ID}`],
-])(
-  "%s %s returns 500, and other requests succeed, when the page of the record is damaged",
-  async (method, path) => {
+test.skipIf(!againstBinary)(
+  "requests that need a damaged page return 500, and others succeed",
+  async () => {
     await using server = await startDamaged("users", emailOf(DAMAGED_ID));
-    for (let time = 0; time < 3; time += 1) {
-      expectInternalError(await server.call(method, path));
-      await expectServing(server);
+    for (const [method, path] of [
+      ["GET", `/users/${DAMAGED_ID}`],
+      ["GET", listQuery],
+      ["GET", emailQuery],
+      ["DELETE", `/users/${DAMAGED_ID}`],
+    ] as const) {
+      for (let time = 0; time < 3; time += 1) {
+        expectInternalError(await server.call(method, path));
+        await expectServing(server);
+      }
     }
     await expectDamageLogged(server, "users");
   },
@@ -136,41 +138,6 @@ test.skipIf(!againstBinary)(
     }
     await expectDamageLogged(server, "users");
     expect((await server.call("GET", "/health", { token: null })).status).toBe(200);
-  },
-  60_000,
-);
-
-test.skipIf(!againstBinary)(
-  "PATCH of a damaged record returns 500, and creates return 201, when they share a transaction",
-  async () => {
-    await using server = await startDamaged("users", emailOf(DAMAGED_ID));
-    const statuses: Record<string, Set<number>> = { create: new Set(), patch: new Set() };
-    const emails: string[] = [];
-    for (let round = 0; round < 20; round += 1) {
-      const creates = Array.from({ length: 8 }, async () => {
-        const email = newEmail();
-        const { status } = await server.call("POST", "/users", { body: { email } });
-        statuses["create"]?.add(status);
-        if (status === 201) emails.push(email);
-      });
-      const patches = Array.from({ length: 2 }, async () => {
-        const body = { name: `Name ${round}` };
-        const { status } = await server.call("PATCH", `/users/${DAMAGED_ID}`, { body });
-        statuses["patch"]?.add(status);
-      });
-      await Promise.all([...creates, ...patches]);
-    }
-    expect({ create: [...statuses["create"]!], patch: [...statuses["patch"]!] }).toEqual({
-      create: [201],
-      patch: [500],
-    });
-    await expectDamageLogged(server, "users");
-    await expectServing(server);
-    await server.stop("SIGKILL");
-    await server.restart();
-    for (const email of emails) {
-      expect((await server.call("GET", `/users?email=${email}`)).json.meta.total).toBe(1);
-    }
   },
   60_000,
 );

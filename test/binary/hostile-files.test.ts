@@ -1,5 +1,5 @@
-// Database files and backups that others have damaged or made: a command ends soon, with one line, and does nothing that
-// the file says.
+// Database files and backups that others have made: a command ends soon, with one line, and does nothing that the file
+// says. test/cli/damage.test.ts damages pages and bits.
 import { afterAll, beforeAll, expect, test } from "bun:test";
 import { mkdirSync, readdirSync, readFileSync, writeFileSync } from "node:fs";
 import { writeIntact } from "../cli/intact-database.ts";
@@ -10,12 +10,10 @@ import { makeDirectory } from "../support/directory.ts";
 import { isLong } from "../support/long.ts";
 import { watchPeakMemory } from "../support/peak-memory.ts";
 import { binary, startProgram } from "../support/program.ts";
-import { makeRandom } from "../support/random.ts";
 
 const MAX_BYTES = 300e6;
 /** A command that runs for longer does not end. */
 const MAX_MS = 30_000;
-const RANDOM_FILES = isLong ? 170 : 4;
 /** Commands that run at the same time. */
 const JOBS = 2;
 
@@ -42,20 +40,13 @@ const commands = {
   copy: ["copy", "--to", "c.db"],
 };
 type Command = keyof typeof commands;
-/** The exit codes that are right; none if the command is not tried. */
-type Expected = Readonly<Record<Command, readonly number[]>>;
+/** The exit codes that are right. A command without any is not tried. */
+type Expected = Readonly<Partial<Record<Command, readonly number[]>>>;
 
-const anyCode: Expected = {
-  check: [0, 1],
-  backup: [0, 1],
-  restore: [0, 1],
-  serve: [0, 1],
-  copy: [],
-};
-const rejected: Expected = { check: [1], backup: [1], restore: [1], serve: [1], copy: [] };
+const anyCode: Expected = { check: [0, 1], backup: [0, 1], restore: [0, 1], serve: [0, 1] };
+const rejected: Expected = { check: [1], backup: [1], restore: [1], serve: [1] };
 /** What a server does not notice when it starts. */
 const damaged: Expected = { ...rejected, serve: [0, 1] };
-const ofOtherVersion: Expected = { ...rejected, backup: [0] };
 
 async function run(command: Command, path: string, cwd: string) {
   const env = { DATABASE_URL: path, PORT: "0" };
@@ -73,7 +64,6 @@ async function run(command: Command, path: string, cwd: string) {
 
 async function expectHandled(what: string, damage: Damage, expected: Expected): Promise<void> {
   for (const [command, codes] of Object.entries(expected) as [Command, readonly number[]][]) {
-    if (codes.length === 0) continue;
     using at = makeDirectory();
     const path = at.at("a.db");
     damage(path);
@@ -175,34 +165,6 @@ const crafted: readonly [string, Damage, Expected][] = [
     }),
     rejected,
   ],
-  [
-    "keeps tokens valid with a trigger",
-    withSql(
-      () =>
-        "create trigger t after update on tokens begin update tokens set revoked_at = null; end",
-    ),
-    rejected,
-  ],
-  [
-    "has a view that does not end",
-    withSql(
-      () =>
-        "create view v as with recursive n (i) as (select 1 union all select 1 from n) select * from n",
-    ),
-    rejected,
-  ],
-  [
-    "has a generated column",
-    withSql(() => "alter table users add column more text as (upper(name))"),
-    rejected,
-  ],
-  [
-    "has an index on an expression",
-    withSql(() => "create index i on feed (upper(name))"),
-    rejected,
-  ],
-  ["belongs to another application", withSql(() => "pragma application_id = 7"), rejected],
-  ["has a newer schema", withSql(() => "pragma user_version = 2147483647"), ofOtherVersion],
   ["has a negative version", withSql(() => "pragma user_version = -1"), rejected],
   [
     "claims the largest id",
@@ -221,19 +183,6 @@ const crafted: readonly [string, Damage, Expected][] = [
     withSql(() => "update orders set user_position = 9223372036854775807 where id = 9"),
     damaged,
   ],
-  [
-    "has rows that break constraints",
-    withSql(
-      () => "pragma ignore_check_constraints = on; update orders set total = -1, currency = 'E\"R'",
-    ),
-    damaged,
-  ],
-  [
-    "has changes with a gap",
-    withSql(() => "update changes set id = 9223372036854775807 where id = 800"),
-    damaged,
-  ],
-  ["is all zeros", withBytes((copy) => copy.fill(0)), rejected],
   ["is cut off in a page", withBytes((copy) => copy.subarray(0, 3 * PAGE_BYTES + 7)), rejected],
   ["claims large pages", withBytes((copy) => copy.writeUInt16BE(1, header.pageSize)), rejected],
   [
@@ -278,41 +227,10 @@ const crafted: readonly [string, Damage, Expected][] = [
   ["has changes without end", withEndlessTree("changes"), { ...damaged, copy: [1] }],
 ];
 
-/** Changes a file at random: bits of a header or a page, whole pages, and its length. */
-function damageAtRandom(seed: number): Damage {
-  const random = makeRandom(seed);
-  const pages = bytes.length / PAGE_BYTES;
-  return withBytes((copy) => {
-    const page = random(3) === 0 ? random(4) : random(pages);
-    const start = page * PAGE_BYTES;
-    const kind = random(6);
-    if (kind === 0) return copy.subarray(0, random(copy.length));
-    if (kind === 1) copy.fill(random(2) * 255, start, start + PAGE_BYTES);
-    else if (kind === 2)
-      copy.copy(copy, start, random(pages) * PAGE_BYTES, (random(pages) + 1) * PAGE_BYTES);
-    else {
-      // A page begins with its header and the places of its cells.
-      const within = [100, 200, PAGE_BYTES][kind - 3] ?? PAGE_BYTES;
-      for (let flip = 0; flip < 8; flip += 1) {
-        const at = start + random(within);
-        copy.writeUInt8(copy.readUInt8(at) ^ (1 << random(8)), at);
-      }
-    }
-    return copy;
-  });
-}
-
 test.if(againstBinary)(
-  "commands end soon with one line when a file is damaged or hostile",
+  "commands end soon with one line when a file is hostile",
   async () => {
     const files = crafted.filter((_, at) => isLong || at % 3 === 0);
-    for (let seed = 1; seed <= RANDOM_FILES; seed += 1)
-      files.push([
-        `is damaged by ${seed}`,
-        damageAtRandom(seed),
-        // Each of them takes a third of a second.
-        seed % 2 === 0 ? { ...anyCode, backup: [] } : { ...anyCode, serve: [] },
-      ]);
     const queue = files.values();
     const work = async () => {
       for (const [what, damage, expected] of queue) await expectHandled(what, damage, expected);

@@ -1,24 +1,20 @@
-// Moves, removes, replaces and overwrites the database files while the server uses them. A process can still write to a
+// Replaces, overwrites and removes the database files while the server uses them; file-watch.test.ts has all of the ways. A process can still write to a
 // file without a name, but such writes are lost after a restart, so they must not be acknowledged.
 import { expect, test } from "bun:test";
-import { randomBytes } from "node:crypto";
 import {
   copyFileSync,
-  existsSync,
   linkSync,
   readdirSync,
   readFileSync,
   renameSync,
   rmSync,
-  statSync,
-  truncateSync,
   writeFileSync,
 } from "node:fs";
 import { basename } from "node:path";
 import { newEmail, newUser } from "../http/make.ts";
 import { againstBinary, logs, startServer, type TestServer } from "../http/server.ts";
 import { makeDirectory } from "../support/directory.ts";
-import { binary, runBinary, startProgram } from "../support/program.ts";
+import { runBinary } from "../support/program.ts";
 import { untilHealth } from "./health.ts";
 
 const CLIENTS = 8;
@@ -99,78 +95,33 @@ async function expectOneErrorLine(
   expect(JSON.stringify(errors)).toContain(name);
 }
 
-/** A change of the database file while the server runs. */
-interface FileChange {
-  readonly happen: (database: string) => void;
-  /** Puts the same file back; `null` if that is not possible. */
-  readonly repair: ((database: string) => void) | null;
-}
-
-const fileChanges: readonly (readonly [name: string, change: FileChange])[] = [
-  [
-    "moved away",
-    {
-      happen: (database) => renameSync(database, `${database}.moved`),
-      repair: (database) => renameSync(`${database}.moved`, database),
-    },
-  ],
-  [
-    "replaced by another file",
-    {
-      happen(database) {
-        renameSync(database, `${database}.moved`);
-        renameSync(`${database}.other`, database);
-      },
-      repair(database) {
-        renameSync(database, `${database}.other`);
-        renameSync(`${database}.moved`, database);
-      },
-    },
-  ],
-  ["removed", { happen: (database) => rmSync(database), repair: null }],
-  ["emptied", { happen: (database) => truncateSync(database), repair: null }],
-  [
-    "overwritten by another file",
-    {
-      happen: (database) => writeFileSync(database, randomBytes(statSync(database).size)),
-      repair: null,
-    },
-  ],
-];
-
-test.skipIf(!againstBinary).each(fileChanges)(
-  "writes return 503 when the database file is %s",
-  async (_name, { happen, repair }) => {
+test.skipIf(!againstBinary)(
+  "writes return 503 until the file is put back when another file has replaced that of the database",
+  async () => {
     await using server = await startServer();
     await newUser(server);
     const { database } = server;
-    const other = `${database}.other`;
+    const [moved, other] = [`${database}.moved`, `${database}.other`];
     copyFileSync(database, other);
-    const otherBefore = readFileSync(other);
+    const otherBytes = readFileSync(other);
     await using writers = startWriters(server);
     await writers.responses(50);
-    happen(database);
+    renameSync(database, moved);
+    renameSync(other, database);
     const happenedMs = performance.now();
     await writers.responses(50);
     expect(Object.keys(countAfter(writers, happenedMs))).toEqual(["503"]);
     await untilHealth(server, 503);
-    if (repair === null) {
-      await writers.stop();
-      expect(Object.keys(countAfter(writers, happenedMs))).toEqual(["503"]);
-      await expectOneErrorLine(server);
-      return;
-    }
+    renameSync(database, other);
     const repairedMs = performance.now();
-    repair(database);
+    renameSync(moved, database);
     await untilHealth(server, 200);
     await writers.responses(50);
     await writers.stop();
 
     await expectOneErrorLine(server);
     expect(countAfter(writers, repairedMs)[201]).toBeGreaterThan(0);
-    // Nothing may be written to the other file.
-    expect(readFileSync(other).equals(otherBefore)).toBe(true);
-    expect(await findMissing(server, writers.acknowledged.keys())).toEqual([]);
+    expect(readFileSync(other).equals(otherBytes)).toBe(true);
     await server.stop("SIGKILL");
     await server.restart();
     expect(await findMissing(server, writers.acknowledged.keys())).toEqual([]);
@@ -179,17 +130,22 @@ test.skipIf(!againstBinary).each(fileChanges)(
 );
 
 test.skipIf(!againstBinary)(
-  "a running server leaves the file unchanged when another database has overwritten it",
+  "writes return 503 from then on, and change nothing, when another database has overwritten the file",
   async () => {
     await using other = await startServer();
     await newUser(other);
     await other.stop();
     const otherBytes = readFileSync(other.database);
     await using server = await startServer();
-    for (let user = 0; user < 20; user += 1) await newUser(server);
+    await using writers = startWriters(server);
+    await writers.responses(50);
     writeFileSync(server.database, otherBytes);
+    const happenedMs = performance.now();
+    await writers.responses(50);
     await untilHealth(server, 503);
-    await server.call("POST", "/users", { body: { email: newEmail() } });
+    await writers.stop();
+    expect(Object.keys(countAfter(writers, happenedMs))).toEqual(["503"]);
+    await expectOneErrorLine(server);
     expect(readFileSync(server.database).equals(otherBytes)).toBe(true);
     await server.stop("SIGKILL");
     expect(readFileSync(server.database).equals(otherBytes)).toBe(true);
@@ -217,34 +173,6 @@ test.skipIf(!againstBinary)(
   120_000,
 );
 
-/** Starts a second server, which must fail, and then checks the first. */
-async function expectStartFails(server: TestServer, database: string): Promise<void> {
-  const env = { DATABASE_URL: database, PORT: "0" };
-  const second = startProgram([binary, "serve"], { env });
-  const serves = (await second.listening) !== null;
-  if (serves) second.kill("SIGKILL");
-  const { code, stderr } = await second.ended;
-  expect({ serves, code, stderr }).toEqual({
-    serves: false,
-    code: 1,
-    stderr: expect.stringMatching(/^Cannot open [^\n]*(?:another|in use|server)[^\n]*\n$/),
-  });
-  expect((await server.call("GET", "/health", { token: null })).status).toBe(200);
-  await newUser(server);
-}
-
-test.skipIf(!againstBinary)(
-  "serve fails to start when another server uses the database under another name",
-  async () => {
-    await using server = await startServer();
-    await newUser(server);
-    using directory = makeDirectory();
-    linkSync(server.database, directory.at("link.db"));
-    await expectStartFails(server, directory.at("link.db"));
-  },
-  60_000,
-);
-
 test.skipIf(!againstBinary)(
   "commands fail when a server uses the database under another name",
   async () => {
@@ -254,35 +182,25 @@ test.skipIf(!againstBinary)(
     const link = directory.at("link.db");
     linkSync(server.database, link);
     const copy = directory.at("copy.db");
-    for (const args of [
+    const commands = [
       ["backup", copy],
       ["token", "create", "b"],
       ["check"],
       ["export", "users"],
       ["restore", link, "--database-url", copy],
-    ]) {
+    ];
+    const run = async (args: string[]) => {
       const { code, stdout, stderr } = await runBinary(args, { DATABASE_URL: link });
       expect([args, code, stdout]).toEqual([args, 1, ""]);
       expect(stderr).toContain(
         "the file has 2 names (hard links), and another process has it open",
       );
-    }
+    };
+    await Promise.all(commands.map(run));
     // By the name that the server uses, they succeed.
     const own = await runBinary(["check"], { DATABASE_URL: server.database });
     expect([own.code, own.stdout]).toEqual([0, "ok\n"]);
     expect(readdirSync(directory.path)).toEqual(["link.db"]);
-  },
-  60_000,
-);
-
-test.skipIf(!againstBinary)(
-  "serve fails to start when another server has created its lock file again",
-  async () => {
-    await using server = await startServer();
-    await newUser(server);
-    rmSync(`${server.database}-serving`);
-    while (!existsSync(`${server.database}-serving`)) await Bun.sleep(10);
-    await expectStartFails(server, server.database);
   },
   60_000,
 );

@@ -1,13 +1,21 @@
-/** Makes system calls of a server fail while it handles a request, which is repeated after the fault. */
+// Makes the first, second, third … system call of each kind on the database files fail while a server handles a request,
+// one in each run, and then from that call on, as SQLite's own tests do. The response must be an error that the client may
+// retry, the server must recover without a restart, and it must keep every acknowledged write.
+import { Database } from "bun:sqlite";
+import { describe, test } from "bun:test";
 import { newToken } from "../../src/domain/token.ts";
-import { newUser } from "../http/make.ts";
+import { CHECKPOINT_PAGES } from "../../src/sqlite/file/connection.ts";
+import { newEmail, newUser } from "../http/make.ts";
 import { startReplica, type TestResponse, type TestServer } from "../http/server.ts";
 import { makeDirectory } from "../support/directory.ts";
+import { isLong } from "../support/long.ts";
 import { untilHealth } from "./health.ts";
 import {
   type Acknowledged,
+  acknowledgeUser,
   type Base,
   copyBase,
+  emailOf,
   failEachCall,
   faultOf,
   findLost,
@@ -17,8 +25,17 @@ import {
   messageOf,
   nothingAcknowledged,
   type Outcome,
+  open,
+  read,
+  sync,
+  timeoutMs,
+  truncate,
+  useBase,
+  write,
+  writeToFullDisk,
+  writing,
 } from "./io-errors.ts";
-import { inject } from "./strace.ts";
+import { inject, skipTraced } from "./strace.ts";
 
 /** How long a client retries after the fault has ended. */
 const TIMEOUT_MS = 20_000;
@@ -28,7 +45,7 @@ const RETRY_AFTER_MS = 100;
 const KILLED = 137;
 
 /** A request that every run sends twice: with the fault and after it. */
-export interface Request {
+interface Request {
   readonly method: "GET" | "POST" | "PATCH";
   readonly path: string;
   readonly body?: unknown;
@@ -37,7 +54,7 @@ export interface Request {
 }
 
 /** A run with a fault. */
-export interface Run {
+interface Run {
   readonly server: TestServer;
   readonly acknowledged: Acknowledged;
   readonly problems: string[];
@@ -46,7 +63,7 @@ export interface Run {
 }
 
 /** Runs `work` on a copy of the database, kills the server, and compares what is stored. */
-export async function attempt(
+async function attempt(
   base: Base,
   kind: Kind,
   when: string,
@@ -79,7 +96,7 @@ export async function attempt(
 }
 
 /** Repeats a request that has failed with the fault. @param send returns whether it has succeeded */
-export async function retry(send: () => Promise<boolean>): Promise<void> {
+async function retry(send: () => Promise<boolean>): Promise<void> {
   const deadlineMs = performance.now() + TIMEOUT_MS;
   while (!(await send())) {
     if (performance.now() > deadlineMs) throw new Error("still unavailable after the fault");
@@ -129,7 +146,7 @@ async function sendTwice(run: Run, request: Request, wanted: string, when: strin
 }
 
 /** Makes each call of the request fail. @see failEachCall */
-export async function failEachCallOf(name: string, base: Base, request: Request): Promise<void> {
+async function failEachCallOf(name: string, base: Base, request: Request): Promise<void> {
   let wanted = "";
   if (request.method === "GET") {
     using directory = makeDirectory();
@@ -140,3 +157,81 @@ export async function failEachCallOf(name: string, base: Base, request: Request)
     attempt(base, kind, when, (run) => sendTwice(run, request, wanted, when)),
   );
 }
+
+const items = [{ sku: "A-1", quantity: 1, unit_price: 100 }];
+
+/** In a database of 1,000 users with a write-ahead log. Those of the second half are tried on CI only. */
+const requests: readonly (readonly [name: string, request: Request])[] = [
+  ["GET of a list", { method: "GET", path: "/users?limit=20&offset=700", kinds: [read] }],
+  ["GET of health", { method: "GET", path: "/health", kinds: [write, sync] }],
+  [
+    "POST of an order with a key",
+    {
+      method: "POST",
+      path: "/orders",
+      body: { user_id: 400, currency: "EUR", items },
+      headers: { "idempotency-key": "an-order" },
+      kinds: writing,
+    },
+  ],
+  [
+    "PATCH of a user",
+    { method: "PATCH", path: "/users/600", body: { name: "New name" }, kinds: writing },
+  ],
+  ["GET of a user", { method: "GET", path: "/users/500", kinds: [read] }],
+  ["GET by email", { method: "GET", path: `/users?email=${emailOf(300)}`, kinds: [read] }],
+  [
+    "POST of a user",
+    { method: "POST", path: "/users", body: { email: "new@example.com" }, kinds: writing },
+  ],
+];
+
+/** Writes so much from another connection that a checkpoint is due after the server's next commit. */
+function fillLog(database: string): void {
+  using db = new Database(database);
+  db.run("pragma wal_autocheckpoint = 0");
+  db.run("pragma synchronous = off");
+  // The server writes now and then as well, e.g. when a token was used.
+  db.run("pragma busy_timeout = 5000");
+  const rename = db.prepare("update users set name = ? where id = 1");
+  for (let frame = 0; frame <= CHECKPOINT_PAGES; frame += 1) rename.run(`Name ${frame}`);
+}
+
+async function checkpoint({ server, acknowledged, problems, duringFault }: Run): Promise<void> {
+  async function create(): Promise<boolean> {
+    const response = await server.call("POST", "/users", { body: { email: newEmail() } });
+    if (response.status === 201) acknowledgeUser(acknowledged, response.json.data);
+    else if (!isUnavailable(response)) problems.push(`${response.status} ${response.text}`);
+    return response.status === 201;
+  }
+
+  fillLog(server.database);
+  await duringFault(async () => {
+    // The first starts the checkpoint, and the second waits for it.
+    await create();
+    await create();
+  });
+  await retry(create);
+  await untilHealth(server, 200);
+}
+
+describe.skipIf(skipTraced)("with 1,000 users", () => {
+  const base = useBase({ users: 1_000, withLog: false });
+
+  test.each(isLong ? requests : requests.slice(0, 4))(
+    "%s succeeds or returns 503, and loses no acknowledged write, when a system call fails",
+    (name, request) => failEachCallOf(name, base(), request),
+    timeoutMs,
+  );
+
+  test(
+    "a checkpoint loses no data when a system call fails",
+    async () => {
+      const kinds = [read, { ...write, files: [""] }, { ...writeToFullDisk, files: [""] }];
+      await failEachCall("checkpoint", [...kinds, sync, truncate, open], (kind, when) =>
+        attempt(base(), kind, when, checkpoint),
+      );
+    },
+    timeoutMs,
+  );
+});

@@ -5,10 +5,21 @@ import { connect, type TLSSocket } from "node:tls";
 import { newEmail } from "../http/make.ts";
 import { rawRequest } from "../http/raw.ts";
 import { againstBinary, startServer, type TestServer } from "../http/server.ts";
-import { makeDirectory } from "../support/directory.ts";
+import { makeDirectory, type TemporaryDirectory } from "../support/directory.ts";
 import { isLong } from "../support/long.ts";
 
 const fixtures = `${import.meta.dir}/../fixtures`;
+
+function copyCertificate(directory: TemporaryDirectory, name: string): void {
+  for (const suffix of ["crt", "key"])
+    copyFileSync(`${fixtures}/${name}.${suffix}`, directory.at(`tls.${suffix}`));
+}
+
+/** @returns the settings of a server whose certificate can be replaced */
+function makeCertificate(directory: TemporaryDirectory) {
+  copyCertificate(directory, "localhost");
+  return { TLS_CERT: directory.at("tls.crt"), TLS_KEY: directory.at("tls.key") };
+}
 
 function openTls(server: TestServer): Promise<TLSSocket> {
   const { promise, resolve, reject } = Promise.withResolvers<TLSSocket>();
@@ -39,13 +50,8 @@ test.if(againstBinary)(
   "SIGHUP changes the certificate of new connections and completes requests in flight",
   async () => {
     using directory = makeDirectory();
-    const [tlsCert, tlsKey] = [directory.at("tls.crt"), directory.at("tls.key")];
-    const renew = (name: string) => {
-      copyFileSync(`${fixtures}/${name}.crt`, tlsCert);
-      copyFileSync(`${fixtures}/${name}.key`, tlsKey);
-    };
-    renew("localhost");
-    await using server = await startServer({ TLS_CERT: tlsCert, TLS_KEY: tlsKey });
+    await using server = await startServer(makeCertificate(directory));
+    const tlsCert = directory.at("tls.crt");
     const writer = await openTls(server);
     let received = "";
     writer.on("data", (data) => {
@@ -57,7 +63,7 @@ test.if(againstBinary)(
     writer.write(post.slice(0, -5));
     expect(await commonName(server)).toBe("localhost");
 
-    renew("renewed");
+    copyCertificate(directory, "renewed");
     await hangUp(server, /"certificate reloaded"/);
     expect(await commonName(server)).toBe("renewed");
     writer.write(post.slice(-5));
@@ -81,13 +87,7 @@ test.if(canTakeOver)(
   "no connection is refused or reset when SIGHUP changes the certificate",
   async () => {
     using directory = makeDirectory();
-    const [tlsCert, tlsKey] = [directory.at("tls.crt"), directory.at("tls.key")];
-    const renew = (name: string) => {
-      copyFileSync(`${fixtures}/${name}.crt`, tlsCert);
-      copyFileSync(`${fixtures}/${name}.key`, tlsKey);
-    };
-    renew("localhost");
-    await using server = await startServer({ TLS_CERT: tlsCert, TLS_KEY: tlsKey });
+    await using server = await startServer(makeCertificate(directory));
     const names = new Set<unknown>();
     let reloads = 0;
     const renewals = Array<string[]>(isLong ? 10 : 1)
@@ -99,7 +99,7 @@ test.if(canTakeOver)(
     const clients = Array.from({ length: 4 }, connectAll);
     const reloading = async () => {
       for (const name of renewals) {
-        renew(name);
+        copyCertificate(directory, name);
         await hangUp(server, /"certificate reloaded"/);
         expect(await commonName(server)).toBe(name);
         reloads += 1;

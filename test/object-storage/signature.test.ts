@@ -1,7 +1,6 @@
 import { describe, expect, test } from "bun:test";
 import { encode, sign } from "../../src/object-storage/signature.ts";
 import { bytes } from "./contract.ts";
-import { type Expected, verifySignature, type WireRequest } from "./verify-signature.ts";
 
 /** The account and the time of all of AWS's examples. */
 const account = {
@@ -9,8 +8,6 @@ const account = {
   secretAccessKey: "wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY",
 };
 const time = new Date("2013-05-24T00:00:00Z");
-const expected: Expected = { account, region: "us-east-1", nowMs: time.getTime() };
-const host = "examplebucket.s3.amazonaws.com";
 
 interface Example {
   readonly title: string;
@@ -18,10 +15,14 @@ interface Example {
   readonly target: string;
   readonly headers?: Readonly<Record<string, string>>;
   readonly body?: string;
+  readonly sessionToken?: string;
   readonly signature: string;
 }
 
-/** @see https://docs.aws.amazon.com/AmazonS3/latest/API/sig-v4-header-based-auth.html */
+/**
+ * AWS's examples, and two requests as the program sends them, whose signatures another implementation has verified.
+ * @see https://docs.aws.amazon.com/AmazonS3/latest/API/sig-v4-header-based-auth.html
+ */
 const examples: readonly Example[] = [
   {
     title: "GET Object",
@@ -53,51 +54,34 @@ const examples: readonly Example[] = [
     target: "/?max-keys=2&prefix=J",
     signature: "34b48302e7b5fa45bde8084f4b7868a86f0a534bc59db6670ed5711ef69dc6f7",
   },
+  {
+    title: "a create with temporary credentials",
+    method: "PUT",
+    target: "/a/base_1%3D2-x",
+    headers: { "if-none-match": "*" },
+    body: "one",
+    sessionToken: "token/with+signs=",
+    signature: "33625c7681da7a37fd9f6eba3901391d3942af3da366cc6ae431d9b2e10e1df3",
+  },
+  {
+    title: "a later page of a list",
+    method: "GET",
+    target: "/?continuation-token=a%2Fb%2B%3D&list-type=2&prefix=log%2F",
+    sessionToken: "token/with+signs=",
+    signature: "acf07932c124dbc1e9c68c07feb4945e7dd320488c92250efc116a12e3292033",
+  },
 ];
-
-function requestOf({ method, target, headers = {}, body = "" }: Example) {
-  return { method, url: new URL(`https://${host}${target}`), headers, body: bytes(body) };
-}
-
-/** What arrives at the server when the program signs the request. */
-function signed(example: Example): WireRequest {
-  const request = requestOf(example);
-  const headers = sign(request, { ...account, sessionToken: null }, "us-east-1", time);
-  return { ...request, target: example.target, headers };
-}
 
 describe("Signature Version 4", () => {
   test.each(examples.map((example) => [example.title, example] as const))(
-    "the program and the server of the tests sign the example %s as AWS does",
-    (_title, example) => {
-      const request = signed(example);
-      expect(request.headers["authorization"]).toEndWith(`Signature=${example.signature}`);
-      expect(verifySignature(request, expected)).toBeNull();
+    "the program signs %s as AWS does",
+    (_title, { method, target, headers = {}, body = "", sessionToken = null, signature }) => {
+      const url = new URL(`https://examplebucket.s3.amazonaws.com${target}`);
+      const request = { method, url, headers, body: bytes(body) };
+      const signed = sign(request, { ...account, sessionToken }, "us-east-1", time);
+      expect(signed["authorization"]).toEndWith(`Signature=${signature}`);
     },
   );
-
-  const [example = examples[0]!] = examples;
-  const request = signed(example);
-  const withHeader = (header: Readonly<Record<string, string>>) => ({
-    headers: { ...request.headers, ...header },
-  });
-
-  test.each([
-    ["another method", "SignatureDoesNotMatch", { method: "HEAD" }],
-    ["another path", "SignatureDoesNotMatch", { target: "/test2.txt" }],
-    ["another query", "SignatureDoesNotMatch", { target: "/test.txt?a=" }],
-    ["another header", "SignatureDoesNotMatch", withHeader({ range: "bytes=0-8" })],
-    ["another body", "XAmzContentSHA256Mismatch", { body: bytes("other") }],
-    ["a header that is not signed", "AccessDenied", withHeader({ "x-amz-acl": "public-read" })],
-    ["no signature", "AccessDenied", { headers: { host } }],
-  ])("the server of the tests rejects a request with %s", (_what, code, changes) => {
-    expect(verifySignature({ ...request, ...changes }, expected)).toBe(code);
-  });
-
-  test("the server of the tests rejects another time", () => {
-    const nowMs = time.getTime() + 16 * 60_000;
-    expect(verifySignature(request, { ...expected, nowMs })).toBe("RequestTimeTooSkewed");
-  });
 
   test("everything but unreserved characters is encoded", () => {
     expect(encode("aZ09-._~")).toBe("aZ09-._~");

@@ -62,26 +62,36 @@ describe("compose.yaml", async () => {
   });
 });
 
-/** @param pod its specification, with one container */
-function expectUnprivileged({ securityContext, containers }: any): void {
-  expect(securityContext).toMatchObject({ runAsNonRoot: true, runAsUser: 65_532 });
-  expect(containers).toHaveLength(1);
-  expect(containers[0].securityContext).toEqual({
-    allowPrivilegeEscalation: false,
-    readOnlyRootFilesystem: true,
-    capabilities: { drop: ["ALL"] },
-  });
-}
+const [replicated, single, archived] = await Promise.all(
+  ["kubernetes", "kubernetes-sqlite", "kubernetes-archive"].map((name) =>
+    readYamlDocuments(`${name}.yaml`),
+  ),
+);
 
-describe("kubernetes.yaml", async () => {
-  const [deployment, service, budget] = await readYamlDocuments("kubernetes.yaml");
-  const { spec: pod, metadata } = deployment.spec.template;
+test.each([[replicated], [single], [archived]])(
+  "pods have no privileges, and all selectors match their labels",
+  (documents: any) => {
+    const { labels } = documents[0].spec.template.metadata;
+    for (const { spec } of documents) {
+      const selector = spec.selector?.matchLabels ?? spec.selector;
+      if (selector !== undefined) expect(selector).toEqual(labels);
+      const pod = (spec.jobTemplate?.spec ?? spec).template?.spec;
+      if (pod === undefined) continue;
+      expect(pod.securityContext).toMatchObject({ runAsNonRoot: true, runAsUser: 65_532 });
+      expect(pod.containers).toHaveLength(1);
+      expect(pod.containers[0].securityContext).toEqual({
+        allowPrivilegeEscalation: false,
+        readOnlyRootFilesystem: true,
+        capabilities: { drop: ["ALL"] },
+      });
+    }
+  },
+);
+
+describe("kubernetes.yaml", () => {
+  const [deployment, service] = replicated as any[];
+  const { spec: pod } = deployment.spec.template;
   const [container] = pod.containers;
-
-  test("a replica has no privileges", () => {
-    expectUnprivileged(pod);
-    expect(pod.automountServiceAccountToken).toBe(false);
-  });
 
   test("the grace period is longer than the shutdown of a replica", () => {
     const shutdown = container.env.find(({ name }: any) => name === "SHUTDOWN_SECONDS");
@@ -94,64 +104,41 @@ describe("kubernetes.yaml", async () => {
     expect(container.readinessProbe.httpGet.path).toBe("/api/v1/health");
     expect(container.startupProbe.httpGet.path).toBe("/api/v1/health");
     expect(container.livenessProbe.httpGet.path).toBe("/api/v1/docs");
+    expect(service.spec.ports[0].targetPort).toBe(container.ports[0].name);
   });
 
-  test("env contains only known settings", () => {
+  test("env contains only known settings, and a replica has no account", () => {
     const names: string[] = container.env.map(({ name }: any) => name);
     expect(names).toContain("DATABASE_URL");
     expect(names.filter((name) => !knownSettings.has(name))).toEqual([]);
-  });
-
-  test("all selectors match the labels of the replicas", () => {
-    const { labels } = metadata;
-    expect(deployment.spec.selector.matchLabels).toEqual(labels);
-    expect(service.spec.selector).toEqual(labels);
-    expect(budget.spec.selector.matchLabels).toEqual(labels);
-    expect(service.spec.ports[0].targetPort).toBe(container.ports[0].name);
+    expect(pod.automountServiceAccountToken).toBe(false);
   });
 });
 
-describe("kubernetes-sqlite.yaml", async () => {
-  const [set, service, job] = await readYamlDocuments("kubernetes-sqlite.yaml");
+test("the backup of kubernetes-sqlite.yaml mounts the volume of the only server, on its node", () => {
+  const [set, , job] = single as any[];
   const pod = set.spec.template.spec;
   const backupPod = job.spec.jobTemplate.spec.template.spec;
-
-  test("one pod serves the volume, and the backup has no more privileges", () => {
-    expect(set.spec.replicas).toBe(1);
-    expect(service.spec.selector).toEqual(set.spec.template.metadata.labels);
-    expect(backupPod.securityContext).toEqual(pod.securityContext);
-    for (const each of [pod, backupPod]) expectUnprivileged(each);
-  });
-
-  test("the backup mounts the volume of the server on its node", () => {
-    const [{ name }] = pod.containers[0].volumeMounts;
-    const claim = backupPod.volumes[0].persistentVolumeClaim.claimName;
-    expect(claim).toBe(`${name}-${set.metadata.name}-0`);
-    expect(backupPod.containers[0].volumeMounts).toEqual(pod.containers[0].volumeMounts);
-    const [affinity] =
-      backupPod.affinity.podAffinity.requiredDuringSchedulingIgnoredDuringExecution;
-    expect(affinity.labelSelector.matchLabels).toEqual(set.spec.template.metadata.labels);
-  });
+  expect(set.spec.replicas).toBe(1);
+  expect(backupPod.securityContext).toEqual(pod.securityContext);
+  const [{ name }] = pod.containers[0].volumeMounts;
+  const claim = backupPod.volumes[0].persistentVolumeClaim.claimName;
+  expect(claim).toBe(`${name}-${set.metadata.name}-0`);
+  expect(backupPod.containers[0].volumeMounts).toEqual(pod.containers[0].volumeMounts);
+  const [affinity] = backupPod.affinity.podAffinity.requiredDuringSchedulingIgnoredDuringExecution;
+  expect(affinity.labelSelector.matchLabels).toEqual(set.spec.template.metadata.labels);
 });
 
-describe("kubernetes-archive.yaml", async () => {
-  const [deployment, service] = await readYamlDocuments("kubernetes-archive.yaml");
-  const { spec: pod, metadata } = deployment.spec.template;
+test("one pod at a time of kubernetes-archive.yaml restores the database, to a volume that is temporary", () => {
+  const [{ spec }] = archived as any[];
+  const { spec: pod } = spec.template;
   const [container] = pod.containers;
-
-  test("one pod at a time restores the database from its archive, to a volume that is temporary", () => {
-    expect(deployment.spec).toMatchObject({ replicas: 1, strategy: { type: "Recreate" } });
-    expect(service.spec.selector).toEqual(metadata.labels);
-    const env = Object.fromEntries(container.env.map(({ name, value }: any) => [name, value]));
-    expect(env).toEqual({ ARCHIVE_COMMIT: "sync", ARCHIVE_RESTORE: "if-missing" });
-    expect(pod.volumes).toEqual([{ name: "data", emptyDir: { sizeLimit: "10Gi" } }]);
-    expect(container.volumeMounts).toEqual([{ name: "data", mountPath: "/data" }]);
-  });
-
-  test("the pod has no privileges, and credentials come from a secret", () => {
-    expectUnprivileged(pod);
-    expect(container.envFrom).toEqual([{ secretRef: { name: "user-api-archive" } }]);
-  });
+  expect(spec).toMatchObject({ replicas: 1, strategy: { type: "Recreate" } });
+  const env = Object.fromEntries(container.env.map(({ name, value }: any) => [name, value]));
+  expect(env).toEqual({ ARCHIVE_COMMIT: "sync", ARCHIVE_RESTORE: "if-missing" });
+  expect(container.envFrom).toEqual([{ secretRef: { name: "user-api-archive" } }]);
+  expect(pod.volumes).toEqual([{ name: "data", emptyDir: { sizeLimit: "10Gi" } }]);
+  expect(container.volumeMounts).toEqual([{ name: "data", mountPath: "/data" }]);
 });
 
 test("litestream.yml replicates the database of the systemd unit", async () => {

@@ -18,11 +18,10 @@ import {
 import type { StoreMode } from "../../src/domain/store.ts";
 import { requireSqlite } from "../../src/sqlite/file/connection.ts";
 import { takeServerLock } from "../../src/sqlite/file/server-lock.ts";
-import { all, newUser, orderFields, parsed, userFields } from "../contract/open.ts";
+import { all, newUser, parsed } from "../contract/open.ts";
 import { damagePage, rootPageOf } from "../support/damage.ts";
 import { makeDirectory } from "../support/directory.ts";
 import { expectRejection, expectThrown } from "../support/expect-error.ts";
-import { listed } from "../support/listed.ts";
 import { now } from "./make-backup.ts";
 import { openDatabase, query, runSql } from "./open-database.ts";
 
@@ -150,25 +149,6 @@ test.each(["-serving", "-wal"])(
     await (await open(path)).close();
   },
 );
-
-test("openSqlite finds all data and used ids when it opens the database again", async () => {
-  using directory = makeDirectory();
-  const path = directory.at("a.db");
-  const key = { owner: "a".repeat(64), key: "key", fingerprint: "f".repeat(64) };
-  const before = await open(path);
-  const fields = userFields({ name: "Änne", metadata: { a: "1" } });
-  const { record: user } = await before.users.create(fields, key);
-  const { record: order } = await before.orders.place(orderFields(user.id), null);
-  const removed = await newUser(before);
-  await before.users.remove(removed.id, null);
-  await before.close();
-
-  await using after = await open(path);
-  expect(await listed(after.users.list(all))).toEqual({ rows: [parsed(user)], total: 1 });
-  expect(await listed(after.orders.list(all))).toEqual({ rows: [parsed(order)], total: 1 });
-  expect(await after.users.create(fields, key)).toEqual({ record: user, replayed: true });
-  expect((await newUser(after)).id).toBe(removed.id + 1);
-});
 
 test("close moves all data into the one file", async () => {
   using directory = makeDirectory();

@@ -124,32 +124,31 @@ test("a copy has the changes, and a feed of its own", async () => {
 });
 
 /** Ways to put an older state in the place of the database. Each gets its path. */
-const replacements: Readonly<Record<string, (path: string, older: string) => void>> = {
-  "is written over it": (path, older) => copyFileSync(older, path),
-  "is moved to its place": (path, older) => renameSync(older, path),
-  "is copied to its place after it was deleted"(path, older) {
-    rmSync(path);
-    copyFileSync(older, path);
-  },
-};
+const replacements: readonly [string, (path: string, older: string) => void][] = [
+  ["is written over it", (path, older) => copyFileSync(older, path)],
+  ["is moved to its place", (path, older) => renameSync(older, path)],
+  [
+    "is copied to its place after it was deleted",
+    (path, older) => {
+      rmSync(path);
+      copyFileSync(older, path);
+    },
+  ],
+];
 
-for (const [what, replace] of Object.entries(replacements)) {
-  for (const by of ["backup", "copy of the file"]) {
-    test(`a new feed starts when an older ${by} ${what}`, async () => {
-      using directory = makeDirectory();
-      const { path, feed } = await makeServed(directory);
-      const older = directory.at("older.db");
-      if (by === "backup") await backUp(path, older);
-      else copyFileSync(path, older);
-      expect(await serve(path)).toBe(feed);
-      replace(path, older);
-      const started = await serve(path);
-      expect(started).not.toBe(feed);
-      // It is not the same again, and it continues.
-      expect(await serve(path)).toBe(started);
-    });
-  }
-}
+test.each(replacements)("a new feed starts when an older copy of the file %s", async (...row) => {
+  const [, replace] = row;
+  using directory = makeDirectory();
+  const { path, feed } = await makeServed(directory);
+  const older = directory.at("older.db");
+  copyFileSync(path, older);
+  expect(await serve(path)).toBe(feed);
+  replace(path, older);
+  const started = await serve(path);
+  expect(started).not.toBe(feed);
+  // It is not the same again, and it continues.
+  expect(await serve(path)).toBe(started);
+});
 
 test("a new feed starts when an older copy is written over the file, and is as old as the last mark of the server", async () => {
   using directory = makeDirectory();

@@ -25,16 +25,6 @@ const broken: [string, (path: string) => void, string][] = [
   ],
   ["is too short", (path) => writeFileSync(path, "abc"), "the file is not a SQLite database"],
   [
-    "has a damaged header",
-    (path) => {
-      runSql(path, "create table t (n)");
-      const bytes = readFileSync(path);
-      bytes.fill(0, 0, 16);
-      writeFileSync(path, bytes);
-    },
-    "the file is not a SQLite database",
-  ],
-  [
     "belongs to another program",
     (path) => runSql(path, "create table users (id integer primary key, email text)"),
     "the database belongs to another application",
@@ -63,15 +53,6 @@ for (const [what, make, why] of broken) {
     if (before !== null) expect(readdirSync(directory.path)).toEqual(["a.db"]);
   });
 }
-
-test("openSqlite fails when a part of the path is a file", async () => {
-  using directory = makeDirectory();
-  writeFileSync(directory.at("a"), "");
-  for (const path of [directory.at("a/b.db"), directory.at("a/b/c.db")]) {
-    const message = `Cannot open ${path}: a part of the path is not a directory`;
-    await expectRejection(openDatabase(path), "operator", message);
-  }
-});
 
 for (const table of ["users", "orders", "imported_orders", "tokens", "idempotency_keys"]) {
   test(`openSqlite fails when the page of ${table} is damaged`, async () => {

@@ -1,4 +1,5 @@
 import { Database } from "bun:sqlite";
+import { afterAll, spyOn } from "bun:test";
 import type { Store, StoreOptions } from "../../src/domain/store.ts";
 import { openSqlite } from "../../src/sqlite/backend.ts";
 import { storeOptions } from "../support/open-store.ts";
@@ -22,4 +23,14 @@ export function runSql(path: string, sql: string): void {
 export function query(path: string, sql: string): unknown[] {
   using db = new Database(path, { readwrite: true, create: false });
   return db.prepare(sql).values().flat();
+}
+
+/** In this file, connections do not wait for a lock: it is the test that holds it. */
+export function skipLockWaits(): void {
+  const { run } = Database.prototype;
+  const spy = spyOn(Database.prototype, "run");
+  spy.mockImplementation(function runWithoutWait(this: Database, sql: string, ...rest: any[]) {
+    return run.call(this, sql.replace(/(?<=busy_timeout = )[1-9]\d*/, "20"), ...rest);
+  } as typeof run);
+  afterAll(() => spy.mockRestore());
 }

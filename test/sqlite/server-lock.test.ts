@@ -6,7 +6,9 @@ import { takeServerLock } from "../../src/sqlite/file/server-lock.ts";
 import { newUser } from "../contract/open.ts";
 import { makeDirectory } from "../support/directory.ts";
 import { expectRejection } from "../support/expect-error.ts";
-import { openDatabase } from "./open-database.ts";
+import { openDatabase, skipLockWaits } from "./open-database.ts";
+
+skipLockWaits();
 
 /** A database in WAL mode without a lock file, as Litestream restores it. */
 async function restored() {
@@ -33,20 +35,6 @@ test("a server starts without a lock file when another program reads the databas
   await using store = await openDatabase(database.path);
   await newUser(store);
   await expectRejection(openDatabase(database.path), "operator", /in use by another server$/);
-});
-
-test("a server starts on a new file when Litestream has opened it first", async () => {
-  using directory = makeDirectory();
-  const path = directory.at("a.db");
-  using litestream = new Database(path, { create: true });
-  litestream.run("pragma journal_mode = wal");
-  litestream.run("CREATE TABLE _litestream_seq (id INTEGER PRIMARY KEY, seq INTEGER)");
-  litestream.run("CREATE TABLE _litestream_lock (id INTEGER)");
-  litestream.run("begin");
-  litestream.prepare("select count(1) from _litestream_seq").get();
-  await using store = await openDatabase(path);
-  await newUser(store);
-  expect(await store.check()).toEqual([]);
 });
 
 test("a server does not start when another program is writing", async () => {

@@ -134,9 +134,3 @@ test("request colors the status by its class when there are colors", () => {
   ];
   for (const [index, color] of colors.entries()) expect(lines[index]).toContain(color);
 });
-
-test("request writes nothing when the level is warn", () => {
-  const { log, lines } = makeLog("warn", "text");
-  log.request(request, url);
-  expect(lines).toEqual([]);
-});

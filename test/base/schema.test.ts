@@ -193,9 +193,7 @@ const rejected: [string, unknown, ...string[]][] = [
   ["has an unknown code", { ...ok, code: "z" }, "format: code must be a letter up to k"],
   ["has text for a number", { ...ok, count: "1" }, "type: count must be an integer from 1 to 9"],
   ["has a fraction", { ...ok, count: 1.5 }, "type: count must be an integer from 1 to 9"],
-  ["has NaN", { ...ok, count: Number.NaN }, "type: count must be an integer from 1 to 9"],
   ["has no items", { ...ok, items: [] }, "length 1 2: items must be an array of 1 to 2 items"],
-  ["has an object for items", { ...ok, items: {} }, "type: items must be an array of 1 to 2 items"],
   [
     "has bad items",
     { ...ok, items: [{ price: 6 }, { id: 1 }] },
@@ -204,7 +202,6 @@ const rejected: [string, unknown, ...string[]][] = [
     "not_allowed price: items[1].id is not allowed",
   ],
   ["has text as item", { ...ok, items: ["a"] }, "type: items[0] must be a JSON object"],
-  ["has digits for a key", { ...ok, metadata: { 0: 1 } }, "type: metadata.0 must be text"],
   ["has a field without a name", { ...ok, "": 1 }, `not_allowed ${names}: "" is not allowed`],
   ["has a long key", { ...ok, metadata: { ["k".repeat(41)]: "" } }, "length 1 40: metadata.kkk"],
   [
@@ -213,7 +210,6 @@ const rejected: [string, unknown, ...string[]][] = [
     "length 0 50: metadata must be an object",
   ],
   ["has odd keys", { ...ok, metadata: { "a/~1b": 1 } }, "type: metadata.a/~1b must be text"],
-  ["has text for a patch", { ...ok, patch: "a" }, "type: patch must be an object or null"],
   [
     "has a number in a patch",
     { ...ok, patch: { a: 1 } },

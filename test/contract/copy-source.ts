@@ -24,6 +24,10 @@ export function copySourceContract(open: Open): void {
       const { metadata, ...rest } = user;
       const row = { ...rest, email_key: user.email, metadata: '{"b":"1","a":"2"}' };
       expect(await rowsOf(snapshot, "users")).toEqual([row]);
+      expect(await snapshot.count("changes")).toBe(4);
+      const [change] = await rowsOf(snapshot, "changes");
+      const made = { version: 1, created_at: Date.parse(time), token: null, status: null };
+      expect(change).toEqual({ id: 1, type: 1, record_id: user.id, ...made });
       const orders = await rowsOf(snapshot, "orders");
       expect(orders.map((order) => [order["id"], order["total"]])).toEqual([[id, 100]]);
     });

@@ -72,12 +72,4 @@ export function usersContract(open: Open): void {
     const { id } = await newUser(it.store);
     await expectAscendingTimes(it, it.store.users, id, () => userFields());
   });
-
-  test("users.update loses no edit when many are concurrent", async () => {
-    await using it = await openWithClock(open);
-    const { id, email } = await newUser(it.store, { name: "0" });
-    const edit = ({ name }: User) => ({ email, name: String(Number(name) + 1), metadata: {} });
-    await Promise.all(Array.from({ length: 50 }, () => it.store.users.update(id, edit, null)));
-    expect(parsed(await it.store.users.get(id))).toMatchObject({ name: "50", version: 51 });
-  });
 }

@@ -3,7 +3,7 @@ import { Database } from "bun:sqlite";
 import { expect, test } from "bun:test";
 import { Type } from "@sinclair/typebox";
 import { Id, Nullable, OneOf, Text, Time } from "../../src/base/schema.ts";
-import { type Column, columnsOf } from "../../src/domain/columns.ts";
+import { columnsOf } from "../../src/domain/columns.ts";
 import { recordJson as postgresJson } from "../../src/postgres/tables/columns.ts";
 import { recordJson as sqliteJson } from "../../src/sqlite/tables/columns.ts";
 import { cluster, makeHarness } from "../postgres/postgres-harness.ts";
@@ -45,22 +45,6 @@ function selectStored(row: Readonly<Record<string, unknown>>): string {
   });
   return `select ${cells.join(", ")}`;
 }
-
-test("columnsOf tells the type of each column, and whether it can be null", () => {
-  const types = [
-    ["integer", "integer", "integer"],
-    ["word", "word", "text"],
-    ["time", "word", "text"],
-    ["text", "text", "text"],
-    ["object", "json", "json"],
-    ["list", "json", "json"],
-  ] as const;
-  const columns = types.map(([name, type]): Column => ({ name, type, isNullable: false }));
-  const nullable = types.map(
-    ([name, , type]): Column => ({ name: `${name}_or_null`, type, isNullable: true }),
-  );
-  expect(columnsOf(record)).toEqual([...columns, ...nullable]);
-});
 
 test.each([
   ["is optional", Type.Optional(Id)],

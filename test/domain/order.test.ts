@@ -1,6 +1,12 @@
 import { expect, test } from "bun:test";
 import { currencies } from "../../src/domain/currency.ts";
-import { type Order, orderFields, orderStatuses, patchOrder } from "../../src/domain/order.ts";
+import {
+  type Order,
+  type OrderStatus,
+  orderFields,
+  orderStatuses,
+  patchOrder,
+} from "../../src/domain/order.ts";
 import { MAX_PAGE_BYTES } from "../../src/domain/page.ts";
 import { MAX_RECORD_BYTES } from "../../src/domain/record.ts";
 import { expectThrown } from "../support/expect-error.ts";
@@ -25,6 +31,30 @@ test("patchOrder changes only the metadata when the patch has no status", () => 
   }
   expect(patchOrder(order, { metadata: null })).toEqual({ status: "pending", metadata: {} });
 });
+
+const steps: Readonly<Record<OrderStatus, readonly OrderStatus[]>> = {
+  pending: ["paid", "canceled"],
+  paid: ["shipped", "canceled"],
+  shipped: ["delivered"],
+  delivered: [],
+  canceled: [],
+};
+
+test.each(orderStatuses)(
+  "patchOrder changes the status from %s only by a step, or to itself",
+  (from) => {
+    for (const to of orderStatuses) {
+      const patch = () => patchOrder({ ...order, status: from }, { status: to });
+      const allowed = steps[from];
+      if (to === from || allowed.includes(to)) expect(patch().status).toBe(to);
+      else {
+        const next = allowed.join(", ") || "none";
+        const message = `cannot change status from ${from} to ${to}; allowed: ${next}`;
+        expect(expectThrown(patch, "invalid_status_change", message)).toMatchObject({ allowed });
+      }
+    }
+  },
+);
 
 test("a page has room for 50 records of the largest size, and what the feed has of each", () => {
   expect(50 * (MAX_RECORD_BYTES + 1_000)).toBeLessThan(MAX_PAGE_BYTES);

@@ -5,9 +5,7 @@ import { joinRecords, MAX_PAGE_BYTES, pageOffsets } from "../../src/domain/page.
 const MAX = Number.MAX_SAFE_INTEGER;
 
 const pages = [
-  { limit: 50, offset: 0, total: 0, prev: null, next: null, last: 0 },
   { limit: 50, offset: 0, total: 50, prev: null, next: null, last: 0 },
-  { limit: 50, offset: 0, total: 51, prev: null, next: 50, last: 50 },
   { limit: 50, offset: 50, total: 51, prev: 0, next: null, last: 50 },
   // An offset between two pages.
   { limit: 2, offset: 1, total: 5, prev: 0, next: 3, last: 4 },

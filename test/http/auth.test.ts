@@ -3,7 +3,7 @@ import { newToken } from "../../src/domain/token.ts";
 import { allRoutes } from "../../src/http/app.ts";
 import { isPublic, type RouteEntry } from "../../src/http/routes/route.ts";
 import { withStore } from "../support/open-store.ts";
-import { expectError, expectUnauthorised, newEmail, newOrder, newUser } from "./make.ts";
+import { expectError, expectUnauthorised, newEmail, newOrder, newUser, stored } from "./make.ts";
 import { type RawRequest, sendRaw } from "./raw.ts";
 import {
   type CallOptions,
@@ -23,47 +23,20 @@ const order = await newOrder(server, user.id);
 const PLAIN = ["Bearer"];
 const PRESENTED = ['Bearer error="invalid_token"'];
 
-/** Every route that needs a token, with a body it would accept. */
-const ROUTES: [method: string, path: string, body?: Record<string, unknown>][] = [
+/** Requests with and without a body that would be accepted. All routes have the same checks: see the first test. */
+const REQUESTS: [method: string, path: string, body?: Record<string, unknown>][] = [
   ["GET", "/users"],
-  ["HEAD", "/users"],
-  ["POST", "/users", { email: newEmail() }],
-  ["GET", `/users/${user.id}`],
-  ["HEAD", `/users/${user.id}`],
   ["PATCH", `/users/${user.id}`, { name: "Stranger" }],
-  ["PUT", `/users/${user.id}`, { email: newEmail() }],
-  ["DELETE", `/users/${user.id}`],
-  ["GET", "/orders"],
-  ["HEAD", "/orders"],
-  ["POST", "/orders", { user_id: user.id, currency: "EUR", items: [] }],
-  ["GET", `/orders/${order.id}`],
-  ["HEAD", `/orders/${order.id}`],
-  ["PATCH", `/orders/${order.id}`, { status: "canceled" }],
 ];
 
-const READS = ROUTES.filter(([method]) => method === "GET" || method === "HEAD");
-const WRITES = ROUTES.filter((route) => !READS.includes(route));
-
-const MORE: typeof ROUTES = [
-  ["GET", "/metrics"],
-  ["GET", "/nope"],
-];
-
-/** All stored records as text, to show that a rejected request changed nothing. */
-async function stored(): Promise<string> {
-  const lists = [server.call("GET", "/users?limit=1000"), server.call("GET", "/orders?limit=1000")];
-  return (await Promise.all(lists)).map((list) => list.text).join("\n");
-}
+/** All records, to show that a rejected request changed nothing. */
+const state = () => stored(server, "/users?limit=1000", "/orders?limit=1000");
 
 const basic = (text: string) => `Basic ${Buffer.from(text).toString("base64")}`;
-const broken = `${valid.slice(0, -1)}${valid.endsWith("a") ? "b" : "a"}`;
 const altered = `${valid.slice(0, 10)}${valid[10] === "a" ? "b" : "a"}${valid.slice(11)}`;
 
-/** Revokes a token while the server is running, as the command line does. */
-const revoke = (name: string) => withStore(server.database, ({ tokens }) => tokens.revoke(name));
-
 const revoked = await createToken(server.database, "revoked", "write");
-await revoke("revoked");
+await withStore(server.database, ({ tokens }) => tokens.revoke("revoked"));
 const expired = await createToken(server.database, "expired", "write", "2020-01-01T00:00:00.000Z");
 
 interface Variant {
@@ -98,30 +71,21 @@ const VARIANTS: Record<string, Variant> = {
   "the token is [object Object]": bearer("[object"),
   "the token is 4,000 characters": bearer("x".repeat(4000)),
   "the token was never issued": bearer(newToken()),
-  "the checksum is broken": bearer(broken),
-  "a random character is altered": bearer(altered),
-  "the case is changed": bearer(valid.toUpperCase()),
-  "the last character is missing": bearer(valid.slice(0, -1)),
-  "a character is appended": bearer(`${valid}x`),
+  "a character is altered": bearer(altered),
   "an escaped NUL is appended": bearer(`${valid}%00`),
   "the token was revoked": bearer(revoked),
   "the token has expired": bearer(expired),
 };
 
 function send(
-  variant: Variant,
+  { headers = {}, query, member }: Variant,
   method: string,
   path: string,
   body?: object,
 ): Promise<TestResponse> {
-  const target = variant.query ? `${path}?${variant.query}` : path;
-  const full = variant.member ? { ...body, access_token: variant.member } : body;
-  const mayCarry = method !== "GET" && method !== "HEAD";
-  return server.call(method, target, {
-    token: null,
-    ...(full && mayCarry ? { body: full } : {}),
-    ...(variant.headers ? { headers: variant.headers } : {}),
-  });
+  const full = member ? { ...body, access_token: member } : body;
+  const target = query ? `${path}?${query}` : path;
+  return server.call(method, target, { token: null, headers, body: body && full });
 }
 
 test("every route returns 401 without a token, unless it is public", async () => {
@@ -135,14 +99,14 @@ test("every route returns 401 without a token, unless it is public", async () =>
 });
 
 test.each(Object.entries(VARIANTS))(
-  "every route returns 401 and changes nothing when %s",
+  "a request returns 401 and changes nothing when %s",
   async (_when, variant) => {
-    const before = await stored();
-    for (const [method, path, body] of ROUTES) {
+    const before = await state();
+    for (const [method, path, body] of REQUESTS) {
       const response = await send(variant, method, path, body);
-      expectUnauthorised(response, variant.challenges ?? PLAIN, method);
+      expectUnauthorised(response, variant.challenges ?? PLAIN);
     }
-    expect(await stored()).toBe(before);
+    expect(await state()).toEqual(before);
   },
 );
 
@@ -175,52 +139,38 @@ const authorizationHeaders: [header: string, token: string | null][] = [
 ];
 
 test.each(authorizationHeaders)(
-  "every route takes the token, or none, from %s",
+  "a request takes the token, or none, from %s",
   async (header, token) => {
     // Both are valid.
     const authorization = header.replaceAll(/abc|def/g, valid);
-    const before = await stored();
-    for (const [method, path, body] of [...ROUTES, ...MORE]) {
+    const before = await state();
+    for (const [method, path, body] of REQUESTS) {
       // With an empty body, nothing changes if the token is accepted.
-      const response = await send(
-        { headers: { authorization } },
-        method,
-        path,
-        token === "abc" ? {} : body,
-      );
-      if (token === "abc") expect([method, path, response.status]).not.toEqual([method, path, 401]);
-      else expectUnauthorised(response, token === null ? PLAIN : PRESENTED, method);
+      const accepted = token === "abc";
+      const sent = body && accepted ? {} : body;
+      const response = await send({ headers: { authorization } }, method, path, sent);
+      if (accepted) expect([method, response.status]).toEqual([method, 200]);
+      else expectUnauthorised(response, token === null ? PLAIN : PRESENTED);
     }
-    expect(await stored()).toBe(before);
+    expect(await state()).toEqual(before);
   },
 );
 
 const json = { "content-type": "application/json" };
 const oneUser = `/users/${user.id}`;
+/** Unknown paths and wrong methods are in requests.test.ts. */
 const HOSTILE: [has: string, request: string, options?: CallOptions][] = [
-  ["an unknown path", "GET /nope"],
   ["an unknown path with a body", "POST /nope", { body: { a: 1 } }],
-  ["a trailing slash", "GET /users/"],
-  ["a path below a record", `GET ${oneUser}/orders`],
-  ["a wrong method", "DELETE /users"],
-  ["a wrong method on orders", `PUT /orders/${order.id}`, { body: {} }],
   ["OPTIONS", "OPTIONS /users"],
-  ["a bad user id", "GET /users/abc"],
   ["a bad order id", "GET /orders/abc"],
-  ["an unknown user", "GET /users/999999"],
   ["an unknown order", "GET /orders/999999"],
   ["a bad query", "GET /users?limit=0&nope=1"],
   ["a malformed % in the query", "GET /users?email=%zz"],
   ["a malformed % in the path", "GET /users/%zz"],
   ["a malformed body", "POST /users", { raw: '{"email":', headers: json }],
-  ["an empty body", "POST /users", { raw: "", headers: json }],
-  ["a body that is not UTF-8", "POST /users", { raw: new Uint8Array([0xff]), headers: json }],
   ["deep nesting", "POST /users", { raw: "[".repeat(30_000), headers: json }],
-  ["a body over the limit", "POST /users", { raw: "x".repeat(200_000), headers: json }],
   ["a body far over the limit", "POST /orders", { raw: "x".repeat(3_000_000), headers: json }],
-  ["a form", "POST /users", { raw: "a=1", headers: { "content-type": "multipart/form-data" } }],
   ["text", `PATCH ${oneUser}`, { raw: "a", headers: { "content-type": "text/plain" } }],
-  ["a bad If-Match", `PATCH ${oneUser}`, { body: {}, headers: { "if-match": "x" } }],
   ["a stale If-Match", `PATCH ${oneUser}`, { body: {}, headers: { "if-match": '"99"' } }],
   ["a matching ETag", `GET ${oneUser}`, { headers: { "if-none-match": "*" } }],
   ["a bad key", "POST /users", { body: {}, headers: { "idempotency-key": "a b" } }],
@@ -288,11 +238,19 @@ test.each(["", "Bearer garbage", `Bearer ${expired}`, "Basic YTpi"])(
 describe("a read token", () => {
   const token = server.readToken;
 
+  const writes: typeof REQUESTS = [
+    ["POST", "/users", { email: newEmail() }],
+    ["PATCH", oneUser, { name: "Stranger" }],
+    ["PUT", oneUser, { email: newEmail() }],
+    ["DELETE", oneUser],
+    ["POST", "/orders", { user_id: user.id, currency: "EUR", items: [] }],
+    ["PATCH", `/orders/${order.id}`, { status: "canceled" }],
+  ];
+
   test("a read token is accepted like a write token when the method is GET or HEAD", async () => {
-    for (const [method, path] of READS) {
-      expect((await server.call(method, path, { token })).status).toBe(200);
-      expect((await server.call(method, path)).status).toBe(200);
-    }
+    for (const method of ["GET", "HEAD"])
+      for (const path of ["/users", oneUser, "/orders", `/orders/${order.id}`])
+        expect((await server.call(method, path, { token })).status).toBe(200);
   });
 
   const bodies: [string, CallOptions][] = [
@@ -309,8 +267,8 @@ describe("a read token", () => {
   test.each([["a good body", {}] as (typeof bodies)[0], ...bodies])(
     "a read token gets a 403 and changes nothing when a write has %s",
     async (_what, options) => {
-      const before = await stored();
-      for (const [method, path, body] of [...WRITES, ...badIds]) {
+      const before = await state();
+      for (const [method, path, body] of [...writes, ...badIds]) {
         const response = await server.call(method, path, {
           ...(body && { body }),
           ...options,
@@ -319,34 +277,9 @@ describe("a read token", () => {
         expectError(response, 403, "this token may only read");
         expect(response.headers.get("www-authenticate")).toBe('Bearer error="insufficient_scope"');
       }
-      expect(await stored()).toBe(before);
+      expect(await state()).toEqual(before);
     },
   );
-});
-
-// On PostgreSQL it takes up to 5 s: see test/replicas/contention.test.ts.
-test("a revoked token is rejected immediately when it was just in use", async () => {
-  const token = await createToken(server.database, "short-lived", "write");
-  const paths = ["/users?limit=1", `/users/${user.id}`];
-  const statuses = () =>
-    Promise.all(paths.map(async (path) => (await server.call("GET", path, { token })).status));
-  expect(await statuses()).toEqual([200, 200]);
-  await revoke("short-lived");
-  const headers = { authorization: `Bearer ${token}` };
-  for (const path of paths) {
-    expectUnauthorised(await server.call("GET", path, { token: null, headers }), PRESENTED);
-  }
-});
-
-test("API_TOKEN is accepted in addition to stored tokens when it is set, and only then", async () => {
-  const token = newToken();
-  await using other = await startServer({ API_TOKEN: token });
-  expect((await other.call("POST", "/users", { body: { email: newEmail() }, token })).status).toBe(
-    201,
-  );
-  expect((await other.call("GET", "/users")).status).toBe(200);
-  const headers = { authorization: `Bearer ${token}` };
-  expectUnauthorised(await server.call("GET", "/users", { token: null, headers }), PRESENTED);
 });
 
 test("the log never contains a token, whether it is accepted, rejected or in the wrong place", async () => {

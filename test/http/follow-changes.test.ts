@@ -1,8 +1,8 @@
 // Runs the programs in docs/examples that follow changes: each keeps a copy in step while records change, and when changes are gone.
-import { afterAll, beforeAll, test } from "bun:test";
+import { afterAll, test } from "bun:test";
 import { restoreSqlite } from "../../src/sqlite/whole/restore.ts";
 import { backUp } from "../sqlite/make-backup.ts";
-import { makeDirectory, type TemporaryDirectory } from "../support/directory.ts";
+import { makeDirectory } from "../support/directory.ts";
 import { withStore } from "../support/open-store.ts";
 import type { Running } from "../support/program.ts";
 import { canRun, killExample, startExample, untilInStep } from "./examples.ts";
@@ -29,18 +29,10 @@ const proxy = Bun.serve({
     );
   },
 });
-// More users and orders than a page has.
-beforeAll(async () => {
-  if (againstBinary) for (let round = 0; round < 2; round += 1) await write();
-});
 afterAll(async () => {
   await proxy.stop(true);
   await server[Symbol.asyncDispose]();
 });
-
-function startFollowing(directory: TemporaryDirectory, file: string): Promise<Running> {
-  return startExample(directory, file, proxy.url.origin, { TOKEN: server.readToken });
-}
 
 /** Creates, changes and deletes records. */
 async function write(): Promise<void> {
@@ -60,46 +52,60 @@ async function write(): Promise<void> {
   await withStore(server.database, ({ bulk }) => bulk.users.import([again], false));
 }
 
-// The slowest one first, because each adds records.
-for (const file of ["follow.sh", "follow.mts", "follow.py"]) {
-  test.skipIf(!againstBinary || !canRun(file))(
-    `${file} keeps a copy in step`,
-    async () => {
-      using directory = makeDirectory();
-      const backup = directory.at("backup.db");
-      let example = await startFollowing(directory, file);
-      try {
-        await untilInStep(server, directory, example);
-        await write();
-        await untilInStep(server, directory, example);
-        // It is killed, and continues where it was.
-        await killExample(example);
-        await write();
-        example = await startFollowing(directory, file);
-        await untilInStep(server, directory, example);
-        // Changes expire while it is not running.
-        await killExample(example);
-        await write();
-        await withStore(server.database, async (store) => {
-          await store.changes.deleteExpired(new Date(8.64e15));
-        });
-        await backUp(server.database, backup);
-        example = await startFollowing(directory, file);
-        await untilInStep(server, directory, example);
-        // A backup is restored while it is running, and the database catches up.
-        await write();
-        await untilInStep(server, directory, example);
-        // Stopped otherwise, it would respond to the program for two seconds.
-        await server.stop("SIGKILL");
-        await restoreSqlite({ from: backup, databaseUrl: server.database, now: () => new Date() });
-        await server.restart();
-        await write();
-        await write();
-        await untilInStep(server, directory, example);
-      } finally {
-        await killExample(example);
-      }
-    },
-    120_000,
-  );
-}
+const files = ["follow.mts", "follow.py", "follow.sh"].filter(canRun);
+
+test.skipIf(!againstBinary)(
+  `${files.join(", ")} keep a copy in step`,
+  async () => {
+    using directory = makeDirectory();
+    await using resources = new AsyncDisposableStack();
+    const env = { TOKEN: server.readToken };
+    const backup = directory.at("backup.db");
+    const copies = files.map((file) => ({ file, at: resources.use(makeDirectory()) }));
+    let running: Running[] = [];
+    async function start(): Promise<void> {
+      running = await Promise.all(
+        copies.map(({ file, at }) => startExample(at, file, proxy.url.origin, env)),
+      );
+    }
+    const kill = () => Promise.all(running.map(killExample));
+    resources.defer(async () => void (await kill()));
+    async function expectInStep(): Promise<void> {
+      const each = running.map((example, index) =>
+        untilInStep(server, copies[index]?.at ?? directory, example),
+      );
+      await Promise.all(each);
+    }
+    // More users and orders than a page has.
+    for (let round = 0; round < 2; round += 1) await write();
+    await start();
+    await expectInStep();
+    await write();
+    await expectInStep();
+    // They are killed, and continue where they were.
+    await kill();
+    await write();
+    await start();
+    await expectInStep();
+    // Changes expire while they are not running.
+    await kill();
+    await write();
+    await withStore(server.database, async ({ changes }) => {
+      await changes.deleteExpired(new Date(8.64e15));
+    });
+    await backUp(server.database, backup);
+    await start();
+    await expectInStep();
+    // A backup is restored while they are running, and the database catches up.
+    await write();
+    await expectInStep();
+    // Stopped otherwise, it would respond to the programs for two seconds.
+    await server.stop("SIGKILL");
+    await restoreSqlite({ from: backup, databaseUrl: server.database, now: () => new Date() });
+    await server.restart();
+    await write();
+    await write();
+    await expectInStep();
+  },
+  120_000,
+);

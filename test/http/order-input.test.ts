@@ -1,5 +1,14 @@
 import { expect, test } from "bun:test";
-import { countOf, expectError, expectText, type Fields, newOrder, newUser } from "./make.ts";
+import {
+  countOf,
+  expectError,
+  expectText,
+  type Fields,
+  newOrder,
+  newUser,
+  orderText,
+  send,
+} from "./make.ts";
 import { startSharedServer, type TestResponse } from "./server.ts";
 
 const server = await startSharedServer();
@@ -27,7 +36,7 @@ const skuRule = "items[1].sku must be text";
 const nameRule = "items[1].name must be text";
 const currencyRule = "currency must be an ISO 4217 code in upper case";
 
-/** Fields of an otherwise valid order. Integers are in integers.test.ts. */
+/** Fields of an otherwise valid order. */
 const rejected: { problem: string; fields: Fields[] }[] = [
   { problem: "items is required", fields: [{ items: undefined }] },
   { problem: itemsRule, fields: [{ items: null }, { items: { 0: line } }, { items: [] }] },
@@ -71,6 +80,55 @@ test.each(rejected)("POST /orders stores nothing when $problem", async ({ proble
     expectInvalid(await server.call("POST", "/orders", { body }), problem);
   }
   expect(await countOf(server, "/orders")).toBe(before);
+});
+
+/** Items as text, so that their numbers are not converted to doubles, and the problem. */
+const quantityRule = "items[0].quantity must be an integer from 1 to 1000000";
+const totalRule = "items must add up to at";
+const rejectedItems: [items: readonly string[], problem: string][] = [
+  ...["0", "-0", "-1", "1000001", "1e7", `${largest}`].map(
+    (quantity): (typeof rejectedItems)[0] => [[`${quantity} × 0`], quantityRule],
+  ),
+  ...[
+    ["2 × 4503599627370496"],
+    [`1 × ${largest}`, "1 × 1"],
+    ["3 × 3002399751580331"],
+    Array(100).fill(`1000000 × ${largest}`),
+  ].map((items): (typeof rejectedItems)[0] => [items, `${totalRule} most ${largest}`]),
+  ...[["1 × -1"], ["2 × 3", "7 × -1"], [`1000000 × -${largest}`]].map(
+    (items): (typeof rejectedItems)[0] => [items, `${totalRule} least 0`],
+  ),
+];
+
+test.each(rejectedItems)(
+  "POST /orders stores nothing when the items are %p",
+  async (items, problem) => {
+    const before = await countOf(server, "/orders");
+    expectInvalid(await send(server, "POST", "/orders", orderText(buyer.id, ...items)), problem);
+    expect(await countOf(server, "/orders")).toBe(before);
+  },
+);
+
+// JSON.parse would round some of them to an integer that is allowed: more are in json.test.ts.
+test.each([
+  ...[
+    "9007199254740992",
+    "-9223372036854775808",
+    "9".repeat(400),
+    `${largest}.4`,
+    "1e-400",
+    "1e400",
+  ],
+  ...["1.5", "5e-324", `1.${"0".repeat(400)}1`, '"5"', "true", "null", "[1]", "{}"],
+])("an integer is rejected, not rounded, when written %s", async (literal) => {
+  const priceRule = `items[0].unit_price must be an integer from -${largest} to ${largest}`;
+  for (const [text, problem] of [
+    [orderText(buyer.id, `1 × ${literal}`), priceRule],
+    [orderText(buyer.id, `${literal} × 1`), quantityRule],
+    [orderText(literal, "1 × 1"), `user_id must be an integer from 1 to ${largest}`],
+  ] as const) {
+    expectInvalid(await send(server, "POST", "/orders", text), problem);
+  }
 });
 
 const bad = "abc 1.5 1.0 0x1 1e0 %201 1%20 1%0A %00 %zz 1_0 1,0 1n １ + - +-1 NaN null".split(" ");

@@ -8,11 +8,11 @@ import { newToken } from "../../src/domain/token.ts";
 import { newEmail, newUser } from "../http/make.ts";
 import { rawRequest } from "../http/raw.ts";
 import type { TestResponse } from "../http/server.ts";
-import { startRequest, untilPortClosed } from "../http/stopping.ts";
 import { startS3Server } from "../object-storage/s3-server.ts";
 import { makeDirectory } from "../support/directory.ts";
 import { type Container, MEMORY_LIMIT_BYTES, openPodman, type Podman } from "./podman.ts";
 import { anonymousMemory, highestMemory, memoryLimit, outOfMemory, rightsOf } from "./process.ts";
+import { startRequest, untilPortClosed } from "./stopping.ts";
 
 const archive = Bun.env["TEST_IMAGE"] ?? "";
 const againstImage = archive !== "";

@@ -1,7 +1,7 @@
 /** For tests of a clean shutdown: a request in flight, and the moment when the port is closed. */
 import net from "node:net";
-import { rawRequest } from "./raw.ts";
-import type { TestServer } from "./server.ts";
+import { rawRequest } from "../http/raw.ts";
+import type { TestServer } from "../http/server.ts";
 
 /** Sends a request except for its last byte. */
 export function startRequest(server: Pick<TestServer, "url" | "writeToken">, email: string) {

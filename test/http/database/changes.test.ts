@@ -7,7 +7,8 @@ import { expectError, links, metricOf, newEmail, newOrder, newUser } from "../ma
 import { openMany, rawRequest } from "../raw.ts";
 import { createToken, startServer, startSharedServer, type TestServer } from "../server.ts";
 
-const server = await startSharedServer();
+const apiToken = newToken();
+const server = await startSharedServer({ API_TOKEN: apiToken });
 
 const path = "/changes";
 const largest = "9007199254740991"; // 2^53 − 1
@@ -73,13 +74,7 @@ test("GET /changes has the writes of both scopes' tokens, the command line and b
 
 test("a client that follows next reads every change once, at any limit, with and without records", async () => {
   for (let at = 0; at < 12; at += 1) await newUser(server);
-  for (const start of [
-    "",
-    "?after=0",
-    "?limit=5",
-    "?limit=7&include=record",
-    "?limit=1000&wait=0",
-  ]) {
+  for (const start of ["", "?after=0&limit=5&wait=0", "?limit=7&include=record"]) {
     const { last, feed } = await metaOf();
     const ids: number[] = [];
     let next = `${path}${start}`;
@@ -154,30 +149,14 @@ test("GET /changes returns 410 changes_expired when the next change of the clien
   );
 });
 
-const invalid: [query: string, problem: string][] = [
-  ["limit=0", "limit must be an integer from 1 to 1000"],
-  ["limit=1001", "limit must be an integer from 1 to 1000"],
-  ["offset=-1", "offset must be an integer from 0 to 9007199254740991"],
-  ["after=-1", "after must be an integer from 0 to 9007199254740991"],
-  ["after=1&offset=1", "offset cannot be combined with after"],
-  ["wait=61", "wait must be an integer from 0 to 60"],
-  ["wait=1.5", "wait must be an integer from 0 to 60"],
-  ["include=user", "include must be one of record"],
-  ["feed=", "feed must be text of 1 to 64 characters"],
-  [`feed=${"a".repeat(65)}`, "feed must be text of 1 to 64 characters"],
-  ["sort=-id", "sort is not allowed"],
-  ["user_id=1", "user_id is not allowed"],
-  ["wait=1&wait=1", "wait is given more than once"],
-];
-
-test.each(invalid)("GET /changes?%s returns 400", async (query, problem) => {
-  expectError(await list(`?${query}`), 400, `Validation failed: ${problem}`);
-});
-
 test("a waiting client gets the next change when there is one, and the link to the one after it", async () => {
-  for (const query of ["include=record&", ""]) {
+  for (const [query, token] of [
+    ["include=record&", server.readToken],
+    ["", apiToken],
+  ] as const) {
     const { last, feed } = await metaOf();
-    const waiting = list(`?${query}after=${last}&feed=${feed}&wait=60`);
+    const target = `${path}?${query}after=${last}&feed=${feed}&wait=60`;
+    const waiting = server.call("GET", target, { token });
     await untilWaiting(1);
     const user = await newUser(server);
     const response = await waiting;
@@ -189,12 +168,6 @@ test("a waiting client gets the next change when there is one, and the link to t
     );
     await untilWaiting(0);
   }
-});
-
-test("a client that asks to wait does not wait when there are changes", async () => {
-  const { last } = await metaOf();
-  expect((await list(`?after=${last - 1}&wait=60`)).json.data).toHaveLength(1);
-  expect((await list("?wait=60&limit=1")).json.data).toHaveLength(1);
 });
 
 test("a waiting client gets an empty page when its time is over", async () => {
@@ -214,53 +187,23 @@ test("a waiting client gets a change that the command line makes", async () => {
   expect((await waiting).json.data).toMatchObject([{ id: last + 1, token: null }]);
 });
 
-test("all waiting clients get a change when there are many, and others are served meanwhile", async () => {
+test("a client whose token was revoked meanwhile is rejected when it gets a change or has waited", async () => {
+  const token = await createToken(server.database, "short-lived", "read");
   const { last } = await metaOf();
-  const clients = Array.from({ length: 200 }, () => list(`?after=${last}&wait=60`));
-  await untilWaiting(200);
-  const user = await newUser(server);
-  expect((await server.call("GET", `/users/${user.id}`)).status).toBe(200);
-  for (const { json } of await Promise.all(clients)) {
-    expect(json.data.map(({ id }: { id: number }) => id)).toEqual([last + 1]);
-  }
-  await untilWaiting(0);
-});
-
-test.each([
-  ["gets a change", 60],
-  ["has waited", againstPostgres ? 7 : 1],
-])(
-  "a client whose token was revoked meanwhile is rejected when it %s",
-  async (name, wait) => {
-    const token = await createToken(server.database, name, "read");
-    const { last } = await metaOf();
-    const waiting = server.call("GET", `${path}?after=${last}&wait=${wait}&include=record`, {
-      token,
-    });
-    await untilWaiting(1);
-    await withStore(server.database, ({ tokens }) => tokens.revoke(name));
-    if (wait === 60) {
-      // On PostgreSQL, a revocation takes effect within 5 s.
-      if (againstPostgres) await Bun.sleep(5_000);
-      await newUser(server);
-    }
-    const { status, headers, text } = await waiting;
+  const wait = (seconds: number) =>
+    server.call("GET", `${path}?after=${last}&wait=${seconds}&include=record`, { token });
+  // On PostgreSQL, a revocation takes effect within 5 s.
+  const [long, short] = [wait(60), wait(againstPostgres ? 7 : 1)];
+  await untilWaiting(2);
+  await withStore(server.database, ({ tokens }) => tokens.revoke("short-lived"));
+  const hasWaited = await short;
+  await newUser(server);
+  for (const { status, headers, text } of [hasWaited, await long]) {
     expect([status, text]).toEqual([401, "unauthorised"]);
     expect(headers.get("www-authenticate")).toBe('Bearer error="invalid_token"');
-    await untilWaiting(0);
-  },
-  20_000,
-);
-
-test("a waiting client gets the next change when its token is API_TOKEN", async () => {
-  const token = newToken();
-  await using other = await startServer({ API_TOKEN: token });
-  await newUser(other);
-  const waiting = other.call("GET", `${path}?after=1&wait=60`, { token });
-  await untilWaiting(1, other);
-  await newUser(other);
-  expect((await waiting).json.data).toMatchObject([{ id: 2 }]);
-});
+  }
+  await untilWaiting(0);
+}, 20_000);
 
 test("a client that disconnects is forgotten", async () => {
   const { last } = await metaOf();

@@ -1,7 +1,7 @@
 import { expect, test } from "bun:test";
 import { againstCitus } from "../backend.ts";
 import { links, newOrder, newUser } from "../make.ts";
-import { startServer, startSharedServer, type TestResponse } from "../server.ts";
+import { startSharedServer, type TestResponse } from "../server.ts";
 
 const server = await startSharedServer();
 const largest = "9007199254740991"; // 2^53 − 1
@@ -78,19 +78,12 @@ for (const path of ["/users", "/orders"]) {
     }
   });
 
+  // More pages are in page.test.ts.
   const total = path === "/users" ? 60 : 55;
-  const lastOf5 = total - 5;
   for (const [query, limit, offset, expected] of [
-    ["limit=1", 1, 0, { first: 0, next: 1, last: total - 1 }],
-    ["limit=%35", 5, 0, { first: 0, next: 5, last: lastOf5 }],
-    ["&&limit=5&", 5, 0, { first: 0, next: 5, last: lastOf5 }],
+    ["limit=%35", 5, 0, { first: 0, next: 5, last: total - 5 }],
     ["limit=1000", 1000, 0, { first: 0, last: 0 }],
-    ["limit=10", 10, 0, { first: 0, next: 10, last: 50 }],
-    ["offset=20&limit=10", 10, 20, { first: 0, prev: 10, next: 30, last: 50 }],
-    ["limit=10&offset=50", 10, 50, { first: 0, prev: 40, last: 50 }],
-    ["limit=20&offset=7", 20, 7, { first: 0, prev: 0, next: 27 }],
-    ["offset=60", 50, 60, { first: 0, prev: 10, last: 50 }],
-    ["limit=10&offset=70", 10, 70, { first: 0, prev: 50, last: 50 }],
+    ["offset=20&&limit=10&", 10, 20, { first: 0, prev: 10, next: 30, last: 50 }],
     [`limit=10&offset=${largest}`, 10, Number(largest), { first: 0, prev: 50, last: 50 }],
   ] as const) {
     // On Citus, such an offset is rejected: see docs/citus.md.
@@ -100,16 +93,9 @@ for (const path of ["/users", "/orders"]) {
       async () => {
         const response = await server.call("GET", `${path}?${query}`);
         expect(response.status, response.text).toBe(200);
-        expect(response.json).toEqual({
-          data: of(path).slice(offset, offset + limit),
-          error: null,
-          meta: { total, limit, offset },
-        });
-        const found = offsets(response, path, { limit: `${limit}` });
-        const { last, ...rest } = found;
-        // If pages do not start at a multiple of the limit, the offset of the last one is not defined.
-        expect(last).toBeNumber();
-        expect("last" in expected ? found : rest).toEqual(expected);
+        const data = of(path).slice(offset, offset + limit);
+        expect(response.json).toEqual({ data, error: null, meta: { total, limit, offset } });
+        expect<object>(offsets(response, path, { limit: `${limit}` })).toEqual(expected);
       },
     );
   }
@@ -118,12 +104,8 @@ for (const path of ["/users", "/orders"]) {
 /** The index of a user, and a status; `null` for any. */
 const filters: [user: number | null, status: string | null][] = [
   [0, null],
-  [1, null],
   [2, null],
   [null, "paid"],
-  [null, "canceled"],
-  [null, "delivered"],
-  [0, "pending"],
   [1, "paid"],
 ];
 test.each(filters)(
@@ -155,19 +137,9 @@ test.each(filters)(
 
 test("Link encodes the email filter when it has reserved characters", async () => {
   const email = `a+b&c=d%#-${crypto.randomUUID()}@example.com`;
-  await using own = await startServer();
-  await newUser(own, { email });
-  const response = await own.call("GET", `/users?limit=1&email=${encodeURIComponent(email)}`);
-  expect(response.json.meta.total).toBe(1);
-  const again = await own.call("GET", links(response).first ?? "");
+  const user = await newUser(server, { email });
+  const response = await server.call("GET", `/users?limit=1&email=${encodeURIComponent(email)}`);
+  expect(response.json).toMatchObject({ data: [user], meta: { total: 1 } });
+  const again = await server.call("GET", links(response).first ?? "");
   expect(again.json).toEqual(response.json);
-  const everyone = await own.call("GET", "/orders");
-  expect(everyone.json).toEqual({
-    data: [],
-    error: null,
-    meta: { total: 0, limit: 50, offset: 0 },
-  });
-  expect(everyone.headers.get("link")).toBe(
-    '</api/v1/orders?limit=50&offset=0>; rel="first", </api/v1/orders?limit=50&offset=0>; rel="last"',
-  );
 });

@@ -62,10 +62,14 @@ describe("POST /orders", () => {
       total: 200,
     },
     { what: "a discount of everything", items: [line, { ...line, unit_price: -250 }], total: 0 },
-    { what: "a sku of 64 characters", items: [{ ...line, sku: "s".repeat(64) }], total: 500 },
-    { what: "a sku of 64 emoji", items: [{ ...line, sku: "😀".repeat(64) }], total: 500 },
-    { what: "a name of 1 character", items: [{ ...line, name: "n" }], total: 500 },
-    { what: "a name of 200 characters", items: [{ ...line, name: "n".repeat(200) }], total: 500 },
+    {
+      what: "texts of the longest and the shortest length",
+      items: [
+        { ...line, sku: "😀".repeat(64), name: "n" },
+        { ...line, sku: "s", name: "n".repeat(200) },
+      ],
+      total: 1000,
+    },
   ])("POST /orders accepts $what", async ({ items, total }) => {
     const response = await post({ items, metadata: { channel: "web" } });
     expect(response.status).toBe(201);
@@ -73,12 +77,6 @@ describe("POST /orders", () => {
     const read = await server.call("GET", `/orders/${response.json.data.id}`);
     expect(read.json.data).toEqual(response.json.data);
     expect(read.json.data.items).toStrictEqual(items);
-  });
-
-  test.each(["EUR", "USD", "JPY", "KWD", "CHF"])("currency %s is accepted", async (currency) => {
-    const response = await post({ currency });
-    expect(response.status).toBe(201);
-    expect(response.json.data.currency).toBe(currency);
   });
 
   test("user_id is rejected when the user was deleted", async () => {
@@ -102,8 +100,7 @@ describe("GET /orders/:id", () => {
     expect(response.json.data.id).toBe(order.id);
   });
 
-  const known = ["0", "-0", "-1", "9007199254740991", "9007199254740993"];
-  test.each([...known, "9223372036854775807", "-9223372036854775808", "00000000000000000000000"])(
+  test.each(["-0", "-1", "9007199254740993", "9223372036854775807", "-9223372036854775808"])(
     "id returns 404 in plain text when it is %s",
     async (id) => {
       expectText(await server.call("GET", `/orders/${id}`), 404, "order not found");
@@ -147,52 +144,22 @@ describe("PATCH /orders/:id", () => {
     },
   );
 
-  const steps: Record<string, string[]> = {
-    pending: ["paid", "canceled"],
-    paid: ["shipped", "canceled"],
-    shipped: ["delivered"],
-    delivered: [],
-    canceled: [],
-  };
-  const way: Record<string, string[]> = {
-    pending: [],
-    paid: ["paid"],
-    shipped: ["paid", "shipped"],
-    delivered: ["paid", "shipped", "delivered"],
-    canceled: ["canceled"],
-  };
-  const matrix = Object.keys(steps).flatMap((from) => Object.keys(steps).map((to) => [from, to]));
-
-  /** Creates an order and changes its status step by step. @returns the response to a GET */
-  async function orderAt(status: string): Promise<TestResponse> {
+  // All steps are in order.test.ts.
+  test("status and metadata change only if the change of the status is a step", async () => {
     const { id } = await newOrder(server, buyer.id);
-    for (const step of way[status] ?? []) {
-      const response = await server.call("PATCH", `/orders/${id}`, { body: { status: step } });
-      expect(response.status).toBe(200);
-    }
-    return server.call("GET", `/orders/${id}`);
-  }
-
-  test.each(matrix)(
-    "status and metadata change only if %s → %s is a step or no change",
-    async (from, to) => {
-      const before = await orderAt(from as string);
-      const { id, version } = before.json.data;
-      const allowed = steps[from as string] as string[];
-      const body = { status: to, metadata: { changed: "too" } };
-      const response = await server.call("PATCH", `/orders/${id}`, { body });
-      const after = await server.call("GET", `/orders/${id}`);
-      if (from === to || allowed.includes(to as string)) {
-        expect(response.status).toBe(200);
-        expect(response.json.data).toMatchObject({ ...body, version: version + 1 });
-        expect(response.headers.get("etag")).toBe(`"${version + 1}"`);
-        expect(after.text).toBe(response.text);
-        return;
-      }
-      const next = allowed.length > 0 ? allowed.join(", ") : "none";
-      expectError(response, 409, `cannot change status from ${from} to ${to}; allowed: ${next}`);
-      expect(response.json.meta).toEqual({ code: "invalid_status_change", allowed });
-      expect(after.text).toBe(before.text);
-    },
-  );
+    const path = `/orders/${id}`;
+    const change = (status: string) =>
+      server.call("PATCH", path, { body: { status, metadata: { changed: status } } });
+    const paid = await change("paid");
+    expect(paid.json.data).toMatchObject({ status: "paid", metadata: { changed: "paid" } });
+    expect([paid.json.data.version, paid.headers.get("etag")]).toEqual([2, '"2"']);
+    const rejected = await change("delivered");
+    const problem = "cannot change status from paid to delivered; allowed: shipped, canceled";
+    expectError(rejected, 409, problem);
+    const allowed = ["shipped", "canceled"];
+    expect(rejected.json.meta).toEqual({ code: "invalid_status_change", allowed });
+    expect((await server.call("GET", path)).text).toBe(paid.text);
+    expect((await change("canceled")).status).toBe(200);
+    expectError(await change("paid"), 409, /from canceled to paid; allowed: none$/);
+  });
 });

@@ -1,5 +1,5 @@
 import { describe, expect, test } from "bun:test";
-import { expectError, newEmail, newOrder, newUser } from "../make.ts";
+import { expectError, newEmail, newOrder, newUser, stored } from "../make.ts";
 import { startSharedServer, type TestResponse } from "../server.ts";
 
 const server = await startSharedServer();
@@ -8,10 +8,7 @@ const user = await newUser(server);
 /** A list of entity tags. The last one is that of the stored version. */
 const tagList = (length: number) => `${'"1",'.repeat(length - 1)}"2"`;
 /** Neither `*` nor a list of at most 100 entity tags. Some contain `"2"`, the stored version. */
-const malformed = [
-  ...`2|"2|2"|"2" "1"|"2"; x|"2 "|'2'|w/"2"|W/ "2"|W/2|**|*, "2"|"2", *|,`.split("|"),
-  tagList(101),
-];
+const malformed = [...`2|"2|"2" "1"|'2'|w/"2"|W/2|**|*, "2"|,`.split("|"), tagList(101)];
 
 /** Values of the headers, and the statuses of a GET of a record at version 2, and of a change of it. */
 interface Precondition {
@@ -25,38 +22,26 @@ interface Precondition {
 const preconditions: Precondition[] = [
   {
     when: "If-Match has the version",
-    ifMatch: [
-      '"2"',
-      "*",
-      '"1", "2"',
-      '"2","7"',
-      '"x",W/"2" , "2"',
-      ', "2",,"4" ,',
-      '"a,b", "2"',
-      tagList(100),
-    ],
+    ifMatch: ['"2"', "*", '"x",W/"2" , "2"', ', "2",,"4" ,', '"a,b", "2"', tagList(100)],
     get: 200,
     change: 200,
   },
   {
     when: "If-Match has another version",
-    ifMatch: [
-      ...['"1"', '"3"', '"1", "3"', 'W/"2"', '""', '"02"', '"+2"', '"2.0"', '"abc"', '"*"'],
-      '"\xe9"',
-    ],
+    ifMatch: ['"1"', '"1", "3"', 'W/"2"', '""', '"02"', '"+2"', '"2.0"', '"*"', '"\xe9"'],
     get: 412,
     change: 412,
   },
   { when: "If-Match is malformed", ifMatch: malformed, get: 400, change: 400 },
   {
     when: "If-None-Match has another version",
-    ifNoneMatch: ['"0"', '"1"', '"3"', '"1", "3"', '""', '"*"'],
+    ifNoneMatch: ['"0"', '"1", "3"', '"*"'],
     get: 200,
     change: 200,
   },
   {
     when: "If-None-Match has the version",
-    ifNoneMatch: ['"2"', 'W/"2"', '"1", "2"', '"7",W/"2"', "*"],
+    ifNoneMatch: ['"2"', '"7",W/"2"', "*"],
     get: 304,
     change: 412,
   },
@@ -132,37 +117,25 @@ describe.each([
   test.each(preconditions)("GET returns $get when $when", async (precondition) => {
     const path = await make();
     for (const headers of headersOf(precondition)) {
-      for (const target of [path, `${path}?`]) {
-        expectStatus(await send("GET", target, headers), precondition.get, headers);
-      }
-      expect((await send("HEAD", path, headers)).status).toBe(precondition.get);
+      expectStatus(await send("GET", path, headers), precondition.get, headers);
     }
   });
 
   test.each(preconditions)("a change returns $change when $when", async (precondition) => {
     for (const method of methods) {
       let path = await make();
+      const before = await stored(server, path);
       for (const headers of headersOf(precondition)) {
-        const before = await server.call("GET", path);
         const response = await send(method, path, headers);
         expectStatus(response, precondition.change, headers);
+        if (response.status !== 200) continue;
         const after = await server.call("GET", path);
-        if (response.status !== 200) {
-          expect(after.text).toBe(before.text);
-          continue;
-        }
         if (method === "DELETE") expect(after.status).toBe(404);
         else expect([after.text, after.headers.get("etag")]).toEqual([response.text, '"3"']);
         path = await make();
       }
+      if (precondition.change !== 200) expect(await stored(server, path)).toEqual(before);
     }
-  });
-
-  test("GET returns 200 and then 304 again when the record has changed", async () => {
-    const path = await make();
-    expect((await send("PATCH", path, {})).json.data.version).toBe(3);
-    expect((await send("GET", path, { "if-none-match": '"2"' })).json.data.version).toBe(3);
-    expect((await send("GET", path, { "if-none-match": '"3"' })).status).toBe(304);
   });
 
   test("every method returns 404 when the record does not exist and there are preconditions", async () => {
@@ -195,7 +168,7 @@ test.each(["/users", "/orders"])(
   "PATCH %s succeeds once when four concurrent edits share an If-Match",
   async (path) => {
     const { id } = path === "/users" ? user : await newOrder(server, user.id);
-    for (let round = 0; round < 20; round += 1) {
+    for (let round = 0; round < 5; round += 1) {
       const etag = (await server.call("GET", `${path}/${id}`)).headers.get("etag") ?? "";
       const responses = await Promise.all(
         ["a", "b", "c", "d"].map((who) =>

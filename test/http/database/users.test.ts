@@ -6,7 +6,6 @@ import {
   newEmail,
   newOrder,
   newUser,
-  send,
   stored,
   timeFormat,
   userKeys,
@@ -43,14 +42,10 @@ test("POST /users returns the record with its defaults when only email is given"
   expect(got.json).toEqual({ data: user, error: null });
 });
 
-// Full Unicode lower-casing, past ASCII and past the first plane.
+// More are in user.test.ts.
 for (const [typed, other] of [
   ["Anne+tag", "aNNE+TAG"],
-  ["ÄNNE", "änne"],
-  ["иван", "ИВАН"],
-  ["ωmega", "ΩMEGA"],
-  ["𐐨deseret", "𐐀DESERET"],
-  ["αςασ", "ΑΣΑΣ"],
+  ["𐐨αςασ", "𐐀ΑΣΑΣ"],
 ]) {
   const host = `${crypto.randomUUID()}.bücher.example`;
   const email = `${typed}@${host}`;
@@ -96,14 +91,8 @@ const moved = newEmail();
 const full = { name: "Anne", metadata: { a: "1", b: "2" } };
 for (const { name, body, changed } of [
   { name: "email is given", body: { email: moved }, changed: { email: moved } },
-  { name: "name is given", body: { name: "New" }, changed: { name: "New" } },
   { name: "name is null", body: { name: null }, changed: { name: null } },
   { name: "metadata is null", body: { metadata: null }, changed: { metadata: {} } },
-  {
-    name: "another value is the same",
-    body: { name: "Anne", metadata: { a: null } },
-    changed: { metadata: { b: "2" } },
-  },
   {
     name: "metadata sets one key and clears another",
     body: { metadata: { a: null, c: "3", gone: null } },
@@ -143,17 +132,6 @@ test("PATCH and PUT of a user change nothing, not even the version, when every f
     expect(response.json).toEqual({ data: user, error: null });
     expect((await server.call("GET", `/users/${user.id}`)).json.data).toEqual(user);
   }
-});
-
-test("PATCH /users/:id limits the keys of the merged metadata", async () => {
-  const user = await newUser(server, { metadata: metadataOf(50) });
-  const patch = (metadata: Record<string, string | null>) =>
-    server.call("PATCH", `/users/${user.id}`, { body: { metadata } });
-  expectError(await patch({ extra: "v" }), 400, /^Validation failed: metadata must /);
-  expect((await server.call("GET", `/users/${user.id}`)).json.data).toEqual(user);
-  const { key_0, ...rest } = metadataOf(50);
-  const swapped = await patch({ extra: key_0 ?? "", key_0: null });
-  expect(swapped.json.data.metadata).toEqual({ ...rest, extra: "v" });
 });
 
 test("PUT /users/:id resets omitted optional fields", async () => {
@@ -204,33 +182,33 @@ test("DELETE /users/:id returns 409 and deletes nothing when the user has orders
 });
 
 const badId = "Validation failed: id must be a positive integer";
-for (const [id, status, error] of [
-  ..."0 -1 +1 01 1.0 0x1 1e0 %201 1%20 1%00 abc 1,2 %D9%A1"
-    .split(" ")
-    .map((id) => [id, 400, badId] as const),
-  ...["9007199254740993", "9223372036854775808", "1".repeat(30)].map(
-    (id) => [id, 404, "user not found"] as const,
-  ),
-] as const) {
-  test(`/users/:id returns ${status} for every method when the id is ${id}`, async () => {
-    await newUser(server);
-    const before = await stored(server, "/users?limit=1000");
+test("a user is not found when the id is not canonical, or larger than any", async () => {
+  await newUser(server);
+  const before = await stored(server, "/users?limit=1000");
+  for (const [id, status, error] of [
+    ..."0 -1 +1 01 1.0 0x1 1e0 %201 1%20 1%00 abc 1,2 %D9%A1"
+      .split(" ")
+      .map((id) => [id, 400, badId] as const),
+    ...["9007199254740993", "9223372036854775808", "1".repeat(30)].map(
+      (id) => [id, 404, "user not found"] as const,
+    ),
+  ] as const) {
     for (const method of ["GET", "PATCH", "PUT", "DELETE"]) {
       const body = method === "PATCH" || method === "PUT" ? { email: newEmail() } : undefined;
       expectError(await server.call(method, `/users/${id}`, { body }), status, error);
     }
-    expect(await stored(server, "/users?limit=1000")).toEqual(before);
-  });
-}
+  }
+  expect(await stored(server, "/users?limit=1000")).toEqual(before);
+});
 
 const accepted: Fields[] = [
-  { email: longEmail(254) },
-  { name: "n" },
-  { name: emoji.repeat(200) },
-  { name: ' \ufeff\u0001\u2028e\u0301\ufffd"\\/\n' }, // Kept as typed: no trimming, no normalising.
-  { metadata: metadataOf(50) },
-  { metadata: { [emoji.repeat(40)]: emoji.repeat(500), empty: "" } },
-  { metadata: { constructor: "c", ["__proto__"]: "p", toString: "t", "a.b[0]": "d" } },
+  { email: longEmail(254), name: emoji.repeat(200), metadata: metadataOf(50) },
+  // Kept as typed: no trimming, no normalising.
+  {
+    name: ' \ufeff\u0001\u2028e\u0301\ufffd"\\/\n',
+    metadata: { [emoji.repeat(40)]: emoji.repeat(500) },
+  },
+  { name: "n", metadata: { constructor: "c", ["__proto__"]: "p", toString: "", "a.b[0]": "d" } },
 ];
 /** As entries, because `toEqual` does not compare a key named `__proto__`. */
 const plain = (value: unknown) =>
@@ -254,13 +232,3 @@ for (const [at, fields] of accepted.entries()) {
     }
   });
 }
-
-test("PATCH /users/:id clears __proto__ like any other key when it is null", async () => {
-  const user = await newUser(server, { metadata: { ["__proto__"]: "p", kept: "k" } });
-  const raw = '{"metadata":{"__proto__":null,"constructor":"c"}}';
-  const response = await send(server, "PATCH", `/users/${user.id}`, raw);
-  expect(Object.entries(response.json.data.metadata).sort()).toEqual([
-    ["constructor", "c"],
-    ["kept", "k"],
-  ]);
-});

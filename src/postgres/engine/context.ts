@@ -1,7 +1,6 @@
-import { createFairQueue, type RunFairly } from "../../base/fair-queue.ts";
 import type { Database } from "../server/connection.ts";
-import { QUEUE_TIMEOUT_MS } from "../server/connection-queues.ts";
 import type { Placement } from "../server/placement.ts";
+import { createRowQueue, type RunForRow } from "./row-queue.ts";
 
 /** Batches of writes of one table that run at the same time. Further writes wait and share a statement. */
 export const MAX_WRITE_BATCHES = 3;
@@ -11,20 +10,15 @@ export interface StoreContext {
   readonly placement: Placement;
   readonly now: () => Date;
   /** Runs a write that may wait for a locked row: one at a time for each row. */
-  readonly runForRow: RunFairly;
+  readonly runForRow: RunForRow;
   readonly pendingWrites: { count: number };
 }
 
 export function createContext(parts: Pick<StoreContext, "db" | "placement" | "now">): StoreContext {
   return {
     ...parts,
-    runForRow: createFairQueue({
-      // It leaves connections to batches.
-      maxRunning: Math.max(1, parts.db.shares.write - MAX_WRITE_BATCHES),
-      maxRunningOfClient: 1,
-      queueTimeoutMs: QUEUE_TIMEOUT_MS,
-      problem: "the database is busy",
-    }),
+    // It leaves connections to batches.
+    runForRow: createRowQueue(Math.max(1, parts.db.shares.write - MAX_WRITE_BATCHES)),
     pendingWrites: { count: 0 },
   };
 }

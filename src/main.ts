@@ -4,7 +4,7 @@ import { isatty } from "node:tty";
 import { isPostgres } from "./base/database-url.ts";
 import { AppError, fileProblem, messageOf, systemCode } from "./base/error.ts";
 import { createLogBuffer, shareWrites } from "./base/log-buffer.ts";
-import { escapeInvisible } from "./base/schema.ts";
+import { escapeInvisible } from "./base/readable-text.ts";
 import * as sockets from "./cli/files/sockets.ts";
 import {
   isNullDevice,

@@ -1,6 +1,6 @@
 /** Checks conventions: imports between layers, banned constructs, and documents that match the code. */
 import { describe, expect, test } from "bun:test";
-import { settings, variableOf } from "../src/domain/config.ts";
+import { settings, variableOf } from "../src/domain/settings.ts";
 import { makeHarness } from "./cli/harness.ts";
 
 const root = `${import.meta.dir}/..`;

@@ -4,7 +4,7 @@
  * @see RFC 7493 (I-JSON)
  */
 import { failDuplicate, failField } from "./error.ts";
-import { displayField } from "./schema.ts";
+import { displayField } from "./validator.ts";
 
 const MAX_DEPTH = 16;
 /** Maximum number of members of all objects. The largest record has 2,064: many more take long to validate. */

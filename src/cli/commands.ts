@@ -1,7 +1,7 @@
 /** All commands with their arguments and options. `program.ts` parses a command line by them. */
 import { Argument, type Command, Option } from "commander";
-import { type SettingName, settingNames } from "../domain/config.ts";
 import { sorts } from "../domain/page.ts";
+import { type SettingName, settingNames } from "../domain/settings.ts";
 import { tokenScopes } from "../domain/token.ts";
 import { backUpStore } from "./backup.ts";
 import { versionText } from "./build.ts";

@@ -1,7 +1,7 @@
 /** The records of an import: parsed, stored in batches, and listed if they are rejected. */
 
 import { AppError, fail, failField } from "../base/error.ts";
-import { removeUnknownFields, unknownField } from "../base/schema.ts";
+import { removeUnknownFields, unknownField } from "../base/validator.ts";
 import type { BulkStore } from "../domain/bulk.ts";
 import { hasId, hasMember } from "../domain/import-plan.ts";
 import { createOrderParser, createUserParser, type OrderImport } from "../domain/import-rules.ts";

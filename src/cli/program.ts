@@ -1,8 +1,9 @@
 /** Parses a command line, and runs its command. */
 import { Command, CommanderError } from "commander";
 import { AppError, messageOf } from "../base/error.ts";
-import { escapeInvisible } from "../base/schema.ts";
-import { type Flags, flagOf, type SettingName, settings, variableOf } from "../domain/config.ts";
+import { escapeInvisible } from "../base/readable-text.ts";
+import type { Flags } from "../domain/config.ts";
+import { flagOf, type SettingName, settings, variableOf } from "../domain/settings.ts";
 import { versionText } from "./build.ts";
 import { type CommandDefinition, rootCommand } from "./commands.ts";
 import type { System } from "./files/system.ts";

@@ -1,4 +1,4 @@
-import { escapeInvisible } from "../base/schema.ts";
+import { escapeInvisible } from "../base/readable-text.ts";
 import type { System } from "./files/system.ts";
 
 /** The progress of a long command: a bar if stderr is a terminal, otherwise nothing. */

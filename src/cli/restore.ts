@@ -1,5 +1,5 @@
 import { fail } from "../base/error.ts";
-import { quoteReadably } from "../base/schema.ts";
+import { quoteReadably } from "../base/readable-text.ts";
 import { invalidValue, readUrl } from "../domain/config.ts";
 import type { RestoreOptions } from "../domain/store.ts";
 import { describeResult, describeWarnings } from "./backup.ts";

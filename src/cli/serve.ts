@@ -2,7 +2,7 @@ import { databaseKind, isPostgres, redactPassword } from "../base/database-url.t
 import { fail, messageOf, shellWord } from "../base/error.ts";
 import { createLog, type Log } from "../base/log.ts";
 import type { LogBuffer } from "../base/log-buffer.ts";
-import { quoteReadably } from "../base/schema.ts";
+import { quoteReadably } from "../base/readable-text.ts";
 import type { ArchiveOptions } from "../domain/archive.ts";
 import type { Config } from "../domain/config.ts";
 import type { StoreMode } from "../domain/store.ts";

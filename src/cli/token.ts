@@ -1,6 +1,6 @@
 import { redactPassword } from "../base/database-url.ts";
 import { fail } from "../base/error.ts";
-import { escapeInvisible, quoteReadably } from "../base/schema.ts";
+import { escapeInvisible, quoteReadably } from "../base/readable-text.ts";
 import { invalidValue } from "../domain/config.ts";
 import {
   hashToken,

@@ -1,207 +1,19 @@
 /** Reads the settings from environment variables and flags into one `Config`. */
 
-import { isPostgres, requireDatabaseUrl } from "../base/database-url.ts";
+import { isPostgres } from "../base/database-url.ts";
 import { AppError, fail } from "../base/error.ts";
-import { logFormats, logLevels } from "../base/log.ts";
-import { quoteReadably } from "../base/schema.ts";
-import { archiveCommits, archiveRestores } from "./archive.ts";
-import { parseStorageUrl } from "./object-storage.ts";
-import { hasTokenFormat } from "./token.ts";
+import { quoteReadably } from "../base/readable-text.ts";
+import {
+  apiToken,
+  flagOf,
+  type Setting,
+  type SettingName,
+  settingNames,
+  settings,
+  variableOf,
+} from "./settings.ts";
 
 export type Environment = Readonly<Record<string, string | undefined>>;
-
-interface Setting<Value> {
-  /** As text, as a user would write it; `null` if the setting is optional. */
-  readonly default: string | null;
-  /** What applies if an optional setting is not set. */
-  readonly defaultNote?: string;
-  readonly description: string;
-  /** What the value is, in one word, for the help; `null` if the flag has no value, and means `true`. */
-  readonly placeholder: string | null;
-  /** The value can contain a password, so that no message may repeat it. */
-  readonly isSecret?: boolean;
-  /** @throws {AppError} operator, saying what the value must be */
-  readonly parse: (text: string) => Value;
-}
-
-function integer(low: number, high: number) {
-  return (text: string): number => {
-    const value = /^\d{1,15}$/.test(text) ? Number(text) : Number.NaN;
-    if (value >= low && value <= high) return value;
-    fail("operator", `must be an integer from ${low} to ${high}`);
-  };
-}
-
-function oneOf<const Value extends string>(values: readonly Value[]) {
-  return (text: string): Value => {
-    const value = values.find((candidate) => candidate === text);
-    if (value === undefined) fail("operator", `must be one of ${values.join(", ")}`);
-    return value;
-  };
-}
-
-function boolean(text: string): boolean {
-  return oneOf(["true", "false"])(text) === "true";
-}
-
-function parseHost(text: string): string {
-  if (/^[\w.:%-]+$/.test(text)) return text;
-  fail("operator", "must be a host name or an IP address");
-}
-
-function parsePath(text: string): string {
-  // SQLite opens a temporary database for an empty path, and deletes it on close.
-  if (text.trim() === "") fail("operator", "must be a path");
-  return text;
-}
-
-function parseDatabaseUrl(text: string): string {
-  requireDatabaseUrl(text);
-  return parsePath(text);
-}
-
-function parseArchiveUrl(text: string): string {
-  parseStorageUrl(text);
-  return text;
-}
-
-function parseOrigins(text: string): readonly string[] {
-  const origins = text.split(",").map((origin) => origin.trim());
-  for (const origin of origins) {
-    const isHttp = /^https?:/.test(origin) && URL.canParse(origin);
-    if (origin === "*" || (isHttp && new URL(origin).origin === origin)) continue;
-    fail("operator", "must be * or origins such as https://app.example.com, comma-separated");
-  }
-  return origins;
-}
-
-/** Not in {@link settings}, because it has no flag: other users see a command line. */
-const apiToken = {
-  isSecret: true,
-  parse(text: string): string {
-    if (hasTokenFormat(text)) return text;
-    fail("operator", "must be a token created by `user-api token create`");
-  },
-};
-
-/**
- * Each is a variable and a flag of `serve`, by the same name: `archiveDays` is ARCHIVE_DAYS and --archive-days.
- * docs/configuration.md has the same table.
- */
-export const settings = {
-  databaseUrl: {
-    default: "data/user-api.db",
-    description: "path of the SQLite file, or postgres://…",
-    placeholder: "database",
-    isSecret: true,
-    parse: parseDatabaseUrl,
-  },
-  host: {
-    default: "127.0.0.1",
-    description: "address to listen on",
-    placeholder: "address",
-    parse: parseHost,
-  },
-  port: {
-    default: "3000",
-    description: "port to listen on; 0 selects a free one",
-    placeholder: "number",
-    parse: integer(0, 65_535),
-  },
-  readOnly: {
-    default: "false",
-    description: "serve reads, reject writes, and change nothing in the database",
-    placeholder: null,
-    parse: boolean,
-  },
-  changesDays: {
-    default: "30",
-    description: "how long changes are kept, in days",
-    placeholder: "days",
-    parse: integer(1, 36_500),
-  },
-  archiveUrl: {
-    default: null,
-    defaultNote: "no archive",
-    description: "continuous copy of the SQLite database: s3://bucket/prefix or file:///directory",
-    placeholder: "url",
-    // A mistyped one can contain credentials.
-    isSecret: true,
-    parse: parseArchiveUrl,
-  },
-  archiveSeconds: {
-    default: "1",
-    description: "how far the archive may be behind while the storage responds quickly, in seconds",
-    placeholder: "seconds",
-    parse: integer(1, 3600),
-  },
-  archiveCommit: {
-    default: "async",
-    description: "async or sync; sync acknowledges a write when the archive has it",
-    placeholder: "mode",
-    parse: oneOf(archiveCommits),
-  },
-  archiveRestore: {
-    default: "never",
-    description: "never or if-missing; if-missing restores a missing database from its archive",
-    placeholder: "mode",
-    parse: oneOf(archiveRestores),
-  },
-  archiveDays: {
-    default: "7",
-    description: "how far back the archive can restore, in days",
-    placeholder: "days",
-    parse: integer(1, 36_500),
-  },
-  rateLimit: {
-    default: "0",
-    description: "maximum requests per second and token; 0 disables the limit",
-    placeholder: "number",
-    parse: integer(0, 1_000_000),
-  },
-  shutdownSeconds: {
-    default: "10",
-    description: "how long open requests may take to complete after SIGTERM",
-    placeholder: "seconds",
-    parse: integer(0, 3600),
-  },
-  logLevel: {
-    default: "info",
-    description: `${logLevels.join(", ")}; info logs every request`,
-    placeholder: "level",
-    parse: oneOf(logLevels),
-  },
-  logFormat: {
-    default: null,
-    defaultNote: "text on a terminal, otherwise json",
-    description: "json or text",
-    placeholder: "format",
-    parse: oneOf(logFormats),
-  },
-  tlsCert: {
-    default: null,
-    description: "path of the certificate chain (PEM); requires the key",
-    placeholder: "file",
-    parse: parsePath,
-  },
-  tlsKey: {
-    default: null,
-    description: "path of the private key (PEM)",
-    placeholder: "file",
-    parse: parsePath,
-  },
-  corsOrigin: {
-    default: null,
-    description: "origins whose pages may call the API, comma-separated, or * for any",
-    placeholder: "origins",
-    parse: parseOrigins,
-  },
-} as const satisfies Record<string, Setting<unknown>>;
-
-export type SettingName = keyof typeof settings;
-
-/** All settings: those of a server. */
-export const settingNames = Object.keys(settings) as SettingName[];
 
 export type Flags = Readonly<Partial<Record<SettingName, string>>>;
 
@@ -214,16 +26,6 @@ export type Config = {
   /** Accepted in addition to the stored tokens; `null` for none. */
   readonly apiToken: string | null;
 };
-
-/** `databaseUrl` → `DATABASE_URL`. */
-export function variableOf(name: string): string {
-  return name.replace(/[A-Z]/g, "_$&").toUpperCase();
-}
-
-/** `databaseUrl` → `--database-url`. */
-export function flagOf(name: string): string {
-  return `--${name.replace(/[A-Z]/g, "-$&").toLowerCase()}`;
-}
 
 /** Characters of an invalid value that a message repeats. */
 const MAX_SHOWN_CHARACTERS = 60;
@@ -265,6 +67,33 @@ export function readUrl(kind: "databaseUrl" | "archiveUrl", flag: string, text: 
 }
 
 /**
+ * Rejects settings that contradict each other.
+ * @throws {AppError} usage if one of them is a flag, otherwise operator
+ */
+function requireConsistent(
+  { databaseUrl, tlsCert, tlsKey, archiveUrl, archiveCommit, archiveRestore }: Config,
+  flags: Flags,
+): void {
+  function failFor(names: readonly SettingName[], message: string): never {
+    const isFlag = names.some((name) => flags[name] !== undefined);
+    fail(isFlag ? "usage" : "operator", message);
+  }
+  if ((tlsCert === null) !== (tlsKey === null)) {
+    failFor(["tlsCert", "tlsKey"], "TLS_CERT and TLS_KEY must be set together");
+  }
+  if (archiveUrl !== null && isPostgres(databaseUrl)) {
+    failFor(["archiveUrl"], "ARCHIVE_URL is for a SQLite database only");
+  }
+  // Who sets one of them believes that there is an archive.
+  if (archiveUrl === null && (archiveCommit === "sync" || archiveRestore === "if-missing")) {
+    failFor(
+      ["archiveCommit", "archiveRestore"],
+      "ARCHIVE_COMMIT=sync and ARCHIVE_RESTORE=if-missing need ARCHIVE_URL",
+    );
+  }
+}
+
+/**
  * A flag takes precedence over the environment. An empty variable counts as not set.
  * @param used the settings that are read; the others have their default, so that a mistake in one of them does not
  * prevent, for example, that a token is revoked
@@ -286,24 +115,6 @@ export function readConfig(
   // Only a server has it.
   const token = (used.includes("readOnly") && environment["API_TOKEN"]) || null;
   config["apiToken"] = token === null ? null : parseValue("API_TOKEN", token, apiToken);
-  const { databaseUrl, tlsCert, tlsKey, archiveUrl, archiveCommit, archiveRestore } =
-    config as Config;
-  function failFor(names: readonly SettingName[], message: string): never {
-    const isFlag = names.some((name) => flags[name] !== undefined);
-    fail(isFlag ? "usage" : "operator", message);
-  }
-  if ((tlsCert === null) !== (tlsKey === null)) {
-    failFor(["tlsCert", "tlsKey"], "TLS_CERT and TLS_KEY must be set together");
-  }
-  if (archiveUrl !== null && isPostgres(databaseUrl)) {
-    failFor(["archiveUrl"], "ARCHIVE_URL is for a SQLite database only");
-  }
-  // Who sets one of them believes that there is an archive.
-  if (archiveUrl === null && (archiveCommit === "sync" || archiveRestore === "if-missing")) {
-    failFor(
-      ["archiveCommit", "archiveRestore"],
-      "ARCHIVE_COMMIT=sync and ARCHIVE_RESTORE=if-missing need ARCHIVE_URL",
-    );
-  }
+  requireConsistent(config as Config, flags);
   return config as Config;
 }

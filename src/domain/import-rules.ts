@@ -2,7 +2,8 @@
 import { type TObject, type TProperties, Type } from "@sinclair/typebox";
 import { emailKey } from "../base/email.ts";
 import { failField } from "../base/error.ts";
-import { createValidator, noExtraFields, Text, Time } from "../base/schema.ts";
+import { noExtraFields, Text, Time } from "../base/schema.ts";
+import { createValidator } from "../base/validator.ts";
 import { hasId, hasMember, type ImportedTable } from "./import-plan.ts";
 import { withUtcTimes } from "./import-time.ts";
 import {

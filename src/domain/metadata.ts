@@ -1,6 +1,7 @@
 import { type Static, Type } from "@sinclair/typebox";
 import { failField } from "../base/error.ts";
-import { describeConstraint, Nullable, noExtraFields, Text } from "../base/schema.ts";
+import { Nullable, noExtraFields, Text } from "../base/schema.ts";
+import { describeConstraint } from "../base/validator.ts";
 
 const MAX_METADATA_KEYS = 50;
 /** 1 to 40 characters. The pattern spells out surrogate pairs, so that it works with and without the flag `u`. */

@@ -1,6 +1,6 @@
 import { fail } from "../base/error.ts";
 import type { MaybePromise } from "../base/maybe-promise.ts";
-import { UNREADABLE } from "../base/schema.ts";
+import { UNREADABLE } from "../base/readable-text.ts";
 
 const SECRET_LENGTH = 30;
 const CHECKSUM_LENGTH = 6;

@@ -1,14 +1,7 @@
 import { expect, test } from "bun:test";
 import { Type } from "@sinclair/typebox";
-import {
-  createValidator,
-  displayField,
-  isEmail,
-  Nullable,
-  OneOf,
-  Text,
-  Time,
-} from "../../src/base/schema.ts";
+import { isEmail, Nullable, OneOf, Text, Time } from "../../src/base/schema.ts";
+import { createValidator, displayField } from "../../src/base/validator.ts";
 import { Metadata, MetadataPatch } from "../../src/domain/metadata.ts";
 import { expectThrown } from "../support/expect-error.ts";
 import { countNewStrings } from "../support/new-strings.ts";

@@ -2,7 +2,7 @@ import { expect, test } from "bun:test";
 import { existsSync, readdirSync } from "node:fs";
 import manifest from "../../package.json" with { type: "json" };
 import { AppError } from "../../src/base/error.ts";
-import { flagOf, settings, variableOf } from "../../src/domain/config.ts";
+import { flagOf, settings, variableOf } from "../../src/domain/settings.ts";
 import { openapiJson } from "../../src/http/app.ts";
 import { migrations } from "../../src/postgres/whole/migrate.ts";
 import { SCHEMA_VERSION } from "../../src/sqlite/file/migrate.ts";

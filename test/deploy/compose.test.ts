@@ -1,7 +1,7 @@
 // deploy/compose.yaml and the manifests for Kubernetes: their privileges, settings and timeouts.
 import { describe, expect, test } from "bun:test";
 import { existsSync } from "node:fs";
-import { settings, variableOf } from "../../src/domain/config.ts";
+import { settings, variableOf } from "../../src/domain/settings.ts";
 import { deploy, readYaml, readYamlDocuments } from "./yaml.ts";
 
 const knownSettings = new Set<string>(["API_TOKEN", ...Object.keys(settings).map(variableOf)]);

@@ -1,6 +1,6 @@
 // The systemd units: their settings, and their exposure as rated by systemd.
 import { describe, expect, test } from "bun:test";
-import { settings, variableOf } from "../../src/domain/config.ts";
+import { settings, variableOf } from "../../src/domain/settings.ts";
 import { deploy } from "./yaml.ts";
 
 const path = `${deploy}/user-api.service`;

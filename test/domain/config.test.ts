@@ -1,6 +1,7 @@
 import { expect, test } from "bun:test";
 import { redactPassword } from "../../src/base/database-url.ts";
-import { type Environment, readConfig, settings, variableOf } from "../../src/domain/config.ts";
+import { type Environment, readConfig } from "../../src/domain/config.ts";
+import { settings, variableOf } from "../../src/domain/settings.ts";
 import { newToken } from "../../src/domain/token.ts";
 import { expectThrown } from "../support/expect-error.ts";
 

@@ -1,14 +1,9 @@
 import { type DatabaseKind, redactPassword } from "../../base/database-url.ts";
 import { AppError, type ErrorCode, messageOf } from "../../base/error.ts";
 import type { LogBuffer } from "../../base/log-buffer.ts";
-import {
-  type Config,
-  type Environment,
-  type Flags,
-  readConfig,
-  type SettingName,
-} from "../../domain/config.ts";
+import { type Config, type Environment, type Flags, readConfig } from "../../domain/config.ts";
 import type { OpenStorage } from "../../domain/object-storage.ts";
+import type { SettingName } from "../../domain/settings.ts";
 import type { Backend, Store, StoreOptions } from "../../domain/store.ts";
 import type * as sockets from "./sockets.ts";
 

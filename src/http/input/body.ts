@@ -4,7 +4,8 @@
  */
 import { AppError, fail, failField } from "../../base/error.ts";
 import { parseJsonBytes } from "../../base/json.ts";
-import { createValidator, type Schema, type ValueOf } from "../../base/schema.ts";
+import type { Schema, ValueOf } from "../../base/schema.ts";
+import { createValidator } from "../../base/validator.ts";
 import { JSON_TYPE, PATCH_TYPE } from "../output/media-types.ts";
 import { type InputSchema, inputSchema } from "./input.ts";
 

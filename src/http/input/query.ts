@@ -1,13 +1,7 @@
 /** The query string of a request. */
 import { failDuplicate, failField } from "../../base/error.ts";
-import {
-  createValidator,
-  displayField,
-  Empty,
-  MAX_PROBLEMS,
-  type Schema,
-  type ValueOf,
-} from "../../base/schema.ts";
+import { Empty, type Schema, type ValueOf } from "../../base/schema.ts";
+import { createValidator, displayField, MAX_PROBLEMS } from "../../base/validator.ts";
 import { inputSchema, parseInteger } from "./input.ts";
 
 function decodePercent(text: string): string | null {

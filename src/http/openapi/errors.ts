@@ -1,6 +1,6 @@
 /** The error responses of the OpenAPI document. */
 import { AppError, type ErrorCode, type FieldError, problemCodes } from "../../base/error.ts";
-import { MAX_PROBLEMS, unknownField } from "../../base/schema.ts";
+import { MAX_PROBLEMS, unknownField } from "../../base/validator.ts";
 import type { JsonSchema } from "../input/input.ts";
 import { errorEnvelope } from "../output/bodies.ts";
 import { errorTemplates, type ResponseTemplate } from "../output/errors.ts";

@@ -27,12 +27,11 @@ export function createRowQueue(maxRunning: number, queueTimeoutMs = QUEUE_TIMEOU
 
   function end(row: string): void {
     running.delete(row);
-    for (const entry of waiting) {
-      if (!canStart(entry.row)) continue;
-      waiting.delete(entry);
-      running.add(entry.row);
-      return entry.start();
-    }
+    const next = waiting.values().find((entry) => canStart(entry.row));
+    if (next === undefined) return;
+    waiting.delete(next);
+    running.add(next.row);
+    next.start();
   }
 
   return async (row, write) => {

@@ -1,7 +1,7 @@
 /** The schema of a database: its version, whether it is the one of this program, and its migrations. */
 import { Database } from "bun:sqlite";
 import { fail, messageOf, systemCode } from "../../base/error.ts";
-import { quoteReadably } from "../../base/schema.ts";
+import { quoteReadably } from "../../base/readable-text.ts";
 import { requireCurrent, requireSupported } from "../../base/schema-version.ts";
 import schema from "../migrations/0001_schema.sql" with { type: "text" };
 import { pragma } from "./connection.ts";

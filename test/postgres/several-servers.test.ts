@@ -1,5 +1,6 @@
 // The statements for several servers on the tables of one, without Citus: their results, not their plans.
 import { describe, expect, test } from "bun:test";
+import type { Change } from "../../src/domain/change.ts";
 import { newUser, orderFields, parsed, setFields } from "../contract/open.ts";
 import { cluster, makeHarness } from "./postgres-harness.ts";
 
@@ -53,6 +54,13 @@ describe.if(cluster !== null)("several servers", () => {
     const deep = Promise.resolve(store.orders.list({ limit: 1, offset: 10_001 }));
     expect(deep).rejects.toThrow("offset must be at most 10,000 on this database: use after");
     expect(store.users.remove(user.id, null)).rejects.toThrow("user has orders");
+    const imported = { ...orderFields(other.id), import_key: "1" };
+    expect(await store.bulk.orders.import([imported], false)).toEqual([{ outcome: "created" }]);
+    expect(parsed(await store.orders.get(4))?.user_id).toBe(other.id);
+    // Many are looked up at once.
+    const changes = await store.changes.list({ limit: 3, offset: 2, include: "record" });
+    const found = JSON.parse(`[${changes.records}]`).map(({ record }: Change) => record);
+    expect(found).toEqual(changed.map(parsed));
     expect(await store.check()).toEqual([]);
 
     await it.run(`delete from orders where id = ${ids[2]}`);

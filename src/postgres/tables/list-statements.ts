@@ -85,7 +85,8 @@ function selectPage(list: List, sort: Sort, values: Values, isMeasured: boolean)
   const isOnPage = `at <= ${values.limit}`;
   // The record after the page shows whether it is the last one.
   const found = foundRows(list, sort, { ...values, limit: `${values.limit} + 1` });
-  const isBuilt = `(select sum(${longBytes[table]}) from found) <= ${MAX_PAGE_BYTES}`;
+  const sizes = `select ${longBytes[table]} as bytes from found order by id ${direction} limit ${values.limit}`;
+  const isBuilt = `(select sum(bytes) from (${sizes}) as size) <= ${MAX_PAGE_BYTES}`;
   return `
     ${isMeasured ? `with found as materialized (${found})` : ""}
     select

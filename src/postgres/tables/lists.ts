@@ -115,8 +115,8 @@ export function prepareList(context: StoreContext, list: List): ReadPage {
     if (row.is_built && Buffer.byteLength(row.records ?? "") <= MAX_PAGE_BYTES) return row;
     const statement = fittingStatement(list, sort, offset > 0);
     const { fitting } = await select<{ fitting: number }>(statement);
-    // It has become small enough meanwhile.
-    return failPageTooLarge(Math.min(fitting, limit - 1));
+    // Records may have changed or gone since.
+    return failPageTooLarge(Math.min(Math.max(fitting, MAX_SMALL), limit - 1));
   }
 
   const maxOffset = list.ofUser || list.table === "users" ? null : placement.maxOffset;

@@ -11,13 +11,17 @@ const RECORDS = 80;
 const MAX_PAGE_BYTES = 4 * 2 ** 20;
 /** Of all tokens together. */
 const UNSENT_BYTES = 32 * 2 ** 20;
-/**
- * 63 kB, with characters that JSON escapes, or that have several bytes. 66 of them fit into a page, but only 65 with the
- * other fields of their records.
- */
-const metadata = Object.fromEntries(
-  Array.from({ length: 43 }, (_, at) => [`field-${at}`, "漢".repeat(467) + '"\\\n'.repeat(10)]),
-);
+
+/** 63 kB, with characters that JSON escapes, or that have several bytes. */
+function makeMetadata(characters: number) {
+  const value = "漢".repeat(characters) + '"\\\n'.repeat(10);
+  return Object.fromEntries(Array.from({ length: 43 }, (_, at) => [`field-${at}`, value]));
+}
+
+/** 66 of them fit into a page, but only 65 with the other fields of their records. */
+const metadata = makeMetadata(467);
+/** 65 of them fit into a page, with the other fields or without. */
+const metadataOfOrders = makeMetadata(470);
 
 async function importRecords(on: TestServer): Promise<void> {
   const all = Array.from({ length: RECORDS });
@@ -33,7 +37,7 @@ async function importRecords(on: TestServer): Promise<void> {
         items: [{ sku: "a", quantity: 1, unit_price: 1 }],
         total: 1,
         import_key: crypto.randomUUID(),
-        metadata,
+        metadata: metadataOfOrders,
       })),
       false,
     );
@@ -80,9 +84,10 @@ async function stallUntilUnsent(path: string): Promise<Socket> {
 
 test.each([
   ["/users?limit=1000", RECORDS],
-  ["/users?sort=-id&limit=1000", RECORDS],
+  ["/users?sort=-id&limit=1000&offset=1", RECORDS],
   ["/users?after=10&limit=1000", RECORDS],
   ["/orders?limit=67", RECORDS],
+  ["/orders?status=pending&sort=-id&limit=1000", RECORDS],
   ["/orders?user_id=1&limit=1000", RECORDS],
   ["/orders?user_id=1&status=pending&limit=1000&offset=1", RECORDS],
   ["/changes?include=record&limit=1000", 2 * RECORDS],

@@ -1,6 +1,8 @@
 /** Disks of a known size, and records that fill them. */
+import { Database } from "bun:sqlite";
 import { expect } from "bun:test";
 import { closeSync, openSync, writeSync } from "node:fs";
+import { CHECKPOINT_PAGES } from "../../src/sqlite/file/connection.ts";
 import { makeDirectory, type TemporaryDirectory } from "../support/directory.ts";
 
 export function succeeds(...command: string[]): boolean {
@@ -33,6 +35,17 @@ export function fillDisk(path: string): void {
   } finally {
     closeSync(file);
   }
+}
+
+/** Writes so much from another connection that a checkpoint is due after the server's next commit. */
+export function fillLog(database: string): void {
+  using db = new Database(database);
+  db.run("pragma wal_autocheckpoint = 0");
+  db.run("pragma synchronous = off");
+  // The server writes now and then as well, e.g. when a token was used.
+  db.run("pragma busy_timeout = 5000");
+  const rename = db.prepare("update users set name = ? where id = 1");
+  for (let frame = 0; frame <= CHECKPOINT_PAGES; frame += 1) rename.run(`Name ${frame}`);
 }
 
 /** 25 KB, the most that a user can have. */

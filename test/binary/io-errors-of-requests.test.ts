@@ -1,14 +1,13 @@
 // Makes the first, second, third … system call of each kind on the database files fail while a server handles a request,
 // one in each run, and then from that call on, as SQLite's own tests do. The response must be an error that the client may
 // retry, the server must recover without a restart, and it must keep every acknowledged write.
-import { Database } from "bun:sqlite";
 import { describe, test } from "bun:test";
 import { newToken } from "../../src/domain/token.ts";
-import { CHECKPOINT_PAGES } from "../../src/sqlite/file/connection.ts";
 import { newEmail, newUser } from "../http/make.ts";
 import { startReplica, type TestResponse, type TestServer } from "../http/server.ts";
 import { makeDirectory } from "../support/directory.ts";
 import { isLong } from "../support/long.ts";
+import { fillLog } from "./disk.ts";
 import { untilHealth } from "./health.ts";
 import {
   type Acknowledged,
@@ -185,17 +184,6 @@ const requests: readonly (readonly [name: string, request: Request])[] = [
     { method: "POST", path: "/users", body: { email: "new@example.com" }, kinds: writing },
   ],
 ];
-
-/** Writes so much from another connection that a checkpoint is due after the server's next commit. */
-function fillLog(database: string): void {
-  using db = new Database(database);
-  db.run("pragma wal_autocheckpoint = 0");
-  db.run("pragma synchronous = off");
-  // The server writes now and then as well, e.g. when a token was used.
-  db.run("pragma busy_timeout = 5000");
-  const rename = db.prepare("update users set name = ? where id = 1");
-  for (let frame = 0; frame <= CHECKPOINT_PAGES; frame += 1) rename.run(`Name ${frame}`);
-}
 
 async function checkpoint({ server, acknowledged, problems, duringFault }: Run): Promise<void> {
   async function create(): Promise<boolean> {

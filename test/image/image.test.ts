@@ -10,9 +10,9 @@ import { rawRequest } from "../http/raw.ts";
 import type { TestResponse } from "../http/server.ts";
 import { startS3Server } from "../object-storage/s3-server.ts";
 import { makeDirectory } from "../support/directory.ts";
+import { startRequest, untilPortClosed } from "../support/stopping.ts";
 import { type Container, MEMORY_LIMIT_BYTES, openPodman, type Podman } from "./podman.ts";
 import { anonymousMemory, highestMemory, memoryLimit, outOfMemory, rightsOf } from "./process.ts";
-import { startRequest, untilPortClosed } from "./stopping.ts";
 
 const archive = Bun.env["TEST_IMAGE"] ?? "";
 const againstImage = archive !== "";

@@ -94,16 +94,25 @@ if (againstBinary && small === null) {
   console.warn("A full disk is not tested: cannot mount a file system here");
 }
 
-test.if(againstBinary)(
-  "serve leaves no database when it cannot create one on a full disk",
+test.if(small !== null)(
+  "commands print one line, and create nothing, when the disk is full",
   async () => {
-    using disk = mountDisk(2 ** 20);
-    if (disk === null) return;
-    fillDisk(disk.at("filler"));
+    using disk = mountDisk(400_000) ?? makeDirectory();
     const path = disk.at("a.db");
-    const { code, stderr } = await runBinary(["serve"], { DATABASE_URL: path, PORT: "0" });
-    expect([code, stderr]).toEqual([1, `Cannot open ${path}: the disk is full\n`]);
-    expect(readdirSync(disk.path)).toEqual(["filler"]);
+    await runBinary(["seed", "--users", "3", "--orders", "2"], { DATABASE_URL: path });
+    fillDisk(disk.at("filler"));
+    for (const [file, ...args] of [
+      ["a.db", "token", "create", "a"],
+      ["a.db", "check"],
+      ["a.db", "serve"],
+      ["new.db", "serve"],
+    ]) {
+      const env = { DATABASE_URL: disk.at(`${file}`), PORT: "0" };
+      const { code, stderr } = await runBinary(args, env);
+      const line = `Cannot open ${disk.at(`${file}`)}: the disk is full\n`;
+      expect([args, code, stderr]).toEqual([args, 1, line]);
+    }
+    expect(readdirSync(disk.path)).not.toContain("new.db");
   },
 );
 

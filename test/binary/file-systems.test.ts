@@ -12,14 +12,13 @@ import {
 import { againstBinary } from "../http/server.ts";
 import { makeDirectory } from "../support/directory.ts";
 import { binary, runBinary, runProgram } from "../support/program.ts";
-import { fillDisk, mountDisk } from "./disk.ts";
-import { skipTraced, startOptionsOf } from "./strace.ts";
+import { type Fault, skipTraced, startOptionsOf } from "./strace.ts";
 
 const isRoot = process.getuid?.() === 0;
 
-/** Runs a command while the file system refuses system calls with EPERM. */
-function runRefused(calls: string, trace: string, args: string[], database: string) {
-  const command = ["strace", ...startOptionsOf({ calls, error: "EPERM" }, trace), binary, ...args];
+/** Runs a command while system calls fail. */
+function runWith(fault: Fault, trace: string, args: string[], database: string) {
+  const command = ["strace", ...startOptionsOf(fault, trace), binary, ...args];
   return runProgram(command, { env: { DATABASE_URL: database } });
 }
 
@@ -35,12 +34,12 @@ test.skipIf(!againstBinary || skipTraced || !isRoot)(
     for (const calls of ["link,linkat", "chown,fchown,lchown,fchownat", "chmod,fchmod,fchmodat"]) {
       const why = "the file system refuses the owner and the permissions of";
       const warning = calls.startsWith("link") ? "" : `Needs attention: ${why} ${path}\n`;
-      const made = await runRefused(calls, trace, ["backup", copy], path);
+      const made = await runWith({ calls, error: "EPERM" }, trace, ["backup", copy], path);
       expect([made.stderr, made.code], calls).toEqual([warning, 0]);
       expect((await Bun.file(trace).text()).includes("INJECTED")).toBe(true);
       // Permissions of the original are not for another group.
       expect(statSync(copy).mode & 0o077).toBe(0);
-      const restored = await runRefused(calls, trace, ["restore", copy], path);
+      const restored = await runWith({ calls, error: "EPERM" }, trace, ["restore", copy], path);
       expect([restored.stderr, restored.code], calls).toEqual([warning, 0]);
       expect((await runBinary(["check", "--database-url", path])).stdout).toBe("ok\n");
       await runProgram(["rm", copy]);
@@ -116,21 +115,6 @@ test.skipIf(!againstBinary || !canMount)(
   },
 );
 
-test.skipIf(!againstBinary)("commands say that the disk is full when it is", async () => {
-  using disk = mountDisk(400_000);
-  if (disk === null) return;
-  const env = { DATABASE_URL: disk.at("a.db"), PORT: "0" };
-  await runBinary(["seed", "--users", "3", "--orders", "2"], env);
-  fillDisk(disk.at("filler"));
-  const line = `Cannot open ${disk.at("a.db")}: the disk is full\n`;
-  // The first one leaves an empty WAL.
-  for (const args of [["token", "list"], ["token", "create", "a"], ["check"], ["serve"]]) {
-    const { code, stderr } = await runBinary(args, env);
-    if (code !== 0) expect([args, stderr]).toEqual([args, line]);
-    else expect(args).toEqual(["token", "list"]);
-  }
-});
-
 test.skipIf(!againstBinary || skipTraced)(
   "commands name the file system when it has no shared memory",
   async () => {
@@ -138,9 +122,8 @@ test.skipIf(!againstBinary || skipTraced)(
     const path = directory.at("a.db");
     await runBinary(["seed", "--users", "3"], { DATABASE_URL: path });
     const fault = { calls: "mmap", error: "ENODEV", paths: [`${path}-shm`] };
-    const options = startOptionsOf(fault, directory.at("trace"));
-    const command = ["strace", ...options, binary, "token", "create", "a"];
-    const { code, stderr } = await runProgram(command, { env: { DATABASE_URL: path } });
+    const args = ["token", "create", "a"];
+    const { code, stderr } = await runWith(fault, directory.at("trace"), args, path);
     expect([code, stderr]).toEqual([
       1,
       expect.stringContaining(`Cannot open ${path}: its file system (`),

@@ -5,6 +5,7 @@
  */
 import { mkdirSync } from "node:fs";
 import { sendCall, type TestServer } from "../http/server.ts";
+import { freePort } from "../postgres/instance.ts";
 import { makeDirectory } from "../support/directory.ts";
 import { type Outcome, runProgram } from "../support/program.ts";
 
@@ -75,12 +76,6 @@ runroot = "${directory}/run"
   return { "containers.conf": containers, "storage.conf": storage };
 }
 
-/** @returns a port that was free just now. HEALTHCHECK must know it, so the server cannot choose one. */
-function freePort(): number {
-  using server = Bun.serve({ port: 0, fetch: () => new Response() });
-  return server.port ?? 0;
-}
-
 /** @param archive path of the image, in the format of `docker save` */
 export async function openPodman(archive: string): Promise<Podman> {
   await using resources = new AsyncDisposableStack();
@@ -127,7 +122,8 @@ export async function openPodman(archive: string): Promise<Podman> {
   ];
 
   async function serve(token: string, options: RunOptions): Promise<Container> {
-    const port = freePort();
+    // HEALTHCHECK must know it, so the server cannot choose one.
+    const port = await freePort();
     const settings = { PORT: String(port), ...options.settings };
     const id = await ask("run", "--detach", ...wordsOf({ ...options, settings }));
     const inspect = (template: string) => ask("inspect", "--format", template, id);

@@ -18,7 +18,7 @@ import {
 import type { StoreMode } from "../../src/domain/store.ts";
 import { requireSqlite } from "../../src/sqlite/file/connection.ts";
 import { takeServerLock } from "../../src/sqlite/file/server-lock.ts";
-import { all, newUser, parsed } from "../contract/open.ts";
+import { all, newUser } from "../contract/open.ts";
 import { damagePage, rootPageOf } from "../support/damage.ts";
 import { makeDirectory } from "../support/directory.ts";
 import { expectRejection, expectThrown } from "../support/expect-error.ts";
@@ -204,25 +204,6 @@ test("openSqlite rejects a second server, also through a link", async () => {
   await using next = await open(link);
   await expectRejection(open(path), "operator");
   expect((await next.users.list(all)).total).toBe(1);
-});
-
-test("openSqlite opens the database of a running server for a command", async () => {
-  using directory = makeDirectory();
-  const path = directory.at("a.db");
-  const server = await open(path);
-  const [left, right] = [await open(path, "write"), await open(path, "write")];
-  const user = await newUser(left);
-  expect(parsed(await server.users.get(user.id))).toEqual(user);
-  await left.close();
-  const other = await newUser(server);
-  expect(parsed(await right.users.get(other.id))).toEqual(other);
-  await server.close();
-  await newUser(right);
-  // Only another server prevents a server from starting.
-  const next = await open(path);
-  expect((await right.users.list(all)).total).toBe(3);
-  await next.close();
-  await right.close();
 });
 
 test("openSqlite releases the lock when it fails", async () => {

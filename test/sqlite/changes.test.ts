@@ -9,16 +9,17 @@ afterAll(() => directory[Symbol.dispose]());
 
 const newest = { limit: 1, offset: 0 };
 
-test("subscribe notices a change of another process", async () => {
+test("subscribe notices a change of a command that was running when the server started", async () => {
   const path = directory.at("two.db");
-  await using server = await openDatabase(path);
   await using other = await openDatabase(path, { mode: "write" });
+  await using server = await openDatabase(path);
   const woken = Promise.withResolvers<void>();
   using _subscription = server.changes.subscribe(() => {
     if (Number((server.changes.list(newest) as { last: number }).last) > 0) woken.resolve();
   });
-  await newUser(other);
+  const { id } = await newUser(other);
   await woken.promise;
+  expect(await server.users.get(id)).not.toBeNull();
 });
 
 test("an open subscription does not keep a closed store busy", async () => {

@@ -76,8 +76,6 @@ async function expectOrders(): Promise<void> {
 
 /** Deletions, each on top of the previous ones. The first user has the orders. */
 const deletions: [string, string][] = [
-  ["nothing is deleted", "id < 0"],
-  ["one in the middle is deleted", "id = 150000"],
   ["a bucket of 64 is deleted", "id between 129 and 192"],
   ["more than a bucket of 4,096 is deleted", "id between 8100 and 12400"],
   ["the last ones are deleted", `id > ${USERS - 100}`],
@@ -102,15 +100,11 @@ test("users.list returns every page when new users follow deleted ones", async (
 });
 
 const changes: [string, string][] = [
-  ["all are pending", "update orders set status = 'pending' where id < 0"],
   ["one is paid", "update orders set status = 'paid' where id = 4097"],
   ["a bucket of 64 is paid", "update orders set status = 'paid' where id between 65 and 128"],
   ["every third is shipped", "update orders set status = 'shipped' where id % 3 = 0"],
   ["the first 4,096 are canceled", "update orders set status = 'canceled' where id <= 4096"],
-  ["an update changes no status", "update orders set status = status"],
   ["every fifth is pending again", "update orders set status = 'pending' where id % 5 = 0"],
-  ["all are delivered", "update orders set status = 'delivered'"],
-  ["all are pending again", "update orders set status = 'pending'"],
   ["all are paid", "update orders set status = 'paid'"],
 ];
 
@@ -143,16 +137,10 @@ test("orders.list returns every page of a status when ids span more than 64 top-
   await store.bulk.orders.import(records, false);
   expect((await store.orders.list({ limit: 1, offset: 0 })).total).toBe(ORDERS + count);
   await expectOrders();
-  for (const [from, to] of [
-    ["pending", "canceled"],
-    ["paid", "shipped"],
-    ["canceled", "pending"],
-  ]) {
-    db.run(
-      `update orders set status = '${to}' where status = '${from}' and id % ${3 * first} <> 0`,
-    );
-    await expectOrders();
-  }
+  db.run(
+    `update orders set status = 'canceled' where status = 'pending' and id % ${3 * first} <> 0`,
+  );
+  await expectOrders();
   // Pages do not depend on every level.
   expect((await store.check()).filter((finding) => finding.includes("bucket"))).toEqual([]);
 });

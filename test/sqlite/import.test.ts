@@ -8,7 +8,6 @@ import type { User } from "../../src/domain/user.ts";
 import { expectPage } from "../contract/expect-page.ts";
 import { orderFields, userFields } from "../contract/open.ts";
 import { makeDirectory } from "../support/directory.ts";
-import { listed } from "../support/listed.ts";
 import { isLong } from "../support/long.ts";
 import { makeRandom } from "../support/random.ts";
 import { openDatabase } from "./open-database.ts";
@@ -139,20 +138,6 @@ for (const seed of isLong ? [3, 11] : [3]) {
     expect(Math.min(users.size, orders.size)).toBeGreaterThan(50);
   });
 }
-
-test("import counts the skipped ids when the gap is as large as allowed", async () => {
-  await using it = await openStore();
-  const id = 2 ** 24;
-  const user = { id, ...userFields(), ...given };
-  expect(await it.store.bulk.users.import([user], false)).toEqual([{ outcome: "created" }]);
-  expect(await listed(it.store.users.list({ limit: 5, offset: 0 }))).toEqual({
-    rows: [user],
-    total: 1,
-  });
-  using db = new Database(it.path);
-  const kept = db.prepare("select level, sum(ids) from buckets group by level").values();
-  expect(kept).toEqual([0, 1, 2, 3].map((level) => [level, id - 1]));
-});
 
 test("exportPage and a dry import do not block checkpoints when called repeatedly", async () => {
   await using it = await openStore();

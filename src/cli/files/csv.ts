@@ -8,7 +8,7 @@ import type { Schema } from "../../base/schema.ts";
 import { columnsOf } from "../../domain/columns.ts";
 import { Order } from "../../domain/order.ts";
 import { User } from "../../domain/user.ts";
-import { BOM, decodeInput, readStart } from "./encoding.ts";
+import { BOM, decodeInput, readStart, requireUtf8 } from "./encoding.ts";
 import {
   type BulkTable,
   ERROR_FIELD,
@@ -133,61 +133,9 @@ function findDelimiter(header: string): string {
 }
 
 /** The first line that is not blank. */
-const FIRST_LINE = /^\s*(\S[^\n]*)\n/;
+const FIRST_LINE = /^\s*(\S[^\r\n]*)[\r\n]/;
 /** A first line with which Excel names the delimiter, instead of the header. */
-const SEPARATOR_LINE = /^"?sep=([^"\w\r\n])"?\r?\n/i;
-
-const [LF, CR, QUOTE] = [0x0a, 0x0d, 0x22];
-
-/** @returns how many complete lines come before the first that is not UTF-8. @param chunk begins in a line */
-function linesBeforeInvalid(chunk: Uint8Array): number {
-  // The rest of a character, whose start was in an earlier chunk.
-  const start = chunk.findIndex((byte) => (byte & 0xc0) !== 0x80);
-  const lines = Buffer.from(chunk).toString("latin1", Math.max(0, start)).split("\n");
-  const isInvalid = (line: string) => {
-    const bytes = Buffer.from(line, "latin1");
-    return !Buffer.from(bytes.toString()).equals(bytes);
-  };
-  return Math.max(0, lines.findIndex(isInvalid));
-}
-
-/** Rejects invalid UTF-8 and lines that end with CR alone: the parser would read U+FFFD, and a part of a cell. */
-async function* requireText(chunks: AsyncIterable<Uint8Array>): AsyncGenerator<Uint8Array> {
-  const utf8 = new TextDecoder("utf-8", { fatal: true });
-  let line = 1;
-  let isQuoted = false;
-  let isAfterReturn = false;
-  function requireLineFeed(byte: number): void {
-    if (!isAfterReturn || byte === LF) return;
-    const problem = 'ends with CR alone, as in "CSV (Macintosh)" of Excel';
-    const advice = "save the file as CSV UTF-8, or convert it, e.g. with: tr '\\r' '\\n'";
-    fail("validation_failed", `line ${line} ${problem}: ${advice}`);
-  }
-  let current: Uint8Array = new Uint8Array();
-  try {
-    for await (current of chunks) {
-      utf8.decode(current, { stream: true });
-      for (const byte of current) {
-        requireLineFeed(byte);
-        isAfterReturn = byte === CR && !isQuoted;
-        if (byte === LF) line += 1;
-        if (byte === QUOTE) isQuoted = !isQuoted;
-      }
-      yield current;
-    }
-    requireLineFeed(0);
-    current = new Uint8Array();
-    utf8.decode();
-  } catch (error) {
-    if (!(error instanceof TypeError)) throw error;
-    const advice =
-      "save the file as CSV UTF-8, or convert it, e.g. with: iconv -f WINDOWS-1252 -t UTF-8";
-    fail(
-      "validation_failed",
-      `line ${line + linesBeforeInvalid(current)} is not valid UTF-8: ${advice}`,
-    );
-  }
-}
+const SEPARATOR_LINE = /^"?sep=([^"\w\r\n])"?(?:\r\n?|\n)/i;
 
 /** What to do about text that is no CSV, by the code of csv-parse. */
 const advices: Readonly<Record<string, string>> = {
@@ -290,14 +238,14 @@ export async function* readCsv(
       lastLine = info.lines;
       return row;
     },
-    record_delimiter: ["\r\n", "\n"],
+    record_delimiter: ["\r\n", "\n", "\r"],
     relax_column_count: true,
     skip_empty_lines: true,
     // Spreadsheets write them for rows that were cleared.
     skip_records_with_empty_values: true,
   });
   // The loop below throws all errors.
-  pipeline(requireText(readFrom(0)), parser, () => {});
+  pipeline(requireUtf8(readFrom(0)), parser, () => {});
   let reader: ReturnType<typeof createRowReader> | null = null;
   let records: RawRecord[] = [];
   try {

@@ -1,4 +1,5 @@
 /** The encoding of an input, by its byte order mark. */
+import { isUtf8 } from "node:buffer";
 import { fail } from "../../base/error.ts";
 
 /** The byte order mark as text. */
@@ -83,4 +84,42 @@ export async function decodeInput(input: AsyncIterable<Uint8Array>) {
     chunks: isUtf8 ? chunks : transcode(chunks, mark.encoding),
     hasBom: mark !== undefined,
   };
+}
+
+/** Splits bytes, which need not be UTF-8. */
+function linesOf(bytes: Uint8Array): string[] {
+  return Buffer.from(bytes).toString("latin1").split("\n");
+}
+
+/** @returns how many complete lines come before the first that is not UTF-8. @param chunk begins in a line */
+function linesBeforeInvalid(chunk: Uint8Array): number {
+  // The rest of a character, whose start was in an earlier chunk.
+  const start = chunk.findIndex((byte) => (byte & 0xc0) !== 0x80);
+  const lines = linesOf(chunk.subarray(Math.max(0, start)));
+  return Math.max(
+    0,
+    lines.findIndex((line) => !isUtf8(Buffer.from(line, "latin1"))),
+  );
+}
+
+/** Passes UTF-8 on. @throws {AppError} validation_failed, naming the line, if a byte is not UTF-8 */
+export async function* requireUtf8(chunks: AsyncIterable<Uint8Array>): AsyncGenerator<Uint8Array> {
+  const utf8 = new TextDecoder("utf-8", { fatal: true });
+  let line = 1;
+  let current: Uint8Array = new Uint8Array();
+  try {
+    for await (current of chunks) {
+      utf8.decode(current, { stream: true });
+      line += linesOf(current).length - 1;
+      yield current;
+    }
+    current = new Uint8Array();
+    utf8.decode();
+  } catch (error) {
+    if (!(error instanceof TypeError)) throw error;
+    const advice =
+      "save the file as CSV UTF-8, or convert it, e.g. with: iconv -f WINDOWS-1252 -t UTF-8";
+    const place = `line ${line + linesBeforeInvalid(current)}`;
+    fail("validation_failed", `${place} is not valid UTF-8: ${advice}`);
+  }
 }

@@ -95,6 +95,8 @@ export async function readLists(client: Client): Promise<void> {
 async function readAll(client: Client, path: string): Promise<string[]> {
   const kind = path.startsWith("/users") ? "user" : "order";
   const names: string[] = [];
+  /** What a client has sent once, though perhaps again with the same key. */
+  const sent = new Set<string>();
   for (let after = 0; ; ) {
     const page = await list(client, `${path}limit=${MAX_LIMIT}&after=${after}`);
     if (page === null) await Bun.sleep(50);
@@ -104,10 +106,12 @@ async function readAll(client: Client, path: string): Promise<string[]> {
         const name = nameOf(kind, row["id"], row["version"], row["status"] ?? null);
         expect(row).toEqual(client.known.acknowledged.get(name) ?? row);
         names.push(name);
+        sent.add(row["email"] ?? row["items"][0].sku);
       }
       after = data.at(-1)?.["id"] ?? 0;
       if (data.length < MAX_LIMIT) {
         expect([path, names.length]).toEqual([path, meta["total"]]);
+        expect([path, sent.size]).toEqual([path, names.length]);
         return names;
       }
     }

@@ -2,7 +2,7 @@ import { expect, test } from "bun:test";
 import { newEmail, newOrder, newUser } from "../make.ts";
 import { againstBinary, startServer } from "../server.ts";
 
-// Load while it is killed: test/binary/crash.test.ts and test/replicas/changes-model.test.ts.
+// Load while it is killed: changes-model.test.ts in test/binary and test/replicas.
 test("records, versions, tokens and idempotency keys are as last acknowledged after the server was killed", async () => {
   await using server = await startServer();
   const user = await newUser(server, { name: "Ünïcode 😀", metadata: { a: "1" } });

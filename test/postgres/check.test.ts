@@ -2,8 +2,6 @@ import { describe, expect, test } from "bun:test";
 import { newUser, orderFields, setPaid } from "../contract/open.ts";
 import { cluster, makeHarness } from "./postgres-harness.ts";
 
-const setTotals = (totals: string) => `update change_feed set totals = ${totals}`;
-
 const missing = (section: string) =>
   `cannot check ${section}: relation "change_outbox" does not exist`;
 
@@ -12,7 +10,7 @@ const damages: [string, string, string[]][] = [
   ["nothing is damaged", "select 1", []],
   [
     "totals are wrong",
-    setTotals("totals[1] + 1 || totals[4:4] || totals[3:6]"),
+    "update change_feed set totals = totals[1] + 1 || totals[4:4] || totals[3:6], xid = txid_current()",
     ["the total of pending is wrong", "the total of users is wrong"],
   ],
   [

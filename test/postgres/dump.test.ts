@@ -4,6 +4,7 @@ import { existsSync } from "node:fs";
 import { join } from "node:path";
 import type { Store } from "../../src/domain/store.ts";
 import { newUser, orderFields, rename, setPaid } from "../contract/open.ts";
+import { expectRejection } from "../support/expect-error.ts";
 import { withStore } from "../support/open-store.ts";
 import { findPrograms, type Instance, makeInstance, runOn } from "./instance.ts";
 
@@ -86,7 +87,11 @@ test.if(possible)(
       const to = await createDatabase(isDataOnly ? source : other);
       if (isDataOnly) await withStore(to, async () => {}, { mode: "serve" });
       await restore(from, to, isDataOnly ? ["--data-only"] : []);
-      if (isDataOnly) expect(await runOn(to, "select from change_feed")).toHaveLength(2);
+      if (isDataOnly) {
+        expect(await runOn(to, "select from change_feed")).toHaveLength(2);
+        const checking = withStore(to, (store) => store.check());
+        await expectRejection(checking, "operator", /was restored: run `user-api migrate`/);
+      }
       const dumped = await withStore(from, (store) => changesOf(store));
       const totalsOf = async (store: Store) => {
         const { total: users } = await store.users.list(firstPage);

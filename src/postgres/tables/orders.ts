@@ -1,4 +1,3 @@
-import { latestOf } from "../../base/timestamp.ts";
 import {
   failUnknownUser,
   newOrder,
@@ -12,8 +11,7 @@ import {
   parseStoredOrder,
   type StoredOrder,
 } from "../../domain/order.ts";
-import { requirePreconditions } from "../../domain/precondition.ts";
-import { changesNothing, type RecordText, recordText } from "../../domain/record.ts";
+import { type RecordText, recordText } from "../../domain/record.ts";
 import type { StoreContext } from "../engine/context.ts";
 import type { Session } from "../server/connection.ts";
 import type { Placement } from "../server/placement.ts";
@@ -68,14 +66,18 @@ export function createOrderStore(context: StoreContext): OrderStore {
     newRecord: (id, fields, time) => toRecord(newOrder(id, fields, time)),
   });
 
-  const runUpdate = prepareUpdates<
+  const { update } = prepareUpdates<
     StoredOrder,
-    Pick<StoredOrder, keyof OrderEdit | "updated_at">,
-    Order
+    Pick<StoredOrder, keyof OrderEdit>,
+    Order,
+    OrderEdit
   >(context, {
     table: "orders",
     read: (session, ids) => findOrders(session, placement, ids),
-    values: { status: "text", metadata: "text", updated_at: "text" },
+    parse: parseStoredOrder,
+    columns: { status: "text", metadata: "text" },
+    valuesOf: ({ status, metadata }) => ({ status, metadata: JSON.stringify(metadata) }),
+    toRecord,
     updated: "order.updated",
     removal: null,
   });
@@ -89,22 +91,6 @@ export function createOrderStore(context: StoreContext): OrderStore {
     },
 
     place: (fields, key, author = null) => create(orderRow(fields), key, author),
-
-    update(id, edit, preconditions, author = null) {
-      return runUpdate(id, author, (order, time) => {
-        requirePreconditions(order, preconditions);
-        const before = parseStoredOrder(order);
-        const fields = edit(before);
-        if (changesNothing(before, fields)) return { kind: "unchanged", record: toRecord(order) };
-        const { status, metadata } = fields;
-        const values = {
-          status,
-          metadata: JSON.stringify(metadata),
-          updated_at: latestOf(time.toISOString(), order.updated_at),
-        };
-        const record = toRecord({ ...order, ...values, version: order.version + 1 });
-        return { kind: "update", values, record };
-      });
-    },
+    update,
   };
 }

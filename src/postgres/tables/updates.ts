@@ -1,7 +1,14 @@
 /** Updates and deletes of single records. Those of a batch share a statement that reads, and one that writes. */
+import { latestOf } from "../../base/timestamp.ts";
 import { type ChangeType, changeCodeOf } from "../../domain/change.ts";
 import type { OrderStatus } from "../../domain/order.ts";
-import type { Author, RecordTable, RecordText } from "../../domain/record.ts";
+import { type Preconditions, requirePreconditions } from "../../domain/precondition.ts";
+import {
+  type Author,
+  changesNothing,
+  type RecordTable,
+  type RecordText,
+} from "../../domain/record.ts";
 import type { StoreContext } from "../engine/context.ts";
 import { createWriteQueue, type Outcome } from "../engine/write-queue.ts";
 import type { Session } from "../server/connection.ts";
@@ -11,36 +18,28 @@ import { statusCodeOf } from "./outbox.ts";
 
 const MAX_UPDATES = 64;
 
-interface Decision<Values, Row> {
-  readonly kind: "update" | "remove" | "unchanged";
-  /** The response. */
-  readonly record: RecordText<Row>;
-  /** Of an update. */
-  readonly values?: Values;
-  /** Whether it may wait for a transaction that has not locked the record itself, so that it must run alone. */
-  readonly mayWait?: boolean;
-}
-
-/**
- * Decides what a request writes. It is called again with a later version if the record has changed since.
- * @throws {AppError} if the request is rejected
- */
-type Decide<Stored, Values, Row> = (stored: Stored, time: Date) => Decision<Values, Row>;
-
 interface Versioned {
   readonly id: number;
   readonly version: number;
+  readonly updated_at: string;
   /** Of an order. */
   readonly user_id?: number;
   readonly status?: OrderStatus;
 }
 
-interface UpdateParts<Stored> {
+interface UpdateParts<Stored, Values, Row, Edit> {
   readonly table: RecordTable;
   /** @returns the records that exist. No row is locked: one that has another version when it is written stays as it is */
   readonly read: (session: Session, ids: readonly number[]) => Promise<readonly Stored[]>;
-  readonly values: ColumnTypes;
+  readonly parse: (stored: Stored) => Row;
+  /** The columns that an edit can change, apart from the version and the time. */
+  readonly columns: ColumnTypes;
+  /** @returns their values */
+  readonly valuesOf: (edit: Edit) => Values;
+  readonly toRecord: (stored: Stored) => RecordText<Row>;
   readonly updated: ChangeType;
+  /** Whether an update may wait for a transaction that has not locked the record itself, so that it must run alone. */
+  readonly mayWait?: (values: Values, stored: Stored) => boolean;
   /** How records are deleted; `null` for those that never are. */
   readonly removal: {
     readonly type: ChangeType;
@@ -102,32 +101,37 @@ function writeStatement(
   `;
 }
 
-/**
- * @returns a function that runs an update or delete, after the earlier ones of the same record. It returns `null` if the
- * record does not exist
- */
-export function prepareUpdates<Stored extends Versioned, Values extends object, Row>(
-  context: StoreContext,
-  { table, read, values: columns, updated, removal, explain }: UpdateParts<Stored>,
-) {
+/** @returns functions that update and delete a record, after the earlier ones of the same record */
+export function prepareUpdates<
+  Stored extends Versioned,
+  Values extends object,
+  Row extends Edit,
+  Edit extends object,
+>(context: StoreContext, parts: UpdateParts<Stored, Values, Row, Edit>) {
   interface Item {
     readonly id: number;
     readonly author: Author;
-    readonly decide: Decide<Stored, Values, Row>;
+    readonly preconditions: Preconditions | null;
+    /** `null` to delete the record. It is called again with a later version if the record has changed since. */
+    readonly edit: ((record: Row) => Edit) | null;
   }
   type Done = Outcome<RecordText<Row> | null>;
   /** A record that is written if it still has the version that was read. */
   interface Target {
     readonly item: Item;
     readonly stored: Stored;
-    readonly decision: Decision<Values, Row>;
+    readonly values: object;
+    /** The response. */
+    readonly record: RecordText<Row>;
   }
+  const { table, parse, valuesOf, toRecord, removal } = parts;
   const { ofUsers } = table === "orders" ? context.placement : oneServer;
+  const columns = { ...parts.columns, updated_at: "text" };
   const set = Object.keys(columns).map((name) => `${name} = input.${name}`);
   const update = writeStatement(
     table,
     ofUsers,
-    updated,
+    parts.updated,
     `
         update ${table}
         set ${set.join(", ")}, version = ${table}.version + 1
@@ -148,13 +152,13 @@ export function prepareUpdates<Stored extends Versioned, Values extends object, 
     if (targets.length === 0) return [];
     // In one order, so that two batches do not deadlock.
     const ordered = targets.toSorted((one, other) => one.stored.id - other.stored.id);
-    const input = ordered.map(({ item, stored, decision }) => ({
+    const input = ordered.map(({ item, stored, values }) => ({
       id: stored.id,
       version: stored.version,
       author: item.author,
       time: time.getTime(),
       status_before: stored.status,
-      ...decision.values,
+      ...values,
     }));
     const ids = ordered.map(({ stored }) => stored.id);
     const users = ordered.flatMap(({ stored }) => stored.user_id ?? []);
@@ -169,7 +173,7 @@ export function prepareUpdates<Stored extends Versioned, Values extends object, 
     isAlone: boolean,
   ): Promise<readonly Done[]> {
     const ids = items.map(({ id }) => id);
-    const rows = await read(session, ids);
+    const rows = await parts.read(session, ids);
     const found = new Map(rows.map((row) => [row.id, row]));
     const time = context.now();
     /** Those of other items are "again". */
@@ -188,12 +192,26 @@ export function prepareUpdates<Stored extends Versioned, Values extends object, 
 
     function plan(item: Item): void {
       const stored = found.get(item.id);
-      const decision = stored === undefined ? null : item.decide(stored, time);
-      if (stored === undefined || decision === null || decision.kind === "unchanged") {
-        outcomes.set(item, { kind: "done", result: decision?.record ?? null });
-      } else if (isAlone || decision.mayWait !== true) {
-        (decision.kind === "update" ? updates : removals).push({ item, stored, decision });
+      if (stored === undefined) {
+        outcomes.set(item, { kind: "done", result: null });
+        return;
       }
+      requirePreconditions(stored, item.preconditions);
+      if (item.edit === null) {
+        removals.push({ item, stored, values: {}, record: toRecord(stored) });
+        return;
+      }
+      const before = parse(stored);
+      const fields = item.edit(before);
+      if (changesNothing<Edit>(before, fields)) {
+        outcomes.set(item, { kind: "done", result: toRecord(stored) });
+        return;
+      }
+      const updatedAt = latestOf(time.toISOString(), stored.updated_at);
+      const values = { ...valuesOf(fields), updated_at: updatedAt };
+      if (!isAlone && parts.mayWait?.(values, stored) === true) return;
+      const record = toRecord({ ...stored, ...values, version: stored.version + 1 });
+      updates.push({ item, stored, values, record });
     }
 
     for (const item of items) attempt(item, () => plan(item));
@@ -209,9 +227,7 @@ export function prepareUpdates<Stored extends Versioned, Values extends object, 
       }
       written.push(...(await write(session, remove, free, time)));
     }
-    for (const { item, decision } of written) {
-      outcomes.set(item, { kind: "done", result: decision.record });
-    }
+    for (const { item, record } of written) outcomes.set(item, { kind: "done", result: record });
     return items.map((item) => outcomes.get(item) ?? { kind: "again" });
   }
 
@@ -221,13 +237,21 @@ export function prepareUpdates<Stored extends Versioned, Values extends object, 
       try {
         return await run(session, items, isAlone);
       } catch (error) {
-        if (isAlone) explain?.(error);
+        if (isAlone) parts.explain?.(error);
         throw error;
       }
     },
     conflictKeysOf: ({ id }) => [`${id}`],
     lockOf: ({ id }) => `${table} ${id}`,
   });
-  return (id: number, author: Author, decide: Decide<Stored, Values, Row>) =>
-    enqueue({ id, author, decide });
+  return {
+    update: (
+      id: number,
+      edit: (record: Row) => Edit,
+      preconditions: Preconditions | null,
+      author: Author = null,
+    ) => enqueue({ id, edit, preconditions, author }),
+    remove: (id: number, preconditions: Preconditions | null, author: Author = null) =>
+      enqueue({ id, edit: null, preconditions, author }),
+  };
 }

@@ -1,8 +1,6 @@
 import { emailKey } from "../../base/email.ts";
-import { latestOf } from "../../base/timestamp.ts";
 import { isAfter } from "../../domain/page.ts";
-import { requirePreconditions } from "../../domain/precondition.ts";
-import { changesNothing, type RecordText, recordText } from "../../domain/record.ts";
+import { type RecordText, recordText } from "../../domain/record.ts";
 import {
   failEmailTaken,
   failUserHasOrders,
@@ -10,6 +8,7 @@ import {
   parseStoredUser,
   type StoredUser,
   User,
+  type UserFields,
   type UserQuery,
   type UserRow,
   type UserStore,
@@ -26,7 +25,6 @@ import { createLookup } from "./lookups.ts";
 import { prepareUpdates } from "./updates.ts";
 
 type ReadUser = StoredUser & Pick<UserRow, "email_key">;
-type UserValues = UserRow & Pick<StoredUser, "updated_at">;
 
 const columns = selectedColumns(User);
 const writtenColumns = { ...ownColumnTypes(User), email_key: "text" };
@@ -82,11 +80,16 @@ export function createUserStore(context: StoreContext): UserStore {
   const hasOrders = async (session: Session, id: number) =>
     (await session.first(anyOrderOfUser, id)) !== null;
 
-  const runUpdate = prepareUpdates<ReadUser, UserValues, User>(context, {
+  const { update, remove } = prepareUpdates<ReadUser, UserRow, User, UserFields>(context, {
     table: "users",
     read: findUsers,
-    values: { ...writtenColumns, updated_at: "text" },
+    parse: ({ email_key: _, ...user }) => parseStoredUser(user),
+    columns: writtenColumns,
+    valuesOf: userRow,
+    toRecord,
     updated: "user.updated",
+    // Another transaction can have inserted the email.
+    mayWait: (values, stored) => values.email_key !== stored.email_key,
     removal: { type: "user.deleted", isBlocked: hasOrders, throwBlocked: failUserHasOrders },
     explain(error) {
       if (isUniqueViolation(error)) failEmailTaken();
@@ -113,32 +116,7 @@ export function createUserStore(context: StoreContext): UserStore {
     },
 
     create: (fields, key, author = null) => create(userRow(fields), key, author),
-
-    update(id, edit, preconditions, author = null) {
-      return runUpdate(id, author, ({ email_key, ...user }, time) => {
-        requirePreconditions(user, preconditions);
-        const before = parseStoredUser(user);
-        const fields = edit(before);
-        if (changesNothing(before, fields)) return { kind: "unchanged", record: toRecord(user) };
-        const values = {
-          ...userRow(fields),
-          updated_at: latestOf(time.toISOString(), user.updated_at),
-        };
-        return {
-          kind: "update",
-          values,
-          record: toRecord({ ...user, ...values, version: user.version + 1 }),
-          // Another transaction can have inserted the email.
-          mayWait: values.email_key !== email_key,
-        };
-      });
-    },
-
-    remove(id, preconditions, author = null) {
-      return runUpdate(id, author, (user) => {
-        requirePreconditions(user, preconditions);
-        return { kind: "remove", record: toRecord(user) };
-      });
-    },
+    update,
+    remove,
   };
 }

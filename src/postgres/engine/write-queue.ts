@@ -59,7 +59,7 @@ export function createWriteQueue<Item extends { readonly author: Author }, Resul
       return outcome.result;
     };
     const limits = { lockTimeoutMs: ALONE_LOCK_TIMEOUT_MS, mayRetry };
-    return runForRow(lockOf(item), () => db.run("write", work, limits));
+    return runForRow({ row: lockOf(item), write: () => db.run("write", work, limits) });
   }
 
   async function runBatch(items: readonly Item[]): Promise<readonly MaybePromise<Result>[]> {

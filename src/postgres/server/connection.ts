@@ -208,9 +208,7 @@ export function connect(
       } = options;
       const isOne = transaction || lockTimeoutMs !== undefined;
       const attempt = () => (isOne ? begin(kind, work, lockTimeoutMs) : work(session));
-      // Work without a timeout can take longer than others before it fails.
-      const retryMs = timeoutMs === Number.POSITIVE_INFINITY ? timeoutMs : undefined;
-      const retried = () => withRetry(attempt, mayRetry, retryMs);
+      const retried = () => withRetry(attempt, mayRetry, timeoutMs);
       if (kind !== "write") return queues.run(kind, retried, timeoutMs, client);
       const reported = async () => {
         const startedMs = performance.now();

@@ -14,15 +14,16 @@ import {
 import { orderJson, orderStatuses } from "../../domain/order.ts";
 import { type JsonRow, joinRecords } from "../../domain/page.ts";
 import { userJson } from "../../domain/user.ts";
+import { itemAt } from "../engine/batch.ts";
 import type { StoreContext } from "../engine/context.ts";
 import { createSingleFlight } from "../engine/single-flight.ts";
 import type { Session } from "../server/connection.ts";
 import {
   type FeedStatus,
-  failEmpty,
   feedStatus,
   lockFeed,
   type NumberChanges,
+  readStatus,
 } from "./numbering.ts";
 import { findOrders } from "./orders.ts";
 import { arrayOf } from "./outbox.ts";
@@ -151,8 +152,8 @@ export function createChangeStore(
     client?: string,
   ): Promise<PageRow> {
     const read = (session: Session) =>
-      session.first<PageRow>(selectPage, after ?? null, offset, limit);
-    return (await db.run("list", read, { client })) ?? failEmpty();
+      session.all<PageRow>(selectPage, after ?? null, offset, limit);
+    return itemAt(await db.run("list", read, { client }), 0);
   }
 
   /** @returns the changes with their records as they are now */
@@ -174,7 +175,7 @@ export function createChangeStore(
 
   async function readWithRecords(query: ChangeQuery, client?: string): Promise<PageRow> {
     const read = async (session: Session): Promise<PageRow> => {
-      const status = (await session.first<FeedStatus>(feedStatus)) ?? failEmpty();
+      const status = await readStatus(session);
       const start = Math.max(startOf(query, status), status.first - 1);
       const changes = await session.all<ChangeRow>(selectChanges, start, query.limit);
       const rows: JsonRow[] = [];

@@ -49,7 +49,7 @@ function insertStatement({ table, columns, order }: StatementParts, from: string
 
 /**
  * Parameters of the statement: the creates as a JSON array, their time, the time in milliseconds, and the time at or before
- * which expired keys were stored. It returns a `CreatedRow` for each create. One whose key another transaction has claimed
+ * which expired keys were stored. It returns a `CreatedRow` for each create, in order. One whose key another transaction has claimed
  * is not in `claimed`.
  *
  * The statement waits for locks only in this order: keys, unique columns and foreign keys. So two batches cannot deadlock.
@@ -115,14 +115,13 @@ function createStatement(
         from decided
         where is_created
       )
-    select position::integer as position, id, is_created, is_rejected, stored
+    select id, is_created, is_rejected, stored
     from decided
+    order by position
   `;
 }
 
 interface CreatedRow {
-  /** From 1. */
-  readonly position: number;
   readonly id: number | null;
   readonly is_created: boolean;
   readonly is_rejected: boolean;
@@ -185,15 +184,13 @@ export function prepareCreate<Fields extends object, Row>(
       const rows = items.some(({ key }) => key !== null)
         ? await session.all<CreatedRow>(withKeys, ...values, expiryTime(time))
         : await session.all<CreatedRow>(withoutKeys, ...values);
-      const byPosition: CreatedRow[] = [];
-      for (const row of rows) byPosition[row.position - 1] = row;
-      const created = rows
-        .filter(({ is_created }) => is_created)
-        .map(({ id, position }) => ({ id, ...items[position - 1]?.fields }));
+      const created = rows.flatMap(({ id, is_created }, at) =>
+        is_created ? { id, ...items[at]?.fields } : [],
+      );
       if (insertApart !== null && created.length > 0) {
         await session.all(insertApart, JSON.stringify(created), createdAt);
       }
-      return items.map((item, at) => outcomeOf(itemAt(byPosition, at), item, createdAt));
+      return items.map((item, at) => outcomeOf(itemAt(rows, at), item, createdAt));
     },
     conflictKeysOf: ({ fields, key }) => [
       ...conflictKeysOf(fields),

@@ -146,7 +146,7 @@ export function simpleStatements(list: List, sort: Sort) {
   };
 }
 
-/** Its parameter is a JSON array of queries. It returns their `PageRow`s in any order, each with its `position`. */
+/** Its parameter is a JSON array of queries. It returns their `PageRow`s, in order. */
 export function sharedStatement(list: List, sort: Sort): string {
   const values = {
     limit: `requested."limit"`,
@@ -155,17 +155,16 @@ export function sharedStatement(list: List, sort: Sort): string {
     offset: null,
   };
   return `
-    select requested.position, page.*
+    select page.*
     from rows from (
       json_to_recordset($1::text::json) as ("limit" bigint, after bigint, user_id bigint)
     ) with ordinality as requested ("limit", after, user_id, position)
     cross join lateral (${selectPage(list, sort, values, false)}) as page
+    order by requested.position
   `;
 }
 
 export interface PageRow {
-  /** From 1; only of a shared statement. */
-  readonly position?: number;
   readonly total: number;
   /** Comma-separated JSON; `null` if the page is empty. */
   readonly records: string | null;

@@ -9,7 +9,7 @@ import {
   type PageQuery,
   type Sort,
 } from "../../domain/page.ts";
-import { createBatchQueue } from "../engine/batch.ts";
+import { createBatchQueue, itemAt } from "../engine/batch.ts";
 import type { StoreContext } from "../engine/context.ts";
 import type { Session, Value } from "../server/connection.ts";
 import { mayConcernOneItem } from "../server/errors.ts";
@@ -44,16 +44,14 @@ function prepareShared({ db }: StoreContext, list: List, sort: Sort) {
   const statement = sharedStatement(list, sort);
   const { start } = sortOrders[sort];
   return createBatchQueue<Requested, PageRow>({
-    async run(requested) {
+    run(requested) {
       const queries = requested.map(({ query: { limit, after, user_id } }) => ({
         limit,
         after: after || start,
         user_id,
       }));
       const read = (session: Session) => session.all<PageRow>(statement, JSON.stringify(queries));
-      const rows = await db.run("list", read, { client: requested[0]?.client });
-      const found = new Map(rows.map((row) => [row.position, row]));
-      return queries.map((_, at) => found.get(at + 1) ?? failMissing());
+      return db.run("list", read, { client: requested[0]?.client });
     },
     splitsOn: mayConcernOneItem,
     maxItems: MAX_PAGES,
@@ -73,17 +71,13 @@ function prepareSimple({ db }: StoreContext, list: List, sort: Sort) {
     const read = async (session: Session): Promise<PageRow> => {
       const start = after || sortOrders[sort].start;
       const found = await session.all<JsonRow>(rows, limit + 1, start, ...user);
-      const counted = await session.first<Pick<PageRow, "total">>(total, ...user);
+      const counted = await session.all<Pick<PageRow, "total">>(total, ...user);
       const { records, lastId, hasMore } = joinRecords(found, limit);
       const next = hasMore ? lastId : null;
-      return { ...(counted ?? failMissing()), records, next, is_built: true };
+      return { ...itemAt(counted, 0), records, next, is_built: true };
     };
     return db.run("list", read, { client });
   };
-}
-
-function failMissing(): never {
-  throw new Error("the database returned no page");
 }
 
 /**
@@ -108,8 +102,8 @@ export function prepareList(context: StoreContext, list: List): ReadPage {
       ...(offset > 0 ? [offset] : []),
     ];
     const select = async <Row>(statement: string): Promise<Row> => {
-      const read = (session: Session) => session.first<Row>(statement, ...values);
-      return (await db.run("list", read, { client })) ?? failMissing();
+      const read = (session: Session) => session.all<Row>(statement, ...values);
+      return itemAt(await db.run("list", read, { client }), 0);
     };
     const row = await select<PageRow>(pageStatement(list, sort, offset > 0));
     if (row.is_built && Buffer.byteLength(row.records ?? "") <= MAX_PAGE_BYTES) return row;

@@ -3,8 +3,8 @@
  * whichever process. It holds up no write.
  */
 
-import { fail } from "../../base/error.ts";
 import type { Feed } from "../../domain/change.ts";
+import { itemAt } from "../engine/batch.ts";
 import { createSingleFlight } from "../engine/single-flight.ts";
 import { analyzeIfGrown } from "../server/analyze.ts";
 import { type Database, longTransaction, type Session } from "../server/connection.ts";
@@ -37,15 +37,8 @@ export interface FeedStatus extends Feed {
   readonly isReadOnly?: true;
 }
 
-export function failEmpty(): never {
-  fail("operator", "the table change_feed is empty");
-}
-
-async function readStatus(db: Database): Promise<FeedStatus> {
-  const status = await db.run("background", (session: Session) =>
-    session.first<FeedStatus>(feedStatus),
-  );
-  return status ?? failEmpty();
+export async function readStatus(session: Session): Promise<FeedStatus> {
+  return itemAt(await session.all<FeedStatus>(feedStatus), 0);
 }
 
 /** Keeps others from numbering until the end of the transaction. */
@@ -82,7 +75,7 @@ export function createNumbering(db: Database, readOnly: boolean): NumberChanges 
   const share = createSingleFlight<FeedStatus>();
 
   async function number(): Promise<FeedStatus> {
-    const status = await readStatus(db);
+    const status = await db.run("background", readStatus);
     if (readOnly) return { ...status, isReadOnly: true };
     if (status.isCurrent && !status.isBehind) return status;
     let count: number;
@@ -95,7 +88,10 @@ export function createNumbering(db: Database, readOnly: boolean): NumberChanges 
       if (isReadOnly(error)) return { ...status, isReadOnly: true };
       throw error;
     }
-    const numbered = { ...(await readStatus(db)), isBehind: count >= MAX_NUMBERED };
+    const numbered = {
+      ...(await db.run("background", readStatus)),
+      isBehind: count >= MAX_NUMBERED,
+    };
     const analyze = (session: Session) =>
       analyzeIfGrown(session, ANALYZED_TABLES, status.last, numbered.last);
     // Nobody waits for it.

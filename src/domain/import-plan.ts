@@ -104,36 +104,25 @@ export type PlanImport<Row, Import> = (
   readonly lastId: number;
 };
 
-/** Hashes of a record. Only records with the same id or key are compared, for which 32 bits are enough. */
-export interface Digest {
-  readonly record: number;
-  readonly content: number;
-}
-
 /** Hashes a value for comparison, independent of the order of members. */
 function hash(value: object): number {
   return Bun.hash.xxHash32(JSON.stringify(sortMembers(value)));
 }
 
-/** What a dry run remembers of the records that it would have created. It has to remember every record. */
-export interface DryRunMemory {
-  get(id: number): Digest | null;
-  /** @returns the id of the record with this key; `null` if there is none */
-  idOf(key: string): number | null;
-  add(id: number, key: string | null, digest: Digest): void;
-}
-
-/** Takes about 400 bytes per record. */
-export function createDryRunMemory(): DryRunMemory {
-  const digests = new Map<number, Digest>();
-  const ids = new Map<string, number>();
+/**
+ * What a dry run remembers of the records that it would have created, about 150 bytes of each. Hashes are enough, because
+ * only records with the same id or key are compared.
+ */
+function createDryRunMemory() {
+  const ids = new Map<number, number>();
+  const hashOf = (key: string) => Number(Bun.hash.xxHash64(key) >> 11n);
   return {
-    get: (id) => digests.get(id) ?? null,
-    idOf: (key) => ids.get(key) ?? null,
-    add(id, key, digest) {
-      digests.set(id, digest);
-      if (key !== null) ids.set(key, id);
-    },
+    /** By id. */
+    record: new Map<number, number>(),
+    content: new Map<number, number>(),
+    lastId: 0,
+    idOf: (key: string) => ids.get(hashOf(key)),
+    addKey: (key: string, id: number) => ids.set(hashOf(key), id),
   };
 }
 
@@ -142,7 +131,7 @@ export function createEmptyTable<Row extends { readonly id: number }, Import>(
   rules: ImportRules<Row, Import>,
   now: () => Date,
 ): BulkStore<Row, Import> {
-  const plan = createImportPlanner(rules, createTimestamp(now), createDryRunMemory());
+  const plan = createImportPlanner(rules, createTimestamp(now), true);
   const none = () => null;
   const stored = { lastId: 0, get: none, idOf: none, hasUser: () => false, userWithEmail: none };
   return {
@@ -152,36 +141,49 @@ export function createEmptyTable<Row extends { readonly id: number }, Import>(
 }
 
 /**
- * Creates a planner for one batch, or for all batches of a dry run.
- * @param memory for a dry run: each batch is planned as if the earlier ones had been stored
+ * Creates a planner for one batch, or for all batches of a dry run, each of which is planned as if the earlier ones had
+ * been stored.
  */
 export function createImportPlanner<Row extends { readonly id: number }, Import>(
   rules: ImportRules<Row, Import>,
   timestamp: () => string,
-  memory: DryRunMemory | null,
+  isDryRun: boolean,
 ): PlanImport<Row, Import> {
-  /** The last id of the earlier batches. */
-  let earlierLastId = 0;
+  const memory = isDryRun ? createDryRunMemory() : null;
 
   return (records, stored) => {
     const newRecords = new Map<number, NewRecord<Row>>();
     const keys = new Map<string, number>();
-    /** Digests of the new records, to be remembered. Empty without a memory. */
-    const digests = new Map<number, Digest>();
-    let lastId = Math.max(stored.lastId, earlierLastId);
+    let lastId = Math.max(stored.lastId, memory?.lastId ?? 0);
 
     /** @returns whether the record with this id has the same `part`; `null` if there is no such record */
-    function compare(id: number, row: Row, record: Import, part: keyof Digest): boolean | null {
+    function compare(
+      id: number,
+      row: Row,
+      record: Import,
+      part: "record" | "content",
+    ): boolean | null {
       const partOf = (whole: Row) => (part === "record" ? whole : rules.contentOf(whole, record));
       const other = newRecords.get(id)?.row ?? stored.get(id);
       if (other !== null) return Bun.deepEquals(partOf(other), partOf(row), true);
-      const digest = memory?.get(id) ?? null;
-      return digest === null ? null : digest[part] === hash(partOf(row));
+      const known = memory?.[part].get(id);
+      return known === undefined ? null : known === hash(partOf(row));
     }
 
     /** @returns the id of the record with this key; `null` if there is none */
     function ownerOf(key: string): number | null {
       return keys.get(key) ?? memory?.idOf(key) ?? stored.idOf(key);
+    }
+
+    function add(row: Row, key: string | null, record: Import): void {
+      newRecords.set(row.id, { row, key });
+      if (key !== null) keys.set(key, row.id);
+      lastId = Math.max(lastId, row.id);
+      if (memory === null) return;
+      memory.record.set(row.id, hash(row));
+      memory.content.set(row.id, hash(rules.contentOf(row, record)));
+      if (key !== null) memory.addKey(key, row.id);
+      memory.lastId = lastId;
     }
 
     function importOne(record: Import): ImportResult {
@@ -207,18 +209,11 @@ export function createImportPlanner<Row extends { readonly id: number }, Import>
       }
       const gap = idGapProblem(id, lastId);
       if (gap !== null) return rejected(gap);
-      newRecords.set(id, { row, key });
-      if (memory !== null) {
-        digests.set(id, { record: hash(row), content: hash(rules.contentOf(row, record)) });
-      }
-      if (key !== null) keys.set(key, id);
-      lastId = Math.max(lastId, id);
+      add(row, key, record);
       return created;
     }
 
     const results = records.map(importOne);
-    for (const [id, digest] of digests) memory?.add(id, newRecords.get(id)?.key ?? null, digest);
-    if (memory !== null) earlierLastId = lastId;
     return { results, newRecords: [...newRecords.values()], lastId };
   };
 }

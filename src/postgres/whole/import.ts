@@ -4,7 +4,6 @@ import { createTimestamp } from "../../base/timestamp.ts";
 import type { BulkStore } from "../../domain/bulk.ts";
 import type { ChangedRecord } from "../../domain/change.ts";
 import {
-  createDryRunMemory,
   createImportPlanner,
   type ImportedTable,
   type StoredRecords,
@@ -59,8 +58,7 @@ function createBulkStore<
     where id = any($1::bigint[])
   `;
   const timestamp = createTimestamp(now);
-  // A temporary table would need a separate session.
-  const planDryRun = createImportPlanner(rules, timestamp, createDryRunMemory());
+  const planDryRun = createImportPlanner(rules, timestamp, true);
 
   /** Loads the records that the given ones can conflict with. */
   async function loadStored(
@@ -117,7 +115,7 @@ function createBulkStore<
         for (const statement of placement.beforeCopy) await session.script(statement);
         // No other transaction assigns ids after it.
         await session.script(`lock table ${table} in share row exclusive mode`);
-        const plan = createImportPlanner(rules, timestamp, null);
+        const plan = createImportPlanner(rules, timestamp, false);
         const stored = await loadStored(session, records);
         const { results, newRecords, lastId } = plan(records, stored);
         const { write, advanceIds } = copyTargetOf(session, placement);

@@ -1,19 +1,14 @@
 /** Export and import of users and orders. `src/domain/import-plan.ts` and `src/domain/import-rules.ts` have the rules of an import. */
-import type { Database } from "bun:sqlite";
 import { yieldToEventLoop } from "../../base/event-loop.ts";
 import type { BulkStore } from "../../domain/bulk.ts";
 import { type ChangedRecord, changeOf } from "../../domain/change.ts";
 import {
   createImportPlanner,
-  type Digest,
-  type DryRunMemory,
   type ImportedTable,
-  type PlanImport,
   type StoredRecords,
 } from "../../domain/import-plan.ts";
 import { orderImport, userImport } from "../../domain/import-rules.ts";
 import { maxId, type Sort } from "../../domain/page.ts";
-import type { RecordTable } from "../../domain/record.ts";
 import type { Store } from "../../domain/store.ts";
 import { columnNames } from "../tables/columns.ts";
 import type { StoreContext } from "../tables/context.ts";
@@ -31,40 +26,6 @@ const orderWithImportKey = `
   from imported_orders
   where import_key = $key
 `;
-
-/**
- * Remembers records in a temporary table, which only this connection sees: a file can have more records than fit into
- * memory.
- */
-function createDryRunMemory(db: Database, table: RecordTable): DryRunMemory {
-  db.run(`
-    create temp table tried_${table} (
-      id integer primary key,
-      key text unique,
-      record integer not null,
-      content integer not null
-    ) strict
-  `);
-  const withId = db.prepare<Digest, { id: number }>(`
-    select record, content
-    from tried_${table}
-    where id = $id
-  `);
-  const withKey = db.prepare<{ id: number }, { key: string }>(`
-    select id
-    from tried_${table}
-    where key = $key
-  `);
-  const insert = db.prepare<null, Record<string, string | number | null>>(`
-    insert or replace into tried_${table} (id, key, record, content)
-    values ($id, $key, $record, $content)
-  `);
-  return {
-    get: (id) => withId.get({ id }),
-    idOf: (key) => withKey.get({ key })?.id ?? null,
-    add: (id, key, digest) => insert.run({ ...digest, id, key }),
-  };
-}
 
 function createBulkStore<Row extends ChangedRecord, Import extends object, Stored>(
   { db, timestamp, reader, writer, recordChange }: StoreContext,
@@ -88,7 +49,7 @@ function createBulkStore<Row extends ChangedRecord, Import extends object, Store
   `);
   const userWithEmail = db.prepare<{ id: number }, { key: string }>(userWithEmailKey);
   const lastId = prepareLastId(db);
-  let planDryRun: PlanImport<Row, Import> | null = null;
+  const planDryRun = createImportPlanner(rules, timestamp, true);
 
   function readPage(after: number, limit: number, sort: Sort): readonly Row[] {
     const rows =
@@ -122,14 +83,12 @@ function createBulkStore<Row extends ChangedRecord, Import extends object, Store
 
     async import(records, dryRun) {
       if (dryRun) {
-        planDryRun ??= createImportPlanner(rules, timestamp, createDryRunMemory(db, table));
-        const plan = planDryRun;
-        const { results } = reader.read(table, () => plan(records, readStored()));
+        const { results } = reader.read(table, () => planDryRun(records, readStored()));
         await yieldToEventLoop();
         return results;
       }
       return writer.write(table, () => {
-        const plan = createImportPlanner(rules, timestamp, null);
+        const plan = createImportPlanner(rules, timestamp, false);
         const { results, newRecords } = plan(records, readStored());
         const { insert, finish } = openBulkInsert();
         for (const { table: into, toRow } of rules.inserts) {

@@ -10,10 +10,12 @@ const SHAPE = /^uat_([0-9A-Za-z]{30})([0-9A-Za-z]{6})$/;
 export const tokenScopes = ["read", "write"] as const;
 export type TokenScope = (typeof tokenScopes)[number];
 
+/** Identifies a client: the SHA-256 of its token, 64 hexadecimal digits. */
+export type ClientId = string;
+
 /** A token as stored, without its secret. */
 export interface Token {
-  /** SHA-256 of the token, 64 hexadecimal digits. */
-  readonly hash: string;
+  readonly hash: ClientId;
   readonly name: string;
   readonly scope: TokenScope;
   readonly created_at: string;

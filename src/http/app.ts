@@ -9,14 +9,14 @@ import type { JsonSchema } from "./input/input.ts";
 import { createAuthenticator } from "./limits/authentication.ts";
 import { connectionsOf, type Servers } from "./limits/connections.ts";
 import type { Drain } from "./limits/drain.ts";
+import { createResponseMemory } from "./limits/memory.ts";
 import { createRateLimiter } from "./limits/rate-limit.ts";
-import { createUnsentPages } from "./limits/unsent-pages.ts";
 import { createWaitingClients } from "./limits/waiting-clients.ts";
 import type { Metrics } from "./metrics/metrics.ts";
 import type { JsonBlob } from "./output/bodies.ts";
 import { createCors } from "./output/cors.ts";
-import type { LogServerError } from "./output/errors.ts";
-import { createPipeline, type HandleRequest } from "./pipeline.ts";
+import { createErrorHandler, type LogServerError } from "./output/errors.ts";
+import { createPipeline } from "./pipeline.ts";
 import { createResponder } from "./respond.ts";
 import { changes } from "./routes/changes.ts";
 import { docs } from "./routes/docs.ts";
@@ -55,17 +55,6 @@ export function createDocumentReader(
   };
 }
 
-type NativeHandler = (request: Bun.BunRequest) => ReturnType<HandleRequest>;
-
-/** @returns the handlers by path and method, as Bun's router expects them. It also calls GET for HEAD */
-function nativeRoutes(handlers: readonly (readonly [RouteEntry, HandleRequest])[]) {
-  const routes: Record<string, Record<string, NativeHandler>> = {};
-  for (const [{ method, path }, handle] of handlers) {
-    routes[path] = { ...routes[path], [method]: (request) => handle(request, request.params) };
-  }
-  return routes;
-}
-
 export interface AppOptions {
   readonly store: Store;
   readonly config: Config;
@@ -82,7 +71,8 @@ export interface AppOptions {
 export function createApp(options: AppOptions) {
   const { store, config, metrics, drain } = options;
   const cors = createCors(config.corsOrigin);
-  const routes = routesOf(allRoutes());
+  const table = allRoutes();
+  const routes = routesOf(table);
   const waitingClients = createWaitingClients(store.changes, drain);
   const connections = connectionsOf(options.servers);
   const { handle, handleUnmatched } = createPipeline({
@@ -93,7 +83,7 @@ export function createApp(options: AppOptions) {
       metrics,
       drain,
       connections,
-      unsentPages: createUnsentPages(connections),
+      responseMemory: createResponseMemory(connections),
       authenticate: createAuthenticator(store.tokens, config, options.now, options.log),
       waitingClients,
       document: createDocumentReader(options.version, routes),
@@ -103,18 +93,21 @@ export function createApp(options: AppOptions) {
   });
 
   for (const { method, path } of routes) metrics.addRoute(method, path);
-  const handlers = routes.map((route) => [route, handle(route)] as const);
-  const handleOther = handleUnmatched(createUnmatched(cors, routes));
-  const app = new Elysia({
-    strictPath: true,
-    normalize: false,
-    // With `standardHostname`, Elysia assumes that a host has at least three characters.
-    handler: { standardHostname: false },
-    serve: { routes: nativeRoutes(handlers) },
-  }).all("/*", ({ request }) => handleOther(request, {}));
-  // For paths that Bun's router does not resolve, such as `/docs/../users`.
-  for (const [{ method, path }, handleRequest] of handlers) {
-    app.route(method, path, ({ request, params }) => handleRequest(request, params));
-  }
-  return app;
+  const unmatched = createUnmatched(cors, routes);
+  const handleError = createErrorHandler(options.logServerError);
+  return (
+    new Elysia({
+      strictPath: true,
+      normalize: false,
+      // With `standardHostname`, Elysia assumes that a host has at least three characters.
+      handler: { standardHostname: false },
+      // What Elysia does not catch.
+      serve: { error: handleError },
+    })
+      // Before the routes, because a hook is only for those that follow it.
+      .onError(({ error }) => handleError(error))
+      .decorate("pipeline", handle)
+      .use(table)
+      .all("/*", ({ request }) => handleUnmatched(unmatched, request))
+  );
 }

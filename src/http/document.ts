@@ -4,6 +4,7 @@
  */
 
 import type { InputSchema, JsonSchema } from "./input/input.ts";
+import { JSON_TYPE, PATCH_TYPE } from "./input/media-types.ts";
 import { headers, parameters, ref, withCommonHeaders } from "./openapi/components.ts";
 import {
   commonErrors,
@@ -18,8 +19,7 @@ import {
   errorSchemas,
 } from "./openapi/errors.ts";
 import { errorTemplates } from "./output/errors.ts";
-import { JSON_TYPE, PATCH_TYPE } from "./output/media-types.ts";
-import type { RouteEntry } from "./routes/route.ts";
+import { isPublic, type RouteEntry } from "./routes/route.ts";
 
 const description = `
 Users and their orders, as JSON over HTTP.
@@ -141,11 +141,11 @@ function properties(part: InputSchema<unknown> | undefined): [string, JsonSchema
 }
 
 /** The error codes of a route by status. */
-function errorCodes(method: string, { security, errors = [] }: Detail, hasBody: boolean) {
+function errorCodes(route: RouteEntry, errors: readonly DocumentedError[]) {
   const codes: DocumentedError[] = [...commonErrors.all];
-  if (security === undefined) codes.push(...commonErrors.token);
-  if (security === undefined && method !== "GET") codes.push(...commonErrors.write);
-  if (hasBody) codes.push(...commonErrors.body);
+  if (!isPublic(route)) codes.push(...commonErrors.token);
+  if (!isPublic(route) && route.method !== "GET") codes.push(...commonErrors.write);
+  if (route.hooks.definition.body) codes.push(...commonErrors.body);
   return Map.groupBy([...codes, ...errors], (code) => errorTemplates[code].status);
 }
 
@@ -192,9 +192,9 @@ function createOperation(components: Components) {
     };
   }
 
-  function errorResponses(method: string, detail: Detail, hasBody: boolean): JsonSchema {
-    const entries = [...errorCodes(method, detail, hasBody)].map(([status, codes]) => {
-      const name = errorName(codes, method);
+  function errorResponses(route: RouteEntry, errors: readonly DocumentedError[]): JsonSchema {
+    const entries = [...errorCodes(route, errors)].map(([status, codes]) => {
+      const name = errorName(codes, route.method);
       components.responses[name] ??= errorResponseDoc(codes, name);
       return [status, ref("responses", name)];
     });
@@ -207,9 +207,10 @@ function createOperation(components: Components) {
     return { description, headers: withCommonHeaders(headers), content };
   }
 
-  return ({ method, hooks }: RouteEntry, detail: Detail): JsonSchema => {
+  return (route: RouteEntry, detail: Detail): JsonSchema => {
+    const { method, hooks } = route;
     const { params, query, body } = hooks.definition;
-    const { responses, errors = [], filters, example, security, ...texts } = detail;
+    const { responses, errors = [], filters, example, ...texts } = detail;
     const descriptions = { ...pageParameters, ...filters };
     const names = headerNames(method, errors);
     const media = body && { schema: schemaOf(body.schema, "request"), example };
@@ -217,7 +218,7 @@ function createOperation(components: Components) {
     return {
       tags: hooks.detail.tags,
       ...texts,
-      security: security ?? [{ token: [] }],
+      security: isPublic(route) ? [] : [{ token: [] }],
       parameters: [
         ...properties(params).map(([name, schema]) => pathParameter(name, schema)),
         ...properties(query).map(([name, schema]) =>
@@ -234,7 +235,7 @@ function createOperation(components: Components) {
       responses: {
         ...mapValues(responses, successResponse),
         ...(names.includes("IfNoneMatch") && { 304: successResponse(notModified) }),
-        ...errorResponses(method, detail, body !== undefined),
+        ...errorResponses(route, errors),
       },
     };
   };
@@ -261,7 +262,7 @@ export function createDocument(version: string, routes: readonly RouteEntry[]): 
   const paths: Record<string, Record<string, JsonSchema>> = {};
   for (const route of routes) {
     const { detail } = route.hooks.definition;
-    if (!("operationId" in detail)) continue;
+    if (detail === undefined) continue;
     const path = route.path.replace(/:(\w+)/g, "{$1}");
     const method = route.method.toLowerCase();
     paths[path] = { ...paths[path], [method]: operationOf(route, detail) };

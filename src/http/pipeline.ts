@@ -1,27 +1,51 @@
 /**
- * The checks that each request passes before the handler of its route. `createPipeline` makes the handlers for Bun's router
- * and for Elysia's, because Elysia's hooks would make a GET more expensive.
+ * The checks that each request passes before the handler of its route. Elysia's hooks would validate before they
+ * authenticate, and make a GET more expensive.
+ *
+ *     yieldToConnections   –    waits for the next turn if this one has handled many requests
+ *     identify             401  no valid token, unless the path is public
+ *     admit                417  Expect
+ *                          400  Host
+ *     Unmatched            404, 405
+ *     authorize            403  scope
+ *                          429  rate limit
+ *     write                503  the server is read-only, writes in progress
+ *     yieldToClients       503  other clients, while the event loop is busy
+ *     readBody             415, 413, 400  media type, length, JSON
+ *     requireFieldsOfMethod  400  header fields for another method
+ *     callHandler          400  parameters of the path, of the query, body
+ *     handler              400  Idempotency-Key, If-Match, If-None-Match
+ *                          404, 412, 409, 422, 503  what the store says
  */
 import { AppError, fail, failField } from "../base/error.ts";
 import type { MaybePromise } from "../base/maybe-promise.ts";
 import type { Token } from "../domain/token.ts";
 import { expectedBytes, readBody } from "./input/body.ts";
+import type { UncheckedCall } from "./input/call.ts";
 import { createHostCheck } from "./input/host.ts";
 import { requestIdOf } from "./input/request-id.ts";
 import { requireScope } from "./limits/authentication.ts";
-import { createClientScheduler } from "./limits/client-scheduler.ts";
-import { createPendingWrites } from "./limits/pending-writes.ts";
+import { createWriteMemory } from "./limits/memory.ts";
 import type { RequireWithinRate } from "./limits/rate-limit.ts";
-import { createTurnLimit } from "./limits/turn-limit.ts";
+import { createYieldToClients, createYieldToConnections } from "./limits/yielding.ts";
 import type { ResponseBody } from "./output/bodies.ts";
 import { errorBody, type LogServerError } from "./output/errors.ts";
-import type { Exchange, Respond } from "./respond.ts";
-import { isPublic, type RouteEntry, type Services } from "./routes/route.ts";
+import type { Respond } from "./respond.ts";
+import type { HandleRoute, Route, Services } from "./routes/route.ts";
 import type { Unmatched } from "./unmatched.ts";
 
-/** Fields that protect clients. A client that sends one with a method that ignores it believes that it is protected. */
 const keys = ["Idempotency-Key"];
 const preconditions = ["If-Match", "If-None-Match"];
+
+/**
+ * A client that sends a field that protects it, with a method that ignores it, believes that it is protected.
+ * @throws {AppError} validation_failed
+ */
+function requireFieldsOfMethod({ method, headers }: Request): void {
+  const [allowed, others] = method === "POST" ? [keys, preconditions] : [preconditions, keys];
+  const found = others.find((name) => headers.has(name));
+  if (found) failField(found, "not_allowed", `is not allowed with ${method}`, { allowed });
+}
 
 /**
  * A client could keep the server busy with requests whose responses it does not wait for.
@@ -45,12 +69,6 @@ function requireExpectation(expect: string | null): void {
   fail("expectation_failed", message);
 }
 
-/** A request with a longer body does not wait for the next turn: without a token, bodies could fill the memory. */
-const MAX_WAITING_BODY_BYTES = 2 ** 10;
-
-/** Handles a request. @param params the parameters of its path */
-export type HandleRequest = (request: Request, params: unknown) => MaybePromise<Response>;
-
 interface PipelineOptions {
   readonly services: Services;
   readonly requireWithinRate: RequireWithinRate;
@@ -58,194 +76,201 @@ interface PipelineOptions {
   readonly logServerError: LogServerError;
 }
 
-/** The checks of a request, then its handler. */
-type Steps = (exchange: Exchange) => MaybePromise<ResponseBody>;
+/** What the checks of all requests share. */
+interface Pipeline extends PipelineOptions {
+  readonly requireHost: ReturnType<typeof createHostCheck>;
+  readonly yieldToClients: ReturnType<typeof createYieldToClients>;
+  readonly reserveWrite: ReturnType<typeof createWriteMemory>;
+}
 
-/**
- * Makes the handlers of requests. Each request passes these checks from top to bottom. The first error is the response.
- *
- *     turnLimit     –    waits for the next turn if this one has handled many requests
- *     identify      401  no valid token, unless the path is public
- *     admit         417  Expect
- *                   400  Host
- *     unmatched     404, 405
- *     authorize     403  scope
- *                   429  rate limit
- *     write         503  the server is read-only, writes in progress
- *     schedule      503  other clients, while the event loop is busy
- *     readBody      415, 413, 400  media type, length, JSON
- *     parseAndCall  400  header fields for another method, parameters of the path, of the query, body
- *     handler       400  Idempotency-Key, If-Match, If-None-Match
- *                   404, 412, 409, 422, 503  what the store says
- */
-export function createPipeline(options: PipelineOptions) {
-  const { services, requireWithinRate, respond, logServerError } = options;
-  const { readOnly, authenticate, unsentPages } = services;
-  const requireHost = createHostCheck();
-  const turnLimit = createTurnLimit();
-  const schedule = createClientScheduler();
-  const beginWrite = createPendingWrites();
-
-  /** @returns the token, or `null` if the request needs none */
-  function identify({ headers }: Request, needsToken: boolean): MaybePromise<Token | null> {
-    if (!needsToken) return null;
-    const token = authenticate(headers.get("authorization") ?? "");
-    if (!(token instanceof Promise)) return token;
-    const bytes = expectedBytes(headers);
-    return bytes === 0 ? token : holdBody(token, bytes);
+/** Reserves memory for the body of a request that waits for the look-up of its token: Bun receives it meanwhile. */
+async function reserveUntilIdentified(
+  { reserveWrite }: Pipeline,
+  token: Promise<Token>,
+  bytes: number,
+): Promise<Token> {
+  // Its error must not be unhandled if there is no room for the body.
+  token.catch(() => {});
+  const release = reserveWrite(null, bytes);
+  try {
+    return await token;
+  } finally {
+    release();
   }
+}
 
-  /** Counts the body of a request that waits for the look-up of its token, because Bun receives it meanwhile. */
-  async function holdBody(token: Promise<Token>, bytes: number): Promise<Token> {
-    // Its error must not be unhandled if there is no room for the body.
-    token.catch(() => {});
-    const end = beginWrite(null, bytes);
-    try {
-      return await token;
-    } finally {
-      end();
-    }
-  }
+/** @throws {AppError} unauthorised, invalid_token */
+function identify(pipeline: Pipeline, { headers }: Request): MaybePromise<Token> {
+  const token = pipeline.services.authenticate(headers.get("authorization") ?? "");
+  if (!(token instanceof Promise)) return token;
+  const bytes = expectedBytes(headers);
+  return bytes === 0 ? token : reserveUntilIdentified(pipeline, token, bytes);
+}
 
-  function admit(exchange: Exchange, token: Token | null): void {
-    const { headers } = exchange.request;
-    exchange.token = token;
-    requireExpectation(headers.get("expect"));
-    requireHost(headers.get("host"));
-  }
+function admit({ requireHost }: Pipeline, call: UncheckedCall, token: Token | null): void {
+  const { headers } = call.request;
+  call.token = token;
+  requireExpectation(headers.get("expect"));
+  requireHost(headers.get("host"));
+}
 
-  function unmatchedSteps(unmatched: Unmatched): Steps {
-    return async (exchange) => {
-      const { request } = exchange;
-      admit(exchange, await identify(request, unmatched.needsToken(exchange)));
-      return unmatched.handle(exchange);
-    };
-  }
+async function handleUnmatched(
+  pipeline: Pipeline,
+  call: UncheckedCall,
+  unmatched: Unmatched,
+): Promise<ResponseBody> {
+  admit(pipeline, call, unmatched.needsToken(call) ? await identify(pipeline, call.request) : null);
+  return unmatched.handle(call);
+}
 
-  function authorize(token: Token | null, method: string): void {
-    if (token === null) return;
+function handleRoute(
+  pipeline: Pipeline,
+  call: UncheckedCall,
+  route: Route,
+): MaybePromise<ResponseBody> {
+  const token = route.definition.public ? null : identify(pipeline, call.request);
+  // Not `andThen`: JavaScriptCore could not inline a call that all routes share.
+  return token instanceof Promise
+    ? token.then((found) => authorize(pipeline, call, route, found))
+    : authorize(pipeline, call, route, token);
+}
+
+function authorize(
+  pipeline: Pipeline,
+  call: UncheckedCall,
+  route: Route,
+  token: Token | null,
+): MaybePromise<ResponseBody> {
+  const { method } = call.request;
+  admit(pipeline, call, token);
+  if (token !== null) {
     requireScope(token, method);
-    requireWithinRate(token.hash);
+    pipeline.requireWithinRate(token.hash);
   }
+  return method === "GET" || method === "HEAD"
+    ? read(pipeline, call, route)
+    : write(pipeline, call, route);
+}
 
-  function routeSteps(entry: RouteEntry): Steps {
-    const { definition, handler } = entry.hooks;
-    const needsToken = !isPublic(entry);
-    const allowed = entry.method === "POST" ? keys : preconditions;
-    const misplaced = entry.method === "POST" ? preconditions : keys;
+function read(pipeline: Pipeline, call: UncheckedCall, route: Route): MaybePromise<ResponseBody> {
+  const turn = pipeline.yieldToClients(call.token?.hash ?? null);
+  if (turn === null) return callHandler(pipeline, call, route);
+  return turn.then(() => {
+    requireConnected(call.request);
+    return callHandler(pipeline, call, route);
+  });
+}
 
-    function continueWith(exchange: Exchange, token: Token | null) {
-      admit(exchange, token);
-      authorize(token, exchange.request.method);
-      if (entry.method !== "GET") return write(exchange);
-      const scheduled = schedule(token?.hash ?? null);
-      return scheduled === null ? parseAndCall(exchange) : readLater(exchange, scheduled);
-    }
-
-    async function readLater(exchange: Exchange, scheduled: Promise<void>) {
-      await scheduled;
-      requireConnected(exchange.request);
-      return parseAndCall(exchange);
-    }
-
-    async function write(exchange: Exchange) {
-      const { request, token } = exchange;
-      if (readOnly) fail("unavailable", "the server is read-only at the moment");
-      const tokenHash = token?.hash ?? null;
-      const end = beginWrite(tokenHash, expectedBytes(request.headers));
-      try {
-        await schedule(tokenHash);
-        requireConnected(request);
-        return await parseAndCall(exchange, definition.body && (await readBody(request)));
-      } finally {
-        end();
-      }
-    }
-
-    function parseAndCall(exchange: Exchange, json?: unknown) {
-      const { request, params, token, head } = exchange;
-      const found = entry.method !== "GET" && misplaced.find((name) => request.headers.has(name));
-      if (found)
-        failField(found, "not_allowed", `is not allowed with ${entry.method}`, { allowed });
-      return handler({
-        ...services,
-        request,
-        params: definition.params?.parse(params),
-        query: definition.query.parse(request.url),
-        body: definition.body?.parse(json),
-        token,
-        head,
-      });
-    }
-
-    return (exchange) => {
-      const token = identify(exchange.request, needsToken);
-      // Not `andThen`: JavaScriptCore could not inline a call that all routes share.
-      return token instanceof Promise
-        ? token.then((found) => continueWith(exchange, found))
-        : continueWith(exchange, token);
-    };
+async function write(pipeline: Pipeline, call: UncheckedCall, route: Route): Promise<ResponseBody> {
+  const { request, token } = call;
+  if (pipeline.services.readOnly) fail("unavailable", "the server is read-only at the moment");
+  const client = token?.hash ?? null;
+  const release = pipeline.reserveWrite(client, expectedBytes(request.headers));
+  try {
+    await pipeline.yieldToClients(client);
+    requireConnected(request);
+    if (route.definition.body) call.body = await readBody(request);
+    requireFieldsOfMethod(request);
+    return await callHandler(pipeline, call, route);
+  } finally {
+    release();
   }
+}
 
-  function reject(exchange: Exchange, error: unknown): Response {
-    const { request, requestId, head } = exchange;
-    const body = errorBody(head, error, request.method);
-    if (error instanceof AppError && head.status === 401) exchange.denial = error;
-    // Neither a failure of the server nor a reason for an alert.
-    if (error instanceof AppError && request.signal.aborted) head.status = DISCONNECTED;
-    else logServerError(error, requestId);
-    return respond(exchange, body);
-  }
+function callHandler({ services }: Pipeline, call: UncheckedCall, route: Route) {
+  const { params, query, body } = route.definition;
+  call.params = params?.parse(call.params);
+  call.query = query.parse(call.request.url);
+  call.body = body?.parse(call.body);
+  return route.handler(call, services);
+}
 
-  function finish(exchange: Exchange, body: ResponseBody): Response {
-    const { request, token } = exchange;
-    if (typeof body === "string" && token !== null && request.method === "GET") {
-      try {
-        unsentPages.add(request, token.hash, body);
-      } catch (error) {
-        return reject(exchange, error);
-      }
+function reject(pipeline: Pipeline, call: UncheckedCall, error: unknown): Response {
+  const { request, requestId, head, observed } = call;
+  const body = errorBody(head, error, request.method);
+  if (error instanceof AppError && head.status === 401) observed.denial = error;
+  // Neither a failure of the server nor a reason for an alert.
+  if (error instanceof AppError && request.signal.aborted) head.status = DISCONNECTED;
+  else pipeline.logServerError(error, requestId);
+  return pipeline.respond(call, body);
+}
+
+function finish(pipeline: Pipeline, call: UncheckedCall, body: ResponseBody): Response {
+  const { request, token } = call;
+  if (typeof body === "string" && token !== null && request.method === "GET") {
+    try {
+      pipeline.services.responseMemory.reserve(request, token.hash, body);
+    } catch (error) {
+      return reject(pipeline, call, error);
     }
-    return respond(exchange, body);
   }
+  return pipeline.respond(call, body);
+}
 
-  /** @param routeOf returns the route for metrics and the log */
-  function handlerOf(routeOf: (request: Request) => string, steps: Steps): HandleRequest {
-    function handleNow(request: Request, params: unknown): MaybePromise<Response> {
-      const exchange: Exchange = {
-        request,
-        params,
-        startedMs: performance.now(),
-        requestId: requestIdOf(request.headers),
-        route: routeOf(request),
-        token: null,
-        denial: null,
-        head: { status: 200, headers: {} },
-      };
-      let result: MaybePromise<ResponseBody>;
-      try {
-        result = steps(exchange);
-      } catch (error) {
-        return reject(exchange, error);
-      }
-      if (!(result instanceof Promise)) return finish(exchange, result);
-      return result.then(
-        (body) => finish(exchange, body),
-        (error) => reject(exchange, error),
-      );
-    }
-
-    return (request, params) => {
-      const nextTurn = turnLimit();
-      // Bun receives the body meanwhile. One turn reads few long ones.
-      const mayWait = nextTurn !== null && expectedBytes(request.headers) <= MAX_WAITING_BODY_BYTES;
-      return mayWait ? nextTurn.then(() => handleNow(request, params)) : handleNow(request, params);
-    };
+/** Makes the response of a request. The first error of its steps is the response. */
+function respondTo<Destination>(
+  pipeline: Pipeline,
+  call: UncheckedCall,
+  steps: (pipeline: Pipeline, call: UncheckedCall, to: Destination) => MaybePromise<ResponseBody>,
+  destination: Destination,
+): MaybePromise<Response> {
+  let result: MaybePromise<ResponseBody>;
+  try {
+    result = steps(pipeline, call, destination);
+  } catch (error) {
+    return reject(pipeline, call, error);
   }
+  if (!(result instanceof Promise)) return finish(pipeline, call, result);
+  return result.then(
+    (body) => finish(pipeline, call, body),
+    (error) => reject(pipeline, call, error),
+  );
+}
+
+/** @param route the pattern of its path */
+function newCall(request: Request, route: string, params: unknown): UncheckedCall {
+  return {
+    request,
+    requestId: requestIdOf(request.headers),
+    observed: {
+      startedMs: performance.now(),
+      route,
+      recordId: undefined,
+      waitedMs: undefined,
+      denial: null,
+    },
+    head: { status: 200, headers: {}, kind: "other" },
+    token: null,
+    params,
+    query: undefined,
+    body: undefined,
+  };
+}
+
+export function createPipeline(options: PipelineOptions) {
+  const pipeline: Pipeline = {
+    ...options,
+    requireHost: createHostCheck(),
+    yieldToClients: createYieldToClients(),
+    reserveWrite: createWriteMemory(),
+  };
+  const yieldToConnections = createYieldToConnections();
+
+  const handle: HandleRoute = (route, path, request, params) => {
+    const turn = yieldToConnections(request);
+    const respond = () => respondTo(pipeline, newCall(request, path, params), handleRoute, route);
+    return turn === null ? respond() : turn.then(respond);
+  };
 
   return {
-    handle: (entry: RouteEntry) => handlerOf(() => entry.path, routeSteps(entry)),
-    handleUnmatched: (unmatched: Unmatched) =>
-      handlerOf(unmatched.routeOf, unmatchedSteps(unmatched)),
+    handle,
+    handleUnmatched(unmatched: Unmatched, request: Request): MaybePromise<Response> {
+      const turn = yieldToConnections(request);
+      const respond = () => {
+        const call = newCall(request, unmatched.routeOf(request), undefined);
+        return respondTo(pipeline, call, handleUnmatched, unmatched);
+      };
+      return turn === null ? respond() : turn.then(respond);
+    },
   };
 }

@@ -2,8 +2,7 @@ import { fail, fileProblem, messageOf, systemCode } from "../base/error.ts";
 import type { Config } from "../domain/config.ts";
 import { type AppOptions, createApp } from "./app.ts";
 import { countPending, IDLE_TIMEOUT_S, type Servers } from "./limits/connections.ts";
-import { createServerErrorLog, internalError, type LogServerError } from "./output/errors.ts";
-import { TEXT_TYPE } from "./output/media-types.ts";
+import { createServerErrorLog } from "./output/errors.ts";
 
 /** Bun's own limit. Higher than ours, because Bun's 413 has no body. */
 const MAX_REQUEST_BYTES = 2 ** 40;
@@ -87,20 +86,6 @@ async function failToListen(config: Config, error: unknown): Promise<never> {
   fail("operator", `Cannot listen on ${host}:${port}: ${description ?? messageOf(error)}`);
 }
 
-/** @returns what responds to an error outside the pipeline, such as one while a response is created */
-function createErrorHandler(logServerError: LogServerError) {
-  return (error: unknown) => {
-    logServerError(error, undefined);
-    const headers = {
-      "content-type": TEXT_TYPE,
-      "cache-control": "no-store",
-      // Bun adds it unless the method is HEAD, and keeps an existing one.
-      date: new Date().toUTCString(),
-    };
-    return new Response(internalError.text, { status: internalError.status, headers });
-  };
-}
-
 /**
  * Waits until all connections are closed or no request has been in flight for `IDLE_MS`, but no longer than
  * `timeoutMs`. A request is in flight from the end of its header until its response is sent.
@@ -140,7 +125,6 @@ export async function listen(options: ListenOptions): Promise<Listener> {
         development: false,
         idleTimeout: IDLE_TIMEOUT_S,
         maxRequestBodySize: MAX_REQUEST_BYTES,
-        error: createErrorHandler(logServerError),
         ...tls,
       });
     } catch (error) {

@@ -4,9 +4,9 @@
  */
 import { AppError, fail } from "../base/error.ts";
 import { UNKNOWN_ROUTE } from "../base/log.ts";
+import type { UncheckedCall } from "./input/call.ts";
 import type { Cors } from "./output/cors.ts";
 import { docsPath, errorBody } from "./output/errors.ts";
-import type { Exchange } from "./respond.ts";
 import { isPublic, type RouteEntry } from "./routes/route.ts";
 
 type PathAndMethod = Pick<RouteEntry, "method" | "path">;
@@ -71,11 +71,11 @@ export function createUnmatched(cors: Cors | null, routes: readonly RouteEntry[]
       return publicPaths.has(path) ? path : UNKNOWN_ROUTE;
     },
     /** @returns whether the response needs a token: no preflight, no redirect, no other method of a public path */
-    needsToken({ request, route }: Exchange): boolean {
-      return route === UNKNOWN_ROUTE && !cors?.preflight(request);
+    needsToken({ request, observed }: UncheckedCall): boolean {
+      return observed.route === UNKNOWN_ROUTE && !cors?.preflight(request);
     },
     /** Sets the status and the headers of the response. @returns its body. @throws {AppError} not_found */
-    handle({ request, head }: Exchange): string | null {
+    handle({ request, head }: UncheckedCall): string | null {
       const preflight = cors?.preflight(request);
       if (preflight) {
         head.status = 204;

@@ -1,8 +1,10 @@
 import { expect, test } from "bun:test";
-import { allRoutes, createDocumentReader } from "../../src/http/app.ts";
-import { isPublic, type RouteEntry, routesOf } from "../../src/http/routes/route.ts";
+import { Elysia } from "elysia";
+import { allRoutes, createApp, createDocumentReader } from "../../src/http/app.ts";
+import { createDrain } from "../../src/http/limits/drain.ts";
+import { isPublic, type Route, routesOf } from "../../src/http/routes/route.ts";
 
-const routes: readonly RouteEntry[] = allRoutes().routes;
+const routes = routesOf(allRoutes());
 
 test("only the listed routes are public", () => {
   const paths = routes.filter(isPublic).map(({ method, path }) => `${method} ${path}`);
@@ -17,7 +19,7 @@ test("only the listed routes are public", () => {
   ]);
 });
 
-test("a route fails when Elysia handles it without the checks of the pipeline", async () => {
+test("a route fails when its app has no pipeline, whose checks it needs", async () => {
   const app = allRoutes();
   for (const { method, path } of routes) {
     const url = `http://localhost${path.replace(":id", "1")}`;
@@ -28,6 +30,24 @@ test("a route fails when Elysia handles it without the checks of the pipeline", 
   }
 });
 
+/** All routes, without checks. @returns a function that returns the bodies of two GETs */
+function createHandlers(services: object) {
+  const bodies: unknown[] = [];
+  const app = new Elysia()
+    .decorate("pipeline", async ({ handler }: Route, _path: string, request: Request) => {
+      const head = { status: 200, headers: {} };
+      const call = { request, head, params: { id: 1 }, query: {}, token: { hash: "a" } };
+      bodies.push(await handler(call as never, services as never));
+      return new Response();
+    })
+    .use(allRoutes());
+  return async (path: string, headers: Readonly<Record<string, string>> = {}) => {
+    const get = () => app.handle(new Request(`http://localhost${path}`, { headers }));
+    await Promise.all([get(), get()]);
+    return bodies.splice(0);
+  };
+}
+
 test("reads name their client to the store", async () => {
   const clients: unknown[] = [];
   const read = (_query: unknown, client: unknown) => {
@@ -36,30 +56,22 @@ test("reads name their client to the store", async () => {
   };
   const reads = { list: read, get: read };
   const store = { users: reads, orders: reads };
-  const entries = routesOf(allRoutes()).filter(
+  const paths = routes.filter(
     ({ method, path }) => method === "GET" && /\/(users|orders)\b/.test(path),
   );
-  expect(entries).toHaveLength(4);
-  for (const { hooks } of entries) {
-    const request = new Request("http://localhost");
-    const call = { request, params: { id: 1 }, query: {}, token: { hash: "a" }, store };
-    expect(() => hooks.handler(call as never)).toThrow("read");
-  }
-  expect(clients).toEqual(["a", "a", "a", "a"]);
+  expect(paths).toHaveLength(4);
+  const getTwice = createHandlers({ store });
+  for (const { path } of paths) expect(await getTwice(path)).toEqual([]);
+  expect(clients).toEqual(Array(8).fill("a"));
 });
 
 test("responses with an asset share one Blob for each coding", async () => {
-  const assets = routesOf(allRoutes()).filter(({ path }) => path.startsWith("/api/v1/docs"));
-  expect(assets).toHaveLength(5);
-  for (const { path, hooks } of assets) {
+  const paths = routes.map(({ path }) => path).filter((path) => path.startsWith("/api/v1/docs"));
+  expect(paths).toHaveLength(5);
+  const getTwice = createHandlers({});
+  for (const path of paths) {
     for (const coding of ["identity", "br"]) {
-      const bodies = [1, 2].map(() => {
-        const request = new Request(`http://localhost${path}`, {
-          headers: { "accept-encoding": coding },
-        });
-        return hooks.handler({ request, head: { status: 200, headers: {} } } as never);
-      });
-      const [first, second] = await Promise.all(bodies);
+      const [first, second] = await getTwice(path, { "accept-encoding": coding });
       expect(first, `${path} ${coding}`).toBeInstanceOf(Blob);
       expect(second).toBe(first);
     }
@@ -67,11 +79,24 @@ test("responses with an asset share one Blob for each coding", async () => {
 });
 
 test("responses with the OpenAPI document share one Blob", async () => {
-  const entries = routesOf(allRoutes());
-  const { hooks } = entries.find(({ path }) => path.endsWith("/openapi.json")) ?? {};
-  const document = createDocumentReader("0.0.0", entries);
-  const head = { status: 200, headers: {} };
-  const [first, second] = [1, 2].map(() => hooks?.handler({ document, head } as never));
+  const document = createDocumentReader("0.0.0", routes);
+  const [first, second] = await createHandlers({ document })("/api/v1/openapi.json");
   expect(first).toBeInstanceOf(Blob);
   expect(second).toBe(first);
+});
+
+test("the response is only internal error when no response can be made", async () => {
+  const lines: unknown[] = [];
+  const request = () => {
+    throw new Error("hunter2");
+  };
+  const app = createApp({
+    ...{ store: {}, metrics: { addRoute() {}, observeRequest() {} }, drain: createDrain() },
+    ...{ config: { corsOrigin: null, rateLimit: 0, apiToken: null }, servers: new Set() },
+    log: { enabled: () => true, request },
+    logServerError: (error: unknown) => lines.push(String(error)),
+  } as never);
+  const response = await app.handle(new Request("http://localhost/api/v1/users"));
+  expect([response.status, await response.text()]).toEqual([500, "internal error"]);
+  expect(lines).toEqual(["AppError: missing", "Error: hunter2"]);
 });

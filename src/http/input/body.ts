@@ -6,8 +6,8 @@ import { AppError, fail, failField } from "../../base/error.ts";
 import { parseJsonBytes } from "../../base/json.ts";
 import type { Schema, ValueOf } from "../../base/schema.ts";
 import { createValidator } from "../../base/validator.ts";
-import { JSON_TYPE, PATCH_TYPE } from "../output/media-types.ts";
 import { type InputSchema, inputSchema } from "./input.ts";
+import { JSON_TYPE, PATCH_TYPE } from "./media-types.ts";
 
 const MEDIA_TYPE = /^\s*([^\s;]+)\s*(?:;.*)?$/;
 /** The name and the value of a media type parameter. The value may be a quoted string. @see RFC 9110 §5.6.6 */

@@ -1,22 +1,16 @@
 import { failField } from "../../base/error.ts";
 import { fingerprint, type IdempotencyKey } from "../../domain/idempotency.ts";
-import type { Token } from "../../domain/token.ts";
+import type { Call } from "./call.ts";
 
 /** A valid `Idempotency-Key`. */
 export const IDEMPOTENCY_KEY = /^[\x21-\x7e]{1,255}$/;
-
-interface Creation {
-  readonly request: Request;
-  readonly token: Pick<Token, "hash">;
-  readonly body: unknown;
-}
 
 /**
  * @returns the key of a POST to `path`; `null` if it has none
  * @throws {AppError} validation_failed if the key is malformed
  */
 export function idempotencyKeyOf(
-  { request, token, body }: Creation,
+  { request, token, body }: Pick<Call, "request" | "token" | "body">,
   path: string,
 ): IdempotencyKey | null {
   const key = request.headers.get("idempotency-key");

@@ -1,8 +1,9 @@
 /** Limits requests per token. */
 import { fail } from "../../base/error.ts";
+import type { ClientId } from "../../domain/token.ts";
 
 /** Counts a request of a token. @throws {AppError} too_many_requests */
-export type RequireWithinRate = (tokenHash: string) => void;
+export type RequireWithinRate = (client: ClientId) => void;
 
 /**
  * A token bucket for each access token: bursts of up to `perSecond` requests, refilled at the same rate.
@@ -13,11 +14,11 @@ export function createRateLimiter(
   nowMs = () => performance.now(),
 ): RequireWithinRate {
   if (perSecond === 0) return () => {};
-  const buckets = new Map<string, { available: number; refilledMs: number }>();
-  return (tokenHash) => {
+  const buckets = new Map<ClientId, { available: number; refilledMs: number }>();
+  return (client) => {
     const timeMs = nowMs();
-    const bucket = buckets.get(tokenHash) ?? { available: perSecond, refilledMs: timeMs };
-    buckets.set(tokenHash, bucket);
+    const bucket = buckets.get(client) ?? { available: perSecond, refilledMs: timeMs };
+    buckets.set(client, bucket);
     const gained = ((timeMs - bucket.refilledMs) / 1000) * perSecond;
     bucket.available = Math.min(perSecond, bucket.available + gained);
     bucket.refilledMs = timeMs;

@@ -5,6 +5,7 @@
 
 import { fail } from "../../base/error.ts";
 import type { ChangeStore } from "../../domain/change.ts";
+import type { ClientId } from "../../domain/token.ts";
 import type { Drain } from "./drain.ts";
 
 const MAX_WAITING = 1024;
@@ -23,11 +24,11 @@ interface WaitingClient extends Disposable {
 
 export interface WaitingClients {
   /**
-   * @param tokenHash of the client
+   * @param client that waits
    * @param signal aborts when the client disconnects
    * @throws {AppError} unavailable if the places are taken, and no other token has at least two more than this one
    */
-  begin(tokenHash: string, seconds: number, signal: AbortSignal): WaitingClient;
+  begin(client: ClientId, seconds: number, signal: AbortSignal): WaitingClient;
   count(): number;
 }
 
@@ -48,7 +49,7 @@ export function createWaitingClients(
   drain: Pick<Drain, "isDraining" | "onStart">,
   maxWaiting = MAX_WAITING,
 ): WaitingClients {
-  const placesOf = new Map<string, Set<Place>>();
+  const placesOf = new Map<ClientId, Set<Place>>();
   let count = 0;
   let subscription: Disposable | null = null;
   const toWake = new Set<Place>();
@@ -80,26 +81,26 @@ export function createWaitingClients(
   }
 
   /** Does nothing if it has been removed before. */
-  function remove(tokenHash: string, place: Place): void {
-    const places = placesOf.get(tokenHash);
+  function remove(client: ClientId, place: Place): void {
+    const places = placesOf.get(client);
     if (places?.delete(place) !== true) return;
     count -= 1;
-    if (places.size === 0) placesOf.delete(tokenHash);
+    if (places.size === 0) placesOf.delete(client);
   }
 
   /** If all places are taken, ends the oldest one of the token that has most of them. @throws {AppError} unavailable */
   function requirePlace(own: number): void {
     if (count < maxWaiting) return;
-    let most = { tokenHash: "", places: new Set<Place>() };
-    for (const [tokenHash, places] of placesOf) {
-      if (places.size > most.places.size) most = { tokenHash, places };
+    let most = { client: "", places: new Set<Place>() };
+    for (const [client, places] of placesOf) {
+      if (places.size > most.places.size) most = { client, places };
     }
     const [oldest] = most.places;
     // With one place less, that token could take it back.
     if (oldest === undefined || most.places.size < own + 2) {
       fail("unavailable", "too many clients wait for changes");
     }
-    remove(most.tokenHash, oldest);
+    remove(most.client, oldest);
     end(oldest);
   }
 
@@ -108,10 +109,10 @@ export function createWaitingClients(
   });
 
   return {
-    begin(tokenHash, seconds, signal) {
-      requirePlace(placesOf.get(tokenHash)?.size ?? 0);
-      const places = placesOf.get(tokenHash) ?? new Set();
-      placesOf.set(tokenHash, places);
+    begin(client, seconds, signal) {
+      requirePlace(placesOf.get(client)?.size ?? 0);
+      const places = placesOf.get(client) ?? new Set();
+      placesOf.set(client, places);
       const isOver = drain.isDraining() || signal.aborted;
       const place: Place = { isOver, hasChange: false, resolve: null };
       places.add(place);
@@ -134,7 +135,7 @@ export function createWaitingClients(
         [Symbol.dispose]() {
           clearTimeout(timer);
           signal.removeEventListener("abort", endThis);
-          remove(tokenHash, place);
+          remove(client, place);
           if (count > 0) return;
           subscription?.[Symbol.dispose]();
           subscription = null;

@@ -3,10 +3,10 @@ import { KEY_LIFETIME_MS } from "../../domain/idempotency.ts";
 import { ENTITY_TAGS } from "../input/entity-tags.ts";
 import { IDEMPOTENCY_KEY } from "../input/idempotency-key.ts";
 import type { JsonSchema } from "../input/input.ts";
+import { PATCH_TYPES } from "../input/media-types.ts";
 import { REQUEST_ID } from "../input/request-id.ts";
 import { REVALIDATE } from "../output/bodies.ts";
 import { serviceDoc } from "../output/errors.ts";
-import { PATCH_TYPES } from "../output/media-types.ts";
 
 type Section = "schemas" | "headers" | "parameters" | "responses";
 

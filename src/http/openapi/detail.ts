@@ -20,8 +20,6 @@ export interface Detail {
   readonly operationId: string;
   readonly summary: string;
   readonly description: string;
-  /** Empty if the route is public. By default, it needs a token. */
-  readonly security?: readonly [];
   /** What each filter of a list selects. */
   readonly filters?: Readonly<Record<string, string>>;
   /** An example of the request body. */
@@ -40,8 +38,8 @@ export const commonErrors = {
   body: ["payload_too_large", "unsupported_media_type"],
 } as const satisfies Readonly<Record<string, readonly DocumentedError[]>>;
 
-/** Describes an `Envelope`. */
-export function enveloped(
+/** Describes an `envelopeBody`. */
+export function envelopeDoc(
   description: string,
   data: JsonSchema,
   example: unknown,
@@ -57,15 +55,15 @@ export const recordHeaders = {
 };
 
 /** Describes a `recordBody`. */
-export function oneRecord(description: string, record: JsonSchema, example: unknown) {
-  return enveloped(description, record, example, recordHeaders);
+export function recordDoc(description: string, record: JsonSchema, example: unknown) {
+  return envelopeDoc(description, record, example, recordHeaders);
 }
 
 /** Describes a `createdBody`. */
-export function createdRecord(record: JsonSchema, example: unknown) {
+export function createdDoc(record: JsonSchema, example: unknown) {
   const description =
     "The new record. With the `Idempotency-Key` of an earlier request: the record created then";
-  return enveloped(description, record, example, {
+  return envelopeDoc(description, record, example, {
     ...recordHeaders,
     Location: ref("headers", "Location"),
     "Idempotent-Replayed": ref("headers", "IdempotentReplayed"),
@@ -76,7 +74,7 @@ export function createdRecord(record: JsonSchema, example: unknown) {
  * Describes a `pageBody`.
  * @param more what `meta` has besides, each with an example
  */
-export function pageOf(
+export function pageDoc(
   record: JsonSchema,
   example: unknown,
   more: Readonly<Record<string, JsonSchema>> = {},

@@ -2,9 +2,9 @@
 import { AppError, type ErrorCode, type FieldError, problemCodes } from "../../base/error.ts";
 import { MAX_PROBLEMS, unknownField } from "../../base/validator.ts";
 import type { JsonSchema } from "../input/input.ts";
+import { JSON_TYPE, TEXT_TYPE } from "../input/media-types.ts";
 import { errorEnvelope } from "../output/bodies.ts";
 import { errorTemplates, type ResponseTemplate } from "../output/errors.ts";
-import { JSON_TYPE, TEXT_TYPE } from "../output/media-types.ts";
 import { header, object, ref, text, withCommonHeaders } from "./components.ts";
 
 /**

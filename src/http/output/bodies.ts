@@ -4,6 +4,7 @@ import type { CreateResult } from "../../domain/idempotency.ts";
 import { type Page, type PageQuery, pageOffsets } from "../../domain/page.ts";
 import { matchesIfNoneMatch, type Preconditions, requireMatch } from "../../domain/precondition.ts";
 import type { JsonText, Parsed, RecordText } from "../../domain/record.ts";
+import type { Call, ResponseHead, UncheckedCall } from "../input/call.ts";
 
 export interface Envelope<Data> {
   readonly data: Data;
@@ -33,22 +34,14 @@ export type JsonBlob<Value> = Blob & Parsed<Value>;
 /** `null` for no body. */
 export type ResponseBody = string | Blob | null;
 
-/** The status and the headers of a response in progress. */
-export interface ResponseHead {
-  status: number;
-  /** By lower-case name. The default of `content-type` is JSON, that of `cache-control` is `no-store`. */
-  headers: Record<string, string>;
-  /** Id of the record in the body, for the log. */
-  recordId?: number;
-  /** Time that the client has asked to wait, which is no part of the duration. */
-  waitedMs?: number;
-}
+/** A call whose response is being made. */
+type Answered = Pick<UncheckedCall, "head" | "observed">;
 
 /** `Cache-Control` of a record: a client may keep it, and must revalidate it before each use. */
 export const REVALIDATE = "private, no-cache";
 
 /** @param data JSON */
-export function envelope<Data>(data: JsonText<Data>): JsonText<Envelope<Data>> {
+export function envelopeBody<Data>(data: JsonText<Data>): JsonText<Envelope<Data>> {
   return `{"data":${data},"error":null}`;
 }
 
@@ -59,13 +52,14 @@ export function errorEnvelope({ code, message, problems, allowed }: AppError): E
 
 /** @returns the body of a response with one record. Sets its `ETag` */
 export function recordBody<Row>(
-  head: ResponseHead,
+  { head, observed }: Answered,
   { id, version, json }: RecordText<Row>,
 ): JsonText<Envelope<Row>> {
-  head.recordId = id;
+  observed.recordId = id;
+  head.kind = "record";
   head.headers["etag"] = `"${version}"`;
   head.headers["cache-control"] = REVALIDATE;
-  return envelope(json);
+  return envelopeBody(json);
 }
 
 /**
@@ -73,16 +67,16 @@ export function recordBody<Row>(
  * @throws {AppError} version_mismatch if `If-Match` does not match
  */
 export function conditionalRecordBody<Row>(
-  head: ResponseHead,
+  call: Answered,
   record: RecordText<Row>,
   preconditions: Preconditions | null,
 ): JsonText<Envelope<Row>> | null {
   if (preconditions !== null) {
     requireMatch(record, preconditions);
-    if (matchesIfNoneMatch(record, preconditions)) head.status = 304;
+    if (matchesIfNoneMatch(record, preconditions)) call.head.status = 304;
   }
-  const body = recordBody(head, record);
-  return head.status === 304 ? null : body;
+  const body = recordBody(call, record);
+  return call.head.status === 304 ? null : body;
 }
 
 /**
@@ -90,14 +84,15 @@ export function conditionalRecordBody<Row>(
  * @returns the body of a response with a new record, or with the replay of one. Sets its status and `Location`
  */
 export function createdBody<Row>(
-  head: ResponseHead,
+  call: Answered,
   path: string,
   { record, replayed }: CreateResult<Row>,
 ): JsonText<Envelope<Row>> {
+  const { head } = call;
   head.status = 201;
   head.headers["location"] = `${path}/${record.id}`;
   if (replayed) head.headers["idempotent-replayed"] = "true";
-  return recordBody(head, record);
+  return recordBody(call, record);
 }
 
 /** @returns the filters of a list as they follow other parameters in a URL */
@@ -142,16 +137,23 @@ type ListQuery = PageQuery & Readonly<Record<string, string | number | undefined
  * @param path the path of the list, without a query
  */
 export function pageBody<Row>(
-  { head, query }: { readonly head: ResponseHead; readonly query: ListQuery },
+  { head, query }: Pick<Call<ListQuery>, "head" | "query">,
   path: string,
   page: Page,
 ): JsonText<PageEnvelope<Row>> {
-  head.headers["link"] = pageLinks(path, query, page);
   const { limit, offset } = query;
-  return recordsBody(page.records, `{"total":${page.total},"limit":${limit},"offset":${offset}}`);
+  const meta = `{"total":${page.total},"limit":${limit},"offset":${offset}}`;
+  return recordsBody(head, pageLinks(path, query, page), page.records, meta);
 }
 
-/** @param meta JSON. @returns the body of a response with a list */
-export function recordsBody<Envelope>(records: string, meta: string): JsonText<Envelope> {
+/** @param meta JSON. @returns the body of a response with a list. Sets its `Link` */
+export function recordsBody<Envelope>(
+  head: ResponseHead,
+  link: string,
+  records: string,
+  meta: string,
+): JsonText<Envelope> {
+  head.kind = "page";
+  head.headers["link"] = link;
   return `{"data":[${records}],"error":null,"meta":${meta}}`;
 }

@@ -1,8 +1,9 @@
 /** Maps errors to responses. */
 import { AppError, type ErrorCode, messageOf } from "../../base/error.ts";
 import type { Fields, Log } from "../../base/log.ts";
-import { errorEnvelope, type ResponseHead } from "./bodies.ts";
-import { PATCH_TYPES, TEXT_TYPE } from "./media-types.ts";
+import type { ResponseHead } from "../input/call.ts";
+import { PATCH_TYPES, TEXT_TYPE } from "../input/media-types.ts";
+import { errorEnvelope } from "./bodies.ts";
 import { createThrottledLog } from "./throttled-log.ts";
 
 export interface ResponseTemplate {
@@ -13,7 +14,7 @@ export interface ResponseTemplate {
 }
 
 /** The response to any error that is not the client's. It gives no details: the log has them. */
-export const internalError = { status: 500, text: "internal error" } as const;
+const internalError = { status: 500, text: "internal error" } as const;
 
 /** The path of the interactive reference. */
 export const docsPath = "/api/v1/docs";
@@ -82,12 +83,30 @@ export function createServerErrorLog(log: Log, intervalMs?: number): LogServerEr
   };
 }
 
+/** @returns what responds to an error outside the pipeline, such as one while a response is created */
+export function createErrorHandler(logServerError: LogServerError) {
+  return (error: unknown): Response => {
+    logServerError(error, undefined);
+    const headers = {
+      "content-type": TEXT_TYPE,
+      "cache-control": "no-store",
+      // Bun adds it unless the method is HEAD, and keeps an existing one.
+      date: new Date().toUTCString(),
+    };
+    return new Response(internalError.text, { status: internalError.status, headers });
+  };
+}
+
 /**
  * Only the class of an error counts: `code` or `status` of any other error has no meaning here, and could leak
  * details.
  * @returns the body of the response. Sets its status and headers, instead of those of the handler
  */
-export function errorBody(head: ResponseHead, error: unknown, method: string): string {
+export function errorBody(
+  head: Omit<ResponseHead, "kind">,
+  error: unknown,
+  method: string,
+): string {
   const known = error instanceof AppError ? error : new AppError("internal", "");
   const template: ResponseTemplate = errorTemplates[known.code];
   head.status = template.status;

@@ -1,11 +1,7 @@
 import type { RecordStore, RecordText } from "../../domain/record.ts";
+import type { Call } from "../input/call.ts";
 import { preconditionsOf } from "../input/entity-tags.ts";
 import { recordBody } from "../output/bodies.ts";
-import type { Call } from "./route.ts";
-
-type ChangeCall = Pick<Call, "request" | "head" | "token"> & {
-  readonly params: { readonly id: number };
-};
 
 /**
  * Handles a PATCH or PUT.
@@ -14,12 +10,12 @@ type ChangeCall = Pick<Call, "request" | "head" | "token"> & {
  * @returns the body of the response
  */
 export async function changeRecord<Row, Edit>(
-  { request, head, params, token }: ChangeCall,
+  call: Call<unknown, { readonly id: number }>,
   records: Pick<RecordStore<Row, never, Edit>, "update">,
   edit: (record: Row) => Edit,
   requireRecord: (record: RecordText<Row> | null) => RecordText<Row>,
 ) {
-  const preconditions = preconditionsOf(request);
-  const record = await records.update(params.id, edit, preconditions, token.name);
-  return recordBody(head, requireRecord(record));
+  const preconditions = preconditionsOf(call.request);
+  const record = await records.update(call.params.id, edit, preconditions, call.token.name);
+  return recordBody(call, requireRecord(record));
 }

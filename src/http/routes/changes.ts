@@ -1,19 +1,18 @@
 /** The route of the change feed. */
-import { Elysia } from "elysia";
-import { andThen, type MaybePromise } from "../../base/maybe-promise.ts";
+import { andThen } from "../../base/maybe-promise.ts";
 import { Change, type ChangePage, type Feed, startOf, WaitingQuery } from "../../domain/change.ts";
 import { pageOffsets } from "../../domain/page.ts";
-import type { InputSchema } from "../input/input.ts";
+import type { Call } from "../input/call.ts";
 import { querySchema } from "../input/query.ts";
 import { integer } from "../openapi/components.ts";
-import { type Detail, pageOf } from "../openapi/detail.ts";
+import { pageDoc } from "../openapi/detail.ts";
 import { filterParameters, type PageEnvelope, recordsBody } from "../output/bodies.ts";
-import { type Call, route } from "./route.ts";
+import { route, routesAt, type Services } from "./route.ts";
 
 const changesPath = "/api/v1/changes";
 
 export function changes() {
-  return new Elysia({ prefix: changesPath, tags: ["changes"] }).get("", ...listChanges);
+  return routesAt(changesPath, "changes").get("", ...listChanges);
 }
 
 interface ChangesEnvelope extends PageEnvelope<Change> {
@@ -30,12 +29,6 @@ const example: Change = {
   created_at: "2026-11-20T18:57:03.120Z",
 };
 
-type ChangesCall = Call<{ query: InputSchema<WaitingQuery>; detail: Detail }>;
-
-function list({ store, query, token }: ChangesCall): MaybePromise<ChangePage> {
-  return store.changes.list(query, token.hash);
-}
-
 function isEmpty(query: WaitingQuery, page: ChangePage): boolean {
   return startOf(query, page) >= page.last;
 }
@@ -45,23 +38,25 @@ function isEmpty(query: WaitingQuery, page: ChangePage): boolean {
  * @throws {AppError} unavailable if too many clients wait
  * @throws {AppError} invalid_token if the token was revoked, or has expired, while the client waited
  */
-async function waitForChanges(call: ChangesCall): Promise<ChangePage> {
-  const { request, query, token, head, authenticate, connections, waitingClients } = call;
+async function waitForChanges(
+  { request, query, token, observed }: Call<WaitingQuery>,
+  { store, authenticate, connections, waitingClients }: Services,
+): Promise<ChangePage> {
   const startedMs = performance.now();
   using client = waitingClients.begin(token.hash, query.wait, request.signal);
   connections.keepOpen(request, query.wait);
   try {
-    let page = await list(call);
+    let page = await store.changes.list(query, token.hash);
     while (isEmpty(query, page)) {
       const isWoken = await client.next();
       await authenticate(request.headers.get("authorization") ?? "");
       if (!isWoken) break;
       // The first time even without a change: what was committed before the subscription began is not reported.
-      page = await list(call);
+      page = await store.changes.list(query, token.hash);
     }
     return page;
   } finally {
-    head.waitedMs = performance.now() - startedMs;
+    observed.waitedMs = performance.now() - startedMs;
   }
 }
 
@@ -85,13 +80,11 @@ function linksOf(query: WaitingQuery, page: ChangePage): string {
   return links.join(", ");
 }
 
-function changesBody(call: ChangesCall, page: ChangePage) {
-  const { head, query } = call;
+function changesBody({ head, query }: Call<WaitingQuery>, page: ChangePage) {
   const { total, first, last, feed } = page;
   const { limit, offset } = query;
-  head.headers["link"] = linksOf(query, page);
   const meta = JSON.stringify({ total, limit, offset, first, last, feed });
-  return recordsBody<ChangesEnvelope>(page.records, meta);
+  return recordsBody<ChangesEnvelope>(head, linksOf(query, page), page.records, meta);
 }
 
 const listChanges = route(
@@ -112,7 +105,7 @@ const listChanges = route(
         wait: "If there is no change yet, the time in seconds to wait for one",
       },
       responses: {
-        200: pageOf(Change, example, {
+        200: pageDoc(Change, example, {
           first: {
             ...integer(1),
             description: "The id of the oldest change that is kept; `last` + 1 if there is none",
@@ -129,11 +122,11 @@ const listChanges = route(
       errors: ["changes_expired", "changes_reset"],
     },
   },
-  (call) => {
-    const { query } = call;
-    return andThen(list(call), (page) =>
+  (call, services) => {
+    const { query, token } = call;
+    return andThen(services.store.changes.list(query, token.hash), (page) =>
       query.wait > 0 && isEmpty(query, page)
-        ? waitForChanges(call).then((next) => changesBody(call, next))
+        ? waitForChanges(call, services).then((next) => changesBody(call, next))
         : changesBody(call, page),
     );
   },

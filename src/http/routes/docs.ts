@@ -1,13 +1,13 @@
 /** The interactive reference: a page with Swagger UI. All of its assets are embedded in the binary. */
-import { Elysia } from "elysia";
 import swaggerStyle from "swagger-ui-dist/swagger-ui.css.br" with { type: "file" };
 import swaggerScript from "swagger-ui-dist/swagger-ui-bundle.js.br" with { type: "file" };
 import pageStyle from "../docs/page.css" with { type: "file" };
 import page from "../docs/page.html" with { type: "file" };
 import pageScript from "../docs/page.js" with { type: "file" };
+import type { UncheckedCall } from "../input/call.ts";
 import { noQuery } from "../input/query.ts";
 import { docsPath } from "../output/errors.ts";
-import { type Call, route } from "./route.ts";
+import { route, routesAt } from "./route.ts";
 
 interface Asset {
   readonly path: string;
@@ -46,8 +46,8 @@ const POLICY = [
   "frame-ancestors 'none'",
 ].join("; ");
 
-/** No operation for clients: without an `operationId`, the document leaves it out. */
-const definition = { query: noQuery, detail: { security: [] } } as const;
+/** No operation for clients: without a `detail`, the document leaves it out. */
+const definition = { public: true, query: noQuery } as const;
 
 /** Imports zlib when it is first needed, which is rare, to keep startup fast. */
 async function decompress(bytes: Uint8Array<ArrayBuffer>): Promise<Uint8Array<ArrayBuffer>> {
@@ -92,7 +92,10 @@ function createAssetHandler({ file, type, brotli }: Asset) {
   const weakEtag = lazy(async () => `W/"${Bun.hash(await bytes()).toString(36)}"`);
   const stored = lazy(async () => new Blob([await bytes()]));
   const decompressed = lazy(async () => new Blob([await decompress(await bytes())]));
-  return async ({ request, head }: Pick<Call, "request" | "head">): Promise<Blob | null> => {
+  return async ({
+    request,
+    head,
+  }: Pick<UncheckedCall, "request" | "head">): Promise<Blob | null> => {
     const { headers } = request;
     const etag = await weakEtag();
     Object.assign(head.headers, {
@@ -118,7 +121,7 @@ function createAssetHandler({ file, type, brotli }: Asset) {
 
 /** Public: the assets are the same for everyone and contain no data. */
 export function docs() {
-  const app = new Elysia({ tags: ["system"] });
+  const app = routesAt("", "system");
   for (const asset of assets) app.get(asset.path, ...route(definition, createAssetHandler(asset)));
   return app;
 }

@@ -1,5 +1,4 @@
 /** The routes of orders. */
-import { Elysia } from "elysia";
 import { fail } from "../../base/error.ts";
 import { andThen } from "../../base/maybe-promise.ts";
 import {
@@ -17,15 +16,15 @@ import { preconditionsOf } from "../input/entity-tags.ts";
 import { idempotencyKeyOf } from "../input/idempotency-key.ts";
 import { orderParams } from "../input/params.ts";
 import { noQuery, querySchema } from "../input/query.ts";
-import { createdRecord, oneRecord, pageOf } from "../openapi/detail.ts";
+import { createdDoc, pageDoc, recordDoc } from "../openapi/detail.ts";
 import { conditionalRecordBody, createdBody, pageBody } from "../output/bodies.ts";
 import { changeRecord } from "./change-record.ts";
-import { route } from "./route.ts";
+import { route, routesAt } from "./route.ts";
 
 const ordersPath = "/api/v1/orders";
 
 export function orders() {
-  return new Elysia({ prefix: ordersPath, tags: ["orders"] })
+  return routesAt(ordersPath, "orders")
     .get("", ...listOrders)
     .get("/:id", ...getOrder)
     .post("", ...createOrder)
@@ -53,11 +52,11 @@ const listOrders = route(
       summary: "List orders by id",
       description: "The `Link` header has the URLs of the other pages.",
       filters: { user_id: "Only orders of this user", status: "Only orders with this status" },
-      responses: { 200: pageOf(Order, example) },
+      responses: { 200: pageDoc(Order, example) },
     },
   },
-  (call) =>
-    andThen(call.store.orders.list(call.query, call.token.hash), (page) =>
+  (call, { store }) =>
+    andThen(store.orders.list(call.query, call.token.hash), (page) =>
       pageBody<Order>(call, ordersPath, page),
     ),
 );
@@ -70,14 +69,14 @@ const getOrder = route(
       operationId: "getOrder",
       summary: "Get an order",
       description: "Send the `ETag` back in `If-Match` with a change, to avoid lost updates.",
-      responses: { 200: oneRecord("The order", Order, example) },
+      responses: { 200: recordDoc("The order", Order, example) },
       errors: ["invalid_order_id", "order_not_found", "version_mismatch"],
     },
   },
-  ({ params, request, head, store, token }) => {
-    const preconditions = preconditionsOf(request);
-    return andThen(store.orders.get(params.id, token.hash), (order) =>
-      conditionalRecordBody(head, requireOrder(order), preconditions),
+  (call, { store }) => {
+    const preconditions = preconditionsOf(call.request);
+    return andThen(store.orders.get(call.params.id, call.token.hash), (order) =>
+      conditionalRecordBody(call, requireOrder(order), preconditions),
     );
   },
 );
@@ -93,17 +92,14 @@ const createOrder = route(
         "Creates an order in status `pending`. The server computes `total`, and returns 400 if it is below 0 or " +
         "exceeds 2^53 − 1, or if the user does not exist. Items cannot be changed later.",
       example: placed,
-      responses: { 201: createdRecord(Order, example) },
+      responses: { 201: createdDoc(Order, example) },
       errors: ["idempotency_key_reused"],
     },
   },
-  async (call) => {
+  async (call, { store }) => {
     const key = idempotencyKeyOf(call, ordersPath);
-    return createdBody(
-      call.head,
-      ordersPath,
-      await call.store.orders.place(orderFields(call.body), key, call.token.name),
-    );
+    const created = await store.orders.place(orderFields(call.body), key, call.token.name);
+    return createdBody(call, ordersPath, created);
   },
 );
 
@@ -121,11 +117,11 @@ const updateOrder = route(
         "409 and names the allowed ones.",
       example: { status: "paid" },
       responses: {
-        200: oneRecord("The updated order", Order, { ...example, status: "paid", version: 2 }),
+        200: recordDoc("The updated order", Order, { ...example, status: "paid", version: 2 }),
       },
       errors: ["invalid_order_id", "order_not_found", "invalid_status_change", "version_mismatch"],
     },
   },
-  (call) =>
-    changeRecord(call, call.store.orders, (order) => patchOrder(order, call.body), requireOrder),
+  (call, { store }) =>
+    changeRecord(call, store.orders, (order) => patchOrder(order, call.body), requireOrder),
 );

@@ -1,34 +1,35 @@
 /**
  * Routes. Each is defined once, with `route`, on an Elysia instance: its types, the OpenAPI document and typed clients come
- * from there, and `pipeline.ts` makes its handlers.
+ * from there. Elysia's router calls it, and it passes the request to the pipeline of the app.
  */
-import type { AnyElysia } from "elysia";
+import { type AnyElysia, Elysia } from "elysia";
 import type { MaybePromise } from "../../base/maybe-promise.ts";
 import type { Store } from "../../domain/store.ts";
 import type { Token } from "../../domain/token.ts";
+import type { Call, UncheckedCall } from "../input/call.ts";
 import type { InputSchema, JsonSchema } from "../input/input.ts";
 import type { Authenticate } from "../limits/authentication.ts";
 import type { Connections } from "../limits/connections.ts";
 import type { Drain } from "../limits/drain.ts";
-import type { UnsentPages } from "../limits/unsent-pages.ts";
+import type { ResponseMemory } from "../limits/memory.ts";
 import type { WaitingClients } from "../limits/waiting-clients.ts";
 import type { Metrics } from "../metrics/metrics.ts";
 import type { Detail } from "../openapi/detail.ts";
-import type { JsonBlob, ResponseBody, ResponseHead } from "../output/bodies.ts";
+import type { JsonBlob, ResponseBody } from "../output/bodies.ts";
 import type { ClientResponses } from "./typed-client.ts";
 
 /** What a request may contain, and how the route is documented. */
 export interface RouteDefinition {
+  /** By default, a route needs a token. */
+  readonly public?: true;
   /** The parameters of the path, if it has any. */
   readonly params?: InputSchema<unknown>;
   readonly query: InputSchema<unknown>;
   /** By default, the request body is ignored. */
   readonly body?: InputSchema<unknown>;
-  /** A route without `security: []` needs a token. One without an `operationId` is not in the document. */
-  readonly detail: Detail | Pick<Detail, "security">;
+  /** A route without it is not in the OpenAPI document. */
+  readonly detail?: Detail;
 }
-
-type Input<Part> = Part extends InputSchema<infer Value> ? Value : undefined;
 
 /** What handlers use, besides the request. */
 export interface Services {
@@ -42,36 +43,63 @@ export interface Services {
   readonly authenticate: Authenticate;
   /** Those that wait for changes. */
   readonly waitingClients: WaitingClients;
-  readonly unsentPages: UnsentPages;
+  readonly responseMemory: ResponseMemory;
   /** @returns the OpenAPI document */
   readonly document: () => JsonBlob<JsonSchema>;
 }
 
-/** A request that has passed all checks. */
-export interface Call<Definition extends RouteDefinition = RouteDefinition> extends Services {
+type Input<Part> = Part extends InputSchema<infer Value> ? Value : undefined;
+
+/** A request that has passed all checks of its route. */
+type CheckedCall<Definition extends RouteDefinition> = Call<
+  Input<Definition["query"]>,
+  Input<Definition["params"]>,
+  Input<Definition["body"]>,
+  Definition extends { readonly public: true } ? null : Token
+>;
+
+/** A definition with its handler. */
+export interface Route {
+  readonly definition: RouteDefinition;
+  /** @returns the body of the response. Sets its status and headers in `head` */
+  handler(call: UncheckedCall, services: Services): MaybePromise<ResponseBody>;
+}
+
+/** Makes the checks of a request, then calls the handler of its route. @param path as in `/api/v1/users/:id` */
+export type HandleRoute = (
+  route: Route,
+  path: string,
+  request: Request,
+  params: unknown,
+) => MaybePromise<Response>;
+
+/** What Elysia passes to a route. */
+interface RouteContext {
+  readonly pipeline: HandleRoute;
+  readonly route: string;
   readonly request: Request;
-  readonly params: Input<Definition["params"]>;
-  readonly query: Input<Definition["query"]>;
-  readonly body: Input<Definition["body"]>;
-  /** `null` if the route is public. */
-  readonly token: Definition["detail"] extends { readonly security: readonly [] } ? null : Token;
-  readonly head: ResponseHead;
+  readonly params: unknown;
+}
+
+/** @returns an Elysia instance for routes. The app that uses it decorates it with the pipeline, which only has a type here */
+export function routesAt<const Prefix extends string>(prefix: Prefix, tag: string) {
+  return new Elysia({ prefix, tags: [tag] }).decorate({} as Pick<RouteContext, "pipeline">);
 }
 
 /**
- * Defines a route of an Elysia instance: `app.get(path, ...route(definition, handler))`. Elysia gets a function that
- * fails, so that no request can reach the handler without the checks of `createPipeline`.
- * @param handler returns the body of the response, and sets its status and headers in `head`
+ * Defines a route of an Elysia instance: `app.get(path, ...route(definition, handler))`. Elysia has its schemas as types
+ * only: it would validate before authentication.
  */
 export function route<const Definition extends RouteDefinition, Body extends ResponseBody>(
   definition: Definition,
-  handler: (call: Call<Definition>) => MaybePromise<Body>,
+  handler: (call: CheckedCall<Definition>, services: Services) => MaybePromise<Body>,
 ) {
-  const rejectUnchecked = (): ClientResponses<Definition, Body> => {
-    throw new Error("requests are handled by the pipeline");
-  };
-  const { detail: _, ...inputs } = definition;
-  return [rejectUnchecked, { ...inputs, definition, handler }] as const;
+  const defined: Route = { definition, handler };
+  // Elysia reads the text of this function: what it destructures is all that Elysia prepares for a request.
+  const handle = ({ pipeline, route: path, request, params }: RouteContext) =>
+    pipeline(defined, path, request, params) as unknown as ClientResponses<Definition, Body>;
+  const hooks = { definition };
+  return [handle, hooks as typeof hooks & Omit<Definition, "detail" | "public">] as const;
 }
 
 /** A route that was made by `route`, in `routes` of an Elysia instance. */
@@ -83,13 +111,10 @@ export interface RouteEntry {
     /** That of its Elysia instance. */
     readonly detail: { readonly tags: readonly string[] };
     readonly definition: RouteDefinition;
-    readonly handler: (
-      call: Omit<Call, "token"> & { readonly token: Token | null },
-    ) => MaybePromise<ResponseBody>;
   };
 }
 
-/** @throws if a route of the Elysia instance was not made by `route` */
+/** @throws if a route of the Elysia instance was not made by `route`: it would have no checks */
 export function routesOf({ routes }: Pick<AnyElysia, "routes">): readonly RouteEntry[] {
   // Elysia's type of `hooks` is `any`.
   for (const { method, path, hooks } of routes) {
@@ -100,5 +125,5 @@ export function routesOf({ routes }: Pick<AnyElysia, "routes">): readonly RouteE
 
 /** @returns whether the route needs no token */
 export function isPublic({ hooks }: RouteEntry): boolean {
-  return hooks.definition.detail.security !== undefined;
+  return hooks.definition.public === true;
 }

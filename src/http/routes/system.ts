@@ -1,16 +1,15 @@
 /** The routes of the server itself: health, the OpenAPI document and metrics. */
-import { Elysia } from "elysia";
 import { fail } from "../../base/error.ts";
 import { jsonText } from "../../domain/record.ts";
 import { noQuery } from "../input/query.ts";
 import { PROMETHEUS_CONTENT_TYPE } from "../metrics/prometheus.ts";
 import { object } from "../openapi/components.ts";
-import { enveloped } from "../openapi/detail.ts";
-import { envelope } from "../output/bodies.ts";
-import { route } from "./route.ts";
+import { envelopeDoc } from "../openapi/detail.ts";
+import { envelopeBody } from "../output/bodies.ts";
+import { route, routesAt } from "./route.ts";
 
 export function system() {
-  return new Elysia({ prefix: "/api/v1", tags: ["system"] })
+  return routesAt("/api/v1", "system")
     .get("/health", ...getHealth)
     .get("/openapi.json", ...getOpenapi)
     .get("/metrics", ...getMetrics);
@@ -31,15 +30,15 @@ const archive = object({
 
 const getHealth = route(
   {
+    public: true,
     query: noQuery,
     detail: {
       operationId: "getHealth",
       summary: "Check health",
       description:
         "Healthy means that the server accepts requests and can write to the database. A read-only server returns `read_only`, and only needs to read the database. With an archive, `archive` says how far it is behind.",
-      security: [],
       responses: {
-        200: enveloped(
+        200: envelopeDoc(
           "The server is healthy",
           object({ status: { type: "string", examples: statuses }, archive }, ["archive"]),
           { status: "ok" },
@@ -48,7 +47,7 @@ const getHealth = route(
       errors: ["unavailable"],
     },
   },
-  async ({ drain, store, readOnly }) => {
+  async (_call, { drain, store, readOnly }) => {
     if (drain.isDraining()) fail("unavailable", "the server is shutting down");
     await store.checkUsable();
     const state = store.archive();
@@ -58,18 +57,18 @@ const getHealth = route(
         archive: { seconds_behind: state.secondsBehind, bytes_behind: state.bytesBehind },
       }),
     };
-    return envelope(jsonText(health));
+    return envelopeBody(jsonText(health));
   },
 );
 
 const getOpenapi = route(
   {
+    public: true,
     query: noQuery,
     detail: {
       operationId: "getOpenapi",
       summary: "Get this document",
       description: "`user-api openapi` prints the same document.",
-      security: [],
       responses: {
         200: {
           description: "This document",
@@ -84,7 +83,7 @@ const getOpenapi = route(
       errors: ["unavailable"],
     },
   },
-  ({ document }) => document(),
+  (_call, { document }) => document(),
 );
 
 const getMetrics = route(
@@ -103,8 +102,8 @@ const getMetrics = route(
       },
     },
   },
-  ({ head, store, metrics, waitingClients, unsentPages }) => {
+  ({ head }, { store, metrics, waitingClients, responseMemory }) => {
     head.headers["content-type"] = PROMETHEUS_CONTENT_TYPE;
-    return metrics.render(store, waitingClients.count(), unsentPages.bytes());
+    return metrics.render(store, waitingClients.count(), responseMemory.bytes());
   },
 );

@@ -11,15 +11,14 @@ type CommonError<Condition extends keyof typeof commonErrors> =
 
 /** The parts of a route's definition that decide its responses. */
 interface Documented {
-  readonly detail: unknown;
+  readonly public?: unknown;
+  readonly detail?: unknown;
   readonly body?: unknown;
 }
 
 type ErrorOf<Definition extends Documented> =
   | CommonError<"all">
-  | (Definition["detail"] extends { readonly security: readonly [] }
-      ? never
-      : CommonError<"token" | "write">)
+  | (Definition extends { readonly public: true } ? never : CommonError<"token" | "write">)
   | (Definition extends { readonly body: unknown } ? CommonError<"body"> : never)
   | (Definition["detail"] extends { readonly errors: readonly (infer Code extends ErrorCode)[] }
       ? Code

@@ -1,5 +1,4 @@
 /** The routes of users. */
-import { Elysia } from "elysia";
 import { fail } from "../../base/error.ts";
 import { andThen } from "../../base/maybe-promise.ts";
 import type { RecordText } from "../../domain/record.ts";
@@ -9,15 +8,15 @@ import { preconditionsOf } from "../input/entity-tags.ts";
 import { idempotencyKeyOf } from "../input/idempotency-key.ts";
 import { userParams } from "../input/params.ts";
 import { noQuery, querySchema } from "../input/query.ts";
-import { createdRecord, enveloped, oneRecord, pageOf } from "../openapi/detail.ts";
-import { conditionalRecordBody, createdBody, envelope, pageBody } from "../output/bodies.ts";
+import { createdDoc, envelopeDoc, pageDoc, recordDoc } from "../openapi/detail.ts";
+import { conditionalRecordBody, createdBody, envelopeBody, pageBody } from "../output/bodies.ts";
 import { changeRecord } from "./change-record.ts";
-import { route } from "./route.ts";
+import { route, routesAt } from "./route.ts";
 
 const usersPath = "/api/v1/users";
 
 export function users() {
-  return new Elysia({ prefix: usersPath, tags: ["users"] })
+  return routesAt(usersPath, "users")
     .get("", ...listUsers)
     .get("/:id", ...getUser)
     .post("", ...createUser)
@@ -47,11 +46,11 @@ const listUsers = route(
       summary: "List users by id",
       description: "The `Link` header has the URLs of the other pages.",
       filters: { email: "Only the user with this email, in any spelling" },
-      responses: { 200: pageOf(User, example) },
+      responses: { 200: pageDoc(User, example) },
     },
   },
-  (call) =>
-    andThen(call.store.users.list(call.query, call.token.hash), (page) =>
+  (call, { store }) =>
+    andThen(store.users.list(call.query, call.token.hash), (page) =>
       pageBody<User>(call, usersPath, page),
     ),
 );
@@ -64,14 +63,14 @@ const getUser = route(
       operationId: "getUser",
       summary: "Get a user",
       description: "Send the `ETag` back in `If-Match` with a change, to avoid lost updates.",
-      responses: { 200: oneRecord("The user", User, example) },
+      responses: { 200: recordDoc("The user", User, example) },
       errors: ["not_found", "version_mismatch"],
     },
   },
-  ({ params, request, head, store, token }) => {
-    const preconditions = preconditionsOf(request);
-    return andThen(store.users.get(params.id, token.hash), (user) =>
-      conditionalRecordBody(head, requireUser(user), preconditions),
+  (call, { store }) => {
+    const preconditions = preconditionsOf(call.request);
+    return andThen(store.users.get(call.params.id, call.token.hash), (user) =>
+      conditionalRecordBody(call, requireUser(user), preconditions),
     );
   },
 );
@@ -85,17 +84,14 @@ const createUser = route(
       summary: "Create a user",
       description: "Returns 409 if another user has the email, in any spelling.",
       example: mia,
-      responses: { 201: createdRecord(User, example) },
+      responses: { 201: createdDoc(User, example) },
       errors: ["email_taken", "idempotency_key_reused"],
     },
   },
-  async (call) => {
+  async (call, { store }) => {
     const key = idempotencyKeyOf(call, usersPath);
-    return createdBody(
-      call.head,
-      usersPath,
-      await call.store.users.create(userFields(call.body), key, call.token.name),
-    );
+    const created = await store.users.create(userFields(call.body), key, call.token.name);
+    return createdBody(call, usersPath, created);
   },
 );
 
@@ -111,11 +107,12 @@ const updateUser = route(
         "JSON Merge Patch (RFC 7396): omitted fields keep their value. `null` clears `name`, all of `metadata`, " +
         "or one key of it. `{}` changes nothing, not even `version`.",
       example: { name: null },
-      responses: { 200: oneRecord("The updated user", User, changedExample) },
+      responses: { 200: recordDoc("The updated user", User, changedExample) },
       errors: ["not_found", "email_taken", "version_mismatch"],
     },
   },
-  (call) => changeRecord(call, call.store.users, (user) => patchUser(user, call.body), requireUser),
+  (call, { store }) =>
+    changeRecord(call, store.users, (user) => patchUser(user, call.body), requireUser),
 );
 
 const replaceUser = route(
@@ -129,11 +126,11 @@ const replaceUser = route(
       description:
         "Omitted fields get their default: `name` null, `metadata` `{}`. Never creates a user.",
       example: { email: mia.email, metadata: mia.metadata },
-      responses: { 200: oneRecord("The updated user", User, changedExample) },
+      responses: { 200: recordDoc("The updated user", User, changedExample) },
       errors: ["not_found", "email_taken", "version_mismatch"],
     },
   },
-  (call) => changeRecord(call, call.store.users, () => userFields(call.body), requireUser),
+  (call, { store }) => changeRecord(call, store.users, () => userFields(call.body), requireUser),
 );
 
 const deleteUser = route(
@@ -144,14 +141,14 @@ const deleteUser = route(
       operationId: "deleteUser",
       summary: "Delete a user",
       description: "Returns 409 if the user has orders.",
-      responses: { 200: enveloped("The deleted user", User, example) },
+      responses: { 200: envelopeDoc("The deleted user", User, example) },
       errors: ["not_found", "user_has_orders", "version_mismatch"],
     },
   },
-  async ({ params, request, head, store, token }) => {
+  async ({ params, request, observed, token }, { store }) => {
     const user = await store.users.remove(params.id, preconditionsOf(request), token.name);
     const { id, json } = requireUser(user);
-    head.recordId = id;
-    return envelope(json);
+    observed.recordId = id;
+    return envelopeBody(json);
   },
 );

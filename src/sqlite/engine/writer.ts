@@ -181,7 +181,7 @@ export function createWriter(
     /**
      * Runs `work` in a transaction that it shares with other writes. If `work` throws, only its own changes are rolled
      * back. It may run several times, and only the last run is committed. It must have no effect outside the database.
-     * Callers bound the number of queued writes, as `http/limits/pending-writes.ts` does.
+     * Callers bound the number of queued writes, as `http/limits/memory.ts` does.
      * @param table the table that is written, for error messages
      * @param author who sends it; `null`, the default, for the process itself. Writes of one author keep
      * their order

@@ -1,11 +1,11 @@
 import { expect, test } from "bun:test";
 import { yieldToEventLoop } from "../../src/base/event-loop.ts";
-import { createClientScheduler } from "../../src/http/limits/client-scheduler.ts";
+import { createYieldToClients } from "../../src/http/limits/yielding.ts";
 
 /** Sends requests. Time passes only while one is handled, and always the same. */
 function makeClients(requestMs: number) {
   let timeMs = 0;
-  const schedule = createClientScheduler(() => timeMs);
+  const yieldToClients = createYieldToClients(() => timeMs);
   const handled: string[] = [];
   const handle = (request: string) => {
     timeMs += requestMs;
@@ -14,9 +14,9 @@ function makeClients(requestMs: number) {
   return {
     handled,
     send(client: string, name = client) {
-      const scheduled = schedule(client);
-      if (scheduled === null) handle(name);
-      else void scheduled.then(() => handle(name));
+      const turn = yieldToClients(client);
+      if (turn === null) handle(name);
+      else void turn.then(() => handle(name));
     },
     async untilHandled(count: number) {
       while (handled.length < count) await yieldToEventLoop();

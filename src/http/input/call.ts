@@ -1,0 +1,43 @@
+/** A request in progress. */
+import type { AppError } from "../../base/error.ts";
+import type { Token } from "../../domain/token.ts";
+
+/** The status and the headers of a response in progress. */
+export interface ResponseHead {
+  status: number;
+  /** By lower-case name. The default of `content-type` is JSON, that of `cache-control` is `no-store`. */
+  headers: Record<string, string>;
+  /**
+   * If the status is 200: a `record` has its own `etag` and `cache-control`, a `page` its own `link`, and neither has other
+   * headers of its own.
+   */
+  kind: "record" | "page" | "other";
+}
+
+/** What the log and the metrics have of a request, besides its response. */
+interface Observed {
+  readonly startedMs: number;
+  /** The pattern, not the path, so that the number of metrics is bounded. */
+  readonly route: string;
+  /** Id of the record in the response. */
+  recordId: number | undefined;
+  /** Time that the client has asked to wait, which is no part of the duration. */
+  waitedMs: number | undefined;
+  /** Why the response is 401. */
+  denial: AppError | null;
+}
+
+/** A request in progress. The pipeline adds what each check finds: a handler gets it when it has passed all of them. */
+export interface Call<Query = unknown, Params = unknown, Body = unknown, MaybeToken = Token> {
+  readonly request: Request;
+  readonly requestId: string;
+  readonly observed: Observed;
+  readonly head: ResponseHead;
+  token: MaybeToken;
+  params: Params;
+  query: Query;
+  body: Body;
+}
+
+/** A request that has not passed all checks. Its token is `null` if it needs none, or has not been authenticated. */
+export type UncheckedCall = Call<unknown, unknown, unknown, Token | null>;

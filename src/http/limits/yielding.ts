@@ -1,0 +1,83 @@
+/** Which requests yield to others: to those of other connections, and to those of other clients. */
+import { yieldToEventLoop } from "../../base/event-loop.ts";
+import { createRoundRobinQueue } from "../../base/round-robin-queue.ts";
+import type { ClientId } from "../../domain/token.ts";
+import { expectedBytes } from "../input/body.ts";
+
+/** Number of requests after which the count starts again in the next turn. A timer for each turn would cost more. */
+const RESET_INTERVAL = 32;
+/** A turn handles at least this many requests, and at most `RESET_INTERVAL` more, if `createYieldToClients` lets it. */
+const MIN_REQUESTS = 64;
+/** A request with a longer body does not yield: Bun receives it meanwhile, and without a token bodies could fill the memory. */
+const MAX_YIELDING_BODY_BYTES = 2 ** 10;
+
+/**
+ * Limits the requests that one turn of the event loop handles. Bun reads all that a connection has pipelined in one
+ * turn, in which it serves no other connection. A request that yields has an asynchronous response, and Bun closes a
+ * connection that pipelines more behind such a request. Those of other connections are only handled later.
+ * @returns a function that returns `null` if the request can be handled at once; otherwise, a promise of the next turn
+ */
+export function createYieldToConnections() {
+  let requests = 0;
+  const reset = () => {
+    requests = 0;
+  };
+  return ({ headers }: Request): Promise<void> | null => {
+    requests += 1;
+    if (requests === RESET_INTERVAL) setImmediate(reset);
+    if (requests <= RESET_INTERVAL + MIN_REQUESTS) return null;
+    return expectedBytes(headers) <= MAX_YIELDING_BODY_BYTES ? yieldToEventLoop() : null;
+  };
+}
+
+/** Time after which new requests wait, and after which the next turn begins. */
+const MAX_TURN_MS = 2;
+
+/**
+ * Serves clients round robin while the event loop is busy. Bun hands over all requests that have arrived in one turn of
+ * the loop: those of a client with hundreds of connections would delay all others until the last of them is handled.
+ * @returns a function that is called with the client of a request; `null` stands for all without a token. It returns
+ * `null` if the request can be handled at once, and otherwise a promise that resolves when it is the next one. Requests
+ * of one client keep their order
+ */
+export function createYieldToClients(nowMs = () => performance.now()) {
+  /** Functions that start the waiting requests. */
+  const waiting = createRoundRobinQueue<() => void>();
+  let turnStartedMs = Number.NEGATIVE_INFINITY;
+  /** Whether the start of each turn is known. A timer for each turn would cost more. */
+  let isFollowing = false;
+
+  const isOver = (timeMs: number) => timeMs - turnStartedMs >= MAX_TURN_MS;
+
+  async function followTurns(): Promise<void> {
+    isFollowing = true;
+    do {
+      await yieldToEventLoop();
+      turnStartedMs = nowMs();
+      while (waiting.size() > 0 && !isOver(nowMs())) {
+        waiting.take()?.();
+        // A GET is handled before this continues. A request with a body is handled later, so a turn can take longer.
+        await Promise.resolve();
+      }
+      // For requests that arrive now, the turn begins here.
+      turnStartedMs = nowMs();
+    } while (waiting.size() > 0);
+    isFollowing = false;
+  }
+
+  function mustWait(client: ClientId | null): boolean {
+    if (waiting.has(client)) return true;
+    const timeMs = nowMs();
+    if (!isOver(timeMs)) return false;
+    if (isFollowing) return true;
+    // Turns may have ended since then, unnoticed.
+    turnStartedMs = timeMs;
+    void followTurns();
+    return false;
+  }
+
+  return (client: ClientId | null): Promise<void> | null => {
+    if (!mustWait(client)) return null;
+    return new Promise((begin) => waiting.add(client, begin));
+  };
+}

@@ -15,6 +15,7 @@ import { createServer } from "node:net";
 import { tmpdir } from "node:os";
 import { dirname, join } from "node:path";
 import { SQL } from "bun";
+import { startWatcher } from "../support/directory.ts";
 
 /** PostgreSQL does not run as root. Every system has this user. */
 const NOBODY = "nobody";
@@ -86,8 +87,8 @@ function runProgram(...args: string[]): void {
   if (exitCode !== 0) throw new Error(`Cannot run ${args[0]}: ${stdout}${stderr}`);
 }
 
-/** Stops the server when stdin is closed, which happens when this process ends, however it ends. */
-const watch = `
+/** Stops the server when this process ends. */
+const stopAndRemove = `
   read -r line
   pid=$(head -n 1 "$1/data/postmaster.pid") && kill -QUIT $pid && kill -CONT $pid
   while kill -0 $pid; do sleep 0.1; done
@@ -205,9 +206,7 @@ export async function makeInstance(
     ...settings,
   };
   const flags = Object.entries(all).flatMap(([name, value]) => ["-c", `${name}=${value}`]);
-  const watching = asNobody(["sh", "-c", watch, "sh", directory]);
-  const watcher = Bun.spawn(watching, { cwd: tmpdir(), stdio: ["pipe", "ignore", "ignore"] });
-  watcher.unref();
+  const watcher = startWatcher(stopAndRemove, directory);
   const url = `postgres://postgres@127.0.0.1:${port}/postgres`;
   return {
     url,
@@ -233,9 +232,6 @@ export async function makeInstance(
     stop: (mode) => runProgram(join(programs, "pg_ctl"), "-D", data, "-w", "-m", mode, "stop"),
     processes: () => processesIn(data),
     signal: (name) => signalServer(data, name),
-    async [Symbol.asyncDispose]() {
-      await watcher.stdin.end();
-      await watcher.exited;
-    },
+    [Symbol.asyncDispose]: () => watcher.end(),
   };
 }

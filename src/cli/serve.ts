@@ -5,7 +5,7 @@ import type { LogBuffer } from "../base/log-buffer.ts";
 import { quoteReadably } from "../base/readable-text.ts";
 import type { ArchiveOptions } from "../domain/archive.ts";
 import type { Config } from "../domain/config.ts";
-import type { StoreMode } from "../domain/store.ts";
+import type { Store, StoreMode } from "../domain/store.ts";
 import { hashToken, newToken, storeToken, type TokenStore } from "../domain/token.ts";
 import { createDrain } from "../http/limits/drain.ts";
 import { createMetrics, type Metrics } from "../http/metrics/metrics.ts";
@@ -159,13 +159,52 @@ async function requireOwnApiToken(tokens: TokenStore, { apiToken }: Config): Pro
   fail("operator", `Cannot use API_TOKEN: ${problem}, and needs to be a separate one`);
 }
 
+/** Starts to clean up, to listen, and to reload the certificate at each SIGHUP. @returns the URL for this machine */
+async function startServing(
+  store: Store,
+  config: Config,
+  system: CommandSystem,
+  { log, metrics, resources }: { log: Log; metrics: Metrics; resources: AsyncDisposableStack },
+): Promise<string> {
+  const { now, sockets } = system;
+  const maxOpenFiles = limitOpenFiles(system, log);
+  // Before the listener, so that at the end the listener stops first.
+  if (!config.readOnly) {
+    resources.use(startCleanUp(store, { changesMs: config.changesDays * DAY_MS, now, log }));
+  }
+  const timeoutMs = config.shutdownSeconds * 1000;
+  const drain = createDrain();
+  const listener = resources.adopt(
+    await listen({
+      ...{ store, config, log, now, metrics, drain, version: build.version },
+      sharePort: () => sockets.sharePort(maxOpenFiles),
+    }),
+    async (listening) => {
+      const drainMs = await drain.start(timeoutMs);
+      await listening.stop(Math.max(0, timeoutMs - drainMs));
+    },
+  );
+  resources.use(
+    sockets.closeUnanswered(maxOpenFiles, listener.pendingRequests, (count) =>
+      log.warn("connections without a request closed", { count, limit: maxOpenFiles }),
+    ),
+  );
+  system.onHangup(() => {
+    listener.reloadTls().then(
+      (hasTls) => log.info(hasTls ? "certificate reloaded" : "nothing to reload"),
+      (error) => log.error("certificate not reloaded", { reason: messageOf(error) }),
+    );
+  });
+  // In a container, the host is 0.0.0.0, which is not an address to open.
+  return localUrl(listener.url);
+}
+
 /**
  * Serves until a signal or an uncaught error, then completes open requests and closes.
  * @throws {AppError} operator if a setting, the database or the port prevents the start
  * @throws the uncaught error that stopped the server, after everything is closed
  */
 export async function serve(system: CommandSystem): Promise<void> {
-  const { now } = system;
   const config = configOf(system);
   const { databaseUrl, readOnly } = config;
   const output = system.openLog();
@@ -178,55 +217,22 @@ export async function serve(system: CommandSystem): Promise<void> {
   const schema = system.schemaVersions[databaseKind(databaseUrl)];
   const { droppedLines: droppedLogLines } = output;
   const metrics = createMetrics({ ...build, schema }, { readOnly, droppedLogLines });
-  const listeners = storeListeners(log, metrics);
-  const maxOpenFiles = limitOpenFiles(system, log);
   // A server may wait for its archive, or restore it, for a long time.
   const opening = stopSignal({ untilStopped: () => stopped });
   // Without its archive, the server would acknowledge writes that are lost with the machine.
   const onStopped = (error: Error) => fault.resolve({ by: "fault", error });
   const archive = archiveOptions(config, system, log, opening, onStopped);
   const mode: StoreMode = readOnly ? "serve-read-only" : "serve";
-  const use = { mode, create: !readOnly, now, ...listeners };
-  const options = { ...config, ...use, ...(archive && { archive }) };
+  const use = { mode, create: !readOnly, now: system.now, ...storeListeners(log, metrics) };
   const { open } = system.backendOf(databaseUrl);
-  const openedStore = await open(options).catch((error) => {
+  const opened = await open({ ...config, ...use, ...(archive && { archive }) }).catch((error) => {
     if (archive === null || !opening.aborted) throw error;
     return null;
   });
-
-  const timeoutMs = config.shutdownSeconds * 1000;
-  const drain = createDrain();
-  if (openedStore !== null) {
-    const store = resources.adopt(openedStore, (opened) => opened.close());
+  if (opened !== null) {
+    const store = resources.adopt(opened, ({ close }) => close());
     await requireOwnApiToken(store.tokens, config);
-    // Before the listener, so that at the end the listener stops first.
-    if (!readOnly) {
-      resources.use(startCleanUp(store, { changesMs: config.changesDays * DAY_MS, now, log }));
-    }
-    const { version } = build;
-    const listener = resources.adopt(
-      await listen({
-        ...{ store, config, log, now, metrics, drain, version },
-        sharePort: () => system.sockets.sharePort(maxOpenFiles),
-      }),
-      async (listening) => {
-        const drainMs = await drain.start(timeoutMs);
-        await listening.stop(Math.max(0, timeoutMs - drainMs));
-      },
-    );
-    resources.use(
-      system.sockets.closeUnanswered(maxOpenFiles, listener.pendingRequests, (count) =>
-        log.warn("connections without a request closed", { count, limit: maxOpenFiles }),
-      ),
-    );
-    system.onHangup(() => {
-      listener.reloadTls().then(
-        (hasTls) => log.info(hasTls ? "certificate reloaded" : "nothing to reload"),
-        (error) => log.error("certificate not reloaded", { reason: messageOf(error) }),
-      );
-    });
-    // In a container, the host is 0.0.0.0, which is not an address to open.
-    const url = localUrl(listener.url);
+    const url = await startServing(store, config, system, { log, metrics, resources });
     const database = redactPassword(databaseUrl);
     const restriction = { read_only: readOnly || undefined };
     log.info("listening", { url, host: config.host, database, ...build, schema, ...restriction });

@@ -2,28 +2,18 @@ import { Database } from "bun:sqlite";
 import { expect } from "bun:test";
 import { mkdirSync } from "node:fs";
 import { dirname } from "node:path";
-import { openInput, openOutput } from "../../src/cli/files/streams.ts";
-import type { StopReason, System } from "../../src/cli/files/system.ts";
+import { openInput } from "../../src/cli/files/streams.ts";
 import type { Environment } from "../../src/domain/config.ts";
 import type { BackUpStore, OpenStore, Store } from "../../src/domain/store.ts";
-import { backendOf, createArchiveWorker, main, schemaVersions } from "../../src/main.ts";
-import { openStorage } from "../../src/object-storage/open.ts";
+import { backendOf } from "../../src/main.ts";
 import { openSqlite } from "../../src/sqlite/backend.ts";
 import { migrate } from "../../src/sqlite/file/migrate.ts";
 import { makeDirectory } from "../support/directory.ts";
 import { withStore } from "../support/open-store.ts";
 import { type Outcome, runProgram } from "../support/program.ts";
+import { type RunningHere, runHere } from "../support/run-here.ts";
 
-/** A command that runs. */
-interface Running {
-  /** Resolves with all output so far, on stdout and stderr, once it matches. */
-  printed(pattern: RegExp): Promise<string>;
-  /** Tells it to stop. Default: SIGTERM. */
-  stop(reason?: StopReason): Promise<Outcome>;
-  readonly ended: Promise<Outcome>;
-}
-
-export interface Serving extends Running {
+export interface Serving extends RunningHere {
   readonly url: string;
 }
 
@@ -75,7 +65,7 @@ export interface Harness extends Disposable {
   /** Runs a line of bash on the same database. In it, `"$@"` is the program, in processes of its own. */
   shell(line: string): Promise<Outcome>;
   /** Starts a command. */
-  begin(...args: string[]): Running;
+  begin(...args: string[]): RunningHere;
   /** Runs `serve` on a free port, and waits until it listens. */
   serve(...args: string[]): Promise<Serving>;
   /** Whether no server uses the database. */
@@ -140,76 +130,26 @@ export function makeHarness(options: Options = {}): Harness {
   const clock = { time: new Date("2026-11-20T18:57:03.120Z") };
   const variables = { DATABASE_URL: path, PORT: "0", ...environment };
 
-  function begin(...args: string[]): Running {
-    let stdout = "";
-    let stderr = "";
-    const stopped = Promise.withResolvers<StopReason>();
-    const waiting: { pattern: RegExp; resolve: (output: string) => void }[] = [];
-    function wake(): void {
-      const output = stdout + stderr;
-      for (const { pattern, resolve } of waiting) if (pattern.test(output)) resolve(output);
-    }
-    function print(text: string): boolean {
-      stdout += text;
-      wake();
-      return true;
-    }
-    const system: System = {
-      program: "./user-api",
+  const begin = (...args: string[]) =>
+    runHere(args, {
       environment: variables,
       backendOf(url) {
         const backend = backendOf(url);
         return { ...backend, open: openStore ?? backend.open, backUp: backUp ?? backend.backUp };
       },
-      schemaVersions,
-      openStorage,
-      createArchiveWorker,
-      stdoutIsTerminal: false,
       now: () => clock.time,
-      stdout: print,
-      openLog: () => ({ write: print, droppedLines: () => 0, onResume() {} }),
-      stderr(text) {
-        stderr += text;
-        wake();
-      },
       terminalColumns,
       openInput(path) {
         if (path !== null) return openInput(path);
         return { chunks: inPieces(stdin.chunks), size: null, isTerminal: false };
       },
-      openOutput(path, force) {
-        if (path !== null) return openOutput(path, force);
-        const onReaderGone = () => ({ [Symbol.dispose]() {} });
-        return { write: print, onReaderGone, finish() {}, [Symbol.dispose]() {} };
-      },
-      untilStopped: () => stopped.promise,
-      onHangup() {},
       memoryBytes,
       sockets: {
         limitOpenFiles: () => openFileLimit,
         closeUnanswered: () => ({ [Symbol.dispose]() {} }),
         sharePort: () => null,
       },
-    };
-    const ended = main(args, system).then((code) => ({ code, stdout, stderr }));
-    const exited = ended.then((outcome) => {
-      throw new Error(`It exited before it printed that: ${outcome.stderr}`);
     });
-    exited.catch(() => {});
-    return {
-      ended,
-      printed(pattern) {
-        const { promise, resolve } = Promise.withResolvers<string>();
-        waiting.push({ pattern, resolve });
-        wake();
-        return Promise.race([promise, exited]);
-      },
-      stop(reason = { by: "signal", signal: "SIGTERM" }) {
-        stopped.resolve(reason);
-        return ended;
-      },
-    };
-  }
 
   return {
     path,
@@ -229,9 +169,7 @@ export function makeHarness(options: Options = {}): Harness {
     begin,
     async serve(...args) {
       const running = begin("serve", ...args);
-      const listening = /"event":"listening","url":"([^"]+)"/;
-      const url = listening.exec(await running.printed(listening))?.[1] ?? "";
-      return { ...running, url };
+      return { ...running, url: await running.listening() };
     },
     async isFree() {
       try {

@@ -1,14 +1,11 @@
 /** A server for a test: in this process or, if TEST_BINARY is set, the compiled program. */
 import { afterAll } from "bun:test";
 import { connect } from "node:net";
-import { openInput, openOutput } from "../../src/cli/files/streams.ts";
-import type { StopReason } from "../../src/cli/files/system.ts";
 import { hashToken, newToken, type TokenScope } from "../../src/domain/token.ts";
-import { backendOf, createArchiveWorker, main, schemaVersions } from "../../src/main.ts";
-import { openStorage } from "../../src/object-storage/open.ts";
 import { makeDirectory, type TemporaryDirectory } from "../support/directory.ts";
 import { withStore } from "../support/open-store.ts";
 import { binary, startProgram } from "../support/program.ts";
+import { runHere } from "../support/run-here.ts";
 import { dropDatabase, newDatabase } from "./backend.ts";
 import { expectDocumented } from "./documented.ts";
 
@@ -57,58 +54,31 @@ export interface TestServer extends AsyncDisposable {
 interface Running {
   readonly pid: number | null;
   output(): string;
+  /** Rejects if the server exits instead. */
+  listening(): Promise<string>;
   /** @returns the exit code */
   stop(signal: StopSignal): Promise<number>;
 }
 
 type Settings = Readonly<Record<string, string>>;
 
-function runHere(environment: Settings): Running {
-  let output = "";
-  const write = (text: string) => {
-    output += text;
-    return true;
-  };
-  const stopping = Promise.withResolvers<StopReason>();
-  const ended = main(["serve"], {
-    program: "user-api",
-    environment,
-    backendOf,
-    schemaVersions,
-    openStorage,
-    createArchiveWorker,
-    stdoutIsTerminal: false,
-    now: () => new Date(),
-    stdout: write,
-    stderr: write,
-    openLog: () => ({ write, droppedLines: () => 0, onResume() {} }),
-    terminalColumns: null,
-    openInput,
-    openOutput,
-    untilStopped: () => stopping.promise,
-    onHangup() {},
-    memoryBytes: 2 ** 40,
-    sockets: {
-      limitOpenFiles: () => 65_536,
-      closeUnanswered: () => ({ [Symbol.dispose]() {} }),
-      sharePort: () => null,
-    },
-  });
-  return {
-    pid: null,
-    output: () => output,
-    async stop() {
-      stopping.resolve({ by: "signal", signal: "SIGTERM" });
-      return ended;
-    },
-  };
+function startHere(environment: Settings): Running {
+  const { output, listening, stop } = runHere(["serve"], { environment, program: "user-api" });
+  return { pid: null, output, listening, stop: async () => (await stop()).code };
 }
 
-function runBinary(environment: Settings, program: readonly string[]): Running {
-  const { pid, output, kill, ended } = startProgram([...program, "serve"], { env: environment });
+function startBinary(environment: Settings, program: readonly string[]): Running {
+  const { pid, output, listening, kill, ended } = startProgram([...program, "serve"], {
+    env: environment,
+  });
   return {
     pid,
     output,
+    async listening() {
+      const url = await listening;
+      if (url === null) throw new Error(output());
+      return url;
+    },
     async stop(signal) {
       kill(signal);
       return (await ended).code;
@@ -116,27 +86,12 @@ function runBinary(environment: Settings, program: readonly string[]): Running {
   };
 }
 
-/** Polls until there is a result, or the test times out. */
-async function until<Result>(ask: () => Result | undefined): Promise<Result> {
-  for (;;) {
-    const result = ask();
-    if (result !== undefined) return result;
-    await Bun.sleep(2);
-  }
-}
-
 async function start(
   environment: Settings,
   program: readonly string[] = [binary],
 ): Promise<{ running: Running; url: string }> {
-  const running = againstBinary ? runBinary(environment, program) : runHere(environment);
-  const listening = /"event":"listening","url":"([^"]+)"/;
-  const url = await until(() => {
-    if (/^Cannot|^Invalid|^Unexpected|^error:/m.test(running.output()))
-      throw new Error(running.output());
-    return listening.exec(running.output())?.[1];
-  });
-  return { running, url };
+  const running = againstBinary ? startBinary(environment, program) : startHere(environment);
+  return { running, url: await running.listening() };
 }
 
 /** Creates a token, as the command line does. @returns its text */
@@ -153,17 +108,19 @@ export async function createToken(
 }
 
 async function makeTokens(database: string): Promise<TestTokens> {
-  const [writeToken, readToken] = [newToken(), newToken()];
+  const made = { write: newToken(), read: newToken() };
   await withStore(database, async ({ tokens }) => {
-    for (const [token, scope] of [
-      [writeToken, "write"],
-      [readToken, "read"],
-    ] as const) {
-      const name = `${scope}-test`;
-      await tokens.create({ hash: hashToken(token), name, scope, expires_at: null });
+    for (const scope of ["write", "read"] as const) {
+      const fields = {
+        hash: hashToken(made[scope]),
+        name: `${scope}-test`,
+        scope,
+        expires_at: null,
+      };
+      await tokens.create(fields);
     }
   });
-  return { writeToken, readToken };
+  return { writeToken: made.write, readToken: made.read };
 }
 
 async function toTestResponse(response: Response): Promise<TestResponse> {
@@ -308,7 +265,7 @@ export function sendRequest(
 export async function logs(server: TestServer): Promise<Record<string, unknown>[]> {
   const marker = crypto.randomUUID();
   await server.call("GET", "/health", { headers: { "x-request-id": marker }, token: null });
-  await until(() => (server.output.includes(marker) ? true : undefined));
+  while (!server.output.includes(marker)) await Bun.sleep(2);
   return server.output
     .split("\n")
     .filter((line) => line.startsWith("{"))

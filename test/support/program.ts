@@ -4,6 +4,9 @@ import { tmpdir } from "node:os";
 /** Path of the compiled program; empty if it is not tested. */
 export const binary: string = Bun.env["TEST_BINARY"] ?? "";
 
+/** The line of the log, with the address. */
+export const LISTENING: RegExp = /"event":"listening","url":"([^"]+)"/;
+
 export interface Outcome {
   readonly code: number;
   readonly stdout: string;
@@ -41,7 +44,7 @@ export function startProgram(command: readonly string[], options: Options = {}):
       const text = decoder.decode(chunk, { stream: true });
       collected += text;
       output += text;
-      url ??= /"event":"listening","url":"([^"]+)"/.exec(output)?.[1];
+      url ??= LISTENING.exec(output)?.[1];
       if (url !== undefined) listening.resolve(url);
     }
     return collected;

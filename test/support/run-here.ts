@@ -1,0 +1,84 @@
+import { openInput, openOutput } from "../../src/cli/files/streams.ts";
+import type { StopReason, System } from "../../src/cli/files/system.ts";
+import { backendOf, createArchiveWorker, main, schemaVersions } from "../../src/main.ts";
+import { openStorage } from "../../src/object-storage/open.ts";
+import { LISTENING, type Outcome } from "./program.ts";
+
+/** A command that runs in this process. */
+export interface RunningHere {
+  /** All output so far, on stdout and stderr. */
+  output(): string;
+  /** Resolves with the output so far once it matches. Rejects if the command ends before that. */
+  printed(pattern: RegExp): Promise<string>;
+  /** Where `serve` listens. */
+  listening(): Promise<string>;
+  /** Tells it to stop. Default: SIGTERM. */
+  stop(reason?: StopReason): Promise<Outcome>;
+  readonly ended: Promise<Outcome>;
+}
+
+/** Runs a command in this process. @param parts replace those of a system with much memory, and without a terminal */
+export function runHere(args: readonly string[], parts: Partial<System>): RunningHere {
+  const printed = { stdout: "", stderr: "" };
+  const stopped = Promise.withResolvers<StopReason>();
+  const waiting: { pattern: RegExp; resolve: (output: string) => void }[] = [];
+  const output = () => printed.stdout + printed.stderr;
+  function wake(): void {
+    for (const { pattern, resolve } of waiting) if (pattern.test(output())) resolve(output());
+  }
+  const printTo = (stream: keyof typeof printed) => (text: string) => {
+    printed[stream] += text;
+    wake();
+    return true;
+  };
+  const print = printTo("stdout");
+  const ended = main([...args], {
+    program: "./user-api",
+    environment: {},
+    backendOf,
+    schemaVersions,
+    openStorage,
+    createArchiveWorker,
+    stdoutIsTerminal: false,
+    now: () => new Date(),
+    stdout: print,
+    openLog: () => ({ write: print, droppedLines: () => 0, onResume() {} }),
+    stderr: printTo("stderr"),
+    terminalColumns: null,
+    openInput,
+    openOutput(path, force) {
+      if (path !== null) return openOutput(path, force);
+      const onReaderGone = () => ({ [Symbol.dispose]() {} });
+      return { write: print, onReaderGone, finish() {}, [Symbol.dispose]() {} };
+    },
+    untilStopped: () => stopped.promise,
+    onHangup() {},
+    memoryBytes: 2 ** 40,
+    sockets: {
+      limitOpenFiles: () => 65_536,
+      closeUnanswered: () => ({ [Symbol.dispose]() {} }),
+      sharePort: () => null,
+    },
+    ...parts,
+  }).then((code) => ({ code, ...printed }));
+  const exited = ended.then((outcome) => {
+    throw new Error(`It exited before it printed that: ${outcome.stderr}`);
+  });
+  exited.catch(() => {});
+  function untilPrinted(pattern: RegExp): Promise<string> {
+    const { promise, resolve } = Promise.withResolvers<string>();
+    waiting.push({ pattern, resolve });
+    wake();
+    return Promise.race([promise, exited]);
+  }
+  return {
+    output,
+    printed: untilPrinted,
+    listening: async () => LISTENING.exec(await untilPrinted(LISTENING))?.[1] ?? "",
+    ended,
+    stop(reason = { by: "signal", signal: "SIGTERM" }) {
+      stopped.resolve(reason);
+      return ended;
+    },
+  };
+}

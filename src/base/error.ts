@@ -158,6 +158,22 @@ const fileProblems: Readonly<Record<string, string>> = {
   ENAMETOOLONG: "the file name is too long",
 };
 
+/** What the system errors of a connection mean, by code. */
+const connectionProblems: Readonly<Record<string, string>> = {
+  ECONNREFUSED: "connection refused",
+  ECONNRESET: "the connection was closed",
+  ENOTFOUND: "unknown host",
+  EAI_AGAIN: "unknown host",
+  EHOSTUNREACH: "host unreachable",
+  ENETUNREACH: "network unreachable",
+  EPROTO: "the server does not use TLS",
+};
+
+/** @returns what an error of a connection means to an operator; `null` for any other error */
+export function connectionProblem(error: unknown): string | null {
+  return connectionProblems[systemCode(error)] ?? null;
+}
+
 /** @returns what an error of a file means to an operator; `null` for any other error */
 export function fileProblem(error: unknown): string | null {
   return fileProblems[systemCode(error)] ?? null;

@@ -1,4 +1,4 @@
-import { fail, messageOf, systemCode } from "../base/error.ts";
+import { connectionProblem, fail, messageOf } from "../base/error.ts";
 import type { Config } from "../domain/config.ts";
 import { type CommandSystem, configOf } from "./files/system.ts";
 import { localUrl } from "./local-url.ts";
@@ -12,22 +12,11 @@ function healthUrl({ host, port, tlsCert }: Config): string {
   return localUrl(`${scheme}://${authority}:${port}/api/v1/health`);
 }
 
-const connectionErrors: Record<string, string> = {
-  ECONNREFUSED: "connection refused",
-  ECONNRESET: "the connection was closed",
-  ENOTFOUND: "unknown host",
-  EAI_AGAIN: "unknown host",
-  EHOSTUNREACH: "host unreachable",
-  ENETUNREACH: "network unreachable",
-  EADDRNOTAVAIL: "address not available",
-  EPROTO: "the server does not use TLS",
-};
-
-function connectionError(error: unknown): string {
+function describeFailure(error: unknown): string {
   if (error instanceof DOMException && error.name === "TimeoutError") {
     return `no response within ${TIMEOUT_MS / 1000} seconds`;
   }
-  return connectionErrors[systemCode(error)] ?? messageOf(error);
+  return connectionProblem(error) ?? messageOf(error);
 }
 
 /**
@@ -41,7 +30,7 @@ export async function checkHealth(system: CommandSystem): Promise<void> {
     signal: AbortSignal.timeout(TIMEOUT_MS),
     // The certificate does not contain the address.
     tls: { rejectUnauthorized: false },
-  }).catch((error) => fail("operator", `Cannot connect to ${url}: ${connectionError(error)}`));
+  }).catch((error) => fail("operator", `Cannot connect to ${url}: ${describeFailure(error)}`));
   if (status !== 200) fail("operator", `${url} is unhealthy: status ${status}`);
   system.stdout("ok\n");
 }

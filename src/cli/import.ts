@@ -180,8 +180,7 @@ export async function importTable(
   requireValidKey(job);
   const input = system.openInput(path);
   // A pipe can be read once.
-  const warning = path === null || input.size === null ? null : await verifyFile(path);
-  if (warning !== null) system.stderr(`${warning}\n`);
+  if (path !== null && input.size !== null) await verifyFile(path);
   const config = configOf(system);
   if (options.rejects !== undefined) requireNoDatabaseFile(options.rejects, config.databaseUrl);
   using rejects = options.rejects === undefined ? null : system.openOutput(options.rejects, null);

@@ -12,11 +12,9 @@ const USAGE_EXIT_CODE = 2;
 
 /** @returns e.g. `(default: "127.0.0.1", env: HOST)`, in the style of commander */
 function describeSources(name: SettingName): string {
-  const setting = settings[name];
-  const variable = variableOf(name);
-  const note = "defaultNote" in setting ? setting.defaultNote : null;
-  const shown = setting.default === null ? note : JSON.stringify(setting.default);
-  return shown === null ? `(env: ${variable})` : `(default: ${shown}, env: ${variable})`;
+  const { default: value } = settings[name];
+  const shown = value === null ? "" : `default: ${JSON.stringify(value)}, `;
+  return `(${shown}env: ${variableOf(name)})`;
 }
 
 /** Settings have the names of their options, which commander writes in camel case. */

@@ -9,8 +9,6 @@ import { hasTokenFormat } from "./token.ts";
 export interface Setting<Value> {
   /** As text, as a user would write it; `null` if the setting is optional. */
   readonly default: string | null;
-  /** What applies if an optional setting is not set. */
-  readonly defaultNote?: string;
   readonly description: string;
   /** What the value is, in one word, for the help; `null` if the flag has no value, and means `true`. */
   readonly placeholder: string | null;
@@ -109,7 +107,6 @@ export const settings = {
   },
   archiveUrl: {
     default: null,
-    defaultNote: "no archive",
     description: "continuous copy of the SQLite database: s3://bucket/prefix or file:///directory",
     placeholder: "url",
     // A mistyped one can contain credentials.
@@ -160,8 +157,7 @@ export const settings = {
   },
   logFormat: {
     default: null,
-    defaultNote: "text on a terminal, otherwise json",
-    description: "json or text",
+    description: "json or text; by default text on a terminal, otherwise json",
     placeholder: "format",
     parse: oneOf(logFormats),
   },

@@ -1,5 +1,5 @@
 /** Errors of S3 as sentences for the operator. They never repeat what the server says, which may name keys. */
-import { systemCode } from "../base/error.ts";
+import { connectionProblem, systemCode } from "../base/error.ts";
 
 export interface S3Problem {
   readonly code: "operator" | "unavailable";
@@ -71,13 +71,6 @@ export function describeResponse(status: number, code: string, region: string | 
   };
 }
 
-const networkProblems: Readonly<Record<string, string>> = {
-  ENOTFOUND: "its name cannot be resolved",
-  ECONNREFUSED: "the connection was refused",
-  ECONNRESET: "the connection was closed",
-  EPROTO: "it does not speak TLS",
-};
-
 /** @param error that `fetch` has thrown @param host of the server */
 export function describeFailure(error: unknown, host: string): S3Problem {
   const code = systemCode(error);
@@ -86,6 +79,6 @@ export function describeFailure(error: unknown, host: string): S3Problem {
     const problem = `the certificate of ${host} is not valid or not trusted (${code})`;
     return { code: "operator", problem };
   }
-  const problem = networkProblems[code] ?? (/^\w+$/.test(code) ? code : "unknown error");
+  const problem = connectionProblem(error) ?? (/^\w+$/.test(code) ? code : "unknown error");
   return { code: "unavailable", problem: `cannot reach ${host}: ${problem}` };
 }

@@ -157,13 +157,13 @@ describe("errors of S3", () => {
     const closed = `unavailable: cannot reach ${host}: the connection was closed`;
     expect(await problemsOf(open(server))).toEqual(new Set([closed]));
     const nobody = open(server, { S3_ENDPOINT: "http://127.0.0.1:1" });
-    const refused = "unavailable: cannot reach 127.0.0.1:1: the connection was refused";
+    const refused = "unavailable: cannot reach 127.0.0.1:1: connection refused";
     expect(await problemsOf(nobody)).toEqual(new Set([refused]));
     const plain = open(server, { S3_ENDPOINT: `https://${host}` });
-    const noTls = `unavailable: cannot reach ${host}: it does not speak TLS`;
+    const noTls = `unavailable: cannot reach ${host}: the server does not use TLS`;
     expect(await problemsOf(plain)).toEqual(new Set([noTls]));
     const unknown = open(server, { S3_ENDPOINT: "http://none.invalid" });
-    const noName = "unavailable: cannot reach none.invalid: its name cannot be resolved";
+    const noName = "unavailable: cannot reach none.invalid: unknown host";
     expect(await problemsOf(unknown)).toEqual(new Set([noName]));
   });
 

@@ -1,9 +1,10 @@
 /** The encoding of an input, by its byte order mark. */
-import { isUtf8 } from "node:buffer";
 import { fail } from "../../base/error.ts";
 
 /** The byte order mark as text. */
 export const BOM = "\ufeff";
+
+const LINE_FEED = 0x0a;
 
 /** Bytes of the longest byte order mark. */
 const BOM_BYTES = 3;
@@ -86,20 +87,11 @@ export async function decodeInput(input: AsyncIterable<Uint8Array>) {
   };
 }
 
-/** Splits bytes, which need not be UTF-8. */
-function linesOf(bytes: Uint8Array): string[] {
-  return Buffer.from(bytes).toString("latin1").split("\n");
-}
-
-/** @returns how many complete lines come before the first that is not UTF-8. @param chunk begins in a line */
+/** @returns the number of line feeds before the first byte that is not UTF-8. @param chunk may begin in a character */
 function linesBeforeInvalid(chunk: Uint8Array): number {
-  // The rest of a character, whose start was in an earlier chunk.
   const start = chunk.findIndex((byte) => (byte & 0xc0) !== 0x80);
-  const lines = linesOf(chunk.subarray(Math.max(0, start)));
-  return Math.max(
-    0,
-    lines.findIndex((line) => !isUtf8(Buffer.from(line, "latin1"))),
-  );
+  const text = new TextDecoder().decode(chunk.subarray(Math.max(0, start)));
+  return text.slice(0, Math.max(0, text.indexOf("\ufffd"))).split("\n").length - 1;
 }
 
 /** Passes UTF-8 on. @throws {AppError} validation_failed, naming the line, if a byte is not UTF-8 */
@@ -110,7 +102,7 @@ export async function* requireUtf8(chunks: AsyncIterable<Uint8Array>): AsyncGene
   try {
     for await (current of chunks) {
       utf8.decode(current, { stream: true });
-      line += linesOf(current).length - 1;
+      for (const byte of current) if (byte === LINE_FEED) line += 1;
       yield current;
     }
     current = new Uint8Array();

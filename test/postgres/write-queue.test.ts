@@ -65,7 +65,7 @@ function makeQueue({
           names: names.join(""),
           isAlone,
           lockTimeoutMs: timeout,
-          end: () => resolve(names.map((name) => ({ kind: "done", result: name }))),
+          end: () => resolve(names.map((name) => () => name)),
           fail: reject,
         });
       }),

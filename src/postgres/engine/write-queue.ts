@@ -15,11 +15,11 @@ const ALONE_LOCK_TIMEOUT_MS = 1_000;
 /** Maximum length of all texts in a batch, in UTF-16 code units. */
 const MAX_BATCH_LENGTH = 2 ** 19;
 
-export type Outcome<Result> =
-  | { readonly kind: "done"; readonly result: Result }
-  | { readonly kind: "failed"; readonly error: unknown }
-  /** Another write came between, or the write must run alone. */
-  | { readonly kind: "again" };
+/**
+ * @returns the result of a write
+ * @throws its error, or `versionConflict` if another write came between, or it must run alone
+ */
+export type Outcome<Result> = () => Result;
 
 export interface WriteQueueOptions<Item, Result> {
   readonly maxItems: number;
@@ -52,12 +52,7 @@ export function createWriteQueue<Item extends { readonly author: Author }, Resul
   }
 
   function runAlone(item: Item): Promise<Result> {
-    const work = async (session: Session): Promise<Result> => {
-      const outcome = itemAt(await run(session, [item], true), 0);
-      if (outcome.kind === "again") throw versionConflict;
-      if (outcome.kind === "failed") throw outcome.error;
-      return outcome.result;
-    };
+    const work = async (session: Session) => itemAt(await run(session, [item], true), 0)();
     const limits = { lockTimeoutMs: ALONE_LOCK_TIMEOUT_MS, mayRetry };
     return runForRow({ row: lockOf(item), write: () => db.run("write", work, limits) });
   }
@@ -76,10 +71,13 @@ export function createWriteQueue<Item extends { readonly author: Author }, Resul
         mayRetry,
         ...(isTransaction && { lockTimeoutMs: BATCH_LOCK_TIMEOUT_MS }),
       });
-      return items.map((item, at) => {
-        const outcome = itemAt(outcomes, at);
-        if (outcome.kind === "again") return runAlone(item);
-        return outcome.kind === "done" ? outcome.result : Promise.reject(outcome.error);
+      return items.map(async (item, at) => {
+        try {
+          return itemAt(outcomes, at)();
+        } catch (error) {
+          if (error === versionConflict) return runAlone(item);
+          throw error;
+        }
       });
     } catch (error) {
       // Before the commit it may also be that of a worker, which others of the writes do not need.

@@ -5,9 +5,10 @@ import { type CreateResult, type IdempotencyKey, replay } from "../../domain/ide
 import { type Author, type RecordTable, type RecordText, textLength } from "../../domain/record.ts";
 import { itemAt } from "../engine/batch.ts";
 import type { StoreContext } from "../engine/context.ts";
-import { createWriteQueue, type Outcome } from "../engine/write-queue.ts";
+import { createWriteQueue } from "../engine/write-queue.ts";
 import { isConstraintViolation, isRolledBack } from "../server/errors.ts";
 import { sequenceOf } from "../server/placement.ts";
+import { versionConflict } from "../server/retry.ts";
 import { columnDefinitions } from "./columns.ts";
 import { expiryTime } from "./idempotency.ts";
 import { statusCodeOf } from "./outbox.ts";
@@ -154,24 +155,19 @@ export function prepareCreate<Fields extends object, Row>(
   const rowsOfInput = `json_to_recordset($1::text::json) as input (${columnDefinitions({ id: "bigint", ...columns })})`;
   const insertApart = insertIndex && insertStatement(parts, rowsOfInput);
 
-  function outcomeOf(
+  function resultOf(
     { id, is_created, is_rejected, stored }: CreatedRow,
     { fields, key }: Item<Fields>,
     time: string,
-  ): Outcome<CreateResult<Row>> {
-    try {
-      if (stored !== null) {
-        const [fingerprint, record] = stored;
-        return { kind: "done", result: replay({ fingerprint, record }, key) };
-      }
-      if (is_rejected) throwRejected();
-    } catch (error) {
-      return { kind: "failed", error };
+  ): CreateResult<Row> {
+    if (stored !== null) {
+      const [fingerprint, record] = stored;
+      return replay({ fingerprint, record }, key);
     }
+    if (is_rejected) throwRejected();
     // Another transaction has claimed the key since.
-    if (!is_created) return { kind: "again" };
-    const record = newRecord(Number(id), fields, time);
-    return { kind: "done", result: { record, replayed: false } };
+    if (!is_created) throw versionConflict;
+    return { record: newRecord(Number(id), fields, time), replayed: false };
   }
 
   const enqueue = createWriteQueue<Item<Fields>, CreateResult<Row>>(context, {
@@ -190,7 +186,7 @@ export function prepareCreate<Fields extends object, Row>(
       if (insertApart !== null && created.length > 0) {
         await session.all(insertApart, JSON.stringify(created), createdAt);
       }
-      return items.map((item, at) => outcomeOf(itemAt(rows, at), item, createdAt));
+      return items.map((item, at) => () => resultOf(itemAt(rows, at), item, createdAt));
     },
     conflictKeysOf: ({ fields, key }) => [
       ...conflictKeysOf(fields),

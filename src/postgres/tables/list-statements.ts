@@ -91,9 +91,10 @@ function selectPage(list: List, sort: Sort, values: Values, isMeasured: boolean)
     ${isMeasured ? `with found as materialized (${found})` : ""}
     select
       (${totalQuery(list, values)})::bigint as total,
-      string_agg(json, ',') filter (where ${isOnPage}) as records,
-      case when count(*) > ${values.limit} then ${last}(id) filter (where ${isOnPage}) end as next,
-      count(json) = count(*) as is_built
+      case
+        when count(*) = 0 then '' else string_agg(json, ',') filter (where ${isOnPage})
+      end as records,
+      case when count(*) > ${values.limit} then ${last}(id) filter (where ${isOnPage}) end as next
     from (
       select
         id, row_number() over (order by id ${direction}) as at,
@@ -166,10 +167,8 @@ export function sharedStatement(list: List, sort: Sort): string {
 
 export interface PageRow {
   readonly total: number;
-  /** Comma-separated JSON; `null` if the page is empty. */
+  /** Comma-separated JSON; `null` if they are larger than a page. */
   readonly records: string | null;
   /** Id of the last record; `null` if it is the last of the list. */
   readonly next: number | null;
-  /** Whether it has its records: without them they are larger than a page. */
-  readonly is_built: boolean;
 }

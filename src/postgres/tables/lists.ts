@@ -74,7 +74,7 @@ function prepareSimple({ db }: StoreContext, list: List, sort: Sort) {
       const counted = await session.all<Pick<PageRow, "total">>(total, ...user);
       const { records, lastId, hasMore } = joinRecords(found, limit);
       const next = hasMore ? lastId : null;
-      return { ...itemAt(counted, 0), records, next, is_built: true };
+      return { ...itemAt(counted, 0), records, next };
     };
     return db.run("list", read, { client });
   };
@@ -106,7 +106,7 @@ export function prepareList(context: StoreContext, list: List): ReadPage {
       return itemAt(await db.run("list", read, { client }), 0);
     };
     const row = await select<PageRow>(pageStatement(list, sort, offset > 0));
-    if (row.is_built && Buffer.byteLength(row.records ?? "") <= MAX_PAGE_BYTES) return row;
+    if (row.records !== null && Buffer.byteLength(row.records) <= MAX_PAGE_BYTES) return row;
     const statement = fittingStatement(list, sort, offset > 0);
     const { fitting } = await select<{ fitting: number }>(statement);
     // Records may have changed or gone since.

@@ -13,6 +13,7 @@ import type { StoreContext } from "../engine/context.ts";
 import { createWriteQueue, type Outcome } from "../engine/write-queue.ts";
 import type { Session } from "../server/connection.ts";
 import { oneServer } from "../server/placement.ts";
+import { versionConflict } from "../server/retry.ts";
 import { type ColumnTypes, columnDefinitions } from "./columns.ts";
 import { statusCodeOf } from "./outbox.ts";
 
@@ -101,6 +102,10 @@ function writeStatement(
   `;
 }
 
+function throwConflict(): never {
+  throw versionConflict;
+}
+
 /** @returns functions that update and delete a record, after the earlier ones of the same record */
 export function prepareUpdates<
   Stored extends Versioned,
@@ -176,7 +181,7 @@ export function prepareUpdates<
     const rows = await parts.read(session, ids);
     const found = new Map(rows.map((row) => [row.id, row]));
     const time = context.now();
-    /** Those of other items are "again". */
+    /** Other items run again. */
     const outcomes = new Map<Item, Done>();
     const updates: Target[] = [];
     const removals: Target[] = [];
@@ -186,14 +191,16 @@ export function prepareUpdates<
       try {
         step();
       } catch (error) {
-        outcomes.set(item, { kind: "failed", error });
+        outcomes.set(item, () => {
+          throw error;
+        });
       }
     }
 
     function plan(item: Item): void {
       const stored = found.get(item.id);
       if (stored === undefined) {
-        outcomes.set(item, { kind: "done", result: null });
+        outcomes.set(item, () => null);
         return;
       }
       requirePreconditions(stored, item.preconditions);
@@ -204,7 +211,7 @@ export function prepareUpdates<
       const before = parse(stored);
       const fields = item.edit(before);
       if (changesNothing<Edit>(before, fields)) {
-        outcomes.set(item, { kind: "done", result: toRecord(stored) });
+        outcomes.set(item, () => toRecord(stored));
         return;
       }
       const updatedAt = latestOf(time.toISOString(), stored.updated_at);
@@ -227,8 +234,8 @@ export function prepareUpdates<
       }
       written.push(...(await write(session, remove, free, time)));
     }
-    for (const { item, record } of written) outcomes.set(item, { kind: "done", result: record });
-    return items.map((item) => outcomes.get(item) ?? { kind: "again" });
+    for (const { item, record } of written) outcomes.set(item, () => record);
+    return items.map((item) => outcomes.get(item) ?? throwConflict);
   }
 
   const enqueue = createWriteQueue<Item, RecordText<Row> | null>(context, {

@@ -67,18 +67,15 @@ function createBulkStore<
   ): Promise<StoredRecords<Row>> {
     const ids = records.flatMap((record) => ("id" in record ? [Number(record.id)] : []));
     const keys = records.map(rules.keyOf).filter((key) => key !== null);
-    const userIds = new Set<number>();
-    const userKeys = new Set<string>();
-    for (const user of records.map(rules.userOf)) {
-      if (typeof user === "number") userIds.add(user);
-      if (typeof user === "string") userKeys.add(user);
-    }
+    const named = [...new Set(records.map(rules.userOf))];
+    const userIds = named.filter((user) => typeof user === "number");
+    const userKeys = named.filter((user) => typeof user === "string");
     const lastId = await copyTargetOf(session, placement).lastId(table);
     const idsByKey = await loadIds(session, idsWithKeys, keys);
     const foundRows = await session.all<Stored>(withIds, [...ids, ...idsByKey.values()]);
     const rows = new Map(foundRows.map(rules.parse).map((row) => [row.id, row]));
-    const usersByKey = await loadIds(session, usersWithKeys, [...userKeys]);
-    const users = new Set((await findUsers(session, [...userIds])).map(({ id }) => id));
+    const usersByKey = await loadIds(session, usersWithKeys, userKeys);
+    const users = new Set((await findUsers(session, userIds)).map(({ id }) => id));
     return {
       lastId,
       get: (id) => rows.get(id) ?? null,

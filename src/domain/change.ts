@@ -9,6 +9,7 @@ import { Id, Nullable, noExtraFields, OneOf, SafeInteger, Text, Time } from "../
 import { Order, OrderStatus, orderStatuses } from "./order.ts";
 import { type Page, pageQuery } from "./page.ts";
 import type { Author } from "./record.ts";
+import type { ClientId } from "./token.ts";
 import { User } from "./user.ts";
 
 /** In the order of their codes: the first one is stored as 1. Only append. */
@@ -168,7 +169,7 @@ export interface ChangeStore {
    * @throws {AppError} as `requireKept`
    * @throws {AppError} validation_failed if the page exceeds 4 MiB, which only `include=record` can cause
    */
-  list(query: ChangeQuery, client?: string): MaybePromise<ChangePage>;
+  list(query: ChangeQuery, client?: ClientId): MaybePromise<ChangePage>;
   /**
    * Calls a listener each time when `list` may return changes that it has not returned before: within 100 ms of their
    * commit if this process or another one on the same machine has made them, otherwise within 1 s. It may also be called

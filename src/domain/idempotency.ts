@@ -1,14 +1,15 @@
 import { fail } from "../base/error.ts";
 import { sortMembers } from "../base/json.ts";
 import { parseRecordText, type RecordText } from "./record.ts";
+import type { ClientId } from "./token.ts";
 
 /**
  * Identifies a request that a client may send more than once.
  * @see https://datatracker.ietf.org/doc/draft-ietf-httpapi-idempotency-key-header/
  */
 export interface IdempotencyKey {
-  /** SHA-256 of the token, so that the keys of two clients never collide. */
-  readonly owner: string;
+  /** The keys of two clients never collide. */
+  readonly owner: ClientId;
   /** 1–255 visible ASCII characters. */
   readonly key: string;
   /** Two requests with the same fingerprint are the same request. @see fingerprint */

@@ -4,6 +4,7 @@ import { sortMembers } from "../base/json.ts";
 import type { MaybePromise } from "../base/maybe-promise.ts";
 import type { Page } from "./page.ts";
 import type { Preconditions } from "./precondition.ts";
+import type { ClientId } from "./token.ts";
 
 declare const parsed: unique symbol;
 
@@ -90,16 +91,16 @@ export function textLength(record: object): number {
 export interface RecordStore<Row, Query, Edit> {
   /**
    * Returns a page of records by `id`, which ascends unless the query says otherwise.
-   * @param client who reads it, the hash of a token: no client takes more than its share of connections while others
+   * @param client who reads it: no client takes more than its share of connections while others
    * wait. Without it, the process itself
    * @throws {AppError} validation_failed, with the limit that is allowed, if the page exceeds 4 MiB
    */
-  list(query: Query, client?: string): MaybePromise<Page>;
+  list(query: Query, client?: ClientId): MaybePromise<Page>;
   /**
    * @param client as in `list`
    * @returns `null` if the record does not exist
    */
-  get(id: number, client?: string): MaybePromise<RecordText<Row> | null>;
+  get(id: number, client?: ClientId): MaybePromise<RecordText<Row> | null>;
   /**
    * Reads the record, applies `edit`, and stores the result. An edit that leaves every field as it is writes nothing: the
    * version, the times and the feed stay as they are.

@@ -256,21 +256,20 @@ export function createPipeline(options: PipelineOptions) {
   };
   const yieldToConnections = createYieldToConnections();
 
-  const handle: HandleRoute = (route, path, request, params) => {
+  function start(request: Request, handleNow: () => MaybePromise<Response>) {
     const turn = yieldToConnections(request);
-    const respond = () => respondTo(pipeline, newCall(request, path, params), handleRoute, route);
-    return turn === null ? respond() : turn.then(respond);
-  };
+    return turn === null ? handleNow() : turn.then(handleNow);
+  }
+
+  const handle: HandleRoute = (route, path, request, params) =>
+    start(request, () => respondTo(pipeline, newCall(request, path, params), handleRoute, route));
 
   return {
     handle,
-    handleUnmatched(unmatched: Unmatched, request: Request): MaybePromise<Response> {
-      const turn = yieldToConnections(request);
-      const respond = () => {
+    handleUnmatched: (unmatched: Unmatched, request: Request) =>
+      start(request, () => {
         const call = newCall(request, unmatched.routeOf(request), undefined);
         return respondTo(pipeline, call, handleUnmatched, unmatched);
-      };
-      return turn === null ? respond() : turn.then(respond);
-    },
+      }),
   };
 }

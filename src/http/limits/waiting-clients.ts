@@ -32,16 +32,40 @@ export interface WaitingClients {
   count(): number;
 }
 
+/** A client, as those see it that wake it. */
 interface Place {
-  isOver: boolean;
-  hasChange: boolean;
-  /** Resolves the promise that the client waits for; `null` while it does not wait. */
-  resolve: (() => void) | null;
+  /** Lets the client read at the next `wake`, or if it does not wait now. */
+  readonly noteChange: () => void;
+  readonly wake: () => void;
+  readonly end: () => void;
+  readonly next: WaitingClient["next"];
 }
 
-function end(place: Place): void {
-  place.isOver = true;
-  place.resolve?.();
+function createPlace(): Place {
+  let isOver = false;
+  let hasChange = false;
+  /** Resolves the promise that the client waits for; `null` while it does not wait. */
+  let resolve: (() => void) | null = null;
+  return {
+    noteChange() {
+      hasChange = true;
+    },
+    wake: () => resolve?.(),
+    end() {
+      isOver = true;
+      resolve?.();
+    },
+    async next() {
+      if (!hasChange && !isOver) {
+        await new Promise<void>((wake) => {
+          resolve = wake;
+        });
+      }
+      hasChange = false;
+      resolve = null;
+      return !isOver;
+    },
+  };
 }
 
 export function createWaitingClients(
@@ -66,7 +90,7 @@ export function createWaitingClients(
         return;
       }
       toWake.delete(place);
-      place.resolve?.();
+      place.wake();
       woken += 1;
     }
   }
@@ -74,7 +98,7 @@ export function createWaitingClients(
   function wakeAll(): void {
     const isWaking = toWake.size > 0;
     for (const place of allPlaces()) {
-      place.hasChange = true;
+      place.noteChange();
       toWake.add(place);
     }
     if (!isWaking) wakeSome();
@@ -101,11 +125,11 @@ export function createWaitingClients(
       fail("unavailable", "too many clients wait for changes");
     }
     remove(most.client, oldest);
-    end(oldest);
+    oldest.end();
   }
 
   drain.onStart(() => {
-    for (const place of allPlaces()) end(place);
+    for (const place of allPlaces()) place.end();
   });
 
   return {
@@ -113,28 +137,18 @@ export function createWaitingClients(
       requirePlace(placesOf.get(client)?.size ?? 0);
       const places = placesOf.get(client) ?? new Set();
       placesOf.set(client, places);
-      const isOver = drain.isDraining() || signal.aborted;
-      const place: Place = { isOver, hasChange: false, resolve: null };
+      const place = createPlace();
+      if (drain.isDraining() || signal.aborted) place.end();
       places.add(place);
       count += 1;
       subscription ??= changes.subscribe(wakeAll);
-      const endThis = () => end(place);
-      const timer = setTimeout(endThis, seconds * 1000);
-      signal.addEventListener("abort", endThis);
+      const timer = setTimeout(place.end, seconds * 1000);
+      signal.addEventListener("abort", place.end);
       return {
-        async next() {
-          if (!place.hasChange && !place.isOver) {
-            await new Promise<void>((resolve) => {
-              place.resolve = resolve;
-            });
-          }
-          place.hasChange = false;
-          place.resolve = null;
-          return !place.isOver;
-        },
+        next: place.next,
         [Symbol.dispose]() {
           clearTimeout(timer);
-          signal.removeEventListener("abort", endThis);
+          signal.removeEventListener("abort", place.end);
           remove(client, place);
           if (count > 0) return;
           subscription?.[Symbol.dispose]();

@@ -64,6 +64,42 @@ function processMetrics(startedS: number) {
   ];
 }
 
+async function storeMetrics(store: Store): Promise<(MetricFamily | null)[]> {
+  const { pendingWrites, databaseBytes, walBytes, freeBytes, lastBackupS } =
+    await store.statistics();
+  const archive = store.archive();
+  return [
+    gauge("user_api_pending_writes", "Queued writes.", pendingWrites),
+    gauge("user_api_database_bytes", "Size of the database file, in bytes.", databaseBytes),
+    gauge("user_api_wal_bytes", "Size of the write-ahead log, in bytes.", walBytes),
+    gauge(
+      "user_api_disk_free_bytes",
+      "Free space of the file system of the database, in bytes.",
+      freeBytes,
+    ),
+    gauge(
+      "user_api_last_backup_timestamp_seconds",
+      "When the last backup was completed, in seconds since the Unix epoch.",
+      lastBackupS,
+    ),
+    gauge(
+      "user_api_archive_seconds_behind",
+      "Age of the oldest write that the archive does not have, in seconds; 0 if it has all of them.",
+      archive?.secondsBehind,
+    ),
+    gauge(
+      "user_api_archive_bytes_behind",
+      "Bytes of the write-ahead log that the archive does not have.",
+      archive?.bytesBehind,
+    ),
+    gauge(
+      "user_api_archive_last_base_timestamp_seconds",
+      "When the last base of the archive was completed, in seconds since the Unix epoch.",
+      archive?.lastBaseS,
+    ),
+  ];
+}
+
 /** @param build labels that tell builds of the program apart */
 export function createMetrics(
   build: Readonly<Record<"version" | "commit", string> & Record<"schema", number>>,
@@ -82,9 +118,6 @@ export function createMetrics(
   ): Promise<string> {
     // First, because it counts as a pending write.
     const writable = readOnly ? 0 : await measureWritable(store);
-    const { pendingWrites, databaseBytes, walBytes, freeBytes, lastBackupS } =
-      await store.statistics();
-    const archive = store.archive();
     const families: (MetricFamily | null)[] = [
       ...processMetrics(startedS),
       {
@@ -107,40 +140,13 @@ export function createMetrics(
       ),
       gauge("user_api_writable", "1 if a test write has succeeded, otherwise 0.", writable),
       gauge("user_api_read_only", "1 if the server rejects all writes, otherwise 0.", +readOnly),
-      gauge("user_api_pending_writes", "Queued writes.", pendingWrites),
       gauge("user_api_waiting_clients", "Clients that wait for changes.", waitingClients),
-      gauge("user_api_database_bytes", "Size of the database file, in bytes.", databaseBytes),
       gauge(
         "user_api_unsent_bytes",
         "Size of all pages of more than 256 KiB that clients have not read yet, in bytes.",
         unsentBytes,
       ),
-      gauge("user_api_wal_bytes", "Size of the write-ahead log, in bytes.", walBytes),
-      gauge(
-        "user_api_disk_free_bytes",
-        "Free space of the file system of the database, in bytes.",
-        freeBytes,
-      ),
-      gauge(
-        "user_api_last_backup_timestamp_seconds",
-        "When the last backup was completed, in seconds since the Unix epoch.",
-        lastBackupS,
-      ),
-      gauge(
-        "user_api_archive_seconds_behind",
-        "Age of the oldest write that the archive does not have, in seconds; 0 if it has all of them.",
-        archive?.secondsBehind,
-      ),
-      gauge(
-        "user_api_archive_bytes_behind",
-        "Bytes of the write-ahead log that the archive does not have.",
-        archive?.bytesBehind,
-      ),
-      gauge(
-        "user_api_archive_last_base_timestamp_seconds",
-        "When the last base of the archive was completed, in seconds since the Unix epoch.",
-        archive?.lastBaseS,
-      ),
+      ...(await storeMetrics(store)),
     ];
     return renderMetrics(families.filter((family) => family !== null));
   }

@@ -130,7 +130,7 @@ export function pageLinks(
   return first + link(prev, "prev") + link(next, "next") + link(last, "last");
 }
 
-type ListQuery = PageQuery & Readonly<Record<string, string | number | undefined>>;
+export type ListQuery = PageQuery & Readonly<Record<string, string | number | undefined>>;
 
 /**
  * @returns the body of a response with one page. Sets its `Link`

@@ -1,6 +1,4 @@
 /** The routes of orders. */
-import { fail } from "../../base/error.ts";
-import { andThen } from "../../base/maybe-promise.ts";
 import {
   newOrder,
   Order,
@@ -10,15 +8,11 @@ import {
   orderFields,
   patchOrder,
 } from "../../domain/order.ts";
-import type { RecordText } from "../../domain/record.ts";
 import { jsonBody } from "../input/body.ts";
-import { preconditionsOf } from "../input/entity-tags.ts";
-import { idempotencyKeyOf } from "../input/idempotency-key.ts";
 import { orderParams } from "../input/params.ts";
 import { noQuery, querySchema } from "../input/query.ts";
 import { createdDoc, pageDoc, recordDoc } from "../openapi/detail.ts";
-import { conditionalRecordBody, createdBody, pageBody } from "../output/bodies.ts";
-import { changeRecord } from "./change-record.ts";
+import { createRecordHandlers } from "./records.ts";
 import { route, routesAt } from "./route.ts";
 
 const ordersPath = "/api/v1/orders";
@@ -39,10 +33,10 @@ const placed: OrderInput = {
 };
 const example: Order = newOrder(1, orderFields(placed), time);
 
-/** @throws {AppError} order_not_found */
-function requireOrder(order: RecordText<Order> | null): RecordText<Order> {
-  return order ?? fail("order_not_found", "order not found");
-}
+const handlers = createRecordHandlers<Order>(ordersPath, {
+  code: "order_not_found",
+  message: "order not found",
+});
 
 const listOrders = route(
   {
@@ -55,10 +49,7 @@ const listOrders = route(
       responses: { 200: pageDoc(Order, example) },
     },
   },
-  (call, { store }) =>
-    andThen(store.orders.list(call.query, call.token.hash), (page) =>
-      pageBody<Order>(call, ordersPath, page),
-    ),
+  (call, { store }) => handlers.list(call, store.orders),
 );
 
 const getOrder = route(
@@ -73,12 +64,7 @@ const getOrder = route(
       errors: ["invalid_order_id", "order_not_found", "version_mismatch"],
     },
   },
-  (call, { store }) => {
-    const preconditions = preconditionsOf(call.request);
-    return andThen(store.orders.get(call.params.id, call.token.hash), (order) =>
-      conditionalRecordBody(call, requireOrder(order), preconditions),
-    );
-  },
+  (call, { store }) => handlers.get(call, store.orders),
 );
 
 const createOrder = route(
@@ -96,11 +82,8 @@ const createOrder = route(
       errors: ["idempotency_key_reused"],
     },
   },
-  async (call, { store }) => {
-    const key = idempotencyKeyOf(call, ordersPath);
-    const created = await store.orders.place(orderFields(call.body), key, call.token.name);
-    return createdBody(call, ordersPath, created);
-  },
+  (call, { store }) =>
+    handlers.create(call, (key, author) => store.orders.place(orderFields(call.body), key, author)),
 );
 
 const updateOrder = route(
@@ -122,6 +105,5 @@ const updateOrder = route(
       errors: ["invalid_order_id", "order_not_found", "invalid_status_change", "version_mismatch"],
     },
   },
-  (call, { store }) =>
-    changeRecord(call, store.orders, (order) => patchOrder(order, call.body), requireOrder),
+  (call, { store }) => handlers.update(call, store.orders, (order) => patchOrder(order, call.body)),
 );

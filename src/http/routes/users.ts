@@ -1,16 +1,12 @@
 /** The routes of users. */
-import { fail } from "../../base/error.ts";
-import { andThen } from "../../base/maybe-promise.ts";
-import type { RecordText } from "../../domain/record.ts";
 import { patchUser, User, UserInput, UserPatch, UserQuery, userFields } from "../../domain/user.ts";
 import { jsonBody } from "../input/body.ts";
 import { preconditionsOf } from "../input/entity-tags.ts";
-import { idempotencyKeyOf } from "../input/idempotency-key.ts";
 import { userParams } from "../input/params.ts";
 import { noQuery, querySchema } from "../input/query.ts";
 import { createdDoc, envelopeDoc, pageDoc, recordDoc } from "../openapi/detail.ts";
-import { conditionalRecordBody, createdBody, envelopeBody, pageBody } from "../output/bodies.ts";
-import { changeRecord } from "./change-record.ts";
+import { envelopeBody } from "../output/bodies.ts";
+import { createRecordHandlers } from "./records.ts";
 import { route, routesAt } from "./route.ts";
 
 const usersPath = "/api/v1/users";
@@ -33,10 +29,10 @@ const changedExample: User = { ...example, name: null, version: 2 };
 
 const userInput = jsonBody(UserInput, User);
 
-/** @throws {AppError} not_found */
-function requireUser(user: RecordText<User> | null): RecordText<User> {
-  return user ?? fail("not_found", "user not found");
-}
+const handlers = createRecordHandlers<User>(usersPath, {
+  code: "not_found",
+  message: "user not found",
+});
 
 const listUsers = route(
   {
@@ -49,10 +45,7 @@ const listUsers = route(
       responses: { 200: pageDoc(User, example) },
     },
   },
-  (call, { store }) =>
-    andThen(store.users.list(call.query, call.token.hash), (page) =>
-      pageBody<User>(call, usersPath, page),
-    ),
+  (call, { store }) => handlers.list(call, store.users),
 );
 
 const getUser = route(
@@ -67,12 +60,7 @@ const getUser = route(
       errors: ["not_found", "version_mismatch"],
     },
   },
-  (call, { store }) => {
-    const preconditions = preconditionsOf(call.request);
-    return andThen(store.users.get(call.params.id, call.token.hash), (user) =>
-      conditionalRecordBody(call, requireUser(user), preconditions),
-    );
-  },
+  (call, { store }) => handlers.get(call, store.users),
 );
 
 const createUser = route(
@@ -88,11 +76,8 @@ const createUser = route(
       errors: ["email_taken", "idempotency_key_reused"],
     },
   },
-  async (call, { store }) => {
-    const key = idempotencyKeyOf(call, usersPath);
-    const created = await store.users.create(userFields(call.body), key, call.token.name);
-    return createdBody(call, usersPath, created);
-  },
+  (call, { store }) =>
+    handlers.create(call, (key, author) => store.users.create(userFields(call.body), key, author)),
 );
 
 const updateUser = route(
@@ -111,8 +96,7 @@ const updateUser = route(
       errors: ["not_found", "email_taken", "version_mismatch"],
     },
   },
-  (call, { store }) =>
-    changeRecord(call, store.users, (user) => patchUser(user, call.body), requireUser),
+  (call, { store }) => handlers.update(call, store.users, (user) => patchUser(user, call.body)),
 );
 
 const replaceUser = route(
@@ -130,7 +114,7 @@ const replaceUser = route(
       errors: ["not_found", "email_taken", "version_mismatch"],
     },
   },
-  (call, { store }) => changeRecord(call, store.users, () => userFields(call.body), requireUser),
+  (call, { store }) => handlers.update(call, store.users, () => userFields(call.body)),
 );
 
 const deleteUser = route(
@@ -147,7 +131,7 @@ const deleteUser = route(
   },
   async ({ params, request, observed, token }, { store }) => {
     const user = await store.users.remove(params.id, preconditionsOf(request), token.name);
-    const { id, json } = requireUser(user);
+    const { id, json } = handlers.requireRecord(user);
     observed.recordId = id;
     return envelopeBody(json);
   },

@@ -10,16 +10,16 @@ import { makeDirectory } from "../support/directory.ts";
 import { makeHarness } from "./harness.ts";
 
 /** @returns a directory for an archive, and the settings of a server that uses it */
-function makeArchive(commit: "async" | "sync") {
+function makeArchive() {
   const directory = makeDirectory();
   const path = directory.at("archive");
   mkdirSync(path);
-  const settings = { ARCHIVE_URL: `file://${path}`, ARCHIVE_COMMIT: commit };
+  const settings = { ARCHIVE_URL: `file://${path}`, ARCHIVE_COMMIT: "sync" };
   return { ...directory, settings };
 }
 
 test("health and metrics say how far the archive is behind", async () => {
-  using archive = makeArchive("sync");
+  using archive = makeArchive();
   await using server = await startServer(archive.settings);
   await newUser(server);
   // The state is updated once a second.
@@ -35,42 +35,37 @@ test("health and metrics say how far the archive is behind", async () => {
   expect(metrics.text).toMatch(/^user_api_archive_last_base_timestamp_seconds \d{10}/m);
 });
 
-test.each(["async", "sync"] as const)(
-  "restore and archive check find everything after a clean stop in %s mode",
-  async (commit) => {
-    using archive = makeArchive(commit);
-    await using server = await startServer(archive.settings);
-    await newUser(server, { email: "ann@example.com" });
-    await server.restart();
-    await newUser(server, { email: "bob@example.com" });
-    expect(await server.stop()).toBe(0);
+test("restore and archive check find everything after a clean stop", async () => {
+  using archive = makeArchive();
+  await using server = await startServer(archive.settings);
+  await newUser(server, { email: "ann@example.com" });
+  await server.restart();
+  await newUser(server, { email: "bob@example.com" });
+  expect(await server.stop()).toBe(0);
 
-    using world = makeHarness({ environment: archive.settings });
-    const checked = await world.run("archive", "check");
-    expect(checked).toMatchObject({ code: 0, stderr: "" });
-    expect(checked.stdout).toMatch(
-      /^Restored 2 users, 0 orders and 2 tokens to a temporary file \(0\.\d MB, verified\)\nIts newest write was made at or before 20.*Z\n$/,
-    );
-    // Neither a file nor the directory of the database, which does not exist.
-    expect(readdirSync(dirname(dirname(world.path)))).toEqual([]);
-    const restored = await world.run("restore", "--from", archive.settings.ARCHIVE_URL);
-    expect(restored).toMatchObject({ code: 0, stderr: "" });
-    expect(restored.stdout).toStartWith(
-      `Restored 2 users, 0 orders and 2 tokens to ${world.path} `,
-    );
-    expect(restored.stdout).toContain(": tokens revoked since then are valid again\n");
-    const early = await world.run(
-      ...["restore", "--from", archive.settings.ARCHIVE_URL, "--at", "2020-01-01T00:00:00Z"],
-    );
-    expect([early.code, early.stderr]).toEqual([
-      1,
-      expect.stringMatching(/^Cannot restore file:\S+: the archive begins at 20\S+Z\n$/),
-    ]);
-  },
-);
+  using world = makeHarness({ environment: archive.settings });
+  const checked = await world.run("archive", "check");
+  expect(checked).toMatchObject({ code: 0, stderr: "" });
+  expect(checked.stdout).toMatch(
+    /^Restored 2 users, 0 orders and 2 tokens to a temporary file \(0\.\d MB, verified\)\nIts newest write was made at or before 20.*Z\n$/,
+  );
+  // Neither a file nor the directory of the database, which does not exist.
+  expect(readdirSync(dirname(dirname(world.path)))).toEqual([]);
+  const restored = await world.run("restore", "--from", archive.settings.ARCHIVE_URL);
+  expect(restored).toMatchObject({ code: 0, stderr: "" });
+  expect(restored.stdout).toStartWith(`Restored 2 users, 0 orders and 2 tokens to ${world.path} `);
+  expect(restored.stdout).toContain(": tokens revoked since then are valid again\n");
+  const early = await world.run(
+    ...["restore", "--from", archive.settings.ARCHIVE_URL, "--at", "2020-01-01T00:00:00Z"],
+  );
+  expect([early.code, early.stderr]).toEqual([
+    1,
+    expect.stringMatching(/^Cannot restore file:\S+: the archive begins at 20\S+Z\n$/),
+  ]);
+});
 
 test("archive check, restore and a start say that they have used an older base", async () => {
-  using archive = makeArchive("sync");
+  using archive = makeArchive();
   await using server = await startServer(archive.settings);
   await newUser(server);
   expect(await server.stop()).toBe(0);
@@ -126,7 +121,7 @@ test("restore and archive check exit with 2 when their arguments are wrong", asy
 });
 
 test("a server is not started with an archive that is missing, or for PostgreSQL", async () => {
-  using archive = makeArchive("sync");
+  using archive = makeArchive();
   rmSync(archive.at("archive"), { recursive: true });
   using world = makeHarness({ environment: archive.settings });
   const { code, stderr } = await world.run("serve");

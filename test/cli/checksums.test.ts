@@ -44,7 +44,7 @@ function withLine(content: Buffer, change: (line: string) => string): Buffer {
   return Buffer.concat([content.subarray(0, -LINE_BYTES), Buffer.from(change(line))]);
 }
 
-test("check and restore reject a backup when something other than its checksum follows its last page", async () => {
+test("check and restore reject a backup when it or its checksum has changed", async () => {
   using world = await makeUsers();
   const backup = world.at("backup.db");
   await world.run("backup", backup);
@@ -65,6 +65,7 @@ test("check and restore reject a backup when something other than its checksum f
     "a page behind the line": withLine(content, (line) => line + "\0".repeat(4096)),
     "a page instead of the line": withLine(content, () => "\0".repeat(4096)),
     "another change counter": changeCounter,
+    "a changed bit of a value": flippedAt(content, NAME),
   };
   const why = "it differs from its checksum: it is damaged, or was changed";
   const target = world.at("restored.db");
@@ -72,11 +73,14 @@ test("check and restore reject a backup when something other than its checksum f
     writeFileSync(backup, bytes);
     const restored = await world.run("restore", backup, "--database-url", target);
     const checked = await world.run("check", "--database-url", backup);
-    expect([how, restored, checked.code, checked.stdout]).toEqual([
+    expect([how, restored, checked]).toEqual([
       how,
       failed(`Cannot restore ${backup}: ${why}`),
-      1,
-      expect.stringContaining(`${why}\n`),
+      {
+        code: 1,
+        stdout: expect.stringContaining(`${why}\n`),
+        stderr: expect.stringMatching(/backup\.db is damaged: \d problems? found\n$/),
+      },
     ]);
   }
 });
@@ -103,10 +107,9 @@ test.each([512, 65_536])(
   },
 );
 
-test("check and restore reject a backup when a bit of a value has changed", async () => {
+test("check and restore accept a backup that was renamed, and say that one has no checksum", async () => {
   using world = await makeUsers();
-  const made = world.at("made.db");
-  const backup = world.at("backup.db");
+  const [made, backup] = [world.at("made.db"), world.at("backup.db")];
   expect(await world.run("backup", made)).toMatchObject({ code: 0, stderr: "" });
   // The checksum is in the file, and stays with it.
   renameSync(made, backup);
@@ -114,18 +117,8 @@ test("check and restore reject a backup when a bit of a value has changed", asyn
   const restore = () => world.run("restore", backup, "--database-url", world.at("restored.db"));
   expect(await check()).toEqual({ code: 0, stdout: "ok\n", stderr: "" });
   expect(await restore()).toMatchObject({ code: 0, stderr: "" });
-  flipBit(backup);
-  const why = "it differs from its checksum: it is damaged, or was changed";
-  expect(await restore()).toEqual(failed(`Cannot restore ${backup}: ${why}`));
-  expect(await check()).toEqual({
-    code: 1,
-    stdout: `${why}\n`,
-    stderr: `${backup} is damaged: 1 problem found\n`,
-  });
   // As a backup of another program.
-  const line = readFileSync(backup, "latin1").split("\n").at(-2) ?? "";
-  expect(line).toMatch(/^user-api-sha256 [0-9a-f]{64}$/);
-  truncateSync(backup, readFileSync(backup).length - line.length - 2);
+  truncateSync(backup, readFileSync(backup).length - LINE_BYTES);
   const none = "it has no checksum, so damage may go unnoticed";
   expect(await check()).toEqual({ code: 0, stdout: "ok\n", stderr: `${backup}: ${none}\n` });
   expect((await restore()).stderr).toBe(`Needs attention: ${none}\n`);

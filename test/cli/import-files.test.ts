@@ -17,7 +17,6 @@ const time = "2020-01-02T03:04:05.678Z";
 const ann = { email: "ann@b.cd", name: "Ann" };
 
 const csv = "email,name\né@b.cd,😀\n";
-const littleEndian = Buffer.from(`\ufeff${csv}`, "utf16le");
 const csvFiles: [string, string | Uint8Array][] = [
   ["separated as the first line says", `sep=;\r\n${csv.replaceAll(",", ";")}`],
   [
@@ -38,46 +37,15 @@ for (const [what, file] of csvFiles) {
   });
 }
 
-const invalidUtf16: [string, Uint8Array][] = [
-  ["ends within a character", littleEndian.subarray(0, -1)],
-  ["has half of a surrogate pair", Buffer.from("\ufeffemail,name\na@b.cd,\ud800\n", "utf16le")],
-];
-
-for (const [what, file] of invalidUtf16) {
-  test(`import says that the text is not valid UTF-16 when it ${what}`, async () => {
-    using world = makeHarness();
-    const { code, stderr } = await world.feed(file, "import", "users", "--format", "csv");
-    expect([code, stderr]).toEqual([1, expect.stringContaining("the text is not valid UTF-16;")]);
-  });
-}
-
-test("import names the line of CSV that is not UTF-8 when a chunk ends within a character", async () => {
-  using world = makeHarness();
-  const chunks = ["email,name\na@b.cd,\xc3", "\nb@b.cd,x\nc@b.cd,x\n"];
-  world.stdin.chunks = chunks.map((chunk) => Buffer.from(chunk, "latin1"));
-  const { code, stderr } = await world.run("import", "users", "--format", "csv");
-  expect([code, stderr]).toEqual([1, expect.stringContaining("line 2 is not valid UTF-8")]);
-});
-
-test("import of CSV reads lines that end with CR alone", async () => {
+test("import of CSV reads lines that end with CR alone, and keeps a CR in quotes", async () => {
   using world = makeHarness();
   const file = "sep=;\remail;name\ra@b.cd;Ann\r\rb@b.cd;Bob\rbroken\r";
   const outcome = await world.feed(file, "import", "users", "--format", "csv");
   expect(outcome.stderr).toContain("line 6: record must have 2 cells");
-  expect(await exportOf(world, "users")).toMatchObject([{ name: "Ann" }, { name: "Bob" }]);
-});
-
-test("import of CSV keeps a CR in quotes", async () => {
-  using world = makeHarness();
-  const outcome = await world.feed(
-    'email,name\na@b.cd,"A\rB"\r\n',
-    "import",
-    "users",
-    "--format",
-    "csv",
-  );
-  expect(outcome).toEqual(imported("users", 1));
-  expect(await exportOf(world, "users")).toMatchObject([{ name: "A\rB" }]);
+  const quoted = 'email,name\nc@b.cd,"A\rB"\r\n';
+  expect((await world.feed(quoted, "import", "users", "--format", "csv")).code).toBe(0);
+  const users = await exportOf(world, "users");
+  expect(users.map(({ name }) => name)).toEqual(["Ann", "Bob", "A\rB"]);
 });
 
 test("a file whose name ends with .tsv is separated by tabs, and an export can be imported", async () => {
@@ -90,34 +58,6 @@ test("a file whose name ends with .tsv is separated by tabs, and an export can b
   expect(row).toStartWith('1\t"ann@b.cd"\t"Lee,\tAnn"\t');
   expect(await world.run("import", "users", file)).toEqual(imported("users", 0, 1));
 });
-
-const otherFiles: [what: string, bytes: Uint8Array | string, message: string][] = [
-  [
-    "a ZIP archive",
-    Buffer.from("PK\x03\x04..."),
-    "it is a spreadsheet or a ZIP archive; save it as CSV UTF-8",
-  ],
-  [
-    "an old spreadsheet",
-    Buffer.from("d0cf11e0a1b11ae1", "hex"),
-    "it is a spreadsheet (.xls); save it as CSV UTF-8",
-  ],
-  ["CSV", "Name;E-Mail;email\nAnn;x;a@b.cd\n", "it seems to be CSV; import it with --format csv"],
-  [
-    "CSV in quotes",
-    '"user_id","currency"\n1,EUR\n',
-    "it seems to be CSV; import it with --format csv",
-  ],
-];
-
-for (const [what, file, message] of otherFiles) {
-  test(`import says what to do when the input is ${what}`, async () => {
-    using world = makeHarness();
-    expect(await world.feed(file, "import", "users")).toEqual(
-      failed(`Cannot read the input: ${message}`),
-    );
-  });
-}
 
 const ambiguousHeaders: [string, string, string][] = [
   ["has another one in quotes", '"a;b;c;d",email', "a;b;c;d"],
@@ -140,22 +80,6 @@ test("import lists 20 unknown fields when there are more", async () => {
   const user = { ...ann, ...Object.fromEntries(names.map((name) => [name, 1])) };
   const { stderr } = await world.feed(lines([user]), "import", "users", "--ignore-unknown");
   expect(stderr).toStartWith(`Skipped unknown fields: ${names.slice(0, 20).join(", ")} …\n`);
-});
-
-for (const format of ["ndjson", "csv"]) {
-  test(`import of ${format} says that the file is compressed when it is`, async () => {
-    using world = makeHarness();
-    const bytes = Bun.gzipSync("email\na@b.cd\n");
-    const problem = "the file is compressed; decompress it, e.g. with: zcat";
-    const outcome = await world.feed(bytes, "import", "users", "--format", format);
-    expect(outcome).toEqual(failed(`Cannot read the input: ${problem}`));
-  });
-}
-
-test("import says that the text is UTF-16 when it has no byte order mark", async () => {
-  using world = makeHarness();
-  const { code, stderr } = await world.feed(Buffer.from(csv, "utf16le"), "import", "users");
-  expect([code, stderr]).toEqual([1, expect.stringContaining("seems to be UTF-16 without a byte")]);
 });
 
 test("import skips and lists unknown fields when --ignore-unknown is given", async () => {
@@ -364,6 +288,9 @@ for (const [format, text, mistake] of rejectedOrders) {
     expect(await world.feed(corrected, ...again)).toEqual(imported("orders", 0, 1));
     const whole = text.replace("EURO", "EUR");
     expect(await world.feed(whole, ...args)).toEqual(imported("orders", 0, 3));
+    // The same lines are new orders in an import with another key.
+    const other = [...again, "--key", "shop-2"];
+    expect(await world.feed(whole, ...other)).toEqual(imported("orders", 3));
   });
 }
 
@@ -410,16 +337,6 @@ test("import --rejects replaces the error when a record is rejected again", asyn
   await world.feed(lines([record]), "import", "orders", "--key", "new", "--rejects", path);
   const [again] = parsedLines(readFileSync(path, "utf8"));
   expect(again).toEqual({ ...record, import_error: expect.stringMatching(/^line 1: /) });
-});
-
-test("import names the key and the order when a file has an import_key that was imported before", async () => {
-  using world = makeHarness();
-  const own = { ...order, import_key: "woo-7" };
-  await world.feed(lines([ann]), "import", "users");
-  await world.feed(lines([own]), "import", "orders");
-  const reason = "import_key woo-7 was imported before with different content, as order 1";
-  const outcome = await world.feed(lines([{ ...own, currency: "USD" }]), "import", "orders");
-  expect(outcome).toEqual(failed(`line 1: ${reason}`, summaryOf("orders", 0, 0, 1)));
 });
 
 test("import says that import_text is to be replaced when a rejected line is not corrected", async () => {

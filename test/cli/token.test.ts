@@ -86,13 +86,11 @@ const durations: [string, string][] = [
   ["9999w", "2218-07-10T18:57:03.120Z"],
 ];
 
-for (const [duration, expiresAt] of durations) {
-  test(`token create expires at ${expiresAt} when --expires is ${duration}`, async () => {
-    using world = makeHarness();
-    await createToken(world, "a", "--expires", duration);
-    expect(await stored(world)).toMatchObject([{ expires_at: expiresAt }]);
-  });
-}
+test("token create adds --expires to the current time", async () => {
+  using world = makeHarness();
+  for (const [duration] of durations) await createToken(world, duration, "--expires", duration);
+  expect((await stored(world)).map((token) => [token.name, token.expires_at])).toEqual(durations);
+});
 
 test("token create rejects an invalid duration", async () => {
   using world = makeHarness();
@@ -142,17 +140,6 @@ test("token revoke accepts a stored name that token create would reject", async 
   expect((await world.run("token", "revoke", name)).code).toBe(0);
 });
 
-test("token create rejects a name when a valid token has it", async () => {
-  using world = makeHarness();
-  await createToken(world, "ci");
-  const { code, stdout, stderr } = await world.run("token", "create", "ci");
-  expect([code, stdout]).toEqual([1, ""]);
-  expect(stderr).toBe('Cannot create token "ci": a token with this name already exists\n');
-  await world.run("token", "revoke", "ci");
-  await createToken(world, "ci");
-  expect(await stored(world)).toHaveLength(2);
-});
-
 test("token list prints only the header when there are no tokens", async () => {
   using world = makeHarness({ environment: { API_TOKEN: newToken() } });
   await (await world.serve()).stop();
@@ -199,6 +186,9 @@ test("token revoke revokes a valid token, once", async () => {
   expect(states).toEqual([time, null]);
   const again = await world.run("token", "revoke", "a");
   expect(again).toEqual(failed('Cannot revoke token "a": no valid token has this name'));
+  expect(await world.run("token", "create", "b")).toEqual(
+    failed('Cannot create token "b": a token with this name already exists'),
+  );
 });
 
 test("token list escapes control characters in the names of a database that others have changed", async () => {

@@ -1,6 +1,7 @@
 /** Plausible users and orders. The same counts always give the same records. */
-import { newOrder, type Order, type OrderStatus, orderFields } from "../domain/order.ts";
-import { newUser, type User } from "../domain/user.ts";
+import { type Order, type OrderStatus, orderFields } from "../domain/order.ts";
+import { firstVersion } from "../domain/record.ts";
+import type { User } from "../domain/user.ts";
 
 export interface DemoCounts {
   readonly users: number;
@@ -59,7 +60,7 @@ function emailOf(name: string, id: number): string {
 export function demoUser(id: number, { users }: DemoCounts): User {
   const name = `${pick(firstNames, id)} ${pick(lastNames, id / firstNames.length)}`;
   const fields = { email: emailOf(name, id), name, metadata: { plan: pick(plans, id) } };
-  return newUser(id, fields, timeAt((PERIOD_MS * (id - 1)) / users));
+  return firstVersion(id, fields, timeAt((PERIOD_MS * (id - 1)) / users));
 }
 
 /** @param id from 1 */
@@ -74,7 +75,7 @@ export function demoOrder(id: number, { users, orders }: DemoCounts): Order {
   const [status, changes] = pick(statuses, id);
   const fields = orderFields({ user_id: userId, currency: pick(currencies, id / 2), items });
   return {
-    ...newOrder(id, fields, timeAt(PERIOD_MS * progress)),
+    ...firstVersion(id, fields, timeAt(PERIOD_MS * progress)),
     status,
     version: 1 + changes,
     updated_at: timeAt(PERIOD_MS * progress + changes * STEP_MS),

@@ -37,6 +37,13 @@ export function columnsOf(record: Schema): readonly Column[] {
   return Object.entries(fields).map(([name, schema]) => columnOf(name, schema));
 }
 
+/** @returns the names of the columns of a record, for a statement that selects them */
+export function columnNames(record: Schema): string {
+  return columnsOf(record)
+    .map(({ name }) => name)
+    .join(", ");
+}
+
 /** @returns the JSON of a record, in which each `%s` stands for the JSON of the next column, or for its text in quotes */
 export function jsonTemplate(columns: readonly Column[]): string {
   const members = columns.map(({ name, type }) => `"${name}":${type === "word" ? '"%s"' : "%s"}`);

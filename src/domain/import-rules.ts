@@ -7,7 +7,6 @@ import { createValidator } from "../base/validator.ts";
 import { hasId, hasMember, type ImportedTable } from "./import-plan.ts";
 import { withUtcTimes } from "./import-time.ts";
 import {
-  newOrder,
   Order,
   type OrderFields,
   OrderInput,
@@ -18,9 +17,9 @@ import {
   type StoredOrder,
   totalOf,
 } from "./order.ts";
+import { firstVersion } from "./record.ts";
 import {
   Email,
-  newUser,
   parseStoredUser,
   requireUserSize,
   type StoredUser,
@@ -84,7 +83,8 @@ export const userImport: ImportedTable<User, UserImport, StoredUser> = {
   complete(record, id, timestamp) {
     if ("id" in record) return record;
     const { created_at = timestamp(), updated_at = created_at } = record;
-    return { ...newUser(id, record, created_at), updated_at };
+    const { email, name, metadata } = record;
+    return { ...firstVersion(id, { email, name, metadata }, created_at), updated_at };
   },
   keyOf: ({ email }) => emailKey(email),
   describeKeyConflict: (id) => `email is already taken by user ${id}`,
@@ -187,8 +187,10 @@ export function createOrderParser(): (value: unknown, importKey: string | null) 
 
 /** @param user_id of the user that the record names */
 function newImportedOrder(record: KeyedOrder, id: number, userId: number, now: string): Order {
-  const { status = "pending", created_at = now, updated_at = created_at } = record;
-  return { ...newOrder(id, { ...record, user_id: userId }, created_at), status, updated_at };
+  const { currency, items, total, status = "pending", metadata } = record;
+  const { created_at = now, updated_at = created_at } = record;
+  const fields = { user_id: userId, currency, items, total, status, metadata };
+  return { ...firstVersion(id, fields, created_at), updated_at };
 }
 
 /** Orders without ids are recognized by their import key. */

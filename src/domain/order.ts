@@ -147,8 +147,7 @@ export function parseStoredOrder(order: StoredOrder): Order {
 }
 
 /**
- * Renders an order in TypeScript. `json` in both adapters renders the same text in SQL;
- * `test/contract/record-text.ts` compares them.
+ * PostgreSQL renders the same text in SQL for lists and idempotency keys; `test/contract/record-text.ts` compares them.
  * @returns the same JSON as `JSON.stringify`, without parsing items and metadata
  */
 export function orderJson(order: StoredOrder): JsonText<Order> {
@@ -158,26 +157,6 @@ export function orderJson(order: StoredOrder): JsonText<Order> {
     `"status":"${status}","metadata":${metadata},"version":${version},` +
     `"created_at":"${order.created_at}","updated_at":"${order.updated_at}"}`
   );
-}
-
-/** @returns a new order, with items and metadata as values or as text. @param time RFC 3339 */
-export function newOrder<Fields extends OrderFields | Pick<StoredOrder, keyof OrderFields>>(
-  id: number,
-  fields: Fields,
-  time: string,
-) {
-  return {
-    id,
-    user_id: fields.user_id,
-    currency: fields.currency,
-    items: fields.items as Fields["items"],
-    total: fields.total,
-    status: "pending" as const,
-    metadata: fields.metadata as Fields["metadata"],
-    version: 1,
-    created_at: time,
-    updated_at: time,
-  };
 }
 
 /**
@@ -205,7 +184,7 @@ export interface OrderStore extends RecordStore<Order, OrderQuery, OrderEdit> {
    * @throws {AppError} validation_failed if the user does not exist
    * @throws {AppError} idempotency_key_reused if the key was used for another request
    */
-  place(
+  create(
     fields: OrderFields,
     key: IdempotencyKey | null,
     author?: Author,

@@ -46,7 +46,7 @@ export function nextAfter({ lastId, hasMore }: PageEnd): number | null {
   return hasMore ? lastId : null;
 }
 
-/** A record of a list as JSON, which the database builds: one text costs less to read than many columns. */
+/** A record of a list as JSON, which the database renders. */
 export interface JsonRow {
   readonly id: number;
   readonly json: string;

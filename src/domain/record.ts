@@ -59,6 +59,11 @@ export interface RecordText<Row> {
   readonly json: JsonText<Row>;
 }
 
+/** @returns a record as it is created. @param time RFC 3339 */
+export function firstVersion<Fields extends object>(id: number, fields: Fields, time: string) {
+  return { id, ...fields, version: 1, created_at: time, updated_at: time };
+}
+
 /** @returns the record as text. @param render the renderer of its kind, e.g. `userJson` */
 export function recordText<Stored extends { readonly id: number; readonly version: number }, Row>(
   row: Stored,

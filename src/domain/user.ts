@@ -96,8 +96,7 @@ export function parseStoredUser(user: StoredUser): User {
 }
 
 /**
- * Renders a user in TypeScript. `json` in both adapters renders the same text in SQL; `test/contract/record-text.ts`
- * compares them.
+ * PostgreSQL renders the same text in SQL for lists and idempotency keys; `test/contract/record-text.ts` compares them.
  * @returns the same JSON as `JSON.stringify`, without parsing the metadata
  */
 export function userJson(user: StoredUser): JsonText<User> {
@@ -107,23 +106,6 @@ export function userJson(user: StoredUser): JsonText<User> {
     `{"id":${id},"email":${quote(email)},"name":${name},"metadata":${metadata},` +
     `"version":${version},"created_at":"${created_at}","updated_at":"${updated_at}"}`
   );
-}
-
-/** @returns a new user, with metadata as a value or as text. @param time RFC 3339 */
-export function newUser<Fields extends UserFields | Pick<StoredUser, keyof UserFields>>(
-  id: number,
-  fields: Fields,
-  time: string,
-) {
-  return {
-    id,
-    email: fields.email,
-    name: fields.name,
-    metadata: fields.metadata as Fields["metadata"],
-    version: 1,
-    created_at: time,
-    updated_at: time,
-  };
 }
 
 /**

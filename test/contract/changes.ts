@@ -70,7 +70,7 @@ export function changesContract(open: Open): void {
     const made = async (text: string) => {
       const metadata = { text, more: "1" };
       const user = (await users.create(userFields({ name: "Ann", metadata }), null)).record;
-      const order = (await orders.place(orderFields(user.id, { metadata }), null)).record;
+      const order = (await orders.create(orderFields(user.id, { metadata }), null)).record;
       return { user, order: (await orders.update(order.id, setPaid, null)) ?? order };
     };
     const [small, large] = [await made(sizes[0] ?? ""), await made(sizes[1] ?? "")];
@@ -114,7 +114,7 @@ export function changesContract(open: Open): void {
     const user = parsed((await users.create(userFields(), null, "laptop")).record);
     it.pass(1000);
     const order = parsed(
-      (await orders.place(orderFields(user.id), null, 'a "quoted" name')).record,
+      (await orders.create(orderFields(user.id), null, 'a "quoted" name')).record,
     );
     await users.update(user.id, (fields) => ({ ...fields, name: "Ann" }), null, "laptop");
     for (const status of ["paid", "shipped", "delivered"] as const)
@@ -165,16 +165,16 @@ export function changesContract(open: Open): void {
     const fields = userFields();
     const { id } = (await users.create(fields, key)).record;
     const orderKey = { ...key, key: "o" };
-    await orders.place(orderFields(id), orderKey);
+    await orders.create(orderFields(id), orderKey);
     await expectDense(it.store, 2);
     expect((await users.create(fields, key)).replayed).toBe(true);
-    expect((await orders.place(orderFields(id), orderKey)).replayed).toBe(true);
+    expect((await orders.create(orderFields(id), orderKey)).replayed).toBe(true);
     await expectRejection(users.create(fields, null), "email_taken");
     await expectRejection(
       users.create(fields, { ...key, fingerprint: "g" }),
       "idempotency_key_reused",
     );
-    await expectRejection(orders.place(orderFields(id + 1), null), "validation_failed");
+    await expectRejection(orders.create(orderFields(id + 1), null), "validation_failed");
     await expectRejection(users.remove(id, null), "user_has_orders");
     expect(await users.remove(id + 1, null)).toBeNull();
     expect(await users.update(id + 1, () => fields, null)).toBeNull();
@@ -209,7 +209,7 @@ export function changesContract(open: Open): void {
       it.store.users.create(at % 3 === 2 ? userFields({ email: taken.email }) : userFields(), null),
     );
     const orders = Array.from({ length: 60 }, (_, at) =>
-      it.store.orders.place(orderFields(at % 4 === 3 ? 999 : taken.id), null),
+      it.store.orders.create(orderFields(at % 4 === 3 ? 999 : taken.id), null),
     );
     const results = await Promise.allSettled([...writes, ...orders]);
     const made = results.filter(({ status }) => status === "fulfilled").length;
@@ -301,7 +301,7 @@ export function changesContract(open: Open): void {
     await using it = await openWithClock(open);
     const user = await newUser(it.store, { name: 'Änne "A" \u0001', metadata: { a: "\u2028" } });
     const gone = await newUser(it.store);
-    const { id } = (await it.store.orders.place(orderFields(user.id), null)).record;
+    const { id } = (await it.store.orders.create(orderFields(user.id), null)).record;
     await it.store.users.update(user.id, (fields) => ({ ...fields, name: null }), null);
     await it.store.orders.update(id, setFields({ status: "paid", metadata: { b: "c" } }), null);
     await it.store.users.remove(gone.id, null);
@@ -326,7 +326,7 @@ export function changesContract(open: Open): void {
     const large = { text: "a".repeat(40_000) };
     const owner = await newUser(it.store, { metadata: large });
     for (const metadata of [{}, large, {}, large, large])
-      await it.store.orders.place(orderFields(owner.id, { metadata }), null);
+      await it.store.orders.create(orderFields(owner.id, { metadata }), null);
     await newUser(it.store);
     await it.store.users.update(owner.id, (fields) => ({ ...fields, name: "Ann" }), null);
     const changes = await changesOf(it.store, { include: "record" });

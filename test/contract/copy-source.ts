@@ -14,12 +14,12 @@ export function copySourceContract(open: Open): void {
     const user = await newUser(it.store, { name: "Ann", metadata: { b: "1", a: "2" } });
     const gone = await newUser(it.store);
     await it.store.users.remove(gone.id, null);
-    const { id } = (await it.store.orders.place(orderFields(user.id), null)).record;
+    const { id } = (await it.store.orders.create(orderFields(user.id), null)).record;
     await it.store.withCopySource(async (snapshot) => {
       expect(await snapshot.count("users")).toBe(1);
       await newUser(it.store);
       await it.store.users.update(1, (ann) => ({ ...ann, name: "Eve" }), null);
-      await it.store.orders.place(orderFields(user.id), null);
+      await it.store.orders.create(orderFields(user.id), null);
       expect(await snapshot.count("users")).toBe(1);
       const { metadata, ...rest } = user;
       const row = { ...rest, email_key: user.email, metadata: '{"b":"1","a":"2"}' };

@@ -21,7 +21,7 @@ function keyOf(name: string, fingerprint = key.fingerprint): IdempotencyKey {
 
 /** Places an order for each key, concurrently. */
 function placeWith(store: Store, userId: number, names: readonly string[]) {
-  return Promise.all(names.map((name) => store.orders.place(orderFields(userId), keyOf(name))));
+  return Promise.all(names.map((name) => store.orders.create(orderFields(userId), keyOf(name))));
 }
 
 export function idempotencyContract(open: Open): void {
@@ -55,26 +55,26 @@ export function idempotencyContract(open: Open): void {
     expect(await it.store.check()).toEqual([]);
   });
 
-  test("place gives each of many concurrent calls its own outcome", async () => {
+  test("orders.create gives each of many concurrent calls its own outcome", async () => {
     await using it = await openWithClock(open);
     const { orders } = it.store;
     const made = await Promise.all(Array.from({ length: 5 }, () => newUser(it.store)));
     const ids = made.map(({ id }) => id);
     const unknown = Math.max(...ids) + 1;
     const first = Number(ids[0]);
-    await orders.place(orderFields(first), keyOf("expired"));
+    await orders.create(orderFields(first), keyOf("expired"));
     it.pass(KEY_LIFETIME_MS);
-    const { record } = await orders.place(orderFields(first), keyOf("known"));
+    const { record } = await orders.create(orderFields(first), keyOf("known"));
     const fields = Array.from({ length: 20 }, (_, at) =>
       orderFields(Number(ids[at % 5]), { metadata: { at: `${at}` } }),
     );
     const placing = [
-      ...fields.map((order, at) => orders.place(order, at % 2 === 0 ? null : keyOf(`${at}`))),
-      orders.place(orderFields(unknown), null),
-      orders.place(orderFields(unknown), keyOf("unknown")),
-      orders.place(orderFields(first), keyOf("known")),
-      orders.place(orderFields(first), keyOf("known", "other")),
-      orders.place(orderFields(first), keyOf("expired")),
+      ...fields.map((order, at) => orders.create(order, at % 2 === 0 ? null : keyOf(`${at}`))),
+      orders.create(orderFields(unknown), null),
+      orders.create(orderFields(unknown), keyOf("unknown")),
+      orders.create(orderFields(first), keyOf("known")),
+      orders.create(orderFields(first), keyOf("known", "other")),
+      orders.create(orderFields(first), keyOf("expired")),
     ];
     const outcomes = [
       "validation_failed",
@@ -90,8 +90,8 @@ export function idempotencyContract(open: Open): void {
       expect(parsed(placed)).toMatchObject(order);
       expect(await orders.get(placed.id)).toEqual(placed);
     }
-    expect((await orders.place(orderFields(first), keyOf("unknown"))).replayed).toBe(false);
-    expect((await orders.place(orderFields(first), keyOf("1"))).replayed).toBe(true);
+    expect((await orders.create(orderFields(first), keyOf("unknown"))).replayed).toBe(false);
+    expect((await orders.create(orderFields(first), keyOf("1"))).replayed).toBe(true);
     expect((await orders.list({ limit: 1, offset: 0 })).total).toBe(24);
     expect((await orders.list({ limit: 1, offset: 0, user_id: first })).total).toBe(8);
     expect(await it.store.check()).toEqual([]);
@@ -102,7 +102,7 @@ export function idempotencyContract(open: Open): void {
     expect(KEY_LIFETIME_MS).toBe(86_400_000);
     const { id } = await newUser(it.store);
     const other = keyOf(key.key, "e".repeat(64));
-    const place = (given = key) => it.store.orders.place(orderFields(id), given);
+    const place = (given = key) => it.store.orders.create(orderFields(id), given);
     const first = await place();
     it.pass(KEY_LIFETIME_MS - 1);
     expect(await place()).toEqual({ record: first.record, replayed: true });
@@ -124,7 +124,7 @@ export function idempotencyContract(open: Open): void {
     const { id } = await newUser(it.store);
     const old = keyOf("old");
     const young = keyOf("young");
-    const place = (each: IdempotencyKey) => it.store.orders.place(orderFields(id), each);
+    const place = (each: IdempotencyKey) => it.store.orders.create(orderFields(id), each);
     await place(old);
     it.pass(1);
     await place(young);

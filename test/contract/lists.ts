@@ -146,7 +146,7 @@ export function listsContract(open: Open): void {
 
     for (let round = 1; round <= ROUNDS; round += 1) {
       const placed = Array.from({ length: random(8) }, () =>
-        orders.place(orderFields(owners[random(3)] ?? 1, { total: random(1000) }), null),
+        orders.create(orderFields(owners[random(3)] ?? 1, { total: random(1000) }), null),
       );
       for (const { record } of await Promise.all(placed)) rows.push(parsed(record));
       rows.sort((left, right) => byId(left.id, right.id));

@@ -13,11 +13,11 @@ import {
 const to = (status: OrderStatus) => (order: Order) => patchOrder(order, { status });
 
 export function ordersContract(open: Open): void {
-  test("orders.place and a concurrent users.remove leave no order without a user", async () => {
+  test("orders.create and a concurrent users.remove leave no order without a user", async () => {
     await using it = await openWithClock(open);
     for (const orderFirst of [true, false]) {
       const { id } = await newUser(it.store);
-      const place = () => it.store.orders.place(orderFields(id), null);
+      const place = () => it.store.orders.create(orderFields(id), null);
       const remove = () => it.store.users.remove(id, null);
       const [one, other] = orderFirst ? [place, remove] : [remove, place];
       const results = await Promise.allSettled([one(), other()]);
@@ -30,7 +30,7 @@ export function ordersContract(open: Open): void {
   test("orders.update does not move updated_at back when the clock goes back", async () => {
     await using it = await openWithClock(open);
     const user = await newUser(it.store);
-    const { record } = await it.store.orders.place(orderFields(user.id), null);
+    const { record } = await it.store.orders.create(orderFields(user.id), null);
     const edit = ({ status, version }: Order) => ({ status, metadata: { v: `${version}` } });
     await expectAscendingTimes(it, it.store.orders, record.id, edit);
   });
@@ -38,7 +38,7 @@ export function ordersContract(open: Open): void {
   test("orders.update applies a status change once when two calls make it concurrently", async () => {
     await using it = await openWithClock(open);
     const { id: userId } = await newUser(it.store);
-    const { record } = await it.store.orders.place(orderFields(userId), null);
+    const { record } = await it.store.orders.create(orderFields(userId), null);
     const steps = (["paid", "paid", "canceled", "delivered"] as const).map((status) =>
       it.store.orders.update(record.id, to(status), null),
     );
@@ -53,7 +53,7 @@ export function ordersContract(open: Open): void {
   test("close waits for writes in progress", async () => {
     const { store } = await openWithClock(open);
     const { id } = await newUser(store);
-    const writes = [1, 2, 3].map(() => store.orders.place(orderFields(id), null));
+    const writes = [1, 2, 3].map(() => store.orders.create(orderFields(id), null));
     await store.checkUsable();
     await store.close();
     const ids = (await Promise.all(writes)).map(({ record }) => record.id);

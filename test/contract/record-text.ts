@@ -61,7 +61,7 @@ export function recordTextContract(open: Open): void {
         at === 0 ? {} : { [text]: text, "2": "b", "1": "a", filler };
       const fields = orderFields(userId, { items, total, metadata });
       const key = { owner: "a", key: `order ${at}`, fingerprint: "f" };
-      const { record, replayed } = await orders.place(fields, key);
+      const { record, replayed } = await orders.create(fields, key);
       const { id } = record;
       const jsonOf = (status: string, version: number) => {
         const order = {
@@ -77,7 +77,7 @@ export function recordTextContract(open: Open): void {
         return JSON.stringify({ ...order, ...times });
       };
       expect<string>(record.json).toBe(jsonOf("pending", 1));
-      const replay = await orders.place(fields, key);
+      const replay = await orders.create(fields, key);
       expect([replayed, replay.replayed, replay.record]).toEqual([false, true, record]);
       expect(await orders.get(id)).toEqual(record);
       const page = { ...all, limit: 1, after: id - 1 };

@@ -56,7 +56,7 @@ test.each([
 
 test.each(rows)("SQLite renders a row as JSON.stringify does", (row) => {
   using db = new Database(":memory:");
-  const query = `select ${sqliteJson(record).join(" || ")} as json from (${selectStored(row)})`;
+  const query = `select ${sqliteJson(db, record)} as json from (${selectStored(row)})`;
   expect(db.prepare(query).get()).toEqual({ json: JSON.stringify(row) });
 });
 

@@ -163,7 +163,7 @@ describe.if(cluster !== null)("open", () => {
     await using world = await makeHarness();
     const store = await world.open();
     const { id } = await newUser(store);
-    await store.orders.place(orderFields(id), null);
+    await store.orders.create(orderFields(id), null);
     for (const damage of [
       "users set created_at = 'a\"b'",
       "users set updated_at = '2026-01-01'",
@@ -224,7 +224,7 @@ describe.if(cluster !== null)("open", () => {
       const { id } = await newUser(store);
       const total = 2 ** 53 - 1;
       const items = [{ sku: "a", quantity: 1, unit_price: total }];
-      const { record } = await store.orders.place(orderFields(id, { items, total }), null);
+      const { record } = await store.orders.create(orderFields(id, { items, total }), null);
       await world.run(`update orders set id = ${total - 2}, version = ${total - 2}`);
       const order = { ...JSON.parse(record.json), id: total - 2, version: total - 2 };
       expect(parsed(await store.orders.get(order.id))).toEqual(order);

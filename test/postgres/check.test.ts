@@ -96,8 +96,8 @@ describe.if(cluster !== null)("check", () => {
       { sku: "B", quantity: 740_991, unit_price: 1 },
     ];
     const total = Number.MAX_SAFE_INTEGER;
-    await store.orders.place(orderFields(id, { items, total }), null);
-    await store.orders.place(orderFields(id), null);
+    await store.orders.create(orderFields(id, { items, total }), null);
+    await store.orders.create(orderFields(id), null);
     await store.orders.update(1, setPaid, null);
     await store.changes.list({ limit: 1, offset: 0 });
     await world.run(damage);

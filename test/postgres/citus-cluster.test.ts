@@ -66,10 +66,10 @@ describe.if(citusUrl !== null)("with TEST_CITUS_URL", () => {
     await using it = await openCitusStore();
     const { store, databaseUrl } = it;
     const { id } = await newUser(store);
-    await store.orders.place(orderFields(id), null);
+    await store.orders.create(orderFields(id), null);
     const prepared = () => runOnCitus(databaseUrl, "select from pg_dist_transaction");
     const writes = [
-      () => store.orders.place(orderFields(id), null),
+      () => store.orders.create(orderFields(id), null),
       () => store.orders.update(1, setFields({ metadata: { note: crypto.randomUUID() } }), null),
       () =>
         store.bulk.orders.import([{ ...orderFields(id), import_key: crypto.randomUUID() }], false),
@@ -107,7 +107,7 @@ describe.if(citusUrl !== null)("with TEST_CITUS_URL", () => {
 
     const fields = userFields();
     const { record: user } = await users.create(fields, null);
-    const { record: order } = await orders.place(orderFields(user.id), null);
+    const { record: order } = await orders.create(orderFields(user.id), null);
     const key = (name: string) => ({ owner: "a".repeat(64), key: name, fingerprint: name });
     const [{ shards = 0 } = {}] = await runOnCitus<{ shards: number }>(
       databaseUrl,
@@ -126,8 +126,8 @@ describe.if(citusUrl !== null)("with TEST_CITUS_URL", () => {
       [[1], () => [orders.list({ ...ofUser, status: "paid", offset: 1 })]],
       [[shards, 0], () => [orders.list(page)]],
       [[shards], () => [orders.list({ ...page, offset: 1 })]],
-      [[1, 0], () => [orders.place(orderFields(user.id), null)]],
-      [[1, 0], () => three.map((name) => orders.place(orderFields(user.id), key(name)))],
+      [[1, 0], () => [orders.create(orderFields(user.id), null)]],
+      [[1, 0], () => three.map((name) => orders.create(orderFields(user.id), key(name)))],
       [[1], () => three.map((name) => users.create(userFields(), key(`u${name}`)))],
       [[0, 1, 1], () => [orders.update(order.id, setPaid, null)]],
       [[1, 1], () => [users.update(user.id, rename, null)]],
@@ -152,7 +152,7 @@ describe.if(citusUrl !== null)("with TEST_CITUS_URL", () => {
   test("orders.get rejects when the worker of an order that is known does not have it yet", async () => {
     await using it = await openCitusStore();
     const user = await newUser(it.store);
-    const { record } = await it.store.orders.place(orderFields(user.id), null);
+    const { record } = await it.store.orders.create(orderFields(user.id), null);
     await runOnCitus(it.databaseUrl, `delete from orders where id = ${record.id}`);
     const reading = Promise.resolve(it.store.orders.get(record.id));
     await expectRejection(reading, "unavailable", "the database is recovering from a failure");
@@ -165,7 +165,7 @@ describe.if(citusUrl !== null)("with TEST_CITUS_URL", () => {
     const locked = await newUser(store);
     const ids = [(await newUser(store)).id, (await newUser(store)).id];
     const unlock = await lockUserOnWorkers(databaseUrl, locked.id);
-    const place = (id?: number) => store.orders.place(orderFields(Number(id)), null);
+    const place = (id?: number) => store.orders.create(orderFields(Number(id)), null);
     const rejected = expectRejection(place(locked.id), "unavailable", /^the database is busy/);
     await Promise.all(Array.from({ length: 6 }, (_, at) => place(ids[at % 2])));
     // That of a statement would end a wait as well, after 5 s.
@@ -183,10 +183,10 @@ describe.if(citusUrl !== null)("with TEST_CITUS_URL", () => {
     const open = () => openPostgres({ ...storeOptions, databaseUrl });
     const older = await open();
     const user = await newUser(older);
-    const { record: order } = await older.orders.place(orderFields(user.id), null);
+    const { record: order } = await older.orders.create(orderFields(user.id), null);
     for (let at = 0; at < 20; at += 1) {
       const { id } = await newUser(older);
-      await older.orders.place(orderFields(id), { owner: "a", key: `${at}`, fingerprint: "f" });
+      await older.orders.create(orderFields(id), { owner: "a", key: `${at}`, fingerprint: "f" });
     }
     await older.orders.update(order.id, setPaid, null);
 
@@ -213,7 +213,7 @@ describe.if(citusUrl !== null)("with TEST_CITUS_URL", () => {
     for (const run of [
       async () => older.orders.get(order.id),
       async () => older.orders.list(all),
-      () => older.orders.place(orderFields(user.id), null),
+      () => older.orders.create(orderFields(user.id), null),
       () => older.orders.update(order.id, setPaid, null),
       () => older.users.create(userFields(), null),
       () => older.bulk.orders.import([{ ...orderFields(1), key: "1" } as never], false),
@@ -225,9 +225,9 @@ describe.if(citusUrl !== null)("with TEST_CITUS_URL", () => {
     const store = await open();
     expect(await contentsOf(store)).toEqual(before);
     expect(await store.check()).toEqual([]);
-    const retried = store.orders.place(orderFields(2), { owner: "a", key: "0", fingerprint: "f" });
+    const retried = store.orders.create(orderFields(2), { owner: "a", key: "0", fingerprint: "f" });
     expect(await retried).toMatchObject({ replayed: true, record: { id: 2 } });
-    expect((await store.orders.place(orderFields(2), null)).record.id).toBe(22);
+    expect((await store.orders.create(orderFields(2), null)).record.id).toBe(22);
     await store.close();
   }, 60_000);
 

@@ -24,10 +24,10 @@ describe.if(cluster !== null)("creates in one turn", () => {
     expect(await outcomesOf(creates)).toEqual(["new", "email_taken", "email_taken", "new"]);
     expect((await creates[3])?.record.id).toBe(id + 2);
     const places = [
-      orders.place(orderFields(id), null),
-      orders.place(orderFields(id + 9), null),
-      orders.place(orderFields(id + 9), keyOf("nobody")),
-      orders.place(orderFields(id), keyOf("order")),
+      orders.create(orderFields(id), null),
+      orders.create(orderFields(id + 9), null),
+      orders.create(orderFields(id + 9), keyOf("nobody")),
+      orders.create(orderFields(id), keyOf("order")),
     ];
     const invalid = "validation_failed";
     expect(await outcomesOf(places)).toEqual(["new", invalid, invalid, "new"]);
@@ -42,7 +42,7 @@ describe.if(cluster !== null)("creates in one turn", () => {
     const store = await world.open({ databaseUrl: world.url + patient });
     const { id } = await newUser(store);
     const other = await world.hold(deleteUser(id));
-    const outcomes = outcomesOf([store.orders.place(orderFields(id), null)]);
+    const outcomes = outcomesOf([store.orders.create(orderFields(id), null)]);
     await world.untilWaiting();
     await other.commit();
     expect(await outcomes).toEqual(["validation_failed"]);

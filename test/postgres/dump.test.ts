@@ -47,7 +47,7 @@ async function fill(databaseUrl: string): Promise<void> {
     await store.tokens.create(token);
     for (let at = 0; at < 5; at += 1) {
       const { id } = await newUser(store);
-      await store.orders.place(orderFields(id), null);
+      await store.orders.create(orderFields(id), null);
     }
     await store.changes.list(firstPage);
   });

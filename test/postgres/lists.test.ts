@@ -130,7 +130,7 @@ describe.if(cluster !== null)("a new database", () => {
     expect(await statistics()).toEqual([]);
     await store.bulk.users.import(many.slice(0, 1), false);
     expect(await statistics()).toEqual(["users"]);
-    await Promise.all(many.map(() => store.orders.place(orderFields(1), null)));
+    await Promise.all(many.map(() => store.orders.create(orderFields(1), null)));
     await store.changes.list({ limit: 1, offset: 0 });
     while ((await statistics()).length < 2) await Bun.sleep(10);
   });

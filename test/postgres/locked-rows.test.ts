@@ -17,7 +17,7 @@ describe.if(cluster !== null)("a locked row", () => {
       await newUser(store),
     ];
     const gone = await newUser(store);
-    const place = async (id: number) => (await orders.place(orderFields(id), null)).record.id;
+    const place = async (id: number) => (await orders.create(orderFields(id), null)).record.id;
     const [lockedOrder, order] = [await place(free.id), await place(free.id)];
     const email = "new@example.com";
     const key = (name: string) => ({ owner: "a", key: name, fingerprint: "f" });
@@ -32,8 +32,8 @@ describe.if(cluster !== null)("a locked row", () => {
     const waiting = () => [
       () => users.update(locked.id, rename, null),
       () => orders.update(lockedOrder, setPaid, null),
-      () => orders.place(orderFields(buyer.id), null),
-      () => orders.place(orderFields(free.id), key("held")),
+      () => orders.create(orderFields(buyer.id), null),
+      () => orders.create(orderFields(free.id), key("held")),
       () => users.create(userFields({ email }), null),
     ];
     const rejected = waiting().map((write) =>
@@ -43,8 +43,8 @@ describe.if(cluster !== null)("a locked row", () => {
       users.update(free.id, rename, null),
       users.remove(gone.id, null),
       orders.update(order, setPaid, null),
-      orders.place(orderFields(free.id), null),
-      orders.place(orderFields(free.id), key("free")),
+      orders.create(orderFields(free.id), null),
+      orders.create(orderFields(free.id), key("free")),
       users.create(userFields(), null),
     ];
     for (const record of await Promise.all(others)) expect(record).not.toBeNull();
@@ -73,14 +73,14 @@ describe.if(cluster !== null)("a locked row", () => {
     const [locked, free] = [await newUser(store), await newUser(store)];
     const held = await world.hold(`select from users where id = ${locked.id} for update`);
     const writes = Array.from({ length: 20 }, () =>
-      store.orders.place(orderFields(locked.id), null),
+      store.orders.create(orderFields(locked.id), null),
     );
     const settled = Promise.allSettled(writes);
     await world.untilWaiting();
     for (let sample = 0; sample < 30; sample += 1) {
       expect((await world.run(waitingBackends)).length).toBeLessThanOrEqual(1);
       expect((await store.users.update(free.id, rename, null))?.version).toBe(sample + 2);
-      await store.orders.place(orderFields(free.id), null);
+      await store.orders.create(orderFields(free.id), null);
     }
     await held.commit();
     await settled;

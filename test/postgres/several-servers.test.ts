@@ -24,7 +24,7 @@ describe.if(cluster !== null)("several servers", () => {
     const user = await newUser(store);
     const other = await newUser(store);
     const placed = await Promise.all(
-      [user, other, user].map(({ id }) => store.orders.place(orderFields(id), null)),
+      [user, other, user].map(({ id }) => store.orders.create(orderFields(id), null)),
     );
     const records = placed.map(({ record }) => record);
     const ids = records.map(({ id }) => id);

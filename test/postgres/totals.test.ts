@@ -34,7 +34,7 @@ async function writeAny(store: Store, random: (below: number) => number): Promis
   const { users, orders, bulk } = store;
   const status = (): OrderStatus => orderStatuses[random(orderStatuses.length)] ?? "paid";
   const { id } = await newUser(store);
-  const { record } = await orders.place(orderFields(id), null);
+  const { record } = await orders.create(orderFields(id), null);
   for (let step = 0; step < 2; step += 1) {
     await orders.update(record.id, setFields({ status: status() }), null);
   }
@@ -47,7 +47,7 @@ async function writeAny(store: Store, random: (below: number) => number): Promis
   const gone = await newUser(store);
   if (random(2) === 0) await users.remove(gone.id, null);
   // These fail, and so change no total.
-  await orders.place(orderFields(9_999_999), null).catch(() => {});
+  await orders.create(orderFields(9_999_999), null).catch(() => {});
   await users.remove(id, null).catch(() => {});
 }
 

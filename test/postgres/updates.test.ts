@@ -21,7 +21,7 @@ describe.if(cluster !== null)("updates", () => {
     const made = await Promise.all(Array.from({ length: 7 }, () => newUser(store)));
     const ids = made.map(({ id }) => id);
     const [one = 0, two = 0, stale = 0, taker = 0, mover = 0, buyer = 0, gone = 0] = ids;
-    await store.orders.place(orderFields(buyer), null);
+    await store.orders.create(orderFields(buyer), null);
     const move = (id: number, email: string) =>
       users.update(id, (user) => ({ ...user, email }), null);
     world.commits.length = 0;
@@ -73,14 +73,14 @@ describe.if(cluster !== null)("updates", () => {
     const store = await world.open();
     const buyer = await newUser(store);
     const user = await newUser(store);
-    await store.orders.place(orderFields(buyer.id), null);
+    await store.orders.create(orderFields(buyer.id), null);
     for (const preconditions of [null, ifMatch(1)]) {
       const removing = store.users.remove(buyer.id, preconditions);
       await expectRejection(removing, "user_has_orders");
     }
     const creating = store.users.create(userFields({ email: buyer.email }), null);
     await expectRejection(creating, "email_taken");
-    await expectRejection(store.orders.place(orderFields(999), null), "validation_failed");
+    await expectRejection(store.orders.create(orderFields(999), null), "validation_failed");
     expect(await store.users.remove(user.id, null)).not.toBeNull();
     expect(await statisticOf(world, "xact_rollback")).toBe(before as number);
   });

@@ -37,7 +37,7 @@ async function findingsAfter(sql: string): Promise<readonly string[]> {
   const gone = await newUser(store); // 2
   await store.users.update(id, rename, null); // 3
   await store.users.remove(gone.id, null); // 4
-  await store.orders.place(orderFields(id), null); // 5
+  await store.orders.create(orderFields(id), null); // 5
   await store.orders.update(1, setPaid, null); // 6
   await store.close();
   runSql(path, sql);

@@ -100,7 +100,7 @@ test.each([
   [
     "an order has a wrong position",
     "update orders set user_position = 100000 where id = 8",
-    ["the orders of user 1 are not numbered consecutively from 1"],
+    ["the orders of user 1 are not numbered consecutively from 1 by id"],
   ],
   [
     "an order's total does not match its items",
@@ -115,7 +115,7 @@ test.each([
   [
     "items are JSON5",
     `pragma ignore_check_constraints = on; update orders set items = '[1,]' where id = 8`,
-    ["CHECK constraint failed in orders", "items of row 8 of orders is not valid JSON"],
+    ["CHECK constraint failed in orders"],
   ],
   [
     "records have more than 64 KiB",
@@ -129,17 +129,17 @@ test.each([
   [
     "metadata is malformed JSON",
     `pragma ignore_check_constraints = on; update users set metadata = '{' where id = 8`,
-    ["CHECK constraint failed in users", "metadata of row 8 of users is not valid JSON"],
+    ["CHECK constraint failed in users"],
   ],
   [
     "two orders have the same position",
     "update orders set user_position = 3 where id = 8",
-    ["the orders of user 1 are not numbered consecutively from 1"],
+    ["the orders of user 1 are not numbered consecutively from 1 by id"],
   ],
   [
     "two orders have each other's position",
     "update orders set user_position = 4 - user_position where user_id = 2 and user_position in (1, 3)",
-    ["the orders of user 2 are not sorted by id"],
+    ["the orders of user 2 are not numbered consecutively from 1 by id"],
   ],
   [
     "an order refers to a missing user",

@@ -12,7 +12,7 @@ let db: Database;
 beforeAll(async () => {
   const store = await openDatabase(path);
   const { id } = await newUser(store, { email: "taken@example.com" });
-  await store.orders.place(orderFields(id), null);
+  await store.orders.create(orderFields(id), null);
   await store.tokens.create({
     hash: "0".repeat(64),
     name: "taken",

@@ -109,7 +109,7 @@ for (const seed of isLong ? [3, 11] : [3]) {
     }
     async function placeOrder(): Promise<void> {
       const userId = [...users][0] ?? 0;
-      const { record } = await store.orders.place(orderFields(userId), null);
+      const { record } = await store.orders.create(orderFields(userId), null);
       expect(record.id).toBe(lastOrder + 1);
       lastOrder = record.id;
       orders.set(record.id, userId);

@@ -20,7 +20,7 @@ test("pages are read from an index without a sort when they begin after an id or
   using directory = makeDirectory();
   const path = directory.at("a.db");
   const statements = await collectStatements(path);
-  // The second one searches the place of an imported order among those of its user.
+  // The second one searches the position of an imported order among those of its user.
   const pages = statements.filter((sql) => /limit \+\$limit|\+id < \$id/.test(sql));
   using db = new Database(path, { strict: true });
   const plans = new Set<string>();
@@ -40,8 +40,6 @@ test("pages are read from an index without a sort when they begin after an id or
     "user_id = +$user_id and +id < $id: SEARCH orders USING COVERING INDEX orders_by_user (user_id=?)",
     "user_id = +$user_id and user_position > $start and user_position <= $end and status = +$status: SEARCH orders USING INDEX orders_by_user (user_id=? AND user_position>? AND user_position<?)",
     "user_id = +$user_id and user_position > $start and user_position <= $end: SEARCH orders USING INDEX orders_by_user (user_id=? AND user_position>? AND user_position<?)",
-    // Changes with their records.
-    "users.id = changes.record_id): SEARCH changes USING INTEGER PRIMARY KEY (rowid>?); CORRELATED SCALAR SUBQUERY 1; SEARCH users USING INTEGER PRIMARY KEY (rowid=?); CORRELATED SCALAR SUBQUERY 2; SEARCH orders USING INTEGER PRIMARY KEY (rowid=?)",
   ]);
 });
 

@@ -19,7 +19,7 @@ export async function makeDatabase(directory: TemporaryDirectory): Promise<strin
   await using store = await open(path);
   const { id } = await newUser(store);
   await newUser(store);
-  await store.orders.place(orderFields(id), null);
+  await store.orders.create(orderFields(id), null);
   return path;
 }
 

@@ -21,7 +21,7 @@ test("get and find return the record, not a promise, once a write has resolved",
   expect([users.get(1), orders.get(1), tokens.find(hash)]).toEqual([null, null, null]);
 
   const { record: user } = await users.create(userFields(), null);
-  const { record: order } = await orders.place(orderFields(user.id), null);
+  const { record: order } = await orders.create(orderFields(user.id), null);
   const token = await tokens.create({ hash, name: "a", scope: "read", expires_at: null });
   expect([users.get(user.id), orders.get(order.id)]).toEqual([user, order]);
   expect(tokens.find(hash)).toEqual(token);

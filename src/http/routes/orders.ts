@@ -1,6 +1,5 @@
 /** The routes of orders. */
 import {
-  newOrder,
   Order,
   OrderInput,
   OrderPatch,
@@ -8,6 +7,7 @@ import {
   orderFields,
   patchOrder,
 } from "../../domain/order.ts";
+import { firstVersion } from "../../domain/record.ts";
 import { jsonBody } from "../input/body.ts";
 import { orderParams } from "../input/params.ts";
 import { noQuery, querySchema } from "../input/query.ts";
@@ -31,7 +31,9 @@ const placed: OrderInput = {
   currency: "EUR",
   items: [{ sku: "tea-01", name: "Green tea", quantity: 2, unit_price: 1999 }],
 };
-const example: Order = newOrder(1, orderFields(placed), time);
+const example: Order = {
+  ...firstVersion(1, { ...orderFields(placed), status: "pending" as const }, time),
+};
 
 const handlers = createRecordHandlers<Order>(ordersPath, {
   code: "order_not_found",
@@ -83,7 +85,9 @@ const createOrder = route(
     },
   },
   (call, { store }) =>
-    handlers.create(call, (key, author) => store.orders.place(orderFields(call.body), key, author)),
+    handlers.create(call, (key, author) =>
+      store.orders.create(orderFields(call.body), key, author),
+    ),
 );
 
 const updateOrder = route(

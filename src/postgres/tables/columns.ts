@@ -1,13 +1,6 @@
 import type { Schema } from "../../base/schema.ts";
 import { type Column, columnsOf, jsonTemplate } from "../../domain/columns.ts";
 
-/** @returns the columns of a record, for a statement that selects them */
-export function selectedColumns(record: Schema): string {
-  return columnsOf(record)
-    .map(({ name }) => name)
-    .join(", ");
-}
-
 /** By name. */
 export type ColumnTypes = Readonly<Record<string, string>>;
 

@@ -1,6 +1,6 @@
+import { columnNames } from "../../domain/columns.ts";
 import {
   failUnknownUser,
-  newOrder,
   Order,
   type OrderEdit,
   type OrderQuery,
@@ -11,18 +11,18 @@ import {
   parseStoredOrder,
   type StoredOrder,
 } from "../../domain/order.ts";
-import { type RecordText, recordText } from "../../domain/record.ts";
+import { firstVersion, type RecordText, recordText } from "../../domain/record.ts";
 import type { StoreContext } from "../engine/context.ts";
 import type { Session } from "../server/connection.ts";
 import type { Placement } from "../server/placement.ts";
-import { ownColumnTypes, recordJson, selectedColumns } from "./columns.ts";
+import { ownColumnTypes, recordJson } from "./columns.ts";
 import { prepareCreate } from "./creates.ts";
 import type { List } from "./list-statements.ts";
 import { prepareList, type ReadPage } from "./lists.ts";
 import { createLookup } from "./lookups.ts";
 import { prepareUpdates } from "./updates.ts";
 
-const columns = selectedColumns(Order);
+const columns = columnNames(Order);
 
 /** @returns the orders with these ids that exist, in any order */
 export async function findOrders(
@@ -63,7 +63,7 @@ export function createOrderStore(context: StoreContext): OrderStore {
     conflictKeysOf: () => [],
     lockOf: ({ user_id }) => `users ${user_id}`,
     throwRejected: failUnknownUser,
-    newRecord: (id, fields, time) => toRecord(newOrder(id, fields, time)),
+    newRecord: (id, fields, time) => toRecord(firstVersion(id, fields, time)),
   });
 
   const { update } = prepareUpdates<
@@ -90,7 +90,7 @@ export function createOrderStore(context: StoreContext): OrderStore {
       return order && toRecord(order);
     },
 
-    place: (fields, key, author = null) => create(orderRow(fields), key, author),
+    create: (fields, key, author = null) => create(orderRow(fields), key, author),
     update,
   };
 }

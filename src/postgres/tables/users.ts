@@ -1,10 +1,10 @@
 import { emailKey } from "../../base/email.ts";
+import { columnNames } from "../../domain/columns.ts";
 import { isAfter } from "../../domain/page.ts";
-import { type RecordText, recordText } from "../../domain/record.ts";
+import { firstVersion, type RecordText, recordText } from "../../domain/record.ts";
 import {
   failEmailTaken,
   failUserHasOrders,
-  newUser,
   parseStoredUser,
   type StoredUser,
   User,
@@ -18,7 +18,7 @@ import {
 import type { StoreContext } from "../engine/context.ts";
 import type { Session } from "../server/connection.ts";
 import { isForeignKeyViolation, isUniqueViolation } from "../server/errors.ts";
-import { ownColumnTypes, recordJson, selectedColumns } from "./columns.ts";
+import { ownColumnTypes, recordJson } from "./columns.ts";
 import { prepareCreate } from "./creates.ts";
 import { prepareList } from "./lists.ts";
 import { createLookup } from "./lookups.ts";
@@ -26,7 +26,7 @@ import { prepareUpdates } from "./updates.ts";
 
 type ReadUser = StoredUser & Pick<UserRow, "email_key">;
 
-const columns = selectedColumns(User);
+const columns = columnNames(User);
 const writtenColumns = { ...ownColumnTypes(User), email_key: "text" };
 
 const selectUsers = `select ${columns}, email_key from users`;
@@ -74,7 +74,7 @@ export function createUserStore(context: StoreContext): UserStore {
     conflictKeysOf: ({ email_key }) => [email_key],
     lockOf: ({ email_key }) => email_key,
     throwRejected: failEmailTaken,
-    newRecord: (id, fields, time) => toRecord(newUser(id, fields, time)),
+    newRecord: (id, fields, time) => toRecord(firstVersion(id, fields, time)),
   });
 
   const hasOrders = async (session: Session, id: number) =>

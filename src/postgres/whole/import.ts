@@ -3,6 +3,7 @@
 import { createTimestamp } from "../../base/timestamp.ts";
 import type { BulkStore } from "../../domain/bulk.ts";
 import type { ChangedRecord } from "../../domain/change.ts";
+import { columnNames } from "../../domain/columns.ts";
 import {
   createImportPlanner,
   type ImportedTable,
@@ -14,7 +15,6 @@ import type { StoreContext } from "../engine/context.ts";
 import { analyzeIfGrown } from "../server/analyze.ts";
 import type { Session } from "../server/connection.ts";
 import { isForeignKeyViolation, isRolledBack } from "../server/errors.ts";
-import { selectedColumns } from "../tables/columns.ts";
 import { sortOrders } from "../tables/list-statements.ts";
 import { recordImported } from "../tables/outbox.ts";
 import { findUsers } from "../tables/users.ts";
@@ -51,7 +51,7 @@ function createBulkStore<
   idsWithKeys: string,
 ): BulkStore<Row, Import> {
   const { table } = rules;
-  const columns = selectedColumns(rules.schema);
+  const columns = columnNames(rules.schema);
   const withIds = `
     select ${columns}
     from ${table}

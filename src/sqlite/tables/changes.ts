@@ -1,96 +1,104 @@
-/** The change feed: records each change in the transaction that makes it, and reads pages of it. */
-
+/** The change feed: notes each change in the transaction that makes it, and reads pages of it. */
 import type { Database } from "bun:sqlite";
 import { deleteInBatches } from "../../base/delete-in-batches.ts";
 import { fail } from "../../base/error.ts";
 import {
+  type Change,
   type ChangeQuery,
   type ChangeStore,
+  changeOf,
   changeTypes,
   type Feed,
   LAST_OF_USERS,
+  type NewChange,
   requireKept,
   startOf,
 } from "../../domain/change.ts";
 import { Order, orderStatuses } from "../../domain/order.ts";
+import type { JsonRow } from "../../domain/page.ts";
+import type { JsonText } from "../../domain/record.ts";
 import { User } from "../../domain/user.ts";
-import { concatenated } from "../file/connection.ts";
-import { recordJson } from "./columns.ts";
 import type { StoreContext } from "./context.ts";
-import type { ReadRows } from "./lists.ts";
+import { type ListRows, pageOf } from "./lists.ts";
+import { prepareText } from "./records.ts";
 
 /** Maximum number of changes deleted per transaction, which takes a few milliseconds. */
 const DELETE_BATCH_SIZE = 2000;
 
-/** @returns an expression for the name whose position is in a column */
-function nameOf(column: string, names: readonly string[]): string {
-  const cases = names.map((name, at) => `when ${at + 1} then '${name}'`);
-  return `case ${column} ${cases.join(" ")} end`;
+/** A change as stored. `created_at` is in milliseconds since the Unix epoch. @see NewChange */
+interface StoredChange extends NewChange {
+  readonly id: number;
+  readonly created_at: number;
 }
 
-/** The parts of a change as JSON, without the closing brace. */
-const json = [
-  `'{"id":'`,
-  "changes.id",
-  `',"type":"'`,
-  nameOf("changes.type", changeTypes),
-  `'","record_id":'`,
-  "changes.record_id",
-  `',"version":'`,
-  "changes.version",
-  `',"status":'`,
-  `json_quote(${nameOf("changes.status", orderStatuses)})`,
-  `',"token":'`,
-  "json_quote(changes.token)",
-  `',"created_at":"'`,
-  "strftime('%Y-%m-%dT%H:%M:%fZ', changes.created_at / 1000.0, 'unixepoch')",
-  `'"'`,
-];
-
-/** @returns an expression that reads the user or order of a change */
-function ofRecord(ofUser: string, ofOrder: string): string {
-  return `
-    case when changes.type <= ${LAST_OF_USERS}
-      then (select ${ofUser} from users where users.id = changes.record_id)
-      else (select ${ofOrder} from orders where orders.id = changes.record_id)
-    end
-  `;
+/** @returns the name at a position, which a CHECK of the table bounds */
+function nameAt<Name>(names: readonly Name[], position: number): Name {
+  return names[position - 1] as Name;
 }
 
-/** @returns adds a change to the feed */
-export function createChangeRecorder(db: Database, now: () => Date): StoreContext["recordChange"] {
+/** @param record the user or order as JSON; by default, the change has none */
+function changeJson(change: StoredChange, record?: string): JsonText<Change> {
+  const { id, type, record_id, version, status, token, created_at } = change;
+  const statusJson = status === null ? "null" : `"${nameAt(orderStatuses, status)}"`;
+  return (
+    `{"id":${id},"type":"${nameAt(changeTypes, type)}","record_id":${record_id},` +
+    `"version":${version},"status":${statusJson},"token":${JSON.stringify(token)},` +
+    `"created_at":"${new Date(created_at).toISOString()}"${record === undefined ? "" : `,"record":${record}`}}`
+  );
+}
+
+/** @returns adds the change of a record to the feed */
+export function prepareNoteChange(db: Database, now: () => Date): StoreContext["noteChange"] {
   // Parameters by position, which take half of the time.
   const insert = db.prepare<null, (string | number | null)[]>(`
     insert into changes (type, record_id, version, status, token, created_at)
     values (?, ?, ?, ?, ?, ?)
   `);
-  return ({ type, record_id, version, status, token }) =>
+  return (changeType, record, author) => {
+    const { type, record_id, version, status, token } = changeOf(changeType, record, author);
     insert.run(type, record_id, version, status, token, now().getTime());
+  };
 }
 
-type ReadChanges<Row> = ReadRows<ChangeQuery, Row, Feed & { readonly total: number }>;
-
-function prepareRows<Row>(db: Database, columns: string): ReadChanges<Row> {
+/** @returns reads a page of changes */
+function prepareRows(db: Database) {
   const state = db.prepare<Feed, []>(`
     select
       (select name from feed) as feed,
       coalesce((select min(id) from changes), 1) as first,
       coalesce((select max(id) from changes), 0) as last
   `);
-  const page = db.prepare<Row, { start: number; limit: number }>(`
-    select ${columns}
+  const page = db.prepare<StoredChange, { start: number; limit: number }>(`
+    select id, type, record_id, version, status, token, created_at
     from changes
     where id > $start
     order by id
     limit +$limit
   `);
-  return (query) => {
+  const recordOf = prepareRecordOf(db);
+  function* render(changes: Iterable<StoredChange>, withRecords: boolean): Iterable<JsonRow> {
+    for (const change of changes) {
+      const record = withRecords ? recordOf(change) : undefined;
+      yield { id: change.id, json: changeJson(change, record) };
+    }
+  }
+
+  return (query: ChangeQuery): ListRows<Feed & { readonly total: number }> => {
     const feed = state.get() ?? fail("operator", "the database has no feed");
     requireKept(query, feed);
     const start = startOf(query, feed);
-    const rows = start >= feed.last ? [] : page.iterate({ start, limit: query.limit });
+    const changes = start >= feed.last ? [] : page.iterate({ start, limit: query.limit });
+    const rows = render(changes, query.include === "record");
     return { meta: { ...feed, total: feed.last - feed.first + 1 }, rows };
   };
+}
+
+/** @returns reads the record of a change as it is now, as JSON */
+function prepareRecordOf(db: Database): (change: StoredChange) => string {
+  const user = prepareText<User>(db, "users", User);
+  const order = prepareText<Order>(db, "orders", Order);
+  return ({ type, record_id: id }) =>
+    (type <= LAST_OF_USERS ? user : order).get({ id })?.json ?? "null";
 }
 
 /** The id of the first change that stays: the oldest that is not expired among those of a batch, or the next one. */
@@ -105,18 +113,10 @@ const FIRST_KEPT = `
 `;
 
 export function createChangeStore(
-  { db, lists, writer }: StoreContext,
+  { db, reader, writer }: StoreContext,
   { subscribe }: Pick<ChangeStore, "subscribe">,
 ): ChangeStore {
-  const record = ofRecord(concatenated(db, recordJson(User)), concatenated(db, recordJson(Order)));
-  const table = { table: "changes", prepareRows };
-  const pages = {
-    plain: lists.prepare({ ...table, json: [...json, "'}'"] }),
-    record: lists.prepare({
-      ...table,
-      json: [...json, `',"record":'`, `coalesce(${record}, 'null')`, "'}'"],
-    }),
-  };
+  const readRows = prepareRows(db);
   // `min`, so that SQLite reads a range of ids.
   const deleteBatch = db.prepare<null, { before: number }>(`
     delete from changes
@@ -124,7 +124,7 @@ export function createChangeStore(
   `);
 
   return {
-    list: (query) => pages[query.include ?? "plain"](query),
+    list: (query) => reader.read("changes", () => pageOf(readRows(query), query.limit)),
     subscribe,
     async deleteExpired(before, signal) {
       const deleteExpired = () => deleteBatch.run({ before: before.getTime() }).changes;

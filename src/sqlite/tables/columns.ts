@@ -1,12 +1,7 @@
+import type { Database } from "bun:sqlite";
 import type { Schema } from "../../base/schema.ts";
 import { type Column, columnsOf, jsonTemplate } from "../../domain/columns.ts";
-
-/** @returns the columns of a record, for a statement that selects or inserts them */
-export function columnNames(record: Schema): string {
-  return columnsOf(record)
-    .map(({ name }) => name)
-    .join(", ");
-}
+import { concatenated } from "../file/connection.ts";
 
 function jsonValue({ name, type, isNullable }: Column): string {
   // `json_quote` renders NULL as `null`.
@@ -15,12 +10,12 @@ function jsonValue({ name, type, isNullable }: Column): string {
 }
 
 /**
- * Renders a record as JSON, which costs less to read as one text than as a value per column.
- * @returns expressions for the parts of the text, from the columns of the table, for `concatenated`
+ * A list takes three quarters of the time that it takes if TypeScript renders its records from their columns.
+ * @returns an expression for a record as JSON, from the columns of the table
  */
-export function recordJson(record: Schema): string[] {
+export function recordJson(db: Database, record: Schema): string {
   const columns = columnsOf(record);
   const [start, ...literals] = jsonTemplate(columns).split("%s");
   const rest = columns.flatMap((column, at) => [jsonValue(column), `'${literals[at]}'`]);
-  return [`'${start}'`, ...rest];
+  return concatenated(db, [`'${start}'`, ...rest]);
 }

@@ -1,7 +1,7 @@
 /** Lists whose ids are counted (see `count-index.ts`): totals, and pages at any offset, cost the same at any size. */
 import type { Database } from "bun:sqlite";
 import type { OrderStatus } from "../../domain/order.ts";
-import { maxId, type PageQuery, rowsToRead } from "../../domain/page.ts";
+import { type JsonRow, maxId, type PageQuery, rowsToRead } from "../../domain/page.ts";
 import type { RecordTable } from "../../domain/record.ts";
 import { type CountedList, createCountIndex, type PageStart } from "./count-index.ts";
 import type { ListRows } from "./lists.ts";
@@ -37,13 +37,13 @@ export function preparePages<Row>(db: Database, { table, columns, where }: Count
 }
 
 /** @returns reads a page of a list. @param filters the values of the parameters of `where` */
-export function prepareCountedList<Row>(
+export function prepareCountedList(
   db: Database,
   counted: CountedRows,
-): (list: CountedList, query: PageQuery, filters?: Filters) => ListRows<Row> {
+): (list: CountedList, query: PageQuery, filters?: Filters) => ListRows {
   const { table, where } = counted;
   const countIndex = createCountIndex(db);
-  const pages = preparePages<Row>(db, counted);
+  const pages = preparePages<JsonRow>(db, counted);
   const idAt = db.prepare<{ id: number }, Filters & PageStart>(`
     select id
     from ${table}

@@ -47,17 +47,19 @@ export function createIdempotencyStore(
 
   return {
     /**
-     * Creates a record once per key, inside the transaction of the caller. The record and its key are stored together
-     * or not at all.
+     * Call `find`, create the record, and call `store`, in one transaction: the record and its key are stored together or not
+     * at all.
      * @param key `null` creates a record each time
+     * @returns the result of the first request with the key; `null` if this is the first one
      * @throws {AppError} idempotency_key_reused if the key was used for a different request
      */
-    once<Row>(key: IdempotencyKey | null, create: () => RecordText<Row>): CreateResult<Row> {
-      if (key === null) return { record: create(), replayed: false };
-      const existing = find.get({ owner: key.owner, key: key.key, expired: expiryTime() });
-      if (existing !== null) return replay(existing, key);
-      const record = create();
-      claim.run({ ...key, record: record.json, now: timestamp() });
+    find<Row>(key: IdempotencyKey | null): CreateResult<Row> | null {
+      if (key === null) return null;
+      const stored = find.get({ owner: key.owner, key: key.key, expired: expiryTime() });
+      return stored && replay(stored, key);
+    },
+    store<Row>(key: IdempotencyKey | null, record: RecordText<Row>): CreateResult<Row> {
+      if (key !== null) claim.run({ ...key, record: record.json, now: timestamp() });
       return { record, replayed: false };
     },
     async deleteExpired(signal?: AbortSignal): Promise<void> {

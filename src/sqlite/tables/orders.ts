@@ -1,35 +1,32 @@
 import type { Database } from "bun:sqlite";
 import { systemCode } from "../../base/error.ts";
 import { latestOf } from "../../base/timestamp.ts";
-import { changeOf } from "../../domain/change.ts";
 import {
   failUnknownUser,
-  newOrder,
   Order,
+  type OrderEdit,
+  type OrderFields,
   type OrderQuery,
   type OrderRow,
   type OrderStore,
-  orderJson,
   orderRow,
   parseStoredOrder,
   type StoredOrder,
 } from "../../domain/order.ts";
-import { maxId, rowsToRead } from "../../domain/page.ts";
-import { changesNothing, recordText } from "../../domain/record.ts";
+import { type JsonRow, maxId, rowsToRead } from "../../domain/page.ts";
+import { type Author, changesNothing, type RecordText } from "../../domain/record.ts";
 import type { StoreContext } from "./context.ts";
 import { prepareCountedList } from "./counted-list.ts";
-import type { ListRows, ReadRows } from "./lists.ts";
-import { prepareRecords } from "./records.ts";
+import type { ListRows } from "./lists.ts";
+import { checked, prepareRecords, prepareStored } from "./records.ts";
 
 type StatusFilters = Required<Pick<OrderQuery, "user_id" | "status">>;
-
-type NewOrder = OrderRow & { readonly now: string };
 
 /** Positions of a user's orders: after `start`, up to `end`. */
 type Positions = Readonly<Record<"start" | "end", number>>;
 
 /** Reads the orders of one user. They are numbered, so a page at any offset begins at a position. */
-function prepareRowsOfUser<Row>(db: Database, columns: string) {
+function prepareRowsOfUser(db: Database, columns: string) {
   // The last position is the number of orders.
   const total = db.prepare<{ total: number }, { user_id: number }>(`
     select coalesce(max(user_position), 0) as total
@@ -45,7 +42,7 @@ function prepareRowsOfUser<Row>(db: Database, columns: string) {
   type Page = Positions & Record<"user_id" | "limit" | "skip", number>;
   function prepare<Filters>(where: string) {
     const inOrder = (direction: "asc" | "desc") =>
-      db.prepare<Row, Filters & Page>(`
+      db.prepare<JsonRow, Filters & Page>(`
         select ${columns}
         from orders
         where user_id = +$user_id and user_position > $start and user_position <= $end ${where}
@@ -85,7 +82,7 @@ function prepareRowsOfUser<Row>(db: Database, columns: string) {
       : { start: positionOf(userId, after, last), end: last };
   }
 
-  return (userId: number, query: OrderQuery): ListRows<Row> => {
+  return (userId: number, query: OrderQuery): ListRows => {
     const { offset, status, sort = "id" } = query;
     const limit = rowsToRead(query);
     const last = countOrders(userId);
@@ -105,16 +102,16 @@ function prepareRowsOfUser<Row>(db: Database, columns: string) {
 }
 
 /** Reads the lists of orders. Each combination of filters finds a page at any offset in its own way. */
-function prepareRows<Row>(db: Database, columns: string): ReadRows<OrderQuery, Row> {
-  const readOfUser = prepareRowsOfUser<Row>(db, columns);
-  const readAll = prepareCountedList<Row>(db, { table: "orders", columns, where: "" });
-  const readInStatus = prepareCountedList<Row>(db, {
+function prepareRows(db: Database, columns: string) {
+  const readOfUser = prepareRowsOfUser(db, columns);
+  const readAll = prepareCountedList(db, { table: "orders", columns, where: "" });
+  const readInStatus = prepareCountedList(db, {
     table: "orders",
     columns,
     where: "status = +$status and",
   });
 
-  return (query) => {
+  return (query: OrderQuery): ListRows => {
     const { user_id, status } = query;
     if (user_id !== undefined) return readOfUser(user_id, query);
     return status === undefined
@@ -124,13 +121,12 @@ function prepareRows<Row>(db: Database, columns: string): ReadRows<OrderQuery, R
 }
 
 export function createOrderStore(context: StoreContext): OrderStore {
-  const { db, timestamp, recordChange } = context;
-  const { list, get, createOnce, modify } = prepareRecords<Order, OrderQuery, StoredOrder>(
-    context,
-    Order,
-    { table: "orders", prepareRows },
-  );
-  const insert = db.prepare<null, NewOrder>(`
+  const { db, timestamp, writer, idempotency, noteChange } = context;
+  const table = "orders";
+  const parts = { table, schema: Order, prepareRows } as const;
+  const { list, get, textOf } = prepareRecords<Order, OrderQuery>(context, parts);
+  const stored = prepareStored<StoredOrder>(db, table, Order);
+  const insert = db.prepare<null, OrderRow & { now: string }>(`
     insert into orders (
       user_id, user_position, currency, items, total, status, metadata, version, created_at,
       updated_at
@@ -157,9 +153,9 @@ export function createOrderStore(context: StoreContext): OrderStore {
   `);
 
   /** @returns the id of the new order */
-  function insertOrder(order: NewOrder): number {
+  function insertRow(row: OrderRow, now: string): number {
     try {
-      return Number(insert.run(order).lastInsertRowid);
+      return Number(insert.run({ ...row, now }).lastInsertRowid);
     } catch (error) {
       // The only foreign key of an order is its user.
       if (systemCode(error) === "SQLITE_CONSTRAINT_FOREIGNKEY") failUnknownUser();
@@ -167,37 +163,48 @@ export function createOrderStore(context: StoreContext): OrderStore {
     }
   }
 
+  function insertOrder(fields: OrderFields, author: Author): RecordText<Order> {
+    const row = orderRow(fields);
+    const id = insertRow(row, timestamp());
+    noteChange("order.created", { id, version: 1, status: row.status }, author);
+    return textOf(id);
+  }
+
+  function updateStored(order: StoredOrder, edit: OrderEdit, author: Author): void {
+    const { id } = order;
+    const { status } = edit;
+    const changed = {
+      ...order,
+      status,
+      metadata: JSON.stringify(edit.metadata),
+      version: order.version + 1,
+      updated_at: latestOf(order.updated_at, timestamp()),
+    };
+    if (status !== order.status) updateStatus.run({ id, status });
+    updateOrder.run(changed);
+    noteChange("order.updated", changed, author);
+  }
+
   return {
     list,
     get,
 
-    place(fields, key, author = null) {
-      return createOnce(key, author, () => {
-        const time = timestamp();
-        const row = orderRow(fields);
-        const order = newOrder(insertOrder({ ...row, now: time }), row, time);
-        recordChange(changeOf("order.created", order, author));
-        return recordText(order, orderJson);
-      });
+    create(fields, key, author = null) {
+      const create = () =>
+        idempotency.find<Order>(key) ?? idempotency.store(key, insertOrder(fields, author));
+      return writer.write(table, create, author);
     },
 
     update(id, edit, preconditions, author = null) {
-      return modify(id, preconditions, author, (order) => {
+      const update = () => {
+        const order = checked(stored.get({ id }), preconditions);
+        if (order === null) return null;
         const before = parseStoredOrder(order);
         const fields = edit(before);
-        if (changesNothing(before, fields)) return recordText(order, orderJson);
-        const changed = {
-          ...order,
-          ...fields,
-          metadata: JSON.stringify(fields.metadata),
-          version: order.version + 1,
-          updated_at: latestOf(order.updated_at, timestamp()),
-        };
-        if (fields.status !== order.status) updateStatus.run({ id, status: fields.status });
-        updateOrder.run(changed);
-        recordChange(changeOf("order.updated", changed, author));
-        return recordText(changed, orderJson);
-      });
+        if (!changesNothing(before, fields)) updateStored(order, fields, author);
+        return textOf(id);
+      };
+      return writer.write(table, update, author);
     },
   };
 }

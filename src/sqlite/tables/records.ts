@@ -1,68 +1,70 @@
 /**
- * Reads and changes records of users or orders. No statement has `returning`, for which SQLite would open a temporary
- * table: records are built from what was just written.
+ * Reads records of users or orders. The database renders them, also for the response to a write. No statement has
+ * `returning`, for which SQLite would open a temporary table.
  */
-
+import type { Database } from "bun:sqlite";
 import type { Schema } from "../../base/schema.ts";
-import type { IdempotencyKey } from "../../domain/idempotency.ts";
+import { columnNames } from "../../domain/columns.ts";
 import type { PageQuery } from "../../domain/page.ts";
 import { type Preconditions, requirePreconditions } from "../../domain/precondition.ts";
-import type { Author, RecordText } from "../../domain/record.ts";
-import { concatenated } from "../file/connection.ts";
-import { columnNames, recordJson } from "./columns.ts";
+import type { RecordTable, RecordText } from "../../domain/record.ts";
+import { recordJson } from "./columns.ts";
 import type { StoreContext } from "./context.ts";
-import type { List } from "./lists.ts";
+import { type ListRows, pageOf } from "./lists.ts";
 
 type ById = { readonly id: number };
 
-/** @param record the schema of a record */
-export function prepareRecords<
-  Row,
-  Query extends PageQuery,
-  Stored extends { readonly version: number },
->(
-  { db, reader, writer, lists, idempotency }: StoreContext,
-  record: Schema,
-  { table, prepareRows }: Pick<List<Query>, "table" | "prepareRows">,
-) {
-  const columns = columnNames(record);
-  const json = recordJson(record);
-  const textWithId = db.prepare<RecordText<Row>, ById>(`
-    select id, version, ${concatenated(db, json)} as json
-    from ${table}
-    where id = $id
-  `);
-  const stored = db.prepare<Stored, ById>(`
+/** @returns a statement for a record as it is stored */
+export function prepareStored<Stored>(db: Database, table: RecordTable, schema: Schema) {
+  const columns = columnNames(schema);
+  return db.prepare<Stored, ById>(`
     select ${columns}
     from ${table}
     where id = $id
   `);
+}
+
+/** @returns a statement for a record as text */
+export function prepareText<Row>(db: Database, table: RecordTable, schema: Schema) {
+  const json = recordJson(db, schema);
+  return db.prepare<RecordText<Row>, ById>(`
+    select id, version, ${json} as json
+    from ${table}
+    where id = $id
+  `);
+}
+
+interface Records<Query> {
+  readonly table: RecordTable;
+  readonly schema: Schema;
+  /** @returns reads a list. @param columns of a `JsonRow`, the first of which is the id */
+  readonly prepareRows: (db: Database, columns: string) => (query: Query) => ListRows;
+}
+
+export function prepareRecords<Row, Query extends PageQuery>(
+  { db, reader }: StoreContext,
+  { table, schema, prepareRows }: Records<Query>,
+) {
+  const text = prepareText<Row>(db, table, schema);
+  const readRows = prepareRows(db, `id, ${recordJson(db, schema)} as json`);
 
   return {
-    list: lists.prepare({ table, json, prepareRows }),
-    get: (id: number) => reader.read(table, () => textWithId.get({ id })),
-    /** Runs `work`, which creates a record, once per key. */
-    createOnce: (key: IdempotencyKey | null, author: Author, work: () => RecordText<Row>) =>
-      writer.write(table, () => idempotency.once(key, work), author),
-    /**
-     * Runs `work` on a stored record after checking its preconditions.
-     * @returns `null` if the record does not exist
-     */
-    modify: (
-      id: number,
-      preconditions: Preconditions | null,
-      author: Author,
-      work: (stored: Stored) => RecordText<Row>,
-    ) =>
-      writer.write(
-        table,
-        () => {
-          const found = stored.get({ id });
-          if (found === null) return null;
-          requirePreconditions(found, preconditions);
-          return work(found);
-        },
-        author,
-      ),
+    list: (query: Query) => reader.read(table, () => pageOf(readRows(query), query.limit)),
+    get: (id: number) => reader.read(table, () => text.get({ id })),
+    /** @returns a record that the transaction has found or written */
+    textOf: (id: number) => text.get({ id }) as RecordText<Row>,
   };
+}
+
+/**
+ * Call it in the transaction that changes the record.
+ * @returns the record if its preconditions hold; `null` if it does not exist
+ * @throws {AppError} version_mismatch if one does not hold
+ */
+export function checked<Found extends { readonly version: number }>(
+  found: Found | null,
+  preconditions: Preconditions | null,
+): Found | null {
+  if (found !== null) requirePreconditions(found, preconditions);
+  return found;
 }

@@ -1,40 +1,36 @@
 import type { Database } from "bun:sqlite";
 import { emailKey } from "../../base/email.ts";
+import { systemCode } from "../../base/error.ts";
 import { latestOf } from "../../base/timestamp.ts";
-import { changeOf } from "../../domain/change.ts";
-import { isAfter } from "../../domain/page.ts";
-import { changesNothing, recordText } from "../../domain/record.ts";
+import { isAfter, type JsonRow } from "../../domain/page.ts";
+import { type Author, changesNothing, type RecordText } from "../../domain/record.ts";
 import {
   failEmailTaken,
   failUserHasOrders,
-  newUser,
   parseStoredUser,
   type StoredUser,
   User,
+  type UserFields,
   type UserQuery,
   type UserRow,
   type UserStore,
-  userJson,
   userRow,
 } from "../../domain/user.ts";
 import type { StoreContext } from "./context.ts";
 import { prepareCountedList } from "./counted-list.ts";
-import type { ReadRows } from "./lists.ts";
-import { prepareRecords } from "./records.ts";
+import type { ListRows } from "./lists.ts";
+import { checked, prepareRecords, prepareStored } from "./records.ts";
 
 /** Reads the list of all users, or of the one user with an email. */
-function prepareRows<Row extends { readonly id: number }>(
-  db: Database,
-  columns: string,
-): ReadRows<UserQuery, Row> {
-  const readAll = prepareCountedList<Row>(db, { table: "users", columns, where: "" });
-  const withEmail = db.prepare<Row, { email_key: string }>(`
+function prepareRows(db: Database, columns: string) {
+  const readAll = prepareCountedList(db, { table: "users", columns, where: "" });
+  const withEmail = db.prepare<JsonRow, { email_key: string }>(`
     select ${columns}
     from users
     where email_key = $email_key
   `);
 
-  return (query) => {
+  return (query: UserQuery): ListRows => {
     const { offset, email } = query;
     if (email === undefined) return readAll("users", query);
     const found = withEmail.all({ email_key: emailKey(email) });
@@ -44,19 +40,14 @@ function prepareRows<Row extends { readonly id: number }>(
 }
 
 export function createUserStore(context: StoreContext): UserStore {
-  const { db, timestamp, recordChange } = context;
-  const { list, get, createOnce, modify } = prepareRecords<User, UserQuery, StoredUser>(
-    context,
-    User,
-    {
-      table: "users",
-      prepareRows,
-    },
-  );
+  const { db, timestamp, writer, idempotency, noteChange } = context;
+  const table = "users";
+  const parts = { table, schema: User, prepareRows } as const;
+  const { list, get, textOf } = prepareRecords<User, UserQuery>(context, parts);
+  const stored = prepareStored<StoredUser>(db, table, User);
   const insert = db.prepare<null, UserRow & { now: string }>(`
     insert into users (email, email_key, name, metadata, version, created_at, updated_at)
     values ($email, $email_key, $name, $metadata, 1, $now, $now)
-    on conflict (email_key) do nothing
   `);
   // A separate query, because "update or ignore" would also hide a violated CHECK.
   const otherUserWithEmail = db.prepare<{ id: number }, { email_key: string; id: number }>(`
@@ -84,46 +75,67 @@ export function createUserStore(context: StoreContext): UserStore {
     where id = $id and not exists (select 1 from orders where user_id = $id)
   `);
 
+  /** @returns the id of the new user */
+  function insertRow(row: UserRow, now: string): number {
+    try {
+      return Number(insert.run({ ...row, now }).lastInsertRowid);
+    } catch (error) {
+      // Only the email is unique. `on conflict do nothing` would use up an id.
+      if (systemCode(error) === "SQLITE_CONSTRAINT_UNIQUE") failEmailTaken();
+      throw error;
+    }
+  }
+
+  function insertUser(fields: UserFields, author: Author): RecordText<User> {
+    const id = insertRow(userRow(fields), timestamp());
+    noteChange("user.created", { id, version: 1 }, author);
+    return textOf(id);
+  }
+
+  function updateStored(user: StoredUser, fields: UserFields, author: Author): void {
+    const { id } = user;
+    const row = userRow(fields);
+    if (row.email !== user.email) {
+      if (otherUserWithEmail.get({ email_key: row.email_key, id }) !== null) failEmailTaken();
+      updateEmail.run({ ...row, id });
+    }
+    const updatedAt = latestOf(user.updated_at, timestamp());
+    const changed = { ...user, ...row, version: user.version + 1, updated_at: updatedAt };
+    updateUser.run(changed);
+    noteChange("user.updated", changed, author);
+  }
+
   return {
     list,
     get,
 
     create(fields, key, author = null) {
-      return createOnce(key, author, () => {
-        const time = timestamp();
-        const row = userRow(fields);
-        const { changes, lastInsertRowid } = insert.run({ ...row, now: time });
-        if (changes === 0) failEmailTaken();
-        const user = newUser(Number(lastInsertRowid), row, time);
-        recordChange(changeOf("user.created", user, author));
-        return recordText(user, userJson);
-      });
+      const create = () =>
+        idempotency.find<User>(key) ?? idempotency.store(key, insertUser(fields, author));
+      return writer.write(table, create, author);
     },
 
     update(id, edit, preconditions, author = null) {
-      return modify(id, preconditions, author, (user) => {
+      const update = () => {
+        const user = checked(stored.get({ id }), preconditions);
+        if (user === null) return null;
         const before = parseStoredUser(user);
         const fields = edit(before);
-        if (changesNothing(before, fields)) return recordText(user, userJson);
-        const row = userRow(fields);
-        if (row.email !== user.email) {
-          if (otherUserWithEmail.get({ email_key: row.email_key, id }) !== null) failEmailTaken();
-          updateEmail.run({ ...row, id });
-        }
-        const updatedAt = latestOf(user.updated_at, timestamp());
-        const changed = { ...user, ...row, version: user.version + 1, updated_at: updatedAt };
-        updateUser.run(changed);
-        recordChange(changeOf("user.updated", changed, author));
-        return recordText(changed, userJson);
-      });
+        if (!changesNothing(before, fields)) updateStored(user, fields, author);
+        return textOf(id);
+      };
+      return writer.write(table, update, author);
     },
 
     remove(id, preconditions, author = null) {
-      return modify(id, preconditions, author, (user) => {
+      const remove = () => {
+        const user = checked(textOf(id), preconditions);
+        if (user === null) return null;
         if (deleteWithoutOrders.run({ id }).changes === 0) failUserHasOrders();
-        recordChange(changeOf("user.deleted", user, author));
-        return recordText(user, userJson);
-      });
+        noteChange("user.deleted", user, author);
+        return user;
+      };
+      return writer.write(table, remove, author);
     },
   };
 }

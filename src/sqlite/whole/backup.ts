@@ -22,7 +22,8 @@ import { isServed } from "../file/server-lock.ts";
 import { createThread } from "../file/thread.ts";
 import { forgetFile } from "../tables/feed.ts";
 import { appendChecksum } from "./backup-checksum.ts";
-import { checkDatabase, findInFile } from "./check.ts";
+import { checkDatabase } from "./check.ts";
+import { findInFile } from "./check-file.ts";
 
 /** Interval between progress reports. */
 const PROGRESS_MS = 100;

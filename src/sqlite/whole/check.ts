@@ -6,15 +6,12 @@ import { describeLastChange, LAST_OF_USERS, type LastChange } from "../../domain
 import { Order, orderStatuses } from "../../domain/order.ts";
 import { MAX_RECORD_BYTES, type RecordTable } from "../../domain/record.ts";
 import { User } from "../../domain/user.ts";
-import { concatenated } from "../file/connection.ts";
 import { meaningOf } from "../file/errors.ts";
-import { readEntries } from "../file/migrate.ts";
 import { recordJson } from "../tables/columns.ts";
 import { type CountedList, denseLists, levelBits } from "../tables/count-index.ts";
+import { type Find, findBrokenConstraints, findInFile, isWalkable } from "./check-file.ts";
 
 const MAX_FINDINGS = 10;
-/** More of them are not counted. */
-const MAX_DAMAGED_PAGES = 100;
 
 /**
  * Counts the ids up to the last assigned one that have no such row, by bucket. Of buckets that have neither a row nor a
@@ -68,56 +65,9 @@ function countsOf(list: CountedList): string {
   return missingFrom(table, table === list ? "true" : "status = $list");
 }
 
-/** Finds the problems of one aspect of a database. */
-type Find = (db: Database) => Iterable<string>;
-
-/** A page that belongs to two trees, or twice to one. The walk over a tree with many of them would not end. */
-const SHARED_PAGE = /2nd reference to page/;
-
-function isWalkable(findings: readonly string[]): boolean {
-  return findings.length < MAX_DAMAGED_PAGES && !findings.some((line) => SHARED_PAGE.test(line));
-}
-
-export function* findInFile(db: Database) {
-  using statement = db.prepare<{ integrity_check: string }, []>(
-    `pragma integrity_check(${MAX_DAMAGED_PAGES})`,
-  );
-  for (const { integrity_check } of statement.iterate()) {
-    // The first row has all damaged pages, in several lines after a header. Then SQLite walks over the tables.
-    const lines = integrity_check.split("\n");
-    yield* lines.filter((line) => line !== "ok" && !line.startsWith("***"));
-    if (!isWalkable(lines)) return;
-  }
-}
-
 /** Reports the rows of a query. `pragma foreign_key_check` has no limit, so it is applied here. */
 function findRows<Row>(query: string, describe: (row: Row) => string): Find {
   return (db) => db.prepare<Row, []>(query).all().slice(0, MAX_FINDINGS).map(describe);
-}
-
-/**
- * Finds the tables in which a row breaks a CHECK constraint. SQLite does not load the constraints of a database at rest,
- * so `pragma integrity_check` does not verify them. A temporary table of our own schema takes one row after the other.
- */
-function* findBrokenConstraints(db: Database) {
-  for (const entry of readEntries()) {
-    const [name, sql] = [String(entry.name), String(entry.sql)];
-    if (entry.type !== "table" || !sql.includes(" check ")) continue;
-    // Temporary sequences would hide those of the database.
-    const columns = sql.slice(sql.indexOf("(")).replace(/ autoincrement/i, "");
-    db.run(`create temp table checked ${columns}`);
-    try {
-      db.run("create temp trigger checked after insert on checked begin delete from checked; end");
-      db.run(`insert into temp.checked select * from main.${name}`);
-    } catch (error) {
-      const code = systemCode(error);
-      if (!code.startsWith("SQLITE_CONSTRAINT")) throw error;
-      // `integrity_check` finds all others.
-      if (code === "SQLITE_CONSTRAINT_CHECK") yield `CHECK constraint failed in ${name}`;
-    } finally {
-      db.run("drop table temp.checked");
-    }
-  }
 }
 
 const findOrphans = findRows<{ table: string; rowid: number }>(
@@ -164,22 +114,6 @@ function findMiscounts(list: CountedList): Find {
   };
 }
 
-/** @param columns columns that contain JSON */
-function findMalformed(table: RecordTable | "idempotency_keys", columns: readonly string[]): Find {
-  return function* find(db) {
-    for (const name of columns) {
-      const malformed = db.prepare<{ id: number }, []>(`
-        select id
-        from ${table}
-        where not json_valid(${name})
-        limit ${MAX_FINDINGS}
-      `);
-      for (const { id } of malformed.all())
-        yield `${name} of row ${id} of ${table} is not valid JSON`;
-    }
-  };
-}
-
 /** @param record the schema of the records */
 function findLarge(table: RecordTable, record: Schema): Find {
   return (db) =>
@@ -187,7 +121,7 @@ function findLarge(table: RecordTable, record: Schema): Find {
       `
         select id
         from ${table}
-        where octet_length(${concatenated(db, recordJson(record))}) > ${MAX_RECORD_BYTES}
+        where octet_length(${recordJson(db, record)}) > ${MAX_RECORD_BYTES}
         limit ${MAX_FINDINGS}
       `,
       ({ id }) => `row ${id} of ${table} is larger than ${MAX_RECORD_BYTES} bytes of JSON`,
@@ -212,28 +146,18 @@ const findWrongTotals = findRows<{ id: number }>(
 
 const findMisplaced = findRows<{ user_id: number }>(
   `
-    select user_id
-    from orders
-    group by user_id
-    having min(user_position) <> 1
-      or count(*) <> max(user_position)
-      or count(*) <> count(distinct user_position)
-    limit ${MAX_FINDINGS}
-  `,
-  ({ user_id }) => `the orders of user ${user_id} are not numbered consecutively from 1`,
-);
-
-const findDisordered = findRows<{ user_id: number }>(
-  `
     select distinct user_id
     from (
-      select user_id, id, lag(id) over (partition by user_id order by user_position) as before
+      select
+        user_id, id, user_position,
+        row_number() over of_user as position, lag(id) over of_user as before
       from orders
+      window of_user as (partition by user_id order by user_position)
     )
-    where id < before
+    where user_position <> position or id < before
     limit ${MAX_FINDINGS}
   `,
-  ({ user_id }) => `the orders of user ${user_id} are not sorted by id`,
+  ({ user_id }) => `the orders of user ${user_id} are not numbered consecutively from 1 by id`,
 );
 
 const findChangeGaps = findRows<Record<"kept" | "first" | "last", number>>(
@@ -308,14 +232,10 @@ const sections: readonly Section[] = [
   ...orderStatuses.map(
     (status) => [`the totals of ${status} orders`, findMiscounts(status)] as const,
   ),
-  ["the JSON of users", findMalformed("users", ["metadata"])],
-  ["the JSON of orders", findMalformed("orders", ["items", "metadata"])],
   ["the size of users", findLarge("users", User)],
   ["the size of orders", findLarge("orders", Order)],
-  ["the JSON of idempotency keys", findMalformed("idempotency_keys", ["record"])],
   ["the totals of orders against their items", findWrongTotals],
   ["the positions of orders per user", findMisplaced],
-  ["the sort order of orders per user", findDisordered],
   ["the sequence of changes", findChangeGaps],
   ["the changes of each record", findChangeJumps],
   ["the last change of each record", findChangesBehind],

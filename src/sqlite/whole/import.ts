@@ -1,7 +1,8 @@
 /** Export and import of users and orders. `src/domain/import-plan.ts` and `src/domain/import-rules.ts` have the rules of an import. */
 import { yieldToEventLoop } from "../../base/event-loop.ts";
 import type { BulkStore } from "../../domain/bulk.ts";
-import { type ChangedRecord, changeOf } from "../../domain/change.ts";
+import type { ChangedRecord } from "../../domain/change.ts";
+import { columnNames } from "../../domain/columns.ts";
 import {
   createImportPlanner,
   type ImportedTable,
@@ -10,10 +11,10 @@ import {
 import { orderImport, userImport } from "../../domain/import-rules.ts";
 import { maxId, type Sort } from "../../domain/page.ts";
 import type { Store } from "../../domain/store.ts";
-import { columnNames } from "../tables/columns.ts";
 import type { StoreContext } from "../tables/context.ts";
 import { prepareLastId } from "../tables/count-index.ts";
 import { preparePages } from "../tables/counted-list.ts";
+import { prepareStored } from "../tables/records.ts";
 import { prepareBulkInsert } from "./bulk-insert.ts";
 
 const userWithEmailKey = `
@@ -28,7 +29,7 @@ const orderWithImportKey = `
 `;
 
 function createBulkStore<Row extends ChangedRecord, Import extends object, Stored>(
-  { db, timestamp, reader, writer, recordChange }: StoreContext,
+  { db, timestamp, reader, writer, noteChange }: StoreContext,
   openBulkInsert: ReturnType<typeof prepareBulkInsert>,
   rules: ImportedTable<Row, Import, Stored>,
   selectIdWithKey: string,
@@ -36,11 +37,7 @@ function createBulkStore<Row extends ChangedRecord, Import extends object, Store
   const { table } = rules;
   const columns = columnNames(rules.schema);
   const pages = preparePages<Stored>(db, { table, columns, where: "" });
-  const withId = db.prepare<Stored, { id: number }>(`
-    select ${columns}
-    from ${table}
-    where id = $id
-  `);
+  const withId = prepareStored<Stored>(db, table, rules.schema);
   const withKey = db.prepare<{ id: number }, { key: string }>(selectIdWithKey);
   const userWithId = db.prepare<{ id: number }, { id: number }>(`
     select id
@@ -98,7 +95,7 @@ function createBulkStore<Row extends ChangedRecord, Import extends object, Store
           }
         }
         finish();
-        for (const { row } of newRecords) recordChange(changeOf(rules.created, row, null));
+        for (const { row } of newRecords) noteChange(rules.created, row, null);
         return results;
       });
     },

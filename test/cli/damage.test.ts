@@ -111,7 +111,7 @@ test("check continues, reports what it cannot check, and prints a summary when p
   damaged.write("3", order + '"quantity":'.length);
   const { code, stdout, stderr } = await runOn(damaged, "check");
   const printed = stdout.trimEnd().split("\n");
-  expect(printed).toContain("cannot check the JSON of users: the file is damaged");
+  expect(printed).toContain("cannot check the size of users: the file is damaged");
   // Everything else is still checked.
   expect(stdout).toMatch(/^the total of order \d+ does not match its items$/m);
   expect(code).toBe(1);

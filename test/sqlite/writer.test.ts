@@ -1,6 +1,7 @@
 import { expect, test } from "bun:test";
 import { renameSync } from "node:fs";
 import { setImmediate as nextTurn } from "node:timers/promises";
+import { AppError } from "../../src/base/error.ts";
 import { damagePage, rootPageOf } from "../support/damage.ts";
 import { expectRejection } from "../support/expect-error.ts";
 import { makeWriter } from "./writer.ts";
@@ -216,19 +217,34 @@ test("write alone rejects with unavailable when the database is read-only for it
   expect(it.visible()).toEqual([1]);
 });
 
-test("write rejects the whole batch with unavailable when its transaction has ended", async () => {
+test("write alone is rejected when it ends the transaction", async () => {
   using it = makeWriter();
   // SQLite does this itself after some disk errors.
   const ending = () => {
     it.db.run("rollback");
     throw new Error("the disk has failed");
   };
-  const writes = [() => it.insert(1), () => it.insert(2), ending].map((work) => it.write(work));
-  // It had not begun, so it belongs to the next batch.
-  const later = it.write(() => it.insert(3));
-  for (const write of writes) await expectRejection(write, "unavailable");
-  await later;
-  expect(it.visible()).toEqual([3]);
+  const writes = [() => it.insert(1), ending, () => it.insert(2)].map((work) => it.write(work));
+  expect(rejectedIn(await Promise.allSettled(writes))).toEqual([1]);
+  expect(it.visible()).toEqual([1, 2]);
+});
+
+test("write shares a transaction with others when it throws an AppError", async () => {
+  using it = makeWriter();
+  let runs = 0;
+  const taken = new AppError("email_taken", "email is already taken");
+  const results = await Promise.allSettled([
+    it.write(() => {
+      runs += 1;
+      it.insert(1);
+    }),
+    it.write(() => {
+      throw taken;
+    }),
+    it.write(() => it.insert(2)),
+  ]);
+  expect(results[1]).toEqual({ status: "rejected", reason: taken });
+  expect([runs, it.commits(), it.visible()]).toEqual([1, 1, [1, 2]]);
 });
 
 test("idle resolves when every earlier write has settled", async () => {
@@ -241,7 +257,7 @@ test("idle resolves when every earlier write has settled", async () => {
   await it.idle();
   expect(it.visible()).toEqual([1]);
   await Promise.all([first, failed]);
-  expect(resolved).toEqual(["first", "failed"]);
+  expect(resolved).toEqual(["failed", "first"]);
 
   it.other.run("begin immediate");
   const waiting = it.write(() => it.insert(2));
@@ -323,22 +339,6 @@ test("write rejects the whole batch with unavailable when the database is moved 
     it.write(() => renameSync(filename, `${filename}.moved`)),
   ];
   for (const write of writes) await expectRejection(write, "unavailable");
-});
-
-test("write rejects with unavailable when the database is moved before it is committed alone", async () => {
-  using it = makeWriter();
-  addDamagedTable(it);
-  const { filename } = it.db;
-  let runs = 0;
-  const other = it.write(() => it.insert(1));
-  const alone = it.write(() => {
-    runs += 1;
-    if (runs === 1) it.db.run("update damaged set n = n + 1");
-    renameSync(filename, `${filename}.moved`);
-  });
-  await expectRejection(alone, "unavailable");
-  await other;
-  expect(runs).toBe(2);
 });
 
 test("write waits, and reads succeed, while another process is writing", async () => {

@@ -1,7 +1,7 @@
-/** Runs the writes of a batch in one transaction. A write that fails does not affect the others. */
+/** Runs the writes of a batch in one transaction. */
 import type { Database } from "bun:sqlite";
 import { AppError } from "../../base/error.ts";
-import { isStorageError, storageError, unavailableError } from "../file/errors.ts";
+import { storageError, unavailableError } from "../file/errors.ts";
 import type { FileWatch } from "../file/file-watch.ts";
 
 export interface Write {
@@ -15,32 +15,17 @@ export interface Write {
 
 export type Settle = () => void;
 
-/** @returns the write at an index of a batch, which may begin only now; `null` at its end */
-export type WriteAt = (index: number) => Write | null;
+/** How to settle each write, in their order; or the error of the last write, because of which none is committed. */
+export type Outcome = { readonly settles: readonly Settle[] } | { readonly error: unknown };
 
 export type WriteBatch = ReturnType<typeof createWriteBatch>;
-
-/** Outcome of running the writes once: how to settle each write, or the write that failed. */
-type Attempt =
-  | { readonly settles: readonly Settle[] }
-  | { readonly failed: Write; readonly isStorage: boolean };
 
 export function createWriteBatch(db: Database, files: FileWatch) {
   const begin = db.prepare("begin immediate");
   const commit = db.prepare("commit");
   const rollback = db.prepare("rollback");
-  const savepoint = db.prepare("savepoint one");
-  const release = db.prepare("release one");
-  const undo = db.prepare("rollback to one");
 
-  /** @returns the error for a write that was not committed. An unknown cause is also reported as unavailable. */
-  function rejectionOf({ table }: Write, cause: unknown): AppError {
-    const { isReadable } = files;
-    const error = storageError(cause, { db, verb: "written", table, isReadable });
-    return error instanceof AppError ? error : unavailableError("written", cause);
-  }
-
-  function rollBackQuietly(): void {
+  function rollBack(): void {
     try {
       if (db.inTransaction) rollback.run();
     } catch {
@@ -48,73 +33,9 @@ export function createWriteBatch(db: Database, files: FileWatch) {
     }
   }
 
-  function restart(): void {
-    if (db.inTransaction) rollback.run();
-    begin.run();
-  }
-
-  /**
-   * Almost all writes succeed, and a savepoint costs as much as a write. Without savepoints, any failure ends the
-   * attempt. With them, only a failure of storage does.
-   */
-  function runAll(writeAt: WriteAt, inSavepoints: boolean, excluded: readonly Write[]): Attempt {
-    const settles: Settle[] = [];
-    for (let at = 0, write = writeAt(at); write !== null; at += 1, write = writeAt(at)) {
-      if (excluded.includes(write)) continue;
-      if (inSavepoints) savepoint.run();
-      try {
-        const result = write.work();
-        if (inSavepoints) release.run();
-        settles.push(() => write.resolve(result));
-      } catch (error) {
-        // A full disk ends the whole transaction, and the savepoint with it.
-        if (inSavepoints && !db.inTransaction) throw error;
-        const isStorage = isStorageError(error);
-        if (isStorage || !inSavepoints) return { failed: write, isStorage };
-        undo.run();
-        release.run();
-        settles.push(() => write.reject(error));
-      }
-    }
-    return { settles };
-  }
-
-  function runAlone(write: Write): Settle {
-    try {
-      begin.run();
-      const result = write.work();
-      commit.run();
-      files.requireInPlace();
-      return () => write.resolve(result);
-    } catch (error) {
-      rollBackQuietly();
-      const rejection = isStorageError(error) ? rejectionOf(write, error) : error;
-      return () => write.reject(rejection);
-    }
-  }
-
-  /**
-   * After SQLite has read a damaged page, it rejects all further writes of the transaction, and the commit. Therefore
-   * the others run again without the write that failed. Finally, that write gets a separate transaction, because
-   * SQLite reports a transient read error as damage.
-   */
-  function commitAll(writeAt: WriteAt): readonly Settle[] {
-    const suspects: Write[] = [];
-    for (;;) {
-      let attempt = runAll(writeAt, false, suspects);
-      if ("failed" in attempt && !attempt.isStorage) {
-        restart();
-        attempt = runAll(writeAt, true, suspects);
-      }
-      if ("settles" in attempt) {
-        commit.run();
-        // If the files were moved during the commit, it went to the moved files.
-        files.requireInPlace();
-        return [...attempt.settles, ...suspects.map(runAlone)];
-      }
-      suspects.push(attempt.failed);
-      restart();
-    }
+  function errorOf({ table }: Write, cause: unknown): unknown {
+    const { isReadable } = files;
+    return storageError(cause, { db, verb: "written", table, isReadable });
   }
 
   return {
@@ -128,19 +49,38 @@ export function createWriteBatch(db: Database, files: FileWatch) {
       begin.run();
     },
     /**
-     * Runs the writes and commits those that succeed.
-     * @param writeAt called with one index after the other, and again from 0 when the writes run again
-     * @returns how to settle each write
+     * Runs the writes, and commits them. A write that throws an AppError has changed nothing, so the others go on. Any other
+     * error can have left changes, and after SQLite has read a damaged page, it rejects the commit of the transaction.
+     * @param takeNext returns `null` at the end of the batch
      * @throws if the commit fails. The transaction is rolled back, and no write may be acknowledged.
      */
-    commit(writeAt: WriteAt): readonly Settle[] {
+    run(takeNext: () => Write | null): Outcome {
+      const settles: Settle[] = [];
       try {
-        return commitAll(writeAt);
-      } catch (error) {
-        rollBackQuietly();
-        throw error;
+        for (let write = takeNext(); write !== null; write = takeNext()) {
+          const { work, resolve, reject } = write;
+          try {
+            const result = work();
+            settles.push(() => resolve(result));
+          } catch (error) {
+            if (!(error instanceof AppError)) return { error };
+            settles.push(() => reject(error));
+          }
+        }
+        commit.run();
+        // If the files were moved during the commit, it went to the moved files.
+        files.requireInPlace();
+        return { settles };
+      } finally {
+        rollBack();
       }
     },
-    rejectionOf,
+    /** @returns the error of a write that has failed twice */
+    errorOf,
+    /** @returns the error of a write whose batch could not begin or commit. An unknown cause is reported as unavailable. */
+    batchErrorOf(write: Write, cause: unknown): AppError {
+      const error = errorOf(write, cause);
+      return error instanceof AppError ? error : unavailableError("written", cause);
+    },
   };
 }

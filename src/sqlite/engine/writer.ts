@@ -10,7 +10,7 @@ import type { OnCommit } from "../../domain/store.ts";
 import type { Checkpointer } from "../file/checkpoint.ts";
 import { isBusy } from "../file/errors.ts";
 import type { Reader } from "./reader.ts";
-import type { Settle, Write, WriteAt, WriteBatch } from "./write-batch.ts";
+import type { Outcome, Settle, Write, WriteBatch } from "./write-batch.ts";
 
 /** A batch is rejected after waiting this long for another process to finish its write. */
 const BUSY_TIMEOUT_MS = 5_000;
@@ -39,6 +39,74 @@ export interface CommitGate {
 
 export type Writer = ReturnType<typeof createWriter>;
 
+/** The writes that wait for a transaction. */
+function createWriteQueue() {
+  const queue = createRoundRobinQueue<Write>();
+  /** The write because of which a batch was rolled back. It gets a transaction of its own. */
+  let suspect: Write | null = null;
+  /** The other writes of that batch, which run in the next one. */
+  let others: Write[] = [];
+
+  const size = () => queue.size() + others.length + (suspect === null ? 0 : 1);
+
+  /** Takes the next write. @returns `null` if there is none */
+  function take(): Write | null {
+    const alone = suspect;
+    suspect = null;
+    return alone ?? others.shift() ?? queue.take();
+  }
+
+  return {
+    size,
+    take,
+    add: queue.add,
+    /** @returns whether the next write must be the only one of its transaction */
+    isNextAlone: () => suspect !== null,
+    /** Takes back a batch, whose last write has failed. */
+    takeBack(writes: readonly Write[]) {
+      suspect = writes.at(-1) ?? null;
+      others = [...writes.slice(0, -1), ...others];
+    },
+    takeAll: () => Array.from({ length: size() }, () => take() as Write),
+  };
+}
+
+/**
+ * @param gate `null` acknowledges what is on the disk
+ * @param onSettled called when writes have waited for the gate
+ */
+function createAcknowledger(gate: CommitGate | null, onSettled: () => void) {
+  let pending = 0;
+
+  async function settleConfirmed(
+    confirmation: Promise<void>,
+    writes: readonly Write[],
+    settles: readonly Settle[],
+  ): Promise<void> {
+    pending += writes.length;
+    try {
+      await confirmation;
+      for (const settle of settles) settle();
+    } catch (error) {
+      for (const { reject } of writes) reject(error);
+    } finally {
+      pending -= writes.length;
+    }
+    onSettled();
+  }
+
+  return {
+    /** @returns the number of writes that were committed, and wait for the gate */
+    pending: () => pending,
+    /** Settles writes that are on the disk as soon as they may be acknowledged. */
+    settle(writes: readonly Write[], settles: readonly Settle[]): void {
+      const confirmation = gate?.confirm() ?? null;
+      if (confirmation !== null) void settleConfirmed(confirmation, writes, settles);
+      else for (const settle of settles) settle();
+    },
+  };
+}
+
 /** @param gate `null` acknowledges what is on the disk */
 export function createWriter(
   batch: WriteBatch,
@@ -48,31 +116,20 @@ export function createWriter(
   gate: CommitGate | null,
   nowMs = () => performance.now(),
 ) {
-  const queue = createRoundRobinQueue<Write>();
-  /** Writes that were committed, and wait for the gate. */
-  let unconfirmedCount = 0;
+  const queue = createWriteQueue();
+  const acknowledger = createAcknowledger(gate, wakeIfIdle);
   let scheduled = false;
   let busySinceMs: number | null = null;
   const idleWaiters: (() => void)[] = [];
 
-  function dequeueAll(): Write[] {
-    const writes: Write[] = [];
-    for (let write = queue.take(); write !== null; write = queue.take()) writes.push(write);
-    return writes;
-  }
-
-  /** Takes writes out of the queue until the batch ends. @param taken gets them */
-  function takeBatch(taken: Write[]): WriteAt {
-    const startedMs = nowMs();
-
-    function takeNext(): Write | null {
-      if (taken.length >= MAX_BATCH || nowMs() - startedMs >= MAX_BATCH_MS) return null;
+  /** @param taken gets the writes. @returns takes writes out of the queue until the batch ends */
+  function takeBatch(taken: Write[], maxWrites: number, startedMs: number): () => Write | null {
+    return () => {
+      if (taken.length >= maxWrites || nowMs() - startedMs >= MAX_BATCH_MS) return null;
       const write = queue.take();
       if (write !== null) taken.push(write);
       return write;
-    }
-
-    return (at) => taken[at] ?? takeNext();
+    };
   }
 
   function schedule(): void {
@@ -92,7 +149,7 @@ export function createWriter(
   }
 
   function isIdle(): boolean {
-    return queue.size() === 0 && !scheduled && unconfirmedCount === 0;
+    return queue.size() === 0 && !scheduled && acknowledger.pending() === 0;
   }
 
   function wakeIfIdle(): void {
@@ -108,7 +165,7 @@ export function createWriter(
   /** Rejects writes, none of which may be acknowledged. */
   function rejectAll(writes: readonly Write[], cause: unknown): void {
     busySinceMs = null;
-    for (const write of writes) write.reject(batch.rejectionOf(write, cause));
+    for (const write of writes) write.reject(batch.batchErrorOf(write, cause));
     scheduleNext();
   }
 
@@ -123,32 +180,9 @@ export function createWriter(
       busySinceMs ??= nowMs();
       const mayRetry = nowMs() - busySinceMs < BUSY_TIMEOUT_MS;
       if (isBusy(error) && mayRetry) schedule();
-      else rejectAll(dequeueAll(), error);
+      else rejectAll(queue.takeAll(), error);
       return false;
     }
-  }
-
-  /** Settles writes that are on the disk as soon as they may be acknowledged. */
-  function acknowledge(writes: readonly Write[], settles: readonly Settle[]): void {
-    const confirmation = gate?.confirm() ?? null;
-    if (confirmation === null) {
-      for (const settle of settles) settle();
-      return;
-    }
-    unconfirmedCount += writes.length;
-    void confirmation
-      .finally(() => {
-        unconfirmedCount -= writes.length;
-      })
-      .then(
-        () => {
-          for (const settle of settles) settle();
-        },
-        (error) => {
-          for (const { reject } of writes) reject(error);
-        },
-      )
-      .then(wakeIfIdle);
   }
 
   /** Starts a checkpoint if one is due. No write begins during a checkpoint. */
@@ -164,24 +198,31 @@ export function createWriter(
     reader.reset();
     const startedMs = nowMs();
     if (!tryBegin()) return;
+    const isAlone = queue.isNextAlone();
     const writes: Write[] = [];
-    let settles: readonly Settle[];
+    let outcome: Outcome;
     try {
-      settles = batch.commit(takeBatch(writes));
+      outcome = batch.run(takeBatch(writes, isAlone ? 1 : MAX_BATCH, startedMs));
     } catch (error) {
       rejectAll(writes, error);
       return;
     }
-    onCommit(writes.length, nowMs() - startedMs);
-    acknowledge(writes, settles);
-    startCheckpoint();
+    if ("settles" in outcome) {
+      onCommit(writes.length, nowMs() - startedMs);
+      acknowledger.settle(writes, outcome.settles);
+      startCheckpoint();
+      return;
+    }
+    if (isAlone) for (const write of writes) write.reject(batch.errorOf(write, outcome.error));
+    else queue.takeBack(writes);
+    scheduleNext();
   }
 
   return {
     /**
-     * Runs `work` in a transaction that it shares with other writes. If `work` throws, only its own changes are rolled
-     * back. It may run several times, and only the last run is committed. It must have no effect outside the database.
-     * Callers bound the number of queued writes, as `http/limits/memory.ts` does.
+     * Runs `work` in a transaction that it shares with other writes. If `work` throws, it does not affect the others. It may
+     * run several times, and only the last run is committed. It must have no effect outside the database, and throw an
+     * AppError only before its first change. Callers bound the number of queued writes, as `http/limits/memory.ts` does.
      * @param table the table that is written, for error messages
      * @param author who sends it; `null`, the default, for the process itself. Writes of one author keep
      * their order
@@ -206,7 +247,7 @@ export function createWriter(
       });
     },
     /** @returns the number of writes that are queued or not acknowledged yet */
-    pending: () => queue.size() + unconfirmedCount,
+    pending: () => queue.size() + acknowledger.pending(),
     /** Starts a checkpoint if one is due. Each batch of writes ends with this too. */
     checkpoint() {
       if (scheduled) return;

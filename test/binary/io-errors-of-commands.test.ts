@@ -171,12 +171,6 @@ async function attemptBackup(server: TestServer, kind: Kind, when: string): Prom
   return { injected, problems };
 }
 
-/** The server must still work after a command failed next to it. */
-async function expectHealthy(server: TestServer): Promise<void> {
-  await untilHealth(server, 200);
-  await newUser(server);
-}
-
 describe.skipIf(skipTraced)("with 60 users", () => {
   const base = useBase({ users: 60, withLog: true });
 
@@ -198,26 +192,19 @@ describe.skipIf(skipTraced)("with 60 users", () => {
     timeoutMs,
   );
 
-  test(
-    "check succeeds or prints one error line when a system call fails",
-    async () => {
+  test.each([
+    ["check succeeds or prints one error line", [read, open, map], attemptCheck],
+    ["backup leaves a complete copy or none", ofBackup, attemptBackup],
+  ] as const)(
+    "%s when a system call fails",
+    async (what, kinds, attempt) => {
       using directory = makeDirectory();
       await using server = await startReplica(copyBase(base(), directory), {}, base().tokens);
       await newUser(server);
-      await failEachCall("check", [read, open, map], (...fault) => attemptCheck(server, ...fault));
-      await expectHealthy(server);
-    },
-    timeoutMs,
-  );
-
-  test(
-    "backup leaves a complete copy or none when a system call fails",
-    async () => {
-      using directory = makeDirectory();
-      await using server = await startReplica(copyBase(base(), directory), {}, base().tokens);
+      await failEachCall(what, kinds, (...fault) => attempt(server, ...fault));
+      // The server must still work after a command failed next to it.
+      await untilHealth(server, 200);
       await newUser(server);
-      await failEachCall("backup", ofBackup, (...fault) => attemptBackup(server, ...fault));
-      await expectHealthy(server);
     },
     timeoutMs,
   );

@@ -80,14 +80,19 @@ test("requireSqlite rejects a version that the statements cannot run on", () => 
   for (const version of ["3.43.0", "3.51.3", "4.0.0"]) requireSqlite(version);
 });
 
-test.skipIf(process.platform !== "linux").each(["users", "feed"])(
-  "openSqlite leaves no file open when it fails after it has opened all of them (%s)",
+const tables = ["users", "orders", "imported_orders", "tokens", "idempotency_keys", "feed"];
+
+test.skipIf(process.platform !== "linux").each(tables)(
+  "openSqlite fails, and leaves no file open, when the page of %s is damaged",
   async (table) => {
     using directory = makeDirectory();
     const path = directory.at("a.db");
     await (await open(path)).close();
     damagePage(path, rootPageOf(path, table));
-    await expectRejection(open(path), "operator", /the file is damaged/);
+    for (const mode of ["serve", "write"] as const) {
+      const message = `Cannot open ${path}: the file is damaged`;
+      await expectRejection(open(path, mode), "operator", message);
+    }
     expect(openFilesIn(directory.path)).toBe(0);
   },
 );

@@ -10,7 +10,6 @@ import {
   writeFileSync,
 } from "node:fs";
 import { SCHEMA_VERSION } from "../../src/sqlite/file/migrate.ts";
-import { damagePage, rootPageOf } from "../support/damage.ts";
 import { makeDirectory } from "../support/directory.ts";
 import { expectRejection } from "../support/expect-error.ts";
 import { openDatabase, runSql } from "./open-database.ts";
@@ -51,19 +50,6 @@ for (const [what, make, why] of broken) {
     }
     if (before !== null) expect(readFileSync(path)).toEqual(before);
     if (before !== null) expect(readdirSync(directory.path)).toEqual(["a.db"]);
-  });
-}
-
-for (const table of ["users", "orders", "imported_orders", "tokens", "idempotency_keys"]) {
-  test(`openSqlite fails when the page of ${table} is damaged`, async () => {
-    using directory = makeDirectory();
-    const path = directory.at("a.db");
-    await (await openDatabase(path)).close();
-    damagePage(path, rootPageOf(path, table));
-    for (const mode of ["serve", "write"] as const) {
-      const message = `Cannot open ${path}: the file is damaged`;
-      await expectRejection(openDatabase(path, { mode }), "operator", message);
-    }
   });
 }
 

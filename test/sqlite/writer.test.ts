@@ -126,20 +126,6 @@ test("write resolves only when other connections can see it", async () => {
   expect(results).toEqual([{ made: 1 }, [1]]);
 });
 
-test("write keeps the order of concurrent calls", async () => {
-  using it = makeWriter();
-  const ran: number[] = [];
-  const resolved: number[] = [];
-  const writes = Array.from({ length: 50 }, async (_, n) => {
-    await it.write(() => ran.push(n));
-    resolved.push(n);
-  });
-  await Promise.all(writes);
-  const order = Array.from({ length: 50 }, (_, n) => n);
-  expect(ran).toEqual(order);
-  expect(resolved).toEqual(order);
-});
-
 test("write alone is rolled back when its callback throws", async () => {
   using it = makeWriter();
   const thrown = new Error("the callback fails");
@@ -198,23 +184,6 @@ test("write either succeeds or rejects with unavailable when the disk is full", 
   }
   await it.write(() => it.insert(100));
   expect(it.visible()).toEqual([...stored, 100]);
-});
-
-test("write alone rejects with unavailable when the database is read-only for it", async () => {
-  using it = makeWriter();
-  const first = it.write(() => it.insert(1));
-  const second = it.write(() => {
-    it.db.run("pragma query_only = on");
-    try {
-      it.insert(2);
-    } finally {
-      it.db.run("pragma query_only = off");
-    }
-  });
-  const error = await expectRejection(second, "unavailable");
-  expect(error.cause).toMatchObject({ code: "SQLITE_READONLY" });
-  await first;
-  expect(it.visible()).toEqual([1]);
 });
 
 test("write alone is rejected when it ends the transaction", async () => {

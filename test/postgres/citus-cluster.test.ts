@@ -6,7 +6,7 @@ import type { Store } from "../../src/domain/store.ts";
 import { openPostgres } from "../../src/postgres/backend.ts";
 import { createContext } from "../../src/postgres/engine/context.ts";
 import { severalServers } from "../../src/postgres/server/citus.ts";
-import { connect, type Database, type Session } from "../../src/postgres/server/connection.ts";
+import { connect } from "../../src/postgres/server/connection.ts";
 import { sqlState } from "../../src/postgres/server/errors.ts";
 import { createOrderStore } from "../../src/postgres/tables/orders.ts";
 import { createUserStore } from "../../src/postgres/tables/users.ts";
@@ -32,28 +32,7 @@ import {
   runOnCitus,
   takeCitusDatabase,
 } from "./citus.ts";
-
-type Statement = Parameters<Session["all"]>;
-
-/** Remembers the statements of all sessions. */
-function recorded(db: Database, statements: Statement[]): Database {
-  const recordedSession = (session: Session): Session => ({
-    ...session,
-    all(...statement) {
-      statements.push(statement);
-      return session.all(...statement);
-    },
-    first(...statement) {
-      statements.push(statement);
-      return session.first(...statement);
-    },
-  });
-  return {
-    ...db,
-    run: (kind, work, options) =>
-      db.run(kind, (session) => work(recordedSession(session)), options),
-  };
-}
+import { recordStatements } from "./recorded.ts";
 
 /** @returns all records, with the totals, and the changes */
 async function contentsOf({ users, orders, changes }: Store): Promise<unknown> {
@@ -85,9 +64,8 @@ describe.if(citusUrl !== null)("with TEST_CITUS_URL", () => {
   test("users and orders ask as few shards of Citus as documented", async () => {
     const databaseUrl = await takeCitusDatabase();
     const real = connect({ databaseUrl });
-    const statements: Statement[] = [];
-    const parts = { db: recorded(real, statements), placement: severalServers };
-    const context = createContext({ ...parts, now: () => new Date() });
+    const { db, sent } = recordStatements(real);
+    const context = createContext({ db, placement: severalServers, now: () => new Date() });
     const users = createUserStore(context);
     const orders = createOrderStore(context);
 
@@ -95,7 +73,7 @@ describe.if(citusUrl !== null)("with TEST_CITUS_URL", () => {
     async function tasksOf(...operations: unknown[]): Promise<number[]> {
       await Promise.all(operations);
       const counts: number[] = [];
-      for (const [statement, ...values] of statements.splice(0)) {
+      for (const { statement, values } of sent.splice(0)) {
         const plan = await real.run("read", (session) =>
           session.all<{ "QUERY PLAN": string }>(`explain ${statement}`, ...values),
         );
@@ -113,7 +91,7 @@ describe.if(citusUrl !== null)("with TEST_CITUS_URL", () => {
       databaseUrl,
       "select count(*)::integer as shards from pg_dist_shard where logicalrelid = 'orders'::regclass",
     );
-    statements.length = 0;
+    sent.length = 0;
     const page = { limit: 10, offset: 0 };
     const ofUser = { ...page, user_id: user.id };
     const three = ["a", "b", "c"];
@@ -136,27 +114,6 @@ describe.if(citusUrl !== null)("with TEST_CITUS_URL", () => {
     }
     await real.close();
     releaseCitusDatabase(databaseUrl);
-  }, 60_000);
-
-  test("orders.list rejects an offset when every shard would read more than 10,000 orders", async () => {
-    await using it = await openCitusStore();
-    const list = (offset: number) => it.store.orders.list({ limit: 10, offset });
-    expect(await list(10_000)).toMatchObject({ records: "", maxOffset: 10_000 });
-    await expectRejection(
-      Promise.resolve(list(10_001)),
-      "validation_failed",
-      /offset must be at most 10,000 on this database: use after/,
-    );
-  }, 60_000);
-
-  test("orders.get rejects when the worker of an order that is known does not have it yet", async () => {
-    await using it = await openCitusStore();
-    const user = await newUser(it.store);
-    const { record } = await it.store.orders.create(orderFields(user.id), null);
-    await runOnCitus(it.databaseUrl, `delete from orders where id = ${record.id}`);
-    const reading = Promise.resolve(it.store.orders.get(record.id));
-    await expectRejection(reading, "unavailable", "the database is recovering from a failure");
-    expect(await it.store.orders.get(record.id + 1)).toBeNull();
   }, 60_000);
 
   test("a write of a locked user fails by the lock timeout on its worker, and others of its batch succeed", async () => {

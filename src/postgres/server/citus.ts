@@ -63,7 +63,7 @@ export async function countWorkers(session: Session): Promise<number> {
  * Distributes the tables of one server, with their rows. The new name of the sequence makes creates of servers that still
  * take the tables for those of one server fail: they would leave out the index.
  */
-const distribution: readonly string[] = [
+export const distribution: readonly string[] = [
   "set local citus.shard_replication_factor to 1",
   sequentialMode,
   "alter table orders drop constraint orders_pkey",

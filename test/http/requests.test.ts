@@ -82,13 +82,9 @@ describe("X-Request-Id", () => {
   );
 
   test("X-Request-Id is unique when the client sends none", async () => {
-    for (const path of ["/health", `/users/${user.id}`]) {
-      const asked = Array.from({ length: 20 }, () => server.call("GET", path));
-      const ids = (await Promise.all(asked)).map((response) =>
-        response.headers.get("x-request-id"),
-      );
-      expect(new Set(ids).size).toBe(20);
-    }
+    const asked = Array.from({ length: 20 }, () => server.call("GET", "/health"));
+    const ids = (await Promise.all(asked)).map(({ headers }) => headers.get("x-request-id"));
+    expect(new Set(ids).size).toBe(20);
   });
 });
 
@@ -378,9 +374,7 @@ describe("CORS_ORIGIN", () => {
       ["POST /users", { body: { email: newEmail() } }],
       ["GET /users", noToken],
       ["GET /nope", {}],
-      ["DELETE /users", {}],
       ["POST /users", large],
-      ["GET /orders/abc", {}],
     ];
     for (const call of calls) {
       for (const origin of ["https://a.example", "http://b.example:8080"]) {
@@ -390,14 +384,13 @@ describe("CORS_ORIGIN", () => {
         expect(response.headers.get("vary")).toBe("Origin");
       }
       for (const origin of [
-        "https://a.example.evil",
-        "http://a.example",
-        "https://a.example:1",
-        "https://a.example/",
-        "https://A.example",
-        "https://a.example, http://b.example:8080",
-        "null",
-        "*",
+        ...[
+          "https://a.example.evil",
+          "http://a.example",
+          "https://a.example:1",
+          "https://A.example",
+        ],
+        ...["https://a.example/", "https://a.example, http://b.example:8080", "null", "*"],
       ]) {
         const response = await ask(open, origin, ...call);
         expect(response.headers.has("access-control-allow-origin")).toBe(false);
@@ -408,7 +401,7 @@ describe("CORS_ORIGIN", () => {
   test("a preflight succeeds without a token when the origin is allowed", async () => {
     await using open = await startServer({ CORS_ORIGIN: "https://a.example" });
     const options = { ...noToken, headers: preflight };
-    for (const path of ["/users", "/users/1", "/orders", "/orders/1"]) {
+    for (const path of ["/users", "/orders/1"]) {
       const response = await ask(open, "https://a.example", `OPTIONS ${path}`, options);
       expect([response.status, response.text]).toEqual([204, ""]);
       expect(response.headers.get("access-control-allow-origin")).toBe("https://a.example");
@@ -430,14 +423,12 @@ describe("CORS_ORIGIN", () => {
 
   test("CORS_ORIGIN=* allows every origin, but no credentials", async () => {
     await using open = await startServer({ CORS_ORIGIN: "*" });
-    for (const origin of ["https://a.example", "null"]) {
-      const { headers } = await ask(open, origin, "GET /health", {});
-      expect(headers.get("access-control-allow-origin")).toBe(origin);
-      expect(headers.has("access-control-allow-credentials")).toBe(false);
-    }
-    const { headers } = await open.call("GET", "/health");
-    expect(headers.get("vary")).toBe("Origin");
-    expect(headers.has("access-control-allow-origin")).toBe(false);
+    const { headers } = await ask(open, "https://a.example", "GET /health", {});
+    expect(headers.get("access-control-allow-origin")).toBe("https://a.example");
+    expect(headers.has("access-control-allow-credentials")).toBe(false);
+    const { headers: without } = await open.call("GET", "/health");
+    expect(without.get("vary")).toBe("Origin");
+    expect(without.has("access-control-allow-origin")).toBe(false);
   });
 
   test("Origin has no effect when CORS_ORIGIN is not set", async () => {

@@ -58,8 +58,6 @@ test("App rejects requests and responses that do not exist", () => {
   const compiled = async (api: Api) => {
     // @ts-expect-error: the email is required
     await api.users.post({ name: "Ann" });
-    // @ts-expect-error: a name is text
-    await api.users.post({ email: "a@example.com", name: 1 });
     // @ts-expect-error: unknown status
     await api.orders({ id: 1 }).patch({ status: "lost" });
     // @ts-expect-error: a quantity is a number
@@ -70,15 +68,11 @@ test("App rejects requests and responses that do not exist", () => {
     await api.customers.get();
     // @ts-expect-error: unknown parameter
     await api.users.get({ query: { page: 2 } });
-    // @ts-expect-error: unknown status
-    await api.orders.get({ query: { status: "lost" } });
     // @ts-expect-error: it has no parameters
     await api.health.get({ query: { limit: 1 } });
     const { data, error } = await api.users({ id: 1 }).get();
     // @ts-expect-error: it may have failed
     data.data.email;
-    // @ts-expect-error: unknown field
-    data?.data.phone;
     // @ts-expect-error: GET of a user never conflicts
     error?.status === 409;
     if (error?.status !== 404) return;
@@ -108,11 +102,8 @@ test.skipIf(!enabled)("treaty returns what the types say when it calls a server"
   const reused = await api.orders.post({ user_id: userId, currency: "CHF", items }, { headers });
   expect(reused.error?.status === 422 && reused.error.value.error).toContain("idempotency key");
 
-  const page = await api.users.get();
-  expect(page.data?.meta).toEqual({ total: 1, limit: 50, offset: 0 });
-  expect(page.data?.data.map((user) => user.email)).toEqual([email]);
   const query = { user_id: userId, limit: 1, status: "paid" } as const;
-  expect((await api.orders.get({ query })).data?.meta.total).toBe(0);
+  expect((await api.orders.get({ query })).data?.meta).toEqual({ total: 0, limit: 1, offset: 0 });
 
   const absent = await api.orders({ id: 999 }).get();
   expect(absent.error?.status === 404 && absent.error.value).toBe("order not found");

@@ -102,25 +102,6 @@ console.log(order.total, order.status, Date.parse(order.created_at));
 `;
 
 test.skipIf(!enabled)(
-  "a client of openapi-typescript reads an order when its total exceeds 32 bits",
-  async () => {
-    const input = [made("document.json"), "--output", made("openapi-typescript.d.ts")];
-    expect((await run(["node_modules/.bin/openapi-typescript", ...input])).code).toBe(0);
-    await expectProgramReadsOrder(
-      "with-openapi-typescript",
-      `import createClient from "openapi-fetch";
-import type { paths } from "./openapi-typescript";
-${begin}
-const api = createClient<paths>({ baseUrl, headers });
-const { data } = await api.GET("/api/v1/orders/{id}", { params: { path: { id: Number(id) } } });
-const order = data?.data;
-${print}`,
-    );
-  },
-  TIMEOUT_MS,
-);
-
-test.skipIf(!enabled)(
   "a client of hey-api with zod reads an order when its total exceeds 32 bits",
   async () => {
     const { createClient } = await import("@hey-api/openapi-ts");

@@ -17,11 +17,10 @@ import {
   type StoredOrder,
   totalOf,
 } from "./order.ts";
-import { firstVersion } from "./record.ts";
+import { firstVersion, requireRecordSize } from "./record.ts";
 import {
   Email,
   parseStoredUser,
-  requireUserSize,
   type StoredUser,
   User,
   type UserFields,
@@ -66,7 +65,7 @@ export function createUserParser(): (value: unknown) => UserImport {
       return { ...user, ...userFields(user) };
     }
     const user = parseUser(value);
-    requireUserSize(user);
+    requireRecordSize(user);
     requireImportableVersion(user);
     requireTimesInOrder(user);
     return user;

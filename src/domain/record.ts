@@ -41,12 +41,11 @@ const longestFields = {
 };
 
 /**
- * Call it with what a write sets.
- * @param fields the record without the fields that every record has
+ * @param fields what a write sets, or the whole record
  * @throws {AppError} validation_failed if the record could exceed 64 KiB as JSON
  */
 export function requireRecordSize(fields: object): void {
-  if (Buffer.byteLength(JSON.stringify({ ...longestFields, ...fields })) <= MAX_RECORD_BYTES)
+  if (Buffer.byteLength(JSON.stringify({ ...fields, ...longestFields })) <= MAX_RECORD_BYTES)
     return;
   const problem = `must be at most ${MAX_RECORD_BYTES} bytes of JSON as a whole record`;
   failField("body", "length", problem, { min: 0, max: MAX_RECORD_BYTES });

@@ -62,14 +62,9 @@ export type UserQuery = Static<typeof UserQuery>;
 export type UserFields = Pick<User, "email" | "name" | "metadata">;
 
 /** @throws {AppError} validation_failed if the user is too large */
-export function requireUserSize({ email, name, metadata }: UserFields): void {
-  requireRecordSize({ email, name, metadata });
-}
-
-/** @throws {AppError} validation_failed if the user is too large */
 export function userFields({ email, name = null, metadata = {} }: UserInput): UserFields {
   const fields = { email, name, metadata };
-  requireUserSize(fields);
+  requireRecordSize(fields);
   return fields;
 }
 

@@ -6,7 +6,7 @@ import { AppError, fail } from "../base/error.ts";
 import { copiedTables } from "../domain/copy.ts";
 import type { BackUpStore, OpenStore, Store, StoreMode, StoreOptions } from "../domain/store.ts";
 import { ARCHIVE_CAUSE, openArchive } from "./archive/client.ts";
-import { type Source, sharedSource, sourceAtRest } from "./file/at-rest.ts";
+import { type DatabaseFile, openFrozen, openShared } from "./file/at-rest.ts";
 import { configure, connect, requireSqlite, sqliteVersion } from "./file/connection.ts";
 import { describeSqliteError, isBusy } from "./file/errors.ts";
 import { makeParents, requirePermission, resolveDatabase, sizeOf } from "./file/files.ts";
@@ -137,7 +137,7 @@ function prepareSchema(db: Database, path: string, { mode, onMigration }: StoreO
 }
 
 /** @throws {AppError} operator if this process may not open a file that the store needs */
-function requirePermissions({ path, atRest }: Source, isServer: boolean): void {
+function requirePermissions({ path, atRest }: DatabaseFile, isServer: boolean): void {
   const { R_OK, W_OK } = constants;
   if (atRest) {
     requirePermission([path], R_OK);
@@ -172,13 +172,13 @@ function findFile({
 }
 
 /** @param path path of a database that exists. @throws {AppError} operator if this process may not open a file of it */
-function sourceOf(path: string, mode: StoreMode): Source {
+function openFile(path: string, mode: StoreMode): DatabaseFile {
   const isServer = mode === "serve" || mode === "serve-read-only";
   if (!isServer) requireOneName(path);
   // Not of a server, beside which commands may write.
-  const source = (mode === "read" ? sourceAtRest(path) : null) ?? sharedSource(path);
-  requirePermissions(source, isServer);
-  return source;
+  const file = (mode === "read" ? openFrozen(path) : null) ?? openShared(path);
+  requirePermissions(file, isServer);
+  return file;
 }
 
 async function openStore(options: StoreOptions): Promise<Store> {
@@ -191,19 +191,19 @@ async function openStore(options: StoreOptions): Promise<Store> {
   const { mode } = options;
   const isServer = mode === "serve" || mode === "serve-read-only";
   const mayWrite = mode === "serve" || mode === "write";
-  const source = sourceOf(path, mode);
+  const file = openFile(path, mode);
   if (isServer) requireOnePath(path);
-  const first = resources.adopt(source.connect(), (db) => db.close(true));
-  requireUsable(first, options);
-  // The last connection that is closed deletes the log, with which an archive continues. Without one, that frees space.
-  if (archive === null) first.close(true);
-  const lock = isServer ? resources.use(lockForServer(path, mode)) : null;
+  using connection = new DisposableStack();
   // `true` closes the file even if prepared statements are still open.
-  const db = resources.adopt(source.connect(), (opened) => opened.close(true));
+  const db = connection.adopt(file.connect(), (opened) => opened.close(true));
+  requireUsable(db, options);
+  const lock = isServer ? resources.use(lockForServer(path, mode)) : null;
+  // Closed before the lock is released.
+  resources.use(connection.move());
   requireSqlite(sqliteVersion(db));
   // Not to read: a server under load holds the write lock almost all the time if the disk is slow.
   if (mayWrite) requireWritable(db);
-  if (!source.atRest) configure(db);
+  if (!file.atRest) configure(db);
   if (mode === "serve-read-only") db.run("pragma query_only = on");
   if (mayWrite) prepareSchema(db, path, options);
   db.run(`pragma cache_size = -${CACHE_KIB}`);
@@ -212,7 +212,7 @@ async function openStore(options: StoreOptions): Promise<Store> {
   db.run("pragma busy_timeout = 0");
   if (options.onWarning !== undefined)
     findWarnings(path, sqliteVersion(db)).forEach(options.onWarning);
-  return await createStore({ db, source, lock, archive }, options, resources);
+  return await createStore({ db, file, lock, archive }, options, resources);
 }
 
 /** @throws {AppError} operator with a message that begins with the path, if an error with a known code is the cause */
@@ -238,11 +238,11 @@ export const backUpSqlite: BackUpStore = async ({ databaseUrl, ...options }) => 
   using resources = new DisposableStack();
   const opened = await describeOpening(databaseUrl, () => {
     const path = findFile({ databaseUrl, mode: "read", create: false });
-    const source = sourceOf(path, "read");
-    const db = resources.use(source.connect());
+    const file = openFile(path, "read");
+    const db = resources.use(file.connect());
     const version = readVersion(db);
     if (version === 0 || version === SCHEMA_VERSION) requireCurrentSchema(db);
-    return { source, db, version };
+    return { file, db, version };
   });
   return await backUp(opened, options);
 };

@@ -6,14 +6,14 @@ import { createTimestamp } from "../base/timestamp.ts";
 import { createWriteProbe } from "../base/write-probe.ts";
 import type { OnCommit, Store, StoreOptions } from "../domain/store.ts";
 import type { ArchiveClient } from "./archive/client.ts";
-import { createChangeWatch } from "./engine/change-watch.ts";
+import { type ChangeWatch, createChangeWatch } from "./engine/change-watch.ts";
 import { createReader, type Reader } from "./engine/reader.ts";
 import { createWriteBatch } from "./engine/write-batch.ts";
-import { createWriter } from "./engine/writer.ts";
-import type { Source } from "./file/at-rest.ts";
+import { createWriter, type Writer } from "./engine/writer.ts";
+import type { DatabaseFile } from "./file/at-rest.ts";
 import { createCheckpointer } from "./file/checkpoint.ts";
 import { unreadableError } from "./file/errors.ts";
-import { nothingToWatch, watchFiles } from "./file/file-watch.ts";
+import { type FileWatch, nothingToWatch, watchFiles } from "./file/file-watch.ts";
 import { freeBytesOf, readHeader, sizeOf } from "./file/files.ts";
 import { lockPath, type ServerLock } from "./file/server-lock.ts";
 import { createChangeStore, prepareNoteChange } from "./tables/changes.ts";
@@ -72,32 +72,86 @@ function repeat(intervalMs: number, work: () => void): Disposable {
 
 interface OpenDatabase {
   readonly db: Database;
-  readonly source: Source;
+  readonly file: DatabaseFile;
   /** `null` if the store is not that of a server. */
   readonly lock: ServerLock | null;
   /** `null` if there is none. */
   readonly archive: ArchiveClient | null;
 }
 
+/** @see Store.check */
+async function check(
+  { db, file: { path, atRest } }: OpenDatabase,
+  reader: Reader,
+  onWarning: StoreOptions["onWarning"],
+): Promise<readonly string[]> {
+  const problems = reader.read("sqlite_schema", () => checkDatabase(db, atRest));
+  const isBackup = readHeader(path)?.usesWal === false && !existsSync(lockPath(path));
+  if (!atRest || !isBackup) return problems;
+  const problem = await findChange(path);
+  if (problem === null) return problems;
+  if (problem !== NO_CHECKSUM) return [problem, ...problems];
+  if (problems.length === 0) onWarning?.(`${path}: ${problem}`);
+  return problems;
+}
+
+/** @returns the stores, which fail here if the schema is damaged: their statements do not match it */
+function createStores(
+  db: Database,
+  reader: Reader,
+  writer: Writer,
+  watch: ChangeWatch,
+  now: () => Date,
+) {
+  const timestamp = createTimestamp(now);
+  const idempotency = createIdempotencyStore(db, writer, now, timestamp);
+  const noteChange = prepareNoteChange(db, now);
+  const context = { db, reader, writer, idempotency, timestamp, noteChange };
+  return {
+    users: createUserStore(context),
+    orders: createOrderStore(context),
+    tokens: createTokenStore(context),
+    changes: createChangeStore(context, watch),
+    bulk: createBulkStores(context),
+    deleteExpiredKeys: idempotency.deleteExpired,
+  };
+}
+
+/** Watches the files, and lets an archive checkpoint what other processes have written. */
+function watchRegularly(files: FileWatch, writer: Writer, hasArchive: boolean): Disposable {
+  return repeat(WATCH_INTERVAL_MS, () => {
+    // Only this process checkpoints a WAL that is archived, and other processes may write while it does not.
+    if (files.isInPlace() && hasArchive) writer.checkpoint();
+  });
+}
+
+/** Continues the feed, and marks the file from then on. */
+async function markRegularly(db: Database, path: string, writer: Writer): Promise<Disposable> {
+  const mark = () => continueFeed(db, path, (work) => writer.write("feed", work));
+  await mark();
+  // If it fails, the next one tries again.
+  return repeat(MARK_INTERVAL_MS, () => mark().catch(() => {}));
+}
+
 /** @param opened closes the database. Closing the store disposes of it */
 export async function createStore(
-  { db, source, lock, archive }: OpenDatabase,
-  options: StoreOptions,
+  database: OpenDatabase,
+  { mode, now, ...options }: StoreOptions,
   opened: AsyncDisposableStack,
 ): Promise<Store> {
-  const { now } = options;
-  const { path, atRest } = source;
+  const { db, file, lock, archive } = database;
+  const { path } = file;
   const onProblem = (problem: string | null, isOverwritten: boolean) => {
     options.onStorageProblem?.(problem);
     // The WAL would damage a file that was overwritten.
     if (problem !== null && !isOverwritten) checkpointWal(db, reader);
   };
   await using resources = new AsyncDisposableStack();
-  const watched = atRest ? null : watchFiles(path, onProblem, lock);
+  const watched = file.atRest ? null : watchFiles(path, onProblem, lock);
   const files = watched ?? nothingToWatch;
   resources.defer(files.close);
   resources.use(opened.move());
-  const reader = createReader(db, files.isReadable, source.requireUnchanged);
+  const reader = createReader(db, files.isReadable, file.requireUnchanged);
   const checkpointer = createCheckpointer(db, archive);
   resources.defer(checkpointer.close);
   // While the files are open.
@@ -110,40 +164,18 @@ export async function createStore(
     watch.check();
   };
   const writer = createWriter(createWriteBatch(db, files), reader, checkpointer, onCommit, archive);
-  const timestamp = createTimestamp(now);
-  const idempotency = createIdempotencyStore(db, writer, now, timestamp);
-  const noteChange = prepareNoteChange(db, now);
-  const context = { db, reader, writer, idempotency, timestamp, noteChange };
-  // While `resources` is still disposed of: statements that do not match a damaged schema fail here.
-  const stores = {
-    users: createUserStore(context),
-    orders: createOrderStore(context),
-    tokens: createTokenStore(context),
-    changes: createChangeStore(context, watch),
-    bulk: createBulkStores(context),
-  };
+  const stores = createStores(db, reader, writer, watch, now);
   const writePages = preparePageWrite(db);
-  const probe =
-    options.mode === "serve-read-only"
-      ? async () => {}
-      : createWriteProbe(() => writer.write("idempotency_keys", writePages));
+  const probe = createWriteProbe(() => writer.write("idempotency_keys", writePages));
   resources.defer(async () => {
     await writer.idle();
     reader.reset();
   });
   // Disposed of first: their writes would come after the archive is closed.
-  resources.use(
-    repeat(WATCH_INTERVAL_MS, () => {
-      // Only this process checkpoints a WAL that is archived, and other processes may write while it does not.
-      if (files.isInPlace() && archive !== null) writer.checkpoint();
-    }),
-  );
-  if (options.mode === "serve") {
+  resources.use(watchRegularly(files, writer, archive !== null));
+  if (mode === "serve") {
     await checkpointer.prepare();
-    const mark = () => continueFeed(db, path, (work) => writer.write("feed", work));
-    await mark();
-    // If it fails, the next one tries again.
-    resources.use(repeat(MARK_INTERVAL_MS, () => mark().catch(() => {})));
+    resources.use(await markRegularly(db, path, writer));
   }
   const cleanup = resources.move();
   return {
@@ -151,7 +183,7 @@ export async function createStore(
     async checkUsable() {
       files.requireInPlace();
       if (!files.isReadable()) throw unreadableError();
-      await probe();
+      if (mode !== "serve-read-only") await probe();
     },
     statistics: async () => ({
       pendingWrites: writer.pending(),
@@ -161,18 +193,8 @@ export async function createStore(
       lastBackupS: lastBackupS(path),
     }),
     archive: () => archive?.state() ?? null,
-    withCopySource: (work) => withCopySource(source, work),
-    async check() {
-      const problems = reader.read("sqlite_schema", () => checkDatabase(db, atRest));
-      const isBackup = readHeader(path)?.usesWal === false && !existsSync(lockPath(path));
-      if (!atRest || !isBackup) return problems;
-      const problem = await findChange(path);
-      if (problem === null) return problems;
-      if (problem !== NO_CHECKSUM) return [problem, ...problems];
-      if (problems.length === 0) options.onWarning?.(`${path}: ${problem}`);
-      return problems;
-    },
-    deleteExpiredKeys: idempotency.deleteExpired,
+    withCopySource: (work) => withCopySource(file, work),
+    check: () => check(database, reader, options.onWarning),
     close: () => cleanup.disposeAsync(),
   };
 }

@@ -3,6 +3,8 @@ import type { Database } from "bun:sqlite";
 /** Interval at which changes by other processes are noticed. */
 const POLL_MS = 50;
 
+export type ChangeWatch = ReturnType<typeof createChangeWatch>;
+
 /**
  * Tells listeners of new changes. Other processes write to the database too, so the newest id is also polled while there
  * are listeners.

@@ -10,7 +10,7 @@ const MAX_CACHED = 1000;
  * All reads in one turn of the event loop share a snapshot. Taking a snapshot costs as much as reading a row, and
  * many requests arrive in one turn. The snapshot also keeps a page consistent with its total.
  * @param isReadable whether the operating system can still read the database file
- * @param requireUnchanged see `Source`: called after each read, whatever it returns or throws
+ * @param requireUnchanged see `DatabaseFile`: called after each read, whatever it returns or throws
  */
 export function createReader(db: Database, isReadable: () => boolean, requireUnchanged = () => {}) {
   const begin = db.prepare("begin");

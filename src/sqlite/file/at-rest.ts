@@ -5,8 +5,8 @@ import { fail } from "../../base/error.ts";
 import { connect } from "./connection.ts";
 import { fileState, sidecarsOf } from "./files.ts";
 
-/** How a store reads its database. */
-export interface Source {
+/** The file of a database, and how a store opens it. */
+export interface DatabaseFile {
   readonly path: string;
   /** Whether the database is read without locks. */
   readonly atRest: boolean;
@@ -35,8 +35,8 @@ export function connectAtRest(path: string): Database {
   return db;
 }
 
-/** @returns the source of a store that locks the database, as SQLite does by default */
-export function sharedSource(path: string): Source {
+/** @returns a file that is locked, as SQLite does by default */
+export function openShared(path: string): DatabaseFile {
   return { path, atRest: false, connect: () => connect(path), requireUnchanged() {} };
 }
 
@@ -45,7 +45,7 @@ export function sharedSource(path: string): Source {
  * it changes the file itself, which would mix two states, `requireUnchanged` notices.
  * @returns `null` if the database has a WAL
  */
-export function sourceAtRest(path: string): Source | null {
+export function openFrozen(path: string): DatabaseFile | null {
   // First, or a server that starts in between could have changed a part of the file.
   const before = fileState(path);
   if (!isAtRest(path)) return null;

@@ -30,7 +30,7 @@ export interface FileWatch {
   close(): void;
 }
 
-/** Watches nothing: a database at rest has no WAL, and `Source.requireUnchanged` watches the file. */
+/** Watches nothing: a database at rest has no WAL, and `DatabaseFile.requireUnchanged` watches the file. */
 export const nothingToWatch: FileWatch = {
   isInPlace: () => true,
   requireInPlace() {},

@@ -6,7 +6,7 @@ import { databaseFiles, suffixes } from "../../base/database-url.ts";
 import { fail } from "../../base/error.ts";
 import { claimTemporary } from "../../base/temporary-file.ts";
 import type { BackUpOptions, BackUpStore, BackupSummary, OnProgress } from "../../domain/store.ts";
-import { connectAtRest, type Source } from "../file/at-rest.ts";
+import { connectAtRest, type DatabaseFile } from "../file/at-rest.ts";
 import { connect, countRows, pragma } from "../file/connection.ts";
 import { describeSqliteError } from "../file/errors.ts";
 import {
@@ -52,7 +52,7 @@ export function verifyDatabase(path: string): BackupSummary {
 /** @throws {AppError} operator if the copy fails. @throws the reason of `signal` if it is aborted */
 async function vacuumInto(
   db: Database,
-  source: Source,
+  file: DatabaseFile,
   temporaryPath: string,
   onProgress: OnProgress,
   signal: AbortSignal,
@@ -60,14 +60,14 @@ async function vacuumInto(
   // `vacuum into` does not copy free pages.
   const pages = pragma(db, "page_count") - pragma(db, "freelist_count");
   const expectedBytes = Math.max(1, pages * pragma(db, "page_size"));
-  const thread = createThread(source.path, source.atRest);
+  const thread = createThread(file.path, file.atRest);
   const endless = Promise.withResolvers<string>();
   const progressTimer = setInterval(() => {
     const bytes = sizeOf(temporaryPath);
     onProgress(Math.min(1, bytes / expectedBytes));
     // In a damaged tree, pages can occur again and again. A copy of an intact one is not larger than the original, which
     // may have grown, or been moved away.
-    const sourceBytes = sizeOf(source.path) + sizeOf(source.path + suffixes.wal);
+    const sourceBytes = sizeOf(file.path) + sizeOf(file.path + suffixes.wal);
     if (bytes > 2 * Math.max(expectedBytes, sourceBytes)) endless.resolve("the file is damaged");
   }, PROGRESS_MS);
   signal.addEventListener("abort", () => thread.close());
@@ -82,7 +82,7 @@ async function vacuumInto(
   } finally {
     clearInterval(progressTimer);
     thread.close();
-    source.requireUnchanged();
+    file.requireUnchanged();
   }
 }
 
@@ -134,23 +134,23 @@ function verifyCopy(path: string, version: number): Awaited<ReturnType<BackUpSto
 
 /** @see BackUpStore */
 export async function backUp(
-  { source, db, version }: { source: Source; db: Database; version: number },
+  { file, db, version }: { file: DatabaseFile; db: Database; version: number },
   { path, onProgress, signal }: Omit<BackUpOptions, "databaseUrl">,
 ): ReturnType<BackUpStore> {
   const temporaryPath = claimTemporary(path);
   try {
     requireAbsent(path);
-    if (databaseFiles(source.path).some((file) => resolve(file) === resolve(path))) {
+    if (databaseFiles(file.path).some((each) => resolve(each) === resolve(path))) {
       fail("operator", "the file belongs to the database");
     }
     createPrivateFile(temporaryPath);
-    await vacuumInto(db, source, temporaryPath, onProgress, signal);
+    await vacuumInto(db, file, temporaryPath, onProgress, signal);
     const contents = verifyCopy(temporaryPath, version);
     await appendChecksum(temporaryPath);
     const bytes = sizeOf(temporaryPath);
-    const warning = copyOwnership(temporaryPath, source.path);
+    const warning = copyOwnership(temporaryPath, file.path);
     publish(temporaryPath, path);
-    recordBackup(source.path);
+    recordBackup(file.path);
     return { ...contents, bytes, warnings: warning === null ? [] : [warning] };
   } catch (error) {
     throw describeSqliteError(`Cannot back up to ${path}`, error);

@@ -2,7 +2,6 @@
 import type { Database } from "bun:sqlite";
 import { type CopiedTable, type CopyRow, copiedTables } from "../../domain/copy.ts";
 import type { OrderStatus } from "../../domain/order.ts";
-import { lazily } from "../file/lazily.ts";
 import { prepareIdTracker } from "../tables/id-tracker.ts";
 import { prepareUserPositions } from "../tables/user-positions.ts";
 
@@ -18,14 +17,14 @@ function insertInto(table: CopiedTable): string {
 /** @returns a function that starts inserting within a transaction */
 export function prepareBulkInsert(db: Database) {
   const prepare = (table: CopiedTable) => db.prepare<null, CopyRow>(insertInto(table));
-  const statements = lazily(() => ({
+  const statements = {
     users: prepare("users"),
     orders: prepare("orders"),
     imported_orders: prepare("imported_orders"),
     tokens: prepare("tokens"),
     idempotency_keys: prepare("idempotency_keys"),
     changes: prepare("changes"),
-  }));
+  };
   const openUserIds = prepareIdTracker(db, "users");
   const openOrderIds = prepareIdTracker(db, "orders");
   const openUserPositions = prepareUserPositions(db);
@@ -33,7 +32,6 @@ export function prepareBulkInsert(db: Database) {
   return () => {
     const ids = { users: openUserIds(), orders: openOrderIds() };
     const userPositions = openUserPositions();
-    const insertStatements = statements();
 
     return {
       ids,
@@ -47,7 +45,7 @@ export function prepareBulkInsert(db: Database) {
           ids.orders.add(id, row["status"] as OrderStatus);
           inserted = { ...row, user_position: userPositions.add(Number(row["user_id"]), id) };
         }
-        insertStatements[table].run(inserted);
+        statements[table].run(inserted);
       },
       /** Writes the counts and positions. Call it after the last row. */
       finish(): void {

@@ -8,7 +8,7 @@ import {
   copiedTables,
   withMappedErrors,
 } from "../../domain/copy.ts";
-import type { Source } from "../file/at-rest.ts";
+import type { DatabaseFile } from "../file/at-rest.ts";
 import { countRows, pragma } from "../file/connection.ts";
 import { describeSqliteError } from "../file/errors.ts";
 import { prepareLastId } from "../tables/count-index.ts";
@@ -59,29 +59,29 @@ export function copySourceOf(db: Database): CopySource {
 
 /** Opens its own connection, because the store's takes a new snapshot in every turn. @see Store.withCopySource */
 export async function withCopySource<Result>(
-  source: Source,
+  file: DatabaseFile,
   work: (rows: CopySource) => Promise<Result>,
 ): Promise<Result> {
-  const explain = (error: unknown) => describeSqliteError(`Cannot read ${source.path}`, error);
+  const explain = (error: unknown) => describeSqliteError(`Cannot read ${file.path}`, error);
   try {
-    using db = source.connect();
+    using db = file.connect();
     db.run("begin");
     const rows = copySourceOf(db);
     const checked: CopySource = {
       ...rows,
       async *read(table) {
         yield* rows.read(table);
-        source.requireUnchanged();
+        file.requireUnchanged();
       },
       async lastId(table) {
         const id = await rows.lastId(table);
-        source.requireUnchanged();
+        file.requireUnchanged();
         return id;
       },
     };
     return await work(withMappedErrors(checked, explain));
   } catch (error) {
-    source.requireUnchanged();
+    file.requireUnchanged();
     throw error;
   }
 }

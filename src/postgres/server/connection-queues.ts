@@ -67,11 +67,10 @@ export function createConnectionQueues({
 }: ConnectionQueuesOptions) {
   const shares = sharesOf(connections);
   const running: Record<Kind, number> = { read: 0, list: 0, write: 0, background: 0 };
-  /** The running lists of each client that has some. */
-  const listsOf = new Map<string, number>();
-  /** When a list of each client ended last, since work began to wait. */
-  const endedAt = new Map<string, number>();
-  let ended = 0;
+  /** The clients of the running lists. */
+  const listClients: string[] = [];
+  /** The clients whose lists have ended since work began to wait, the last one at the end. */
+  let served: string[] = [];
   /** Of all kinds, in the order of their arrival. */
   const waiting = new Set<Waiting>();
   const idleWaiters: (() => void)[] = [];
@@ -85,9 +84,8 @@ export function createConnectionQueues({
   function count(kind: Kind, client: string, change: 1 | -1): void {
     running[kind] += change;
     if (kind !== "list") return;
-    const lists = (listsOf.get(client) ?? 0) + change;
-    if (lists === 0) listsOf.delete(client);
-    else listsOf.set(client, lists);
+    if (change === 1) listClients.push(client);
+    else listClients.splice(listClients.indexOf(client), 1);
   }
 
   /** If one can start, none of its kind waits: each end starts the first that can. */
@@ -113,9 +111,12 @@ export function createConnectionQueues({
 
   /** Whether a list goes before another one: its client has fewer that run, or has not had a turn for longer. */
   function goesBefore(one: Waiting, other: Waiting): boolean {
-    const [ownLists, otherLists] = [one, other].map(({ client }) => listsOf.get(client) ?? 0);
-    if (ownLists !== otherLists) return Number(ownLists) < Number(otherLists);
-    return (endedAt.get(one.client) ?? 0) < (endedAt.get(other.client) ?? 0);
+    const listsOf = ({ client }: Waiting) => listClients.filter((each) => each === client).length;
+    const difference = listsOf(one) - listsOf(other);
+    return (
+      difference < 0 ||
+      (difference === 0 && served.indexOf(one.client) < served.indexOf(other.client))
+    );
   }
 
   /** @returns the first that can start, or the list of another client that goes before it */
@@ -132,9 +133,8 @@ export function createConnectionQueues({
 
   function release(kind: Kind, client: string): void {
     count(kind, client, -1);
-    ended += 1;
-    if (kind === "list") endedAt.set(client, ended);
-    if (waiting.size === 0) endedAt.clear();
+    if (kind === "list") served = [...served.filter((each) => each !== client), client];
+    if (waiting.size === 0) served = [];
     const next = findNext();
     if (next !== null) {
       waiting.delete(next);

@@ -186,23 +186,9 @@ export function prepareUpdates<
     const updates: Target[] = [];
     const removals: Target[] = [];
 
-    /** An error of a step fails only its item. */
-    function attempt(item: Item, step: () => void): void {
-      try {
-        step();
-      } catch (error) {
-        outcomes.set(item, () => {
-          throw error;
-        });
-      }
-    }
-
     function plan(item: Item): void {
       const stored = found.get(item.id);
-      if (stored === undefined) {
-        outcomes.set(item, () => null);
-        return;
-      }
+      if (stored === undefined) return void outcomes.set(item, () => null);
       requirePreconditions(stored, item.preconditions);
       if (item.edit === null) {
         removals.push({ item, stored, values: {}, record: toRecord(stored) });
@@ -211,8 +197,7 @@ export function prepareUpdates<
       const before = parse(stored);
       const fields = item.edit(before);
       if (changesNothing<Edit>(before, fields)) {
-        outcomes.set(item, () => toRecord(stored));
-        return;
+        return void outcomes.set(item, () => toRecord(stored));
       }
       const updatedAt = latestOf(time.toISOString(), stored.updated_at);
       const values = { ...valuesOf(fields), updated_at: updatedAt };
@@ -221,7 +206,15 @@ export function prepareUpdates<
       updates.push({ item, stored, values, record });
     }
 
-    for (const item of items) attempt(item, () => plan(item));
+    for (const item of items) {
+      try {
+        plan(item);
+      } catch (error) {
+        outcomes.set(item, () => {
+          throw error;
+        });
+      }
+    }
     const written = [...(await write(session, update, updates, time))];
     // Not both: a batch is no transaction, and if the second statement failed, the writes of the first would be repeated.
     if (updates.length === 0 && removal !== null && remove !== null) {
@@ -229,7 +222,7 @@ export function prepareUpdates<
       for (const target of removals) {
         // Rather than by an error of the statement, which PostgreSQL would log.
         const isBlocked = await removal.isBlocked(session, target.stored.id);
-        if (isBlocked) attempt(target.item, removal.throwBlocked);
+        if (isBlocked) outcomes.set(target.item, removal.throwBlocked);
         else free.push(target);
       }
       written.push(...(await write(session, remove, free, time)));

@@ -16,10 +16,7 @@ const lockTables = "lock table user_api, orders, users in access exclusive mode"
 
 const countOrders = `select (${totalOf(...totals.filter((total) => total !== "users"))})::bigint as orders`;
 
-/** Whether the coordinator still has rows that were distributed, which nobody reads. */
-const localBytes = "select pg_relation_size('users') + pg_relation_size('orders') as bytes";
-
-function runAlone(db: Database, work: (session: Session) => Promise<void>): Promise<void> {
+function runLong(db: Database, work: (session: Session) => Promise<void>): Promise<void> {
   const run = async (session: Session) => {
     for (const limit of limits) await session.script(limit);
     await work(session);
@@ -31,8 +28,6 @@ function runAlone(db: Database, work: (session: Session) => Promise<void>): Prom
 export const distributePostgres: DistributeStore = async ({ databaseUrl, onStart }) => {
   const name = redactPassword(databaseUrl);
   const db = connect({ databaseUrl });
-  const read = <Row>(statement: string) =>
-    db.run("background", (session) => session.first<Row>(statement));
   const isDistributed = async (session: Session) => (await findSchema(session)).is_distributed;
   let attempt = `Cannot distribute ${name}`;
   try {
@@ -41,8 +36,9 @@ export const distributePostgres: DistributeStore = async ({ databaseUrl, onStart
       const workers = await db.run("background", countWorkers);
       if (workers === 0)
         fail("operator", "it needs the extension citus, and workers in pg_dist_node");
-      onStart((await read<{ orders: number }>(countOrders))?.orders ?? 0, workers);
-      await runAlone(db, async (session) => {
+      const count = (session: Session) => session.first<{ orders: number }>(countOrders);
+      onStart((await db.run("background", count))?.orders ?? 0, workers);
+      await runLong(db, async (session) => {
         await lockSchema(session);
         await session.script(lockTables);
         // Another process may have done it meanwhile.
@@ -50,8 +46,7 @@ export const distributePostgres: DistributeStore = async ({ databaseUrl, onStart
       });
     }
     attempt = `Distributed ${name}, but cannot free the disk space of its rows on the coordinator`;
-    const { bytes = 0 } = (await read<{ bytes: number }>(localBytes)) ?? {};
-    if (bytes > 0) await runAlone(db, (session) => session.script(truncateLocalData));
+    await runLong(db, (session) => session.script(truncateLocalData));
     return !wasDistributed;
   } catch (error) {
     throw describePostgresError(attempt, error);

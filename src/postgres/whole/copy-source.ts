@@ -8,8 +8,9 @@ import {
 } from "../../domain/copy.ts";
 import { type Database, longTransaction, type Session } from "../server/connection.ts";
 import { describePostgresError } from "../server/errors.ts";
-import { type Placement, sequenceOf } from "../server/placement.ts";
+import type { Placement } from "../server/placement.ts";
 import { allChanges } from "../tables/outbox.ts";
+import { rowWriterOf } from "./row-writer.ts";
 
 /** Rows per fetch. With rows of the maximum size, a batch has about 30 MB. */
 const BATCH_ROWS = 1000;
@@ -38,13 +39,7 @@ export function copySourceOf(session: Session, placement: Placement): CopySource
       } while (rows.length > 0);
       await session.script(`close ${cursor}`);
     },
-    async lastId(table) {
-      const lastId = `
-        select (case when is_called then last_value else last_value - 1 end) as last
-        from ${sequenceOf(table, placement)}
-      `;
-      return (await session.first<{ last: number }>(lastId))?.last ?? 0;
-    },
+    lastId: rowWriterOf(session, placement).lastId,
   };
 }
 

@@ -6,11 +6,12 @@ import { type CopiedTable, type CopyTarget, copiedTables } from "../../domain/co
 import type { WithCopyTarget } from "../../domain/store.ts";
 import { longTransaction, type Session } from "../server/connection.ts";
 import { describePostgresError } from "../server/errors.ts";
-import { type Placement, sequenceOf } from "../server/placement.ts";
+import type { Placement } from "../server/placement.ts";
 import { callNumbering, lockFeed } from "../tables/numbering.ts";
 import { findProblems } from "./check.ts";
 import { copySourceOf, noTimeouts } from "./copy-source.ts";
 import { openMigrated } from "./migrate.ts";
+import { rowWriterOf } from "./row-writer.ts";
 
 const tables = Object.keys(copiedTables) as CopiedTable[];
 
@@ -30,24 +31,8 @@ async function prepareTarget(session: Session, placement: Placement): Promise<vo
   }
 }
 
-export function copyTargetOf(session: Session, placement: Placement): CopyTarget {
-  const source = copySourceOf(session, placement);
-  return {
-    ...source,
-    async write(table, rows) {
-      if (rows.length === 0) return;
-      await session.copy(table, copiedTables[table].columns, rows);
-      const also = placement.alsoCopied[table];
-      if (also === undefined) return;
-      await session.copy(also.table, also.columns, rows);
-      await session.script(also.statement);
-    },
-    async advanceIds(table, id) {
-      // A rollback does not reset a sequence, so after a failed copy it can already be at this id.
-      if (id <= (await source.lastId(table))) return;
-      await session.all(`select setval('${sequenceOf(table, placement)}', $1::bigint)`, id);
-    },
-  };
+function copyTargetOf(session: Session, placement: Placement): CopyTarget {
+  return { ...copySourceOf(session, placement), ...rowWriterOf(session, placement) };
 }
 
 /** @see WithCopyTarget */

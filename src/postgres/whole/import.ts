@@ -18,7 +18,7 @@ import { isForeignKeyViolation, isRolledBack } from "../server/errors.ts";
 import { sortOrders } from "../tables/list-statements.ts";
 import { recordImported } from "../tables/outbox.ts";
 import { findUsers } from "../tables/users.ts";
-import { copyTargetOf } from "./copy-target.ts";
+import { rowWriterOf } from "./row-writer.ts";
 
 const usersWithKeys = `
   select email_key as key, id
@@ -70,7 +70,7 @@ function createBulkStore<
     const named = [...new Set(records.map(rules.userOf))];
     const userIds = named.filter((user) => typeof user === "number");
     const userKeys = named.filter((user) => typeof user === "string");
-    const lastId = await copyTargetOf(session, placement).lastId(table);
+    const lastId = await rowWriterOf(session, placement).lastId(table);
     const idsByKey = await loadIds(session, idsWithKeys, keys);
     const foundRows = await session.all<Stored>(withIds, [...ids, ...idsByKey.values()]);
     const rows = new Map(foundRows.map(rules.parse).map((row) => [row.id, row]));
@@ -115,7 +115,7 @@ function createBulkStore<
         const plan = createImportPlanner(rules, timestamp, false);
         const stored = await loadStored(session, records);
         const { results, newRecords, lastId } = plan(records, stored);
-        const { write, advanceIds } = copyTargetOf(session, placement);
+        const { write, advanceIds } = rowWriterOf(session, placement);
         for (const { table: into, toRow } of rules.inserts) {
           const rows = newRecords.map(toRow).filter((row) => row !== null);
           await write(into, rows);

@@ -182,6 +182,8 @@ for (const [name, settings] of [
 
       const stopped = server.stop("SIGTERM");
       await untilPortClosed(server);
+      // Longer than the server runs without requests in flight.
+      await Bun.sleep(1_000);
       writer.send(post.slice(-1));
       await writer.closed;
       reader.socket.resume();

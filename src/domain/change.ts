@@ -141,26 +141,7 @@ export function changeOf(type: ChangeType, record: ChangedRecord, author: Author
   };
 }
 
-/** The last change of a record that does not agree with the record. Databases have their own integers and booleans. */
-export interface LastChange {
-  readonly record: string;
-  readonly version: number | string;
-  readonly deleted: boolean | number;
-  /** Version of the record; `null` if it does not exist. */
-  readonly stored: number | string | null;
-}
-
-/** @returns a finding of a check of the database */
-export function describeLastChange({ record, version, deleted, stored }: LastChange): string {
-  if (stored === null)
-    return `the last change of ${record} is not its deletion, but it does not exist`;
-  if (deleted) return `${record} exists although its last change is its deletion`;
-  if (stored !== version)
-    return `the last change of ${record} has version ${version}, the record has ${stored}`;
-  return `the last change of ${record} has another status than the record`;
-}
-
-/** The feed. The stores of users and orders, and imports, record each change in the transaction that makes it. */
+/** The feed. The stores of users and orders, and imports, add each change in the transaction that makes it. */
 export interface ChangeStore {
   /**
    * Returns a page by ascending `id`. Its records, its total and the state of the feed come from one snapshot.

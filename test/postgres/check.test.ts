@@ -66,20 +66,17 @@ const damages: [string, string, string[]][] = [
   [
     "a record has another version than its last change",
     "update users set version = 7 where id = 1",
-    ["the last change of user 1 has version 1, the record has 7"],
+    ["the last change of user 1 does not agree with the record"],
   ],
   [
     "a deletion is not recorded",
     "delete from users where id = 3",
-    [
-      "the total of users is wrong",
-      "the last change of user 3 is not its deletion, but it does not exist",
-    ],
+    ["the total of users is wrong", "the last change of user 3 does not agree with the record"],
   ],
   [
     "a deleted record exists",
     "update changes set type = 3 where record_id = 3 and type = 1",
-    ["user 3 exists although its last change is its deletion"],
+    ["the last change of user 3 does not agree with the record"],
   ],
 ];
 

@@ -67,20 +67,20 @@ test.each([
   ],
   [
     "update users set version = 3 where id = 1",
-    ["the last change of user 1 has version 2, the record has 3"],
+    ["the last change of user 1 does not agree with the record"],
   ],
-  ["update orders set version = 1", ["the last change of order 1 has version 2, the record has 1"]],
+  ["update orders set version = 1", ["the last change of order 1 does not agree with the record"]],
   [
     "update orders set status = 'shipped'",
-    ["the last change of order 1 has another status than the record"],
+    ["the last change of order 1 does not agree with the record"],
   ],
   [
     "update changes set type = 2, version = 2 where id = 4",
-    ["the last change of user 2 is not its deletion, but it does not exist"],
+    ["the last change of user 2 does not agree with the record"],
   ],
   [
     "update changes set type = 3, version = 1 where id = 3",
-    ["user 1 exists although its last change is its deletion"],
+    ["the last change of user 1 does not agree with the record"],
   ],
 ])("check of a feed after: %s", async (sql, findings) => {
   expect(await findingsAfter(sql)).toEqual(findings);

@@ -71,11 +71,8 @@ function createWriteQueue() {
   };
 }
 
-/**
- * @param gate `null` acknowledges what is on the disk
- * @param onSettled called when writes have waited for the gate
- */
-function createAcknowledger(gate: CommitGate | null, onSettled: () => void) {
+/** @param gate `null` acknowledges what is on the disk */
+function createAcknowledger(gate: CommitGate | null) {
   let pending = 0;
 
   async function settleConfirmed(
@@ -92,7 +89,6 @@ function createAcknowledger(gate: CommitGate | null, onSettled: () => void) {
     } finally {
       pending -= writes.length;
     }
-    onSettled();
   }
 
   return {
@@ -117,10 +113,9 @@ export function createWriter(
   nowMs = () => performance.now(),
 ) {
   const queue = createWriteQueue();
-  const acknowledger = createAcknowledger(gate, wakeIfIdle);
+  const acknowledger = createAcknowledger(gate);
   let scheduled = false;
   let busySinceMs: number | null = null;
-  const idleWaiters: (() => void)[] = [];
 
   /** @param taken gets the writes. @returns takes writes out of the queue until the batch ends */
   function takeBatch(taken: Write[], maxWrites: number, startedMs: number): () => Write | null {
@@ -148,18 +143,9 @@ export function createWriter(
     else setImmediate(flush);
   }
 
-  function isIdle(): boolean {
-    return queue.size() === 0 && !scheduled && acknowledger.pending() === 0;
-  }
-
-  function wakeIfIdle(): void {
-    if (isIdle()) for (const wake of idleWaiters.splice(0)) wake();
-  }
-
   function scheduleNext(): void {
     scheduled = false;
     if (queue.size() > 0) schedule();
-    else wakeIfIdle();
   }
 
   /** Rejects writes, none of which may be acknowledged. */
@@ -254,10 +240,9 @@ export function createWriter(
       reader.reset();
       startCheckpoint();
     },
-    /** @returns resolves when all writes so far are settled */
-    idle(): Promise<void> {
-      if (isIdle()) return Promise.resolve();
-      return new Promise((wake) => idleWaiters.push(wake));
+    /** Waits until no write is queued, runs or waits for the gate. */
+    async idle(): Promise<void> {
+      while (scheduled || queue.size() + acknowledger.pending() > 0) await Bun.sleep(1);
     },
   };
 }

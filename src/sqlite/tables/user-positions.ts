@@ -20,13 +20,13 @@ export function prepareUserPositions(db: Database) {
   `);
   const updatePositions = db.prepare<null, { user_id: number; before: number }>(`
     update orders
-    set user_position = place.user_position
+    set user_position = numbered.user_position
     from (
       select id, $before + row_number() over (order by id) as user_position
       from orders
       where user_id = +$user_id and user_position > $before
-    ) as place
-    where orders.id = place.id and orders.user_position <> place.user_position
+    ) as numbered
+    where orders.id = numbered.id and orders.user_position <> numbered.user_position
   `);
 
   return () => {

@@ -1,4 +1,4 @@
-import type { Database } from "bun:sqlite";
+import type { Changes, Database } from "bun:sqlite";
 import { emailKey } from "../../base/email.ts";
 import { systemCode } from "../../base/error.ts";
 import { latestOf } from "../../base/timestamp.ts";
@@ -49,12 +49,6 @@ export function createUserStore(context: StoreContext): UserStore {
     insert into users (email, email_key, name, metadata, version, created_at, updated_at)
     values ($email, $email_key, $name, $metadata, 1, $now, $now)
   `);
-  // A separate query, because "update or ignore" would also hide a violated CHECK.
-  const otherUserWithEmail = db.prepare<{ id: number }, { email_key: string; id: number }>(`
-    select id
-    from users
-    where email_key = $email_key and id <> $id
-  `);
   // A separate statement, because SQLite rewrites an index whenever one of its columns is set, even to the same value.
   const updateEmail = db.prepare<null, UserRow & { id: number }>(`
     update users
@@ -75,19 +69,19 @@ export function createUserStore(context: StoreContext): UserStore {
     where id = $id and not exists (select 1 from orders where user_id = $id)
   `);
 
-  /** @returns the id of the new user */
-  function insertRow(row: UserRow, now: string): number {
+  /** Only the email is unique. `on conflict do nothing` would use up an id, and "or ignore" hide a violated CHECK. */
+  function runUnlessTaken(run: () => Changes): Changes {
     try {
-      return Number(insert.run({ ...row, now }).lastInsertRowid);
+      return run();
     } catch (error) {
-      // Only the email is unique. `on conflict do nothing` would use up an id.
       if (systemCode(error) === "SQLITE_CONSTRAINT_UNIQUE") failEmailTaken();
       throw error;
     }
   }
 
   function insertUser(fields: UserFields, author: Author): RecordText<User> {
-    const id = insertRow(userRow(fields), timestamp());
+    const row = { ...userRow(fields), now: timestamp() };
+    const id = Number(runUnlessTaken(() => insert.run(row)).lastInsertRowid);
     noteChange("user.created", { id, version: 1 }, author);
     return textOf(id);
   }
@@ -95,10 +89,7 @@ export function createUserStore(context: StoreContext): UserStore {
   function updateStored(user: StoredUser, fields: UserFields, author: Author): void {
     const { id } = user;
     const row = userRow(fields);
-    if (row.email !== user.email) {
-      if (otherUserWithEmail.get({ email_key: row.email_key, id }) !== null) failEmailTaken();
-      updateEmail.run({ ...row, id });
-    }
+    if (row.email !== user.email) runUnlessTaken(() => updateEmail.run({ ...row, id }));
     const updatedAt = latestOf(user.updated_at, timestamp());
     const changed = { ...user, ...row, version: user.version + 1, updated_at: updatedAt };
     updateUser.run(changed);

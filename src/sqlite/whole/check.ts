@@ -2,7 +2,7 @@
 import type { Database } from "bun:sqlite";
 import { messageOf, systemCode } from "../../base/error.ts";
 import type { Schema } from "../../base/schema.ts";
-import { describeLastChange, LAST_OF_USERS, type LastChange } from "../../domain/change.ts";
+import { LAST_OF_USERS } from "../../domain/change.ts";
 import { Order, orderStatuses } from "../../domain/order.ts";
 import { MAX_RECORD_BYTES, type RecordTable } from "../../domain/record.ts";
 import { User } from "../../domain/user.ts";
@@ -200,10 +200,9 @@ const statusCode = `
   case orders.status ${orderStatuses.map((name, at) => `when '${name}' then ${at + 1}`).join(" ")} end
 `;
 
-const findChangesBehind = findRows<LastChange>(
+const findChangesBehind = findRows<{ record: string }>(
   `
-    select ${changedRecord} as record, changed.version, type = 3 as deleted,
-      coalesce(users.version, orders.version) as stored
+    select ${changedRecord} as record
     from (
       select max(id), type, record_id, version, status
       from changes
@@ -218,7 +217,7 @@ const findChangesBehind = findRows<LastChange>(
     end
     limit ${MAX_FINDINGS}
   `,
-  describeLastChange,
+  ({ record }) => `the last change of ${record} does not agree with the record`,
 );
 
 type Section = readonly [name: string, find: Find];

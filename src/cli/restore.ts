@@ -2,6 +2,7 @@ import { fail } from "../base/error.ts";
 import { quoteReadably } from "../base/readable-text.ts";
 import { invalidValue, readUrl } from "../domain/config.ts";
 import type { RestoreOptions } from "../domain/store.ts";
+import { utcOf } from "../domain/time.ts";
 import { describeResult, describeWarnings } from "./backup.ts";
 import { type CommandSystem, configOf } from "./files/system.ts";
 
@@ -12,23 +13,14 @@ export interface RestoreFlags {
   readonly at?: string;
 }
 
-/** A time of RFC 3339. */
-const TIME = /^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)$/i;
-
-/** Whether it is a time. `Date` reads the 31st of November as the 1st of December. */
-function isTime(text: string): boolean {
-  const day = text.slice(0, 10);
-  const isDay = new Date(`${day}T00:00:00Z`).toJSON()?.startsWith(day);
-  return isDay === true && TIME.test(text) && !Number.isNaN(Date.parse(text));
-}
-
 /** @throws {AppError} usage if the arguments are */
 function readSource(
   system: CommandSystem,
   file: string | undefined,
   { from, at }: RestoreFlags,
 ): RestoreOptions["from"] {
-  if (at !== undefined && !isTime(at)) {
+  const time = at === undefined ? null : utcOf(at);
+  if (at !== undefined && time === null) {
     fail("usage", invalidValue("--at", at, "must be a time such as 2026-11-22T06:11:30Z"));
   }
   if (at !== undefined && from === undefined) fail("usage", "--at needs --from");
@@ -37,7 +29,7 @@ function readSource(
     fail("usage", "Name either a backup or, with --from, an archive");
   }
   const storage = system.openStorage(readUrl("archiveUrl", "--from", from), system.environment);
-  return { storage, at: at === undefined ? null : new Date(at) };
+  return { storage, at: time === null ? null : new Date(time) };
 }
 
 function describeEnd(archivedUntil: Date): string {

@@ -5,7 +5,6 @@ import { failField } from "../base/error.ts";
 import { noExtraFields, Text, Time } from "../base/schema.ts";
 import { createValidator } from "../base/validator.ts";
 import { hasId, hasMember, type ImportedTable } from "./import-plan.ts";
-import { withUtcTimes } from "./import-time.ts";
 import {
   Order,
   type OrderFields,
@@ -18,6 +17,7 @@ import {
   totalOf,
 } from "./order.ts";
 import { firstVersion, requireRecordSize } from "./record.ts";
+import { withUtcTimes } from "./time.ts";
 import {
   Email,
   parseStoredUser,

@@ -1,4 +1,4 @@
-/** Times of imported records. Other systems write RFC 3339 with any offset and precision. */
+/** Times of other systems and of people, in RFC 3339 with any offset and precision. */
 import { failField } from "../base/error.ts";
 import { isTime } from "../base/schema.ts";
 import { hasMember } from "./import-plan.ts";
@@ -7,19 +7,26 @@ import { hasMember } from "./import-plan.ts";
 const FORM =
   /^(\d{4}-\d\d-\d\d)(?:[Tt ](\d\d:\d\d:\d\d)(?:\.(\d{1,9}))?([Zz]|[+-](?:[01]\d|2[0-3]):[0-5]\d)?)?$/;
 
-/** @throws {AppError} validation_failed if it is nearly a time. All other texts are returned as they are */
-function utcTime(field: string, text: string): string {
+/** @returns the time in UTC with milliseconds; `null` if the text has no offset, or is no time that exists */
+export function utcOf(text: string): string | null {
   const [, date, time = "", fraction = "", offset] = FORM.exec(text) ?? [];
-  if (date === undefined) return text;
-  if (offset === undefined) {
-    failField(field, "format", "must have a time of day and an offset, such as 09:00:00+01:00");
-  }
+  if (offset === undefined) return null;
   // A leap second counts as the second before it.
   const local = `${date}T${time.replace(/60$/, "59")}.${fraction.slice(0, 3).padEnd(3, "0")}`;
   const utc = isTime(`${local}Z`) ? new Date(local + offset.toUpperCase()).toISOString() : "";
   // The offset can lead out of the years 0 to 9999.
-  if (isTime(utc)) return utc;
-  return failField(field, "format", "must be a day and a time that exist, from year 0 to 9999");
+  return isTime(utc) ? utc : null;
+}
+
+/** @throws {AppError} validation_failed if it is nearly a time. All other texts are returned as they are */
+function utcTime(field: string, text: string): string {
+  const form = FORM.exec(text);
+  if (form === null) return text;
+  if (form.at(-1) === undefined) {
+    failField(field, "format", "must have a time of day and an offset, such as 09:00:00+01:00");
+  }
+  const problem = "must be a day and a time that exist, from year 0 to 9999";
+  return utcOf(text) ?? failField(field, "format", problem);
 }
 
 /** @returns the record with its times in UTC with milliseconds. @throws {AppError} validation_failed as `utcTime` */

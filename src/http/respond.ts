@@ -58,25 +58,16 @@ function createObserver({ log, metrics }: Pick<ResponderOptions, "log" | "metric
   };
 }
 
-/**
- * Headers that are reused, because a response copies these faster than it builds them from an object. All responses of a
- * kind set the same fields, so that nothing remains from the previous one.
- */
-const createReusedHeaders = () => ({
-  record: {
-    field: "etag",
-    headers: new Headers({ "content-type": JSON_TYPE, "cache-control": REVALIDATE }),
-  },
-  page: {
-    field: "link",
-    headers: new Headers({ "content-type": JSON_TYPE, "cache-control": NO_STORE }),
-  },
-});
-
 export function createResponder(options: ResponderOptions): Respond {
   const { cors, drain } = options;
   const observe = createObserver(options);
-  const reusedHeaders = createReusedHeaders();
+  // Reused, because a response copies these faster than it builds them from an object. All responses of a kind set the
+  // same fields, so that nothing remains from the previous one.
+  const json = { "content-type": JSON_TYPE };
+  const reused = {
+    record: { field: "etag", headers: new Headers({ ...json, "cache-control": REVALIDATE }) },
+    page: { field: "link", headers: new Headers({ ...json, "cache-control": NO_STORE }) },
+  };
 
   function respondWithNewHeaders(
     { request, requestId, head: { status, headers } }: UncheckedCall,
@@ -103,9 +94,9 @@ export function createResponder(options: ResponderOptions): Respond {
     const isPlain = status === 200 && cors === null && call.request.method !== "HEAD";
     if (kind === "other" || !isPlain || drain.isDraining())
       return respondWithNewHeaders(call, body);
-    const reused = reusedHeaders[kind];
-    reused.headers.set(reused.field, headers[reused.field] ?? "");
-    reused.headers.set("x-request-id", call.requestId);
-    return new Response(body, { status, headers: reused.headers });
+    const { field, headers: all } = reused[kind];
+    all.set(field, headers[field] ?? "");
+    all.set("x-request-id", call.requestId);
+    return new Response(body, { status, headers: all });
   };
 }

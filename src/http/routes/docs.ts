@@ -87,17 +87,15 @@ function lazy<Value>(load: () => Promise<Value>): () => Promise<Value> {
  * not read would fill the memory.
  */
 function createAssetHandler({ file, type, brotli }: Asset) {
-  const bytes = lazy(() => Bun.file(file).bytes());
-  // Weak, because all codings share it.
-  const weakEtag = lazy(async () => `W/"${Bun.hash(await bytes()).toString(36)}"`);
-  const stored = lazy(async () => new Blob([await bytes()]));
-  const decompressed = lazy(async () => new Blob([await decompress(await bytes())]));
-  return async ({
-    request,
-    head,
-  }: Pick<UncheckedCall, "request" | "head">): Promise<Blob | null> => {
+  const stored = lazy(async () => {
+    const bytes = await Bun.file(file).bytes();
+    // Weak, because all codings share it.
+    return { blob: new Blob([bytes]), bytes, etag: `W/"${Bun.hash(bytes).toString(36)}"` };
+  });
+  const decompressed = lazy(async () => new Blob([await decompress((await stored()).bytes)]));
+  return async ({ request, head }: Pick<UncheckedCall, "request" | "head">) => {
     const { headers } = request;
-    const etag = await weakEtag();
+    const { blob, etag } = await stored();
     Object.assign(head.headers, {
       "content-type": type,
       // Always revalidated, so that assets of two versions never mix.
@@ -112,10 +110,10 @@ function createAssetHandler({ file, type, brotli }: Asset) {
       head.status = 304;
       return null;
     }
-    if (!brotli) return stored();
+    if (!brotli) return blob;
     if (!ACCEPTS_BROTLI.test(headers.get("accept-encoding") ?? "")) return decompressed();
     head.headers["content-encoding"] = "br";
-    return stored();
+    return blob;
   };
 }
 

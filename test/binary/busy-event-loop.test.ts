@@ -80,24 +80,6 @@ test.if(againstBinary).each([
 );
 
 test.if(againstBinary)(
-  "a page is not read when its client has disconnected while it waited for its turn",
-  async () => {
-    const sockets = await Promise.all(Array.from({ length: REQUESTS }, open));
-    const lines = await logWhenStopped(REQUESTS, async () => {
-      for (const socket of sockets) {
-        await send(socket, page, server.readToken);
-        socket.destroy();
-      }
-    });
-    const statuses = new Set(
-      lines.filter(({ route }) => route === "/api/v1/users").map(({ status }) => status),
-    );
-    expect(statuses).toEqual(new Set([200, 499]));
-  },
-  120_000,
-);
-
-test.if(againstBinary)(
   "bodies of requests that wait for their turn count as those of writes in progress",
   async () => {
     // So few that all pages are handed over in one turn, of which most then wait.

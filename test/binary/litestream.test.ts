@@ -4,6 +4,7 @@ import { existsSync, mkdirSync, rmSync } from "node:fs";
 import { newToken } from "../../src/domain/token.ts";
 import { readYaml } from "../deploy/yaml.ts";
 import { newEmail } from "../http/make.ts";
+import { sendCall } from "../http/server.ts";
 import { makeDirectory } from "../support/directory.ts";
 import { binary, type Running, runBinary, runProgram, startProgram } from "../support/program.ts";
 
@@ -57,13 +58,8 @@ async function makeWorld(directory: string) {
 }
 
 async function createUser(url: string): Promise<number> {
-  const response = await fetch(`${url}/api/v1/users`, {
-    method: "POST",
-    headers: { authorization: `Bearer ${token}`, "content-type": "application/json" },
-    body: JSON.stringify({ email: newEmail() }),
-  });
-  const { data } = (await response.json()) as { data: { id: number } };
-  return data.id;
+  const { json } = await sendCall(url, token, "POST", "/users", { body: { email: newEmail() } });
+  return json.data.id;
 }
 
 /** Creates users until the server is gone. @param acknowledged collects their ids */

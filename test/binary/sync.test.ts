@@ -4,6 +4,7 @@ import { expect, test } from "bun:test";
 import { mkdirSync, mkdtempSync, rmSync, symlinkSync } from "node:fs";
 import { dirname, join } from "node:path";
 import { newToken } from "../../src/domain/token.ts";
+import { sendCall } from "../http/server.ts";
 import { binary, runProgram, startProgram } from "../support/program.ts";
 import { obstacle, skipTraced } from "./strace.ts";
 
@@ -114,10 +115,8 @@ async function traceCreates(directory: string, emails: readonly string[]): Promi
   expect(url, server.output()).not.toBeNull();
 
   async function create(email: string): Promise<void> {
-    const headers = { authorization: `Bearer ${token}`, "content-type": "application/json" };
-    const init = { method: "POST", headers, body: JSON.stringify({ email }) };
-    const response = await fetch(`${url}/api/v1/users`, init);
-    expect(response.status, await response.text()).toBe(201);
+    const { status, text } = await sendCall(`${url}`, token, "POST", "/users", { body: { email } });
+    expect(status, text).toBe(201);
   }
   const rest = [...emails];
   while (rest.length > emails.length / 2) await create(rest.pop() as string);

@@ -79,6 +79,7 @@ async function serve(
   };
 }
 
+type Pipe = ReturnType<typeof makePipe>;
 type Server = Awaited<ReturnType<typeof serve>>;
 
 async function droppedBy({ get }: Server): Promise<number> {
@@ -121,29 +122,22 @@ test.concurrent.if(againstBinary)(
   60_000,
 );
 
-test.concurrent.if(againstBinary)(
-  "serve exits with 0 on SIGTERM when nobody reads its log and stderr",
-  async () => {
+test.concurrent.if(againstBinary).each([
+  // Like `serve 2>&1 | reader`.
+  ["nobody reads its log and stderr", (_pipe: Pipe, server: Server) => fillLog(server)],
+  ["the reader of its log has closed the pipe", (pipe: Pipe) => pipe.closeReader()],
+] as const)(
+  "serve exits with 0 on SIGTERM when %s",
+  async (...row) => {
+    const [, stopReading] = row;
     using directory = makeDirectory();
     using pipe = makePipe(directory, "log");
-    // Like `serve 2>&1 | reader`.
     const server = await serve(directory, pipe.writer, pipe.writer);
-    await fillLog(server);
-    expect(await server.stop()).toBe(0);
-  },
-  60_000,
-);
-
-test.concurrent.if(againstBinary)(
-  "serve exits with 0 on SIGTERM when the reader of its log has closed the pipe",
-  async () => {
-    using directory = makeDirectory();
-    using pipe = makePipe(directory, "log");
-    const server = await serve(directory, pipe.writer);
-    pipe.closeReader();
+    await stopReading(pipe, server);
     expect((await server.get("/users")).status).toBe(200);
     expect(await server.stop()).toBe(0);
   },
+  60_000,
 );
 
 test.concurrent.if(againstBinary)(

@@ -48,17 +48,3 @@ test("users.update changes a user whose email was stored beside one that differs
   const keys = db.query("select email_key from users order by id").values().flat();
   expect(keys).toEqual(["ασ@x.gr", "ας@x.gr"]);
 });
-
-test("create replays the stored text of a record byte for byte", async () => {
-  const path = directory.at("replay.db");
-  await using store = await openDatabase(path);
-  const key = { owner: "a".repeat(64), key: "key-1", fingerprint: "f".repeat(64) };
-  const fields = userFields();
-  const { record } = await store.users.create(fields, key);
-  using db = new Database(path);
-  expect(db.query("select record from idempotency_keys").values()).toEqual([[record.json]]);
-  const json = '{ "version": 1, "email": "\\u0061@b.cd", "id": 1 }';
-  db.run("update idempotency_keys set record = ?", [json]);
-  const replay = await store.users.create(fields, key);
-  expect(replay).toEqual({ record: { id: 1, version: 1, json }, replayed: true });
-});

@@ -5,9 +5,9 @@ import { createRateLimiter } from "../../src/http/limits/rate-limit.ts";
 function makeLimit(perSecond: number) {
   const clock = { timeMs: 1_000_000 };
   const requireWithinRate = createRateLimiter(perSecond, () => clock.timeMs);
-  const allow = (owner: string) => {
+  const allow = (client: string) => {
     try {
-      requireWithinRate(owner);
+      requireWithinRate(client);
       return true;
     } catch {
       return false;
@@ -17,8 +17,8 @@ function makeLimit(perSecond: number) {
     allow,
     clock,
     /** @returns how many of `tries` simultaneous requests are allowed */
-    passing: (tries: number, owner = "a") =>
-      Array.from({ length: tries }, () => allow(owner)).filter(Boolean).length,
+    passing: (tries: number, client = "a") =>
+      Array.from({ length: tries }, () => allow(client)).filter(Boolean).length,
   };
 }
 

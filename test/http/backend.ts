@@ -4,9 +4,10 @@
  */
 import { Database } from "bun:sqlite";
 import { SQL } from "bun";
-import { releaseCitusDatabase, runOnCitus, takeCitusDatabase } from "../postgres/citus.ts";
+import { releaseCitusDatabase, takeCitusDatabase } from "../postgres/citus.ts";
 import { type Cluster, findCluster } from "../postgres/cluster.ts";
 import { databasesOf } from "../postgres/database.ts";
+import { runOn } from "../postgres/instance.ts";
 import type { TemporaryDirectory } from "../support/directory.ts";
 
 export const againstCitus: boolean = Bun.env["TEST_DATABASE"] === "citus";
@@ -35,8 +36,7 @@ export async function dropDatabase(url: string): Promise<void> {
 
 /** Runs a statement on PostgreSQL or Citus. */
 export async function runOnServer(url: string, statement: string): Promise<void> {
-  if (againstCitus) await runOnCitus(url, statement);
-  else await (await requireCluster()).run(url, statement);
+  await runOn(url, statement);
 }
 
 /** Makes `id` the last assigned one, as if all ids before it had been used. */

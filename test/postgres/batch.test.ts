@@ -1,4 +1,4 @@
-import { expect, test } from "bun:test";
+import { expect, spyOn, test } from "bun:test";
 import { type BatchOptions, createBatchQueue } from "../../src/postgres/engine/batch.ts";
 import { expectRejection } from "../support/expect-error.ts";
 
@@ -179,10 +179,14 @@ test("enqueue rejects all items of a batch when a result is missing", async () =
 });
 
 test("enqueue rejects an item when it waits too long, and never runs it", async () => {
-  const { batches, enqueue, items } = makeQueue({ queueTimeoutMs: 30 });
+  let nowMs = 0;
+  using _clock = spyOn(performance, "now").mockImplementation(() => nowMs);
+  const { batches, enqueue, items } = makeQueue();
   const slow = enqueue("a");
   await turns();
-  await expectRejection(enqueue("b"), "unavailable", "the database is busy");
+  const late = enqueue("b");
+  nowMs = 5_000;
+  await expectRejection(late, "unavailable", "the database is busy");
   batches[0]?.end(["1"]);
   expect(await slow).toBe("1");
   await turns();

@@ -33,14 +33,6 @@ async function number({ run }: Harness, maxRows: number): Promise<number> {
   return (await run<{ numbered: number }>(call))[0]?.numbered ?? 0;
 }
 
-/** Waits until so many connections wait for a lock. */
-async function untilBlocked({ run }: Harness, count: number): Promise<void> {
-  const waiting = `
-    select from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'
-  `;
-  while ((await run(waiting)).length < count) await Bun.sleep(5);
-}
-
 async function listAfter(store: Store, after: number) {
   const { records, ...state } = await store.changes.list({ ...all, after });
   const changes: Change[] = JSON.parse(`[${records}]`);
@@ -97,10 +89,10 @@ describe.if(cluster !== null)("changes", () => {
     await using held = await world.hold("select from change_outbox for update");
     // Another change is committed between the snapshots of their statements.
     const first = number(world, 9);
-    await untilBlocked(world, 1);
+    await world.untilWaiting(1);
     await world.run(insertChange);
     const second = number(world, 9);
-    await untilBlocked(world, 2);
+    await world.untilWaiting(2);
     await held.commit();
     expect(await Promise.all([first, second])).toEqual([3, 1]);
     const { changes } = await listAfter(await world.open(), 0);

@@ -29,9 +29,9 @@ import {
   makePlainDatabase,
   openCitusStore,
   releaseCitusDatabase,
-  runOnCitus,
   takeCitusDatabase,
 } from "./citus.ts";
+import { runOn } from "./instance.ts";
 import { recordStatements } from "./recorded.ts";
 
 /** @returns all records, with the totals, and the changes */
@@ -46,7 +46,7 @@ describe.if(citusUrl !== null)("with TEST_CITUS_URL", () => {
     const { store, databaseUrl } = it;
     const { id } = await newUser(store);
     await store.orders.create(orderFields(id), null);
-    const prepared = () => runOnCitus(databaseUrl, "select from pg_dist_transaction");
+    const prepared = () => runOn(databaseUrl, "select from pg_dist_transaction");
     const writes = [
       () => store.orders.create(orderFields(id), null),
       () => store.orders.update(1, setFields({ metadata: { note: crypto.randomUUID() } }), null),
@@ -54,7 +54,7 @@ describe.if(citusUrl !== null)("with TEST_CITUS_URL", () => {
         store.bulk.orders.import([{ ...orderFields(id), import_key: crypto.randomUUID() }], false),
     ];
     for (const write of writes) {
-      await runOnCitus(databaseUrl, "delete from pg_dist_transaction");
+      await runOn(databaseUrl, "delete from pg_dist_transaction");
       // Citus deletes the record when it recovers transactions, which it does now and then.
       do await write();
       while ((await prepared()).length === 0);
@@ -87,7 +87,7 @@ describe.if(citusUrl !== null)("with TEST_CITUS_URL", () => {
     const { record: user } = await users.create(fields, null);
     const { record: order } = await orders.create(orderFields(user.id), null);
     const key = (name: string) => ({ owner: "a".repeat(64), key: name, fingerprint: name });
-    const [{ shards = 0 } = {}] = await runOnCitus<{ shards: number }>(
+    const [{ shards = 0 } = {}] = await runOn<{ shards: number }>(
       databaseUrl,
       "select count(*)::integer as shards from pg_dist_shard where logicalrelid = 'orders'::regclass",
     );
@@ -158,13 +158,13 @@ describe.if(citusUrl !== null)("with TEST_CITUS_URL", () => {
     await locking.unsafe("begin; lock table users in share mode");
     const distributed = distributing();
     const waiting = "select from pg_locks where not granted and mode = 'AccessExclusiveLock'";
-    while ((await runOnCitus(databaseUrl, waiting)).length === 0) await Bun.sleep(5);
+    while ((await runOn(databaseUrl, waiting)).length === 0) await Bun.sleep(5);
     await expectRejection(open(), "operator", /another process has locked tables/);
     await locking.close();
     expect([await distributed, await distributing()]).toEqual([true, false]);
     expect(announced).toEqual([[21, 2]]);
     const left = "select pg_relation_size('users') + pg_relation_size('orders') as bytes";
-    expect(await runOnCitus<object>(databaseUrl, left)).toEqual([{ bytes: "0" }]);
+    expect(await runOn<object>(databaseUrl, left)).toEqual([{ bytes: "0" }]);
 
     const restart = "the database was distributed over several servers: restart user-api";
     for (const run of [

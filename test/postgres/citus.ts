@@ -129,13 +129,8 @@ export async function openCitusStore(options: Partial<StoreOptions> = {}) {
   };
 }
 
-/** Runs a statement in the database of a DATABASE_URL. */
-export function runOnCitus<Row>(databaseUrl: string, statement: string): Promise<Row[]> {
-  return runOn(databaseUrl, statement);
-}
-
 async function workersOf(databaseUrl: string): Promise<readonly URL[]> {
-  const nodes = await runOnCitus<Node>(databaseUrl, selectNodes);
+  const nodes = await runOn<Node>(databaseUrl, selectNodes);
   const workers = nodes.filter(({ groupid }) => groupid !== 0);
   return workers.map((node) => urlOf(databaseUrl, node));
 }
@@ -145,7 +140,7 @@ export async function lockUserOnWorkers(
   databaseUrl: string,
   id: number,
 ): Promise<() => Promise<void>> {
-  const [shard] = await runOnCitus<{ name: string }>(
+  const [shard] = await runOn<{ name: string }>(
     databaseUrl,
     "select shard_name::text as name from citus_shards where table_name = 'users'::regclass limit 1",
   );

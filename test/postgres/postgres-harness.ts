@@ -28,7 +28,7 @@ export interface Harness extends AsyncDisposable {
   run<Row>(statement: string): Promise<Row[]>;
   /** Runs a statement in a transaction that stays open until it is committed or disposed of. */
   hold(statement: string): Promise<Held>;
-  /** Waits until this many connections of the service, or more, wait for a lock. */
+  /** Waits until this many connections, or more, wait for a lock. */
   untilWaiting(connections?: number): Promise<void>;
 }
 
@@ -47,11 +47,11 @@ export const tablesWithoutKey = `
     and not exists (select from pg_index where indrelid = pg_class.oid and indisprimary)
 `;
 
-/** Finds the connections of the service that wait for a lock. */
+/** Finds the connections that wait for a lock. */
 export const waitingBackends = `
   select pid
   from pg_stat_activity
-  where datname = current_database() and application_name like 'user-api%' and wait_event_type = 'Lock'
+  where datname = current_database() and wait_event_type = 'Lock'
 `;
 
 /** @returns statements that delete a user of version 1 as the service does */

@@ -1,7 +1,7 @@
 // Guarantees between replicas: two stores on one database.
 import { describe, expect, test } from "bun:test";
 import { newUser, outcomesOf, userFields } from "../contract/open.ts";
-import { cluster, makeHarness } from "./postgres-harness.ts";
+import { cluster, makeHarness, patient } from "./postgres-harness.ts";
 
 const KEYS = 100;
 const POSTS = 8;
@@ -9,7 +9,8 @@ const POSTS = 8;
 describe.if(cluster !== null)("two replicas", () => {
   test("create makes one user an email when each is posted many times concurrently, in another order", async () => {
     await using world = await makeHarness();
-    const replicas = [await world.open(), await world.open()] as const;
+    const open = () => world.open({ databaseUrl: world.url + patient });
+    const replicas = [await open(), await open()] as const;
     const creates = Array.from({ length: KEYS * POSTS }, (_, at) => {
       const isFirst = at % 2 === 0;
       const n = Math.floor(at / POSTS);

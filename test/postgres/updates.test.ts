@@ -49,7 +49,8 @@ describe.if(cluster !== null)("updates", () => {
   test("of two replicas do not deadlock when they change the same records in another order", async () => {
     await using world = await makeHarness();
     const before = await statisticOf(world, "deadlocks");
-    const stores = [await world.open(), await world.open()] as const;
+    const open = () => world.open({ databaseUrl: world.url + patient });
+    const stores = [await open(), await open()] as const;
     const made = await Promise.all(Array.from({ length: 32 }, () => newUser(stores[0])));
     const ids = made.map(({ id }) => id);
     const rounds = 6;

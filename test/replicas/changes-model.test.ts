@@ -2,11 +2,11 @@
 import { expect, test } from "bun:test";
 import { againstCitus } from "../http/backend.ts";
 import { againstBinary } from "../http/server.ts";
-import { releaseCitusDatabase, runOnCitus, takeCitusDatabase } from "../postgres/citus.ts";
+import { releaseCitusDatabase, takeCitusDatabase } from "../postgres/citus.ts";
 import { findPrograms, makeInstance, runOn } from "../postgres/instance.ts";
 import { runChangesModel, type World } from "../support/changes-model.ts";
 import { isLong } from "../support/long.ts";
-import { canKillNodes, killNode, startNode } from "./citus-nodes.ts";
+import { canKillNodes, killNode, recoverOften, startNode } from "./citus-nodes.ts";
 import { possible } from "./pair.ts";
 
 const [short, long] = againstCitus ? [8, 8] : [3, 26];
@@ -60,8 +60,7 @@ test.if(againstBinary && againstCitus)(
   "The change feed has each change once, in order, when replicas and nodes of Citus are killed",
   async () => {
     const database = await takeCitusDatabase();
-    await runOnCitus(database, "alter system set citus.recover_2pc_interval = '1s'");
-    await runOnCitus(database, "select pg_reload_conf()");
+    await runOn(database, ...recoverOften);
     let turn = 0;
     const world: World = {
       database,

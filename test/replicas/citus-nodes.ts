@@ -5,6 +5,12 @@ const [command, directory] = Bun.env["TEST_CITUS_CLUSTER"]?.split(" ") ?? [];
 
 export const canKillNodes: boolean = directory !== undefined;
 
+/** Statements that make Citus finish interrupted transactions sooner. */
+export const recoverOften: readonly string[] = [
+  "alter system set citus.recover_2pc_interval = '1s'",
+  "select pg_reload_conf()",
+];
+
 export function killNode(node: string): void {
   signalServer(`${directory}/${node}`, "SIGKILL");
 }

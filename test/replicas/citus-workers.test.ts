@@ -2,11 +2,12 @@
 import { expect, test } from "bun:test";
 import { againstCitus } from "../http/backend.ts";
 import { againstBinary, type TestResponse } from "../http/server.ts";
-import { makePlainDatabase, runOnCitus } from "../postgres/citus.ts";
+import { makePlainDatabase } from "../postgres/citus.ts";
+import { runOn } from "../postgres/instance.ts";
 import { makeDirectory } from "../support/directory.ts";
 import { isLong } from "../support/long.ts";
 import { binary, startProgram } from "../support/program.ts";
-import { canKillNodes, killNode, startNode } from "./citus-nodes.ts";
+import { canKillNodes, killNode, recoverOften, startNode } from "./citus-nodes.ts";
 import { contendForKeys, contendForVersions, createUser } from "./contend.ts";
 import { type Load, requireExact, startLoad, untilWritten } from "./load.ts";
 import { type Pair, runCommand, startWorld, walk } from "./pair.ts";
@@ -119,8 +120,7 @@ test.if(possible && canKillNodes)(
   async () => {
     await using world = await startWorld();
     const { pair, database } = world;
-    await runOnCitus(database, "alter system set citus.recover_2pc_interval = '1s'");
-    await runOnCitus(database, "select pg_reload_conf()");
+    await runOn(database, ...recoverOften);
     const load = startLoad(pair);
     for (let round = 0; round < ROUNDS; round += 1) {
       for (const node of ["worker1", "coordinator", "worker2"]) {
@@ -181,13 +181,13 @@ test.if(possible && isLong)(
       const env = { DATABASE_URL: databaseUrl };
       const program = startProgram([binary, "migrate", "--distribute"], { env });
       const active = `select from pg_stat_activity where state = 'active' and query like 'select ${step}%'`;
-      while ((await runOnCitus(databaseUrl, active)).length === 0) await Bun.sleep(1);
+      while ((await runOn(databaseUrl, active)).length === 0) await Bun.sleep(1);
       program.kill("SIGKILL");
       await program.ended;
       // The server ends the transaction after its statement.
       while ((await run("check")).code !== 0) await Bun.sleep(100);
       const index = "select to_regclass('order_index') as index";
-      expect(await runOnCitus<object>(databaseUrl, index)).toEqual([{ index: null }]);
+      expect(await runOn<object>(databaseUrl, index)).toEqual([{ index: null }]);
     }
     expect(await run("migrate", "--distribute")).toMatchObject({ code: 0 });
     expect(await run("check")).toMatchObject({ code: 0 });

@@ -3,9 +3,9 @@
  * one for the next, so that what a session keeps is lost.
  */
 import { writeFileSync } from "node:fs";
-import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { asNobody, freePort, isResponding, makeDirectoryOfNobody } from "../postgres/instance.ts";
+import { startWatcher } from "../support/directory.ts";
 
 /** A newer one than that of Debian 12, or the installed one. Debian's directory for it is only in root's PATH. */
 const program =
@@ -29,8 +29,8 @@ export function keepsPreparedStatements(): boolean {
 /** Fewer server connections than clients. */
 const POOL_SIZE = 6;
 
-/** Stops it when stdin is closed, which happens when this process ends, however it ends. */
-const watch = `
+/** Stops it when this process ends. */
+const runAndRemove = `
   directory=$1
   shift
   "$@" &
@@ -76,11 +76,8 @@ export async function startPooler(url: string, preparing?: string): Promise<Pool
   writeFileSync(users, `"${server.username}" ""\n`);
   const settings = join(directory, "pgbouncer.ini");
   writeFileSync(settings, settingsOf(server, port, users, preparing ?? ""));
-  const child = Bun.spawn(asNobody(["sh", "-c", watch, "sh", directory, program ?? "", settings]), {
-    cwd: tmpdir(),
-    stdio: ["pipe", "ignore", "ignore"],
-  });
-  child.unref();
+  const command = asNobody([program ?? "", settings]);
+  const watcher = startWatcher(runAndRemove, directory, ...command);
   const through = (database: string) => {
     const changed = new URL(database);
     changed.host = `127.0.0.1:${port}`;
@@ -91,9 +88,6 @@ export async function startPooler(url: string, preparing?: string): Promise<Pool
   while (!(await isResponding(through(url)))) await Bun.sleep(10);
   return {
     through,
-    async [Symbol.asyncDispose]() {
-      await child.stdin.end();
-      await child.exited;
-    },
+    [Symbol.asyncDispose]: () => watcher.end(),
   };
 }

@@ -37,7 +37,6 @@ export interface BatchOptions<Item, Result> {
    */
   readonly nextBatchMs?: number;
   readonly maxWaitMs?: number;
-  readonly queueTimeoutMs?: number;
 }
 
 interface BatchItem<Item, Result> {
@@ -63,7 +62,6 @@ export function createBatchQueue<Item, Result>({
   isOfOneClient = false,
   nextBatchMs = CHECK_INTERVAL_MS,
   maxWaitMs = MAX_WAIT_MS,
-  queueTimeoutMs = QUEUE_TIMEOUT_MS,
 }: BatchOptions<Item, Result>): (item: Item) => Promise<Result> {
   type Waiting = BatchItem<Item, Result>;
   let queue: Waiting[] = [];
@@ -75,7 +73,7 @@ export function createBatchQueue<Item, Result>({
   let timer: ReturnType<typeof setTimeout> | undefined;
 
   function rejectExpired(): void {
-    const expiredMs = performance.now() - queueTimeoutMs;
+    const expiredMs = performance.now() - QUEUE_TIMEOUT_MS;
     while (queue[0] !== undefined && queue[0].sinceMs <= expiredMs) {
       queue.shift()?.reject(new AppError("unavailable", "the database is busy"));
     }

@@ -1,8 +1,6 @@
 /** The URL of a database: a path selects SQLite, `postgres://…` selects PostgreSQL. */
 import { fail } from "./error.ts";
 
-export type DatabaseKind = "SQLite" | "PostgreSQL";
-
 /** @returns whether this is the URL of a PostgreSQL database; otherwise it is the path of a SQLite file */
 export function isPostgres(databaseUrl: string): boolean {
   return /^postgres(ql)?:/.test(databaseUrl);
@@ -96,8 +94,4 @@ export function requireDatabaseUrl(text: string): void {
     fail("operator", `must be a URL such as postgres://user@localhost/user_api; ${advice}`);
   }
   requireValidParameters(url);
-}
-
-export function databaseKind(databaseUrl: string): DatabaseKind {
-  return isPostgres(databaseUrl) ? "PostgreSQL" : "SQLite";
 }

@@ -12,7 +12,7 @@ export const build = {
   commit: typeof BUILD_COMMIT === "undefined" ? "source" : BUILD_COMMIT,
 };
 
-/** @returns e.g. `0.1.0 (commit 1cc9c6683a9f; schemas: SQLite 3, PostgreSQL 5, Citus 4)` */
+/** @returns e.g. `0.1.0 (commit 1cc9c6683a9f; schemas: SQLite 1, PostgreSQL 1)` */
 export function versionText({ schemaVersions }: System): string {
   const schemas = Object.entries(schemaVersions).map(([name, version]) => `${name} ${version}`);
   return `${build.version} (commit ${build.commit}; schemas: ${schemas.join(", ")})`;

@@ -1,4 +1,4 @@
-import { databaseKind, isPostgres, redactPassword } from "../base/database-url.ts";
+import { isPostgres, redactPassword } from "../base/database-url.ts";
 import { fail, messageOf, shellWord } from "../base/error.ts";
 import { createLog, type Log } from "../base/log.ts";
 import type { LogBuffer } from "../base/log-buffer.ts";
@@ -214,7 +214,7 @@ export async function serve(system: CommandSystem): Promise<void> {
   const stopped = Promise.race([system.untilStopped(), fault.promise]);
   await using resources = new AsyncDisposableStack();
 
-  const schema = system.schemaVersions[databaseKind(databaseUrl)];
+  const schema = system.schemaVersions[isPostgres(databaseUrl) ? "PostgreSQL" : "SQLite"];
   const { droppedLines: droppedLogLines } = output;
   const metrics = createMetrics({ ...build, schema }, { readOnly, droppedLogLines });
   // A server may wait for its archive, or restore it, for a long time.

@@ -1,4 +1,4 @@
-import { type DatabaseKind, redactPassword } from "../../base/database-url.ts";
+import { redactPassword } from "../../base/database-url.ts";
 import { AppError, type ErrorCode, messageOf } from "../../base/error.ts";
 import type { LogBuffer } from "../../base/log-buffer.ts";
 import { type Config, type Environment, type Flags, readConfig } from "../../domain/config.ts";
@@ -44,7 +44,7 @@ export interface System {
   readonly environment: Environment;
   readonly backendOf: (databaseUrl: string) => Backend;
   /** The newest schema version of each kind of database. */
-  readonly schemaVersions: Readonly<Record<DatabaseKind, number>>;
+  readonly schemaVersions: Readonly<Record<"SQLite" | "PostgreSQL", number>>;
   /** Opens the storage of an archive. */
   readonly openStorage: OpenStorage;
   /** Starts the thread of an archive. */

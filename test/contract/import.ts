@@ -292,12 +292,6 @@ export function importContract(open: Open): void {
     ]);
   });
 
-  test("import returns no results when there are no records", async () => {
-    await using it = await openWithClock(open);
-    expect(await it.store.bulk.users.import([], false)).toEqual([]);
-    expect(await it.store.bulk.orders.import([], true)).toEqual([]);
-  });
-
   test("exportPage returns the records behind an id, in either order", async () => {
     await using it = await openWithClock(open);
     const { bulk } = it.store;

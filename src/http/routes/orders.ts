@@ -35,7 +35,7 @@ const example: Order = {
   ...firstVersion(1, { ...orderFields(placed), status: "pending" as const }, time),
 };
 
-const handlers = createRecordHandlers<Order>(ordersPath, {
+const handlers = createRecordHandlers(ordersPath, (store) => store.orders, {
   code: "order_not_found",
   message: "order not found",
 });
@@ -51,7 +51,7 @@ const listOrders = route(
       responses: { 200: pageDoc(Order, example) },
     },
   },
-  (call, { store }) => handlers.list(call, store.orders),
+  handlers.list,
 );
 
 const getOrder = route(
@@ -66,7 +66,7 @@ const getOrder = route(
       errors: ["invalid_order_id", "order_not_found", "version_mismatch"],
     },
   },
-  (call, { store }) => handlers.get(call, store.orders),
+  handlers.get,
 );
 
 const createOrder = route(
@@ -109,5 +109,5 @@ const updateOrder = route(
       errors: ["invalid_order_id", "order_not_found", "invalid_status_change", "version_mismatch"],
     },
   },
-  (call, { store }) => handlers.update(call, store.orders, (order) => patchOrder(order, call.body)),
+  (call, services) => handlers.update(call, services, (order) => patchOrder(order, call.body)),
 );

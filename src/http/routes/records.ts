@@ -3,6 +3,7 @@ import { type ErrorCode, fail } from "../../base/error.ts";
 import { andThen } from "../../base/maybe-promise.ts";
 import type { CreateResult, IdempotencyKey } from "../../domain/idempotency.ts";
 import type { Author, RecordStore, RecordText } from "../../domain/record.ts";
+import type { Store } from "../../domain/store.ts";
 import type { Call } from "../input/call.ts";
 import { preconditionsOf } from "../input/entity-tags.ts";
 import { idempotencyKeyOf } from "../input/idempotency-key.ts";
@@ -13,6 +14,7 @@ import {
   pageBody,
   recordBody,
 } from "../output/bodies.ts";
+import type { Services } from "./route.ts";
 
 type CallWithId = Call<unknown, { readonly id: number }>;
 
@@ -21,8 +23,9 @@ type CallWithId = Call<unknown, { readonly id: number }>;
  * @param missing the error if there is no record with an id
  * @returns handlers, each with the body of its response
  */
-export function createRecordHandlers<Row>(
+export function createRecordHandlers<Row, Query extends ListQuery, Edit>(
   path: string,
+  recordsOf: (store: Store) => RecordStore<Row, Query, Edit>,
   missing: { readonly code: ErrorCode; readonly message: string },
 ) {
   function requireRecord(record: RecordText<Row> | null): RecordText<Row> {
@@ -31,17 +34,14 @@ export function createRecordHandlers<Row>(
 
   return {
     requireRecord,
-    list<Query extends ListQuery>(
-      call: Call<Query>,
-      records: Pick<RecordStore<Row, Query, never>, "list">,
-    ) {
-      return andThen(records.list(call.query, call.token.hash), (page) =>
+    list(call: Call<Query>, { store }: Services) {
+      return andThen(recordsOf(store).list(call.query, call.token.hash), (page) =>
         pageBody<Row>(call, path, page),
       );
     },
-    get(call: CallWithId, records: Pick<RecordStore<Row, never, never>, "get">) {
+    get(call: CallWithId, { store }: Services) {
       const preconditions = preconditionsOf(call.request);
-      return andThen(records.get(call.params.id, call.token.hash), (record) =>
+      return andThen(recordsOf(store).get(call.params.id, call.token.hash), (record) =>
         conditionalRecordBody(call, requireRecord(record), preconditions),
       );
     },
@@ -52,13 +52,10 @@ export function createRecordHandlers<Row>(
       return createdBody(call, path, await create(idempotencyKeyOf(call, path), call.token.name));
     },
     /** Of PATCH and PUT. @param edit returns what the record changes to */
-    async update<Edit>(
-      call: CallWithId,
-      records: Pick<RecordStore<Row, never, Edit>, "update">,
-      edit: (record: Row) => Edit,
-    ) {
-      const preconditions = preconditionsOf(call.request);
-      const record = await records.update(call.params.id, edit, preconditions, call.token.name);
+    async update(call: CallWithId, { store }: Services, edit: (record: Row) => Edit) {
+      const { request, params, token } = call;
+      const preconditions = preconditionsOf(request);
+      const record = await recordsOf(store).update(params.id, edit, preconditions, token.name);
       return recordBody(call, requireRecord(record));
     },
   };

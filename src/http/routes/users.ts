@@ -29,7 +29,7 @@ const changedExample: User = { ...example, name: null, version: 2 };
 
 const userInput = jsonBody(UserInput, User);
 
-const handlers = createRecordHandlers<User>(usersPath, {
+const handlers = createRecordHandlers(usersPath, (store) => store.users, {
   code: "not_found",
   message: "user not found",
 });
@@ -45,7 +45,7 @@ const listUsers = route(
       responses: { 200: pageDoc(User, example) },
     },
   },
-  (call, { store }) => handlers.list(call, store.users),
+  handlers.list,
 );
 
 const getUser = route(
@@ -60,7 +60,7 @@ const getUser = route(
       errors: ["not_found", "version_mismatch"],
     },
   },
-  (call, { store }) => handlers.get(call, store.users),
+  handlers.get,
 );
 
 const createUser = route(
@@ -96,7 +96,7 @@ const updateUser = route(
       errors: ["not_found", "email_taken", "version_mismatch"],
     },
   },
-  (call, { store }) => handlers.update(call, store.users, (user) => patchUser(user, call.body)),
+  (call, services) => handlers.update(call, services, (user) => patchUser(user, call.body)),
 );
 
 const replaceUser = route(
@@ -114,7 +114,7 @@ const replaceUser = route(
       errors: ["not_found", "email_taken", "version_mismatch"],
     },
   },
-  (call, { store }) => handlers.update(call, store.users, () => userFields(call.body)),
+  (call, services) => handlers.update(call, services, () => userFields(call.body)),
 );
 
 const deleteUser = route(

@@ -18,15 +18,12 @@ function makeReads() {
     readonly fail: () => void;
   }
   const asked: Read[] = [];
-  const readAs = (isKnown: boolean) => (hash: string) => {
+  const read = (hash: string, isKnown: boolean) => {
     const { promise, resolve, reject } = Promise.withResolvers<Token | null>();
     asked.push({ hash, isKnown, respond: resolve, fail: () => reject(new Error("gone")) });
     return promise;
   };
-  const memory = createTokenCache(
-    { readKnown: readAs(true), readUnknown: readAs(false) },
-    () => clock.nowMs,
-  );
+  const memory = createTokenCache(read, () => clock.nowMs);
   return { asked, memory, clock };
 }
 

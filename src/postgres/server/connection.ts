@@ -198,22 +198,15 @@ export function connect(
     settings,
     shares: queues.shares,
     run(kind, work, options = {}) {
-      const {
-        transaction = false,
-        lockTimeoutMs,
-        requests = 1,
-        timeoutMs,
-        mayRetry,
-        client,
-      } = options;
-      const isOne = transaction || lockTimeoutMs !== undefined;
+      const { lockTimeoutMs, timeoutMs, mayRetry } = options;
+      const isOne = options.transaction === true || lockTimeoutMs !== undefined;
       const attempt = () => (isOne ? begin(kind, work, lockTimeoutMs) : work(session));
       const retried = () => withRetry(attempt, mayRetry, timeoutMs);
-      if (kind !== "write") return queues.run(kind, retried, timeoutMs, client);
+      if (kind !== "write") return queues.run(kind, retried, timeoutMs, options.client);
       const reported = async () => {
         const startedMs = performance.now();
         const result = await retried();
-        onCommit?.(requests, performance.now() - startedMs);
+        onCommit?.(options.requests ?? 1, performance.now() - startedMs);
         for (const listener of writeListeners) listener();
         return result;
       };

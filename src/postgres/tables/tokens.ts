@@ -56,15 +56,13 @@ interface CachedToken {
   readonly untilMs: number;
 }
 
-type ReadToken = (hash: string) => Promise<Token | null>;
-
 /**
  * Caches recently used tokens. Unknown tokens are not cached, so that requests with them cannot fill memory.
- * @param readUnknown reads one that is not in the cache
+ * @param read reads a token. `isKnown` is whether it existed when it was last read
  * @param nowMs a clock that only goes forward
  */
 export function createTokenCache(
-  { readKnown, readUnknown }: Readonly<Record<"readKnown" | "readUnknown", ReadToken>>,
+  read: (hash: string, isKnown: boolean) => Promise<Token | null>,
   nowMs = () => performance.now(),
 ) {
   /** Tokens that existed when they were last read, also those that must be read again. */
@@ -77,7 +75,7 @@ export function createTokenCache(
     if (!isKnown && unknownReads >= MAX_UNKNOWN) fail("unavailable", "too many unknown tokens");
     unknownReads += isKnown ? 0 : 1;
     try {
-      const token = await (isKnown ? readKnown(hash) : readUnknown(hash));
+      const token = await read(hash, isKnown);
       // The token may have been revoked since the read started.
       if (nowMs() >= untilMs) fail("unavailable", "the database is busy");
       return token;
@@ -128,10 +126,9 @@ export function createTokenStore({ db, now }: StoreContext): TokenStore {
     session.all<Token>(withHashes, hashes);
   const keyOf = ({ hash }: Token) => hash;
   const unknownBounds = { maxItems: MAX_UNKNOWN, maxBatches: MAX_UNKNOWN_STATEMENTS };
-  const cache = createTokenCache({
-    readKnown: createLookup(db, { find, keyOf }),
-    readUnknown: createLookup(db, { find, keyOf, ...unknownBounds }),
-  });
+  const readKnown = createLookup(db, { find, keyOf });
+  const readUnknown = createLookup(db, { find, keyOf, ...unknownBounds });
+  const cache = createTokenCache((hash, isKnown) => (isKnown ? readKnown : readUnknown)(hash));
 
   function add(session: Session, { hash, name, scope, expires_at }: TokenFields) {
     return session.first<Token>(insert, hash, name, scope, now().toISOString(), expires_at);

@@ -98,7 +98,7 @@ function prepareRecordOf(db: Database): (change: StoredChange) => string {
   const user = prepareText<User>(db, "users", User);
   const order = prepareText<Order>(db, "orders", Order);
   return ({ type, record_id: id }) =>
-    (type <= LAST_OF_USERS ? user : order).get({ id })?.json ?? "null";
+    (type <= LAST_OF_USERS ? user : order).get(id)?.json ?? "null";
 }
 
 /** The id of the first change that stays: the oldest that is not expired among those of a batch, or the next one. */

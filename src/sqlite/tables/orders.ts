@@ -197,7 +197,7 @@ export function createOrderStore(context: StoreContext): OrderStore {
 
     update(id, edit, preconditions, author = null) {
       const update = () => {
-        const order = checked(stored.get({ id }), preconditions);
+        const order = checked(stored.get(id), preconditions);
         if (order === null) return null;
         const before = parseStoredOrder(order);
         const fields = edit(before);

@@ -12,7 +12,8 @@ import { recordJson } from "./columns.ts";
 import type { StoreContext } from "./context.ts";
 import { type ListRows, pageOf } from "./lists.ts";
 
-type ById = { readonly id: number };
+/** By position, which takes less time than by name. */
+type ById = [id: number];
 
 /** @returns a statement for a record as it is stored */
 export function prepareStored<Stored>(db: Database, table: RecordTable, schema: Schema) {
@@ -20,7 +21,7 @@ export function prepareStored<Stored>(db: Database, table: RecordTable, schema: 
   return db.prepare<Stored, ById>(`
     select ${columns}
     from ${table}
-    where id = $id
+    where id = ?
   `);
 }
 
@@ -30,7 +31,7 @@ export function prepareText<Row>(db: Database, table: RecordTable, schema: Schem
   return db.prepare<RecordText<Row>, ById>(`
     select id, version, ${json} as json
     from ${table}
-    where id = $id
+    where id = ?
   `);
 }
 
@@ -50,9 +51,9 @@ export function prepareRecords<Row, Query extends PageQuery>(
 
   return {
     list: (query: Query) => reader.read(table, () => pageOf(readRows(query), query.limit)),
-    get: (id: number) => reader.read(table, () => text.get({ id })),
+    get: (id: number) => reader.read(table, () => text.get(id)),
     /** @returns a record that the transaction has found or written */
-    textOf: (id: number) => text.get({ id }) as RecordText<Row>,
+    textOf: (id: number) => text.get(id) as RecordText<Row>,
   };
 }
 

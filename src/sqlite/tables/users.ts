@@ -45,9 +45,9 @@ export function createUserStore(context: StoreContext): UserStore {
   const parts = { table, schema: User, prepareRows } as const;
   const { list, get, textOf } = prepareRecords<User, UserQuery>(context, parts);
   const stored = prepareStored<StoredUser>(db, table, User);
-  const insert = db.prepare<null, UserRow & { now: string }>(`
+  const insert = db.prepare<null, (string | null)[]>(`
     insert into users (email, email_key, name, metadata, version, created_at, updated_at)
-    values ($email, $email_key, $name, $metadata, 1, $now, $now)
+    values (?1, ?2, ?3, ?4, 1, ?5, ?5)
   `);
   // A separate statement, because SQLite rewrites an index whenever one of its columns is set, even to the same value.
   const updateEmail = db.prepare<null, UserRow & { id: number }>(`
@@ -80,8 +80,9 @@ export function createUserStore(context: StoreContext): UserStore {
   }
 
   function insertUser(fields: UserFields, author: Author): RecordText<User> {
-    const row = { ...userRow(fields), now: timestamp() };
-    const id = Number(runUnlessTaken(() => insert.run(row)).lastInsertRowid);
+    const { email, email_key, name, metadata } = userRow(fields);
+    const run = () => insert.run(email, email_key, name, metadata, timestamp());
+    const id = Number(runUnlessTaken(run).lastInsertRowid);
     noteChange("user.created", { id, version: 1 }, author);
     return textOf(id);
   }
@@ -108,7 +109,7 @@ export function createUserStore(context: StoreContext): UserStore {
 
     update(id, edit, preconditions, author = null) {
       const update = () => {
-        const user = checked(stored.get({ id }), preconditions);
+        const user = checked(stored.get(id), preconditions);
         if (user === null) return null;
         const before = parseStoredUser(user);
         const fields = edit(before);

@@ -62,7 +62,7 @@ function createBulkStore<Row extends ChangedRecord, Import extends object, Store
       lastId: last,
       get(id) {
         // No record has an id beyond the last one.
-        const row = id > last ? null : withId.get({ id });
+        const row = id > last ? null : withId.get(id);
         return row === null ? null : rules.parse(row);
       },
       idOf: (key) => withKey.get({ key })?.id ?? null,

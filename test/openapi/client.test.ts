@@ -8,7 +8,7 @@ if (enabled) {
   beforeAll(async () => {
     server = await startServer();
   });
-  afterAll(() => server.stop());
+  afterAll(() => server[Symbol.asyncDispose]());
 }
 
 /** The address in the examples of the documentation. */

@@ -54,7 +54,7 @@ if (enabled) {
   });
   afterAll(async () => {
     await later.stop(true);
-    await server.stop();
+    await server[Symbol.asyncDispose]();
   });
 }
 

@@ -6,6 +6,38 @@ export type Reader = ReturnType<typeof createReader>;
 /** Maximum number of cached results. */
 const MAX_CACHED = 1000;
 
+/** Results that are kept until the database changes. */
+function createCache(db: Database) {
+  // Changes when another connection commits, in this process or in another one.
+  const dataVersion = db.prepare<{ data_version: number }, []>("pragma data_version");
+  const results = new Map<string, unknown>();
+  let version = -1;
+
+  return {
+    clear: () => results.clear(),
+    /** Call it in each new snapshot. Clears the cache unless it is certain that no other connection has committed. */
+    validate(): void {
+      const before = version;
+      version = -1;
+      try {
+        version = dataVersion.get()?.data_version ?? -1;
+      } finally {
+        if (version === -1 || version !== before) results.clear();
+      }
+    },
+    read<Result>(key: string, work: (key: string) => Result): Result {
+      const found = results.get(key);
+      if (found !== undefined) return found as Result;
+      const result = work(key);
+      // Misses are not cached: unauthenticated clients could fill the cache.
+      if (result === null) return result;
+      if (results.size >= MAX_CACHED) results.clear();
+      results.set(key, result);
+      return result;
+    },
+  };
+}
+
 /**
  * All reads in one turn of the event loop share a snapshot. Taking a snapshot costs as much as reading a row, and
  * many requests arrive in one turn. The snapshot also keeps a page consistent with its total.
@@ -17,10 +49,7 @@ export function createReader(db: Database, isReadable: () => boolean, requireUnc
   // Not a rollback: a dry run of an import writes a temporary table in this transaction.
   const commit = db.prepare("commit");
   const rollback = db.prepare("rollback");
-  // Changes when another connection commits, in this process or in another one.
-  const dataVersion = db.prepare<{ data_version: number }, []>("pragma data_version");
-  const cache = new Map<string, unknown>();
-  let cacheVersion = -1;
+  const cache = createCache(db);
   let inSnapshot = false;
 
   /** Never throws: it also runs as a callback of the event loop, where an error would end the process. */
@@ -43,24 +72,13 @@ export function createReader(db: Database, isReadable: () => boolean, requireUnc
     }
   }
 
-  /** Clears the cache unless it is certain that no other connection has changed the database. */
-  function validateCache(): void {
-    const before = cacheVersion;
-    cacheVersion = -1;
-    try {
-      cacheVersion = dataVersion.get()?.data_version ?? -1;
-    } finally {
-      if (cacheVersion === -1 || cacheVersion !== before) cache.clear();
-    }
-  }
-
   /** Takes a snapshot if this turn has none. */
   function ensureSnapshot(): void {
     if (inSnapshot) return;
     begin.run();
     inSnapshot = true;
     setImmediate(endSnapshot);
-    validateCache();
+    cache.validate();
   }
 
   /**
@@ -69,17 +87,6 @@ export function createReader(db: Database, isReadable: () => boolean, requireUnc
   function reset(): void {
     cache.clear();
     endSnapshot();
-  }
-
-  function readCached<Result>(key: string, work: (key: string) => Result): Result {
-    const found = cache.get(key);
-    if (found !== undefined) return found as Result;
-    const result = work(key);
-    // Misses are not cached: unauthenticated clients could fill the cache.
-    if (result === null) return result;
-    if (cache.size >= MAX_CACHED) cache.clear();
-    cache.set(key, result);
-    return result;
   }
 
   /**
@@ -118,7 +125,7 @@ export function createReader(db: Database, isReadable: () => boolean, requireUnc
      * @param work receives the key. A result of `null` is not cached.
      */
     cached: <Result>(table: string, key: string, work: (key: string) => Result) =>
-      read(table, () => readCached(key, work)),
+      read(table, () => cache.read(key, work)),
     reset,
   };
 }

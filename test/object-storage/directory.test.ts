@@ -22,32 +22,6 @@ describe("a directory", () => {
     };
   });
 
-  test("a replacement by a process that was suspended does not count", async () => {
-    using directory = makeDirectory();
-    const storage = open(directory);
-    let tag = (await storage.create("lease", bytes("one")))!;
-    for (const body of ["two", "three", "four"]) {
-      tag = (await storage.replace("lease", bytes(body), tag))!;
-    }
-    expect(readdirSync(directory.at("lease~"))).toEqual(["4"]);
-    // It had read the first version, and creates the second one, which has been deleted since.
-    writeFileSync(directory.at("lease~/2"), "late");
-    expect(await storage.get("lease")).toEqual({ body: bytes("four"), tag });
-    expect(text(await storage.get("lease"))).toBe("four");
-    expect(await storage.replace("lease", bytes("five"), tag)).toBeString();
-    expect(readdirSync(directory.at("lease~"))).toEqual(["5"]);
-  });
-
-  test("a version that another process has already replaced and deleted is not written again", async () => {
-    using directory = makeDirectory();
-    const storage = open(directory);
-    // As if another process had created and replaced the object while this one was suspended.
-    mkdirSync(directory.at("lease~"));
-    writeFileSync(directory.at("lease~/3"), "three");
-    expect(await storage.create("lease", bytes("late"))).toBeNull();
-    expect(text(await storage.get("lease"))).toBe("three");
-  });
-
   test("no empty directories are left, and none is missing for a file that is written meanwhile", async () => {
     using directory = makeDirectory();
     const storage = open(directory);

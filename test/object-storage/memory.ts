@@ -1,26 +1,18 @@
-import type { ObjectStorage, TaggedObject } from "../../src/domain/object-storage.ts";
+import type { ObjectStorage } from "../../src/domain/object-storage.ts";
 
-/** Storage in memory, whose tags are hashes of the body as on S3. */
 export function createMemoryStorage(nowMs: () => number = Date.now): ObjectStorage {
-  const objects = new Map<string, TaggedObject & { readonly modifiedMs: number }>();
-
-  function store(key: string, body: Uint8Array<ArrayBuffer>): string {
-    const tag = `"${new Bun.CryptoHasher("md5").update(body).digest("hex")}"`;
-    objects.set(key, { body, tag, modifiedMs: nowMs() });
-    return tag;
-  }
-
+  const objects = new Map<string, { body: Uint8Array<ArrayBuffer>; modifiedMs: number }>();
   return {
     url: "memory",
-    async get(key) {
-      const found = objects.get(key);
-      return found === undefined ? null : { body: found.body, tag: found.tag };
-    },
+    get: async (key) => objects.get(key)?.body ?? null,
     async put(key, body) {
-      store(key, body);
+      objects.set(key, { body, modifiedMs: nowMs() });
     },
-    create: async (key, body) => (objects.has(key) ? null : store(key, body)),
-    replace: async (key, body, tag) => (objects.get(key)?.tag === tag ? store(key, body) : null),
+    async create(key, body) {
+      if (objects.has(key)) return false;
+      objects.set(key, { body, modifiedMs: nowMs() });
+      return true;
+    },
     list: async (prefix, limit, after = "") =>
       [...objects]
         .filter(([key]) => key.startsWith(prefix) && key > after)

@@ -45,8 +45,6 @@ interface S3ServerOptions {
   readonly region?: string;
   /** Objects on a page of a list. */
   readonly pageSize?: number;
-  /** `false` for a server that expects tags without quotes in `If-Match`, as Ceph does. */
-  readonly quotesTags?: boolean;
 }
 
 interface Stored {
@@ -115,8 +113,6 @@ export interface S3Server extends AsyncDisposable {
   readonly calls: S3Call[];
   /** How to treat a request; `null` for as it should be. */
   misbehave: (call: S3Call) => Misbehaviour | null;
-  /** Called with the headers of each PUT. */
-  onPut: (headers: IncomingMessage["headers"]) => void;
   /** Each request waits for so long before anything is done. */
   latencyMs: number;
   /** Size of all objects together, beyond which the bucket is full. */
@@ -128,19 +124,13 @@ export async function startS3Server({
   bucket = "bucket",
   region = "us-east-1",
   pageSize = 1000,
-  quotesTags = true,
 }: S3ServerOptions = {}): Promise<S3Server> {
   const objects = new Map<string, Stored>();
   const calls: S3Call[] = [];
 
   function put(key: string, body: Uint8Array, headers: IncomingMessage["headers"]): Reply {
-    server.onPut(headers);
-    const present = objects.get(key);
-    const { "if-match": match, "if-none-match": noneMatch } = headers;
-    if (noneMatch === "*" && present !== undefined) return errorReply(412, "PreconditionFailed");
-    if (match !== undefined && present === undefined) return errorReply(404, "NoSuchKey");
-    const expected = quotesTags ? present?.tag : present?.tag.replaceAll('"', "");
-    if (match !== undefined && match !== expected) return errorReply(412, "PreconditionFailed");
+    if (headers["if-none-match"] === "*" && objects.has(key))
+      return errorReply(412, "PreconditionFailed");
     const used = objects.values().reduce((sum, { body: { length } }) => sum + length, 0);
     if (used + body.length > server.capacityBytes) return errorReply(403, "QuotaExceeded");
     const tag = `"${createHash("md5").update(body).digest("hex")}"`;
@@ -273,7 +263,6 @@ export async function startS3Server({
     objects,
     calls,
     misbehave: () => null,
-    onPut: () => {},
     latencyMs: 0,
     capacityBytes: Number.POSITIVE_INFINITY,
     async [Symbol.asyncDispose]() {

@@ -17,7 +17,6 @@ export function makeUnreliable(storage: ObjectStorage) {
     get: guard(storage.get),
     put: guard(storage.put),
     create: guard(storage.create),
-    replace: guard(storage.replace),
     list: guard(storage.list),
   };
   return { state, unreliable };

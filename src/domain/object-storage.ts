@@ -8,12 +8,6 @@ export interface StoredObject {
   readonly modifiedMs: number;
 }
 
-export interface TaggedObject {
-  readonly body: Uint8Array<ArrayBuffer>;
-  /** Identifies this content of the object. */
-  readonly tag: string;
-}
-
 /** Maximum size of an object. */
 export const MAX_OBJECT_BYTES = 32 * 2 ** 20;
 
@@ -30,20 +24,14 @@ export interface ObjectStorage {
    * @param maxBytes a longer body is truncated, but not before this many bytes
    * @returns `null` if the object does not exist
    */
-  get(key: string, maxBytes?: number): Promise<TaggedObject | null>;
+  get(key: string, maxBytes?: number): Promise<Uint8Array<ArrayBuffer> | null>;
   /** Creates or replaces an object. */
   put(key: string, body: Uint8Array<ArrayBuffer>): Promise<void>;
   /**
    * Creates an object unless it exists.
-   * @returns its tag; `null` if it exists, perhaps because this call was sent twice: HTTP clients repeat requests
+   * @returns `false` if it exists, perhaps because this call was sent twice: HTTP clients repeat requests
    */
-  create(key: string, body: Uint8Array<ArrayBuffer>): Promise<string | null>;
-  /**
-   * Replaces an object that still has this tag.
-   * @param body that the object has never had before, because its tag may be a hash of it
-   * @returns its new tag; `null` if it has another tag, perhaps because this call was sent twice, or does not exist
-   */
-  replace(key: string, body: Uint8Array<ArrayBuffer>, tag: string): Promise<string | null>;
+  create(key: string, body: Uint8Array<ArrayBuffer>): Promise<boolean>;
   /**
    * @param limit if there are more objects, the first ones; a storage that does not sort may have others
    * @param after only objects with greater keys
@@ -111,8 +99,8 @@ const PAUSES_MS = [250, 500, 1000, 2000, 4000];
 const PATIENCE_MS = 15_000;
 
 /**
- * Repeats calls that fail with unavailable, e.g. during a restore of many objects. Conditional writes are not repeated,
- * because their caller has to find out whether they were made.
+ * Repeats calls that fail with unavailable, e.g. during a restore of many objects. If the first call has created an object
+ * although it failed, the next one does not create it.
  */
 export function withRetries(
   storage: ObjectStorage,
@@ -136,6 +124,7 @@ export function withRetries(
     ...storage,
     get: (...args) => retry(() => storage.get(...args)),
     put: (key, body) => retry(() => storage.put(key, body)),
+    create: (key, body) => retry(() => storage.create(key, body)),
     list: (...args) => retry(() => storage.list(...args)),
     remove: (keys) => retry(() => storage.remove(keys)),
   };

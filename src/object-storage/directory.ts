@@ -1,11 +1,6 @@
 /**
  * Storage in a directory, e.g. on another disk or a network file system. An object is a file, which is written under
- * another name, synced and renamed.
- *
- * No lock can protect the replacement of an object: a process can be suspended while it has the lock, and go on when
- * another has it. So each replacement is a file with the next number, which only one process can create, and the one
- * with the highest number is the object. Files with lower numbers are deleted. One that is created again by a process
- * that was suspended is never the highest.
+ * another name, synced, and renamed, or linked if it must not exist.
  */
 import { link, mkdir, open, readdir, rename, rm, rmdir, stat } from "node:fs/promises";
 import { dirname, join } from "node:path";
@@ -14,7 +9,6 @@ import {
   MAX_OBJECT_BYTES,
   type ObjectStorage,
   type StoredObject,
-  type TaggedObject,
 } from "../domain/object-storage.ts";
 
 export interface DirectorySettings {
@@ -23,11 +17,6 @@ export interface DirectorySettings {
   /** Time for an operation. A network file system can block for ever. */
   readonly timeoutMs: number;
 }
-
-/** The object of key `k` is the file `k`, or the one with the highest number in the directory `k~`. */
-const REPLACEMENTS = "~";
-/** The number of the file `k`. */
-const FIRST = 1;
 
 /** The directory of files that are being written. No key has this name. */
 const PARTIAL = "~partial";
@@ -81,38 +70,8 @@ async function* findFiles(path: string, after = ""): AsyncGenerator<string> {
   for (const { entry, own, first } of children) {
     if (first <= after && !after.startsWith(first)) continue;
     if (entry.isFile() && own > after) yield own;
-    else if (entry.isDirectory() && !entry.name.includes(REPLACEMENTS))
+    else if (entry.isDirectory() && entry.name !== PARTIAL)
       yield* findFiles(own, after);
-  }
-}
-
-function tagOf(version: number, body: Uint8Array): string {
-  return `${version}-${new Bun.CryptoHasher("sha256").update(body).digest("hex")}`;
-}
-
-/** @returns the numbers of the replacements of a file */
-async function versionsOf(path: string): Promise<number[]> {
-  const names = await nullOn("ENOENT", readdir(path + REPLACEMENTS));
-  return (names ?? []).map(Number);
-}
-
-function pathOf(path: string, version: number): string {
-  return version === FIRST ? path : join(path + REPLACEMENTS, String(version));
-}
-
-interface Newest extends TaggedObject {
-  readonly version: number;
-}
-
-/** @returns the newest version of a file; `null` if it does not exist */
-async function readNewest(path: string, maxBytes?: number): Promise<Newest | null> {
-  const end = maxBytes === undefined ? undefined : maxBytes + 1;
-  for (;;) {
-    const version = Math.max(FIRST, ...(await versionsOf(path)));
-    const body = await nullOn("ENOENT", Bun.file(pathOf(path, version)).slice(0, end).bytes());
-    if (body !== null) return { body, tag: tagOf(version, body), version };
-    if (version === FIRST) return null;
-    // A newer version has replaced it meanwhile.
   }
 }
 
@@ -205,46 +164,20 @@ export function createDirectoryStorage({
     await syncDirectory(dirname(path));
   }
 
-  /** @returns whether this is the newest version of the file now */
-  async function publishVersion(path: string, body: Uint8Array, version: number): Promise<boolean> {
-    const publishing = publish(pathOf(path, version), body, link).then(() => true);
-    if ((await nullOn("EEXIST", publishing)) === null) return false;
-    const versions = await versionsOf(path);
-    // There was such a file before. Or the next one has replaced this one already.
-    if (versions.some((each) => each > version)) return false;
-    for (const old of versions.filter((each) => each < version)) {
-      await rm(pathOf(path, old), { force: true });
-    }
-    return true;
-  }
-
   return {
     url,
     get: (key, maxBytes = MAX_OBJECT_BYTES) =>
       run("read", async () => {
-        const newest = await readNewest(join(root, key), maxBytes);
-        if (newest !== null) return { body: newest.body, tag: newest.tag };
-        await stat(root);
-        return null;
+        const file = Bun.file(join(root, key)).slice(0, maxBytes + 1);
+        const body = await nullOn("ENOENT", file.bytes());
+        if (body === null) await stat(root);
+        return body;
       }),
-    put: (key, body) =>
-      run("write to", async () => {
-        const path = join(root, key);
-        await publish(path, body, rename);
-        await rm(path + REPLACEMENTS, { recursive: true, force: true });
-      }),
+    put: (key, body) => run("write to", () => publish(join(root, key), body, rename)),
     create: (key, body) =>
       run("write to", async () => {
-        const isNewest = await publishVersion(join(root, key), body, FIRST);
-        return isNewest ? tagOf(FIRST, body) : null;
-      }),
-    replace: (key, body, tag) =>
-      run("write to", async () => {
-        const path = join(root, key);
-        const newest = await readNewest(path);
-        if (newest?.tag !== tag) return null;
-        const version = newest.version + 1;
-        return (await publishVersion(path, body, version)) ? tagOf(version, body) : null;
+        const published = publish(join(root, key), body, link).then(() => true);
+        return (await nullOn("EEXIST", published)) ?? false;
       }),
     list: (prefix, limit = Number.POSITIVE_INFINITY, after = "") =>
       run("list", async () => {
@@ -255,8 +188,7 @@ export function createDirectoryStorage({
           if (objects.length >= limit) break;
           const key = path.slice(root.length + 1);
           if (!key.startsWith(prefix)) continue;
-          const version = Math.max(FIRST, ...(await versionsOf(path)));
-          const stats = await nullOn("ENOENT", stat(pathOf(path, version)));
+          const stats = await nullOn("ENOENT", stat(path));
           if (stats !== null) objects.push({ key, bytes: stats.size, modifiedMs: stats.mtimeMs });
         }
         return objects;
@@ -264,10 +196,7 @@ export function createDirectoryStorage({
     remove: (keys) =>
       run("delete from", async () => {
         const paths = keys.map((key) => join(root, key));
-        for (const path of paths) {
-          await rm(path, { force: true });
-          await rm(path + REPLACEMENTS, { recursive: true, force: true });
-        }
+        for (const path of paths) await rm(path, { force: true });
         for (const directory of new Set(paths.map(dirname))) await removeEmpty(directory);
       }),
   };

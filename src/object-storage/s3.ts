@@ -8,7 +8,6 @@ import {
   MAX_OBJECT_BYTES,
   type ObjectStorage,
   type StoredObject,
-  type TaggedObject,
 } from "../domain/object-storage.ts";
 import { codeOf, describeFailure, describeResponse, type S3Problem } from "./s3-errors.ts";
 import { type Credentials, encode, sign } from "./signature.ts";
@@ -37,12 +36,6 @@ interface S3Request {
   readonly headers?: Readonly<Record<string, string>>;
   readonly body?: Uint8Array<ArrayBuffer>;
   readonly maxBytes?: number;
-}
-
-interface S3Response {
-  readonly body: Uint8Array<ArrayBuffer>;
-  /** `null` if the server sent none. */
-  readonly tag: string | null;
 }
 
 /** Requests that delete objects at the same time. */
@@ -105,8 +98,6 @@ export function createS3Storage(settings: S3Settings): ObjectStorage {
   const url = `s3://${bucket}${prefix === "" ? "" : `/${prefix}`}`;
   const bucketUrl = bucketUrlOf(settings);
   const { host } = new URL(bucketUrl);
-  /** Whether `If-Match` has quotes, as RFC 9110 says. Ceph compares its value with a tag that has none. */
-  let quotesTags = true;
 
   function failure(action: Action, { code, problem }: S3Problem): AppError {
     return new AppError(code, `Cannot ${action} ${url}: ${problem}`);
@@ -132,8 +123,11 @@ export function createS3Storage(settings: S3Settings): ObjectStorage {
     return { response, content: await readBody(response, maxBytes) };
   }
 
-  /** @returns `null` if the object does not exist, or a precondition is not met */
-  async function send(action: Action, request: S3Request): Promise<S3Response | null> {
+  /** @returns the body; `null` if the object exists, and must not, or does not exist */
+  async function send(
+    action: Action,
+    request: S3Request,
+  ): Promise<Uint8Array<ArrayBuffer> | null> {
     let exchanged: Awaited<ReturnType<typeof exchange>>;
     try {
       exchanged = await exchange(methods[action], request);
@@ -148,30 +142,15 @@ export function createS3Storage(settings: S3Settings): ObjectStorage {
     }
     const { response, content } = exchanged;
     const { status, headers } = response;
-    if (status === 200 || status === 204) return { body: content, tag: headers.get("etag") };
+    if (status === 200 || status === 204) {
+      const hasTag = headers.has("etag") || (action !== "read" && action !== "write to");
+      if (!hasTag) throw failure(action, NOT_S3);
+      return content;
+    }
     const code = codeOf(new TextDecoder().decode(content));
     if (code === "NoSuchKey" || code === "PreconditionFailed") return null;
     const ownRegion = headers.get("x-amz-bucket-region");
     throw failure(action, describeResponse(status, code, ownRegion));
-  }
-
-  function requireTag(action: Action, { tag }: S3Response): string {
-    if (tag === null) throw failure(action, NOT_S3);
-    return tag;
-  }
-
-  async function write(
-    key: string,
-    body: Uint8Array<ArrayBuffer>,
-    headers: Readonly<Record<string, string>> = {},
-  ): Promise<string | null> {
-    const response = await send("write to", { key, headers, body });
-    return response === null ? null : requireTag("write to", response);
-  }
-
-  async function get(key: string, maxBytes?: number): Promise<TaggedObject | null> {
-    const response = await send("read", { key, ...(maxBytes !== undefined && { maxBytes }) });
-    return response === null ? null : { ...response, tag: requireTag("read", response) };
   }
 
   /** @returns the objects of one page, and where the next one begins; `null` on the last page */
@@ -185,7 +164,7 @@ export function createS3Storage(settings: S3Settings): ObjectStorage {
         ...(after === null ? [] : ([["start-after", after]] as const)),
       ],
     });
-    const xml = new TextDecoder().decode(response?.body);
+    const xml = new TextDecoder().decode(response ?? EMPTY);
     const next = /<NextContinuationToken>([^<]+)<\/NextContinuationToken>/.exec(xml)?.[1] ?? null;
     const isTruncated = /<IsTruncated>true<\/IsTruncated>/.test(xml);
     const objects = parseObjects(xml);
@@ -198,19 +177,12 @@ export function createS3Storage(settings: S3Settings): ObjectStorage {
 
   return {
     url,
-    get,
+    get: (key, maxBytes) => send("read", { key, ...(maxBytes !== undefined && { maxBytes }) }),
     async put(key, body) {
-      if ((await write(key, body)) === null) throw failure("write to", NOT_S3);
+      if ((await send("write to", { key, body })) === null) throw failure("write to", NOT_S3);
     },
-    create: (key, body) => write(key, body, { "if-none-match": "*" }),
-    async replace(key, body, tag) {
-      const unquoted = tag.replaceAll('"', "");
-      const newTag = await write(key, body, { "if-match": quotesTags ? tag : unquoted });
-      if (newTag !== null || !quotesTags || (await get(key))?.tag !== tag) return newTag;
-      // The server has refused the tag that the object has, so it expects one without quotes. Not tried before: a
-      // server that ignores such a tag would overwrite the object.
-      quotesTags = false;
-      return write(key, body, { "if-match": unquoted });
+    async create(key, body) {
+      return (await send("write to", { key, body, headers: { "if-none-match": "*" } })) !== null;
     },
     async list(start, limit = Number.POSITIVE_INFINITY, after = "") {
       const afterKey = after === "" ? null : below + after;

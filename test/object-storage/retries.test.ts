@@ -36,6 +36,7 @@ describe("storage with retries", () => {
       const { storage } = makeFlaky(2);
       return { storage, other: storage, [Symbol.asyncDispose]: async () => {} };
     },
+    // Concurrent callers share its failures.
     { conditionalWrites: false },
   );
 

@@ -45,3 +45,13 @@ export interface ArchiveState {
   /** When the last base was complete, in seconds since the Unix epoch; `null` before the first one. */
   readonly lastBaseS: number | null;
 }
+
+/** States that an archive can restore. */
+export interface ArchivedRange {
+  /** The first and the last generation that wrote them. */
+  readonly generations: readonly [first: number, last: number];
+  /** The first and the last time; `null` if there is none. */
+  readonly times: readonly [from: Date, until: Date] | null;
+  /** What is missing or damaged, so that the states behind cannot be restored; `null` if nothing is. */
+  readonly loss: string | null;
+}

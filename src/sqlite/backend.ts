@@ -2,10 +2,11 @@
 import type { Database } from "bun:sqlite";
 import { constants, existsSync, rmSync, statSync } from "node:fs";
 import { suffixes } from "../base/database-url.ts";
-import { AppError, fail } from "../base/error.ts";
+import { AppError, fail, shellWord } from "../base/error.ts";
 import { copiedTables } from "../domain/copy.ts";
 import type { BackUpStore, OpenStore, Store, StoreMode, StoreOptions } from "../domain/store.ts";
-import { ARCHIVE_CAUSE, openArchive } from "./archive/client.ts";
+import { ARCHIVE_CAUSE, DIVERGED_CAUSE, openArchive } from "./archive/client.ts";
+import { setAside } from "./archive/ensure-database.ts";
 import { type DatabaseFile, openFrozen, openShared } from "./file/at-rest.ts";
 import { configure, connect, requireSqlite, sqliteVersion } from "./file/connection.ts";
 import { describeSqliteError, isBusy } from "./file/errors.ts";
@@ -215,6 +216,23 @@ async function openStore(options: StoreOptions): Promise<Store> {
   return await createStore({ db, file, lock, archive }, options, resources);
 }
 
+/**
+ * Opens the store. If the archive has another history than the database, and the server may restore, the database is
+ * renamed first: it has writes that only its clients may know.
+ */
+async function openOrReplace(options: StoreOptions): Promise<Store> {
+  try {
+    return await openStore(options);
+  } catch (error) {
+    const isDiverged = error instanceof AppError && error.cause === DIVERGED_CAUSE;
+    if (!isDiverged || options.archive?.restore !== "if-missing") throw error;
+    const kept = setAside(resolveDatabase(options.databaseUrl, false), options.now());
+    const changes = `user-api changes --database-url ${shellWord(kept)}`;
+    options.archive.onLog("warn", "database set aside", { reason: error.message, kept, changes });
+    return openStore(options);
+  }
+}
+
 /** @throws {AppError} operator with a message that begins with the path, if an error with a known code is the cause */
 async function describeOpening<Result>(
   path: string,
@@ -223,7 +241,10 @@ async function describeOpening<Result>(
   try {
     return await open();
   } catch (error) {
-    if (error instanceof AppError && error.cause === ARCHIVE_CAUSE)
+    if (
+      error instanceof AppError &&
+      (error.cause === ARCHIVE_CAUSE || error.cause === DIVERGED_CAUSE)
+    )
       throw describeSqliteError("ARCHIVE_URL", error);
     throw describeSqliteError(`Cannot open ${path}`, error, path);
   }
@@ -231,7 +252,7 @@ async function describeOpening<Result>(
 
 /** @see OpenStore */
 export const openSqlite: OpenStore = (options) =>
-  describeOpening(options.databaseUrl, () => openStore(options));
+  describeOpening(options.databaseUrl, () => openOrReplace(options));
 
 /** @see BackUpStore */
 export const backUpSqlite: BackUpStore = async ({ databaseUrl, ...options }) => {

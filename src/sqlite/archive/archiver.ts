@@ -2,18 +2,15 @@
 
 import { AppError, fail, messageOf, systemCode } from "../../base/error.ts";
 import type { ArchiveLog, ArchiveSettings, ArchiveState } from "../../domain/archive.ts";
-import type { Lease } from "../../domain/lease.ts";
 import type { ObjectStorage } from "../../domain/object-storage.ts";
 import type { FileDescriptors } from "../file/file-watch.ts";
 import { freeBytesOf } from "../file/files.ts";
-import { type Bases, createBases } from "./bases.ts";
-import type { Base } from "./format.ts";
-import { beginGeneration, refusalOf } from "./generation.ts";
-import { markComplete, markReplaced } from "./marker.ts";
+import { type Beginning, beginGeneration, type Refusal } from "./generation.ts";
+import { createGenerationWriter, type GenerationWriter } from "./generation-writer.ts";
+import { markComplete } from "./marker.ts";
 import { createProblems } from "./problems.ts";
 import { openProgress } from "./progress.ts";
-import { createRetention } from "./retention.ts";
-import { createSegmentWriter, type SegmentWriter } from "./segments.ts";
+import { type Clock, untilStill } from "./still.ts";
 import { lockWal } from "./wal-lock.ts";
 import { committedWalBytesOf } from "./wal-reader.ts";
 
@@ -36,104 +33,128 @@ const AFTER_CHECKPOINT_MS = 100;
 const IN_USE =
   "another process uses the database: if that ends before the next start, all of it is copied again";
 
+/** Cause of the error of a start whose database has another history than its archive. */
+export const DIVERGED = "diverged";
+
 interface ArchiverOptions extends Pick<ArchiveSettings, "intervalMs" | "keepMs"> {
   /** Path of a database that stays open. */
   readonly path: string;
   readonly files: FileDescriptors;
   readonly storage: ObjectStorage;
-  /** @returns a lease on the archive that nothing else uses */
-  readonly newLease: () => Lease;
+  /** A text that no other running process has: see identity.ts. */
+  readonly identity: string;
+  /** Names this server for operators. */
+  readonly holder: string;
   /** While the storage is unreachable, the WAL keeps what is missing up to this size, or half of the free space. */
   readonly maxWalBytes: number;
   readonly nowMs: () => number;
+  readonly clock: Clock;
+  /** Ends a start that waits for another server. */
+  readonly signal: AbortSignal;
   readonly log: ArchiveLog;
-  /** Called when the archive has all commits that were counted up to this one. */
-  readonly onConfirmed: (commit: number) => void;
+  /** Called when the archive has all commits up to this ticket. */
+  readonly onConfirmed: (ticket: number) => void;
   readonly onState: (state: ArchiveState) => void;
   /** Called once, when another server has the archive. */
-  readonly onLost: () => void;
+  readonly onLost: (reason: string) => void;
 }
 
 export interface Archiver {
   /**
-   * Starts archiving once this process holds the lease. Returns early if the storage is unreachable.
+   * Starts archiving, when no other server does. Returns early if the storage is unreachable.
    * @throws {AppError} operator if the archive cannot be used, e.g. because it is that of another database
    */
   start(): Promise<void>;
   /** Waits for the first base. @throws {AppError} operator if the storage does not respond in time */
   untilBase(): Promise<void>;
-  /** @param error why the lease could not be acquired, renewed or released; `null` when that succeeds again */
-  reportLease(error: AppError | null): void;
   /** Counts a commit, which has ended. */
-  committed(commit: number): void;
+  committed(ticket: number): void;
   /** Copies the WAL to the database, unless the WAL has to keep what the archive does not have. */
   checkpoint(): void;
   /** Brings the archive up to date if the storage responds in time. The database is closed afterwards. */
   close(): Promise<void>;
 }
 
+function requireAccepted(begun: Beginning | Refusal): Beginning {
+  if (!("refused" in begun)) return begun;
+  const { refused, isDiverged } = begun;
+  throw new AppError("operator", refused, isDiverged ? { cause: DIVERGED } : {});
+}
+
+/** How far the archive is, and what is told about it. */
+function createProgressReport({ nowMs, files, onConfirmed, onState }: ArchiverOptions) {
+  let confirmedTicket = 0;
+  /** The archive has all commits up to this time. */
+  let completeUntilMs = nowMs();
+  let bytesBehind = 0;
+  return {
+    confirm(ticket: number, untilMs: number): void {
+      completeUntilMs = untilMs;
+      if (ticket <= confirmedTicket) return;
+      confirmedTicket = ticket;
+      onConfirmed(ticket);
+    },
+    /** @param guard runs what may fail. If the WAL cannot be read, the bytes are those of the last time */
+    report(writer: GenerationWriter | null, guard: (work: () => void) => void): void {
+      const lastBase = writer?.bases.newest() ?? null;
+      let isBehind = true;
+      guard(() => {
+        isBehind = writer?.isComplete() !== true;
+        bytesBehind = writer?.segments.bytesBehind() ?? committedWalBytesOf(files);
+      });
+      onState({
+        secondsBehind: isBehind ? Math.max(0, (nowMs() - completeUntilMs) / 1000) : 0,
+        bytesBehind,
+        lastBaseS: lastBase === null ? null : lastBase.timeMs / 1000,
+      });
+    },
+  };
+}
+
 export function createArchiver(options: ArchiverOptions): Archiver {
-  const { path, files, storage, newLease, intervalMs, keepMs, maxWalBytes, nowMs } = options;
-  const { log, onConfirmed, onState, onLost } = options;
+  const { path, files, storage, intervalMs, maxWalBytes, nowMs, log, onLost } = options;
   const walLock = lockWal(path);
   const progress = openProgress(path);
+  const report = createProgressReport(options);
   /** Aborted when the archive was closed, or is that of another server. */
   const ending = new AbortController();
   const isOver = () => ending.signal.aborted;
   const problems = createProblems(log);
-  /** That of the current generation, or of the attempt to begin one. */
-  let lease: Lease | null = null;
-  /** Resolves when the last lease is released. */
-  let released: Promise<void> = Promise.resolve();
-  const deleteIfDue = createRetention({ storage, keepMs, nowMs, problems, isOver });
   /** Writes the current generation; `null` until it has begun. */
-  let writer: { readonly segments: SegmentWriter; readonly bases: Bases } | null = null;
+  let writer: GenerationWriter | null = null;
   /** Whether the WAL was restarted before its end was read. */
   let hasGap = false;
   /** Why the archive is that of another server; `null` if it is not. */
   let lostReason: string | null = null;
   let isStarted = false;
   let isBeginning = false;
+  let lastTicket = 0;
   let retryTimer: ReturnType<typeof setTimeout> | undefined;
-  /** The last commit that was counted, and the last one that the archive has. */
-  let lastCommit = 0;
-  let confirmedCommit = 0;
-  /** The archive has all commits up to this time. */
-  let completeUntilMs = nowMs();
-  let bytesBehind = 0;
 
   /** @returns why the archive cannot be kept up to date; `null` if it can */
   function problem(): string | null {
     return lostReason ?? problems.current();
   }
 
-  const isHeld = () => lease?.isHeld() === true;
-
-  function releaseLease(): Promise<void> {
-    if (lease !== null) released = lease.release();
-    lease = null;
-    return released;
-  }
-
   /** Ends the current generation, without what the archive does not have. The next one begins with a base. */
   function abandon(reason: string): void {
     if (writer === null) return;
-    writer.segments.end();
+    writer.end();
     writer = null;
     hasGap = true;
     if (isOver()) return;
     log("warn", "archive needs a new base", { reason });
-    void releaseLease();
     beginSoon();
   }
 
   /** Another server has the archive. */
   function supersede(reason: string): void {
+    if (isOver()) return;
     lostReason = reason;
     ending.abort(new AppError("operator", reason));
     log("error", "archive lost", { reason });
-    onLost();
     abandon(reason);
+    onLost(reason);
   }
 
   /** A read that fails is repeated, and nothing is lost meanwhile. Anything else is a bug. */
@@ -158,59 +179,50 @@ export function createArchiver(options: ArchiverOptions): Archiver {
     }
   }
 
-  function confirm(commit: number, untilMs: number): void {
-    completeUntilMs = untilMs;
-    if (commit <= confirmedCommit) return;
-    confirmedCommit = commit;
-    onConfirmed(commit);
-  }
-
-  function refuse(reason: string): void {
-    if (!isStarted) fail("operator", reason);
-    supersede(reason);
+  async function waitForOther(
+    next: Parameters<typeof untilStill>[1],
+    holder: string,
+  ): Promise<void> {
+    log("info", "waiting for the archive", { holder });
+    const signal = AbortSignal.any([ending.signal, options.signal]);
+    await untilStill(storage, next, options.clock, signal);
   }
 
   async function begin(): Promise<void> {
-    // First, because the lease may have to be waited for.
-    const refused = await refusalOf(storage, path);
-    if (refused !== null) return refuse(refused);
-    await releaseLease();
-    const next = newLease();
-    lease = next;
-    void next.whenLost.then((holder) => {
-      if (lease !== next) return;
-      const what =
-        holder === null ? "the object `lease` was deleted" : `${holder} has taken over the archive`;
-      supersede(what);
+    const begun = await beginGeneration({
+      ...options,
+      progress,
+      hasGap,
+      untilStill: waitForOther,
     });
-    const number = await next.acquire(ending.signal);
-    const options = { storage, path, files, progress, hasGap, number, name: next.id };
-    const beginning = await beginGeneration(options);
-    if ("refused" in beginning) return refuse(beginning.refused);
-    const { damage: reason } = beginning;
+    if ("refused" in begun && isStarted) return supersede(begun.refused);
+    const beginning = requireAccepted(begun);
+    const { damage: reason, generation } = beginning;
     if (reason !== null) log("warn", "archive needs a new base", { reason });
     if (isOver()) return;
-    const shared = { storage, files, progress, problems, beginning, nowMs };
-    const segments = createSegmentWriter({
-      ...shared,
-      lastCommit: () => lastCommit,
-      // Nothing can be restored without a base. If the lease is held, what was stored until now is in the archive, whoever
-      // has it next: that server reads it after this lease.
-      canConfirm: () => bases.newest() !== null && isHeld(),
-      onConfirmed: confirm,
+    const begunWriter = await createGenerationWriter({
+      ...options,
+      progress,
+      problems,
+      beginning,
+      onLog: log,
+      lastTicket: () => lastTicket,
+      onConfirmed: report.confirm,
+      onSuperseded: (holder) => supersede(`${holder} has taken over the archive`),
       onGap: () => abandon("the WAL was restarted by another program"),
       onError: handleError,
+      onBase: tick,
     });
-    const onWritten = () => {
-      guard(() => markReplaced(path, false));
-      tick();
-    };
-    const bases = createBases({ ...shared, segments, log, onWritten });
-    writer = { segments, bases };
+    if (isOver()) return begunWriter.end();
+    writer = begunWriter;
     hasGap = false;
     problems.clearRequired();
     const continued = beginning.newest !== null;
-    log("info", "archive opened", { storage: storage.url, generation: number, continued });
+    log("info", "archive opened", {
+      storage: storage.url,
+      generation: generation.number,
+      continued,
+    });
     tick();
   }
 
@@ -232,45 +244,48 @@ export function createArchiver(options: ArchiverOptions): Archiver {
     void open(() => problems.retry("opening", isOver, begin));
   }
 
-  function newestBase(): Base | null {
-    return writer?.bases.newest() ?? null;
-  }
-
-  /** Whether the archive can restore all commits. */
-  function isComplete(): boolean {
-    return newestBase() !== null && writer?.segments.bytesBehind() === 0;
-  }
-
-  /** If the WAL cannot be read, the bytes are those of the last time. */
-  function reportState(): void {
-    const lastBase = newestBase();
-    let isBehind = true;
-    guard(() => {
-      isBehind = !isComplete();
-      bytesBehind = writer?.segments.bytesBehind() ?? committedWalBytesOf(files);
-    });
-    onState({
-      secondsBehind: isBehind ? Math.max(0, (nowMs() - completeUntilMs) / 1000) : 0,
-      bytesBehind,
-      lastBaseS: lastBase === null ? null : lastBase.timeMs / 1000,
-    });
-  }
-
   function tick(): void {
     guard(() => {
       if (writer === null) beginSoon();
-      writer?.segments.send();
-      writer?.bases.writeIfDue();
-      if (writer !== null && isHeld()) deleteIfDue();
+      writer?.tick();
       problems.clear("reading");
     });
-    reportState();
+    report.report(writer, guard);
   }
 
   /** Copies all of the WAL to the database, and notes that the archive has it. @returns whether it has */
-  function complete(segments: SegmentWriter): boolean {
-    const readRest = () => segments.readAll() && isComplete();
-    return walLock.complete(readRest, () => markComplete(path, segments.last()));
+  function complete(current: GenerationWriter): boolean {
+    const readRest = () => current.segments.readAll() && current.isComplete();
+    return walLock.complete(readRest, () => markComplete(path, current.segments.last()));
+  }
+
+  /** Sends the rest, until the archive has all of the database. @returns whether it has, and whether that was noted */
+  async function finish(): Promise<{ hasAll: boolean; isNoted: boolean }> {
+    let deadlineMs = performance.now() + CLOSE_TIMEOUT_MS;
+    let hasAll = false;
+    let isNoted = false;
+    while (!isNoted && performance.now() < deadlineMs) {
+      if (writer === null && (problem() !== null || !isBeginning)) break;
+      guard(() => {
+        writer?.segments.advance();
+        if (writer?.isComplete() !== true) return;
+        if (!hasAll) deadlineMs = Math.min(deadlineMs, performance.now() + OTHERS_TIMEOUT_MS);
+        hasAll = true;
+        isNoted = complete(writer);
+      });
+      if (!isNoted) await Bun.sleep(POLL_MS);
+    }
+    return { hasAll, isNoted };
+  }
+
+  /** Says that this server writes nothing more, so that the next start need not wait. */
+  async function closeLog({ log: own }: GenerationWriter): Promise<void> {
+    try {
+      const timeout = Bun.sleep(CLOSE_TIMEOUT_MS / 2);
+      await Promise.race([own.close(nowMs()), timeout]);
+    } catch (error) {
+      log("warn", "archive not closed", { reason: messageOf(error) });
+    }
   }
 
   const timer = setInterval(tick, SENDING_SHARE * intervalMs);
@@ -286,20 +301,17 @@ export function createArchiver(options: ArchiverOptions): Archiver {
       isStarted = true;
     },
     async untilBase() {
-      for (let failingMs = 0; newestBase() === null; failingMs += POLL_MS) {
+      for (let failingMs = 0; (writer?.bases.newest() ?? null) === null; failingMs += POLL_MS) {
+        options.signal.throwIfAborted();
         const reason = problem();
         if (reason === null) failingMs = 0;
         else if (failingMs > START_TIMEOUT_MS) fail("operator", reason);
         await Bun.sleep(POLL_MS);
       }
     },
-    reportLease(error) {
-      if (error === null) problems.clear("lease");
-      else problems.report(writer === null ? "opening" : "lease", error);
-    },
-    committed(commit) {
-      lastCommit = commit;
-      guard(() => writer?.segments.send());
+    committed(ticket) {
+      lastTicket = ticket;
+      guard(() => writer?.segments.advance());
     },
     checkpoint() {
       guard(() => {
@@ -319,27 +331,15 @@ export function createArchiver(options: ArchiverOptions): Archiver {
     async close() {
       clearInterval(timer);
       clearTimeout(checkpointTimer);
-      let deadlineMs = performance.now() + CLOSE_TIMEOUT_MS;
-      let isClosed = false;
-      let hasAll = false;
-      while (!isClosed && performance.now() < deadlineMs) {
-        if (writer === null && (problem() !== null || !isBeginning)) break;
-        guard(() => {
-          writer?.segments.send();
-          if (writer === null || !isComplete()) return;
-          if (!hasAll) deadlineMs = Math.min(deadlineMs, performance.now() + OTHERS_TIMEOUT_MS);
-          hasAll = true;
-          isClosed = complete(writer.segments);
-        });
-        if (!isClosed) await Bun.sleep(POLL_MS);
-      }
-      if (!isClosed && hasAll) log("warn", "archive needs attention", { reason: IN_USE });
-      else if (!isClosed && isStarted)
+      const { hasAll, isNoted } = await finish();
+      if (!isNoted && hasAll) log("warn", "archive needs attention", { reason: IN_USE });
+      else if (!isNoted && isStarted)
         log("warn", "archive not complete", { reason: problem() ?? "a base is being written" });
+      const last = writer;
+      if (last !== null && isNoted) await closeLog(last);
       ending.abort(new AppError("unavailable", "the archive was closed"));
       clearTimeout(retryTimer);
-      writer?.segments.end();
-      await releaseLease();
+      last?.end();
       progress[Symbol.dispose]();
       walLock[Symbol.dispose]();
     },

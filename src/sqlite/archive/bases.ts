@@ -6,6 +6,7 @@ import type { ObjectStorage } from "../../domain/object-storage.ts";
 import type { FileDescriptors } from "../file/file-watch.ts";
 import { type Base, baseKey, type Chunk, chunkKey, encodeChunk, encodeJson } from "./format.ts";
 import type { Beginning } from "./generation.ts";
+import type { Log } from "./log.ts";
 import type { Problems } from "./problems.ts";
 import type { ProgressReader } from "./progress.ts";
 import type { SegmentWriter } from "./segments.ts";
@@ -23,11 +24,12 @@ interface BasesOptions {
   readonly storage: Pick<ObjectStorage, "put">;
   readonly problems: Problems;
   readonly beginning: Pick<Beginning, "generation" | "newest" | "bytesSince">;
+  readonly log: Log;
   readonly segments: SegmentWriter;
   readonly files: Pick<FileDescriptors, "database">;
   readonly progress: Pick<ProgressReader, "read">;
   readonly nowMs: () => number;
-  readonly log: ArchiveLog;
+  readonly onLog: ArchiveLog;
   readonly onWritten: () => void;
 }
 
@@ -40,7 +42,7 @@ export interface Bases {
 
 export function createBases(options: BasesOptions): Bases {
   const { storage, problems, beginning, segments, files, progress, nowMs } = options;
-  const { log, onWritten } = options;
+  const { log, onLog, onWritten } = options;
   const generation = beginning.generation.number;
   let { newest } = beginning;
   /** `segments.storedBytes()` when the newest base was begun; negative if it is of an earlier generation. */
@@ -50,14 +52,14 @@ export function createBases(options: BasesOptions): Bases {
   /** Waits until the archive has this segment and all before it. @throws {AppError} unavailable if it ends before */
   async function untilStored(number: number): Promise<void> {
     for (;;) {
-      if (segments.isEnded()) fail("unavailable", "the archive was closed");
-      if (segments.stored() >= number) return;
+      if (log.isEnded()) fail("unavailable", "the archive was closed");
+      if (log.stored() >= number) return;
       await Bun.sleep(POLL_MS);
     }
   }
 
   async function upload(key: string, body: Uint8Array<ArrayBuffer>): Promise<void> {
-    await problems.retry("base", segments.isEnded, () => storage.put(key, body));
+    await problems.retry("base", log.isEnded, () => storage.put(key, body));
   }
 
   /** Checkpoints run between two chunks. The segments have each page that they copy. */
@@ -109,8 +111,8 @@ export function createBases(options: BasesOptions): Bases {
     startBytes = beforeBytes;
     const bytes = chunks.reduce((sum, chunk) => sum + chunk.bytes, 0);
     const seconds = Number(((performance.now() - startedMs) / 1000).toFixed(3));
-    log("info", "archive base written", { bytes, seconds });
-    if (!segments.isEnded()) onWritten();
+    onLog("info", "archive base written", { bytes, seconds });
+    if (!log.isEnded()) onWritten();
   }
 
   function isDue(): boolean {
@@ -123,11 +125,11 @@ export function createBases(options: BasesOptions): Bases {
   return {
     newest: () => newest,
     writeIfDue() {
-      if (isWriting || segments.isEnded() || !isDue()) return;
+      if (isWriting || log.isEnded() || !isDue()) return;
       isWriting = true;
       write()
         .catch((error) => {
-          if (!segments.isEnded()) problems.report("base", error);
+          if (!log.isEnded()) problems.report("base", error);
         })
         .finally(() => {
           isWriting = false;

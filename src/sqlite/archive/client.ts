@@ -9,17 +9,16 @@ import type { ArchiveRequest, ArchiveResponse } from "./service.ts";
 
 /** Marks an error of the archive: the database itself may be sound. */
 export const ARCHIVE_CAUSE = "archive";
+/** The same, if the archive has another history than the database. */
+export const DIVERGED_CAUSE = "archive diverged";
 
 /** How long a write waits for the archive. Then it is rejected, and so are later ones immediately, until the archive responds. */
 const CONFIRM_TIMEOUT_MS = 5_000;
 const CHECK_INTERVAL_MS = 250;
-/** How long the archive may take to give up a start, and its lease. `docker stop` kills after 10 seconds. */
+/** How long the archive may take to give up a start, or to close. `docker stop` kills after 10 seconds. */
 const STOP_TIMEOUT_MS = 7_000;
 
-/**
- * Disposing of it brings the archive up to date, if the storage responds in time, and releases the lease. It does not
- * fail.
- */
+/** Disposing of it brings the archive up to date and closes it, if the storage responds in time. It does not fail. */
 export interface ArchiveClient extends CommitGate, AsyncDisposable {
   /**
    * Call it when the files of the database are open, and before anything is written.
@@ -32,15 +31,22 @@ export interface ArchiveClient extends CommitGate, AsyncDisposable {
   state(): ArchiveState;
 }
 
+type Failed = Extract<ArchiveResponse, { type: "failed" }>;
+
 interface Waiter {
-  readonly commit: number;
+  readonly ticket: number;
   readonly sinceMs: number;
   readonly resolve: () => void;
   readonly reject: (error: AppError) => void;
 }
 
-function archiveError(code: ErrorCode, message: string): AppError {
-  return new AppError(code, message, { cause: ARCHIVE_CAUSE });
+function archiveError(code: ErrorCode, message: string, cause = ARCHIVE_CAUSE): AppError {
+  return new AppError(code, message, { cause });
+}
+
+function errorOf({ code, message, isDiverged }: Failed): Error {
+  if (code === null) return new Error(message);
+  return archiveError(code, message, isDiverged ? DIVERGED_CAUSE : ARCHIVE_CAUSE);
 }
 
 function notConfirmed(): AppError {
@@ -79,10 +85,10 @@ export async function openArchive(path: string, options: ArchiveOptions): Promis
   const aborted = Promise.withResolvers<never>();
   aborted.promise.catch(() => {});
   signal.addEventListener("abort", () => aborted.reject(signal.reason), { once: true });
-  let commits = 0;
+  let lastTicket = 0;
   const waiters: Waiter[] = [];
   /** The last write that was rejected although it may have been made; `null` if the archive has it. */
-  let rejectedCommit: number | null = null;
+  let rejectedTicket: number | null = null;
 
   function rejectAll(error: AppError): void {
     for (const waiter of waiters.splice(0)) waiter.reject(error);
@@ -101,8 +107,8 @@ export async function openArchive(path: string, options: ArchiveOptions): Promis
   }
 
   function confirm(confirmed: number): void {
-    if (rejectedCommit !== null && rejectedCommit <= confirmed) rejectedCommit = null;
-    const count = waiters.findIndex((waiter) => waiter.commit > confirmed);
+    if (rejectedTicket !== null && rejectedTicket <= confirmed) rejectedTicket = null;
+    const count = waiters.findIndex(({ ticket }) => ticket > confirmed);
     for (const waiter of waiters.splice(0, count === -1 ? waiters.length : count)) waiter.resolve();
   }
 
@@ -113,14 +119,13 @@ export async function openArchive(path: string, options: ArchiveOptions): Promis
       case "closed":
         return closed.resolve();
       case "failed":
-        return response?.reject(
-          data.code === null ? new Error(data.message) : archiveError(data.code, data.message),
-        );
+        return response?.reject(errorOf(data));
       case "confirmed":
-        return confirm(data.commit);
+        return confirm(data.ticket);
       case "lost":
         isLost = true;
-        return rejectAll(notConfirmed());
+        rejectAll(notConfirmed());
+        return onStopped(archiveError("operator", `The archive is lost: ${data.reason}`));
       case "state":
         state = data.state;
         return;
@@ -166,7 +171,7 @@ export async function openArchive(path: string, options: ArchiveOptions): Promis
   const timer = setInterval(() => {
     const [oldest] = waiters;
     if (oldest === undefined || performance.now() - oldest.sinceMs < CONFIRM_TIMEOUT_MS) return;
-    rejectedCommit = commits;
+    rejectedTicket = lastTicket;
     rejectAll(notConfirmed());
   }, CHECK_INTERVAL_MS);
   timer.unref();
@@ -200,16 +205,16 @@ export async function openArchive(path: string, options: ArchiveOptions): Promis
     state: () => state,
     requireOpen() {
       if (isLost) throw archiveError("unavailable", "another server has taken over");
-      if (!isSync || (rejectedCommit === null && broken === null)) return;
+      if (!isSync || (rejectedTicket === null && broken === null)) return;
       throw archiveError("unavailable", "the archive does not respond");
     },
     confirm() {
       if (!isSync) return null;
-      commits += 1;
+      lastTicket += 1;
       if (broken !== null) return Promise.reject(notConfirmed());
-      post({ type: "committed", commit: commits });
+      post({ type: "committed", ticket: lastTicket });
       const { promise, resolve, reject } = Promise.withResolvers<void>();
-      waiters.push({ commit: commits, sinceMs: performance.now(), resolve, reject });
+      waiters.push({ ticket: lastTicket, sinceMs: performance.now(), resolve, reject });
       return promise;
     },
     [Symbol.asyncDispose]: dispose,

@@ -1,12 +1,14 @@
 /**
  * The objects of an archive:
  *
- *     generations/<generation>                  a server that wrote to the archive, and where its history begins
- *     log/<generation>/<block>/<number>-<time>  segments: consecutive parts of the WAL
- *     bases/<generation>-<number>               manifests of copies of the database file, each written last
- *     chunks/<generation>-<number>/<chunk>      their contents
+ *     generations/<generation>            a server that wrote to the archive, and where the one before it ended
+ *     log/<generation>/<block>/<number>   slots: segments, which are consecutive parts of the WAL, and behind them a seal
+ *     heartbeats/<generation>             written again and again while the server runs
+ *     bases/<generation>-<number>         manifests of copies of the database file, each written last
+ *     chunks/<generation>-<number>/<chunk> their contents
  *
- * A block has 1,000 segments: a server can write a million in a day, and a directory is listed as a whole.
+ * Records of generations and slots are never replaced: they are created under keys that follow from numbers alone. A block
+ * has 1,000 slots: a server can write a million in a day, and a directory is listed as a whole.
  */
 import { zstdDecompressSync } from "node:zlib";
 import { AppError } from "../../base/error.ts";
@@ -19,18 +21,21 @@ export interface SegmentId {
   readonly number: number;
 }
 
-/** A period in which one server writes to the archive. */
+/** A period in which one server writes to the archive. Numbers begin with 1, and none is left out. */
 export interface Generation {
   readonly number: number;
+  /** That of the archive: random, and the same in all generations. */
+  readonly archive: string;
   /** Random. It identifies the database that has begun this generation. */
   readonly name: string;
-  /** The last segment of the earlier generation that this one continues; `null` if it begins with a base. */
-  readonly parent: SegmentId | null;
-}
-
-export interface SegmentKey extends SegmentId {
-  /** Every commit of the segment was made at or before this time. */
-  readonly timeMs: number;
+  /** Number of the last segment of the generation before this one, whose log is sealed there; 0 if it has none. */
+  readonly previousEnd: number;
+  /** Whether the first segment continues the generation before. Otherwise this one begins with a base. */
+  readonly continues: boolean;
+  /** Of the lock of the database: see identity.ts. */
+  readonly identity: string;
+  /** Names the server for operators. */
+  readonly holder: string;
 }
 
 /** A part of a file: its size, and the hash of its compressed form. */
@@ -39,17 +44,38 @@ export interface Chunk {
   readonly sha256: string;
 }
 
+/** What any slot says. */
+interface Slot extends SegmentId {
+  /** Random: of the generation, or of who has sealed it. */
+  readonly writer: string;
+  /** All segments up to this one were in the archive when the slot was written. */
+  readonly confirmed: number;
+  /** Every commit of a segment was made at or before this time. */
+  readonly timeMs: number;
+}
+
+/** The slot behind the last segment: of a server that has stopped, or of another one that continues its archive. */
+export interface Seal extends Slot {
+  readonly kind: "closed" | "seal";
+  /** Who has written it, for operators. */
+  readonly holder: string;
+}
+
 /** What a segment says about its part of the WAL. */
-export interface SegmentHeader extends SegmentId, Chunk {
+export interface SegmentHeader extends Slot, Chunk {
+  readonly kind: "segment";
   readonly salt: string;
   readonly offset: number;
   readonly end: WalPosition;
   /** Where the segment before it ends, also in an earlier generation; `null` if the history begins with this one. */
   readonly previous: WalPosition | null;
-  /** The last segment of the generation that was in the archive, with all before it, when this one was written. */
-  readonly stored: number;
   /** That of the database when it had this segment, or an earlier one; `null` if it is unknown. */
   readonly progress: Progress | null;
+}
+
+export interface Heartbeat extends Pick<Slot, "generation" | "writer" | "confirmed"> {
+  /** No two of a generation are equal. */
+  readonly sequence: number;
 }
 
 /**
@@ -57,6 +83,7 @@ export interface SegmentHeader extends SegmentId, Chunk {
  * database: they have every page that has changed meanwhile.
  */
 export interface Base extends SegmentId {
+  /** Both are of the generation of the base. */
   readonly first: SegmentId;
   /** The segment before `first` if nothing has changed meanwhile. */
   readonly last: SegmentId;
@@ -71,10 +98,9 @@ export interface Base extends SegmentId {
 
 const GENERATION_DIGITS = 8;
 const NUMBER_DIGITS = 10;
-const TIME_DIGITS = 13;
 const CHUNK_DIGITS = 6;
 const BLOCK_DIGITS = 3;
-export const SEGMENTS_PER_BLOCK = 10 ** BLOCK_DIGITS;
+export const SLOTS_PER_BLOCK = 10 ** BLOCK_DIGITS;
 
 function pad(number: number, digits: number): string {
   return `${number}`.padStart(digits, "0");
@@ -82,30 +108,32 @@ function pad(number: number, digits: number): string {
 
 export const prefixes = {
   generations: "generations/",
-  segments: "log/",
+  log: "log/",
+  heartbeats: "heartbeats/",
   bases: "bases/",
   chunks: "chunks/",
 };
-/** Greater than what follows a prefix in any key. */
-export const LAST_KEY = "~";
 
 export function generationKey(number: number): string {
   return `${prefixes.generations}${pad(number, GENERATION_DIGITS)}`;
 }
 
-export function segmentPrefix(generation: number): string {
-  return `${prefixes.segments}${pad(generation, GENERATION_DIGITS)}/`;
+export function heartbeatKey(generation: number): string {
+  return `${prefixes.heartbeats}${pad(generation, GENERATION_DIGITS)}`;
 }
 
-export function segmentKey({ generation, number, timeMs }: SegmentKey): string {
-  const time = pad(Math.floor(timeMs), TIME_DIGITS);
-  return `${segmentBlock({ generation, number })}${pad(number, NUMBER_DIGITS)}-${time}`;
+export function logPrefix(generation: number): string {
+  return `${prefixes.log}${pad(generation, GENERATION_DIGITS)}/`;
 }
 
-/** @returns what the keys of the segments in the block of this one begin with */
-export function segmentBlock({ generation, number }: SegmentId): string {
+/** @returns what the keys of the slots in the block of this one begin with */
+export function blockPrefix({ generation, number }: SegmentId): string {
   const block = pad(number, NUMBER_DIGITS).slice(0, -BLOCK_DIGITS);
-  return `${segmentPrefix(generation)}${block}/`;
+  return `${logPrefix(generation)}${block}/`;
+}
+
+export function slotKey({ generation, number }: SegmentId): string {
+  return `${blockPrefix({ generation, number })}${pad(number, NUMBER_DIGITS)}`;
 }
 
 function baseName({ generation, number }: SegmentId): string {
@@ -141,10 +169,10 @@ export function parseGenerationKey(key: string): number | null {
   return numbersIn(key, /^generations\/(\d+)$/)?.[0] ?? null;
 }
 
-export function parseSegmentKey(key: string): SegmentKey | null {
-  const [generation, number, timeMs] = numbersIn(key, /^log\/(\d+)\/\d+\/(\d+)-(\d+)$/) ?? [];
-  if (generation === undefined || number === undefined || timeMs === undefined) return null;
-  return { generation, number, timeMs };
+export function parseSlotKey(key: string): SegmentId | null {
+  const [generation, number] = numbersIn(key, /^log\/(\d+)\/\d+\/(\d+)$/) ?? [];
+  if (generation === undefined || number === undefined) return null;
+  return slotKey({ generation, number }) === key ? { generation, number } : null;
 }
 
 export function parseBaseKey(key: string): SegmentId | null {
@@ -197,10 +225,6 @@ export function decodeJson<Value>(key: string, body: Uint8Array): Value {
   }
 }
 
-function isId(value: SegmentId | null | undefined): value is SegmentId {
-  return isNumber(value?.generation) && isNumber(value.number);
-}
-
 /** Size of the largest one, with room for later versions. */
 const MAX_CHUNK_BYTES = 16 * 2 ** 20;
 
@@ -208,13 +232,24 @@ function isChunk(value: Partial<Chunk> | null): boolean {
   return isNumber(value?.bytes) && value.bytes <= MAX_CHUNK_BYTES;
 }
 
-/** @throws {AppError} operator if it is not the record of this generation, which continues an earlier one */
+/** @throws {AppError} operator if it is not the record of this generation */
 export function decodeGeneration(number: number, body: Uint8Array): Generation {
   const key = generationKey(number);
   const record = decodeJson<Generation | null>(key, body);
-  const parent = record?.parent;
-  const isSound = parent === null || (isId(parent) && parent.generation < number);
-  return record?.number === number && isSound ? record : failDamaged(key, "cannot be read");
+  const { archive, name, previousEnd, continues } = record ?? {};
+  const isNamed = typeof archive === "string" && typeof name === "string";
+  const isSound = record?.number === number && isNamed && typeof continues === "boolean";
+  return isSound && isNumber(previousEnd) ? record : failDamaged(key, "cannot be read");
+}
+
+/** @returns `null` if it is not that of this generation */
+export function decodeHeartbeat(generation: number, body: Uint8Array): Heartbeat | null {
+  try {
+    const beat = decodeJson<Heartbeat | null>(heartbeatKey(generation), body);
+    return beat?.generation === generation && isNumber(beat.confirmed) ? beat : null;
+  } catch {
+    return null;
+  }
 }
 
 /** @throws {AppError} operator if it is not the manifest of a base */
@@ -222,7 +257,9 @@ export function decodeBase(id: SegmentId, body: Uint8Array): Base {
   const key = baseKey(id);
   const base = { ...decodeJson<Base>(key, body), generation: id.generation, number: id.number };
   const { first, last, timeMs, chunks, storedBytes } = base;
-  const isSound = isId(first) && isId(last) && isNumber(timeMs) && isNumber(storedBytes);
+  const isOwn = (segment: SegmentId) =>
+    segment?.generation === id.generation && isNumber(segment.number);
+  const isSound = isOwn(first) && isOwn(last) && isNumber(timeMs) && isNumber(storedBytes);
   const hasChunks = Array.isArray(chunks) && chunks.every(isChunk);
   return isSound && hasChunks ? base : failDamaged(key, "cannot be read");
 }
@@ -255,25 +292,36 @@ export async function encodeChunk(bytes: Uint8Array<ArrayBuffer>) {
   return { body, chunk: { bytes: bytes.length, sha256: hashOf(body) } satisfies Chunk };
 }
 
-/** @returns the header, as `encodeJson` returns it, and the compressed part */
-export async function encodeSegment(
-  header: Omit<SegmentHeader, keyof Chunk>,
-  bytes: Uint8Array<ArrayBuffer>,
-): Promise<Uint8Array<ArrayBuffer>> {
-  const { body, chunk } = await encodeChunk(bytes);
-  return new Uint8Array(Buffer.concat([encodeJson({ ...header, ...chunk }), body]));
+/** More than what a slot has before the part of the WAL. */
+export const HEAD_BYTES = 2 ** 16;
+
+/** @returns the length of what `encodeJson` has returned; 0 if that is not at the beginning */
+function headLength(body: Uint8Array): number {
+  return body.indexOf(LINE_FEED, body.indexOf(LINE_FEED) + 1) + 1;
 }
 
-/** @throws {AppError} operator if the segment is damaged, or is another one */
-export function decodeSegment(key: string, body: Uint8Array<ArrayBuffer>) {
-  const length = body.indexOf(LINE_FEED, body.indexOf(LINE_FEED) + 1) + 1;
-  const header = decodeJson<SegmentHeader | null>(key, body.subarray(0, length));
-  const id = parseSegmentKey(key);
-  if (header === null || header.generation !== id?.generation || header.number !== id.number)
+/**
+ * @param body the slot, or at least its first {@link HEAD_BYTES}
+ * @throws {AppError} operator if it is damaged, or is that of another slot
+ */
+export function decodeHead(id: SegmentId, body: Uint8Array): SegmentHeader | Seal {
+  const key = slotKey(id);
+  const head = decodeJson<SegmentHeader | Seal | null>(key, body.subarray(0, headLength(body)));
+  if (head === null || head.generation !== id.generation || head.number !== id.number)
     return failDamaged(key, "belongs to another segment");
-  const { stored, number, previous, end } = header;
-  const isSound = stored >= 0 && stored < number && previous !== undefined;
-  if (!isSound || !isChunk(header) || typeof end?.checksum !== "string")
-    failDamaged(key, "cannot be read");
-  return { header, bytes: decodeChunk(key, body.subarray(length), header) };
+  const { confirmed, timeMs, writer } = head;
+  const isPlaced = isNumber(confirmed) && confirmed < id.number && isNumber(timeMs);
+  if (!isPlaced || typeof writer !== "string") return failDamaged(key, "cannot be read");
+  if (head.kind === "closed" || head.kind === "seal") return head;
+  if (head.kind !== "segment") return failDamaged(key, "cannot be read");
+  const isPart = head.previous !== undefined && typeof head.end?.checksum === "string";
+  return isPart && isChunk(head) ? head : failDamaged(key, "cannot be read");
+}
+
+/** @throws {AppError} operator if it is damaged, or no segment */
+export function decodeSegment(id: SegmentId, body: Uint8Array<ArrayBuffer>) {
+  const header = decodeHead(id, body);
+  const key = slotKey(id);
+  if (header.kind !== "segment") return failDamaged(key, "is no segment");
+  return { header, bytes: decodeChunk(key, body.subarray(headLength(body)), header) };
 }

@@ -13,17 +13,25 @@ import {
 import type { SegmentId } from "./format.ts";
 
 export interface ArchiveMarker {
-  /** Names of the last generations that this database has begun, or tried to. One of them is the newest. */
+  /** Id of the archive; `null` if it is unknown. */
+  readonly archive: string | null;
+  /** Names of the last generations that this database has begun, or tried to, newest first. */
   readonly names: readonly string[];
   /**
    * The last segment when the archive had all of the database, and the state of its file then. `null` while a server
    * uses it.
    */
   readonly complete: (SegmentId & { readonly file: string }) | null;
-  /** The end of the archive when the database was restored; `null` once a server has continued the archive with it. */
-  readonly restored: SegmentId | null;
-  /** Whether `restore` has put another state in the place of the database, of which the archive has no base yet. */
-  readonly isReplaced: boolean;
+  /** That the database was restored, also to a state without the newest writes of the archive. */
+  readonly intent: Intent | null;
+}
+
+/** Holds as long as the newest state of the archive is the one of then. */
+export interface Intent {
+  /** Of generations to one of which that state belongs. */
+  readonly names: readonly string[];
+  /** Its last segment; `null` if it is unknown, after the restore of a backup. */
+  readonly last: SegmentId | null;
 }
 
 function markerOf(databasePath: string): string {
@@ -59,16 +67,19 @@ export function writeMarker(databasePath: string, marker: ArchiveMarker): void {
   replaceFile(temporaryPath, path);
 }
 
-/** Notes that `restore` has replaced the database with a backup, or that the archive has a base of it. */
-export function markReplaced(databasePath: string, isReplaced: boolean): void {
+/** Notes that `restore` has replaced the database with a backup. */
+export function markReplaced(databasePath: string): void {
   const marker = readMarker(databasePath);
-  if (marker === null || marker.isReplaced === isReplaced) return;
-  writeMarker(databasePath, { ...marker, complete: null, isReplaced });
+  if (marker === null) return;
+  const names = [...marker.names, ...(marker.intent?.names ?? [])];
+  writeMarker(databasePath, { ...marker, complete: null, intent: { names, last: null } });
 }
 
 /** Notes that the archive has all of the database, up to this segment. */
 export function markComplete(databasePath: string, last: SegmentId): void {
-  const names = readMarker(databasePath)?.names ?? [];
-  const complete = { ...last, file: fileState(databasePath) };
-  writeMarker(databasePath, { names, complete, restored: null, isReplaced: false });
+  const marker = readMarker(databasePath);
+  if (marker === null) return;
+  const { generation, number } = last;
+  const complete = { generation, number, file: fileState(databasePath) };
+  writeMarker(databasePath, { ...marker, complete, intent: null });
 }

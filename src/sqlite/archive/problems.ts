@@ -9,20 +9,14 @@ const LINES = {
   reading: ["database not read for the archive", "database read again for the archive"],
   segments: ["archive not written", "archive written again"],
   base: ["archive base not written", null],
-  lease: ["archive lease not written", "archive lease written again"],
+  heartbeat: ["archive heartbeat not written", "archive heartbeat written again"],
   deletion: ["expired archive objects not deleted", "expired archive objects deleted again"],
 } as const;
 
 export type Activity = keyof typeof LINES;
 
 /** Without these, the archive is not up to date, or will not be for long. The most important one is the first. */
-const REQUIRED_ACTIVITIES: readonly Activity[] = [
-  "opening",
-  "reading",
-  "segments",
-  "base",
-  "lease",
-];
+const REQUIRED_ACTIVITIES: readonly Activity[] = ["opening", "reading", "segments", "base"];
 
 /** Interval of the log lines about an activity that fails, also if it works in between: it may fail every other time. */
 const LOG_INTERVAL_MS = 60_000;

@@ -1,9 +1,18 @@
-/** Deletes what an archive no longer needs. */
+/** Deletes what an archive no longer needs: never a record, nor the seal of a log. */
 import { fail } from "../../base/error.ts";
 import type { ObjectStorage } from "../../domain/object-storage.ts";
-import { basesOf, type Contents, readContents } from "./contents.ts";
-import { type Base, baseKey, chunkPrefix, generationKey, prefixes, segmentKey } from "./format.ts";
+import { readCatalog, readGeneration } from "./catalog.ts";
+import {
+  baseKey,
+  chunkPrefix,
+  heartbeatKey,
+  parseSlotKey,
+  prefixes,
+  type SegmentId,
+  slotKey,
+} from "./format.ts";
 import type { Problems } from "./problems.ts";
+import { findOldestNeeded } from "./restorable.ts";
 
 /** Interval at which expired objects are deleted. */
 const INTERVAL_MS = 60 * 60 * 1000;
@@ -20,9 +29,31 @@ async function removeBefore(storage: ObjectStorage, prefix: string, end: string)
   }
 }
 
-/** @returns the newest base of the newest lineage that has one at this time; `undefined` if all of them are newer */
-function findOldestNeeded(contents: Contents, atMs: number): Base | undefined {
-  return contents.lineages.flatMap((lineage) => basesOf(contents, lineage, atMs))[0];
+/** @returns the slots of one log that may be deleted: not the seal, nor what may be one because nothing else is left */
+async function withoutSeal(storage: ObjectStorage, slots: readonly SegmentId[]) {
+  const [slot] = slots;
+  if (slot === undefined || slots.length === 1) return [];
+  const { previousEnd } = await readGeneration(storage, slot.generation + 1);
+  return slots.filter(({ number }) => number !== previousEnd + 1);
+}
+
+/**
+ * Deletes the slots before this one, except the seal of each log: a server that was suspended since could create that slot
+ * again, and acknowledge what nobody can restore.
+ */
+async function removeSlots(storage: ObjectStorage, first: SegmentId): Promise<void> {
+  for (let after = ""; ; ) {
+    const keys = (await storage.list(prefixes.log, LIST_LIMIT, after)).map(({ key }) => key);
+    const expired = keys.filter((key) => key < slotKey(first)).map(parseSlotKey);
+    const slots = expired.filter((slot) => slot !== null);
+    for (const own of Map.groupBy(slots, ({ generation }) => generation).values()) {
+      const isFirst = own[0]?.generation === first.generation;
+      const removed = isFirst ? own : await withoutSeal(storage, own);
+      await storage.remove(removed.map(slotKey));
+    }
+    if (expired.length < LIST_LIMIT) return;
+    after = keys.at(-1) ?? "";
+  }
 }
 
 /**
@@ -30,19 +61,18 @@ function findOldestNeeded(contents: Contents, atMs: number): Base | undefined {
  * the oldest one that is needed, or newer than that. Keys are in the order in which servers wrote the objects.
  */
 export async function deleteExpired(storage: ObjectStorage, oldestMs: number): Promise<void> {
-  const contents = await readContents(storage);
-  const damaged = contents.bases.find(({ damage }) => damage !== null);
+  const catalog = await readCatalog(storage);
+  const damaged = catalog.bases.find(({ damage }) => damage !== null);
   // Its segments are unknown, and what expires may be needed to repair it.
   if (damaged !== undefined) fail("operator", `the archive is damaged: ${damaged.damage}`);
-  const oldest = findOldestNeeded(contents, oldestMs);
+  const oldest = findOldestNeeded(catalog, oldestMs);
   if (oldest === undefined) return;
-  const { first } = oldest;
   // First, so that nobody begins to restore an older one.
   await removeBefore(storage, prefixes.bases, baseKey(oldest));
   // Also those of bases that were never completed.
   await removeBefore(storage, prefixes.chunks, chunkPrefix(oldest));
-  await removeBefore(storage, prefixes.segments, segmentKey({ ...first, timeMs: 0 }));
-  await removeBefore(storage, prefixes.generations, generationKey(first.generation));
+  await removeSlots(storage, oldest.first);
+  await removeBefore(storage, prefixes.heartbeats, heartbeatKey(oldest.generation));
 }
 
 interface RetentionOptions {

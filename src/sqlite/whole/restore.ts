@@ -5,8 +5,8 @@ import { fail } from "../../base/error.ts";
 import { claimTemporary, fsyncPath } from "../../base/temporary-file.ts";
 import type { BackupSummary, CheckArchive, RestoreStore } from "../../domain/store.ts";
 import { stateOf, type Token } from "../../domain/token.ts";
-import { markRestored, restoreTo } from "../archive/fetch.ts";
 import { markReplaced } from "../archive/marker.ts";
+import { markRestored, restoreTo } from "../archive/rebuild.ts";
 import { connectAtRest, isAtRest } from "../file/at-rest.ts";
 import { connect } from "../file/connection.ts";
 import { describeSqliteError, isBusy } from "../file/errors.ts";
@@ -201,14 +201,14 @@ export const restoreSqlite: RestoreStore = async ({ from, databaseUrl, now }) =>
     created.move();
     if (!hadLockFile) copyOwnership(lockPath(path), path);
     const isSame = revokedTokens === null || revokedTokens.length === 0;
-    if (archived === null) markReplaced(path, true);
+    if (archived === null) markReplaced(path);
     else markRestored(path, archived, isSame);
     const activeNames = (these: readonly KnownToken[]) =>
       these.filter((token) => stateOf(token, time) === "valid").map(({ name }) => name);
     const kept = new Set(tokens.map(({ hash }) => hash));
     return {
       ...contents,
-      archivedUntil: archived === null ? null : new Date(archived.state.timeMs),
+      archivedUntil: archived === null ? null : new Date(archived.timeMs),
       warnings: [
         ...contents.warnings,
         ...(archived?.warnings ?? []),
@@ -231,8 +231,8 @@ export const checkSqliteArchive: CheckArchive = async (storage, databaseUrl) => 
   while (!existsSync(directory)) directory = dirname(directory);
   const temporaryPath = claimTemporary(join(directory, basename(databaseUrl)));
   try {
-    const { state, warnings } = await restoreTo(temporaryPath, storage, null);
-    return { ...verifyDatabase(temporaryPath), archivedUntil: new Date(state.timeMs), warnings };
+    const { timeMs, warnings } = await restoreTo(temporaryPath, storage, null);
+    return { ...verifyDatabase(temporaryPath), archivedUntil: new Date(timeMs), warnings };
   } catch (error) {
     throw describeSqliteError(`Cannot check ${storage.url}`, error);
   } finally {

@@ -1,0 +1,352 @@
+/**
+ * What an archive has: its records and bases, and the segments that lead from a base to later states. Every object that
+ * is missing is named, and never taken for the end: a log ends where it is sealed; one that is not sealed ends behind what
+ * its server has confirmed.
+ */
+import { fail } from "../../base/error.ts";
+import type { ObjectStorage } from "../../domain/object-storage.ts";
+import {
+  type Base,
+  baseKey,
+  blockPrefix,
+  damageOf,
+  decodeBase,
+  decodeGeneration,
+  decodeHeartbeat,
+  failDamaged,
+  type Generation,
+  generationKey,
+  HEAD_BYTES,
+  heartbeatKey,
+  logPrefix,
+  parseBaseKey,
+  parseGenerationKey,
+  parseSlotKey,
+  prefixes,
+  type SegmentId,
+  SLOTS_PER_BLOCK,
+} from "./format.ts";
+import { readHead } from "./log.ts";
+
+/** Greater than what follows a prefix in any key. */
+const LAST_KEY = "~";
+/** Small objects that are read at the same time. */
+const MAX_READS = 16;
+/** Slots at the end of a log that are read for what they say. Behind its seal are fewer: a server sends four at once. */
+const TAIL_SLOTS = 8;
+
+export interface StoredBase extends Base {
+  /** What of it is damaged; `null` if nothing is known to be. */
+  readonly damage: string | null;
+}
+
+export interface Catalog {
+  /** `null` if no server has written to the archive. */
+  readonly newest: Generation | null;
+  /** Those from the generation of the oldest base on, by number, without those that are missing or damaged. */
+  readonly generations: ReadonlyMap<number, Generation>;
+  /** All that are complete, oldest first. */
+  readonly bases: readonly StoredBase[];
+}
+
+export interface StoredSegment extends SegmentId {
+  /** As stored: compressed. */
+  readonly bytes: number;
+}
+
+/** How the log of the newest generation ends. */
+export interface Tail {
+  /** Without those behind the first one that is missing. */
+  readonly segments: readonly StoredSegment[];
+  /** Whether nothing can follow. */
+  readonly isSealed: boolean;
+  /** The first slot that may be sealed: segments before it are known to have been stored. */
+  readonly sealFrom: SegmentId;
+  /** What is missing; `null` if nothing is. */
+  readonly loss: string | null;
+}
+
+/** A base, and all segments since. */
+export interface History {
+  readonly base: StoredBase;
+  /** Those before what is missing. */
+  readonly segments: readonly StoredSegment[];
+  /** The last segment, which may be that before the first one of the base. */
+  readonly last: SegmentId;
+  /** The newest generation that continues the base. */
+  readonly lastGeneration: number;
+  /** The end of the newest log; `null` if another generation has begun anew since. */
+  readonly tail: Tail | null;
+  readonly loss: string | null;
+}
+
+/** Runs work for each item, several at the same time. @returns the results, in the order of the items */
+async function mapBounded<Item, Result>(
+  items: readonly Item[],
+  work: (item: Item) => Promise<Result>,
+): Promise<Result[]> {
+  const results: Result[] = [];
+  const rest = items.entries();
+  const runRest = async () => {
+    for (const [at, item] of rest) results[at] = await work(item);
+  };
+  await Promise.all(Array.from({ length: MAX_READS }, runRest));
+  return results;
+}
+
+/** @returns `null` if it is damaged, and the reason is not needed */
+async function orNull<Result>(work: Promise<Result>): Promise<Result | null> {
+  try {
+    return await work;
+  } catch (error) {
+    if (damageOf(error) === null) throw error;
+    return null;
+  }
+}
+
+/** @throws {AppError} operator if it is missing or damaged */
+export async function readGeneration(storage: ObjectStorage, number: number): Promise<Generation> {
+  const key = generationKey(number);
+  const body = await storage.get(key, HEAD_BYTES);
+  return decodeGeneration(number, body ?? failDamaged(key, "is missing"));
+}
+
+async function readBase(storage: ObjectStorage, id: SegmentId): Promise<StoredBase> {
+  const key = baseKey(id);
+  try {
+    const body = await storage.get(key);
+    return { ...decodeBase(id, body ?? failDamaged(key, "is missing")), damage: null };
+  } catch (error) {
+    const damage = damageOf(error);
+    if (damage === null) throw error;
+    // All that is known of it. Its number is the time at which it was begun, in seconds.
+    const beginning = { generation: id.generation, number: 0 };
+    const timeMs = id.number * 1000;
+    const unknown = { chunks: [], storedBytes: 0, progress: null };
+    return { ...id, first: beginning, last: beginning, timeMs, ...unknown, damage };
+  }
+}
+
+/** @returns the prefixes under which the archive has objects */
+export async function usedPrefixes(storage: Pick<ObjectStorage, "list">): Promise<string[]> {
+  const used: string[] = [];
+  for (const prefix of Object.values(prefixes))
+    if ((await storage.list(prefix, 1)).length > 0) used.push(prefix);
+  return used;
+}
+
+/**
+ * Retention deletes no record, so that numbers have no gaps.
+ * @throws {AppError} operator if the newest record is missing or damaged, so that nobody knows whose the archive is
+ */
+export async function readCatalog(storage: ObjectStorage): Promise<Catalog> {
+  const records = (await storage.list(prefixes.generations)).map(({ key }) =>
+    parseGenerationKey(key),
+  );
+  const listedBases = (await storage.list(prefixes.bases)).map(({ key }) => parseBaseKey(key));
+  const numbers = records.filter((number) => number !== null);
+  const ids = listedBases.filter((id) => id !== null);
+  const newestNumber = Math.max(0, ...numbers);
+  const [beyond] = await storage.list(prefixes.log, 1, logPrefix(newestNumber) + LAST_KEY);
+  const orphans = [...ids, beyond === undefined ? null : parseSlotKey(beyond.key)];
+  for (const orphan of orphans)
+    if (orphan !== null && orphan.generation > newestNumber)
+      failDamaged(generationKey(orphan.generation), "is missing");
+  if (newestNumber === 0) return { newest: null, generations: new Map(), bases: [] };
+  const newest = await readGeneration(storage, newestNumber);
+  const oldest = Math.min(newestNumber, ...ids.map(({ generation }) => generation));
+  const needed = numbers.filter((number) => number >= oldest && number < newestNumber);
+  const read = await mapBounded(needed, (number) => orNull(readGeneration(storage, number)));
+  const sound = [...read, newest].filter((record) => record !== null);
+  return {
+    newest,
+    generations: new Map(sound.map((record) => [record.number, record])),
+    bases: await mapBounded(ids, (id) => readBase(storage, id)),
+  };
+}
+
+/** @returns the catalog, one base of which was found to be damaged */
+export function withDamage(catalog: Catalog, base: StoredBase, damage: string): Catalog {
+  const mark = (each: StoredBase) => (baseKey(each) === baseKey(base) ? { ...each, damage } : each);
+  return { ...catalog, bases: catalog.bases.map(mark) };
+}
+
+/** @returns whether the segment is at or before the other one; bases are compared in the same way */
+export function isAtOrBefore(segment: SegmentId, other: SegmentId): boolean {
+  if (segment.generation !== other.generation) return segment.generation < other.generation;
+  return segment.number <= other.number;
+}
+
+export function isSameSegment(one: SegmentId | null, other: SegmentId | null): boolean {
+  return one?.generation === other?.generation && one?.number === other?.number;
+}
+
+export function nameOf({ generation, number }: SegmentId): string {
+  return `segment ${number} of generation ${generation}`;
+}
+
+/** @returns since when a state can be restored; infinite if none can */
+export function beginningMs({ bases }: Catalog): number {
+  return Math.min(...bases.filter(({ damage }) => damage === null).map(({ timeMs }) => timeMs));
+}
+
+/** @returns whether the later generation continues the earlier one, as far as records say */
+export function isContinued({ generations }: Catalog, earlier: number, later: number): boolean {
+  for (let number = earlier + 1; number <= later; number += 1)
+    if (generations.get(number)?.continues === false) return false;
+  return true;
+}
+
+/**
+ * @param end the last slot to list; `null` if that is unknown: then blocks are listed until one is empty, and after that
+ * only the first slot that follows, which shows that the block is missing
+ * @returns the slots of one log that are not empty, sorted
+ */
+async function listSlots(
+  storage: ObjectStorage,
+  from: SegmentId,
+  end: number | null,
+): Promise<StoredSegment[]> {
+  const slots: StoredSegment[] = [];
+  for (let { number } = from; end === null || number <= end; number += SLOTS_PER_BLOCK) {
+    // The first one of the block.
+    number -= number % SLOTS_PER_BLOCK;
+    const prefix = blockPrefix({ ...from, number });
+    const block = await storage.list(prefix);
+    const isEmpty = block.length === 0;
+    if (isEmpty && end === null)
+      block.push(...(await storage.list(logPrefix(from.generation), 1, prefix)));
+    for (const { key, bytes } of block) {
+      const slot = parseSlotKey(key);
+      const isAsked = slot !== null && slot.number >= from.number;
+      if (isAsked && slot.number <= (end ?? slot.number)) slots.push({ ...slot, bytes });
+    }
+    if (isEmpty) break;
+  }
+  // Not in the order of the list, which a storage may get wrong.
+  return slots.sort((a, b) => a.number - b.number);
+}
+
+/** @returns those before the first one that is missing */
+function contiguous(slots: readonly StoredSegment[], from: SegmentId): StoredSegment[] {
+  return slots.filter(({ number }, index) => number === from.number + index);
+}
+
+/**
+ * @param from a segment that retention has not deleted, nor any after it
+ * @param confirmed number of a segment that is known to have been stored, with all before it; 0 if none is
+ */
+export async function readTail(
+  storage: ObjectStorage,
+  from: SegmentId,
+  confirmed: number,
+): Promise<Tail> {
+  const { generation } = from;
+  const slots = await listSlots(storage, from, null);
+  const read = await mapBounded(slots.slice(-TAIL_SLOTS), (slot) => readHead(storage, slot));
+  const heads = read.filter((head) => head !== null);
+  const whole = contiguous(slots, from);
+  const next = { generation, number: from.number + whole.length };
+  const seal = heads.find(({ kind }) => kind !== "segment");
+  if (seal !== undefined) {
+    const segments = whole.filter(({ number }) => number < seal.number);
+    const loss = next.number < seal.number ? `${nameOf(next)} is missing` : null;
+    return { segments, isSealed: true, sealFrom: seal, loss };
+  }
+  const key = heartbeatKey(generation);
+  const body = await storage.get(key, HEAD_BYTES);
+  const beat = body === null ? null : decodeHeartbeat(generation, body);
+  const marks = [confirmed, beat?.confirmed ?? 0, ...heads.map((head) => head.confirmed)];
+  const stored = Math.max(...marks);
+  // A server writes its first heartbeat before its first segment.
+  const silence = beat === null && slots.length > 0 ? `${key} is missing or damaged` : null;
+  return {
+    segments: whole,
+    isSealed: false,
+    sealFrom: { generation, number: Math.max(next.number, stored + 1) },
+    loss: next.number <= stored ? `${nameOf(next)} is missing` : silence,
+  };
+}
+
+/** @returns the segments of a log whose end is known */
+async function readSealed(storage: ObjectStorage, from: SegmentId, end: number) {
+  const whole = contiguous(await listSlots(storage, from, end), from);
+  const next = { ...from, number: from.number + whole.length };
+  return { segments: whole, loss: next.number <= end ? `${nameOf(next)} is missing` : null };
+}
+
+export async function readHistory(
+  storage: ObjectStorage,
+  { newest, generations, bases }: Catalog,
+  base: StoredBase,
+): Promise<History> {
+  const segments: StoredSegment[] = [];
+  let tail: Tail | null = null;
+  let loss: string | null = null;
+  let { generation } = base;
+  for (let from = base.first; ; from = { generation, number: 1 }) {
+    if (generation === newest?.number) {
+      const own = bases.filter((each) => each.generation === generation);
+      tail = await readTail(storage, from, Math.max(0, ...own.map(({ last }) => last.number)));
+      segments.push(...tail.segments);
+      loss = tail.loss;
+      break;
+    }
+    const next = generations.get(generation + 1);
+    if (next === undefined) {
+      loss = `${generationKey(generation + 1)} is missing or damaged`;
+      break;
+    }
+    const sealed = await readSealed(storage, from, next.previousEnd);
+    segments.push(...sealed.segments);
+    loss = sealed.loss;
+    if (loss !== null || !next.continues) break;
+    generation = next.number;
+  }
+  const before = { ...base.first, number: base.first.number - 1 };
+  const { bytes: _, ...last } = segments.at(-1) ?? { ...before, bytes: 0 };
+  // What completes the base may be behind the end.
+  const isIncomplete = loss === null && !isAtOrBefore(base.last, last);
+  if (isIncomplete) loss = `${nameOf({ ...last, number: last.number + 1 })} is missing`;
+  return { base, segments, last, lastGeneration: generation, tail, loss };
+}
+
+/** The newest state that can be restored, and how the newest log ends, which it may not reach. */
+export interface ArchiveEnd {
+  /** `null` if there is no base. */
+  readonly history: History | null;
+  /** `null` if the archive is empty. */
+  readonly tail: Tail | null;
+}
+
+/** @returns the history of the newest base that can be used; that of the newest one if none can */
+export async function readNewestHistory(
+  storage: ObjectStorage,
+  catalog: Catalog,
+): Promise<History | null> {
+  let newest: History | null = null;
+  for (const base of catalog.bases.toReversed()) {
+    if (newest !== null && !isContinued(catalog, base.generation, newest.base.generation)) break;
+    if (base.damage !== null) continue;
+    const history = await readHistory(storage, catalog, base);
+    if (history.loss === null || isAtOrBefore(base.last, history.last)) return history;
+    newest ??= history;
+  }
+  return newest;
+}
+
+export async function readEnd(storage: ObjectStorage, catalog: Catalog): Promise<ArchiveEnd> {
+  const { newest } = catalog;
+  const history = await readNewestHistory(storage, catalog);
+  if (newest === null || (history !== null && history.tail !== null))
+    return { history, tail: history?.tail ?? null };
+  // Without a sound base in this generation, retention has deleted nothing of it, unless one is damaged.
+  const from = { generation: newest.number, number: 1 };
+  return { history, tail: await readTail(storage, from, 0) };
+}
+
+/** @throws {AppError} operator */
+export function failWithoutBase(used: readonly string[], advice = ""): never {
+  const what = `it has objects in ${used.join(", ")}, but no complete base`;
+  return fail("operator", advice === "" ? what : `${what}: ${advice}`);
+}

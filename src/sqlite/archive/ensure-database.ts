@@ -1,0 +1,108 @@
+/** Decides what a server does that has an archive and no database. */
+import { existsSync, lstatSync, readdirSync, renameSync, rmSync, statSync } from "node:fs";
+import { basename, dirname, join, resolve } from "node:path";
+import { AppError, fail, shellWord } from "../../base/error.ts";
+import { claimTemporary, fsyncPath } from "../../base/temporary-file.ts";
+import type { ArchiveLog } from "../../domain/archive.ts";
+import { type ObjectStorage, withRetries } from "../../domain/object-storage.ts";
+import { meaningOf } from "../file/errors.ts";
+import { discard, makeParents, publish, requireAbsent, sidecarsOf } from "../file/files.ts";
+import { failWithoutBase, readCatalog, readEnd, usedPrefixes } from "./catalog.ts";
+import { seal } from "./log.ts";
+import { markRestored, type Restored, restoreTo } from "./rebuild.ts";
+import { type Clock, untilStill } from "./still.ts";
+
+interface EnsureOptions {
+  readonly path: string;
+  readonly restoreIfMissing: boolean;
+  /** Names this server for operators. */
+  readonly holder: string;
+  readonly clock: Clock;
+  readonly signal: AbortSignal;
+  readonly log: ArchiveLog;
+  /** @throws {AppError} operator if the database is damaged */
+  readonly verify: (path: string) => void;
+}
+
+/** Restores the database to a path with no file, or an empty one. */
+async function restore(
+  storage: ObjectStorage,
+  { path, verify }: Pick<EnsureOptions, "path" | "verify">,
+): Promise<Restored> {
+  makeParents(path);
+  // Asked again, because another server may have been waited for. Not a symbolic link, which would become a file.
+  const file = lstatSync(path, { throwIfNoEntry: false });
+  if (file?.isFile() && file.size === 0) rmSync(path);
+  requireAbsent(path);
+  const temporaryPath = claimTemporary(path);
+  try {
+    const restored = await restoreTo(temporaryPath, storage, null);
+    verify(temporaryPath);
+    publish(temporaryPath, path);
+    markRestored(path, restored, true);
+    return restored;
+  } catch (error) {
+    const problem = error instanceof AppError ? null : meaningOf(error);
+    throw problem === null ? error : new AppError("operator", `cannot restore ${path}: ${problem}`);
+  } finally {
+    discard(temporaryPath);
+  }
+}
+
+/** Waits until no server writes to the newest log, and seals it, so that none can add to what is restored. */
+async function sealNewest(
+  storage: ObjectStorage,
+  { holder, clock, signal, log }: EnsureOptions,
+): Promise<void> {
+  const catalog = await readCatalog(storage);
+  const { tail } = await readEnd(storage, catalog);
+  if (tail === null || tail.isSealed) return;
+  log("info", "waiting for the archive", { holder: catalog.newest?.holder ?? "" });
+  await untilStill(storage, tail.sealFrom, clock, signal);
+  await seal(storage, tail.sealFrom, { writer: crypto.randomUUID(), holder }, Date.now());
+}
+
+/**
+ * Restores a missing database from its archive, or refuses to create an empty one instead, also if the archive has no base
+ * yet or any more.
+ * @throws {AppError} operator if the database is missing, and must not be restored or cannot be
+ * @throws {AppError} unavailable if the database is missing and the storage is unreachable
+ * @throws the reason of the signal
+ */
+export async function ensureDatabase(
+  storage: ObjectStorage,
+  options: EnsureOptions,
+): Promise<void> {
+  const { path, restoreIfMissing, log } = options;
+  if (existsSync(path) && statSync(path).size > 0) return;
+  const patient = withRetries(storage);
+  const used = await usedPrefixes(patient);
+  if (used.length === 0) return;
+  const { bases } = await readCatalog(patient);
+  if (bases.length === 0)
+    failWithoutBase(used, "put back what was deleted, or choose another ARCHIVE_URL");
+  if (!restoreIfMissing) {
+    const command = `user-api restore --from ${shellWord(storage.url)} --database-url ${shellWord(path)}`;
+    const advice = `run \`${command}\`, or set ARCHIVE_RESTORE=if-missing`;
+    fail("operator", `it has a database, but ${path} is missing: ${advice}`);
+  }
+  await sealNewest(patient, options);
+  const { timeMs, warnings } = await restore(storage, options);
+  for (const reason of warnings) log("warn", "archive needs attention", { reason });
+  log("info", "archive restored", { storage: storage.url, until: new Date(timeMs).toISOString() });
+}
+
+/**
+ * Renames a closed database whose archive has another history, so that the server restores it. Only one is kept.
+ * @returns the new path
+ */
+export function setAside(path: string, now: Date): string {
+  const directory = dirname(resolve(path));
+  const stem = `${basename(path)}-diverged-`;
+  for (const name of readdirSync(directory))
+    if (name.startsWith(stem)) rmSync(join(directory, name), { force: true });
+  const target = join(directory, stem + now.toISOString().replaceAll(":", "-"));
+  for (const suffix of ["", ...sidecarsOf(path)]) renameSync(path + suffix, target + suffix);
+  fsyncPath(directory);
+  return target;
+}

@@ -1,0 +1,50 @@
+/**
+ * Shows that this server is running, so that no other takes its archive by mistake, and notices when one has: a server
+ * without writes would not.
+ */
+import type { ObjectStorage } from "../../domain/object-storage.ts";
+import { encodeJson, type Generation, type Heartbeat, heartbeatKey } from "./format.ts";
+import type { Log } from "./log.ts";
+import type { Problems } from "./problems.ts";
+import { HEARTBEAT_MS } from "./still.ts";
+
+interface HeartbeatOptions {
+  readonly storage: ObjectStorage;
+  readonly generation: Generation;
+  readonly log: Log;
+  readonly problems: Problems;
+  /** @returns the first slot that this server has not used yet */
+  readonly nextSlot: () => number;
+}
+
+/** @returns stops when it is disposed of. The first one is written */
+export async function startHeartbeat(options: HeartbeatOptions): Promise<Disposable> {
+  const { storage, generation, log, problems, nextSlot } = options;
+  let sequence = 0;
+  let isBeating = false;
+
+  async function beat(): Promise<void> {
+    sequence += 1;
+    const { number, name: writer } = generation;
+    const state: Heartbeat = { generation: number, writer, confirmed: log.stored(), sequence };
+    await storage.put(heartbeatKey(number), encodeJson(state));
+    await log.look(nextSlot());
+  }
+
+  await problems.retry("heartbeat", log.isEnded, beat);
+  const timer = setInterval(() => {
+    if (isBeating || log.isEnded()) return;
+    isBeating = true;
+    beat()
+      .then(
+        () => problems.clear("heartbeat"),
+        (error) => {
+          if (!log.isEnded()) problems.report("heartbeat", error);
+        },
+      )
+      .finally(() => {
+        isBeating = false;
+      });
+  }, HEARTBEAT_MS);
+  return { [Symbol.dispose]: () => clearInterval(timer) };
+}

@@ -1,0 +1,181 @@
+/**
+ * The log of a generation: slots, each of which is created once. Servers compete for nothing but the next one. Whoever
+ * continues an archive first seals the newest log, in its first empty slot, so that the server before can store nothing
+ * more, however late. No clock is part of this.
+ */
+import { fail } from "../../base/error.ts";
+import type { ObjectStorage } from "../../domain/object-storage.ts";
+import {
+  decodeGeneration,
+  decodeHead,
+  encodeJson,
+  type Generation,
+  generationKey,
+  HEAD_BYTES,
+  type Seal,
+  type SegmentHeader,
+  type SegmentId,
+  slotKey,
+} from "./format.ts";
+
+type Slots = Pick<ObjectStorage, "url" | "get" | "create">;
+
+function soundHead(id: SegmentId, body: Uint8Array): SegmentHeader | Seal | null {
+  try {
+    return decodeHead(id, body);
+  } catch {
+    return null;
+  }
+}
+
+/** @returns what is in the slot, without the contents of a segment; `null` if it is empty or damaged */
+export async function readHead(storage: Pick<ObjectStorage, "get">, id: SegmentId) {
+  const body = await storage.get(slotKey(id), HEAD_BYTES);
+  return body === null ? null : soundHead(id, body);
+}
+
+/** By writer, number and hash: a server may store a segment, and never learn it. */
+function isSame(one: SegmentHeader | Seal, other: SegmentHeader | Seal): boolean {
+  if (one.kind !== other.kind || one.writer !== other.writer) return false;
+  return one.kind !== "segment" || other.kind !== "segment" || one.sha256 === other.sha256;
+}
+
+/** @param found in a slot, and not of this server */
+function holderOf(found: SegmentHeader | Seal | null): string {
+  return found === null || found.kind === "segment" ? "another server" : found.holder;
+}
+
+/**
+ * @param body the head as `encodeJson` returns it, and the contents of a segment
+ * @returns `null` when the slot has it, perhaps from an earlier call; otherwise who has another one there
+ * @throws {AppError} unavailable if that is unknown
+ */
+async function store(
+  storage: Slots,
+  head: SegmentHeader | Seal,
+  body: Uint8Array<ArrayBuffer>,
+): Promise<string | null> {
+  if (await storage.create(slotKey(head), body)) return null;
+  const stored = await storage.get(slotKey(head), HEAD_BYTES);
+  if (stored === null) fail("unavailable", `${slotKey(head)} was refused, and does not exist`);
+  const found = soundHead(head, stored);
+  if (found !== null && isSame(found, head)) return null;
+  return holderOf(found);
+}
+
+/** Who writes a seal: a random text, and a name for operators. */
+interface Sealer {
+  readonly writer: string;
+  readonly holder: string;
+}
+
+/**
+ * Puts a seal into the first empty slot, unless the log has one.
+ * @param from no segment from this one on is known to have been stored, and all before it are
+ * @returns the number of the last segment, for ever; 0 if there is none
+ * @throws {AppError} unavailable if it has to be tried again
+ */
+export async function seal(
+  storage: Slots,
+  from: SegmentId,
+  sealer: Sealer,
+  timeMs: number,
+): Promise<number> {
+  for (let { number } = from; ; number += 1) {
+    const id = { generation: from.generation, number };
+    const mark: Seal = { kind: "seal", ...id, ...sealer, confirmed: number - 1, timeMs };
+    if (await storage.create(slotKey(id), encodeJson(mark))) return number - 1;
+    const body = await storage.get(slotKey(id), HEAD_BYTES);
+    if (body === null) fail("unavailable", `${slotKey(id)} was refused, and does not exist`);
+    // A slot that is damaged is not empty, either.
+    const found = soundHead(id, body);
+    if (found !== null && found.kind !== "segment") return number - 1;
+  }
+}
+
+/**
+ * Begins a generation. Call it when the log of the one before is sealed: then this record alone decides who is next.
+ * @returns whether this server has begun it; otherwise another one has
+ * @throws {AppError} operator if the storage would let two servers do so
+ */
+export async function createRecord(storage: Slots, record: Generation): Promise<boolean> {
+  const { number, name } = record;
+  const key = generationKey(number);
+  const body = encodeJson(record);
+  if (!(await storage.create(key, body))) {
+    const found = await storage.get(key, HEAD_BYTES);
+    if (found === null) fail("unavailable", `${key} was refused, and does not exist`);
+    return decodeGeneration(number, found).name === name;
+  }
+  if (!(await storage.create(key, body))) return true;
+  const problem = "the server does not support conditional writes";
+  return fail("operator", `Cannot use ${storage.url}: ${problem}`);
+}
+
+interface LogOptions {
+  readonly storage: Slots;
+  readonly generation: Pick<Generation, "number" | "name" | "holder">;
+  /** Repeats what fails, until the log has ended. */
+  readonly retry: <Result>(attempt: () => Promise<Result>) => Promise<Result>;
+  /** Called once, with its name for operators, when another server has a slot of this log. */
+  readonly onSuperseded: (holder: string) => void;
+}
+
+export interface Log {
+  /** @returns whether the archive has the segment; `false` if the log has ended */
+  append(head: SegmentHeader, contents: Uint8Array): Promise<boolean>;
+  /** Number of the last segment that the archive has, with all before it: these are in its history for ever. */
+  stored(): number;
+  /** Looks for a slot of another server. @param number of a slot that this server has not written yet */
+  look(number: number): Promise<void>;
+  /** Says that this server writes nothing more. Call it when all of its segments are stored. */
+  close(timeMs: number): Promise<void>;
+  /** Stores nothing more, and confirms nothing. */
+  end(): void;
+  isEnded(): boolean;
+}
+
+/** @returns the log of a generation that this server has begun */
+export function createLog({ storage, generation, retry, onSuperseded }: LogOptions): Log {
+  let stored = 0;
+  let isEnded = false;
+  /** Segments that the archive has, while it lacks one before them. */
+  const early = new Set<number>();
+
+  function supersede(holder: string): void {
+    if (isEnded) return;
+    isEnded = true;
+    onSuperseded(holder);
+  }
+
+  return {
+    async append(head, contents) {
+      const body = new Uint8Array(Buffer.concat([encodeJson(head), contents]));
+      const other = await retry(() => store(storage, head, body));
+      if (isEnded) return false;
+      if (other !== null) {
+        supersede(other);
+        return false;
+      }
+      early.add(head.number);
+      while (early.delete(stored + 1)) stored += 1;
+      return true;
+    },
+    stored: () => stored,
+    async look(number) {
+      const found = await readHead(storage, { generation: generation.number, number });
+      if (found !== null && found.writer !== generation.name) supersede(holderOf(found));
+    },
+    async close(timeMs) {
+      const { number, name: writer, holder } = generation;
+      const slot = { generation: number, number: stored + 1, writer, holder };
+      const mark: Seal = { kind: "closed", ...slot, confirmed: stored, timeMs };
+      const other = await store(storage, mark, encodeJson(mark));
+      if (other !== null) supersede(other);
+    },
+    end() {
+      isEnded = true;
+    },
+    isEnded: () => isEnded,
+  };
+}

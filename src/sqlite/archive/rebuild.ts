@@ -1,0 +1,192 @@
+/** Rebuilds a database from its archive. */
+import { closeSync, openSync, writeSync } from "node:fs";
+import { MAX_OBJECT_BYTES, type ObjectStorage, withRetries } from "../../domain/object-storage.ts";
+import { discard, fileState, PRIVATE_MODE } from "../file/files.ts";
+import {
+  type Catalog,
+  type History,
+  isAtOrBefore,
+  isSameSegment,
+  readCatalog,
+  readNewestHistory,
+  withDamage,
+} from "./catalog.ts";
+import {
+  type Base,
+  chunkKey,
+  damageOf,
+  decodeChunk,
+  decodeSegment,
+  failDamaged,
+  type SegmentId,
+  slotKey,
+} from "./format.ts";
+import { writeMarker } from "./marker.ts";
+import { type FoundState, failUnrestorable, findState } from "./restorable.ts";
+import type { WalPosition } from "./wal-reader.ts";
+import { createWalWriter } from "./wal-writer.ts";
+
+/** Bounds of the downloads at the same time: small ones wait for the network, large ones take memory. */
+const MAX_DOWNLOADS = 64;
+const MAX_DOWNLOAD_BYTES = 32 * 2 ** 20;
+const CHUNK_MARGIN_BYTES = 64 * 2 ** 10;
+
+interface Download {
+  readonly key: string;
+  /** At most, if it is not damaged. */
+  readonly bytes: number;
+}
+
+/** Downloads several objects ahead. @throws {AppError} operator if one is missing */
+async function* download(storage: ObjectStorage, downloads: readonly Download[]) {
+  const pending: ReturnType<ObjectStorage["get"]>[] = [];
+  let pendingBytes = 0;
+  let next = 0;
+  for (const { key, bytes } of downloads) {
+    for (; pending.length < MAX_DOWNLOADS; next += 1) {
+      const following = downloads[next];
+      if (following === undefined) break;
+      if (pending.length > 0 && pendingBytes + following.bytes > MAX_DOWNLOAD_BYTES) break;
+      const started = storage.get(following.key, Math.min(following.bytes, MAX_OBJECT_BYTES));
+      // It is awaited later. Until then a failure must not count as unhandled.
+      started.catch(() => {});
+      pending.push(started);
+      pendingBytes += following.bytes;
+    }
+    const body = await pending.shift();
+    pendingBytes -= bytes;
+    yield body ?? failDamaged(key, "is missing");
+  }
+}
+
+async function fetchBase(storage: ObjectStorage, base: Base, path: string): Promise<void> {
+  // What does not become smaller by compression becomes a little larger.
+  const downloads = base.chunks.map(({ bytes }, at) => ({
+    key: chunkKey(base, at),
+    bytes: bytes + CHUNK_MARGIN_BYTES,
+  }));
+  // An attempt with a newer base may have left files.
+  discard(path);
+  const descriptor = openSync(path, "wx", PRIVATE_MODE);
+  try {
+    let at = 0;
+    for await (const body of download(storage, downloads)) {
+      const key = chunkKey(base, at);
+      const chunk = base.chunks[at] ?? failDamaged(key, "is missing");
+      const bytes = decodeChunk(key, body, chunk);
+      for (let done = 0; done < bytes.length; ) done += writeSync(descriptor, bytes, done);
+      at += 1;
+    }
+  } finally {
+    closeSync(descriptor);
+  }
+}
+
+function isSamePosition(one: WalPosition | null, other: WalPosition): boolean {
+  return one?.salt === other.salt && one.offset === other.offset && one.checksum === other.checksum;
+}
+
+/** @returns the time of the state: it has all commits up to it */
+async function applySegments(
+  storage: ObjectStorage,
+  { history: { base, segments }, damage: earlier }: FoundState,
+  path: string,
+  atMs: number,
+  catalog: Catalog,
+): Promise<{ timeMs: number; last: SegmentId | null }> {
+  using wal = createWalWriter(path);
+  const downloads = segments.map((segment) => ({ key: slotKey(segment), bytes: segment.bytes }));
+  const rest = segments.values();
+  let previous: WalPosition | null = null;
+  let { timeMs } = base;
+  let last: SegmentId | null = null;
+  try {
+    for await (const body of download(storage, downloads)) {
+      const segment = rest.next().value ?? failDamaged("the list", "is incomplete");
+      const { header, bytes } = decodeSegment(segment, body);
+      // Nothing after it, whatever its time: a part of the WAL needs all parts before it.
+      if (header.timeMs > atMs && !isAtOrBefore(segment, base.last)) break;
+      const buffer = Buffer.from(bytes.buffer, bytes.byteOffset, bytes.length);
+      // A part at the beginning of the WAL does not say by itself what was in the WAL before it was restarted.
+      const follows: boolean = previous === null || isSamePosition(header.previous, previous);
+      if (!follows || !wal.append(header, buffer))
+        failDamaged(slotKey(segment), "does not continue the one before it");
+      previous = header.end;
+      timeMs = Math.max(timeMs, header.timeMs);
+      last = { generation: segment.generation, number: segment.number };
+    }
+  } catch (error) {
+    const damage = damageOf(error);
+    if (damage === null) throw error;
+    const isBase = last === null || !isAtOrBefore(base.last, last);
+    failUnrestorable([...earlier, damage], isBase ? base.timeMs - 1 : timeMs, catalog);
+  }
+  wal.finish();
+  return { timeMs, last };
+}
+
+/** A database that was restored, and the end of the archive before that. */
+export interface Restored {
+  /** The database has all commits up to this time. */
+  readonly timeMs: number;
+  readonly last: SegmentId;
+  readonly catalog: Catalog;
+  /** Of the newest state. */
+  readonly newest: History | null;
+  readonly warnings: FoundState["warnings"];
+}
+
+/**
+ * Writes a state of the archive to a new file, without a WAL. It is not synced, and not verified as a database. If a base
+ * is damaged, an older one and the segments since lead to the same state.
+ * @param at a time in the past; `null` for the newest state
+ * @throws {AppError} operator if the archive is empty, damaged, or does not reach back to that time
+ */
+export async function restoreTo(
+  path: string,
+  storage: ObjectStorage,
+  at: Date | null,
+): Promise<Restored> {
+  const patient = withRetries(storage);
+  let catalog = await readCatalog(patient);
+  // First: what is written to the archive from now on must look like the work of another server.
+  const earlier = at === null ? null : await readNewestHistory(patient, catalog);
+  for (;;) {
+    const found = await findState(patient, catalog, at);
+    const newest: History | null = at === null ? found.history : earlier;
+    const { base } = found.history;
+    try {
+      await fetchBase(patient, base, path);
+    } catch (error) {
+      const damage = damageOf(error);
+      if (damage === null) throw error;
+      catalog = withDamage(catalog, base, damage);
+      continue;
+    }
+    const atMs = at?.getTime() ?? Number.POSITIVE_INFINITY;
+    const applied = await applySegments(patient, found, path, atMs, catalog);
+    const last = applied.last ?? { ...base.first, number: base.first.number - 1 };
+    return { timeMs: applied.timeMs, last, catalog, newest, warnings: found.warnings };
+  }
+}
+
+/**
+ * Marks a database as one that was restored, so that a server can continue the archive with it, as long as the archive
+ * ends where it did.
+ * @param isSame whether the file has exactly this state
+ */
+export function markRestored(path: string, restored: Restored, isSame: boolean): void {
+  const { last, newest: history } = restored;
+  const { newest, generations } = restored.catalog;
+  const isNewest = isSame && isSameSegment(last, history?.last ?? null);
+  const continued = history === null ? undefined : generations.get(history.lastGeneration);
+  writeMarker(path, {
+    archive: newest?.archive ?? null,
+    names: [],
+    complete: isNewest ? { ...last, file: fileState(path) } : null,
+    intent: {
+      names: [newest, continued].flatMap((record) => record?.name ?? []),
+      last: history?.last ?? null,
+    },
+  });
+}

@@ -1,0 +1,160 @@
+/** Which states an archive can restore. */
+import { fail } from "../../base/error.ts";
+import type { ArchivedRange } from "../../domain/archive.ts";
+import type { ObjectStorage } from "../../domain/object-storage.ts";
+import {
+  beginningMs,
+  type Catalog,
+  failWithoutBase,
+  type History,
+  isAtOrBefore,
+  isContinued,
+  readHistory,
+  type StoredBase,
+  usedPrefixes,
+} from "./catalog.ts";
+import { baseKey, failDamaged, generationKey, logPrefix } from "./format.ts";
+import { readHead } from "./log.ts";
+
+/** A state that can be restored if its objects are not damaged. */
+export interface FoundState {
+  readonly history: History;
+  /** What is damaged of newer bases. */
+  readonly damage: readonly string[];
+  /** What should be repaired, or is not in the state. */
+  readonly warnings: readonly string[];
+}
+
+/**
+ * @param damage every problem that prevents the restore
+ * @param beforeMs a time before it, which is named if the archive reaches back to it; `null` if there is none
+ * @throws {AppError} operator
+ */
+export function failUnrestorable(
+  damage: readonly string[],
+  beforeMs: number | null,
+  catalog: Catalog,
+): never {
+  const isReached = beforeMs !== null && beforeMs >= beginningMs(catalog);
+  const advice = isReached
+    ? `: restore a state before it with --at ${new Date(beforeMs).toISOString()}`
+    : "";
+  return fail("operator", `the archive is damaged: ${damage.join(", and ")}${advice}`);
+}
+
+/** @returns since when the history has no more commits */
+async function endMs(storage: ObjectStorage, { base, last }: History): Promise<number> {
+  const head = await readHead(storage, last);
+  return Math.max(base.timeMs, head?.timeMs ?? 0);
+}
+
+/** @returns what generations after the history have written until then, and no base has */
+async function warningsOfLater(
+  storage: ObjectStorage,
+  { newest, generations }: Catalog,
+  { lastGeneration }: History,
+  atMs: number,
+): Promise<string[]> {
+  const warnings: string[] = [];
+  for (let number = lastGeneration + 1; number <= (newest?.number ?? 0); number += 1) {
+    if (!generations.has(number)) failDamaged(generationKey(number), "is missing or damaged");
+    if ((await storage.list(logPrefix(number), 1)).length === 0) continue;
+    const head = await readHead(storage, { generation: number, number: 1 });
+    if (head !== null && (head.kind !== "segment" || head.timeMs > atMs)) continue;
+    const since = head === null ? "" : ` since ${new Date(head.timeMs).toISOString()}`;
+    warnings.push(
+      `what generation ${number} has written${since} is not restored, because no base has it`,
+    );
+  }
+  return warnings;
+}
+
+async function failWithoutState(
+  storage: ObjectStorage,
+  catalog: Catalog,
+  damage: readonly string[],
+  candidates: readonly StoredBase[],
+): Promise<never> {
+  const times = candidates.map(({ timeMs }) => timeMs);
+  if (damage.length > 0) failUnrestorable(damage, Math.min(...times) - 1, catalog);
+  const beginning = beginningMs(catalog);
+  if (beginning < Number.POSITIVE_INFINITY)
+    return fail("operator", `the archive begins at ${new Date(beginning).toISOString()}`);
+  const used = await usedPrefixes(storage);
+  return used.length > 0 ? failWithoutBase(used) : fail("operator", "the archive is empty");
+}
+
+/**
+ * @param at a time in the past; `null` for the newest state
+ * @throws {AppError} operator if the archive is empty, does not reach back to that time, or what is needed is missing
+ */
+export async function findState(
+  storage: ObjectStorage,
+  catalog: Catalog,
+  at: Date | null,
+): Promise<FoundState> {
+  const atMs = at?.getTime() ?? Number.POSITIVE_INFINITY;
+  const candidates = catalog.bases.filter(({ timeMs }) => timeMs <= atMs).reverse();
+  const damaged = new Map<string, string>();
+  let unusable: StoredBase | null = null;
+  let loss: string | null = null;
+  for (const base of candidates) {
+    // An older history does not lead to the state.
+    if (unusable !== null && !isContinued(catalog, base.generation, unusable.generation)) break;
+    if (base.damage !== null) damaged.set(baseKey(base), base.damage);
+    const history = base.damage === null ? await readHistory(storage, catalog, base) : null;
+    if (history === null || (history.loss !== null && !isAtOrBefore(base.last, history.last))) {
+      unusable = base;
+      // An older base may have what is before the gap.
+      loss = history?.loss ?? loss;
+      continue;
+    }
+    const damage = [...damaged.values()];
+    if (history.loss !== null) {
+      const untilMs = await endMs(storage, history);
+      if (untilMs < atMs) failUnrestorable([...damage, history.loss], untilMs, catalog);
+    }
+    const skipped = [...damaged].map(
+      ([key, reason]) =>
+        `${key} is damaged, an older base was used, and nothing is lost: ${reason}`,
+    );
+    const later = await warningsOfLater(storage, catalog, history, atMs);
+    return { history, damage, warnings: [...skipped, ...later] };
+  }
+  const damage = [...damaged.values(), ...(loss === null ? [] : [loss])];
+  return failWithoutState(storage, catalog, damage, candidates);
+}
+
+/** @returns the times that can be restored, oldest first, and what is missing behind each range */
+export async function listRanges(
+  storage: ObjectStorage,
+  catalog: Catalog,
+): Promise<ArchivedRange[]> {
+  const ranges: ArchivedRange[] = [];
+  let covered: History | null = null;
+  for (const base of catalog.bases) {
+    if (base.damage !== null) {
+      ranges.push({
+        generations: [base.generation, base.generation],
+        times: null,
+        loss: base.damage,
+      });
+      continue;
+    }
+    if (covered !== null && isAtOrBefore(base.last, covered.last)) continue;
+    const history = await readHistory(storage, catalog, base);
+    const isUsable = history.loss === null || isAtOrBefore(base.last, history.last);
+    ranges.push({
+      generations: [base.generation, history.lastGeneration],
+      times: isUsable ? [new Date(base.timeMs), new Date(await endMs(storage, history))] : null,
+      loss: history.loss,
+    });
+    covered = isUsable ? history : covered;
+  }
+  return ranges;
+}
+
+/** @returns the newest base that can be used at this time; `undefined` if all of them are newer */
+export function findOldestNeeded({ bases }: Catalog, atMs: number): StoredBase | undefined {
+  return bases.findLast(({ timeMs }) => timeMs <= atMs);
+}

@@ -1,0 +1,67 @@
+/** Waits for a server that may be running, so that another one does not take its archive by mistake. */
+import type { ObjectStorage } from "../../domain/object-storage.ts";
+import { HEAD_BYTES, heartbeatKey, type SegmentId } from "./format.ts";
+import { readHead } from "./log.ts";
+
+/** Interval of the heartbeats of a server: at most 12 small objects a minute. */
+export const HEARTBEAT_MS = 5_000;
+/** A server that has written nothing for this long is taken for dead. If it is not, it can store nothing more. */
+const STILL_MS = HEARTBEAT_MS + 1_000;
+const POLL_MS = 500;
+
+export interface Clock {
+  /** Never goes back. */
+  readonly monotonicMs: () => number;
+  /** Resolves after this time, or when the signal is aborted. */
+  readonly sleep: (ms: number, signal: AbortSignal) => Promise<void>;
+}
+
+export const systemClock: Clock = {
+  monotonicMs: () => performance.now(),
+  sleep(ms, signal) {
+    const { promise, resolve } = Promise.withResolvers<void>();
+    const timer = setTimeout(end, signal.aborted ? 0 : ms);
+    function end(): void {
+      clearTimeout(timer);
+      signal.removeEventListener("abort", end);
+      resolve();
+    }
+    signal.addEventListener("abort", end);
+    return promise;
+  },
+};
+
+/**
+ * @param next the first empty slot of the log
+ * @returns when neither the heartbeat nor the log has changed for long enough, or the log has ended
+ * @throws the reason of the signal
+ */
+export async function untilStill(
+  storage: Pick<ObjectStorage, "get">,
+  next: SegmentId,
+  clock: Clock,
+  signal: AbortSignal,
+): Promise<void> {
+  const { generation } = next;
+  let { number } = next;
+  let seen = "";
+  let stillMs = 0;
+  let lastMs = clock.monotonicMs();
+  for (;;) {
+    signal.throwIfAborted();
+    const [beat, slot] = await Promise.all([
+      storage.get(heartbeatKey(generation), HEAD_BYTES),
+      readHead(storage, { generation, number }),
+    ]);
+    if (slot !== null && slot.kind !== "segment") return;
+    if (slot !== null) number += 1;
+    const state = `${number} ${new TextDecoder().decode(beat ?? new Uint8Array())}`;
+    const nowMs = clock.monotonicMs();
+    // This process may have been suspended in between, and the other one with it.
+    stillMs = state === seen ? stillMs + Math.min(nowMs - lastMs, 2 * POLL_MS) : 0;
+    if (stillMs >= STILL_MS) return;
+    seen = state;
+    lastMs = nowMs;
+    await clock.sleep(POLL_MS, signal);
+  }
+}

@@ -1,0 +1,83 @@
+/** Rebuilds a write-ahead log (WAL) from its parts, and lets SQLite copy it to the database. */
+import { closeSync, openSync, rmSync, writeSync } from "node:fs";
+import { suffixes } from "../../base/database-url.ts";
+import { fail } from "../../base/error.ts";
+import { connect } from "../file/connection.ts";
+import { PRIVATE_MODE } from "../file/files.ts";
+import { FRAME_HEADER_BYTES, isCommit, WAL_HEADER_BYTES } from "../file/wal-index.ts";
+import { copyWal } from "./wal-lock.ts";
+import type { WalPosition } from "./wal-reader.ts";
+
+/** @returns the number of frames up to the last commit; `null` if none of these frames is one */
+function lastCommit(bytes: Buffer, first: number, frameBytes: number): number | null {
+  for (let at = bytes.length - frameBytes; at >= first; at -= frameBytes) {
+    if (isCommit(bytes, at)) return (at - first) / frameBytes + 1;
+  }
+  return null;
+}
+
+/** A WAL that is being rebuilt. */
+interface PartialWal {
+  readonly descriptor: number;
+  readonly salt: string;
+  readonly frameBytes: number;
+  offset: number;
+  /** Frames up to the last commit. */
+  frames: number;
+}
+
+/** Lets SQLite copy the WAL to the database, which verifies its checksums. */
+function applyWal(path: string, frames: number): void {
+  {
+    using db = connect(path);
+    // If this is interrupted, it begins again with a new file.
+    db.run("pragma synchronous = off");
+    if (copyWal(db) !== frames)
+      fail("operator", "the archive is damaged: SQLite rejects a part of the WAL");
+  }
+  rmSync(path + suffixes.wal, { force: true });
+  rmSync(path + suffixes.shm, { force: true });
+}
+
+/** Appends parts of the WAL, and applies it at each restart. */
+export function createWalWriter(path: string) {
+  let wal: PartialWal | null = null;
+
+  function close(): PartialWal | null {
+    const closed = wal;
+    wal = null;
+    if (closed !== null) closeSync(closed.descriptor);
+    return closed;
+  }
+
+  function finish(): void {
+    const closed = close();
+    if (closed !== null) applyWal(path, closed.frames);
+  }
+
+  function restart(salt: string, bytes: Buffer): PartialWal {
+    finish();
+    const descriptor = openSync(path + suffixes.wal, "wx", PRIVATE_MODE);
+    const frameBytes = FRAME_HEADER_BYTES + bytes.readUInt32BE(8);
+    wal = { descriptor, salt, frameBytes, offset: 0, frames: 0 };
+    return wal;
+  }
+
+  return {
+    finish,
+    /** @returns whether the part continues the one before it */
+    append({ salt, offset }: Pick<WalPosition, "salt" | "offset">, bytes: Buffer): boolean {
+      if (bytes.length < WAL_HEADER_BYTES || (wal?.salt !== salt && offset !== 0)) return false;
+      const current = wal?.salt === salt ? wal : restart(salt, bytes);
+      if (offset !== current.offset) return false;
+      const first = offset === 0 ? WAL_HEADER_BYTES : 0;
+      const before = (offset + first - WAL_HEADER_BYTES) / current.frameBytes;
+      const committed = lastCommit(bytes, first, current.frameBytes);
+      if (committed !== null) current.frames = before + committed;
+      for (let at = 0; at < bytes.length; ) at += writeSync(current.descriptor, bytes, at);
+      current.offset += bytes.length;
+      return true;
+    },
+    [Symbol.dispose]: () => void close(),
+  };
+}

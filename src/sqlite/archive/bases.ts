@@ -107,6 +107,8 @@ export function createBases(options: BasesOptions): Bases {
     const first = { generation, number };
     const base: Base = { ...id, first, last, timeMs, chunks, storedBytes, progress: reached };
     await upload(baseKey(id), encodeJson(base));
+    // Another server may have begun anew before it could see this base.
+    if (!(await problems.retry("base", log.isEnded, log.isOpen))) return;
     newest = base;
     startBytes = beforeBytes;
     const bytes = chunks.reduce((sum, chunk) => sum + chunk.bytes, 0);

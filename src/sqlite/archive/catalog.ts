@@ -25,11 +25,14 @@ import {
   prefixes,
   type SegmentId,
   SLOTS_PER_BLOCK,
+  slotKey,
 } from "./format.ts";
 import { readHead } from "./log.ts";
 
 /** Greater than what follows a prefix in any key. */
 const LAST_KEY = "~";
+/** How often something that seems to be missing is looked for: a server may write meanwhile. */
+const MAX_LOOKS = 3;
 /** Small objects that are read at the same time. */
 const MAX_READS = 16;
 /** Slots at the end of a log that are read for what they say. Behind its seal are fewer: a server sends four at once. */
@@ -111,11 +114,11 @@ export async function readGeneration(storage: ObjectStorage, number: number): Pr
   return decodeGeneration(number, body ?? failDamaged(key, "is missing"));
 }
 
-async function readBase(storage: ObjectStorage, id: SegmentId): Promise<StoredBase> {
-  const key = baseKey(id);
+/** @returns `null` if it was deleted since it was listed */
+async function readBase(storage: ObjectStorage, id: SegmentId): Promise<StoredBase | null> {
   try {
-    const body = await storage.get(key);
-    return { ...decodeBase(id, body ?? failDamaged(key, "is missing")), damage: null };
+    const body = await storage.get(baseKey(id));
+    return body === null ? null : { ...decodeBase(id, body), damage: null };
   } catch (error) {
     const damage = damageOf(error);
     if (damage === null) throw error;
@@ -135,33 +138,52 @@ export async function usedPrefixes(storage: Pick<ObjectStorage, "list">): Promis
   return used;
 }
 
+/** @returns the number of a generation that has a log or a base, and is newer than this one; `null` if there is none */
+async function findNewer(storage: ObjectStorage, newest: number, bases: readonly SegmentId[]) {
+  const [beyond] = await storage.list(prefixes.log, 1, logPrefix(newest) + LAST_KEY);
+  const slot = beyond === undefined ? null : parseSlotKey(beyond.key);
+  const used = [...bases, slot].filter((id) => id !== null);
+  return used.find(({ generation }) => generation > newest)?.generation ?? null;
+}
+
 /**
  * Retention deletes no record, so that numbers have no gaps.
  * @throws {AppError} operator if the newest record is missing or damaged, so that nobody knows whose the archive is
  */
 export async function readCatalog(storage: ObjectStorage): Promise<Catalog> {
-  const records = (await storage.list(prefixes.generations)).map(({ key }) =>
-    parseGenerationKey(key),
-  );
-  const listedBases = (await storage.list(prefixes.bases)).map(({ key }) => parseBaseKey(key));
-  const numbers = records.filter((number) => number !== null);
-  const ids = listedBases.filter((id) => id !== null);
-  const newestNumber = Math.max(0, ...numbers);
-  const [beyond] = await storage.list(prefixes.log, 1, logPrefix(newestNumber) + LAST_KEY);
-  const orphans = [...ids, beyond === undefined ? null : parseSlotKey(beyond.key)];
-  for (const orphan of orphans)
-    if (orphan !== null && orphan.generation > newestNumber)
-      failDamaged(generationKey(orphan.generation), "is missing");
+  for (let attempt = 1; ; attempt += 1) {
+    const ids = (await storage.list(prefixes.bases))
+      .map(({ key }) => parseBaseKey(key))
+      .filter((id) => id !== null);
+    const numbers = (await storage.list(prefixes.generations))
+      .map(({ key }) => parseGenerationKey(key))
+      .filter((number) => number !== null);
+    const newest = Math.max(0, ...numbers);
+    const newer = await findNewer(storage, newest, ids);
+    if (newer === null) return readRecords(storage, ids, numbers, newest);
+    // It may have begun in between.
+    const record = await storage.get(generationKey(newer), HEAD_BYTES);
+    if (record === null || attempt === MAX_LOOKS) failDamaged(generationKey(newer), "is missing");
+  }
+}
+
+async function readRecords(
+  storage: ObjectStorage,
+  baseIds: readonly SegmentId[],
+  numbers: readonly number[],
+  newestNumber: number,
+): Promise<Catalog> {
   if (newestNumber === 0) return { newest: null, generations: new Map(), bases: [] };
   const newest = await readGeneration(storage, newestNumber);
-  const oldest = Math.min(newestNumber, ...ids.map(({ generation }) => generation));
+  const oldest = Math.min(newestNumber, ...baseIds.map(({ generation }) => generation));
   const needed = numbers.filter((number) => number >= oldest && number < newestNumber);
   const read = await mapBounded(needed, (number) => orNull(readGeneration(storage, number)));
   const sound = [...read, newest].filter((record) => record !== null);
+  const bases = await mapBounded(baseIds, (id) => readBase(storage, id));
   return {
     newest,
     generations: new Map(sound.map((record) => [record.number, record])),
-    bases: await mapBounded(ids, (id) => readBase(storage, id)),
+    bases: bases.filter((base) => base !== null),
   };
 }
 
@@ -232,7 +254,13 @@ function contiguous(slots: readonly StoredSegment[], from: SegmentId): StoredSeg
   return slots.filter(({ number }, index) => number === from.number + index);
 }
 
+/** @returns whether a slot that was not listed has been written since */
+async function isWritten(storage: ObjectStorage, slot: SegmentId): Promise<boolean> {
+  return (await storage.get(slotKey(slot), HEAD_BYTES)) !== null;
+}
+
 /**
+ * A server may write to the log meanwhile: then it is looked at again.
  * @param from a segment that retention has not deleted, nor any after it
  * @param confirmed number of a segment that is known to have been stored, with all before it; 0 if none is
  */
@@ -242,30 +270,34 @@ export async function readTail(
   confirmed: number,
 ): Promise<Tail> {
   const { generation } = from;
-  const slots = await listSlots(storage, from, null);
-  const read = await mapBounded(slots.slice(-TAIL_SLOTS), (slot) => readHead(storage, slot));
-  const heads = read.filter((head) => head !== null);
-  const whole = contiguous(slots, from);
-  const next = { generation, number: from.number + whole.length };
-  const seal = heads.find(({ kind }) => kind !== "segment");
-  if (seal !== undefined) {
-    const segments = whole.filter(({ number }) => number < seal.number);
-    const loss = next.number < seal.number ? `${nameOf(next)} is missing` : null;
-    return { segments, isSealed: true, sealFrom: seal, loss };
-  }
   const key = heartbeatKey(generation);
-  const body = await storage.get(key, HEAD_BYTES);
-  const beat = body === null ? null : decodeHeartbeat(generation, body);
-  const marks = [confirmed, beat?.confirmed ?? 0, ...heads.map((head) => head.confirmed)];
-  const stored = Math.max(...marks);
-  // A server writes its first heartbeat before its first segment.
-  const silence = beat === null && slots.length > 0 ? `${key} is missing or damaged` : null;
-  return {
-    segments: whole,
-    isSealed: false,
-    sealFrom: { generation, number: Math.max(next.number, stored + 1) },
-    loss: next.number <= stored ? `${nameOf(next)} is missing` : silence,
-  };
+  for (let look = 1; ; look += 1) {
+    // First, because it confirms what must be in the list.
+    const body = await storage.get(key, HEAD_BYTES);
+    const beat = body === null ? null : decodeHeartbeat(generation, body);
+    const slots = await listSlots(storage, from, null);
+    const read = await mapBounded(slots.slice(-TAIL_SLOTS), (slot) => readHead(storage, slot));
+    const heads = read.filter((head) => head !== null);
+    const whole = contiguous(slots, from);
+    const next = { generation, number: from.number + whole.length };
+    const seal = heads.find(({ kind }) => kind !== "segment");
+    const marks = [confirmed, beat?.confirmed ?? 0, ...heads.map((head) => head.confirmed)];
+    const stored = seal === undefined ? Math.max(...marks) : seal.number - 1;
+    const isMissing = next.number <= stored;
+    // A server writes its first heartbeat before its first segment.
+    const isSilent = seal === undefined && beat === null && slots.length > 0;
+    const hasMoved =
+      (isMissing && (await isWritten(storage, next))) ||
+      (isSilent && body === null && (await storage.get(key, HEAD_BYTES)) !== null);
+    if (hasMoved && look < MAX_LOOKS) continue;
+    const silence = isSilent ? `${key} is missing or damaged` : null;
+    return {
+      segments: whole.filter(({ number }) => number < (seal?.number ?? next.number)),
+      isSealed: seal !== undefined,
+      sealFrom: seal ?? { generation, number: Math.max(next.number, stored + 1) },
+      loss: isMissing ? `${nameOf(next)} is missing` : silence,
+    };
+  }
 }
 
 /** @returns the segments of a log whose end is known */

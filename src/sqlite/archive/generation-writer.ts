@@ -60,8 +60,7 @@ export async function createGenerationWriter(options: WriterOptions): Promise<Ge
   });
   const bases: Bases = createBases({ ...options, log, segments, onWritten: options.onBase });
   const deleteIfDue = createRetention({ storage, keepMs, nowMs, problems, isOver: log.isEnded });
-  const nextSlot = () => segments.lastRead().number + 1;
-  const heartbeat = await startHeartbeat({ storage, generation, log, problems, nextSlot });
+  const heartbeat = await startHeartbeat({ storage, generation, log, problems });
   return {
     log,
     segments,

@@ -177,6 +177,8 @@ interface BeginOptions extends Local {
 /** @returns the generation, or why this database cannot continue the archive */
 export async function beginGeneration(options: BeginOptions): Promise<Beginning | Refusal> {
   const { storage, identity, holder, nowMs } = options;
+  /** The generation whose log was sealed before the catalog was read. */
+  let sealed = 0;
   for (;;) {
     const catalog = await readCatalog(storage);
     const { newest } = catalog;
@@ -188,9 +190,15 @@ export async function beginGeneration(options: BeginOptions): Promise<Beginning 
       // Otherwise it was an earlier process with the same lock.
       if (newest.identity !== identity) await options.untilStill(tail.sealFrom, newest.holder);
       await seal(storage, tail.sealFrom, { writer: crypto.randomUUID(), holder }, nowMs());
+      sealed = newest.number;
       continue;
     }
     const { position, header, damage } = found;
+    // Before the seal, its server may have completed a base since this one has looked for it.
+    if (position === null && newest !== null && newest.number !== sealed) {
+      sealed = newest.number;
+      continue;
+    }
     const continued = position === null ? null : history;
     const number = (newest?.number ?? 0) + 1;
     const generation: Generation = {

@@ -13,13 +13,11 @@ interface HeartbeatOptions {
   readonly generation: Generation;
   readonly log: Log;
   readonly problems: Problems;
-  /** @returns the first slot that this server has not used yet */
-  readonly nextSlot: () => number;
 }
 
 /** @returns stops when it is disposed of. The first one is written */
 export async function startHeartbeat(options: HeartbeatOptions): Promise<Disposable> {
-  const { storage, generation, log, problems, nextSlot } = options;
+  const { storage, generation, log, problems } = options;
   let sequence = 0;
   let isBeating = false;
 
@@ -28,7 +26,7 @@ export async function startHeartbeat(options: HeartbeatOptions): Promise<Disposa
     const { number, name: writer } = generation;
     const state: Heartbeat = { generation: number, writer, confirmed: log.stored(), sequence };
     await storage.put(heartbeatKey(number), encodeJson(state));
-    await log.look(nextSlot());
+    await log.isOpen();
   }
 
   await problems.retry("heartbeat", log.isEnded, beat);

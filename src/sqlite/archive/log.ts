@@ -126,8 +126,11 @@ export interface Log {
   append(head: SegmentHeader, contents: Uint8Array): Promise<boolean>;
   /** Number of the last segment that the archive has, with all before it: these are in its history for ever. */
   stored(): number;
-  /** Looks for a slot of another server. @param number of a slot that this server has not written yet */
-  look(number: number): Promise<void>;
+  /**
+   * Looks for a slot of another server, behind those that the archive has.
+   * @returns whether there was none. Then what was stored before this call is in the history for ever
+   */
+  isOpen(): Promise<boolean>;
   /** Says that this server writes nothing more. Call it when all of its segments are stored. */
   close(timeMs: number): Promise<void>;
   /** Stores nothing more, and confirms nothing. */
@@ -162,9 +165,15 @@ export function createLog({ storage, generation, retry, onSuperseded }: LogOptio
       return true;
     },
     stored: () => stored,
-    async look(number) {
-      const found = await readHead(storage, { generation: generation.number, number });
-      if (found !== null && found.writer !== generation.name) supersede(holderOf(found));
+    async isOpen() {
+      for (let number = stored + 1; !isEnded; number += 1) {
+        const id = { generation: generation.number, number };
+        const body = await storage.get(slotKey(id), HEAD_BYTES);
+        if (body === null) return !isEnded;
+        const found = soundHead(id, body);
+        if (found !== null && found.writer !== generation.name) supersede(holderOf(found));
+      }
+      return false;
     },
     async close(timeMs) {
       const { number, name: writer, holder } = generation;

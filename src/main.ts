@@ -28,7 +28,7 @@ import { describeSqliteError } from "./sqlite/file/errors.ts";
 import { SCHEMA_VERSION } from "./sqlite/file/migrate.ts";
 import { isServed } from "./sqlite/file/server-lock.ts";
 import { withSqliteCopyTarget } from "./sqlite/whole/copy-target.ts";
-import { checkSqliteArchive, restoreSqlite } from "./sqlite/whole/restore.ts";
+import { checkSqliteArchive, listSqliteArchive, restoreSqlite } from "./sqlite/whole/restore.ts";
 
 const STDOUT = 1;
 const STDERR = 2;
@@ -90,6 +90,7 @@ const sqlite: Backend = {
   backUp: backUpSqlite,
   restore: restoreSqlite,
   checkArchive: checkSqliteArchive,
+  listArchive: listSqliteArchive,
   withCopyTarget: withSqliteCopyTarget,
   distribute: null,
   isServed,
@@ -100,6 +101,7 @@ const postgres: Backend = {
   backUp: backUpPostgres,
   restore: restorePostgres,
   checkArchive: checkPostgresArchive,
+  listArchive: checkPostgresArchive,
   withCopyTarget: withPostgresCopyTarget,
   distribute: distributePostgres,
   // Servers cannot be told from commands by their connections.

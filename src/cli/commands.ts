@@ -15,7 +15,7 @@ import { checkHealth } from "./health.ts";
 import { importTable } from "./import.ts";
 import { migrateStore } from "./migrate.ts";
 import { printDocument } from "./openapi.ts";
-import { checkArchive, restoreBackup } from "./restore.ts";
+import { checkArchive, listArchive, restoreBackup } from "./restore.ts";
 import { seedStore } from "./seed.ts";
 import { serve } from "./serve.ts";
 import { createToken, listTokens, revokeToken } from "./token.ts";
@@ -192,9 +192,15 @@ const commands: Commands = {
     run: restoreBackup,
   },
   archive: {
-    description: "check the archive of a database",
-    examples: ["user-api archive check"],
+    description: "check the archive of a database, and list what it can restore",
+    examples: ["user-api archive check", "user-api archive list"],
     commands: {
+      list: {
+        description: "print the times that the archive can restore; exits with 1 if it has a gap",
+        settings: ["archiveUrl"],
+        examples: ["user-api archive list --archive-url s3://bucket/user-api"],
+        run: listArchive,
+      },
       check: {
         description: "restore the archive into a temporary file and verify it",
         settings: ["databaseUrl", "archiveUrl"],

@@ -36,15 +36,37 @@ function describeEnd(archivedUntil: Date): string {
   return `Its newest write was made at or before ${archivedUntil.toISOString()}`;
 }
 
+/** @throws {AppError} usage if there is no archive */
+function openArchive(system: CommandSystem) {
+  const { archiveUrl, databaseUrl } = configOf(system);
+  if (archiveUrl === null) fail("usage", "Name an archive with --archive-url or ARCHIVE_URL");
+  const storage = system.openStorage(archiveUrl, system.environment);
+  return { storage, databaseUrl, backend: system.backendOf(databaseUrl) };
+}
+
+/**
+ * Prints the times that the archive can restore, with the generations of servers that wrote them.
+ * @throws {AppError} operator if there is no archive, or something of it is missing or damaged
+ */
+export async function listArchive(system: CommandSystem): Promise<void> {
+  const { storage, backend } = openArchive(system);
+  const ranges = await backend.listArchive(storage);
+  for (const { times, generations } of ranges) {
+    if (times === null) continue;
+    const [first, last] = generations;
+    const of = first === last ? `generation ${first}` : `generations ${first} to ${last}`;
+    system.stdout(`${times[0].toISOString()} to ${times[1].toISOString()}, ${of}\n`);
+  }
+  const losses = new Set(ranges.flatMap(({ loss }) => loss ?? []));
+  if (losses.size > 0) fail("operator", describeWarnings([...losses]));
+}
+
 /**
  * Restores the newest state of the archive into a temporary file, and verifies it.
  * @throws {AppError} operator if there is no archive, it cannot be restored, or it needs attention
  */
 export async function checkArchive(system: CommandSystem): Promise<void> {
-  const { archiveUrl, databaseUrl } = configOf(system);
-  if (archiveUrl === null) fail("usage", "Name an archive with --archive-url or ARCHIVE_URL");
-  const storage = system.openStorage(archiveUrl, system.environment);
-  const backend = system.backendOf(databaseUrl);
+  const { storage, databaseUrl, backend } = openArchive(system);
   const { archivedUntil, warnings, ...contents } = await backend.checkArchive(storage, databaseUrl);
   system.stdout(`Restored ${describeResult(contents, "a temporary file")}\n`);
   system.stdout(`${describeEnd(archivedUntil)}\n`);

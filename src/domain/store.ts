@@ -1,4 +1,4 @@
-import type { ArchiveOptions, ArchiveState } from "./archive.ts";
+import type { ArchivedRange, ArchiveOptions, ArchiveState } from "./archive.ts";
 import type { BulkStore } from "./bulk.ts";
 import type { ChangeStore } from "./change.ts";
 import type { CopySource, CopyTarget } from "./copy.ts";
@@ -162,6 +162,12 @@ interface RestoreResult extends BackupSummary {
 export type CheckArchive = (storage: ObjectStorage, databaseUrl: string) => Promise<ArchiveSummary>;
 
 /**
+ * Finds the times that an archive can restore, oldest first, without reading what is in its objects.
+ * @throws {AppError} operator if the archive is empty, or nobody can tell whose it is
+ */
+export type ListArchive = (storage: ObjectStorage) => Promise<readonly ArchivedRange[]>;
+
+/**
  * Opens a database. Creates it, or migrates its schema, if the options allow it.
  * @throws {AppError} operator if it cannot be opened, is newer or older than this program, or is in use by another
  * server
@@ -203,6 +209,7 @@ export interface Backend {
   readonly backUp: BackUpStore;
   readonly restore: RestoreStore;
   readonly checkArchive: CheckArchive;
+  readonly listArchive: ListArchive;
   readonly withCopyTarget: WithCopyTarget;
   /** `null` if databases of this kind cannot be distributed. */
   readonly distribute: DistributeStore | null;

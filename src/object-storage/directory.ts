@@ -70,8 +70,7 @@ async function* findFiles(path: string, after = ""): AsyncGenerator<string> {
   for (const { entry, own, first } of children) {
     if (first <= after && !after.startsWith(first)) continue;
     if (entry.isFile() && own > after) yield own;
-    else if (entry.isDirectory() && entry.name !== PARTIAL)
-      yield* findFiles(own, after);
+    else if (entry.isDirectory() && entry.name !== PARTIAL) yield* findFiles(own, after);
   }
 }
 

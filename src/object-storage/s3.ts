@@ -124,10 +124,7 @@ export function createS3Storage(settings: S3Settings): ObjectStorage {
   }
 
   /** @returns the body; `null` if the object exists, and must not, or does not exist */
-  async function send(
-    action: Action,
-    request: S3Request,
-  ): Promise<Uint8Array<ArrayBuffer> | null> {
+  async function send(action: Action, request: S3Request): Promise<Uint8Array<ArrayBuffer> | null> {
     let exchanged: Awaited<ReturnType<typeof exchange>>;
     try {
       exchanged = await exchange(methods[action], request);

@@ -1,6 +1,6 @@
 /** Backup and restore are not offered on PostgreSQL: `pg_dump` and `pg_restore` do it better. */
 import { fail } from "../../base/error.ts";
-import type { BackUpStore, CheckArchive, RestoreStore } from "../../domain/store.ts";
+import type { BackUpStore, CheckArchive, ListArchive, RestoreStore } from "../../domain/store.ts";
 
 /** @see BackUpStore */
 export const backUpPostgres: BackUpStore = async ({ path }) => {
@@ -13,6 +13,6 @@ export const restorePostgres: RestoreStore = async ({ from }) => {
   fail("operator", `Cannot restore ${source}: use \`pg_restore\` for PostgreSQL`);
 };
 
-export const checkPostgresArchive: CheckArchive = async ({ url }) => {
-  fail("operator", `Cannot check ${url}: only a SQLite database has an archive`);
+export const checkPostgresArchive: CheckArchive & ListArchive = async ({ url }) => {
+  fail("operator", `Cannot read ${url}: only a SQLite database has an archive`);
 };

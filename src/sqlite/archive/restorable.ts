@@ -9,6 +9,7 @@ import {
   type History,
   isAtOrBefore,
   isContinued,
+  readCatalog,
   readHistory,
   type StoredBase,
   usedPrefixes,
@@ -125,33 +126,28 @@ export async function findState(
   return failWithoutState(storage, catalog, damage, candidates);
 }
 
-/** @returns the times that can be restored, oldest first, and what is missing behind each range */
-export async function listRanges(
-  storage: ObjectStorage,
-  catalog: Catalog,
-): Promise<ArchivedRange[]> {
+/**
+ * @returns the times that can be restored, oldest first, and what is missing behind each range
+ * @throws {AppError} operator if there is none
+ */
+export async function listRanges(storage: ObjectStorage): Promise<ArchivedRange[]> {
+  const catalog = await readCatalog(storage);
   const ranges: ArchivedRange[] = [];
   let covered: History | null = null;
   for (const base of catalog.bases) {
-    if (base.damage !== null) {
-      ranges.push({
-        generations: [base.generation, base.generation],
-        times: null,
-        loss: base.damage,
-      });
-      continue;
-    }
-    if (covered !== null && isAtOrBefore(base.last, covered.last)) continue;
-    const history = await readHistory(storage, catalog, base);
-    const isUsable = history.loss === null || isAtOrBefore(base.last, history.last);
+    const history = base.damage === null ? await readHistory(storage, catalog, base) : null;
+    const loss = history === null ? base.damage : history.loss;
+    const isUsable = history !== null && (loss === null || isAtOrBefore(base.last, history.last));
+    // A base is named if it cannot be used, also if an older one leads to the same states.
+    if (isUsable && covered !== null && isAtOrBefore(base.last, covered.last)) continue;
     ranges.push({
-      generations: [base.generation, history.lastGeneration],
+      generations: [base.generation, history?.lastGeneration ?? base.generation],
       times: isUsable ? [new Date(base.timeMs), new Date(await endMs(storage, history))] : null,
-      loss: history.loss,
+      loss,
     });
     covered = isUsable ? history : covered;
   }
-  return ranges;
+  return ranges.length > 0 ? ranges : failWithoutState(storage, catalog, [], []);
 }
 
 /** @returns the newest base that can be used at this time; `undefined` if all of them are newer */

@@ -3,10 +3,12 @@ import { existsSync, renameSync, rmSync, statSync } from "node:fs";
 import { basename, dirname, join, resolve } from "node:path";
 import { fail } from "../../base/error.ts";
 import { claimTemporary, fsyncPath } from "../../base/temporary-file.ts";
-import type { BackupSummary, CheckArchive, RestoreStore } from "../../domain/store.ts";
+import { withRetries } from "../../domain/object-storage.ts";
+import type { BackupSummary, CheckArchive, ListArchive, RestoreStore } from "../../domain/store.ts";
 import { stateOf, type Token } from "../../domain/token.ts";
 import { markReplaced } from "../archive/marker.ts";
 import { markRestored, restoreTo } from "../archive/rebuild.ts";
+import { listRanges } from "../archive/restorable.ts";
 import { connectAtRest, isAtRest } from "../file/at-rest.ts";
 import { connect } from "../file/connection.ts";
 import { describeSqliteError, isBusy } from "../file/errors.ts";
@@ -237,5 +239,14 @@ export const checkSqliteArchive: CheckArchive = async (storage, databaseUrl) => 
     throw describeSqliteError(`Cannot check ${storage.url}`, error);
   } finally {
     discard(temporaryPath);
+  }
+};
+
+/** @see ListArchive */
+export const listSqliteArchive: ListArchive = async (storage) => {
+  try {
+    return await listRanges(withRetries(storage));
+  } catch (error) {
+    throw describeSqliteError(`Cannot list ${storage.url}`, error);
   }
 };

@@ -7,7 +7,7 @@ import { AppError } from "../../src/base/error.ts";
 import type { ObjectStorage } from "../../src/domain/object-storage.ts";
 
 export interface Process {
-  /** The storage as this process reaches it. */
+  /** The storage as this process reaches it: it repeats what fails. */
   readonly storage: ObjectStorage;
   /** Resolves at some later step. */
   readonly pause: () => Promise<void>;
@@ -25,6 +25,19 @@ interface Request {
   result: Promise<unknown> | null;
   /** Its process has been told that it failed. */
   hasFailed: boolean;
+}
+
+/** @returns a function that repeats the work until it succeeds */
+function insist<Given extends unknown[], Result>(work: (...given: Given) => Promise<Result>) {
+  return async (...given: Given): Promise<Result> => {
+    for (;;) {
+      try {
+        return await work(...given);
+      } catch {
+        // Again.
+      }
+    }
+  };
 }
 
 /** Everything that can continue does so. */
@@ -71,8 +84,14 @@ export function createNetwork(shared: ObjectStorage, random: (below: number) => 
   function advance(request: Request): void {
     const isLate = request.hasFailed || request.isDead();
     if (request.result === null) {
-      if (isLate && random(3) === 0) return drop(request);
-      if (!isLate && random(12) === 0) return fail(request);
+      if (isLate && random(3) === 0) {
+        drop(request);
+        return;
+      }
+      if (!isLate && random(12) === 0) {
+        fail(request);
+        return;
+      }
       request.result = request.apply();
       if (random(2) === 0) return;
     }
@@ -89,10 +108,8 @@ export function createNetwork(shared: ObjectStorage, random: (below: number) => 
     join(isSlow: boolean): Process {
       let isKilled = false;
       const process = { isSlow, isDead: () => isKilled };
-      const reach =
-        <Given extends unknown[], Result>(work: (...given: Given) => Promise<Result>) =>
-        (...given: Given) =>
-          send(process, () => work(...given));
+      const reach = <Given extends unknown[], Result>(work: (...given: Given) => Promise<Result>) =>
+        insist((...given: Given) => send(process, () => work(...given)));
       return {
         ...process,
         storage: {
@@ -100,7 +117,6 @@ export function createNetwork(shared: ObjectStorage, random: (below: number) => 
           get: reach(shared.get),
           put: reach(shared.put),
           create: reach(shared.create),
-          replace: reach(shared.replace),
           list: reach(shared.list),
           remove: reach(shared.remove),
         },

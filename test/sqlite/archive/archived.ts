@@ -2,21 +2,21 @@
 import { Database } from "bun:sqlite";
 import { expect } from "bun:test";
 import { closeSync, openSync } from "node:fs";
-import type { AppError } from "../../../src/base/error.ts";
-import { createLease, type Lease, systemClock } from "../../../src/domain/lease.ts";
 import type { ObjectStorage } from "../../../src/domain/object-storage.ts";
 import { createDirectoryStorage } from "../../../src/object-storage/directory.ts";
 import { createArchiver } from "../../../src/sqlite/archive/archiver.ts";
-import { newestNumber } from "../../../src/sqlite/archive/contents.ts";
-import { markRestored, restoreTo } from "../../../src/sqlite/archive/fetch.ts";
 import {
   type Base,
   baseKey,
   chunkKey,
   decodeJson,
   encodeJson,
+  parseSlotKey,
   prefixes,
 } from "../../../src/sqlite/archive/format.ts";
+import { readHead } from "../../../src/sqlite/archive/log.ts";
+import { markRestored, restoreTo } from "../../../src/sqlite/archive/rebuild.ts";
+import { systemClock } from "../../../src/sqlite/archive/still.ts";
 import { makeDirectory } from "../../support/directory.ts";
 import { expectRejection } from "../../support/expect-error.ts";
 
@@ -69,6 +69,8 @@ export function makeArchive() {
     at: directory.at,
     storage,
     keys: (prefix: string) => keysOf(storage, prefix),
+    /** @returns the keys of segments, in the order of their generations and numbers */
+    segments: () => segmentsOf(storage),
     body: (key: string) => bodyOf(storage, key),
     /** Deletes the contents of an object. @returns what is damaged */
     async clear(key: string): Promise<string> {
@@ -107,43 +109,13 @@ interface Options {
   readonly keepMs?: number;
   readonly maxWalBytes?: number;
   readonly nowMs?: () => number;
-  readonly lease?: Lease;
-}
-
-/** A lease that no other process wants. */
-export function makeLease(number: number, lease: Partial<Lease> = {}): Lease {
-  return {
-    id: crypto.randomUUID(),
-    acquire: async () => number,
-    isHeld: () => true,
-    whenLost: new Promise(() => {}),
-    async release() {},
-    ...lease,
-  };
-}
-
-/** @returns a lease of the process that has the database */
-function newLease(
-  path: string,
-  storage: ObjectStorage,
-  onProblem: (error: AppError | null) => void,
-): Lease {
-  return createLease(storage, {
-    key: "lease",
-    holder: path,
-    identity: () => path,
-    lastNumber: () => newestNumber(storage),
-    durationMs: 15_000,
-    intervalMs: 5_000,
-    clock: systemClock,
-    onWait() {},
-    onProblem,
-  });
+  /** Of the process; by default, all processes with this database have the same, and need not wait for each other. */
+  readonly identity?: string;
 }
 
 async function startArchived(options: Options) {
   const { path, storage, intervalMs = INTERVAL_MS, keepMs = 1e9, maxWalBytes = 2 ** 30 } = options;
-  const { nowMs = Date.now, lease } = options;
+  const { nowMs = Date.now, identity = path } = options;
   const db = openDatabase(path);
   const descriptors = {
     database: openSync(path, "r"),
@@ -155,19 +127,22 @@ async function startArchived(options: Options) {
   let confirmed = 0;
   let isLost = false;
   let state = { secondsBehind: 0, bytesBehind: 0 };
-  const reportLease = (error: AppError | null) => archiver.reportLease(error);
+  const stopping = new AbortController();
   const archiver = createArchiver({
     path,
     files: descriptors,
     storage,
-    newLease: () => lease ?? newLease(path, storage, reportLease),
+    identity,
+    holder: path,
     intervalMs,
     keepMs,
     maxWalBytes,
     nowMs,
+    clock: systemClock,
+    signal: stopping.signal,
     log: (_level, event, fields = {}) => lines.push(`${event} ${JSON.stringify(fields)}`),
-    onConfirmed(commit) {
-      confirmed = commit;
+    onConfirmed(ticket) {
+      confirmed = ticket;
     },
     onState(current) {
       state = current;
@@ -217,7 +192,18 @@ export async function keysOf(storage: ObjectStorage, prefix: string): Promise<st
 }
 
 async function bodyOf(storage: ObjectStorage, key: string): Promise<Uint8Array<ArrayBuffer>> {
-  return (await storage.get(key))?.body ?? new Uint8Array();
+  return (await storage.get(key)) ?? new Uint8Array();
+}
+
+async function segmentsOf(storage: ObjectStorage): Promise<string[]> {
+  const segments: string[] = [];
+  for (const key of await keysOf(storage, prefixes.log)) {
+    const slot = parseSlotKey(key);
+    const head = slot === null ? null : await readHead(storage, slot);
+    // One that is damaged was a segment.
+    if (head === null || head.kind === "segment") segments.push(key);
+  }
+  return segments;
 }
 
 /** The warning about a base that is not used. */

@@ -1,16 +1,17 @@
 import { Database } from "bun:sqlite";
 import { describe, expect, test } from "bun:test";
-import { mkdirSync, rmSync } from "node:fs";
+import { rmSync } from "node:fs";
 import type { ObjectStorage } from "../../../src/domain/object-storage.ts";
 import {
   type Base,
+  decodeHead,
   decodeJson,
   encodeJson,
-  parseSegmentKey,
+  parseSlotKey,
 } from "../../../src/sqlite/archive/format.ts";
 import { createMemoryStorage } from "../../object-storage/memory.ts";
 import { expectRejection } from "../../support/expect-error.ts";
-import { contentOf, makeArchive, makeLease, openDatabase, serve } from "./archived.ts";
+import { contentOf, makeArchive, openDatabase, serve } from "./archived.ts";
 
 const HOUR_MS = 60 * 60 * 1000;
 const DAY_MS = 24 * HOUR_MS;
@@ -120,9 +121,9 @@ describe("an archive", () => {
     const memory = createMemoryStorage();
     const storage: ObjectStorage = {
       ...memory,
-      async put(key, body) {
+      async create(key, body) {
         await Bun.sleep(20);
-        return memory.put(key, body);
+        return memory.create(key, body);
       },
     };
     await using server = await archive.start({ storage });
@@ -144,9 +145,10 @@ describe("an archive", () => {
     let readMs = 0;
     const storage: ObjectStorage = {
       ...archive.storage,
-      async put(key, body) {
-        readMs = parseSegmentKey(key)?.timeMs ?? readMs;
-        await archive.storage.put(key, body);
+      create(key, body) {
+        const slot = parseSlotKey(key);
+        if (slot !== null) readMs = decodeHead(slot, body).timeMs;
+        return archive.storage.create(key, body);
       },
     };
     await using server = await archive.start({ storage, intervalMs });
@@ -230,17 +232,6 @@ describe("an archive", () => {
     expect((await archive.keys("bases/")).length).toBe(bases);
   });
 
-  test("says that its lease was deleted", async () => {
-    using archive = makeArchive();
-    const lost = Promise.withResolvers<string | null>();
-    const lease = makeLease(1, { whenLost: lost.promise });
-    await using server = await archive.start({ lease });
-    await server.untilComplete();
-    lost.resolve(null);
-    while (!server.isLost()) await Bun.sleep(1);
-    expect(server.lines.at(-1)).toBe('archive lost {"reason":"the object `lease` was deleted"}');
-  });
-
   test("restores the state of each moment", async () => {
     using archive = makeArchive();
     await using server = await archive.start();
@@ -257,56 +248,6 @@ describe("an archive", () => {
     for (const [time, content] of states) expect(await archive.restore(time)).toEqual(content);
     const early = archive.restore(new Date(1000));
     await expectRejection(early, "operator", /^the archive begins at 2/);
-  });
-
-  test("confirms nothing while its server does not hold the lease", async () => {
-    using archive = makeArchive();
-    let held = true;
-    const lost = Promise.withResolvers<string>();
-    const lease = makeLease(1, { isHeld: () => held, whenLost: lost.promise });
-    await using server = await archive.start({ lease });
-    await server.untilComplete();
-    held = false;
-    server.insert(10);
-    server.archiver.committed(100);
-    while ((await archive.storage.list("log/")).length < 2) await Bun.sleep(1);
-    while (server.state().bytesBehind > 0) await Bun.sleep(1);
-    expect(server.confirmed()).toBeLessThan(100);
-    held = true;
-    while (server.confirmed() < 100) await Bun.sleep(1);
-    lost.resolve("another host");
-    while (!server.isLost()) await Bun.sleep(1);
-    server.insert(10);
-    server.archiver.committed(200);
-    await Bun.sleep(50);
-    expect(server.confirmed()).toBe(100);
-    expect(server.lines.at(-1)).toBe(
-      'archive lost {"reason":"another host has taken over the archive"}',
-    );
-  });
-
-  test("is not continued with a lease that is older than its newest generation", async () => {
-    using archive = makeArchive();
-    await serve(archive, 1);
-    const late = archive.start({ lease: makeLease(1) });
-    await expectRejection(late, "operator", /^another server has continued the archive: /);
-  });
-
-  test("releases its lease when it cannot note at the end that it is complete", async () => {
-    using archive = makeArchive();
-    let isReleased = false;
-    const lease = makeLease(1, {
-      async release() {
-        isReleased = true;
-      },
-    });
-    {
-      await using server = await archive.start({ lease });
-      await server.untilComplete();
-      rmSync(`${archive.path}-archive`);
-      mkdirSync(`${archive.path}-archive`);
-    }
-    expect(isReleased).toBe(true);
   });
 
   test("is rejected when it belongs to another database", async () => {

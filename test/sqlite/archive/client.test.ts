@@ -55,7 +55,7 @@ test("a server that stops writes nothing after the archive was asked to be compl
   const { worker, requests, respond } = makeWorker((request) => {
     const { type } = request;
     if (type === "committed")
-      setTimeout(() => respond({ type: "confirmed", commit: request.commit }), 1);
+      setTimeout(() => respond({ type: "confirmed", ticket: request.ticket }), 1);
     // Longer than the interval at which a server looks at its files.
     if (type === "close") setTimeout(() => respond({ type: "closed" }), 2_500);
     return ["committed", "close"].includes(type);
@@ -79,7 +79,8 @@ test("a server that stops writes nothing after the archive was asked to be compl
 test("a start names the archive when that does not take the first write", async () => {
   using directory = makeDirectory();
   const { worker } = makeWorker(({ type }, respond) => {
-    if (type === "committed") setTimeout(() => respond({ type: "lost" }), 1);
+    if (type === "committed")
+      setTimeout(() => respond({ type: "lost", reason: "another server" }), 1);
     return type === "committed";
   });
   const archive = { ...optionsOf(worker), commit: "sync" as const };

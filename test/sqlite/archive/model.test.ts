@@ -2,18 +2,21 @@
 // a loss for the end, nor the end for a loss. Each part of the protocol is needed: without it, something is lost.
 import { expect, test } from "bun:test";
 import type { ObjectStorage } from "../../../src/domain/object-storage.ts";
-import { generationKey, prefixes } from "../../../src/sqlite/archive/format.ts";
+import { prefixes } from "../../../src/sqlite/archive/format.ts";
 import { isLong } from "../../support/long.ts";
 import { type Mutation, simulate } from "./simulation.ts";
 
-const HISTORIES = isLong ? 100_000 : 400;
+const HISTORIES = isLong ? 100_000 : 300;
 /** More than any of the mutations needs. */
 const MAX_HISTORIES = 5_000;
 
 /** Objects under this prefix are put, or count as created although they were not. */
 function changeCreate(
   prefix: string,
-  create: (storage: ObjectStorage, ...given: Parameters<ObjectStorage["create"]>) => Promise<unknown>,
+  create: (
+    storage: ObjectStorage,
+    ...given: Parameters<ObjectStorage["create"]>
+  ) => Promise<unknown>,
 ): Mutation {
   return {
     storage(storage) {
@@ -34,9 +37,16 @@ function changeCreate(
 
 const mutations: Readonly<Record<string, Mutation>> = {
   "no log is sealed": { sealsNothing: true },
-  "a segment replaces what is there": changeCreate(prefixes.log, ({ put }, ...given) => put(...given)),
-  "a refused create counts as stored": changeCreate(prefixes.log, ({ create }, ...given) => create(...given)),
-  "a record replaces that of another server": changeCreate(prefixes.generations, ({ put }, ...given) => put(...given)),
+  "a segment replaces what is there": changeCreate(prefixes.log, ({ put }, ...given) =>
+    put(...given),
+  ),
+  "a refused create counts as stored": changeCreate(prefixes.log, ({ create }, ...given) =>
+    create(...given),
+  ),
+  "a record replaces that of another server": changeCreate(
+    prefixes.generations,
+    ({ put }, ...given) => put(...given),
+  ),
   "a segment is acknowledged before those in front of it": { acknowledgesOutOfOrder: true },
   "the first base is trusted without a look at the log": { trustsFirstBase: true },
   "retention deletes seals": { expires: prefixes.log },
@@ -58,9 +68,13 @@ test("no acknowledged write is lost, and every loss is named", async () => {
   expect(generations).toBeGreaterThan(1.5 * HISTORIES);
 }, 3_600_000);
 
-test.each(Object.entries(mutations))("something is lost if %s", async (_what, mutation) => {
-  let count = 0;
-  for (let isLost = false; !isLost && count < MAX_HISTORIES; count += 1)
-    isLost = (await simulate(count + 1, mutation)).problems.length > 0;
-  expect(count).toBeLessThan(MAX_HISTORIES);
-}, 300_000);
+test.each(Object.entries(mutations))(
+  "something is lost if %s",
+  async (_what, mutation) => {
+    let count = 0;
+    for (let isLost = false; !isLost && count < MAX_HISTORIES; count += 1)
+      isLost = (await simulate(count + 1, mutation)).problems.length > 0;
+    expect(count).toBeLessThan(MAX_HISTORIES);
+  },
+  300_000,
+);

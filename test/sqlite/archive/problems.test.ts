@@ -2,19 +2,20 @@ import { expect, spyOn, test } from "bun:test";
 import { AppError } from "../../../src/base/error.ts";
 import { type Activity, createProblems } from "../../../src/sqlite/archive/problems.ts";
 
-const activities: readonly Activity[] = ["opening", "segments", "base", "lease", "deletion"];
+const activities: readonly Activity[] = ["opening", "segments", "base", "heartbeat", "deletion"];
 
 test.each(activities)("an archive whose %s fails has a problem if it needs it", (activity) => {
   const problems = createProblems(() => {});
   problems.report(activity, new AppError("unavailable", "no answer"));
-  expect(problems.current()).toBe(activity === "deletion" ? null : "no answer");
+  const isNeeded = activity !== "deletion" && activity !== "heartbeat";
+  expect(problems.current()).toBe(isNeeded ? "no answer" : null);
   problems.clear(activity);
   expect(problems.current()).toBeNull();
 });
 
 test("the most important problem is the current one", () => {
   const problems = createProblems(() => {});
-  problems.report("lease", new AppError("unavailable", "no lease"));
+  problems.report("base", new AppError("unavailable", "no base"));
   problems.report("segments", new AppError("unavailable", "no segments"));
   expect(problems.current()).toBe("no segments");
   problems.clearRequired();

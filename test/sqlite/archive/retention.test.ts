@@ -8,9 +8,10 @@ import {
   encodeJson,
   type Generation,
   generationKey,
-  parseSegmentKey,
-  segmentBlock,
-  segmentKey,
+  heartbeatKey,
+  parseSlotKey,
+  type SegmentId,
+  slotKey,
 } from "../../../src/sqlite/archive/format.ts";
 import { deleteExpired } from "../../../src/sqlite/archive/retention.ts";
 import { bytes } from "../../object-storage/contract.ts";
@@ -43,11 +44,24 @@ function makeStorage() {
       removals -= 1;
       await storage.remove(keys);
     },
-    async addGeneration(number: number, segments: number) {
-      const generation: Generation = { number, name: `${number}`, parent: null };
-      await storage.put(generationKey(number), encodeJson(generation));
+    /** @param end of the log of the generation before, which gets a seal */
+    async addGeneration(number: number, segments: number, end = 0) {
+      const record: Generation = {
+        number,
+        archive: "archive",
+        name: `${number}`,
+        previousEnd: end,
+        continues: number > 1,
+        identity: "",
+        holder: "",
+      };
+      await storage.put(generationKey(number), encodeJson(record));
+      await storage.put(heartbeatKey(number), EMPTY);
       for (let at = 1; at <= segments; at += 1)
-        await storage.put(segmentKey({ generation: number, number: at, timeMs: NOW_MS }), EMPTY);
+        await storage.put(slotKey({ generation: number, number: at }), EMPTY);
+      // What is in a slot does not matter to the retention.
+      if (number > 1)
+        await storage.put(slotKey({ generation: number - 1, number: end + 1 }), EMPTY);
     },
     async addBase(generation: number, number: number, segment: number) {
       const id = { generation, number: segment };
@@ -66,30 +80,36 @@ function makeStorage() {
     },
     /** Not counted. */
     keys: (prefix: string) => keysOf(storage, prefix),
-    async segments(): Promise<string[]> {
-      const ids = (await keysOf(storage, "log/")).map(parseSegmentKey).filter((id) => id !== null);
+    async slots(): Promise<string[]> {
+      const ids = (await keysOf(storage, "log/")).map(parseSlotKey).filter((id) => id !== null);
       return ids.map(({ generation, number }) => `${generation}/${number}`);
     },
   };
 }
 
-test("the segments of a block are in a directory of their own", () => {
-  const id = { generation: 2, number: 1_234_567, timeMs: NOW_MS };
-  const key = `log/00000002/0001234/0001234567-${NOW_MS}`;
-  expect(segmentKey(id)).toBe(key);
-  expect(parseSegmentKey(key)).toEqual(id);
-  expect(segmentBlock(id)).toBe("log/00000002/0001234/");
+test("the slots of a block are in a directory of their own", () => {
+  const id: SegmentId = { generation: 2, number: 1_234_567 };
+  const key = "log/00000002/0001234/0001234567";
+  expect(slotKey(id)).toBe(key);
+  expect(parseSlotKey(key)).toEqual(id);
+  for (const other of ["log/00000002/0001235/0001234567", "log/2/0001234/0001234567"])
+    expect(parseSlotKey(other)).toBeNull();
 });
 
-test("segments are deleted page by page", async () => {
+test("segments are deleted page by page, and seals, records and what is needed are not", async () => {
   const storage = makeStorage();
-  await storage.addGeneration(1, 3500);
-  await storage.addGeneration(2, 4100);
-  await storage.addBase(2, 1, 2500);
-  await deleteExpired(storage, NOW_MS + 1);
-  const kept = Array.from({ length: 1601 }, (_, at) => `2/${2500 + at}`);
-  expect(await storage.segments()).toEqual(kept);
-  expect(await storage.get(generationKey(1))).toBeNull();
+  await storage.addGeneration(1, 2500);
+  await storage.addGeneration(2, 0, 2500);
+  await storage.addGeneration(3, 1500, 0);
+  await storage.addGeneration(4, 4100, 1500);
+  await storage.addBase(4, 1, 2500);
+  for (let round = 0; round < 2; round += 1) {
+    await deleteExpired(storage, NOW_MS + 1);
+    const kept = Array.from({ length: 1601 }, (_, at) => `4/${2500 + at}`);
+    expect(await storage.slots()).toEqual(["1/2501", "2/1", "3/1501", ...kept]);
+  }
+  expect(await storage.keys("generations/")).toHaveLength(4);
+  expect(await storage.keys("heartbeats/")).toEqual([heartbeatKey(4)]);
   expect(storage.largest()).toBe(1000);
 });
 
@@ -103,7 +123,7 @@ test("no segment is left when the deletion was interrupted", async () => {
     await storage.addBase(1, 2, 4000);
     storage.allowRemovals(Number.POSITIVE_INFINITY);
     await deleteExpired(storage, NOW_MS + 2);
-    expect(await storage.segments()).toHaveLength(101);
+    expect(await storage.slots()).toHaveLength(101);
   }
 });
 

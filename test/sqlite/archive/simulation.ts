@@ -51,35 +51,15 @@ interface Disk {
   /** Names of the generations that it has begun. */
   names: readonly string[];
   /** The end of the archive when this state was put here in the place of another, which had these words. */
-  intent: { readonly name: string; readonly number: number; readonly words: readonly string[] } | null;
+  intent: {
+    readonly name: string;
+    readonly number: number;
+    readonly words: readonly string[];
+  } | null;
 }
 
 const MAX_STEPS = 600;
 const NO_POSITION = { salt: "", offset: 0, checksum: "" };
-
-/** @returns the storage, with requests that are repeated until they succeed */
-function insist(storage: ObjectStorage): ObjectStorage {
-  const repeat =
-    <Given extends unknown[], Result>(work: (...given: Given) => Promise<Result>) =>
-    async (...given: Given): Promise<Result> => {
-      for (;;) {
-        try {
-          return await work(...given);
-        } catch {
-          // Again.
-        }
-      }
-    };
-  const { url, get, put, create, list, remove } = storage;
-  return {
-    url,
-    get: repeat(get),
-    put: repeat(put),
-    create: repeat(create),
-    list: repeat(list),
-    remove: repeat(remove),
-  };
-}
 
 /** Creates may look as if they were those of another server. */
 async function untilKnown<Result>(work: () => Promise<Result>): Promise<Result> {
@@ -103,22 +83,19 @@ async function readWords(storage: ObjectStorage, { base, segments }: History): P
   return words;
 }
 
-/** @returns the newest state */
-export async function restore(storage: ObjectStorage) {
-  const catalog = await readCatalog(storage);
-  const { history, tail } = await readEnd(storage, catalog);
-  const loss = history?.loss ?? tail?.loss ?? null;
-  const words = history === null || loss !== null ? [] : await readWords(storage, history);
-  return { catalog, history, tail, loss, words };
-}
-
 function isPrefix(prefix: readonly string[], words: readonly string[]): boolean {
   return prefix.length <= words.length && prefix.every((word, at) => words[at] === word);
 }
 
 export async function simulate(seed: number, mutation: Mutation = {}): Promise<Outcome> {
   const random = makeRandom(Math.imul(seed, 2_654_435_761) | 1);
-  const shared = createMemoryStorage(() => 0);
+  const memory = createMemoryStorage(() => 0);
+  let expirations = 0;
+  const remove: ObjectStorage["remove"] = (keys) => {
+    expirations += 1;
+    return memory.remove(keys);
+  };
+  const shared = { ...memory, remove };
   const network = createNetwork(shared, random);
   const disks: Disk[] = [];
   const problems: string[] = [];
@@ -130,6 +107,18 @@ export async function simulate(seed: number, mutation: Mutation = {}): Promise<O
   let created = 0;
   let nowMs = 0;
   const newName = (kind: string) => `${kind}${++created}`;
+
+  /** @returns the newest state. It is not restored while what it needs expires: that takes days */
+  async function restore(storage: ObjectStorage) {
+    for (;;) {
+      const before = expirations;
+      const catalog = await readCatalog(storage);
+      const { history, tail } = await readEnd(storage, catalog);
+      const loss = history?.loss ?? tail?.loss ?? null;
+      const words = history === null || loss !== null ? [] : await readWords(storage, history);
+      if (before === expirations) return { catalog, history, tail, loss, words };
+    }
+  }
 
   /** @returns the generation; `null` if the database has gone another way than the archive; or a loss */
   async function begin(storage: ObjectStorage, disk: Disk) {
@@ -148,7 +137,9 @@ export async function simulate(seed: number, mutation: Mutation = {}): Promise<O
       const isAhead = isPrefix(words, disk.words);
       if (history !== null && !(isOwn && (isAhead || isIntended))) return null;
       if (tail !== null && !tail.isSealed && !mutation.sealsNothing) {
-        await untilKnown(() => seal(storage, tail.sealFrom, { writer: newName("seal"), holder: "" }, 0));
+        await untilKnown(() =>
+          seal(storage, tail.sealFrom, { writer: newName("seal"), holder: "" }, 0),
+        );
         continue;
       }
       // A base may have been stored before the seal, and after the bases were listed.
@@ -170,13 +161,18 @@ export async function simulate(seed: number, mutation: Mutation = {}): Promise<O
       disk.names = [name, ...disk.names];
       if (!(await untilKnown(() => createRecord(storage, record)))) continue;
       // The operator has seen all of these.
-      for (const word of intent?.words ?? []) if (!disk.words.includes(word)) acknowledged.delete(word);
+      for (const word of intent?.words ?? [])
+        if (!disk.words.includes(word)) acknowledged.delete(word);
       disk.intent = null;
       return { record, archived: continues ? words.length : disk.words.length };
     }
   }
 
-  async function restoreOver(storage: ObjectStorage, disk: Disk, isEarlier: boolean): Promise<void> {
+  async function restoreOver(
+    storage: ObjectStorage,
+    disk: Disk,
+    isEarlier: boolean,
+  ): Promise<void> {
     const { catalog, history, loss, words } = await restore(storage);
     if (loss !== null || history === null) return;
     const name = catalog.generations.get(history.last.generation)?.name ?? "";
@@ -205,7 +201,9 @@ export async function simulate(seed: number, mutation: Mutation = {}): Promise<O
     function acknowledge(): void {
       if (!hasBase || log.isEnded()) return;
       for (const [number, word] of waiting) {
-        const isStored = mutation.acknowledgesOutOfOrder ? stored.has(number) : number <= log.stored();
+        const isStored = mutation.acknowledgesOutOfOrder
+          ? stored.has(number)
+          : number <= log.stored();
         if (!isStored) continue;
         acknowledged.add(word);
         acknowledgements += 1;
@@ -227,7 +225,7 @@ export async function simulate(seed: number, mutation: Mutation = {}): Promise<O
       const mark = log.stored();
       const slot = { generation, number: sent, writer, confirmed: confirmed(), timeMs: nowMs };
       const place = { salt: "", offset: 0, end: NO_POSITION, previous: null, progress: null };
-      const head: SegmentHeader = { kind: "segment", ...slot, ...place, sinceBase: 0, bytes: 1, sha256: word };
+      const head: SegmentHeader = { kind: "segment", ...slot, ...place, bytes: 1, sha256: word };
       if (!(await log.append(head, bytes(word)))) return;
       stored.add(head.number);
       marks.set(generation, Math.max(mark, marks.get(generation) ?? 0));
@@ -238,11 +236,13 @@ export async function simulate(seed: number, mutation: Mutation = {}): Promise<O
       await deleteExpired(storage, nowMs - random(200)).catch(() => {});
       if (mutation.expires === undefined) return;
       const keys = (await storage.list(mutation.expires)).map(({ key }) => key);
-      const end = mutation.expires === prefixes.log ? logPrefix(generation) : generationKey(generation);
+      const end =
+        mutation.expires === prefixes.log ? logPrefix(generation) : generationKey(generation);
       await storage.remove(keys.filter((key) => key < end));
     }
 
     async function writeBase(): Promise<void> {
+      for (let pauses = hasBase ? 0 : random(30); pauses > 0; pauses -= 1) await process.pause();
       const id = { generation, number: nowMs };
       const last = { generation, number: sent };
       const first = { generation, number: Math.max(1, sent - random(3)) };
@@ -250,9 +250,17 @@ export async function simulate(seed: number, mutation: Mutation = {}): Promise<O
       await storage.put(chunkKey(id, 0), bytes(JSON.stringify(words)));
       // All that it needs comes first.
       while (log.stored() < last.number) await process.pause();
-      const body = { ...id, first: sent === 0 ? { generation, number: 1 } : first, last, timeMs: nowMs, chunks: [], storedBytes: 0, progress: null };
+      const body = {
+        ...id,
+        first: sent === 0 ? { generation, number: 1 } : first,
+        last,
+        timeMs: nowMs,
+        chunks: [],
+        storedBytes: 0,
+        progress: null,
+      };
       await storage.put(baseKey(id), encodeJson(body));
-      hasBase ||= mutation.trustsFirstBase ?? (await log.untilOpen());
+      hasBase ||= mutation.trustsFirstBase ?? (await log.isOpen());
       acknowledge();
     }
 
@@ -267,7 +275,7 @@ export async function simulate(seed: number, mutation: Mutation = {}): Promise<O
       else if (sent - log.stored() < maxSending) void send();
       await process.pause();
     }
-    while (log.stored() < sent && !log.isEnded()) await process.pause();
+    while ((!hasBase || log.stored() < sent) && !log.isEnded()) await process.pause();
     if (!log.isEnded() && random(2) === 0) await untilKnown(() => log.close(nowMs));
   }
 
@@ -282,7 +290,7 @@ export async function simulate(seed: number, mutation: Mutation = {}): Promise<O
   const processes: Process[] = [];
   function start(): void {
     const process = network.join(random(4) === 0);
-    const storage = insist(process.storage);
+    const { storage } = process;
     if (random(5) === 0) return void read(storage);
     processes.push(process);
     const old = disks[random(2 * disks.length + 1)];
@@ -305,9 +313,11 @@ export async function simulate(seed: number, mutation: Mutation = {}): Promise<O
   const lost = [...acknowledged].filter((word) => !words.includes(word));
   if (loss !== null || lost.length > 0) problems.push(loss ?? `lost: ${lost.join()}`);
   const removed = history?.segments[random(history.segments.length)];
-  const isOpen = history?.tail?.isSealed === false && removed?.generation === history.lastGeneration;
+  const isOpen =
+    history?.tail?.isSealed === false && removed?.generation === history.lastGeneration;
   // What was stored after the last mark may be taken for the end.
-  const isMarked = removed !== undefined && (!isOpen || removed.number <= (marks.get(removed.generation) ?? 0));
+  const isMarked =
+    removed !== undefined && (!isOpen || removed.number <= (marks.get(removed.generation) ?? 0));
   if (isMarked) await shared.remove([slotKey(removed)]);
   const damaged = isMarked ? await restore(shared) : null;
   // An older base may not need it.

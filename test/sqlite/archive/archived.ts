@@ -38,6 +38,24 @@ export function contentOf(db: Database): unknown {
   return { rows: rows.length, hash: Bun.hash(JSON.stringify(rows)) };
 }
 
+/** A clock on which only sleep takes time. @param onSleep called after each */
+export function makeClock(onSleep: () => unknown = () => {}) {
+  let nowMs = 0;
+  let sleeps = 0;
+  return {
+    monotonicMs: () => nowMs,
+    sleeps: () => sleeps,
+    pass(ms: number) {
+      nowMs += ms;
+    },
+    async sleep(ms: number) {
+      nowMs += ms;
+      sleeps += 1;
+      await onSleep();
+    },
+  };
+}
+
 export type Server = Awaited<ReturnType<typeof startArchived>>;
 
 export type Archive = ReturnType<typeof makeArchive>;
@@ -83,6 +101,14 @@ export function makeArchive() {
       body[body.length - 1] = (body.at(-1) ?? 0) ^ 1;
       await storage.put(key, body);
       return `${key} does not match its checksum`;
+    },
+    /** Changes what a slot says, and its hash. */
+    async changeHead(key: string, more: object): Promise<void> {
+      const body = await bodyOf(storage, key);
+      const length = body.indexOf(10, body.indexOf(10) + 1) + 1;
+      const head = decodeJson<object>(key, body.subarray(0, length));
+      const changed = [encodeJson({ ...head, ...more }), body.subarray(length)];
+      await storage.put(key, new Uint8Array(Buffer.concat(changed)));
     },
     async untilBases(count: number): Promise<void> {
       while ((await keysOf(storage, prefixes.bases)).length < count) await Bun.sleep(1);

@@ -5,7 +5,7 @@ import {
   chunkKey,
   decodeJson,
   parseBaseKey,
-  parseSegmentKey,
+  parseSlotKey,
 } from "../../../src/sqlite/archive/format.ts";
 import { deleteExpired } from "../../../src/sqlite/archive/retention.ts";
 import { expectRejection } from "../../support/expect-error.ts";
@@ -65,7 +65,7 @@ const removeChunk: Damage = async ({ storage }, manifest) => {
 
 const removeSegment: Damage = async ({ storage }, key) => {
   await storage.remove([key]);
-  return `segment ${parseSegmentKey(key)?.number} of generation 1 is missing`;
+  return `segment ${parseSlotKey(key)?.number} of generation 1 is missing`;
 };
 
 describe("restore", () => {
@@ -119,7 +119,7 @@ describe("restore", () => {
     const [first] = server.states;
     const [, manifest = ""] = await archive.keys("bases/");
     const base = decodeJson<Base>(manifest, await archive.body(manifest));
-    const segment = (await archive.keys("log/"))[base.first.number - 2] ?? "";
+    const segment = (await archive.segments())[base.first.number - 2] ?? "";
     const damages = [await damageBase(archive, manifest), await damageSegment(archive, segment)];
     const what = `the archive is damaged: ${damages.join(", and ")}`;
     const time = await adviceOf(archive.restore(), what);
@@ -132,7 +132,7 @@ describe("restore", () => {
     const [, second = "", third = ""] = await archive.keys("bases/");
     const { last } = decodeJson<Base>(second, await archive.body(second));
     const damage = await clear(archive, third);
-    await archive.storage.remove((await archive.keys("log/")).slice(last.number - 1));
+    await archive.storage.remove((await archive.segments()).slice(last.number - 1));
     const what = `${damage}, and segment ${last.number} of generation 1 is missing`;
     await adviceOf(archive.restore(), `the archive is damaged: ${what}`);
   });
@@ -143,7 +143,7 @@ describe("restore", () => {
     const [, second] = server.states;
     const [, manifest = ""] = await archive.keys("bases/");
     const damage = await removeChunk(archive, manifest);
-    const newest = (await archive.keys("log/")).at(-1) ?? "";
+    const newest = (await archive.segments()).at(-1) ?? "";
     await writeSegments(server, 2);
     const what = `the archive is damaged: ${await removeSegment(archive, newest)}`;
     const time = await adviceOf(archive.restore(), what);
@@ -181,7 +181,7 @@ describe("restore", () => {
       const [middle] = server.states;
       const [, base = ""] = await archive.keys("bases/");
       const { first } = decodeJson<Base>(base, await archive.body(base));
-      const keys = await archive.keys("log/");
+      const keys = await archive.segments();
       await archive.storage.remove(keys.slice(first.number - 1, first.number - 1 + count));
       const what = `the archive is damaged: segment ${first.number} of generation 1 is missing`;
       const time = await adviceOf(archive.restore(), what);

@@ -2,6 +2,7 @@
 import { describe, expect, test } from "bun:test";
 import { copyFileSync } from "node:fs";
 import type { ObjectStorage } from "../../../src/domain/object-storage.ts";
+import { parseSlotKey, slotKey } from "../../../src/sqlite/archive/format.ts";
 import { expectRejection } from "../../support/expect-error.ts";
 import {
   contentOf,
@@ -20,16 +21,16 @@ describe("restore", () => {
     let late = "";
     const storage: ObjectStorage = {
       ...archive.storage,
-      async put(key, body) {
-        if (late !== "" && key.includes(late)) return new Promise(() => {});
-        return archive.storage.put(key, body);
+      create(key, body) {
+        if (key === late) return new Promise(() => {});
+        return archive.storage.create(key, body);
       },
     };
     await using server = await archive.start({ storage });
     await writeSegments(server, 3);
     const before = contentOf(server.db);
     const { length } = await archive.keys("log/");
-    late = `/${`${length + 1}`.padStart(10, "0")}-`;
+    late = slotKey({ generation: 1, number: length + 1 });
     for (let commit = 100; commit < 103; commit += 1) {
       server.insert(3);
       server.archiver.committed(commit);
@@ -43,16 +44,14 @@ describe("restore", () => {
   test("ignores what a server has written after another one has continued the archive", async () => {
     using archive = makeArchive();
     await serve(archive, 3);
-    const [key = ""] = (await archive.keys("log/00000001/")).slice(-1);
+    const [key = ""] = (await archive.segments()).slice(-1);
     const late = await archive.body(key);
     await using server = await archive.start();
     await writeSegments(server, 3);
-    await archive.storage.put("log/00000001/0000000/0000000099-1795439359468", late);
-    const next = Number(/(\d+)-\d+$/.exec(key)?.[1]) + 1;
-    await archive.storage.put(
-      `log/00000001/0000000/${`${next}`.padStart(10, "0")}-1795439359468`,
-      late,
-    );
+    const seal = parseSlotKey((await archive.keys("log/00000001/")).at(-1) ?? "");
+    const number = (seal?.number ?? 0) + 1;
+    for (const behind of [number, number + 98])
+      await archive.storage.put(slotKey({ generation: 1, number: behind }), late);
     expect(await archive.restore()).toEqual(contentOf(server.db));
   });
 
@@ -83,12 +82,10 @@ describe("restore", () => {
     await using server = await archive.start(options);
     await writeSegments(server, 4);
     const middle = contentOf(server.db);
-    const { length } = await archive.keys("log/");
+    const { length } = await archive.segments();
     await writeSegments(server, 4);
-    const key = (await archive.keys("log/"))[length] ?? "";
-    const body = await archive.body(key);
-    await archive.storage.put(key.replace(`-${nowMs}`, `-${nowMs + 10_000}`), body);
-    await archive.storage.remove([key]);
+    const key = (await archive.segments())[length] ?? "";
+    await archive.changeHead(key, { timeMs: nowMs + 10_000 });
     expect(await archive.restore(new Date(nowMs + 5_000))).toEqual(middle);
   });
 
@@ -233,5 +230,5 @@ test("objects are deleted when no state that is kept needs them", async () => {
   );
   // Segments are deleted after bases.
   while ((await archive.keys("log/")).length >= 25) await Bun.sleep(1);
-  expect((await archive.keys("log/")).some((key) => key.includes("/0000000001-"))).toBe(false);
+  expect((await archive.keys("log/")).some((key) => key.endsWith("/0000000001"))).toBe(false);
 });

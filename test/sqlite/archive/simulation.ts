@@ -193,6 +193,9 @@ export async function simulate(seed: number, mutation: Mutation = {}): Promise<O
     let hasBase = record.continues;
     let archived = begun.archived;
     let sent = 0;
+    let isCopying = false;
+    /** The first segment that the next base needs. */
+    let first = 1;
     const waiting = new Map<number, string>();
     const stored = new Set<number>();
     const confirmed = () => (mutation.confirmsNothing ? 0 : log.stored());
@@ -241,26 +244,30 @@ export async function simulate(seed: number, mutation: Mutation = {}): Promise<O
       await storage.remove(keys.filter((key) => key < end));
     }
 
+    /** One at a time. */
     async function writeBase(): Promise<void> {
+      if (isCopying) return;
+      isCopying = true;
       for (let pauses = hasBase ? 0 : random(30); pauses > 0; pauses -= 1) await process.pause();
       const id = { generation, number: nowMs };
       const last = { generation, number: sent };
-      const first = { generation, number: Math.max(1, sent - random(3)) };
+      first = Math.max(first, sent - random(3));
       const words = disk.words.slice(0, archived);
       await storage.put(chunkKey(id, 0), bytes(JSON.stringify(words)));
       // All that it needs comes first.
       while (log.stored() < last.number) await process.pause();
-      const body = {
+      const segments = { first: { generation, number: first }, last };
+      const base = {
         ...id,
-        first: sent === 0 ? { generation, number: 1 } : first,
-        last,
+        ...segments,
         timeMs: nowMs,
         chunks: [],
         storedBytes: 0,
         progress: null,
       };
-      await storage.put(baseKey(id), encodeJson(body));
+      await storage.put(baseKey(id), encodeJson(base));
       hasBase ||= mutation.trustsFirstBase ?? (await log.isOpen());
+      isCopying = false;
       acknowledge();
     }
 

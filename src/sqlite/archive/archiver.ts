@@ -333,7 +333,7 @@ export function createArchiver(options: ArchiverOptions): Archiver {
       clearTimeout(checkpointTimer);
       const { hasAll, isNoted } = await finish();
       if (!isNoted && hasAll) log("warn", "archive needs attention", { reason: IN_USE });
-      else if (!isNoted && isStarted)
+      else if (!isNoted && isStarted && lostReason === null)
         log("warn", "archive not complete", { reason: problem() ?? "a base is being written" });
       const last = writer;
       if (last !== null && isNoted) await closeLog(last);

@@ -8,10 +8,10 @@ import { freeBytesOf } from "../file/files.ts";
 import { type Beginning, beginGeneration, type Refusal } from "./generation.ts";
 import { createGenerationWriter, type GenerationWriter } from "./generation-writer.ts";
 import { markComplete } from "./marker.ts";
-import { createProblems } from "./problems.ts";
-import { openProgress } from "./progress.ts";
+import { createProblems, type Problems } from "./problems.ts";
+import { openProgress, type ProgressReader } from "./progress.ts";
 import { type Clock, untilStill } from "./still.ts";
-import { lockWal } from "./wal-lock.ts";
+import { lockWal, type WalLock } from "./wal-lock.ts";
 import { committedWalBytesOf } from "./wal-reader.ts";
 
 /** How long a stopping server waits for the storage. */
@@ -95,7 +95,7 @@ function createProgressReport({ nowMs, files, onConfirmed, onState }: ArchiverOp
       onConfirmed(ticket);
     },
     /** @param guard runs what may fail. If the WAL cannot be read, the bytes are those of the last time */
-    report(writer: GenerationWriter | null, guard: (work: () => void) => void): void {
+    update(writer: GenerationWriter | null, guard: (work: () => void) => void): void {
       const lastBase = writer?.bases.newest() ?? null;
       let isBehind = true;
       guard(() => {
@@ -111,237 +111,271 @@ function createProgressReport({ nowMs, files, onConfirmed, onState }: ArchiverOp
   };
 }
 
-export function createArchiver(options: ArchiverOptions): Archiver {
-  const { path, files, storage, intervalMs, maxWalBytes, nowMs, log, onLost } = options;
-  const walLock = lockWal(path);
-  const progress = openProgress(path);
-  const report = createProgressReport(options);
+type Report = ReturnType<typeof createProgressReport>;
+
+/** An archive that is being kept up to date. */
+interface Archiving extends ArchiverOptions {
+  readonly walLock: WalLock;
+  readonly progress: ProgressReader;
+  readonly problems: Problems;
+  readonly report: Report;
   /** Aborted when the archive was closed, or is that of another server. */
-  const ending = new AbortController();
-  const isOver = () => ending.signal.aborted;
-  const problems = createProblems(log);
+  readonly ending: AbortController;
   /** Writes the current generation; `null` until it has begun. */
-  let writer: GenerationWriter | null = null;
+  writer: GenerationWriter | null;
   /** Whether the WAL was restarted before its end was read. */
-  let hasGap = false;
+  hasGap: boolean;
   /** Why the archive is that of another server; `null` if it is not. */
-  let lostReason: string | null = null;
-  let isStarted = false;
-  let isBeginning = false;
-  let lastTicket = 0;
-  let retryTimer: ReturnType<typeof setTimeout> | undefined;
+  lostReason: string | null;
+  isStarted: boolean;
+  isBeginning: boolean;
+  lastTicket: number;
+  retryTimer: ReturnType<typeof setTimeout> | undefined;
+}
 
-  /** @returns why the archive cannot be kept up to date; `null` if it can */
-  function problem(): string | null {
-    return lostReason ?? problems.current();
+function isOver({ ending }: Archiving): boolean {
+  return ending.signal.aborted;
+}
+
+/** @returns why the archive cannot be kept up to date; `null` if it can */
+function problemOf({ lostReason, problems }: Archiving): string | null {
+  return lostReason ?? problems.current();
+}
+
+/** Ends the current generation, without what the archive does not have. The next one begins with a base. */
+function abandon(archive: Archiving, reason: string): void {
+  if (archive.writer === null) return;
+  archive.writer.end();
+  archive.writer = null;
+  archive.hasGap = true;
+  if (isOver(archive)) return;
+  archive.log("warn", "archive needs a new base", { reason });
+  beginSoon(archive);
+}
+
+/** Another server has the archive. */
+function supersede(archive: Archiving, reason: string): void {
+  if (isOver(archive)) return;
+  archive.lostReason = reason;
+  archive.ending.abort(new AppError("operator", reason));
+  archive.log("error", "archive lost", { reason });
+  abandon(archive, reason);
+  archive.onLost(reason);
+}
+
+/** A read that fails is repeated, and nothing is lost meanwhile. Anything else is a bug. */
+function handleError(archive: Archiving, error: unknown): void {
+  const isBeingWritten = error instanceof AppError && error.code === "unavailable";
+  if (!isBeingWritten && !/^E[A-Z]/.test(systemCode(error))) {
+    archive.problems.report("segments", error);
+    abandon(archive, messageOf(error));
+    return;
   }
+  archive.problems.report("reading", error);
+  clearTimeout(archive.retryTimer);
+  if (!isOver(archive)) archive.retryTimer = setTimeout(() => tick(archive), POLL_MS);
+}
 
-  /** Ends the current generation, without what the archive does not have. The next one begins with a base. */
-  function abandon(reason: string): void {
-    if (writer === null) return;
-    writer.end();
-    writer = null;
-    hasGap = true;
-    if (isOver()) return;
-    log("warn", "archive needs a new base", { reason });
-    beginSoon();
+/** Everything that a timer or a message begins runs in it: an error would end the thread. */
+function guard(archive: Archiving, work: () => void): void {
+  try {
+    work();
+  } catch (error) {
+    handleError(archive, error);
   }
+}
 
-  /** Another server has the archive. */
-  function supersede(reason: string): void {
-    if (isOver()) return;
-    lostReason = reason;
-    ending.abort(new AppError("operator", reason));
-    log("error", "archive lost", { reason });
-    abandon(reason);
-    onLost(reason);
+async function begin(archive: Archiving): Promise<void> {
+  const { storage, log, clock, ending } = archive;
+  const signal = AbortSignal.any([ending.signal, archive.signal]);
+  const begun = await beginGeneration({
+    ...archive,
+    untilStill(next, holder) {
+      log("info", "waiting for the archive", { holder });
+      return untilStill(storage, next, clock, signal);
+    },
+  });
+  if ("refused" in begun && archive.isStarted) return supersede(archive, begun.refused);
+  const beginning = requireAccepted(begun);
+  if (beginning.damage !== null)
+    log("warn", "archive needs a new base", { reason: beginning.damage });
+  if (isOver(archive)) return;
+  const writer = await createGenerationWriter({
+    ...archive,
+    beginning,
+    onLog: log,
+    lastTicket: () => archive.lastTicket,
+    onConfirmed: archive.report.confirm,
+    onSuperseded: (holder) => supersede(archive, `${holder} has taken over the archive`),
+    onGap: () => abandon(archive, "the WAL was restarted by another program"),
+    onError: (error) => handleError(archive, error),
+    onBase: () => tick(archive),
+  });
+  if (isOver(archive)) return writer.end();
+  archive.writer = writer;
+  archive.hasGap = false;
+  archive.problems.clearRequired();
+  const { number: generation, continues: continued } = beginning.generation;
+  log("info", "archive opened", { storage: storage.url, generation, continued });
+  tick(archive);
+}
+
+/** @param work begins a generation. Only one is begun at a time */
+function open(archive: Archiving, work: () => Promise<void>): Promise<void> {
+  archive.isBeginning = true;
+  const begun = work().finally(() => {
+    archive.isBeginning = false;
+  });
+  begun.catch((error) => {
+    if (archive.isStarted && !isOver(archive)) archive.problems.report("opening", error);
+  });
+  return begun;
+}
+
+/** Begins a generation as soon as the storage responds. */
+function beginSoon(archive: Archiving): void {
+  if (archive.isBeginning || isOver(archive)) return;
+  const { problems } = archive;
+  const retry = () =>
+    problems.retry(
+      "opening",
+      () => isOver(archive),
+      () => begin(archive),
+    );
+  void open(archive, retry);
+}
+
+function tick(archive: Archiving): void {
+  guard(archive, () => {
+    if (archive.writer === null) beginSoon(archive);
+    archive.writer?.tick();
+    archive.problems.clear("reading");
+  });
+  archive.report.update(archive.writer, (work) => guard(archive, work));
+}
+
+async function start(archive: Archiving): Promise<void> {
+  try {
+    await Promise.race([open(archive, () => begin(archive)), archive.problems.first]);
+  } catch (error) {
+    if (!(error instanceof AppError) || error.code !== "unavailable") throw error;
+    archive.problems.report("opening", error);
   }
+  archive.isStarted = true;
+}
 
-  /** A read that fails is repeated, and nothing is lost meanwhile. Anything else is a bug. */
-  function handleError(error: unknown): void {
-    const isBeingWritten = error instanceof AppError && error.code === "unavailable";
-    if (!isBeingWritten && !/^E[A-Z]/.test(systemCode(error))) {
-      problems.report("segments", error);
-      abandon(messageOf(error));
-      return;
-    }
-    problems.report("reading", error);
-    clearTimeout(retryTimer);
-    if (!isOver()) retryTimer = setTimeout(tick, POLL_MS);
+async function untilBase(archive: Archiving): Promise<void> {
+  const lacksBase = () => (archive.writer?.bases.newest() ?? null) === null;
+  for (let failingMs = 0; lacksBase(); failingMs += POLL_MS) {
+    archive.signal.throwIfAborted();
+    const reason = problemOf(archive);
+    if (reason === null) failingMs = 0;
+    else if (failingMs > START_TIMEOUT_MS) fail("operator", reason);
+    await Bun.sleep(POLL_MS);
   }
+}
 
-  /** Everything that a timer or a message begins runs in it: an error would end the thread. */
-  function guard(work: () => void): void {
-    try {
-      work();
-    } catch (error) {
-      handleError(error);
-    }
-  }
+/** @returns whether the WAL was copied to the database; if not, it has to keep what the archive does not have */
+function checkpoint(archive: Archiving): boolean {
+  const { walLock, path, files, maxWalBytes } = archive;
+  if (walLock.checkpoint(() => archive.writer?.segments.readAll() ?? false)) return true;
+  // A WAL that is as large as what is free has taken half of the space.
+  const limitBytes = Math.min(maxWalBytes, freeBytesOf(path) ?? maxWalBytes);
+  if (committedWalBytesOf(files) <= limitBytes) return false;
+  abandon(archive, "the storage was unreachable for too long");
+  archive.hasGap = true;
+  walLock.checkpoint(() => true);
+  return false;
+}
 
-  async function waitForOther(
-    next: Parameters<typeof untilStill>[1],
-    holder: string,
-  ): Promise<void> {
-    log("info", "waiting for the archive", { holder });
-    const signal = AbortSignal.any([ending.signal, options.signal]);
-    await untilStill(storage, next, options.clock, signal);
-  }
+/** Copies all of the WAL to the database, and notes that the archive has it. @returns whether it has */
+function complete({ walLock, path }: Archiving, { segments, isComplete }: GenerationWriter) {
+  const readRest = () => segments.readAll() && isComplete();
+  return walLock.complete(readRest, () => markComplete(path, segments.last()));
+}
 
-  async function begin(): Promise<void> {
-    const begun = await beginGeneration({
-      ...options,
-      progress,
-      hasGap,
-      untilStill: waitForOther,
+/** Sends the rest, until the archive has all of the database. @returns whether it has, and whether that was noted */
+async function finish(archive: Archiving): Promise<{ hasAll: boolean; isNoted: boolean }> {
+  let deadlineMs = performance.now() + CLOSE_TIMEOUT_MS;
+  let hasAll = false;
+  let isNoted = false;
+  while (!isNoted && performance.now() < deadlineMs) {
+    const { writer, isBeginning } = archive;
+    if (writer === null && (problemOf(archive) !== null || !isBeginning)) break;
+    guard(archive, () => {
+      writer?.segments.advance();
+      if (writer?.isComplete() !== true) return;
+      if (!hasAll) deadlineMs = Math.min(deadlineMs, performance.now() + OTHERS_TIMEOUT_MS);
+      hasAll = true;
+      isNoted = complete(archive, writer);
     });
-    if ("refused" in begun && isStarted) return supersede(begun.refused);
-    const beginning = requireAccepted(begun);
-    const { damage: reason, generation } = beginning;
-    if (reason !== null) log("warn", "archive needs a new base", { reason });
-    if (isOver()) return;
-    const begunWriter = await createGenerationWriter({
-      ...options,
-      progress,
-      problems,
-      beginning,
-      onLog: log,
-      lastTicket: () => lastTicket,
-      onConfirmed: report.confirm,
-      onSuperseded: (holder) => supersede(`${holder} has taken over the archive`),
-      onGap: () => abandon("the WAL was restarted by another program"),
-      onError: handleError,
-      onBase: tick,
+    if (!isNoted) await Bun.sleep(POLL_MS);
+  }
+  return { hasAll, isNoted };
+}
+
+/** Says that this server writes nothing more, so that the next start need not wait. */
+async function closeLog({ log, nowMs }: Archiving, writer: GenerationWriter): Promise<void> {
+  try {
+    await Promise.race([writer.log.close(nowMs()), Bun.sleep(CLOSE_TIMEOUT_MS / 2)]);
+  } catch (error) {
+    log("warn", "archive not closed", { reason: messageOf(error) });
+  }
+}
+
+async function close(archive: Archiving): Promise<void> {
+  const { log, isStarted } = archive;
+  const { hasAll, isNoted } = await finish(archive);
+  const { writer, lostReason } = archive;
+  if (!isNoted && hasAll) log("warn", "archive needs attention", { reason: IN_USE });
+  else if (!isNoted && isStarted && lostReason === null)
+    log("warn", "archive not complete", {
+      reason: problemOf(archive) ?? "a base is being written",
     });
-    if (isOver()) return begunWriter.end();
-    writer = begunWriter;
-    hasGap = false;
-    problems.clearRequired();
-    const continued = beginning.newest !== null;
-    log("info", "archive opened", {
-      storage: storage.url,
-      generation: generation.number,
-      continued,
-    });
-    tick();
-  }
+  if (writer !== null && isNoted) await closeLog(archive, writer);
+  archive.ending.abort(new AppError("unavailable", "the archive was closed"));
+  clearTimeout(archive.retryTimer);
+  archive.writer?.end();
+  archive.progress[Symbol.dispose]();
+  archive.walLock[Symbol.dispose]();
+}
 
-  /** @param work begins a generation. Only one is begun at a time */
-  function open(work: () => Promise<void>): Promise<void> {
-    isBeginning = true;
-    const begun = work().finally(() => {
-      isBeginning = false;
-    });
-    begun.catch((error) => {
-      if (isStarted && !isOver()) problems.report("opening", error);
-    });
-    return begun;
-  }
-
-  /** Begins a generation as soon as the storage responds. */
-  function beginSoon(): void {
-    if (isBeginning || isOver()) return;
-    void open(() => problems.retry("opening", isOver, begin));
-  }
-
-  function tick(): void {
-    guard(() => {
-      if (writer === null) beginSoon();
-      writer?.tick();
-      problems.clear("reading");
-    });
-    report.report(writer, guard);
-  }
-
-  /** Copies all of the WAL to the database, and notes that the archive has it. @returns whether it has */
-  function complete(current: GenerationWriter): boolean {
-    const readRest = () => current.segments.readAll() && current.isComplete();
-    return walLock.complete(readRest, () => markComplete(path, current.segments.last()));
-  }
-
-  /** Sends the rest, until the archive has all of the database. @returns whether it has, and whether that was noted */
-  async function finish(): Promise<{ hasAll: boolean; isNoted: boolean }> {
-    let deadlineMs = performance.now() + CLOSE_TIMEOUT_MS;
-    let hasAll = false;
-    let isNoted = false;
-    while (!isNoted && performance.now() < deadlineMs) {
-      if (writer === null && (problem() !== null || !isBeginning)) break;
-      guard(() => {
-        writer?.segments.advance();
-        if (writer?.isComplete() !== true) return;
-        if (!hasAll) deadlineMs = Math.min(deadlineMs, performance.now() + OTHERS_TIMEOUT_MS);
-        hasAll = true;
-        isNoted = complete(writer);
-      });
-      if (!isNoted) await Bun.sleep(POLL_MS);
-    }
-    return { hasAll, isNoted };
-  }
-
-  /** Says that this server writes nothing more, so that the next start need not wait. */
-  async function closeLog({ log: own }: GenerationWriter): Promise<void> {
-    try {
-      const timeout = Bun.sleep(CLOSE_TIMEOUT_MS / 2);
-      await Promise.race([own.close(nowMs()), timeout]);
-    } catch (error) {
-      log("warn", "archive not closed", { reason: messageOf(error) });
-    }
-  }
-
-  const timer = setInterval(tick, SENDING_SHARE * intervalMs);
+export function createArchiver(options: ArchiverOptions): Archiver {
+  const archive: Archiving = {
+    ...options,
+    walLock: lockWal(options.path),
+    progress: openProgress(options.path),
+    problems: createProblems(options.log),
+    report: createProgressReport(options),
+    ending: new AbortController(),
+    writer: null,
+    hasGap: false,
+    lostReason: null,
+    isStarted: false,
+    isBeginning: false,
+    lastTicket: 0,
+    retryTimer: undefined,
+  };
+  const timer = setInterval(() => tick(archive), SENDING_SHARE * options.intervalMs);
   let checkpointTimer: ReturnType<typeof setTimeout> | undefined;
   return {
-    async start() {
-      try {
-        await Promise.race([open(begin), problems.first]);
-      } catch (error) {
-        if (!(error instanceof AppError) || error.code !== "unavailable") throw error;
-        problems.report("opening", error);
-      }
-      isStarted = true;
-    },
-    async untilBase() {
-      for (let failingMs = 0; (writer?.bases.newest() ?? null) === null; failingMs += POLL_MS) {
-        options.signal.throwIfAborted();
-        const reason = problem();
-        if (reason === null) failingMs = 0;
-        else if (failingMs > START_TIMEOUT_MS) fail("operator", reason);
-        await Bun.sleep(POLL_MS);
-      }
-    },
+    start: () => start(archive),
+    untilBase: () => untilBase(archive),
     committed(ticket) {
-      lastTicket = ticket;
-      guard(() => writer?.segments.advance());
+      archive.lastTicket = ticket;
+      guard(archive, () => archive.writer?.segments.advance());
     },
     checkpoint() {
-      guard(() => {
-        if (walLock.checkpoint(() => writer?.segments.readAll() ?? false)) {
-          clearTimeout(checkpointTimer);
-          checkpointTimer = setTimeout(tick, AFTER_CHECKPOINT_MS);
-          return;
-        }
-        // A WAL that is as large as what is free has taken half of the space.
-        const limitBytes = Math.min(maxWalBytes, freeBytesOf(path) ?? maxWalBytes);
-        if (committedWalBytesOf(files) <= limitBytes) return;
-        abandon("the storage was unreachable for too long");
-        hasGap = true;
-        walLock.checkpoint(() => true);
+      guard(archive, () => {
+        if (!checkpoint(archive)) return;
+        clearTimeout(checkpointTimer);
+        checkpointTimer = setTimeout(() => tick(archive), AFTER_CHECKPOINT_MS);
       });
     },
     async close() {
       clearInterval(timer);
       clearTimeout(checkpointTimer);
-      const { hasAll, isNoted } = await finish();
-      if (!isNoted && hasAll) log("warn", "archive needs attention", { reason: IN_USE });
-      else if (!isNoted && isStarted && lostReason === null)
-        log("warn", "archive not complete", { reason: problem() ?? "a base is being written" });
-      const last = writer;
-      if (last !== null && isNoted) await closeLog(last);
-      ending.abort(new AppError("unavailable", "the archive was closed"));
-      clearTimeout(retryTimer);
-      last?.end();
-      progress[Symbol.dispose]();
-      walLock[Symbol.dispose]();
+      await close(archive);
     },
   };
 }

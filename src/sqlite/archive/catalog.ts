@@ -44,8 +44,8 @@ export interface StoredBase extends Base {
 }
 
 export interface Catalog {
-  /** `null` if no server has written to the archive. */
-  readonly newest: Generation | null;
+  /** Number of the newest generation; 0 if no server has written to the archive. */
+  readonly newest: number;
   /** Those from the generation of the oldest base on, by number, without those that are missing or damaged. */
   readonly generations: ReadonlyMap<number, Generation>;
   /** All that are complete, oldest first. */
@@ -138,53 +138,48 @@ export async function usedPrefixes(storage: Pick<ObjectStorage, "list">): Promis
   return used;
 }
 
-/** @returns the number of a generation that has a log or a base, and is newer than this one; `null` if there is none */
+/** @returns the number of a generation that has a log or a base, and is newer than this one; 0 if there is none */
 async function findNewer(storage: ObjectStorage, newest: number, bases: readonly SegmentId[]) {
   const [beyond] = await storage.list(prefixes.log, 1, logPrefix(newest) + LAST_KEY);
   const slot = beyond === undefined ? null : parseSlotKey(beyond.key);
   const used = [...bases, slot].filter((id) => id !== null);
-  return used.find(({ generation }) => generation > newest)?.generation ?? null;
+  return used.find(({ generation }) => generation > newest)?.generation ?? 0;
 }
 
-/**
- * Retention deletes no record, so that numbers have no gaps.
- * @throws {AppError} operator if the newest record is missing or damaged, so that nobody knows whose the archive is
- */
+/** Retention deletes no record, so that numbers have no gaps. */
 export async function readCatalog(storage: ObjectStorage): Promise<Catalog> {
-  for (let attempt = 1; ; attempt += 1) {
+  for (let look = 1; ; look += 1) {
     const ids = (await storage.list(prefixes.bases))
       .map(({ key }) => parseBaseKey(key))
       .filter((id) => id !== null);
     const numbers = (await storage.list(prefixes.generations))
       .map(({ key }) => parseGenerationKey(key))
       .filter((number) => number !== null);
-    const newest = Math.max(0, ...numbers);
-    const newer = await findNewer(storage, newest, ids);
-    if (newer === null) return readRecords(storage, ids, numbers, newest);
+    const recorded = Math.max(0, ...numbers);
+    const newer = await findNewer(storage, recorded, ids);
     // It may have begun in between.
-    const record = await storage.get(generationKey(newer), HEAD_BYTES);
-    if (record === null || attempt === MAX_LOOKS) failDamaged(generationKey(newer), "is missing");
+    if (newer > 0 && look < MAX_LOOKS) continue;
+    const newest = Math.max(recorded, newer);
+    const oldest = Math.min(newest, ...ids.map(({ generation }) => generation));
+    const needed = numbers.filter((number) => number >= oldest);
+    const records = await mapBounded(needed, (number) => orNull(readGeneration(storage, number)));
+    const sound = records.filter((record) => record !== null);
+    const bases = await mapBounded(ids, (id) => readBase(storage, id));
+    return {
+      newest,
+      generations: new Map(sound.map((record) => [record.number, record])),
+      bases: bases.filter((base) => base !== null),
+    };
   }
 }
 
-async function readRecords(
-  storage: ObjectStorage,
-  baseIds: readonly SegmentId[],
-  numbers: readonly number[],
-  newestNumber: number,
-): Promise<Catalog> {
-  if (newestNumber === 0) return { newest: null, generations: new Map(), bases: [] };
-  const newest = await readGeneration(storage, newestNumber);
-  const oldest = Math.min(newestNumber, ...baseIds.map(({ generation }) => generation));
-  const needed = numbers.filter((number) => number >= oldest && number < newestNumber);
-  const read = await mapBounded(needed, (number) => orNull(readGeneration(storage, number)));
-  const sound = [...read, newest].filter((record) => record !== null);
-  const bases = await mapBounded(baseIds, (id) => readBase(storage, id));
-  return {
-    newest,
-    generations: new Map(sound.map((record) => [record.number, record])),
-    bases: bases.filter((base) => base !== null),
-  };
+/**
+ * @returns the newest record; `null` if the archive is empty
+ * @throws {AppError} operator if it is missing or damaged, so that nobody knows whose the archive is
+ */
+export function requireNewest({ newest, generations }: Catalog): Generation | null {
+  if (newest === 0) return null;
+  return generations.get(newest) ?? failDamaged(generationKey(newest), "is missing or damaged");
 }
 
 /** @returns the catalog, one base of which was found to be damaged */
@@ -300,47 +295,62 @@ export async function readTail(
   }
 }
 
-/** @returns the segments of a log whose end is known */
-async function readSealed(storage: ObjectStorage, from: SegmentId, end: number) {
+/** Segments of a log whose end is known. */
+interface SealedPart {
+  readonly from: SegmentId;
+  readonly end: number;
+}
+
+async function readSealed(storage: ObjectStorage, { from, end }: SealedPart) {
   const whole = contiguous(await listSlots(storage, from, end), from);
   const next = { ...from, number: from.number + whole.length };
   return { segments: whole, loss: next.number <= end ? `${nameOf(next)} is missing` : null };
 }
 
+/** @returns the logs that continue a base, by their records. The end of the last one may be unknown */
+function partsOf({ newest, generations }: Catalog, { first }: Base) {
+  const sealed: SealedPart[] = [];
+  for (let from = first; ; from = { generation: from.generation + 1, number: 1 }) {
+    if (from.generation === newest) return { sealed, open: from, loss: null };
+    const next = generations.get(from.generation + 1);
+    const loss = `${generationKey(from.generation + 1)} is missing or damaged`;
+    if (next === undefined) return { sealed, open: from, loss };
+    sealed.push({ from, end: next.previousEnd });
+    if (!next.continues) return { sealed, open: null, loss: null };
+  }
+}
+
 export async function readHistory(
   storage: ObjectStorage,
-  { newest, generations, bases }: Catalog,
+  catalog: Catalog,
   base: StoredBase,
 ): Promise<History> {
-  const segments: StoredSegment[] = [];
-  let tail: Tail | null = null;
-  let loss: string | null = null;
-  let { generation } = base;
-  for (let from = base.first; ; from = { generation, number: 1 }) {
-    if (generation === newest?.number) {
-      const own = bases.filter((each) => each.generation === generation);
-      tail = await readTail(storage, from, Math.max(0, ...own.map(({ last }) => last.number)));
-      segments.push(...tail.segments);
-      loss = tail.loss;
-      break;
-    }
-    const next = generations.get(generation + 1);
-    if (next === undefined) {
-      loss = `${generationKey(generation + 1)} is missing or damaged`;
-      break;
-    }
-    const sealed = await readSealed(storage, from, next.previousEnd);
-    segments.push(...sealed.segments);
-    loss = sealed.loss;
-    if (loss !== null || !next.continues) break;
-    generation = next.number;
-  }
+  const { sealed, open, loss: broken } = partsOf(catalog, base);
+  const own = catalog.bases.filter(({ generation }) => generation === open?.generation);
+  const confirmed = Math.max(0, ...own.map(({ last }) => last.number));
+  const parts: { segments: readonly StoredSegment[]; loss: string | null }[] = await mapBounded(
+    sealed,
+    (part) => readSealed(storage, part),
+  );
+  const tail = open === null ? null : await readTail(storage, open, confirmed);
+  if (tail !== null) parts.push(tail);
+  const cut = parts.findIndex(({ loss }) => loss !== null);
+  const whole = cut === -1 ? parts : parts.slice(0, cut + 1);
+  const segments = whole.flatMap((part) => part.segments);
   const before = { ...base.first, number: base.first.number - 1 };
-  const { bytes: _, ...last } = segments.at(-1) ?? { ...before, bytes: 0 };
+  const { generation, number } = segments.at(-1) ?? before;
+  const last = { generation, number };
   // What completes the base may be behind the end.
-  const isIncomplete = loss === null && !isAtOrBefore(base.last, last);
-  if (isIncomplete) loss = `${nameOf({ ...last, number: last.number + 1 })} is missing`;
-  return { base, segments, last, lastGeneration: generation, tail, loss };
+  const isIncomplete = cut === -1 && !isAtOrBefore(base.last, last);
+  const rest = isIncomplete ? `${nameOf({ ...last, number: number + 1 })} is missing` : broken;
+  return {
+    base,
+    segments,
+    last,
+    lastGeneration: open?.generation ?? sealed.at(-1)?.from.generation ?? base.generation,
+    tail: open?.generation === catalog.newest ? tail : null,
+    loss: parts[cut]?.loss ?? rest,
+  };
 }
 
 /** The newest state that can be restored, and how the newest log ends, which it may not reach. */
@@ -370,10 +380,10 @@ export async function readNewestHistory(
 export async function readEnd(storage: ObjectStorage, catalog: Catalog): Promise<ArchiveEnd> {
   const { newest } = catalog;
   const history = await readNewestHistory(storage, catalog);
-  if (newest === null || (history !== null && history.tail !== null))
-    return { history, tail: history?.tail ?? null };
+  const tail = history?.tail ?? null;
+  if (newest === 0 || tail !== null) return { history, tail };
   // Without a sound base in this generation, retention has deleted nothing of it, unless one is damaged.
-  const from = { generation: newest.number, number: 1 };
+  const from = { generation: newest, number: 1 };
   return { history, tail: await readTail(storage, from, 0) };
 }
 

@@ -31,20 +31,12 @@ export interface ArchiveClient extends CommitGate, AsyncDisposable {
   state(): ArchiveState;
 }
 
-type Failed = Extract<ArchiveResponse, { type: "failed" }>;
-
-interface Waiter {
-  readonly ticket: number;
-  readonly sinceMs: number;
-  readonly resolve: () => void;
-  readonly reject: (error: AppError) => void;
-}
-
 function archiveError(code: ErrorCode, message: string, cause = ARCHIVE_CAUSE): AppError {
   return new AppError(code, message, { cause });
 }
 
-function errorOf({ code, message, isDiverged }: Failed): Error {
+function errorOf(failed: Extract<ArchiveResponse, { type: "failed" }>): Error {
+  const { code, message, isDiverged } = failed;
   if (code === null) return new Error(message);
   return archiveError(code, message, isDiverged ? DIVERGED_CAUSE : ARCHIVE_CAUSE);
 }
@@ -56,97 +48,92 @@ function notConfirmed(): AppError {
   );
 }
 
-/**
- * Starts the thread, and restores the database if it is missing and the options allow it.
- * @throws {AppError} operator if the database is missing and must not be created, or the storage cannot be used
- * @throws the reason of the signal
- */
-export async function openArchive(path: string, options: ArchiveOptions): Promise<ArchiveClient> {
-  const { createWorker, onLog, onStopped, signal, ...settings } = options;
-  const isSync = settings.commit === "sync";
-  const worker = createWorker();
+interface Waiter {
+  readonly ticket: number;
+  readonly sinceMs: number;
+  readonly resolve: () => void;
+  readonly reject: (error: AppError) => void;
+}
+
+/** The commits that wait for the archive. Each has a ticket: its number. */
+function createConfirmations() {
+  const waiters: Waiter[] = [];
+  let lastTicket = 0;
+  /** That of the last write that was rejected although it may have been made; `null` if the archive has it. */
+  let rejectedTicket: number | null = null;
+
+  function rejectAll(): void {
+    for (const waiter of waiters.splice(0)) waiter.reject(notConfirmed());
+  }
+
+  const timer = setInterval(() => {
+    const [oldest] = waiters;
+    if (oldest === undefined || performance.now() - oldest.sinceMs < CONFIRM_TIMEOUT_MS) return;
+    rejectedTicket = lastTicket;
+    rejectAll();
+  }, CHECK_INTERVAL_MS);
+  timer.unref();
+  return {
+    nextTicket: () => ++lastTicket,
+    isBehind: () => rejectedTicket !== null,
+    wait(ticket: number): Promise<void> {
+      const { promise, resolve, reject } = Promise.withResolvers<void>();
+      waiters.push({ ticket, sinceMs: performance.now(), resolve, reject });
+      return promise;
+    },
+    confirm(confirmed: number): void {
+      if (rejectedTicket !== null && rejectedTicket <= confirmed) rejectedTicket = null;
+      const first = waiters.findIndex(({ ticket }) => ticket > confirmed);
+      for (const waiter of waiters.splice(0, first === -1 ? waiters.length : first))
+        waiter.resolve();
+    },
+    rejectAll,
+    [Symbol.dispose]: () => clearInterval(timer),
+  };
+}
+
+/** The thread, to which requests are sent one by one: a response does not say to which it belongs. */
+function createThread(
+  worker: Worker,
+  onMessage: (message: ArchiveResponse) => void,
+  onBroken: (reason: string) => void,
+) {
   // The listener of the server keeps the process running.
   worker.unref();
-  let state: ArchiveState = {
-    secondsBehind: 0,
-    bytesBehind: 0,
-    lastBaseS: null,
-  };
   /** A bug in the thread. */
   let broken: Error | null = null;
-  let disposed = false;
-  /** Whether another server has the archive. */
-  let isLost = false;
+  let isClosing = false;
   let response: PromiseWithResolvers<void> | null = null;
   /** The last request. */
   let asked: Promise<void> = Promise.resolve();
-  let disposal: Promise<void> | null = null;
   const closed = Promise.withResolvers<void>();
-  const aborted = Promise.withResolvers<never>();
-  aborted.promise.catch(() => {});
-  signal.addEventListener("abort", () => aborted.reject(signal.reason), { once: true });
-  let lastTicket = 0;
-  const waiters: Waiter[] = [];
-  /** The last write that was rejected although it may have been made; `null` if the archive has it. */
-  let rejectedTicket: number | null = null;
-
-  function rejectAll(error: AppError): void {
-    for (const waiter of waiters.splice(0)) waiter.reject(error);
-  }
 
   /** @param message of Bun, which can have lines of the source */
   function markBroken(message: string): void {
-    if (broken !== null || disposed) return;
+    if (broken !== null || isClosing) return;
     const reason = /^\w*error: (.+)$/im.exec(message)?.[1] ?? message.split("\n", 1)[0] ?? "";
     broken = new Error(`the archive has stopped: ${reason}`);
-    onLog("error", "archive stopped", { reason });
     response?.reject(broken);
-    rejectAll(notConfirmed());
     closed.resolve();
-    onStopped(broken);
-  }
-
-  function confirm(confirmed: number): void {
-    if (rejectedTicket !== null && rejectedTicket <= confirmed) rejectedTicket = null;
-    const count = waiters.findIndex(({ ticket }) => ticket > confirmed);
-    for (const waiter of waiters.splice(0, count === -1 ? waiters.length : count)) waiter.resolve();
+    onBroken(reason);
   }
 
   worker.onmessage = ({ data }: MessageEvent<ArchiveResponse>) => {
-    switch (data.type) {
-      case "done":
-        return response?.resolve();
-      case "closed":
-        return closed.resolve();
-      case "failed":
-        return response?.reject(errorOf(data));
-      case "confirmed":
-        return confirm(data.ticket);
-      case "lost":
-        isLost = true;
-        rejectAll(notConfirmed());
-        return onStopped(archiveError("operator", `The archive is lost: ${data.reason}`));
-      case "state":
-        state = data.state;
-        return;
-      case "log":
-        return onLog(...data.line);
-    }
+    if (data.type === "done") response?.resolve();
+    else if (data.type === "failed") response?.reject(errorOf(data));
+    else if (data.type === "closed") closed.resolve();
+    else onMessage(data);
   };
   worker.onerror = ({ message }) => markBroken(message);
   worker.addEventListener("close", () => markBroken("the thread of the archive has ended"), {
     once: true,
   });
 
-  function post(request: ArchiveRequest): void {
-    worker.postMessage(request);
-  }
-
   async function send(request: ArchiveRequest): Promise<void> {
     if (broken !== null) throw broken;
     response = Promise.withResolvers<void>();
     worker.ref();
-    post(request);
+    worker.postMessage(request);
     try {
       await response.promise;
     } finally {
@@ -155,39 +142,73 @@ export async function openArchive(path: string, options: ArchiveOptions): Promis
     }
   }
 
-  /** Requests are sent one by one: a response does not say to which it belongs. */
-  function ask(request: ArchiveRequest): Promise<void> {
-    const answered = asked.then(() => send(request));
-    asked = answered.catch(() => {});
-    return answered;
+  return {
+    broken: () => broken,
+    post: (request: ArchiveRequest) => worker.postMessage(request),
+    ask(request: ArchiveRequest): Promise<void> {
+      const answered = asked.then(() => send(request));
+      asked = answered.catch(() => {});
+      return answered;
+    },
+    async close(): Promise<void> {
+      worker.ref();
+      worker.postMessage({ type: "close" } satisfies ArchiveRequest);
+      setTimeout(closed.resolve, STOP_TIMEOUT_MS).unref();
+      await closed.promise;
+      isClosing = true;
+      worker.terminate();
+    },
+  };
+}
+
+/** @returns rejects with the reason of the signal when that is aborted */
+function untilAborted(signal: AbortSignal): Promise<never> {
+  const { promise, reject } = Promise.withResolvers<never>();
+  promise.catch(() => {});
+  signal.addEventListener("abort", () => reject(signal.reason), { once: true });
+  return promise;
+}
+
+/**
+ * Starts the thread, and restores the database if it is missing and the options allow it.
+ * @throws {AppError} operator if the database is missing and must not be created, or the storage cannot be used
+ * @throws the reason of the signal
+ */
+export async function openArchive(path: string, options: ArchiveOptions): Promise<ArchiveClient> {
+  const { createWorker, onLog, onStopped, signal, ...settings } = options;
+  const isSync = settings.commit === "sync";
+  const confirmations = createConfirmations();
+  const aborted = untilAborted(signal);
+  let state: ArchiveState = { secondsBehind: 0, bytesBehind: 0, lastBaseS: null };
+  /** Whether another server has the archive. */
+  let isLost = false;
+  let disposal: Promise<void> | null = null;
+
+  function onMessage(message: ArchiveResponse): void {
+    if (message.type === "confirmed") confirmations.confirm(message.ticket);
+    else if (message.type === "state") state = message.state;
+    else if (message.type === "log") onLog(...message.line);
+    else if (message.type === "lost") {
+      isLost = true;
+      confirmations.rejectAll();
+      onStopped(archiveError("operator", `The archive is lost: ${message.reason}`));
+    }
   }
+
+  const thread = createThread(createWorker(), onMessage, (reason) => {
+    onLog("error", "archive stopped", { reason });
+    confirmations.rejectAll();
+    onStopped(new Error(`the archive has stopped: ${reason}`));
+  });
 
   /** Sends a request of the start, which the signal ends. */
   async function askAtStart(request: ArchiveRequest): Promise<void> {
     signal.throwIfAborted();
-    await Promise.race([ask(request), aborted.promise]);
-  }
-
-  const timer = setInterval(() => {
-    const [oldest] = waiters;
-    if (oldest === undefined || performance.now() - oldest.sinceMs < CONFIRM_TIMEOUT_MS) return;
-    rejectedTicket = lastTicket;
-    rejectAll(notConfirmed());
-  }, CHECK_INTERVAL_MS);
-  timer.unref();
-
-  async function close(): Promise<void> {
-    worker.ref();
-    post({ type: "close" });
-    setTimeout(closed.resolve, STOP_TIMEOUT_MS).unref();
-    await closed.promise;
-    disposed = true;
-    clearInterval(timer);
-    worker.terminate();
+    await Promise.race([thread.ask(request), aborted]);
   }
 
   function dispose(): Promise<void> {
-    disposal ??= close();
+    disposal ??= thread.close().finally(() => confirmations[Symbol.dispose]());
     return disposal;
   }
 
@@ -201,21 +222,19 @@ export async function openArchive(path: string, options: ArchiveOptions): Promis
   }
   return {
     start: (path, files) => askAtStart({ type: "start", path, files }),
-    checkpoint: () => ask({ type: "checkpoint" }),
+    checkpoint: () => thread.ask({ type: "checkpoint" }),
     state: () => state,
     requireOpen() {
       if (isLost) throw archiveError("unavailable", "another server has taken over");
-      if (!isSync || (rejectedTicket === null && broken === null)) return;
+      if (!isSync || (!confirmations.isBehind() && thread.broken() === null)) return;
       throw archiveError("unavailable", "the archive does not respond");
     },
     confirm() {
       if (!isSync) return null;
-      lastTicket += 1;
-      if (broken !== null) return Promise.reject(notConfirmed());
-      post({ type: "committed", ticket: lastTicket });
-      const { promise, resolve, reject } = Promise.withResolvers<void>();
-      waiters.push({ ticket: lastTicket, sinceMs: performance.now(), resolve, reject });
-      return promise;
+      if (isLost || thread.broken() !== null) return Promise.reject(notConfirmed());
+      const ticket = confirmations.nextTicket();
+      thread.post({ type: "committed", ticket });
+      return confirmations.wait(ticket);
     },
     [Symbol.asyncDispose]: dispose,
   };

@@ -7,8 +7,9 @@ import type { ArchiveLog } from "../../domain/archive.ts";
 import { type ObjectStorage, withRetries } from "../../domain/object-storage.ts";
 import { meaningOf } from "../file/errors.ts";
 import { discard, makeParents, publish, requireAbsent, sidecarsOf } from "../file/files.ts";
-import { failWithoutBase, readCatalog, readEnd, usedPrefixes } from "./catalog.ts";
+import { failWithoutBase, readCatalog, readEnd, requireNewest, usedPrefixes } from "./catalog.ts";
 import { seal } from "./log.ts";
+import { notTheArchive, readMarker } from "./marker.ts";
 import { markRestored, type Restored, restoreTo } from "./rebuild.ts";
 import { type Clock, untilStill } from "./still.ts";
 
@@ -57,9 +58,14 @@ async function sealNewest(
   const catalog = await readCatalog(storage);
   const { tail } = await readEnd(storage, catalog);
   if (tail === null || tail.isSealed) return;
-  log("info", "waiting for the archive", { holder: catalog.newest?.holder ?? "" });
+  log("info", "waiting for the archive", { holder: requireNewest(catalog)?.holder ?? "" });
   await untilStill(storage, tail.sealFrom, clock, signal);
   await seal(storage, tail.sealFrom, { writer: crypto.randomUUID(), holder }, Date.now());
+}
+
+/** @throws {AppError} operator if the database, which is missing, had an archive */
+function requireUnknown(path: string): void {
+  if ((readMarker(path)?.archive ?? null) !== null) fail("operator", notTheArchive(path));
 }
 
 /**
@@ -77,7 +83,7 @@ export async function ensureDatabase(
   if (existsSync(path) && statSync(path).size > 0) return;
   const patient = withRetries(storage);
   const used = await usedPrefixes(patient);
-  if (used.length === 0) return;
+  if (used.length === 0) return requireUnknown(path);
   const { bases } = await readCatalog(patient);
   if (bases.length === 0)
     failWithoutBase(used, "put back what was deleted, or choose another ARCHIVE_URL");

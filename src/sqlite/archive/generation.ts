@@ -9,6 +9,7 @@ import {
   isSameSegment,
   readCatalog,
   readEnd,
+  requireNewest,
 } from "./catalog.ts";
 import {
   type Base,
@@ -18,7 +19,7 @@ import {
   slotKey,
 } from "./format.ts";
 import { createRecord, readHead, seal } from "./log.ts";
-import { type ArchiveMarker, readMarker, writeMarker } from "./marker.ts";
+import { type ArchiveMarker, notTheArchive, readMarker, writeMarker } from "./marker.ts";
 import type { ProgressReader } from "./progress.ts";
 import { beginningOf, continuesAt, type WalFiles, type WalPosition } from "./wal-reader.ts";
 
@@ -50,10 +51,6 @@ const RESTORE = "restore it with `user-api restore`, or choose another ARCHIVE_U
 const CONTINUED = `another server has continued the archive: ${RESTORE}`;
 const HAS_MORE = `the archive has writes that this database does not have, e.g. because an older state of its files was put back: ${RESTORE}`;
 const OF_ANOTHER = `the archive belongs to another database: ${RESTORE}`;
-
-function notTheArchive(path: string): string {
-  return `it is empty or another archive, and not the one of this database, e.g. because a disk is not mounted; to begin an archive there, delete ${path}-archive`;
-}
 
 /** What a database has to go on. */
 interface Local {
@@ -102,7 +99,8 @@ function holdsIntent(
 
 /** @returns why another database than this one has the archive; `null` if this one does, or nothing can be restored */
 function findOwner(
-  { newest, bases }: Catalog,
+  { bases }: Catalog,
+  newest: Generation | null,
   marker: ArchiveMarker | null,
   hasIntent: boolean,
 ): Refusal | null {
@@ -121,13 +119,13 @@ async function compare(
   { history }: ArchiveEnd,
   local: Local,
 ): Promise<Continuation | Refusal> {
-  const { newest } = catalog;
+  const newest = requireNewest(catalog);
   const marker = readMarker(local.path);
   const id = marker?.archive ?? null;
   if (id !== null && id !== newest?.archive)
     return { refused: notTheArchive(local.path), isDiverged: false };
   const hasIntent = holdsIntent(catalog, history, marker?.intent ?? null);
-  const refused = findOwner(catalog, marker, hasIntent);
+  const refused = findOwner(catalog, newest, marker, hasIntent);
   if (refused !== null || history === null || local.hasGap)
     return refused ?? { position: null, header: null, damage: null };
   const segment = history.segments.at(-1);
@@ -136,7 +134,7 @@ async function compare(
   const isDamaged = segment !== undefined && header === null;
   const damage = history.loss ?? (isDamaged ? `${slotKey(segment)} is damaged` : null);
   // What continues something damaged could not be restored.
-  const canContinue = damage === null && history.lastGeneration === newest?.number;
+  const canContinue = damage === null && history.lastGeneration === catalog.newest;
   const position = canContinue ? findPosition(local, history, header, marker) : null;
   const archived = header?.progress ?? history.base.progress;
   const lacks = archived !== null && local.progress.lacks(archived);
@@ -181,7 +179,7 @@ export async function beginGeneration(options: BeginOptions): Promise<Beginning 
   let sealed = 0;
   for (;;) {
     const catalog = await readCatalog(storage);
-    const { newest } = catalog;
+    const newest = requireNewest(catalog);
     const end = await readEnd(storage, catalog);
     const { history, tail } = end;
     const found = await compare(storage, catalog, end, options);
@@ -200,7 +198,7 @@ export async function beginGeneration(options: BeginOptions): Promise<Beginning 
       continue;
     }
     const continued = position === null ? null : history;
-    const number = (newest?.number ?? 0) + 1;
+    const number = catalog.newest + 1;
     const generation: Generation = {
       number,
       archive: newest?.archive ?? crypto.randomUUID(),

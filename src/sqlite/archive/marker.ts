@@ -38,6 +38,11 @@ function markerOf(databasePath: string): string {
   return databasePath + suffixes.archive;
 }
 
+/** @returns why an archive is not used that has another id than the marker, or none */
+export function notTheArchive(databasePath: string): string {
+  return `it is empty or another archive, and not the one of this database, e.g. because a disk is not mounted; to begin an archive there, delete ${markerOf(databasePath)}`;
+}
+
 /**
  * @returns `null` if the database has none, or it cannot be parsed
  * @throws {AppError} operator if this process may not read it

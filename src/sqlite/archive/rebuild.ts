@@ -93,13 +93,13 @@ async function applySegments(
   path: string,
   atMs: number,
   catalog: Catalog,
-): Promise<{ timeMs: number; last: SegmentId | null }> {
+): Promise<{ timeMs: number; last: SegmentId }> {
   using wal = createWalWriter(path);
   const downloads = segments.map((segment) => ({ key: slotKey(segment), bytes: segment.bytes }));
   const rest = segments.values();
   let previous: WalPosition | null = null;
   let { timeMs } = base;
-  let last: SegmentId | null = null;
+  let last: SegmentId = { ...base.first, number: base.first.number - 1 };
   try {
     for await (const body of download(storage, downloads)) {
       const segment = rest.next().value ?? failDamaged("the list", "is incomplete");
@@ -118,8 +118,10 @@ async function applySegments(
   } catch (error) {
     const damage = damageOf(error);
     if (damage === null) throw error;
-    const isBase = last === null || !isAtOrBefore(base.last, last);
-    failUnrestorable([...earlier, damage], isBase ? base.timeMs - 1 : timeMs, catalog);
+    const isBase = !isAtOrBefore(base.last, last);
+    // The next segment was written later.
+    if (isBase || timeMs < atMs)
+      failUnrestorable([...earlier, damage], isBase ? base.timeMs - 1 : timeMs, catalog);
   }
   wal.finish();
   return { timeMs, last };
@@ -165,8 +167,7 @@ export async function restoreTo(
     }
     const atMs = at?.getTime() ?? Number.POSITIVE_INFINITY;
     const applied = await applySegments(patient, found, path, atMs, catalog);
-    const last = applied.last ?? { ...base.first, number: base.first.number - 1 };
-    return { timeMs: applied.timeMs, last, catalog, newest, warnings: found.warnings };
+    return { ...applied, catalog, newest, warnings: found.warnings };
   }
 }
 
@@ -177,7 +178,8 @@ export async function restoreTo(
  */
 export function markRestored(path: string, restored: Restored, isSame: boolean): void {
   const { last, newest: history } = restored;
-  const { newest, generations } = restored.catalog;
+  const { newest: number, generations } = restored.catalog;
+  const newest = generations.get(number);
   const isNewest = isSame && isSameSegment(last, history?.last ?? null);
   const continued = history === null ? undefined : generations.get(history.lastGeneration);
   writeMarker(path, {

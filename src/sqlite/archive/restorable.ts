@@ -49,15 +49,18 @@ async function endMs(storage: ObjectStorage, { base, last }: History): Promise<n
   return Math.max(base.timeMs, head?.timeMs ?? 0);
 }
 
-/** @returns what generations after the history have written until then, and no base has */
+/** @returns records that are missing, and what generations after the history have written until then, and no base has */
 async function warningsOfLater(
   storage: ObjectStorage,
   { newest, generations }: Catalog,
-  { lastGeneration }: History,
+  { base, lastGeneration }: History,
   atMs: number,
 ): Promise<string[]> {
   const warnings: string[] = [];
-  for (let number = lastGeneration + 1; number <= (newest?.number ?? 0); number += 1) {
+  // Nothing of it is needed but the base and the log.
+  if (!generations.has(base.generation))
+    warnings.push(`${generationKey(base.generation)} is missing or damaged`);
+  for (let number = lastGeneration + 1; number <= newest; number += 1) {
     if (!generations.has(number)) failDamaged(generationKey(number), "is missing or damaged");
     if ((await storage.list(logPrefix(number), 1)).length === 0) continue;
     const head = await readHead(storage, { generation: number, number: 1 });
@@ -70,17 +73,22 @@ async function warningsOfLater(
   return warnings;
 }
 
+/**
+ * @param damage of the bases that were tried
+ * @param beforeMs a time before them
+ */
 async function failWithoutState(
   storage: ObjectStorage,
   catalog: Catalog,
   damage: readonly string[],
-  candidates: readonly StoredBase[],
+  beforeMs: number,
 ): Promise<never> {
-  const times = candidates.map(({ timeMs }) => timeMs);
-  if (damage.length > 0) failUnrestorable(damage, Math.min(...times) - 1, catalog);
+  if (damage.length > 0) failUnrestorable(damage, beforeMs, catalog);
   const beginning = beginningMs(catalog);
   if (beginning < Number.POSITIVE_INFINITY)
     return fail("operator", `the archive begins at ${new Date(beginning).toISOString()}`);
+  const damaged = catalog.bases.flatMap((base) => base.damage ?? []);
+  if (damaged.length > 0) failUnrestorable(damaged, null, catalog);
   const used = await usedPrefixes(storage);
   return used.length > 0 ? failWithoutBase(used) : fail("operator", "the archive is empty");
 }
@@ -123,7 +131,7 @@ export async function findState(
     return { history, damage, warnings: [...skipped, ...later] };
   }
   const damage = [...damaged.values(), ...(loss === null ? [] : [loss])];
-  return failWithoutState(storage, catalog, damage, candidates);
+  return failWithoutState(storage, catalog, damage, (unusable?.timeMs ?? 0) - 1);
 }
 
 /**
@@ -147,7 +155,7 @@ export async function listRanges(storage: ObjectStorage): Promise<ArchivedRange[
     });
     covered = isUsable ? history : covered;
   }
-  return ranges.length > 0 ? ranges : failWithoutState(storage, catalog, [], []);
+  return ranges.length > 0 ? ranges : failWithoutState(storage, catalog, [], 0);
 }
 
 /** @returns the newest base that can be used at this time; `undefined` if all of them are newer */

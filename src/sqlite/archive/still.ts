@@ -1,5 +1,5 @@
 /** Waits for a server that may be running, so that another one does not take its archive by mistake. */
-import type { ObjectStorage } from "../../domain/object-storage.ts";
+import { type ObjectStorage, withRetries } from "../../domain/object-storage.ts";
 import { HEAD_BYTES, heartbeatKey, type SegmentId } from "./format.ts";
 import { readHead } from "./log.ts";
 
@@ -37,11 +37,12 @@ export const systemClock: Clock = {
  * @throws the reason of the signal
  */
 export async function untilStill(
-  storage: Pick<ObjectStorage, "get">,
+  storage: ObjectStorage,
   next: SegmentId,
   clock: Clock,
   signal: AbortSignal,
 ): Promise<void> {
+  const { get } = withRetries(storage);
   const { generation } = next;
   let { number } = next;
   let seen = "";
@@ -50,14 +51,14 @@ export async function untilStill(
   for (;;) {
     signal.throwIfAborted();
     const [beat, slot] = await Promise.all([
-      storage.get(heartbeatKey(generation), HEAD_BYTES),
-      readHead(storage, { generation, number }),
+      get(heartbeatKey(generation), HEAD_BYTES),
+      readHead({ get }, { generation, number }),
     ]);
     if (slot !== null && slot.kind !== "segment") return;
     if (slot !== null) number += 1;
     const state = `${number} ${new TextDecoder().decode(beat ?? new Uint8Array())}`;
     const nowMs = clock.monotonicMs();
-    // This process may have been suspended in between, and the other one with it.
+    // Both processes may have been suspended in between, or the storage away.
     stillMs = state === seen ? stillMs + Math.min(nowMs - lastMs, 2 * POLL_MS) : 0;
     if (stillMs >= STILL_MS) return;
     seen = state;

@@ -36,15 +36,6 @@ async function makeWorld(commit: string) {
   storage.latencyMs = LATENCY_MS;
   return {
     ...place,
-    /** The server has ended: the next one need not wait for its lease, as other tests do. */
-    loseData() {
-      place.loseData();
-      const lease = storage.objects.get("shop/lease");
-      if (lease === undefined) return;
-      const state = JSON.parse(new TextDecoder().decode(lease.body));
-      const body = new TextEncoder().encode(JSON.stringify({ ...state, isReleased: true }));
-      storage.objects.set("shop/lease", { ...lease, body, tag: `"${crypto.randomUUID()}"` });
-    },
     /** @returns the number of users in a restored database, whose ids are consecutive in the order of commits */
     async restore(stderr: RegExp): Promise<number> {
       const path = place.at("restored.db");

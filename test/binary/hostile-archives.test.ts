@@ -60,24 +60,26 @@ function changeJson(random: Random, objects: Objects, key: string): void {
   );
 }
 
-/** Changes a value in the header of a segment. */
-function changeHeader(random: Random, objects: Objects, key: string, more = {}): void {
+/** @returns what a slot says, and the rest of it */
+function splitSlot(objects: Objects, key: string) {
   const body = bodyOf(objects, key);
-  const length = body.indexOf(10);
-  const header = JSON.parse(new TextDecoder().decode(body.subarray(0, length)));
-  const name = pick(random, Object.keys(header));
-  const changed = { ...header, [name]: pick(random, strange), ...more };
-  const line = new TextEncoder().encode(JSON.stringify(changed));
-  set(objects, key, Buffer.concat([line, body.subarray(length)]));
+  const length = body.indexOf(10, body.indexOf(10) + 1) + 1;
+  const head = decodeJson<Record<string, unknown>>(key, body.subarray(0, length));
+  return { head, rest: body.subarray(length) };
 }
 
-/** Puts what expands to 500 MB in the place of the contents of a segment. @param says the size in its header */
-function putBomb(objects: Objects, key: string, bomb: Uint8Array, says: number): void {
-  const body = bodyOf(objects, key);
-  const header = JSON.parse(new TextDecoder().decode(body.subarray(0, body.indexOf(10))));
-  const hash = new Bun.CryptoHasher("sha256").update(bomb).update(JSON.stringify(header.progress));
-  const line = JSON.stringify({ ...header, bytes: says, sha256: hash.digest("hex") });
-  set(objects, key, Buffer.concat([Buffer.from(`${line}\n`), bomb]));
+/** Changes a value in the head of a slot, and its hash. */
+function changeHead(random: Random, objects: Objects, key: string): void {
+  const { head, rest } = splitSlot(objects, key);
+  const changed = { ...head, [pick(random, Object.keys(head))]: pick(random, strange) };
+  set(objects, key, Buffer.concat([encodeJson(changed), rest]));
+}
+
+/** Puts what expands to 500 MB in the place of the contents of a segment. @param bytes the size in its head */
+function putBomb(objects: Objects, key: string, bomb: Uint8Array, bytes: number): void {
+  const { head } = splitSlot(objects, key);
+  const sha256 = new Bun.CryptoHasher("sha256").update(bomb).digest("hex");
+  set(objects, key, Buffer.concat([encodeJson({ ...head, bytes, sha256 }), bomb]));
 }
 
 const entry = (key: string) =>
@@ -107,7 +109,7 @@ const lies: readonly (() => string)[] = [
 /** Takes 20 s to be recognized. */
 function misbehaveSlowly(random: Random, server: S3Server): string {
   const way = random(3);
-  const key = () => (way === 0 ? "log/00000001/0000000/1-1" : `generations/${random(2 ** 32)}`);
+  const key = () => (way === 0 ? "log/00000001/0000000/1" : `generations/${random(2 ** 32)}`);
   server.misbehave = ({ operation }) => {
     if (way === 2) return { do: "drip" };
     return operation === "list"
@@ -120,11 +122,11 @@ function misbehaveSlowly(random: Random, server: S3Server): string {
 /** Changes the objects, or lets the server misbehave. */
 function mutate(random: Random, server: S3Server, bomb: Uint8Array, isSlow: boolean): string {
   const { objects } = server;
-  const own = /^shop\/(?!lease)/;
+  const own = /^shop\//;
   const key = pick(random, keysOf(objects, own));
   const other = pick(random, keysOf(objects, own));
   const segment = pick(random, keysOf(objects, /^shop\/log\//));
-  const record = pick(random, keysOf(objects, /^shop\/(generations|bases)\//));
+  const record = pick(random, keysOf(objects, /^shop\/(generations|bases|heartbeats)\//));
   const body = bodyOf(objects, key);
   const ways: Readonly<Record<string, () => void>> = {
     truncate: () => set(objects, key, body.slice(0, random(body.length + 1))),
@@ -137,14 +139,13 @@ function mutate(random: Random, server: S3Server, bomb: Uint8Array, isSlow: bool
       set(objects, key, bodyOf(objects, other));
       set(objects, other, body);
     },
-    replay: () =>
-      set(objects, segment.replace(/(\d)-\d+$/, "9-1795439359468"), bodyOf(objects, segment)),
+    replay: () => set(objects, segment.replace(/\d{2}$/, "19"), bodyOf(objects, segment)),
     remove: () => void objects.delete(key),
     json: () => changeJson(random, objects, record),
-    header: () => changeHeader(random, objects, segment),
+    head: () => changeHead(random, objects, segment),
     bomb: () => putBomb(objects, segment, bomb, pick(random, [100, 8_000_000, 1e9])),
     names() {
-      for (const name of ["../x", "log/1/../../x", `log/00000001/0000000/${"9".repeat(20)}-1`])
+      for (const name of ["../x", "log/1/../../x", `log/00000001/0000000/${"9".repeat(20)}`])
         set(objects, `shop/${name}`, body);
     },
     list() {

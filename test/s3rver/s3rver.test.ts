@@ -1,9 +1,9 @@
 // Object storage on s3rver, a server of S3 that somebody else has written, run by `make storage-test`. It ignores
 // preconditions, and does not verify signatures of version 4.
-import { describe, expect, test } from "bun:test";
-import { createLease, systemClock } from "../../src/domain/lease.ts";
+import { describe, test } from "bun:test";
 import { withRetries } from "../../src/domain/object-storage.ts";
 import { openStorage } from "../../src/object-storage/open.ts";
+import { createRecord } from "../../src/sqlite/archive/log.ts";
 import { objectStorageContract } from "../object-storage/contract.ts";
 import { makeDirectory } from "../support/directory.ts";
 import { expectRejection } from "../support/expect-error.ts";
@@ -57,22 +57,12 @@ describe.skipIf(!isTested)("s3rver", () => {
     await expectRejection(server.open("s3://other-bucket").list(""), "operator", problem);
   });
 
-  test("no lease is taken, because two servers could take it", async () => {
+  test("no archive is begun, because two servers could begin it", async () => {
     await using server = await startS3rver();
-    const lease = createLease(server.storage, {
-      key: "lease",
-      holder: "test",
-      identity: () => "test",
-      lastNumber: async () => 0,
-      durationMs: 60_000,
-      intervalMs: 20_000,
-      clock: systemClock,
-      onWait: () => {},
-      onProblem: () => {},
-    });
+    const log = { previousEnd: 0, continues: false };
+    const names = { archive: "archive", name: "test", identity: "test", holder: "test" };
     const problem = "Cannot use s3://bucket/prefix: the server does not support conditional writes";
-    const { signal } = new AbortController();
-    await expectRejection(lease.acquire(signal), "operator", problem);
-    expect(lease.isHeld()).toBe(false);
+    const begun = createRecord(server.storage, { number: 1, ...log, ...names });
+    await expectRejection(begun, "operator", problem);
   });
 });

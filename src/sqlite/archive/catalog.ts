@@ -52,13 +52,13 @@ export interface Catalog {
   readonly bases: readonly StoredBase[];
 }
 
-export interface StoredSegment extends SegmentId {
+interface StoredSegment extends SegmentId {
   /** As stored: compressed. */
   readonly bytes: number;
 }
 
 /** How the log of the newest generation ends. */
-export interface Tail {
+interface Tail {
   /** Without those behind the first one that is missing. */
   readonly segments: readonly StoredSegment[];
   /** Whether nothing can follow. */
@@ -198,7 +198,7 @@ export function isSameSegment(one: SegmentId | null, other: SegmentId | null): b
   return one?.generation === other?.generation && one?.number === other?.number;
 }
 
-export function nameOf({ generation, number }: SegmentId): string {
+function nameOf({ generation, number }: SegmentId): string {
   return `segment ${number} of generation ${generation}`;
 }
 
@@ -259,11 +259,7 @@ async function isWritten(storage: ObjectStorage, slot: SegmentId): Promise<boole
  * @param from a segment that retention has not deleted, nor any after it
  * @param confirmed number of a segment that is known to have been stored, with all before it; 0 if none is
  */
-export async function readTail(
-  storage: ObjectStorage,
-  from: SegmentId,
-  confirmed: number,
-): Promise<Tail> {
+async function readTail(storage: ObjectStorage, from: SegmentId, confirmed: number): Promise<Tail> {
   const { generation } = from;
   const key = heartbeatKey(generation);
   for (let look = 1; ; look += 1) {

@@ -84,8 +84,9 @@ export async function ensureDatabase(
   const patient = withRetries(storage);
   const used = await usedPrefixes(patient);
   if (used.length === 0) return requireUnknown(path);
-  const { bases } = await readCatalog(patient);
-  if (bases.length === 0)
+  const catalog = await readCatalog(patient);
+  requireNewest(catalog);
+  if (catalog.bases.length === 0)
     failWithoutBase(used, "put back what was deleted, or choose another ARCHIVE_URL");
   if (!restoreIfMissing) {
     const command = `user-api restore --from ${shellWord(storage.url)} --database-url ${shellWord(path)}`;

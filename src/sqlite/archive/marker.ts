@@ -27,7 +27,7 @@ export interface ArchiveMarker {
 }
 
 /** Holds as long as the newest state of the archive is the one of then. */
-export interface Intent {
+interface Intent {
   /** Of generations to one of which that state belongs. */
   readonly names: readonly string[];
   /** Its last segment; `null` if it is unknown, after the restore of a backup. */

@@ -1,0 +1,236 @@
+// Several servers with one archive: whoever continues it ends the one before, and nothing acknowledged by either is lost.
+import { describe, expect, test } from "bun:test";
+import { existsSync, readdirSync } from "node:fs";
+import { heartbeatKey } from "../../src/sqlite/archive/format.ts";
+import { isLong } from "../support/long.ts";
+import { binary, type Running } from "../support/program.ts";
+import { createUser, makePlace, stop, until, urlOf } from "./archived-place.ts";
+
+const CLIENTS = 16;
+const modes = isLong ? ["sync", "async"] : ["sync"];
+/** Of servers that are killed and begin elsewhere. */
+const ROUNDS = isLong ? 10 : 1;
+const TIMEOUT_MS = 120_000;
+const BEAT = heartbeatKey(1);
+
+async function makeArchive() {
+  const place = await makePlace({ ARCHIVE_RESTORE: "if-missing" });
+  return {
+    ...place,
+    /** @param name of the machine */
+    start(name: string, mode: string, settings: Readonly<Record<string, string>> = {}) {
+      const databaseUrl = place.at(`${name}/a.db`);
+      return place.start({ ...settings, ARCHIVE_COMMIT: mode, DATABASE_URL: databaseUrl });
+    },
+    /** @returns the emails of the users that the archive has */
+    async restore(name = "restored.db"): Promise<ReadonlySet<string>> {
+      const users = await place.restore({ path: place.at(name) });
+      return new Set(users.map(({ email }) => email));
+    },
+  };
+}
+
+type Archive = Awaited<ReturnType<typeof makeArchive>>;
+
+/** Writes with several clients until the server has ended. @returns what was acknowledged */
+async function writeUntilEnd(url: string): Promise<string[]> {
+  const acknowledged: string[] = [];
+  const clients = Array.from({ length: CLIENTS }, async () => {
+    for (;;) {
+      const created = await createUser(url).catch(() => null);
+      if (created === null) return;
+      if (created.status === 201) acknowledged.push(created.json.data.email);
+      // Rejections are immediate: without a pause they would use all of the processor.
+      else await Bun.sleep(20);
+    }
+  });
+  await Promise.all(clients);
+  return acknowledged;
+}
+
+/** @returns the emails of writes all of which were acknowledged */
+async function writeSome(url: string): Promise<string[]> {
+  const written = await Promise.all(Array.from({ length: 20 }, () => createUser(url)));
+  expect(new Set(written.map(({ status }) => status))).toEqual(new Set([201]));
+  return written.map(({ json }) => json.data.email);
+}
+
+async function untilUploads({ storage }: Archive, count: number): Promise<void> {
+  const before = storage.calls.length;
+  const isUpload = ({ operation, key }: (typeof storage.calls)[number]) =>
+    operation === "put" && key.startsWith("log/");
+  await until(() => storage.calls.slice(before).filter(isUpload).length > count);
+}
+
+/** Expects that the server has ended by itself, because another one has its archive. */
+async function expectLost(server: Running): Promise<void> {
+  const { code, stdout, stderr } = await server.ended;
+  expect([code, stderr]).toEqual([1, expect.stringMatching(/^[^\n]*has taken over[^\n]*\n$/)]);
+  expect(stdout.match(/"archive lost"/g)).toHaveLength(1);
+}
+
+describe.skipIf(binary === "")("of two servers with one archive", () => {
+  for (const mode of modes) {
+    test.concurrent(
+      `the one that was suspended during uploads acknowledges nothing more, and ends, in ${mode} mode`,
+      async () => {
+        await using archive = await makeArchive();
+        archive.storage.latencyMs = 20;
+        const first = archive.start("first", mode);
+        const writing = writeUntilEnd(await urlOf(first));
+        // Four can be under way: then the archive has one of a write.
+        await untilUploads(archive, 6);
+        first.kill("SIGSTOP");
+        const second = archive.start("second", mode);
+        const url = await urlOf(second);
+        expect(second.output()).toContain('"waiting for the archive"');
+        const acknowledged = await writeSome(url);
+        first.kill("SIGCONT");
+        await expectLost(first);
+        const byFirst = await writing;
+        expect(byFirst.length).toBeGreaterThan(0);
+        if (mode === "sync") acknowledged.push(...byFirst);
+        acknowledged.push(...(await writeSome(url)));
+        await stop(second);
+        const restored = await archive.restore();
+        expect(acknowledged.filter((email) => !restored.has(email))).toEqual([]);
+      },
+      TIMEOUT_MS,
+    );
+  }
+
+  test.concurrent(
+    "the one that was suspended without writes ends, and one that runs is waited for",
+    async () => {
+      await using archive = await makeArchive();
+      const first = archive.start("first", "sync");
+      await writeSome(await urlOf(first));
+      const second = archive.start("second", "sync");
+      await until(() => second.output().includes('"waiting for the archive"'));
+      const beats = () => new TextDecoder().decode(archive.storage.objects.get(BEAT)?.body);
+      for (let beat = 0, before = beats(); beat < 2; beat += 1, before = beats())
+        await until(() => beats() !== before);
+      expect(second.output()).not.toContain('"listening"');
+      first.kill("SIGSTOP");
+      await urlOf(second);
+      first.kill("SIGCONT");
+      await expectLost(first);
+    },
+    TIMEOUT_MS,
+  );
+});
+
+test.skipIf(binary === "").each(modes)(
+  "a server that begins without files after another was killed has all that was acknowledged in %s mode",
+  async (mode) => {
+    await using archive = await makeArchive();
+    archive.storage.latencyMs = 10;
+    const acknowledged: string[] = [];
+    let server = archive.start("0", mode);
+    for (let round = 1; round <= ROUNDS; round += 1) {
+      const writing = writeUntilEnd(await urlOf(server));
+      await untilUploads(archive, 6 + Math.random() * 20);
+      server.kill("SIGKILL");
+      if (mode === "sync") acknowledged.push(...(await writing));
+      server = archive.start(`${round}`, mode);
+      acknowledged.push(...(await writeSome(await urlOf(server))));
+      expect(server.output()).toContain('"continued":true');
+    }
+    await stop(server);
+    const restored = await archive.restore();
+    expect(acknowledged.filter((email) => !restored.has(email))).toEqual([]);
+  },
+  60_000 * (ROUNDS + 1),
+);
+
+test.skipIf(binary === "").each(modes)(
+  "a server with another database does not wait to be refused in %s mode",
+  async (mode) => {
+    await using archive = await makeArchive();
+    const other = archive.start("second", "", { ARCHIVE_URL: "", ARCHIVE_RESTORE: "" });
+    await urlOf(other);
+    other.kill("SIGTERM");
+    await other.ended;
+    await urlOf(archive.start("first", "sync"));
+    const refused = await archive.start("second", mode).ended;
+    expect([refused.code, refused.stderr]).toEqual([
+      1,
+      expect.stringMatching(/^ARCHIVE_URL: the archive belongs to another database: .*\n$/),
+    ]);
+  },
+  TIMEOUT_MS,
+);
+
+describe.skipIf(binary === "")("a signal ends a server", () => {
+  for (const situation of ["to restore it", "with a database"]) {
+    test.concurrent(
+      `that waits for the archive ${situation}`,
+      async () => {
+        await using archive = await makeArchive();
+        await urlOf(archive.start("first", "sync"));
+        if (situation === "with a database") await archive.restore("second/a.db");
+        const second = archive.start("second", "sync");
+        await until(() => second.output().includes('"waiting for the archive"'));
+        second.kill("SIGTERM");
+        const { code, stdout, stderr } = await second.ended;
+        expect([code, stderr]).toEqual([0, ""]);
+        expect(stdout).toContain('"stopped"');
+        expect(stdout).not.toMatch(/"listening"|"archive (restored|opened)"/);
+      },
+      TIMEOUT_MS,
+    );
+  }
+
+  test.concurrent(
+    "that restores its database, and leaves no file, and nothing to wait for",
+    async () => {
+      await using archive = await makeArchive();
+      const { storage } = archive;
+      const first = archive.start("first", "sync");
+      await writeSome(await urlOf(first));
+      await stop(first);
+      storage.misbehave = ({ key }) => (key.startsWith("chunks/0") ? { do: "stall" } : null);
+      const second = archive.start("second", "sync");
+      const files = () =>
+        existsSync(archive.at("second")) ? readdirSync(archive.at("second")) : [];
+      await until(() => files().length > 0);
+      second.kill("SIGTERM");
+      const { code, stderr } = await second.ended;
+      expect([code, stderr]).toEqual([0, ""]);
+      expect(files()).toEqual([]);
+      storage.misbehave = () => null;
+      const third = archive.start("third", "sync");
+      await urlOf(third);
+      expect(third.output()).not.toContain('"waiting for the archive"');
+    },
+    TIMEOUT_MS,
+  );
+});
+
+describe.skipIf(binary === "")("the first server of an archive", () => {
+  for (const restore of ["if-missing", "never"]) {
+    test.concurrent(
+      `that was killed before its first base continues on its database, and no other one begins with ARCHIVE_RESTORE=${restore}`,
+      async () => {
+        await using archive = await makeArchive();
+        const { storage } = archive;
+        storage.misbehave = ({ key }) => (key.startsWith("chunks/0") ? { do: "stall" } : null);
+        const first = archive.start("first", "async");
+        await urlOf(first);
+        await until(() => storage.calls.some(({ key }) => key.startsWith("chunks/0")));
+        first.kill("SIGKILL");
+        await first.ended;
+        storage.misbehave = () => null;
+        const second = archive.start("second", "sync", { ARCHIVE_RESTORE: restore });
+        const { code, stderr } = await second.ended;
+        expect([code, stderr]).toEqual([1, expect.stringContaining("but no complete base: ")]);
+        const next = archive.start("first", "sync", { ARCHIVE_RESTORE: restore });
+        const written = await writeSome(await urlOf(next));
+        await stop(next);
+        expect(next.output()).not.toContain('"waiting for the archive"');
+        expect(await archive.restore()).toEqual(new Set(written));
+      },
+      TIMEOUT_MS,
+    );
+  }
+});

@@ -1,7 +1,7 @@
 // A server starts with another state of its database than it had: what the archive has, and the database has not, must
 // not be replaced by a new base.
 import { describe, expect, test } from "bun:test";
-import { copyFileSync, existsSync, mkdirSync, rmSync } from "node:fs";
+import { copyFileSync, existsSync, mkdirSync, readdirSync, rmSync } from "node:fs";
 import { isLong } from "../support/long.ts";
 import { binary, runBinary } from "../support/program.ts";
 import { createUser, makePlace, stop, urlOf } from "./archived-place.ts";
@@ -133,6 +133,56 @@ test.skipIf(binary === "")(
     await serve(1);
     expect(await restore()).toHaveLength(4);
     expect(existsSync(path)).toBeTrue();
+  },
+  60_000,
+);
+
+test.skipIf(binary === "")(
+  "a database that has gone another way is set aside and restored with ARCHIVE_RESTORE=if-missing",
+  async () => {
+    await using archived = await makeArchived("sync", "bucket");
+    const { path, serve, restore, start, at } = archived;
+    for (let round = 1; round <= 2; round += 1) {
+      const old = await ways["an older state of all files was put back"]?.(archived);
+      const known = await restore();
+      const server = start({ ARCHIVE_RESTORE: "if-missing" });
+      expect(await server.listening).not.toBeNull();
+      await stop(server);
+      const aside = readdirSync(at("data")).filter((name) =>
+        /^a\.db-diverged-[^-]+-.*Z$/.test(name),
+      );
+      expect([old, aside]).toEqual([path, [expect.any(String)]]);
+      expect(server.output()).toContain(aside[0] ?? "");
+      await serve(1);
+      expect(await restore()).toHaveLength(known.length + 1);
+    }
+  },
+  60_000,
+);
+
+test.skipIf(binary === "")(
+  "a database is not archived to another archive, nor to an empty one, than its own",
+  async () => {
+    await using archived = await makeArchived("sync", "directory");
+    const { path, serve, start, at } = archived;
+    await serve(1);
+    for (const name of ["empty", "other"]) mkdirSync(at(name));
+    const other = { ARCHIVE_URL: `file://${at("other")}`, DATABASE_URL: at("other.db") };
+    await serve(1, other);
+    for (const name of ["empty", "other"])
+      for (const restore of ["never", "if-missing"]) {
+        const settings = { ARCHIVE_URL: `file://${at(name)}`, ARCHIVE_RESTORE: restore };
+        const { code, stderr } = await start(settings).ended;
+        const problem =
+          /^ARCHIVE_URL: it is empty or another archive, .* delete \S+a\.db-archive\n$/;
+        expect([code, stderr]).toEqual([1, expect.stringMatching(problem)]);
+      }
+    expect(readdirSync(at("empty"))).toEqual([]);
+    await serve(1);
+    rmSync(path);
+    rmSync(`${path}-wal`, { force: true });
+    const { code } = await start({ ARCHIVE_URL: `file://${at("empty")}` }).ended;
+    expect(code).toBe(1);
   },
   60_000,
 );

@@ -4,7 +4,8 @@ import { expect, test } from "bun:test";
 import type { ObjectStorage } from "../../../src/domain/object-storage.ts";
 import { prefixes } from "../../../src/sqlite/archive/format.ts";
 import { isLong } from "../../support/long.ts";
-import { type Mutation, simulate } from "./simulation.ts";
+import type { Mutation } from "./simulated-world.ts";
+import { simulate } from "./simulation.ts";
 
 const HISTORIES = isLong ? 100_000 : 300;
 /** More than any of the mutations needs. */

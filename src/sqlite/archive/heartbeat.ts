@@ -8,6 +8,8 @@ import type { Log } from "./log.ts";
 import type { Problems } from "./problems.ts";
 import { HEARTBEAT_MS } from "./still.ts";
 
+const MAX_BEATING = 2;
+
 interface HeartbeatOptions {
   readonly storage: ObjectStorage;
   readonly generation: Generation;
@@ -19,7 +21,7 @@ interface HeartbeatOptions {
 export async function startHeartbeat(options: HeartbeatOptions): Promise<Disposable> {
   const { storage, generation, log, problems } = options;
   let sequence = 0;
-  let isBeating = false;
+  let beating = 0;
 
   async function beat(): Promise<void> {
     sequence += 1;
@@ -31,8 +33,9 @@ export async function startHeartbeat(options: HeartbeatOptions): Promise<Disposa
 
   await problems.retry("heartbeat", log.isEnded, beat);
   const timer = setInterval(() => {
-    if (isBeating || log.isEnded()) return;
-    isBeating = true;
+    // One that takes long does not delay the next: that would look as if the server had ended.
+    if (beating >= MAX_BEATING || log.isEnded()) return;
+    beating += 1;
     beat()
       .then(
         () => problems.clear("heartbeat"),
@@ -41,7 +44,7 @@ export async function startHeartbeat(options: HeartbeatOptions): Promise<Disposa
         },
       )
       .finally(() => {
-        isBeating = false;
+        beating -= 1;
       });
   }, HEARTBEAT_MS);
   return { [Symbol.dispose]: () => clearInterval(timer) };

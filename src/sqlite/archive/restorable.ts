@@ -53,14 +53,15 @@ async function endMs(storage: ObjectStorage, { base, last }: History): Promise<n
 async function warningsOfLater(
   storage: ObjectStorage,
   { newest, generations }: Catalog,
-  { base, lastGeneration }: History,
+  { base, lastGeneration, loss }: History,
   atMs: number,
 ): Promise<string[]> {
   const warnings: string[] = [];
   // Nothing of it is needed but the base and the log.
   if (!generations.has(base.generation))
     warnings.push(`${generationKey(base.generation)} is missing or damaged`);
-  for (let number = lastGeneration + 1; number <= newest; number += 1) {
+  // A loss says that the archive has more.
+  for (let number = lastGeneration + 1; loss === null && number <= newest; number += 1) {
     if (!generations.has(number)) failDamaged(generationKey(number), "is missing or damaged");
     if ((await storage.list(logPrefix(number), 1)).length === 0) continue;
     const head = await readHead(storage, { generation: number, number: 1 });

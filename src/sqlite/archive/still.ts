@@ -6,7 +6,7 @@ import { readHead } from "./log.ts";
 /** Interval of the heartbeats of a server: at most 12 small objects a minute. */
 export const HEARTBEAT_MS = 5_000;
 /** A server that has written nothing for this long is taken for dead. If it is not, it can store nothing more. */
-const STILL_MS = HEARTBEAT_MS + 1_000;
+const STILL_MS = HEARTBEAT_MS + 1_500;
 const POLL_MS = 500;
 
 export interface Clock {

@@ -85,7 +85,6 @@ export async function ensureDatabase(
   const used = await usedPrefixes(patient);
   if (used.length === 0) return requireUnknown(path);
   const catalog = await readCatalog(patient);
-  requireNewest(catalog);
   if (catalog.bases.length === 0)
     failWithoutBase(used, "put back what was deleted, or choose another ARCHIVE_URL");
   if (!restoreIfMissing) {
@@ -93,6 +92,7 @@ export async function ensureDatabase(
     const advice = `run \`${command}\`, or set ARCHIVE_RESTORE=if-missing`;
     fail("operator", `it has a database, but ${path} is missing: ${advice}`);
   }
+  requireNewest(catalog);
   await sealNewest(patient, options);
   const { timeMs, warnings } = await restore(storage, options);
   for (const reason of warnings) log("warn", "archive needs attention", { reason });

@@ -22,14 +22,14 @@ async function waitedMs(
 
 test("a log is still when nothing was written for longer than the interval of heartbeats", async () => {
   const storage = createMemoryStorage();
-  expect(await waitedMs(storage, () => {})).toBe(6_000);
+  expect(await waitedMs(storage, () => {})).toBe(6_500);
 });
 
 test("heartbeats and segments keep a start from taking over", async () => {
   const storage = createMemoryStorage();
   const beat = (ms: number) =>
     ms % 5_000 === 0 && ms <= 60_000 && storage.put(heartbeatKey(1), bytes(`${ms}`));
-  expect(await waitedMs(storage, beat)).toBeWithin(65_500, 66_501);
+  expect(await waitedMs(storage, beat)).toBeWithin(66_000, 67_001);
 });
 
 test("a log that was closed or sealed is not waited for", async () => {

@@ -208,7 +208,7 @@ export function beginningMs({ bases }: Catalog): number {
 }
 
 /** @returns whether the later generation continues the earlier one, as far as records say */
-export function isContinued({ generations }: Catalog, earlier: number, later: number): boolean {
+function isContinued({ generations }: Catalog, earlier: number, later: number): boolean {
   for (let number = earlier + 1; number <= later; number += 1)
     if (generations.get(number)?.continues === false) return false;
   return true;
@@ -357,20 +357,42 @@ export interface ArchiveEnd {
   readonly tail: Tail | null;
 }
 
-/** @returns the history of the newest base that can be used; that of the newest one if none can */
+/** A base that does not lead to a state. */
+interface UnusableBase {
+  readonly base: StoredBase;
+  /** `null` if the base itself is damaged. */
+  readonly history: History | null;
+}
+
+/**
+ * Finds the newest base that can be used. An older one leads to the same states, unless a generation has begun anew since.
+ * @param candidates newest first
+ */
+export async function readUsable(
+  storage: ObjectStorage,
+  catalog: Catalog,
+  candidates: readonly StoredBase[],
+): Promise<{ history: History | null; unusable: readonly UnusableBase[] }> {
+  const unusable: UnusableBase[] = [];
+  for (const base of candidates) {
+    const newer = unusable.at(-1)?.base ?? base;
+    if (!isContinued(catalog, base.generation, newer.generation)) break;
+    const history = base.damage === null ? await readHistory(storage, catalog, base) : null;
+    const isUsable =
+      history !== null && (history.loss === null || isAtOrBefore(base.last, history.last));
+    if (isUsable) return { history, unusable };
+    unusable.push({ base, history });
+  }
+  return { history: null, unusable };
+}
+
+/** @returns the history of the newest base that can be used; that of the newest sound one if none can */
 export async function readNewestHistory(
   storage: ObjectStorage,
   catalog: Catalog,
 ): Promise<History | null> {
-  let newest: History | null = null;
-  for (const base of catalog.bases.toReversed()) {
-    if (newest !== null && !isContinued(catalog, base.generation, newest.base.generation)) break;
-    if (base.damage !== null) continue;
-    const history = await readHistory(storage, catalog, base);
-    if (history.loss === null || isAtOrBefore(base.last, history.last)) return history;
-    newest ??= history;
-  }
-  return newest;
+  const { history, unusable } = await readUsable(storage, catalog, catalog.bases.toReversed());
+  return history ?? unusable.find((each) => each.history !== null)?.history ?? null;
 }
 
 export async function readEnd(storage: ObjectStorage, catalog: Catalog): Promise<ArchiveEnd> {

@@ -8,9 +8,9 @@ import {
   failWithoutBase,
   type History,
   isAtOrBefore,
-  isContinued,
   readCatalog,
   readHistory,
+  readUsable,
   type StoredBase,
   usedPrefixes,
 } from "./catalog.ts";
@@ -105,34 +105,25 @@ export async function findState(
 ): Promise<FoundState> {
   const atMs = at?.getTime() ?? Number.POSITIVE_INFINITY;
   const candidates = catalog.bases.filter(({ timeMs }) => timeMs <= atMs).reverse();
-  const damaged = new Map<string, string>();
-  let unusable: StoredBase | null = null;
-  let loss: string | null = null;
-  for (const base of candidates) {
-    // An older history does not lead to the state.
-    if (unusable !== null && !isContinued(catalog, base.generation, unusable.generation)) break;
-    if (base.damage !== null) damaged.set(baseKey(base), base.damage);
-    const history = base.damage === null ? await readHistory(storage, catalog, base) : null;
-    if (history === null || (history.loss !== null && !isAtOrBefore(base.last, history.last))) {
-      unusable = base;
-      // An older base may have what is before the gap.
-      loss = history?.loss ?? loss;
-      continue;
-    }
-    const damage = [...damaged.values()];
-    if (history.loss !== null) {
-      const untilMs = await endMs(storage, history);
-      if (untilMs < atMs) failUnrestorable([...damage, history.loss], untilMs, catalog);
-    }
-    const skipped = [...damaged].map(
-      ([key, reason]) =>
-        `${key} is damaged, an older base was used, and nothing is lost: ${reason}`,
-    );
-    const later = await warningsOfLater(storage, catalog, history, atMs);
-    return { history, damage, warnings: [...skipped, ...later] };
+  const { history, unusable } = await readUsable(storage, catalog, candidates);
+  const damaged = unusable.filter(({ base }) => base.damage !== null);
+  const damage = damaged.flatMap(({ base }) => base.damage ?? []);
+  if (history === null) {
+    // An older base may have had what is before the gap.
+    const losses = unusable.flatMap((each) => each.history?.loss ?? []).slice(-1);
+    const beforeMs = (unusable.at(-1)?.base.timeMs ?? 0) - 1;
+    return failWithoutState(storage, catalog, [...damage, ...losses], beforeMs);
   }
-  const damage = [...damaged.values(), ...(loss === null ? [] : [loss])];
-  return failWithoutState(storage, catalog, damage, (unusable?.timeMs ?? 0) - 1);
+  if (history.loss !== null) {
+    const untilMs = await endMs(storage, history);
+    if (untilMs < atMs) failUnrestorable([...damage, history.loss], untilMs, catalog);
+  }
+  const skipped = damaged.map(
+    ({ base }) =>
+      `${baseKey(base)} is damaged, an older base was used, and nothing is lost: ${base.damage}`,
+  );
+  const later = await warningsOfLater(storage, catalog, history, atMs);
+  return { history, damage, warnings: [...skipped, ...later] };
 }
 
 /**

@@ -141,6 +141,8 @@ export interface Log {
 /** @returns the log of a generation that this server has begun */
 export function createLog({ storage, generation, retry, onSuperseded }: LogOptions): Log {
   let stored = 0;
+  /** Number of the last segment whose create was begun. */
+  let sent = 0;
   let isEnded = false;
   /** Segments that the archive has, while it lacks one before them. */
   const early = new Set<number>();
@@ -154,6 +156,7 @@ export function createLog({ storage, generation, retry, onSuperseded }: LogOptio
   return {
     async append(head, contents) {
       const body = new Uint8Array(Buffer.concat([encodeJson(head), contents]));
+      sent = Math.max(sent, head.number);
       const other = await retry(() => store(storage, head, body));
       if (isEnded) return false;
       if (other !== null) {
@@ -166,14 +169,16 @@ export function createLog({ storage, generation, retry, onSuperseded }: LogOptio
     },
     stored: () => stored,
     async isOpen() {
-      for (let number = stored + 1; !isEnded; number += 1) {
+      const sentBefore = sent;
+      // Behind what was sent before, an own segment proves the same as an empty slot: others may follow all the time.
+      for (let number = stored + 1; !isEnded && number <= sentBefore + 1; number += 1) {
         const id = { generation: generation.number, number };
         const body = await storage.get(slotKey(id), HEAD_BYTES);
         if (body === null) return !isEnded;
         const found = soundHead(id, body);
         if (found !== null && found.writer !== generation.name) supersede(holderOf(found));
       }
-      return false;
+      return !isEnded;
     },
     async close(timeMs) {
       const { number, name: writer, holder } = generation;

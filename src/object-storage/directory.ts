@@ -51,6 +51,9 @@ async function nullOn<Result>(code: string, work: Promise<Result>): Promise<Resu
   }
 }
 
+/** Gives a complete file its own name. */
+type Move = (partial: string, path: string) => Promise<void>;
+
 async function syncDirectory(path: string): Promise<void> {
   await using handle = await open(path, "r");
   await handle.sync();
@@ -74,12 +77,66 @@ async function* findFiles(path: string, after = ""): AsyncGenerator<string> {
   }
 }
 
+/** Creates the directories of a file, except the root. */
+async function makeDirectory(root: string, path: string): Promise<void> {
+  if (path === root || (await nullOn("ENOENT", stat(path))) !== null) return;
+  await makeDirectory(root, dirname(path));
+  await nullOn("EEXIST", mkdir(path, DIRECTORY_MODE));
+  await syncDirectory(dirname(path));
+}
+
+/** Creates the directory of a file, again if it is deleted before the file is in it. */
+async function moveInto(root: string, path: string, move: () => Promise<void>): Promise<void> {
+  for (let attempt = 1; ; attempt += 1) {
+    try {
+      await makeDirectory(root, dirname(path));
+      await move();
+      return;
+    } catch (error) {
+      if (systemCode(error) !== "ENOENT" || attempt === MAX_ATTEMPTS) throw error;
+    }
+  }
+}
+
+/** Deletes a directory, and those that it is in, as far as they are empty. */
+async function removeEmpty(root: string, path: string): Promise<void> {
+  if (path === root) return;
+  const isRemoved = await rmdir(path).then(
+    () => true,
+    () => false,
+  );
+  if (isRemoved) await removeEmpty(root, dirname(path));
+}
+
+/** Deletes the partial files of processes that have died. */
+async function removeStale(root: string): Promise<void> {
+  for await (const path of findFiles(join(root, PARTIAL))) {
+    const { mtimeMs } = (await nullOn("ENOENT", stat(path))) ?? { mtimeMs: Number.NaN };
+    if (Date.now() - mtimeMs > STALE_MS) await rm(path, { force: true });
+  }
+}
+
+/** Writes a complete file, which `move` renames or links to its own name. */
+async function publish(root: string, path: string, body: Uint8Array, move: Move): Promise<void> {
+  await makeDirectory(root, join(root, PARTIAL));
+  const partial = join(root, PARTIAL, crypto.randomUUID());
+  try {
+    await using handle = await open(partial, "wx", FILE_MODE);
+    await handle.writeFile(body);
+    await handle.sync();
+    await moveInto(root, path, () => move(partial, path));
+  } finally {
+    await rm(partial, { force: true });
+  }
+  await syncDirectory(dirname(path));
+}
+
 export function createDirectoryStorage({
   path: root,
   timeoutMs,
 }: DirectorySettings): ObjectStorage {
   const url = `file://${root}`;
-  let removedStale = false;
+  let hasWritten = false;
 
   function failure(action: string, code: "operator" | "unavailable", problem: string): AppError {
     return new AppError(code, `Cannot ${action} ${url}: ${problem}`);
@@ -103,64 +160,11 @@ export function createDirectoryStorage({
     }
   }
 
-  /** Creates the directories of a file, except the root. */
-  async function makeDirectory(path: string): Promise<void> {
-    if (path === root || (await nullOn("ENOENT", stat(path))) !== null) return;
-    await makeDirectory(dirname(path));
-    await nullOn("EEXIST", mkdir(path, DIRECTORY_MODE));
-    await syncDirectory(dirname(path));
-  }
-
-  /** Creates the directory of a file, again if it is deleted before the file is in it. */
-  async function moveInto(path: string, move: () => Promise<void>): Promise<void> {
-    for (let attempt = 1; ; attempt += 1) {
-      try {
-        await makeDirectory(dirname(path));
-        await move();
-        return;
-      } catch (error) {
-        if (systemCode(error) !== "ENOENT" || attempt === MAX_ATTEMPTS) throw error;
-      }
-    }
-  }
-
-  /** Deletes a directory, and those that it is in, as far as they are empty. */
-  async function removeEmpty(path: string): Promise<void> {
-    if (path === root) return;
-    const isRemoved = await rmdir(path).then(
-      () => true,
-      () => false,
-    );
-    if (isRemoved) await removeEmpty(dirname(path));
-  }
-
-  async function removeStale(): Promise<void> {
-    if (removedStale) return;
-    removedStale = true;
-    for await (const path of findFiles(join(root, PARTIAL))) {
-      const { mtimeMs } = (await nullOn("ENOENT", stat(path))) ?? { mtimeMs: Number.NaN };
-      if (Date.now() - mtimeMs > STALE_MS) await rm(path, { force: true });
-    }
-  }
-
-  /** Writes a complete file, which `move` renames or links to its own name. */
-  async function publish(
-    path: string,
-    body: Uint8Array,
-    move: (partial: string, path: string) => Promise<void>,
-  ): Promise<void> {
-    await makeDirectory(join(root, PARTIAL));
-    await removeStale();
-    const partial = join(root, PARTIAL, crypto.randomUUID());
-    try {
-      await using handle = await open(partial, "wx", FILE_MODE);
-      await handle.writeFile(body);
-      await handle.sync();
-      await moveInto(path, () => move(partial, path));
-    } finally {
-      await rm(partial, { force: true });
-    }
-    await syncDirectory(dirname(path));
+  async function write(key: string, body: Uint8Array, move: Move): Promise<void> {
+    const isFirst = !hasWritten;
+    hasWritten = true;
+    if (isFirst) await removeStale(root);
+    await publish(root, join(root, key), body, move);
   }
 
   return {
@@ -172,10 +176,10 @@ export function createDirectoryStorage({
         if (body === null) await stat(root);
         return body;
       }),
-    put: (key, body) => run("write to", () => publish(join(root, key), body, rename)),
+    put: (key, body) => run("write to", () => write(key, body, rename)),
     create: (key, body) =>
       run("write to", async () => {
-        const published = publish(join(root, key), body, link).then(() => true);
+        const published = write(key, body, link).then(() => true);
         return (await nullOn("EEXIST", published)) ?? false;
       }),
     list: (prefix, limit = Number.POSITIVE_INFINITY, after = "") =>
@@ -196,7 +200,7 @@ export function createDirectoryStorage({
       run("delete from", async () => {
         const paths = keys.map((key) => join(root, key));
         for (const path of paths) await rm(path, { force: true });
-        for (const directory of new Set(paths.map(dirname))) await removeEmpty(directory);
+        for (const directory of new Set(paths.map(dirname))) await removeEmpty(root, directory);
       }),
   };
 }

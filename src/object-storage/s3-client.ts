@@ -1,0 +1,126 @@
+/**
+ * Requests to a bucket of S3, or of a server with the same API. They are made with `fetch`: Bun's own client sends no
+ * preconditions, and has neither a timeout nor a signal.
+ */
+import { AppError } from "../base/error.ts";
+import { MAX_OBJECT_BYTES } from "../domain/object-storage.ts";
+import { codeOf, describeFailure, describeResponse, type S3Problem } from "./s3-errors.ts";
+import { type Credentials, encode, sign } from "./signature.ts";
+
+export interface S3Settings {
+  readonly bucket: string;
+  /** Empty, or without a slash at its ends. */
+  readonly prefix: string;
+  /** `null` for AWS. Without the bucket, as Bun's own client expects it. */
+  readonly endpoint: string | null;
+  readonly region: string;
+  readonly credentials: Credentials;
+  /** Time for a request and its response. */
+  readonly timeoutMs: number;
+}
+
+/** The methods of requests, by what they are called in messages. */
+const methods = { read: "GET", "write to": "PUT", list: "GET", "delete from": "DELETE" } as const;
+type Action = keyof typeof methods;
+
+interface S3Request {
+  /** Below the prefix; `null` for the bucket itself. */
+  readonly key: string | null;
+  /** Sorted by name. */
+  readonly query?: readonly (readonly [name: string, value: string])[];
+  readonly headers?: Readonly<Record<string, string>>;
+  readonly body?: Uint8Array<ArrayBuffer>;
+  readonly maxBytes?: number;
+}
+
+const EMPTY = new Uint8Array();
+
+/** E.g. a response without an entity tag. */
+export const NOT_S3: S3Problem = {
+  code: "operator",
+  problem: "the server does not respond like S3: check S3_ENDPOINT",
+};
+
+/** @returns the URL of the bucket, without a slash at its end */
+function bucketUrlOf({ bucket, endpoint, region }: S3Settings): string {
+  if (endpoint !== null) return `${endpoint.replace(/\/+$/, "")}/${bucket}`;
+  // The certificate of AWS does not cover names with more dots.
+  return bucket.includes(".")
+    ? `https://s3.${region}.amazonaws.com/${bucket}`
+    : `https://${bucket}.s3.${region}.amazonaws.com`;
+}
+
+/** @returns the body, which is cut if it is longer */
+async function readBody({ body }: Response, maxBytes: number): Promise<Uint8Array<ArrayBuffer>> {
+  const parts: Uint8Array[] = [];
+  let bytes = 0;
+  for await (const part of body ?? []) {
+    parts.push(part);
+    bytes += part.length;
+    if (bytes > maxBytes) break;
+  }
+  return Buffer.concat(parts);
+}
+
+export type S3Client = ReturnType<typeof createS3Client>;
+
+export function createS3Client(settings: S3Settings) {
+  const { bucket, prefix, region, credentials, timeoutMs } = settings;
+  const below = prefix === "" ? "" : `${prefix}/`;
+  const url = `s3://${bucket}${prefix === "" ? "" : `/${prefix}`}`;
+  const bucketUrl = bucketUrlOf(settings);
+  const { host } = new URL(bucketUrl);
+
+  function failure(action: Action, { code, problem }: S3Problem): AppError {
+    return new AppError(code, `Cannot ${action} ${url}: ${problem}`);
+  }
+
+  async function exchange(
+    method: (typeof methods)[Action],
+    { key, query = [], headers = {}, body = EMPTY, maxBytes = MAX_OBJECT_BYTES }: S3Request,
+  ) {
+    const path = key === null ? "" : below + key;
+    const search = query.map(([name, value]) => `${encode(name)}=${encode(value)}`).join("&");
+    const encodedPath = path.split("/").map(encode).join("/");
+    const target = new URL(`${bucketUrl}/${encodedPath}${search === "" ? "" : `?${search}`}`);
+    const signed = sign({ method, url: target, headers, body }, credentials, region, new Date());
+    const response = await fetch(target, {
+      method,
+      // A compressed response would have another length.
+      headers: { ...signed, "accept-encoding": "identity" },
+      ...(method === "PUT" && { body }),
+      redirect: "manual",
+      signal: AbortSignal.timeout(timeoutMs),
+    });
+    return { response, content: await readBody(response, maxBytes) };
+  }
+
+  /** @returns the body; `null` if the object exists, and must not, or does not exist */
+  async function send(action: Action, request: S3Request): Promise<Uint8Array<ArrayBuffer> | null> {
+    let exchanged: Awaited<ReturnType<typeof exchange>>;
+    try {
+      exchanged = await exchange(methods[action], request);
+    } catch (error) {
+      const isTimeout = error instanceof Error && error.name === "TimeoutError";
+      throw failure(
+        action,
+        isTimeout
+          ? { code: "unavailable", problem: `no response from ${host} in ${timeoutMs / 1000} s` }
+          : describeFailure(error, host),
+      );
+    }
+    const { response, content } = exchanged;
+    const { status, headers } = response;
+    if (status === 200 || status === 204) {
+      const hasTag = headers.has("etag") || (action !== "read" && action !== "write to");
+      if (!hasTag) throw failure(action, NOT_S3);
+      return content;
+    }
+    const code = codeOf(new TextDecoder().decode(content));
+    if (code === "NoSuchKey" || code === "PreconditionFailed") return null;
+    const ownRegion = headers.get("x-amz-bucket-region");
+    throw failure(action, describeResponse(status, code, ownRegion));
+  }
+
+  return { below, failure, send, timeoutMs, url };
+}

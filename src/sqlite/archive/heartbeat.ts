@@ -31,7 +31,8 @@ export async function startHeartbeat(options: HeartbeatOptions): Promise<Disposa
     await log.isOpen();
   }
 
-  await problems.retry("heartbeat", log.isEnded, beat);
+  // Part of the opening: a start that needs the archive does not wait for it without end.
+  await problems.retry("opening", log.isEnded, beat);
   const timer = setInterval(() => {
     // One that takes long does not delay the next: that would look as if the server had ended.
     if (beating >= MAX_BEATING || log.isEnded()) return;

@@ -77,6 +77,14 @@ test("writes share a commit for 10 ms, and reads run before the next one", async
   expect(new Set(visible)).toEqual(new Set([0, 3, 6, 7]));
 });
 
+test("writes share a commit when a transaction takes longer to begin than a batch may take", async () => {
+  using it = makeWriter();
+  it.beginIn(20);
+  await Promise.all([1, 2, 3].map((n) => it.write(() => it.insert(n))));
+  expect(it.commits()).toBe(1);
+  expect(it.visible()).toEqual([1, 2, 3]);
+});
+
 test("a write that takes longer than a batch is committed alone", async () => {
   using it = makeWriter();
   const writes = [1, 2, 3].map((n) =>

@@ -25,8 +25,16 @@ export function makeWriter(change = (checkpoints: Checkpointer) => checkpoints) 
   const reader = createReader(db, files.isReadable);
   let timeMs = 0;
   let clockReads = 0;
+  let beginMs = 0;
+  const batch = createWriteBatch(db, files);
   const writer = createWriter(
-    createWriteBatch(db, files),
+    {
+      ...batch,
+      begin() {
+        timeMs += beginMs;
+        batch.begin();
+      },
+    },
     reader,
     checkpoints,
     () => {},
@@ -45,6 +53,10 @@ export function makeWriter(change = (checkpoints: Checkpointer) => checkpoints) 
     /** Time passes for the writer only like this. */
     pass(ms: number) {
       timeMs += ms;
+    },
+    /** Lets each transaction take this long to begin, e.g. because files are slow to examine. */
+    beginIn(ms: number) {
+      beginMs = ms;
     },
     /** @returns how often the writer has read its clock */
     clockReads: () => clockReads,

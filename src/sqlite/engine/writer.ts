@@ -118,9 +118,9 @@ export function createWriter(
   let busySinceMs: number | null = null;
 
   /** @param taken gets the writes. @returns takes writes out of the queue until the batch ends */
-  function takeBatch(taken: Write[], maxWrites: number, startedMs: number): () => Write | null {
+  function takeBatch(taken: Write[], maxWrites: number, begunMs: number): () => Write | null {
     return () => {
-      if (taken.length >= maxWrites || nowMs() - startedMs >= MAX_BATCH_MS) return null;
+      if (taken.length >= maxWrites || nowMs() - begunMs >= MAX_BATCH_MS) return null;
       const write = queue.take();
       if (write !== null) taken.push(write);
       return write;
@@ -188,7 +188,8 @@ export function createWriter(
     const writes: Write[] = [];
     let outcome: Outcome;
     try {
-      outcome = batch.run(takeBatch(writes, isAlone ? 1 : MAX_BATCH, startedMs));
+      // From now on: a slow `begin` must not leave the batch empty, again and again.
+      outcome = batch.run(takeBatch(writes, isAlone ? 1 : MAX_BATCH, nowMs()));
     } catch (error) {
       rejectAll(writes, error);
       return;

@@ -16,25 +16,6 @@ import { fillDisk, mountDisk } from "./disk.ts";
 const CLIENTS = 32;
 
 describe.skipIf(binary === "")("the archive", () => {
-  test.concurrent("is free after a start that was refused", async () => {
-    await using place = await makePlace({}, "directory");
-    async function run(settings: Readonly<Record<string, string>> = {}): Promise<string> {
-      const server = place.start(settings);
-      if ((await server.listening) !== null) await stop(server);
-      return server.output();
-    }
-    await run();
-    const other = { DATABASE_URL: place.at("other.db") };
-    await run({ ...other, ARCHIVE_URL: "" });
-    expect(await run(other)).toContain("the archive belongs to another database");
-    expect(await run()).not.toContain("waiting for the archive");
-    // This start has the lease when the restore fails.
-    renameSync(place.at("archive/chunks"), place.at("chunks"));
-    const missing = { DATABASE_URL: place.at("missing.db"), ARCHIVE_RESTORE: "if-missing" };
-    expect(await run(missing)).toContain("the archive is damaged: chunks/");
-    expect(await run()).not.toContain("waiting for the archive");
-  }, 60_000);
-
   test.concurrent("continues when the server was killed and started again", async () => {
     await using place = await makePlace({}, "directory");
     for (let start = 0; start < 3; start += 1) {

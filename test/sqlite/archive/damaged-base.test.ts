@@ -126,30 +126,6 @@ describe("restore", () => {
     expect(await archive.restore(time)).toEqual(first?.content);
   });
 
-  test("is refused when a base is damaged and all segments since an older one are missing", async () => {
-    using archive = makeArchive();
-    await using _server = await startWithBases(archive, 3);
-    const [, second = "", third = ""] = await archive.keys("bases/");
-    const { last } = decodeJson<Base>(second, await archive.body(second));
-    const damage = await clear(archive, third);
-    await archive.storage.remove((await archive.segments()).slice(last.number - 1));
-    const what = `${damage}, and segment ${last.number} of generation 1 is missing`;
-    await adviceOf(archive.restore(), `the archive is damaged: ${what}`);
-  });
-
-  test("names a time before a missing segment behind a damaged base", async () => {
-    using archive = makeArchive();
-    await using server = await startWithBases(archive);
-    const [, second] = server.states;
-    const [, manifest = ""] = await archive.keys("bases/");
-    const damage = await removeChunk(archive, manifest);
-    const newest = (await archive.segments()).at(-1) ?? "";
-    await writeSegments(server, 2);
-    const what = `the archive is damaged: ${await removeSegment(archive, newest)}`;
-    const time = await adviceOf(archive.restore(), what);
-    expect(await archive.restore(time, [warningOf(manifest, damage)])).toEqual(second?.content);
-  });
-
   test("begins with an older base when the damaged one was written over an empty WAL", async () => {
     using archive = makeArchive();
     let nowMs = START_MS;

@@ -75,20 +75,6 @@ describe("restore", () => {
     expect(await archive.restore(new Date(nowMs + 8_000))).toEqual(contentOf(server.db));
   });
 
-  test("of a time ends before the first segment that is newer, also if later ones are not", async () => {
-    using archive = makeArchive();
-    const nowMs = Date.parse("2026-11-01T00:00:00Z");
-    const options = { nowMs: () => nowMs };
-    await using server = await archive.start(options);
-    await writeSegments(server, 4);
-    const middle = contentOf(server.db);
-    const { length } = await archive.segments();
-    await writeSegments(server, 4);
-    const key = (await archive.segments())[length] ?? "";
-    await archive.changeHead(key, { timeMs: nowMs + 10_000 });
-    expect(await archive.restore(new Date(nowMs + 5_000))).toEqual(middle);
-  });
-
   test("begins with a base that was written over an empty WAL", async () => {
     using archive = makeArchive();
     openDatabase(archive.path).close(true);

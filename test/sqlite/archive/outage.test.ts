@@ -136,44 +136,6 @@ describe("an archive", () => {
     expect((await archive.storage.list("bases/")).length).toBe(2);
   });
 
-  test("begins with a base when the WAL is let go after the response to its generation was lost", async () => {
-    using archive = makeArchive();
-    let before: unknown;
-    {
-      await using server = await archive.start();
-      server.insert(20);
-      await server.untilComplete();
-      before = contentOf(server.db);
-    }
-    const { state, unreliable: storage } = makeUnreliable(archive.storage);
-    const isSecond = (key: string) => key === "generations/00000002";
-    const lossy: ObjectStorage = {
-      ...storage,
-      async create(key, body) {
-        const isCreated = await storage.create(key, body);
-        if (isSecond(key)) state.isAway = true;
-        return isCreated && !isSecond(key);
-      },
-    };
-    await using server = await archive.start({ storage: lossy, maxWalBytes: 2 ** 20 });
-    for (let round = 0; round < 10; round += 1) {
-      server.insert(100, 10_000);
-      server.archiver.checkpoint();
-    }
-    server.insert(20);
-    state.isAway = false;
-    await server.untilComplete();
-    expect(server.lines).toContainEqual(expect.stringContaining('"continued":false'));
-    expect(await archive.restore()).toEqual(contentOf(server.db));
-    // Nothing but the new base has what was in the WAL.
-    const [, base = ""] = (await archive.storage.list("bases/")).map(({ key }) => key);
-    await archive.storage.remove([base]);
-    const warnings = [
-      expect.stringMatching(/^what generation 3 has written since .* not restored/),
-    ];
-    expect(await archive.restore(null, warnings)).toEqual(before);
-  });
-
   test("begins when the storage responds, if it is unreachable at the start", async () => {
     using archive = makeArchive();
     const { state, unreliable: storage } = makeUnreliable(archive.storage);

@@ -146,15 +146,16 @@ async function compare(
 const MAX_NAMES = 8;
 
 /** Writes the marker first, so that this database is known to be the one that continues the archive. */
-function prepareMarker(path: string, { archive, name }: Generation): void {
+function prepareMarker(path: string, name: string): void {
   const marker = readMarker(path);
-  const { names = [], complete = null, intent = null } = marker ?? {};
-  writeMarker(path, {
-    archive,
-    names: [name, ...names].slice(0, MAX_NAMES),
-    complete,
-    intent,
-  });
+  const { archive = null, names = [], complete = null, intent = null } = marker ?? {};
+  writeMarker(path, { archive, names: [name, ...names].slice(0, MAX_NAMES), complete, intent });
+}
+
+/** Not before its record is stored: until then, another server may begin the archive, or none. */
+function noteArchive(path: string, archive: string): void {
+  const marker = readMarker(path);
+  if (marker !== null && marker.archive !== archive) writeMarker(path, { ...marker, archive });
 }
 
 /** @returns the size of the segments since the base */
@@ -208,8 +209,9 @@ export async function beginGeneration(options: BeginOptions): Promise<Beginning 
       identity,
       holder,
     };
-    prepareMarker(options.path, generation);
+    prepareMarker(options.path, generation.name);
     if (!(await createRecord(storage, generation))) continue;
+    noteArchive(options.path, generation.archive);
     return {
       generation,
       position: position ?? beginningOf(options.files),

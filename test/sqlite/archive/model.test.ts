@@ -48,6 +48,13 @@ const mutations: Readonly<Record<string, Mutation>> = {
     prefixes.generations,
     ({ put }, ...given) => put(...given),
   ),
+  // Slots protect nearly all of these: it takes a thousand histories to see one.
+  ...(isLong && {
+    "a refused record counts as created": changeCreate(
+      prefixes.generations,
+      ({ create }, ...given) => create(...given),
+    ),
+  }),
   "a segment is acknowledged before those in front of it": { acknowledgesOutOfOrder: true },
   "the first base is trusted without a look at the log": { trustsFirstBase: true },
   "retention deletes seals": { expires: prefixes.log },

@@ -136,6 +136,22 @@ describe("an archive", () => {
     expect((await archive.storage.list("bases/")).length).toBe(2);
   });
 
+  test("begins when its first record could not be stored at once", async () => {
+    using archive = makeArchive();
+    let failures = 2;
+    const storage: ObjectStorage = {
+      ...archive.storage,
+      async create(key, body) {
+        if (key.startsWith("generations/") && failures-- > 0)
+          throw new AppError("unavailable", "away");
+        return archive.storage.create(key, body);
+      },
+    };
+    await using server = await archive.start({ storage });
+    server.insert(20);
+    await archive.expectComplete(server);
+  });
+
   test("begins when the storage responds, if it is unreachable at the start", async () => {
     using archive = makeArchive();
     const { state, unreliable: storage } = makeUnreliable(archive.storage);

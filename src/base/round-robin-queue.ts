@@ -1,29 +1,21 @@
 /** A queue that serves clients round robin. The items of one client keep their order. */
-
-export interface RoundRobinQueue<Item> {
-  /** Number of items. */
-  size(): number;
-  has(client: string | null): boolean;
-  add(client: string | null, item: Item): void;
-  /** Removes the next item of the next client. @returns `null` if the queue is empty */
-  take(): Item | null;
-}
-
-export function createRoundRobinQueue<Item>(): RoundRobinQueue<Item> {
+export function createRoundRobinQueue<Item>() {
   /** The first client is the next one. None has no items. */
   const clients = new Map<string | null, Item[]>();
   let size = 0;
 
   return {
+    /** @returns the number of items */
     size: () => size,
-    has: (client) => clients.has(client),
-    add(client, item) {
+    has: (client: string | null) => clients.has(client),
+    add(client: string | null, item: Item): void {
       const items = clients.get(client);
       if (items === undefined) clients.set(client, [item]);
       else items.push(item);
       size += 1;
     },
-    take() {
+    /** Removes the next item of the next client. @returns `null` if the queue is empty */
+    take(): Item | null {
       const [first] = clients;
       if (first === undefined) return null;
       const [client, items] = first;

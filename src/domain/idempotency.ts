@@ -1,6 +1,6 @@
 import { fail } from "../base/error.ts";
 import { sortMembers } from "../base/json.ts";
-import { parseRecordText, type RecordText } from "./record.ts";
+import type { RecordText } from "./record.ts";
 import type { ClientId } from "./token.ts";
 
 /**
@@ -37,7 +37,8 @@ export function replay<Row>(stored: StoredResult, key: IdempotencyKey | null): C
   if (stored.fingerprint !== key?.fingerprint) {
     fail("idempotency_key_reused", "the idempotency key was used for another request");
   }
-  return { record: parseRecordText(stored.record), replayed: true };
+  const { id, version } = JSON.parse(stored.record);
+  return { record: { id, version, json: stored.record }, replayed: true };
 }
 
 /** How long a response is stored and replayed. */

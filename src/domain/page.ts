@@ -19,14 +19,6 @@ export interface Page {
   readonly maxOffset?: number;
 }
 
-/** The part of a page that has been read. */
-export interface PageEnd {
-  /** Id of the last record; 0 if there is none. */
-  readonly lastId: number;
-  /** Whether a record follows. Only known if one more row was read. */
-  readonly hasMore: boolean;
-}
-
 /** @returns how many rows to read: with `after` one more than the limit, which shows whether there is a next page */
 export function rowsToRead({ limit, after }: PageQuery): number {
   return after === undefined ? limit : limit + 1;
@@ -40,10 +32,6 @@ export function maxId({ after = 0 }: Pick<PageQuery, "after">): number {
 /** @returns whether a record with this id is after the id `after` */
 export function isAfter(id: number, query: PageQuery): boolean {
   return query.sort === "-id" ? id <= maxId(query) : id > (query.after ?? 0);
-}
-
-export function nextAfter({ lastId, hasMore }: PageEnd): number | null {
-  return hasMore ? lastId : null;
 }
 
 /** A record of a list as JSON, which the database renders. */
@@ -63,19 +51,20 @@ export function failPageTooLarge(limit: number): never {
 
 /**
  * Joins the records of a page.
- * @param rows read only until the limit or the maximum size is exceeded
+ * @param rows as many as {@link rowsToRead} says; read only until the limit or the maximum size is exceeded
+ * @returns `nextAfter` is `null` unless a row follows the last record
  * @throws {AppError} validation_failed, with the limit that is allowed, if the page exceeds 4 MiB
  */
 export function joinRecords(
   rows: Iterable<JsonRow>,
   limit: number,
-): PageEnd & Pick<Page, "records"> {
+): Pick<Page, "records" | "nextAfter"> {
   let records = "";
   let bytes = 0;
   let count = 0;
   let lastId = 0;
   for (const { id, json } of rows) {
-    if (count === limit) return { records, lastId, hasMore: true };
+    if (count === limit) return { records, nextAfter: lastId };
     bytes += Buffer.byteLength(json) + 1;
     // The last record has no comma.
     if (bytes - 1 > MAX_PAGE_BYTES) failPageTooLarge(count);
@@ -84,7 +73,7 @@ export function joinRecords(
     count += 1;
     lastId = id;
   }
-  return { records, lastId, hasMore: false };
+  return { records, nextAfter: null };
 }
 
 /** Ascending and descending ids. */

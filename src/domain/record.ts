@@ -63,20 +63,6 @@ export function firstVersion<Fields extends object>(id: number, fields: Fields, 
   return { id, ...fields, version: 1, created_at: time, updated_at: time };
 }
 
-/** @returns the record as text. @param render the renderer of its kind, e.g. `userJson` */
-export function recordText<Stored extends { readonly id: number; readonly version: number }, Row>(
-  row: Stored,
-  render: (row: Stored) => JsonText<Row>,
-): RecordText<Row> {
-  return { id: row.id, version: row.version, json: render(row) };
-}
-
-/** @param json text of a record, as `recordText` has rendered it. @returns the same record */
-export function parseRecordText<Row>(json: string): RecordText<Row> {
-  const { id, version } = JSON.parse(json);
-  return { id, version, json };
-}
-
 /** Name of the token that makes a change, which the change feed records; `null` for the command line. */
 export type Author = string | null;
 

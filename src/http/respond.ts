@@ -20,10 +20,6 @@ interface ResponderOptions {
 /** Creates the response, with the headers that all responses have, records metrics and logs the request. */
 export type Respond = (call: UncheckedCall, body: ResponseBody) => Response;
 
-function roundToMicroseconds(milliseconds: number): number {
-  return Math.round(milliseconds * 1000) / 1000;
-}
-
 /** @returns what records a request in the metrics and in the log */
 function createObserver({ log, metrics }: Pick<ResponderOptions, "log" | "metrics">) {
   /** Anybody can send such requests. */
@@ -34,7 +30,8 @@ function createObserver({ log, metrics }: Pick<ResponderOptions, "log" | "metric
   return ({ request, requestId, token, head: { status }, observed }: UncheckedCall): void => {
     const { method, url } = request;
     const { startedMs, route, recordId, waitedMs, denial } = observed;
-    const durationMs = roundToMicroseconds(performance.now() - startedMs - (waitedMs ?? 0));
+    const microseconds = Math.round(1000 * (performance.now() - startedMs - (waitedMs ?? 0)));
+    const durationMs = microseconds / 1000;
     metrics.observeRequest(method, route, status, durationMs);
     if (!log.enabled("info")) return;
     const isChange = method !== "GET" && method !== "HEAD";

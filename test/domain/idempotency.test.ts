@@ -1,5 +1,7 @@
 import { expect, test } from "bun:test";
-import { fingerprint } from "../../src/domain/idempotency.ts";
+import { fingerprint, replay } from "../../src/domain/idempotency.ts";
+import { firstVersion } from "../../src/domain/record.ts";
+import { userJson } from "../../src/domain/user.ts";
 
 const path = "/api/v1/users";
 
@@ -54,4 +56,15 @@ test("fingerprint returns 64 hexadecimal digits, the same in every run", () => {
   expect(fingerprint("POST", path, { a: 1 })).toBe(
     "386f4f612405847e83b1c1a328e5878fb8c2e0808108a7159aca0c7e57305abb",
   );
+});
+
+test("replay returns the record as it was stored when the key has the same fingerprint", () => {
+  const fields = { email: "a@b.cd", name: null, metadata: '{"__proto__":"x"}' };
+  const time = "2026-11-20T18:57:03.120Z";
+  const json = userJson({ ...firstVersion(7, fields, time), version: 3 });
+  const key = { owner: "", key: "k", fingerprint: "f" };
+  expect(replay({ fingerprint: "f", record: json }, key)).toEqual({
+    record: { id: 7, version: 3, json },
+    replayed: true,
+  });
 });

@@ -60,8 +60,7 @@ test.each([50, 1000])(
     const joined = joinRecords(rows, limit);
     expect(joined).toEqual({
       records: rows.map(({ json }) => json).join(","),
-      lastId: 64,
-      hasMore: false,
+      nextAfter: null,
     });
     if (limit < 64) return;
     expect(Buffer.byteLength(joined.records)).toBe(MAX_PAGE_BYTES);
@@ -89,6 +88,6 @@ test("joinRecords reads one row more than the limit, and no further", () => {
       yield row;
     }
   }
-  expect(joinRecords(rows(), 2)).toMatchObject({ lastId: 2, hasMore: true });
+  expect(joinRecords(rows(), 2)).toMatchObject({ nextAfter: 2 });
   expect(read).toEqual([1, 2, 3]);
 });

@@ -32,21 +32,15 @@ export interface WaitingClients {
   count(): number;
 }
 
-/** A client, as those see it that wake it. */
-interface Place {
-  /** Lets the client read at the next `wake`, or if it does not wait now. */
-  readonly noteChange: () => void;
-  readonly wake: () => void;
-  readonly end: () => void;
-  readonly next: WaitingClient["next"];
-}
+type Place = ReturnType<typeof createPlace>;
 
-function createPlace(): Place {
+function createPlace() {
   let isOver = false;
   let hasChange = false;
   /** Resolves the promise that the client waits for; `null` while it does not wait. */
   let resolve: (() => void) | null = null;
   return {
+    /** Lets the client read at the next `wake`, or if it does not wait now. */
     noteChange() {
       hasChange = true;
     },
@@ -55,7 +49,8 @@ function createPlace(): Place {
       isOver = true;
       resolve?.();
     },
-    async next() {
+    /** @see WaitingClient.next */
+    async next(): Promise<boolean> {
       if (!hasChange && !isOver) {
         await new Promise<void>((wake) => {
           resolve = wake;

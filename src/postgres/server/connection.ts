@@ -58,7 +58,7 @@ interface RunOptions {
    * is one transaction.
    */
   readonly lockTimeoutMs?: number;
-  /** Timeout of the work with all retries. The default is that of `ConnectionQueues`. */
+  /** Timeout of the work with all retries. The default is that of `createConnectionQueues`. */
   readonly timeoutMs?: number;
   /** Whether the work may succeed after an error. The default is after a concurrent transaction. */
   readonly mayRetry?: (error: unknown) => boolean;

@@ -72,8 +72,7 @@ function prepareSimple({ db }: StoreContext, list: List, sort: Sort) {
       const start = after || sortOrders[sort].start;
       const found = await session.all<JsonRow>(rows, limit + 1, start, ...user);
       const counted = await session.all<Pick<PageRow, "total">>(total, ...user);
-      const { records, lastId, hasMore } = joinRecords(found, limit);
-      const next = hasMore ? lastId : null;
+      const { records, nextAfter: next } = joinRecords(found, limit);
       return { ...itemAt(counted, 0), records, next };
     };
     return db.run("list", read, { client });

@@ -11,7 +11,7 @@ import {
   parseStoredOrder,
   type StoredOrder,
 } from "../../domain/order.ts";
-import { firstVersion, type RecordText, recordText } from "../../domain/record.ts";
+import { firstVersion, type RecordText } from "../../domain/record.ts";
 import type { StoreContext } from "../engine/context.ts";
 import type { Session } from "../server/connection.ts";
 import type { Placement } from "../server/placement.ts";
@@ -34,7 +34,7 @@ export async function findOrders(
 }
 
 function toRecord(row: StoredOrder): RecordText<Order> {
-  return recordText(row, orderJson);
+  return { id: row.id, version: row.version, json: orderJson(row) };
 }
 
 export function createOrderStore(context: StoreContext): OrderStore {

@@ -1,7 +1,7 @@
 import { emailKey } from "../../base/email.ts";
 import { columnNames } from "../../domain/columns.ts";
 import { isAfter } from "../../domain/page.ts";
-import { firstVersion, type RecordText, recordText } from "../../domain/record.ts";
+import { firstVersion, type RecordText } from "../../domain/record.ts";
 import {
   failEmailTaken,
   failUserHasOrders,
@@ -49,7 +49,7 @@ export async function findUsers(
 }
 
 function toRecord(row: StoredUser): RecordText<User> {
-  return recordText(row, userJson);
+  return { id: row.id, version: row.version, json: userJson(row) };
 }
 
 export function createUserStore(context: StoreContext): UserStore {

@@ -1,10 +1,8 @@
 /** A page of a list, read at once in the snapshot of the current turn. */
-import { type JsonRow, joinRecords, nextAfter, type Page } from "../../domain/page.ts";
+import { type JsonRow, joinRecords, type Page } from "../../domain/page.ts";
 
 /** What a page has besides its records. */
-interface Totals {
-  readonly total: number;
-}
+type Totals = Pick<Page, "total">;
 
 /** A list that is being read, within a transaction. */
 export interface ListRows<Meta extends Totals = Totals> {
@@ -18,6 +16,5 @@ export function pageOf<Meta extends Totals>(
   { meta, rows }: ListRows<Meta>,
   limit: number,
 ): Page & Meta {
-  const joined = joinRecords(rows, limit);
-  return { ...meta, records: joined.records, nextAfter: nextAfter(joined) };
+  return { ...meta, ...joinRecords(rows, limit) };
 }

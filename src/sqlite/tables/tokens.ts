@@ -39,26 +39,14 @@ export function createTokenStore({ db, timestamp, reader, writer }: StoreContext
   `);
 
   const readToken = (hash: string) => withHash.get({ hash });
+  const add = (fields: TokenFields) => insert.get({ ...fields, now: timestamp() });
 
   return {
     list: async () => reader.read(table, () => all.all()),
     find: (hash) => reader.cached(table, hash, readToken),
-    create(fields) {
-      return writer.write(table, () => {
-        const token = insert.get({ ...fields, now: timestamp() });
-        if (token !== null) return token;
-        failTokenNameTaken(fields.name);
-      });
-    },
-    createFirst(fields) {
-      return writer.write(table, () => {
-        if (any.get() !== null) return null;
-        return insert.get({ ...fields, now: timestamp() });
-      });
-    },
-    revoke(name) {
-      return writer.write(table, () => revoke.get({ name, now: timestamp() }));
-    },
+    create: (fields) => writer.write(table, () => add(fields) ?? failTokenNameTaken(fields.name)),
+    createFirst: (fields) => writer.write(table, () => (any.get() === null ? add(fields) : null)),
+    revoke: (name) => writer.write(table, () => revoke.get({ name, now: timestamp() })),
     async touch(hash, usedAt) {
       // At most once per minute and token.
       await writer.write(table, () => touch.run({ hash, used_at: usedAt }));

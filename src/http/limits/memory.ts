@@ -24,11 +24,17 @@ function createShares(maxBytes: number, problem: string) {
     else bytesOf.set(client, own);
   }
 
+  /** @throws {AppError} unavailable */
+  function requireRoom(client: ClientId | null, bytes: number): void {
+    const own = bytesOf.get(client) ?? 0;
+    if (allBytes + bytes > maxBytes || own + bytes > maxBytes / 2) fail("unavailable", problem);
+  }
+
   return {
+    requireRoom,
     /** @returns a function that releases the bytes. @throws {AppError} unavailable */
     reserve(client: ClientId | null, bytes: number): () => void {
-      const own = bytesOf.get(client) ?? 0;
-      if (allBytes + bytes > maxBytes || own + bytes > maxBytes / 2) fail("unavailable", problem);
+      requireRoom(client, bytes);
       add(client, bytes);
       return () => add(client, -bytes);
     },
@@ -74,9 +80,11 @@ export function createResponseMemory({ isUnsent }: Pick<Connections, "isUnsent">
     reserve(request: Request, client: ClientId, body: string): void {
       // A UTF-16 code unit takes 1 to 3 bytes in UTF-8.
       if (3 * body.length <= LARGE_PAGE_BYTES) return;
+      releaseSent();
+      // Before `byteLength` joins the parts of the body, because requests that share a page each have a body of their own.
+      if (body.length > LARGE_PAGE_BYTES) shares.requireRoom(client, body.length);
       const bytes = Buffer.byteLength(body);
       if (bytes <= LARGE_PAGE_BYTES) return;
-      releaseSent();
       unsent.push({ request, release: shares.reserve(client, bytes) });
     },
     /** @returns the size of all large pages that are not sent */

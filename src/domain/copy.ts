@@ -9,24 +9,12 @@ import { User } from "./user.ts";
 /** A row as stored. JSON stays text, so that the copy does not reformat it. */
 export type CopyRow = Readonly<Record<string, string | number | null>>;
 
-export interface CopiedColumns {
-  readonly columns: readonly string[];
-  /** Text is compared bytewise on both databases. */
-  readonly sortKey: readonly string[];
-}
-
-/** The tables to copy, referenced ones first. */
+/** The tables to copy, referenced ones first. Text of a sort key is compared bytewise on both databases. */
 export const copiedTables = {
   users: { columns: [...columnNames(User).split(", "), "email_key"], sortKey: ["id"] },
   orders: { columns: columnNames(Order).split(", "), sortKey: ["id"] },
-  imported_orders: {
-    columns: ["import_key", "order_id"],
-    sortKey: ["import_key"],
-  },
-  tokens: {
-    columns: ["id", ...tokenColumns.split(", ")],
-    sortKey: ["id"],
-  },
+  imported_orders: { columns: ["import_key", "order_id"], sortKey: ["import_key"] },
+  tokens: { columns: ["id", ...tokenColumns.split(", ")], sortKey: ["id"] },
   idempotency_keys: {
     columns: ["owner", "key", "fingerprint", "record", "created_at"],
     sortKey: ["created_at", "owner", "key"],
@@ -36,7 +24,7 @@ export const copiedTables = {
     columns: "id type record_id version status token created_at".split(" "),
     sortKey: ["id"],
   },
-} as const satisfies Record<string, CopiedColumns>;
+} as const satisfies Record<string, Record<"columns" | "sortKey", readonly string[]>>;
 
 export type CopiedTable = keyof typeof copiedTables;
 

@@ -2,10 +2,10 @@ import { type Static, Type } from "@sinclair/typebox";
 import { AppError, failField } from "../base/error.ts";
 import { Id, noExtraFields, OneOf, SafeInteger, Text, Time, Version } from "../base/schema.ts";
 import { currencies } from "./currency.ts";
-import type { CreateResult, IdempotencyKey } from "./idempotency.ts";
 import { Metadata, MetadataPatch, patchMetadata } from "./metadata.ts";
 import { pageQuery } from "./page.ts";
-import { type Author, type JsonText, type RecordStore, requireRecordSize } from "./record.ts";
+import { type JsonText, requireRecordSize } from "./record.ts";
+import type { RecordStore } from "./record-store.ts";
 
 export const orderStatuses = ["pending", "paid", "shipped", "delivered", "canceled"] as const;
 export type OrderStatus = (typeof orderStatuses)[number];
@@ -179,14 +179,4 @@ export function patchOrder(order: Order, patch: OrderPatch): OrderEdit {
   return { status, metadata };
 }
 
-export interface OrderStore extends RecordStore<Order, OrderQuery, OrderEdit> {
-  /**
-   * @throws {AppError} validation_failed if the user does not exist
-   * @throws {AppError} idempotency_key_reused if the key was used for another request
-   */
-  create(
-    fields: OrderFields,
-    key: IdempotencyKey | null,
-    author?: Author,
-  ): Promise<CreateResult<Order>>;
-}
+export type OrderStore = RecordStore<Order, OrderQuery, OrderEdit, OrderFields>;

@@ -1,10 +1,6 @@
-/** Records as text, and what the stores of users and orders share. */
+/** Records as JSON text. */
 import { failField } from "../base/error.ts";
 import { sortMembers } from "../base/json.ts";
-import type { MaybePromise } from "../base/maybe-promise.ts";
-import type { Page } from "./page.ts";
-import type { Preconditions } from "./precondition.ts";
-import type { ClientId } from "./token.ts";
 
 declare const parsed: unique symbol;
 
@@ -71,37 +67,4 @@ export function textLength(record: object): number {
   let length = 0;
   for (const value of Object.values(record)) if (typeof value === "string") length += value.length;
   return length;
-}
-
-/**
- * What the stores of users and orders share. Every method is one transaction. A write is on disk when its promise
- * resolves. A write with preconditions checks them against the stored record. Each write that changes a record adds one
- * change to the feed (`src/domain/change.ts`) in its transaction; `author` is `null` by default.
- */
-export interface RecordStore<Row, Query, Edit> {
-  /**
-   * Returns a page of records by `id`, which ascends unless the query says otherwise.
-   * @param client who reads it: no client takes more than its share of connections while others
-   * wait. Without it, the process itself
-   * @throws {AppError} validation_failed, with the limit that is allowed, if the page exceeds 4 MiB
-   */
-  list(query: Query, client?: ClientId): MaybePromise<Page>;
-  /**
-   * @param client as in `list`
-   * @returns `null` if the record does not exist
-   */
-  get(id: number, client?: ClientId): MaybePromise<RecordText<Row> | null>;
-  /**
-   * Reads the record, applies `edit`, and stores the result. An edit that leaves every field as it is writes nothing: the
-   * version, the times and the feed stay as they are.
-   * @returns the record after the edit; `null` if it does not exist
-   * @throws {AppError} version_mismatch if a precondition does not hold
-   * @throws {AppError} email_taken, for users only
-   */
-  update(
-    id: number,
-    edit: (record: Row) => Edit,
-    preconditions: Preconditions | null,
-    author?: Author,
-  ): Promise<RecordText<Row> | null>;
 }

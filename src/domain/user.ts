@@ -3,17 +3,11 @@ import { emailKey } from "../base/email.ts";
 import { fail } from "../base/error.ts";
 import { quote } from "../base/json.ts";
 import { Id, Nullable, noExtraFields, Text, Time, Version } from "../base/schema.ts";
-import type { CreateResult, IdempotencyKey } from "./idempotency.ts";
 import { Metadata, MetadataPatch, patchMetadata } from "./metadata.ts";
 import { pageQuery } from "./page.ts";
 import type { Preconditions } from "./precondition.ts";
-import {
-  type Author,
-  type JsonText,
-  type RecordStore,
-  type RecordText,
-  requireRecordSize,
-} from "./record.ts";
+import { type Author, type JsonText, type RecordText, requireRecordSize } from "./record.ts";
+import type { RecordStore } from "./record-store.ts";
 
 export const Email = Text({
   maxLength: 254,
@@ -116,16 +110,7 @@ export function patchUser(user: User, patch: UserPatch): UserFields {
 }
 
 /** `email` in the query of a list selects the one user with this email, ignoring case. */
-export interface UserStore extends RecordStore<User, UserQuery, UserFields> {
-  /**
-   * @throws {AppError} email_taken
-   * @throws {AppError} idempotency_key_reused if the key was used for another request
-   */
-  create(
-    fields: UserFields,
-    key: IdempotencyKey | null,
-    author?: Author,
-  ): Promise<CreateResult<User>>;
+export interface UserStore extends RecordStore<User, UserQuery, UserFields, UserFields> {
   /**
    * @returns the deleted user; `null` if the user does not exist
    * @throws {AppError} version_mismatch if a precondition does not hold

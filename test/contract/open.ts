@@ -6,7 +6,8 @@ import {
   type OrderFields,
   patchOrder,
 } from "../../src/domain/order.ts";
-import type { RecordStore, RecordText } from "../../src/domain/record.ts";
+import type { RecordText } from "../../src/domain/record.ts";
+import type { RecordStore } from "../../src/domain/record-store.ts";
 import type { Store } from "../../src/domain/store.ts";
 import type { User, UserFields } from "../../src/domain/user.ts";
 
@@ -84,7 +85,7 @@ export const setPaid = setFields({ status: "paid" });
 /** Changes a record while the clock goes back and forth. Its `updated_at` must not go back. */
 export async function expectAscendingTimes<Row extends Versioned, Change>(
   { pass }: Pick<Awaited<ReturnType<typeof openWithClock>>, "pass">,
-  { get, update }: Pick<RecordStore<Row, never, Change>, "get" | "update">,
+  { get, update }: Pick<RecordStore<Row, never, Change, never>, "get" | "update">,
   id: number,
   edit: (record: Row) => Change,
 ): Promise<void> {

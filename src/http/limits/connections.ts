@@ -11,20 +11,21 @@ export function countPending(servers: Servers): number {
   return requests;
 }
 
-/** The connections of all clients. */
-export interface Connections {
-  /** @returns whether the response to the request is not sent yet. Not known, and false, on a Unix socket */
-  readonly isUnsent: (request: Request) => boolean;
-  /** Keeps the connection of a request open for this time and the usual idle timeout, although nothing is sent. */
-  readonly keepOpen: (request: Request, seconds: number) => void;
-}
+export type Connections = ReturnType<typeof connectionsOf>;
 
-export function connectionsOf(servers: Servers): Connections {
+/** @returns the connections of all clients */
+export function connectionsOf(servers: Servers) {
   // Bun does not need the server of the request.
   const anyServer = () => [...servers][0];
   return {
-    // Bun forgets the request, and so its address, when the response is sent or the client has disconnected.
-    isUnsent: (request) => (anyServer()?.requestIP(request) ?? null) !== null,
-    keepOpen: (request, seconds) => anyServer()?.timeout(request, seconds + IDLE_TIMEOUT_S),
+    /**
+     * Bun forgets the request, and so its address, when the response is sent or the client has disconnected.
+     * @returns whether the response to the request is not sent yet. Not known, and false, on a Unix socket
+     */
+    isUnsent: (request: Request) => (anyServer()?.requestIP(request) ?? null) !== null,
+    /** Keeps the connection of a request open for this time and the usual idle timeout, although nothing is sent. */
+    keepOpen(request: Request, seconds: number): void {
+      anyServer()?.timeout(request, seconds + IDLE_TIMEOUT_S);
+    },
   };
 }

@@ -12,32 +12,29 @@ const QUIET_PAUSES = 10;
 /** Upper bound for draining. Later requests find the port closed. */
 const MAX_DRAIN_MS = 2_000;
 
-export interface Drain {
-  readonly isDraining: () => boolean;
-  /** Calls the listener when draining starts. */
-  readonly onStart: (listener: () => void) => void;
-  /** Call it for each response while draining. @returns the headers to add to it */
-  readonly countResponse: () => Readonly<Record<string, string>>;
-  /**
-   * Starts draining. Resolves when draining is complete.
-   * @param timeoutMs the upper bound, if it is lower than that of this module
-   * @returns the time it took, in milliseconds
-   */
-  readonly start: (timeoutMs: number) => Promise<number>;
-}
+export type Drain = ReturnType<typeof createDrain>;
 
-export function createDrain(): Drain {
+export function createDrain() {
   let draining = false;
   let quietPauses = 0;
   const listeners: (() => void)[] = [];
   return {
     isDraining: () => draining,
-    onStart: (listener) => listeners.push(listener),
-    countResponse() {
+    /** Calls the listener when draining starts. */
+    onStart(listener: () => void): void {
+      listeners.push(listener);
+    },
+    /** Call it for each response while draining. @returns the headers to add to it */
+    countResponse(): Readonly<Record<string, string>> {
       quietPauses = 0;
       return { connection: "close" };
     },
-    async start(timeoutMs) {
+    /**
+     * Starts draining. Resolves when draining is complete.
+     * @param timeoutMs the upper bound, if it is lower than that of this module
+     * @returns the time it took, in milliseconds
+     */
+    async start(timeoutMs: number): Promise<number> {
       draining = true;
       const startedMs = performance.now();
       for (const listener of listeners) listener();

@@ -52,24 +52,21 @@ export function renderMetrics(families: readonly MetricFamily[]): string {
   return `${families.map(familyText).join("\n\n")}\n`;
 }
 
-export interface Histogram {
-  readonly observe: (value: number) => void;
-  readonly samples: (labels?: Labels) => Sample[];
-}
+export type Histogram = ReturnType<typeof createHistogram>;
 
 /** @param upperBounds of the buckets, ascending; one more bucket has no upper bound */
-export function createHistogram(upperBounds: readonly number[]): Histogram {
+export function createHistogram(upperBounds: readonly number[]) {
   // Not cumulative, so that an observation changes one number.
   const counts = new Array<number>(upperBounds.length + 1).fill(0);
   let sum = 0;
   return {
-    observe(value) {
+    observe(value: number): void {
       let bucket = 0;
       while (value > (upperBounds[bucket] ?? Number.POSITIVE_INFINITY)) bucket += 1;
       counts[bucket] = (counts[bucket] ?? 0) + 1;
       sum += value;
     },
-    samples(labels = {}) {
+    samples(labels: Labels = {}): Sample[] {
       let total = 0;
       const buckets = counts.map((count, index): Sample => {
         total += count;

@@ -35,10 +35,15 @@ const example: Order = {
   ...firstVersion(1, { ...orderFields(placed), status: "pending" as const }, time),
 };
 
-const handlers = createRecordHandlers(ordersPath, (store) => store.orders, {
-  code: "order_not_found",
-  message: "order not found",
-});
+const handlers = createRecordHandlers(
+  ordersPath,
+  (store) => store.orders,
+  orderFields<OrderInput>,
+  {
+    code: "order_not_found",
+    message: "order not found",
+  },
+);
 
 const listOrders = route(
   {
@@ -84,10 +89,7 @@ const createOrder = route(
       errors: ["idempotency_key_reused"],
     },
   },
-  (call, { store }) =>
-    handlers.create(call, (key, author) =>
-      store.orders.create(orderFields(call.body), key, author),
-    ),
+  handlers.create,
 );
 
 const updateOrder = route(

@@ -1,8 +1,8 @@
 /** What the routes of users and orders share. */
 import { type ErrorCode, fail } from "../../base/error.ts";
 import { andThen } from "../../base/maybe-promise.ts";
-import type { CreateResult, IdempotencyKey } from "../../domain/idempotency.ts";
-import type { Author, RecordStore, RecordText } from "../../domain/record.ts";
+import type { RecordText } from "../../domain/record.ts";
+import type { RecordStore } from "../../domain/record-store.ts";
 import type { Store } from "../../domain/store.ts";
 import type { Call } from "../input/call.ts";
 import { preconditionsOf } from "../input/entity-tags.ts";
@@ -20,12 +20,14 @@ type CallWithId = Call<unknown, { readonly id: number }>;
 
 /**
  * @param path of the list
+ * @param fieldsOf returns what the body of a POST creates
  * @param missing the error if there is no record with an id
  * @returns handlers, each with the body of its response
  */
-export function createRecordHandlers<Row, Query extends ListQuery, Edit>(
+export function createRecordHandlers<Row, Query extends ListQuery, Edit, Fields, Body>(
   path: string,
-  recordsOf: (store: Store) => RecordStore<Row, Query, Edit>,
+  recordsOf: (store: Store) => RecordStore<Row, Query, Edit, Fields>,
+  fieldsOf: (body: Body) => Fields,
   missing: { readonly code: ErrorCode; readonly message: string },
 ) {
   function requireRecord(record: RecordText<Row> | null): RecordText<Row> {
@@ -45,11 +47,10 @@ export function createRecordHandlers<Row, Query extends ListQuery, Edit>(
         conditionalRecordBody(call, requireRecord(record), preconditions),
       );
     },
-    async create(
-      call: Call,
-      create: (key: IdempotencyKey | null, author: Author) => Promise<CreateResult<Row>>,
-    ) {
-      return createdBody(call, path, await create(idempotencyKeyOf(call, path), call.token.name));
+    async create(call: Call<unknown, unknown, Body>, { store }: Services) {
+      const key = idempotencyKeyOf(call, path);
+      const result = await recordsOf(store).create(fieldsOf(call.body), key, call.token.name);
+      return createdBody(call, path, result);
     },
     /** Of PATCH and PUT. @param edit returns what the record changes to */
     async update(call: CallWithId, { store }: Services, edit: (record: Row) => Edit) {

@@ -29,7 +29,7 @@ const changedExample: User = { ...example, name: null, version: 2 };
 
 const userInput = jsonBody(UserInput, User);
 
-const handlers = createRecordHandlers(usersPath, (store) => store.users, {
+const handlers = createRecordHandlers(usersPath, (store) => store.users, userFields, {
   code: "not_found",
   message: "user not found",
 });
@@ -76,8 +76,7 @@ const createUser = route(
       errors: ["email_taken", "idempotency_key_reused"],
     },
   },
-  (call, { store }) =>
-    handlers.create(call, (key, author) => store.users.create(userFields(call.body), key, author)),
+  handlers.create,
 );
 
 const updateUser = route(

@@ -26,19 +26,11 @@ const isRunning = `
     and query_start < clock_timestamp() - $1::integer * interval '1 millisecond'
 `;
 
-export interface Pool {
-  sql(): SQL;
-  /** Checks the connections until work that has timed out ends. */
-  checkUntil(work: Promise<unknown>): void;
-  /** Waits for no statements: a server that hangs would not end them. */
-  close(): Promise<void>;
-}
-
 /** @param open opens connections; `max` is their number, by default that of the URL */
 export function createPool(
   open: (max?: number) => SQL,
   { checkIntervalMs, checkTimeoutMs, replaceIntervalMs, runningMs } = timing,
-): Pool {
+) {
   let sql = open();
   let replacedMs = Number.NEGATIVE_INFINITY;
   let overdue = 0;
@@ -83,7 +75,8 @@ export function createPool(
 
   return {
     sql: () => sql,
-    checkUntil(work) {
+    /** Checks the connections until work that has timed out ends. */
+    checkUntil(work: Promise<unknown>): void {
       overdue += 1;
       const end = () => {
         overdue -= 1;
@@ -91,7 +84,8 @@ export function createPool(
       work.then(end, end);
       if (!checking) void check();
     },
-    close() {
+    /** Waits for no statements: a server that hangs would not end them. */
+    close(): Promise<void> {
       closed = true;
       return sql.close({ timeout: 0 });
     },

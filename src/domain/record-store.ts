@@ -1,0 +1,46 @@
+import type { MaybePromise } from "../base/maybe-promise.ts";
+import type { CreateResult, IdempotencyKey } from "./idempotency.ts";
+import type { Page } from "./page.ts";
+import type { Preconditions } from "./precondition.ts";
+import type { Author, RecordText } from "./record.ts";
+import type { ClientId } from "./token.ts";
+
+/**
+ * What the stores of users and orders share. Every method is one transaction. A write is on disk when its promise
+ * resolves. A write with preconditions checks them against the stored record. Each write that changes a record adds one
+ * change to the feed (`src/domain/change.ts`) in its transaction; `author` is `null` by default.
+ */
+export interface RecordStore<Row, Query, Edit, Fields> {
+  /**
+   * Returns a page of records by `id`, which ascends unless the query says otherwise.
+   * @param client who reads it: no client takes more than its share of connections while others
+   * wait. Without it, the process itself
+   * @throws {AppError} validation_failed, with the limit that is allowed, if the page exceeds 4 MiB
+   */
+  list(query: Query, client?: ClientId): MaybePromise<Page>;
+  /**
+   * @param client as in `list`
+   * @returns `null` if the record does not exist
+   */
+  get(id: number, client?: ClientId): MaybePromise<RecordText<Row> | null>;
+  /**
+   * Creates a record, once per key.
+   * @throws {AppError} idempotency_key_reused if the key was used for another request
+   * @throws {AppError} email_taken, for users only
+   * @throws {AppError} validation_failed if the user of an order does not exist
+   */
+  create(fields: Fields, key: IdempotencyKey | null, author?: Author): Promise<CreateResult<Row>>;
+  /**
+   * Reads the record, applies `edit`, and stores the result. An edit that leaves every field as it is writes nothing: the
+   * version, the times and the feed stay as they are.
+   * @returns the record after the edit; `null` if it does not exist
+   * @throws {AppError} version_mismatch if a precondition does not hold
+   * @throws {AppError} email_taken, for users only
+   */
+  update(
+    id: number,
+    edit: (record: Row) => Edit,
+    preconditions: Preconditions | null,
+    author?: Author,
+  ): Promise<RecordText<Row> | null>;
+}

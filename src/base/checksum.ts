@@ -9,7 +9,7 @@ export async function hashOf(file: Blob): Promise<string> {
   return hasher.digest("hex");
 }
 
-/** @returns the content of the file of its checksum */
+/** @returns the content of the checksum file */
 export function formatChecksum(hash: string, path: string): string {
   return `${hash}  ${path.replace(/.*\//s, "")}\n`;
 }

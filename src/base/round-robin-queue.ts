@@ -1,6 +1,6 @@
 /** A queue that serves clients round robin. The items of one client keep their order. */
 export function createRoundRobinQueue<Item>() {
-  /** The first client is the next one. None has no items. */
+  /** The first client is the next one. Each has at least one item. */
   const clients = new Map<string | null, Item[]>();
   let size = 0;
 

@@ -41,7 +41,7 @@ const statuses: readonly (readonly [OrderStatus, changes: number])[] = [
   ["canceled", 1],
 ];
 
-/** @param values at least one. @returns that of a number, of which successive ones have different values */
+/** @param values at least one. @returns one of them; successive numbers give different ones */
 function pick<Value>(values: readonly Value[], number: number): Value {
   return values[Math.floor(number) % values.length] as Value;
 }

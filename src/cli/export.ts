@@ -53,7 +53,7 @@ async function writeRecords(
     });
     const last = records.at(-1);
     if (last === undefined) return count;
-    // Where pages of the file refer to wrong ones, the export would go round and round.
+    // In a damaged file, pages can refer to wrong ones: the export would not end.
     const continues = after === 0 || (sort === "id" ? last.id > after : last.id < after);
     if (!continues) failDamaged(after, "they are not in order");
     write(formatRecords(records));
@@ -81,7 +81,7 @@ export async function exportTable(
     // Not of a device or a pipe.
     const isFile = path !== null && statSync(path, { throwIfNoEntry: false })?.isFile() !== false;
     using checksum = isFile ? system.openOutput(path + CHECKSUM_SUFFIX, force) : null;
-    // An export to stdout ends with the process, also if its reader stands still.
+    // A signal ends an export to stdout at once, even if its reader is stalled.
     const stop = path === null ? null : stopSignal(system);
     const { total } = await store[table].list({ limit: 1, offset: 0 });
     // A bar would be mixed with the records.

@@ -67,7 +67,7 @@ export async function revokeToken(system: CommandSystem, name: string): Promise<
     const isValid = (token: Token) => token.name === name && token.revoked_at === null;
     const token = (await tokens.list()).find(isValid);
     if (token === undefined) return "no valid token has this name";
-    // It can have been done although it was rejected, as in `storeToken`.
+    // A write that was rejected can have been made, as in `storeToken`.
     const failure = await tokens.revoke(name).then(
       () => null,
       (error: unknown) => error,

@@ -17,10 +17,10 @@ export type Environment = Readonly<Record<string, string | undefined>>;
 
 export type Flags = Readonly<Partial<Record<SettingName, string>>>;
 
-type Parsed<Name extends SettingName> = ReturnType<(typeof settings)[Name]["parse"]>;
+type SettingValue<Name extends SettingName> = ReturnType<(typeof settings)[Name]["parse"]>;
 export type Config = {
   readonly [Name in SettingName]:
-    | Parsed<Name>
+    | SettingValue<Name>
     | ((typeof settings)[Name]["default"] extends null ? null : never);
 } & {
   /** Accepted in addition to the stored tokens; `null` for none. */

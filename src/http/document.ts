@@ -68,7 +68,7 @@ function createSchemas(components: Record<string, JsonSchema>) {
     const { title } = schema as { readonly title?: string };
     const isOpenEnum = schema["enum"] !== undefined && side === "response";
     if (title === undefined || isOpenEnum) return inlineSchema(schema, side);
-    // A schema of requests only has such a title.
+    // `Input` and `Patch` end the titles of schemas that only requests have.
     const isRequest = side === "request" && schema["properties"] !== undefined;
     const isShared = isRequest && !/Input$|Patch$/.test(title);
     const name = isShared ? `${title}Input` : title;

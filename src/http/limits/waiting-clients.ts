@@ -1,5 +1,5 @@
 /**
- * Clients that wait for changes. Each has a place, of which there are a fixed number, and holds nothing of the database.
+ * Clients that wait for changes. The number of places is fixed, and a client that waits uses nothing of the database.
  * A change wakes them in several turns of the event loop, so that others are served in between.
  */
 

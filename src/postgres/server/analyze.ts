@@ -17,6 +17,6 @@ export async function analyzeIfGrown(
   try {
     for (const table of tables) await session.script(`analyze ${table}`);
   } catch {
-    // Another process is at it, or the role must not: statements are only slower.
+    // Another process analyzes the table, or the role lacks the permission: statements are only slower.
   }
 }

@@ -88,7 +88,7 @@ export function createConnectionQueues({
     else listClients.splice(listClients.indexOf(client), 1);
   }
 
-  /** If one can start, none of its kind waits: each end starts the first that can. */
+  /** Starts at once if it can. Then none of its kind waits: `release` starts the first that can. */
   async function acquire(kind: Kind, client: string): Promise<void> {
     if (canStart(kind)) {
       count(kind, client, 1);

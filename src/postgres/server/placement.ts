@@ -43,7 +43,7 @@ export interface Placement {
   readonly sharesPages: boolean;
   /** The largest offset of a list of all orders; `null` for no limit. */
   readonly maxOffset: number | null;
-  /** What is checked besides. */
+  /** Further sections of `check`. */
   readonly sections: readonly Section[];
 }
 

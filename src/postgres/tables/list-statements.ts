@@ -135,8 +135,9 @@ export function fittingStatement(list: List, sort: Sort, hasOffset: boolean): st
 }
 
 /**
- * Selects the rows of a small page, with one more, and its total. Citus does not plan statements that are so simple, if they
- * are of one user. The parameters are those of a page, but the limit has one more, and the total has only the user.
+ * Selects the rows of a small page, and its total. Citus sends statements that are so simple to their shard without
+ * planning, if they are of one user. The parameters are those of a page, but the limit is one higher, to show whether a
+ * record follows, and the total has only the user.
  */
 export function simpleStatements(list: List, sort: Sort) {
   const columns = `id, ${json[list.table]} as json`;

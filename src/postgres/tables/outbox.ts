@@ -45,7 +45,7 @@ export const statusCodeOf = (status: string): string =>
   `array_position(${arrayOf(orderStatuses)}, ${status})`;
 
 /** Records the changes of records that an import has created. */
-export async function recordImported(
+export async function noteImported(
   session: Session,
   type: ChangeType,
   records: readonly ChangedRecord[],

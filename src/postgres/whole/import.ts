@@ -1,4 +1,4 @@
-/** Export and import of users and orders. `src/domain/import-plan.ts` and `src/domain/import-rules.ts` have the rules of an import. */
+/** Export and import of users and orders. `import-plan.ts` and `import-rules.ts` of the domain have the rules. */
 
 import { createTimestamp } from "../../base/timestamp.ts";
 import type { BulkStore } from "../../domain/bulk.ts";
@@ -16,7 +16,7 @@ import { analyzeIfGrown } from "../server/analyze.ts";
 import type { Session } from "../server/connection.ts";
 import { isForeignKeyViolation, isRolledBack } from "../server/errors.ts";
 import { sortOrders } from "../tables/list-statements.ts";
-import { recordImported } from "../tables/outbox.ts";
+import { noteImported } from "../tables/outbox.ts";
 import { findUsers } from "../tables/users.ts";
 import { rowWriterOf } from "./row-writer.ts";
 
@@ -122,18 +122,18 @@ function createBulkStore<
         }
         await advanceIds(table, lastId);
         const created = newRecords.map(({ row }) => row);
-        await recordImported(session, rules.created, created, now());
+        await noteImported(session, rules.created, created, now());
         return { results, before: stored.lastId, lastId };
       };
       const { results, before, lastId } = await db.run("write", work, {
-        // For writes that run.
+        // It waits for the writes that are running.
         lockTimeoutMs: 3_000,
         timeoutMs: Number.POSITIVE_INFINITY,
         // The user of an order may be deleted during the import.
         mayRetry: (error) => isRolledBack(error) || isForeignKeyViolation(error),
       });
       const analyze = (session: Session) => analyzeIfGrown(session, [table], before, lastId);
-      // The records are stored, whatever becomes of it.
+      // The records are stored, even if this fails.
       await db.run("background", analyze).catch(() => {});
       return results;
     },

@@ -1,4 +1,4 @@
-/** Export and import of users and orders. `src/domain/import-plan.ts` and `src/domain/import-rules.ts` have the rules of an import. */
+/** Export and import of users and orders. `import-plan.ts` and `import-rules.ts` of the domain have the rules. */
 import { yieldToEventLoop } from "../../base/event-loop.ts";
 import type { BulkStore } from "../../domain/bulk.ts";
 import type { ChangedRecord } from "../../domain/change.ts";

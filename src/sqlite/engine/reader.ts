@@ -46,8 +46,7 @@ function createCache(db: Database) {
  */
 export function createReader(db: Database, isReadable: () => boolean, requireUnchanged = () => {}) {
   const begin = db.prepare("begin");
-  // Not a rollback: a dry run of an import writes a temporary table in this transaction.
-  const commit = db.prepare("commit");
+  // Not a commit: SQLite rejects that of a transaction in which a read has met damage.
   const rollback = db.prepare("rollback");
   const cache = createCache(db);
   let inSnapshot = false;
@@ -56,15 +55,6 @@ export function createReader(db: Database, isReadable: () => boolean, requireUnc
   function endSnapshot(): void {
     if (!inSnapshot) return;
     inSnapshot = false;
-    try {
-      commit.run();
-    } catch {
-      endFailedTransaction();
-    }
-  }
-
-  /** Rolls back, because SQLite rejects the commit of a transaction in which a read has met damage. */
-  function endFailedTransaction(): void {
     try {
       rollback.run();
     } catch {

@@ -42,12 +42,20 @@ export function hasId(value: unknown): boolean {
 /** A record that an import creates. */
 interface NewRecord<Row> {
   readonly row: Row;
-  /** @see ImportRules.keyOf */
+  /** @see ImportedTable.keyOf */
   readonly key: string | null;
 }
 
-/** How the import of one table differs from that of the other. */
-export interface ImportRules<Row, Import> {
+/**
+ * A table that an import writes, and an export reads: what differs between users and orders. `Stored` is a record with
+ * JSON columns as text.
+ */
+export interface ImportedTable<Row, Import, Stored = never> {
+  readonly table: RecordTable;
+  readonly schema: Schema;
+  /** The change of a record that an import creates. */
+  readonly created: ChangeType;
+  parse(stored: Stored): Row;
   /** A record in messages, e.g. `user`. */
   readonly noun: string;
   /** @returns the whole record. The id and the time are for a record without an id. @param userId of `userOf` */
@@ -68,15 +76,6 @@ export interface ImportRules<Row, Import> {
     readonly table: CopiedTable;
     readonly toRow: (record: NewRecord<Row>) => CopyRow | null;
   }[];
-}
-
-/** A table that an import writes, and an export reads. `Stored` is a record with JSON columns as text. */
-export interface ImportedTable<Row, Import, Stored> extends ImportRules<Row, Import> {
-  readonly table: RecordTable;
-  readonly schema: Schema;
-  /** The change of a record that an import creates. */
-  readonly created: ChangeType;
-  parse(stored: Stored): Row;
 }
 
 /** The stored records, as the transaction of the import sees them. */
@@ -128,7 +127,7 @@ function createDryRunMemory() {
 
 /** @returns a table without records, for dry runs only */
 export function createEmptyTable<Row extends { readonly id: number }, Import>(
-  rules: ImportRules<Row, Import>,
+  rules: ImportedTable<Row, Import>,
   now: () => Date,
 ): BulkStore<Row, Import> {
   const plan = createImportPlanner(rules, createTimestamp(now), true);
@@ -145,7 +144,7 @@ export function createEmptyTable<Row extends { readonly id: number }, Import>(
  * been stored.
  */
 export function createImportPlanner<Row extends { readonly id: number }, Import>(
-  rules: ImportRules<Row, Import>,
+  rules: ImportedTable<Row, Import>,
   timestamp: () => string,
   isDryRun: boolean,
 ): PlanImport<Row, Import> {

@@ -9,7 +9,7 @@ import { createUser, makePlace, stop, until, urlOf } from "./archived-place.ts";
 const CLIENTS = 16;
 const modes = isLong ? ["sync", "async"] : ["sync"];
 /** Of servers that are killed and begin elsewhere. */
-const ROUNDS = isLong ? 10 : 1;
+const ROUNDS = isLong ? 3 : 1;
 const TIMEOUT_MS = 120_000;
 const BEAT = heartbeatKey(1);
 

@@ -10,7 +10,7 @@ import { binary } from "../support/program.ts";
 import { makeRandom } from "../support/random.ts";
 import { createUser, makePlace, stop, urlOf } from "./archived-place.ts";
 
-const ROUNDS = isLong ? 100 : 8;
+const ROUNDS = Number(Bun.env["HOSTILE_ROUNDS"] ?? 8);
 const MAX_BYTES = 300e6;
 /** Some wait for timeouts. */
 const CONCURRENCY = isLong ? 16 : 4;

@@ -3,7 +3,13 @@ import { Database } from "bun:sqlite";
 import { expect, test } from "bun:test";
 import type { ArchiveOptions } from "../../../src/domain/archive.ts";
 import { openArchive } from "../../../src/sqlite/archive/client.ts";
-import type { ArchiveRequest, ArchiveResponse } from "../../../src/sqlite/archive/service.ts";
+import {
+  type ArchiveRequest,
+  type ArchiveResponse,
+  createArchiveService,
+} from "../../../src/sqlite/archive/service.ts";
+import type { FileDescriptors } from "../../../src/sqlite/file/file-watch.ts";
+import { createMemoryStorage } from "../../object-storage/memory.ts";
 import { makeDirectory } from "../../support/directory.ts";
 import { expectRejection } from "../../support/expect-error.ts";
 import { withStore } from "../../support/open-store.ts";
@@ -106,4 +112,29 @@ test("a store closes, and can be opened again, when the thread of its archive ha
   await withStore(directory.at("a.db"), end, { mode: "serve", archive });
   expect(events).toEqual(["archive stopped: y is null", "the archive has stopped: y is null"]);
   await withStore(directory.at("a.db"), async () => {}, { mode: "serve" });
+});
+
+test("the thread of the archive reports what fails, and ends when it is closed", async () => {
+  using directory = makeDirectory();
+  const path = directory.at("missing.db");
+  const responses: ArchiveResponse[] = [];
+  const handle = createArchiveService({
+    openStorage: () => createMemoryStorage(),
+    verify() {},
+    respond: (response) => void responses.push(response),
+  });
+  const settings = {
+    url: "s3://archive",
+    environment: {},
+    intervalMs: 1000,
+    keepMs: 1000,
+  } as const;
+  const files = { database: 0, wal: 0, shm: 0 } as unknown as FileDescriptors;
+  await handle({ type: "start", path, files });
+  await handle({ type: "open", path, settings: { ...settings, commit: "sync", restore: "never" } });
+  await handle({ type: "committed", ticket: 1 });
+  await handle({ type: "checkpoint" });
+  await handle({ type: "close" });
+  expect(responses.map(({ type }) => type)).toEqual(["failed", "done", "done", "closed"]);
+  expect(responses[0]).toMatchObject({ code: "internal", message: "the archive is not open" });
 });

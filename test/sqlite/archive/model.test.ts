@@ -7,7 +7,7 @@ import { isLong } from "../../support/long.ts";
 import type { Mutation } from "./simulated-world.ts";
 import { simulate } from "./simulation.ts";
 
-const HISTORIES = isLong ? 100_000 : 300;
+const HISTORIES = Number(Bun.env["ARCHIVE_HISTORIES"] ?? (isLong ? 1_000 : 300));
 /** More than any of the mutations needs. */
 const MAX_HISTORIES = 5_000;
 

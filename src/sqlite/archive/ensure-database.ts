@@ -7,7 +7,14 @@ import type { ArchiveLog } from "../../domain/archive.ts";
 import { type ObjectStorage, withRetries } from "../../domain/object-storage.ts";
 import { meaningOf } from "../file/errors.ts";
 import { discard, makeParents, publish, requireAbsent, sidecarsOf } from "../file/files.ts";
-import { failWithoutBase, readCatalog, readEnd, requireNewest, usedPrefixes } from "./catalog.ts";
+import {
+  type Catalog,
+  failWithoutBase,
+  readCatalog,
+  readEnd,
+  requireNewest,
+  usedPrefixes,
+} from "./catalog.ts";
 import { seal } from "./log.ts";
 import { notTheArchive, readMarker } from "./marker.ts";
 import { markRestored, type Restored, restoreTo } from "./rebuild.ts";
@@ -53,12 +60,13 @@ async function restore(
 /** Waits until no server writes to the newest log, and seals it, so that none can add to what is restored. */
 async function sealNewest(
   storage: ObjectStorage,
+  catalog: Catalog,
   { holder, clock, signal, log }: EnsureOptions,
 ): Promise<void> {
-  const catalog = await readCatalog(storage);
+  const newest = requireNewest(catalog);
   const { tail } = await readEnd(storage, catalog);
   if (tail === null || tail.isSealed) return;
-  log("info", "waiting for the archive", { holder: requireNewest(catalog)?.holder ?? "" });
+  log("info", "waiting for the archive", { holder: newest?.holder ?? "" });
   await untilStill(storage, tail.sealFrom, clock, signal);
   await seal(storage, tail.sealFrom, { writer: crypto.randomUUID(), holder }, Date.now());
 }
@@ -92,8 +100,7 @@ export async function ensureDatabase(
     const advice = `run \`${command}\`, or set ARCHIVE_RESTORE=if-missing`;
     fail("operator", `it has a database, but ${path} is missing: ${advice}`);
   }
-  requireNewest(catalog);
-  await sealNewest(patient, options);
+  await sealNewest(patient, catalog, options);
   const { timeMs, warnings } = await restore(storage, options);
   for (const reason of warnings) log("warn", "archive needs attention", { reason });
   log("info", "archive restored", { storage: storage.url, until: new Date(timeMs).toISOString() });

@@ -6,9 +6,6 @@ cd "$(dirname "$0")/.."
 # `user-api version` prints it. A container image is built without the repository.
 commit=${COMMIT:-$(git describe --always --dirty --abbrev=12 --exclude='*' 2>/dev/null || echo unknown)}
 
-# The compressed files that the binary serves.
-scripts/bun.sh scripts/assets.ts --best
-
 # --minify-identifiers (so --minify and --production) breaks Elysia's hooks: a 401 became a 500.
 # --no-compile-autoload-*: otherwise the binary loads .env and bunfig.toml of its working directory.
 # --bytecode halves the startup time; it defaults to CommonJS, which has no top-level await, hence --format.

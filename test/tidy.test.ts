@@ -64,7 +64,7 @@ const mayImport: Record<string, readonly string[]> = {
 const packages: Record<string, RegExp> = {
   base: /^@sinclair\/typebox(\/|$)/,
   domain: /^@sinclair\/typebox$/,
-  http: /^(elysia|@elysiajs\/[a-z]+|swagger-ui-dist\/.+\.br)$/,
+  http: /^(elysia|@elysiajs\/[a-z]+|swagger-ui-dist\/.+)$/,
   sqlite: /^(bun:sqlite|node:(fs|path))$/,
   postgres: /^(bun|node:.+)$/,
   "object-storage": /^node:(fs\/promises|path)$/,

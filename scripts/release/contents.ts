@@ -63,11 +63,11 @@ function filesOf(metafile: Metafile): [directory: string, files: string[]][] {
 
 /**
  * The licenses of a package, and of others that are bundled in one of its files: webpack writes those next to
- * that file. `.br` files are made by scripts/assets.ts.
+ * that file.
  */
 async function licenseTexts(directory: string, files: readonly string[]): Promise<string[]> {
   const names = (await readdir(directory)).filter((file) => LICENSE_FILE.test(file)).sort();
-  const ofFiles = files.map((file) => `${file.replace(/\.br$/, "")}.LICENSE.txt`).sort();
+  const ofFiles = files.map((file) => `${file}.LICENSE.txt`).sort();
   const texts = [...names.map((name) => `${directory}/${name}`), ...ofFiles].map(async (path) => {
     const file = Bun.file(path);
     return (await file.exists()) ? (await file.text()).trim() : "";

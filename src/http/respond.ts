@@ -75,11 +75,7 @@ export function createResponder(options: ResponderOptions): Respond {
     headers["content-type"] ??= JSON_TYPE;
     headers["cache-control"] ??= NO_STORE;
     headers["x-request-id"] = requestId;
-    if (cors !== null) {
-      const { vary } = headers;
-      Object.assign(headers, cors.headers(request.headers.get("origin")));
-      if (vary !== undefined) headers["vary"] = `${vary}, ${headers["vary"]}`;
-    }
+    if (cors !== null) Object.assign(headers, cors.headers(request.headers.get("origin")));
     if (drain.isDraining()) Object.assign(headers, drain.countResponse());
     if (body === null) delete headers["content-type"];
     return new Response(body, { status, headers });

@@ -1,13 +1,9 @@
 // Paths of files that are in the binary as they are, by `with { type: "file" }`.
-declare module "*.br" {
+declare module "*.css" {
   const path: string;
   export default path;
 }
-declare module "*/page.css" {
-  const path: string;
-  export default path;
-}
-declare module "*/page.js" {
+declare module "*.js" {
   const path: string;
   export default path;
 }

@@ -12,14 +12,6 @@ const MAX_MEMBERS = 2_500;
 /** Maximum number of commas, and so of elements of arrays. */
 const MAX_COMMAS = 2_500;
 
-/** Text that needs no escapes in JSON. */
-const UNESCAPED = /^[\x20\x21\x23-\x5b\x5d-\x7e]*$/;
-
-/** @returns the text as a JSON string; cheaper than `JSON.stringify` for most texts */
-export function quote(text: string): string {
-  return UNESCAPED.test(text) ? `"${text}"` : JSON.stringify(text);
-}
-
 /** @returns the value with the members of every object sorted, so that equal values have equal JSON */
 export function sortMembers(value: unknown): unknown {
   if (typeof value !== "object" || value === null) return value;

@@ -1,7 +1,6 @@
 /** One line per event: JSON for programs, text for a terminal. */
 
 import type { LinePriority } from "./log-buffer.ts";
-import { createTimestamp } from "./timestamp.ts";
 
 export const logLevels = ["debug", "info", "warn", "error", "silent"] as const;
 export type LogLevel = (typeof logLevels)[number];
@@ -130,7 +129,7 @@ export function createLog({ level, format, now, write, colors = false }: LogOpti
   const threshold = logLevels.indexOf(level);
   const enabled = (severity: Severity) => logLevels.indexOf(severity) >= threshold;
   const formatter = format === "json" ? jsonFormatter : createTextFormatter(colors);
-  const timestamp = createTimestamp(now);
+  const timestamp = () => now().toISOString();
   const logAt = (severity: Severity) => (event: string, fields?: Fields) => {
     if (enabled(severity)) {
       write(`${formatter.event(timestamp(), severity, event, fields)}\n`, "high");

@@ -2,7 +2,6 @@
 
 import { sortMembers } from "../base/json.ts";
 import type { Schema } from "../base/schema.ts";
-import { createTimestamp } from "../base/timestamp.ts";
 import type { BulkStore, ImportResult } from "./bulk.ts";
 import type { ChangeType } from "./change.ts";
 import type { CopiedTable, CopyRow } from "./copy.ts";
@@ -59,7 +58,7 @@ export interface ImportedTable<Row, Import, Stored = never> {
   /** A record in messages, e.g. `user`. */
   readonly noun: string;
   /** @returns the whole record. The id and the time are for a record without an id. @param userId of `userOf` */
-  complete(record: Import, id: number, timestamp: () => string, userId: number | null): Row;
+  complete(record: Import, id: number, time: string, userId: number | null): Row;
   /** @returns the text that is unique besides the id: the email key, or the import key; `null` for none */
   keyOf(record: Import): string | null;
   /** @returns the reason for rejecting a record whose key belongs to the record with this id */
@@ -130,7 +129,7 @@ export function createEmptyTable<Row extends { readonly id: number }, Import>(
   rules: ImportedTable<Row, Import>,
   now: () => Date,
 ): BulkStore<Row, Import> {
-  const plan = createImportPlanner(rules, createTimestamp(now), true);
+  const plan = createImportPlanner(rules, () => now().toISOString(), true);
   const none = () => null;
   const stored = { lastId: 0, get: none, idOf: none, hasUser: () => false, userWithEmail: none };
   return {
@@ -153,6 +152,7 @@ export function createImportPlanner<Row extends { readonly id: number }, Import>
   return (records, stored) => {
     const newRecords = new Map<number, NewRecord<Row>>();
     const keys = new Map<string, number>();
+    const time = timestamp();
     let lastId = Math.max(stored.lastId, memory?.lastId ?? 0);
 
     /** @returns whether the record with this id has the same `part`; `null` if there is no such record */
@@ -191,7 +191,7 @@ export function createImportPlanner<Row extends { readonly id: number }, Import>
       if (user !== userId && userId === null) {
         return rejected("user_email must be the email of an existing user");
       }
-      const row = rules.complete(record, lastId + 1, timestamp, userId);
+      const row = rules.complete(record, lastId + 1, time, userId);
       const { id } = row;
       const isSame = compare(id, row, record, "record");
       if (isSame === true) return unchanged;

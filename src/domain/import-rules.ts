@@ -79,9 +79,9 @@ export const userImport: ImportedTable<User, UserImport, StoredUser> = {
   created: "user.created",
   parse: parseStoredUser,
   noun: "user",
-  complete(record, id, timestamp) {
+  complete(record, id, time) {
     if ("id" in record) return record;
-    const { created_at = timestamp(), updated_at = created_at } = record;
+    const { created_at = time, updated_at = created_at } = record;
     const { email, name, metadata } = record;
     return { ...firstVersion(id, { email, name, metadata }, created_at), updated_at };
   },
@@ -199,8 +199,8 @@ export const orderImport: ImportedTable<Order, OrderImport, StoredOrder> = {
   created: "order.created",
   parse: parseStoredOrder,
   noun: "order",
-  complete(record, id, timestamp, userId) {
-    if (!("id" in record)) return newImportedOrder(record, id, Number(userId), timestamp());
+  complete(record, id, time, userId) {
+    if (!("id" in record)) return newImportedOrder(record, id, Number(userId), time);
     if ("user_id" in record) return record;
     const { user_email: _, ...order } = record;
     return { ...order, user_id: Number(userId) };

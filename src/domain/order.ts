@@ -4,7 +4,7 @@ import { Id, noExtraFields, OneOf, SafeInteger, Text, Time, Version } from "../b
 import { currencies } from "./currency.ts";
 import { Metadata, MetadataPatch, patchMetadata } from "./metadata.ts";
 import { pageQuery } from "./page.ts";
-import { type JsonText, requireRecordSize } from "./record.ts";
+import { requireRecordSize } from "./record.ts";
 import type { RecordStore } from "./record-store.ts";
 
 export const orderStatuses = ["pending", "paid", "shipped", "delivered", "canceled"] as const;
@@ -144,19 +144,6 @@ export type StoredOrder = Omit<Order, "items" | "metadata"> & {
 
 export function parseStoredOrder(order: StoredOrder): Order {
   return { ...order, items: JSON.parse(order.items), metadata: JSON.parse(order.metadata) };
-}
-
-/**
- * PostgreSQL renders the same text in SQL for lists and idempotency keys; `test/contract/record-text.ts` compares them.
- * @returns the same JSON as `JSON.stringify`, without parsing items and metadata
- */
-export function orderJson(order: StoredOrder): JsonText<Order> {
-  const { id, user_id, currency, items, total, status, metadata, version } = order;
-  return (
-    `{"id":${id},"user_id":${user_id},"currency":"${currency}","items":${items},"total":${total},` +
-    `"status":"${status}","metadata":${metadata},"version":${version},` +
-    `"created_at":"${order.created_at}","updated_at":"${order.updated_at}"}`
-  );
 }
 
 /**

@@ -1,6 +1,5 @@
 /** Records as JSON text. */
 import { failField } from "../base/error.ts";
-import { sortMembers } from "../base/json.ts";
 
 declare const parsed: unique symbol;
 
@@ -17,9 +16,12 @@ export function jsonText<Value>(value: Value): JsonText<Value> {
 
 /** @returns whether an edit leaves all fields as they are, compared as JSON values */
 export function changesNothing<Edit extends object>(record: Edit, edit: Edit): boolean {
-  const textOf = (value: unknown) => JSON.stringify(sortMembers(value));
-  const names = Object.keys(edit) as (keyof Edit)[];
-  return names.every((name) => textOf(edit[name]) === textOf(record[name]));
+  return Bun.deepEquals(record, { ...record, ...edit }, true);
+}
+
+/** @returns the later of two times */
+export function latestOf(left: string, right: string): string {
+  return left > right ? left : right;
 }
 
 export type RecordTable = "users" | "orders";

@@ -1,12 +1,11 @@
 import { type Static, Type } from "@sinclair/typebox";
 import { emailKey } from "../base/email.ts";
 import { fail } from "../base/error.ts";
-import { quote } from "../base/json.ts";
 import { Id, Nullable, noExtraFields, Text, Time, Version } from "../base/schema.ts";
 import { Metadata, MetadataPatch, patchMetadata } from "./metadata.ts";
 import { pageQuery } from "./page.ts";
 import type { Preconditions } from "./precondition.ts";
-import { type Author, type JsonText, type RecordText, requireRecordSize } from "./record.ts";
+import { type Author, type RecordText, requireRecordSize } from "./record.ts";
 import type { RecordStore } from "./record-store.ts";
 
 export const Email = Text({
@@ -82,19 +81,6 @@ export type StoredUser = Omit<User, "metadata"> & { readonly metadata: string };
 
 export function parseStoredUser(user: StoredUser): User {
   return { ...user, metadata: JSON.parse(user.metadata) };
-}
-
-/**
- * PostgreSQL renders the same text in SQL for lists and idempotency keys; `test/contract/record-text.ts` compares them.
- * @returns the same JSON as `JSON.stringify`, without parsing the metadata
- */
-export function userJson(user: StoredUser): JsonText<User> {
-  const { id, email, metadata, version, created_at, updated_at } = user;
-  const name = user.name === null ? "null" : quote(user.name);
-  return (
-    `{"id":${id},"email":${quote(email)},"name":${name},"metadata":${metadata},` +
-    `"version":${version},"created_at":"${created_at}","updated_at":"${updated_at}"}`
-  );
 }
 
 /**

@@ -2,7 +2,6 @@
 import type { Database } from "bun:sqlite";
 import { existsSync } from "node:fs";
 import { suffixes } from "../base/database-url.ts";
-import { createTimestamp } from "../base/timestamp.ts";
 import { createWriteProbe } from "../base/write-probe.ts";
 import type { OnCommit, Store, StoreOptions } from "../domain/store.ts";
 import type { ArchiveClient } from "./archive/client.ts";
@@ -103,7 +102,7 @@ function createStores(
   watch: ChangeWatch,
   now: () => Date,
 ) {
-  const timestamp = createTimestamp(now);
+  const timestamp = () => now().toISOString();
   const idempotency = createIdempotencyStore(db, writer, now, timestamp);
   const noteChange = prepareNoteChange(db, now);
   const context = { db, reader, writer, idempotency, timestamp, noteChange };

@@ -1,5 +1,6 @@
 import type { Schema } from "../../base/schema.ts";
 import { type Column, columnsOf, jsonTemplate } from "../../domain/columns.ts";
+import type { RecordText } from "../../domain/record.ts";
 
 /** By name. */
 export type ColumnTypes = Readonly<Record<string, string>>;
@@ -34,4 +35,18 @@ function jsonValue({ name, type, isNullable }: Column): string {
 export function recordJson(record: Schema): string {
   const columns = columnsOf(record);
   return `format('${jsonTemplate(columns)}', ${columns.map(jsonValue).join(", ")})`;
+}
+
+/** @returns a function that renders a row of the table as `recordJson` does */
+export function rowRenderer<Row>(record: Schema) {
+  const columns = columnsOf(record);
+  return (row: Pick<RecordText<Row>, "id" | "version"> & object): RecordText<Row> => {
+    const values: Readonly<Record<string, unknown>> = { ...row };
+    let json = "";
+    for (const { name, type } of columns) {
+      const value = type === "json" ? values[name] : JSON.stringify(values[name]);
+      json += `${json === "" ? "{" : ","}"${name}":${value}`;
+    }
+    return { id: row.id, version: row.version, json: `${json}}` };
+  };
 }

@@ -6,16 +6,15 @@ import {
   type OrderQuery,
   type OrderRow,
   type OrderStore,
-  orderJson,
   orderRow,
   parseStoredOrder,
   type StoredOrder,
 } from "../../domain/order.ts";
-import { firstVersion, type RecordText } from "../../domain/record.ts";
+import { firstVersion } from "../../domain/record.ts";
 import type { StoreContext } from "../engine/context.ts";
 import type { Session } from "../server/connection.ts";
 import type { Placement } from "../server/placement.ts";
-import { ownColumnTypes, recordJson } from "./columns.ts";
+import { ownColumnTypes, recordJson, rowRenderer } from "./columns.ts";
 import { prepareCreate } from "./creates.ts";
 import type { List } from "./list-statements.ts";
 import { prepareList, type ReadPage } from "./lists.ts";
@@ -33,9 +32,7 @@ export async function findOrders(
   return ids.length === 0 ? [] : placement.findOrders(session, columns, ids);
 }
 
-function toRecord(row: StoredOrder): RecordText<Order> {
-  return { id: row.id, version: row.version, json: orderJson(row) };
-}
+export const orderText = rowRenderer<Order>(Order);
 
 export function createOrderStore(context: StoreContext): OrderStore {
   const { db, placement } = context;
@@ -63,7 +60,7 @@ export function createOrderStore(context: StoreContext): OrderStore {
     conflictKeysOf: () => [],
     lockOf: ({ user_id }) => `users ${user_id}`,
     throwRejected: failUnknownUser,
-    newRecord: (id, fields, time) => toRecord(firstVersion(id, fields, time)),
+    newRecord: (id, fields, time) => orderText(firstVersion(id, fields, time)),
   });
 
   const { update } = prepareUpdates<
@@ -77,7 +74,7 @@ export function createOrderStore(context: StoreContext): OrderStore {
     parse: parseStoredOrder,
     columns: { status: "text", metadata: "text" },
     valuesOf: ({ status, metadata }) => ({ status, metadata: JSON.stringify(metadata) }),
-    toRecord,
+    toRecord: orderText,
     updated: "order.updated",
     removal: null,
   });
@@ -87,7 +84,7 @@ export function createOrderStore(context: StoreContext): OrderStore {
 
     async get(id, client) {
       const order = await findOrder(id, client);
-      return order && toRecord(order);
+      return order && orderText(order);
     },
 
     create: (fields, key, author = null) => create(orderRow(fields), key, author),

@@ -1,11 +1,11 @@
 /** Updates and deletes of single records. Those of a batch share a statement that reads, and one that writes. */
-import { latestOf } from "../../base/timestamp.ts";
 import { type ChangeType, changeCodeOf } from "../../domain/change.ts";
 import type { OrderStatus } from "../../domain/order.ts";
 import { type Preconditions, requirePreconditions } from "../../domain/precondition.ts";
 import {
   type Author,
   changesNothing,
+  latestOf,
   type RecordTable,
   type RecordText,
 } from "../../domain/record.ts";

@@ -1,7 +1,7 @@
 import { emailKey } from "../../base/email.ts";
 import { columnNames } from "../../domain/columns.ts";
 import { isAfter } from "../../domain/page.ts";
-import { firstVersion, type RecordText } from "../../domain/record.ts";
+import { firstVersion } from "../../domain/record.ts";
 import {
   failEmailTaken,
   failUserHasOrders,
@@ -12,13 +12,12 @@ import {
   type UserQuery,
   type UserRow,
   type UserStore,
-  userJson,
   userRow,
 } from "../../domain/user.ts";
 import type { StoreContext } from "../engine/context.ts";
 import type { Session } from "../server/connection.ts";
 import { isForeignKeyViolation, isUniqueViolation } from "../server/errors.ts";
-import { ownColumnTypes, recordJson } from "./columns.ts";
+import { ownColumnTypes, recordJson, rowRenderer } from "./columns.ts";
 import { prepareCreate } from "./creates.ts";
 import { prepareList } from "./lists.ts";
 import { createLookup } from "./lookups.ts";
@@ -48,9 +47,7 @@ export async function findUsers(
   return ids.length === 0 ? [] : session.all(usersById, ids);
 }
 
-function toRecord(row: StoredUser): RecordText<User> {
-  return { id: row.id, version: row.version, json: userJson(row) };
-}
+export const userText = rowRenderer<User>(User);
 
 export function createUserStore(context: StoreContext): UserStore {
   const { db } = context;
@@ -74,7 +71,7 @@ export function createUserStore(context: StoreContext): UserStore {
     conflictKeysOf: ({ email_key }) => [email_key],
     lockOf: ({ email_key }) => email_key,
     throwRejected: failEmailTaken,
-    newRecord: (id, fields, time) => toRecord(firstVersion(id, fields, time)),
+    newRecord: (id, fields, time) => userText(firstVersion(id, fields, time)),
   });
 
   const hasOrders = async (session: Session, id: number) =>
@@ -86,7 +83,7 @@ export function createUserStore(context: StoreContext): UserStore {
     parse: ({ email_key: _, ...user }) => parseStoredUser(user),
     columns: writtenColumns,
     valuesOf: userRow,
-    toRecord,
+    toRecord: userText,
     updated: "user.updated",
     // Another transaction can have inserted the email.
     mayWait: (values, stored) => values.email_key !== stored.email_key,
@@ -104,7 +101,7 @@ export function createUserStore(context: StoreContext): UserStore {
       const user = await byEmail(emailKey(email), client);
       const isOnPage = user !== null && isAfter(user.id, query) && query.offset === 0;
       return {
-        records: isOnPage ? toRecord(user).json : "",
+        records: isOnPage ? userText(user).json : "",
         total: user === null ? 0 : 1,
         nextAfter: null,
       };
@@ -112,7 +109,7 @@ export function createUserStore(context: StoreContext): UserStore {
 
     async get(id, client) {
       const user = await byId(id, client);
-      return user && toRecord(user);
+      return user && userText(user);
     },
 
     create: (fields, key, author = null) => create(userRow(fields), key, author),

@@ -1,6 +1,5 @@
 /** Export and import of users and orders. `import-plan.ts` and `import-rules.ts` of the domain have the rules. */
 
-import { createTimestamp } from "../../base/timestamp.ts";
 import type { BulkStore } from "../../domain/bulk.ts";
 import type { ChangedRecord } from "../../domain/change.ts";
 import { columnNames } from "../../domain/columns.ts";
@@ -57,7 +56,7 @@ function createBulkStore<
     from ${table}
     where id = any($1::bigint[])
   `;
-  const timestamp = createTimestamp(now);
+  const timestamp = () => now().toISOString();
   const planDryRun = createImportPlanner(rules, timestamp, true);
 
   /** Loads the records that the given ones can conflict with. */

@@ -1,6 +1,5 @@
 import type { Database } from "bun:sqlite";
 import { deleteInBatches } from "../../base/delete-in-batches.ts";
-import { createTimestamp } from "../../base/timestamp.ts";
 import {
   type CreateResult,
   type IdempotencyKey,
@@ -43,7 +42,7 @@ export function createIdempotencyStore(
     )
   `);
 
-  const expiryTime = createTimestamp(() => new Date(now().getTime() - KEY_LIFETIME_MS));
+  const expiryTime = () => new Date(now().getTime() - KEY_LIFETIME_MS).toISOString();
 
   return {
     /**

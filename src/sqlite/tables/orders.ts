@@ -1,6 +1,5 @@
 import type { Database } from "bun:sqlite";
 import { systemCode } from "../../base/error.ts";
-import { latestOf } from "../../base/timestamp.ts";
 import {
   failUnknownUser,
   Order,
@@ -14,7 +13,7 @@ import {
   type StoredOrder,
 } from "../../domain/order.ts";
 import { type JsonRow, maxId, rowsToRead } from "../../domain/page.ts";
-import { type Author, changesNothing, type RecordText } from "../../domain/record.ts";
+import { type Author, changesNothing, latestOf, type RecordText } from "../../domain/record.ts";
 import type { StoreContext } from "./context.ts";
 import { prepareCountedList } from "./counted-list.ts";
 import type { ListRows } from "./lists.ts";

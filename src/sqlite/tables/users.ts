@@ -1,9 +1,8 @@
 import type { Changes, Database } from "bun:sqlite";
 import { emailKey } from "../../base/email.ts";
 import { systemCode } from "../../base/error.ts";
-import { latestOf } from "../../base/timestamp.ts";
 import { isAfter, type JsonRow } from "../../domain/page.ts";
-import { type Author, changesNothing, type RecordText } from "../../domain/record.ts";
+import { type Author, changesNothing, latestOf, type RecordText } from "../../domain/record.ts";
 import {
   failEmailTaken,
   failUserHasOrders,

@@ -23,6 +23,7 @@ import { backUpPostgres, checkPostgresArchive, restorePostgres } from "./postgre
 import { withPostgresCopyTarget } from "./postgres/whole/copy-target.ts";
 import { distributePostgres } from "./postgres/whole/distribute.ts";
 import { migrations } from "./postgres/whole/migrate.ts";
+import { isArchived } from "./sqlite/archive/marker.ts";
 import { backUpSqlite, openSqlite } from "./sqlite/backend.ts";
 import { describeSqliteError } from "./sqlite/file/errors.ts";
 import { SCHEMA_VERSION } from "./sqlite/file/migrate.ts";
@@ -94,6 +95,7 @@ const sqlite: Backend = {
   withCopyTarget: withSqliteCopyTarget,
   distribute: null,
   isServed,
+  isArchived,
 };
 
 const postgres: Backend = {
@@ -106,6 +108,7 @@ const postgres: Backend = {
   distribute: distributePostgres,
   // Servers cannot be told from commands by their connections.
   isServed: () => false,
+  isArchived: () => false,
 };
 
 export function backendOf(databaseUrl: string): Backend {

@@ -215,4 +215,6 @@ export interface Backend {
   readonly distribute: DistributeStore | null;
   /** @returns whether a server that may write is known to use the database */
   readonly isServed: (databaseUrl: string) => boolean;
+  /** @returns whether that server also archives what commands write */
+  readonly isArchived: (databaseUrl: string) => boolean;
 }

@@ -35,6 +35,17 @@ test("health and metrics say how far the archive is behind", async () => {
   expect(metrics.text).toMatch(/^user_api_archive_last_base_timestamp_seconds \d{10}/m);
 });
 
+test("a command that writes says that the server archives it while one does", async () => {
+  using archive = makeArchive();
+  await using server = await startServer(archive.settings);
+  using world = makeHarness({ environment: { DATABASE_URL: server.database } });
+  const line = "The write is in the database; the running server sends it to the archive\n";
+  expect((await world.run("token", "create", "a")).stderr).toStartWith(line);
+  expect(await world.run("token", "list")).toMatchObject({ code: 0, stderr: "" });
+  expect(await server.stop()).toBe(0);
+  expect((await world.run("token", "create", "b")).stderr).toStartWith("Created token");
+});
+
 test("restore and archive check find everything after a clean stop", async () => {
   using archive = makeArchive();
   await using server = await startServer(archive.settings);

@@ -135,6 +135,8 @@ export async function withStore<Result>(
     throw nameDatabase(error, config);
   }
   await store.close();
+  if (use.mode === undefined && system.backendOf(config.databaseUrl).isArchived(config.databaseUrl))
+    system.stderr("The write is in the database; the running server sends it to the archive\n");
   return result;
 }
 

@@ -11,7 +11,6 @@ import { createWriteBatch } from "./engine/write-batch.ts";
 import { createWriter, type Writer } from "./engine/writer.ts";
 import type { DatabaseFile } from "./file/at-rest.ts";
 import { createCheckpointer } from "./file/checkpoint.ts";
-import { unreadableError } from "./file/errors.ts";
 import { type FileWatch, nothingToWatch, watchFiles } from "./file/file-watch.ts";
 import { freeBytesOf, readHeader, sizeOf } from "./file/files.ts";
 import { lockPath, type ServerLock } from "./file/server-lock.ts";
@@ -150,7 +149,7 @@ export async function createStore(
   const files = watched ?? nothingToWatch;
   resources.defer(files.close);
   resources.use(opened.move());
-  const reader = createReader(db, files.isReadable, file.requireUnchanged);
+  const reader = createReader(db, file.requireUnchanged);
   const checkpointer = createCheckpointer(db, archive);
   resources.defer(checkpointer.close);
   // While the files are open.
@@ -162,7 +161,13 @@ export async function createStore(
     options.onCommit?.(writes, durationMs);
     watch.check();
   };
-  const writer = createWriter(createWriteBatch(db, files), reader, checkpointer, onCommit, archive);
+  const writer = createWriter({
+    batch: createWriteBatch(db, files),
+    reader,
+    checkpointer,
+    onCommit,
+    gate: archive,
+  });
   const stores = createStores(db, reader, writer, watch, now);
   const writePages = preparePageWrite(db);
   const probe = createWriteProbe(() => writer.write("idempotency_keys", writePages));
@@ -181,7 +186,6 @@ export async function createStore(
     ...stores,
     async checkUsable() {
       files.requireInPlace();
-      if (!files.isReadable()) throw unreadableError();
       if (mode !== "serve-read-only") await probe();
     },
     statistics: async () => ({

@@ -48,7 +48,7 @@ export interface Outcome {
 type Attempt = (kind: Kind, when: string) => Promise<Outcome>;
 
 /** How often an error occurs from a call on. */
-type Duration = "once" | "twice" | "always";
+type Duration = "once" | "always";
 
 /** @returns the ordinal of the call that fails first in the run after this one */
 function nextCall(call: number, duration: Duration): number {
@@ -57,10 +57,8 @@ function nextCall(call: number, duration: Duration): number {
 }
 
 /** A full disk stays full for a while, but a disk can fail briefly. */
-function durationsOf(kind: Kind): readonly Duration[] {
-  if (kind.error === "ENOSPC") return ["always"];
-  // A read that fails is tried again, and reported as damage.
-  return kind === read ? ["once", "twice", "always"] : ["once", "always"];
+function durationsOf({ error }: Kind): readonly Duration[] {
+  return error === "ENOSPC" ? ["always"] : ["once", "always"];
 }
 
 /** Runs `attempt` with a fault in each call of each kind, and expects no problem in any run. */
@@ -79,7 +77,7 @@ export async function failEachCall(
     const name = `${kind.calls} ${kind.error} ${duration}`;
     counts[name] = 0;
     for (let call = 1; call < end; call = nextCall(call, duration)) {
-      const when = { once: `${call}`, twice: `${call}..${call + 1}`, always: `${call}+` }[duration];
+      const when = duration === "once" ? `${call}` : `${call}+`;
       const outcome = await attempt(kind, when);
       const fault = `${scenario}: ${kind.calls} #${when} ${kind.error}`;
       const [first = "no call failed"] = outcome.injected;

@@ -32,12 +32,7 @@ function watched() {
   insert(100_000);
   const problems: (string | null)[] = [];
   const other = new Database(path);
-  const readable = { toByte: Number.POSITIVE_INFINITY };
-  const readFile = ((_descriptor, _buffer, _offset: number, length: number, position: number) => {
-    if (position + length > readable.toByte) throw new Error("EIO");
-    return length;
-  }) as typeof readSync;
-  const files = watchFiles(path, (problem) => problems.push(problem), null, readFile);
+  const files = watchFiles(path, (problem) => problems.push(problem), null);
   return {
     path,
     directory,
@@ -45,7 +40,6 @@ function watched() {
     other,
     files,
     problems,
-    readable,
     insert,
     /** Changes the time of the file, also if the test is faster than the clock of the file system. */
     touch(file = path) {
@@ -232,11 +226,4 @@ test("isInPlace is true while a checkpoint writes to the database", () => {
   pages.writeUInt32LE(pages.readUInt32LE() - 1);
   writeSync(index.descriptor, pages, 0, 4, COPYING_AT);
   expect(it.files.isInPlace()).toBe(false);
-});
-
-test("isReadable is false when a later part of the database cannot be read", () => {
-  using it = watched();
-  expect(it.files.isReadable()).toBe(true);
-  it.readable.toByte = 1_500_000;
-  expect(it.files.isReadable()).toBe(false);
 });

@@ -12,7 +12,7 @@ function makeReader() {
   db.run("pragma journal_mode = wal");
   db.run("create table t (n integer)");
   const other = new Database(path);
-  const reader = createReader(db, () => true);
+  const reader = createReader(db);
   const count = db.prepare<{ rows: number }, []>("select count(*) as rows from t");
   return {
     db,
@@ -122,7 +122,7 @@ test("cached reads again when the version could not be read", async () => {
       },
     };
   };
-  const reader = createReader({ prepare } as unknown as Database, () => true);
+  const reader = createReader({ prepare } as unknown as Database);
   const reads: string[] = [];
   const read = () => reader.cached("t", "a", () => reads.push("a"));
   read();

@@ -292,22 +292,6 @@ test("write rejects each write with its own error when one meets a damaged page 
   expect(it.visible()).toEqual([2]);
 });
 
-test("write succeeds when the storage fails once", async () => {
-  using it = makeWriter();
-  addDamagedTable(it);
-  let runs = 0;
-  const writes = [1, 2, 3].map((n) =>
-    it.write(() => {
-      it.insert(n);
-      if (n !== 2) return;
-      runs += 1;
-      if (runs === 1) it.db.run("update damaged set n = n + 1");
-    }),
-  );
-  await Promise.all(writes);
-  expect(it.visible()).toEqual([1, 2, 3]);
-});
-
 test("write rejects the whole batch with unavailable when the database is moved before the commit", async () => {
   using it = makeWriter();
   const { filename } = it.db;

@@ -22,13 +22,13 @@ export function makeWriter(change = (checkpoints: Checkpointer) => checkpoints) 
   const other = new Database(path, { strict: true });
   const checkpoints = change(createCheckpointer(db));
   const files = watchFiles(path, () => {}, null);
-  const reader = createReader(db, files.isReadable);
+  const reader = createReader(db);
   let timeMs = 0;
   let clockReads = 0;
   let beginMs = 0;
   const batch = createWriteBatch(db, files);
-  const writer = createWriter(
-    {
+  const writer = createWriter({
+    batch: {
       ...batch,
       begin() {
         timeMs += beginMs;
@@ -36,14 +36,14 @@ export function makeWriter(change = (checkpoints: Checkpointer) => checkpoints) 
       },
     },
     reader,
-    checkpoints,
-    () => {},
-    null,
-    () => {
+    checkpointer: checkpoints,
+    onCommit: () => {},
+    gate: null,
+    nowMs: () => {
       clockReads += 1;
       return timeMs;
     },
-  );
+  });
   const all = other.prepare<{ n: number }, []>("select n from t order by n");
   return {
     db,

@@ -1,5 +1,5 @@
 import type { Database } from "bun:sqlite";
-import { isStorageError, storageError } from "../file/errors.ts";
+import { storageError } from "../file/errors.ts";
 
 export type Reader = ReturnType<typeof createReader>;
 
@@ -41,10 +41,9 @@ function createCache(db: Database) {
 /**
  * All reads in one turn of the event loop share a snapshot. Taking a snapshot costs as much as reading a row, and
  * many requests arrive in one turn. The snapshot also keeps a page consistent with its total.
- * @param isReadable whether the operating system can still read the database file
  * @param requireUnchanged see `DatabaseFile`: called after each read, whatever it returns or throws
  */
-export function createReader(db: Database, isReadable: () => boolean, requireUnchanged = () => {}) {
+export function createReader(db: Database, requireUnchanged = () => {}) {
   const begin = db.prepare("begin");
   // Not a commit: SQLite rejects that of a transaction in which a read has met damage.
   const rollback = db.prepare("rollback");
@@ -80,28 +79,20 @@ export function createReader(db: Database, isReadable: () => boolean, requireUnc
   }
 
   /**
-   * Runs `work` in the snapshot of the current turn. If storage fails, it runs `work` once more in a new snapshot.
-   * `work` must be synchronous, and may write temporary tables only.
+   * Runs `work` in the snapshot of the current turn. It must be synchronous, and may write temporary tables only.
    * @param table the table that is read, for error messages
    * @throws {AppError} unavailable if the disk cannot be read
    * @throws {AppError} damaged if the disk can be read, but SQLite finds the file malformed
    */
   function read<Result>(table: string, work: () => Result): Result {
     try {
-      try {
-        ensureSnapshot();
-        return work();
-      } catch (error) {
-        if (!isStorageError(error)) throw error;
-      }
-      reset();
-      try {
-        ensureSnapshot();
-        return work();
-      } catch (error) {
-        reset();
-        throw storageError(error, { db, verb: "read", table, isReadable });
-      }
+      ensureSnapshot();
+      return work();
+    } catch (error) {
+      const described = storageError(error, db, "read", table);
+      // SQLite may have ended the transaction.
+      if (described !== error) reset();
+      throw described;
     } finally {
       requireUnchanged();
     }

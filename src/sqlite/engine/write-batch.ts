@@ -15,9 +15,6 @@ export interface Write {
 
 export type Settle = () => void;
 
-/** How to settle each write, in their order; or the error of the last write, because of which none is committed. */
-export type Outcome = { readonly settles: readonly Settle[] } | { readonly error: unknown };
-
 export type WriteBatch = ReturnType<typeof createWriteBatch>;
 
 export function createWriteBatch(db: Database, files: FileWatch) {
@@ -33,11 +30,6 @@ export function createWriteBatch(db: Database, files: FileWatch) {
     }
   }
 
-  function errorOf({ table }: Write, cause: unknown): unknown {
-    const { isReadable } = files;
-    return storageError(cause, { db, verb: "written", table, isReadable });
-  }
-
   return {
     /**
      * Begins the transaction.
@@ -50,36 +42,39 @@ export function createWriteBatch(db: Database, files: FileWatch) {
     },
     /**
      * Runs the writes, and commits them. A write that throws an AppError has changed nothing, so the others go on. Any other
-     * error can have left changes, and after SQLite has read a damaged page, it rejects the commit of the transaction.
+     * error can have left changes, and after SQLite has read a damaged page, it rejects the commit of the transaction: then
+     * the last write is rejected, and none is committed.
      * @param takeNext returns `null` at the end of the batch
+     * @returns how to settle each write, in their order; `null` if none was committed
      * @throws if the commit fails. The transaction is rolled back, and no write may be acknowledged.
      */
-    run(takeNext: () => Write | null): Outcome {
+    run(takeNext: () => Write | null): readonly Settle[] | null {
       const settles: Settle[] = [];
       try {
         for (let write = takeNext(); write !== null; write = takeNext()) {
-          const { work, resolve, reject } = write;
+          const { table, work, resolve, reject } = write;
           try {
             const result = work();
             settles.push(() => resolve(result));
           } catch (error) {
-            if (!(error instanceof AppError)) return { error };
+            if (!(error instanceof AppError)) {
+              reject(storageError(error, db, "written", table));
+              return null;
+            }
             settles.push(() => reject(error));
           }
         }
         commit.run();
         // If the files were moved during the commit, it went to the moved files.
         files.requireInPlace();
-        return { settles };
+        return settles;
       } finally {
         rollBack();
       }
     },
-    /** @returns the error of a write that has failed twice */
-    errorOf,
     /** @returns the error of a write whose batch could not begin or commit. An unknown cause is reported as unavailable. */
     batchErrorOf(write: Write, cause: unknown): AppError {
-      const error = errorOf(write, cause);
+      const error = storageError(cause, db, "written", write.table);
       return error instanceof AppError ? error : unavailableError("written", cause);
     },
   };

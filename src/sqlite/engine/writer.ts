@@ -3,14 +3,13 @@
  * therefore one fsync. Each write is settled after that fsync. Authors are served round robin, so that slow writes of
  * one hardly delay those of another.
  */
-
 import { createRoundRobinQueue } from "../../base/round-robin-queue.ts";
 import type { Author } from "../../domain/record.ts";
 import type { OnCommit } from "../../domain/store.ts";
 import type { Checkpointer } from "../file/checkpoint.ts";
 import { isBusy } from "../file/errors.ts";
 import type { Reader } from "./reader.ts";
-import type { Outcome, Settle, Write, WriteBatch } from "./write-batch.ts";
+import type { Settle, Write, WriteBatch } from "./write-batch.ts";
 
 /** A batch is rejected after waiting this long for another process to finish its write. */
 const BUSY_TIMEOUT_MS = 5_000;
@@ -39,171 +38,163 @@ export interface CommitGate {
 
 export type Writer = ReturnType<typeof createWriter>;
 
-/** The writes that wait for a transaction. */
-function createWriteQueue() {
-  const queue = createRoundRobinQueue<Write>();
-  /** The write because of which a batch was rolled back. It gets a transaction of its own. */
-  let suspect: Write | null = null;
-  /** The other writes of that batch, which run in the next one. */
-  let others: Write[] = [];
+export interface WriterParts {
+  readonly batch: WriteBatch;
+  readonly reader: Reader;
+  readonly checkpointer: Checkpointer;
+  readonly onCommit: OnCommit;
+  /** `null` acknowledges what is on the disk. */
+  readonly gate: CommitGate | null;
+  readonly nowMs?: () => number;
+}
 
-  const size = () => queue.size() + others.length + (suspect === null ? 0 : 1);
+interface State extends WriterParts {
+  readonly nowMs: () => number;
+  readonly queue: ReturnType<typeof createRoundRobinQueue<Write>>;
+  /** Writes of a batch that was rolled back. They run in the next one. */
+  rolledBack: Write[];
+  /** Number of writes that were committed, and wait for the gate. */
+  unconfirmed: number;
+  /** Whether a batch is scheduled, or a checkpoint runs. */
+  scheduled: boolean;
+  /** Since when another process has been writing; `null` if none is. */
+  busySinceMs: number | null;
+}
 
-  /** Takes the next write. @returns `null` if there is none */
-  function take(): Write | null {
-    const alone = suspect;
-    suspect = null;
-    return alone ?? others.shift() ?? queue.take();
-  }
+function queued({ queue, rolledBack }: State): number {
+  return queue.size() + rolledBack.length;
+}
 
-  return {
-    size,
-    take,
-    add: queue.add,
-    /** @returns whether the next write must be the only one of its transaction */
-    isNextAlone: () => suspect !== null,
-    /** Takes back a batch, whose last write has failed. */
-    takeBack(writes: readonly Write[]) {
-      suspect = writes.at(-1) ?? null;
-      others = [...writes.slice(0, -1), ...others];
-    },
-    takeAll: () => Array.from({ length: size() }, () => take() as Write),
+/** Takes the next write. @returns `null` if there is none */
+function take({ queue, rolledBack }: State): Write | null {
+  return rolledBack.shift() ?? queue.take();
+}
+
+/** @param taken gets the writes. @returns takes writes out of the queue until the batch ends */
+function takeBatch(state: State, taken: Write[]): () => Write | null {
+  // From now on: a slow `begin` must not leave the batch empty, again and again.
+  const begunMs = state.nowMs();
+  return () => {
+    if (taken.length >= MAX_BATCH || state.nowMs() - begunMs >= MAX_BATCH_MS) return null;
+    const write = take(state);
+    if (write !== null) taken.push(write);
+    return write;
   };
 }
 
-/** @param gate `null` acknowledges what is on the disk */
-function createAcknowledger(gate: CommitGate | null) {
-  let pending = 0;
-
-  async function settleConfirmed(
-    confirmation: Promise<void>,
-    writes: readonly Write[],
-    settles: readonly Settle[],
-  ): Promise<void> {
-    pending += writes.length;
-    try {
-      await confirmation;
-      for (const settle of settles) settle();
-    } catch (error) {
-      for (const { reject } of writes) reject(error);
-    } finally {
-      pending -= writes.length;
-    }
-  }
-
-  return {
-    /** @returns the number of writes that were committed, and wait for the gate */
-    pending: () => pending,
-    /** Settles writes that are on the disk as soon as they may be acknowledged. */
-    settle(writes: readonly Write[], settles: readonly Settle[]): void {
-      const confirmation = gate?.confirm() ?? null;
-      if (confirmation !== null) void settleConfirmed(confirmation, writes, settles);
-      else for (const settle of settles) settle();
-    },
-  };
+function schedule(state: State): void {
+  if (state.scheduled) return;
+  state.scheduled = true;
+  if (state.busySinceMs === null) setImmediate(waitForStragglers, state);
+  else setTimeout(flush, BUSY_RETRY_MS, state);
 }
 
-/** @param gate `null` acknowledges what is on the disk */
-export function createWriter(
-  batch: WriteBatch,
-  reader: Reader,
-  checkpointer: Checkpointer,
-  onCommit: OnCommit,
-  gate: CommitGate | null,
-  nowMs = () => performance.now(),
-) {
-  const queue = createWriteQueue();
-  const acknowledger = createAcknowledger(gate);
-  let scheduled = false;
-  let busySinceMs: number | null = null;
+/**
+ * Waits one more turn for stragglers. Of 64 busy writers, a third arrive one turn late and would need an fsync of
+ * their own. A single write is committed immediately, and so is a full batch.
+ */
+function waitForStragglers(state: State): void {
+  if (queued(state) === 1 || queued(state) >= MAX_BATCH) flush(state);
+  else setImmediate(flush, state);
+}
 
-  /** @param taken gets the writes. @returns takes writes out of the queue until the batch ends */
-  function takeBatch(taken: Write[], maxWrites: number, begunMs: number): () => Write | null {
-    return () => {
-      if (taken.length >= maxWrites || nowMs() - begunMs >= MAX_BATCH_MS) return null;
-      const write = queue.take();
-      if (write !== null) taken.push(write);
-      return write;
-    };
-  }
+function scheduleNext(state: State): void {
+  state.scheduled = false;
+  if (queued(state) > 0) schedule(state);
+}
 
-  function schedule(): void {
-    if (scheduled) return;
-    scheduled = true;
-    if (busySinceMs === null) setImmediate(waitForStragglers);
-    else setTimeout(flush, BUSY_RETRY_MS);
-  }
+/** Rejects writes, none of which may be acknowledged. */
+function rejectAll(state: State, writes: readonly Write[], cause: unknown): void {
+  state.busySinceMs = null;
+  for (const write of writes) write.reject(state.batch.batchErrorOf(write, cause));
+  scheduleNext(state);
+}
 
-  /**
-   * Waits one more turn for stragglers. Of 64 busy writers, a third arrive one turn late and would need an fsync of
-   * their own. A single write is committed immediately, and so is a full batch.
-   */
-  function waitForStragglers(): void {
-    if (queue.size() === 1 || queue.size() >= MAX_BATCH) flush();
-    else setImmediate(flush);
+/** @returns false if another process is writing and the batch will be retried, or if the batch was rejected */
+function tryBegin(state: State): boolean {
+  try {
+    state.gate?.requireOpen();
+    state.batch.begin();
+    state.busySinceMs = null;
+    return true;
+  } catch (error) {
+    state.busySinceMs ??= state.nowMs();
+    const mayRetry = state.nowMs() - state.busySinceMs < BUSY_TIMEOUT_MS;
+    if (isBusy(error) && mayRetry) schedule(state);
+    else
+      rejectAll(
+        state,
+        Array.from({ length: queued(state) }, () => take(state) as Write),
+        error,
+      );
+    return false;
   }
+}
 
-  function scheduleNext(): void {
-    scheduled = false;
-    if (queue.size() > 0) schedule();
+/** Settles writes that are on the disk when the gate has confirmed them. */
+async function settleConfirmed(
+  state: State,
+  confirmation: Promise<void>,
+  writes: readonly Write[],
+  settles: readonly Settle[],
+): Promise<void> {
+  state.unconfirmed += writes.length;
+  try {
+    await confirmation;
+    for (const settle of settles) settle();
+  } catch (error) {
+    for (const { reject } of writes) reject(error);
+  } finally {
+    state.unconfirmed -= writes.length;
   }
+}
 
-  /** Rejects writes, none of which may be acknowledged. */
-  function rejectAll(writes: readonly Write[], cause: unknown): void {
-    busySinceMs = null;
-    for (const write of writes) write.reject(batch.batchErrorOf(write, cause));
-    scheduleNext();
-  }
+/** Starts a checkpoint if one is due. No write begins during a checkpoint. */
+function startCheckpoint(state: State): void {
+  const checkpoint = state.checkpointer.start();
+  state.scheduled = checkpoint !== null;
+  const next = () => scheduleNext(state);
+  if (checkpoint === null) next();
+  else checkpoint.then(next, next);
+}
 
-  /** @returns false if another process is writing and the batch will be retried, or if the batch was rejected */
-  function tryBegin(): boolean {
-    try {
-      gate?.requireOpen();
-      batch.begin();
-      busySinceMs = null;
-      return true;
-    } catch (error) {
-      busySinceMs ??= nowMs();
-      const mayRetry = nowMs() - busySinceMs < BUSY_TIMEOUT_MS;
-      if (isBusy(error) && mayRetry) schedule();
-      else rejectAll(queue.takeAll(), error);
-      return false;
-    }
+function flush(state: State): void {
+  state.scheduled = false;
+  state.reader.reset();
+  const startedMs = state.nowMs();
+  if (!tryBegin(state)) return;
+  const writes: Write[] = [];
+  let settles: readonly Settle[] | null;
+  try {
+    settles = state.batch.run(takeBatch(state, writes));
+  } catch (error) {
+    rejectAll(state, writes, error);
+    return;
   }
+  if (settles === null) {
+    state.rolledBack = [...writes.slice(0, -1), ...state.rolledBack];
+    scheduleNext(state);
+    return;
+  }
+  state.onCommit(writes.length, state.nowMs() - startedMs);
+  const confirmation = state.gate?.confirm() ?? null;
+  if (confirmation !== null) void settleConfirmed(state, confirmation, writes, settles);
+  else for (const settle of settles) settle();
+  startCheckpoint(state);
+}
 
-  /** Starts a checkpoint if one is due. No write begins during a checkpoint. */
-  function startCheckpoint(): void {
-    const checkpoint = checkpointer.start();
-    scheduled = checkpoint !== null;
-    if (checkpoint === null) scheduleNext();
-    else checkpoint.then(scheduleNext, scheduleNext);
-  }
-
-  function flush(): void {
-    scheduled = false;
-    reader.reset();
-    const startedMs = nowMs();
-    if (!tryBegin()) return;
-    const isAlone = queue.isNextAlone();
-    const writes: Write[] = [];
-    let outcome: Outcome;
-    try {
-      // From now on: a slow `begin` must not leave the batch empty, again and again.
-      outcome = batch.run(takeBatch(writes, isAlone ? 1 : MAX_BATCH, nowMs()));
-    } catch (error) {
-      rejectAll(writes, error);
-      return;
-    }
-    if ("settles" in outcome) {
-      onCommit(writes.length, nowMs() - startedMs);
-      acknowledger.settle(writes, outcome.settles);
-      startCheckpoint();
-      return;
-    }
-    if (isAlone) for (const write of writes) write.reject(batch.errorOf(write, outcome.error));
-    else queue.takeBack(writes);
-    scheduleNext();
-  }
+export function createWriter({ nowMs = () => performance.now(), ...parts }: WriterParts) {
+  const state: State = {
+    ...parts,
+    nowMs,
+    queue: createRoundRobinQueue<Write>(),
+    rolledBack: [],
+    unconfirmed: 0,
+    scheduled: false,
+    busySinceMs: null,
+  };
+  /** @returns the number of writes that are queued or not acknowledged yet */
+  const pending = () => queued(state) + state.unconfirmed;
 
   return {
     /**
@@ -224,26 +215,25 @@ export function createWriter(
       author: Author = null,
     ): Promise<Result> {
       return new Promise<Result>((resolve, reject) => {
-        queue.add(author, {
+        state.queue.add(author, {
           table,
           work,
           resolve: resolve as (result: unknown) => void,
           reject,
         });
-        schedule();
+        schedule(state);
       });
     },
-    /** @returns the number of writes that are queued or not acknowledged yet */
-    pending: () => queue.size() + acknowledger.pending(),
+    pending,
     /** Starts a checkpoint if one is due. Each batch of writes ends with this too. */
     checkpoint() {
-      if (scheduled) return;
-      reader.reset();
-      startCheckpoint();
+      if (state.scheduled) return;
+      parts.reader.reset();
+      startCheckpoint(state);
     },
     /** Waits until no write is queued, runs or waits for the gate. */
     async idle(): Promise<void> {
-      while (scheduled || queue.size() + acknowledger.pending() > 0) await Bun.sleep(1);
+      while (state.scheduled || pending() > 0) await Bun.sleep(1);
     },
   };
 }

@@ -18,18 +18,9 @@ export function isBusy(error: unknown): boolean {
   return hasCode(error, BUSY);
 }
 
-/** @returns whether the file or its disk caused the error, not the statement */
-export function isStorageError(error: unknown): boolean {
-  return hasCode(error, TRANSIENT) || hasCode(error, DAMAGE);
-}
-
 export function unavailableError(verb: "read" | "written", cause: unknown): AppError {
   const message = `the database cannot be ${verb} at the moment`;
   return new AppError("unavailable", message, { cause });
-}
-
-export function unreadableError(verb: "read" | "written" = "read", cause?: unknown): AppError {
-  return unavailableError(verb, new Error("I/O error while reading the file", { cause }));
 }
 
 /** On Linux and macOS. */
@@ -37,7 +28,7 @@ const EIO = 5;
 
 /**
  * @returns whether the last system call that failed on the database file of this connection was an I/O error. SQLite
- * reports such a read as damage. It does not keep the error of a read of the WAL.
+ * reports such a read as damage. It does not keep the error of a read of the WAL, which therefore looks like damage.
  */
 function hadIoError(db: Database): boolean {
   // An `int` of C; Bun requires eight bytes.
@@ -46,24 +37,22 @@ function hadIoError(db: Database): boolean {
   return errno[0] === EIO;
 }
 
-interface FailedWork {
-  /** The connection that failed. */
-  readonly db: Database;
-  readonly verb: "read" | "written";
-  readonly table: string;
-  /** Whether the operating system can still read the file. If not, the disk is failing and the file may be intact. */
-  readonly isReadable: () => boolean;
-}
-
 /**
- * Translates an error of work that was tried twice, because SQLite reports a transient read error and a damaged
- * page with the same code.
+ * @param db the connection that failed
+ * @param table the table that was read or written
  * @returns an AppError `unavailable` or `damaged`; any error that storage did not cause, unchanged
  */
-export function storageError(error: unknown, { db, verb, table, isReadable }: FailedWork): unknown {
+export function storageError(
+  error: unknown,
+  db: Database,
+  verb: "read" | "written",
+  table: string,
+): unknown {
   if (hasCode(error, TRANSIENT)) return unavailableError(verb, error);
   if (!hasCode(error, DAMAGE)) return error;
-  if (hadIoError(db) || !isReadable()) return unreadableError(verb, error);
+  if (hadIoError(db)) {
+    return unavailableError(verb, new Error("I/O error while reading the file", { cause: error }));
+  }
   return new AppError(
     "damaged",
     `the database file is damaged: cannot ${verb === "read" ? "read" : "write"} table ${table}; run \`user-api check\` and restore a backup`,

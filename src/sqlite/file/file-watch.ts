@@ -9,10 +9,6 @@ import { unavailableError } from "./errors.ts";
 import type { ServerLock } from "./server-lock.ts";
 import { committedBytes, readWalState, type WalState } from "./wal-index.ts";
 
-/** Samples per file, evenly spaced. Several make it likely that one of them hits an intermittent disk error. */
-const SAMPLES = 8;
-const SAMPLE_BYTES = 512;
-
 /** Bytes at the beginning of the database that are compared when its time has changed. */
 const PREFIX_BYTES = 2 ** 20;
 
@@ -24,8 +20,6 @@ export interface FileWatch {
   requireInPlace(): void;
   /** @returns whether no file was moved, deleted, replaced or overwritten, and the lock is held */
   isInPlace(): boolean;
-  /** @returns whether the operating system can read samples of the database and its WAL */
-  isReadable(): boolean;
   /** Call it after the database is closed. */
   close(): void;
 }
@@ -34,7 +28,6 @@ export interface FileWatch {
 export const nothingToWatch: FileWatch = {
   isInPlace: () => true,
   requireInPlace() {},
-  isReadable: () => true,
   close() {},
 };
 
@@ -76,13 +69,11 @@ function examine({ path, opened }: WatchedFile): Stats | string {
  * @param onChange called with the problem when a file is not in place, and with `null` when all are back. If a file was
  * overwritten, the WAL does not belong to the database, and the problem remains.
  * @param lock of a server; `null` for a command
- * @param readFile reads samples of the files
  */
 export function watchFiles(
   path: string,
   onChange: (problem: string | null, isOverwritten: boolean) => void,
   lock: ServerLock | null,
-  readFile = readSync,
 ): FileWatch & { readonly descriptors: FileDescriptors } {
   // They stay open as long as the database: closing any descriptor of a file releases all locks that the process
   // holds on it, including those of SQLite. See https://www.sqlite.org/howtocorrupt.html, section 2.2.
@@ -91,7 +82,6 @@ export function watchFiles(
   const index = openFile(path + suffixes.shm);
   const open = [database, wal, index];
   const prefix = Buffer.alloc(PREFIX_BYTES);
-  const sample = Buffer.alloc(SAMPLE_BYTES);
   let lastState = readState();
   let content = readContent();
   let overwritten: string | null = null;
@@ -185,19 +175,6 @@ export function watchFiles(
     requireInPlace() {
       if (isInPlace()) return;
       throw unavailableError("written", new Error(problem ?? ""));
-    },
-    isReadable() {
-      try {
-        for (const { descriptor } of [database, wal]) {
-          const { size } = fstatSync(descriptor);
-          for (let at = 0; at < SAMPLES; at += 1) {
-            readFile(descriptor, sample, 0, sample.length, Math.floor((at * size) / SAMPLES));
-          }
-        }
-        return true;
-      } catch {
-        return false;
-      }
     },
     close() {
       for (const { descriptor } of open.splice(0)) closeSync(descriptor);

@@ -21,16 +21,7 @@ import {
   prefixes,
   type SegmentId,
 } from "./format.ts";
-import {
-  MAX_LOOKS,
-  mapBounded,
-  nameOf,
-  readSealed,
-  readTail,
-  type SealedPart,
-  type StoredSegment,
-  type Tail,
-} from "./log-reader.ts";
+import { MAX_LOOKS, mapBounded, type ReadLog, readLog, type StoredSegment } from "./log-reader.ts";
 
 /** Greater than what follows a prefix in any key. */
 const LAST_KEY = "~";
@@ -59,7 +50,7 @@ export interface History {
   /** The newest generation that continues the base. */
   readonly lastGeneration: number;
   /** The end of the newest log; `null` if another generation has begun anew since. */
-  readonly tail: Tail | null;
+  readonly tail: ReadLog | null;
   readonly loss: string | null;
 }
 
@@ -169,24 +160,19 @@ export function beginningMs({ bases }: Catalog): number {
   return Math.min(...bases.filter(({ damage }) => damage === null).map(({ timeMs }) => timeMs));
 }
 
-/** @returns whether the later generation continues the earlier one, as far as records say */
-function isContinued({ generations }: Catalog, earlier: number, later: number): boolean {
-  for (let number = earlier + 1; number <= later; number += 1)
-    if (generations.get(number)?.continues === false) return false;
-  return true;
+/** @returns the newest generation that continues this one, as far as records say */
+function lastOf({ generations }: Catalog, generation: number): number {
+  let last = generation;
+  while (generations.get(last + 1)?.continues === true) last += 1;
+  return last;
 }
 
-/** @returns the logs that continue a base, by their records. The end of the last one may be unknown */
-function partsOf({ newest, generations }: Catalog, { first }: Base) {
-  const sealed: SealedPart[] = [];
-  for (let from = first; ; from = { generation: from.generation + 1, number: 1 }) {
-    if (from.generation === newest) return { sealed, open: from, loss: null };
-    const next = generations.get(from.generation + 1);
-    const loss = `${generationKey(from.generation + 1)} is missing or damaged`;
-    if (next === undefined) return { sealed, open: from, loss };
-    sealed.push({ from, end: next.previousEnd });
-    if (!next.continues) return { sealed, open: null, loss: null };
-  }
+/** @param from a segment that retention has not deleted, nor any after it */
+function readFrom(storage: ObjectStorage, catalog: Catalog, from: SegmentId): Promise<ReadLog> {
+  const own = catalog.bases.filter(({ generation }) => generation === from.generation);
+  const confirmed = Math.max(0, ...own.map(({ last }) => last.number));
+  const end = catalog.generations.get(from.generation + 1)?.previousEnd ?? null;
+  return readLog(storage, { from, end, confirmed });
 }
 
 export async function readHistory(
@@ -194,32 +180,68 @@ export async function readHistory(
   catalog: Catalog,
   base: StoredBase,
 ): Promise<History> {
-  const { sealed, open, loss: broken } = partsOf(catalog, base);
-  const own = catalog.bases.filter(({ generation }) => generation === open?.generation);
-  const confirmed = Math.max(0, ...own.map(({ last }) => last.number));
-  const parts: { segments: readonly StoredSegment[]; loss: string | null }[] = await mapBounded(
-    sealed,
-    (part) => readSealed(storage, part),
-  );
-  const tail = open === null ? null : await readTail(storage, open, confirmed);
-  if (tail !== null) parts.push(tail);
-  const cut = parts.findIndex(({ loss }) => loss !== null);
-  const whole = cut === -1 ? parts : parts.slice(0, cut + 1);
-  const segments = whole.flatMap((part) => part.segments);
+  const { newest, generations } = catalog;
+  const lastGeneration = lastOf(catalog, base.generation);
   const before = { ...base.first, number: base.first.number - 1 };
+  if (base.damage !== null)
+    return { base, segments: [], last: before, lastGeneration, tail: null, loss: base.damage };
+  const logs: ReadLog[] = await mapBounded(
+    Array.from({ length: lastGeneration - base.generation + 1 }, (_, at) => base.generation + at),
+    (generation) =>
+      readFrom(
+        storage,
+        catalog,
+        generation === base.generation ? base.first : { generation, number: 1 },
+      ),
+  );
+  const cut = logs.findIndex(({ loss }) => loss !== null);
+  const segments = logs.slice(0, cut === -1 ? logs.length : cut + 1).flatMap((log) => log.segments);
   const { generation, number } = segments.at(-1) ?? before;
-  const last = { generation, number };
-  // What completes the base may be behind the end.
-  const isIncomplete = cut === -1 && !isAtOrBefore(base.last, last);
-  const rest = isIncomplete ? `${nameOf({ ...last, number: number + 1 })} is missing` : broken;
+  const isBroken = lastGeneration < newest && !generations.has(lastGeneration + 1);
+  const broken = isBroken ? `${generationKey(lastGeneration + 1)} is missing or damaged` : null;
   return {
     base,
     segments,
-    last,
-    lastGeneration: open?.generation ?? sealed.at(-1)?.from.generation ?? base.generation,
-    tail: open?.generation === catalog.newest ? tail : null,
-    loss: parts[cut]?.loss ?? rest,
+    last: { generation, number },
+    lastGeneration,
+    tail: lastGeneration === newest ? (logs.at(-1) ?? null) : null,
+    loss: logs[cut]?.loss ?? broken,
   };
+}
+
+/** @returns whether it has all that completes the base */
+export function isUsable({ base, last, loss }: History): boolean {
+  return base.damage === null && (loss === null || isAtOrBefore(base.last, last));
+}
+
+/**
+ * Looks for a base that can be used. An older one leads to the same states, unless a generation has begun anew since.
+ * @param candidates newest first
+ * @returns the history of each that was tried. Only the last one can be usable
+ */
+export async function tryBases(
+  storage: ObjectStorage,
+  catalog: Catalog,
+  candidates: readonly StoredBase[],
+): Promise<History[]> {
+  const tried: History[] = [];
+  for (const base of candidates) {
+    const [newest] = tried;
+    if (newest !== undefined && newest.lastGeneration !== lastOf(catalog, base.generation)) break;
+    const history = await readHistory(storage, catalog, base);
+    tried.push(history);
+    if (isUsable(history)) break;
+  }
+  return tried;
+}
+
+/** @returns the history of the newest base that can be used; otherwise that of one that is sound */
+export async function readNewestHistory(
+  storage: ObjectStorage,
+  catalog: Catalog,
+): Promise<History | null> {
+  const tried = await tryBases(storage, catalog, catalog.bases.toReversed());
+  return tried.findLast(({ base }) => base.damage === null) ?? null;
 }
 
 /** The newest state that can be restored, and how the newest log ends, which it may not reach. */
@@ -227,45 +249,7 @@ export interface ArchiveEnd {
   /** `null` if there is no base. */
   readonly history: History | null;
   /** `null` if the archive is empty. */
-  readonly tail: Tail | null;
-}
-
-/** A base that does not lead to a state. */
-interface UnusableBase {
-  readonly base: StoredBase;
-  /** `null` if the base itself is damaged. */
-  readonly history: History | null;
-}
-
-/**
- * Finds the newest base that can be used. An older one leads to the same states, unless a generation has begun anew since.
- * @param candidates newest first
- */
-export async function readUsable(
-  storage: ObjectStorage,
-  catalog: Catalog,
-  candidates: readonly StoredBase[],
-): Promise<{ history: History | null; unusable: readonly UnusableBase[] }> {
-  const unusable: UnusableBase[] = [];
-  for (const base of candidates) {
-    const newer = unusable.at(-1)?.base ?? base;
-    if (!isContinued(catalog, base.generation, newer.generation)) break;
-    const history = base.damage === null ? await readHistory(storage, catalog, base) : null;
-    const isUsable =
-      history !== null && (history.loss === null || isAtOrBefore(base.last, history.last));
-    if (isUsable) return { history, unusable };
-    unusable.push({ base, history });
-  }
-  return { history: null, unusable };
-}
-
-/** @returns the history of the newest base that can be used; that of the newest sound one if none can */
-export async function readNewestHistory(
-  storage: ObjectStorage,
-  catalog: Catalog,
-): Promise<History | null> {
-  const { history, unusable } = await readUsable(storage, catalog, catalog.bases.toReversed());
-  return history ?? unusable.find((each) => each.history !== null)?.history ?? null;
+  readonly tail: ReadLog | null;
 }
 
 export async function readEnd(storage: ObjectStorage, catalog: Catalog): Promise<ArchiveEnd> {
@@ -274,8 +258,7 @@ export async function readEnd(storage: ObjectStorage, catalog: Catalog): Promise
   const tail = history?.tail ?? null;
   if (newest === 0 || tail !== null) return { history, tail };
   // Without a sound base in this generation, retention has deleted nothing of it, unless one is damaged.
-  const from = { generation: newest, number: 1 };
-  return { history, tail: await readTail(storage, from, 0) };
+  return { history, tail: await readFrom(storage, catalog, { generation: newest, number: 1 }) };
 }
 
 /** @throws {AppError} operator */

@@ -12,7 +12,6 @@ import {
   parseSlotKey,
   type SegmentId,
   SLOTS_PER_BLOCK,
-  slotKey,
 } from "./format.ts";
 import { readHead } from "./log.ts";
 
@@ -28,8 +27,8 @@ export interface StoredSegment extends SegmentId {
   readonly bytes: number;
 }
 
-/** How the log of the newest generation ends. */
-export interface Tail {
+/** A log, and how it ends. */
+export interface ReadLog {
   /** Without those behind the first one that is missing. */
   readonly segments: readonly StoredSegment[];
   /** Whether nothing can follow. */
@@ -54,14 +53,10 @@ export async function mapBounded<Item, Result>(
   return results;
 }
 
-export function nameOf({ generation, number }: SegmentId): string {
-  return `segment ${number} of generation ${generation}`;
-}
-
 /**
- * @param end the last slot to list; `null` if that is unknown: then blocks are listed until one is empty, and after that
- * only the first slot that follows, which shows that the block is missing
- * @returns the slots of one log that are not empty, sorted
+ * Lists block by block. Without an end, it stops at an empty block, and the first slot behind that shows that the block is
+ * missing.
+ * @returns the slots of one log that are not empty, sorted, perhaps with some behind the end
  */
 async function listSlots(
   storage: ObjectStorage,
@@ -69,18 +64,15 @@ async function listSlots(
   end: number | null,
 ): Promise<StoredSegment[]> {
   const slots: StoredSegment[] = [];
-  for (let { number } = from; end === null || number <= end; number += SLOTS_PER_BLOCK) {
-    // The first one of the block.
-    number -= number % SLOTS_PER_BLOCK;
+  const firstOfBlock = from.number - (from.number % SLOTS_PER_BLOCK);
+  for (let number = firstOfBlock; end === null || number <= end; number += SLOTS_PER_BLOCK) {
     const prefix = blockPrefix({ ...from, number });
     const block = await storage.list(prefix);
     const isEmpty = block.length === 0;
-    if (isEmpty && end === null)
-      block.push(...(await storage.list(logPrefix(from.generation), 1, prefix)));
+    if (isEmpty) block.push(...(await storage.list(logPrefix(from.generation), 1, prefix)));
     for (const { key, bytes } of block) {
       const slot = parseSlotKey(key);
-      const isAsked = slot !== null && slot.number >= from.number;
-      if (isAsked && slot.number <= (end ?? slot.number)) slots.push({ ...slot, bytes });
+      if (slot !== null && slot.number >= from.number) slots.push({ ...slot, bytes });
     }
     if (isEmpty) break;
   }
@@ -88,65 +80,51 @@ async function listSlots(
   return slots.sort((a, b) => a.number - b.number);
 }
 
-/** @returns those before the first one that is missing */
-function contiguous(slots: readonly StoredSegment[], from: SegmentId): StoredSegment[] {
-  return slots.filter(({ number }, index) => number === from.number + index);
+/** What is known of a log that is to be read. */
+interface KnownLog {
+  /** A segment that retention has not deleted, nor any after it. */
+  readonly from: SegmentId;
+  /** Number of the last segment; `null` unless a record says where it was sealed. */
+  readonly end: number | null;
+  /** Number of a segment that was stored, with all before it; 0 if none is known. */
+  readonly confirmed: number;
 }
 
-/** @returns whether a slot that was not listed has been written since */
-async function isWritten(storage: ObjectStorage, slot: SegmentId): Promise<boolean> {
-  return (await storage.get(slotKey(slot), HEAD_BYTES)) !== null;
+/** @returns what the server says about itself; `null` if that is missing or damaged */
+async function readHeartbeat(storage: ObjectStorage, generation: number) {
+  const body = await storage.get(heartbeatKey(generation), HEAD_BYTES);
+  return body === null ? null : decodeHeartbeat(generation, body);
 }
 
-/**
- * A server may write to the log meanwhile: then it is looked at again.
- * @param from a segment that retention has not deleted, nor any after it
- * @param confirmed number of a segment that is known to have been stored, with all before it; 0 if none is
- */
-export async function readTail(
-  storage: ObjectStorage,
-  from: SegmentId,
-  confirmed: number,
-): Promise<Tail> {
+export async function readLog(storage: ObjectStorage, known: KnownLog): Promise<ReadLog> {
+  const { from, end, confirmed } = known;
   const { generation } = from;
-  const key = heartbeatKey(generation);
   for (let look = 1; ; look += 1) {
     // First, because it confirms what must be in the list.
-    const body = await storage.get(key, HEAD_BYTES);
-    const beat = body === null ? null : decodeHeartbeat(generation, body);
-    const slots = await listSlots(storage, from, null);
-    const read = await mapBounded(slots.slice(-TAIL_SLOTS), (slot) => readHead(storage, slot));
+    const beat = end === null ? await readHeartbeat(storage, generation) : null;
+    const slots = await listSlots(storage, from, end);
+    const newest = end === null ? slots.slice(-TAIL_SLOTS) : [];
+    const read = await mapBounded(newest, (slot) => readHead(storage, slot));
     const heads = read.filter((head) => head !== null);
-    const whole = contiguous(slots, from);
-    const next = { generation, number: from.number + whole.length };
     const seal = heads.find(({ kind }) => kind !== "segment");
-    const marks = [confirmed, beat?.confirmed ?? 0, ...heads.map((head) => head.confirmed)];
-    const stored = seal === undefined ? Math.max(...marks) : seal.number - 1;
-    const isMissing = next.number <= stored;
+    const last = end ?? (seal === undefined ? null : seal.number - 1);
+    const marks =
+      last === null ? [beat?.confirmed ?? 0, ...heads.map((head) => head.confirmed)] : [last];
+    const stored = Math.max(confirmed, ...marks);
+    const segments = slots.filter(
+      ({ number }, index) => number === from.number + index && number <= (last ?? number),
+    );
+    const number = from.number + segments.length;
     // A server writes its first heartbeat before its first segment.
-    const isSilent = seal === undefined && beat === null && slots.length > 0;
-    const hasMoved =
-      (isMissing && (await isWritten(storage, next))) ||
-      (isSilent && body === null && (await storage.get(key, HEAD_BYTES)) !== null);
-    if (hasMoved && look < MAX_LOOKS) continue;
-    const silence = isSilent ? `${key} is missing or damaged` : null;
-    return {
-      segments: whole.filter(({ number }) => number < (seal?.number ?? next.number)),
-      isSealed: seal !== undefined,
-      sealFrom: seal ?? { generation, number: Math.max(next.number, stored + 1) },
-      loss: isMissing ? `${nameOf(next)} is missing` : silence,
+    const isSilent = last === null && beat === null && slots.length > 0;
+    const silence = isSilent ? `${heartbeatKey(generation)} is missing or damaged` : null;
+    const loss =
+      number <= stored ? `segment ${number} of generation ${generation} is missing` : silence;
+    if (loss !== null && look < MAX_LOOKS) continue;
+    const sealFrom = {
+      generation,
+      number: last === null ? Math.max(number, stored + 1) : last + 1,
     };
+    return { segments, isSealed: last !== null, sealFrom, loss };
   }
-}
-
-/** Segments of a log whose end is known. */
-export interface SealedPart {
-  readonly from: SegmentId;
-  readonly end: number;
-}
-
-export async function readSealed(storage: ObjectStorage, { from, end }: SealedPart) {
-  const whole = contiguous(await listSlots(storage, from, end), from);
-  const next = { ...from, number: from.number + whole.length };
-  return { segments: whole, loss: next.number <= end ? `${nameOf(next)} is missing` : null };
 }

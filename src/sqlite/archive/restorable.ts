@@ -8,10 +8,11 @@ import {
   failWithoutBase,
   type History,
   isAtOrBefore,
+  isUsable,
   readCatalog,
   readHistory,
-  readUsable,
   type StoredBase,
+  tryBases,
   usedPrefixes,
 } from "./catalog.ts";
 import { baseKey, failDamaged, generationKey, logPrefix } from "./format.ts";
@@ -28,18 +29,18 @@ export interface FoundState {
 
 /**
  * @param damage every problem that prevents the restore
- * @param beforeMs a time before it, which is named if the archive reaches back to it; `null` if there is none
+ * @param beforeMs a time before it, which is named if the archive reaches back to it
  * @throws {AppError} operator
  */
 export function failUnrestorable(
   damage: readonly string[],
-  beforeMs: number | null,
+  beforeMs: number,
   catalog: Catalog,
 ): never {
-  const isReached = beforeMs !== null && beforeMs >= beginningMs(catalog);
-  const advice = isReached
-    ? `: restore a state before it with --at ${new Date(beforeMs).toISOString()}`
-    : "";
+  const advice =
+    beforeMs >= beginningMs(catalog)
+      ? `: restore a state before it with --at ${new Date(beforeMs).toISOString()}`
+      : "";
   return fail("operator", `the archive is damaged: ${damage.join(", and ")}${advice}`);
 }
 
@@ -74,22 +75,11 @@ async function warningsOfLater(
   return warnings;
 }
 
-/**
- * @param damage of the bases that were tried
- * @param beforeMs a time before them
- */
-async function failWithoutState(
-  storage: ObjectStorage,
-  catalog: Catalog,
-  damage: readonly string[],
-  beforeMs: number,
-): Promise<never> {
-  if (damage.length > 0) failUnrestorable(damage, beforeMs, catalog);
-  const beginning = beginningMs(catalog);
-  if (beginning < Number.POSITIVE_INFINITY)
-    return fail("operator", `the archive begins at ${new Date(beginning).toISOString()}`);
-  const damaged = catalog.bases.flatMap((base) => base.damage ?? []);
-  if (damaged.length > 0) failUnrestorable(damaged, null, catalog);
+/** @throws {AppError} operator: there is no base, or none that is old enough */
+async function failWithoutState(storage: ObjectStorage, { bases }: Catalog): Promise<never> {
+  const [oldest] = bases;
+  if (oldest !== undefined)
+    fail("operator", `the archive begins at ${new Date(oldest.timeMs).toISOString()}`);
   const used = await usedPrefixes(storage);
   return used.length > 0 ? failWithoutBase(used) : fail("operator", "the archive is empty");
 }
@@ -105,24 +95,20 @@ export async function findState(
 ): Promise<FoundState> {
   const atMs = at?.getTime() ?? Number.POSITIVE_INFINITY;
   const candidates = catalog.bases.filter(({ timeMs }) => timeMs <= atMs).reverse();
-  const { history, unusable } = await readUsable(storage, catalog, candidates);
-  const damaged = unusable.filter(({ base }) => base.damage !== null);
-  const damage = damaged.flatMap(({ base }) => base.damage ?? []);
-  if (history === null) {
-    // An older base may have had what is before the gap.
-    const losses = unusable.flatMap((each) => each.history?.loss ?? []).slice(-1);
-    const beforeMs = (unusable.at(-1)?.base.timeMs ?? 0) - 1;
-    return failWithoutState(storage, catalog, [...damage, ...losses], beforeMs);
-  }
+  const tried = await tryBases(storage, catalog, candidates);
+  const history = tried.at(-1) ?? (await failWithoutState(storage, catalog));
   if (history.loss !== null) {
-    const untilMs = await endMs(storage, history);
-    if (untilMs < atMs) failUnrestorable([...damage, history.loss], untilMs, catalog);
+    const untilMs = isUsable(history) ? await endMs(storage, history) : history.base.timeMs - 1;
+    const losses = new Set(tried.flatMap(({ loss }) => loss ?? []));
+    if (untilMs < atMs) failUnrestorable([...losses], untilMs, catalog);
   }
+  const damaged = tried.flatMap(({ base }) => (base.damage === null ? [] : base));
   const skipped = damaged.map(
-    ({ base }) =>
+    (base) =>
       `${baseKey(base)} is damaged, an older base was used, and nothing is lost: ${base.damage}`,
   );
   const later = await warningsOfLater(storage, catalog, history, atMs);
+  const damage = damaged.flatMap((base) => base.damage ?? []);
   return { history, damage, warnings: [...skipped, ...later] };
 }
 
@@ -135,19 +121,20 @@ export async function listRanges(storage: ObjectStorage): Promise<ArchivedRange[
   const ranges: ArchivedRange[] = [];
   let covered: History | null = null;
   for (const base of catalog.bases) {
-    const history = base.damage === null ? await readHistory(storage, catalog, base) : null;
-    const loss = history === null ? base.damage : history.loss;
-    const isUsable = history !== null && (loss === null || isAtOrBefore(base.last, history.last));
     // A base is named if it cannot be used, also if an older one leads to the same states.
-    if (isUsable && covered !== null && isAtOrBefore(base.last, covered.last)) continue;
+    const isKnown =
+      base.damage === null && covered !== null && isAtOrBefore(base.last, covered.last);
+    if (isKnown) continue;
+    const history = await readHistory(storage, catalog, base);
+    const isRestorable = isUsable(history);
     ranges.push({
-      generations: [base.generation, history?.lastGeneration ?? base.generation],
-      times: isUsable ? [new Date(base.timeMs), new Date(await endMs(storage, history))] : null,
-      loss,
+      generations: [base.generation, history.lastGeneration],
+      times: isRestorable ? [new Date(base.timeMs), new Date(await endMs(storage, history))] : null,
+      loss: history.loss,
     });
-    covered = isUsable ? history : covered;
+    covered = isRestorable ? history : covered;
   }
-  return ranges.length > 0 ? ranges : failWithoutState(storage, catalog, [], 0);
+  return ranges.length > 0 ? ranges : failWithoutState(storage, catalog);
 }
 
 /** @returns the newest base that can be used at this time; `undefined` if all of them are newer */

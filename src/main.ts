@@ -181,8 +181,6 @@ if (import.meta.main) {
       stderr = server.stderr.write;
       return server.log;
     },
-    // Otherwise `process.stderr` is not used, because it would open a stream for any descriptor.
-    terminalColumns: isatty(STDERR) ? process.stderr.columns || 80 : null,
     openInput,
     openOutput,
     untilStopped,

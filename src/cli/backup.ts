@@ -5,7 +5,6 @@ import { invalidValue } from "../domain/config.ts";
 import type { BackupSummary } from "../domain/store.ts";
 import { formatCounts } from "./count-text.ts";
 import { type CommandSystem, configOf, stopSignal } from "./files/system.ts";
-import { createProgress } from "./progress.ts";
 
 /** @returns e.g. `1.5 MB` */
 function megabytes(bytes: number): string {
@@ -33,9 +32,7 @@ export function describeWarnings(warnings: readonly string[]): string {
 async function backUpTo(path: string, system: CommandSystem): Promise<void> {
   const { databaseUrl } = configOf(system);
   const { backUp } = system.backendOf(databaseUrl);
-  const progress = createProgress(system, 1);
-  const options = { databaseUrl, path, onProgress: progress.update, signal: stopSignal(system) };
-  const made = await backUp(options).finally(progress[Symbol.dispose]);
+  const made = await backUp({ databaseUrl, path, signal: stopSignal(system) });
   const result =
     "version" in made
       ? `a database whose schema has version ${made.version} to ${path} (${megabytes(made.bytes)}, its rows are not verified)`

@@ -1,10 +1,8 @@
 import { redactPassword } from "../base/database-url.ts";
 import { readUrl } from "../domain/config.ts";
 import { copyRows, type RowCounts } from "../domain/copy.ts";
-import type { Store } from "../domain/store.ts";
 import { formatCounts } from "./count-text.ts";
 import { type CommandSystem, stopSignal, withStore } from "./files/system.ts";
-import { createProgress } from "./progress.ts";
 
 export interface CopyOptions {
   /** A path (SQLite), or a URL (PostgreSQL). */
@@ -22,24 +20,6 @@ function describeCounts(counts: RowCounts): string {
   });
 }
 
-/** Shows a progress bar; a signal cancels the copy. */
-async function copyWithProgress(
-  store: Store,
-  targetUrl: string,
-  system: CommandSystem,
-): Promise<RowCounts> {
-  using progress = createProgress(system, 1);
-  const signal = stopSignal(system);
-  const onProgress = (rows: number, total: number) =>
-    progress.update(total === 0 ? 1 : rows / total);
-  const { withCopyTarget } = system.backendOf(targetUrl);
-  return await store.withCopySource((source) =>
-    withCopyTarget({ databaseUrl: targetUrl }, (target) =>
-      copyRows(source, target, onProgress, signal),
-    ),
-  );
-}
-
 /**
  * Copies the whole database into an empty one, on SQLite or PostgreSQL. A server may be running.
  * @throws {AppError} operator; usage if the target is
@@ -54,7 +34,11 @@ export async function copyStore(system: CommandSystem, { to }: CopyOptions): Pro
       );
     }
     const startedMs = performance.now();
-    const counts = await copyWithProgress(store, targetUrl, system);
+    const signal = stopSignal(system);
+    const { withCopyTarget } = system.backendOf(targetUrl);
+    const counts = await store.withCopySource((source) =>
+      withCopyTarget({ databaseUrl: targetUrl }, (target) => copyRows(source, target, signal)),
+    );
     const seconds = ((performance.now() - startedMs) / 1000).toFixed(1);
     system.stdout(
       `Copied ${source} to ${target} in ${seconds} s (verified): ${describeCounts(counts)}\n`,

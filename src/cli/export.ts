@@ -11,8 +11,7 @@ import { csvFormatter } from "./files/csv.ts";
 import { type BulkTable, type FileFormat, formatFor, streamPath } from "./files/file-format.ts";
 import { formatNdjson } from "./files/ndjson.ts";
 import { requireNoDatabaseFile } from "./files/streams.ts";
-import { type CommandSystem, stopSignal, throwIfStopped, withStore } from "./files/system.ts";
-import { createProgress } from "./progress.ts";
+import { type CommandSystem, withStore } from "./files/system.ts";
 
 /** Records per read: 6.5 MB if they are as large as possible. */
 const PAGE_SIZE = 100;
@@ -40,7 +39,6 @@ async function writeRecords(
   sort: Sort,
   { header, formatRecords }: ReturnType<typeof csvFormatter>,
   write: (text: string) => void,
-  onRecords: (records: number) => void,
 ): Promise<number> {
   const source: Pick<BulkStore<User | Order, never>, "exportPage"> = bulk[table];
   write(header);
@@ -59,7 +57,6 @@ async function writeRecords(
     write(formatRecords(records));
     after = last.id;
     count += records.length;
-    onRecords(count);
   }
 }
 
@@ -81,22 +78,12 @@ export async function exportTable(
     // Not of a device or a pipe.
     const isFile = path !== null && statSync(path, { throwIfNoEntry: false })?.isFile() !== false;
     using checksum = isFile ? system.openOutput(path + CHECKSUM_SUFFIX, force) : null;
-    // A signal ends an export to stdout at once, even if its reader is stalled.
-    const stop = path === null ? null : stopSignal(system);
-    const { total } = await store[table].list({ limit: 1, offset: 0 });
-    // A bar would be mixed with the records.
-    const showsRecords = path === null && system.stdoutIsTerminal;
-    using progress = createProgress(system, showsRecords ? null : total);
-    const onRecords = (records: number) => {
-      progress.update(records);
-      if (stop !== null) throwIfStopped(stop, "Interrupted");
-    };
     const hasher = new Bun.CryptoHasher("sha256");
     const write = (text: string) => {
       hasher.update(text);
       output.write(text);
     };
-    const written = await writeRecords(store, table, sort, formatter, write, onRecords);
+    const written = await writeRecords(store, table, sort, formatter, write);
     checksum?.write(formatChecksum(hasher.digest("hex"), path ?? ""));
     output.finish();
     checksum?.finish();

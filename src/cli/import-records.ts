@@ -1,6 +1,7 @@
 /** The records of an import: parsed, stored in batches, and listed if they are rejected. */
 
 import { AppError, fail, failField } from "../base/error.ts";
+import { escapeInvisible } from "../base/readable-text.ts";
 import { removeUnknownFields, unknownField } from "../base/validator.ts";
 import type { BulkStore } from "../domain/bulk.ts";
 import { hasId, hasMember } from "../domain/import-plan.ts";
@@ -16,8 +17,7 @@ import {
   type RawRecord,
   TEXT_FIELD,
 } from "./files/file-format.ts";
-import type { OutputStream } from "./files/system.ts";
-import type { Progress } from "./progress.ts";
+import type { OutputStream, System } from "./files/system.ts";
 
 /** Maximum records per transaction: the writes of a running server wait for it. */
 const BATCH_RECORDS = 5000;
@@ -61,7 +61,7 @@ interface Rejection {
  * @param counts its `rejected` is incremented for each
  */
 export function createRejectionReport(
-  progress: Progress,
+  system: Pick<System, "stderr">,
   file: OutputStream | null,
   key: string | undefined,
   counts: ImportCounts,
@@ -85,12 +85,13 @@ export function createRejectionReport(
     },
     /** Lists the reasons: the first record of each, and how many there are. */
     print(): void {
+      const note = (line: string) => system.stderr(`${escapeInvisible(line)}\n`);
       let unlisted = counts.rejected;
       for (const { first, others } of reasons.values()) {
-        progress.note(others === 0 ? first : `${first} (and ${formatNumber(others)} more like it)`);
+        note(others === 0 ? first : `${first} (and ${formatNumber(others)} more like it)`);
         unlisted -= 1 + others;
       }
-      if (unlisted > 0) progress.note(`… and ${formatNumber(unlisted)} more`);
+      if (unlisted > 0) note(`… and ${formatNumber(unlisted)} more`);
     },
   };
 }

@@ -2,6 +2,7 @@ import { existsSync } from "node:fs";
 import { verifyFile } from "../base/checksum.ts";
 import { isPostgres, redactPassword } from "../base/database-url.ts";
 import { AppError, fail, messageOf } from "../base/error.ts";
+import { escapeInvisible } from "../base/readable-text.ts";
 import { type Config, invalidValue } from "../domain/config.ts";
 import { createEmptyTable } from "../domain/import-plan.ts";
 import { orderImport, userImport } from "../domain/import-rules.ts";
@@ -16,8 +17,6 @@ import {
   configOf,
   type InputStream,
   type OutputStream,
-  stopSignal,
-  throwIfStopped,
   withStore,
 } from "./files/system.ts";
 import {
@@ -26,7 +25,6 @@ import {
   importRecords,
   type RecordOptions,
 } from "./import-records.ts";
-import { createProgress, type Progress } from "./progress.ts";
 
 /** Names of unknown fields that are listed. */
 const MAX_LISTED_FIELDS = 20;
@@ -61,30 +59,14 @@ function requireValidKey({ table, key }: ImportJob): void {
   }
 }
 
-/** Passes the input on until a signal arrives. @throws {AppError} operator when it does */
-async function* readUntilStopped(
+async function* countBytes(
   { chunks }: InputStream,
-  progress: Progress,
-  stop: AbortSignal,
   counts: ImportCounts,
 ): AsyncGenerator<Uint8Array> {
-  let wake: (next: null) => void = () => {};
-  stop.addEventListener("abort", () => wake(null));
-  const iterator = chunks[Symbol.asyncIterator]();
-  while (!stop.aborted) {
-    // A terminal or a pipe may never send another chunk. Promise.race with one promise for the whole input would keep
-    // every chunk in memory.
-    const { promise, resolve, reject } = Promise.withResolvers<IteratorResult<Uint8Array> | null>();
-    wake = resolve;
-    iterator.next().then(resolve, reject);
-    const next = await promise;
-    if (next === null) break;
-    if (next.done === true) return;
-    yield next.value;
-    counts.inputBytes += next.value.length;
-    progress.update(counts.inputBytes);
+  for await (const chunk of chunks) {
+    counts.inputBytes += chunk.length;
+    yield chunk;
   }
-  throwIfStopped(stop, "Interrupted");
 }
 
 /** @returns e.g. `Skipped unknown fields: phone, items.color` */
@@ -121,21 +103,14 @@ async function importAll(
 ): Promise<ImportCounts> {
   const { table, format } = job;
   const counts: ImportCounts = { created: 0, unchanged: 0, rejected: 0, inputBytes: 0 };
-  // Before the message, after which somebody may press Ctrl-C.
-  const stop = stopSignal(system);
-  if (input.isTerminal) {
-    const expected = format === "csv" ? "CSV with a header line" : "one JSON object per line";
-    system.stderr(`Reading ${table} from the terminal: ${expected}. Press Ctrl-D to finish.\n`);
-  }
-  using progress = createProgress(system, input.size);
-  const report = createRejectionReport(progress, rejects, job.key, counts);
+  const report = createRejectionReport(system, rejects, job.key, counts);
   /** Names of fields, of which the input can have any number. */
   const skipped = new Set<string>();
   const skip = (field: string) => {
     if (skipped.size <= MAX_LISTED_FIELDS) skipped.add(field);
   };
   const onUnknown = job.ignoreUnknown ? skip : null;
-  const chunks = readUntilStopped(input, progress, stop, counts);
+  const chunks = countBytes(input, counts);
   const parts = format === "csv" ? readCsv(chunks, table, onUnknown) : readNdjson(chunks);
   try {
     await importRecords(bulk, parts, job, onUnknown, counts, report.add);
@@ -149,7 +124,7 @@ async function importAll(
     throw describeFailure(error, job, config, counts);
   } finally {
     report.print();
-    if (skipped.size > 0) progress.note(describeSkipped(skipped));
+    if (skipped.size > 0) system.stderr(`${escapeInvisible(describeSkipped(skipped))}\n`);
   }
 }
 
@@ -179,8 +154,7 @@ export async function importTable(
   const job = { ...options, table, format, path };
   requireValidKey(job);
   const input = system.openInput(path);
-  // A pipe can be read once.
-  if (path !== null && input.size !== null) await verifyFile(path);
+  if (path !== null && input.isFile) await verifyFile(path);
   const config = configOf(system);
   if (options.rejects !== undefined) requireNoDatabaseFile(options.rejects, config.databaseUrl);
   using rejects = options.rejects === undefined ? null : system.openOutput(options.rejects, null);

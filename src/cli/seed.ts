@@ -5,8 +5,7 @@ import { invalidValue } from "../domain/config.ts";
 import type { Store } from "../domain/store.ts";
 import { formatCount, formatNumber } from "./count-text.ts";
 import { type DemoCounts, demoOrder, demoUser } from "./demo-data.ts";
-import { type CommandSystem, stopSignal, throwIfStopped, withStore } from "./files/system.ts";
-import { createProgress } from "./progress.ts";
+import { type CommandSystem, withStore } from "./files/system.ts";
 
 const MAX_RECORDS = 10_000_000;
 /** Records per transaction. */
@@ -29,12 +28,11 @@ async function requireEmpty({ users, orders }: Store, database: string): Promise
   }
 }
 
-/** Stores records in batches. @throws {AppError} operator if a record is rejected, or a signal arrives */
+/** Stores records in batches. @throws {AppError} operator if a record is rejected */
 async function storeRecords<Row>(
   count: number,
   create: (id: number) => Row,
   importBatch: (batch: readonly Row[], dryRun: boolean) => Promise<readonly ImportResult[]>,
-  onBatch: (records: number) => void,
 ): Promise<void> {
   for (let first = 1; first <= count; first += BATCH_RECORDS) {
     const length = Math.min(BATCH_RECORDS, count - first + 1);
@@ -43,7 +41,6 @@ async function storeRecords<Row>(
       if (result.outcome === "rejected") fail("operator", `Cannot seed: ${result.reason}`);
       if (result.outcome === "unchanged") fail("operator", "Cannot seed: another process does so");
     }
-    onBatch(length);
   }
 }
 
@@ -59,18 +56,10 @@ export async function seedStore(
   const orders = readCount("--orders", options.orders, 0);
   await withStore(system, { create: true }, async (store, { databaseUrl }) => {
     await requireEmpty(store, redactPassword(databaseUrl));
-    using progress = createProgress(system, users + orders);
-    const stop = stopSignal(system);
-    let done = 0;
-    const onBatch = (records: number) => {
-      done += records;
-      progress.update(done);
-      throwIfStopped(stop, `Interrupted after ${formatCount(done, "record")}`);
-    };
     const counts = { users, orders };
     const { bulk } = store;
-    await storeRecords(users, (id) => demoUser(id, counts), bulk.users.import, onBatch);
-    await storeRecords(orders, (id) => demoOrder(id, counts), bulk.orders.import, onBatch);
+    await storeRecords(users, (id) => demoUser(id, counts), bulk.users.import);
+    await storeRecords(orders, (id) => demoOrder(id, counts), bulk.orders.import);
   });
   system.stderr(`Created ${formatCount(users, "user")} and ${formatCount(orders, "order")}\n`);
 }

@@ -18,9 +18,6 @@ export interface BackupSummary {
   readonly warnings: readonly string[];
 }
 
-/** Called now and then with the fraction done, 0 to 1. */
-export type OnProgress = (fraction: number) => void;
-
 /** Called after each transaction is on disk, with its number of writes and its duration. */
 export type OnCommit = (writes: number, durationMs: number) => void;
 
@@ -120,7 +117,6 @@ export interface BackUpOptions {
   readonly databaseUrl: string;
   /** Path of the new file. */
   readonly path: string;
-  readonly onProgress: OnProgress;
   /** Cancels the backup, which then leaves no file. */
   readonly signal: AbortSignal;
 }

@@ -194,11 +194,3 @@ test("export --output does not overwrite the database when --force is given", as
   }
   expect(readFileSync(world.path)).toEqual(before);
 });
-
-test("export --output leaves no file when it is interrupted", async () => {
-  using world = makeHarness();
-  await world.run("seed", "--users", "1000", "--orders", "0");
-  const args = ["export", "users", "--output", world.at("users.csv")];
-  expect(await world.begin(...args).stop()).toEqual(failed("Interrupted"));
-  expect(readdirSync(world.at("."))).toEqual(["data"]);
-});

@@ -76,7 +76,6 @@ export interface Options {
   readonly environment?: Environment;
   readonly openStore?: OpenStore;
   readonly backUp?: BackUpStore;
-  readonly terminalColumns?: number;
   readonly openFileLimit?: number;
   readonly memoryBytes?: number;
 }
@@ -122,7 +121,7 @@ async function* inPieces(chunks: Harness["stdin"]["chunks"]): AsyncGenerator<Uin
 
 /** Runs commands in this process, with a database in a temporary directory and a fixed clock. */
 export function makeHarness(options: Options = {}): Harness {
-  const { environment = {}, openStore, backUp, terminalColumns = null } = options;
+  const { environment = {}, openStore, backUp } = options;
   const { openFileLimit = 65_536, memoryBytes = 2 ** 40 } = options;
   const directory = makeDirectory();
   const path = directory.at("data/test.db");
@@ -138,10 +137,9 @@ export function makeHarness(options: Options = {}): Harness {
         return { ...backend, open: openStore ?? backend.open, backUp: backUp ?? backend.backUp };
       },
       now: () => clock.time,
-      terminalColumns,
       openInput(path) {
         if (path !== null) return openInput(path);
-        return { chunks: inPieces(stdin.chunks), size: null, isTerminal: false };
+        return { chunks: inPieces(stdin.chunks), isFile: false };
       },
       memoryBytes,
       sockets: {

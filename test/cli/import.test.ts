@@ -1,5 +1,5 @@
 import { Database } from "bun:sqlite";
-import { expect, spyOn, test } from "bun:test";
+import { expect, test } from "bun:test";
 import { existsSync, renameSync, rmSync } from "node:fs";
 import { openSqlite } from "../../src/sqlite/backend.ts";
 import {
@@ -469,23 +469,6 @@ test("import names the database when it cannot be written", async () => {
   expect(outcome).toEqual(failed(`Cannot import into ${world.path}: ${reason}`));
 });
 
-test("import draws a bar on a terminal, and lists rejected records above it, when it reads a file", async () => {
-  using world = makeHarness({ terminalColumns: 40 });
-  await Bun.write(world.at("a"), `{}\n${emails(20)}`);
-  using _clock = spyOn(performance, "now").mockReturnValue(0);
-  const { code, stderr } = await world.run("import", "users", world.at("a"));
-  // Cut at 39 characters, so that the line does not wrap.
-  const full = `${"█".repeat(30)} 100% | 0`;
-  const drawn = [
-    "",
-    `${"░".repeat(30)} 0% | 0s`,
-    full,
-    `line 1: email is required\n${full}`,
-    "Imported 20 users (0 unchanged, 1 rejected)\n",
-  ];
-  expect([code, stderr.split("\r\u001b[K")]).toEqual([1, drawn]);
-});
-
 test("import orders stops at the first record when it has no id and --key is missing", async () => {
   using world = makeHarness();
   await world.feed(lines([complete]), "import", "users");
@@ -539,26 +522,4 @@ test("import --dry-run judges the input alone when there is no database", async 
     ),
   );
   expect(existsSync(world.path)).toBe(false);
-});
-
-test("import keeps complete batches and says how to continue when a signal arrives", async () => {
-  const firstBatch = Promise.withResolvers<void>();
-  using world = makeHarness({
-    openStore: openWithUsers((users) => ({
-      async import(records, dry) {
-        const results = await users.import(records, dry);
-        firstBatch.resolve();
-        return results;
-      },
-    })),
-  });
-  // The input never ends.
-  world.stdin.chunks = [bytes(emails(6000)), new Promise<Uint8Array>(() => {})];
-  const interrupted = "Interrupted. Earlier batches were saved; run the command again to continue";
-  const importing = world.begin("import", "users");
-  await firstBatch.promise;
-  expect(await importing.stop()).toEqual(failed(interrupted));
-  expect((await world.run("export", "users")).stderr).toBe("Exported 5,000 users\n");
-  world.stdin.chunks = [new Promise<Uint8Array>(() => {})];
-  expect(await world.begin("import", "users").stop()).toEqual(failed("Interrupted"));
 });

@@ -64,14 +64,6 @@ describe("seed", () => {
     expect((await world.run("export", "users")).stderr).toBe("Exported 1 user\n");
   });
 
-  test("stops after a batch when it is interrupted", async () => {
-    using world = makeHarness();
-    const args = ["seed", "--users", "20000", "--orders", "0"];
-    const outcome = await world.begin(...args).stop();
-    expect(outcome).toEqual(failed(createdNotice(world.path), "Interrupted after 5,000 records"));
-    expect((await world.run("export", "users")).stderr).toBe("Exported 5,000 users\n");
-  });
-
   test("exits with 2 when a number is not allowed", async () => {
     using world = makeHarness();
     for (const [flag, value, least] of [

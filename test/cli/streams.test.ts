@@ -1,6 +1,6 @@
 import { expect, test } from "bun:test";
 import { closeSync, constants, existsSync, openSync, readdirSync } from "node:fs";
-import { isReaderGone, openInput, writeFully } from "../../src/cli/files/streams.ts";
+import { isReaderGone, writeFully } from "../../src/cli/files/streams.ts";
 import { makeDirectory } from "../support/directory.ts";
 import { runProgram } from "../support/program.ts";
 import { failed, makeHarness } from "./harness.ts";
@@ -34,13 +34,6 @@ test("writeFully writes everything when the pipe is full and its reader slow", a
   }
   await reader.exited;
   expect((await Bun.file(`${pipe}.read`).text()) === text).toBe(true);
-});
-
-test("openInput returns the size of regular files only", async () => {
-  using directory = makeDirectory();
-  await Bun.write(directory.at("size"), "12345");
-  expect(openInput(directory.at("size")).size).toBe(5);
-  expect(openInput("/dev/null").size).toBeNull();
 });
 
 test.if(existsSync("/dev/fd"))(

@@ -1,5 +1,5 @@
 // The program on a real terminal, where stdout and stderr are mixed.
-import { afterAll, beforeAll, expect, test } from "bun:test";
+import { afterAll, expect, test } from "bun:test";
 import { existsSync } from "node:fs";
 import { makeDirectory } from "../support/directory.ts";
 
@@ -31,53 +31,6 @@ async function runOnTerminal(
   child.terminal?.close();
   return { code, screen };
 }
-
-/** Moves the cursor to the start of the line, and erases the line. */
-const CLEARED = "\r\u001b[K";
-
-beforeAll(async () => {
-  const users = Array.from({ length: 3000 }, (_, n) => `{"email":"${n}@b.cd"}\n`).join("");
-  await Bun.write(directory.at("users.ndjson"), users);
-});
-
-const commands: [string, RegExp][] = [
-  ["import users users.ndjson", /^Imported 3,000 users \(0 unchanged, 0 rejected\)\r\n$/],
-  ["export users --output out.csv", /^Exported 3,000 users to \S+out\.csv\r\n$/],
-  [
-    "backup b.db",
-    /^Backed up 3,000 users, 0 orders and 0 tokens to \S+b\.db \(0\.\d MB, v.+\)\r\n$/,
-  ],
-  ["copy --to c.db", /^Copied \S+a\.db to \S+c\.db in \S+ s \(verified\): 3,000 users, .+\r\n$/],
-];
-
-for (const [command, result] of commands) {
-  test(`${command} clears its progress bar when it prints the result`, async () => {
-    const args = command.split(" ").map((word) => (/\./.test(word) ? directory.at(word) : word));
-    const { code, screen } = await runOnTerminal(args);
-    expect([code, screen]).toEqual([0, expect.stringContaining(" 100% | ")]);
-    expect(screen.slice(screen.lastIndexOf(CLEARED) + CLEARED.length)).toMatch(result);
-  });
-}
-
-test("export users draws no progress bar when it writes to the terminal", async () => {
-  const { code, screen } = await runOnTerminal(["export", "users"]);
-  const lines = screen.trimEnd().split("\r\n");
-  expect([code, lines.length, lines.at(-1)]).toEqual([0, 3001, "Exported 3,000 users"]);
-});
-
-test("import users says that it reads from the terminal, and stops on Ctrl-C", async () => {
-  let isSent = false;
-  const { code, screen } = await runOnTerminal(["import", "users"], (shown, child) => {
-    // On Ctrl-C, a terminal discards output that has not been read yet.
-    if (isSent || !shown.endsWith("Ctrl-D to finish.\r\n")) return;
-    isSent = true;
-    child.terminal?.write("\u0003");
-  });
-  expect(code).toBe(1);
-  expect(screen).toMatch(
-    /^Reading users from the terminal: one JSON object per line\. Press Ctrl-D to finish\.\r\n(\^C)?Interrupted\r\n$/,
-  );
-});
 
 test("serve prints a welcome with the token, a curl command and the reference on the first start", async () => {
   expect(existsSync(directory.at("new.db"))).toBe(false);

@@ -7,7 +7,7 @@ import { newUser } from "../contract/open.ts";
 import { makeDirectory, type TemporaryDirectory } from "../support/directory.ts";
 import { expectRejection } from "../support/expect-error.ts";
 import { traceOf } from "../support/trace.ts";
-import { backUp, makeDatabase, now, open } from "./make-backup.ts";
+import { backUp, makeDatabase, now, open, untilDraft } from "./make-backup.ts";
 import { openDatabase, runSql } from "./open-database.ts";
 
 function openToRead(databaseUrl: string) {
@@ -137,9 +137,11 @@ test("a backup fails when another process has changed the database meanwhile", a
   using directory = makeDirectory();
   const path = await makeDatabase(directory);
   const copy = directory.at("b.db");
-  const onProgress = () => runSql(path, "update users set version = version + 1");
+  const backing = backUp(path, copy);
+  await untilDraft(directory);
+  runSql(path, "update users set version = version + 1");
   const why = /another process has changed \S+ meanwhile: run the command again$/;
-  await expectRejection(backUp(path, copy, { onProgress }), "operator", why);
+  await expectRejection(backing, "operator", why);
   expect(await Bun.file(copy).exists()).toBe(false);
 });
 

@@ -111,7 +111,7 @@ test("a copy has the changes, and a feed of its own", async () => {
   const store = await openDatabase(path);
   await store.withCopySource((source) =>
     withSqliteCopyTarget({ databaseUrl }, (target) =>
-      copyRows(source, target, () => {}, new AbortController().signal),
+      copyRows(source, target, new AbortController().signal),
     ),
   );
   await store.close();

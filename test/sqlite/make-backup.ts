@@ -1,5 +1,7 @@
 // What the tests of backups and restores share.
 
+import { readdirSync } from "node:fs";
+import { setImmediate as nextTurn } from "node:timers/promises";
 import type { BackUpOptions, StoreMode } from "../../src/domain/store.ts";
 import { backUpSqlite } from "../../src/sqlite/backend.ts";
 import { newUser, orderFields } from "../contract/open.ts";
@@ -29,8 +31,17 @@ export const breakConstraint = `
   update users set metadata = '[1]' where id = 2;
 `;
 
+/** Waits until a copy is being written. @returns its path */
+export async function untilDraft({ path, at }: TemporaryDirectory): Promise<string> {
+  for (;;) {
+    const draft = readdirSync(path).find((name) => name.endsWith(".partial"));
+    if (draft !== undefined) return at(draft);
+    await nextTurn();
+  }
+}
+
 export function backUp(databaseUrl: string, path: string, options: Partial<BackUpOptions> = {}) {
-  return backUpSqlite({ databaseUrl, path, onProgress() {}, signal: never, ...options });
+  return backUpSqlite({ databaseUrl, path, signal: never, ...options });
 }
 
 /** Creates such a database, and a backup of it. */

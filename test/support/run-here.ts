@@ -44,7 +44,6 @@ export function runHere(args: readonly string[], parts: Partial<System>): Runnin
     stdout: print,
     openLog: () => ({ write: print, droppedLines: () => 0, onResume() {} }),
     stderr: printTo("stderr"),
-    terminalColumns: null,
     openInput,
     openOutput(path, force) {
       if (path !== null) return openOutput(path, force);

@@ -13,7 +13,6 @@ import {
   writeSync,
 } from "node:fs";
 import { dirname, resolve } from "node:path";
-import { isatty } from "node:tty";
 import { databaseFiles } from "../../base/database-url.ts";
 import { fail, fileProblem, systemCode } from "../../base/error.ts";
 import { claimTemporary, fsyncPath, publishNew } from "../../base/temporary-file.ts";
@@ -107,11 +106,10 @@ export function openInput(path: string | null): InputStream {
     path === null ? STDIN : withFileErrors("read", path, () => openSync(path, "r"));
   const stats = fstatSync(descriptor);
   if (stats.isDirectory()) fail("operator", `Cannot read ${path ?? "stdin"}: it is a directory`);
-  const size = stats.isFile() ? stats.size : null;
-  if (path === null) return { chunks: Bun.stdin.stream(), size, isTerminal: isatty(STDIN) };
+  const isFile = stats.isFile();
+  if (path === null) return { chunks: Bun.stdin.stream(), isFile };
   // Unlike the stream of Bun.file, this one can read any device.
-  const chunks = createReadStream(path, { fd: descriptor, highWaterMark: CHUNK_BYTES });
-  return { chunks, size, isTerminal: false };
+  return { chunks: createReadStream(path, { fd: descriptor, highWaterMark: CHUNK_BYTES }), isFile };
 }
 
 /** @param finish called once, when everything has been written */

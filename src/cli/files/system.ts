@@ -15,10 +15,8 @@ export type StopReason =
 /** The input of an import, in chunks of any size. */
 export interface InputStream {
   readonly chunks: AsyncIterable<Uint8Array>;
-  /** Bytes; `null` if unknown, e.g. for a pipe. */
-  readonly size: number | null;
-  /** Whether a person has to type the input. */
-  readonly isTerminal: boolean;
+  /** Whether it is a regular file, which can be read again. */
+  readonly isFile: boolean;
 }
 
 /**
@@ -59,8 +57,6 @@ export interface System {
    * block either.
    */
   readonly openLog: () => Omit<LogBuffer, "finish">;
-  /** Characters in a line of stderr; `null` if it is not a terminal. */
-  readonly terminalColumns: number | null;
   /** Opens the file, or stdin if the path is `null`. @throws {AppError} operator */
   readonly openInput: (path: string | null) => InputStream;
   /**
@@ -150,14 +146,4 @@ export function stopSignal({ untilStopped }: Pick<System, "untilStopped">): Abor
     abort.abort(stop.by === "signal" ? new AppError("operator", "interrupted") : stop.error),
   );
   return abort.signal;
-}
-
-/**
- * Call it with the result of `stopSignal`.
- * @throws {AppError} operator with this message if a signal has arrived
- * @throws the uncaught error if there was one
- */
-export function throwIfStopped(stop: AbortSignal, message: string): void {
-  if (!stop.aborted) return;
-  throw stop.reason instanceof AppError ? new AppError("operator", message) : stop.reason;
 }

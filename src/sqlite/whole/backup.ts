@@ -5,7 +5,7 @@ import { resolve } from "node:path";
 import { databaseFiles, suffixes } from "../../base/database-url.ts";
 import { fail } from "../../base/error.ts";
 import { claimTemporary } from "../../base/temporary-file.ts";
-import type { BackUpOptions, BackUpStore, BackupSummary, OnProgress } from "../../domain/store.ts";
+import type { BackUpOptions, BackUpStore, BackupSummary } from "../../domain/store.ts";
 import { connectAtRest, type DatabaseFile } from "../file/at-rest.ts";
 import { connect, countRows, pragma } from "../file/connection.ts";
 import { describeSqliteError } from "../file/errors.ts";
@@ -25,8 +25,8 @@ import { appendChecksum } from "./backup-checksum.ts";
 import { checkDatabase } from "./check.ts";
 import { findInFile } from "./check-file.ts";
 
-/** Interval between progress reports. */
-const PROGRESS_MS = 100;
+/** Interval at which the size of a copy is compared. */
+const WATCH_MS = 100;
 
 /**
  * Checks a database that no other process uses.
@@ -54,7 +54,6 @@ async function vacuumInto(
   db: Database,
   file: DatabaseFile,
   temporaryPath: string,
-  onProgress: OnProgress,
   signal: AbortSignal,
 ): Promise<void> {
   // `vacuum into` does not copy free pages.
@@ -62,25 +61,23 @@ async function vacuumInto(
   const expectedBytes = Math.max(1, pages * pragma(db, "page_size"));
   const thread = createThread(file.path, file.atRest);
   const endless = Promise.withResolvers<string>();
-  const progressTimer = setInterval(() => {
+  const watch = setInterval(() => {
     const bytes = sizeOf(temporaryPath);
-    onProgress(Math.min(1, bytes / expectedBytes));
     // In a damaged tree, pages can occur again and again. A copy of an intact one is not larger than the original, which
     // may have grown, or been moved away.
     const sourceBytes = sizeOf(file.path) + sizeOf(file.path + suffixes.wal);
     if (bytes > 2 * Math.max(expectedBytes, sourceBytes)) endless.resolve("the file is damaged");
-  }, PROGRESS_MS);
+  }, WATCH_MS);
   signal.addEventListener("abort", () => thread.close());
   try {
     const copied = thread.run("vacuum into ?", temporaryPath);
     const failure = await Promise.race([copied, endless.promise]);
     if (failure !== null) fail("operator", failure);
-    onProgress(1);
   } catch (error) {
     signal.throwIfAborted();
     throw error;
   } finally {
-    clearInterval(progressTimer);
+    clearInterval(watch);
     thread.close();
     file.requireUnchanged();
   }
@@ -135,7 +132,7 @@ function verifyCopy(path: string, version: number): Awaited<ReturnType<BackUpSto
 /** @see BackUpStore */
 export async function backUp(
   { file, db, version }: { file: DatabaseFile; db: Database; version: number },
-  { path, onProgress, signal }: Omit<BackUpOptions, "databaseUrl">,
+  { path, signal }: Omit<BackUpOptions, "databaseUrl">,
 ): ReturnType<BackUpStore> {
   const temporaryPath = claimTemporary(path);
   try {
@@ -144,7 +141,7 @@ export async function backUp(
       fail("operator", "the file belongs to the database");
     }
     createPrivateFile(temporaryPath);
-    await vacuumInto(db, file, temporaryPath, onProgress, signal);
+    await vacuumInto(db, file, temporaryPath, signal);
     const contents = verifyCopy(temporaryPath, version);
     await appendChecksum(temporaryPath);
     const bytes = sizeOf(temporaryPath);

@@ -33,7 +33,7 @@ test: node_modules/.installed ## types, lint, dead code, tests with coverage, te
 	@$(bun) scripts/tally.ts
 
 # These files run on the binary only: in process they would execute hardly any line that no other test does.
-on-binary := {auth,bodies,examples,follow-changes,host,list-queries,openapi,order-input,pipelining,tls,user-input,waiting-connection}.test.ts
+on-binary := {auth,bodies,examples,follow-changes,host,list-queries,openapi,order-input,tls,user-input,waiting-connection}.test.ts
 
 test-process:
 	@: >dist/test/unit.xml

@@ -12,6 +12,7 @@ import type { Drain } from "./limits/drain.ts";
 import { createResponseMemory } from "./limits/memory.ts";
 import { createRateLimiter } from "./limits/rate-limit.ts";
 import { createWaitingClients } from "./limits/waiting-clients.ts";
+import { createYieldToClients } from "./limits/yielding.ts";
 import type { Metrics } from "./metrics/metrics.ts";
 import type { JsonBlob } from "./output/bodies.ts";
 import { createCors } from "./output/cors.ts";
@@ -73,7 +74,6 @@ export function createApp(options: AppOptions) {
   const cors = createCors(config.corsOrigin);
   const table = allRoutes();
   const routes = routesOf(table);
-  const waitingClients = createWaitingClients(store.changes, drain);
   const connections = connectionsOf(options.servers);
   const { handle, handleUnmatched } = createPipeline({
     ...options,
@@ -85,7 +85,8 @@ export function createApp(options: AppOptions) {
       connections,
       responseMemory: createResponseMemory(connections),
       authenticate: createAuthenticator(store.tokens, config, options.now, options.log),
-      waitingClients,
+      yieldToClients: createYieldToClients(),
+      waitingClients: createWaitingClients(store.changes, drain),
       document: createDocumentReader(options.version, routes),
     },
     requireWithinRate: createRateLimiter(config.rateLimit),

@@ -2,7 +2,6 @@
  * The checks that each request passes before the handler of its route. Elysia's hooks would validate before they
  * authenticate, and make a GET more expensive.
  *
- *     yieldToConnections   –    waits for the next turn if this one has handled many requests
  *     identify             401  no valid token, unless the path is public
  *     admit                417  Expect
  *                          400  Host
@@ -27,7 +26,6 @@ import { requestIdOf } from "./input/request-id.ts";
 import { requireScope } from "./limits/authentication.ts";
 import { createWriteMemory } from "./limits/memory.ts";
 import type { RequireWithinRate } from "./limits/rate-limit.ts";
-import { createYieldToClients, createYieldToConnections } from "./limits/yielding.ts";
 import type { ResponseBody } from "./output/bodies.ts";
 import { errorBody, type LogServerError } from "./output/errors.ts";
 import type { Respond } from "./respond.ts";
@@ -79,7 +77,6 @@ interface PipelineOptions {
 /** What the checks of all requests share. */
 interface Pipeline extends PipelineOptions {
   readonly requireHost: ReturnType<typeof createHostCheck>;
-  readonly yieldToClients: ReturnType<typeof createYieldToClients>;
   readonly reserveWrite: ReturnType<typeof createWriteMemory>;
 }
 
@@ -153,7 +150,7 @@ function authorize(
 }
 
 function read(pipeline: Pipeline, call: UncheckedCall, route: Route): MaybePromise<ResponseBody> {
-  const turn = pipeline.yieldToClients(call.token?.hash ?? null);
+  const turn = pipeline.services.yieldToClients(call.token?.hash ?? null);
   if (turn === null) return callHandler(pipeline, call, route);
   return turn.then(() => {
     requireConnected(call.request);
@@ -163,11 +160,12 @@ function read(pipeline: Pipeline, call: UncheckedCall, route: Route): MaybePromi
 
 async function write(pipeline: Pipeline, call: UncheckedCall, route: Route): Promise<ResponseBody> {
   const { request, token } = call;
-  if (pipeline.services.readOnly) fail("unavailable", "the server is read-only at the moment");
+  const { readOnly, yieldToClients } = pipeline.services;
+  if (readOnly) fail("unavailable", "the server is read-only at the moment");
   const client = token?.hash ?? null;
   const release = pipeline.reserveWrite(client, expectedBytes(request.headers));
   try {
-    await pipeline.yieldToClients(client);
+    await yieldToClients(client);
     requireConnected(request);
     if (route.definition.body) call.body = await readBody(request);
     requireFieldsOfMethod(request);
@@ -195,6 +193,23 @@ function reject(pipeline: Pipeline, call: UncheckedCall, error: unknown): Respon
   return pipeline.respond(call, body);
 }
 
+/** With a longer body, a rejection does not wait: Bun receives it meanwhile, and without a token bodies could fill the memory. */
+const MAX_WAITING_BODY_BYTES = 2 ** 10;
+
+/** Rejects a request that no check has delayed yet: a connection can pipeline thousands of them without a token. */
+function rejectInTurn(
+  pipeline: Pipeline,
+  call: UncheckedCall,
+  error: unknown,
+): MaybePromise<Response> {
+  const { request, token } = call;
+  const isLong = expectedBytes(request.headers) > MAX_WAITING_BODY_BYTES;
+  const turn = isLong ? null : pipeline.services.yieldToClients(token?.hash ?? null);
+  return turn === null
+    ? reject(pipeline, call, error)
+    : turn.then(() => reject(pipeline, call, error));
+}
+
 function finish(pipeline: Pipeline, call: UncheckedCall, body: ResponseBody): Response {
   const { request, token } = call;
   if (typeof body === "string" && token !== null && request.method === "GET") {
@@ -218,7 +233,7 @@ function respondTo<Destination>(
   try {
     result = steps(pipeline, call, destination);
   } catch (error) {
-    return reject(pipeline, call, error);
+    return rejectInTurn(pipeline, call, error);
   }
   if (!(result instanceof Promise)) return finish(pipeline, call, result);
   return result.then(
@@ -251,25 +266,16 @@ export function createPipeline(options: PipelineOptions) {
   const pipeline: Pipeline = {
     ...options,
     requireHost: createHostCheck(),
-    yieldToClients: createYieldToClients(),
     reserveWrite: createWriteMemory(),
   };
-  const yieldToConnections = createYieldToConnections();
-
-  function start(request: Request, handleNow: () => MaybePromise<Response>) {
-    const turn = yieldToConnections(request);
-    return turn === null ? handleNow() : turn.then(handleNow);
-  }
-
   const handle: HandleRoute = (route, path, request, params) =>
-    start(request, () => respondTo(pipeline, newCall(request, path, params), handleRoute, route));
+    respondTo(pipeline, newCall(request, path, params), handleRoute, route);
 
   return {
     handle,
-    handleUnmatched: (unmatched: Unmatched, request: Request) =>
-      start(request, () => {
-        const call = newCall(request, unmatched.routeOf(request), undefined);
-        return respondTo(pipeline, call, handleUnmatched, unmatched);
-      }),
+    handleUnmatched(unmatched: Unmatched, request: Request) {
+      const call = newCall(request, unmatched.routeOf(request), undefined);
+      return respondTo(pipeline, call, handleUnmatched, unmatched);
+    },
   };
 }

@@ -1,4 +1,4 @@
-import { expect, test } from "bun:test";
+import { expect, spyOn, test } from "bun:test";
 import { Elysia } from "elysia";
 import { allRoutes, createApp, createDocumentReader } from "../../src/http/app.ts";
 import { createDrain } from "../../src/http/limits/drain.ts";
@@ -83,18 +83,41 @@ test("responses with the OpenAPI document share one Blob", async () => {
   expect(second).toBe(first);
 });
 
+/** An app without a store. */
+function makeApp(log: object, logServerError = (_error: unknown) => {}) {
+  const metrics = { addRoute() {}, observeRequest() {} };
+  const config = { corsOrigin: null, rateLimit: 0, apiToken: null };
+  const rest = { store: {}, servers: new Set(), drain: createDrain() };
+  return createApp({ ...rest, metrics, config, log, logServerError } as never);
+}
+
 test("the response is only internal error when no response can be made", async () => {
   const lines: unknown[] = [];
   const request = () => {
     throw new Error("hunter2");
   };
-  const app = createApp({
-    ...{ store: {}, metrics: { addRoute() {}, observeRequest() {} }, drain: createDrain() },
-    ...{ config: { corsOrigin: null, rateLimit: 0, apiToken: null }, servers: new Set() },
-    log: { enabled: () => true, request },
-    logServerError: (error: unknown) => lines.push(String(error)),
-  } as never);
+  const log = { enabled: () => true, request };
+  const app = makeApp(log, (error) => lines.push(String(error)));
   const response = await app.handle(new Request("http://localhost/api/v1/users"));
   expect([response.status, await response.text()]).toEqual([500, "internal error"]);
   expect(lines).toEqual(["AppError: missing", "Error: hunter2"]);
+});
+
+// Bun would serve no other connection until it has handled all that one has pipelined, and keep bodies until their turn.
+test("a rejected request waits when its turn is over, unless it has a body of more than 1 KiB", async () => {
+  let timeMs = 0;
+  using _clock = spyOn(performance, "now").mockImplementation(() => {
+    timeMs += 1.5;
+    return timeMs;
+  });
+  const app = makeApp({ enabled: () => false });
+  const answered: number[] = [];
+  const send = async (bytes: number) => {
+    const headers = { "content-length": `${bytes}` };
+    const request = new Request("http://localhost/api/v1/users", { method: "POST", headers });
+    expect((await app.handle(request)).status).toBe(401);
+    answered.push(bytes);
+  };
+  await Promise.all([0, 1024, 1025].map(send));
+  expect(answered).toEqual([0, 1025, 1024]);
 });

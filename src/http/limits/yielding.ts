@@ -1,41 +1,18 @@
-/** Which requests yield to others: to those of other connections, and to those of other clients. */
+/** Which requests yield to those of other clients. */
 import { yieldToEventLoop } from "../../base/event-loop.ts";
 import { createRoundRobinQueue } from "../../base/round-robin-queue.ts";
 import type { ClientId } from "../../domain/token.ts";
-import { expectedBytes } from "../input/body.ts";
-
-/** Number of requests after which the count starts again in the next turn. A timer for each turn would cost more. */
-const RESET_INTERVAL = 32;
-/** A turn handles at least this many requests, and at most `RESET_INTERVAL` more, if `createYieldToClients` lets it. */
-const MIN_REQUESTS = 64;
-/** A request with a longer body does not yield: Bun receives it meanwhile, and without a token bodies could fill the memory. */
-const MAX_YIELDING_BODY_BYTES = 2 ** 10;
-
-/**
- * Limits the requests that one turn of the event loop handles. Bun reads all that a connection has pipelined in one
- * turn, in which it serves no other connection. A request that yields has an asynchronous response, and Bun closes a
- * connection that pipelines more behind such a request. Those of other connections are only handled later.
- * @returns a function that returns `null` if the request can be handled at once; otherwise, a promise of the next turn
- */
-export function createYieldToConnections() {
-  let requests = 0;
-  const reset = () => {
-    requests = 0;
-  };
-  return ({ headers }: Request): Promise<void> | null => {
-    requests += 1;
-    if (requests === RESET_INTERVAL) setImmediate(reset);
-    if (requests <= RESET_INTERVAL + MIN_REQUESTS) return null;
-    return expectedBytes(headers) <= MAX_YIELDING_BODY_BYTES ? yieldToEventLoop() : null;
-  };
-}
 
 /** Time after which new requests wait, and after which the next turn begins. */
 const MAX_TURN_MS = 2;
 
+export type YieldToClients = ReturnType<typeof createYieldToClients>;
+
 /**
  * Serves clients round robin while the event loop is busy. Bun hands over all requests that have arrived in one turn of
- * the loop: those of a client with hundreds of connections would delay all others until the last of them is handled.
+ * the loop, also all that a connection has pipelined: those of a client with hundreds of connections would delay all
+ * others until the last of them is handled. A request that waits has an asynchronous response, and Bun closes a
+ * connection that pipelines more behind such a request.
  * @returns a function that is called with the client of a request; `null` stands for all without a token. It returns
  * `null` if the request can be handled at once, and otherwise a promise that resolves when it is the next one. Requests
  * of one client keep their order

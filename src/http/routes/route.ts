@@ -13,6 +13,7 @@ import type { Connections } from "../limits/connections.ts";
 import type { Drain } from "../limits/drain.ts";
 import type { ResponseMemory } from "../limits/memory.ts";
 import type { WaitingClients } from "../limits/waiting-clients.ts";
+import type { YieldToClients } from "../limits/yielding.ts";
 import type { Metrics } from "../metrics/metrics.ts";
 import type { Detail } from "../openapi/detail.ts";
 import type { JsonBlob, ResponseBody } from "../output/bodies.ts";
@@ -41,6 +42,7 @@ export interface Services {
   readonly connections: Connections;
   /** For a handler that has waited: the token of its request may not be valid any more. */
   readonly authenticate: Authenticate;
+  readonly yieldToClients: YieldToClients;
   /** Those that wait for changes. */
   readonly waitingClients: WaitingClients;
   readonly responseMemory: ResponseMemory;

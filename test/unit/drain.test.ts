@@ -1,14 +1,11 @@
 import { expect, spyOn, test } from "bun:test";
 import { createDrain } from "../../src/http/limits/drain.ts";
 
-test("drain closes connections and calls its listeners when it has started", async () => {
+test("drain closes connections and aborts its signal when it has started", async () => {
   const drain = createDrain();
-  const called: boolean[] = [];
-  for (let count = 0; count < 2; count += 1) drain.onStart(() => called.push(drain.isDraining()));
-  expect(drain.isDraining()).toBe(false);
+  expect([drain.isDraining(), drain.signal.aborted]).toEqual([false, false]);
   const draining = drain.start(0);
-  expect(called).toEqual([true, true]);
-  expect(drain.isDraining()).toBe(true);
+  expect([drain.isDraining(), drain.signal.aborted]).toEqual([true, true]);
   expect(drain.countResponse()).toEqual({ connection: "close" });
   await draining;
   expect(drain.isDraining()).toBe(true);

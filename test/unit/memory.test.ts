@@ -1,5 +1,5 @@
-import { expect, spyOn, test } from "bun:test";
-import { createResponseMemory, createWriteMemory } from "../../src/http/limits/memory.ts";
+import { expect, test } from "bun:test";
+import { createWriteMemory } from "../../src/http/limits/memory.ts";
 import { expectThrown } from "../support/expect-error.ts";
 
 test.each([
@@ -18,16 +18,4 @@ test.each([
   expectFull("b");
   expect(reserve("c", bytes)).toBeFunction();
   expectFull("a");
-});
-
-test("a page is rejected before its parts are joined when it does not fit", () => {
-  const memory = createResponseMemory({ isUnsent: () => true });
-  const request = new Request("http://localhost/");
-  const body = "x".repeat(2 ** 22);
-  for (let count = 0; count < 4; count += 1) memory.reserve(request, "a", body);
-  using byteLength = spyOn(Buffer, "byteLength");
-  expectThrown(() => memory.reserve(request, "a", body), "unavailable");
-  expect(byteLength).not.toHaveBeenCalled();
-  memory.reserve(request, "b", body);
-  expect(memory.bytes()).toBe(5 * 2 ** 22);
 });

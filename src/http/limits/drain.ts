@@ -15,15 +15,12 @@ const MAX_DRAIN_MS = 2_000;
 export type Drain = ReturnType<typeof createDrain>;
 
 export function createDrain() {
-  let draining = false;
+  const started = new AbortController();
   let quietPauses = 0;
-  const listeners: (() => void)[] = [];
   return {
-    isDraining: () => draining,
-    /** Calls the listener when draining starts. */
-    onStart(listener: () => void): void {
-      listeners.push(listener);
-    },
+    isDraining: () => started.signal.aborted,
+    /** Aborts when draining starts. */
+    signal: started.signal,
     /** Call it for each response while draining. @returns the headers to add to it */
     countResponse(): Readonly<Record<string, string>> {
       quietPauses = 0;
@@ -35,9 +32,8 @@ export function createDrain() {
      * @returns the time it took, in milliseconds
      */
     async start(timeoutMs: number): Promise<number> {
-      draining = true;
       const startedMs = performance.now();
-      for (const listener of listeners) listener();
+      started.abort();
       const deadlineMs = startedMs + Math.min(timeoutMs, MAX_DRAIN_MS);
       while (quietPauses < QUIET_PAUSES && performance.now() < deadlineMs) {
         quietPauses += 1;

@@ -1,6 +1,6 @@
 /**
  * Bounds what clients keep in memory: the request bodies of writes in progress, of which a store has no bound of its own,
- * and large pages that are not sent yet. Of both, each client has at most half, so that the others go on.
+ * and large pages that are not sent yet.
  */
 import { fail } from "../../base/error.ts";
 import { LARGE_PAGE_BYTES } from "../../domain/page.ts";
@@ -12,33 +12,30 @@ const MAX_WRITE_BYTES = 2 ** 24;
 const MIN_WRITE_BYTES = 2 ** 12;
 const MAX_UNSENT_BYTES = 2 ** 25;
 
-/** @param problem message of the error if the bytes do not fit */
-function createShares(maxBytes: number, problem: string) {
-  const bytesOf = new Map<ClientId | null, number>();
-  let allBytes = 0;
+/**
+ * Divides bytes, or places, among clients: one has at most half, so that the others go on.
+ * @param problem message of the error if there is no room
+ */
+export function createShares(max: number, problem: string) {
+  const amounts = new Map<ClientId | null, number>();
+  let total = 0;
 
-  function add(client: ClientId | null, bytes: number): void {
-    allBytes += bytes;
-    const own = (bytesOf.get(client) ?? 0) + bytes;
-    if (own === 0) bytesOf.delete(client);
-    else bytesOf.set(client, own);
-  }
-
-  /** @throws {AppError} unavailable */
-  function requireRoom(client: ClientId | null, bytes: number): void {
-    const own = bytesOf.get(client) ?? 0;
-    if (allBytes + bytes > maxBytes || own + bytes > maxBytes / 2) fail("unavailable", problem);
+  function add(client: ClientId | null, amount: number): void {
+    total += amount;
+    const own = (amounts.get(client) ?? 0) + amount;
+    if (own === 0) amounts.delete(client);
+    else amounts.set(client, own);
   }
 
   return {
-    requireRoom,
-    /** @returns a function that releases the bytes. @throws {AppError} unavailable */
-    reserve(client: ClientId | null, bytes: number): () => void {
-      requireRoom(client, bytes);
-      add(client, bytes);
-      return () => add(client, -bytes);
+    /** @returns a function that releases the amount. @throws {AppError} unavailable */
+    reserve(client: ClientId | null, amount: number): () => void {
+      const own = amounts.get(client) ?? 0;
+      if (total + amount > max || own + amount > max / 2) fail("unavailable", problem);
+      add(client, amount);
+      return () => add(client, -amount);
     },
-    bytes: () => allBytes,
+    total: () => total,
   };
 }
 
@@ -80,17 +77,15 @@ export function createResponseMemory({ isUnsent }: Pick<Connections, "isUnsent">
     reserve(request: Request, client: ClientId, body: string): void {
       // A UTF-16 code unit takes 1 to 3 bytes in UTF-8.
       if (3 * body.length <= LARGE_PAGE_BYTES) return;
-      releaseSent();
-      // Before `byteLength` joins the parts of the body, because requests that share a page each have a body of their own.
-      if (body.length > LARGE_PAGE_BYTES) shares.requireRoom(client, body.length);
       const bytes = Buffer.byteLength(body);
       if (bytes <= LARGE_PAGE_BYTES) return;
+      releaseSent();
       unsent.push({ request, release: shares.reserve(client, bytes) });
     },
     /** @returns the size of all large pages that are not sent */
     bytes(): number {
       releaseSent();
-      return shares.bytes();
+      return shares.total();
     },
   };
 }

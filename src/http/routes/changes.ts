@@ -40,7 +40,7 @@ function isEmpty(query: WaitingQuery, page: ChangePage): boolean {
  */
 async function waitForChanges(
   { request, query, token, observed }: Call<WaitingQuery>,
-  { store, authenticate, connections, waitingClients }: Services,
+  { store, authenticate, connections, waitingClients, yieldToClients }: Services,
 ): Promise<ChangePage> {
   const startedMs = performance.now();
   using client = waitingClients.begin(token.hash, query.wait, request.signal);
@@ -49,6 +49,8 @@ async function waitForChanges(
     let page = await store.changes.list(query, token.hash);
     while (isEmpty(query, page)) {
       const isWoken = await client.next();
+      // A change wakes all clients at once.
+      await yieldToClients(token.hash);
       await authenticate(request.headers.get("authorization") ?? "");
       if (!isWoken) break;
       // The first time even without a change: what was committed before the subscription began is not reported.

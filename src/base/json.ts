@@ -42,16 +42,9 @@ function roundedToNaN(_name: string, value: unknown, context: { source?: string 
   return isInteger(context.source) ? value : Number.NaN;
 }
 
-const codeOf = (character: string) => character.charCodeAt(0);
 // `text[at]` would allocate a string for each character that is not in Latin-1.
-const QUOTE = codeOf('"');
-const BACKSLASH = codeOf("\\");
-const OPEN_BRACE = codeOf("{");
-const CLOSE_BRACE = codeOf("}");
-const OPEN_BRACKET = codeOf("[");
-const CLOSE_BRACKET = codeOf("]");
-const COLON = codeOf(":");
-const COMMA = codeOf(",");
+const [QUOTE, BACKSLASH, OPEN_BRACE, CLOSE_BRACE, OPEN_BRACKET, CLOSE_BRACKET, COLON, COMMA] =
+  Buffer.from('"\\{}[]:,');
 
 /** @returns the index after the string that begins at `start`, or after the end of the text */
 function endOfString(text: string, start: number): number {
@@ -66,18 +59,20 @@ function endOfString(text: string, start: number): number {
 
 /** An object or array that is not closed yet. */
 interface OpenContainer {
-  /** Path of the container, as in `items[0]`; empty for the body. */
-  readonly field: string;
   /** Names of the members so far; `null` for an array. */
   readonly names: Set<string> | null;
   /** Name of the current member, or the current index. */
   member: string | number;
 }
 
-function fieldPath({ field, names, member }: OpenContainer): string {
-  if (names === null) return `${field}[${member}]`;
-  const name = displayField(String(member));
-  return field === "" ? name : `${field}.${name}`;
+/** @returns the path of the current member, as in `items[0].sku` */
+function pathOf(containers: readonly OpenContainer[]): string {
+  return containers
+    .map(({ names, member }) =>
+      names === null ? `[${member}]` : `.${displayField(String(member))}`,
+    )
+    .join("")
+    .replace(/^\./, "");
 }
 
 function failTooMany(what: string, max: number): never {
@@ -86,74 +81,45 @@ function failTooMany(what: string, max: number): never {
 
 /**
  * Scans the text before it is parsed. Malformed JSON is left to the parser.
- * @returns the number of members of all objects, duplicates included
+ * @returns the path of the first duplicate member; `null` if there is none
  * @throws {AppError} validation_failed if the text is nested too deeply, or has too many members or commas
  */
-function countMembersInText(text: string): number {
-  let depth = 0;
+function findDuplicate(text: string): string | null {
+  const containers: OpenContainer[] = [];
+  let duplicate: string | null = null;
+  let start = 0;
+  let end = 0;
   let members = 0;
   let commas = 0;
   for (let at = 0; at < text.length; at += 1) {
     const code = text.charCodeAt(at);
     if (code === QUOTE) {
-      at = endOfString(text, at) - 1;
+      start = at;
+      end = endOfString(text, at);
+      at = end - 1;
     } else if (code === OPEN_BRACE || code === OPEN_BRACKET) {
-      if (depth === MAX_DEPTH) {
+      if (containers.length === MAX_DEPTH) {
         failField("body", "format", `must not be nested deeper than ${MAX_DEPTH} levels`);
       }
-      depth += 1;
+      containers.push({ names: code === OPEN_BRACE ? new Set() : null, member: 0 });
     } else if (code === CLOSE_BRACE || code === CLOSE_BRACKET) {
-      if (depth > 0) depth -= 1;
+      containers.pop();
     } else if (code === COLON) {
       members += 1;
       if (members > MAX_MEMBERS) failTooMany("members", MAX_MEMBERS);
+      const inner = containers.at(-1);
+      if (!inner?.names) continue;
+      const name = text.slice(start, end);
+      // A long one is not parsed again at each colon.
+      start = end;
+      inner.member = name.includes("\\") ? String(parse(name)) : name.slice(1, -1);
+      if (inner.names.has(inner.member)) duplicate ??= pathOf(containers);
+      inner.names.add(inner.member);
     } else if (code === COMMA) {
       commas += 1;
       if (commas > MAX_COMMAS) failTooMany("commas", MAX_COMMAS);
-    }
-  }
-  return members;
-}
-
-/** @returns the number of members of all objects in a parsed value */
-function countMembersInValue(value: unknown): number {
-  if (typeof value !== "object" || value === null) return 0;
-  let members = 0;
-  if (Array.isArray(value)) {
-    for (const element of value) members += countMembersInValue(element);
-    return members;
-  }
-  const object = value as Readonly<Record<string, unknown>>;
-  for (const name in object) members += 1 + countMembersInValue(object[name]);
-  return members;
-}
-
-/**
- * Scans valid JSON. This is expensive, so call it only if the parser has dropped a member.
- * @returns the path of the first duplicate member, as in `items[0].sku`; `null` if there is none
- */
-function findDuplicateMember(text: string): string | null {
-  const containers: OpenContainer[] = [];
-  let string = "";
-  let duplicate: string | null = null;
-  for (let at = 0; at < text.length; at += 1) {
-    const character = text[at];
-    const inner = containers.at(-1);
-    if (character === '"') {
-      const end = endOfString(text, at);
-      string = text.slice(at, end);
-      at = end - 1;
-    } else if (character === "{" || character === "[") {
-      const names = character === "{" ? new Set<string>() : null;
-      containers.push({ field: inner === undefined ? "" : fieldPath(inner), names, member: 0 });
-    } else if (character === "}" || character === "]") {
-      containers.pop();
-    } else if (character === "," && typeof inner?.member === "number") {
-      inner.member += 1;
-    } else if (character === ":" && inner?.names) {
-      inner.member = String(JSON.parse(string));
-      if (inner.names.has(inner.member)) duplicate ??= fieldPath(inner);
-      inner.names.add(inner.member);
+      const inner = containers.at(-1);
+      if (typeof inner?.member === "number") inner.member += 1;
     }
   }
   return duplicate;
@@ -173,9 +139,8 @@ function parse(text: string, reviver?: typeof roundedToNaN): unknown {
  * members or commas, or a duplicate member
  */
 export function parseJson(text: string): unknown {
-  const members = countMembersInText(text);
+  const duplicate = findDuplicate(text);
   const value = parse(text, /\d[.eE]/.test(text) ? roundedToNaN : undefined);
-  const duplicate = countMembersInValue(value) === members ? null : findDuplicateMember(text);
   if (duplicate !== null) failDuplicate(duplicate);
   return value;
 }

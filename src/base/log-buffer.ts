@@ -19,18 +19,9 @@ const MAX_STALL_MS = 1_000;
  */
 export type WriteBytes = (bytes: Uint8Array) => Promise<number | null>;
 
-/**
- * What is dropped first if the reader is slow: `low` are requests without a valid token, which anyone can send, `normal`
- * are requests that changed no record, and `high` is everything else.
- */
-export type LinePriority = "low" | "normal" | "high";
-
-/** The part of the buffer that lines may fill, with those of all priorities. */
-const fillable: Readonly<Record<LinePriority, number>> = { low: 0.5, normal: 0.75, high: 1 };
-
 export interface LogBuffer {
   /** @param text one or more whole lines */
-  write(text: string, priority?: LinePriority): void;
+  write(text: string): void;
   /** Number of lines that could not be written so far. */
   droppedLines(): number;
   /** @param report called when writing works again, with the number of lines dropped since the last call */
@@ -77,13 +68,12 @@ export function createLogBuffer(writeBytes: WriteBytes): LogBuffer {
   let progressMs = 0;
   let report: (lines: number) => void = () => {};
 
-  const isFull = (priority: LinePriority) =>
-    kept.length + rest.length >= MAX_KEPT * fillable[priority];
+  const isFull = () => kept.length + rest.length >= MAX_KEPT;
 
   function onProgress(): void {
     progressMs = performance.now();
     // The report is a line itself and needs room.
-    if (dropped === reported || isFull("high")) return;
+    if (dropped === reported || isFull()) return;
     const lines = dropped - reported;
     reported = dropped;
     report(lines);
@@ -129,8 +119,8 @@ export function createLogBuffer(writeBytes: WriteBytes): LogBuffer {
   }
 
   return {
-    write(text, priority = "high") {
-      if (isFull(priority)) {
+    write(text) {
+      if (isFull()) {
         dropped += countLines(Buffer.from(text));
         return;
       }

@@ -1,7 +1,5 @@
 /** One line per event: JSON for programs, text for a terminal. */
 
-import type { LinePriority } from "./log-buffer.ts";
-
 export const logLevels = ["debug", "info", "warn", "error", "silent"] as const;
 export type LogLevel = (typeof logLevels)[number];
 type Severity = Exclude<LogLevel, "silent">;
@@ -114,15 +112,9 @@ export interface LogOptions {
   readonly format: LogFormat;
   readonly now: () => Date;
   /** Receives one line, including its line feed. */
-  readonly write: (line: string, priority: LinePriority) => void;
+  readonly write: (line: string) => void;
   /** Whether the text format has colors. */
   readonly colors?: boolean;
-}
-
-/** Changes come first, and requests without a valid token last. */
-function priorityOf({ token, record_id }: RequestFields): LinePriority {
-  if (token === undefined) return "low";
-  return record_id === undefined ? "normal" : "high";
 }
 
 export function createLog({ level, format, now, write, colors = false }: LogOptions): Log {
@@ -131,9 +123,7 @@ export function createLog({ level, format, now, write, colors = false }: LogOpti
   const formatter = format === "json" ? jsonFormatter : createTextFormatter(colors);
   const timestamp = () => now().toISOString();
   const logAt = (severity: Severity) => (event: string, fields?: Fields) => {
-    if (enabled(severity)) {
-      write(`${formatter.event(timestamp(), severity, event, fields)}\n`, "high");
-    }
+    if (enabled(severity)) write(`${formatter.event(timestamp(), severity, event, fields)}\n`);
   };
   return {
     enabled,
@@ -142,8 +132,7 @@ export function createLog({ level, format, now, write, colors = false }: LogOpti
     warn: logAt("warn"),
     error: logAt("error"),
     request(fields, url) {
-      if (!enabled("info")) return;
-      write(`${formatter.request(timestamp(), fields, url)}\n`, priorityOf(fields));
+      if (enabled("info")) write(`${formatter.request(timestamp(), fields, url)}\n`);
     },
   };
 }

@@ -79,23 +79,6 @@ test("createLogBuffer reports dropped lines at their position when the reader co
   expect(buffer.droppedLines()).toBe(8);
 });
 
-test("createLogBuffer keeps room for lines of higher priorities when others fill it", async () => {
-  const descriptor = makeDescriptor();
-  const buffer = createLogBuffer(descriptor.write);
-  const fitting = (["low", "normal", "high"] as const).map((priority) => {
-    const before = buffer.droppedLines();
-    let written = 0;
-    for (; buffer.droppedLines() === before; written += 1) buffer.write(LINE, priority);
-    return written - 1;
-  });
-  // The last line may exceed the limit of its priority.
-  const until = (part: number) => Math.ceil((part * 2 ** 20) / LINE.length);
-  const [half, most] = [until(0.5), until(0.75)];
-  expect(fitting).toEqual([half, most - half, FITTING - most]);
-  expect(await buffer.finish()).toBe(true);
-  expect(descriptor.text() === LINE.repeat(FITTING)).toBe(true);
-});
-
 test("createLogBuffer reports each gap by itself when the reader stalls twice", async () => {
   const descriptor = makeDescriptor();
   const buffer = createLogBuffer(descriptor.write);

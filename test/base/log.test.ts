@@ -25,24 +25,6 @@ test("log writes only the level and the event when there are no fields", () => {
   ]);
 });
 
-test("log writes the time of each event when the clock moves", () => {
-  let timeMs = Date.parse("2026-11-20T18:57:03.120Z");
-  const lines: string[] = [];
-  const options = { level: "info", format: "json", now: () => new Date(timeMs) } as const;
-  const log = createLog({ ...options, write: (line) => lines.push(line) });
-  for (const pauseMs of [0, 0, 1, 0, 60_000]) {
-    timeMs += pauseMs;
-    log.info("tick");
-  }
-  expect(lines.map((line) => JSON.parse(line).time.slice(14))).toEqual([
-    "57:03.120Z",
-    "57:03.120Z",
-    "57:03.121Z",
-    "57:03.121Z",
-    "58:03.121Z",
-  ]);
-});
-
 test("log writes an event as one line of text when the format is text", () => {
   const { log, lines } = makeLog("info", "text");
   log.info("sent", {
@@ -105,18 +87,6 @@ test("request writes one short line when the format is text", () => {
     `18:57:03 GET /${"x".repeat(99)}... 404 1.2 ms ${request.request_id}\n`,
     `18:57:03 GET /a?[31m?b 404 1.2 ms ${request.request_id}\n`,
   ]);
-});
-
-test("request has a low priority without a token, and a high one when a record has changed", () => {
-  const priorities: string[] = [];
-  const write = (_line: string, priority: string) => priorities.push(priority);
-  const log = createLog({ level: "info", format: "json", now, write });
-  log.request({ ...request, token: undefined }, url);
-  log.request(request, url);
-  log.request({ ...request, method: "POST", status: 403 }, url);
-  log.request({ ...request, method: "POST", status: 201, record_id: 1 }, url);
-  log.warn("unavailable");
-  expect(priorities).toEqual(["low", "normal", "normal", "high", "high"]);
 });
 
 test("request colors the status by its class when there are colors", () => {

@@ -1,10 +1,10 @@
 /** The rules of an import for users and for orders: what it accepts, and by what it recognizes a record. */
-import { type TObject, type TProperties, Type } from "@sinclair/typebox";
+import { type Static, Type } from "@sinclair/typebox";
 import { emailKey } from "../base/email.ts";
 import { failField } from "../base/error.ts";
-import { noExtraFields, Text, Time } from "../base/schema.ts";
+import { Id, noExtraFields, Text, Time } from "../base/schema.ts";
 import { createValidator } from "../base/validator.ts";
-import { hasId, hasMember, type ImportedTable } from "./import-plan.ts";
+import { hasId, type ImportedTable } from "./import-plan.ts";
 import {
   Order,
   type OrderFields,
@@ -12,11 +12,9 @@ import {
   OrderStatus,
   orderFields,
   parseStoredOrder,
-  requireOrderSize,
   type StoredOrder,
-  totalOf,
 } from "./order.ts";
-import { firstVersion, requireRecordSize } from "./record.ts";
+import { firstVersion } from "./record.ts";
 import { withUtcTimes } from "./time.ts";
 import {
   Email,
@@ -28,14 +26,8 @@ import {
   userFields,
 } from "./user.ts";
 
-/** Largest version of an imported record. It leaves more changes than a client can make before 2^53. */
-const MAX_IMPORTED_VERSION = 2 ** 52;
-
-/** @throws {AppError} validation_failed if later versions could exceed 2^53 − 1 */
-function requireImportableVersion({ version }: { readonly version: number }): void {
-  if (version <= MAX_IMPORTED_VERSION) return;
-  failField("version", "range", `must be at most ${MAX_IMPORTED_VERSION} in an import`);
-}
+/** Of an imported record. It leaves more changes than a client can make before 2^53. */
+const version = Type.Integer({ minimum: 1, maximum: 2 ** 52 });
 
 /** When a record without an id was created and changed, according to another system. */
 const times = { created_at: Type.Optional(Time), updated_at: Type.Optional(Time) };
@@ -48,6 +40,7 @@ function requireTimesInOrder({ created_at, updated_at }: Times): void {
   if (updated_at < created_at) failField("updated_at", "range", "must not be before created_at");
 }
 
+const ExportedUser = Type.Object({ ...User.properties, version }, noExtraFields);
 const NewUser = Type.Object({ ...UserInput.properties, ...times }, noExtraFields);
 
 /** An imported user: a full record as exported, or the fields of a POST with times. */
@@ -55,20 +48,13 @@ export type UserImport = User | (UserFields & Times);
 
 /** @returns a parser of one import record, validated like a request body. It throws {AppError} validation_failed */
 export function createUserParser(): (value: unknown) => UserImport {
-  const parseUser = createValidator(User);
+  const parseExported = createValidator(ExportedUser);
   const parseNew = createValidator(NewUser, User);
   return (record) => {
     const value = withUtcTimes(record);
-    if (!hasId(value)) {
-      const user = parseNew(value);
-      requireTimesInOrder(user);
-      return { ...user, ...userFields(user) };
-    }
-    const user = parseUser(value);
-    requireRecordSize(user);
-    requireImportableVersion(user);
+    const user = hasId(value) ? parseExported(value) : parseNew(value);
     requireTimesInOrder(user);
-    return user;
+    return { ...user, ...userFields(user) };
   };
 }
 
@@ -106,35 +92,28 @@ export const userImport: ImportedTable<User, UserImport, StoredUser> = {
 const IMPORT_KEY = /^[\x21-\x7e]{1,255}$/;
 const ImportKey = Text({ minLength: 1, maxLength: 255 });
 
-/** Names the user of an order instead of `user_id`. */
-const userEmail = { user_email: Email };
+/** What names the user of an order: one of both. A user with the email must exist when the order is stored. */
+const user = { user_id: Type.Optional(Id), user_email: Type.Optional(Email) };
+type OrderUser = { readonly [Field in keyof typeof user]?: Static<(typeof user)[Field]> };
 
-function byEmail<Fields extends TProperties>({ properties }: TObject<Fields>) {
-  const { user_id: _, ...others } = properties;
-  return Type.Object({ ...others, ...userEmail }, noExtraFields);
-}
-
-const OrderByEmail = byEmail(Order);
+const ExportedOrder = Type.Object({ ...Order.properties, ...user, version }, noExtraFields);
 /** What an order without an id can have besides the fields of a POST: it may be part of a shop's history. */
 const NewOrder = Type.Object(
   {
     ...OrderInput.properties,
+    ...user,
     status: Type.Optional(OrderStatus),
     ...times,
     import_key: Type.Optional(ImportKey),
   },
   noExtraFields,
 );
-const NewOrderByEmail = byEmail(NewOrder);
 
 /** Every field that an imported order can have. */
 export const importedOrder = Type.Object(
-  { ...Order.properties, ...userEmail, import_key: ImportKey },
+  { ...Order.properties, user_email: Email, import_key: ImportKey },
   noExtraFields,
 );
-
-/** The user of an imported order. A user with the email must exist when the order is stored. */
-type OrderUser = Pick<Order, "user_id"> | { readonly user_email: string };
 
 /** An order without an id. It has no identity of its own, so the import key makes a repeated import idempotent. */
 type KeyedOrder = Omit<OrderFields, "user_id"> &
@@ -149,47 +128,31 @@ export type OrderImport = (Omit<Order, "user_id"> & OrderUser) | KeyedOrder;
  * has neither an id nor a key of its own; `null` if the import has no key. It throws {AppError} validation_failed
  */
 export function createOrderParser(): (value: unknown, importKey: string | null) => OrderImport {
-  const parseOrder = createValidator(Order);
-  const parseOrderByEmail = createValidator(OrderByEmail);
+  const parseExported = createValidator(ExportedOrder);
   const parseNew = createValidator(NewOrder, Order);
-  const parseNewByEmail = createValidator(NewOrderByEmail, Order);
 
-  function parseKeyed(value: unknown, byEmail: boolean, importKey: string | null): KeyedOrder {
-    const { import_key = importKey, ...order } = byEmail ? parseNewByEmail(value) : parseNew(value);
+  return (record, importKey) => {
+    const value = withUtcTimes(record);
+    const order = hasId(value) ? parseExported(value) : parseNew(value);
+    requireTimesInOrder(order);
+    if (order.user_id === undefined) {
+      if (order.user_email === undefined) failField("user_id", "required", "is required");
+    } else if (order.user_email !== undefined) {
+      failField("user_email", "not_allowed", "is not allowed with user_id");
+    }
     const fields = orderFields(order);
+    if ("id" in order) {
+      if (order.total === fields.total) return order;
+      failField("total", "range", `must be ${fields.total}, the sum of the items`);
+    }
+    const { import_key = importKey } = order;
     if (import_key === null)
       failField("id", "required", "is required, unless --key names the import");
     if (!IMPORT_KEY.test(import_key)) {
       failField("import_key", "format", "must be 1 to 255 visible ASCII characters");
     }
-    requireTimesInOrder(order);
     return { ...fields, import_key };
-  }
-
-  return (record, importKey) => {
-    const value = withUtcTimes(record);
-    const byEmail = hasMember(value, "user_email");
-    if (byEmail && hasMember(value, "user_id")) {
-      failField("user_email", "not_allowed", "is not allowed with user_id");
-    }
-    if (!hasId(value)) return parseKeyed(value, byEmail, importKey);
-    const order = byEmail ? parseOrderByEmail(value) : parseOrder(value);
-    requireOrderSize(order);
-    requireImportableVersion(order);
-    requireTimesInOrder(order);
-    const total = totalOf(order.items);
-    if (order.total !== total)
-      failField("total", "range", `must be ${total}, the sum of the items`);
-    return order;
   };
-}
-
-/** @param user_id of the user that the record names */
-function newImportedOrder(record: KeyedOrder, id: number, userId: number, now: string): Order {
-  const { currency, items, total, status = "pending", metadata } = record;
-  const { created_at = now, updated_at = created_at } = record;
-  const fields = { user_id: userId, currency, items, total, status, metadata };
-  return { ...firstVersion(id, fields, created_at), updated_at };
 }
 
 /** Orders without ids are recognized by their import key. */
@@ -199,11 +162,12 @@ export const orderImport: ImportedTable<Order, OrderImport, StoredOrder> = {
   created: "order.created",
   parse: parseStoredOrder,
   noun: "order",
-  complete(record, id, time, userId) {
-    if (!("id" in record)) return newImportedOrder(record, id, Number(userId), time);
-    if ("user_id" in record) return record;
-    const { user_email: _, ...order } = record;
-    return { ...order, user_id: Number(userId) };
+  complete({ user_email: _, ...record }, id, time, userId) {
+    if ("id" in record) return { ...record, user_id: Number(userId) };
+    const { currency, items, total, status = "pending", metadata } = record;
+    const { created_at = time, updated_at = created_at } = record;
+    const fields = { user_id: Number(userId), currency, items, total, status, metadata };
+    return { ...firstVersion(id, fields, created_at), updated_at };
   },
   keyOf: (record) => ("id" in record ? null : record.import_key),
   describeKeyConflict: (id, key) =>
@@ -216,7 +180,7 @@ export const orderImport: ImportedTable<Order, OrderImport, StoredOrder> = {
     items,
     ...("created_at" in record && { created_at }),
   }),
-  userOf: (record) => ("user_id" in record ? record.user_id : emailKey(record.user_email)),
+  userOf: ({ user_id, user_email = "" }) => user_id ?? emailKey(user_email),
   inserts: [
     {
       table: "orders",

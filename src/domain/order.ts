@@ -83,7 +83,7 @@ export type OrderFields = Omit<Order, "id" | "status" | "version" | "created_at"
 export type OrderEdit = Pick<Order, "status" | "metadata">;
 
 /** @throws {AppError} validation_failed if the total is not from 0 to 2^53 − 1 */
-export function totalOf(items: OrderInput["items"]): number {
+function totalOf(items: OrderInput["items"]): number {
   // A double cannot hold the maximum, 500 × 10^6 × (2^53 − 1).
   let total = 0n;
   for (const { quantity, unit_price } of items) {
@@ -99,7 +99,7 @@ export function totalOf(items: OrderInput["items"]): number {
  * In any status, of any user.
  * @throws {AppError} validation_failed if the order is too large
  */
-export function requireOrderSize({
+function requireOrderSize({
   currency,
   items,
   metadata,

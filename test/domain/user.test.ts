@@ -66,6 +66,6 @@ test("createUserParser rejects a version that later changes could take beyond 2^
   const parse = createUserParser();
   const largest = { ...user, version: 2 ** 52 };
   expect(parse(largest)).toEqual(largest);
-  const message = "Validation failed: version must be at most 4503599627370496 in an import";
+  const message = "Validation failed: version must be an integer from 1 to 4503599627370496";
   expectThrown(() => parse({ ...user, version: 2 ** 52 + 1 }), "validation_failed", message);
 });

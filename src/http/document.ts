@@ -144,7 +144,6 @@ function properties(part: InputSchema<unknown> | undefined): [string, JsonSchema
 function errorCodes(route: RouteEntry, errors: readonly DocumentedError[]) {
   const codes: DocumentedError[] = [...commonErrors.all];
   if (!isPublic(route)) codes.push(...commonErrors.token);
-  if (!isPublic(route) && route.method !== "GET") codes.push(...commonErrors.write);
   if (route.hooks.definition.body) codes.push(...commonErrors.body);
   return Map.groupBy([...codes, ...errors], (code) => errorTemplates[code].status);
 }

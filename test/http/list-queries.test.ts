@@ -57,7 +57,7 @@ const rejected: [query: string, problem: string | RegExp][] = [
   ["/users?after=1&offset=0", "offset cannot be combined with after"],
   ["/orders?offset=2&after=1", "offset cannot be combined with after"],
   ["/changes?after=1&offset=1", "offset cannot be combined with after"],
-  ["/users?lmit=5", "lmit is not allowed"],
+  [`/users?${"&".repeat(99)}lmit=5`, "lmit is not allowed"],
   ["/users?Limit=5", "Limit is not allowed"],
   ["/users?limit[]=5", /^limit(\[\]|%5B%5D) is not allowed$/],
   ["/users?__proto__=1", "__proto__ is not allowed"],
@@ -101,19 +101,12 @@ test.each(rejected)("GET %s returns 400", async (path, problem) => {
   else expect(shown).toMatch(problem);
 });
 
-test("GET of a list reads no further than 20 unknown parameters when it has more", async () => {
-  const unknown = Array.from({ length: 20 }, (_, at) => `a${at}=1`);
-  const query = ["limit=5", ...unknown].join("&");
-  // The last one would be the first problem.
-  for (const rest of ["", "&limit=5", "&%ff", "&a20=1"]) {
-    const response = await server.call("GET", `/users?${query}${rest}`);
-    expectError(response, 400, "Validation failed: a0 is not allowed");
-    const { problems } = response.json.meta as { problems: { field: string }[] };
-    expect(problems.map(({ field }) => `${field}=1`)).toEqual(unknown);
-  }
-  const twice = `${unknown.slice(1).join("&")}&limit=5&limit=5`;
-  const response = await server.call("GET", `/users?${twice}`);
-  expectError(response, 400, "Validation failed: limit is given more than once");
+test("GET of a list names 20 of its unknown parameters when it has more", async () => {
+  const unknown = Array.from({ length: 21 }, (_, at) => `a${at}`);
+  const response = await server.call("GET", `/users?${unknown.join("&")}`);
+  expectError(response, 400, "Validation failed: a0 is not allowed");
+  const { problems } = response.json.meta as { problems: { field: string }[] };
+  expect(problems.map(({ field }) => field)).toEqual(unknown.slice(0, 20));
 });
 
 test("GET of a list returns 404 when its path contains something like a query", async () => {

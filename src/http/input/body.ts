@@ -6,7 +6,7 @@ import { AppError, fail, failField } from "../../base/error.ts";
 import { parseJsonBytes } from "../../base/json.ts";
 import type { Schema, ValueOf } from "../../base/schema.ts";
 import { createValidator } from "../../base/validator.ts";
-import { type InputSchema, inputSchema } from "./input.ts";
+import type { InputSchema } from "./input.ts";
 import { JSON_TYPE, PATCH_TYPE } from "./media-types.ts";
 
 const MEDIA_TYPE = /^\s*([^\s;]+)\s*(?:;.*)?$/;
@@ -102,5 +102,5 @@ export async function readBody(request: Request): Promise<unknown> {
 
 /** The schema of a route whose request body is a JSON object. @param record see `createValidator` */
 export function jsonBody<Of extends Schema>(schema: Of, record: Schema): InputSchema<ValueOf<Of>> {
-  return inputSchema(schema, createValidator(schema, record));
+  return { schema, parse: createValidator(schema, record) };
 }

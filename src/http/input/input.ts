@@ -1,16 +1,7 @@
 /** What the parsers of all parts of a request share. */
 
-/**
- * A parser of one part of a request. The pipeline calls `parse`; `~standard` gives Elysia the type of the value.
- * @see https://standardschema.dev
- */
+/** A parser of one part of a request. */
 export interface InputSchema<Value> {
-  readonly "~standard": {
-    readonly version: 1;
-    readonly vendor: "user-api";
-    readonly validate: (value: unknown) => { readonly value: Value };
-    readonly types?: { readonly input: Value; readonly output: Value };
-  };
   /** @returns the typed value. @throws {AppError} if the input is not valid */
   readonly parse: (input: unknown) => Value;
   /** The JSON Schema of the value, for the OpenAPI document. */
@@ -18,14 +9,6 @@ export interface InputSchema<Value> {
 }
 
 export type JsonSchema = Readonly<Record<string, unknown>>;
-
-export function inputSchema<Value>(
-  schema: JsonSchema,
-  parse: (input: unknown) => Value,
-): InputSchema<Value> {
-  const validate = (input: unknown) => ({ value: parse(input) });
-  return { "~standard": { version: 1, vendor: "user-api", validate }, parse, schema };
-}
 
 /**
  * Reads an integer in canonical base 10.

@@ -1,12 +1,12 @@
 /** Path parameters. */
 import { fail, failField } from "../../base/error.ts";
-import { type InputSchema, inputSchema, type JsonSchema, parseInteger } from "./input.ts";
+import { type InputSchema, type JsonSchema, parseInteger } from "./input.ts";
 
 /** @param id with a `title`, which is the name of the parameter in the OpenAPI document */
 function idSchema(id: JsonSchema, parse: (text: string) => number): InputSchema<{ id: number }> {
   const schema = { properties: { id: { type: "integer", ...id } } };
   // Routers pass the parameters of a path as text.
-  return inputSchema(schema, (params) => ({ id: parse((params as { readonly id: string }).id) }));
+  return { schema, parse: (params) => ({ id: parse((params as { readonly id: string }).id) }) };
 }
 
 /** Replaces a valid id that is larger than any assigned one. No record has it. */

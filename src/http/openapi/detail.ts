@@ -1,6 +1,6 @@
 /** Describes routes for the OpenAPI document. */
 import { pageQuery } from "../../domain/page.ts";
-import type { JsonSchema } from "../input/input.ts";
+import type { InputSchema, JsonSchema } from "../input/input.ts";
 import { integer, object, ref } from "./components.ts";
 import type { DocumentedError } from "./errors.ts";
 
@@ -30,12 +30,24 @@ export interface Detail {
   readonly errors?: readonly DocumentedError[];
 }
 
-/** The errors of all routes; and of those that need a token, may not be called with a read-only one, or have a body. */
+/** What a request may contain, and how the route is documented. */
+export interface RouteDefinition {
+  /** By default, a route needs a token. */
+  readonly public?: true;
+  /** The parameters of the path, if it has any. */
+  readonly params?: InputSchema<unknown>;
+  readonly query: InputSchema<unknown>;
+  /** By default, the request body is ignored. */
+  readonly body?: InputSchema<unknown>;
+  /** A route without it is not in the OpenAPI document. */
+  readonly detail?: Detail;
+}
+
+/** The errors of all routes; and of those that need a token, or have a body. */
 export const commonErrors = {
   all: ["validation_failed", "method_not_allowed", "expectation_failed", "internal"],
   token: ["unauthorised", "invalid_token", "too_many_requests", "unavailable"],
-  write: ["insufficient_scope"],
-  body: ["payload_too_large", "unsupported_media_type"],
+  body: ["insufficient_scope", "payload_too_large", "unsupported_media_type"],
 } as const satisfies Readonly<Record<string, readonly DocumentedError[]>>;
 
 /** Describes an `envelopeBody`. */

@@ -7,7 +7,7 @@ import type { MaybePromise } from "../../base/maybe-promise.ts";
 import type { Store } from "../../domain/store.ts";
 import type { Token } from "../../domain/token.ts";
 import type { Call, UncheckedCall } from "../input/call.ts";
-import type { InputSchema, JsonSchema } from "../input/input.ts";
+import type { JsonSchema } from "../input/input.ts";
 import type { Authenticate } from "../limits/authentication.ts";
 import type { Connections } from "../limits/connections.ts";
 import type { Drain } from "../limits/drain.ts";
@@ -15,22 +15,9 @@ import type { ResponseMemory } from "../limits/memory.ts";
 import type { WaitingClients } from "../limits/waiting-clients.ts";
 import type { YieldToClients } from "../limits/yielding.ts";
 import type { Metrics } from "../metrics/metrics.ts";
-import type { Detail } from "../openapi/detail.ts";
+import type { RouteDefinition } from "../openapi/detail.ts";
 import type { JsonBlob, ResponseBody } from "../output/bodies.ts";
-import type { ClientResponses } from "./typed-client.ts";
-
-/** What a request may contain, and how the route is documented. */
-export interface RouteDefinition {
-  /** By default, a route needs a token. */
-  readonly public?: true;
-  /** The parameters of the path, if it has any. */
-  readonly params?: InputSchema<unknown>;
-  readonly query: InputSchema<unknown>;
-  /** By default, the request body is ignored. */
-  readonly body?: InputSchema<unknown>;
-  /** A route without it is not in the OpenAPI document. */
-  readonly detail?: Detail;
-}
+import type { ClientRoute, Input } from "./typed-client.ts";
 
 /** What handlers use, besides the request. */
 export interface Services {
@@ -49,8 +36,6 @@ export interface Services {
   /** @returns the OpenAPI document */
   readonly document: () => JsonBlob<JsonSchema>;
 }
-
-type Input<Part> = Part extends InputSchema<infer Value> ? Value : undefined;
 
 /** A request that has passed all checks of its route. */
 type CheckedCall<Definition extends RouteDefinition> = Call<
@@ -89,8 +74,8 @@ export function routesAt<const Prefix extends string>(prefix: Prefix, tag: strin
 }
 
 /**
- * Defines a route of an Elysia instance: `app.get(path, ...route(definition, handler))`. Elysia has its schemas as types
- * only: it would validate before authentication.
+ * Defines a route of an Elysia instance: `app.get(path, ...route(definition, handler))`. Elysia does not have its schemas:
+ * it would validate before authentication.
  */
 export function route<const Definition extends RouteDefinition, Body extends ResponseBody>(
   definition: Definition,
@@ -99,9 +84,9 @@ export function route<const Definition extends RouteDefinition, Body extends Res
   const defined: Route = { definition, handler };
   // Elysia reads the text of this function: what it destructures is all that Elysia prepares for a request.
   const handle = ({ pipeline, route: path, request, params }: RouteContext) =>
-    pipeline(defined, path, request, params) as unknown as ClientResponses<Definition, Body>;
-  const hooks = { definition };
-  return [handle, hooks as typeof hooks & Omit<Definition, "detail" | "public">] as const;
+    pipeline(defined, path, request, params) as unknown as ClientRoute<Definition, Body>;
+  const hooks: object = { definition };
+  return [handle, hooks] as const;
 }
 
 /** A route that was made by `route`, in `routes` of an Elysia instance. */

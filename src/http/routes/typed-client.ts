@@ -1,24 +1,26 @@
 /** The types that `treaty<App>` of Eden infers for clients. They have no code. */
-import type { Elysia, ElysiaCustomStatusResponse } from "elysia";
+import type { Elysia } from "elysia";
 import type { ErrorCode } from "../../base/error.ts";
-import type { JsonText } from "../../domain/record.ts";
-import type { commonErrors } from "../openapi/detail.ts";
-import type { ErrorEnvelope, JsonBlob } from "../output/bodies.ts";
+import type { Parsed } from "../../domain/record.ts";
+import type { InputSchema } from "../input/input.ts";
+import type { commonErrors, RouteDefinition } from "../openapi/detail.ts";
+import type { ErrorEnvelope } from "../output/bodies.ts";
 import type { errorTemplates } from "../output/errors.ts";
+
+/** The value of a part of a request; `undefined` if the route does not have the part. */
+export type Input<Part> = Part extends InputSchema<infer Value> ? Value : undefined;
+
+/** Every parameter has a default or is a filter. The query of a route without parameters is empty. */
+type Query<Values> = [keyof Values] extends [never]
+  ? Readonly<Record<string, never>>
+  : { readonly [Name in keyof Values]?: Values[Name] | undefined };
 
 type CommonError<Condition extends keyof typeof commonErrors> =
   (typeof commonErrors)[Condition][number];
 
-/** The parts of a route's definition that decide its responses. */
-interface Documented {
-  readonly public?: unknown;
-  readonly detail?: unknown;
-  readonly body?: unknown;
-}
-
-type ErrorOf<Definition extends Documented> =
+type ErrorOf<Definition extends RouteDefinition> =
   | CommonError<"all">
-  | (Definition extends { readonly public: true } ? never : CommonError<"token" | "write">)
+  | (Definition extends { readonly public: true } ? never : CommonError<"token">)
   | (Definition extends { readonly body: unknown } ? CommonError<"body"> : never)
   | (Definition["detail"] extends { readonly errors: readonly (infer Code extends ErrorCode)[] }
       ? Code
@@ -30,71 +32,39 @@ type ErrorBody<Code extends ErrorCode> = (typeof errorTemplates)[Code] extends {
   ? Text
   : ErrorEnvelope<Code>;
 
-/** Distributes over the error codes. */
-type ErrorResponse<Code extends ErrorCode> = Code extends ErrorCode
-  ? ElysiaCustomStatusResponse<(typeof errorTemplates)[Code]["status"], ErrorBody<Code>>
-  : never;
-
 /** The statuses of successful responses. */
-type SuccessStatus<Definition extends Documented> = Definition["detail"] extends {
-  readonly responses: infer Responses;
-}
+type SuccessStatus<Detail> = Detail extends { readonly responses: infer Responses }
   ? Extract<keyof Responses, number>
   : 200;
 
 /** The value of JSON, or text that is not JSON. */
-type Parsed<Body> =
-  Body extends JsonText<infer Value>
+type ClientData<Body> =
+  Body extends Parsed<infer Value>
     ? unknown extends Value
-      ? string
+      ? Extract<Body, string>
       : Value
-    : Body extends JsonBlob<infer Value>
-      ? unknown extends Value
-        ? never
-        : Value
-      : never;
+    : never;
 
-/** What a client receives from a route, in the form in which Elysia infers it from the result of a handler. */
-export type ClientResponses<Definition extends Documented, Body> =
-  | ElysiaCustomStatusResponse<SuccessStatus<Definition>, Parsed<Body>>
-  | ErrorResponse<ErrorOf<Definition>>;
+/** By status. Only a 304 has no body. */
+type Responses<Definition extends RouteDefinition, Body> = {
+  [Status in SuccessStatus<Definition["detail"]>]: ClientData<Body>;
+} & (null extends Body ? { 304: "" } : unknown) & {
+    [Code in ErrorOf<Definition> as (typeof errorTemplates)[Code]["status"]]: ErrorBody<Code>;
+  };
 
-/** Every parameter has a default or is a filter. The query of a route without parameters is empty. */
-type Query<Of> = [keyof Of] extends [never]
-  ? Readonly<Record<string, never>>
-  : { readonly [Name in keyof Of]?: Of[Name] | undefined };
-
-/** The 422 that Elysia itself would return. Here, an invalid request is a 400. */
-interface ElysiaValidationError {
-  readonly type: "validation";
+/** What a client may send to a route, and will receive, by the names of Elysia. */
+export interface ClientRoute<Definition extends RouteDefinition = RouteDefinition, Body = unknown> {
+  readonly body: Input<Definition["body"]>;
+  readonly headers: unknown;
+  readonly params: Input<Definition["params"]>;
+  readonly query: Query<Input<Definition["query"]>>;
+  readonly response: Responses<Definition, Body>;
 }
 
-/** GET does not need a token that may write, and responds to `If-None-Match` with 304 if it has preconditions. */
-type Responses<Of, Method> = {
-  [Status in keyof Of as Of[Status] extends ElysiaValidationError
-    ? never
-    : Exclude<Status, Method extends "get" ? 403 : never>]: Exclude<
-    Of[Status],
-    ElysiaValidationError
-  >;
-} & (Method extends "get"
-  ? Of extends { readonly 412: unknown }
-    ? { 304: "" }
-    : unknown
-  : unknown);
-
-interface ClientRoute {
-  readonly query: unknown;
-  readonly response: unknown;
-}
-
-/** Routes by path and method. */
+/** Routes by path and method. `route` declares its `ClientRoute` as the result of its handler. */
 type ClientRoutes<Routes> = {
-  [Key in keyof Routes]: Routes[Key] extends ClientRoute
-    ? Omit<Routes[Key], keyof ClientRoute> & {
-        query: Query<Routes[Key]["query"]>;
-        response: Responses<Routes[Key]["response"], Key>;
-      }
+  [Key in keyof Routes]: Routes[Key] extends { readonly response: { readonly 200: infer Route } }
+    ? Route
     : ClientRoutes<Routes[Key]>;
 };
 

@@ -125,7 +125,7 @@ const deleteUser = route(
       summary: "Delete a user",
       description: "Returns 409 if the user has orders.",
       responses: { 200: envelopeDoc("The deleted user", User, example) },
-      errors: ["not_found", "user_has_orders", "version_mismatch"],
+      errors: ["insufficient_scope", "not_found", "user_has_orders", "version_mismatch"],
     },
   },
   async ({ params, request, observed, token }, { store }) => {

@@ -6,14 +6,7 @@ import { AppError, fileProblem, messageOf, systemCode } from "./base/error.ts";
 import { createLogBuffer, shareWrites } from "./base/log-buffer.ts";
 import { escapeInvisible } from "./base/readable-text.ts";
 import * as sockets from "./cli/files/sockets.ts";
-import {
-  isNullDevice,
-  isReaderGone,
-  openInput,
-  openOutput,
-  writeFully,
-  writeSome,
-} from "./cli/files/streams.ts";
+import { isReaderGone, openInput, openOutput, writeFully, writeSome } from "./cli/files/streams.ts";
 import type { StopReason, System } from "./cli/files/system.ts";
 import { runCommand } from "./cli/program.ts";
 import type { Backend } from "./domain/store.ts";
@@ -42,14 +35,11 @@ function createOutput() {
   let failed = false;
   return {
     hasFailed: () => failed,
-    /** @returns whether all of it was written */
-    write(descriptor: number, text: string): boolean {
+    write(descriptor: number, text: string): void {
       try {
         writeFully(descriptor, text);
-        return true;
       } catch (error) {
         failed ||= !isReaderGone(error);
-        return false;
       }
     },
   };
@@ -175,7 +165,7 @@ if (import.meta.main) {
     createArchiveWorker,
     stdoutIsTerminal: isatty(STDOUT),
     now: () => new Date(),
-    stdout: (text) => output.write(STDOUT, text) && !isNullDevice(STDOUT),
+    stdout: (text) => output.write(STDOUT, text),
     stderr: (text) => stderr(text),
     openLog() {
       stderr = server.stderr.write;

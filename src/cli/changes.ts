@@ -54,35 +54,9 @@ async function writeChanges(
   }
 }
 
-/** @returns what waits for changes until a signal arrives. @param watching dispose of it to stop watching */
-function createWait(
-  changes: ChangeStore,
-  output: OutputStream,
-  system: CommandSystem,
-  watching: DisposableStack,
-): () => Promise<boolean> {
-  const stop = stopSignal(system);
-  let wake = Promise.withResolvers<void>();
-  let isReaderGone = false;
-  watching.use(changes.subscribe(() => wake.resolve()));
-  watching.use(
-    output.onReaderGone(() => {
-      isReaderGone = true;
-      wake.resolve();
-    }),
-  );
-  stop.addEventListener("abort", () => wake.resolve());
-  return async () => {
-    await wake.promise;
-    wake = Promise.withResolvers<void>();
-    if (isReaderGone) fail("output_closed", "the reader of the output has closed it");
-    return !stop.aborted;
-  };
-}
-
 /**
  * Writes changes to stdout, one a line. A server may be running.
- * @throws {AppError} output_closed if the reader has closed stdout
+ * @throws {AppError} output_closed if the reader has closed stdout, which the next change notices
  * @throws {AppError} operator if the database cannot be read
  */
 export async function printChanges(
@@ -93,8 +67,15 @@ export async function printChanges(
   // A database that is read at rest would not change.
   await withStore(system, { mode: follow ? "write" : "read" }, async ({ changes }) => {
     using output = system.openOutput(null, false);
-    using watching = new DisposableStack();
-    const wait = follow ? createWait(changes, output, system, watching) : async () => false;
-    await writeChanges(changes, start, output, wait);
+    if (!follow) return await writeChanges(changes, start, output, async () => false);
+    const stop = stopSignal(system);
+    let wake = Promise.withResolvers<void>();
+    using _subscription = changes.subscribe(() => wake.resolve());
+    stop.addEventListener("abort", () => wake.resolve());
+    await writeChanges(changes, start, output, async () => {
+      await wake.promise;
+      wake = Promise.withResolvers<void>();
+      return !stop.aborted;
+    });
   });
 }

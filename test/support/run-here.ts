@@ -29,7 +29,6 @@ export function runHere(args: readonly string[], parts: Partial<System>): Runnin
   const printTo = (stream: keyof typeof printed) => (text: string) => {
     printed[stream] += text;
     wake();
-    return true;
   };
   const print = printTo("stdout");
   const ended = main([...args], {
@@ -47,8 +46,7 @@ export function runHere(args: readonly string[], parts: Partial<System>): Runnin
     openInput,
     openOutput(path, force) {
       if (path !== null) return openOutput(path, force);
-      const onReaderGone = () => ({ [Symbol.dispose]() {} });
-      return { write: print, onReaderGone, finish() {}, [Symbol.dispose]() {} };
+      return { write: print, finish() {}, [Symbol.dispose]() {} };
     },
     untilStopped: () => stopped.promise,
     onHangup() {},

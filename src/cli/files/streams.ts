@@ -1,7 +1,6 @@
 /** Files and standard streams. */
 import {
   closeSync,
-  constants,
   createReadStream,
   fstatSync,
   fsyncSync,
@@ -66,37 +65,9 @@ export async function writeSome(descriptor: number, bytes: Uint8Array): Promise<
   }
 }
 
-/** Whether output is lost. Bun opens this device in place of a descriptor that was closed. */
-export function isNullDevice(descriptor: number): boolean {
-  return fstatSync(descriptor).rdev === statSync("/dev/null").rdev;
-}
-
 /** Whether the reader of a pipe or a socket has closed it. That is not a failure, e.g. with `head`. */
 export function isReaderGone(error: unknown): boolean {
   return ["EPIPE", "ECONNRESET"].includes(systemCode(error));
-}
-
-/**
- * Tells when the reader of a pipe has closed it, and never for another kind of output. It watches a descriptor of its
- * own, because watching makes a descriptor non-blocking also for other programs that share it.
- */
-function watchReader(descriptor: number, onGone: () => void): Disposable {
-  if (!fstatSync(descriptor).isFIFO()) return { [Symbol.dispose]() {} };
-  let watched: number;
-  try {
-    watched = openSync(`/dev/fd/${descriptor}`, constants.O_WRONLY | constants.O_NONBLOCK);
-  } catch {
-    // It belongs to another user, or the system has no such path. The next write notices.
-    return { [Symbol.dispose]() {} };
-  }
-  const options: Bun.FdSocketOptions = { fd: watched, socket: { data() {}, close: onGone } };
-  // The types of this function lack the option.
-  const socket = Bun.connect(options as never) as Promise<Bun.Socket>;
-  return {
-    [Symbol.dispose]() {
-      void socket.then((opened) => opened.terminate());
-    },
-  };
 }
 
 /** @see System */
@@ -124,7 +95,6 @@ function createOutputStream(name: string, descriptor: number, finish: () => void
           throw error;
         }
       }),
-    onReaderGone: (listener) => watchReader(descriptor, listener),
     finish: () => withFileErrors("write", name, finish),
     [Symbol.dispose]() {},
   };

@@ -26,11 +26,6 @@ export interface InputStream {
 export interface OutputStream extends Disposable {
   /** Waits for a slow reader. @throws {AppError} output_closed if the reader has closed the stream */
   write(text: string): void;
-  /**
-   * Calls the listener when the reader of a pipe has closed it, which otherwise only the next write notices. Dispose of
-   * the result to stop watching.
-   */
-  onReaderGone(listener: () => void): Disposable;
   /** Call when everything has been written. */
   finish(): void;
 }
@@ -49,8 +44,7 @@ export interface System {
   readonly createArchiveWorker: () => Worker;
   readonly stdoutIsTerminal: boolean;
   readonly now: () => Date;
-  /** @returns false if a part could not be written, or stdout is /dev/null */
-  readonly stdout: (text: string) => boolean;
+  readonly stdout: (text: string) => void;
   readonly stderr: (text: string) => void;
   /**
    * For a server, which must not wait for its readers: opens the log on stdout. From then on, stderr does not

@@ -2,7 +2,7 @@
 
 import { isatty } from "node:tty";
 import { isPostgres } from "./base/database-url.ts";
-import { AppError, fileProblem, messageOf, systemCode } from "./base/error.ts";
+import { AppError, fail, fileProblem, messageOf, systemCode } from "./base/error.ts";
 import { createLogBuffer, shareWrites } from "./base/log-buffer.ts";
 import { escapeInvisible } from "./base/readable-text.ts";
 import * as sockets from "./cli/files/sockets.ts";
@@ -12,7 +12,6 @@ import { runCommand } from "./cli/program.ts";
 import type { Backend } from "./domain/store.ts";
 import { openStorage } from "./object-storage/open.ts";
 import { openPostgres } from "./postgres/backend.ts";
-import { backUpPostgres, checkPostgresArchive, restorePostgres } from "./postgres/whole/backup.ts";
 import { withPostgresCopyTarget } from "./postgres/whole/copy-target.ts";
 import { distributePostgres } from "./postgres/whole/distribute.ts";
 import { migrations } from "./postgres/whole/migrate.ts";
@@ -88,12 +87,16 @@ const sqlite: Backend = {
   isArchived,
 };
 
+async function usePgDump(): Promise<never> {
+  fail("operator", "Use `pg_dump` and `pg_restore` for PostgreSQL");
+}
+
 const postgres: Backend = {
   open: openPostgres,
-  backUp: backUpPostgres,
-  restore: restorePostgres,
-  checkArchive: checkPostgresArchive,
-  listArchive: checkPostgresArchive,
+  backUp: usePgDump,
+  restore: usePgDump,
+  checkArchive: usePgDump,
+  listArchive: usePgDump,
   withCopyTarget: withPostgresCopyTarget,
   distribute: distributePostgres,
   // Servers cannot be told from commands by their connections.

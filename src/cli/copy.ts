@@ -37,7 +37,7 @@ export async function copyStore(system: CommandSystem, { to }: CopyOptions): Pro
     const signal = stopSignal(system);
     const { withCopyTarget } = system.backendOf(targetUrl);
     const counts = await store.withCopySource((source) =>
-      withCopyTarget({ databaseUrl: targetUrl }, (target) => copyRows(source, target, signal)),
+      withCopyTarget(targetUrl, (target) => copyRows(source, target, signal)),
     );
     const seconds = ((performance.now() - startedMs) / 1000).toFixed(1);
     system.stdout(

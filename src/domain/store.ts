@@ -126,13 +126,6 @@ interface UnreadBackup extends Pick<BackupSummary, "bytes" | "warnings"> {
   readonly version: number;
 }
 
-/**
- * Writes a copy of one snapshot to a new file, and verifies it. Others can write meanwhile.
- * @throws {AppError} operator if the file exists, or cannot be written
- * @throws the reason of `signal`, in the same words if it is an AppError
- */
-export type BackUpStore = (options: BackUpOptions) => Promise<BackupSummary | UnreadBackup>;
-
 interface RestoreResult extends BackupSummary {
   /** The time up to which an archive has all commits; `null` for a backup. */
   readonly archivedUntil: Date | null;
@@ -149,43 +142,6 @@ interface RestoreResult extends BackupSummary {
   readonly validTokens: readonly string[];
 }
 
-/**
- * Restores the newest state of an archive into a temporary file, and verifies it.
- * @param databaseUrl path of a database, which need not exist. The temporary file is in its directory, or in the nearest
- * one above that exists.
- * @throws {AppError} operator if the archive is empty or damaged
- */
-export type CheckArchive = (storage: ObjectStorage, databaseUrl: string) => Promise<ArchiveSummary>;
-
-/**
- * Finds the times that an archive can restore, oldest first, without reading what is in its objects.
- * @throws {AppError} operator if the archive is empty, or nobody can tell whose it is
- */
-export type ListArchive = (storage: ObjectStorage) => Promise<readonly ArchivedRange[]>;
-
-/**
- * Opens a database. Creates it, or migrates its schema, if the options allow it.
- * @throws {AppError} operator if it cannot be opened, is newer or older than this program, or is in use by another
- * server
- */
-export type OpenStore = (options: StoreOptions) => Promise<Store>;
-
-/**
- * Replaces a database with a backup after verifying the backup.
- * @throws {AppError} operator if the backup is damaged, or a server uses the database
- */
-export type RestoreStore = (options: RestoreOptions) => Promise<RestoreResult>;
-
-/**
- * Runs work that fills a database which is new, or has a schema and no rows. The database is verified and on
- * disk before others see it. If that or the work fails, it has no rows.
- * @throws {AppError} operator if the database is not empty or cannot be filled
- */
-export type WithCopyTarget = <Result>(
-  options: Pick<StoreOptions, "databaseUrl">,
-  work: (target: CopyTarget) => Promise<Result>,
-) => Promise<Result>;
-
 interface DistributeOptions {
   readonly databaseUrl: string;
   /** Called before anything is locked, with the number of orders. */
@@ -201,12 +157,44 @@ export type DistributeStore = (options: DistributeOptions) => Promise<boolean>;
 
 /** A kind of database, with everything that can be done to one. */
 export interface Backend {
-  readonly open: OpenStore;
-  readonly backUp: BackUpStore;
-  readonly restore: RestoreStore;
-  readonly checkArchive: CheckArchive;
-  readonly listArchive: ListArchive;
-  readonly withCopyTarget: WithCopyTarget;
+  /**
+   * Opens a database. Creates it, or migrates its schema, if the options allow it.
+   * @throws {AppError} operator if it cannot be opened, is newer or older than this program, or is in use by another
+   * server
+   */
+  readonly open: (options: StoreOptions) => Promise<Store>;
+  /**
+   * Writes a copy of one snapshot to a new file, and verifies it. Others can write meanwhile.
+   * @throws {AppError} operator if the file exists, or cannot be written
+   * @throws the reason of `signal`, in the same words if it is an AppError
+   */
+  readonly backUp: (options: BackUpOptions) => Promise<BackupSummary | UnreadBackup>;
+  /**
+   * Replaces a database with a backup after verifying the backup.
+   * @throws {AppError} operator if the backup is damaged, or a server uses the database
+   */
+  readonly restore: (options: RestoreOptions) => Promise<RestoreResult>;
+  /**
+   * Restores the newest state of an archive into a temporary file, and verifies it.
+   * @param databaseUrl path of a database, which need not exist. The temporary file is in its directory, or in the nearest
+   * one above that exists.
+   * @throws {AppError} operator if the archive is empty or damaged
+   */
+  readonly checkArchive: (storage: ObjectStorage, databaseUrl: string) => Promise<ArchiveSummary>;
+  /**
+   * Finds the times that an archive can restore, oldest first, without reading what is in its objects.
+   * @throws {AppError} operator if the archive is empty, or nobody can tell whose it is
+   */
+  readonly listArchive: (storage: ObjectStorage) => Promise<readonly ArchivedRange[]>;
+  /**
+   * Runs work that fills a database which is new, or has a schema and no rows. The database is verified and on
+   * disk before others see it. If that or the work fails, it has no rows.
+   * @throws {AppError} operator if the database is not empty or cannot be filled
+   */
+  readonly withCopyTarget: <Result>(
+    databaseUrl: string,
+    work: (target: CopyTarget) => Promise<Result>,
+  ) => Promise<Result>;
   /** `null` if databases of this kind cannot be distributed. */
   readonly distribute: DistributeStore | null;
   /** @returns whether a server that may write is known to use the database */

@@ -1,14 +1,14 @@
 /** Opens a PostgreSQL database: its connections, its schema, and its store. */
 import { redactPassword } from "../base/database-url.ts";
-import type { OpenStore } from "../domain/store.ts";
+import type { Backend } from "../domain/store.ts";
 import { describePostgresError } from "./server/errors.ts";
 import { findUnsafeSettings } from "./server/unsafe-settings.ts";
 import { createStore } from "./store.ts";
 import { createNumbering } from "./tables/numbering.ts";
 import { openMigrated } from "./whole/migrate.ts";
 
-/** Any number of processes may open the same database. @see OpenStore */
-export const openPostgres: OpenStore = async (options) => {
+/** Any number of processes may open the same database. @see Backend.open */
+export const openPostgres: Backend["open"] = async (options) => {
   try {
     const { db, placement } = await openMigrated(options);
     try {

@@ -4,7 +4,7 @@ import { constants, existsSync, rmSync, statSync } from "node:fs";
 import { suffixes } from "../base/database-url.ts";
 import { AppError, fail, shellWord } from "../base/error.ts";
 import { copiedTables } from "../domain/copy.ts";
-import type { BackUpStore, OpenStore, Store, StoreMode, StoreOptions } from "../domain/store.ts";
+import type { Backend, Store, StoreMode, StoreOptions } from "../domain/store.ts";
 import { ARCHIVE_CAUSE, DIVERGED_CAUSE, openArchive } from "./archive/client.ts";
 import { setAside } from "./archive/ensure-database.ts";
 import { type DatabaseFile, openFrozen, openShared } from "./file/at-rest.ts";
@@ -250,12 +250,12 @@ async function describeOpening<Result>(
   }
 }
 
-/** @see OpenStore */
-export const openSqlite: OpenStore = (options) =>
+/** @see Backend.open */
+export const openSqlite: Backend["open"] = (options) =>
   describeOpening(options.databaseUrl, () => openOrReplace(options));
 
-/** @see BackUpStore */
-export const backUpSqlite: BackUpStore = async ({ databaseUrl, ...options }) => {
+/** @see Backend.backUp */
+export const backUpSqlite: Backend["backUp"] = async ({ databaseUrl, ...options }) => {
   using resources = new DisposableStack();
   const opened = await describeOpening(databaseUrl, () => {
     const path = findFile({ databaseUrl, mode: "read", create: false });

@@ -1,6 +1,6 @@
 import { expect, test } from "bun:test";
 import { chmodSync, readdirSync, statSync, symlinkSync, utimesSync, writeFileSync } from "node:fs";
-import type { BackUpStore } from "../../src/domain/store.ts";
+import type { Backend } from "../../src/domain/store.ts";
 import { createToken, failed, makeHarness } from "./harness.ts";
 
 test("backup and restore print a summary when they succeed", async () => {
@@ -70,7 +70,7 @@ test("backup rejects a target that SQLite or a server takes for its own", async 
 });
 
 /** Ends only when it is cancelled. */
-const backUpEndlessly: BackUpStore = ({ signal }) => {
+const backUpEndlessly: Backend["backUp"] = ({ signal }) => {
   const { promise, reject } = Promise.withResolvers<never>();
   signal.addEventListener("abort", () => reject(signal.reason));
   return promise;

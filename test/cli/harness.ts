@@ -4,7 +4,7 @@ import { mkdirSync } from "node:fs";
 import { dirname } from "node:path";
 import { openInput } from "../../src/cli/files/streams.ts";
 import type { Environment } from "../../src/domain/config.ts";
-import type { BackUpStore, OpenStore, Store } from "../../src/domain/store.ts";
+import type { Backend, Store } from "../../src/domain/store.ts";
 import { backendOf } from "../../src/main.ts";
 import { openSqlite } from "../../src/sqlite/backend.ts";
 import { migrate } from "../../src/sqlite/file/migrate.ts";
@@ -74,8 +74,8 @@ export interface Harness extends Disposable {
 
 export interface Options {
   readonly environment?: Environment;
-  readonly openStore?: OpenStore;
-  readonly backUp?: BackUpStore;
+  readonly openStore?: Backend["open"];
+  readonly backUp?: Backend["backUp"];
   readonly openFileLimit?: number;
   readonly memoryBytes?: number;
 }
@@ -107,7 +107,7 @@ export function parsedLines(ndjson: string): any[] {
 type BulkUsers = Store["bulk"]["users"];
 
 /** @returns a function that opens SQLite, with other methods for the export and import of users */
-export function openWithUsers(change: (users: BulkUsers) => Partial<BulkUsers>): OpenStore {
+export function openWithUsers(change: (users: BulkUsers) => Partial<BulkUsers>): Backend["open"] {
   return async (options) => {
     const store = await openSqlite(options);
     const { users } = store.bulk;

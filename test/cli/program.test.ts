@@ -144,10 +144,7 @@ const failures: [string, string][] = [
     "serve --database-url postgres://ann:hunter2@127.0.0.1:1/b",
     "Cannot open postgres://ann@127.0.0.1:1/b: connection refused, or unknown host",
   ],
-  [
-    "restore a.db --database-url postgres://a/b",
-    "Cannot restore a.db: use `pg_restore` for PostgreSQL",
-  ],
+  ["restore a.db --database-url postgres://a/b", "Use `pg_dump` and `pg_restore` for PostgreSQL"],
   ["restore no/such.db", "Cannot restore no/such.db: no such file"],
   ["import users no/such", "Cannot read no/such: no such file or directory"],
   ["import users /tmp", "Cannot read /tmp: it is a directory"],

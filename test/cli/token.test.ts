@@ -1,7 +1,7 @@
 import { Database } from "bun:sqlite";
 import { expect, test } from "bun:test";
 import { AppError } from "../../src/base/error.ts";
-import type { OpenStore } from "../../src/domain/store.ts";
+import type { Backend } from "../../src/domain/store.ts";
 import {
   hashToken,
   hasTokenFormat,
@@ -215,7 +215,7 @@ test("tokens that were stored or revoked are reported when the response to the w
     await written;
     throw new AppError("unavailable", "the connection was lost");
   };
-  const openStore: OpenStore = async (options) => {
+  const openStore: Backend["open"] = async (options) => {
     const store = await openSqlite(options);
     const tokens = {
       ...store.tokens,

@@ -8,7 +8,6 @@ import {
   sqlState,
   toUnavailable,
 } from "../../src/postgres/server/errors.ts";
-import { backUpPostgres } from "../../src/postgres/whole/backup.ts";
 import { newUser, parsed, userFields } from "../contract/open.ts";
 import { startSwitch } from "../failover/switch.ts";
 import { expectRejection } from "../support/expect-error.ts";
@@ -226,12 +225,5 @@ describe.if(cluster !== null)("the store", () => {
     await held.commit();
     await Promise.all([touched, created]);
     expect(world.commits).toEqual([1]);
-  });
-
-  test("names PostgreSQL's own tools when asked for a backup", async () => {
-    const { signal } = new AbortController();
-    const databaseUrl = "postgres://localhost/a";
-    const backing = backUpPostgres({ databaseUrl, path: "a.dump", signal });
-    await expectRejection(backing, "operator", /pg_dump/);
   });
 });

@@ -110,7 +110,7 @@ test("a copy has the changes, and a feed of its own", async () => {
   const databaseUrl = directory.at("b.db");
   const store = await openDatabase(path);
   await store.withCopySource((source) =>
-    withSqliteCopyTarget({ databaseUrl }, (target) =>
+    withSqliteCopyTarget(databaseUrl, (target) =>
       copyRows(source, target, new AbortController().signal),
     ),
   );

@@ -3,7 +3,7 @@
 import { redactPassword } from "../../base/database-url.ts";
 import { fail } from "../../base/error.ts";
 import { type CopiedTable, type CopyTarget, copiedTables } from "../../domain/copy.ts";
-import type { WithCopyTarget } from "../../domain/store.ts";
+import type { Backend } from "../../domain/store.ts";
 import { longTransaction, type Session } from "../server/connection.ts";
 import { describePostgresError } from "../server/errors.ts";
 import type { Placement } from "../server/placement.ts";
@@ -35,8 +35,8 @@ function copyTargetOf(session: Session, placement: Placement): CopyTarget {
   return { ...copySourceOf(session, placement), ...rowWriterOf(session, placement) };
 }
 
-/** @see WithCopyTarget */
-export const withPostgresCopyTarget: WithCopyTarget = async ({ databaseUrl }, work) => {
+/** @see Backend.withCopyTarget */
+export const withPostgresCopyTarget: Backend["withCopyTarget"] = async (databaseUrl, work) => {
   try {
     const { db, placement } = await openMigrated({ databaseUrl, create: true, mode: "write" });
     try {

@@ -5,7 +5,7 @@ import { resolve } from "node:path";
 import { databaseFiles, suffixes } from "../../base/database-url.ts";
 import { fail } from "../../base/error.ts";
 import { claimTemporary } from "../../base/temporary-file.ts";
-import type { BackUpOptions, BackUpStore, BackupSummary } from "../../domain/store.ts";
+import type { Backend, BackUpOptions, BackupSummary } from "../../domain/store.ts";
 import { connectAtRest, type DatabaseFile } from "../file/at-rest.ts";
 import { connect, countRows, pragma } from "../file/connection.ts";
 import { describeSqliteError } from "../file/errors.ts";
@@ -114,7 +114,7 @@ export function lastBackupS(databasePath: string): number | null {
 }
 
 /** Verifies a copy of a database. Its rows are read only if this program knows its schema. */
-function verifyCopy(path: string, version: number): Awaited<ReturnType<BackUpStore>> {
+function verifyCopy(path: string, version: number): Awaited<ReturnType<Backend["backUp"]>> {
   if (version === SCHEMA_VERSION) {
     {
       // A copy of the backup may replace the database, which then has another feed.
@@ -129,11 +129,11 @@ function verifyCopy(path: string, version: number): Awaited<ReturnType<BackUpSto
   return { version, bytes: sizeOf(path), warnings: [] };
 }
 
-/** @see BackUpStore */
+/** @see Backend.backUp */
 export async function backUp(
   { file, db, version }: { file: DatabaseFile; db: Database; version: number },
   { path, signal }: Omit<BackUpOptions, "databaseUrl">,
-): ReturnType<BackUpStore> {
+): ReturnType<Backend["backUp"]> {
   const temporaryPath = claimTemporary(path);
   try {
     requireAbsent(path);

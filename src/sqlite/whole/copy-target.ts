@@ -5,7 +5,7 @@ import { claimTemporary } from "../../base/temporary-file.ts";
 import type { CopyTarget } from "../../domain/copy.ts";
 import { idGapProblem } from "../../domain/import-plan.ts";
 import type { RecordTable } from "../../domain/record.ts";
-import type { WithCopyTarget } from "../../domain/store.ts";
+import type { Backend } from "../../domain/store.ts";
 import { connect } from "../file/connection.ts";
 import { describeSqliteError } from "../file/errors.ts";
 import { createPrivateFile, discard, publish, requireAbsent } from "../file/files.ts";
@@ -72,8 +72,8 @@ async function buildDatabase<Result>(
   return result;
 }
 
-/** @see WithCopyTarget */
-export const withSqliteCopyTarget: WithCopyTarget = async ({ databaseUrl: path }, work) => {
+/** @see Backend.withCopyTarget */
+export const withSqliteCopyTarget: Backend["withCopyTarget"] = async (path, work) => {
   const temporaryPath = claimTemporary(path);
   try {
     requireAbsent(path);

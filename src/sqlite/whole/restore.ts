@@ -4,7 +4,7 @@ import { basename, dirname, join, resolve } from "node:path";
 import { fail } from "../../base/error.ts";
 import { claimTemporary, fsyncPath } from "../../base/temporary-file.ts";
 import { withRetries } from "../../domain/object-storage.ts";
-import type { BackupSummary, CheckArchive, ListArchive, RestoreStore } from "../../domain/store.ts";
+import type { Backend, BackupSummary } from "../../domain/store.ts";
 import { stateOf, type Token } from "../../domain/token.ts";
 import { markReplaced } from "../archive/marker.ts";
 import { markRestored, restoreTo } from "../archive/rebuild.ts";
@@ -164,8 +164,8 @@ function replaceDatabase(temporaryPath: string, path: string, previousPath: stri
   fsyncPath(dirname(resolve(path)));
 }
 
-/** @see RestoreStore */
-export const restoreSqlite: RestoreStore = async ({ from, databaseUrl, now }) => {
+/** @see Backend.restore */
+export const restoreSqlite: Backend["restore"] = async ({ from, databaseUrl, now }) => {
   const isBackup = typeof from === "string";
   try {
     const backup = isBackup ? findBackup(from) : null;
@@ -226,8 +226,8 @@ export const restoreSqlite: RestoreStore = async ({ from, databaseUrl, now }) =>
   }
 };
 
-/** @see CheckArchive */
-export const checkSqliteArchive: CheckArchive = async (storage, databaseUrl) => {
+/** @see Backend.checkArchive */
+export const checkSqliteArchive: Backend["checkArchive"] = async (storage, databaseUrl) => {
   let directory = dirname(resolve(databaseUrl));
   // A check must not create the directory of the database.
   while (!existsSync(directory)) directory = dirname(directory);
@@ -242,8 +242,8 @@ export const checkSqliteArchive: CheckArchive = async (storage, databaseUrl) => 
   }
 };
 
-/** @see ListArchive */
-export const listSqliteArchive: ListArchive = async (storage) => {
+/** @see Backend.listArchive */
+export const listSqliteArchive: Backend["listArchive"] = async (storage) => {
   try {
     return await listRanges(withRetries(storage));
   } catch (error) {

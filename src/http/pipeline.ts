@@ -254,7 +254,7 @@ function newCall(request: Request, route: string, params: unknown): UncheckedCal
       waitedMs: undefined,
       denial: null,
     },
-    head: { status: 200, headers: {}, kind: "other" },
+    head: { status: 200, headers: {} },
     token: null,
     params,
     query: undefined,

@@ -4,11 +4,9 @@ import type { UncheckedCall } from "./input/call.ts";
 import { JSON_TYPE } from "./input/media-types.ts";
 import type { Drain } from "./limits/drain.ts";
 import type { Metrics } from "./metrics/metrics.ts";
-import { REVALIDATE, type ResponseBody } from "./output/bodies.ts";
+import type { ResponseBody } from "./output/bodies.ts";
 import type { Cors } from "./output/cors.ts";
 import { createThrottledLog } from "./output/throttled-log.ts";
-
-const NO_STORE = "no-store";
 
 interface ResponderOptions {
   readonly log: Log;
@@ -58,38 +56,22 @@ function createObserver({ log, metrics }: Pick<ResponderOptions, "log" | "metric
 export function createResponder(options: ResponderOptions): Respond {
   const { cors, drain } = options;
   const observe = createObserver(options);
-  // Reused, because a response copies these faster than it builds them from an object. All responses of a kind set the
-  // same fields, so that nothing remains from the previous one.
-  const json = { "content-type": JSON_TYPE };
-  const reused = {
-    record: { field: "etag", headers: new Headers({ ...json, "cache-control": REVALIDATE }) },
-    page: { field: "link", headers: new Headers({ ...json, "cache-control": NO_STORE }) },
-  };
-
-  function respondWithNewHeaders(
-    { request, requestId, head: { status, headers } }: UncheckedCall,
-    body: ResponseBody,
-  ): Response {
-    // Bun adds `Date` to all other responses (RFC 9110 §6.6.1).
-    if (request.method === "HEAD") headers["date"] = new Date().toUTCString();
-    headers["content-type"] ??= JSON_TYPE;
-    headers["cache-control"] ??= NO_STORE;
-    headers["x-request-id"] = requestId;
-    if (cors !== null) Object.assign(headers, cors.headers(request.headers.get("origin")));
-    if (drain.isDraining()) Object.assign(headers, drain.countResponse());
-    if (body === null) delete headers["content-type"];
-    return new Response(body, { status, headers });
-  }
-
   return (call, body) => {
     observe(call);
-    const { status, headers, kind } = call.head;
-    const isPlain = status === 200 && cors === null && call.request.method !== "HEAD";
-    if (kind === "other" || !isPlain || drain.isDraining())
-      return respondWithNewHeaders(call, body);
-    const { field, headers: all } = reused[kind];
-    all.set(field, headers[field] ?? "");
-    all.set("x-request-id", call.requestId);
-    return new Response(body, { status, headers: all });
+    const { request, requestId, head } = call;
+    const { status, headers } = head;
+    headers["x-request-id"] = requestId;
+    headers["cache-control"] ??= "no-store";
+    if (body !== null) headers["content-type"] ??= JSON_TYPE;
+    else delete headers["content-type"];
+    // Bun adds `Date` to all other responses (RFC 9110 §6.6.1).
+    if (request.method === "HEAD") headers["date"] = new Date().toUTCString();
+    if (cors !== null) {
+      const { vary } = headers;
+      Object.assign(headers, cors.headers(request.headers.get("origin")));
+      if (vary !== undefined) headers["vary"] = `${vary}, ${headers["vary"]}`;
+    }
+    if (drain.isDraining()) Object.assign(headers, drain.countResponse());
+    return new Response(body, { status, headers });
   };
 }

@@ -7,11 +7,6 @@ export interface ResponseHead {
   status: number;
   /** By lower-case name. The default of `content-type` is JSON, that of `cache-control` is `no-store`. */
   headers: Record<string, string>;
-  /**
-   * If the status is 200: a `record` has its own `etag` and `cache-control`, a `page` its own `link`, and neither has other
-   * headers of its own.
-   */
-  kind: "record" | "page" | "other";
 }
 
 /** What the log and the metrics have of a request, besides its response. */

@@ -56,7 +56,6 @@ export function recordBody<Row>(
   { id, version, json }: RecordText<Row>,
 ): JsonText<Envelope<Row>> {
   observed.recordId = id;
-  head.kind = "record";
   head.headers["etag"] = `"${version}"`;
   head.headers["cache-control"] = REVALIDATE;
   return envelopeBody(json);
@@ -153,7 +152,6 @@ export function recordsBody<Envelope>(
   records: string,
   meta: string,
 ): JsonText<Envelope> {
-  head.kind = "page";
   head.headers["link"] = link;
   return `{"data":[${records}],"error":null,"meta":${meta}}`;
 }

@@ -102,11 +102,7 @@ export function createErrorHandler(logServerError: LogServerError) {
  * details.
  * @returns the body of the response. Sets its status and headers, instead of those of the handler
  */
-export function errorBody(
-  head: Omit<ResponseHead, "kind">,
-  error: unknown,
-  method: string,
-): string {
+export function errorBody(head: ResponseHead, error: unknown, method: string): string {
   const known = error instanceof AppError ? error : new AppError("internal", "");
   const template: ResponseTemplate = errorTemplates[known.code];
   head.status = template.status;

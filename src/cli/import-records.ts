@@ -11,10 +11,10 @@ import { formatNumber } from "./count-text.ts";
 import {
   type BulkTable,
   ERROR_FIELD,
-  type InputPart,
   importSchemas,
   type OnUnknown,
   type RawRecord,
+  type RawRecords,
   TEXT_FIELD,
 } from "./files/file-format.ts";
 import type { OutputStream, System } from "./files/system.ts";
@@ -69,8 +69,7 @@ export function createRejectionReport(
   /** By the reason without its numbers: `user 7` and `user 8` are one. */
   const reasons = new Map<string, { readonly first: string; others: number }>();
   return {
-    /** @param header of the file */
-    add(rejections: readonly Rejection[], header: string): void {
+    add(rejections: readonly Rejection[]): void {
       for (const { entry, reason } of rejections) {
         const message = `line ${entry.line}: ${reason}`;
         const kind = reason.replaceAll(/\d+/g, "0");
@@ -78,7 +77,7 @@ export function createRejectionReport(
         if (known !== undefined) known.others += 1;
         else if (reasons.size < MAX_LISTED_REASONS)
           reasons.set(kind, { first: message, others: 0 });
-        if (counts.rejected === 0) file?.write(header);
+        if (counts.rejected === 0) file?.write(entry.header);
         file?.write(entry.withMarks({ import_error: message, import_key: lineKey(key, entry) }));
         counts.rejected += 1;
       }
@@ -100,14 +99,13 @@ type ReportRejections = ReturnType<typeof createRejectionReport>["add"];
 
 /** Imports records in batches. */
 async function importBatches<Given>(
-  parts: AsyncIterable<InputPart>,
+  parts: RawRecords,
   parse: (entry: RawRecord) => Given,
   store: Pick<BulkStore<unknown, Given>, "import">,
   dryRun: boolean,
   counts: ImportCounts,
   report: ReportRejections,
 ): Promise<void> {
-  let header = "";
   let batch: { readonly entry: RawRecord; readonly record: Given }[] = [];
   let rejections: Rejection[] = [];
   let size = 0;
@@ -131,15 +129,14 @@ async function importBatches<Given>(
       else counts[result.outcome] += 1;
     }
     rejections.sort((left, right) => left.entry.line - right.entry.line);
-    report(rejections, header);
+    report(rejections);
     batch = [];
     rejections = [];
     size = 0;
   }
 
-  for await (const part of parts) {
-    header = part.header;
-    for (const entry of part.records) {
+  for await (const entries of parts) {
+    for (const entry of entries) {
       add(entry);
       if (batch.length + rejections.length >= BATCH_RECORDS || size >= BATCH_BYTES) await flush();
     }
@@ -198,7 +195,7 @@ function withoutMarks(record: unknown): unknown {
  */
 export async function importRecords(
   bulk: Store["bulk"],
-  parts: AsyncIterable<InputPart>,
+  parts: RawRecords,
   job: RecordOptions & { readonly table: BulkTable },
   onUnknown: OnUnknown | null,
   counts: ImportCounts,

@@ -158,7 +158,6 @@ test("import rejects records of more than 64 KiB, with and without an id", async
 });
 
 const csv = "\ufeffemail,name\r\né@b.cd,😀\r\nb@b.cd,\r\n";
-const littleEndian = Buffer.from(csv, "utf16le");
 
 test.each([
   [
@@ -167,8 +166,6 @@ test.each([
     bytes(`\ufeff${lines([{ email: "é@b.cd", name: "😀" }, { email: "b@b.cd" }])}`),
   ],
   ["CSV", "csv", bytes(csv)],
-  ["CSV in UTF-16 LE", "csv", littleEndian],
-  ["CSV in UTF-16 BE", "csv", Buffer.from(littleEndian).swap16()],
 ])(
   "import of %s reads the same records when the input arrives in chunks of any size",
   async (_what, format, text) => {
@@ -313,27 +310,23 @@ test("import of CSV accepts only canonical base 10 when the column is an integer
   expect(stderr.trim().split("\n")).toEqual([rejected, summaryOf("users", 1, 0, 7)]);
 });
 
+const noText =
+  /: it is no text in UTF-8; save it as CSV UTF-8, or decompress it, e.g. with: zcat$/m;
+const noObject =
+  /: its first line is not a JSON object; convert .+ jq -c '\.\[\]', and import CSV with --format csv$/m;
+
 /** Unreadable inputs, and the line on stderr. */
 const unreadable: [string, string | Uint8Array, RegExp][] = [
-  [
-    "a column is unknown",
-    "email,nmae\na@b.cd,A\n",
-    /: column "nmae" is not known: use id, email, /,
-  ],
+  ["a column is unknown", "email,nmae\na@b.cd,A\n", /: unknown columns "nmae": use id, email, /],
   [
     "a column has an invisible character",
     "email,name\u200b\na@b.cd,A\n",
-    /: column "name\\u\{200b\}" is not known: use id, email, /,
-  ],
-  [
-    "no column is known",
-    "a@b.cd|A\n",
-    /: the first line must have names such as email,name,metadata/,
+    /: unknown columns "name\\u\{200b\}": use id, email, /,
   ],
   [
     "its separator is not that of its first line",
     "sep=;\nemail,name\n",
-    /, not "email,name"; the file begins with "sep=;"$/m,
+    /: unknown columns "email,name": use id, email, /,
   ],
   ["a column comes twice", "email,email\na@b.cd,A\n", /column "email" is given more than once/],
   [
@@ -352,17 +345,8 @@ const unreadable: [string, string | Uint8Array, RegExp][] = [
     /: line 3 is not valid UTF-8/,
   ],
   ["it ends within a character", Uint8Array.from([...bytes("email\n"), 0xc3]), /not valid UTF-8/],
-  ["it ends within a character of UTF-16", littleEndian.subarray(0, -1), /not valid UTF-16;/],
-  [
-    "it has half of a surrogate pair",
-    Buffer.from("\ufeffemail,name\na@b.cd,\ud800\n", "utf16le"),
-    /: the text is not valid UTF-16;/,
-  ],
-  [
-    "it is compressed",
-    Bun.gzipSync("email\n"),
-    /: the file is compressed; decompress it, e.g. with: zcat$/m,
-  ],
+  ["it is UTF-16", Buffer.from(csv, "utf16le"), noText],
+  ["it is compressed", Bun.gzipSync("email\n"), noText],
   [
     "a record is too long",
     `email\n"${"a".repeat(2 ** 21)}"\n`,
@@ -372,39 +356,12 @@ const unreadable: [string, string | Uint8Array, RegExp][] = [
 
 /** Likewise of NDJSON. */
 const otherFiles: typeof unreadable = [
-  [
-    "it is a ZIP archive",
-    "PK\x03\x04...",
-    /: it is a spreadsheet or a ZIP archive; save it as CSV UTF-8$/m,
-  ],
-  [
-    "it is a spreadsheet",
-    Buffer.from("d0cf11e0a1b11ae1", "hex"),
-    /: it is a spreadsheet \(.xls\); save/,
-  ],
-  [
-    "it is CSV",
-    "Name;E-Mail;email\nAnn;x;a@b.cd\n",
-    /: it seems to be CSV; import it with --format csv$/m,
-  ],
-  ["it is CSV in quotes", '"user_id","currency"\n1,EUR\n', /: it seems to be CSV; import it with/],
-  [
-    "it is compressed",
-    Bun.gzipSync("{}"),
-    /: the file is compressed; decompress it, e.g. with: zcat$/m,
-  ],
-  ["it is UTF-16", littleEndian.subarray(2), /seems to be UTF-16 without a byte/],
-  [
-    "it is an array",
-    '\ufeff[{"email":"a@b.cd"}]',
-    /: it is a JSON array, not one.* with: jq -c .+$/m,
-  ],
-  ["it is a formatted array", "\n[\n", /: it is a JSON array, not one object.* with: jq -c .+$/m],
-  [
-    "it is a formatted object",
-    '{\n  "email": "a@b.cd"\n}\n',
-    /: its objects are longer than one line.* with: jq -c .+$/m,
-  ],
+  ["it is a ZIP archive", "PK\x03\x04\x14\0", noText],
+  ["it is a spreadsheet", Buffer.from("d0cf11e0a1b11ae10000", "hex"), noText],
+  ["it is compressed", Bun.gzipSync("{}"), noText],
+  ["it is CSV", "Name;E-Mail;email\nAnn;x;a@b.cd\n", noObject],
+  ["it is an array", '\ufeff[{"email":"a@b.cd"}]', noObject],
+  ["it is a formatted object", '\n{\n  "email": "a@b.cd"\n}\n', noObject],
 ];
 
 test.each([

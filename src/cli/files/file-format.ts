@@ -8,6 +8,8 @@ export type FileFormat = (typeof fileFormats)[number];
 
 /** One record of an input, not parsed yet. */
 export interface RawRecord {
+  /** What a file of rejected records begins with. */
+  readonly header: string;
   /** Line of the file on which the record begins, from 1. */
   readonly line: number;
   /** Approximate size in bytes. */
@@ -31,12 +33,8 @@ export const ERROR_FIELD = "import_error" satisfies keyof RejectMarks;
 /** The field of a rejected record that holds the text of a line that strict JSON cannot express. */
 export const TEXT_FIELD = "import_text";
 
-/** Some records of an input. */
-export interface InputPart {
-  /** What a file of rejected records begins with. */
-  readonly header: string;
-  readonly records: readonly RawRecord[];
-}
+/** The records of an input, some at a time. */
+export type RawRecords = AsyncIterable<readonly RawRecord[]>;
 
 /** Called with the name of each unknown column or field, which is skipped. `null` in its place: they are errors. */
 export type OnUnknown = (name: string) => void;

@@ -28,20 +28,3 @@ b{x=""} 1e+21
 # TYPE c_total counter
 `);
 });
-
-test("renderMetrics escapes backslashes, line breaks, and quotes in the values of labels", () => {
-  const text = renderMetrics([
-    {
-      name: "a",
-      help: '\\n and\nmore, "as is"',
-      type: "gauge",
-      samples: [{ labels: { path: '\\n"\n"' }, value: 1 }],
-    },
-  ]);
-  expect(text.split("\n")).toEqual([
-    String.raw`# HELP a \\n and\nmore, "as is"`,
-    "# TYPE a gauge",
-    String.raw`a{path="\\n\"\n\""} 1`,
-    "",
-  ]);
-});

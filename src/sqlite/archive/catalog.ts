@@ -2,7 +2,6 @@
  * What an archive has: its records and bases, and the segments that lead from a base to later states. Every object that
  * is missing is named, and never taken for the end.
  */
-import { fail } from "../../base/error.ts";
 import type { ObjectStorage } from "../../domain/object-storage.ts";
 import {
   type Base,
@@ -15,13 +14,19 @@ import {
   generationKey,
   HEAD_BYTES,
   logPrefix,
-  parseBaseKey,
-  parseGenerationKey,
+  parseKey,
   parseSlotKey,
   prefixes,
   type SegmentId,
 } from "./format.ts";
-import { MAX_LOOKS, mapBounded, type ReadLog, readLog, type StoredSegment } from "./log-reader.ts";
+import {
+  MAX_LOOKS,
+  mapBounded,
+  orNull,
+  type ReadLog,
+  readLog,
+  type StoredSegment,
+} from "./log-reader.ts";
 
 /** Greater than what follows a prefix in any key. */
 const LAST_KEY = "~";
@@ -54,16 +59,6 @@ export interface History {
   readonly loss: string | null;
 }
 
-/** @returns `null` if it is damaged, and the reason is not needed */
-async function orNull<Result>(work: Promise<Result>): Promise<Result | null> {
-  try {
-    return await work;
-  } catch (error) {
-    if (damageOf(error) === null) throw error;
-    return null;
-  }
-}
-
 /** @throws {AppError} operator if it is missing or damaged */
 export async function readGeneration(storage: ObjectStorage, number: number): Promise<Generation> {
   const key = generationKey(number);
@@ -87,40 +82,39 @@ async function readBase(storage: ObjectStorage, id: SegmentId): Promise<StoredBa
   }
 }
 
-/** @returns the prefixes under which the archive has objects */
-export async function usedPrefixes(storage: Pick<ObjectStorage, "list">): Promise<string[]> {
-  const used: string[] = [];
+/** @returns whether the archive has any object */
+export async function isUsed(storage: Pick<ObjectStorage, "list">): Promise<boolean> {
   for (const prefix of Object.values(prefixes))
-    if ((await storage.list(prefix, 1)).length > 0) used.push(prefix);
-  return used;
+    if ((await storage.list(prefix, 1)).length > 0) return true;
+  return false;
 }
 
-/** @returns the number of a generation that has a log or a base, and is newer than this one; 0 if there is none */
-async function findNewer(storage: ObjectStorage, newest: number, bases: readonly SegmentId[]) {
-  const [beyond] = await storage.list(prefixes.log, 1, logPrefix(newest) + LAST_KEY);
-  const slot = beyond === undefined ? null : parseSlotKey(beyond.key);
-  const used = [...bases, slot].filter((id) => id !== null);
-  return used.find(({ generation }) => generation > newest)?.generation ?? 0;
+/** @returns what the objects with this prefix are */
+async function listIds(storage: ObjectStorage, prefix: string, keyOf: (id: SegmentId) => string) {
+  const ids = (await storage.list(prefix)).map(({ key }) => parseKey(key, keyOf));
+  return ids.filter((id) => id !== null);
 }
 
 /** Retention deletes no record, so that numbers have no gaps. */
 export async function readCatalog(storage: ObjectStorage): Promise<Catalog> {
   for (let look = 1; ; look += 1) {
-    const ids = (await storage.list(prefixes.bases))
-      .map(({ key }) => parseBaseKey(key))
-      .filter((id) => id !== null);
-    const numbers = (await storage.list(prefixes.generations))
-      .map(({ key }) => parseGenerationKey(key))
-      .filter((number) => number !== null);
-    const recorded = Math.max(0, ...numbers);
-    const newer = await findNewer(storage, recorded, ids);
+    const ids = await listIds(storage, prefixes.bases, baseKey);
+    const records = await listIds(storage, prefixes.generations, ({ generation }) =>
+      generationKey(generation),
+    );
+    const recorded = Math.max(0, ...records.map(({ generation }) => generation));
+    const [beyond] = await storage.list(prefixes.log, 1, logPrefix(recorded) + LAST_KEY);
+    const slot = beyond === undefined ? null : parseSlotKey(beyond.key);
+    const used = [...records, ...ids, ...(slot === null ? [] : [slot])];
+    const newest = Math.max(0, ...used.map(({ generation }) => generation));
     // It may have begun in between.
-    if (newer > 0 && look < MAX_LOOKS) continue;
-    const newest = Math.max(recorded, newer);
+    if (newest > recorded && look < MAX_LOOKS) continue;
     const oldest = Math.min(newest, ...ids.map(({ generation }) => generation));
-    const needed = numbers.filter((number) => number >= oldest);
-    const records = await mapBounded(needed, (number) => orNull(readGeneration(storage, number)));
-    const sound = records.filter((record) => record !== null);
+    const needed = records.filter(({ generation }) => generation >= oldest);
+    const read = await mapBounded(needed, ({ generation }) =>
+      orNull(readGeneration(storage, generation)),
+    );
+    const sound = read.filter((record) => record !== null);
     const bases = await mapBounded(ids, (id) => readBase(storage, id));
     return {
       newest,
@@ -261,8 +255,5 @@ export async function readEnd(storage: ObjectStorage, catalog: Catalog): Promise
   return { history, tail: await readFrom(storage, catalog, { generation: newest, number: 1 }) };
 }
 
-/** @throws {AppError} operator */
-export function failWithoutBase(used: readonly string[], advice = ""): never {
-  const what = `it has objects in ${used.join(", ")}, but no complete base`;
-  return fail("operator", advice === "" ? what : `${what}: ${advice}`);
-}
+/** Why an archive with objects is neither restored nor begun. */
+export const NO_BASE = "it has objects, but no complete base";

@@ -7,14 +7,7 @@ import type { ArchiveLog } from "../../domain/archive.ts";
 import { type ObjectStorage, withRetries } from "../../domain/object-storage.ts";
 import { meaningOf } from "../file/errors.ts";
 import { discard, makeParents, publish, requireAbsent, sidecarsOf } from "../file/files.ts";
-import {
-  type Catalog,
-  failWithoutBase,
-  readCatalog,
-  readEnd,
-  requireNewest,
-  usedPrefixes,
-} from "./catalog.ts";
+import { type Catalog, isUsed, NO_BASE, readCatalog, readEnd, requireNewest } from "./catalog.ts";
 import { seal } from "./log.ts";
 import { notTheArchive, readMarker } from "./marker.ts";
 import { markRestored, type Restored, restoreTo } from "./rebuild.ts";
@@ -90,11 +83,10 @@ export async function ensureDatabase(
   const { path, restoreIfMissing, log } = options;
   if (existsSync(path) && statSync(path).size > 0) return;
   const patient = withRetries(storage);
-  const used = await usedPrefixes(patient);
-  if (used.length === 0) return requireUnknown(path);
+  if (!(await isUsed(patient))) return requireUnknown(path);
   const catalog = await readCatalog(patient);
   if (catalog.bases.length === 0)
-    failWithoutBase(used, "put back what was deleted, or choose another ARCHIVE_URL");
+    fail("operator", `${NO_BASE}: put back what was deleted, or choose another ARCHIVE_URL`);
   if (!restoreIfMissing) {
     const command = `user-api restore --from ${shellWord(storage.url)} --database-url ${shellWord(path)}`;
     const advice = `run \`${command}\`, or set ARCHIVE_RESTORE=if-missing`;

@@ -152,51 +152,27 @@ export function chunkKey(base: SegmentId, chunk: number): string {
   return chunkPrefix(base) + pad(chunk, CHUNK_DIGITS);
 }
 
-/** Also a bound of times: no later one is a `Date`. */
-const MAX_NUMBER = 8.64e15;
-
-function isNumber(value: unknown): value is number {
-  return Number.isInteger(value) && Number(value) >= 0 && Number(value) <= MAX_NUMBER;
-}
-
-/** @returns the numbers that the groups of this form match; `null` for another key */
-function numbersIn(key: string, form: RegExp): number[] | null {
-  const numbers = form.exec(key)?.slice(1).map(Number);
-  return numbers?.every(isNumber) ? numbers : null;
-}
-
-export function parseGenerationKey(key: string): number | null {
-  return numbersIn(key, /^generations\/(\d+)$/)?.[0] ?? null;
+/** @returns what has this key; `null` for another key. Numbers have at most 10 digits */
+export function parseKey(key: string, keyOf: (id: SegmentId) => string): SegmentId | null {
+  const numbers = (key.match(/\d{1,10}/g) ?? []).map(Number);
+  const id = { generation: numbers[0] ?? 0, number: numbers.at(-1) ?? 0 };
+  return keyOf(id) === key ? id : null;
 }
 
 export function parseSlotKey(key: string): SegmentId | null {
-  const [generation, number] = numbersIn(key, /^log\/(\d+)\/\d+\/(\d+)$/) ?? [];
-  if (generation === undefined || number === undefined) return null;
-  return slotKey({ generation, number }) === key ? { generation, number } : null;
-}
-
-export function parseBaseKey(key: string): SegmentId | null {
-  const [generation, number] = numbersIn(key, /^bases\/(\d+)-(\d+)$/) ?? [];
-  if (generation === undefined || number === undefined) return null;
-  return { generation, number };
-}
-
-/** Cause of an error of what is stored: the storage itself works. */
-interface Damage {
-  readonly damage: string;
+  return parseKey(key, slotKey);
 }
 
 /** @throws {AppError} operator */
 export function failDamaged(what: string, problem: string): never {
   const damage = `${what} ${problem}`;
-  const cause: Damage = { damage };
-  throw new AppError("operator", `the archive is damaged: ${damage}`, { cause });
+  throw new AppError("operator", `the archive is damaged: ${damage}`, { cause: { damage } });
 }
 
 /** @returns what is damaged; `null` for an error that {@link failDamaged} has not thrown */
 export function damageOf(error: unknown): string | null {
   if (!(error instanceof AppError)) return null;
-  const cause = error.cause as Partial<Damage> | undefined;
+  const cause = error.cause as { readonly damage?: string } | undefined;
   return cause?.damage ?? null;
 }
 
@@ -225,8 +201,14 @@ export function decodeJson<Value>(key: string, body: Uint8Array): Value {
   }
 }
 
+/** Also a bound of times: no later one is a `Date`. */
+const MAX_NUMBER = 8.64e15;
 /** Size of the largest one, with room for later versions. */
 const MAX_CHUNK_BYTES = 16 * 2 ** 20;
+
+function isNumber(value: unknown): value is number {
+  return Number.isInteger(value) && Number(value) >= 0 && Number(value) <= MAX_NUMBER;
+}
 
 function isChunk(value: Partial<Chunk> | null): boolean {
   return isNumber(value?.bytes) && value.bytes <= MAX_CHUNK_BYTES;
@@ -242,14 +224,12 @@ export function decodeGeneration(number: number, body: Uint8Array): Generation {
   return isSound && isNumber(previousEnd) ? record : failDamaged(key, "cannot be read");
 }
 
-/** @returns `null` if it is not that of this generation */
-export function decodeHeartbeat(generation: number, body: Uint8Array): Heartbeat | null {
-  try {
-    const beat = decodeJson<Heartbeat | null>(heartbeatKey(generation), body);
-    return beat?.generation === generation && isNumber(beat.confirmed) ? beat : null;
-  } catch {
-    return null;
-  }
+/** @throws {AppError} operator if it is not that of this generation */
+export function decodeHeartbeat(generation: number, body: Uint8Array): Heartbeat {
+  const key = heartbeatKey(generation);
+  const beat = decodeJson<Heartbeat | null>(key, body);
+  const isSound = beat?.generation === generation && isNumber(beat.confirmed);
+  return isSound ? beat : failDamaged(key, "cannot be read");
 }
 
 /** @throws {AppError} operator if it is not the manifest of a base */
@@ -264,27 +244,19 @@ export function decodeBase(id: SegmentId, body: Uint8Array): Base {
   return isSound && hasChunks ? base : failDamaged(key, "cannot be read");
 }
 
-/** @returns `null` if it is malformed, or expands to more bytes */
-function expand(compressed: Uint8Array, maxBytes: number): Buffer<ArrayBuffer> | null {
-  try {
-    return zstdDecompressSync(compressed, { maxOutputLength: maxBytes }) as Buffer<ArrayBuffer>;
-  } catch {
-    return null;
-  }
-}
-
 /** Fast: an archive is written all the time, and read rarely. */
 const COMPRESSION = { level: 1 };
 
 /** @throws {AppError} operator if the object has other contents */
-export function decodeChunk(
-  key: string,
-  compressed: Uint8Array<ArrayBuffer>,
-  { bytes, sha256 }: Chunk,
-): Uint8Array<ArrayBuffer> {
+export function decodeChunk(key: string, compressed: Uint8Array, { bytes, sha256 }: Chunk): Buffer {
   if (hashOf(compressed) !== sha256) failDamaged(key, "does not match its checksum");
-  const expanded = expand(compressed, bytes + 1);
-  return expanded?.length === bytes ? expanded : failDamaged(key, "has another size");
+  try {
+    const expanded = zstdDecompressSync(compressed, { maxOutputLength: bytes + 1 });
+    if (expanded.length === bytes) return expanded;
+  } catch {
+    // It expands to more bytes.
+  }
+  return failDamaged(key, "has another size");
 }
 
 export async function encodeChunk(bytes: Uint8Array<ArrayBuffer>) {
@@ -307,15 +279,14 @@ function headLength(body: Uint8Array): number {
 export function decodeHead(id: SegmentId, body: Uint8Array): SegmentHeader | Seal {
   const key = slotKey(id);
   const head = decodeJson<SegmentHeader | Seal | null>(key, body.subarray(0, headLength(body)));
-  if (head === null || head.generation !== id.generation || head.number !== id.number)
-    return failDamaged(key, "belongs to another segment");
-  const { confirmed, timeMs, writer } = head;
+  const { generation, number, confirmed, timeMs, writer } = head ?? {};
+  const isOwn = generation === id.generation && number === id.number && typeof writer === "string";
   const isPlaced = isNumber(confirmed) && confirmed < id.number && isNumber(timeMs);
-  if (!isPlaced || typeof writer !== "string") return failDamaged(key, "cannot be read");
+  if (head === null || !isOwn || !isPlaced) return failDamaged(key, "cannot be read");
   if (head.kind === "closed" || head.kind === "seal") return head;
-  if (head.kind !== "segment") return failDamaged(key, "cannot be read");
-  const isPart = head.previous !== undefined && typeof head.end?.checksum === "string";
-  return isPart && isChunk(head) ? head : failDamaged(key, "cannot be read");
+  const isSegment = head.kind === "segment" && head.previous !== undefined && isChunk(head);
+  const isSound = isSegment && typeof head.end?.checksum === "string";
+  return isSound ? head : failDamaged(key, "cannot be read");
 }
 
 /** @throws {AppError} operator if it is damaged, or no segment */

@@ -5,6 +5,7 @@
 import type { ObjectStorage } from "../../domain/object-storage.ts";
 import {
   blockPrefix,
+  damageOf,
   decodeHeartbeat,
   HEAD_BYTES,
   heartbeatKey,
@@ -53,6 +54,16 @@ export async function mapBounded<Item, Result>(
   return results;
 }
 
+/** @returns `null` if it is damaged, and the reason is not needed */
+export async function orNull<Result>(work: Promise<Result>): Promise<Result | null> {
+  try {
+    return await work;
+  } catch (error) {
+    if (damageOf(error) === null) throw error;
+    return null;
+  }
+}
+
 /**
  * Lists block by block. Without an end, it stops at an empty block, and the first slot behind that shows that the block is
  * missing.
@@ -90,7 +101,6 @@ interface KnownLog {
   readonly confirmed: number;
 }
 
-/** @returns what the server says about itself; `null` if that is missing or damaged */
 async function readHeartbeat(storage: ObjectStorage, generation: number) {
   const body = await storage.get(heartbeatKey(generation), HEAD_BYTES);
   return body === null ? null : decodeHeartbeat(generation, body);
@@ -101,7 +111,7 @@ export async function readLog(storage: ObjectStorage, known: KnownLog): Promise<
   const { generation } = from;
   for (let look = 1; ; look += 1) {
     // First, because it confirms what must be in the list.
-    const beat = end === null ? await readHeartbeat(storage, generation) : null;
+    const beat = end === null ? await orNull(readHeartbeat(storage, generation)) : null;
     const slots = await listSlots(storage, from, end);
     const newest = end === null ? slots.slice(-TAIL_SLOTS) : [];
     const read = await mapBounded(newest, (slot) => readHead(storage, slot));

@@ -34,48 +34,46 @@ const CHUNK_MARGIN_BYTES = 64 * 2 ** 10;
 interface Download {
   readonly key: string;
   /** At most, if it is not damaged. */
-  readonly bytes: number;
+  readonly maxBytes: number;
 }
 
 /** Downloads several objects ahead. @throws {AppError} operator if one is missing */
-async function* download(storage: ObjectStorage, downloads: readonly Download[]) {
+async function* download<Item extends Download>(storage: ObjectStorage, items: readonly Item[]) {
   const pending: ReturnType<ObjectStorage["get"]>[] = [];
   let pendingBytes = 0;
   let next = 0;
-  for (const { key, bytes } of downloads) {
+  for (const item of items) {
     for (; pending.length < MAX_DOWNLOADS; next += 1) {
-      const following = downloads[next];
+      const following = items[next];
       if (following === undefined) break;
-      if (pending.length > 0 && pendingBytes + following.bytes > MAX_DOWNLOAD_BYTES) break;
-      const started = storage.get(following.key, Math.min(following.bytes, MAX_OBJECT_BYTES));
+      const { key, maxBytes } = following;
+      if (pending.length > 0 && pendingBytes + maxBytes > MAX_DOWNLOAD_BYTES) break;
+      const started = storage.get(key, Math.min(maxBytes, MAX_OBJECT_BYTES));
       // It is awaited later. Until then a failure must not count as unhandled.
       started.catch(() => {});
       pending.push(started);
-      pendingBytes += following.bytes;
+      pendingBytes += maxBytes;
     }
     const body = await pending.shift();
-    pendingBytes -= bytes;
-    yield body ?? failDamaged(key, "is missing");
+    pendingBytes -= item.maxBytes;
+    yield { item, body: body ?? failDamaged(item.key, "is missing") };
   }
 }
 
 async function fetchBase(storage: ObjectStorage, base: Base, path: string): Promise<void> {
-  // What does not become smaller by compression becomes a little larger.
-  const downloads = base.chunks.map(({ bytes }, at) => ({
+  const chunks = base.chunks.map((chunk, at) => ({
+    ...chunk,
     key: chunkKey(base, at),
-    bytes: bytes + CHUNK_MARGIN_BYTES,
+    // What does not become smaller by compression becomes a little larger.
+    maxBytes: chunk.bytes + CHUNK_MARGIN_BYTES,
   }));
   // An attempt with a newer base may have left files.
   discard(path);
   const descriptor = openSync(path, "wx", PRIVATE_MODE);
   try {
-    let at = 0;
-    for await (const body of download(storage, downloads)) {
-      const key = chunkKey(base, at);
-      const chunk = base.chunks[at] ?? failDamaged(key, "is missing");
-      const bytes = decodeChunk(key, body, chunk);
+    for await (const { item, body } of download(storage, chunks)) {
+      const bytes = decodeChunk(item.key, body, item);
       for (let done = 0; done < bytes.length; ) done += writeSync(descriptor, bytes, done);
-      at += 1;
     }
   } finally {
     closeSync(descriptor);
@@ -95,25 +93,22 @@ async function applySegments(
   catalog: Catalog,
 ): Promise<{ timeMs: number; last: SegmentId }> {
   using wal = createWalWriter(path);
-  const downloads = segments.map((segment) => ({ key: slotKey(segment), bytes: segment.bytes }));
-  const rest = segments.values();
+  const parts = segments.map((id) => ({ ...id, key: slotKey(id), maxBytes: id.bytes }));
   let previous: WalPosition | null = null;
   let { timeMs } = base;
   let last: SegmentId = { ...base.first, number: base.first.number - 1 };
   try {
-    for await (const body of download(storage, downloads)) {
-      const segment = rest.next().value ?? failDamaged("the list", "is incomplete");
-      const { header, bytes } = decodeSegment(segment, body);
+    for await (const { item, body } of download(storage, parts)) {
+      const { header, bytes } = decodeSegment(item, body);
       // Nothing after it, whatever its time: a part of the WAL needs all parts before it.
-      if (header.timeMs > atMs && !isAtOrBefore(segment, base.last)) break;
-      const buffer = Buffer.from(bytes.buffer, bytes.byteOffset, bytes.length);
+      if (header.timeMs > atMs && !isAtOrBefore(item, base.last)) break;
       // A part at the beginning of the WAL does not say by itself what was in the WAL before it was restarted.
       const follows: boolean = previous === null || isSamePosition(header.previous, previous);
-      if (!follows || !wal.append(header, buffer))
-        failDamaged(slotKey(segment), "does not continue the one before it");
+      if (!follows || !wal.append(header, bytes))
+        failDamaged(item.key, "does not continue the one before it");
       previous = header.end;
       timeMs = Math.max(timeMs, header.timeMs);
-      last = { generation: segment.generation, number: segment.number };
+      last = { generation: item.generation, number: item.number };
     }
   } catch (error) {
     const damage = damageOf(error);

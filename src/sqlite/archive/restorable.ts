@@ -5,15 +5,15 @@ import type { ObjectStorage } from "../../domain/object-storage.ts";
 import {
   beginningMs,
   type Catalog,
-  failWithoutBase,
   type History,
   isAtOrBefore,
   isUsable,
+  isUsed,
+  NO_BASE,
   readCatalog,
   readHistory,
   type StoredBase,
   tryBases,
-  usedPrefixes,
 } from "./catalog.ts";
 import { baseKey, failDamaged, generationKey, logPrefix } from "./format.ts";
 import { readHead } from "./log.ts";
@@ -80,8 +80,7 @@ async function failWithoutState(storage: ObjectStorage, { bases }: Catalog): Pro
   const [oldest] = bases;
   if (oldest !== undefined)
     fail("operator", `the archive begins at ${new Date(oldest.timeMs).toISOString()}`);
-  const used = await usedPrefixes(storage);
-  return used.length > 0 ? failWithoutBase(used) : fail("operator", "the archive is empty");
+  return fail("operator", (await isUsed(storage)) ? NO_BASE : "the archive is empty");
 }
 
 /**

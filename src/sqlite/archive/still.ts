@@ -1,4 +1,5 @@
 /** Waits for a server that may be running, so that another one does not take its archive by mistake. */
+import { setTimeout } from "node:timers/promises";
 import { type ObjectStorage, withRetries } from "../../domain/object-storage.ts";
 import { HEAD_BYTES, heartbeatKey, type SegmentId } from "./format.ts";
 import { readHead } from "./log.ts";
@@ -18,17 +19,8 @@ export interface Clock {
 
 export const systemClock: Clock = {
   monotonicMs: () => performance.now(),
-  sleep(ms, signal) {
-    const { promise, resolve } = Promise.withResolvers<void>();
-    const timer = setTimeout(end, signal.aborted ? 0 : ms);
-    function end(): void {
-      clearTimeout(timer);
-      signal.removeEventListener("abort", end);
-      resolve();
-    }
-    signal.addEventListener("abort", end);
-    return promise;
-  },
+  // It is rejected only when the signal is aborted.
+  sleep: (ms, signal) => setTimeout(ms, undefined, { signal }).catch(() => {}),
 };
 
 /**

@@ -2,9 +2,10 @@
 import { describe, expect, test } from "bun:test";
 import {
   type Base,
+  baseKey,
   chunkKey,
   decodeJson,
-  parseBaseKey,
+  parseKey,
   parseSlotKey,
 } from "../../../src/sqlite/archive/format.ts";
 import { deleteExpired } from "../../../src/sqlite/archive/retention.ts";
@@ -46,7 +47,7 @@ async function startWithBases(archive: Archive, count = 2) {
 
 /** @returns the key of the first chunk of a base */
 function chunkOf(manifest: string): string {
-  const base = parseBaseKey(manifest);
+  const base = parseKey(manifest, baseKey);
   if (base === null) throw new Error(`Not a manifest: ${manifest}`);
   return chunkKey(base, 0);
 }

@@ -41,20 +41,15 @@ async function makeIncomplete(...removed: string[]) {
 }
 
 test.each([
-  ["that was begun", makeBegun, "generations/"],
-  [
-    "that lost its bases",
-    () => makeIncomplete("bases/"),
-    "generations/, log/, heartbeats/, chunks/",
-  ],
+  ["that was begun", makeBegun],
+  ["that lost its bases", () => makeIncomplete("bases/")],
   [
     "that lost all but its chunks",
     () => makeIncomplete("bases/", "log/", "heartbeats/", "generations/"),
-    "chunks/",
   ],
-])("no database is created or restored from an archive %s", async (_title, make, used) => {
+])("no database is created or restored from an archive %s", async (_title, make) => {
   using archive = await make();
-  const problem = `it has objects in ${used}, but no complete base`;
+  const problem = "it has objects, but no complete base";
   const advice = "put back what was deleted, or choose another ARCHIVE_URL";
   for (const restoreIfMissing of [true, false])
     await expectRejection(ensure(archive, restoreIfMissing), "operator", `${problem}: ${advice}`);

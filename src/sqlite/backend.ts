@@ -3,13 +3,12 @@ import type { Database } from "bun:sqlite";
 import { constants, existsSync, rmSync, statSync } from "node:fs";
 import { suffixes } from "../base/database-url.ts";
 import { AppError, fail, shellWord } from "../base/error.ts";
-import { copiedTables } from "../domain/copy.ts";
 import type { Backend, Store, StoreMode, StoreOptions } from "../domain/store.ts";
 import { ARCHIVE_CAUSE, DIVERGED_CAUSE, openArchive } from "./archive/client.ts";
 import { setAside } from "./archive/ensure-database.ts";
 import { type DatabaseFile, openFrozen, openShared } from "./file/at-rest.ts";
 import { configure, connect, requireSqlite, sqliteVersion } from "./file/connection.ts";
-import { describeSqliteError, isBusy } from "./file/errors.ts";
+import { describeSqliteError } from "./file/errors.ts";
 import { makeParents, requirePermission, resolveDatabase, sizeOf } from "./file/files.ts";
 import {
   findVersion,
@@ -77,34 +76,6 @@ function createFile(path: string): void {
 }
 
 /**
- * Writes something and rolls it back, because SQLite opens a read-only file without an error and even
- * `begin immediate` succeeds on it.
- * @throws {AppError} operator if another process is writing
- * @throws {SQLiteError} SQLITE_READONLY
- */
-function requireWritable(db: Database): void {
-  try {
-    db.run("begin immediate");
-  } catch (error) {
-    if (isBusy(error)) fail("operator", "another process, such as sqlite3, holds the write lock");
-    throw error;
-  }
-  try {
-    db.run("pragma user_version = 0");
-  } finally {
-    db.run("rollback");
-  }
-}
-
-/** Detects a damaged root page of a table at startup, not at the first request. */
-function touchTables(db: Database): void {
-  for (const table of [...Object.keys(copiedTables), "feed"]) {
-    // Selects all columns, because SQLite could read fewer from an index alone.
-    db.prepare(`select * from ${table} limit 1`).get();
-  }
-}
-
-/**
  * Call it before changing the file or creating another file next to it.
  * @throws {AppError} operator if this store cannot use the database
  */
@@ -121,17 +92,9 @@ function lockForServer(path: string, mode: StoreMode): ServerLock {
   return lock ?? fail("operator", "the database is in use by another server");
 }
 
-/** Creates the schema for a command. @throws {AppError} operator if a server does so */
-function createUnderLock(db: Database, path: string): number {
-  using lock = takeServerLock(path, LOCK_TIMEOUT_MS);
-  if (lock === null) fail("operator", "a server is creating the database: run the command again");
-  return migrate(db);
-}
-
-/** Creates the schema. A server migrates it. */
-function prepareSchema(db: Database, path: string, { mode, onMigration }: StoreOptions): void {
-  if (findVersion(db) === SCHEMA_VERSION) return;
-  const from = mode === "serve" ? migrate(db) : createUnderLock(db, path);
+/** Creates or migrates the schema. @throws {SQLiteError} SQLITE_BUSY if another process is writing */
+function prepareSchema(db: Database, { onMigration }: StoreOptions): void {
+  const from = migrate(db);
   // Otherwise the tables of a new database would be only in the log, until its first checkpoint.
   if (from === 0) db.run("pragma wal_checkpoint(passive)");
   if (from < SCHEMA_VERSION) onMigration?.(from, SCHEMA_VERSION);
@@ -191,7 +154,6 @@ async function openStore(options: StoreOptions): Promise<Store> {
   if (options.create && sizeOf(path) === 0) createFile(path);
   const { mode } = options;
   const isServer = mode === "serve" || mode === "serve-read-only";
-  const mayWrite = mode === "serve" || mode === "write";
   const file = openFile(path, mode);
   if (isServer) requireOnePath(path);
   using connection = new DisposableStack();
@@ -202,13 +164,11 @@ async function openStore(options: StoreOptions): Promise<Store> {
   // Closed before the lock is released.
   resources.use(connection.move());
   requireSqlite(sqliteVersion(db));
-  // Not to read: a server under load holds the write lock almost all the time if the disk is slow.
-  if (mayWrite) requireWritable(db);
   if (!file.atRest) configure(db);
   if (mode === "serve-read-only") db.run("pragma query_only = on");
-  if (mayWrite) prepareSchema(db, path, options);
+  // Not to read: a server under load holds the write lock almost all the time if the disk is slow.
+  if (mode === "serve" || mode === "write") prepareSchema(db, options);
   db.run(`pragma cache_size = -${CACHE_KIB}`);
-  touchTables(db);
   // The writer retries on SQLITE_BUSY from now on. SQLite itself must not block the event loop.
   db.run("pragma busy_timeout = 0");
   if (options.onWarning !== undefined)

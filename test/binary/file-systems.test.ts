@@ -30,6 +30,7 @@ test.skipIf(!againstBinary || skipTraced || !isRoot)(
     const copy = directory.at("copy.db");
     const trace = directory.at("trace");
     await runBinary(["seed", "--users", "3", "--orders", "2"], { DATABASE_URL: path });
+    writeFileSync(`${path}-serving`, "");
     chownSync(path, 4321, 4321);
     for (const calls of ["link,linkat", "chown,fchown,lchown,fchownat", "chmod,fchmod,fchmodat"]) {
       const why = "the file system refuses the owner and the permissions of";

@@ -9,6 +9,7 @@ import {
   readdirSync,
   rmSync,
   statSync,
+  writeFileSync,
 } from "node:fs";
 import { againstBinary } from "../http/server.ts";
 import { asNobody } from "../postgres/instance.ts";
@@ -82,6 +83,8 @@ test.skipIf(!againstBinary || !isRoot)(
     const path = directory.at("a.db");
     const env = { DATABASE_URL: path, PORT: "0" };
     await runBinary(["seed", "--users", "1"], env);
+    // As a server of root has left it.
+    writeFileSync(`${path}-serving`, "", { mode: 0o600 });
     const nobody = await idOfNobody();
     chownSync(directory.path, nobody, -1);
     // As root, other programs create files that everybody can read.
@@ -94,7 +97,6 @@ test.skipIf(!againstBinary || !isRoot)(
       expect([code, stderr]).toEqual([1, `Cannot open ${path}: ${why}\n`]);
     }
     chownSync(path, nobody, -1);
-    // The lock file, which root has created as well.
     const { stderr } = await runAsNobody([binary, "serve"], env);
     expect(stderr).toContain(`permission denied: ${path}-serving belongs to user 0`);
     expect(readdirSync(directory.path).sort()).toEqual(["a.db", "a.db-serving"]);

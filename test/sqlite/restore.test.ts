@@ -74,6 +74,8 @@ test.each(spoiled)(
     const [, spoil] = row;
     using directory = makeDirectory();
     const { path, copy } = await makeBackup(directory);
+    // Its lock file shows that it is one of ours.
+    await (await open(path, "serve")).close();
     spoil(path);
     const contents = existsSync(path) ? readFileSync(path) : null;
     writeFileSync(`${path}-wal`, "a log");

@@ -41,7 +41,7 @@ test("a server does not start when another program is writing", async () => {
   using database = await restored();
   {
     using _writer = otherProgram(database.path, "begin immediate");
-    const why = "another process, such as sqlite3, holds the write lock";
+    const why = "the database is in use by another process";
     const message = `Cannot open ${database.path}: ${why}`;
     await expectRejection(openDatabase(database.path), "operator", message);
   }

@@ -1,33 +1,24 @@
 /** Writes one generation of the archive: its log, its bases and its heartbeat. */
-import type { ArchiveLog, ArchiveSettings } from "../../domain/archive.ts";
-import type { ObjectStorage } from "../../domain/object-storage.ts";
-import type { FileDescriptors } from "../file/file-watch.ts";
 import { type Bases, createBases } from "./bases.ts";
+import type { ArchiveContext } from "./context.ts";
 import type { Beginning } from "./generation.ts";
 import { startHeartbeat } from "./heartbeat.ts";
 import { createLog, type Log } from "./log.ts";
-import type { Problems } from "./problems.ts";
-import type { ProgressReader } from "./progress.ts";
-import { createRetention } from "./retention.ts";
-import { createSegmentWriter, type SegmentWriter } from "./segments.ts";
+import { deleteExpired } from "./retention.ts";
+import {
+  advance,
+  bytesBehind,
+  createSegmentWriter,
+  type SegmentEvents,
+  type SegmentWriter,
+} from "./segments.ts";
 
-interface WriterOptions extends Pick<ArchiveSettings, "keepMs"> {
-  readonly storage: ObjectStorage;
-  readonly files: FileDescriptors;
-  readonly progress: ProgressReader;
-  readonly problems: Problems;
-  readonly beginning: Beginning;
-  readonly nowMs: () => number;
-  readonly onLog: ArchiveLog;
-  /** @returns the ticket of the last commit that was counted */
-  readonly lastTicket: () => number;
-  readonly onConfirmed: (ticket: number, untilMs: number) => void;
+/** Interval at which expired objects are deleted. */
+const RETENTION_INTERVAL_MS = 60 * 60 * 1000;
+
+interface GenerationEvents extends SegmentEvents {
   /** Called once, with its name, when another server has continued the archive. */
   readonly onSuperseded: (holder: string) => void;
-  readonly onGap: () => void;
-  readonly onError: (error: unknown) => void;
-  /** Called when a base is complete. */
-  readonly onBase: () => void;
 }
 
 export interface GenerationWriter {
@@ -43,34 +34,41 @@ export interface GenerationWriter {
 }
 
 /** @throws {AppError} unavailable if another server has the archive already */
-export async function createGenerationWriter(options: WriterOptions): Promise<GenerationWriter> {
-  const { storage, problems, beginning, nowMs, keepMs } = options;
+export async function createGenerationWriter(
+  archive: ArchiveContext,
+  beginning: Beginning,
+  events: GenerationEvents,
+): Promise<GenerationWriter> {
+  const { storage, problems, nowMs, keepMs } = archive;
   const { generation } = beginning;
   const log = createLog({
     storage,
     generation,
     retry: (attempt) => problems.retry("segments", () => log.isEnded(), attempt),
-    onSuperseded: options.onSuperseded,
+    onSuperseded: events.onSuperseded,
   });
-  const segments = createSegmentWriter({
-    ...options,
-    log,
-    // Nothing can be restored without a base.
-    canConfirm: () => bases.newest() !== null,
+  const segments = createSegmentWriter(archive, beginning, log, {
+    onError: events.onError,
+    onStored(...stored) {
+      // Nothing can be restored without a base.
+      if (bases.newest() !== null) events.onStored(...stored);
+    },
   });
-  const bases: Bases = createBases({ ...options, log, segments, onWritten: options.onBase });
-  const deleteIfDue = createRetention({ storage, keepMs, nowMs, problems, isOver: log.isEnded });
-  const heartbeat = await startHeartbeat({ storage, generation, log, problems });
+  const bases: Bases = createBases(segments);
+  let deletedMs = Number.NEGATIVE_INFINITY;
+  const heartbeat = await startHeartbeat(archive, generation, log);
   return {
     log,
     segments,
     bases,
     tick() {
-      segments.advance();
+      advance(segments);
       bases.writeIfDue();
-      if (!log.isEnded()) deleteIfDue();
+      if (log.isEnded() || nowMs() - deletedMs < RETENTION_INTERVAL_MS) return;
+      deletedMs = nowMs();
+      void problems.run("deletion", log.isEnded, () => deleteExpired(storage, nowMs() - keepMs));
     },
-    isComplete: () => bases.newest() !== null && segments.bytesBehind() === 0,
+    isComplete: () => bases.newest() !== null && bytesBehind(segments) === 0,
     end() {
       log.end();
       heartbeat[Symbol.dispose]();

@@ -5,7 +5,6 @@ import {
   type ArchiveEnd,
   type Catalog,
   type History,
-  isAtOrBefore,
   isSameSegment,
   readCatalog,
   readEnd,
@@ -34,8 +33,6 @@ export interface Beginning {
   readonly timeMs: number;
   /** The newest base of what it continues; `null` if it begins with a base. */
   readonly newest: Base | null;
-  /** Size of the segments of earlier generations since that base, as stored. */
-  readonly bytesSince: number;
   /** What is missing or damaged at the end of the archive; `null` if nothing is. */
   readonly damage: string | null;
 }
@@ -158,12 +155,6 @@ function noteArchive(path: string, archive: string): void {
   if (marker !== null && marker.archive !== archive) writeMarker(path, { ...marker, archive });
 }
 
-/** @returns the size of the segments since the base */
-function bytesSince({ base, segments }: History): number {
-  const since = segments.filter((segment) => !isAtOrBefore(segment, base.last));
-  return since.reduce((sum, { bytes }) => sum + bytes, 0);
-}
-
 interface BeginOptions extends Local {
   readonly storage: ObjectStorage;
   readonly identity: string;
@@ -219,7 +210,6 @@ export async function beginGeneration(options: BeginOptions): Promise<Beginning 
       last: continued?.last ?? { generation: number, number: 0 },
       timeMs: continued === null ? 0 : Math.max(continued.base.timeMs, header?.timeMs ?? 0),
       newest: continued?.base ?? null,
-      bytesSince: continued === null ? 0 : bytesSince(continued),
       damage,
     };
   }

@@ -46,6 +46,20 @@ function holderOf(found: SegmentHeader | Seal | null): string {
 }
 
 /**
+ * @returns `null` if the object was created, otherwise what it begins with
+ * @throws {AppError} unavailable if it is unknown whether it exists
+ */
+async function createOrRead(
+  { create, get }: Slots,
+  key: string,
+  body: Uint8Array<ArrayBuffer>,
+): Promise<Uint8Array | null> {
+  if (await create(key, body)) return null;
+  const stored = await get(key, HEAD_BYTES);
+  return stored ?? fail("unavailable", `${key} was refused, and does not exist`);
+}
+
+/**
  * @param body the head as `encodeJson` returns it, and the contents of a segment
  * @returns `null` when the slot has it, perhaps from an earlier call; otherwise who has another one there
  * @throws {AppError} unavailable if that is unknown
@@ -55,12 +69,10 @@ async function store(
   head: SegmentHeader | Seal,
   body: Uint8Array<ArrayBuffer>,
 ): Promise<string | null> {
-  if (await storage.create(slotKey(head), body)) return null;
-  const stored = await storage.get(slotKey(head), HEAD_BYTES);
-  if (stored === null) fail("unavailable", `${slotKey(head)} was refused, and does not exist`);
+  const stored = await createOrRead(storage, slotKey(head), body);
+  if (stored === null) return null;
   const found = soundHead(head, stored);
-  if (found !== null && isSame(found, head)) return null;
-  return holderOf(found);
+  return found !== null && isSame(found, head) ? null : holderOf(found);
 }
 
 /** Who writes a seal: a random text, and a name for operators. */
@@ -84,11 +96,9 @@ export async function seal(
   for (let { number } = from; ; number += 1) {
     const id = { generation: from.generation, number };
     const mark: Seal = { kind: "seal", ...id, ...sealer, confirmed: number - 1, timeMs };
-    if (await storage.create(slotKey(id), encodeJson(mark))) return number - 1;
-    const body = await storage.get(slotKey(id), HEAD_BYTES);
-    if (body === null) fail("unavailable", `${slotKey(id)} was refused, and does not exist`);
+    const body = await createOrRead(storage, slotKey(id), encodeJson(mark));
     // A slot that is damaged is not empty, either.
-    const found = soundHead(id, body);
+    const found = body === null ? mark : soundHead(id, body);
     if (found !== null && found.kind !== "segment") return number - 1;
   }
 }
@@ -102,11 +112,8 @@ export async function createRecord(storage: Slots, record: Generation): Promise<
   const { number, name } = record;
   const key = generationKey(number);
   const body = encodeJson(record);
-  if (!(await storage.create(key, body))) {
-    const found = await storage.get(key, HEAD_BYTES);
-    if (found === null) fail("unavailable", `${key} was refused, and does not exist`);
-    return decodeGeneration(number, found).name === name;
-  }
+  const found = await createOrRead(storage, key, body);
+  if (found !== null) return decodeGeneration(number, found).name === name;
   if (!(await storage.create(key, body))) return true;
   const problem = "the server does not support conditional writes";
   return fail("operator", `Cannot use ${storage.url}: ${problem}`);

@@ -20,8 +20,6 @@ const REQUIRED_ACTIVITIES: readonly Activity[] = ["opening", "reading", "segment
 
 /** Interval of the log lines about an activity that fails, also if it works in between: it may fail every other time. */
 const LOG_INTERVAL_MS = 60_000;
-/** An activity that fails again within the interval has a line when it has failed for this long. */
-const AGAIN_MS = 5_000;
 /** Delays between attempts. */
 const [MIN_RETRY_MS, MAX_RETRY_MS] = [200, 5_000];
 
@@ -36,6 +34,11 @@ export interface Problems {
   /** Resolves when something has failed. */
   readonly first: Promise<void>;
   /**
+   * Runs work, and reports what becomes of it. If that of this activity runs already, it is not begun again.
+   * @param isOver whether an error no longer matters
+   */
+  run(activity: Activity, isOver: () => boolean, work: () => Promise<void>): Promise<void>;
+  /**
    * Repeats an attempt until it succeeds.
    * @param isOver whether the result is no longer needed
    * @throws {AppError} unavailable if it is over
@@ -48,22 +51,20 @@ export interface Problems {
 }
 
 export function createProblems(log: ArchiveLog): Problems {
-  /** The activities that fail: why now, and since when. */
-  const failing = new Map<Activity, { readonly reason: string; readonly sinceMs: number }>();
+  /** Why activities fail now. */
+  const failing = new Map<Activity, string>();
   /** Activities whose failure was logged, and is not over. */
   const logged = new Set<Activity>();
   const loggedMs = new Map<Activity, number>();
+  const running = new Map<Activity, Promise<void>>();
   const first = Promise.withResolvers<void>();
 
   function report(activity: Activity, error: unknown): void {
     const reason = messageOf(error);
     const nowMs = performance.now();
-    const sinceMs = failing.get(activity)?.sinceMs ?? nowMs;
-    failing.set(activity, { reason, sinceMs });
+    failing.set(activity, reason);
     first.resolve();
-    const isDue = nowMs - (loggedMs.get(activity) ?? Number.NEGATIVE_INFINITY) >= LOG_INTERVAL_MS;
-    const isUnknown = !logged.has(activity) && nowMs - sinceMs >= AGAIN_MS;
-    if (!isDue && !isUnknown) return;
+    if (nowMs - (loggedMs.get(activity) ?? Number.NEGATIVE_INFINITY) < LOG_INTERVAL_MS) return;
     loggedMs.set(activity, nowMs);
     logged.add(activity);
     log("warn", LINES[activity][0], { reason });
@@ -80,16 +81,27 @@ export function createProblems(log: ArchiveLog): Problems {
     clear,
     clearRequired: () => REQUIRED_ACTIVITIES.forEach(clear),
     current() {
-      for (const activity of REQUIRED_ACTIVITIES) {
-        const found = failing.get(activity);
-        if (found !== undefined) return found.reason;
-      }
-      return null;
+      const activity = REQUIRED_ACTIVITIES.find((required) => failing.has(required));
+      return activity === undefined ? null : (failing.get(activity) ?? null);
     },
     first: first.promise,
+    run(activity, isOver, work) {
+      const earlier = running.get(activity);
+      if (earlier !== undefined) return earlier;
+      const done = work();
+      running.set(activity, done);
+      done
+        .then(
+          () => clear(activity),
+          (error) => {
+            if (!isOver()) report(activity, error);
+          },
+        )
+        .finally(() => running.delete(activity));
+      return done;
+    },
     async retry(activity, isOver, attempt) {
-      for (let delayMs = MIN_RETRY_MS; ; delayMs = Math.min(2 * delayMs, MAX_RETRY_MS)) {
-        if (isOver()) fail("unavailable", "the archive was closed");
+      for (let delayMs = MIN_RETRY_MS; !isOver(); delayMs = Math.min(2 * delayMs, MAX_RETRY_MS)) {
         try {
           const result = await attempt();
           clear(activity);
@@ -98,9 +110,9 @@ export function createProblems(log: ArchiveLog): Problems {
           if (!(error instanceof AppError)) throw error;
           report(activity, error);
         }
-        if (isOver()) fail("unavailable", "the archive was closed");
         await Bun.sleep(delayMs);
       }
+      return fail("unavailable", "the archive was closed");
     },
   };
 }

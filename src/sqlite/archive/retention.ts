@@ -11,11 +11,8 @@ import {
   type SegmentId,
   slotKey,
 } from "./format.ts";
-import type { Problems } from "./problems.ts";
 import { findOldestNeeded } from "./restorable.ts";
 
-/** Interval at which expired objects are deleted. */
-const INTERVAL_MS = 60 * 60 * 1000;
 /** Maximum number of keys that S3 lists per request. */
 const LIST_LIMIT = 1000;
 
@@ -73,36 +70,4 @@ export async function deleteExpired(storage: ObjectStorage, oldestMs: number): P
   await removeBefore(storage, prefixes.chunks, chunkPrefix(oldest));
   await removeSlots(storage, oldest.first);
   await removeBefore(storage, prefixes.heartbeats, heartbeatKey(oldest.generation));
-}
-
-interface RetentionOptions {
-  readonly storage: ObjectStorage;
-  /** How far back the archive can restore. */
-  readonly keepMs: number;
-  readonly nowMs: () => number;
-  readonly problems: Problems;
-  /** Whether the archive was closed or is that of another server. */
-  readonly isOver: () => boolean;
-}
-
-/** @returns deletes what has expired, once an hour. It does not wait */
-export function createRetention(options: RetentionOptions): () => void {
-  const { storage, keepMs, nowMs, problems, isOver } = options;
-  let deletedMs = Number.NEGATIVE_INFINITY;
-  let isDeleting = false;
-  return () => {
-    if (isDeleting || nowMs() - deletedMs < INTERVAL_MS) return;
-    deletedMs = nowMs();
-    isDeleting = true;
-    deleteExpired(storage, nowMs() - keepMs)
-      .then(
-        () => problems.clear("deletion"),
-        (error) => {
-          if (!isOver()) problems.report("deletion", error);
-        },
-      )
-      .finally(() => {
-        isDeleting = false;
-      });
-  };
 }

@@ -1,31 +1,15 @@
 /** Sends the WAL to the archive, as segments of one generation, and knows which commits the archive has. */
+import type { ArchiveContext } from "./context.ts";
 import { encodeChunk, type SegmentHeader, type SegmentId } from "./format.ts";
 import type { Beginning } from "./generation.ts";
 import type { Log } from "./log.ts";
-import type { Progress, ProgressReader } from "./progress.ts";
-import { createWalReader, type WalFiles, type WalPart, type WalPosition } from "./wal-reader.ts";
+import type { Progress } from "./progress.ts";
+import { createWalReader, type WalPart, type WalPosition, type WalReader } from "./wal-reader.ts";
 
 /** How many segments are sent at the same time: concurrent writes share one, and the next one need not wait for it. */
 const MAX_SENDING = 4;
-/** Bytes of the WAL that wait in memory. Beyond, they stay in the WAL, which is not checkpointed then. */
-const MAX_QUEUED_BYTES = 32 * 2 ** 20;
-
-interface SegmentWriterOptions {
-  readonly log: Log;
-  readonly beginning: Pick<Beginning, "generation" | "position" | "previous" | "last" | "timeMs">;
-  readonly files: WalFiles;
-  readonly progress: Pick<ProgressReader, "read">;
-  readonly nowMs: () => number;
-  /** @returns the ticket of the last commit that was counted */
-  readonly lastTicket: () => number;
-  /** Whether what is stored can be restored. */
-  readonly canConfirm: () => boolean;
-  /** Called when the archive has all commits up to this ticket and until this time. */
-  readonly onConfirmed: (ticket: number, untilMs: number) => void;
-  /** Called once, when parts of the WAL are lost. */
-  readonly onGap: () => void;
-  readonly onError: (error: unknown) => void;
-}
+/** Bytes of the WAL in memory. Beyond, they stay in the WAL, which is not checkpointed then. */
+const MAX_PENDING_BYTES = 64 * 2 ** 20;
 
 /** A segment that was read. */
 interface Segment extends SegmentId {
@@ -47,134 +31,163 @@ interface Read {
   readonly timeMs: number;
 }
 
-export interface SegmentWriter {
-  /** Reads what is new, remembers its commits, sends it, and confirms what is stored. It does not wait. */
-  advance(): void;
-  /**
-   * Reads the WAL to its end, and sends what was read. It does not wait.
-   * @returns false if the memory for it is used up, or the generation has ended
-   */
-  readAll(): boolean;
-  /** The last segment that was read. Before the first one, its number is 0, and its time that of what is continued. */
-  lastRead(): Segment;
-  /** The last segment that the archive has of this database. */
-  last(): SegmentId;
-  /** Bytes of compressed segments that the archive has. */
-  storedBytes(): number;
-  /** Bytes of the WAL that are not in the archive. */
-  bytesBehind(): number;
-  /** Number of the first segment since the restart of the WAL; `null` if it is in an earlier generation. */
-  firstOfWal(): number | null;
+export interface SegmentEvents {
+  /** Called when the archive has all commits up to this ticket and until this time, without the base that they need. */
+  readonly onStored: (ticket: number, untilMs: number) => void;
+  readonly onError: (error: unknown) => void;
 }
 
-export function createSegmentWriter(options: SegmentWriterOptions): SegmentWriter {
-  const { log, beginning, files, progress, nowMs, lastTicket } = options;
-  const { canConfirm, onConfirmed, onGap, onError } = options;
-  const reader = createWalReader(files, beginning.position);
-  const { number: generation, name: writer } = beginning.generation;
-  const queue: Queued[] = [];
-  let queuedBytes = 0;
+export interface SegmentWriter {
+  readonly archive: ArchiveContext;
+  readonly beginning: Beginning;
+  readonly log: Log;
+  readonly events: SegmentEvents;
+  readonly reader: WalReader;
+  readonly queue: Queued[];
+  sending: number;
   /** Bytes that were read, and are not in the archive. */
-  let pendingBytes = 0;
-  let sending = 0;
-  let lastRead: Segment = { generation, number: 0, timeMs: beginning.timeMs };
-  let storedBytes = 0;
-  let { previous } = beginning;
+  pendingBytes: number;
+  /** Bytes of compressed segments that the archive has. */
+  storedBytes: number;
+  /** The last segment that was read. Before the first one, its number is 0, and its time that of what is continued. */
+  lastRead: Segment;
+  /** Where that segment ends. */
+  previous: WalPosition | null;
   /** That of what was read; less while there is more to read. */
-  let reached: Progress | null = null;
-  let firstOfWal = beginning.position.offset === 0 ? 1 : null;
+  reached: Progress | null;
+  /** Number of the first segment since the restart of the WAL; `null` if it is in an earlier generation. */
+  firstOfWal: number | null;
   /** One for each segment that is not confirmed, or the last one. */
-  let reads: Read[] = [];
+  reads: Read[];
   /** That of the last commit that was counted when the end of the WAL was read. */
-  let readTicket = 0;
+  readTicket: number;
+}
 
-  function readPart(): boolean {
-    const part = reader.read();
-    if (part === null) return false;
-    if (part === "gap") {
-      log.end();
-      onGap();
-      return false;
-    }
-    const number = lastRead.number + 1;
-    if (part.offset === 0) firstOfWal = number;
-    // Never earlier than the previous one, also if the clock goes back.
-    lastRead = { generation, number, timeMs: Math.max(lastRead.timeMs, nowMs()) };
-    const current = progress.read();
-    // Otherwise it may be that of a commit that was not read. Another part follows then.
-    if (reader.unreadBytes() === 0) reached = current ?? reached;
-    queue.push({ ...lastRead, part, previous, reached });
-    previous = part.end;
-    queuedBytes += part.bytes.length;
-    pendingBytes += part.bytes.length;
-    return true;
-  }
-
-  async function sendOne(queued: Queued): Promise<void> {
-    const { part, previous: before, reached: then, ...id } = queued;
-    const { bytes, ...place } = part;
-    const { body, chunk } = await encodeChunk(bytes);
-    const slot = { kind: "segment", ...id, writer, confirmed: log.stored() } as const;
-    const header: SegmentHeader = { ...slot, ...place, previous: before, progress: then, ...chunk };
-    // Otherwise another generation may have begun, which counts its own segments.
-    if (!(await log.append(header, body))) return;
-    sending -= 1;
-    pendingBytes -= bytes.length;
-    storedBytes += body.length;
-    sendQueued();
-    if (readTicket < lastTicket()) advance();
-    else confirm();
-  }
-
-  function sendQueued(): void {
-    while (!log.isEnded() && sending < MAX_SENDING) {
-      const next = queue.shift();
-      if (next === undefined) return;
-      queuedBytes -= next.part.bytes.length;
-      sending += 1;
-      sendOne(next).catch((error) => {
-        if (!log.isEnded()) onError(error);
-      });
-    }
-  }
-
-  function readAll(): boolean {
-    let isRead = false;
-    while (!isRead && !log.isEnded() && queuedBytes < MAX_QUEUED_BYTES) isRead = !readPart();
-    sendQueued();
-    return isRead && !log.isEnded();
-  }
-
-  function confirm(): void {
-    if (log.isEnded() || !canConfirm()) return;
-    const stored = log.stored();
-    const last = reads.findLast(({ segment }) => segment <= stored);
-    if (last === undefined) return;
-    reads = reads.filter(({ segment }) => segment > stored);
-    onConfirmed(last.ticket, last.timeMs);
-  }
-
-  function advance(): void {
-    const timeMs = nowMs();
-    // Not before there is room, so that all writes until then share a segment.
-    const hasRoom = queue.length === 0 && sending < MAX_SENDING;
-    const isRead = hasRoom ? readAll() : reader.unreadBytes() === 0;
-    if (log.isEnded()) return;
-    if (isRead) {
-      readTicket = lastTicket();
-      if (reads.at(-1)?.segment === lastRead.number) reads.pop();
-      reads.push({ segment: lastRead.number, ticket: readTicket, timeMs });
-    }
-    confirm();
-  }
-
+export function createSegmentWriter(
+  archive: ArchiveContext,
+  beginning: Beginning,
+  log: Log,
+  events: SegmentEvents,
+): SegmentWriter {
+  const { generation, position, previous, timeMs } = beginning;
   return {
-    advance,
-    readAll,
-    lastRead: () => lastRead,
-    last: () => (log.stored() === 0 ? beginning.last : { generation, number: log.stored() }),
-    storedBytes: () => storedBytes,
-    bytesBehind: () => pendingBytes + reader.unreadBytes(),
-    firstOfWal: () => firstOfWal,
+    archive,
+    beginning,
+    log,
+    events,
+    reader: createWalReader(archive.files, position),
+    queue: [],
+    sending: 0,
+    pendingBytes: 0,
+    storedBytes: 0,
+    lastRead: { generation: generation.number, number: 0, timeMs },
+    previous,
+    reached: null,
+    firstOfWal: position.offset === 0 ? 1 : null,
+    reads: [],
+    readTicket: 0,
   };
+}
+
+/** @throws {Error} if parts of the WAL are lost */
+function readPart(segments: SegmentWriter): boolean {
+  const { archive, reader, lastRead, previous } = segments;
+  const part = reader.read();
+  if (part === null) return false;
+  const number = lastRead.number + 1;
+  if (part.offset === 0) segments.firstOfWal = number;
+  // Never earlier than the previous one, also if the clock goes back.
+  segments.lastRead = { ...lastRead, number, timeMs: Math.max(lastRead.timeMs, archive.nowMs()) };
+  const current = archive.progress.read();
+  // Otherwise it may be that of a commit that was not read. Another part follows then.
+  if (reader.unreadBytes() === 0) segments.reached = current ?? segments.reached;
+  segments.queue.push({ ...segments.lastRead, part, previous, reached: segments.reached });
+  segments.previous = part.end;
+  segments.pendingBytes += part.bytes.length;
+  return true;
+}
+
+async function send(segments: SegmentWriter, queued: Queued): Promise<void> {
+  const { archive, beginning, log } = segments;
+  const { part, previous, reached: progress, ...id } = queued;
+  const { bytes, ...place } = part;
+  const { body, chunk } = await encodeChunk(bytes);
+  const { name: writer } = beginning.generation;
+  const slot = { kind: "segment", ...id, writer, confirmed: log.stored() } as const;
+  const header: SegmentHeader = { ...slot, ...place, previous, progress, ...chunk };
+  // Otherwise another generation may have begun, which counts its own segments.
+  if (!(await log.append(header, body))) return;
+  segments.sending -= 1;
+  segments.pendingBytes -= bytes.length;
+  segments.storedBytes += body.length;
+  sendQueued(segments);
+  if (segments.readTicket < archive.lastTicket) advance(segments);
+  else confirm(segments);
+}
+
+function sendQueued(segments: SegmentWriter): void {
+  const { log, queue, events } = segments;
+  while (!log.isEnded() && segments.sending < MAX_SENDING) {
+    const next = queue.shift();
+    if (next === undefined) return;
+    segments.sending += 1;
+    send(segments, next).catch((error) => {
+      if (!log.isEnded()) events.onError(error);
+    });
+  }
+}
+
+/**
+ * Reads the WAL to its end, and sends what was read. It does not wait.
+ * @returns false if the memory for it is used up, or the generation has ended
+ * @throws {Error} if parts of the WAL are lost
+ */
+export function readAll(segments: SegmentWriter): boolean {
+  const { log } = segments;
+  let isRead = false;
+  while (!isRead && !log.isEnded() && segments.pendingBytes < MAX_PENDING_BYTES)
+    isRead = !readPart(segments);
+  sendQueued(segments);
+  return isRead && !log.isEnded();
+}
+
+function confirm(segments: SegmentWriter): void {
+  const { log, events, reads } = segments;
+  if (log.isEnded()) return;
+  const stored = log.stored();
+  const last = reads.findLast(({ segment }) => segment <= stored);
+  if (last === undefined) return;
+  segments.reads = reads.filter(({ segment }) => segment > stored);
+  events.onStored(last.ticket, last.timeMs);
+}
+
+/**
+ * Reads what is new, remembers its commits, sends it, and confirms what is stored. It does not wait.
+ * @throws {Error} if parts of the WAL are lost
+ */
+export function advance(segments: SegmentWriter): void {
+  const { archive, log, queue, reader, reads } = segments;
+  const timeMs = archive.nowMs();
+  // Not before there is room, so that all writes until then share a segment.
+  const hasRoom = queue.length === 0 && segments.sending < MAX_SENDING;
+  const isRead = hasRoom ? readAll(segments) : reader.unreadBytes() === 0;
+  if (log.isEnded()) return;
+  if (isRead) {
+    segments.readTicket = archive.lastTicket;
+    const { number } = segments.lastRead;
+    if (reads.at(-1)?.segment === number) reads.pop();
+    reads.push({ segment: number, ticket: segments.readTicket, timeMs });
+  }
+  confirm(segments);
+}
+
+/** @returns the last segment that the archive has of this database */
+export function lastStored({ log, beginning, lastRead }: SegmentWriter): SegmentId {
+  const number = log.stored();
+  return number === 0 ? beginning.last : { generation: lastRead.generation, number };
+}
+
+/** @returns the bytes of the WAL that are not in the archive */
+export function bytesBehind({ pendingBytes, reader }: SegmentWriter): number {
+  return pendingBytes + reader.unreadBytes();
 }

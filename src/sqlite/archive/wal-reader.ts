@@ -37,12 +37,15 @@ export type WalFiles = Pick<FileDescriptors, "wal" | "index">;
 export interface WalReader {
   /**
    * Reads from the position on, whole frames only.
-   * @returns the next part; `null` at the end of the WAL; `"gap"` if the WAL was restarted and parts of it may be lost
+   * @returns the next part; `null` at the end of the WAL
+   * @throws {Error} if the WAL was restarted and parts of it may be lost
    */
-  read(): WalPart | null | "gap";
+  read(): WalPart | null;
   /** @returns the bytes of the WAL that have not been read */
   unreadBytes(): number;
 }
+
+const GAP = "the WAL was restarted by another program";
 
 /** Bounds memory: a part and its compressed form. */
 const MAX_PART_BYTES = 8 * 2 ** 20;
@@ -116,10 +119,10 @@ export function createWalReader({ wal, index }: WalFiles, start: WalPosition): W
       if (state.salt !== position.salt) {
         // Before the first commit after a restart, there is nothing to read.
         if (end === 0) return null;
-        if (!isComplete(state)) return "gap";
+        if (!isComplete(state)) throw new Error(GAP);
         position = { salt: state.salt, offset: 0, checksum: "" };
       }
-      if (end < position.offset) return "gap";
+      if (end < position.offset) throw new Error(GAP);
       if (end === position.offset) {
         commits = state.commits;
         return null;

@@ -120,26 +120,6 @@ describe("restore", () => {
     expect(await archive.restore(time)).toEqual(first?.content);
   });
 
-  test("begins with an older base when the damaged one was written over an empty WAL", async () => {
-    using archive = makeArchive();
-    let nowMs = START_MS;
-    const options = { nowMs: () => nowMs };
-    {
-      await using server = await archive.start(options);
-      await writeSegments(server, 3);
-    }
-    nowMs += 25 * HOUR_MS;
-    await using server = await archive.start(options);
-    await archive.untilBases(2);
-    const [, manifest = ""] = await archive.keys("bases/");
-    const { last } = decodeJson<Base>(manifest, await archive.body(manifest));
-    expect(last).toEqual({ generation: 2, number: 0 });
-    const warning = warningOf(manifest, await removeChunk(archive, manifest));
-    expect(await archive.restore(null, [warning])).toEqual(contentOf(server.db));
-    await writeSegments(server, 3);
-    expect(await archive.restore(null, [warning])).toEqual(contentOf(server.db));
-  });
-
   test.each([
     ["a", 1],
     ["each", Number.POSITIVE_INFINITY],

@@ -1,0 +1,30 @@
+/** The state of an archive, for its beginning, its work and its end. */
+import type { ArchiveContext } from "./context.ts";
+import type { GenerationWriter } from "./generation-writer.ts";
+import type { WalLock } from "./wal-lock.ts";
+
+/** An archive that is being kept up to date. */
+export interface Archiving extends ArchiveContext {
+  readonly walLock: WalLock;
+  /** Aborted when the archive was closed, or is that of another server. */
+  readonly ending: AbortController;
+  /** Writes the current generation; `null` until it has begun. */
+  writer: GenerationWriter | null;
+  /** Whether the WAL was restarted before its end was read. */
+  hasGap: boolean;
+  /** Why the archive is that of another server; `null` if it is not. */
+  lostReason: string | null;
+  isStarted: boolean;
+  /** The archive has all commits up to this time. */
+  completeUntilMs: number;
+  bytesBehind: number;
+}
+
+export function isOver({ ending }: Archiving): boolean {
+  return ending.signal.aborted;
+}
+
+/** @returns why the archive cannot be kept up to date; `null` if it can */
+export function problemOf({ lostReason, problems }: Archiving): string | null {
+  return lostReason ?? problems.current();
+}

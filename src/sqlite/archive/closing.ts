@@ -1,0 +1,70 @@
+/** The end of an archive: the rest is sent, the log is closed, and the next start can prove that it continues. */
+import { AppError, messageOf } from "../../base/error.ts";
+import { type Archiving, problemOf } from "./archiving.ts";
+import type { GenerationWriter } from "./generation-writer.ts";
+import { markComplete } from "./marker.ts";
+import { advance, lastStored, readAll } from "./segments.ts";
+
+/** How long a stopping server waits for the storage. */
+const CLOSE_TIMEOUT_MS = 5_000;
+/** How long it waits for other processes, so that the next start can prove that it continues the archive. */
+const OTHERS_TIMEOUT_MS = 500;
+const POLL_MS = 20;
+
+/** The archive is complete, but only the WAL says so, which the last process that closes the database deletes. */
+const IN_USE =
+  "another process uses the database: if that ends before the next start, all of it is copied again";
+
+/** Runs what may fail. */
+type Guard = (work: () => void) => void;
+
+/** Copies all of the WAL to the database, and notes that the archive has it. @returns whether it has */
+function complete({ walLock, path }: Archiving, { segments, isComplete }: GenerationWriter) {
+  const readRest = () => readAll(segments) && isComplete();
+  return walLock.complete(readRest, () => markComplete(path, lastStored(segments)));
+}
+
+/** Sends the rest, until the archive has all of the database. @returns why that was not noted; `null` if it was */
+async function finish(archive: Archiving, guard: Guard): Promise<string | null> {
+  let deadlineMs = performance.now() + CLOSE_TIMEOUT_MS;
+  let hasAll = false;
+  let isNoted = false;
+  while (performance.now() < deadlineMs) {
+    const { writer, isStarted } = archive;
+    if (writer === null && (!isStarted || problemOf(archive) !== null)) break;
+    guard(() => {
+      if (writer === null) return;
+      advance(writer.segments);
+      if (!writer.isComplete()) return;
+      if (!hasAll) deadlineMs = Math.min(deadlineMs, performance.now() + OTHERS_TIMEOUT_MS);
+      hasAll = true;
+      isNoted = complete(archive, writer);
+    });
+    if (isNoted) return null;
+    await Bun.sleep(POLL_MS);
+  }
+  return hasAll ? IN_USE : (problemOf(archive) ?? "a base is being written");
+}
+
+/** Says that this server writes nothing more, so that the next start need not wait. */
+async function closeLog({ log, nowMs }: Archiving, writer: GenerationWriter): Promise<void> {
+  try {
+    await Promise.race([writer.log.close(nowMs()), Bun.sleep(CLOSE_TIMEOUT_MS / 2)]);
+  } catch (error) {
+    log("warn", "archive not closed", { reason: messageOf(error) });
+  }
+}
+
+/** Brings the archive up to date if the storage responds in time. */
+export async function close(archive: Archiving, guard: Guard): Promise<void> {
+  const { log, isStarted } = archive;
+  const reason = await finish(archive, guard);
+  const { writer, lostReason } = archive;
+  if (reason !== null && isStarted && lostReason === null)
+    log("warn", "archive not complete", { reason });
+  if (writer !== null && reason === null) await closeLog(archive, writer);
+  archive.ending.abort(new AppError("unavailable", "the archive was closed"));
+  archive.writer?.end();
+  archive.progress[Symbol.dispose]();
+  archive.walLock[Symbol.dispose]();
+}

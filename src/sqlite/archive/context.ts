@@ -1,0 +1,37 @@
+/** What the parts of the archive of an open database share. */
+import type { ArchiveLog, ArchiveSettings, ArchiveState } from "../../domain/archive.ts";
+import type { ObjectStorage } from "../../domain/object-storage.ts";
+import type { FileDescriptors } from "../file/file-watch.ts";
+import type { Problems } from "./problems.ts";
+import type { ProgressReader } from "./progress.ts";
+import type { Clock } from "./still.ts";
+
+export interface ArchiverOptions extends Pick<ArchiveSettings, "intervalMs" | "keepMs"> {
+  /** Path of a database that stays open. */
+  readonly path: string;
+  readonly files: FileDescriptors;
+  readonly storage: ObjectStorage;
+  /** A text that no other running process has: see identity.ts. */
+  readonly identity: string;
+  /** Names this server for operators. */
+  readonly holder: string;
+  /** While the storage is unreachable, the WAL keeps what is missing up to this size, or half of the free space. */
+  readonly maxWalBytes: number;
+  readonly nowMs: () => number;
+  readonly clock: Clock;
+  /** Ends a start that waits for another server. */
+  readonly signal: AbortSignal;
+  readonly log: ArchiveLog;
+  /** Called when the archive has all commits up to this ticket. */
+  readonly onConfirmed: (ticket: number) => void;
+  readonly onState: (state: ArchiveState) => void;
+  /** Called once, when another server has the archive. */
+  readonly onLost: (reason: string) => void;
+}
+
+export interface ArchiveContext extends ArchiverOptions {
+  readonly progress: ProgressReader;
+  readonly problems: Problems;
+  /** That of the last commit that was counted. */
+  lastTicket: number;
+}

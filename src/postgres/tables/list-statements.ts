@@ -54,7 +54,7 @@ const longBytes = {
 /**
  * The rows of a page. An offset is counted in an index alone, because PostgreSQL would read each row that it skips.
  */
-function foundRows(list: List, sort: Sort, values: Values, columns = "*"): string {
+function foundRows(list: List, sort: Sort, values: Values): string {
   const { table, ofUser, status } = list;
   const { direction, isAfter } = sortOrders[sort];
   const filters = [
@@ -67,7 +67,7 @@ function foundRows(list: List, sort: Sort, values: Values, columns = "*"): strin
   `;
   const isOnPage = [`id ${isAfter}= ${firstOfPage}`, ...filters].join(" and ");
   return `
-    select ${columns}
+    select *
     from ${table}
     where ${values.offset === null ? where : isOnPage}
     order by id ${direction}
@@ -109,9 +109,17 @@ function parametersOf({ ofUser }: List, hasOffset: boolean): Values {
   return { limit: "$1::bigint", after: "$2", user: "$3", offset };
 }
 
-/** Parameters: the limit, the id, the user if the list is of one, and the offset if there is one. */
-export function pageStatement(list: List, sort: Sort, hasOffset: boolean): string {
-  return selectPage(list, sort, parametersOf(list, hasOffset), true);
+/**
+ * Parameters: the limit, the id, the user if the list is of one, and the offset if there is one.
+ * @param isMeasured as in `selectPage`
+ */
+export function pageStatement(
+  list: List,
+  sort: Sort,
+  hasOffset: boolean,
+  isMeasured: boolean,
+): string {
+  return selectPage(list, sort, parametersOf(list, hasOffset), isMeasured);
 }
 
 /** Selects how many records of a page are at most `MAX_PAGE_BYTES` together. The parameters are those of the page. */
@@ -132,20 +140,6 @@ export function fittingStatement(list: List, sort: Sort, hasOffset: boolean): st
       ) as rendered
     ) as row
   `;
-}
-
-/**
- * Selects the rows of a small page, and its total. Citus sends statements that are so simple to their shard without
- * planning, if they are of one user. The parameters are those of a page, but the limit is one higher, to show whether a
- * record follows, and the total has only the user.
- */
-export function simpleStatements(list: List, sort: Sort) {
-  const columns = `id, ${json[list.table]} as json`;
-  const parameters = parametersOf(list, false);
-  return {
-    rows: foundRows(list, sort, { ...parameters, limit: "$1" }, columns),
-    total: totalQuery(list, { ...parameters, user: "$1" }),
-  };
 }
 
 /** Its parameter is a JSON array of queries. It returns their `PageRow`s, in order. */

@@ -2,8 +2,6 @@
 import { failField } from "../../base/error.ts";
 import {
   failPageTooLarge,
-  type JsonRow,
-  joinRecords,
   MAX_PAGE_BYTES,
   type Page,
   type PageQuery,
@@ -19,7 +17,6 @@ import {
   type PageRow,
   pageStatement,
   sharedStatement,
-  simpleStatements,
   sortOrders,
 } from "./list-statements.ts";
 
@@ -62,23 +59,6 @@ function prepareShared({ db }: StoreContext, list: List, sort: Sort) {
   });
 }
 
-/** @returns a function that reads a small page */
-function prepareSimple({ db }: StoreContext, list: List, sort: Sort) {
-  const { rows, total } = simpleStatements(list, sort);
-  return ({ query, client }: Requested): Promise<PageRow> => {
-    const { limit, after, user_id = null } = query;
-    const user = list.ofUser ? [user_id] : [];
-    const read = async (session: Session): Promise<PageRow> => {
-      const start = after || sortOrders[sort].start;
-      const found = await session.all<JsonRow>(rows, limit + 1, start, ...user);
-      const counted = await session.all<Pick<PageRow, "total">>(total, ...user);
-      const { records, nextAfter: next } = joinRecords(found, limit);
-      return { ...itemAt(counted, 0), records, next };
-    };
-    return db.run("list", read, { client });
-  };
-}
-
 /**
  * @returns a function that reads pages of a list
  * @throws {AppError} by its result: validation_failed if the page exceeds 4 MiB or the offset is too large, unavailable if
@@ -86,11 +66,10 @@ function prepareSimple({ db }: StoreContext, list: List, sort: Sort) {
  */
 export function prepareList(context: StoreContext, list: List): ReadPage {
   const { db, placement } = context;
-  const prepareSmall =
-    placement.sharesPages || list.table === "users" ? prepareShared : prepareSimple;
+  const sharesPages = placement.sharesPages || list.table === "users";
   const readSmall = {
-    id: prepareSmall(context, list, "id"),
-    "-id": prepareSmall(context, list, "-id"),
+    id: prepareShared(context, list, "id"),
+    "-id": prepareShared(context, list, "-id"),
   };
   async function readLarge(query: ListQuery, sort: Sort, client?: string): Promise<PageRow> {
     const { limit, offset, after, user_id = null } = query;
@@ -104,7 +83,7 @@ export function prepareList(context: StoreContext, list: List): ReadPage {
       const read = (session: Session) => session.all<Row>(statement, ...values);
       return itemAt(await db.run("list", read, { client }), 0);
     };
-    const row = await select<PageRow>(pageStatement(list, sort, offset > 0));
+    const row = await select<PageRow>(pageStatement(list, sort, offset > 0, limit > MAX_SMALL));
     if (row.records !== null && Buffer.byteLength(row.records) <= MAX_PAGE_BYTES) return row;
     const statement = fittingStatement(list, sort, offset > 0);
     const { fitting } = await select<{ fitting: number }>(statement);
@@ -121,7 +100,7 @@ export function prepareList(context: StoreContext, list: List): ReadPage {
       const range = { min: 0, max: maxOffset };
       failField("offset", "range", `must be at most ${most} on this database: use after`, range);
     }
-    const isSmall = offset === 0 && limit <= MAX_SMALL;
+    const isSmall = sharesPages && offset === 0 && limit <= MAX_SMALL;
     const { total, records, next } = isSmall
       ? await readSmall[sort]({ query, client })
       : await readLarge(query, sort, client);

@@ -3,7 +3,8 @@
  * else is on the coordinator. All that is special about it is here.
  */
 import { fail } from "../../base/error.ts";
-import type { StoredOrder } from "../../domain/order.ts";
+import type { Order } from "../../domain/order.ts";
+import type { RecordText } from "../../domain/record.ts";
 import type { Session } from "./connection.ts";
 import { notRecovered } from "./errors.ts";
 import type { Placement } from "./placement.ts";
@@ -104,19 +105,19 @@ async function findOrders(
   session: Session,
   columns: string,
   ids: readonly number[],
-): Promise<readonly StoredOrder[]> {
+): Promise<readonly RecordText<Order>[]> {
   const entries = await session.all<{ id: number; user_id: number }>(selectUsers, ids);
   const [first] = entries;
   if (first === undefined) return [];
   const select = `select ${columns} from orders where`;
   const orders =
     entries.length === 1
-      ? await session.all<StoredOrder>(
+      ? await session.all<RecordText<Order>>(
           `${select} user_id = $1 and id = $2`,
           first.user_id,
           first.id,
         )
-      : await session.all<StoredOrder>(
+      : await session.all<RecordText<Order>>(
           `${select} user_id = any($1::bigint[]) and id = any($2::bigint[])`,
           entries.map(({ user_id }) => user_id),
           entries.map(({ id }) => id),

@@ -1,6 +1,7 @@
 /** Where orders are. On one server they are in one table; citus.ts has what is different on several. */
 import type { CopiedTable } from "../../domain/copy.ts";
-import type { StoredOrder } from "../../domain/order.ts";
+import type { Order } from "../../domain/order.ts";
+import type { RecordText } from "../../domain/record.ts";
 import type { Session, Settings } from "./connection.ts";
 
 /** Checks one section of a database. @returns its findings, one phrase each */
@@ -19,12 +20,12 @@ export interface Placement {
   readonly insertIndex: string | null;
   /** A condition of a statement that changes orders, whose `$3` is an array of their users. */
   readonly ofUsers: string;
-  /** @returns the orders with these ids that exist, in any order. @param columns of the table */
+  /** @returns the orders with these ids that exist, in any order. @param columns those of a `RecordText` */
   readonly findOrders: (
     session: Session,
     columns: string,
     ids: readonly number[],
-  ) => Promise<readonly StoredOrder[]>;
+  ) => Promise<readonly RecordText<Order>[]>;
   /** Columns that are also copied to another table with the rows of a table, and a statement after it. */
   readonly alsoCopied: {
     readonly [Table in CopiedTable]?: {

@@ -24,9 +24,9 @@ import {
   type NumberChanges,
   readStatus,
 } from "./numbering.ts";
-import { findOrders, orderText } from "./orders.ts";
+import { findOrders } from "./orders.ts";
 import { arrayOf } from "./outbox.ts";
-import { findUsers, userText } from "./users.ts";
+import { findUsers } from "./users.ts";
 
 /** How long a page waits for the numbering of changes. What was numbered until then stays so. */
 const NUMBERING_TIMEOUT_MS = 5_000;
@@ -164,8 +164,8 @@ export function createChangeStore(
     ];
     const users = await findUsers(session, idsOf(true));
     const orders = await findOrders(session, placement, idsOf(false));
-    const userTexts = new Map(users.map((user) => [user.id, userText(user).json]));
-    const orderTexts = new Map(orders.map((order) => [order.id, orderText(order).json]));
+    const userTexts = new Map(users.map(({ id, json }) => [id, json]));
+    const orderTexts = new Map(orders.map(({ id, json }) => [id, json]));
     return changes.map(({ id, json, isOfUser, record_id }) => {
       const record = (isOfUser ? userTexts : orderTexts).get(record_id) ?? "null";
       return { id, json: `${json},"record":${record}}` };

@@ -1,6 +1,5 @@
 import type { Schema } from "../../base/schema.ts";
 import { type Column, columnsOf, jsonTemplate } from "../../domain/columns.ts";
-import type { RecordText } from "../../domain/record.ts";
 
 /** By name. */
 export type ColumnTypes = Readonly<Record<string, string>>;
@@ -37,16 +36,7 @@ export function recordJson(record: Schema): string {
   return `format('${jsonTemplate(columns)}', ${columns.map(jsonValue).join(", ")})`;
 }
 
-/** @returns a function that renders a row of the table as `recordJson` does */
-export function rowRenderer<Row>(record: Schema) {
-  const columns = columnsOf(record);
-  return (row: Pick<RecordText<Row>, "id" | "version"> & object): RecordText<Row> => {
-    const values: Readonly<Record<string, unknown>> = { ...row };
-    let json = "";
-    for (const { name, type } of columns) {
-      const value = type === "json" ? values[name] : JSON.stringify(values[name]);
-      json += `${json === "" ? "{" : ","}"${name}":${value}`;
-    }
-    return { id: row.id, version: row.version, json: `${json}}` };
-  };
+/** @returns what a statement selects of the table for a `RecordText` */
+export function recordText(record: Schema): string {
+  return `id, version, ${recordJson(record)} as json`;
 }

@@ -16,7 +16,7 @@ import { statusCodeOf } from "./outbox.ts";
 const MAX_CREATES = 256;
 
 /** How records of one table are created. The fields are the values of its columns. */
-interface CreateParts<Fields, Row> {
+interface CreateParts<Fields> {
   readonly table: RecordTable;
   /** Columns that a create sets, with their types, apart from the id, the version and the times. */
   readonly columns: Readonly<Record<string, string>>;
@@ -30,12 +30,11 @@ interface CreateParts<Fields, Row> {
   readonly conflictKeysOf: (fields: Fields) => readonly string[];
   /** Identifies the row that the create locks. */
   readonly lockOf: (fields: Fields) => string;
-  readonly newRecord: (id: number, fields: Fields, time: string) => RecordText<Row>;
   /** @throws {AppError} always: the error of a record that is rejected */
   readonly throwRejected: () => never;
 }
 
-type StatementParts = CreateParts<never, unknown>;
+type StatementParts = CreateParts<never>;
 
 /** Inserts rows, whose time is `$2`. @param from what has their ids and columns */
 function insertStatement({ table, columns, order }: StatementParts, from: string): string {
@@ -75,7 +74,7 @@ function createStatement(
   const claimed = `
     claimed as (
       insert into idempotency_keys (owner, key, fingerprint, record, record_id, created_at)
-      select owner, key, fingerprint, ${json}, id, created_at
+      select owner, key, fingerprint, json, id, created_at
       from planned
       where key is not null and id is not null
       order by key collate "C", owner collate "C"
@@ -92,17 +91,20 @@ function createStatement(
   return `
     with
       planned as materialized (
-        select
-          found.*, 1 as version, $2::text as created_at, $2::text as updated_at,
-          case when stored is null and not is_rejected then nextval('${ids}') end as id
+        select *, case when id is not null then ${json} end as json
         from (
           select
-            input.*, ${rejected} as is_rejected,
-            ${hasKeys ? `(${stored})` : "null::text[]"} as stored
-          from rows from (json_to_recordset($1::text::json) as (${columnDefinitions(input)}))
-            with ordinality as input (${inputNames}, position)
-          offset 0
-        ) as found
+            found.*, 1 as version, $2::text as created_at, $2::text as updated_at,
+            case when stored is null and not is_rejected then nextval('${ids}') end as id
+          from (
+            select
+              input.*, ${rejected} as is_rejected,
+              ${hasKeys ? `(${stored})` : "null::text[]"} as stored
+            from rows from (json_to_recordset($1::text::json) as (${columnDefinitions(input)}))
+              with ordinality as input (${inputNames}, position)
+            offset 0
+          ) as found
+        ) as numbered
       ),
       ${hasKeys ? claimed : ""}
       decided as ${hasKeys ? "" : "not"} materialized (
@@ -116,14 +118,14 @@ function createStatement(
         from decided
         where is_created
       )
-    select id, is_created, is_rejected, stored
+    select is_created, is_rejected, stored, id, version, json
     from decided
     order by position
   `;
 }
 
-interface CreatedRow {
-  readonly id: number | null;
+/** The text is that of the record, if it was created. */
+interface CreatedRow<Row> extends RecordText<Row> {
   readonly is_created: boolean;
   readonly is_rejected: boolean;
   /** Fingerprint and record stored with the key; `null` if the key is new. */
@@ -142,9 +144,9 @@ interface Item<Fields> {
  */
 export function prepareCreate<Fields extends object, Row>(
   context: StoreContext,
-  parts: CreateParts<Fields, Row>,
+  parts: CreateParts<Fields>,
 ) {
-  const { table, columns, throwRejected, newRecord, conflictKeysOf, lockOf } = parts;
+  const { table, columns, throwRejected, conflictKeysOf, lockOf } = parts;
   const { placement } = context;
   const insertIndex = table === "orders" ? placement.insertIndex : null;
   const insert = insertIndex ?? insertStatement(parts, "decided where is_created");
@@ -156,9 +158,8 @@ export function prepareCreate<Fields extends object, Row>(
   const insertApart = insertIndex && insertStatement(parts, rowsOfInput);
 
   function resultOf(
-    { id, is_created, is_rejected, stored }: CreatedRow,
-    { fields, key }: Item<Fields>,
-    time: string,
+    { is_created, is_rejected, stored, id, version, json }: CreatedRow<Row>,
+    key: IdempotencyKey | null,
   ): CreateResult<Row> {
     if (stored !== null) {
       const [fingerprint, record] = stored;
@@ -167,7 +168,7 @@ export function prepareCreate<Fields extends object, Row>(
     if (is_rejected) throwRejected();
     // Another transaction has claimed the key since.
     if (!is_created) throw versionConflict;
-    return { record: newRecord(Number(id), fields, time), replayed: false };
+    return { record: { id, version, json }, replayed: false };
   }
 
   const enqueue = createWriteQueue<Item<Fields>, CreateResult<Row>>(context, {
@@ -178,15 +179,19 @@ export function prepareCreate<Fields extends object, Row>(
       const input = items.map(({ fields, key, author }) => ({ ...fields, ...key, author }));
       const values = [JSON.stringify(input), createdAt, time.getTime()];
       const rows = items.some(({ key }) => key !== null)
-        ? await session.all<CreatedRow>(withKeys, ...values, expiryTime(time))
-        : await session.all<CreatedRow>(withoutKeys, ...values);
+        ? await session.all<CreatedRow<Row>>(withKeys, ...values, expiryTime(time))
+        : await session.all<CreatedRow<Row>>(withoutKeys, ...values);
       const created = rows.flatMap(({ id, is_created }, at) =>
         is_created ? { id, ...items[at]?.fields } : [],
       );
       if (insertApart !== null && created.length > 0) {
         await session.all(insertApart, JSON.stringify(created), createdAt);
       }
-      return items.map((item, at) => () => resultOf(itemAt(rows, at), item, createdAt));
+      return items.map(
+        ({ key }, at) =>
+          () =>
+            resultOf(itemAt(rows, at), key),
+      );
     },
     conflictKeysOf: ({ fields, key }) => [
       ...conflictKeysOf(fields),

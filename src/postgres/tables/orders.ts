@@ -1,4 +1,3 @@
-import { columnNames } from "../../domain/columns.ts";
 import {
   failUnknownUser,
   Order,
@@ -7,36 +6,32 @@ import {
   type OrderRow,
   type OrderStore,
   orderRow,
-  parseStoredOrder,
-  type StoredOrder,
 } from "../../domain/order.ts";
-import { firstVersion } from "../../domain/record.ts";
+import type { RecordText } from "../../domain/record.ts";
 import type { StoreContext } from "../engine/context.ts";
 import type { Session } from "../server/connection.ts";
 import type { Placement } from "../server/placement.ts";
-import { ownColumnTypes, recordJson, rowRenderer } from "./columns.ts";
+import { ownColumnTypes, recordJson, recordText } from "./columns.ts";
 import { prepareCreate } from "./creates.ts";
 import type { List } from "./list-statements.ts";
 import { prepareList, type ReadPage } from "./lists.ts";
 import { createLookup } from "./lookups.ts";
 import { prepareUpdates } from "./updates.ts";
 
-const columns = columnNames(Order);
+const columns = recordText(Order);
 
 /** @returns the orders with these ids that exist, in any order */
 export async function findOrders(
   session: Session,
   placement: Placement,
   ids: readonly number[],
-): Promise<readonly StoredOrder[]> {
+): Promise<readonly RecordText<Order>[]> {
   return ids.length === 0 ? [] : placement.findOrders(session, columns, ids);
 }
 
-export const orderText = rowRenderer<Order>(Order);
-
 export function createOrderStore(context: StoreContext): OrderStore {
   const { db, placement } = context;
-  const findOrder = createLookup<number, StoredOrder>(db, {
+  const get = createLookup<number, RecordText<Order>>(db, {
     find: (session, ids) => findOrders(session, placement, ids),
     keyOf: ({ id }) => id,
   });
@@ -60,32 +55,20 @@ export function createOrderStore(context: StoreContext): OrderStore {
     conflictKeysOf: () => [],
     lockOf: ({ user_id }) => `users ${user_id}`,
     throwRejected: failUnknownUser,
-    newRecord: (id, fields, time) => orderText(firstVersion(id, fields, time)),
   });
 
-  const { update } = prepareUpdates<
-    StoredOrder,
-    Pick<StoredOrder, keyof OrderEdit>,
-    Order,
-    OrderEdit
-  >(context, {
+  const { update } = prepareUpdates<Order, OrderEdit>(context, {
     table: "orders",
     read: (session, ids) => findOrders(session, placement, ids),
-    parse: parseStoredOrder,
     columns: { status: "text", metadata: "text" },
     valuesOf: ({ status, metadata }) => ({ status, metadata: JSON.stringify(metadata) }),
-    toRecord: orderText,
     updated: "order.updated",
     removal: null,
   });
 
   return {
     list: (query: OrderQuery, client) => listFor(query)(query, client),
-
-    async get(id, client) {
-      const order = await findOrder(id, client);
-      return order && orderText(order);
-    },
+    get,
 
     create: (fields, key, author = null) => create(orderRow(fields), key, author),
     update,

@@ -1,10 +1,10 @@
 /** Updates and deletes of single records. Those of a batch share a statement that reads, and one that writes. */
 import { type ChangeType, changeCodeOf } from "../../domain/change.ts";
-import type { OrderStatus } from "../../domain/order.ts";
 import { type Preconditions, requirePreconditions } from "../../domain/precondition.ts";
 import {
   type Author,
   changesNothing,
+  jsonText,
   latestOf,
   type RecordTable,
   type RecordText,
@@ -19,28 +19,25 @@ import { statusCodeOf } from "./outbox.ts";
 
 const MAX_UPDATES = 64;
 
-interface Versioned {
-  readonly id: number;
+interface Updatable {
   readonly version: number;
   readonly updated_at: string;
   /** Of an order. */
   readonly user_id?: number;
-  readonly status?: OrderStatus;
+  readonly status?: string;
 }
 
-interface UpdateParts<Stored, Values, Row, Edit> {
+interface UpdateParts<Row, Edit> {
   readonly table: RecordTable;
   /** @returns the records that exist. No row is locked: one that has another version when it is written stays as it is */
-  readonly read: (session: Session, ids: readonly number[]) => Promise<readonly Stored[]>;
-  readonly parse: (stored: Stored) => Row;
+  readonly read: (session: Session, ids: readonly number[]) => Promise<readonly RecordText<Row>[]>;
   /** The columns that an edit can change, apart from the version and the time. */
   readonly columns: ColumnTypes;
   /** @returns their values */
-  readonly valuesOf: (edit: Edit) => Values;
-  readonly toRecord: (stored: Stored) => RecordText<Row>;
+  readonly valuesOf: (edit: Edit) => object;
   readonly updated: ChangeType;
   /** Whether an update may wait for a transaction that has not locked the record itself, so that it must run alone. */
-  readonly mayWait?: (values: Values, stored: Stored) => boolean;
+  readonly mayWait?: (edit: Edit, before: Row) => boolean;
   /** How records are deleted; `null` for those that never are. */
   readonly removal: {
     readonly type: ChangeType;
@@ -106,30 +103,86 @@ function throwConflict(): never {
   throw versionConflict;
 }
 
+interface Item<Row, Edit> {
+  readonly id: number;
+  readonly author: Author;
+  readonly preconditions: Preconditions | null;
+  /** `null` to delete the record. It is called again with a later version if the record has changed since. */
+  readonly edit: ((record: Row) => Edit) | null;
+}
+
+type Done<Row> = Outcome<RecordText<Row> | null>;
+
+/** A record that is written if it still has the version that was read. */
+interface Target<Row, Edit> {
+  readonly item: Item<Row, Edit>;
+  readonly before: Row;
+  readonly values: object;
+  /** The response. */
+  readonly record: RecordText<Row>;
+}
+
+/** The items of a batch. Those that are in none of its parts run again. */
+interface Plan<Row, Edit> {
+  readonly outcomes: Map<Item<Row, Edit>, Done<Row>>;
+  readonly updates: Target<Row, Edit>[];
+  readonly removals: Target<Row, Edit>[];
+}
+
+/** @returns those that had the version, and were written */
+async function write<Row extends Updatable, Edit>(
+  session: Session,
+  statement: string,
+  targets: readonly Target<Row, Edit>[],
+  time: Date,
+): Promise<readonly Target<Row, Edit>[]> {
+  if (targets.length === 0) return [];
+  // In one order, so that two batches do not deadlock.
+  const ordered = targets.toSorted((one, other) => one.item.id - other.item.id);
+  const input = ordered.map(({ item, before, values }) => ({
+    id: item.id,
+    version: before.version,
+    author: item.author,
+    time: time.getTime(),
+    status_before: before.status,
+    ...values,
+  }));
+  const ids = ordered.map(({ item }) => item.id);
+  const users = ordered.flatMap(({ before }) => before.user_id ?? []);
+  const rows = await session.all<{ id: number }>(statement, JSON.stringify(input), ids, users);
+  const written = new Set(rows.map(({ id }) => id));
+  return targets.filter(({ item }) => written.has(item.id));
+}
+
+/** Adds an item to the plan, unless it must run alone. @throws {AppError} if the request is rejected */
+function addTo<Row extends Edit & Updatable, Edit extends object>(
+  { outcomes, updates, removals }: Plan<Row, Edit>,
+  { valuesOf, mayWait }: UpdateParts<Row, Edit>,
+  item: Item<Row, Edit>,
+  stored: RecordText<Row> | undefined,
+  time: Date,
+  isAlone: boolean,
+): void {
+  if (stored === undefined) return void outcomes.set(item, () => null);
+  requirePreconditions(stored, item.preconditions);
+  const before: Row = JSON.parse(stored.json);
+  if (item.edit === null) return void removals.push({ item, before, values: {}, record: stored });
+  const edit = item.edit(before);
+  if (changesNothing<Edit>(before, edit)) return void outcomes.set(item, () => stored);
+  if (!isAlone && mayWait?.(edit, before) === true) return;
+  const updatedAt = latestOf(time.toISOString(), before.updated_at);
+  const version = before.version + 1;
+  const json = jsonText({ ...before, ...edit, version, updated_at: updatedAt });
+  const values = { ...valuesOf(edit), updated_at: updatedAt };
+  updates.push({ item, before, values, record: { id: item.id, version, json } });
+}
+
 /** @returns functions that update and delete a record, after the earlier ones of the same record */
-export function prepareUpdates<
-  Stored extends Versioned,
-  Values extends object,
-  Row extends Edit,
-  Edit extends object,
->(context: StoreContext, parts: UpdateParts<Stored, Values, Row, Edit>) {
-  interface Item {
-    readonly id: number;
-    readonly author: Author;
-    readonly preconditions: Preconditions | null;
-    /** `null` to delete the record. It is called again with a later version if the record has changed since. */
-    readonly edit: ((record: Row) => Edit) | null;
-  }
-  type Done = Outcome<RecordText<Row> | null>;
-  /** A record that is written if it still has the version that was read. */
-  interface Target {
-    readonly item: Item;
-    readonly stored: Stored;
-    readonly values: object;
-    /** The response. */
-    readonly record: RecordText<Row>;
-  }
-  const { table, parse, valuesOf, toRecord, removal } = parts;
+export function prepareUpdates<Row extends Edit & Updatable, Edit extends object>(
+  context: StoreContext,
+  parts: UpdateParts<Row, Edit>,
+) {
+  const { table, removal } = parts;
   const { ofUsers } = table === "orders" ? context.placement : oneServer;
   const columns = { ...parts.columns, updated_at: "text" };
   const set = Object.keys(columns).map((name) => `${name} = input.${name}`);
@@ -147,68 +200,22 @@ export function prepareUpdates<
   const remove =
     removal && writeStatement(table, ofUsers, removal.type, `delete from ${table} using input`, {});
 
-  /** @returns those that had the version, and were written */
-  async function write(
-    session: Session,
-    statement: string,
-    targets: readonly Target[],
-    time: Date,
-  ): Promise<readonly Target[]> {
-    if (targets.length === 0) return [];
-    // In one order, so that two batches do not deadlock.
-    const ordered = targets.toSorted((one, other) => one.stored.id - other.stored.id);
-    const input = ordered.map(({ item, stored, values }) => ({
-      id: stored.id,
-      version: stored.version,
-      author: item.author,
-      time: time.getTime(),
-      status_before: stored.status,
-      ...values,
-    }));
-    const ids = ordered.map(({ stored }) => stored.id);
-    const users = ordered.flatMap(({ stored }) => stored.user_id ?? []);
-    const rows = await session.all<{ id: number }>(statement, JSON.stringify(input), ids, users);
-    const written = new Set(rows.map(({ id }) => id));
-    return targets.filter(({ stored }) => written.has(stored.id));
-  }
-
   async function run(
     session: Session,
-    items: readonly Item[],
+    items: readonly Item<Row, Edit>[],
     isAlone: boolean,
-  ): Promise<readonly Done[]> {
-    const ids = items.map(({ id }) => id);
-    const rows = await parts.read(session, ids);
+  ): Promise<readonly Done<Row>[]> {
+    const rows = await parts.read(
+      session,
+      items.map(({ id }) => id),
+    );
     const found = new Map(rows.map((row) => [row.id, row]));
     const time = context.now();
-    /** Other items run again. */
-    const outcomes = new Map<Item, Done>();
-    const updates: Target[] = [];
-    const removals: Target[] = [];
-
-    function plan(item: Item): void {
-      const stored = found.get(item.id);
-      if (stored === undefined) return void outcomes.set(item, () => null);
-      requirePreconditions(stored, item.preconditions);
-      if (item.edit === null) {
-        removals.push({ item, stored, values: {}, record: toRecord(stored) });
-        return;
-      }
-      const before = parse(stored);
-      const fields = item.edit(before);
-      if (changesNothing<Edit>(before, fields)) {
-        return void outcomes.set(item, () => toRecord(stored));
-      }
-      const updatedAt = latestOf(time.toISOString(), stored.updated_at);
-      const values = { ...valuesOf(fields), updated_at: updatedAt };
-      if (!isAlone && parts.mayWait?.(values, stored) === true) return;
-      const record = toRecord({ ...stored, ...values, version: stored.version + 1 });
-      updates.push({ item, stored, values, record });
-    }
-
+    const plan: Plan<Row, Edit> = { outcomes: new Map(), updates: [], removals: [] };
+    const { outcomes, updates, removals } = plan;
     for (const item of items) {
       try {
-        plan(item);
+        addTo(plan, parts, item, found.get(item.id), time, isAlone);
       } catch (error) {
         outcomes.set(item, () => {
           throw error;
@@ -218,10 +225,10 @@ export function prepareUpdates<
     const written = [...(await write(session, update, updates, time))];
     // Not both: a batch is no transaction, and if the second statement failed, the writes of the first would be repeated.
     if (updates.length === 0 && removal !== null && remove !== null) {
-      const free: Target[] = [];
+      const free: typeof removals = [];
       for (const target of removals) {
         // Rather than by an error of the statement, which PostgreSQL would log.
-        const isBlocked = await removal.isBlocked(session, target.stored.id);
+        const isBlocked = await removal.isBlocked(session, target.item.id);
         if (isBlocked) outcomes.set(target.item, removal.throwBlocked);
         else free.push(target);
       }
@@ -231,7 +238,7 @@ export function prepareUpdates<
     return items.map((item) => outcomes.get(item) ?? throwConflict);
   }
 
-  const enqueue = createWriteQueue<Item, RecordText<Row> | null>(context, {
+  const enqueue = createWriteQueue<Item<Row, Edit>, RecordText<Row> | null>(context, {
     maxItems: MAX_UPDATES,
     async run(session, items, isAlone) {
       try {

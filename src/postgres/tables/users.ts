@@ -1,12 +1,9 @@
 import { emailKey } from "../../base/email.ts";
-import { columnNames } from "../../domain/columns.ts";
 import { isAfter } from "../../domain/page.ts";
-import { firstVersion } from "../../domain/record.ts";
+import type { RecordText } from "../../domain/record.ts";
 import {
   failEmailTaken,
   failUserHasOrders,
-  parseStoredUser,
-  type StoredUser,
   User,
   type UserFields,
   type UserQuery,
@@ -17,20 +14,17 @@ import {
 import type { StoreContext } from "../engine/context.ts";
 import type { Session } from "../server/connection.ts";
 import { isForeignKeyViolation, isUniqueViolation } from "../server/errors.ts";
-import { ownColumnTypes, recordJson, rowRenderer } from "./columns.ts";
+import { ownColumnTypes, recordJson, recordText } from "./columns.ts";
 import { prepareCreate } from "./creates.ts";
 import { prepareList } from "./lists.ts";
 import { createLookup } from "./lookups.ts";
 import { prepareUpdates } from "./updates.ts";
 
-type ReadUser = StoredUser & Pick<UserRow, "email_key">;
-
-const columns = columnNames(User);
+const columns = recordText(User);
 const writtenColumns = { ...ownColumnTypes(User), email_key: "text" };
 
-const selectUsers = `select ${columns}, email_key from users`;
-const usersById = `${selectUsers} where id = any($1::bigint[])`;
-const usersByEmail = `${selectUsers} where email_key = any($1::text[])`;
+const usersById = `select ${columns} from users where id = any($1::bigint[])`;
+const usersByEmail = `select ${columns}, email_key from users where email_key = any($1::text[])`;
 /** One user at a time: the orders of one are on one shard, and may be many. */
 const anyOrderOfUser = `
   select id
@@ -43,19 +37,17 @@ const anyOrderOfUser = `
 export async function findUsers(
   session: Session,
   ids: readonly number[],
-): Promise<readonly ReadUser[]> {
+): Promise<readonly RecordText<User>[]> {
   return ids.length === 0 ? [] : session.all(usersById, ids);
 }
 
-export const userText = rowRenderer<User>(User);
-
 export function createUserStore(context: StoreContext): UserStore {
   const { db } = context;
-  const byId = createLookup<number, ReadUser>(db, {
+  const get = createLookup<number, RecordText<User>>(db, {
     find: findUsers,
     keyOf: ({ id }) => id,
   });
-  const byEmail = createLookup<string, ReadUser>(db, {
+  const byEmail = createLookup<string, RecordText<User> & Pick<UserRow, "email_key">>(db, {
     find: (session, keys) => session.all(usersByEmail, keys),
     keyOf: ({ email_key }) => email_key,
   });
@@ -71,22 +63,19 @@ export function createUserStore(context: StoreContext): UserStore {
     conflictKeysOf: ({ email_key }) => [email_key],
     lockOf: ({ email_key }) => email_key,
     throwRejected: failEmailTaken,
-    newRecord: (id, fields, time) => userText(firstVersion(id, fields, time)),
   });
 
   const hasOrders = async (session: Session, id: number) =>
     (await session.first(anyOrderOfUser, id)) !== null;
 
-  const { update, remove } = prepareUpdates<ReadUser, UserRow, User, UserFields>(context, {
+  const { update, remove } = prepareUpdates<User, UserFields>(context, {
     table: "users",
     read: findUsers,
-    parse: ({ email_key: _, ...user }) => parseStoredUser(user),
     columns: writtenColumns,
     valuesOf: userRow,
-    toRecord: userText,
     updated: "user.updated",
     // Another transaction can have inserted the email.
-    mayWait: (values, stored) => values.email_key !== stored.email_key,
+    mayWait: (edit, before) => emailKey(edit.email) !== emailKey(before.email),
     removal: { type: "user.deleted", isBlocked: hasOrders, throwBlocked: failUserHasOrders },
     explain(error) {
       if (isUniqueViolation(error)) failEmailTaken();
@@ -101,17 +90,13 @@ export function createUserStore(context: StoreContext): UserStore {
       const user = await byEmail(emailKey(email), client);
       const isOnPage = user !== null && isAfter(user.id, query) && query.offset === 0;
       return {
-        records: isOnPage ? userText(user).json : "",
+        records: isOnPage ? user.json : "",
         total: user === null ? 0 : 1,
         nextAfter: null,
       };
     },
 
-    async get(id, client) {
-      const user = await byId(id, client);
-      return user && userText(user);
-    },
-
+    get,
     create: (fields, key, author = null) => create(userRow(fields), key, author),
     update,
     remove,

@@ -2,7 +2,7 @@
  * Extends TypeBox with text that is measured in code points, and with types that all records share. A schema with a `title`
  * has that name in the OpenAPI document.
  */
-import { Kind, type Static, type TSchema, Type, TypeRegistry } from "@sinclair/typebox";
+import { CloneType, Kind, type Static, type TSchema, Type, TypeRegistry } from "@sinclair/typebox";
 import { hasEmailForm } from "./email.ts";
 import { UNREADABLE } from "./readable-text.ts";
 
@@ -16,7 +16,7 @@ interface TextOptions {
   readonly maxLength?: number;
   readonly format?: "email" | "date-time";
   readonly enum?: readonly string[];
-  /** For the OpenAPI document. For a long `enum`, messages use it instead of the list of values. */
+  /** For the OpenAPI document. For an `enum` of more than 10 values, messages use it instead of them. */
   readonly description?: string;
 }
 
@@ -96,6 +96,11 @@ export function OneOf<const Value extends string>(
   options: Pick<TextOptions, "title" | "description"> = {},
 ) {
   return Type.Unsafe<Value>({ [Kind]: "Text", type: "string", enum: values, ...options });
+}
+
+/** A parameter of a query, without which it has no effect. */
+export function Parameter<Of extends Schema>(schema: Of, description: string) {
+  return Type.Optional(CloneType(schema, { description }));
 }
 
 export function Nullable<Inner extends Schema>(schema: Inner) {

@@ -20,6 +20,10 @@ function describeRange(low: number, high: number, unit: string): string {
   return low === 0 ? `at most ${high} ${unit}` : `${low} to ${high} ${unit}`;
 }
 
+function isLong(values: readonly string[] | undefined): boolean {
+  return values !== undefined && values.length > 10;
+}
+
 /** @returns what a value must be, to follow the name of its field */
 export function describeConstraint(schema: Schema): string {
   if (TypeGuard.IsUnion(schema)) {
@@ -38,8 +42,9 @@ export function describeConstraint(schema: Schema): string {
     return `must be an integer from ${schema.minimum} to ${schema.maximum}`;
   }
   if (schema[Kind] === "Text") {
-    if (schema.enum !== undefined && schema.description) return `must be ${schema.description}`;
-    if (schema.enum !== undefined) return `must be one of ${schema.enum.join(", ")}`;
+    const { enum: values } = schema;
+    if (isLong(values)) return `must be ${schema.description}`;
+    if (values !== undefined) return `must be one of ${values.join(", ")}`;
     if (schema.format === "date-time") return "must be a time such as 2026-11-20T18:57:03.120Z";
     const what = schema.format === "email" ? "an email address" : "text";
     return `must be ${what} of ${describeRange(schema.minLength ?? 0, schema.maxLength, "characters")}`;
@@ -139,9 +144,8 @@ function problemOf({ type, schema, path, value }: ValueError, record?: Schema): 
       if (!isStorable(value)) {
         return { code: "format", problem: "must be text without U+0000 and lone surrogates" };
       }
-      // A long list has a description instead.
-      const { enum: allowed, description, minLength: min = 0, maxLength: max = Infinity } = inner;
-      if (allowed !== undefined && description === undefined) return of("not_allowed", { allowed });
+      const { enum: allowed, minLength: min = 0, maxLength: max = Infinity } = inner;
+      if (allowed !== undefined && !isLong(allowed)) return of("not_allowed", { allowed });
       const hidden = inner["format"] === "email" ? UNREADABLE.exec(value)?.[0] : undefined;
       if (hidden !== undefined) return { code: "format", problem: describeHidden(hidden) };
       return hasLength(value, min, max) ? of("format") : of("length", { min, max });

@@ -5,7 +5,16 @@
 import { type Static, Type } from "@sinclair/typebox";
 import { fail } from "../base/error.ts";
 import type { MaybePromise } from "../base/maybe-promise.ts";
-import { Id, Nullable, noExtraFields, OneOf, SafeInteger, Text, Time } from "../base/schema.ts";
+import {
+  Id,
+  Nullable,
+  noExtraFields,
+  OneOf,
+  Parameter,
+  SafeInteger,
+  Text,
+  Time,
+} from "../base/schema.ts";
 import { Order, OrderStatus, orderStatuses } from "./order.ts";
 import { type Page, pageQuery } from "./page.ts";
 import type { Author } from "./record.ts";
@@ -49,29 +58,28 @@ export const Change = Type.Object(
 );
 export type Change = Static<typeof Change>;
 
-/**
- * Parameters of the list. `after` is the id of a change, 0 for all changes: the page continues after it, or fails if a
- * change after it is no longer kept. Without it, the page is at an offset among those that are kept. `feed` is the
- * name of the sequence that the client has read so far.
- */
 export const ChangeQuery = Type.Object(
   {
     limit: pageQuery.limit,
     offset: pageQuery.offset,
-    after: pageQuery.after,
-    feed: Type.Optional(Text({ minLength: 1, maxLength: 64 })),
-    include: Type.Optional(OneOf(["record"])),
+    after: Parameter(
+      SafeInteger(0),
+      "Only changes after this id; 0 is before the first one. Returns 410 if they are no longer kept. Without it, the page begins with the oldest change that is kept. Cannot be combined with `offset`",
+    ),
+    feed: Parameter(
+      Text({ minLength: 1, maxLength: 64 }),
+      "The `meta.feed` of the page before. Returns 410 if this is another sequence now",
+    ),
+    include: Parameter(OneOf(["record"]), "Adds to each change the user or order as it is now"),
+    /** Only the API waits. */
+    wait: Parameter(
+      Type.Integer({ minimum: 0, maximum: 60 }),
+      "If there is no change yet, the time in seconds to wait for one",
+    ),
   },
   noExtraFields,
 );
 export type ChangeQuery = Static<typeof ChangeQuery>;
-
-/** Parameters of the API: `wait` is how many seconds the response may wait for the next change. */
-export const WaitingQuery = Type.Object(
-  { ...ChangeQuery.properties, wait: Type.Integer({ minimum: 0, maximum: 60, default: 0 }) },
-  noExtraFields,
-);
-export type WaitingQuery = Static<typeof WaitingQuery>;
 
 /** What is kept of the sequence. */
 export interface Feed {

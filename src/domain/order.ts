@@ -1,6 +1,15 @@
 import { type Static, Type } from "@sinclair/typebox";
 import { AppError, failField } from "../base/error.ts";
-import { Id, noExtraFields, OneOf, SafeInteger, Text, Time, Version } from "../base/schema.ts";
+import {
+  Id,
+  noExtraFields,
+  OneOf,
+  Parameter,
+  SafeInteger,
+  Text,
+  Time,
+  Version,
+} from "../base/schema.ts";
 import { currencies } from "./currency.ts";
 import { Metadata, MetadataPatch, patchMetadata } from "./metadata.ts";
 import { pageQuery } from "./page.ts";
@@ -72,7 +81,11 @@ export const OrderPatch = Type.Object(
 export type OrderPatch = Static<typeof OrderPatch>;
 
 export const OrderQuery = Type.Object(
-  { ...pageQuery, user_id: Type.Optional(Id), status: Type.Optional(OrderStatus) },
+  {
+    ...pageQuery,
+    user_id: Parameter(Id, "Only orders of this user"),
+    status: Parameter(OrderStatus, "Only orders with this status"),
+  },
   noExtraFields,
 );
 export type OrderQuery = Static<typeof OrderQuery>;

@@ -1,6 +1,6 @@
 import { type Static, type TObject, Type } from "@sinclair/typebox";
 import { AppError } from "../base/error.ts";
-import { OneOf, SafeInteger } from "../base/schema.ts";
+import { OneOf, Parameter, SafeInteger } from "../base/schema.ts";
 
 /** Maximum size of the records of a page, with their commas. The whole page has at most 4 MiB. */
 export const MAX_PAGE_BYTES = 4 * 2 ** 20 - 256;
@@ -80,16 +80,25 @@ export function joinRecords(
 export const sorts = ["id", "-id"] as const;
 export type Sort = (typeof sorts)[number];
 
-/**
- * Parameters of every list: at most `limit` records, after skipping `offset` records or after the id `after`. A
- * record with that id need not exist, and 0 is before the first record. `sort` is `id` unless it is `-id`, by which
- * ids descend.
- */
+/** Parameters of every list. */
 export const pageQuery = {
-  limit: Type.Integer({ minimum: 1, maximum: 1000, default: 50 }),
-  offset: Type.Integer({ minimum: 0, maximum: Number.MAX_SAFE_INTEGER, default: 0 }),
-  after: Type.Optional(SafeInteger(0)),
-  sort: Type.Optional(OneOf(sorts)),
+  limit: Type.Integer({
+    minimum: 1,
+    maximum: 1000,
+    default: 50,
+    description: "The maximum number of records in the page, by default 50",
+  }),
+  offset: Type.Integer({
+    minimum: 0,
+    maximum: Number.MAX_SAFE_INTEGER,
+    default: 0,
+    description: "The number of records to skip, by default 0",
+  }),
+  after: Parameter(
+    SafeInteger(0),
+    "Only records that follow this id in the order of `sort`; 0 is before the first record. The record with this id need not exist. The cost is the same at any depth. Cannot be combined with `offset`",
+  ),
+  sort: Parameter(OneOf(sorts), "The order: by `id`, which is the default, or the newest first"),
 };
 
 export type PageQuery = Static<TObject<typeof pageQuery>>;

@@ -1,7 +1,7 @@
 import { type Static, Type } from "@sinclair/typebox";
 import { emailKey } from "../base/email.ts";
 import { fail } from "../base/error.ts";
-import { Id, Nullable, noExtraFields, Text, Time, Version } from "../base/schema.ts";
+import { Id, Nullable, noExtraFields, Parameter, Text, Time, Version } from "../base/schema.ts";
 import { Metadata, MetadataPatch, patchMetadata } from "./metadata.ts";
 import { pageQuery } from "./page.ts";
 import type { Preconditions } from "./precondition.ts";
@@ -48,7 +48,13 @@ export const UserPatch = Type.Object(
 );
 export type UserPatch = Static<typeof UserPatch>;
 
-export const UserQuery = Type.Object({ ...pageQuery, email: Type.Optional(Email) }, noExtraFields);
+export const UserQuery = Type.Object(
+  {
+    ...pageQuery,
+    email: Parameter(Email, "Only the user with this email, in any spelling"),
+  },
+  noExtraFields,
+);
 export type UserQuery = Static<typeof UserQuery>;
 
 /** The fields of a user that a client can set. */

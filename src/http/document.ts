@@ -12,12 +12,7 @@ import {
   recordHeaders,
   type SuccessResponse,
 } from "./openapi/detail.ts";
-import {
-  type DocumentedError,
-  errorName,
-  errorResponseDoc,
-  errorSchemas,
-} from "./openapi/errors.ts";
+import { type DocumentedError, errorResponseDoc, errorSchemas } from "./openapi/errors.ts";
 import { errorTemplates } from "./output/errors.ts";
 import { isPublic, type RouteEntry } from "./routes/route.ts";
 
@@ -120,26 +115,6 @@ function inlineValue(schema: JsonSchema, side: Side): JsonSchema {
   return isLarge ? { ...schema, format: "int64" } : schema;
 }
 
-/** Parameters of every list. */
-const pageParameters: Readonly<Record<string, string>> = {
-  limit: "The maximum number of records in the page",
-  offset: "The number of records to skip",
-  after:
-    "Only records that follow this id in the order of `sort`; 0 is before the first record. The record with this id need not exist. The cost is the same at any depth. Cannot be combined with `offset`",
-  sort: "The order: by `id`, which is the default, or the newest records first",
-};
-
-/** Describes the bounds of a number in words, because Swagger UI does not show them. */
-function describeBounds({ minimum, maximum }: JsonSchema, defaultValue: unknown): string {
-  if (defaultValue === undefined) return "";
-  const upTo = maximum === Number.MAX_SAFE_INTEGER ? "" : ` to ${maximum}`;
-  return `: from ${minimum}${upTo}, default ${defaultValue}`;
-}
-
-function properties(part: InputSchema<unknown> | undefined): [string, JsonSchema][] {
-  return Object.entries((part?.schema["properties"] ?? {}) as Record<string, JsonSchema>);
-}
-
 /** The error codes of a route by status. */
 function errorCodes(route: RouteEntry, errors: readonly DocumentedError[]) {
   const codes: DocumentedError[] = [...commonErrors.all];
@@ -163,38 +138,27 @@ const notModified: SuccessResponse = {
   headers: recordHeaders,
 };
 
-type Components = Record<"schemas" | "parameters" | "responses", Record<string, JsonSchema>>;
+type Components = Record<"schemas" | "responses", Record<string, JsonSchema>>;
 
 /** @returns a function that describes a route, and adds the components that it refers to */
 function createOperation(components: Components) {
   const schemaOf = createSchemas(components.schemas);
 
-  function pathParameter(name: string, { title, description, ...value }: JsonSchema): JsonSchema {
-    const id = String(title);
-    const schema = schemaOf(value, "request");
-    const more = { required: true, example: 1 };
-    components.parameters[id] = { name, in: "path", description, schema, ...more };
-    return ref("parameters", id);
-  }
-
-  function queryParameter(
-    name: string,
-    { default: defaultValue, ...schema }: JsonSchema,
-    description = "",
-  ): JsonSchema {
-    return {
-      name,
-      in: "query",
-      description: `${description}${describeBounds(schema, defaultValue)}`,
+  /** @param place where the parameters are. @returns those that the schema has as properties */
+  function parametersIn(place: "path" | "query", part?: InputSchema<unknown>): JsonSchema[] {
+    const properties = (part?.schema["properties"] ?? {}) as Record<string, JsonSchema>;
+    const more = place === "path" && { required: true, example: 1 };
+    return Object.entries(properties).map(([name, property]) => {
       // Without the default: tools send it, and `offset` may not be sent beside `after`.
-      schema: schemaOf(schema, "request"),
-    };
+      const { default: _, description, ...value } = property;
+      return { name, in: place, description, schema: schemaOf(value, "request"), ...more };
+    });
   }
 
   function errorResponses(route: RouteEntry, errors: readonly DocumentedError[]): JsonSchema {
     const entries = [...errorCodes(route, errors)].map(([status, codes]) => {
-      const name = errorName(codes, route.method);
-      components.responses[name] ??= errorResponseDoc(codes, name);
+      const name = codes.join("_or_");
+      components.responses[name] ??= errorResponseDoc(codes);
       return [status, ref("responses", name)];
     });
     return Object.fromEntries(entries);
@@ -209,8 +173,7 @@ function createOperation(components: Components) {
   return (route: RouteEntry, detail: Detail): JsonSchema => {
     const { method, hooks } = route;
     const { params, query, body } = hooks.definition;
-    const { responses, errors = [], filters, example, ...texts } = detail;
-    const descriptions = { ...pageParameters, ...filters };
+    const { responses, errors = [], example, ...texts } = detail;
     const names = headerNames(method, errors);
     const media = body && { schema: schemaOf(body.schema, "request"), example };
     const types = method === "PATCH" ? [JSON_TYPE, PATCH_TYPE] : [JSON_TYPE];
@@ -219,10 +182,8 @@ function createOperation(components: Components) {
       ...texts,
       security: isPublic(route) ? [] : [{ token: [] }],
       parameters: [
-        ...properties(params).map(([name, schema]) => pathParameter(name, schema)),
-        ...properties(query).map(([name, schema]) =>
-          queryParameter(name, schema, descriptions[name]),
-        ),
+        ...parametersIn("path", params),
+        ...parametersIn("query", query),
         ...names.map((name) => ref("parameters", name)),
       ],
       ...(media && {

@@ -166,6 +166,8 @@ const ui = SwaggerUIBundle({
   deepLinking: true,
   tryItOutEnabled: true,
   displayRequestDuration: true,
+  // The bounds of parameters.
+  showCommonExtensions: true,
   defaultModelsExpandDepth: 0,
   docExpansion: "list",
   // Otherwise Swagger UI contacts validator.swagger.io, unless the host is localhost.

@@ -2,7 +2,6 @@
 import { fail, failField } from "../../base/error.ts";
 import { type InputSchema, type JsonSchema, parseInteger } from "./input.ts";
 
-/** @param id with a `title`, which is the name of the parameter in the OpenAPI document */
 function idSchema(id: JsonSchema, parse: (text: string) => number): InputSchema<{ id: number }> {
   const schema = { properties: { id: { type: "integer", ...id } } };
   // Routers pass the parameters of a path as text.
@@ -14,7 +13,7 @@ const UNUSED_ID = 0;
 
 /** `/users/:id`: a positive integer in canonical base 10, of any length. */
 export const userParams = idSchema(
-  { title: "UserId", description: "The id of the user, in canonical base 10", minimum: 1 },
+  { description: "The id of the user, in canonical base 10", minimum: 1 },
   (text) => {
     const id = parseInteger(text);
     if (!(id > 0)) failField("id", "format", "must be a positive integer");
@@ -30,7 +29,6 @@ const MAX_INT64 = 2n ** 63n - 1n;
 /** `/orders/:id`: a 64-bit integer in base 10. A sign and leading zeros are allowed, as in Go's `ParseInt`. */
 export const orderParams = idSchema(
   {
-    title: "OrderId",
     description: "The id of the order, in base 10. A sign and leading zeros are allowed",
   },
   (text) => {

@@ -27,13 +27,8 @@ export function object(properties: JsonSchema, optional: readonly string[] = [])
   return { type: "object", properties, required };
 }
 
-export function header(description: string, schema: JsonSchema, example: unknown): JsonSchema {
+export function header(description: string, schema: JsonSchema, example?: unknown): JsonSchema {
   return { description, required: true, schema: { ...text, ...schema }, example };
-}
-
-/** A header that always has the same value. */
-function constantHeader(description: string, value: string): JsonSchema {
-  return header(description, { const: value }, value);
 }
 
 export function headers(): Record<string, JsonSchema> {
@@ -44,8 +39,8 @@ export function headers(): Record<string, JsonSchema> {
       { pattern: REQUEST_ID.source },
       "7f3c2b1a",
     ),
-    NoStore: constantHeader("The response must not be stored", "no-store"),
-    Revalidate: constantHeader("Private. Must be revalidated before reuse", REVALIDATE),
+    NoStore: header("The response must not be stored", { const: "no-store" }),
+    Revalidate: header("Private. Must be revalidated before reuse", { const: REVALIDATE }),
     ETag: header(
       "The `version` of the record, for `If-Match` and `If-None-Match`",
       { pattern: '^"[1-9]\\d*"$' },
@@ -57,14 +52,17 @@ export function headers(): Record<string, JsonSchema> {
       {},
       pages,
     ),
-    ServiceDoc: constantHeader("The interactive reference (RFC 8631)", serviceDoc.link),
+    ServiceDoc: header("The interactive reference (RFC 8631)", { const: serviceDoc.link }),
     IdempotentReplayed: {
-      ...constantHeader("Present if this is the stored response to an earlier request", "true"),
+      ...header("Present if this is the stored response to an earlier request", { const: "true" }),
       required: false,
     },
     RetryAfter: header("The time to wait before a retry, in seconds", integer(0, 60), 1),
     Allow: header("The methods of the path", {}, "GET, HEAD, POST"),
-    AcceptPatch: constantHeader("Media types that PATCH accepts (RFC 5789)", PATCH_TYPES),
+    AcceptPatch: {
+      ...header("Of PATCH: the media types that it accepts (RFC 5789)", { const: PATCH_TYPES }),
+      required: false,
+    },
   };
 }
 

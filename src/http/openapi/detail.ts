@@ -20,8 +20,6 @@ export interface Detail {
   readonly operationId: string;
   readonly summary: string;
   readonly description: string;
-  /** What each filter of a list selects. */
-  readonly filters?: Readonly<Record<string, string>>;
   /** An example of the request body. */
   readonly example?: JsonSchema;
   /** By status. The 304 of a record follows from the errors. */

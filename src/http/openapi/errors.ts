@@ -7,92 +7,63 @@ import { errorEnvelope } from "../output/bodies.ts";
 import { errorTemplates, type ResponseTemplate } from "../output/errors.ts";
 import { header, object, ref, text, withCommonHeaders } from "./components.ts";
 
-/**
- * By error code: the name of the response, the meaning, and examples of the message. If an operation has several
- * codes with one status, they share a response, which has the name of the last one.
- */
+/** By error code: the meaning, and an example of the message. Errors in plain text need none. */
 const errorDocs = {
   validation_failed: [
-    "Invalid",
     "The request is not valid: `meta.problems` lists the reasons",
     "Validation failed: nmae is not allowed",
   ],
-  invalid_order_id: ["InvalidOrder", "The order id is not a 64-bit integer"],
-  unauthorised: ["Unauthorised", "The request has no token"],
-  invalid_token: ["Unauthorised", "The token is unknown, expired or revoked"],
-  insufficient_scope: ["InsufficientScope", "The token may only read", "this token may only read"],
+  invalid_order_id: ["The order id is not a 64-bit integer"],
+  unauthorised: ["The request has no token"],
+  invalid_token: ["The token is unknown, expired or revoked"],
+  insufficient_scope: ["The token may only read", "this token may only read"],
   expectation_failed: [
-    "ExpectationFailed",
     "`Expect` is not exactly `100-continue`, in lower case",
     'Expect must be exactly "100-continue", in lower case: send the body without waiting',
   ],
-  not_found: ["UserNotFound", "The user does not exist", "user not found"],
-  order_not_found: ["OrderNotFound", "The order does not exist"],
+  not_found: ["The user does not exist", "user not found"],
+  order_not_found: ["The order does not exist"],
   method_not_allowed: [
-    "MethodNotAllowed",
     "The path does not have this method: see `Allow`",
     "method DELETE is not allowed here, use GET, HEAD, POST",
   ],
-  email_taken: [
-    "EmailTaken",
-    "Another user has the email in this or another spelling",
-    "email is already taken",
-  ],
-  user_has_orders: ["UserHasOrders", "The user has orders", "user has orders"],
+  email_taken: ["Another user has the email in this or another spelling", "email is already taken"],
+  user_has_orders: ["The user has orders", "user has orders"],
   invalid_status_change: [
-    "InvalidStatusChange",
     "The status cannot change to this one",
     "cannot change status from shipped to paid; allowed: delivered",
   ],
   changes_expired: [
-    "ChangesGone",
     "Changes after `after` are no longer kept",
     "changes before 1001 are no longer kept: synchronize again",
   ],
   changes_reset: [
-    "ChangesGone",
     "The feed is not the one that `feed` or `after` belongs to, e.g. since a backup was restored",
     "the feed 5fHv2mQxT0 has ended: synchronize again",
-    "there is no change 12, the last one is 7: synchronize again",
   ],
   version_mismatch: [
-    "VersionMismatch",
     "`If-Match` does not match the record, or `If-None-Match` does",
     "the record has changed: it is at version 2",
-    "If-Match never matches a weak entity tag: send the tag without W/",
-    "If-None-Match matches the record: it is at version 2",
   ],
   payload_too_large: [
-    "TooLarge",
     "The request body is larger than the limit of this server (default: 65,536 bytes)",
     "the request body must be at most 65536 bytes",
   ],
   unsupported_media_type: [
-    "UnsupportedType",
     "The request body is compressed, or its `Content-Type` is not JSON in UTF-8",
     "the request body must be application/json: set the Content-Type header",
-    "the request body must be UTF-8",
   ],
   idempotency_key_reused: [
-    "KeyReused",
     "The `Idempotency-Key` belongs to a different request",
     "the idempotency key was used for another request",
   ],
-  too_many_requests: [
-    "TooManyRequests",
-    "The token exceeds the rate limit",
-    "too many requests with this token",
-  ],
+  too_many_requests: ["The token exceeds the rate limit", "too many requests with this token"],
   unavailable: [
-    "Unavailable",
     "The database cannot be used at the moment, the token has too many writes in progress or too many large pages unsent, or the server is read-only or shutting down",
     "the database cannot be written at the moment",
   ],
-  internal: [
-    "Internal",
-    "An error of the server. Its log has the details, with the id of the request",
-  ],
-} satisfies Partial<Record<ErrorCode, [name: string, meaning: string, ...string[]]>>;
+  internal: ["An error of the server. Its log has the details, with the id of the request"],
+} satisfies Partial<Record<ErrorCode, [meaning: string, message?: string]>>;
 
 /** Every operation can return it. */
 const invalid: FieldError = {
@@ -104,13 +75,6 @@ const invalid: FieldError = {
 
 /** An error that a client can tell from others. */
 export type DocumentedError = keyof typeof errorDocs;
-
-/** @param codes all with the same status; at least one */
-export function errorName(codes: readonly DocumentedError[], method: string): string {
-  const [name] = errorDocs[codes.at(-1) ?? "internal"];
-  // Only that of PATCH has `Accept-Patch`.
-  return method === "PATCH" && name === "UnsupportedType" ? "UnsupportedPatchType" : name;
-}
 
 export function errorSchemas(): Record<string, JsonSchema> {
   const templates: [string, ResponseTemplate][] = Object.entries(errorTemplates);
@@ -150,55 +114,41 @@ export function errorSchemas(): Record<string, JsonSchema> {
   };
 }
 
-/** @returns the name and the value of each example */
-function errorExamples(code: DocumentedError) {
-  const [, , ...messages] = errorDocs[code];
-  const problems = code === "validation_failed" ? [invalid] : [];
-  const allowed = code === "invalid_status_change" ? ["delivered"] : undefined;
-  return messages.map((message, index) => {
-    const value = errorEnvelope(new AppError(code, message, { problems, allowed }));
-    return [index === 0 ? code : `${code}_${index + 1}`, { value }] as const;
-  });
-}
-
-/**
- * @param codes all with the same status
- * @returns the content by media type. Its examples have the codes
- */
+/** @returns the content by media type. Its examples have the codes */
 function errorContent(codes: readonly DocumentedError[]): Record<string, JsonSchema> {
   const content: Record<string, JsonSchema> = {};
+  const examples: Record<string, JsonSchema> = {};
   for (const code of codes) {
     const { text: example }: ResponseTemplate = errorTemplates[code];
     if (example !== undefined) {
       content[TEXT_TYPE] = { schema: { ...text, const: example }, example };
+      continue;
     }
-  }
-  const examples = codes.flatMap(errorExamples);
-  if (examples.length > 0) {
-    content[JSON_TYPE] = {
-      schema: ref("schemas", "Error"),
-      examples: Object.fromEntries(examples),
-    };
+    const [, message = ""] = errorDocs[code];
+    const problems = code === "validation_failed" ? [invalid] : [];
+    const allowed = code === "invalid_status_change" ? ["delivered"] : undefined;
+    examples[code] = { value: errorEnvelope(new AppError(code, message, { problems, allowed })) };
+    content[JSON_TYPE] = { schema: ref("schemas", "Error"), examples };
   }
   return content;
 }
 
 /** @param codes all with the same status */
-export function errorResponseDoc(codes: readonly DocumentedError[], name: string): JsonSchema {
+export function errorResponseDoc(codes: readonly DocumentedError[]): JsonSchema {
   const fields = codes.map((code) => (errorTemplates[code] as ResponseTemplate).headers ?? {});
   const challenges = fields.flatMap((field) => field["www-authenticate"] ?? []);
   const scheme = "The authentication scheme (RFC 6750)";
   const has = (fieldName: string) => fields.some((field) => field[fieldName] !== undefined);
   return {
-    description: codes.map((code) => errorDocs[code][1]).join("; or: "),
+    description: codes.map((code) => errorDocs[code][0]).join("; or: "),
     headers: withCommonHeaders({
-      ...(challenges.length > 0 && {
-        "WWW-Authenticate": header(scheme, { enum: challenges }, challenges[0]),
-      }),
+      ...(challenges.length > 0 && { "WWW-Authenticate": header(scheme, { enum: challenges }) }),
       ...(has("link") && { Link: ref("headers", "ServiceDoc") }),
       ...(has("retry-after") && { "Retry-After": ref("headers", "RetryAfter") }),
-      ...(name === "MethodNotAllowed" && { Allow: ref("headers", "Allow") }),
-      ...(name === "UnsupportedPatchType" && { "Accept-Patch": ref("headers", "AcceptPatch") }),
+      ...(codes.includes("method_not_allowed") && { Allow: ref("headers", "Allow") }),
+      ...(codes.includes("unsupported_media_type") && {
+        "Accept-Patch": ref("headers", "AcceptPatch"),
+      }),
     }),
     content: errorContent(codes),
   };

@@ -1,6 +1,6 @@
 /** The route of the change feed. */
 import { andThen } from "../../base/maybe-promise.ts";
-import { Change, type ChangePage, type Feed, startOf, WaitingQuery } from "../../domain/change.ts";
+import { Change, type ChangePage, ChangeQuery, type Feed, startOf } from "../../domain/change.ts";
 import { pageOffsets } from "../../domain/page.ts";
 import type { Call } from "../input/call.ts";
 import { querySchema } from "../input/query.ts";
@@ -29,7 +29,7 @@ const example: Change = {
   created_at: "2026-11-20T18:57:03.120Z",
 };
 
-function isEmpty(query: WaitingQuery, page: ChangePage): boolean {
+function isEmpty(query: ChangeQuery, page: ChangePage): boolean {
   return startOf(query, page) >= page.last;
 }
 
@@ -39,12 +39,13 @@ function isEmpty(query: WaitingQuery, page: ChangePage): boolean {
  * @throws {AppError} invalid_token if the token was revoked, or has expired, while the client waited
  */
 async function waitForChanges(
-  { request, query, token, observed }: Call<WaitingQuery>,
+  seconds: number,
+  { request, query, token, observed }: Call<ChangeQuery>,
   { store, authenticate, connections, waitingClients, yieldToClients }: Services,
 ): Promise<ChangePage> {
   const startedMs = performance.now();
-  using client = waitingClients.begin(token.hash, query.wait, request.signal);
-  connections.keepOpen(request, query.wait);
+  using client = waitingClients.begin(token.hash, seconds, request.signal);
+  connections.keepOpen(request, seconds);
   try {
     let page = await store.changes.list(query, token.hash);
     while (isEmpty(query, page)) {
@@ -66,10 +67,10 @@ async function waitForChanges(
  * The links of a page. That of the next one continues after its last change and names the feed, so that a client that
  * follows links misses no change. It exists also if there is no change yet.
  */
-function linksOf(query: WaitingQuery, page: ChangePage): string {
+function linksOf(query: ChangeQuery, page: ChangePage): string {
   const { limit, offset, after, wait, include } = query;
   const { first, last, feed, total } = page;
-  const options = filterParameters({ include, wait: wait === 0 ? undefined : wait });
+  const options = filterParameters({ include, wait });
   const link = (position: string, rel: string) =>
     `<${changesPath}?limit=${limit}&${position}${options}>; rel="${rel}"`;
   const continued = (id: number) => `after=${id}&feed=${feed}`;
@@ -82,7 +83,7 @@ function linksOf(query: WaitingQuery, page: ChangePage): string {
   return links.join(", ");
 }
 
-function changesBody({ head, query }: Call<WaitingQuery>, page: ChangePage) {
+function changesBody({ head, query }: Call<ChangeQuery>, page: ChangePage) {
   const { total, first, last, feed } = page;
   const { limit, offset } = query;
   const meta = JSON.stringify({ total, limit, offset, first, last, feed });
@@ -91,7 +92,7 @@ function changesBody({ head, query }: Call<WaitingQuery>, page: ChangePage) {
 
 const listChanges = route(
   {
-    query: querySchema(WaitingQuery),
+    query: querySchema(ChangeQuery),
     detail: {
       operationId: "listChanges",
       summary: "List changes of users and orders",
@@ -99,13 +100,6 @@ const listChanges = route(
         "Each change, once, in the order of commits, with consecutive ids. To follow all changes, read `meta.last` and " +
         '`meta.feed`, then the lists, then the changes after `last`, and then always the `Link` with `rel="next"`. ' +
         "A 410 means that changes are missing: start again. Apply a change only if its `version` is newer than yours.",
-      filters: {
-        after:
-          "Only changes after this id; 0 is before the first one. Returns 410 if they are no longer kept. Without it, the page begins with the oldest change that is kept. Cannot be combined with `offset`",
-        feed: "The `meta.feed` of the page before. Returns 410 if this is another sequence now",
-        include: "Adds to each change the user or order as it is now",
-        wait: "If there is no change yet, the time in seconds to wait for one",
-      },
       responses: {
         200: pageDoc(Change, example, {
           first: {
@@ -126,9 +120,10 @@ const listChanges = route(
   },
   (call, services) => {
     const { query, token } = call;
+    const { wait = 0 } = query;
     return andThen(services.store.changes.list(query, token.hash), (page) =>
-      query.wait > 0 && isEmpty(query, page)
-        ? waitForChanges(call, services).then((next) => changesBody(call, next))
+      wait > 0 && isEmpty(query, page)
+        ? waitForChanges(wait, call, services).then((next) => changesBody(call, next))
         : changesBody(call, page),
     );
   },

@@ -52,7 +52,6 @@ const listOrders = route(
       operationId: "listOrders",
       summary: "List orders by id",
       description: "The `Link` header has the URLs of the other pages.",
-      filters: { user_id: "Only orders of this user", status: "Only orders with this status" },
       responses: { 200: pageDoc(Order, example) },
     },
   },

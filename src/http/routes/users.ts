@@ -41,7 +41,6 @@ const listUsers = route(
       operationId: "listUsers",
       summary: "List users by id",
       description: "The `Link` header has the URLs of the other pages.",
-      filters: { email: "Only the user with this email, in any spelling" },
       responses: { 200: pageDoc(User, example) },
     },
   },

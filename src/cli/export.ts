@@ -1,9 +1,9 @@
 import { statSync } from "node:fs";
 import { CHECKSUM_SUFFIX, formatChecksum } from "../base/checksum.ts";
 import { fail } from "../base/error.ts";
-import type { BulkStore } from "../domain/bulk.ts";
+import { yieldToEventLoop } from "../base/event-loop.ts";
 import type { Order } from "../domain/order.ts";
-import type { Sort } from "../domain/page.ts";
+import type { Page, Sort } from "../domain/page.ts";
 import type { Store } from "../domain/store.ts";
 import type { User } from "../domain/user.ts";
 import { formatCount } from "./count-text.ts";
@@ -13,8 +13,8 @@ import { formatNdjson } from "./files/ndjson.ts";
 import { requireNoDatabaseFile } from "./files/streams.ts";
 import { type CommandSystem, withStore } from "./files/system.ts";
 
-/** Records per read: 6.5 MB if they are as large as possible. */
-const PAGE_SIZE = 100;
+/** So many records of any size fit on a page. */
+const PAGE_SIZE = 50;
 
 export interface ExportOptions {
   /** By default, that of the file extension. */
@@ -32,23 +32,31 @@ function failDamaged(after: number, problem: string): never {
   return fail("operator", message);
 }
 
+/** @throws {AppError} operator */
+function parseRecords(after: number, { records }: Page): (User | Order)[] {
+  try {
+    return JSON.parse(`[${records}]`);
+  } catch {
+    return failDamaged(after, "one has malformed JSON");
+  }
+}
+
 /** @returns the number of records written */
 async function writeRecords(
-  { bulk }: Store,
+  store: Store,
   table: BulkTable,
   sort: Sort,
   { header, formatRecords }: ReturnType<typeof csvFormatter>,
   write: (text: string) => void,
 ): Promise<number> {
-  const source: Pick<BulkStore<User | Order, never>, "exportPage"> = bulk[table];
   write(header);
   let after = 0;
   let count = 0;
   for (;;) {
-    const records = await source.exportPage(after, PAGE_SIZE, sort).catch((error) => {
-      if (!(error instanceof SyntaxError)) throw error;
-      return failDamaged(after, "one has malformed JSON");
-    });
+    const page = await store[table].list({ limit: PAGE_SIZE, offset: 0, after, sort });
+    // SQLite keeps a snapshot until the end of the turn.
+    await yieldToEventLoop();
+    const records = parseRecords(after, page);
     const last = records.at(-1);
     if (last === undefined) return count;
     // In a damaged file, pages can refer to wrong ones: the export would not end.

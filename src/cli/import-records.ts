@@ -101,7 +101,7 @@ type ReportRejections = ReturnType<typeof createRejectionReport>["add"];
 async function importBatches<Given>(
   parts: RawRecords,
   parse: (entry: RawRecord) => Given,
-  store: Pick<BulkStore<unknown, Given>, "import">,
+  store: BulkStore<Given>,
   dryRun: boolean,
   counts: ImportCounts,
   report: ReportRejections,

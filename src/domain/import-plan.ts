@@ -46,7 +46,7 @@ interface NewRecord<Row> {
 }
 
 /**
- * A table that an import writes, and an export reads: what differs between users and orders. `Stored` is a record with
+ * A table that an import writes: what differs between users and orders. `Stored` is a record with
  * JSON columns as text.
  */
 export interface ImportedTable<Row, Import, Stored = never> {
@@ -128,14 +128,11 @@ function createDryRunMemory() {
 export function createEmptyTable<Row extends { readonly id: number }, Import>(
   rules: ImportedTable<Row, Import>,
   now: () => Date,
-): BulkStore<Row, Import> {
+): BulkStore<Import> {
   const plan = createImportPlanner(rules, () => now().toISOString(), true);
   const none = () => null;
   const stored = { lastId: 0, get: none, idOf: none, hasUser: () => false, userWithEmail: none };
-  return {
-    exportPage: async () => [],
-    import: async (records) => plan(records, stored).results,
-  };
+  return { import: async (records) => plan(records, stored).results };
 }
 
 /**

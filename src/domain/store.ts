@@ -4,9 +4,9 @@ import type { ChangeStore } from "./change.ts";
 import type { CopySource, CopyTarget } from "./copy.ts";
 import type { OrderImport, UserImport } from "./import-rules.ts";
 import type { ObjectStorage } from "./object-storage.ts";
-import type { Order, OrderStore } from "./order.ts";
+import type { OrderStore } from "./order.ts";
 import type { TokenStore } from "./token.ts";
-import type { User, UserStore } from "./user.ts";
+import type { UserStore } from "./user.ts";
 
 export interface BackupSummary {
   readonly users: number;
@@ -40,8 +40,8 @@ export interface Store {
   readonly tokens: TokenStore;
   readonly changes: ChangeStore;
   readonly bulk: {
-    readonly users: BulkStore<User, UserImport>;
-    readonly orders: BulkStore<Order, OrderImport>;
+    readonly users: BulkStore<UserImport>;
+    readonly orders: BulkStore<OrderImport>;
   };
   /** @throws {AppError} unavailable if the database cannot be written; on a read-only server, if it cannot be read */
   checkUsable(): Promise<void>;

@@ -12,7 +12,7 @@ import {
   lines,
   makeHarness,
   type Options,
-  openWithUsers,
+  openWith,
   reported,
   summaryOf,
 } from "./harness.ts";
@@ -105,8 +105,8 @@ test("export --output publishes a complete file, and keeps the old one when it f
 
 test("export --output leaves no incomplete file when it fails at any point", async () => {
   using world = await makeFilled(1, {
-    openStore: openWithUsers(() => ({
-      exportPage: async () => fail("operator", "the disk fails"),
+    openStore: openWith(({ users }) => ({
+      users: { ...users, list: () => fail("operator", "the disk fails") },
     })),
   });
   const outcome = await world.run("export", "users", "--output", world.at("a"));
@@ -140,8 +140,8 @@ test("export and backup leave no other files when the server is running", async 
 
 test("export names the database when it becomes unavailable", async () => {
   using world = await makeFilled(1, {
-    openStore: openWithUsers(() => ({
-      exportPage: async () => fail("unavailable", "the connection was lost"),
+    openStore: openWith(({ users }) => ({
+      users: { ...users, list: () => fail("unavailable", "the connection was lost") },
     })),
   });
   const outcome = await world.run("export", "users");

@@ -104,14 +104,11 @@ export function parsedLines(ndjson: string): any[] {
   return rows.map((row) => JSON.parse(row));
 }
 
-type BulkUsers = Store["bulk"]["users"];
-
-/** @returns a function that opens SQLite, with other methods for the export and import of users */
-export function openWithUsers(change: (users: BulkUsers) => Partial<BulkUsers>): Backend["open"] {
+/** @returns a function that opens SQLite, with other parts */
+export function openWith(change: (store: Store) => Partial<Store>): Backend["open"] {
   return async (options) => {
     const store = await openSqlite(options);
-    const { users } = store.bulk;
-    return { ...store, bulk: { ...store.bulk, users: { ...users, ...change(users) } } };
+    return { ...store, ...change(store) };
   };
 }
 

@@ -9,7 +9,7 @@ import {
   imported,
   lines,
   makeHarnessWithDatabase as makeHarness,
-  openWithUsers,
+  openWith,
   summaryOf,
 } from "./harness.ts";
 
@@ -185,10 +185,15 @@ test.each([
 async function batchesOf(text: string, format: string): Promise<number[]> {
   const batches: number[] = [];
   using world = makeHarness({
-    openStore: openWithUsers(() => ({
-      async import(records) {
-        batches.push(records.length);
-        return records.map(() => ({ outcome: "created" }));
+    openStore: openWith(({ bulk }) => ({
+      bulk: {
+        ...bulk,
+        users: {
+          async import(records) {
+            batches.push(records.length);
+            return records.map(() => ({ outcome: "created" }));
+          },
+        },
       },
     })),
   });

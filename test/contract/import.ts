@@ -292,29 +292,6 @@ export function importContract(open: Open): void {
     ]);
   });
 
-  test("exportPage returns the records behind an id, in either order", async () => {
-    await using it = await openWithClock(open);
-    const { bulk } = it.store;
-    const users = [3, 5, 8, 13, 21].map((id) => oldUser(id));
-    const orders = [2, 4].map((id) => oldOrder(id, 3));
-    await bulk.users.import(users, false);
-    await bulk.orders.import(orders, false);
-    // No record has these ids.
-    expect(await bulk.users.exportPage(4, 1, "id")).toEqual([oldUser(5)]);
-    expect(await bulk.users.exportPage(6, 1, "-id")).toEqual([oldUser(5)]);
-    for (const sort of ["id", "-id"] as const) {
-      const pageOf = (id = 0) => bulk.users.exportPage(id, 2, sort);
-      const sorted = sort === "id" ? users : users.toReversed();
-      expect(await pageOf()).toEqual(sorted.slice(0, 2));
-      expect(await pageOf(sorted[1]?.id)).toEqual(sorted.slice(2, 4));
-      expect(await pageOf(sorted[3]?.id)).toEqual(sorted.slice(4));
-      expect(await pageOf(sorted[4]?.id)).toEqual([]);
-      const others = sort === "id" ? orders : orders.toReversed();
-      expect(await bulk.orders.exportPage(0, 9, sort)).toEqual(others);
-      expect(await bulk.orders.exportPage(others[0]?.id ?? 0, 9, sort)).toEqual(others.slice(1));
-    }
-  });
-
   test("import finds the user of an order by email", async () => {
     await using it = await openWithClock(open);
     await importUser(it.store, oldUser(7, { email: "Ann@example.com" }));

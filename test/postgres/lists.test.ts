@@ -6,7 +6,6 @@ import { createContext } from "../../src/postgres/engine/context.ts";
 import { oneServer } from "../../src/postgres/server/placement.ts";
 import { createOrderStore } from "../../src/postgres/tables/orders.ts";
 import { createUserStore } from "../../src/postgres/tables/users.ts";
-import { createBulkStores } from "../../src/postgres/whole/import.ts";
 import { orderFields, userFields } from "../contract/open.ts";
 import { cluster, countPages, type Harness, makeHarness, storedTime } from "./postgres-harness.ts";
 import { recordStatements } from "./recorded.ts";
@@ -78,7 +77,7 @@ describe.if(cluster !== null)("a page", () => {
     const context = createContext({ db, placement: oneServer, now: () => new Date() });
     const users = createUserStore(context);
     const orders = createOrderStore(context);
-    return { opened, sent, users, orders, bulk: createBulkStores(context) };
+    return { opened, sent, users, orders };
   }
 
   test.each(sorts.flatMap((sort) => [LIMIT, 100].map((limit) => [sort, limit] as const)))(
@@ -102,17 +101,6 @@ describe.if(cluster !== null)("a page", () => {
       }
     },
   );
-
-  test("of an export reads about its own rows at any depth", async () => {
-    const { opened, sent, bulk } = openRecorded();
-    for (const table of ["users", "orders"] as const) {
-      for (const sort of sorts) await bulk[table].exportPage(DEEP, LIMIT, sort);
-    }
-    expect(sent).toHaveLength(4);
-    for (const { statement, values } of sent) {
-      expect(await countPages(opened, statement, values)).toBeWithin(1, MAX_PAGES_AT_START);
-    }
-  });
 });
 
 describe.if(cluster !== null)("a new database", () => {

@@ -139,19 +139,13 @@ for (const seed of isLong ? [3, 11] : [3]) {
   });
 }
 
-test("exportPage and a dry import do not block checkpoints when called repeatedly", async () => {
+test("a dry import does not block checkpoints when called repeatedly", async () => {
   await using it = await openStore();
-  const { users } = it.store.bulk;
   using db = new Database(it.path);
   const checkpoint = db.prepare<{ busy: number }, []>("pragma wal_checkpoint(truncate)");
-  const attempts: (() => Promise<unknown>)[] = [
-    () => users.exportPage(0, 1, "id"),
-    () => users.import([userFields()], true),
-    () => users.exportPage(0, 1, "id"),
-  ];
-  for (const attempt of attempts) {
+  for (let attempt = 0; attempt < 2; attempt += 1) {
     await it.store.users.create(userFields(), null);
-    await attempt();
+    await it.store.bulk.users.import([userFields()], true);
     expect(checkpoint.get()).toMatchObject({ busy: 0 });
   }
 });

@@ -1,4 +1,4 @@
-/** Export and import of users and orders. `import-plan.ts` and `import-rules.ts` of the domain have the rules. */
+/** Import of users and orders. `import-plan.ts` and `import-rules.ts` of the domain have the rules. */
 
 import type { BulkStore } from "../../domain/bulk.ts";
 import type { ChangedRecord } from "../../domain/change.ts";
@@ -14,7 +14,6 @@ import type { StoreContext } from "../engine/context.ts";
 import { analyzeIfGrown } from "../server/analyze.ts";
 import type { Session } from "../server/connection.ts";
 import { isForeignKeyViolation, isRolledBack } from "../server/errors.ts";
-import { sortOrders } from "../tables/list-statements.ts";
 import { noteImported } from "../tables/outbox.ts";
 import { findUsers } from "../tables/users.ts";
 import { rowWriterOf } from "./row-writer.ts";
@@ -48,7 +47,7 @@ function createBulkStore<
   { db, placement, now }: StoreContext,
   rules: ImportedTable<Row, Import, Stored>,
   idsWithKeys: string,
-): BulkStore<Row, Import> {
+): BulkStore<Import> {
   const { table } = rules;
   const columns = columnNames(rules.schema);
   const withIds = `
@@ -85,21 +84,6 @@ function createBulkStore<
   }
 
   return {
-    async exportPage(after, limit, sort) {
-      const { isAfter, direction, start } = sortOrders[sort];
-      const page = `
-        select ${columns}
-        from ${table}
-        where id ${isAfter} $1
-        order by id ${direction}
-        limit $2
-      `;
-      const rows = await db.run("read", (session) =>
-        session.all<Stored>(page, after || start, limit),
-      );
-      return rows.map(rules.parse);
-    },
-
     async import(records, dryRun) {
       if (records.length === 0) return [];
       if (dryRun) {

@@ -17,16 +17,16 @@ interface CountedRows {
 type Filters = { readonly status?: OrderStatus };
 
 /** Prepares the two statements that read rows by id: ascending after an id, and descending from an id. */
-export function preparePages<Row>(db: Database, { table, columns, where }: CountedRows) {
+function preparePages(db: Database, { table, columns, where }: CountedRows) {
   return {
-    up: db.prepare<Row, Filters & PageStart & { limit: number }>(`
+    up: db.prepare<JsonRow, Filters & PageStart & { limit: number }>(`
       select ${columns}
       from ${table}
       where ${where} id > $after
       order by id
       limit +$limit offset +$skip
     `),
-    down: db.prepare<Row, Filters & { last: number; limit: number }>(`
+    down: db.prepare<JsonRow, Filters & { last: number; limit: number }>(`
       select ${columns}
       from ${table}
       where ${where} id <= $last
@@ -43,7 +43,7 @@ export function prepareCountedList(
 ): (list: CountedList, query: PageQuery, filters?: Filters) => ListRows {
   const { table, where } = counted;
   const countIndex = createCountIndex(db);
-  const pages = preparePages<JsonRow>(db, counted);
+  const pages = preparePages(db, counted);
   const idAt = db.prepare<{ id: number }, Filters & PageStart>(`
     select id
     from ${table}

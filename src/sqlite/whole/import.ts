@@ -1,19 +1,16 @@
-/** Export and import of users and orders. `import-plan.ts` and `import-rules.ts` of the domain have the rules. */
+/** Import of users and orders. `import-plan.ts` and `import-rules.ts` of the domain have the rules. */
 import { yieldToEventLoop } from "../../base/event-loop.ts";
 import type { BulkStore } from "../../domain/bulk.ts";
 import type { ChangedRecord } from "../../domain/change.ts";
-import { columnNames } from "../../domain/columns.ts";
 import {
   createImportPlanner,
   type ImportedTable,
   type StoredRecords,
 } from "../../domain/import-plan.ts";
 import { orderImport, userImport } from "../../domain/import-rules.ts";
-import { maxId, type Sort } from "../../domain/page.ts";
 import type { Store } from "../../domain/store.ts";
 import type { StoreContext } from "../tables/context.ts";
 import { prepareLastId } from "../tables/count-index.ts";
-import { preparePages } from "../tables/counted-list.ts";
 import { prepareStored } from "../tables/records.ts";
 import { prepareBulkInsert } from "./bulk-insert.ts";
 
@@ -33,10 +30,8 @@ function createBulkStore<Row extends ChangedRecord, Import extends object, Store
   openBulkInsert: ReturnType<typeof prepareBulkInsert>,
   rules: ImportedTable<Row, Import, Stored>,
   selectIdWithKey: string,
-): BulkStore<Row, Import> {
+): BulkStore<Import> {
   const { table } = rules;
-  const columns = columnNames(rules.schema);
-  const pages = preparePages<Stored>(db, { table, columns, where: "" });
   const withId = prepareStored<Stored>(db, table, rules.schema);
   const withKey = db.prepare<{ id: number }, { key: string }>(selectIdWithKey);
   const userWithId = db.prepare<{ id: number }, { id: number }>(`
@@ -47,14 +42,6 @@ function createBulkStore<Row extends ChangedRecord, Import extends object, Store
   const userWithEmail = db.prepare<{ id: number }, { key: string }>(userWithEmailKey);
   const lastId = prepareLastId(db);
   const planDryRun = createImportPlanner(rules, timestamp, true);
-
-  function readPage(after: number, limit: number, sort: Sort): readonly Row[] {
-    const rows =
-      sort === "id"
-        ? pages.up.all({ after, skip: 0, limit })
-        : pages.down.all({ last: maxId({ after }), limit });
-    return rows.map(rules.parse);
-  }
 
   function readStored(): StoredRecords<Row> {
     const last = lastId(table);
@@ -72,12 +59,6 @@ function createBulkStore<Row extends ChangedRecord, Import extends object, Store
   }
 
   return {
-    async exportPage(after, limit, sort) {
-      const rows = reader.read(table, () => readPage(after, limit, sort));
-      await yieldToEventLoop();
-      return rows;
-    },
-
     async import(records, dryRun) {
       if (dryRun) {
         const { results } = reader.read(table, () => planDryRun(records, readStored()));

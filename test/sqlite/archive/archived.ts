@@ -95,6 +95,12 @@ export function makeArchive() {
       await storage.put(key, new Uint8Array());
       return `${key} cannot be read`;
     },
+    /** Deletes a segment. @returns what is missing */
+    async lose(key: string): Promise<string> {
+      await storage.remove([key]);
+      const slot = parseSlotKey(key);
+      return `segment ${slot?.number} of generation ${slot?.generation} is missing`;
+    },
     /** Changes the last bit of an object with a checksum. @returns what is damaged */
     async changeBit(key: string): Promise<string> {
       const body = await bodyOf(storage, key);
@@ -266,6 +272,16 @@ export async function writeSegments(server: Server, count: number) {
 export async function serve(archive: Archive, segments: number, options: Partial<Options> = {}) {
   await using server = await archive.start(options);
   await writeSegments(server, segments);
+}
+
+/** Serves as {@link serve} does, then writes more segments. @returns what was before these */
+export async function serveTwice(archive: Archive, segments: number, later: number) {
+  await using server = await archive.start();
+  await writeSegments(server, segments);
+  const before = { content: contentOf(server.db), segments: (await archive.segments()).length };
+  await Bun.sleep(5);
+  await writeSegments(server, later);
+  return before;
 }
 
 /** @returns the path of a restored database, with which a server may continue the archive */

@@ -6,7 +6,6 @@ import {
   chunkKey,
   decodeJson,
   parseKey,
-  parseSlotKey,
 } from "../../../src/sqlite/archive/format.ts";
 import { deleteExpired } from "../../../src/sqlite/archive/retention.ts";
 import { expectRejection } from "../../support/expect-error.ts";
@@ -57,16 +56,15 @@ type Damage = (archive: Archive, key: string) => Promise<string>;
 
 const clear: Damage = (archive, key) => archive.clear(key);
 
+const lose: Damage = (archive, key) => archive.lose(key);
+
+const changeBit: Damage = (archive, key) => archive.changeBit(key);
+
 const changeChunk: Damage = (archive, manifest) => archive.changeBit(chunkOf(manifest));
 
 const removeChunk: Damage = async ({ storage }, manifest) => {
   await storage.remove([chunkOf(manifest)]);
   return `${chunkOf(manifest)} is missing`;
-};
-
-const removeSegment: Damage = async ({ storage }, key) => {
-  await storage.remove([key]);
-  return `segment ${parseSlotKey(key)?.number} of generation 1 is missing`;
 };
 
 describe("restore", () => {
@@ -104,8 +102,8 @@ describe("restore", () => {
   });
 
   test.each([
-    ["missing", changeChunk, removeSegment],
-    ["damaged", removeChunk, clear],
+    ["missing", changeChunk, lose],
+    ["damaged", removeChunk, changeBit],
   ])("is refused when a base is damaged and a segment since an older one is %s", async (...row) => {
     const [, damageBase, damageSegment] = row;
     using archive = makeArchive();

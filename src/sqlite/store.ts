@@ -150,7 +150,7 @@ export async function createStore(
   resources.defer(files.close);
   resources.use(opened.move());
   const reader = createReader(db, file.requireUnchanged);
-  const checkpointer = createCheckpointer(db, archive);
+  const checkpointer = createCheckpointer(db, files, archive);
   resources.defer(checkpointer.close);
   // While the files are open.
   resources.use(archive);

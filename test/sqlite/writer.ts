@@ -20,8 +20,8 @@ export function makeWriter(change = (checkpoints: Checkpointer) => checkpoints) 
   // `commits` counts those of the test.
   db.run("pragma wal_checkpoint(truncate)");
   const other = new Database(path, { strict: true });
-  const checkpoints = change(createCheckpointer(db));
   const files = watchFiles(path, () => {}, null);
+  const checkpoints = change(createCheckpointer(db, files));
   const reader = createReader(db);
   let timeMs = 0;
   let clockReads = 0;
@@ -48,6 +48,7 @@ export function makeWriter(change = (checkpoints: Checkpointer) => checkpoints) 
   return {
     db,
     other,
+    files,
     idle: writer.idle,
     write: writer.write.bind(null, "t"),
     /** Time passes for the writer only like this. */

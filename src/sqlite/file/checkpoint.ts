@@ -3,12 +3,9 @@
  * thousands of pages would delay every concurrent request.
  */
 import type { Database } from "bun:sqlite";
-import { fail } from "../../base/error.ts";
-import { CHECKPOINT_PAGES, sqliteVersion } from "./connection.ts";
+import { CHECKPOINT_PAGES } from "./connection.ts";
+import type { FileWatch } from "./file-watch.ts";
 import { createThread } from "./thread.ts";
-
-/** The first SQLite that measures the WAL without a checkpoint. On macOS the system may provide an older one. */
-const NOOP_SINCE = "3.51.0";
 
 export interface Checkpointer {
   /**
@@ -26,34 +23,19 @@ export interface Checkpointer {
 }
 
 /**
- * @param db SQLite's automatic checkpoints of this connection are disabled, if SQLite is new enough
+ * @param db SQLite's automatic checkpoints of this connection are disabled
  * @param archive runs the checkpoints, if there is one, after reading the WAL
- * @throws {AppError} operator if there is an archive and SQLite is too old for it
  */
 export function createCheckpointer(
   db: Database,
+  files: FileWatch,
   archive: { checkpoint(): Promise<unknown> } | null = null,
 ): Checkpointer {
-  // An older SQLite ignores `noop` and would run a checkpoint on this thread.
-  if (Bun.semver.order(sqliteVersion(db), NOOP_SINCE) < 0) {
-    if (archive !== null) fail("operator", `an archive needs SQLite ${NOOP_SINCE} or newer`);
-    return { prepare: async () => {}, start: () => null, close() {} };
-  }
-  const measure = db.prepare<{ log: number }, []>("pragma wal_checkpoint(noop)");
   db.run("pragma wal_autocheckpoint = 0");
   const thread = createThread(db.filename);
   let broken = false;
   /** Pages that the last checkpoint left in the WAL, e.g. because another process was reading an older state. */
   let pagesLeft = 0;
-
-  function walPages(): number {
-    try {
-      return measure.get()?.log ?? 0;
-    } catch {
-      // The disk is failing. The next commit reports that.
-      return 0;
-    }
-  }
 
   async function run(): Promise<void> {
     try {
@@ -71,7 +53,7 @@ export function createCheckpointer(
     prepare: run,
     start() {
       if (broken) return null;
-      const pages = walPages();
+      const pages = files.walPages();
       // A WAL that has become shorter was restarted.
       pagesLeft = Math.min(pagesLeft, pages);
       if (pages - pagesLeft < CHECKPOINT_PAGES) return null;

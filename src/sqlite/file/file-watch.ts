@@ -10,7 +10,7 @@ import type { ServerLock } from "./server-lock.ts";
 import { committedBytes, readWalState, type WalState } from "./wal-index.ts";
 
 /** Bytes at the beginning of the database that are compared when its time has changed. */
-const PREFIX_BYTES = 2 ** 20;
+const prefix = Buffer.alloc(2 ** 20);
 
 export interface FileWatch {
   /**
@@ -20,6 +20,8 @@ export interface FileWatch {
   requireInPlace(): void;
   /** @returns whether no file was moved, deleted, replaced or overwritten, and the lock is held */
   isInPlace(): boolean;
+  /** @returns the number of pages in the WAL; 0 if the disk fails */
+  walPages(): number;
   /** Call it after the database is closed. */
   close(): void;
 }
@@ -28,6 +30,7 @@ export interface FileWatch {
 export const nothingToWatch: FileWatch = {
   isInPlace: () => true,
   requireInPlace() {},
+  walPages: () => 0,
   close() {},
 };
 
@@ -38,12 +41,32 @@ export interface FileDescriptors {
   readonly index: number;
 }
 
+/** What tells whether the database file has changed. */
+interface Content {
+  readonly sizeBytes: number;
+  readonly modifiedMs: number;
+  /** Of the first bytes. */
+  readonly hash: number | bigint;
+}
+
 interface WatchedFile {
   readonly path: string;
   /** Stays open as long as the database. */
   readonly descriptor: number;
   /** Properties of the file that is open. */
   readonly opened: Stats;
+}
+
+interface State {
+  readonly database: WatchedFile;
+  readonly wal: WatchedFile;
+  readonly index: WatchedFile;
+  /** When the database was last as expected. */
+  content: Content;
+  /** At that time; `null` if the disk failed. */
+  walState: WalState | null;
+  /** Once a file was overwritten, the WAL does not belong to the database. */
+  overwritten: string | null;
 }
 
 function openFile(path: string): WatchedFile {
@@ -53,15 +76,78 @@ function openFile(path: string): WatchedFile {
 
 /** @returns the properties of the file; if it is not the one that is open, what has happened */
 function examine({ path, opened }: WatchedFile): Stats | string {
+  const stats = statSync(path, { throwIfNoEntry: false });
+  if (stats === undefined) return `${path} has been moved or deleted`;
+  const isSame = stats.ino === opened.ino && stats.dev === opened.dev;
+  return isSame ? stats : `${path} has been replaced by another file`;
+}
+
+/** @returns `null` if the disk fails */
+function readState({ descriptor }: WatchedFile): WalState | null {
   try {
-    const stats = statSync(path);
-    const isSame = stats.ino === opened.ino && stats.dev === opened.dev;
-    return isSame ? stats : `${path} has been replaced by another file`;
-  } catch (error) {
-    const code = systemCode(error);
-    const what = code === "ENOENT" ? "has been moved or deleted" : `cannot be examined (${code})`;
-    return `${path} ${what}`;
+    return readWalState(descriptor);
+  } catch {
+    return null;
   }
+}
+
+function readContent({ descriptor }: WatchedFile): Content {
+  const { size, mtimeMs } = fstatSync(descriptor);
+  const bytes = readSync(descriptor, prefix, 0, prefix.length, 0);
+  const hash = Bun.hash(prefix.subarray(0, bytes));
+  return { sizeBytes: size, modifiedMs: Math.floor(mtimeMs), hash };
+}
+
+/**
+ * Only checkpoints write to the database, and the index of the WAL shows what they have copied.
+ * @param current before the database was examined
+ * @returns false also if the disk fails, because a write that was committed must not be reported as failed
+ */
+function isOverwritten(state: State, { size, mtimeMs }: Stats, current: WalState | null): boolean {
+  const { content, walState } = state;
+  if (size === content.sizeBytes && Math.floor(mtimeMs) === content.modifiedMs) {
+    state.walState = current ?? walState;
+    return false;
+  }
+  // Once more: now it shows every checkpoint that had written to the database when that was examined.
+  const after = readState(state.index);
+  // A checkpoint is recognized when it has ended.
+  if (after === null || after.backfilledFrames < after.backfillTargetFrames) return false;
+  try {
+    state.content = readContent(state.database);
+  } catch {
+    return false;
+  }
+  state.walState = after;
+  // Some file systems update the time of a file late.
+  const isSame =
+    state.content.sizeBytes === content.sizeBytes && state.content.hash === content.hash;
+  if (isSame || walState === null) return false;
+  return after.salt === walState.salt && after.backfilledFrames <= walState.backfilledFrames;
+}
+
+function isTruncated(state: WalState | null, walBytes: number): boolean {
+  return state !== null && walBytes < committedBytes(state);
+}
+
+function findProblem(state: State): string | null {
+  const { database, wal, index } = state;
+  // Before the size of the WAL, which grows before the index says so.
+  const current = readState(index);
+  const databaseStats = examine(database);
+  if (typeof databaseStats === "string") return databaseStats;
+  const walStats = examine(wal);
+  if (typeof walStats === "string") return walStats;
+  const indexStats = examine(index);
+  if (typeof indexStats === "string") return indexStats;
+  // Once more, because another process may have emptied the WAL after a checkpoint.
+  const isWalTruncated =
+    isTruncated(current, walStats.size) &&
+    isTruncated(readState(index), fstatSync(wal.descriptor).size);
+  if (isWalTruncated) state.overwritten = `${wal.path} has been truncated by another program`;
+  else if (isOverwritten(state, databaseStats, current))
+    state.overwritten = `${database.path} has been overwritten by another program`;
+  return state.overwritten;
 }
 
 /**
@@ -81,87 +167,20 @@ export function watchFiles(
   const wal = openFile(path + suffixes.wal);
   const index = openFile(path + suffixes.shm);
   const open = [database, wal, index];
-  const prefix = Buffer.alloc(PREFIX_BYTES);
-  let lastState = readState();
-  let content = readContent();
-  let overwritten: string | null = null;
+  // In this order.
+  const walState = readState(index);
+  const content = readContent(database);
+  const state: State = { database, wal, index, walState, content, overwritten: null };
   let problem: string | null = null;
-
-  /** @returns `null` if the disk fails */
-  function readState(): WalState | null {
-    try {
-      return readWalState(index.descriptor);
-    } catch {
-      return null;
-    }
-  }
-
-  /** @returns what tells whether the database file has changed, with a hash of its first bytes */
-  function readContent() {
-    const { size, mtimeMs } = fstatSync(database.descriptor);
-    const bytes = readSync(database.descriptor, prefix, 0, PREFIX_BYTES, 0);
-    const hash = Bun.hash(prefix.subarray(0, bytes));
-    return { sizeBytes: size, modifiedMs: Math.floor(mtimeMs), hash };
-  }
-
-  /**
-   * Only checkpoints write to the database, and the index of the WAL shows what they have copied.
-   * @param current before the database was examined
-   * @returns false also if the disk fails, because a write that was committed must not be reported as failed
-   */
-  function findOverwrite({ size, mtimeMs }: Stats, current: WalState | null): boolean {
-    if (size === content.sizeBytes && Math.floor(mtimeMs) === content.modifiedMs) {
-      lastState = current ?? lastState;
-      return false;
-    }
-    // Once more: now it shows every checkpoint that had written to the database when that was examined.
-    const [before, after] = [lastState, readState()];
-    // A checkpoint is recognized when it has ended.
-    if (after === null || after.backfilledFrames < after.backfillTargetFrames) return false;
-    const last = content;
-    try {
-      content = readContent();
-    } catch {
-      return false;
-    }
-    lastState = after;
-    // Some file systems update the time of a file late.
-    const isSame = content.sizeBytes === last.sizeBytes && content.hash === last.hash;
-    if (isSame || before === null) return false;
-    return after.salt === before.salt && after.backfilledFrames <= before.backfilledFrames;
-  }
-
-  function isTruncated(state: WalState | null, walBytes: number): boolean {
-    return state !== null && walBytes < committedBytes(state);
-  }
-
-  function findProblem(): string | null {
-    // Before the size of the WAL, which grows before the index says so.
-    const current = readState();
-    const databaseStats = examine(database);
-    if (typeof databaseStats === "string") return databaseStats;
-    const walStats = examine(wal);
-    if (typeof walStats === "string") return walStats;
-    const indexStats = examine(index);
-    if (typeof indexStats === "string") return indexStats;
-    // Once more, because another process may have emptied the WAL after a checkpoint.
-    const isWalTruncated =
-      isTruncated(current, walStats.size) &&
-      isTruncated(readState(), fstatSync(wal.descriptor).size);
-    if (isWalTruncated) overwritten = `${wal.path} has been truncated by another program`;
-    else if (findOverwrite(databaseStats, current))
-      overwritten = `${path} has been overwritten by another program`;
-    return overwritten ?? lock?.findProblem() ?? null;
-  }
 
   function isInPlace(): boolean {
     const before = problem;
     try {
-      problem = findProblem();
+      problem = findProblem(state) ?? lock?.findProblem() ?? null;
     } catch (error) {
       problem = `${path} cannot be examined (${systemCode(error)})`;
     }
-    if ((problem === null) !== (before === null)) onChange(problem, overwritten !== null);
+    if ((problem === null) !== (before === null)) onChange(problem, state.overwritten !== null);
     return problem === null;
   }
 
@@ -176,6 +195,7 @@ export function watchFiles(
       if (isInPlace()) return;
       throw unavailableError("written", new Error(problem ?? ""));
     },
+    walPages: () => readState(index)?.frames ?? 0,
     close() {
       for (const { descriptor } of open.splice(0)) closeSync(descriptor);
     },

@@ -99,8 +99,8 @@ const PAUSES_MS = [250, 500, 1000, 2000, 4000];
 const PATIENCE_MS = 15_000;
 
 /**
- * Repeats calls that fail with unavailable, e.g. during a restore of many objects. If the first call has created an object
- * although it failed, the next one does not create it.
+ * Repeats reads and creates that fail with unavailable, e.g. during a restore of many objects. If the first call has
+ * created an object although it failed, the next one does not create it.
  */
 export function withRetries(
   storage: ObjectStorage,
@@ -123,9 +123,7 @@ export function withRetries(
   return {
     ...storage,
     get: (...args) => retry(() => storage.get(...args)),
-    put: (key, body) => retry(() => storage.put(key, body)),
     create: (key, body) => retry(() => storage.create(key, body)),
     list: (...args) => retry(() => storage.list(...args)),
-    remove: (keys) => retry(() => storage.remove(keys)),
   };
 }

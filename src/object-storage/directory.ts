@@ -23,9 +23,6 @@ const PARTIAL = "~partial";
 /** Age at which a partial file is deleted, because its process has died. */
 const STALE_MS = 3_600_000;
 
-/** To move a file into a directory that others delete while it is empty. */
-const MAX_ATTEMPTS = 10;
-
 const FILE_MODE = 0o600;
 const DIRECTORY_MODE = 0o700;
 
@@ -85,19 +82,6 @@ async function makeDirectory(root: string, path: string): Promise<void> {
   await syncDirectory(dirname(path));
 }
 
-/** Creates the directory of a file, again if it is deleted before the file is in it. */
-async function moveInto(root: string, path: string, move: () => Promise<void>): Promise<void> {
-  for (let attempt = 1; ; attempt += 1) {
-    try {
-      await makeDirectory(root, dirname(path));
-      await move();
-      return;
-    } catch (error) {
-      if (systemCode(error) !== "ENOENT" || attempt === MAX_ATTEMPTS) throw error;
-    }
-  }
-}
-
 /** Deletes a directory, and those that it is in, as far as they are empty. */
 async function removeEmpty(root: string, path: string): Promise<void> {
   if (path === root) return;
@@ -124,7 +108,9 @@ async function publish(root: string, path: string, body: Uint8Array, move: Move)
     await using handle = await open(partial, "wx", FILE_MODE);
     await handle.writeFile(body);
     await handle.sync();
-    await moveInto(root, path, () => move(partial, path));
+    // If another process deletes the directory meanwhile, because it is empty, this fails, and is tried again.
+    await makeDirectory(root, dirname(path));
+    await move(partial, path);
   } finally {
     await rm(partial, { force: true });
   }

@@ -14,31 +14,15 @@ const operatorProblems: Readonly<Record<string, string>> = {
   SignatureDoesNotMatch: `the secret key is wrong: ${credentials}`,
   ExpiredToken: "the credentials have expired",
   InvalidToken: "the session token is not valid: check S3_SESSION_TOKEN",
-  TokenRefreshRequired: "the credentials have expired",
   AccessDenied: "the credentials have no permission for this",
-  AllAccessDisabled: "the bucket is disabled",
-  AccountProblem: "the account has a problem: ask the provider",
   NoSuchBucket: "the bucket does not exist",
-  InvalidBucketName: "the name of the bucket is not valid",
   RequestTimeTooSkewed: "the clock of this machine is wrong by several minutes",
   NotImplemented: "the server does not support conditional writes",
 };
 
-const wrongRegion: readonly string[] = [
-  "AuthorizationHeaderMalformed",
-  "PermanentRedirect",
-  "TemporaryRedirect",
-  "IllegalLocationConstraintException",
-];
-
-const full: readonly string[] = [
-  "QuotaExceeded",
-  "BucketQuotaExceeded",
-  "InsufficientCapacity",
-  "InsufficientStorage",
-  "XMinioStorageFull",
-  "XMinioAdminBucketQuotaExceeded",
-];
+const WRONG_REGION = /^(AuthorizationHeaderMalformed|IllegalLocationConstraintException)$/;
+/** E.g. XMinioStorageFull, BucketQuotaExceeded. */
+const FULL = /Quota|Insufficient|Full/;
 
 /** @returns the code in the body of an error; empty if there is none */
 export function codeOf(body: string): string {
@@ -50,14 +34,14 @@ export function describeResponse(status: number, code: string, region: string | 
   const shown = `${status}${code === "" ? "" : ` ${code}`}`;
   const known = operatorProblems[code];
   if (known !== undefined) return { code: "operator", problem: `${known} (${shown})` };
-  if (wrongRegion.includes(code) || (status >= 300 && status < 400)) {
+  if (WRONG_REGION.test(code) || (status >= 300 && status < 400)) {
     const advice = region !== null && /^[\w-]+$/.test(region) ? `to ${region}` : "and S3_ENDPOINT";
     return {
       code: "operator",
       problem: `the bucket is in another region: set S3_REGION ${advice} (${shown})`,
     };
   }
-  if (full.includes(code) || status === 507) {
+  if (FULL.test(code) || status === 507) {
     return { code: "unavailable", problem: `the storage is full (${shown})` };
   }
   if (code === "SlowDown" || status === 429 || status === 503) {

@@ -92,7 +92,7 @@ function createConfirmations() {
   };
 }
 
-/** The thread, to which requests are sent one by one: a response does not say to which it belongs. */
+/** The thread, which responds to requests in their order. */
 function createThread(
   worker: Worker,
   onMessage: (message: ArchiveResponse) => void,
@@ -103,25 +103,20 @@ function createThread(
   /** A bug in the thread. */
   let broken: Error | null = null;
   let isClosing = false;
-  let response: PromiseWithResolvers<void> | null = null;
-  /** The last request. */
-  let asked: Promise<void> = Promise.resolve();
-  const closed = Promise.withResolvers<void>();
+  const requests: PromiseWithResolvers<void>[] = [];
 
   /** @param message of Bun, which can have lines of the source */
   function markBroken(message: string): void {
     if (broken !== null || isClosing) return;
     const reason = /^\w*error: (.+)$/im.exec(message)?.[1] ?? message.split("\n", 1)[0] ?? "";
     broken = new Error(`the archive has stopped: ${reason}`);
-    response?.reject(broken);
-    closed.resolve();
+    for (const { reject } of requests.splice(0)) reject(broken);
     onBroken(reason);
   }
 
   worker.onmessage = ({ data }: MessageEvent<ArchiveResponse>) => {
-    if (data.type === "done") response?.resolve();
-    else if (data.type === "failed") response?.reject(errorOf(data));
-    else if (data.type === "closed") closed.resolve();
+    if (data.type === "done") requests.shift()?.resolve();
+    else if (data.type === "failed") requests.shift()?.reject(errorOf(data));
     else onMessage(data);
   };
   worker.onerror = ({ message }) => markBroken(message);
@@ -129,32 +124,27 @@ function createThread(
     once: true,
   });
 
-  async function send(request: ArchiveRequest): Promise<void> {
+  async function ask(request: ArchiveRequest): Promise<void> {
     if (broken !== null) throw broken;
-    response = Promise.withResolvers<void>();
+    const response = Promise.withResolvers<void>();
+    requests.push(response);
     worker.ref();
     worker.postMessage(request);
     try {
       await response.promise;
     } finally {
-      response = null;
-      worker.unref();
+      if (requests.length === 0) worker.unref();
     }
   }
 
   return {
+    ask,
     broken: () => broken,
     post: (request: ArchiveRequest) => worker.postMessage(request),
-    ask(request: ArchiveRequest): Promise<void> {
-      const answered = asked.then(() => send(request));
-      asked = answered.catch(() => {});
-      return answered;
-    },
     async close(): Promise<void> {
-      worker.ref();
-      worker.postMessage({ type: "close" } satisfies ArchiveRequest);
-      setTimeout(closed.resolve, STOP_TIMEOUT_MS).unref();
-      await closed.promise;
+      const { promise, resolve } = Promise.withResolvers<void>();
+      setTimeout(resolve, STOP_TIMEOUT_MS).unref();
+      await Promise.race([ask({ type: "close" }).catch(() => {}), promise]);
       isClosing = true;
       worker.terminate();
     },

@@ -31,7 +31,6 @@ export type ArchiveRequest =
 
 export type ArchiveResponse =
   | { readonly type: "done" }
-  | { readonly type: "closed" }
   | {
       readonly type: "failed";
       /** `null` for a bug. */
@@ -68,7 +67,7 @@ function untilStopped(storage: ObjectStorage, { signal }: AbortController): Obje
   };
 }
 
-/** @returns handles a request. Those that have a response are sent one by one, except the last */
+/** @returns handles a request. All but `committed` have a response, in their order */
 export function createArchiveService({ openStorage, verify, respond }: ServiceOptions) {
   let opened: { readonly request: Request<"open">; readonly storage: ObjectStorage } | null = null;
   let archiver: Archiver | null = null;
@@ -126,7 +125,6 @@ export function createArchiveService({ openStorage, verify, respond }: ServiceOp
     } catch (error) {
       log("warn", "archive not complete", { reason: messageOf(error) });
     }
-    respond({ type: "closed" });
   }
 
   async function handle(request: ArchiveRequest): Promise<void> {
@@ -149,7 +147,7 @@ export function createArchiveService({ openStorage, verify, respond }: ServiceOp
   return async (request: ArchiveRequest): Promise<void> => {
     try {
       await handle(request);
-      if (request.type !== "committed" && request.type !== "close") respond({ type: "done" });
+      if (request.type !== "committed") respond({ type: "done" });
     } catch (error) {
       const code = error instanceof AppError ? error.code : null;
       const isDiverged = error instanceof AppError && error.cause === DIVERGED;

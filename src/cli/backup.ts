@@ -1,5 +1,5 @@
-import { mkdirSync, readdirSync, rmSync, statSync } from "node:fs";
-import { basename, dirname, extname, join, resolve } from "node:path";
+import { mkdirSync, readdirSync, rmSync } from "node:fs";
+import { basename, extname, join } from "node:path";
 import { fail, fileProblem, messageOf, systemCode } from "../base/error.ts";
 import { invalidValue } from "../domain/config.ts";
 import type { BackupSummary } from "../domain/store.ts";
@@ -68,21 +68,15 @@ function deleteOldest(directory: string, name: string, newest: string, keep: num
 }
 
 /**
- * Creates a directory unless it exists, but not its parent: that may be a disk that is not mounted.
+ * Creates a directory unless something has its name, but not its parent: that may be a disk that is not mounted.
  * @throws {AppError} operator
  */
 function makeDirectory(path: string): void {
   try {
     mkdirSync(path, { mode: 0o700 });
   } catch (error) {
-    const code = systemCode(error);
-    if (code === "EEXIST" && statSync(path, { throwIfNoEntry: false })?.isDirectory()) return;
-    const problems: Readonly<Record<string, string>> = {
-      EEXIST: "it is not a directory",
-      ENOENT: `${dirname(resolve(path))} does not exist`,
-    };
-    const problem = problems[code] ?? fileProblem(error) ?? messageOf(error);
-    fail("operator", `Cannot create ${path}: ${problem}`);
+    if (systemCode(error) === "EEXIST") return;
+    fail("operator", `Cannot create ${path}: ${fileProblem(error) ?? messageOf(error)}`);
   }
 }
 

@@ -1,11 +1,11 @@
 /** The records of an import: parsed, stored in batches, and listed if they are rejected. */
 
-import { AppError, fail, failField } from "../base/error.ts";
+import { AppError, failField } from "../base/error.ts";
 import { escapeInvisible } from "../base/readable-text.ts";
 import { removeUnknownFields, unknownField } from "../base/validator.ts";
 import type { BulkStore } from "../domain/bulk.ts";
 import { hasId, hasMember } from "../domain/import-plan.ts";
-import { createOrderParser, createUserParser, type OrderImport } from "../domain/import-rules.ts";
+import { createOrderParser, createUserParser } from "../domain/import-rules.ts";
 import type { Store } from "../domain/store.ts";
 import { formatNumber } from "./count-text.ts";
 import {
@@ -149,27 +149,6 @@ function lineKey(key: string | undefined, { line }: RawRecord): string | null {
   return key === undefined ? null : `${key}:${line}`;
 }
 
-/** Every order of such a file would be rejected. @throws {AppError} operator */
-function requireKey(firstOrder: unknown): void {
-  const isKnown = hasId(firstOrder) || hasMember(firstOrder, "import_key");
-  if (isKnown || typeof firstOrder !== "object") return;
-  fail(
-    "operator",
-    "Cannot import orders without ids: name the import with --key, so that it is safe to repeat",
-  );
-}
-
-/** @param key of the import, if it has a name */
-function createKeyedOrderParser(key: string | undefined) {
-  const parseOrder = createOrderParser();
-  let isFirst = true;
-  return (order: unknown, entry: RawRecord): OrderImport => {
-    if (isFirst && key === undefined) requireKey(order);
-    isFirst = false;
-    return parseOrder(order, lineKey(key, entry));
-  };
-}
-
 /**
  * Drops what a file of rejected records has in addition, and a key that is not used.
  * @throws {AppError} validation_failed if the record is the text of a line that still has to be corrected
@@ -189,10 +168,7 @@ function withoutMarks(record: unknown): unknown {
   return record;
 }
 
-/**
- * Imports all records of an input.
- * @throws {AppError} operator if the orders need a name of the import
- */
+/** Imports all records of an input. */
 export async function importRecords(
   bulk: Store["bulk"],
   parts: RawRecords,
@@ -212,8 +188,8 @@ export async function importRecords(
     const parseEntry = (entry: RawRecord) => parse(read(entry));
     await importBatches(parts, parseEntry, bulk.users, dryRun, counts, report);
   } else {
-    const parse = createKeyedOrderParser(key);
-    const parseEntry = (entry: RawRecord) => parse(read(entry), entry);
+    const parse = createOrderParser();
+    const parseEntry = (entry: RawRecord) => parse(read(entry), lineKey(key, entry));
     await importBatches(parts, parseEntry, bulk.orders, dryRun, counts, report);
   }
 }

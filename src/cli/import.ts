@@ -157,7 +157,7 @@ export async function importTable(
   if (path !== null && input.isFile) await verifyFile(path);
   const config = configOf(system);
   if (options.rejects !== undefined) requireNoDatabaseFile(options.rejects, config.databaseUrl);
-  using rejects = options.rejects === undefined ? null : system.openOutput(options.rejects, null);
+  using rejects = options.rejects === undefined ? null : system.openOutput(options.rejects, false);
   const importInto = (bulk: Store["bulk"]) => importAll(bulk, config, job, input, rejects, system);
   const use = options.dryRun ? ({ mode: "read" } as const) : { create: true };
   let counts: ImportCounts;

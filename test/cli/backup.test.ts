@@ -45,10 +45,13 @@ test("backup creates its directory, and says in one line why it cannot write to 
   for (const [args, line] of [
     [[missing], `Cannot back up to ${missing}: the directory does not exist`],
     [[within], `Cannot back up to ${within}: ${notDirectory}`],
-    [["--directory", file], `Cannot create ${file}: it is not a directory`],
+    [
+      ["--directory", file],
+      `Cannot back up to ${file}/test-2026-11-20T18-57-03.120Z.db: ${notDirectory}`,
+    ],
     [["--directory", within], `Cannot create ${within}: ${notDirectory}`],
     // The parent may be a disk that is not mounted.
-    [["--directory", `${missing}/a`], `Cannot create ${missing}/a: ${missing} does not exist`],
+    [["--directory", `${missing}/a`], `Cannot create ${missing}/a: no such file or directory`],
   ] as const) {
     expect(await world.run("backup", ...args), args.join(" ")).toEqual(failed(line));
   }

@@ -163,7 +163,7 @@ test("export --output does not overwrite a file when --force is missing", async 
   const path = world.at("a");
   await Bun.write(path, "old");
   const exists = (name: string) =>
-    `Cannot write ${name}: the file already exists (--force overwrites it)`;
+    `Cannot write ${name}: the file already exists; delete it, or choose another name`;
   const outcome = await world.run("export", "users", "--output", path);
   expect(outcome).toEqual(failed(exists(path)));
   expect(readFileSync(path, "utf8")).toBe("old");

@@ -431,17 +431,6 @@ test("import names the database when it cannot be written", async () => {
   expect(outcome).toEqual(failed(`Cannot import into ${world.path}: ${reason}`));
 });
 
-test("import orders stops at the first record when it has no id and --key is missing", async () => {
-  using world = makeHarness();
-  await world.feed(lines([complete]), "import", "users");
-  const plain = { user_id: 7, currency: "EUR", items };
-  expect(await world.feed(lines([plain, plain]), "import", "orders")).toEqual(
-    failed(
-      "Cannot import orders without ids: name the import with --key, so that it is safe to repeat",
-    ),
-  );
-});
-
 test("import lists each reason once, with its number, and at most 20", async () => {
   using world = makeHarness();
   const text = `${"{}\n".repeat(12_344)}{"email":"a@b.cd","nmae":1}\n`;

@@ -115,23 +115,13 @@ export function requireNoDatabaseFile(path: string, databaseUrl: string): void {
 }
 
 /** @throws {AppError} operator */
-function failIfExists(path: string, force: boolean | null): never {
-  const advice =
-    force === null ? "; delete it, or choose another name" : " (--force overwrites it)";
-  return fail("operator", `Cannot write ${path}: the file already exists${advice}`);
-}
-
-/** Opens a device or a pipe, which is written in place. */
-function openInPlace(path: string): OutputStream {
-  const descriptor = withFileErrors("write", path, () => openSync(path, "w"));
-  return {
-    ...createOutputStream(path, descriptor, () => {}),
-    [Symbol.dispose]: () => closeSync(descriptor),
-  };
+function failIfExists(path: string): never {
+  const advice = "delete it, or choose another name";
+  return fail("operator", `Cannot write ${path}: the file already exists; ${advice}`);
 }
 
 /** @param target the path without links; the file has another name until it is complete */
-function openFile(path: string, target: string, force: boolean | null): OutputStream {
+function openFile(path: string, target: string, force: boolean): OutputStream {
   const written = claimTemporary(target);
   const descriptor = withFileErrors("write", path, () => openSync(written, "wx"));
   let open = true;
@@ -140,8 +130,8 @@ function openFile(path: string, target: string, force: boolean | null): OutputSt
       fsyncSync(descriptor);
       closeSync(descriptor);
       open = false;
-      if (force === true) renameSync(written, target);
-      else if (!publishNew(written, target)) failIfExists(path, force);
+      if (force) renameSync(written, target);
+      else if (!publishNew(written, target)) failIfExists(path);
       // Before this, a power failure can undo the rename.
       fsyncPath(dirname(resolve(target)));
     }),
@@ -154,11 +144,15 @@ function openFile(path: string, target: string, force: boolean | null): OutputSt
 }
 
 /** @see System */
-export function openOutput(path: string | null, force: boolean | null): OutputStream {
+export function openOutput(path: string | null, force: boolean): OutputStream {
   if (path === null) return createOutputStream("the output", STDOUT, () => {});
   const stats = statSync(path, { throwIfNoEntry: false });
   const target = withFileErrors("write", path, () => resolveLinks(path));
-  if (stats?.isFile() === false) return openInPlace(path);
-  if (stats !== undefined && force !== true) failIfExists(path, force);
+  // A device or a pipe is written in place.
+  if (stats?.isFile() === false) {
+    const descriptor = withFileErrors("write", path, () => openSync(path, "w"));
+    return createOutputStream(path, descriptor, () => {});
+  }
+  if (stats !== undefined && !force) failIfExists(path);
   return openFile(path, target, force);
 }

@@ -55,10 +55,10 @@ export interface System {
   readonly openInput: (path: string | null) => InputStream;
   /**
    * Opens the file, or stdout if the path is `null`.
-   * @param force whether an existing file is overwritten; `null` if the command never does
+   * @param force whether an existing file is overwritten
    * @throws {AppError} operator
    */
-  readonly openOutput: (path: string | null, force: boolean | null) => OutputStream;
+  readonly openOutput: (path: string | null, force: boolean) => OutputStream;
   /** Listens for signals and uncaught errors from the first call on. */
   readonly untilStopped: () => Promise<StopReason>;
   /** Calls the listener at every SIGHUP, which ends the process before the first call. */

@@ -5,11 +5,12 @@ import type { Config } from "../domain/config.ts";
 import { type JsonText, jsonText } from "../domain/record.ts";
 import type { Store } from "../domain/store.ts";
 import { createDocument } from "./document.ts";
+import { createHostCheck } from "./input/host.ts";
 import type { JsonSchema } from "./input/input.ts";
 import { createAuthenticator } from "./limits/authentication.ts";
 import { connectionsOf, type Servers } from "./limits/connections.ts";
 import type { Drain } from "./limits/drain.ts";
-import { createResponseMemory } from "./limits/memory.ts";
+import { createResponseMemory, createWriteMemory } from "./limits/memory.ts";
 import { createRateLimiter } from "./limits/rate-limit.ts";
 import { createWaitingClients } from "./limits/waiting-clients.ts";
 import { createYieldToClients } from "./limits/yielding.ts";
@@ -17,12 +18,12 @@ import type { Metrics } from "./metrics/metrics.ts";
 import type { JsonBlob } from "./output/bodies.ts";
 import { createCors } from "./output/cors.ts";
 import { createErrorHandler, type LogServerError } from "./output/errors.ts";
-import { createPipeline } from "./pipeline.ts";
+import { handleRequest, type Pipeline } from "./pipeline.ts";
 import { createResponder } from "./respond.ts";
 import { changes } from "./routes/changes.ts";
 import { docs } from "./routes/docs.ts";
 import { orders } from "./routes/orders.ts";
-import { type RouteEntry, routesOf } from "./routes/route.ts";
+import { type HandleRoute, type RouteEntry, routesOf } from "./routes/route.ts";
 import { system } from "./routes/system.ts";
 import type { ClientApp } from "./routes/typed-client.ts";
 import { users } from "./routes/users.ts";
@@ -75,8 +76,8 @@ export function createApp(options: AppOptions) {
   const table = allRoutes();
   const routes = routesOf(table);
   const connections = connectionsOf(options.servers);
-  const { handle, handleUnmatched } = createPipeline({
-    ...options,
+  const unmatched = createUnmatched(cors, routes);
+  const pipeline: Pipeline = {
     services: {
       store,
       readOnly: config.readOnly,
@@ -89,12 +90,17 @@ export function createApp(options: AppOptions) {
       waitingClients: createWaitingClients(store.changes, drain),
       document: createDocumentReader(options.version, routes),
     },
+    unmatched,
+    requireHost: createHostCheck(),
     requireWithinRate: createRateLimiter(config.rateLimit),
+    reserveWrite: createWriteMemory(),
     respond: createResponder({ ...options, cors }),
-  });
+    logServerError: options.logServerError,
+  };
+  const handle: HandleRoute = (route, path, request, params) =>
+    handleRequest(pipeline, route, path, request, params);
 
   for (const { method, path } of routes) metrics.addRoute(method, path);
-  const unmatched = createUnmatched(cors, routes);
   const handleError = createErrorHandler(options.logServerError);
   return (
     new Elysia({
@@ -109,6 +115,8 @@ export function createApp(options: AppOptions) {
       .onError(({ error }) => handleError(error))
       .decorate("pipeline", handle)
       .use(table)
-      .all("/*", ({ request }) => handleUnmatched(unmatched, request))
+      .all("/*", ({ request }) =>
+        handleRequest(pipeline, null, unmatched.routeOf(request), request, undefined),
+      )
   );
 }

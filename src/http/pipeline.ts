@@ -21,15 +21,15 @@ import type { MaybePromise } from "../base/maybe-promise.ts";
 import type { Token } from "../domain/token.ts";
 import { expectedBytes, readBody } from "./input/body.ts";
 import type { UncheckedCall } from "./input/call.ts";
-import { createHostCheck } from "./input/host.ts";
+import type { createHostCheck } from "./input/host.ts";
 import { requestIdOf } from "./input/request-id.ts";
 import { requireScope } from "./limits/authentication.ts";
-import { createWriteMemory } from "./limits/memory.ts";
+import type { ReserveWrite } from "./limits/memory.ts";
 import type { RequireWithinRate } from "./limits/rate-limit.ts";
 import type { ResponseBody } from "./output/bodies.ts";
 import { errorBody, type LogServerError } from "./output/errors.ts";
 import type { Respond } from "./respond.ts";
-import type { HandleRoute, Route, Services } from "./routes/route.ts";
+import type { Route, Services } from "./routes/route.ts";
 import type { Unmatched } from "./unmatched.ts";
 
 const keys = ["Idempotency-Key"];
@@ -67,17 +67,15 @@ function requireExpectation(expect: string | null): void {
   fail("expectation_failed", message);
 }
 
-interface PipelineOptions {
+/** What the checks of all requests share. */
+export interface Pipeline {
   readonly services: Services;
+  readonly unmatched: Unmatched;
+  readonly requireHost: ReturnType<typeof createHostCheck>;
   readonly requireWithinRate: RequireWithinRate;
+  readonly reserveWrite: ReserveWrite;
   readonly respond: Respond;
   readonly logServerError: LogServerError;
-}
-
-/** What the checks of all requests share. */
-interface Pipeline extends PipelineOptions {
-  readonly requireHost: ReturnType<typeof createHostCheck>;
-  readonly reserveWrite: ReturnType<typeof createWriteMemory>;
 }
 
 /** Reserves memory for the body of a request that waits for the look-up of its token: Bun receives it meanwhile. */
@@ -111,11 +109,8 @@ function admit({ requireHost }: Pipeline, call: UncheckedCall, token: Token | nu
   requireHost(headers.get("host"));
 }
 
-async function handleUnmatched(
-  pipeline: Pipeline,
-  call: UncheckedCall,
-  unmatched: Unmatched,
-): Promise<ResponseBody> {
+async function handleUnmatched(pipeline: Pipeline, call: UncheckedCall): Promise<ResponseBody> {
+  const { unmatched } = pipeline;
   admit(pipeline, call, unmatched.needsToken(call) ? await identify(pipeline, call.request) : null);
   return unmatched.handle(call);
 }
@@ -213,36 +208,23 @@ function rejectInTurn(
 function finish(pipeline: Pipeline, call: UncheckedCall, body: ResponseBody): Response {
   const { request, token } = call;
   if (typeof body === "string" && token !== null && request.method === "GET") {
-    try {
-      pipeline.services.responseMemory.reserve(request, token.hash, body);
-    } catch (error) {
-      return reject(pipeline, call, error);
-    }
+    pipeline.services.responseMemory.reserve(request, token.hash, body);
   }
   return pipeline.respond(call, body);
 }
 
-/** Makes the response of a request. The first error of its steps is the response. */
-function respondTo<Destination>(
+async function finishLater(
   pipeline: Pipeline,
   call: UncheckedCall,
-  steps: (pipeline: Pipeline, call: UncheckedCall, to: Destination) => MaybePromise<ResponseBody>,
-  destination: Destination,
-): MaybePromise<Response> {
-  let result: MaybePromise<ResponseBody>;
+  body: Promise<ResponseBody>,
+): Promise<Response> {
   try {
-    result = steps(pipeline, call, destination);
+    return finish(pipeline, call, await body);
   } catch (error) {
-    return rejectInTurn(pipeline, call, error);
+    return reject(pipeline, call, error);
   }
-  if (!(result instanceof Promise)) return finish(pipeline, call, result);
-  return result.then(
-    (body) => finish(pipeline, call, body),
-    (error) => reject(pipeline, call, error),
-  );
 }
 
-/** @param route the pattern of its path */
 function newCall(request: Request, route: string, params: unknown): UncheckedCall {
   return {
     request,
@@ -262,20 +244,26 @@ function newCall(request: Request, route: string, params: unknown): UncheckedCal
   };
 }
 
-export function createPipeline(options: PipelineOptions) {
-  const pipeline: Pipeline = {
-    ...options,
-    requireHost: createHostCheck(),
-    reserveWrite: createWriteMemory(),
-  };
-  const handle: HandleRoute = (route, path, request, params) =>
-    respondTo(pipeline, newCall(request, path, params), handleRoute, route);
-
-  return {
-    handle,
-    handleUnmatched(unmatched: Unmatched, request: Request) {
-      const call = newCall(request, unmatched.routeOf(request), undefined);
-      return respondTo(pipeline, call, handleUnmatched, unmatched);
-    },
-  };
+/**
+ * Makes the response of a request. The first error of its checks is the response.
+ * @param route `null` if none matches
+ * @param path the pattern of its path
+ */
+export function handleRequest(
+  pipeline: Pipeline,
+  route: Route | null,
+  path: string,
+  request: Request,
+  params: unknown,
+): MaybePromise<Response> {
+  const call = newCall(request, path, params);
+  try {
+    const body =
+      route === null ? handleUnmatched(pipeline, call) : handleRoute(pipeline, call, route);
+    return body instanceof Promise
+      ? finishLater(pipeline, call, body)
+      : finish(pipeline, call, body);
+  } catch (error) {
+    return rejectInTurn(pipeline, call, error);
+  }
 }

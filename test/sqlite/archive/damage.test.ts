@@ -5,6 +5,7 @@ import {
   encodeJson,
   type Generation,
   generationKey,
+  heartbeatKey,
   slotKey,
 } from "../../../src/sqlite/archive/format.ts";
 import { expectRejection } from "../../support/expect-error.ts";
@@ -100,6 +101,20 @@ describe("restore", () => {
       expect(await archive.restore()).toEqual(contents[2]);
     },
   );
+
+  test("names the heartbeat of a server that was killed if it is missing or damaged", async () => {
+    using archive = makeArchive();
+    await serve(archive, 3);
+    const [closed = ""] = (await archive.keys("log/")).slice(-1);
+    await archive.storage.remove([closed]);
+    const key = heartbeatKey(1);
+    const damages = [() => archive.clear(key), () => archive.storage.remove([key])];
+    for (const damage of damages) {
+      await damage();
+      const problem = `the archive is damaged: ${key} is missing or damaged`;
+      await adviceOf(archive.restore(), problem);
+    }
+  });
 
   test("is refused when the header of a segment is damaged", async () => {
     using archive = makeArchive();

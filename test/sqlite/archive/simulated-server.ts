@@ -154,6 +154,7 @@ function createWriter(
     async beat(): Promise<void> {
       const beat = { generation, writer, confirmed: confirmed(), sequence: world.now() };
       await storage.put(heartbeatKey(generation), encodeJson(beat));
+      world.mark(generation, beat.confirmed);
     },
     async send(): Promise<void> {
       const word = disk.words[archived + sent] ?? world.newName("word");

@@ -12,7 +12,6 @@ import {
   NO_BASE,
   readCatalog,
   readHistory,
-  type StoredBase,
   tryBases,
 } from "./catalog.ts";
 import { baseKey, failDamaged, generationKey, logPrefix } from "./format.ts";
@@ -134,9 +133,4 @@ export async function listRanges(storage: ObjectStorage): Promise<ArchivedRange[
     covered = isRestorable ? history : covered;
   }
   return ranges.length > 0 ? ranges : failWithoutState(storage, catalog);
-}
-
-/** @returns the newest base that can be used at this time; `undefined` if all of them are newer */
-export function findOldestNeeded({ bases }: Catalog, atMs: number): StoredBase | undefined {
-  return bases.findLast(({ timeMs }) => timeMs <= atMs);
 }

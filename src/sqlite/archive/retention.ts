@@ -1,5 +1,4 @@
 /** Deletes what an archive no longer needs: never a record, nor the seal of a log. */
-import { fail } from "../../base/error.ts";
 import type { ObjectStorage } from "../../domain/object-storage.ts";
 import { readCatalog, readGeneration } from "./catalog.ts";
 import {
@@ -11,7 +10,6 @@ import {
   type SegmentId,
   slotKey,
 } from "./format.ts";
-import { findOldestNeeded } from "./restorable.ts";
 
 /** Maximum number of keys that S3 lists per request. */
 const LIST_LIMIT = 1000;
@@ -58,11 +56,8 @@ async function removeSlots(storage: ObjectStorage, first: SegmentId): Promise<vo
  * the oldest one that is needed, or newer than that. Keys are in the order in which servers wrote the objects.
  */
 export async function deleteExpired(storage: ObjectStorage, oldestMs: number): Promise<void> {
-  const catalog = await readCatalog(storage);
-  const damaged = catalog.bases.find(({ damage }) => damage !== null);
-  // Its segments are unknown, and what expires may be needed to repair it.
-  if (damaged !== undefined) fail("operator", `the archive is damaged: ${damaged.damage}`);
-  const oldest = findOldestNeeded(catalog, oldestMs);
+  const { bases } = await readCatalog(storage);
+  const oldest = bases.findLast(({ damage, timeMs }) => damage === null && timeMs <= oldestMs);
   if (oldest === undefined) return;
   // First, so that nobody begins to restore an older one.
   await removeBefore(storage, prefixes.bases, baseKey(oldest));

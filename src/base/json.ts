@@ -12,6 +12,13 @@ const MAX_MEMBERS = 2_500;
 /** Maximum number of commas, and so of elements of arrays. */
 const MAX_COMMAS = 2_500;
 
+export function hasMember<Name extends string>(
+  value: unknown,
+  name: Name,
+): value is Record<Name, unknown> {
+  return typeof value === "object" && value !== null && Object.hasOwn(value, name);
+}
+
 /** @returns the value with the members of every object sorted, so that equal values have equal JSON */
 export function sortMembers(value: unknown): unknown {
   if (typeof value !== "object" || value === null) return value;

@@ -63,8 +63,6 @@ export function createLogBuffer(writeBytes: WriteBytes): LogBuffer {
   let dropped = 0;
   let reported = 0;
   let failed = false;
-  /** Whether a failed write has left an incomplete line. */
-  let isMidLine = false;
   let progressMs = 0;
   let report: (lines: number) => void = () => {};
 
@@ -83,17 +81,13 @@ export function createLogBuffer(writeBytes: WriteBytes): LogBuffer {
     while (rest.length > 0) {
       const count = await writeBytes(rest.subarray(0, CHUNK_BYTES));
       if (count === null) return;
-      if (count > 0) isMidLine = rest[count - 1] !== NEWLINE;
       rest = rest.subarray(count);
       if (count > 0) onProgress();
     }
   }
 
   async function flushKept(): Promise<void> {
-    // The incomplete line ends here, so that the next one is intact.
-    const separator = isMidLine ? "\n" : "";
-    const all = Buffer.from(separator + kept);
-    rest = all;
+    rest = Buffer.from(kept);
     kept = "";
     try {
       await writeRest();
@@ -101,7 +95,7 @@ export function createLogBuffer(writeBytes: WriteBytes): LogBuffer {
       // The server continues without its log. The exit code reports it.
       failed = true;
     }
-    dropped += countLines(rest) - (rest.length === all.length ? separator.length : 0);
+    dropped += countLines(rest);
     rest = new Uint8Array();
     flushing = null;
     schedule();

@@ -1,10 +1,10 @@
 /** The records of an import: parsed, stored in batches, and listed if they are rejected. */
 
 import { AppError, failField } from "../base/error.ts";
+import { hasMember } from "../base/json.ts";
 import { escapeInvisible } from "../base/readable-text.ts";
 import { removeUnknownFields, unknownField } from "../base/validator.ts";
 import type { BulkStore } from "../domain/bulk.ts";
-import { hasId, hasMember } from "../domain/import-plan.ts";
 import { createOrderParser, createUserParser } from "../domain/import-rules.ts";
 import type { Store } from "../domain/store.ts";
 import { formatNumber } from "./count-text.ts";
@@ -161,7 +161,7 @@ function withoutMarks(record: unknown): unknown {
     const { [ERROR_FIELD]: _, ...others } = record;
     return withoutMarks(others);
   }
-  if (hasMember(record, "import_key") && hasId(record)) {
+  if (hasMember(record, "import_key") && hasMember(record, "id")) {
     const { import_key: _, ...others } = record;
     return others;
   }

@@ -1,6 +1,6 @@
 /** The plan of an import: which records are created, unchanged or rejected. */
 
-import { sortMembers } from "../base/json.ts";
+import { hasMember, sortMembers } from "../base/json.ts";
 import type { Schema } from "../base/schema.ts";
 import type { BulkStore, ImportResult } from "./bulk.ts";
 import type { ChangeType } from "./change.ts";
@@ -24,18 +24,6 @@ const MAX_ID_GAP = 2 ** 24;
 export function idGapProblem(id: number, last: number): string | null {
   if (id <= last + MAX_ID_GAP) return null;
   return `id must be at most ${MAX_ID_GAP} beyond the last one, ${last}`;
-}
-
-export function hasMember<Name extends string>(
-  value: unknown,
-  name: Name,
-): value is Record<Name, unknown> {
-  return typeof value === "object" && value !== null && Object.hasOwn(value, name);
-}
-
-/** Whether a record has an id. Then it must have all fields, as in an export. */
-export function hasId(value: unknown): boolean {
-  return hasMember(value, "id");
 }
 
 /** A record that an import creates. */
@@ -197,7 +185,8 @@ export function createImportPlanner<Row extends { readonly id: number }, Import>
       const key = rules.keyOf(record);
       const ownerId = key === null ? null : ownerOf(key);
       if (key !== null && ownerId !== null) {
-        if (!hasId(record) && compare(ownerId, row, record, "content") === true) return unchanged;
+        if (!hasMember(record, "id") && compare(ownerId, row, record, "content") === true)
+          return unchanged;
         return rejected(rules.describeKeyConflict(ownerId, key));
       }
       if (typeof user === "number" && !stored.hasUser(user)) {

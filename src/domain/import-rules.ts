@@ -2,9 +2,10 @@
 import { type Static, Type } from "@sinclair/typebox";
 import { emailKey } from "../base/email.ts";
 import { failField } from "../base/error.ts";
+import { hasMember } from "../base/json.ts";
 import { Id, noExtraFields, Text, Time } from "../base/schema.ts";
 import { createValidator } from "../base/validator.ts";
-import { hasId, type ImportedTable } from "./import-plan.ts";
+import type { ImportedTable } from "./import-plan.ts";
 import {
   Order,
   type OrderFields,
@@ -52,7 +53,7 @@ export function createUserParser(): (value: unknown) => UserImport {
   const parseNew = createValidator(NewUser, User);
   return (record) => {
     const value = withUtcTimes(record);
-    const user = hasId(value) ? parseExported(value) : parseNew(value);
+    const user = hasMember(value, "id") ? parseExported(value) : parseNew(value);
     requireTimesInOrder(user);
     return { ...user, ...userFields(user) };
   };
@@ -133,7 +134,7 @@ export function createOrderParser(): (value: unknown, importKey: string | null) 
 
   return (record, importKey) => {
     const value = withUtcTimes(record);
-    const order = hasId(value) ? parseExported(value) : parseNew(value);
+    const order = hasMember(value, "id") ? parseExported(value) : parseNew(value);
     requireTimesInOrder(order);
     if (order.user_id === undefined) {
       if (order.user_email === undefined) failField("user_id", "required", "is required");

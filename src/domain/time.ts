@@ -1,7 +1,7 @@
 /** Times of other systems and of people, in RFC 3339 with any offset and precision. */
 import { failField } from "../base/error.ts";
+import { hasMember } from "../base/json.ts";
 import { isTime } from "../base/schema.ts";
-import { hasMember } from "./import-plan.ts";
 
 /** Date, time of day, fraction and offset, of which all but the date may be missing. @see RFC 3339 §5.6 */
 const FORM =

@@ -149,28 +149,6 @@ test("createLogBuffer counts every line of a write when it drops it", async () =
   await buffer.finish();
 });
 
-test("createLogBuffer starts a new line when a write has failed in the middle of one", async () => {
-  let text = "";
-  let room = 4;
-  const buffer = createLogBuffer(async (bytes) => {
-    if (room === 0) throw new Error("ENOSPC");
-    const part = bytes.subarray(0, room);
-    text += Buffer.from(part).toString();
-    room -= part.length;
-    return part.length;
-  });
-  buffer.write("a\nbcde\nf\n");
-  await buffer.finish();
-  expect([text, buffer.droppedLines()]).toEqual(["a\nbc", 2]);
-  buffer.write("g\n");
-  await buffer.finish();
-  expect(buffer.droppedLines()).toBe(3);
-  room = 100;
-  buffer.write("h\n");
-  await buffer.finish();
-  expect([text, buffer.droppedLines()]).toEqual(["a\nbc\nh\n", 3]);
-});
-
 test("shareWrites allows one write at a time when several buffers use it", async () => {
   const share = shareWrites();
   const [first, second] = [makeDescriptor(true), makeDescriptor()];

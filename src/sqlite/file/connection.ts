@@ -56,19 +56,6 @@ export function requireSqlite(version: string): void {
   );
 }
 
-/** The first SQLite with `concat`. */
-const CONCAT_SINCE = "3.44.0";
-
-/**
- * `concat` allocates the text once, and `||` at each operand.
- * @param texts expressions for texts, none of them null
- * @returns an expression for all of them
- */
-export function concatenated(db: Database, texts: readonly string[]): string {
-  const hasConcat = Bun.semver.order(sqliteVersion(db), CONCAT_SINCE) >= 0;
-  return hasConcat ? `concat(${texts.join(", ")})` : texts.join(" || ");
-}
-
 export function countRows(db: Database, table: string): number {
   return db.prepare<{ rows: number }, []>(`select count(*) as rows from ${table}`).get()?.rows ?? 0;
 }

@@ -1,7 +1,5 @@
-import type { Database } from "bun:sqlite";
 import type { Schema } from "../../base/schema.ts";
 import { type Column, columnsOf, jsonTemplate } from "../../domain/columns.ts";
-import { concatenated } from "../file/connection.ts";
 
 function jsonValue({ name, type, isNullable }: Column): string {
   // `json_quote` renders NULL as `null`.
@@ -13,9 +11,9 @@ function jsonValue({ name, type, isNullable }: Column): string {
  * A list takes three quarters of the time that it takes if TypeScript renders its records from their columns.
  * @returns an expression for a record as JSON, from the columns of the table
  */
-export function recordJson(db: Database, record: Schema): string {
+export function recordJson(record: Schema): string {
   const columns = columnsOf(record);
   const [start, ...literals] = jsonTemplate(columns).split("%s");
   const rest = columns.flatMap((column, at) => [jsonValue(column), `'${literals[at]}'`]);
-  return concatenated(db, [`'${start}'`, ...rest]);
+  return [`'${start}'`, ...rest].join(" || ");
 }

@@ -27,7 +27,7 @@ export function prepareStored<Stored>(db: Database, table: RecordTable, schema: 
 
 /** @returns a statement for a record as text */
 export function prepareText<Row>(db: Database, table: RecordTable, schema: Schema) {
-  const json = recordJson(db, schema);
+  const json = recordJson(schema);
   return db.prepare<RecordText<Row>, ById>(`
     select id, version, ${json} as json
     from ${table}
@@ -47,7 +47,7 @@ export function prepareRecords<Row, Query extends PageQuery>(
   { table, schema, prepareRows }: Records<Query>,
 ) {
   const text = prepareText<Row>(db, table, schema);
-  const readRows = prepareRows(db, `id, ${recordJson(db, schema)} as json`);
+  const readRows = prepareRows(db, `id, ${recordJson(schema)} as json`);
 
   return {
     list: (query: Query) => reader.read(table, () => pageOf(readRows(query), query.limit)),

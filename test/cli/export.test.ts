@@ -125,7 +125,7 @@ test("export and backup leave no other files when the server is running", async 
   using world = await makeFilled(1_200);
   await world.run("export", "users");
   const files = () => readdirSync(dirname(world.path)).sort();
-  expect(files()).toEqual(["test.db", "test.db-serving"]);
+  expect(files()).toEqual(["test.db"]);
   const server = await world.serve();
   const exported = await world.run("export", "users");
   expect([exported.code, exported.stderr]).toEqual([0, "Exported 1,200 users\n"]);

@@ -199,6 +199,6 @@ export interface Backend {
   readonly distribute: DistributeStore | null;
   /** @returns whether a server that may write is known to use the database */
   readonly isServed: (databaseUrl: string) => boolean;
-  /** @returns whether that server also archives what commands write */
+  /** @returns whether such a server has archived the database: it sends what commands write as well */
   readonly isArchived: (databaseUrl: string) => boolean;
 }

@@ -126,7 +126,7 @@ export async function withStore<Result>(
   }
   await store.close();
   if (use.mode === undefined && system.backendOf(config.databaseUrl).isArchived(config.databaseUrl))
-    system.stderr("The write is in the database; the running server sends it to the archive\n");
+    system.stderr("The write is in the database; the archive has it when the server has sent it\n");
   return result;
 }
 

@@ -14,7 +14,6 @@ export const DIVERGED_CAUSE = "archive diverged";
 
 /** How long a write waits for the archive. Then it is rejected, and so are later ones immediately, until the archive responds. */
 const CONFIRM_TIMEOUT_MS = 5_000;
-const CHECK_INTERVAL_MS = 250;
 /** How long the archive may take to give up a start, or to close. `docker stop` kills after 10 seconds. */
 const STOP_TIMEOUT_MS = 7_000;
 
@@ -48,16 +47,9 @@ function notConfirmed(): AppError {
   );
 }
 
-interface Waiter {
-  readonly ticket: number;
-  readonly sinceMs: number;
-  readonly resolve: () => void;
-  readonly reject: (error: AppError) => void;
-}
-
 /** The commits that wait for the archive. Each has a ticket: its number. */
 function createConfirmations() {
-  const waiters: Waiter[] = [];
+  const waiters: (PromiseWithResolvers<void> & { readonly ticket: number })[] = [];
   let lastTicket = 0;
   /** That of the last write that was rejected although it may have been made; `null` if the archive has it. */
   let rejectedTicket: number | null = null;
@@ -66,20 +58,19 @@ function createConfirmations() {
     for (const waiter of waiters.splice(0)) waiter.reject(notConfirmed());
   }
 
-  const timer = setInterval(() => {
-    const [oldest] = waiters;
-    if (oldest === undefined || performance.now() - oldest.sinceMs < CONFIRM_TIMEOUT_MS) return;
-    rejectedTicket = lastTicket;
-    rejectAll();
-  }, CHECK_INTERVAL_MS);
-  timer.unref();
   return {
     nextTicket: () => ++lastTicket,
     isBehind: () => rejectedTicket !== null,
     wait(ticket: number): Promise<void> {
-      const { promise, resolve, reject } = Promise.withResolvers<void>();
-      waiters.push({ ticket, sinceMs: performance.now(), resolve, reject });
-      return promise;
+      const waiter = { ticket, ...Promise.withResolvers<void>() };
+      waiters.push(waiter);
+      const expire = () => {
+        if (!waiters.includes(waiter)) return;
+        rejectedTicket = lastTicket;
+        rejectAll();
+      };
+      setTimeout(expire, CONFIRM_TIMEOUT_MS).unref();
+      return waiter.promise;
     },
     confirm(confirmed: number): void {
       if (rejectedTicket !== null && rejectedTicket <= confirmed) rejectedTicket = null;
@@ -88,7 +79,6 @@ function createConfirmations() {
         waiter.resolve();
     },
     rejectAll,
-    [Symbol.dispose]: () => clearInterval(timer),
   };
 }
 
@@ -137,16 +127,21 @@ function createThread(
     }
   }
 
+  function terminate(): void {
+    isClosing = true;
+    worker.terminate();
+  }
+
   return {
     ask,
+    terminate,
     broken: () => broken,
     post: (request: ArchiveRequest) => worker.postMessage(request),
     async close(): Promise<void> {
       const { promise, resolve } = Promise.withResolvers<void>();
       setTimeout(resolve, STOP_TIMEOUT_MS).unref();
       await Promise.race([ask({ type: "close" }).catch(() => {}), promise]);
-      isClosing = true;
-      worker.terminate();
+      terminate();
     },
   };
 }
@@ -198,20 +193,20 @@ export async function openArchive(path: string, options: ArchiveOptions): Promis
   }
 
   function dispose(): Promise<void> {
-    disposal ??= thread.close().finally(() => confirmations[Symbol.dispose]());
+    disposal ??= thread.close();
     return disposal;
   }
 
   try {
     await askAtStart({ type: "open", path, settings });
   } catch (error) {
-    await dispose();
-    // The thread may have been terminated while it restored the database.
+    // Nothing is archived yet. The thread may be restoring the database.
+    thread.terminate();
     if (signal.aborted) removeTemporary(path);
     throw error;
   }
   return {
-    start: (path, files) => askAtStart({ type: "start", path, files }),
+    start: (path, files) => askAtStart({ type: "start", path, files, settings }),
     checkpoint: () => thread.ask({ type: "checkpoint" }),
     state: () => state,
     requireOpen() {

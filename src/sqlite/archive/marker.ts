@@ -26,10 +26,7 @@ export interface ArchiveMarker {
   readonly archive: string | null;
   /** Names of the last generations that this database has begun, or tried to, newest first. */
   readonly names: readonly string[];
-  /**
-   * The last segment when the archive had all of the database, and the state of its file then. `null` while a server
-   * uses it.
-   */
+  /** The last segment, and the state of the file, when a server had archived all of it and stopped; `null` if none has. */
   readonly complete: (SegmentId & { readonly file: string }) | null;
   /** That the database was restored, also to a state without the newest writes of the archive. */
   readonly intent: Intent | null;
@@ -83,7 +80,7 @@ export function writeMarker(databasePath: string, marker: ArchiveMarker): void {
 
 /** @see Backend.isArchived */
 export function isArchived(databaseUrl: string): boolean {
-  return isServed(databaseUrl) && readMarker(realpathSync(databaseUrl))?.complete === null;
+  return isServed(databaseUrl) && readMarker(realpathSync(databaseUrl)) !== null;
 }
 
 /** Notes that `restore` has replaced the database with a backup. */

@@ -1,8 +1,8 @@
 /** What the thread of the archive does for the thread of the server, and the messages between them. */
 
-import { AppError, type ErrorCode, fail, messageOf } from "../../base/error.ts";
+import { AppError, type ErrorCode, messageOf } from "../../base/error.ts";
 import type { ArchiveLog, ArchiveSettings, ArchiveState } from "../../domain/archive.ts";
-import type { ObjectStorage, OpenStorage } from "../../domain/object-storage.ts";
+import type { OpenStorage } from "../../domain/object-storage.ts";
 import type { FileDescriptors } from "../file/file-watch.ts";
 import { type Archiver, createArchiver, DIVERGED } from "./archiver.ts";
 import { ensureDatabase } from "./ensure-database.ts";
@@ -22,6 +22,7 @@ export type ArchiveRequest =
       /** Path of the file, not of a symbolic link to it: its other files are next to it. */
       readonly path: string;
       readonly files: FileDescriptors;
+      readonly settings: ArchiveSettings;
     }
   | { readonly type: "checkpoint" }
   /** Also ends a request that is waiting. */
@@ -54,22 +55,8 @@ interface ServiceOptions {
   readonly respond: (response: ArchiveResponse) => void;
 }
 
-/** @returns a storage whose reads fail when the server is stopped */
-function untilStopped(storage: ObjectStorage, { signal }: AbortController): ObjectStorage {
-  const { promise: stopped, reject } = Promise.withResolvers<never>();
-  stopped.catch(() => {});
-  signal.addEventListener("abort", () => reject(signal.reason));
-  const orStopped = <Result>(work: Promise<Result>) => Promise.race([work, stopped]);
-  return {
-    ...storage,
-    get: (...args) => orStopped(storage.get(...args)),
-    list: (...args) => orStopped(storage.list(...args)),
-  };
-}
-
 /** @returns handles a request. All but `committed` have a response, in their order */
 export function createArchiveService({ openStorage, verify, respond }: ServiceOptions) {
-  let opened: { readonly request: Request<"open">; readonly storage: ObjectStorage } | null = null;
   let archiver: Archiver | null = null;
   /** The last `open` or `start`. */
   let begun: Promise<void> = Promise.resolve();
@@ -77,11 +64,8 @@ export function createArchiveService({ openStorage, verify, respond }: ServiceOp
   const stopping = new AbortController();
   const { signal } = stopping;
 
-  async function open(request: Request<"open">): Promise<void> {
-    const { path, settings } = request;
-    const storage = openStorage(settings.url, settings.environment);
-    opened = { request, storage };
-    await ensureDatabase(untilStopped(storage, stopping), {
+  async function open({ path, settings }: Request<"open">): Promise<void> {
+    await ensureDatabase(openStorage(settings.url, settings.environment), {
       path,
       restoreIfMissing: settings.restore === "if-missing",
       holder: holderName(path),
@@ -92,14 +76,12 @@ export function createArchiveService({ openStorage, verify, respond }: ServiceOp
     });
   }
 
-  async function start({ path, files }: Request<"start">): Promise<void> {
-    if (opened === null) fail("internal", "the archive is not open");
-    const { storage, request } = opened;
-    const { intervalMs, keepMs, commit } = request.settings;
+  async function start({ path, files, settings }: Request<"start">): Promise<void> {
+    const { url, environment, intervalMs, keepMs, commit } = settings;
     archiver = createArchiver({
       path,
       files,
-      storage,
+      storage: openStorage(url, environment),
       identity: lockIdentity(path),
       holder: holderName(path),
       intervalMs,

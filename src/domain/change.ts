@@ -81,15 +81,15 @@ export const ChangeQuery = Type.Object(
 );
 export type ChangeQuery = Static<typeof ChangeQuery>;
 
-/** What is kept of the sequence. */
-export interface Feed {
-  /** Random name of the sequence, of 1 to 64 letters and digits. */
-  readonly feed: string;
-  /** Id of the oldest change that is kept; `last` + 1 if none is kept. */
-  readonly first: number;
-  /** Id of the newest change; 0 if there has never been one. */
-  readonly last: number;
-}
+/** What is kept of the sequence. Its name is random, of 1 to 64 letters and digits. */
+export const Feed = Type.Object({
+  first: SafeInteger(1, "The id of the oldest change that is kept; `last` + 1 if there is none"),
+  last: SafeInteger(0, "The id of the newest change; 0 if there has never been one"),
+  feed: Text({
+    description: "The name of this sequence. Another one means that changes are missing",
+  }),
+});
+export type Feed = Static<typeof Feed>;
 
 /** A page of changes. `total` is the number of all changes that are kept. */
 export interface ChangePage extends Page, Feed {}

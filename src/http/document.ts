@@ -71,8 +71,11 @@ function createSchemas(components: Record<string, JsonSchema>) {
     return ref("schemas", name);
   }
 
-  /** @returns the schema in the form that most tools support */
-  function inlineSchema({ title, ...schema }: JsonSchema, side: Side): JsonSchema {
+  /**
+   * @returns the schema in the form that most tools support, without the default: they would send it, and `offset` may
+   * not be sent beside `after`
+   */
+  function inlineSchema({ title, default: _, ...schema }: JsonSchema, side: Side): JsonSchema {
     const { anyOf, patternProperties, additionalProperties, properties, items, ...rest } = schema;
     if (Array.isArray(anyOf)) {
       const members: JsonSchema[] = anyOf.map((member) => schemaOf(member, side));
@@ -149,8 +152,7 @@ function createOperation(components: Components) {
     const properties = (part?.schema["properties"] ?? {}) as Record<string, JsonSchema>;
     const more = place === "path" && { required: true, example: 1 };
     return Object.entries(properties).map(([name, property]) => {
-      // Without the default: tools send it, and `offset` may not be sent beside `after`.
-      const { default: _, description, ...value } = property;
+      const { description, ...value } = property;
       return { name, in: place, description, schema: schemaOf(value, "request"), ...more };
     });
   }

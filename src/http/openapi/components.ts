@@ -16,12 +16,6 @@ export function ref(section: Section, name: string): JsonSchema {
 
 export const text = { type: "string" };
 
-export const integer = (minimum: number, maximum = Number.MAX_SAFE_INTEGER) => ({
-  type: "integer",
-  minimum,
-  maximum,
-});
-
 export function object(properties: JsonSchema, optional: readonly string[] = []): JsonSchema {
   const required = Object.keys(properties).filter((name) => !optional.includes(name));
   return { type: "object", properties, required };
@@ -57,7 +51,11 @@ export function headers(): Record<string, JsonSchema> {
       ...header("Present if this is the stored response to an earlier request", { const: "true" }),
       required: false,
     },
-    RetryAfter: header("The time to wait before a retry, in seconds", integer(0, 60), 1),
+    RetryAfter: header(
+      "The time to wait before a retry, in seconds",
+      { type: "integer", minimum: 0, maximum: 60 },
+      1,
+    ),
     Allow: header("The methods of the path", {}, "GET, HEAD, POST"),
     AcceptPatch: {
       ...header("Of PATCH: the media types that it accepts (RFC 5789)", { const: PATCH_TYPES }),

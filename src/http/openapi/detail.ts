@@ -1,7 +1,8 @@
 /** Describes routes for the OpenAPI document. */
+import { SafeInteger } from "../../base/schema.ts";
 import { pageQuery } from "../../domain/page.ts";
 import type { InputSchema, JsonSchema } from "../input/input.ts";
-import { integer, object, ref } from "./components.ts";
+import { object, ref } from "./components.ts";
 import type { DocumentedError } from "./errors.ts";
 
 export interface SuccessResponse {
@@ -82,21 +83,17 @@ export function createdDoc(record: JsonSchema, example: unknown) {
 
 /**
  * Describes a `pageBody`.
- * @param more what `meta` has besides, each with an example
+ * @param more what `meta` has besides, and an example of it
  */
 export function pageDoc(
   record: JsonSchema,
   example: unknown,
-  more: Readonly<Record<string, JsonSchema>> = {},
+  more?: { readonly properties: JsonSchema; readonly example: object },
 ) {
-  const { minimum = 0, maximum } = pageQuery.limit;
-  const total = {
-    ...integer(0),
-    description: "The exact number of records that match the filters",
-  };
-  const meta = object({ total, limit: integer(minimum, maximum), offset: integer(0), ...more });
-  const examples = Object.entries(more).map(([name, schema]) => [name, schema["example"]]);
-  const title = examples.length === 0 ? "PageMeta" : `${record["title"]}PageMeta`;
+  const { limit, offset } = pageQuery;
+  const total = SafeInteger(0, "The exact number of records that match the filters");
+  const meta = object({ total, limit, offset, ...more?.properties });
+  const title = more === undefined ? "PageMeta" : `${record["title"]}PageMeta`;
   const data = { type: "array", items: record };
   return {
     description: "One page. Past the end, `data` is empty and `total` is still correct",
@@ -105,7 +102,7 @@ export function pageDoc(
     example: {
       data: [example],
       error: null,
-      meta: { total: 1, limit: 50, offset: 0, ...Object.fromEntries(examples) },
+      meta: { total: 1, limit: 50, offset: 0, ...more?.example },
     },
   };
 }

@@ -1,10 +1,9 @@
 /** The route of the change feed. */
 import { andThen } from "../../base/maybe-promise.ts";
-import { Change, type ChangePage, ChangeQuery, type Feed, startOf } from "../../domain/change.ts";
+import { Change, type ChangePage, ChangeQuery, Feed, startOf } from "../../domain/change.ts";
 import { pageOffsets } from "../../domain/page.ts";
 import type { Call } from "../input/call.ts";
 import { querySchema } from "../input/query.ts";
-import { integer } from "../openapi/components.ts";
 import { pageDoc } from "../openapi/detail.ts";
 import { filterParameters, type PageEnvelope, recordsBody } from "../output/bodies.ts";
 import { route, routesAt, type Services } from "./route.ts";
@@ -102,17 +101,8 @@ const listChanges = route(
         "A 410 means that changes are missing: start again. Apply a change only if its `version` is newer than yours.",
       responses: {
         200: pageDoc(Change, example, {
-          first: {
-            ...integer(1),
-            description: "The id of the oldest change that is kept; `last` + 1 if there is none",
-            example: 1,
-          },
-          last: { ...integer(0), description: "The id of the newest change", example: 1 },
-          feed: {
-            type: "string",
-            description: "The name of this sequence. Another one means that changes are missing",
-            example: "5fd3c08b2a91e7746c1d",
-          },
+          properties: Feed.properties,
+          example: { first: 1, last: 1, feed: "5fd3c08b2a91e7746c1d" },
         }),
       },
       errors: ["changes_expired", "changes_reset"],

@@ -54,8 +54,8 @@ function mapValues<Value>(
 type Side = "request" | "response";
 
 /**
- * Adds schemas with a title to the components. Requests are closed: what they do not name is rejected. Responses are open,
- * because fields and values are added within v1: a client that validates must not fail then.
+ * Adds schemas with a title to the components. Requests are closed: what they do not name is rejected. Responses are
+ * open, because fields and values are added within v1: a client that validates must not fail then.
  */
 function createSchemas(components: Record<string, JsonSchema>) {
   /** @returns a reference to a schema with a title; any other schema inline */
@@ -80,7 +80,7 @@ function createSchemas(components: Record<string, JsonSchema>) {
     if (Array.isArray(anyOf)) {
       const members: JsonSchema[] = anyOf.map((member) => schemaOf(member, side));
       const [inner = {}] = members;
-      // That of `Nullable`.
+      // As `Nullable` makes it.
       const isShort = anyOf.length === 2 && inner["$ref"] === undefined;
       return isShort
         ? { ...rest, ...inner, type: [inner["type"], "null"] }

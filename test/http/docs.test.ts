@@ -36,7 +36,7 @@ test.each(FILES)("%s is public, for GET and HEAD, and has no parameters", async 
           "x-content-type-options": "nosniff",
           "referrer-policy": "no-referrer",
           "x-request-id": expect.stringMatching(/./),
-          etag: expect.stringMatching(/^W\/"\w+"$/),
+          etag: expect.stringMatching(/^"\w+"$/),
         },
       ]);
   }
@@ -53,12 +53,12 @@ test.each(FILES)("%s returns 304 when the client already has it", async (path) =
   const etag = (await server.call("GET", path, noToken)).headers.get("etag") ?? "";
   const ask = (known: string, method = "GET") =>
     server.call(method, path, { ...noToken, headers: { "if-none-match": known } });
-  for (const response of [await ask(etag), await ask(`"a", ${etag}`, "HEAD")]) {
+  for (const response of [await ask(etag), await ask(`"a", W/${etag}`, "HEAD")]) {
     expect([response.status, response.text]).toEqual([304, ""]);
     expect(response.headers.get("etag")).toBe(etag);
     expect(response.headers.get("cache-control")).toBe("no-cache");
   }
-  for (const known of ["*", etag.replace("W/", "")]) expect((await ask(known)).status).toBe(304);
+  for (const known of ["*", `W/${etag}`]) expect((await ask(known)).status).toBe(304);
   for (const known of ['W/"1"', "", "x"]) expect((await ask(known)).status).toBe(200);
 });
 

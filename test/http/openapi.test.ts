@@ -1,8 +1,7 @@
 import { expect, test } from "bun:test";
 import { version } from "../../package.json" with { type: "json" };
-import { AppError, type ErrorCode, problemCodes } from "../../src/base/error.ts";
+import { problemCodes } from "../../src/base/error.ts";
 import { allRoutes, openapiJson } from "../../src/http/app.ts";
-import { errorBody, errorTemplates } from "../../src/http/output/errors.ts";
 import {
   document,
   exampleCodes,
@@ -10,9 +9,8 @@ import {
   openDocument,
   undocumented,
 } from "./documented.ts";
-import { operations } from "./exercise.ts";
 import { newUser } from "./make.ts";
-import { startSharedServer, type TestResponse } from "./server.ts";
+import { startSharedServer } from "./server.ts";
 
 const server = await startSharedServer();
 
@@ -43,30 +41,6 @@ test("the paths of the document are exactly the routes of the app", () => {
   );
   expect(listed.sort()).toEqual(real.sort());
 });
-
-/** The response to an error with this code. */
-function responseTo(code: ErrorCode): TestResponse {
-  const head = { status: 200, headers: {} };
-  const text = errorBody(head, new AppError(code, "for a reason"), "GET");
-  const headers = new Headers({
-    "content-type": "application/json",
-    ...head.headers,
-    "x-request-id": "1",
-    "cache-control": "no-store",
-  });
-  if (code === "method_not_allowed") headers.set("allow", "GET");
-  return { status: head.status, headers, text, json: undefined };
-}
-
-test.each(Object.keys(errorTemplates) as ErrorCode[])(
-  "an operation documents the response when the error code is %s",
-  (code) => {
-    const found = operations().filter(
-      ({ method, path }) => undocumented(method, `/api/v1${path}`, responseTo(code)).length === 0,
-    );
-    expect(found).not.toBeEmpty();
-  },
-);
 
 /** Error codes by status. Clients depend on them: within v1, codes may be added, but not changed or removed. */
 const ERROR_CODES: Readonly<Record<number, readonly string[]>> = {

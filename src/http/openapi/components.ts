@@ -8,10 +8,11 @@ import { REQUEST_ID } from "../input/request-id.ts";
 import { REVALIDATE } from "../output/bodies.ts";
 import { serviceDoc } from "../output/errors.ts";
 
-type Section = "schemas" | "headers" | "parameters" | "responses";
-
-export function ref(section: Section, name: string): JsonSchema {
-  return { $ref: `#/components/${section}/${name}` };
+export function ref(
+  kind: "schemas" | "headers" | "parameters" | "responses",
+  name: string,
+): JsonSchema {
+  return { $ref: `#/components/${kind}/${name}` };
 }
 
 export const text = { type: "string" };

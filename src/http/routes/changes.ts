@@ -63,8 +63,8 @@ async function waitForChanges(
 }
 
 /**
- * The links of a page. That of the next one continues after its last change and names the feed, so that a client that
- * follows links misses no change. It exists also if there is no change yet.
+ * The links of a page. The link to the next one continues after its last change and names the feed, so that a client
+ * that follows links misses no change. It exists also if there is no change yet.
  */
 function linksOf(query: ChangeQuery, page: ChangePage): string {
   const { limit, offset, after, wait, include } = query;

@@ -47,23 +47,15 @@ const POLICY = [
 /** No operation for clients: without a `detail`, the document leaves it out. */
 const definition = { public: true, query: noQuery } as const;
 
-/** Compares weakly, as `If-None-Match` requires (RFC 9110 §13.1.2). @param etag a weak entity tag */
-function matchesEtag(ifNoneMatch: string | null, etag: string): boolean {
-  return (
-    ifNoneMatch !== null &&
-    (ifNoneMatch.trim() === "*" || ifNoneMatch.includes(etag.replace("W/", "")))
-  );
-}
-
 async function readAsset(file: string) {
   const bytes = await Bun.file(file).bytes();
-  return { blob: new Blob([bytes]), etag: `W/"${Bun.hash(bytes).toString(36)}"` };
+  return { blob: new Blob([bytes]), etag: `"${Bun.hash(bytes).toString(36)}"` };
 }
 
 /**
- * Creates a handler that returns the asset, or 304 if the client already has it. It is read on first use, to keep startup
- * fast, as one `Blob`, which all responses share: Bun copies bytes for each response, so that clients that do not read
- * would fill the memory.
+ * Creates a handler that returns the asset, or 304 if the client already has it. It is read on first use, to keep
+ * startup fast, as one `Blob`, which all responses share: Bun copies bytes for each response, so that clients that do
+ * not read would fill the memory.
  */
 function createAssetHandler({ file, type }: Asset) {
   let asset: ReturnType<typeof readAsset> | null = null;
@@ -79,7 +71,8 @@ function createAssetHandler({ file, type }: Asset) {
       etag,
     });
     if (type === HTML) head.headers["content-security-policy"] = POLICY;
-    if (!matchesEtag(request.headers.get("if-none-match"), etag)) return blob;
+    const known = request.headers.get("if-none-match") ?? "";
+    if (known.trim() !== "*" && !known.includes(etag)) return blob;
     head.status = 304;
     return null;
   };

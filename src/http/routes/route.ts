@@ -1,6 +1,6 @@
 /**
- * Routes. Each is defined once, with `route`, on an Elysia instance: its types, the OpenAPI document and typed clients come
- * from there. Elysia's router calls it, and it passes the request to the pipeline of the app.
+ * Routes. Each is defined once, with `route`, on an Elysia instance: its types, the OpenAPI document and typed clients
+ * come from there. Elysia's router calls it, and it passes the request to the pipeline of the app.
  */
 import { type AnyElysia, Elysia } from "elysia";
 import type { MaybePromise } from "../../base/maybe-promise.ts";
@@ -68,14 +68,14 @@ interface RouteContext {
   readonly params: unknown;
 }
 
-/** @returns an Elysia instance for routes. The app that uses it decorates it with the pipeline, which only has a type here */
+/** @returns an Elysia instance for routes. The app that uses it adds the pipeline, which only has a type here */
 export function routesAt<const Prefix extends string>(prefix: Prefix, tag: string) {
   return new Elysia({ prefix, tags: [tag] }).decorate({} as Pick<RouteContext, "pipeline">);
 }
 
 /**
- * Defines a route of an Elysia instance: `app.get(path, ...route(definition, handler))`. Elysia does not have its schemas:
- * it would validate before authentication.
+ * Defines a route of an Elysia instance: `app.get(path, ...route(definition, handler))`. Elysia does not have its
+ * schemas: it would validate before authentication.
  */
 export function route<const Definition extends RouteDefinition, Body extends ResponseBody>(
   definition: Definition,
@@ -95,7 +95,7 @@ export interface RouteEntry {
   /** As in `/api/v1/users/:id`. */
   readonly path: string;
   readonly hooks: {
-    /** That of its Elysia instance. */
+    /** What its Elysia instance sets. */
     readonly detail: { readonly tags: readonly string[] };
     readonly definition: RouteDefinition;
   };

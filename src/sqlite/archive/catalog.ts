@@ -149,11 +149,6 @@ export function isSameSegment(one: SegmentId | null, other: SegmentId | null): b
   return one?.generation === other?.generation && one?.number === other?.number;
 }
 
-/** @returns since when a state can be restored; infinite if none can */
-export function beginningMs({ bases }: Catalog): number {
-  return Math.min(...bases.filter(({ damage }) => damage === null).map(({ timeMs }) => timeMs));
-}
-
 /** @returns the newest generation that continues this one, as far as records say */
 function lastOf({ generations }: Catalog, generation: number): number {
   let last = generation;
@@ -166,7 +161,7 @@ function readFrom(storage: ObjectStorage, catalog: Catalog, from: SegmentId): Pr
   const own = catalog.bases.filter(({ generation }) => generation === from.generation);
   const confirmed = Math.max(0, ...own.map(({ last }) => last.number));
   const end = catalog.generations.get(from.generation + 1)?.previousEnd ?? null;
-  return readLog(storage, { from, end, confirmed });
+  return readLog(storage, from, end, confirmed);
 }
 
 export async function readHistory(
@@ -238,15 +233,11 @@ export async function readNewestHistory(
   return tried.findLast(({ base }) => base.damage === null) ?? null;
 }
 
-/** The newest state that can be restored, and how the newest log ends, which it may not reach. */
-export interface ArchiveEnd {
-  /** `null` if there is no base. */
-  readonly history: History | null;
-  /** `null` if the archive is empty. */
-  readonly tail: ReadLog | null;
-}
-
-export async function readEnd(storage: ObjectStorage, catalog: Catalog): Promise<ArchiveEnd> {
+/**
+ * @returns the newest state that can be restored, `null` if there is no base; and how the newest log ends, which the state
+ * may not reach, `null` if the archive is empty
+ */
+export async function readEnd(storage: ObjectStorage, catalog: Catalog) {
   const { newest } = catalog;
   const history = await readNewestHistory(storage, catalog);
   const tail = history?.tail ?? null;

@@ -64,11 +64,6 @@ async function sealNewest(
   await seal(storage, tail.sealFrom, { writer: crypto.randomUUID(), holder }, Date.now());
 }
 
-/** @throws {AppError} operator if the database, which is missing, had an archive */
-function requireUnknown(path: string): void {
-  if ((readMarker(path)?.archive ?? null) !== null) fail("operator", notTheArchive(path));
-}
-
 /**
  * Restores a missing database from its archive, or refuses to create an empty one instead, also if the archive has no base
  * yet or any more.
@@ -83,7 +78,10 @@ export async function ensureDatabase(
   const { path, restoreIfMissing, log } = options;
   if (existsSync(path) && statSync(path).size > 0) return;
   const patient = withRetries(storage);
-  if (!(await isUsed(patient))) return requireUnknown(path);
+  if (!(await isUsed(patient))) {
+    if ((readMarker(path)?.archive ?? null) !== null) fail("operator", notTheArchive(path));
+    return;
+  }
   const catalog = await readCatalog(patient);
   if (catalog.bases.length === 0)
     fail("operator", `${NO_BASE}: put back what was deleted, or choose another ARCHIVE_URL`);

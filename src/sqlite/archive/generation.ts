@@ -2,7 +2,6 @@
 import type { ObjectStorage } from "../../domain/object-storage.ts";
 import { fileState } from "../file/files.ts";
 import {
-  type ArchiveEnd,
   type Catalog,
   type History,
   isSameSegment,
@@ -113,7 +112,7 @@ function findOwner(
 async function compare(
   storage: ObjectStorage,
   catalog: Catalog,
-  { history }: ArchiveEnd,
+  history: History | null,
   local: Local,
 ): Promise<Continuation | Refusal> {
   const newest = requireNewest(catalog);
@@ -172,9 +171,8 @@ export async function beginGeneration(options: BeginOptions): Promise<Beginning 
   for (;;) {
     const catalog = await readCatalog(storage);
     const newest = requireNewest(catalog);
-    const end = await readEnd(storage, catalog);
-    const { history, tail } = end;
-    const found = await compare(storage, catalog, end, options);
+    const { history, tail } = await readEnd(storage, catalog);
+    const found = await compare(storage, catalog, history, options);
     if ("refused" in found) return found;
     if (newest !== null && tail !== null && !tail.isSealed) {
       // Otherwise it was an earlier process with the same lock.

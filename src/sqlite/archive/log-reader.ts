@@ -91,23 +91,22 @@ async function listSlots(
   return slots.sort((a, b) => a.number - b.number);
 }
 
-/** What is known of a log that is to be read. */
-interface KnownLog {
-  /** A segment that retention has not deleted, nor any after it. */
-  readonly from: SegmentId;
-  /** Number of the last segment; `null` unless a record says where it was sealed. */
-  readonly end: number | null;
-  /** Number of a segment that was stored, with all before it; 0 if none is known. */
-  readonly confirmed: number;
-}
-
 async function readHeartbeat(storage: ObjectStorage, generation: number) {
   const body = await storage.get(heartbeatKey(generation), HEAD_BYTES);
   return body === null ? null : decodeHeartbeat(generation, body);
 }
 
-export async function readLog(storage: ObjectStorage, known: KnownLog): Promise<ReadLog> {
-  const { from, end, confirmed } = known;
+/**
+ * @param from a segment that retention has not deleted, nor any after it
+ * @param end number of the last segment; `null` unless a record says where the log was sealed
+ * @param confirmed number of a segment that was stored, with all before it; 0 if none is known
+ */
+export async function readLog(
+  storage: ObjectStorage,
+  from: SegmentId,
+  end: number | null,
+  confirmed: number,
+): Promise<ReadLog> {
   const { generation } = from;
   for (let look = 1; ; look += 1) {
     // First, because it confirms what must be in the list.

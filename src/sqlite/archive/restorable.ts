@@ -3,7 +3,6 @@ import { fail } from "../../base/error.ts";
 import type { ArchivedRange } from "../../domain/archive.ts";
 import type { ObjectStorage } from "../../domain/object-storage.ts";
 import {
-  beginningMs,
   type Catalog,
   type History,
   isAtOrBefore,
@@ -27,20 +26,20 @@ export interface FoundState {
 }
 
 /**
- * @param damage every problem that prevents the restore
+ * @param problems all that prevent the restore
  * @param beforeMs a time before it, which is named if the archive reaches back to it
  * @throws {AppError} operator
  */
 export function failUnrestorable(
-  damage: readonly string[],
+  problems: readonly string[],
   beforeMs: number,
-  catalog: Catalog,
+  { bases }: Catalog,
 ): never {
-  const advice =
-    beforeMs >= beginningMs(catalog)
-      ? `: restore a state before it with --at ${new Date(beforeMs).toISOString()}`
-      : "";
-  return fail("operator", `the archive is damaged: ${damage.join(", and ")}${advice}`);
+  const isReached = bases.some(({ damage, timeMs }) => damage === null && timeMs <= beforeMs);
+  const advice = isReached
+    ? `: restore a state before it with --at ${new Date(beforeMs).toISOString()}`
+    : "";
+  return fail("operator", `the archive is damaged: ${problems.join(", and ")}${advice}`);
 }
 
 /** @returns since when the history has no more commits */

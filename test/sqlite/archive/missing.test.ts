@@ -4,7 +4,7 @@ import { readFileSync, writeFileSync } from "node:fs";
 import { ensureDatabase } from "../../../src/sqlite/archive/ensure-database.ts";
 import { encodeJson, type Generation, generationKey } from "../../../src/sqlite/archive/format.ts";
 import { expectRejection } from "../../support/expect-error.ts";
-import { type Archive, keysOf, makeArchive, makeClock, serve } from "./archived.ts";
+import { type Archive, adviceOf, keysOf, makeArchive, makeClock, serve } from "./archived.ts";
 
 function ensure({ storage, path }: Archive, restoreIfMissing: boolean, onSleep = () => {}) {
   return ensureDatabase(storage, {
@@ -79,6 +79,16 @@ test("another database is refused if only an earlier generation has a base", asy
   await putRecord(archive, 2);
   const other = archive.start({ path: archive.at("other.db") });
   await expectRejection(other, "operator", /^the archive belongs to another database: /);
+});
+
+test("a database is not restored from the log of a killed server that lacks a segment", async () => {
+  using archive = makeArchive();
+  await serve(archive, 4, { path: archive.at("lost.db") });
+  const [lost = "", , closed = ""] = (await archive.keys("log/")).slice(-3);
+  await archive.storage.remove([closed]);
+  const problem = `the archive is damaged: ${await archive.lose(lost)}`;
+  // The first one seals the log.
+  for (let start = 0; start < 2; start += 1) await adviceOf(ensure(archive, true), problem);
 });
 
 test("a database is kept that appears while the archive is waited for", async () => {

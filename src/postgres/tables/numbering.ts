@@ -6,15 +6,12 @@
 import type { Feed } from "../../domain/change.ts";
 import { itemAt } from "../engine/batch.ts";
 import { createSingleFlight } from "../engine/single-flight.ts";
-import { analyzeIfGrown } from "../server/analyze.ts";
 import { type Database, longTransaction, type Session } from "../server/connection.ts";
 import { isReadOnly } from "../server/errors.ts";
 import { whenUnnumbered } from "./outbox.ts";
 
 /** Maximum number of changes that one call numbers. */
 const MAX_NUMBERED = 20_000;
-
-const ANALYZED_TABLES = ["users", "orders", "changes", "idempotency_keys"];
 
 const isBehind = whenUnnumbered("feed_state")
   .map((condition) => `exists (select from change_outbox where ${condition})`)
@@ -57,6 +54,18 @@ export async function callNumbering(session: Session): Promise<number> {
   return row?.numbered ?? 0;
 }
 
+/**
+ * Collects statistics if the number of changes has grown tenfold. PostgreSQL plans by them, and would collect the first ones of
+ * a new database only after a minute, in which its statements would read whole tables.
+ */
+async function analyzeIfGrown(session: Session, before: number, after: number): Promise<void> {
+  const step = 10 ** Math.floor(Math.log10(Math.max(after, 1)));
+  // Smaller tables are read as a whole anyway.
+  if (step < 1_000 || before >= step) return;
+  for (const table of ["users", "orders", "changes", "idempotency_keys"])
+    await session.script(`analyze ${table}`);
+}
+
 /** It numbers all changes, and may count all records. */
 async function beginFeed(session: Session): Promise<number> {
   await session.script("set local statement_timeout = '10min'");
@@ -92,9 +101,8 @@ export function createNumbering(db: Database, readOnly: boolean): NumberChanges 
       ...(await db.run("background", readStatus)),
       isBehind: count >= MAX_NUMBERED,
     };
-    const analyze = (session: Session) =>
-      analyzeIfGrown(session, ANALYZED_TABLES, status.last, numbered.last);
-    // Nobody waits for it.
+    const analyze = (session: Session) => analyzeIfGrown(session, status.last, numbered.last);
+    // Nobody waits for it. Another process may analyze a table, or the role lack the permission.
     db.run("background", analyze).catch(() => {});
     return numbered;
   }

@@ -11,7 +11,6 @@ import {
 import { orderImport, userImport } from "../../domain/import-rules.ts";
 import type { Store } from "../../domain/store.ts";
 import type { StoreContext } from "../engine/context.ts";
-import { analyzeIfGrown } from "../server/analyze.ts";
 import type { Session } from "../server/connection.ts";
 import { isForeignKeyViolation, isRolledBack } from "../server/errors.ts";
 import { noteImported } from "../tables/outbox.ts";
@@ -106,19 +105,15 @@ function createBulkStore<
         await advanceIds(table, lastId);
         const created = newRecords.map(({ row }) => row);
         await noteImported(session, rules.created, created, now());
-        return { results, before: stored.lastId, lastId };
+        return results;
       };
-      const { results, before, lastId } = await db.run("write", work, {
+      return db.run("write", work, {
         // It waits for the writes that are running.
         lockTimeoutMs: 3_000,
         timeoutMs: Number.POSITIVE_INFINITY,
         // The user of an order may be deleted during the import.
         mayRetry: (error) => isRolledBack(error) || isForeignKeyViolation(error),
       });
-      const analyze = (session: Session) => analyzeIfGrown(session, [table], before, lastId);
-      // The records are stored, even if this fails.
-      await db.run("background", analyze).catch(() => {});
-      return results;
     },
   };
 }

@@ -39,154 +39,173 @@ export interface BatchOptions<Item, Result> {
   readonly maxWaitMs?: number;
 }
 
-interface BatchItem<Item, Result> {
+interface Waiting<Item, Result> {
   readonly item: Item;
   readonly sinceMs: number;
   readonly resolve: (result: MaybePromise<Result>) => void;
   readonly reject: (error: unknown) => void;
 }
 
+interface BatchQueue<Item, Result> {
+  readonly options: BatchOptions<Item, Result>;
+  waiting: Waiting<Item, Result>[];
+  /** Keys of the items that are running. */
+  readonly busyKeys: Set<string>;
+  running: number;
+  newestMs: number;
+  scheduled: boolean;
+  timer: ReturnType<typeof setTimeout> | undefined;
+}
+
+function rejectExpired<Item, Result>({ waiting }: BatchQueue<Item, Result>): void {
+  const expiredMs = performance.now() - QUEUE_TIMEOUT_MS;
+  while (waiting[0] !== undefined && waiting[0].sinceMs <= expiredMs) {
+    waiting.shift()?.reject(new AppError("unavailable", "the database is busy"));
+  }
+}
+
+/** Takes the items of the next batch. Those that conflict with a running item stay. */
+function take<Item, Result>(queue: BatchQueue<Item, Result>): readonly Waiting<Item, Result>[] {
+  const { options, waiting, busyKeys } = queue;
+  const { maxItems, maxSize = Number.POSITIVE_INFINITY, clientOf } = options;
+  const batch = new Set<Waiting<Item, Result>>();
+  const clients = createRoundRobinQueue<Waiting<Item, Result>>();
+  const [first] = waiting;
+  for (const each of waiting) {
+    const client = clientOf(each.item);
+    if (options.isOfOneClient !== true || first === undefined || client === clientOf(first.item))
+      clients.add(client, each);
+  }
+  let size = 0;
+  for (let next = clients.take(); next !== null; next = clients.take()) {
+    if (batch.size === maxItems) break;
+    const conflictKeys = options.conflictKeysOf?.(next.item) ?? [];
+    const itemSize = options.sizeOf?.(next.item) ?? 0;
+    if (conflictKeys.some((key) => busyKeys.has(key))) continue;
+    if (batch.size > 0 && size + itemSize > maxSize) continue;
+    size += itemSize;
+    for (const key of conflictKeys) busyKeys.add(key);
+    batch.add(next);
+  }
+  queue.waiting = waiting.filter((each) => !batch.has(each));
+  return [...batch];
+}
+
+function release<Item, Result>({ options, busyKeys }: BatchQueue<Item, Result>, item: Item): void {
+  for (const key of options.conflictKeysOf?.(item) ?? []) busyKeys.delete(key);
+}
+
+async function settle<Item, Result>(
+  queue: BatchQueue<Item, Result>,
+  { item, resolve }: Waiting<Item, Result>,
+  result: MaybePromise<Result>,
+): Promise<void> {
+  resolve(result);
+  await Promise.allSettled([result]);
+  release(queue, item);
+  startSoon(queue);
+}
+
+async function runOrSplit<Item, Result>(
+  { run, splitsOn }: BatchOptions<Item, Result>,
+  items: readonly Item[],
+): Promise<readonly MaybePromise<Result>[]> {
+  try {
+    return await run(items);
+  } catch (error) {
+    if (items.length === 1 || splitsOn?.(error) !== true) throw error;
+    return items.map(async (item) => itemAt(await run([item]), 0));
+  }
+}
+
+async function runBatch<Item, Result>(
+  queue: BatchQueue<Item, Result>,
+  batch: readonly Waiting<Item, Result>[],
+): Promise<void> {
+  queue.running += 1;
+  queue.newestMs = performance.now();
+  try {
+    const items = batch.map(({ item }) => item);
+    const results = await runOrSplit(queue.options, items);
+    // Before the first is settled, so that a missing result rejects the whole batch.
+    const pairs = batch.map((ended, at) => [ended, itemAt(results, at)] as const);
+    for (const [ended, result] of pairs) void settle(queue, ended, result);
+  } catch (error) {
+    for (const { item, reject } of batch) {
+      reject(error);
+      release(queue, item);
+    }
+  }
+  queue.running -= 1;
+  // After a turn, in which the clients of this batch send their next requests. Otherwise two halves of the clients
+  // would alternate, in batches of half the size.
+  startSoon(queue);
+}
+
+function mayStart<Item, Result>({ options, waiting, running, newestMs }: BatchQueue<Item, Result>) {
+  if (running >= options.maxBatches) return false;
+  if (running === 0 || waiting.length >= options.maxItems) return true;
+  return performance.now() - newestMs >= (options.nextBatchMs ?? CHECK_INTERVAL_MS);
+}
+
+function startBatches<Item, Result>(queue: BatchQueue<Item, Result>): void {
+  queue.scheduled = false;
+  clearTimeout(queue.timer);
+  rejectExpired(queue);
+  while (queue.waiting.length > 0 && mayStart(queue)) {
+    const batch = take(queue);
+    // Every item conflicts with a running one.
+    if (batch.length === 0) break;
+    void runBatch(queue, batch);
+  }
+  if (queue.waiting.length > 0) queue.timer = setTimeout(startBatches, CHECK_INTERVAL_MS, queue);
+}
+
+/**
+ * Waits one more turn, unless the item is alone, and another one as long as each brings more items: the next requests
+ * of many busy clients arrive over several turns.
+ */
+function waitForMore<Item, Result>(
+  queue: BatchQueue<Item, Result>,
+  lastCount: number,
+  untilMs: number,
+): void {
+  const count = queue.waiting.length;
+  const isAloneOrFull = count === 1 || count >= queue.options.maxItems;
+  if (isAloneOrFull || count === lastCount || performance.now() >= untilMs) {
+    startBatches(queue);
+  } else {
+    setImmediate(waitForMore, queue, count, untilMs);
+  }
+}
+
+function startSoon<Item, Result>(queue: BatchQueue<Item, Result>): void {
+  if (queue.scheduled || queue.waiting.length === 0) return;
+  queue.scheduled = true;
+  const { maxWaitMs = MAX_WAIT_MS } = queue.options;
+  setImmediate(waitForMore, queue, 0, performance.now() + maxWaitMs);
+}
+
 /**
  * @returns a function that runs an item in a batch. It rejects with the error of the batch, or {AppError} unavailable
  * if the item waits for too long
  */
-export function createBatchQueue<Item, Result>({
-  run,
-  splitsOn = () => false,
-  maxItems,
-  maxBatches,
-  maxSize = Number.POSITIVE_INFINITY,
-  sizeOf = () => 0,
-  conflictKeysOf = () => [],
-  clientOf,
-  isOfOneClient = false,
-  nextBatchMs = CHECK_INTERVAL_MS,
-  maxWaitMs = MAX_WAIT_MS,
-}: BatchOptions<Item, Result>): (item: Item) => Promise<Result> {
-  type Waiting = BatchItem<Item, Result>;
-  let queue: Waiting[] = [];
-  /** Keys of the items that are running. */
-  const busyKeys = new Set<string>();
-  let running = 0;
-  let newestMs = 0;
-  let scheduled = false;
-  let timer: ReturnType<typeof setTimeout> | undefined;
-
-  function rejectExpired(): void {
-    const expiredMs = performance.now() - QUEUE_TIMEOUT_MS;
-    while (queue[0] !== undefined && queue[0].sinceMs <= expiredMs) {
-      queue.shift()?.reject(new AppError("unavailable", "the database is busy"));
-    }
-  }
-
-  /** Takes the items of the next batch. Those that conflict with a running item stay. */
-  function take(): readonly Waiting[] {
-    const batch = new Set<Waiting>();
-    const clients = createRoundRobinQueue<Waiting>();
-    const [first] = queue;
-    for (const waiting of queue) {
-      const client = clientOf(waiting.item);
-      if (!isOfOneClient || first === undefined || client === clientOf(first.item))
-        clients.add(client, waiting);
-    }
-    let size = 0;
-    for (let waiting = clients.take(); waiting !== null; waiting = clients.take()) {
-      if (batch.size === maxItems) break;
-      const conflictKeys = conflictKeysOf(waiting.item);
-      const itemSize = sizeOf(waiting.item);
-      if (conflictKeys.some((key) => busyKeys.has(key))) continue;
-      if (batch.size > 0 && size + itemSize > maxSize) continue;
-      size += itemSize;
-      for (const key of conflictKeys) busyKeys.add(key);
-      batch.add(waiting);
-    }
-    queue = queue.filter((waiting) => !batch.has(waiting));
-    return [...batch];
-  }
-
-  function release({ item }: Waiting): void {
-    for (const key of conflictKeysOf(item)) busyKeys.delete(key);
-  }
-
-  async function settle(ended: Waiting, result: MaybePromise<Result>): Promise<void> {
-    ended.resolve(result);
-    await Promise.allSettled([result]);
-    release(ended);
-    startSoon();
-  }
-
-  async function runOrSplit(batch: readonly Item[]): Promise<readonly MaybePromise<Result>[]> {
-    try {
-      return await run(batch);
-    } catch (error) {
-      if (batch.length === 1 || !splitsOn(error)) throw error;
-      return batch.map(async (item) => itemAt(await run([item]), 0));
-    }
-  }
-
-  async function runBatch(batch: readonly Waiting[]): Promise<void> {
-    running += 1;
-    newestMs = performance.now();
-    try {
-      const results = await runOrSplit(batch.map(({ item }) => item));
-      // Before the first is settled, so that a missing result rejects the whole batch.
-      const pairs = batch.map((ended, at) => [ended, itemAt(results, at)] as const);
-      for (const [ended, result] of pairs) void settle(ended, result);
-    } catch (error) {
-      for (const ended of batch) {
-        ended.reject(error);
-        release(ended);
-      }
-    }
-    running -= 1;
-    // After a turn, in which the clients of this batch send their next requests. Otherwise two halves of the clients
-    // would alternate, in batches of half the size.
-    startSoon();
-  }
-
-  function mayStart(): boolean {
-    if (running >= maxBatches) return false;
-    if (running === 0 || queue.length >= maxItems) return true;
-    return performance.now() - newestMs >= nextBatchMs;
-  }
-
-  function startBatches(): void {
-    scheduled = false;
-    clearTimeout(timer);
-    rejectExpired();
-    while (queue.length > 0 && mayStart()) {
-      const batch = take();
-      // Every item conflicts with a running one.
-      if (batch.length === 0) break;
-      void runBatch(batch);
-    }
-    if (queue.length > 0) timer = setTimeout(startBatches, CHECK_INTERVAL_MS);
-  }
-
-  /**
-   * Waits one more turn, unless the item is alone, and another one as long as each brings more items: the next requests
-   * of many busy clients arrive over several turns.
-   */
-  function waitForMore(lastCount: number, untilMs: number): void {
-    const count = queue.length;
-    const isAloneOrFull = count === 1 || count >= maxItems;
-    if (isAloneOrFull || count === lastCount || performance.now() >= untilMs) {
-      startBatches();
-    } else {
-      setImmediate(waitForMore, count, untilMs);
-    }
-  }
-
-  function startSoon(): void {
-    if (scheduled || queue.length === 0) return;
-    scheduled = true;
-    setImmediate(waitForMore, 0, performance.now() + maxWaitMs);
-  }
-
+export function createBatchQueue<Item, Result>(
+  options: BatchOptions<Item, Result>,
+): (item: Item) => Promise<Result> {
+  const queue: BatchQueue<Item, Result> = {
+    options,
+    waiting: [],
+    busyKeys: new Set(),
+    running: 0,
+    newestMs: 0,
+    scheduled: false,
+    timer: undefined,
+  };
   return (item) =>
     new Promise<Result>((resolve, reject) => {
-      queue.push({ item, sinceMs: performance.now(), resolve, reject });
-      startSoon();
+      queue.waiting.push({ item, sinceMs: performance.now(), resolve, reject });
+      startSoon(queue);
     });
 }
 

@@ -10,7 +10,8 @@ import { AppError } from "../../base/error.ts";
  * - `write`: of requests and of commands
  * - `background`: what the process does by itself, whether it reads or writes
  */
-export type Kind = "read" | "list" | "write" | "background";
+const kinds = ["read", "list", "write", "background"] as const;
+export type Kind = (typeof kinds)[number];
 
 /** How long work waits for a connection before it is rejected. */
 export const QUEUE_TIMEOUT_MS = 5_000;
@@ -47,10 +48,90 @@ function withTimeout<Result>(
   return promise;
 }
 
-interface Waiting {
+interface Work {
   readonly kind: Kind;
   readonly client: string;
-  readonly start: () => void;
+  readonly begin: () => void;
+}
+
+interface Queues {
+  readonly connections: number;
+  readonly shares: Readonly<Record<Kind, number>>;
+  readonly running: Set<Work>;
+  /** Of all kinds, in the order of their arrival. */
+  readonly waiting: Set<Work>;
+  /** The clients whose lists have ended since work began to wait, the last one at the end. */
+  served: string[];
+  readonly idleWaiters: (() => void)[];
+}
+
+function canStart({ connections, shares, running }: Queues, kind: Kind): boolean {
+  const present = [...running].map((work) => work.kind);
+  const same = present.filter((each) => each === kind).length;
+  if (running.size >= connections || same >= shares[kind]) return false;
+  const others = present.filter((each) => each !== "read").length;
+  return kind === "read" || others < Math.max(1, connections - 1);
+}
+
+/** Whether a list goes before another one: its client has fewer that run, or has not had a turn for longer. */
+function goesBefore(
+  served: readonly string[],
+  running: readonly Work[],
+  one: Work,
+  other: Work,
+): boolean {
+  const listsOf = ({ client }: Work) => running.filter((list) => list.client === client).length;
+  const difference = listsOf(one) - listsOf(other);
+  return (
+    difference < 0 ||
+    (difference === 0 && served.indexOf(one.client) < served.indexOf(other.client))
+  );
+}
+
+/** @returns the first that can start, or the list of another client that goes before it */
+function findNext(queues: Queues): Work | undefined {
+  const startable = kinds.filter((kind) => canStart(queues, kind));
+  const works = [...queues.waiting];
+  const first = works.find(({ kind }) => startable.includes(kind));
+  if (first?.kind !== "list") return first;
+  const listsOf = (all: Iterable<Work>) => [...all].filter(({ kind }) => kind === "list");
+  const running = listsOf(queues.running);
+  return listsOf(works).reduce((next, list) =>
+    goesBefore(queues.served, running, list, next) ? list : next,
+  );
+}
+
+/** Starts at once if it can. Then none of its kind waits: `release` starts the first that can. */
+async function acquire(queues: Queues, kind: Kind, client: string, timeoutMs: number) {
+  const { promise, resolve, reject } = Promise.withResolvers<void>();
+  const work: Work = { kind, client, begin: resolve };
+  if (canStart(queues, kind)) {
+    queues.running.add(work);
+    return work;
+  }
+  queues.waiting.add(work);
+  const timer = setTimeout(() => {
+    queues.waiting.delete(work);
+    reject(new AppError("unavailable", "the database is busy"));
+  }, timeoutMs);
+  await promise;
+  clearTimeout(timer);
+  return work;
+}
+
+function release(queues: Queues, work: Work): void {
+  const { running, waiting, served } = queues;
+  const { kind, client } = work;
+  running.delete(work);
+  if (kind === "list") queues.served = [...served.filter((each) => each !== client), client];
+  if (waiting.size === 0) queues.served = [];
+  const next = findNext(queues);
+  if (next !== undefined) {
+    waiting.delete(next);
+    running.add(next);
+    next.begin();
+  }
+  if (running.size === 0) for (const wake of queues.idleWaiters.splice(0)) wake();
 }
 
 interface ConnectionQueuesOptions {
@@ -66,84 +147,14 @@ export function createConnectionQueues({
   onTimeout,
 }: ConnectionQueuesOptions) {
   const shares = sharesOf(connections);
-  const running: Record<Kind, number> = { read: 0, list: 0, write: 0, background: 0 };
-  /** The clients of the running lists. */
-  const listClients: string[] = [];
-  /** The clients whose lists have ended since work began to wait, the last one at the end. */
-  let served: string[] = [];
-  /** Of all kinds, in the order of their arrival. */
-  const waiting = new Set<Waiting>();
-  const idleWaiters: (() => void)[] = [];
-
-  function canStart(kind: Kind): boolean {
-    const others = running.list + running.write + running.background;
-    if (running.read + others >= connections || running[kind] >= shares[kind]) return false;
-    return kind === "read" || others < Math.max(1, connections - 1);
-  }
-
-  function count(kind: Kind, client: string, change: 1 | -1): void {
-    running[kind] += change;
-    if (kind !== "list") return;
-    if (change === 1) listClients.push(client);
-    else listClients.splice(listClients.indexOf(client), 1);
-  }
-
-  /** Starts at once if it can. Then none of its kind waits: `release` starts the first that can. */
-  async function acquire(kind: Kind, client: string): Promise<void> {
-    if (canStart(kind)) {
-      count(kind, client, 1);
-      return;
-    }
-    const { promise, resolve, reject } = Promise.withResolvers<void>();
-    const entry = { kind, client, start: resolve };
-    waiting.add(entry);
-    const timer = setTimeout(() => {
-      waiting.delete(entry);
-      reject(new AppError("unavailable", "the database is busy"));
-    }, queueTimeoutMs);
-    await promise;
-    clearTimeout(timer);
-  }
-
-  function isIdle(): boolean {
-    return Object.values(running).every((count) => count === 0);
-  }
-
-  /** Whether a list goes before another one: its client has fewer that run, or has not had a turn for longer. */
-  function goesBefore(one: Waiting, other: Waiting): boolean {
-    const listsOf = ({ client }: Waiting) => listClients.filter((each) => each === client).length;
-    const difference = listsOf(one) - listsOf(other);
-    return (
-      difference < 0 ||
-      (difference === 0 && served.indexOf(one.client) < served.indexOf(other.client))
-    );
-  }
-
-  /** @returns the first that can start, or the list of another client that goes before it */
-  function findNext(): Waiting | null {
-    let next: Waiting | null = null;
-    for (const entry of waiting) {
-      if (next === null && canStart(entry.kind)) next = entry;
-      if (next === null) continue;
-      if (next.kind !== "list") break;
-      if (entry.kind === "list" && goesBefore(entry, next)) next = entry;
-    }
-    return next;
-  }
-
-  function release(kind: Kind, client: string): void {
-    count(kind, client, -1);
-    if (kind === "list") served = [...served.filter((each) => each !== client), client];
-    if (waiting.size === 0) served = [];
-    const next = findNext();
-    if (next !== null) {
-      waiting.delete(next);
-      count(next.kind, next.client, 1);
-      next.start();
-    }
-    if (isIdle()) for (const wake of idleWaiters.splice(0)) wake();
-  }
-
+  const queues: Queues = {
+    connections,
+    shares,
+    running: new Set(),
+    waiting: new Set(),
+    served: [],
+    idleWaiters: [],
+  };
   return {
     /**
      * Runs work as soon as a connection is free for its kind.
@@ -157,9 +168,9 @@ export function createConnectionQueues({
       timeoutMs = WORK_TIMEOUT_MS,
       client = "",
     ): Promise<Result> {
-      await acquire(kind, client);
+      const acquired = await acquire(queues, kind, client, queueTimeoutMs);
       const result = work();
-      const end = () => release(kind, client);
+      const end = () => release(queues, acquired);
       result.then(end, end);
       return timeoutMs === Number.POSITIVE_INFINITY
         ? result
@@ -168,9 +179,9 @@ export function createConnectionQueues({
     /** How much work of each kind can run at the same time. */
     shares,
     /** Resolves when no work runs or waits. */
-    idle(): Promise<void> {
-      if (isIdle()) return Promise.resolve();
-      return new Promise((wake) => idleWaiters.push(wake));
+    async idle(): Promise<void> {
+      if (queues.running.size === 0) return;
+      await new Promise<void>((wake) => queues.idleWaiters.push(wake));
     },
   };
 }

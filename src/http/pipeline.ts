@@ -143,24 +143,25 @@ function authorize(
     : write(pipeline, call, route);
 }
 
+/** @returns `null` if the request can be handled at once; otherwise a promise, which rejects if its client has disconnected */
+function yieldToOthers({ services }: Pipeline, call: UncheckedCall): Promise<void> | null {
+  const turn = services.yieldToClients(call.token?.hash ?? null);
+  return turn === null ? null : turn.then(() => requireConnected(call.request));
+}
+
 function read(pipeline: Pipeline, call: UncheckedCall, route: Route): MaybePromise<ResponseBody> {
-  const turn = pipeline.services.yieldToClients(call.token?.hash ?? null);
-  if (turn === null) return callHandler(pipeline, call, route);
-  return turn.then(() => {
-    requireConnected(call.request);
-    return callHandler(pipeline, call, route);
-  });
+  const turn = yieldToOthers(pipeline, call);
+  return turn === null
+    ? callHandler(pipeline, call, route)
+    : turn.then(() => callHandler(pipeline, call, route));
 }
 
 async function write(pipeline: Pipeline, call: UncheckedCall, route: Route): Promise<ResponseBody> {
   const { request, token } = call;
-  const { readOnly, yieldToClients } = pipeline.services;
-  if (readOnly) fail("unavailable", "the server is read-only at the moment");
-  const client = token?.hash ?? null;
-  const release = pipeline.reserveWrite(client, expectedBytes(request.headers));
+  if (pipeline.services.readOnly) fail("unavailable", "the server is read-only at the moment");
+  const release = pipeline.reserveWrite(token?.hash ?? null, expectedBytes(request.headers));
   try {
-    await yieldToClients(client);
-    requireConnected(request);
+    await yieldToOthers(pipeline, call);
     if (route.definition.body) call.body = await readBody(request);
     requireFieldsOfMethod(request);
     return await callHandler(pipeline, call, route);

@@ -12,13 +12,7 @@ import { readCsv } from "./files/csv.ts";
 import { type BulkTable, type FileFormat, formatFor, streamPath } from "./files/file-format.ts";
 import { readNdjson } from "./files/ndjson.ts";
 import { requireNoDatabaseFile } from "./files/streams.ts";
-import {
-  type CommandSystem,
-  configOf,
-  type InputStream,
-  type OutputStream,
-  withStore,
-} from "./files/system.ts";
+import { type CommandSystem, configOf, type OutputStream, withStore } from "./files/system.ts";
 import {
   createRejectionReport,
   type ImportCounts,
@@ -60,7 +54,7 @@ function requireValidKey({ table, key }: ImportJob): void {
 }
 
 async function* countBytes(
-  { chunks }: InputStream,
+  chunks: AsyncIterable<Uint8Array>,
   counts: ImportCounts,
 ): AsyncGenerator<Uint8Array> {
   for await (const chunk of chunks) {
@@ -97,7 +91,7 @@ async function importAll(
   bulk: Store["bulk"],
   config: Config,
   job: ImportJob,
-  input: InputStream,
+  input: AsyncIterable<Uint8Array>,
   rejects: OutputStream | null,
   system: CommandSystem,
 ): Promise<ImportCounts> {
@@ -154,7 +148,7 @@ export async function importTable(
   const job = { ...options, table, format, path };
   requireValidKey(job);
   const input = system.openInput(path);
-  if (path !== null && input.isFile) await verifyFile(path);
+  if (path !== null) await verifyFile(path);
   const config = configOf(system);
   if (options.rejects !== undefined) requireNoDatabaseFile(options.rejects, config.databaseUrl);
   using rejects = options.rejects === undefined ? null : system.openOutput(options.rejects, false);

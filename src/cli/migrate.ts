@@ -8,30 +8,22 @@ export interface MigrateOptions {
   readonly distribute?: boolean;
 }
 
-/** As measured with 10⁶ orders on a machine that does nothing else. */
-const ORDERS_PER_SECOND = 130_000;
-/** For the shards, without any order. */
-const LEAST_SECONDS = 3;
-
 async function distributeStore(
   { stderr, stdout }: CommandSystem,
   databaseUrl: string,
   distribute: DistributeStore,
 ): Promise<void> {
   const database = redactPassword(databaseUrl);
-  const startedMs = performance.now();
   const done = await distribute({
     databaseUrl,
     onStart(orders, workers) {
-      const seconds = formatCount(LEAST_SECONDS + Math.round(orders / ORDERS_PER_SECOND), "second");
       const what = `${formatCount(orders, "order")} over ${formatCount(workers, "worker")}`;
-      stderr(`Distributing ${what}: for ${seconds} or more, requests return 503\n`);
+      stderr(`Distributing ${what}: until the end, requests return 503\n`);
     },
   });
-  const seconds = ((performance.now() - startedMs) / 1000).toFixed(1);
   stdout(
     done
-      ? `Distributed ${database} in ${seconds} s. Restart its servers: until then, they return 503\n`
+      ? `Distributed ${database}. Restart its servers: until then, they return 503\n`
       : `${database} is distributed already\n`,
   );
 }

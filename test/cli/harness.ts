@@ -136,7 +136,7 @@ export function makeHarness(options: Options = {}): Harness {
       now: () => clock.time,
       openInput(path) {
         if (path !== null) return openInput(path);
-        return { chunks: inPieces(stdin.chunks), isFile: false };
+        return inPieces(stdin.chunks);
       },
       memoryBytes,
       sockets: {

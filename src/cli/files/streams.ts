@@ -16,7 +16,7 @@ import { databaseFiles } from "../../base/database-url.ts";
 import { fail, fileProblem, systemCode } from "../../base/error.ts";
 import { claimTemporary, fsyncPath, publishNew } from "../../base/temporary-file.ts";
 import { resolveLinks } from "../../base/trusted-path.ts";
-import type { InputStream, OutputStream } from "./system.ts";
+import type { OutputStream } from "./system.ts";
 
 const STDIN = 0;
 const STDOUT = 1;
@@ -71,16 +71,15 @@ export function isReaderGone(error: unknown): boolean {
 }
 
 /** @see System */
-export function openInput(path: string | null): InputStream {
+export function openInput(path: string | null): AsyncIterable<Uint8Array> {
   // Opened once: a pipe would lose its writer.
   const descriptor =
     path === null ? STDIN : withFileErrors("read", path, () => openSync(path, "r"));
-  const stats = fstatSync(descriptor);
-  if (stats.isDirectory()) fail("operator", `Cannot read ${path ?? "stdin"}: it is a directory`);
-  const isFile = stats.isFile();
-  if (path === null) return { chunks: Bun.stdin.stream(), isFile };
+  if (fstatSync(descriptor).isDirectory())
+    fail("operator", `Cannot read ${path ?? "stdin"}: it is a directory`);
+  if (path === null) return Bun.stdin.stream();
   // Unlike the stream of Bun.file, this one can read any device.
-  return { chunks: createReadStream(path, { fd: descriptor, highWaterMark: CHUNK_BYTES }), isFile };
+  return createReadStream(path, { fd: descriptor, highWaterMark: CHUNK_BYTES });
 }
 
 /** @param finish called once, when everything has been written */

@@ -12,13 +12,6 @@ export type StopReason =
   | { readonly by: "signal"; readonly signal: string }
   | { readonly by: "fault"; readonly error: unknown };
 
-/** The input of an import, in chunks of any size. */
-export interface InputStream {
-  readonly chunks: AsyncIterable<Uint8Array>;
-  /** Whether it is a regular file, which can be read again. */
-  readonly isFile: boolean;
-}
-
 /**
  * A file or stdout that a command writes: an export, changes, rejected records. A file appears under its name only when it
  * is complete.
@@ -51,8 +44,8 @@ export interface System {
    * block either.
    */
   readonly openLog: () => Omit<LogBuffer, "finish">;
-  /** Opens the file, or stdin if the path is `null`. @throws {AppError} operator */
-  readonly openInput: (path: string | null) => InputStream;
+  /** Opens the file, or stdin if the path is `null`. @returns chunks of any size. @throws {AppError} operator */
+  readonly openInput: (path: string | null) => AsyncIterable<Uint8Array>;
   /**
    * Opens the file, or stdout if the path is `null`.
    * @param force whether an existing file is overwritten

@@ -1,9 +1,9 @@
 import { statSync } from "node:fs";
 import { CHECKSUM_SUFFIX, formatChecksum } from "../base/checksum.ts";
-import { fail } from "../base/error.ts";
+import { AppError, fail } from "../base/error.ts";
 import { yieldToEventLoop } from "../base/event-loop.ts";
 import type { Order } from "../domain/order.ts";
-import type { Page, Sort } from "../domain/page.ts";
+import type { Page, PageQuery, Sort } from "../domain/page.ts";
 import type { Store } from "../domain/store.ts";
 import type { User } from "../domain/user.ts";
 import { formatCount } from "./count-text.ts";
@@ -13,8 +13,8 @@ import { formatNdjson } from "./files/ndjson.ts";
 import { requireNoDatabaseFile } from "./files/streams.ts";
 import { type CommandSystem, withStore } from "./files/system.ts";
 
-/** So many records of any size fit on a page. */
-const PAGE_SIZE = 50;
+/** Records per page, unless they are too large for one. */
+const PAGE_SIZE = 1000;
 
 export interface ExportOptions {
   /** By default, that of the file extension. */
@@ -30,6 +30,17 @@ export interface ExportOptions {
 function failDamaged(after: number, problem: string): never {
   const message = `Cannot read the records after id ${after}: ${problem}. Run \`user-api check\``;
   return fail("operator", message);
+}
+
+/** @returns the page, with as many records as fit on it */
+async function readPage(records: Store[BulkTable], query: PageQuery): Promise<Page> {
+  try {
+    return await records.list(query);
+  } catch (error) {
+    const allowed = error instanceof AppError ? error.allowed : undefined;
+    if (allowed === undefined || !("limit" in allowed)) throw error;
+    return records.list({ ...query, limit: allowed.limit });
+  }
 }
 
 /** @throws {AppError} operator */
@@ -53,7 +64,7 @@ async function writeRecords(
   let after = 0;
   let count = 0;
   for (;;) {
-    const page = await store[table].list({ limit: PAGE_SIZE, offset: 0, after, sort });
+    const page = await readPage(store[table], { limit: PAGE_SIZE, offset: 0, after, sort });
     // SQLite keeps a snapshot until the end of the turn.
     await yieldToEventLoop();
     const records = parseRecords(after, page);

@@ -125,7 +125,7 @@ test("check names the row when its JSON is malformed, and export and copy say so
   const checked = await runOn(damaged, "check");
   expect(checked.stdout).toContain("CHECK constraint failed in users\n");
   expect((await runOn(damaged, "export users --output a.ndjson")).stderr).toContain(
-    "Cannot read the records after id 800: one has malformed JSON. Run `user-api check`\n",
+    "Cannot read the records after id 0: one has malformed JSON. Run `user-api check`\n",
   );
   expect((await runOn(damaged, "copy --to c.db")).stderr).toContain("a row of users is invalid");
 });

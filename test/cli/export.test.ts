@@ -55,6 +55,20 @@ test("export --sort -id writes the newest record first when there are several pa
   }
 });
 
+test("export writes all records when they are too large for one page", async () => {
+  using world = makeHarness();
+  const many = Array.from({ length: 50 }, (_, at) => [`k${at}`, "漢".repeat(400)]);
+  const metadata = Object.fromEntries(many);
+  const users = Array.from({ length: 150 }, (_, at) => ({ email: `${at}@b.cd`, metadata }));
+  await world.feed(lines(users), "import", "users");
+  const { code, stdout } = await world.run("export", "users");
+  const ids = stdout
+    .trimEnd()
+    .split("\n")
+    .map((line) => JSON.parse(line).id);
+  expect([code, ids]).toEqual([0, users.map((_, at) => at + 1)]);
+});
+
 for (const format of ["ndjson", "csv"]) {
   test(`export as ${format} keeps every character when imported again`, async () => {
     using world = makeHarness();

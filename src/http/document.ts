@@ -5,7 +5,7 @@
 
 import type { InputSchema, JsonSchema } from "./input/input.ts";
 import { JSON_TYPE, PATCH_TYPE } from "./input/media-types.ts";
-import { headers, parameters, ref, withCommonHeaders } from "./openapi/components.ts";
+import { headerParameters, headers, ref, withCommonHeaders } from "./openapi/components.ts";
 import {
   commonErrors,
   type Detail,
@@ -126,16 +126,6 @@ function errorCodes(route: RouteEntry, errors: readonly DocumentedError[]) {
   return Map.groupBy([...codes, ...errors], (code) => errorTemplates[code].status);
 }
 
-/** The names of the header fields that a route reads, most of which follow from its errors. */
-function headerNames(method: string, errors: readonly DocumentedError[]): string[] {
-  const names: string[] = [];
-  if (errors.includes("version_mismatch")) {
-    names.push("IfMatch", method === "GET" ? "IfNoneMatch" : "ChangeIfNoneMatch");
-  }
-  if (errors.includes("idempotency_key_reused")) names.push("IdempotencyKey");
-  return names;
-}
-
 const notModified: SuccessResponse = {
   description: "The record still has one of the versions in `If-None-Match`",
   headers: recordHeaders,
@@ -176,7 +166,6 @@ function createOperation(components: Components) {
     const { method, hooks } = route;
     const { params, query, body } = hooks.definition;
     const { responses, errors = [], example, ...texts } = detail;
-    const names = headerNames(method, errors);
     const media = body && { schema: schemaOf(body.schema, "request"), example };
     const types = method === "PATCH" ? [JSON_TYPE, PATCH_TYPE] : [JSON_TYPE];
     return {
@@ -186,7 +175,7 @@ function createOperation(components: Components) {
       parameters: [
         ...parametersIn("path", params),
         ...parametersIn("query", query),
-        ...names.map((name) => ref("parameters", name)),
+        ...headerParameters(method, errors),
       ],
       ...(media && {
         requestBody: {
@@ -196,7 +185,8 @@ function createOperation(components: Components) {
       }),
       responses: {
         ...mapValues(responses, successResponse),
-        ...(names.includes("IfNoneMatch") && { 304: successResponse(notModified) }),
+        ...(method === "GET" &&
+          errors.includes("version_mismatch") && { 304: successResponse(notModified) }),
         ...errorResponses(route, errors),
       },
     };
@@ -208,7 +198,6 @@ export function createDocument(version: string, routes: readonly RouteEntry[]): 
   const components = {
     schemas: errorSchemas(),
     headers: headers(),
-    parameters: parameters(),
     responses: {},
     securitySchemes: {
       token: {

@@ -1,4 +1,5 @@
 /** The parts of the OpenAPI document that routes share: headers and parameters. `errors.ts` has the errors. */
+import type { ErrorCode } from "../../base/error.ts";
 import { KEY_LIFETIME_MS } from "../../domain/idempotency.ts";
 import { ENTITY_TAGS } from "../input/entity-tags.ts";
 import { IDEMPOTENCY_KEY } from "../input/idempotency-key.ts";
@@ -8,10 +9,7 @@ import { REQUEST_ID } from "../input/request-id.ts";
 import { REVALIDATE } from "../output/bodies.ts";
 import { serviceDoc } from "../output/errors.ts";
 
-export function ref(
-  kind: "schemas" | "headers" | "parameters" | "responses",
-  name: string,
-): JsonSchema {
+export function ref(kind: "schemas" | "headers" | "responses", name: string): JsonSchema {
   return { $ref: `#/components/${kind}/${name}` };
 }
 
@@ -78,31 +76,25 @@ function parameter(name: string, description: string, schema: JsonSchema): JsonS
   return { name, in: "header", description, schema: { ...text, ...schema } };
 }
 
-export function parameters(): Record<string, JsonSchema> {
-  const hours = KEY_LIFETIME_MS / 3_600_000;
-  const list = "entity tags, separated by commas, or `*`";
-  // Not every generator escapes quotes.
-  const tags = { pattern: ENTITY_TAGS.source.replaceAll('"', String.raw`\x22`), examples: ['"1"'] };
-  return {
-    IdempotencyKey: parameter(
-      "Idempotency-Key",
-      `Makes a retry safe: for ${hours} hours, the same request with the same key returns the first response`,
-      { pattern: IDEMPOTENCY_KEY.source },
-    ),
-    IfMatch: parameter(
-      "If-Match",
-      `Returns 412 unless the record has one of these versions: ${list}. Weak tags never match.`,
-      tags,
-    ),
-    IfNoneMatch: parameter(
-      "If-None-Match",
-      `Returns 304 if the record has one of these versions: ${list}`,
-      tags,
-    ),
-    ChangeIfNoneMatch: parameter(
-      "If-None-Match",
-      `Returns 412, and changes nothing, if the record has one of these versions: ${list}`,
-      tags,
-    ),
-  };
+/** @returns the header fields that a route reads, which follow from its errors */
+export function headerParameters(method: string, errors: readonly ErrorCode[]): JsonSchema[] {
+  const found: JsonSchema[] = [];
+  if (errors.includes("version_mismatch")) {
+    const matches =
+      "the record has one of these versions: entity tags, separated by commas, or `*`";
+    // Not every generator escapes quotes.
+    const pattern = ENTITY_TAGS.source.replaceAll('"', String.raw`\x22`);
+    const schema = { pattern, examples: ['"1"'] };
+    const result = method === "GET" ? "304" : "412, and changes nothing,";
+    const weak = "Weak tags never match.";
+    found.push(parameter("If-Match", `Returns 412 unless ${matches}. ${weak}`, schema));
+    found.push(parameter("If-None-Match", `Returns ${result} if ${matches}`, schema));
+  }
+  if (errors.includes("idempotency_key_reused")) {
+    const hours = KEY_LIFETIME_MS / 3_600_000;
+    const effect = `for ${hours} hours, the same request with the same key returns the first response`;
+    const schema = { pattern: IDEMPOTENCY_KEY.source };
+    found.push(parameter("Idempotency-Key", `Makes a retry safe: ${effect}`, schema));
+  }
+  return found;
 }

@@ -46,16 +46,6 @@ const ways: Readonly<Record<string, (archived: Archived) => Promise<string>>> = 
     copyFiles(older, path, ["", "-wal"]);
     return path;
   },
-  async "a state of the same server was put back"({ path, older, start, keep }) {
-    const server = start();
-    const url = await urlOf(server);
-    for (let at = 0; at < 3; at += 1) await createUser(url);
-    keep();
-    for (let at = 0; at < 3; at += 1) await createUser(url);
-    await stop(server);
-    copyFiles(older, path);
-    return path;
-  },
   async "only the database file was put back"({ path, older, serve, keep }) {
     await serve(3);
     keep();

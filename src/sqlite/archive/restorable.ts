@@ -13,7 +13,7 @@ import {
   readHistory,
   tryBases,
 } from "./catalog.ts";
-import { baseKey, failDamaged, generationKey, logPrefix } from "./format.ts";
+import { baseKey, generationKey, logPrefix } from "./format.ts";
 import { readHead } from "./log.ts";
 
 /** A state that can be restored if its objects are not damaged. */
@@ -61,7 +61,6 @@ async function warningsOfLater(
     warnings.push(`${generationKey(base.generation)} is missing or damaged`);
   // A loss says that the archive has more.
   for (let number = lastGeneration + 1; loss === null && number <= newest; number += 1) {
-    if (!generations.has(number)) failDamaged(generationKey(number), "is missing or damaged");
     if ((await storage.list(logPrefix(number), 1)).length === 0) continue;
     const head = await readHead(storage, { generation: number, number: 1 });
     if (head !== null && (head.kind !== "segment" || head.timeMs > atMs)) continue;

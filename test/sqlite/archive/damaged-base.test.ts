@@ -15,7 +15,6 @@ import {
   contentOf,
   makeArchive,
   openDatabase,
-  restoreOther,
   warningOf,
   writeSegments,
 } from "./archived.ts";
@@ -164,24 +163,6 @@ describe("restore", () => {
     await using server = await archive.start(options);
     expect(server.lines[0]).toContain('"continued":false');
     await writeSegments(server, 3);
-    expect(await archive.restore()).toEqual(contentOf(server.db));
-  });
-
-  test("is repaired by a server that starts when the manifest of a damaged base was deleted", async () => {
-    using archive = makeArchive();
-    let nowMs = START_MS;
-    {
-      await using server = await startWithBases(archive);
-      nowMs = server.states.at(-1)?.time.getTime() ?? nowMs;
-    }
-    const [, manifest = ""] = await archive.keys("bases/");
-    await changeChunk(archive, manifest);
-    const path = await restoreOther(archive, null);
-    await archive.storage.remove([manifest]);
-    await using server = await archive.start({ path, nowMs: () => nowMs });
-    await writeSegments(server, 1);
-    await archive.untilBases(2);
-    expect(server.lines[0]).toContain('"continued":true');
     expect(await archive.restore()).toEqual(contentOf(server.db));
   });
 });

@@ -141,34 +141,3 @@ describe("a restored database", () => {
     expect(await archive.restore(new Date(nowMs - 1))).toEqual(abandoned);
   });
 });
-
-test("objects are deleted when no state that is kept needs them", async () => {
-  using archive = makeArchive();
-  let nowMs = Date.parse("2026-11-01T00:00:00Z");
-  const options = { keepMs: 48 * HOUR_MS, nowMs: () => nowMs };
-  await using server = await archive.start(options);
-  const states: [Date, unknown][] = [];
-  for (let day = 1; day <= 8; day += 1) {
-    await writeSegments(server, 5);
-    states.push([new Date(nowMs), contentOf(server.db)]);
-    nowMs += 25 * HOUR_MS;
-    server.archiver.checkpoint();
-    server.insert(1);
-    const bases = () => server.lines.filter((line) => line.startsWith("archive base")).length;
-    while (bases() <= day) await Bun.sleep(1);
-    await server.untilComplete();
-  }
-  while ((await archive.keys("bases/")).length > 3) await Bun.sleep(1);
-  expect(await archive.restore()).toEqual(contentOf(server.db));
-  for (const [time, content] of states.slice(-2))
-    expect(await archive.restore(time)).toEqual(content);
-  const [first] = states;
-  await expectRejection(
-    archive.restore(first?.[0]),
-    "operator",
-    /^the archive begins at 2026-11-0/,
-  );
-  // Segments are deleted after bases.
-  while ((await archive.keys("log/")).length >= 25) await Bun.sleep(1);
-  expect((await archive.keys("log/")).some((key) => key.endsWith("/0000000001"))).toBe(false);
-});

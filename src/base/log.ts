@@ -7,10 +7,10 @@ type Severity = Exclude<LogLevel, "silent">;
 export const logFormats = ["json", "text"] as const;
 export type LogFormat = (typeof logFormats)[number];
 
-export type Fields = Readonly<Record<string, string | number | boolean | null | undefined>>;
+type Fields = Readonly<Record<string, string | number | boolean | null | undefined>>;
 
 /** A request that has been handled. */
-export type RequestFields = {
+type RequestFields = {
   readonly method: string;
   /** The pattern of the path, e.g. `/api/v1/users/:id`, or {@link UNKNOWN_ROUTE}. */
   readonly route: string;
@@ -24,9 +24,7 @@ export type RequestFields = {
   /** Name of the token; `undefined` without a valid one. */
   readonly token: string | undefined;
   /** Why the response is 401. */
-  readonly reason?: string;
-  /** How many similar requests have no line. */
-  readonly omitted?: number | undefined;
+  readonly reason?: string | undefined;
 };
 
 export interface Log extends Readonly<Record<Severity, (event: string, fields?: Fields) => void>> {

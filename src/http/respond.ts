@@ -1,12 +1,11 @@
 /** The last step of every request: its response, metrics and log. */
-import type { Log, RequestFields } from "../base/log.ts";
+import type { Log } from "../base/log.ts";
 import type { UncheckedCall } from "./input/call.ts";
 import { JSON_TYPE } from "./input/media-types.ts";
 import type { Drain } from "./limits/drain.ts";
 import type { Metrics } from "./metrics/metrics.ts";
 import type { ResponseBody } from "./output/bodies.ts";
 import type { Cors } from "./output/cors.ts";
-import { createThrottledLog } from "./output/throttled-log.ts";
 
 interface ResponderOptions {
   readonly log: Log;
@@ -18,46 +17,34 @@ interface ResponderOptions {
 /** Creates the response, with the headers that all responses have, records metrics and logs the request. */
 export type Respond = (call: UncheckedCall, body: ResponseBody) => Response;
 
-/** @returns what records a request in the metrics and in the log */
-function createObserver({ log, metrics }: Pick<ResponderOptions, "log" | "metrics">) {
-  /** Anybody can send such requests. */
-  const logDenial = createThrottledLog<{ fields: RequestFields; url: string }>(
-    ({ fields, url }, omitted) => log.request({ ...fields, omitted }, url),
-  );
-
-  return ({ request, requestId, token, head: { status }, observed }: UncheckedCall): void => {
-    const { method, url } = request;
-    const { startedMs, route, recordId, waitedMs, denial } = observed;
-    const microseconds = Math.round(1000 * (performance.now() - startedMs - (waitedMs ?? 0)));
-    const durationMs = microseconds / 1000;
-    metrics.observeRequest(method, route, status, durationMs);
-    if (!log.enabled("info")) return;
-    const isChange = method !== "GET" && method !== "HEAD";
-    const fields = {
-      method,
-      route,
-      record_id: isChange ? recordId : undefined,
-      status,
-      duration_ms: durationMs,
-      waited_ms: waitedMs && Math.round(waitedMs),
-      request_id: requestId,
-      token: token?.name,
-    };
-    if (denial === null) {
-      log.request(fields, url);
-      return;
-    }
-    const reason = denial.message;
-    const denied = { ...fields, token: token?.name ?? denial.token, reason };
-    logDenial({ fields: denied, url }, `${reason} ${denied.token}`);
+/** Records a request in the metrics and in the log. */
+function observe({ log, metrics }: ResponderOptions, call: UncheckedCall): void {
+  const { request, requestId, token, head, observed } = call;
+  const { method, url } = request;
+  const { startedMs, route, recordId, waitedMs, denial } = observed;
+  const microseconds = Math.round(1000 * (performance.now() - startedMs - (waitedMs ?? 0)));
+  const durationMs = microseconds / 1000;
+  metrics.observeRequest(method, route, head.status, durationMs);
+  if (!log.enabled("info")) return;
+  const isChange = method !== "GET" && method !== "HEAD";
+  const fields = {
+    method,
+    route,
+    record_id: isChange ? recordId : undefined,
+    status: head.status,
+    duration_ms: durationMs,
+    waited_ms: waitedMs && Math.round(waitedMs),
+    request_id: requestId,
+    token: token?.name ?? denial?.token,
+    reason: denial?.message,
   };
+  log.request(fields, url);
 }
 
 export function createResponder(options: ResponderOptions): Respond {
   const { cors, drain } = options;
-  const observe = createObserver(options);
   return (call, body) => {
-    observe(call);
+    observe(options, call);
     const { request, requestId, head } = call;
     const { status, headers } = head;
     headers["x-request-id"] = requestId;

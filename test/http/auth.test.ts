@@ -287,34 +287,24 @@ test("the log never contains a token, whether it is accepted, rejected or in the
     expect(written).not.toContain(token.slice(4, 34));
 });
 
-test("the log has the reason of a 401, and the name of a token that is known, once a second each", async () => {
+test("the log has the reason of a 401, and the name of a token that is known", async () => {
   await using other = await startServer();
   const soon = new Date(Date.now() + 1_000_000).toISOString();
   const past = await createToken(other.database, "past", "read", "2026-01-01T00:00:00.000Z");
   const gone = await createToken(other.database, "gone", "read");
   await withStore(other.database, ({ tokens }) => tokens.revoke("gone"));
-  await other.call("GET", "/users", {
-    token: await createToken(other.database, "ending", "read", soon),
-  });
-  for (let time = 0; time < 100; time += 1) {
-    for (const token of [null, past, gone, newToken(), "x"])
-      await other.call("GET", "/users", { token });
-  }
+  const ending = await createToken(other.database, "ending", "read", soon);
+  for (const token of [ending, null, past, gone, newToken(), "x"])
+    await other.call("GET", "/users", { token });
   const lines = await logs(other);
   const denied = lines.filter(({ status }) => status === 401);
-  const kinds = new Set(denied.map(({ reason, token }) => [reason, token].join(" ")));
-  expect([...kinds]).toEqual([
+  expect(denied.map(({ reason, token }) => [reason, token].join(" "))).toEqual([
     "missing ",
     "expired past",
     "revoked gone",
     "unknown ",
     "malformed ",
   ]);
-  // At most one of each in a second; a slow machine needs more of them.
-  const seconds = Math.ceil(
-    (Date.parse(`${lines.at(-1)?.["time"]}`) - Date.parse(`${denied[0]?.["time"]}`)) / 1000,
-  );
-  expect(denied.length).toBeLessThanOrEqual(5 * (seconds + 1));
   const warning = { level: "warn", event: "token expires soon", token: "ending", expires_at: soon };
   expect(lines).toContainEqual(expect.objectContaining(warning));
 });

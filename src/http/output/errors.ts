@@ -1,10 +1,9 @@
 /** Maps errors to responses. */
 import { AppError, type ErrorCode, messageOf } from "../../base/error.ts";
-import type { Fields, Log } from "../../base/log.ts";
+import type { Log } from "../../base/log.ts";
 import type { ResponseHead } from "../input/call.ts";
 import { PATCH_TYPES, TEXT_TYPE } from "../input/media-types.ts";
 import { errorEnvelope } from "./bodies.ts";
-import { createThrottledLog } from "./throttled-log.ts";
 
 export interface ResponseTemplate {
   readonly status: number;
@@ -67,19 +66,23 @@ export const errorTemplates = {
 /** Logs an error. @param requestId `undefined` outside the pipeline */
 export type LogServerError = (error: unknown, requestId: string | undefined) => void;
 
-/** Logs server errors, since the response has no details of them. Those with 503 are summarized. */
-export function createServerErrorLog(log: Log, intervalMs?: number): LogServerError {
-  const logUnavailable = createThrottledLog<Fields>(
-    (fields, omitted) => log.warn("unavailable", { ...fields, omitted }),
-    intervalMs,
-  );
+/** Minimum time between two lines about a 503, because clients can cause any number of them. */
+const UNAVAILABLE_INTERVAL_MS = 1_000;
+
+/** Logs server errors, since the response has no details of them. */
+export function createServerErrorLog(log: Log, nowMs = () => performance.now()): LogServerError {
+  let unavailableMs = Number.NEGATIVE_INFINITY;
   return (error, requestId) => {
     const fields = { request_id: requestId, reason: messageOf(error) };
     if (!(error instanceof AppError)) {
       const stack = error instanceof Error ? error.stack : undefined;
       log.error("internal error", { ...fields, stack });
-    } else if (error.code === "unavailable") logUnavailable(fields);
-    else if (errorTemplates[error.code].status >= 500) log.error(error.code, fields);
+    } else if (error.code === "unavailable") {
+      const timeMs = nowMs();
+      if (timeMs - unavailableMs < UNAVAILABLE_INTERVAL_MS) return;
+      unavailableMs = timeMs;
+      log.warn("unavailable", fields);
+    } else if (errorTemplates[error.code].status >= 500) log.error(error.code, fields);
   };
 }
 

@@ -31,7 +31,6 @@ export function createThread(path: string, atRest = false) {
     const started = new Worker(new URL("./thread.worker.ts", import.meta.url).href);
     started.onmessage = ({ data }: MessageEvent<string | null>) => reply?.resolve(data);
     started.onerror = ({ message }) => markBroken(message);
-    started.onmessageerror = () => markBroken("the reply of the thread cannot be decoded");
     started.addEventListener("close", () => markBroken("the thread has ended"));
     return started;
   }

@@ -9,7 +9,7 @@ import { stateOf, type Token } from "../../domain/token.ts";
 import { markReplaced } from "../archive/marker.ts";
 import { markRestored, restoreTo } from "../archive/rebuild.ts";
 import { listRanges } from "../archive/restorable.ts";
-import { connectAtRest, isAtRest } from "../file/at-rest.ts";
+import { isAtRest } from "../file/at-rest.ts";
 import { connect } from "../file/connection.ts";
 import { describeSqliteError, isBusy } from "../file/errors.ts";
 import {
@@ -82,23 +82,6 @@ async function prepareReplacement(from: string, temporaryPath: string): Promise<
   return { ...verifyDatabase(temporaryPath), warnings: problem === null ? [] : [problem] };
 }
 
-/**
- * Merges the WAL into the database, so that a single file is left. A damaged database keeps its WAL.
- * @throws {AppError} operator if another process has the database open
- */
-function mergeWal(path: string): void {
-  // SQLite would delete the WAL next to a file that is not a database.
-  if (readHeader(path) === null) return;
-  try {
-    requireFiniteTrees(path);
-    using db = connect(path);
-    db.run(`pragma busy_timeout = ${LOCK_TIMEOUT_MS}`);
-    db.run("pragma journal_mode = delete");
-  } catch (error) {
-    if (isBusy(error)) fail("operator", "another process is using the database: stop it first");
-  }
-}
-
 type KnownToken = Pick<Token, "name" | "hash" | "expires_at" | "revoked_at">;
 
 function readTokens(db: Database): readonly KnownToken[] {
@@ -107,16 +90,23 @@ function readTokens(db: Database): readonly KnownToken[] {
     .all();
 }
 
-/** @returns the tokens of a database whose WAL has been merged; `null` if they cannot be read */
-function findTokens(path: string): readonly KnownToken[] | null {
-  // A damaged database keeps its WAL.
-  if (!isAtRest(path)) return null;
+/**
+ * Merges the WAL into the database, so that a single file is left. A damaged database keeps its WAL.
+ * @returns its tokens; `null` if they cannot be read
+ * @throws {AppError} operator if another process has the database open
+ */
+function mergeWal(path: string): readonly KnownToken[] | null {
+  // SQLite would delete the WAL next to a file that is not a database.
+  if (!existsSync(path) || readHeader(path) === null) return null;
   try {
     requireFiniteTrees(path);
-    using db = connectAtRest(path);
+    using db = connect(path);
+    db.run(`pragma busy_timeout = ${LOCK_TIMEOUT_MS}`);
+    db.run("pragma journal_mode = delete");
     requireCurrentSchema(db);
     return readTokens(db);
-  } catch {
+  } catch (error) {
+    if (isBusy(error)) fail("operator", "another process is using the database: stop it first");
     return null;
   }
 }
@@ -188,8 +178,7 @@ export const restoreSqlite: Backend["restore"] = async ({ from, databaseUrl, now
       backup === null
         ? verifyDatabase(temporaryPath)
         : await prepareReplacement(backup, temporaryPath);
-    if (exists) mergeWal(path);
-    const previousTokens = findTokens(path);
+    const previousTokens = mergeWal(path);
     const { revokedTokens, tokens } = revokeTokens(temporaryPath, previousTokens);
     fsyncPath(temporaryPath);
     // Not that of the directory, which somebody else may have made.

@@ -7,20 +7,7 @@ import { CHECKPOINT_PAGES } from "./connection.ts";
 import type { FileWatch } from "./file-watch.ts";
 import { createThread } from "./thread.ts";
 
-export interface Checkpointer {
-  /**
-   * Starts the thread with a first checkpoint. Call it before a server accepts connections: if they use up the open
-   * files of the process, a thread can no longer start, and the attempt ends the process.
-   */
-  prepare(): Promise<void>;
-  /**
-   * Starts a checkpoint if one is due. Call it after each commit, and do not write until it has resolved: then it
-   * reaches the end of the WAL, and the next commit restarts the WAL.
-   * @returns resolves after the attempt; `null` if none is due
-   */
-  start(): Promise<void> | null;
-  close(): void;
-}
+export type Checkpointer = ReturnType<typeof createCheckpointer>;
 
 /**
  * @param db SQLite's automatic checkpoints of this connection are disabled
@@ -30,7 +17,7 @@ export function createCheckpointer(
   db: Database,
   files: FileWatch,
   archive: { checkpoint(): Promise<unknown> } | null = null,
-): Checkpointer {
+) {
   db.run("pragma wal_autocheckpoint = 0");
   const thread = createThread(db.filename);
   let broken = false;
@@ -50,8 +37,17 @@ export function createCheckpointer(
   }
 
   return {
+    /**
+     * Starts the thread with a first checkpoint. Call it before a server accepts connections: if they use up the open
+     * files of the process, a thread can no longer start, and the attempt ends the process.
+     */
     prepare: run,
-    start() {
+    /**
+     * Starts a checkpoint if one is due. Call it after each commit, and do not write until it has resolved: then it
+     * reaches the end of the WAL, and the next commit restarts the WAL.
+     * @returns resolves after the attempt; `null` if none is due
+     */
+    start(): Promise<void> | null {
       if (broken) return null;
       const pages = files.walPages();
       // A WAL that has become shorter was restarted.

@@ -79,12 +79,6 @@ export function requireOnePath(databasePath: string): void {
 /** Servers that only read share the lock with each other. */
 type LockKind = "exclusive" | "shared";
 
-/** The statements that take a lock. An empty transaction takes none. */
-const lockStatements: Readonly<Record<LockKind, readonly string[]>> = {
-  exclusive: ["begin exclusive"],
-  shared: ["begin", "select count(*) from sqlite_schema"],
-};
-
 /** @returns an open transaction on the lock file; `null` if another process has one that excludes it */
 function openLock(path: string, kind: LockKind, timeoutMs: number): Database | null {
   const { SQLITE_OPEN_CREATE, SQLITE_OPEN_NOFOLLOW, SQLITE_OPEN_READWRITE } = constants;
@@ -95,7 +89,9 @@ function openLock(path: string, kind: LockKind, timeoutMs: number): Database | n
   try {
     lock.run(`pragma busy_timeout = ${timeoutMs}`);
     lock.run("pragma journal_mode = memory");
-    for (const statement of lockStatements[kind]) lock.run(statement);
+    lock.run(kind === "exclusive" ? "begin exclusive" : "begin");
+    // An empty transaction takes no lock.
+    lock.run("select count(*) from sqlite_schema");
     return lock;
   } catch (error) {
     lock.close();

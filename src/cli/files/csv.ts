@@ -123,28 +123,12 @@ const FIRST_LINE = /^\s*(\S[^\r\n]*)[\r\n]/;
 /** A first line with which Excel names the delimiter, instead of the header. */
 const SEPARATOR_LINE = /^"?sep=([^"\w\r\n])"?(?:\r\n?|\n)/i;
 
-/** What to do about text that is no CSV, by the code of csv-parse. */
-const advices: Readonly<Record<string, string>> = {
-  CSV_QUOTE_NOT_CLOSED: 'a quote is never closed; write " within a cell as ""',
-  CSV_INVALID_CLOSING_QUOTE: 'there is text after a closing quote; write " within a cell as ""',
-  INVALID_OPENING_QUOTE:
-    'a quote is inside a cell; enclose the cell in quotes, and write " within it as ""',
-  CSV_MAX_RECORD_SIZE: `the record has more than ${MAX_RECORD_BYTES} bytes; probably a quote is not closed`,
-};
-
-/** @param firstLine of the record. @throws {AppError} validation_failed */
-function explainCsvError(error: unknown, firstLine: number, names: readonly string[]): never {
+/** @param line the first one of the record. @throws {AppError} validation_failed */
+function explainCsvError(error: unknown, line: number): never {
   if (!(error instanceof CsvError)) throw error;
-  const { lines, index } = error;
-  // A quote that is not closed is noticed much later.
-  const isOpen = error.code === "CSV_QUOTE_NOT_CLOSED" || error.code === "CSV_MAX_RECORD_SIZE";
-  const line = isOpen ? firstLine : lines;
-  const name = typeof index === "number" ? names[index] : undefined;
-  const place = name === undefined ? "" : `, column ${quoteReadably(name)}`;
-  return fail(
-    "validation_failed",
-    `line ${line}${place}: ${advices[error.code] ?? "the line is not valid CSV"}`,
-  );
+  const advice = 'enclose a cell that has quotes in quotes, and write " within it as ""';
+  const problem = `the record at line ${line} is not valid CSV, or has more than ${MAX_RECORD_BYTES} bytes`;
+  return fail("validation_failed", `${problem}: ${advice}`);
 }
 
 interface Row {
@@ -207,8 +191,6 @@ export async function* readCsv(
   const delimiter = separator ?? findDelimiter(FIRST_LINE.exec(text)?.[1] ?? text);
   /** The last line of the records that have been parsed. */
   let lastLine = 0;
-  /** Names of the columns. */
-  let names: readonly string[] = [];
   const before = `${hasBom ? BOM : ""}${separatorLine}`;
   const parser = parse({
     delimiter,
@@ -217,9 +199,7 @@ export async function* readCsv(
     max_record_size: MAX_RECORD_BYTES,
     // Called at once. An error drops the records that the loop below has not read yet.
     onRecord(row: string[]) {
-      const { info, record } = row as unknown as Row;
-      if (lastLine === 0) names = record;
-      lastLine = info.lines;
+      lastLine = (row as unknown as Row).info.lines;
       return row;
     },
     record_delimiter: ["\r\n", "\n", "\r"],
@@ -235,7 +215,7 @@ export async function* readCsv(
   try {
     for await (const row of parser) {
       if (read === null) {
-        read = createRowReader(names, table, onUnknown, delimiter, before);
+        read = createRowReader(row.record, table, onUnknown, delimiter, before);
         continue;
       }
       records.push(read(row));
@@ -245,7 +225,7 @@ export async function* readCsv(
       }
     }
   } catch (error) {
-    explainCsvError(error, lastLine + 1, names);
+    explainCsvError(error, lastLine + 1);
   }
   yield records;
 }

@@ -69,7 +69,7 @@ async function waitForChanges(
 function linksOf(query: ChangeQuery, page: ChangePage): string {
   const { limit, offset, after, wait, include } = query;
   const { first, last, feed, total } = page;
-  const options = filterParameters({ include, wait });
+  const options = filterParameters({ include, wait: wait || undefined });
   const link = (position: string, rel: string) =>
     `<${changesPath}?limit=${limit}&${position}${options}>; rel="${rel}"`;
   const continued = (id: number) => `after=${id}&feed=${feed}`;

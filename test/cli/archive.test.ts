@@ -61,6 +61,9 @@ test("restore and archive check find everything after a clean stop", async () =>
   expect(checked.stdout).toMatch(
     /^Restored 2 users, 0 orders and 2 tokens to a temporary file \(0\.\d MB, verified\)\nIts newest write was made at or before 20.*Z\n$/,
   );
+  const listed = await world.run("archive", "list");
+  expect(listed).toMatchObject({ code: 0, stderr: "" });
+  expect(listed.stdout).toMatch(/^20\S+Z to 20\S+Z, generations 1 to 2\n$/);
   // Neither a file nor the directory of the database, which does not exist.
   expect(readdirSync(dirname(dirname(world.path)))).toEqual([]);
   const restored = await world.run("restore", "--from", archive.settings.ARCHIVE_URL);

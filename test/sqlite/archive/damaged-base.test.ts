@@ -6,7 +6,9 @@ import {
   chunkKey,
   decodeJson,
   parseKey,
+  slotKey,
 } from "../../../src/sqlite/archive/format.ts";
+import { listRanges } from "../../../src/sqlite/archive/restorable.ts";
 import { deleteExpired } from "../../../src/sqlite/archive/retention.ts";
 import { expectRejection } from "../../support/expect-error.ts";
 import {
@@ -165,6 +167,25 @@ describe("restore", () => {
     await writeSegments(server, 3);
     expect(await archive.restore()).toEqual(contentOf(server.db));
   });
+});
+
+test("the ranges of an archive say what is missing behind them, and which base is damaged", async () => {
+  using archive = makeArchive();
+  await using server = await startWithBases(archive, 3);
+  const [, second = "", third = ""] = await archive.keys("bases/");
+  const base = decodeJson<Base>(third, await archive.body(third));
+  expect(await listRanges(archive.storage)).toHaveLength(1);
+  const missing = await archive.lose(slotKey({ ...base.first, number: base.first.number - 1 }));
+  const damage = await clear(archive, second);
+  const before = archive.restore(new Date(base.timeMs - 1));
+  const end = await adviceOf(before, `the archive is damaged: ${damage}, and ${missing}`);
+  const newest = server.states[2]?.time.getTime() ?? 0;
+  const generations = [1, 1] as const;
+  expect(await listRanges(archive.storage)).toEqual([
+    { generations, times: [new Date(START_MS), end], loss: missing },
+    { generations, times: null, loss: damage },
+    { generations, times: [new Date(base.timeMs), new Date(newest + HOUR_MS)], loss: null },
+  ]);
 });
 
 test("what an older base needs is kept while the manifest of a newer one is damaged", async () => {

@@ -239,6 +239,6 @@ const commands: Commands = {
 
 export const rootCommand: CommandDefinition = {
   description: "JSON API for users and orders in a single binary, on SQLite or PostgreSQL.",
-  examples: ["user-api serve", "user-api token create laptop", "user-api help token create"],
+  examples: ["user-api serve", "user-api token create laptop", "user-api token create --help"],
   commands,
 };

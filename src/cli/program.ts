@@ -24,16 +24,6 @@ function flagsOf(command: Command): Flags {
   return Object.fromEntries(given.map(([name, value]) => [name, String(value)]));
 }
 
-/** @returns e.g. `user-api token create` */
-function fullName(command: Command): string {
-  return command.parent === null ? command.name() : `${fullName(command.parent)} ${command.name()}`;
-}
-
-function hintOf(command: Command): string {
-  const what = command.commands.length > 0 ? "a list of commands" : "its options";
-  return `Run '${fullName(command)} --help' for ${what}.`;
-}
-
 /** Changes commander's `error: unknown …` to the style of our own messages. */
 function capitalize(message: string): string {
   return message.replace(/^error: (.)/, (_, first: string) => first.toUpperCase());
@@ -57,9 +47,9 @@ function define(command: Command, definition: CommandDefinition, system: System)
     for (const [name, subcommand] of Object.entries(commands)) {
       define(command.command(name), subcommand, system);
     }
-    command.helpCommand("help [command...]", "print the help of a command");
+    command.helpCommand("help [command]", "print the help of a command");
   }
-  command.showHelpAfterError(hintOf(command));
+  command.showHelpAfterError("--help lists commands and options.");
   if (run !== undefined) {
     command.action(async (...parsed) => {
       try {
@@ -97,14 +87,8 @@ function createProgram(system: System): Command {
  * @throws {AppError} operator if the command fails
  */
 export async function runCommand(args: readonly string[], system: System): Promise<number> {
-  const root = createProgram(system);
-  const [first = "-", ...others] = args;
-  const line = first === "help" ? [...others, "--help"] : args;
-  const [name = "-"] = line;
-  const isKnown = name.startsWith("-") || root.commands.some((each) => each.name() === name);
   try {
-    // With `--help` commander prints the general help instead of an error.
-    await root.parseAsync(isKnown ? line : [name], { from: "user" });
+    await createProgram(system).parseAsync(args, { from: "user" });
     return 0;
   } catch (error) {
     if (!(error instanceof CommanderError)) throw error;

@@ -20,6 +20,7 @@ function describeRange(low: number, high: number, unit: string): string {
   return low === 0 ? `at most ${high} ${unit}` : `${low} to ${high} ${unit}`;
 }
 
+/** @returns whether messages have the description of the values instead */
 function isLong(values: readonly string[] | undefined): boolean {
   return values !== undefined && values.length > 10;
 }

@@ -85,6 +85,7 @@ export function route<const Definition extends RouteDefinition, Body extends Res
   // Elysia reads the text of this function: what it destructures is all that Elysia prepares for a request.
   const handle = ({ pipeline, route: path, request, params }: RouteContext) =>
     pipeline(defined, path, request, params) as unknown as ClientRoute<Definition, Body>;
+  // Elysia's type of hooks has no `definition`.
   const hooks: object = { definition };
   return [handle, hooks] as const;
 }

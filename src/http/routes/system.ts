@@ -3,7 +3,7 @@ import { fail } from "../../base/error.ts";
 import { jsonText } from "../../domain/record.ts";
 import { noQuery } from "../input/query.ts";
 import { PROMETHEUS_CONTENT_TYPE } from "../metrics/prometheus.ts";
-import { object } from "../openapi/components.ts";
+import { object, text } from "../openapi/components.ts";
 import { envelopeDoc } from "../openapi/detail.ts";
 import { envelopeBody } from "../output/bodies.ts";
 import { route, routesAt } from "./route.ts";
@@ -40,7 +40,7 @@ const getHealth = route(
       responses: {
         200: envelopeDoc(
           "The server is healthy",
-          object({ status: { type: "string", examples: statuses }, archive }, ["archive"]),
+          object({ status: { ...text, examples: statuses }, archive }, ["archive"]),
           { status: "ok" },
         ),
       },
@@ -72,11 +72,7 @@ const getOpenapi = route(
       responses: {
         200: {
           description: "This document",
-          schema: {
-            type: "object",
-            properties: { openapi: { type: "string" } },
-            required: ["openapi"],
-          },
+          schema: object({ openapi: text }),
           example: { openapi: "3.1.0" },
         },
       },

@@ -6,33 +6,21 @@ import { createShares } from "./memory.ts";
 
 const MAX_WAITING = 1024;
 
-/** A client that waits. Disposing of it frees its place. */
-interface WaitingClient extends Disposable {
-  /**
-   * Resolves when there may be a change that was not there when the client began to wait, or at the last call.
-   * @returns false if the client should wait no longer: its time is over, it has disconnected, or the server is shutting
-   * down
-   */
-  next(): Promise<boolean>;
-}
-
-export interface WaitingClients {
-  /**
-   * @param client that waits
-   * @param signal aborts when the client disconnects
-   * @throws {AppError} unavailable if the places are taken, or half of them by this client
-   */
-  begin(client: ClientId, seconds: number, signal: AbortSignal): WaitingClient;
-  count(): number;
-}
+export type WaitingClients = ReturnType<typeof createWaitingClients>;
 
 export function createWaitingClients(
   changes: Pick<ChangeStore, "subscribe">,
   drain: Pick<Drain, "signal">,
-): WaitingClients {
+) {
   const places = createShares(MAX_WAITING, "too many clients wait for changes");
   return {
-    begin(client, seconds, signal) {
+    /**
+     * @param client that waits
+     * @param signal aborts when the client disconnects
+     * @returns disposing of it frees the place of the client
+     * @throws {AppError} unavailable if the places are taken, or half of them by this client
+     */
+    begin(client: ClientId, seconds: number, signal: AbortSignal) {
       const release = places.reserve(client, 1);
       let wake = Promise.withResolvers<void>();
       const subscription = changes.subscribe(() => wake.resolve());
@@ -46,7 +34,12 @@ export function createWaitingClients(
       for (const each of signals) each.addEventListener("abort", end);
       if (signals.some(({ aborted }) => aborted)) end();
       return {
-        async next() {
+        /**
+         * Resolves when there may be a change that was not there when the client began to wait, or at the last call.
+         * @returns false if the client should wait no longer: its time is over, it has disconnected, or the server is
+         * shutting down
+         */
+        async next(): Promise<boolean> {
           await wake.promise;
           wake = Promise.withResolvers();
           return !isOver;

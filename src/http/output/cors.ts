@@ -8,21 +8,17 @@ const ALLOWED_HEADERS =
 /** Chromium limits it to two hours. */
 const PREFLIGHT_AGE_S = 7200;
 
-export interface Cors {
-  /** @returns the headers to add to the response to a request from this origin */
-  headers(origin: string | null): Readonly<Record<string, string>>;
-  /** @returns the headers of the response to a preflight; `null` if the request is not an allowed preflight */
-  preflight(request: Request): Readonly<Record<string, string>> | null;
-}
+export type Cors = NonNullable<ReturnType<typeof createCors>>;
 
 /** @param origins the allowed origins, `*` for any; `null` disables CORS */
-export function createCors(origins: readonly string[] | null): Cors | null {
+export function createCors(origins: readonly string[] | null) {
   if (origins === null) return null;
   const allowsAny = origins.includes("*");
   const allows = (origin: string | null) =>
     origin !== null && (allowsAny || origins.includes(origin));
   return {
-    headers(origin) {
+    /** @returns the headers to add to the response to a request from this origin */
+    headers(origin: string | null): Readonly<Record<string, string>> {
       if (!allows(origin)) return { vary: "Origin" };
       return {
         vary: "Origin",
@@ -30,7 +26,8 @@ export function createCors(origins: readonly string[] | null): Cors | null {
         "access-control-expose-headers": EXPOSED_HEADERS,
       };
     },
-    preflight({ method, headers }) {
+    /** @returns the headers of the response to a preflight; `null` if the request is not an allowed preflight */
+    preflight({ method, headers }: Request): Readonly<Record<string, string>> | null {
       if (method !== "OPTIONS" || !allows(headers.get("origin"))) return null;
       if (!headers.has("access-control-request-method")) return null;
       return {

@@ -8,7 +8,10 @@ import type { MaybePromise } from "../../base/maybe-promise.ts";
 import { createRoundRobinQueue } from "../../base/round-robin-queue.ts";
 import { QUEUE_TIMEOUT_MS } from "../server/connection-queues.ts";
 
-/** How often a queue with items is checked. */
+/**
+ * How often a queue with items is checked, and after how long the next batch starts although the newest one still runs, e.g.
+ * because it waits for a lock.
+ */
 const CHECK_INTERVAL_MS = 5;
 
 /** A batch waits for further turns only for this long, e.g. if each one brings one item and takes 2 ms. */
@@ -32,10 +35,6 @@ export interface BatchOptions<Item, Result> {
   readonly clientOf: (item: Item) => string | null;
   /** Whether the items of a batch are of one client, so that nobody waits for a slow item of others. */
   readonly isOfOneClient?: boolean;
-  /**
-   * After this long the next batch starts although the newest one still runs, e.g. because it waits for a lock.
-   */
-  readonly nextBatchMs?: number;
   readonly maxWaitMs?: number;
 }
 
@@ -145,7 +144,7 @@ async function runBatch<Item, Result>(
 function mayStart<Item, Result>({ options, waiting, running, newestMs }: BatchQueue<Item, Result>) {
   if (running >= options.maxBatches) return false;
   if (running === 0 || waiting.length >= options.maxItems) return true;
-  return performance.now() - newestMs >= (options.nextBatchMs ?? CHECK_INTERVAL_MS);
+  return performance.now() - newestMs >= CHECK_INTERVAL_MS;
 }
 
 function startBatches<Item, Result>(queue: BatchQueue<Item, Result>): void {

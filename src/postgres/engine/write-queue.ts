@@ -91,7 +91,6 @@ export function createWriteQueue<Item extends { readonly author: Author }, Resul
     run: runBatch,
     maxItems,
     maxBatches: MAX_WRITE_BATCHES,
-    nextBatchMs: placement.nextBatchMs,
     maxSize: MAX_BATCH_LENGTH,
     sizeOf,
     conflictKeysOf,

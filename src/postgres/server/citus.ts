@@ -150,7 +150,6 @@ export const severalServers: Placement = {
   },
   beforeCopy: [sequentialMode],
   beforeWrite: [twoPhaseCommit],
-  nextBatchMs: 30,
   sharesPages: false,
   // Every shard reads as many ids as the offset.
   maxOffset: 10_000,

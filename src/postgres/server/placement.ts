@@ -38,8 +38,6 @@ export interface Placement {
   readonly beforeCopy: readonly string[];
   /** Statements at the beginning of other transactions that write. If there are none, a batch need not be one. */
   readonly beforeWrite: readonly string[];
-  /** That of batches of writes. Where a small batch takes as long as a large one, it pays to wait. */
-  readonly nextBatchMs: number;
   /** Whether one statement can read several pages of orders. */
   readonly sharesPages: boolean;
   /** The largest offset of a list of all orders; `null` for no limit. */
@@ -64,7 +62,6 @@ export const oneServer: Placement = {
   alsoCopied: {},
   beforeCopy: [],
   beforeWrite: [],
-  nextBatchMs: 5,
   sharesPages: true,
   maxOffset: null,
   sections: [],

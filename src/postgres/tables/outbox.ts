@@ -26,9 +26,9 @@ export const allChanges = `
 `;
 
 /**
- * Conditions on rows of the outbox: those that have no id yet fulfill one of them. With the bounds 0 and 2^63 - 1, which
- * exclude none, PostgreSQL expects few rows and uses the index. Otherwise it can read all rows that were deleted since the
- * last VACUUM.
+ * Conditions on rows of the outbox: those that have no id yet fulfill one of them. With the bounds 0 and 2^63 - 1,
+ * which exclude none, PostgreSQL expects few rows and uses the index. Otherwise it can read all rows that were deleted
+ * since the last VACUUM.
  * @param state the row of `change_feed`
  */
 export function whenUnnumbered(state: string): readonly [string, string] {

@@ -1,8 +1,6 @@
 import { Database } from "bun:sqlite";
-import { afterAll, expect, spyOn, test } from "bun:test";
+import { afterAll, expect, test } from "bun:test";
 import { setImmediate as nextTurn } from "node:timers/promises";
-import { migrate } from "../../src/sqlite/file/migrate.ts";
-import { checkDatabase } from "../../src/sqlite/whole/check.ts";
 import { time } from "../contract/open.ts";
 import { makeDirectory } from "../support/directory.ts";
 import { openDatabase, runSql } from "./open-database.ts";
@@ -163,27 +161,4 @@ test("check finds no problem when the items add up to the total, but exceed 64 b
   expect(await findingsAfter(set(999_994))).toEqual([
     "the total of order 8 does not match its items",
   ]);
-});
-
-test("check ignores a problem of a section when it is gone at the second look", () => {
-  using other = new Database(":memory:", { strict: true });
-  migrate(other);
-  const insertInvalid = `
-    pragma ignore_check_constraints = on;
-    insert into users values (1, '', '', null, '{}', 1, '${time}', '${time}');
-    pragma ignore_check_constraints = off;
-  `;
-  // SQLite reports a read that fails once as damage, too.
-  const { prepare } = Database.prototype;
-  let looks = 0;
-  const spy = spyOn(other, "prepare").mockImplementation(((sql: string) => {
-    if (sql.includes("integrity_check")) {
-      looks += 1;
-      other.run(looks === 1 ? insertInvalid : "delete from users");
-    }
-    return prepare.call(other, sql);
-  }) as typeof prepare);
-  expect(checkDatabase(other)).toEqual([]);
-  expect(looks).toBe(2);
-  spy.mockRestore();
 });

@@ -253,19 +253,17 @@ function checkSection(db: Database, name: string, find: Find): readonly string[]
 
 /**
  * Checks everything that can be read. A section that meets damage becomes a finding, and the other sections are
- * still checked. SQLite also reports a transient read error as damage, so a section with findings is checked again
- * and only the second result counts.
+ * still checked.
  * @param atRest whether the connection reads a database at rest
  * @returns one sentence per problem; empty if there is none
  */
 export function checkDatabase(db: Database, atRest = false): readonly string[] {
-  const checkTwice = ([name, find]: Section) => {
-    const findings = checkSection(db, name, find);
-    return findings.length === 0 ? findings : checkSection(db, name, find);
-  };
-  const inFile = checkTwice(["the structure of the file", findInFile]);
+  const inFile = checkSection(db, "the structure of the file", findInFile);
   if (!isWalkable(inFile)) return inFile.slice(0, MAX_FINDINGS);
   const all = [...sections];
   if (atRest) all.push(["the constraints of rows", findBrokenConstraints]);
-  return [...inFile.slice(0, MAX_FINDINGS), ...all.flatMap(checkTwice)];
+  return [
+    ...inFile.slice(0, MAX_FINDINGS),
+    ...all.flatMap(([name, find]) => checkSection(db, name, find)),
+  ];
 }

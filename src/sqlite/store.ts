@@ -84,8 +84,9 @@ async function check(
   onWarning: StoreOptions["onWarning"],
 ): Promise<readonly string[]> {
   const problems = reader.read("sqlite_schema", () => checkDatabase(db, atRest));
-  const isBackup = readHeader(path)?.usesWal === false && !existsSync(lockPath(path));
-  if (!atRest || !isBackup) return problems;
+  // Only a file at rest is opened again: closing it would release the locks of SQLite.
+  const isBackup = atRest && readHeader(path)?.usesWal === false && !existsSync(lockPath(path));
+  if (!isBackup) return problems;
   const problem = await findChange(path);
   if (problem === null) return problems;
   if (problem !== NO_CHECKSUM) return [problem, ...problems];

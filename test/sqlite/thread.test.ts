@@ -1,4 +1,3 @@
-import { heapStats } from "bun:jsc";
 import { expect, test } from "bun:test";
 import { createThread } from "../../src/sqlite/file/thread.ts";
 import { makeDirectory } from "../support/directory.ts";
@@ -33,18 +32,4 @@ test("run rejects waiting and new calls when the thread has ended", async () => 
   thread.close();
   expect(await waiting.catch((error) => error.message)).toBe("the thread has ended");
   expect(await thread.run("select 1").catch((error) => error.message)).toBe("the thread has ended");
-});
-
-test("run keeps nothing of statements that have ended", async () => {
-  using made = makeWriter();
-  const thread = createThread(made.db.filename);
-  /** @returns the promises that are alive after some more statements */
-  async function promisesAfter(statements: number): Promise<number> {
-    for (let n = 0; n < statements; n += 1) await thread.run("select 1");
-    Bun.gc(true);
-    return heapStats().objectTypeCounts["Promise"] ?? 0;
-  }
-  const before = await promisesAfter(100);
-  expect((await promisesAfter(200)) - before).toBeLessThan(100);
-  thread.close();
 });

@@ -174,15 +174,10 @@ export async function readHistory(
   const before = { ...base.first, number: base.first.number - 1 };
   if (base.damage !== null)
     return { base, segments: [], last: before, lastGeneration, tail: null, loss: base.damage };
-  const logs: ReadLog[] = await mapBounded(
-    Array.from({ length: lastGeneration - base.generation + 1 }, (_, at) => base.generation + at),
-    (generation) =>
-      readFrom(
-        storage,
-        catalog,
-        generation === base.generation ? base.first : { generation, number: 1 },
-      ),
-  );
+  const beginnings = [base.first];
+  for (let generation = base.generation + 1; generation <= lastGeneration; generation += 1)
+    beginnings.push({ generation, number: 1 });
+  const logs = await mapBounded(beginnings, (from) => readFrom(storage, catalog, from));
   const cut = logs.findIndex(({ loss }) => loss !== null);
   const segments = logs.slice(0, cut === -1 ? logs.length : cut + 1).flatMap((log) => log.segments);
   const { generation, number } = segments.at(-1) ?? before;

@@ -34,15 +34,13 @@ interface NewRecord<Row> {
 }
 
 /**
- * A table that an import writes: what differs between users and orders. `Stored` is a record with
- * JSON columns as text.
+ * A table that an import writes: what differs between users and orders.
  */
-export interface ImportedTable<Row, Import, Stored = never> {
+export interface ImportedTable<Row, Import> {
   readonly table: RecordTable;
   readonly schema: Schema;
   /** The change of a record that an import creates. */
   readonly created: ChangeType;
-  parse(stored: Stored): Row;
   /** A record in messages, e.g. `user`. */
   readonly noun: string;
   /** @returns the whole record. The id and the time are for a record without an id. @param userId of `userOf` */

@@ -6,26 +6,10 @@ import { hasMember } from "../base/json.ts";
 import { Id, noExtraFields, Text, Time } from "../base/schema.ts";
 import { createValidator } from "../base/validator.ts";
 import type { ImportedTable } from "./import-plan.ts";
-import {
-  Order,
-  type OrderFields,
-  OrderInput,
-  OrderStatus,
-  orderFields,
-  parseStoredOrder,
-  type StoredOrder,
-} from "./order.ts";
+import { Order, type OrderFields, OrderInput, OrderStatus, orderFields } from "./order.ts";
 import { firstVersion } from "./record.ts";
 import { withUtcTimes } from "./time.ts";
-import {
-  Email,
-  parseStoredUser,
-  type StoredUser,
-  User,
-  type UserFields,
-  UserInput,
-  userFields,
-} from "./user.ts";
+import { Email, User, type UserFields, UserInput, userFields } from "./user.ts";
 
 /** Of an imported record. It leaves more changes than a client can make before 2^53. */
 const version = Type.Integer({ minimum: 1, maximum: 2 ** 52 });
@@ -60,11 +44,10 @@ export function createUserParser(): (value: unknown) => UserImport {
 }
 
 /** Users are recognized by their email. */
-export const userImport: ImportedTable<User, UserImport, StoredUser> = {
+export const userImport: ImportedTable<User, UserImport> = {
   table: "users",
   schema: User,
   created: "user.created",
-  parse: parseStoredUser,
   noun: "user",
   complete(record, id, time) {
     if ("id" in record) return record;
@@ -157,11 +140,10 @@ export function createOrderParser(): (value: unknown, importKey: string | null) 
 }
 
 /** Orders without ids are recognized by their import key. */
-export const orderImport: ImportedTable<Order, OrderImport, StoredOrder> = {
+export const orderImport: ImportedTable<Order, OrderImport> = {
   table: "orders",
   schema: Order,
   created: "order.created",
-  parse: parseStoredOrder,
   noun: "order",
   complete({ user_email: _, ...record }, id, time, userId) {
     if ("id" in record) return { ...record, user_id: Number(userId) };

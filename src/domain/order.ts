@@ -149,16 +149,6 @@ export function orderRow({ items, metadata, ...fields }: OrderFields) {
 
 export type OrderRow = ReturnType<typeof orderRow>;
 
-/** An order as stored: `items` and `metadata` are JSON text. */
-export type StoredOrder = Omit<Order, "items" | "metadata"> & {
-  readonly items: string;
-  readonly metadata: string;
-};
-
-export function parseStoredOrder(order: StoredOrder): Order {
-  return { ...order, items: JSON.parse(order.items), metadata: JSON.parse(order.metadata) };
-}
-
 /**
  * @returns the changed fields
  * @throws {AppError} invalid_status_change if the status cannot change like this

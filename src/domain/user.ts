@@ -82,13 +82,6 @@ export function userRow({ email, name, metadata }: UserFields) {
 
 export type UserRow = ReturnType<typeof userRow>;
 
-/** A user as stored: `metadata` is JSON text. */
-export type StoredUser = Omit<User, "metadata"> & { readonly metadata: string };
-
-export function parseStoredUser(user: StoredUser): User {
-  return { ...user, metadata: JSON.parse(user.metadata) };
-}
-
 /**
  * @returns the patched fields
  * @throws {AppError} validation_failed if the patched metadata has too many keys, or the user is too large

@@ -2,17 +2,18 @@
 
 import type { BulkStore } from "../../domain/bulk.ts";
 import type { ChangedRecord } from "../../domain/change.ts";
-import { columnNames } from "../../domain/columns.ts";
 import {
   createImportPlanner,
   type ImportedTable,
   type StoredRecords,
 } from "../../domain/import-plan.ts";
 import { orderImport, userImport } from "../../domain/import-rules.ts";
+import type { JsonRow } from "../../domain/page.ts";
 import type { Store } from "../../domain/store.ts";
 import type { StoreContext } from "../engine/context.ts";
 import type { Session } from "../server/connection.ts";
 import { isForeignKeyViolation, isRolledBack } from "../server/errors.ts";
+import { recordJson } from "../tables/columns.ts";
 import { noteImported } from "../tables/outbox.ts";
 import { findUsers } from "../tables/users.ts";
 import { rowWriterOf } from "./row-writer.ts";
@@ -38,19 +39,14 @@ async function loadIds(
   return new Map(found.map(({ key, id }) => [key, id]));
 }
 
-function createBulkStore<
-  Row extends ChangedRecord & { user_id?: number },
-  Import extends object,
-  Stored,
->(
+function createBulkStore<Row extends ChangedRecord & { user_id?: number }, Import extends object>(
   { db, placement, now }: StoreContext,
-  rules: ImportedTable<Row, Import, Stored>,
+  rules: ImportedTable<Row, Import>,
   idsWithKeys: string,
 ): BulkStore<Import> {
   const { table } = rules;
-  const columns = columnNames(rules.schema);
   const withIds = `
-    select ${columns}
+    select id, ${recordJson(rules.schema)} as json
     from ${table}
     where id = any($1::bigint[])
   `;
@@ -69,8 +65,8 @@ function createBulkStore<
     const userKeys = named.filter((user) => typeof user === "string");
     const lastId = await rowWriterOf(session, placement).lastId(table);
     const idsByKey = await loadIds(session, idsWithKeys, keys);
-    const foundRows = await session.all<Stored>(withIds, [...ids, ...idsByKey.values()]);
-    const rows = new Map(foundRows.map(rules.parse).map((row) => [row.id, row]));
+    const foundRows = await session.all<JsonRow>(withIds, [...ids, ...idsByKey.values()]);
+    const rows = new Map(foundRows.map(({ id, json }) => [id, JSON.parse(json) as Row]));
     const usersByKey = await loadIds(session, usersWithKeys, userKeys);
     const users = new Set((await findUsers(session, userIds)).map(({ id }) => id));
     return {

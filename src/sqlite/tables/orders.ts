@@ -9,15 +9,13 @@ import {
   type OrderRow,
   type OrderStore,
   orderRow,
-  parseStoredOrder,
-  type StoredOrder,
 } from "../../domain/order.ts";
 import { type JsonRow, maxId, rowsToRead } from "../../domain/page.ts";
 import { type Author, changesNothing, latestOf, type RecordText } from "../../domain/record.ts";
 import type { StoreContext } from "./context.ts";
 import { prepareCountedList } from "./counted-list.ts";
 import type { ListRows } from "./lists.ts";
-import { checked, prepareRecords, prepareStored } from "./records.ts";
+import { checked, prepareRecords } from "./records.ts";
 
 type StatusFilters = Required<Pick<OrderQuery, "user_id" | "status">>;
 
@@ -124,7 +122,6 @@ export function createOrderStore(context: StoreContext): OrderStore {
   const table = "orders";
   const parts = { table, schema: Order, prepareRows } as const;
   const { list, get, textOf } = prepareRecords<Order, OrderQuery>(context, parts);
-  const stored = prepareStored<StoredOrder>(db, table, Order);
   const insert = db.prepare<null, OrderRow & { now: string }>(`
     insert into orders (
       user_id, user_position, currency, items, total, status, metadata, version, created_at,
@@ -138,12 +135,15 @@ export function createOrderStore(context: StoreContext): OrderStore {
   `);
   // A separate statement, because setting a column makes SQLite rewrite its indexes and run its triggers, even if the
   // value stays the same.
-  const updateStatus = db.prepare<null, Pick<StoredOrder, "id" | "status">>(`
+  const updateStatus = db.prepare<null, Pick<Order, "id" | "status">>(`
     update orders
     set status = $status
     where id = $id
   `);
-  const updateOrder = db.prepare<null, StoredOrder>(`
+  const updateOrder = db.prepare<
+    null,
+    Pick<Order, "id" | "version" | "updated_at"> & { metadata: string }
+  >(`
     update orders
     set metadata = $metadata,
       version = $version,
@@ -169,11 +169,11 @@ export function createOrderStore(context: StoreContext): OrderStore {
     return textOf(id);
   }
 
-  function updateStored(order: StoredOrder, edit: OrderEdit, author: Author): void {
+  function updateStored(order: Order, edit: OrderEdit, author: Author): void {
     const { id } = order;
     const { status } = edit;
     const changed = {
-      ...order,
+      id,
       status,
       metadata: JSON.stringify(edit.metadata),
       version: order.version + 1,
@@ -196,11 +196,12 @@ export function createOrderStore(context: StoreContext): OrderStore {
 
     update(id, edit, preconditions, author = null) {
       const update = () => {
-        const order = checked(stored.get(id), preconditions);
-        if (order === null) return null;
-        const before = parseStoredOrder(order);
-        const fields = edit(before);
-        if (!changesNothing(before, fields)) updateStored(order, fields, author);
+        const text = checked(textOf(id), preconditions);
+        if (text === null) return null;
+        const order = JSON.parse(text.json) as Order;
+        const fields = edit(order);
+        if (changesNothing(order, fields)) return text;
+        updateStored(order, fields, author);
         return textOf(id);
       };
       return writer.write(table, update, author);

@@ -4,7 +4,6 @@
  */
 import type { Database } from "bun:sqlite";
 import type { Schema } from "../../base/schema.ts";
-import { columnNames } from "../../domain/columns.ts";
 import type { PageQuery } from "../../domain/page.ts";
 import { type Preconditions, requirePreconditions } from "../../domain/precondition.ts";
 import type { RecordTable, RecordText } from "../../domain/record.ts";
@@ -14,16 +13,6 @@ import { type ListRows, pageOf } from "./lists.ts";
 
 /** By position, which takes less time than by name. */
 type ById = [id: number];
-
-/** @returns a statement for a record as it is stored */
-export function prepareStored<Stored>(db: Database, table: RecordTable, schema: Schema) {
-  const columns = columnNames(schema);
-  return db.prepare<Stored, ById>(`
-    select ${columns}
-    from ${table}
-    where id = ?
-  `);
-}
 
 /** @returns a statement for a record as text */
 export function prepareText<Row>(db: Database, table: RecordTable, schema: Schema) {

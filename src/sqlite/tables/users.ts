@@ -6,8 +6,6 @@ import { type Author, changesNothing, latestOf, type RecordText } from "../../do
 import {
   failEmailTaken,
   failUserHasOrders,
-  parseStoredUser,
-  type StoredUser,
   User,
   type UserFields,
   type UserQuery,
@@ -18,7 +16,7 @@ import {
 import type { StoreContext } from "./context.ts";
 import { prepareCountedList } from "./counted-list.ts";
 import type { ListRows } from "./lists.ts";
-import { checked, prepareRecords, prepareStored } from "./records.ts";
+import { checked, prepareRecords } from "./records.ts";
 
 /** Reads the list of all users, or of the one user with an email. */
 function prepareRows(db: Database, columns: string) {
@@ -43,7 +41,6 @@ export function createUserStore(context: StoreContext): UserStore {
   const table = "users";
   const parts = { table, schema: User, prepareRows } as const;
   const { list, get, textOf } = prepareRecords<User, UserQuery>(context, parts);
-  const stored = prepareStored<StoredUser>(db, table, User);
   const insert = db.prepare<null, (string | null)[]>(`
     insert into users (email, email_key, name, metadata, version, created_at, updated_at)
     values (?1, ?2, ?3, ?4, 1, ?5, ?5)
@@ -55,7 +52,7 @@ export function createUserStore(context: StoreContext): UserStore {
       email_key = $email_key
     where id = $id
   `);
-  const updateUser = db.prepare<null, StoredUser>(`
+  const updateUser = db.prepare<null, UserRow & Pick<User, "id" | "version" | "updated_at">>(`
     update users
     set name = $name,
       metadata = $metadata,
@@ -86,7 +83,7 @@ export function createUserStore(context: StoreContext): UserStore {
     return textOf(id);
   }
 
-  function updateStored(user: StoredUser, fields: UserFields, author: Author): void {
+  function updateStored(user: User, fields: UserFields, author: Author): void {
     const { id } = user;
     const row = userRow(fields);
     if (row.email !== user.email) runUnlessTaken(() => updateEmail.run({ ...row, id }));
@@ -108,11 +105,12 @@ export function createUserStore(context: StoreContext): UserStore {
 
     update(id, edit, preconditions, author = null) {
       const update = () => {
-        const user = checked(stored.get(id), preconditions);
-        if (user === null) return null;
-        const before = parseStoredUser(user);
-        const fields = edit(before);
-        if (!changesNothing(before, fields)) updateStored(user, fields, author);
+        const text = checked(textOf(id), preconditions);
+        if (text === null) return null;
+        const user = JSON.parse(text.json) as User;
+        const fields = edit(user);
+        if (changesNothing(user, fields)) return text;
+        updateStored(user, fields, author);
         return textOf(id);
       };
       return writer.write(table, update, author);

@@ -11,7 +11,7 @@ import { orderImport, userImport } from "../../domain/import-rules.ts";
 import type { Store } from "../../domain/store.ts";
 import type { StoreContext } from "../tables/context.ts";
 import { prepareLastId } from "../tables/count-index.ts";
-import { prepareStored } from "../tables/records.ts";
+import { prepareText } from "../tables/records.ts";
 import { prepareBulkInsert } from "./bulk-insert.ts";
 
 const userWithEmailKey = `
@@ -25,14 +25,14 @@ const orderWithImportKey = `
   where import_key = $key
 `;
 
-function createBulkStore<Row extends ChangedRecord, Import extends object, Stored>(
+function createBulkStore<Row extends ChangedRecord, Import extends object>(
   { db, timestamp, reader, writer, noteChange }: StoreContext,
   openBulkInsert: ReturnType<typeof prepareBulkInsert>,
-  rules: ImportedTable<Row, Import, Stored>,
+  rules: ImportedTable<Row, Import>,
   selectIdWithKey: string,
 ): BulkStore<Import> {
   const { table } = rules;
-  const withId = prepareStored<Stored>(db, table, rules.schema);
+  const withId = prepareText<Row>(db, table, rules.schema);
   const withKey = db.prepare<{ id: number }, { key: string }>(selectIdWithKey);
   const userWithId = db.prepare<{ id: number }, { id: number }>(`
     select id
@@ -50,7 +50,7 @@ function createBulkStore<Row extends ChangedRecord, Import extends object, Store
       get(id) {
         // No record has an id beyond the last one.
         const row = id > last ? null : withId.get(id);
-        return row === null ? null : rules.parse(row);
+        return row === null ? null : JSON.parse(row.json);
       },
       idOf: (key) => withKey.get({ key })?.id ?? null,
       hasUser: (id) => userWithId.get({ id }) !== null,

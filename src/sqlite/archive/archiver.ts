@@ -28,21 +28,7 @@ const AFTER_CHECKPOINT_MS = 100;
 /** Cause of the error of a start whose database has another history than its archive. */
 export const DIVERGED = "diverged";
 
-export interface Archiver {
-  /**
-   * Starts archiving, when no other server does. Returns early if the storage is unreachable.
-   * @throws {AppError} operator if the archive cannot be used, e.g. because it is that of another database
-   */
-  start(): Promise<void>;
-  /** Waits for the first base. @throws {AppError} operator if the storage does not respond in time */
-  untilBase(): Promise<void>;
-  /** Counts a commit, which has ended. */
-  committed(ticket: number): void;
-  /** Copies the WAL to the database, unless the WAL has to keep what the archive does not have. */
-  checkpoint(): void;
-  /** Brings the archive up to date if the storage responds in time. The database is closed afterwards. */
-  close(): Promise<void>;
-}
+export type Archiver = ReturnType<typeof createArchiver>;
 
 /** Ends the current generation, without what the archive does not have. The next one begins with a base. */
 function abandon(archive: Archiving, reason: string): void {
@@ -158,6 +144,10 @@ function tick(archive: Archiving): void {
   reportState(archive);
 }
 
+/**
+ * Starts archiving, when no other server does. Returns early if the storage is unreachable.
+ * @throws {AppError} operator if the archive cannot be used, e.g. because it is that of another database
+ */
 async function start(archive: Archiving): Promise<void> {
   try {
     await Promise.race([open(archive, () => begin(archive)), archive.problems.first]);
@@ -168,6 +158,7 @@ async function start(archive: Archiving): Promise<void> {
   archive.isStarted = true;
 }
 
+/** Waits for the first base. @throws {AppError} operator if the storage does not respond in time */
 async function untilBase(archive: Archiving): Promise<void> {
   const lacksBase = () => (archive.writer?.bases.newest() ?? null) === null;
   for (let failingMs = 0; lacksBase(); failingMs += POLL_MS) {
@@ -193,7 +184,7 @@ function checkpoint(archive: Archiving): boolean {
   return false;
 }
 
-export function createArchiver(options: ArchiverOptions): Archiver {
+export function createArchiver(options: ArchiverOptions) {
   const archive: Archiving = {
     ...options,
     walLock: lockWal(options.path),
@@ -212,17 +203,20 @@ export function createArchiver(options: ArchiverOptions): Archiver {
   return {
     start: () => start(archive),
     untilBase: () => untilBase(archive),
-    committed(ticket) {
+    /** Counts a commit, which has ended. */
+    committed(ticket: number): void {
       archive.lastTicket = ticket;
       const { writer } = archive;
       if (writer !== null) guard(archive, () => advance(writer.segments));
     },
-    checkpoint() {
+    /** Copies the WAL to the database, unless the WAL has to keep what the archive does not have. */
+    checkpoint(): void {
       guard(archive, () => {
         if (checkpoint(archive)) setTimeout(() => tick(archive), AFTER_CHECKPOINT_MS);
       });
     },
-    async close() {
+    /** The database is closed afterwards. */
+    async close(): Promise<void> {
       clearInterval(timer);
       await close(archive, (work) => guard(archive, work));
     },

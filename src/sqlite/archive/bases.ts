@@ -22,12 +22,7 @@ const MIN_BASE_BYTES = 64 * 2 ** 20;
 const BASE_INTERVAL_MS = 24 * 60 * 60 * 1000;
 const POLL_MS = 20;
 
-export interface Bases {
-  /** `null` if the generation has begun with a base, which is not complete. */
-  newest(): Base | null;
-  /** Begins to write a base if one is due. It does not wait. */
-  writeIfDue(): void;
-}
+export type Bases = ReturnType<typeof createBases>;
 
 /** Checkpoints run between two chunks. The segments have each page that they copy. */
 async function copyFile(
@@ -55,7 +50,7 @@ async function copyFile(
   return { chunks, storedBytes };
 }
 
-export function createBases(segments: SegmentWriter): Bases {
+export function createBases(segments: SegmentWriter) {
   const { archive, beginning, log } = segments;
   const { storage, problems, progress, nowMs } = archive;
   const generation = beginning.generation.number;
@@ -116,8 +111,10 @@ export function createBases(segments: SegmentWriter): Bases {
   }
 
   return {
-    newest: () => newest,
-    writeIfDue() {
+    /** `null` if the generation has begun with a base, which is not complete. */
+    newest: (): Base | null => newest,
+    /** Begins to write a base if one is due. It does not wait. */
+    writeIfDue(): void {
       if (!log.isEnded() && isDue()) void problems.run("base", log.isEnded, write);
     },
   };

@@ -3,15 +3,9 @@ import { type Bases, createBases } from "./bases.ts";
 import type { ArchiveContext } from "./context.ts";
 import type { Beginning } from "./generation.ts";
 import { startHeartbeat } from "./heartbeat.ts";
-import { createLog, type Log } from "./log.ts";
+import { createLog } from "./log.ts";
 import { deleteExpired } from "./retention.ts";
-import {
-  advance,
-  bytesBehind,
-  createSegmentWriter,
-  type SegmentEvents,
-  type SegmentWriter,
-} from "./segments.ts";
+import { advance, bytesBehind, createSegmentWriter, type SegmentEvents } from "./segments.ts";
 
 /** Interval at which expired objects are deleted. */
 const RETENTION_INTERVAL_MS = 60 * 60 * 1000;
@@ -21,24 +15,14 @@ interface GenerationEvents extends SegmentEvents {
   readonly onSuperseded: (holder: string) => void;
 }
 
-export interface GenerationWriter {
-  readonly log: Log;
-  readonly segments: SegmentWriter;
-  readonly bases: Bases;
-  /** Sends what is new, and does what is due. It does not wait. */
-  tick(): void;
-  /** Whether the archive can restore all commits. */
-  isComplete(): boolean;
-  /** Sends nothing more, as if the storage were unreachable. */
-  end(): void;
-}
+export type GenerationWriter = Awaited<ReturnType<typeof createGenerationWriter>>;
 
 /** @throws {AppError} unavailable if another server has the archive already */
 export async function createGenerationWriter(
   archive: ArchiveContext,
   beginning: Beginning,
   events: GenerationEvents,
-): Promise<GenerationWriter> {
+) {
   const { storage, problems, nowMs, keepMs } = archive;
   const { generation } = beginning;
   const log = createLog({
@@ -61,15 +45,18 @@ export async function createGenerationWriter(
     log,
     segments,
     bases,
-    tick() {
+    /** Sends what is new, and does what is due. It does not wait. */
+    tick(): void {
       advance(segments);
       bases.writeIfDue();
       if (log.isEnded() || nowMs() - deletedMs < RETENTION_INTERVAL_MS) return;
       deletedMs = nowMs();
       void problems.run("deletion", log.isEnded, () => deleteExpired(storage, nowMs() - keepMs));
     },
+    /** Whether the archive can restore all commits. */
     isComplete: () => bases.newest() !== null && bytesBehind(segments) === 0,
-    end() {
+    /** Sends nothing more, as if the storage were unreachable. */
+    end(): void {
       log.end();
       heartbeat[Symbol.dispose]();
     },

@@ -128,25 +128,10 @@ interface LogOptions {
   readonly onSuperseded: (holder: string) => void;
 }
 
-export interface Log {
-  /** @returns whether the archive has the segment; `false` if the log has ended */
-  append(head: SegmentHeader, contents: Uint8Array): Promise<boolean>;
-  /** Number of the last segment that the archive has, with all before it: these are in its history for ever. */
-  stored(): number;
-  /**
-   * Looks for a slot of another server, behind those that the archive has.
-   * @returns whether there was none. Then what was stored before this call is in the history for ever
-   */
-  isOpen(): Promise<boolean>;
-  /** Says that this server writes nothing more. Call it when all of its segments are stored. */
-  close(timeMs: number): Promise<void>;
-  /** Stores nothing more, and confirms nothing. */
-  end(): void;
-  isEnded(): boolean;
-}
+export type Log = ReturnType<typeof createLog>;
 
 /** @returns the log of a generation that this server has begun */
-export function createLog({ storage, generation, retry, onSuperseded }: LogOptions): Log {
+export function createLog({ storage, generation, retry, onSuperseded }: LogOptions) {
   let stored = 0;
   /** Number of the last segment whose create was begun. */
   let sent = 0;
@@ -161,7 +146,8 @@ export function createLog({ storage, generation, retry, onSuperseded }: LogOptio
   }
 
   return {
-    async append(head, contents) {
+    /** @returns whether the archive has the segment; `false` if the log has ended */
+    async append(head: SegmentHeader, contents: Uint8Array): Promise<boolean> {
       const body = new Uint8Array(Buffer.concat([encodeJson(head), contents]));
       sent = Math.max(sent, head.number);
       const other = await retry(() => store(storage, head, body));
@@ -174,8 +160,13 @@ export function createLog({ storage, generation, retry, onSuperseded }: LogOptio
       while (early.delete(stored + 1)) stored += 1;
       return true;
     },
+    /** Number of the last segment that the archive has, with all before it: these are in its history for ever. */
     stored: () => stored,
-    async isOpen() {
+    /**
+     * Looks for a slot of another server, behind those that the archive has.
+     * @returns whether there was none. Then what was stored before this call is in the history for ever
+     */
+    async isOpen(): Promise<boolean> {
       const sentBefore = sent;
       // Behind what was sent before, an own segment proves the same as an empty slot: others may follow all the time.
       for (let number = stored + 1; !isEnded && number <= sentBefore + 1; number += 1) {
@@ -187,14 +178,16 @@ export function createLog({ storage, generation, retry, onSuperseded }: LogOptio
       }
       return !isEnded;
     },
-    async close(timeMs) {
+    /** Says that this server writes nothing more. Call it when all of its segments are stored. */
+    async close(timeMs: number): Promise<void> {
       const { number, name: writer, holder } = generation;
       const slot = { generation: number, number: stored + 1, writer, holder };
       const mark: Seal = { kind: "closed", ...slot, confirmed: stored, timeMs };
       const other = await store(storage, mark, encodeJson(mark));
       if (other !== null) supersede(other);
     },
-    end() {
+    /** Stores nothing more, and confirms nothing. */
+    end(): void {
       isEnded = true;
     },
     isEnded: () => isEnded,

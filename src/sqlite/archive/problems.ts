@@ -23,34 +23,9 @@ const LOG_INTERVAL_MS = 60_000;
 /** Delays between attempts. */
 const [MIN_RETRY_MS, MAX_RETRY_MS] = [200, 5_000];
 
-export interface Problems {
-  report(activity: Activity, error: unknown): void;
-  /** The activity works, or is over. */
-  clear(activity: Activity): void;
-  /** All that is required works: another generation has begun. */
-  clearRequired(): void;
-  /** @returns why a required activity fails; `null` if none does */
-  current(): string | null;
-  /** Resolves when something has failed. */
-  readonly first: Promise<void>;
-  /**
-   * Runs work, and reports what becomes of it. If that of this activity runs already, it is not begun again.
-   * @param isOver whether an error no longer matters
-   */
-  run(activity: Activity, isOver: () => boolean, work: () => Promise<void>): Promise<void>;
-  /**
-   * Repeats an attempt until it succeeds.
-   * @param isOver whether the result is no longer needed
-   * @throws {AppError} unavailable if it is over
-   */
-  retry<Result>(
-    activity: Activity,
-    isOver: () => boolean,
-    attempt: () => Promise<Result>,
-  ): Promise<Result>;
-}
+export type Problems = ReturnType<typeof createProblems>;
 
-export function createProblems(log: ArchiveLog): Problems {
+export function createProblems(log: ArchiveLog) {
   /** Why activities fail now. */
   const failing = new Map<Activity, string>();
   /** Activities whose failure was logged, and is not over. */
@@ -70,6 +45,7 @@ export function createProblems(log: ArchiveLog): Problems {
     log("warn", LINES[activity][0], { reason });
   }
 
+  /** The activity works, or is over. */
   function clear(activity: Activity): void {
     failing.delete(activity);
     const line = LINES[activity][1];
@@ -79,13 +55,20 @@ export function createProblems(log: ArchiveLog): Problems {
   return {
     report,
     clear,
+    /** All that is required works: another generation has begun. */
     clearRequired: () => REQUIRED_ACTIVITIES.forEach(clear),
-    current() {
+    /** @returns why a required activity fails; `null` if none does */
+    current(): string | null {
       const activity = REQUIRED_ACTIVITIES.find((required) => failing.has(required));
       return activity === undefined ? null : (failing.get(activity) ?? null);
     },
+    /** Resolves when something has failed. */
     first: first.promise,
-    run(activity, isOver, work) {
+    /**
+     * Runs work, and reports what becomes of it. If that of this activity runs already, it is not begun again.
+     * @param isOver whether an error no longer matters
+     */
+    run(activity: Activity, isOver: () => boolean, work: () => Promise<void>): Promise<void> {
       const earlier = running.get(activity);
       if (earlier !== undefined) return earlier;
       const done = work();
@@ -100,7 +83,16 @@ export function createProblems(log: ArchiveLog): Problems {
         .finally(() => running.delete(activity));
       return done;
     },
-    async retry(activity, isOver, attempt) {
+    /**
+     * Repeats an attempt until it succeeds.
+     * @param isOver whether the result is no longer needed
+     * @throws {AppError} unavailable if it is over
+     */
+    async retry<Result>(
+      activity: Activity,
+      isOver: () => boolean,
+      attempt: () => Promise<Result>,
+    ): Promise<Result> {
       for (let delayMs = MIN_RETRY_MS; !isOver(); delayMs = Math.min(2 * delayMs, MAX_RETRY_MS)) {
         try {
           const result = await attempt();

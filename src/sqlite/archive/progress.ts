@@ -11,15 +11,7 @@ export interface Progress {
   readonly revokedTokens: number;
 }
 
-export interface ProgressReader extends Disposable {
-  /** @returns `null` if the database cannot be read, or has another schema */
-  read(): Progress | null;
-  /**
-   * @param archived of another state
-   * @returns whether that state has, or may have, writes that this database does not have
-   */
-  lacks(archived: Progress): boolean;
-}
+export type ProgressReader = ReturnType<typeof openProgress>;
 
 const selectProgress = `
   select
@@ -32,7 +24,7 @@ const selectProgress = `
 `;
 
 /** @param path of a database that stays open */
-export function openProgress(path: string): ProgressReader {
+export function openProgress(path: string) {
   const db = connect(path);
   // A write waits for it.
   db.run("pragma busy_timeout = 0");
@@ -46,8 +38,13 @@ export function openProgress(path: string): ProgressReader {
   }
 
   return {
+    /** @returns `null` if the database cannot be read, or has another schema */
     read: () => readUpTo(Number.MAX_SAFE_INTEGER),
-    lacks({ changes, lastChange, tokens, revokedTokens }) {
+    /**
+     * @param archived of another state
+     * @returns whether that state has, or may have, writes that this database does not have
+     */
+    lacks({ changes, lastChange, tokens, revokedTokens }: Progress): boolean {
       const own = readUpTo(changes);
       // A change that has expired is another one, too: then nobody can tell.
       if (own?.changes !== changes || own.lastChange !== lastChange) return true;

@@ -9,20 +9,7 @@ import type { Database } from "bun:sqlite";
 import { connect } from "../file/connection.ts";
 import { isBusy } from "../file/errors.ts";
 
-export interface WalLock extends Disposable {
-  /**
-   * Copies the WAL to the database.
-   * @param read reads the WAL to its end; returns whether it did
-   * @returns what `read` returned
-   */
-  checkpoint(read: () => boolean): boolean;
-  /**
-   * Runs work while no process can commit, after copying the WAL to the database.
-   * @param read reads the WAL to its end; returns whether there was nothing left
-   * @returns whether the work ran
-   */
-  complete(read: () => boolean, work: () => void): boolean;
-}
+export type WalLock = ReturnType<typeof lockWal>;
 
 function lockEnd(db: Database): void {
   db.run("begin");
@@ -39,7 +26,7 @@ export function copyWal(db: Database): number | null {
   return result !== null && result.log === result.checkpointed ? result.log : null;
 }
 
-export function lockWal(path: string): WalLock {
+export function lockWal(path: string) {
   using resources = new DisposableStack();
   const open = () => resources.adopt(connect(path), (db) => db.close(true));
   const holder = open();
@@ -64,7 +51,12 @@ export function lockWal(path: string): WalLock {
   }
 
   return {
-    checkpoint(read) {
+    /**
+     * Copies the WAL to the database.
+     * @param read reads the WAL to its end; returns whether it did
+     * @returns what `read` returned
+     */
+    checkpoint(read: () => boolean): boolean {
       lockEnd(successor);
       try {
         if (!read()) return false;
@@ -74,7 +66,12 @@ export function lockWal(path: string): WalLock {
         successor.run("commit");
       }
     },
-    complete(read, work) {
+    /**
+     * Runs work while no process can commit, after copying the WAL to the database.
+     * @param read reads the WAL to its end; returns whether there was nothing left
+     * @returns whether the work ran
+     */
+    complete(read: () => boolean, work: () => void): boolean {
       try {
         successor.run("begin immediate");
       } catch (error) {

@@ -34,16 +34,7 @@ export interface WalPart {
 
 export type WalFiles = Pick<FileDescriptors, "wal" | "index">;
 
-export interface WalReader {
-  /**
-   * Reads from the position on, whole frames only.
-   * @returns the next part; `null` at the end of the WAL
-   * @throws {Error} if the WAL was restarted and parts of it may be lost
-   */
-  read(): WalPart | null;
-  /** @returns the bytes of the WAL that have not been read */
-  unreadBytes(): number;
-}
+export type WalReader = ReturnType<typeof createWalReader>;
 
 const GAP = "the WAL was restarted by another program";
 
@@ -93,7 +84,7 @@ export function beginningOf({ index }: WalFiles): WalPosition {
 }
 
 /** @param start a position in the WAL as it is now */
-export function createWalReader({ wal, index }: WalFiles, start: WalPosition): WalReader {
+export function createWalReader({ wal, index }: WalFiles, start: WalPosition) {
   let position = start;
   /** Number of commits up to the position; `null` unless that is the end of the WAL. */
   let commits: number | null = null;
@@ -113,7 +104,12 @@ export function createWalReader({ wal, index }: WalFiles, start: WalPosition): W
   }
 
   return {
-    read() {
+    /**
+     * Reads from the position on, whole frames only.
+     * @returns the next part; `null` at the end of the WAL
+     * @throws {Error} if the WAL was restarted and parts of it may be lost
+     */
+    read(): WalPart | null {
       const state = readWalState(index);
       const end = committedBytes(state);
       if (state.salt !== position.salt) {
@@ -139,7 +135,8 @@ export function createWalReader({ wal, index }: WalFiles, start: WalPosition): W
       position = { salt: state.salt, offset: offset + length, checksum };
       return { salt: state.salt, offset, bytes, end: position };
     },
-    unreadBytes() {
+    /** @returns the bytes of the WAL that have not been read */
+    unreadBytes(): number {
       const state = readWalState(index);
       const end = committedBytes(state);
       return state.salt === position.salt ? Math.max(0, end - position.offset) : end;

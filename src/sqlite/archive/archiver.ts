@@ -10,7 +10,6 @@ import { createGenerationWriter } from "./generation-writer.ts";
 import { createProblems } from "./problems.ts";
 import { openProgress } from "./progress.ts";
 import { advance, bytesBehind, readAll } from "./segments.ts";
-import { untilStill } from "./still.ts";
 import { lockWal } from "./wal-lock.ts";
 import { committedWalBytesOf } from "./wal-reader.ts";
 
@@ -72,15 +71,8 @@ function guard(archive: Archiving, work: () => void): void {
 }
 
 async function begin(archive: Archiving): Promise<void> {
-  const { storage, log, clock, ending } = archive;
-  const signal = AbortSignal.any([ending.signal, archive.signal]);
-  const begun = await beginGeneration({
-    ...archive,
-    untilStill(next, holder) {
-      log("info", "waiting for the archive", { holder });
-      return untilStill(storage, next, clock, signal);
-    },
-  });
+  const { storage, log, ending } = archive;
+  const begun = await beginGeneration(archive, AbortSignal.any([ending.signal, archive.signal]));
   if ("refused" in begun) {
     const { refused, isDiverged } = begun;
     if (archive.isStarted) return supersede(archive, refused);

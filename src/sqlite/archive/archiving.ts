@@ -10,8 +10,6 @@ export interface Archiving extends ArchiveContext {
   readonly ending: AbortController;
   /** Writes the current generation; `null` until it has begun. */
   writer: GenerationWriter | null;
-  /** Whether the WAL was restarted before its end was read. */
-  hasGap: boolean;
   /** Why the archive is that of another server; `null` if it is not. */
   lostReason: string | null;
   isStarted: boolean;

@@ -17,18 +17,7 @@ const CONFIRM_TIMEOUT_MS = 5_000;
 /** How long the archive may take to give up a start, or to close. `docker stop` kills after 10 seconds. */
 const STOP_TIMEOUT_MS = 7_000;
 
-/** Disposing of it brings the archive up to date and closes it, if the storage responds in time. It does not fail. */
-export interface ArchiveClient extends CommitGate, AsyncDisposable {
-  /**
-   * Call it when the files of the database are open, and before anything is written.
-   * @param path of the file, not of a symbolic link to it
-   * @throws {AppError}
-   * @throws the reason of the signal
-   */
-  start(path: string, files: FileDescriptors): Promise<void>;
-  checkpoint(): Promise<void>;
-  state(): ArchiveState;
-}
+export type ArchiveClient = Awaited<ReturnType<typeof openArchive>>;
 
 function archiveError(code: ErrorCode, message: string, cause = ARCHIVE_CAUSE): AppError {
   return new AppError(code, message, { cause });
@@ -146,24 +135,15 @@ function createThread(
   };
 }
 
-/** @returns rejects with the reason of the signal when that is aborted */
-function untilAborted(signal: AbortSignal): Promise<never> {
-  const { promise, reject } = Promise.withResolvers<never>();
-  promise.catch(() => {});
-  signal.addEventListener("abort", () => reject(signal.reason), { once: true });
-  return promise;
-}
-
 /**
  * Starts the thread, and restores the database if it is missing and the options allow it.
  * @throws {AppError} operator if the database is missing and must not be created, or the storage cannot be used
  * @throws the reason of the signal
  */
-export async function openArchive(path: string, options: ArchiveOptions): Promise<ArchiveClient> {
+export async function openArchive(path: string, options: ArchiveOptions) {
   const { createWorker, onLog, onStopped, signal, ...settings } = options;
   const isSync = settings.commit === "sync";
   const confirmations = createConfirmations();
-  const aborted = untilAborted(signal);
   let state: ArchiveState = { secondsBehind: 0, bytesBehind: 0, lastBaseS: null };
   /** Whether another server has the archive. */
   let isLost = false;
@@ -189,6 +169,8 @@ export async function openArchive(path: string, options: ArchiveOptions): Promis
   /** Sends a request of the start, which the signal ends. */
   async function askAtStart(request: ArchiveRequest): Promise<void> {
     signal.throwIfAborted();
+    const { promise: aborted, reject } = Promise.withResolvers<never>();
+    signal.addEventListener("abort", () => reject(signal.reason), { once: true });
     await Promise.race([thread.ask(request), aborted]);
   }
 
@@ -205,10 +187,7 @@ export async function openArchive(path: string, options: ArchiveOptions): Promis
     if (signal.aborted) removeTemporary(path);
     throw error;
   }
-  return {
-    start: (path, files) => askAtStart({ type: "start", path, files, settings }),
-    checkpoint: () => thread.ask({ type: "checkpoint" }),
-    state: () => state,
+  const gate: CommitGate = {
     requireOpen() {
       if (isLost) throw archiveError("unavailable", "another server has taken over");
       if (!isSync || (!confirmations.isBehind() && thread.broken() === null)) return;
@@ -221,6 +200,20 @@ export async function openArchive(path: string, options: ArchiveOptions): Promis
       thread.post({ type: "committed", ticket });
       return confirmations.wait(ticket);
     },
+  };
+  return {
+    ...gate,
+    /**
+     * Call it when the files of the database are open, and before anything is written.
+     * @param path of the file, not of a symbolic link to it
+     * @throws {AppError}
+     * @throws the reason of the signal
+     */
+    start: (path: string, files: FileDescriptors) =>
+      askAtStart({ type: "start", path, files, settings }),
+    checkpoint: () => thread.ask({ type: "checkpoint" }),
+    state: () => state,
+    /** Brings the archive up to date and closes it, if the storage responds in time. It does not fail. */
     [Symbol.asyncDispose]: dispose,
   };
 }

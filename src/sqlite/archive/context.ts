@@ -34,4 +34,6 @@ export interface ArchiveContext extends ArchiverOptions {
   readonly problems: Problems;
   /** That of the last commit that was counted. */
   lastTicket: number;
+  /** Whether parts of the WAL since the end of the archive are known to be lost. */
+  hasGap: boolean;
 }

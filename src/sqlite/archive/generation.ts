@@ -1,5 +1,4 @@
 /** Begins a generation: decides whether this database continues the archive, needs a base, or must not be archived. */
-import type { ObjectStorage } from "../../domain/object-storage.ts";
 import { fileState } from "../file/files.ts";
 import {
   type Catalog,
@@ -9,6 +8,7 @@ import {
   readEnd,
   requireNewest,
 } from "./catalog.ts";
+import type { ArchiveContext } from "./context.ts";
 import {
   type Base,
   type Generation,
@@ -18,8 +18,8 @@ import {
 } from "./format.ts";
 import { createRecord, readHead, seal } from "./log.ts";
 import { type ArchiveMarker, notTheArchive, readMarker, writeMarker } from "./marker.ts";
-import type { ProgressReader } from "./progress.ts";
-import { beginningOf, continuesAt, type WalFiles, type WalPosition } from "./wal-reader.ts";
+import { untilStill } from "./still.ts";
+import { beginningOf, continuesAt, type WalPosition } from "./wal-reader.ts";
 
 export interface Beginning {
   readonly generation: Generation;
@@ -48,15 +48,6 @@ const CONTINUED = `another server has continued the archive: ${RESTORE}`;
 const HAS_MORE = `the archive has writes that this database does not have, e.g. because an older state of its files was put back: ${RESTORE}`;
 const OF_ANOTHER = `the archive belongs to another database: ${RESTORE}`;
 
-/** What a database has to go on. */
-interface Local {
-  readonly path: string;
-  readonly files: WalFiles;
-  readonly progress: Pick<ProgressReader, "lacks">;
-  /** Whether parts of the WAL since the end of the archive are known to be lost. */
-  readonly hasGap: boolean;
-}
-
 /** What of the archive a database can continue. */
 interface Continuation {
   /** Where the archive ends in the WAL; `null` if that cannot be proved. */
@@ -71,7 +62,7 @@ interface Continuation {
  * @returns where the archive ends in the WAL; `null` if that cannot be proved
  */
 function findPosition(
-  { path, files }: Local,
+  { path, files }: ArchiveContext,
   { last }: History,
   header: SegmentHeader | null,
   marker: ArchiveMarker | null,
@@ -110,30 +101,29 @@ function findOwner(
 
 /** Compares the database with the end of the archive. Nothing is changed. */
 async function compare(
-  storage: ObjectStorage,
+  archive: ArchiveContext,
   catalog: Catalog,
   history: History | null,
-  local: Local,
 ): Promise<Continuation | Refusal> {
   const newest = requireNewest(catalog);
-  const marker = readMarker(local.path);
+  const marker = readMarker(archive.path);
   const id = marker?.archive ?? null;
   if (id !== null && id !== newest?.archive)
-    return { refused: notTheArchive(local.path), isDiverged: false };
+    return { refused: notTheArchive(archive.path), isDiverged: false };
   const hasIntent = holdsIntent(catalog, history, marker?.intent ?? null);
   const refused = findOwner(catalog, newest, marker, hasIntent);
-  if (refused !== null || history === null || local.hasGap)
+  if (refused !== null || history === null || archive.hasGap)
     return refused ?? { position: null, header: null, damage: null };
   const segment = history.segments.at(-1);
-  const head = segment === undefined ? null : await readHead(storage, segment);
+  const head = segment === undefined ? null : await readHead(archive.storage, segment);
   const header = head?.kind === "segment" ? head : null;
   const isDamaged = segment !== undefined && header === null;
   const damage = history.loss ?? (isDamaged ? `${slotKey(segment)} is damaged` : null);
   // What continues something damaged could not be restored.
   const canContinue = damage === null && history.lastGeneration === catalog.newest;
-  const position = canContinue ? findPosition(local, history, header, marker) : null;
+  const position = canContinue ? findPosition(archive, history, header, marker) : null;
   const archived = header?.progress ?? history.base.progress;
-  const lacks = archived !== null && local.progress.lacks(archived);
+  const lacks = archived !== null && archive.progress.lacks(archived);
   if (position === null && !hasIntent && lacks) return { refused: HAS_MORE, isDiverged: true };
   return { position, header, damage };
 }
@@ -154,29 +144,29 @@ function noteArchive(path: string, archive: string): void {
   if (marker !== null && marker.archive !== archive) writeMarker(path, { ...marker, archive });
 }
 
-interface BeginOptions extends Local {
-  readonly storage: ObjectStorage;
-  readonly identity: string;
-  readonly holder: string;
-  readonly nowMs: () => number;
-  /** Waits for the server that may be writing to the log with this first empty slot. */
-  readonly untilStill: (next: SegmentId, holder: string) => Promise<void>;
-}
-
-/** @returns the generation, or why this database cannot continue the archive */
-export async function beginGeneration(options: BeginOptions): Promise<Beginning | Refusal> {
-  const { storage, identity, holder, nowMs } = options;
+/**
+ * @returns the generation, or why this database cannot continue the archive
+ * @throws the reason of the signal, if it waits for another server then
+ */
+export async function beginGeneration(
+  archive: ArchiveContext,
+  signal: AbortSignal,
+): Promise<Beginning | Refusal> {
+  const { storage, identity, holder, nowMs, clock, path, files } = archive;
   /** The generation whose log was sealed before the catalog was read. */
   let sealed = 0;
   for (;;) {
     const catalog = await readCatalog(storage);
     const newest = requireNewest(catalog);
     const { history, tail } = await readEnd(storage, catalog);
-    const found = await compare(storage, catalog, history, options);
+    const found = await compare(archive, catalog, history);
     if ("refused" in found) return found;
     if (newest !== null && tail !== null && !tail.isSealed) {
       // Otherwise it was an earlier process with the same lock.
-      if (newest.identity !== identity) await options.untilStill(tail.sealFrom, newest.holder);
+      if (newest.identity !== identity) {
+        archive.log("info", "waiting for the archive", { holder: newest.holder });
+        await untilStill(storage, tail.sealFrom, clock, signal);
+      }
       await seal(storage, tail.sealFrom, { writer: crypto.randomUUID(), holder }, nowMs());
       sealed = newest.number;
       continue;
@@ -198,12 +188,12 @@ export async function beginGeneration(options: BeginOptions): Promise<Beginning 
       identity,
       holder,
     };
-    prepareMarker(options.path, generation.name);
+    prepareMarker(path, generation.name);
     if (!(await createRecord(storage, generation))) continue;
-    noteArchive(options.path, generation.archive);
+    noteArchive(path, generation.archive);
     return {
       generation,
-      position: position ?? beginningOf(options.files),
+      position: position ?? beginningOf(files),
       previous: continued === null ? null : (header?.end ?? null),
       last: continued?.last ?? { generation: number, number: 0 },
       timeMs: continued === null ? 0 : Math.max(continued.base.timeMs, header?.timeMs ?? 0),

@@ -5,29 +5,25 @@ import { expectRejection } from "../support/expect-error.ts";
 import { bytes } from "./contract.ts";
 import { createMemoryStorage } from "./memory.ts";
 
-/** @param failures failures of each call before it succeeds */
+/** @param failures of each call before it succeeds */
 function makeFlaky(failures: number, code: AppError["code"] = "unavailable") {
   const pauses: number[] = [];
-  const failed = new Map<string, number>();
-  function flaky<Result>(name: string, call: (...args: never[]) => Promise<Result>) {
-    return async (...args: never[]): Promise<Result> => {
-      const what = `${name} ${args[0]}`;
-      const count = failed.get(what) ?? 0;
-      failed.set(what, count === failures ? 0 : count + 1);
-      if (count < failures) throw new AppError(code, "away");
-      return call(...args);
-    };
+  const memory = createMemoryStorage();
+  let left = failures;
+  async function flaky<Result>(call: () => Promise<Result>): Promise<Result> {
+    left -= 1;
+    if (left >= 0) throw new AppError(code, "away");
+    left = failures;
+    return await call();
   }
-  const { url, ...calls } = createMemoryStorage();
-  const entries = Object.entries(calls).map(([name, call]) => [
-    name,
-    flaky<unknown>(name, call as (...args: never[]) => Promise<unknown>),
-  ]);
-  const storage: ObjectStorage = { url, ...Object.fromEntries(entries) };
-  const sleep = async (ms: number) => {
-    pauses.push(ms);
+  const flakyStorage: ObjectStorage = {
+    ...memory,
+    get: (key) => flaky(() => memory.get(key)),
+    create: (...args) => flaky(() => memory.create(...args)),
+    list: (prefix) => flaky(() => memory.list(prefix)),
   };
-  return { storage: withRetries(storage, sleep), pauses };
+  const storage = withRetries(flakyStorage, async (ms) => void pauses.push(ms));
+  return { storage, pauses };
 }
 
 describe("storage with retries", () => {

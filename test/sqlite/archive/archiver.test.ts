@@ -1,8 +1,15 @@
 import { Database } from "bun:sqlite";
 import { describe, expect, test } from "bun:test";
 import { rmSync } from "node:fs";
+import { dirname } from "node:path";
 import type { ObjectStorage } from "../../../src/domain/object-storage.ts";
-import { decodeHead, parseSlotKey } from "../../../src/sqlite/archive/format.ts";
+import {
+  type Base,
+  decodeHead,
+  decodeJson,
+  encodeJson,
+  parseSlotKey,
+} from "../../../src/sqlite/archive/format.ts";
 import { createMemoryStorage } from "../../object-storage/memory.ts";
 import { expectRejection } from "../../support/expect-error.ts";
 import { contentOf, makeArchive, openDatabase, serve } from "./archived.ts";
@@ -197,18 +204,22 @@ describe("an archive", () => {
     await archive.untilBases(2);
   });
 
-  test("has a new base when more was sent since the last one than that one has", async () => {
+  test.each([
+    ["has a new base when more was sent since the last one than that one has", 1, 2],
+    ["has no new base when the last one is larger than what was sent since", 300 * 2 ** 20, 1],
+  ])("%s", async (_title, storedBytes, bases) => {
     using archive = makeArchive();
-    let laterMs = 0;
-    await using server = await archive.start({ nowMs: () => Date.now() + laterMs });
-    await server.untilComplete();
+    await serve(archive, 1);
+    const [key = ""] = await archive.keys("bases/");
+    const base = decodeJson<Base>(key, await archive.body(key));
+    await archive.storage.put(key, encodeJson({ ...base, storedBytes }));
     // So that the next base has another name.
-    laterMs = HOUR_MS;
+    await using server = await archive.start({ nowMs: () => Date.now() + HOUR_MS });
     server.insert(7, 10_000_000);
-    await archive.untilBases(2);
-    server.insert(6, 10_000_000);
     await server.untilComplete();
-    expect((await archive.keys("bases/")).length).toBe(2);
+    await Bun.sleep(100);
+    await archive.untilBases(bases);
+    expect(new Set((await archive.keys("chunks/")).map(dirname)).size).toBe(bases);
   });
 
   test("restores the state of each moment", async () => {

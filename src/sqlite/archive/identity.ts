@@ -1,20 +1,20 @@
 /** What tells one server from another. */
 import { readFileSync, statSync } from "node:fs";
-import { hostname } from "node:os";
 import { lockPath } from "../file/server-lock.ts";
+
+/** @returns the text of a file of Linux that has one line; `null` on other systems */
+function readLine(path: string): string | null {
+  try {
+    return readFileSync(path, "utf8").trim();
+  } catch {
+    return null;
+  }
+}
 
 /** @returns the name of this server for operators */
 export function holderName(databasePath: string): string {
-  return `${hostname()}:${databasePath}`;
-}
-
-/** @returns what only this boot of the machine has; random on other systems than Linux */
-function bootIdentity(): string {
-  try {
-    return readFileSync("/proc/sys/kernel/random/boot_id", "utf8").trim();
-  } catch {
-    return crypto.randomUUID();
-  }
+  const host = readLine("/proc/sys/kernel/hostname");
+  return host === null ? databasePath : `${host}:${databasePath}`;
 }
 
 /**
@@ -22,6 +22,8 @@ function bootIdentity(): string {
  * @returns an identity that no other running process has; a process that had it before has ended
  */
 export function lockIdentity(databasePath: string): string {
+  const boot = readLine("/proc/sys/kernel/random/boot_id");
+  if (boot === null) return crypto.randomUUID();
   const { dev, ino } = statSync(lockPath(databasePath), { bigint: true });
-  return `${bootIdentity()}:${dev}:${ino}`;
+  return `${boot}:${dev}:${ino}`;
 }

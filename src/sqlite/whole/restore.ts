@@ -136,8 +136,9 @@ function revokeTokens(temporaryPath: string, previous: readonly KnownToken[] | n
 /**
  * Replaces a database with the temporary file, and keeps the files of the previous database under another name.
  * The new database must never be opened with the previous WAL, even if that WAL is all that is left.
+ * @returns whether there were any
  */
-function replaceDatabase(temporaryPath: string, path: string, previousPath: string): void {
+function replaceDatabase(temporaryPath: string, path: string, previousPath: string): boolean {
   const sidecars = sidecarsOf(path);
   const previousFiles = existsSync(path) ? ["", ...sidecars] : sidecars;
   for (const suffix of previousFiles) linkOrCopy(path + suffix, previousPath + suffix);
@@ -152,6 +153,7 @@ function replaceDatabase(temporaryPath: string, path: string, previousPath: stri
     throw error;
   }
   fsyncPath(dirname(resolve(path)));
+  return previousFiles.length > 0;
 }
 
 /** @see Backend.restore */
@@ -162,7 +164,6 @@ export const restoreSqlite: Backend["restore"] = async ({ from, databaseUrl, now
     const path = resolveDatabase(databaseUrl, false);
     requireOurs(path);
     makeParents(path);
-    const exists = existsSync(path);
     const hadLockFile = existsSync(lockPath(path));
     using lock = takeServerLock(path, LOCK_TIMEOUT_MS);
     if (lock === null) fail("operator", "a server is using the database: stop it first");
@@ -187,8 +188,7 @@ export const restoreSqlite: Backend["restore"] = async ({ from, databaseUrl, now
     const warning = hasOwner ? copyOwnership(temporaryPath, original) : null;
     const time = now();
     const previousPath = `${path}.${time.toISOString().replaceAll(":", "-")}`;
-    const hadPrevious = exists || sidecarsOf(path).length > 0;
-    replaceDatabase(temporaryPath, path, previousPath);
+    const hadPrevious = replaceDatabase(temporaryPath, path, previousPath);
     created.move();
     if (!hadLockFile) copyOwnership(lockPath(path), path);
     const isSame = revokedTokens === null || revokedTokens.length === 0;

@@ -1,5 +1,5 @@
-import { AppError, fail } from "../base/error.ts";
-import { type ChangePage, type ChangeQuery, type ChangeStore, startOf } from "../domain/change.ts";
+import { fail } from "../base/error.ts";
+import { type ChangeQuery, type ChangeStore, startOf } from "../domain/change.ts";
 import { invalidValue } from "../domain/config.ts";
 import { formatNdjson } from "./files/ndjson.ts";
 import { type CommandSystem, type OutputStream, stopSignal, withStore } from "./files/system.ts";
@@ -20,17 +20,6 @@ function readAfter(text: string): number {
   return fail("usage", invalidValue("--after", text, "must be the id of a change, or 0"));
 }
 
-/** @throws {AppError} operator if changes are missing */
-async function readPage(changes: ChangeStore, query: ChangeQuery): Promise<ChangePage> {
-  try {
-    return await changes.list(query);
-  } catch (error) {
-    const isGone = error instanceof AppError && error.code.startsWith("changes_");
-    if (!isGone) throw error;
-    return fail("operator", `Cannot continue after ${query.after}: ${error.message}`);
-  }
-}
-
 /** Calls `wait` when all changes so far are written. @param wait returns false to end */
 async function writeChanges(
   changes: ChangeStore,
@@ -41,7 +30,7 @@ async function writeChanges(
   const first = { limit: PAGE_SIZE, offset: 0 };
   let query: ChangeQuery = after === undefined ? first : { ...first, after };
   for (;;) {
-    const page = await readPage(changes, query);
+    const page = await changes.list(query);
     const rows = JSON.parse(`[${page.records}]`);
     const start = startOf(query, page);
     const end = Math.min(start + PAGE_SIZE, page.last);
@@ -57,7 +46,7 @@ async function writeChanges(
 /**
  * Writes changes to stdout, one a line. A server may be running.
  * @throws {AppError} output_closed if the reader has closed stdout, which the next change notices
- * @throws {AppError} operator if the database cannot be read
+ * @throws {AppError} changes_expired, changes_reset if changes are missing; operator if the database cannot be read
  */
 export async function printChanges(
   system: CommandSystem,

@@ -9,11 +9,10 @@ function jsonValue({ name, type, isNullable }: Column): string {
 
 /**
  * A list takes three quarters of the time that it takes if TypeScript renders its records from their columns.
+ * `format` allocates the text once, while `||` copies it at each operand.
  * @returns an expression for a record as JSON, from the columns of the table
  */
 export function recordJson(record: Schema): string {
   const columns = columnsOf(record);
-  const [start, ...literals] = jsonTemplate(columns).split("%s");
-  const rest = columns.flatMap((column, at) => [jsonValue(column), `'${literals[at]}'`]);
-  return [`'${start}'`, ...rest].join(" || ");
+  return `format('${jsonTemplate(columns)}', ${columns.map(jsonValue).join(", ")})`;
 }

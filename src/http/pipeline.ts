@@ -21,7 +21,7 @@ import type { MaybePromise } from "../base/maybe-promise.ts";
 import type { Token } from "../domain/token.ts";
 import { expectedBytes, readBody } from "./input/body.ts";
 import type { UncheckedCall } from "./input/call.ts";
-import { requireHost } from "./input/host.ts";
+import type { createHostCheck } from "./input/host.ts";
 import { requestIdOf } from "./input/request-id.ts";
 import { requireScope } from "./limits/authentication.ts";
 import type { ReserveWrite } from "./limits/memory.ts";
@@ -71,6 +71,7 @@ function requireExpectation(expect: string | null): void {
 export interface Pipeline {
   readonly services: Services;
   readonly unmatched: Unmatched;
+  readonly requireHost: ReturnType<typeof createHostCheck>;
   readonly requireWithinRate: RequireWithinRate;
   readonly reserveWrite: ReserveWrite;
   readonly respond: Respond;
@@ -101,7 +102,7 @@ function identify(pipeline: Pipeline, { headers }: Request): MaybePromise<Token>
   return bytes === 0 ? token : reserveUntilIdentified(pipeline, token, bytes);
 }
 
-function admit(call: UncheckedCall, token: Token | null): void {
+function admit({ requireHost }: Pipeline, call: UncheckedCall, token: Token | null): void {
   const { headers } = call.request;
   call.token = token;
   requireExpectation(headers.get("expect"));
@@ -110,7 +111,7 @@ function admit(call: UncheckedCall, token: Token | null): void {
 
 async function handleUnmatched(pipeline: Pipeline, call: UncheckedCall): Promise<ResponseBody> {
   const { unmatched } = pipeline;
-  admit(call, unmatched.needsToken(call) ? await identify(pipeline, call.request) : null);
+  admit(pipeline, call, unmatched.needsToken(call) ? await identify(pipeline, call.request) : null);
   return unmatched.handle(call);
 }
 
@@ -133,7 +134,7 @@ function authorize(
   token: Token | null,
 ): MaybePromise<ResponseBody> {
   const { method } = call.request;
-  admit(call, token);
+  admit(pipeline, call, token);
   if (token !== null) {
     requireScope(token, method);
     pipeline.requireWithinRate(token.hash);

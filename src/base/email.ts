@@ -5,12 +5,11 @@ import { domainToASCII, domainToUnicode } from "node:url";
 const PARTS = /^[\w.!#$%&'*+/=?^`{|}~\u0080-\u{10ffff}-]+@[a-z\d.\u0080-\u{10ffff}-]+$/iu;
 const LABEL = String.raw`[a-z\d](?:[a-z\d-]{0,61}[a-z\d])?`;
 const ASCII_DOMAIN = new RegExp(String.raw`@(?:${LABEL}\.)+${LABEL}$`);
-/** A domain that is its own ASCII form. */
+/** Text in which a domain is its own ASCII form. */
 const PLAIN = /^(?!.*xn--)[\0-\x7f]*$/;
 
 /** @returns the domain as in DNS (UTS 46, non-transitional); empty if it has no such form. @param domain in lower case */
 function asciiDomain(domain: string): string {
-  if (PLAIN.test(domain)) return domain;
   // A last label that is no number, so that `1.2.3` is not read as an IPv4 address.
   const unicode = domainToUnicode(`${domain}.x`).replaceAll("ς", "σ");
   return domainToASCII(unicode).slice(0, -2);
@@ -21,8 +20,10 @@ function asciiDomain(domain: string): string {
  * @returns the email in lower case (full Unicode, no locale) with `σ` for `ς`, in NFC, with the domain in ASCII
  */
 export function emailKey(email: string): string {
+  const lower = email.toLowerCase();
+  if (PLAIN.test(lower)) return lower;
   // The lower case of a capital sigma depends on its place in a word.
-  const folded = email.toLowerCase().replaceAll("ς", "σ").normalize("NFC");
+  const folded = lower.replaceAll("ς", "σ").normalize("NFC");
   const domain = folded.indexOf("@") + 1;
   return folded.slice(0, domain) + asciiDomain(folded.slice(domain));
 }

@@ -237,7 +237,7 @@ function newCall(request: Request, route: string, params: unknown): UncheckedCal
       waitedMs: undefined,
       denial: null,
     },
-    head: { status: 200, headers: {} },
+    head: { status: 200, headers: {}, version: null },
     token: null,
     params,
     query: undefined,

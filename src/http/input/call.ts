@@ -7,6 +7,8 @@ export interface ResponseHead {
   status: number;
   /** By lower-case name. The default of `content-type` is JSON, that of `cache-control` is `no-store`. */
   headers: Record<string, string>;
+  /** The version of the record that a GET returns, and nothing but its headers; `null` for all other responses. */
+  version: number | null;
 }
 
 /** What the log and the metrics have of a request, besides its response. */

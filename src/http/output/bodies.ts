@@ -75,7 +75,9 @@ export function conditionalRecordBody<Row>(
     if (matchesIfNoneMatch(record, preconditions)) call.head.status = 304;
   }
   const body = recordBody(call, record);
-  return call.head.status === 304 ? null : body;
+  if (call.head.status === 304) return null;
+  call.head.version = record.version;
+  return body;
 }
 
 /**

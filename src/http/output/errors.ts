@@ -110,6 +110,7 @@ export function errorBody(head: ResponseHead, error: unknown, method: string): s
   const template: ResponseTemplate = errorTemplates[known.code];
   head.status = template.status;
   head.headers = { ...template.headers };
+  head.version = null;
   if (template.text !== undefined) {
     head.headers["content-type"] = TEXT_TYPE;
     return template.text;

@@ -78,8 +78,8 @@ describe.skipIf(binary === "")("of two servers with one archive", () => {
         archive.storage.latencyMs = 20;
         const first = archive.start("first", mode);
         const writing = writeUntilEnd(await urlOf(first));
-        // Four can be under way: then the archive has one of a write.
-        await untilUploads(archive, 6);
+        // Eight can be under way: then the archive has one of a write.
+        await untilUploads(archive, 10);
         first.kill("SIGSTOP");
         const second = archive.start("second", mode);
         const url = await urlOf(second);

@@ -14,14 +14,12 @@ import {
   type SegmentId,
   SLOTS_PER_BLOCK,
 } from "./format.ts";
-import { readHead } from "./log.ts";
+import { MAX_SENDING, readHead } from "./log.ts";
 
 /** How often something that seems to be missing is looked for: a server may write meanwhile. */
 export const MAX_LOOKS = 3;
 /** Small objects that are read at the same time. */
 const MAX_READS = 16;
-/** Slots at the end of a log that are read for what they say. Behind its seal are fewer: a server sends four at once. */
-const TAIL_SLOTS = 8;
 
 export interface StoredSegment extends SegmentId {
   /** As stored: compressed. */
@@ -112,7 +110,8 @@ export async function readLog(
     // First, because it confirms what must be in the list.
     const beat = end === null ? await orNull(readHeartbeat(storage, generation)) : null;
     const slots = await listSlots(storage, from, end);
-    const newest = end === null ? slots.slice(-TAIL_SLOTS) : [];
+    // A seal is one of them.
+    const newest = end === null ? slots.slice(-MAX_SENDING) : [];
     const read = await mapBounded(newest, (slot) => readHead(storage, slot));
     const heads = read.filter((head) => head !== null);
     const seal = heads.find(({ kind }) => kind !== "segment");

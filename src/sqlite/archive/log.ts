@@ -18,6 +18,12 @@ import {
   slotKey,
 } from "./format.ts";
 
+/**
+ * How many segments may be sent while the first of them is not stored: concurrent writes share one, and the next one need
+ * not wait for it. So few are behind a seal, where a reader looks for it.
+ */
+export const MAX_SENDING = 8;
+
 type Slots = Pick<ObjectStorage, "url" | "get" | "create">;
 
 function soundHead(id: SegmentId, body: Uint8Array): SegmentHeader | Seal | null {

@@ -2,12 +2,10 @@
 import type { ArchiveContext } from "./context.ts";
 import { encodeChunk, type SegmentHeader, type SegmentId } from "./format.ts";
 import type { Beginning } from "./generation.ts";
-import type { Log } from "./log.ts";
+import { type Log, MAX_SENDING } from "./log.ts";
 import type { Progress } from "./progress.ts";
 import { createWalReader, type WalPart, type WalPosition, type WalReader } from "./wal-reader.ts";
 
-/** How many segments are sent at the same time: concurrent writes share one, and the next one need not wait for it. */
-const MAX_SENDING = 4;
 /** Bytes of the WAL in memory. Beyond, they stay in the WAL, which is not checkpointed then. */
 const MAX_PENDING_BYTES = 64 * 2 ** 20;
 
@@ -44,7 +42,6 @@ export interface SegmentWriter {
   readonly events: SegmentEvents;
   readonly reader: WalReader;
   readonly queue: Queued[];
-  sending: number;
   /** Bytes that were read, and are not in the archive. */
   pendingBytes: number;
   /** Bytes of compressed segments that the archive has. */
@@ -77,7 +74,6 @@ export function createSegmentWriter(
     events,
     reader: createWalReader(archive.files, position),
     queue: [],
-    sending: 0,
     pendingBytes: 0,
     storedBytes: 0,
     lastRead: { generation: generation.number, number: 0, timeMs },
@@ -117,7 +113,6 @@ async function send(segments: SegmentWriter, queued: Queued): Promise<void> {
   const header: SegmentHeader = { ...slot, ...place, previous, progress, ...chunk };
   // Otherwise another generation may have begun, which counts its own segments.
   if (!(await log.append(header, body))) return;
-  segments.sending -= 1;
   segments.pendingBytes -= bytes.length;
   segments.storedBytes += body.length;
   sendQueued(segments);
@@ -125,12 +120,15 @@ async function send(segments: SegmentWriter, queued: Queued): Promise<void> {
   else confirm(segments);
 }
 
+/** @param number of a segment */
+function maySend({ log }: SegmentWriter, number: number): boolean {
+  return !log.isEnded() && number <= log.stored() + MAX_SENDING;
+}
+
 function sendQueued(segments: SegmentWriter): void {
   const { log, queue, events } = segments;
-  while (!log.isEnded() && segments.sending < MAX_SENDING) {
-    const next = queue.shift();
-    if (next === undefined) return;
-    segments.sending += 1;
+  for (let [next] = queue; next !== undefined && maySend(segments, next.number); [next] = queue) {
+    queue.shift();
     send(segments, next).catch((error) => {
       if (!log.isEnded()) events.onError(error);
     });
@@ -166,10 +164,10 @@ function confirm(segments: SegmentWriter): void {
  * @throws {Error} if parts of the WAL are lost
  */
 export function advance(segments: SegmentWriter): void {
-  const { archive, log, queue, reader, reads } = segments;
+  const { archive, log, queue, reader, reads, lastRead } = segments;
   const timeMs = archive.nowMs();
   // Not before there is room, so that all writes until then share a segment.
-  const hasRoom = queue.length === 0 && segments.sending < MAX_SENDING;
+  const hasRoom = queue.length === 0 && maySend(segments, lastRead.number + 1);
   const isRead = hasRoom ? readAll(segments) : reader.unreadBytes() === 0;
   if (log.isEnded()) return;
   if (isRead) {

@@ -14,7 +14,7 @@ import {
   prefixes,
   type SegmentHeader,
 } from "../../../src/sqlite/archive/format.ts";
-import { createLog, createRecord, seal } from "../../../src/sqlite/archive/log.ts";
+import { createLog, createRecord, MAX_SENDING, seal } from "../../../src/sqlite/archive/log.ts";
 import { deleteExpired } from "../../../src/sqlite/archive/retention.ts";
 import { bytes } from "../../object-storage/contract.ts";
 import type { Process } from "../../support/simulated-network.ts";
@@ -219,7 +219,7 @@ export async function serve(world: World, process: Process, disk: Disk): Promise
   const { log } = writer;
   await writer.beat();
   if (!begun.record.continues) void writer.writeBase();
-  const maxSending = 1 + random(4);
+  const maxSending = 1 + random(MAX_SENDING);
   for (let left = random(20); left > 0 && !log.isEnded(); left -= 1) {
     const way = random(12);
     if (way === 0) await writer.beat();

@@ -55,6 +55,6 @@ export async function untilStill(
     if (stillMs >= STILL_MS) return;
     seen = state;
     lastMs = nowMs;
-    await clock.sleep(POLL_MS, signal);
+    await clock.sleep(Math.min(POLL_MS, STILL_MS - stillMs), signal);
   }
 }

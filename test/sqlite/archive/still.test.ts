@@ -23,6 +23,10 @@ async function waitedMs(
 test("a log is still when nothing was written for longer than the interval of heartbeats", async () => {
   const storage = createMemoryStorage();
   expect(await waitedMs(storage, () => {})).toBe(6_500);
+  // A look that takes time delays the end by no more than that.
+  const clock = makeClock(() => clock.pass(30));
+  await untilStill(storage, next, clock, signal);
+  expect(clock.monotonicMs()).toBe(6_530);
 });
 
 test("heartbeats and segments keep a start from taking over", async () => {

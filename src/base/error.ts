@@ -15,8 +15,10 @@ export type ErrorCode =
   | "order_not_found"
   | "method_not_allowed"
   | "email_taken"
+  | "reference_taken"
   | "user_has_orders"
   | "invalid_status_change"
+  | "invalid_refund"
   | "version_mismatch"
   | "payload_too_large"
   | "unsupported_media_type"
@@ -77,20 +79,27 @@ export class AppError extends Error {
   readonly code: ErrorCode;
   /** All problems found, in order; empty unless `code` is `validation_failed`. */
   readonly problems: readonly FieldError[];
-  /** What is allowed instead, if the error names it for programs: values, or the largest value of a parameter. */
-  readonly allowed: readonly string[] | { readonly limit: number } | undefined;
+  /** What is allowed instead, if the error names it for programs: values, a range, or the largest value of a parameter. */
+  readonly allowed:
+    | readonly string[]
+    | { readonly limit: number }
+    | { readonly min: number; readonly max: number }
+    | undefined;
+  /** Of `insufficient_scope`: what is missing. */
+  readonly scopes: readonly string[] | undefined;
   /** The name of the token that was rejected, for the log. */
   readonly token: string | undefined;
 
   constructor(
     code: ErrorCode,
     message: string,
-    details: Partial<Pick<AppError, "problems" | "allowed" | "token" | "cause">> = {},
+    details: Partial<Pick<AppError, "problems" | "allowed" | "scopes" | "token" | "cause">> = {},
   ) {
     super(message, details);
     this.code = code;
     this.problems = details.problems ?? [];
     this.allowed = details.allowed;
+    this.scopes = details.scopes;
     this.token = details.token;
   }
 }

@@ -15,6 +15,8 @@ interface TextOptions {
   readonly minLength?: number;
   readonly maxLength?: number;
   readonly format?: "email" | "date-time";
+  /** Text without control characters, and without white space at its ends. */
+  readonly pattern?: string;
   readonly enum?: readonly string[];
   /** For the OpenAPI document. For an `enum` of more than 10 values, messages use it instead of them. */
   readonly description?: string;
@@ -60,6 +62,7 @@ TypeRegistry.Set<TextOptions>("Text", (schema, value) => {
   if (schema.enum !== undefined) return schema.enum.includes(value);
   if (schema.format === "date-time") return isTime(value);
   if (!hasLength(value, schema.minLength ?? 0, schema.maxLength ?? Infinity)) return false;
+  if (schema.pattern !== undefined) return new RegExp(schema.pattern).test(value);
   return schema.format !== "email" || isEmail(value);
 });
 

@@ -48,7 +48,10 @@ export function describeConstraint(schema: Schema): string {
     if (values !== undefined) return `must be one of ${values.join(", ")}`;
     if (schema.format === "date-time") return "must be a time such as 2026-11-20T18:57:03.120Z";
     const what = schema.format === "email" ? "an email address" : "text";
-    return `must be ${what} of ${describeRange(schema.minLength ?? 0, schema.maxLength, "characters")}`;
+    const range = describeRange(schema.minLength ?? 0, schema.maxLength, "characters");
+    const rules = "no control characters, no white space at its ends";
+    const form = schema.pattern === undefined ? "" : ` (${rules})`;
+    return `must be ${what} of ${range}${form}`;
   }
   return "must be a JSON object";
 }

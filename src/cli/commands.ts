@@ -2,7 +2,6 @@
 import { Argument, type Command, Option } from "commander";
 import { sorts } from "../domain/page.ts";
 import { type SettingName, settingNames } from "../domain/settings.ts";
-import { tokenScopes } from "../domain/token.ts";
 import { backUpStore } from "./backup.ts";
 import { versionText } from "./build.ts";
 import { printChanges } from "./changes.ts";
@@ -67,7 +66,10 @@ const commands: Commands = {
         description: "create a token and print it; it is shown only once",
         arguments: [new Argument("<name>", "name of the token, e.g. that of its client")],
         options: [
-          new Option("--scope <scope>", "permitted requests").choices(tokenScopes).default("write"),
+          new Option(
+            "--scope <scopes>",
+            "what it may do: read, write, users:read, users:write, orders:read, orders:write",
+          ).default("write"),
           new Option(
             "--expires <duration>",
             "lifetime, e.g. 30m, 12h, 90d or 52w (default: unlimited)",
@@ -76,6 +78,7 @@ const commands: Commands = {
         examples: [
           "user-api token create laptop",
           "user-api token create dashboard --scope read --expires 90d",
+          "user-api token create till --scope orders:write,users:read",
           "TOKEN=$(user-api token create ci)",
         ],
         run: createToken,
@@ -94,18 +97,21 @@ const commands: Commands = {
     },
   },
   export: {
-    description: "write all users or orders to a file or to stdout",
+    description: "write users or orders to a file or to stdout",
     arguments: [table],
     options: [
       format,
       new Option("--output <file>", "target file (default: stdout)"),
       new Option("--force", "overwrite the target file if it exists"),
       new Option("--sort <order>", "by ascending or descending id").choices(sorts).default("id"),
+      new Option("--from <time>", "only records created at this time or later"),
+      new Option("--to <time>", "only records created before this time"),
     ],
     examples: [
       "user-api export users --output users.csv",
       "user-api export orders | gzip >orders.ndjson.gz",
       "user-api export orders --sort -id | head -100",
+      "user-api export orders --from 2026-11-01T00:00:00+01:00 --to 2026-12-01T00:00:00+01:00",
     ],
     run: exportTable,
   },
@@ -123,7 +129,10 @@ const commands: Commands = {
     arguments: [table, new Argument("[file]", "source file (default: stdin)")],
     options: [
       format,
-      new Option("--key <name>", "name of the import, required for orders without ids"),
+      new Option(
+        "--update",
+        "change records that exist with other values, instead of rejecting them",
+      ),
       new Option("--ignore-unknown", "skip unknown columns and fields instead of rejecting them"),
       new Option(
         "--rejects <file>",
@@ -134,7 +143,7 @@ const commands: Commands = {
     examples: [
       "user-api import users users.csv --dry-run",
       "user-api import users users.csv --rejects rejected.csv",
-      "user-api import orders orders.ndjson --key 2026-11-shop",
+      "user-api import orders orders.ndjson --update",
       "zcat users.ndjson.gz | user-api import users",
     ],
     run: importTable,

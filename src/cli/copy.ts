@@ -15,7 +15,6 @@ function describeCounts(counts: RowCounts): string {
     order: counts.orders,
     token: counts.tokens,
     "idempotency key": counts.idempotency_keys,
-    "import key": counts.imported_orders,
     change: counts.changes,
   });
 }

@@ -38,7 +38,8 @@ const statuses: readonly (readonly [OrderStatus, changes: number])[] = [
   ["paid", 1],
   ["delivered", 3],
   ["shipped", 2],
-  ["canceled", 1],
+  // When it was paid. The payment is refunded in the same change.
+  ["canceled", 2],
 ];
 
 /** @param values at least one. @returns one of them; successive numbers give different ones */
@@ -59,7 +60,8 @@ function emailOf(name: string, id: number): string {
 /** @param id from 1 */
 export function demoUser(id: number, { users }: DemoCounts): User {
   const name = `${pick(firstNames, id)} ${pick(lastNames, id / firstNames.length)}`;
-  const fields = { email: emailOf(name, id), name, metadata: { plan: pick(plans, id) } };
+  const reference = `C-${1000 + id}`;
+  const fields = { email: emailOf(name, id), reference, name, metadata: { plan: pick(plans, id) } };
   return firstVersion(id, fields, timeAt((PERIOD_MS * (id - 1)) / users));
 }
 
@@ -72,11 +74,17 @@ export function demoOrder(id: number, { users, orders }: DemoCounts): Order {
     const [sku, name, unitPrice] = pick(products, id + at);
     return { sku, name, quantity: 1 + ((id + at) % 4), unit_price: unitPrice };
   });
+  const reference = `2026-${1000 + id}`;
+  const fields = orderFields({
+    user_id: userId,
+    currency: pick(currencies, id / 2),
+    reference,
+    items,
+  });
   const [status, changes] = pick(statuses, id);
-  const fields = orderFields({ user_id: userId, currency: pick(currencies, id / 2), items });
+  const refunded = status === "canceled" ? fields.total : 0;
   return {
-    ...firstVersion(id, fields, timeAt(PERIOD_MS * progress)),
-    status,
+    ...firstVersion(id, { ...fields, refunded, status }, timeAt(PERIOD_MS * progress)),
     version: 1 + changes,
     updated_at: timeAt(PERIOD_MS * progress + changes * STEP_MS),
   };

@@ -2,6 +2,7 @@ import { statSync } from "node:fs";
 import { CHECKSUM_SUFFIX, formatChecksum } from "../base/checksum.ts";
 import { AppError, fail } from "../base/error.ts";
 import { yieldToEventLoop } from "../base/event-loop.ts";
+import { readTime } from "../domain/config.ts";
 import type { Order } from "../domain/order.ts";
 import type { Page, PageQuery, Sort } from "../domain/page.ts";
 import type { Store } from "../domain/store.ts";
@@ -24,6 +25,20 @@ export interface ExportOptions {
   /** Whether an existing file is overwritten. */
   readonly force?: boolean;
   readonly sort: Sort;
+  /** Only records that were created from this time on, and before the other one. By default, all. */
+  readonly from?: string;
+  readonly to?: string;
+}
+
+type IsExported = (record: User | Order) => boolean;
+
+/** @throws {AppError} usage */
+function readPeriod({ from, to }: Pick<ExportOptions, "from" | "to">): IsExported {
+  const start = from === undefined ? null : readTime("--from", from);
+  const end = to === undefined ? null : readTime("--to", to);
+  if (start !== null && end !== null && start >= end) fail("usage", "--from must be before --to");
+  return ({ created_at }) =>
+    (start === null || created_at >= start) && (end === null || created_at < end);
 }
 
 /** @throws {AppError} operator */
@@ -57,6 +72,7 @@ async function writeRecords(
   store: Store,
   table: BulkTable,
   sort: Sort,
+  isExported: IsExported,
   { header, formatRecords }: ReturnType<typeof csvFormatter>,
   write: (text: string) => void,
 ): Promise<number> {
@@ -73,14 +89,15 @@ async function writeRecords(
     // In a damaged file, pages can refer to wrong ones: the export would not end.
     const continues = after === 0 || (sort === "id" ? last.id > after : last.id < after);
     if (!continues) failDamaged(after, "they are not in order");
-    write(formatRecords(records));
+    const exported = records.filter(isExported);
+    write(formatRecords(exported));
     after = last.id;
-    count += records.length;
+    count += exported.length;
   }
 }
 
 /**
- * Writes all users or all orders by id. A server may be running.
+ * Writes users or orders by id: all, or those of a period. A server may be running.
  * @throws {AppError} operator if the database cannot be read, or the file cannot be written
  */
 export async function exportTable(
@@ -89,6 +106,7 @@ export async function exportTable(
   { output: file, force = false, sort, ...options }: ExportOptions,
 ): Promise<void> {
   const path = streamPath(file);
+  const isExported = readPeriod(options);
   const isCsv = formatFor(options.format, path) === "csv";
   const formatter = isCsv ? csvFormatter(table, path) : { header: "", formatRecords: formatNdjson };
   const count = await withStore(system, { mode: "read" }, async (store, { databaseUrl }) => {
@@ -102,7 +120,7 @@ export async function exportTable(
       hasher.update(text);
       output.write(text);
     };
-    const written = await writeRecords(store, table, sort, formatter, write);
+    const written = await writeRecords(store, table, sort, isExported, formatter, write);
     checksum?.write(formatChecksum(hasher.digest("hex"), path ?? ""));
     output.finish();
     checksum?.finish();

@@ -4,7 +4,7 @@ import { AppError, failField } from "../base/error.ts";
 import { hasMember } from "../base/json.ts";
 import { escapeInvisible } from "../base/readable-text.ts";
 import { removeUnknownFields, unknownField } from "../base/validator.ts";
-import type { BulkStore } from "../domain/bulk.ts";
+import type { BulkStore, ImportOptions, ImportResult } from "../domain/bulk.ts";
 import { createOrderParser, createUserParser } from "../domain/import-rules.ts";
 import type { Store } from "../domain/store.ts";
 import { formatNumber } from "./count-text.ts";
@@ -26,19 +26,8 @@ const BATCH_BYTES = 4 * 2 ** 20;
 /** Reasons that are listed with their first record; records with other reasons are only counted. */
 const MAX_LISTED_REASONS = 20;
 
-/** How records are imported. */
-export interface RecordOptions {
-  /** Name of the import. It identifies orders without ids if the import is repeated. */
-  readonly key?: string;
-  readonly dryRun?: boolean;
-}
-
-export interface ImportCounts {
-  created: number;
-  unchanged: number;
-  rejected: number;
-  inputBytes: number;
-}
+/** The number of records of each outcome. */
+export type ImportCounts = Record<ImportResult["outcome"], number>;
 
 /** @returns the problems of a record, in the words of the file rather than of an HTTP request */
 function problemsOf(error: unknown): string {
@@ -53,24 +42,24 @@ function problemsOf(error: unknown): string {
 interface Rejection {
   readonly entry: RawRecord;
   readonly reason: string;
+  readonly exists?: true;
 }
 
 /**
  * @param file for the rejected records, which can be imported; `null` for none
- * @param key of the import, if it has a name
  * @param counts its `rejected` is incremented for each
  */
 export function createRejectionReport(
   system: Pick<System, "stderr">,
   file: OutputStream | null,
-  key: string | undefined,
   counts: ImportCounts,
 ) {
   /** By the reason without its numbers: `user 7` and `user 8` are one. */
   const reasons = new Map<string, { readonly first: string; others: number }>();
+  let existing = 0;
   return {
     add(rejections: readonly Rejection[]): void {
-      for (const { entry, reason } of rejections) {
+      for (const { entry, reason, exists = false } of rejections) {
         const message = `line ${entry.line}: ${reason}`;
         const kind = reason.replaceAll(/\d+/g, "0");
         const known = reasons.get(kind);
@@ -78,8 +67,9 @@ export function createRejectionReport(
         else if (reasons.size < MAX_LISTED_REASONS)
           reasons.set(kind, { first: message, others: 0 });
         if (counts.rejected === 0) file?.write(entry.header);
-        file?.write(entry.withMarks({ import_error: message, import_key: lineKey(key, entry) }));
+        file?.write(entry.withError(message));
         counts.rejected += 1;
+        existing += Number(exists);
       }
     },
     /** Lists the reasons: the first record of each, and how many there are. */
@@ -91,6 +81,8 @@ export function createRejectionReport(
         unlisted -= 1 + others;
       }
       if (unlisted > 0) note(`… and ${formatNumber(unlisted)} more`);
+      if (existing > 0)
+        note(`--update changes records that exist, such as ${formatNumber(existing)} of these`);
     },
   };
 }
@@ -102,7 +94,7 @@ async function importBatches<Given>(
   parts: RawRecords,
   parse: (entry: RawRecord) => Given,
   store: BulkStore<Given>,
-  dryRun: boolean,
+  options: ImportOptions,
   counts: ImportCounts,
   report: ReportRejections,
 ): Promise<void> {
@@ -121,11 +113,11 @@ async function importBatches<Given>(
 
   async function flush(): Promise<void> {
     const records = batch.map(({ record }) => record);
-    const results = await store.import(records, dryRun);
+    const results = await store.import(records, options);
     for (const [index, { entry }] of batch.entries()) {
       const result = results[index];
       if (result === undefined) throw new Error("the import of a batch lacks a result");
-      if (result.outcome === "rejected") rejections.push({ entry, reason: result.reason });
+      if (result.outcome === "rejected") rejections.push({ entry, ...result });
       else counts[result.outcome] += 1;
     }
     rejections.sort((left, right) => left.entry.line - right.entry.line);
@@ -144,13 +136,8 @@ async function importBatches<Given>(
   await flush();
 }
 
-/** @returns what identifies an order without an id; `null` if the import has no name */
-function lineKey(key: string | undefined, { line }: RawRecord): string | null {
-  return key === undefined ? null : `${key}:${line}`;
-}
-
 /**
- * Drops what a file of rejected records has in addition, and a key that is not used.
+ * Drops what a file of rejected records has in addition.
  * @throws {AppError} validation_failed if the record is the text of a line that still has to be corrected
  */
 function withoutMarks(record: unknown): unknown {
@@ -159,10 +146,6 @@ function withoutMarks(record: unknown): unknown {
   }
   if (hasMember(record, ERROR_FIELD)) {
     const { [ERROR_FIELD]: _, ...others } = record;
-    return withoutMarks(others);
-  }
-  if (hasMember(record, "import_key") && hasMember(record, "id")) {
-    const { import_key: _, ...others } = record;
     return others;
   }
   return record;
@@ -172,24 +155,20 @@ function withoutMarks(record: unknown): unknown {
 export async function importRecords(
   bulk: Store["bulk"],
   parts: RawRecords,
-  job: RecordOptions & { readonly table: BulkTable },
+  table: BulkTable,
+  options: ImportOptions,
   onUnknown: OnUnknown | null,
   counts: ImportCounts,
   report: ReportRejections,
 ): Promise<void> {
-  const { table, key, dryRun = false } = job;
   const read = (entry: RawRecord) => {
     const record = withoutMarks(entry.parse());
     if (onUnknown === null) return record;
     return removeUnknownFields(record, importSchemas[table], onUnknown);
   };
-  if (table === "users") {
-    const parse = createUserParser();
-    const parseEntry = (entry: RawRecord) => parse(read(entry));
-    await importBatches(parts, parseEntry, bulk.users, dryRun, counts, report);
-  } else {
-    const parse = createOrderParser();
-    const parseEntry = (entry: RawRecord) => parse(read(entry), lineKey(key, entry));
-    await importBatches(parts, parseEntry, bulk.orders, dryRun, counts, report);
+  async function run<Given>(store: BulkStore<Given>, parse: (value: unknown) => Given) {
+    await importBatches(parts, (entry) => parse(read(entry)), store, options, counts, report);
   }
+  if (table === "users") await run(bulk.users, createUserParser());
+  else await run(bulk.orders, createOrderParser());
 }

@@ -3,7 +3,8 @@ import { verifyFile } from "../base/checksum.ts";
 import { isPostgres, redactPassword } from "../base/database-url.ts";
 import { AppError, fail, messageOf } from "../base/error.ts";
 import { escapeInvisible } from "../base/readable-text.ts";
-import { type Config, invalidValue } from "../domain/config.ts";
+import type { ImportOptions } from "../domain/bulk.ts";
+import type { Config } from "../domain/config.ts";
 import { createEmptyTable } from "../domain/import-plan.ts";
 import { orderImport, userImport } from "../domain/import-rules.ts";
 import type { Store } from "../domain/store.ts";
@@ -13,20 +14,12 @@ import { type BulkTable, type FileFormat, formatFor, streamPath } from "./files/
 import { readNdjson } from "./files/ndjson.ts";
 import { requireNoDatabaseFile } from "./files/streams.ts";
 import { type CommandSystem, configOf, type OutputStream, withStore } from "./files/system.ts";
-import {
-  createRejectionReport,
-  type ImportCounts,
-  importRecords,
-  type RecordOptions,
-} from "./import-records.ts";
+import { createRejectionReport, type ImportCounts, importRecords } from "./import-records.ts";
 
 /** Names of unknown fields that are listed. */
 const MAX_LISTED_FIELDS = 20;
 
-/** Visible ASCII, like an idempotency key. The number of the line is appended. */
-const KEY_PREFIX = /^[\x21-\x7e]{1,200}$/;
-
-export interface ImportOptions extends RecordOptions {
+export interface ImportCommandOptions extends ImportOptions {
   /** By default, that of the file extension. */
   readonly format?: FileFormat;
   /** Whether unknown columns and fields are skipped. By default they are errors. */
@@ -35,32 +28,11 @@ export interface ImportOptions extends RecordOptions {
   readonly rejects?: string;
 }
 
-interface ImportJob extends ImportOptions {
+interface ImportJob extends ImportCommandOptions {
   readonly table: BulkTable;
   readonly format: FileFormat;
   /** `null` for stdin. */
   readonly path: string | null;
-}
-
-/** @throws {AppError} usage */
-function requireValidKey({ table, key }: ImportJob): void {
-  if (key === undefined) return;
-  if (table === "users") {
-    fail("usage", "--key is for orders only: users are recognized by their email");
-  }
-  if (!KEY_PREFIX.test(key)) {
-    fail("usage", invalidValue("--key", key, "must be 1 to 200 visible ASCII characters"));
-  }
-}
-
-async function* countBytes(
-  chunks: AsyncIterable<Uint8Array>,
-  counts: ImportCounts,
-): AsyncGenerator<Uint8Array> {
-  for await (const chunk of chunks) {
-    counts.inputBytes += chunk.length;
-    yield chunk;
-  }
 }
 
 /** @returns e.g. `Skipped unknown fields: phone, items.color` */
@@ -82,7 +54,7 @@ function describeFailure(
     operator: "",
   };
   const subject = subjects[error.code] ?? `Cannot import into ${redactPassword(databaseUrl)}: `;
-  const isSaved = !dryRun && counts.created + counts.unchanged > 0;
+  const isSaved = !dryRun && counts.created + counts.updated + counts.unchanged > 0;
   const advice = isSaved ? ". Earlier batches were saved; run the command again to continue" : "";
   return new AppError("operator", `${subject}${messageOf(error)}${advice}`);
 }
@@ -96,20 +68,26 @@ async function importAll(
   system: CommandSystem,
 ): Promise<ImportCounts> {
   const { table, format } = job;
-  const counts: ImportCounts = { created: 0, unchanged: 0, rejected: 0, inputBytes: 0 };
-  const report = createRejectionReport(system, rejects, job.key, counts);
+  const counts: ImportCounts = { created: 0, updated: 0, erased: 0, unchanged: 0, rejected: 0 };
+  const report = createRejectionReport(system, rejects, counts);
   /** Names of fields, of which the input can have any number. */
   const skipped = new Set<string>();
   const skip = (field: string) => {
     if (skipped.size <= MAX_LISTED_FIELDS) skipped.add(field);
   };
   const onUnknown = job.ignoreUnknown ? skip : null;
-  const chunks = countBytes(input, counts);
+  let inputBytes = 0;
+  async function* countBytes(): AsyncGenerator<Uint8Array> {
+    for await (const chunk of input) {
+      inputBytes += chunk.length;
+      yield chunk;
+    }
+  }
+  const chunks = countBytes();
   const parts = format === "csv" ? readCsv(chunks, table, onUnknown) : readNdjson(chunks);
   try {
-    await importRecords(bulk, parts, job, onUnknown, counts, report.add);
-    const { created, unchanged, rejected, inputBytes } = counts;
-    if (inputBytes > 0 && created + unchanged + rejected === 0)
+    await importRecords(bulk, parts, table, job, onUnknown, counts, report.add);
+    if (inputBytes > 0 && Object.values(counts).every((count) => count === 0))
       fail("validation_failed", "it has no records");
     // Without a rejected record there is no file.
     if (counts.rejected > 0) rejects?.finish();
@@ -123,14 +101,17 @@ async function importAll(
 }
 
 /** @returns e.g. `Imported 300,000 users (0 unchanged, 0 rejected)` */
-function summarize(
-  { created, unchanged, rejected }: ImportCounts,
-  { table, dryRun, rejects }: ImportJob,
-): string {
-  const records = formatCount(created, table === "users" ? "user" : "order");
-  const others = `${formatNumber(unchanged)} unchanged, ${formatNumber(rejected)} rejected`;
-  const file = rejected > 0 && rejects !== undefined ? `; rejected records are in ${rejects}` : "";
-  return `${dryRun ? "Would import" : "Imported"} ${records} (${others})${file}`;
+function summarize(counts: ImportCounts, { table, update, dryRun, rejects }: ImportJob): string {
+  const records = formatCount(counts.created, table === "users" ? "user" : "order");
+  const outcomes = [
+    ...(update ? (["updated"] as const) : []),
+    ...(counts.erased > 0 ? (["erased"] as const) : []),
+    ...(["unchanged", "rejected"] as const),
+  ];
+  const others = outcomes.map((outcome) => `${formatNumber(counts[outcome])} ${outcome}`);
+  const hasFile = counts.rejected > 0 && rejects !== undefined;
+  const file = hasFile ? `; rejected records are in ${rejects}` : "";
+  return `${dryRun ? "Would import" : "Imported"} ${records} (${others.join(", ")})${file}`;
 }
 
 /**
@@ -141,12 +122,11 @@ export async function importTable(
   system: CommandSystem,
   table: BulkTable,
   file: string | undefined,
-  options: ImportOptions,
+  options: ImportCommandOptions,
 ): Promise<void> {
   const path = streamPath(file);
   const format = formatFor(options.format, path);
   const job = { ...options, table, format, path };
-  requireValidKey(job);
   const input = system.openInput(path);
   if (path !== null) await verifyFile(path);
   const config = configOf(system);

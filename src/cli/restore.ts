@@ -1,8 +1,7 @@
 import { fail } from "../base/error.ts";
 import { quoteReadably } from "../base/readable-text.ts";
-import { invalidValue, readUrl } from "../domain/config.ts";
+import { readTime, readUrl } from "../domain/config.ts";
 import type { RestoreOptions } from "../domain/store.ts";
-import { utcOf } from "../domain/time.ts";
 import { describeResult, describeWarnings } from "./backup.ts";
 import { type CommandSystem, configOf } from "./files/system.ts";
 
@@ -19,10 +18,7 @@ function readSource(
   file: string | undefined,
   { from, at }: RestoreFlags,
 ): RestoreOptions["from"] {
-  const time = at === undefined ? null : utcOf(at);
-  if (at !== undefined && time === null) {
-    fail("usage", invalidValue("--at", at, "must be a time such as 2026-11-22T06:11:30Z"));
-  }
+  const time = at === undefined ? null : readTime("--at", at);
   if (at !== undefined && from === undefined) fail("usage", "--at needs --from");
   if (file !== undefined && from === undefined) return file;
   if (file !== undefined || from === undefined) {

@@ -22,12 +22,12 @@ function readCount(flag: string, text: string, minimum: number): number {
 async function storeRecords<Row>(
   count: number,
   create: (id: number) => Row,
-  importBatch: (batch: readonly Row[], dryRun: boolean) => Promise<readonly ImportResult[]>,
+  importBatch: (batch: readonly Row[]) => Promise<readonly ImportResult[]>,
 ): Promise<void> {
   for (let first = 1; first <= count; first += BATCH_RECORDS) {
     const length = Math.min(BATCH_RECORDS, count - first + 1);
     const batch = Array.from({ length }, (_, index) => create(first + index));
-    for (const result of await importBatch(batch, false)) {
+    for (const result of await importBatch(batch)) {
       if (result.outcome !== "created")
         fail("operator", "Cannot seed: another process has written");
     }

@@ -6,15 +6,28 @@ import {
   hashToken,
   isTokenName,
   newToken,
+  scopeWords,
   stateOf,
   storeToken,
   type Token,
-  type TokenScope,
 } from "../domain/token.ts";
 import { type CommandSystem, withStore } from "./files/system.ts";
 
 const UNITS_MS = { m: 60_000, h: 3_600_000, d: 86_400_000, w: 604_800_000 };
 const DURATION = /^([1-9]\d{0,3})([mhdw])$/;
+
+/**
+ * @param text words, separated by commas
+ * @returns the words, each once and in one order
+ * @throws {AppError} usage
+ */
+function parseScope(text: string): string {
+  const words: readonly string[] = text.split(",");
+  const known = scopeWords.filter((word) => words.includes(word));
+  if (known.length === words.length) return known.join();
+  const problem = `must be one or more of ${scopeWords.join(", ")}, separated by commas`;
+  return fail("usage", invalidValue("--scope", text, problem));
+}
 
 /** @throws {AppError} usage */
 function expiryAfter(duration: string, now: Date): string {
@@ -28,7 +41,8 @@ function expiryAfter(duration: string, now: Date): string {
 }
 
 export interface CreateTokenOptions {
-  readonly scope: TokenScope;
+  /** Words, separated by commas. */
+  readonly scope: string;
   /** A duration such as `90d`. By default, the token does not expire. */
   readonly expires?: string;
 }
@@ -37,8 +51,9 @@ export interface CreateTokenOptions {
 export async function createToken(
   system: CommandSystem,
   name: string,
-  { scope, expires }: CreateTokenOptions,
+  { expires, ...options }: CreateTokenOptions,
 ): Promise<void> {
+  const scope = parseScope(options.scope);
   if (!isTokenName(name)) {
     const problem = "must be 1 to 100 printable characters without a space at the start or the end";
     fail("usage", invalidValue("name", name, problem));

@@ -2,19 +2,26 @@
 
 export type ImportResult =
   | { readonly outcome: "created" }
+  | { readonly outcome: "updated" }
+  /** The record differs, but a person was erased from the stored one, which stays as it is. */
+  | { readonly outcome: "erased" }
   /** The record exists with the same content, so that an import can be repeated. */
   | { readonly outcome: "unchanged" }
-  /** `reason` is worded like a validation error of the API. */
-  | { readonly outcome: "rejected"; readonly reason: string };
+  /** `reason` is worded like a validation error of the API. With `exists`, it is that nothing is updated. */
+  | { readonly outcome: "rejected"; readonly reason: string; readonly exists?: true };
+
+/** By default, neither. */
+export type ImportOptions = { readonly update?: boolean; readonly dryRun?: boolean };
 
 /** Import into one table. */
 export interface BulkStore<Import> {
   /**
-   * Stores records with their ids, versions and times. Records without an id get new ones. A rejected record
-   * does not affect the others. The call is one transaction.
-   * @param dryRun returns the results without writing, as if earlier calls had written theirs
+   * Stores records with their ids, versions and times. Records without an id get new ones. A record that exists with other
+   * content is rejected, or with `update` becomes as the given one, with a new version. A rejected record does not affect
+   * the others. The call is one transaction.
+   * @param options with `dryRun`, it returns the results without writing, as if earlier calls had written theirs
    * @returns the result of each record in the same order, after the records are on disk
    * @throws {AppError} unavailable if the database cannot be written; then no record is stored
    */
-  import(records: readonly Import[], dryRun: boolean): Promise<readonly ImportResult[]>;
+  import(records: readonly Import[], options?: ImportOptions): Promise<readonly ImportResult[]>;
 }

@@ -12,6 +12,7 @@ import {
   settings,
   variableOf,
 } from "./settings.ts";
+import { utcOf } from "./time.ts";
 
 export type Environment = Readonly<Record<string, string | undefined>>;
 
@@ -56,6 +57,12 @@ function parseValue<Value>(
       : invalidValue(name, text, error.message);
     return fail(name.startsWith("--") ? "usage" : "operator", message);
   }
+}
+
+/** @returns the time of a flag, in UTC. @throws {AppError} usage, naming the flag */
+export function readTime(flag: string, text: string): string {
+  const problem = "must be a time such as 2026-11-22T06:11:30Z";
+  return utcOf(text) ?? fail("usage", invalidValue(flag, text, problem));
 }
 
 /**

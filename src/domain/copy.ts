@@ -13,10 +13,9 @@ export type CopyRow = Readonly<Record<string, string | number | null>>;
 export const copiedTables = {
   users: { columns: [...columnNames(User).split(", "), "email_key"], sortKey: ["id"] },
   orders: { columns: columnNames(Order).split(", "), sortKey: ["id"] },
-  imported_orders: { columns: ["import_key", "order_id"], sortKey: ["import_key"] },
   tokens: { columns: ["id", ...tokenColumns.split(", ")], sortKey: ["id"] },
   idempotency_keys: {
-    columns: ["owner", "key", "fingerprint", "record", "created_at"],
+    columns: ["owner", "key", "fingerprint", "record", "user_id", "created_at"],
     sortKey: ["created_at", "owner", "key"],
   },
   // With their ids. The target has a feed of another name, because changes of the source can follow.

@@ -16,16 +16,10 @@ export interface IdempotencyKey {
   readonly fingerprint: string;
 }
 
-/** A new record, or the record that the first request with this key created, as it was then. */
-export interface CreateResult<Row> {
-  readonly record: RecordText<Row>;
-  readonly replayed: boolean;
-}
-
 /** What the first request with a key has stored. */
 interface StoredResult {
   readonly fingerprint: string;
-  /** The record that it created, as JSON. */
+  /** The record that it returned, as JSON. */
   readonly record: string;
 }
 
@@ -33,12 +27,12 @@ interface StoredResult {
  * @returns the result of the first request with the key
  * @throws {AppError} idempotency_key_reused if that was another request
  */
-export function replay<Row>(stored: StoredResult, key: IdempotencyKey | null): CreateResult<Row> {
+export function replay<Row>(stored: StoredResult, key: IdempotencyKey | null): RecordText<Row> {
   if (stored.fingerprint !== key?.fingerprint) {
     fail("idempotency_key_reused", "the idempotency key was used for another request");
   }
   const { id, version } = JSON.parse(stored.record);
-  return { record: { id, version, json: stored.record }, replayed: true };
+  return { id, version, json: stored.record, replayed: true };
 }
 
 /** How long a response is stored and replayed. */

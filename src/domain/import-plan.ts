@@ -1,14 +1,19 @@
-/** The plan of an import: which records are created, unchanged or rejected. */
+/** The plan of an import: which records are created, updated, unchanged or rejected. */
 
-import { hasMember, sortMembers } from "../base/json.ts";
+import { AppError } from "../base/error.ts";
+import { sortMembers } from "../base/json.ts";
 import type { Schema } from "../base/schema.ts";
 import type { BulkStore, ImportResult } from "./bulk.ts";
 import type { ChangeType } from "./change.ts";
-import type { CopiedTable, CopyRow } from "./copy.ts";
-import type { RecordTable } from "./record.ts";
+import type { CopyRow } from "./copy.ts";
+import { latestOf, type RecordTable } from "./record.ts";
 
-const created: ImportResult = { outcome: "created" };
 const unchanged: ImportResult = { outcome: "unchanged" };
+
+/** @param user the key of the user that a record names */
+function unknownUser([field]: UniqueKey): ImportResult {
+  return rejected(`user_${field} must be the ${field} of an existing user`);
+}
 
 function rejected(reason: string): ImportResult {
   return { outcome: "rejected", reason };
@@ -26,11 +31,15 @@ export function idGapProblem(id: number, last: number): string | null {
   return `id must be at most ${MAX_ID_GAP} beyond the last one, ${last}`;
 }
 
-/** A record that an import creates. */
-interface NewRecord<Row> {
-  readonly row: Row;
-  /** @see ImportedTable.keyOf */
-  readonly key: string | null;
+/** A field whose values are unique besides the ids. Emails are compared by their keys. */
+export type UniqueField = "reference" | "email";
+export type UniqueKey = readonly [field: UniqueField, key: string];
+
+export interface ImportedRow {
+  readonly id: number;
+  readonly reference: string | null;
+  readonly version: number;
+  readonly updated_at: string;
 }
 
 /**
@@ -39,28 +48,28 @@ interface NewRecord<Row> {
 export interface ImportedTable<Row, Import> {
   readonly table: RecordTable;
   readonly schema: Schema;
-  /** The change of a record that an import creates. */
+  /** The changes of records that an import creates and updates. */
   readonly created: ChangeType;
+  readonly updated: ChangeType;
+  /** @returns the columns of a record */
+  toRow(row: Row): CopyRow;
   /** A record in messages, e.g. `user`. */
   readonly noun: string;
+  /** @returns the user that must exist: an id, or a key; `null` for none */
+  userOf(record: Import): number | UniqueKey | null;
+  /** @returns the unique values, in the order in which they recognize a record without an id */
+  keysOf(record: Row | Import): readonly UniqueKey[];
   /** @returns the whole record. The id and the time are for a record without an id. @param userId of `userOf` */
   complete(record: Import, id: number, time: string, userId: number | null): Row;
-  /** @returns the text that is unique besides the id: the email key, or the import key; `null` for none */
-  keyOf(record: Import): string | null;
-  /** @returns the reason for rejecting a record whose key belongs to the record with this id */
-  describeKeyConflict(id: number, key: string): string;
-  /**
-   * @param record the imported one, which `row` is or is compared with
-   * @returns the fields by which a record without an id is recognized as the one that has its key
-   */
+  /** @returns the fields that must be equal for a record without an id to be the one that has its key */
   contentOf(row: Row, record: Import): object;
-  /** @returns the user that must exist: an id, or the key of an email; `null` for none */
-  userOf(record: Import): number | string | null;
-  /** The rows of a record, in the order in which the tables must be written; `null` for none. */
-  readonly inserts: readonly {
-    readonly table: CopiedTable;
-    readonly toRow: (record: NewRecord<Row>) => CopyRow | null;
-  }[];
+  /**
+   * @returns the stored record with the fields that the imported one has
+   * @throws {AppError} if they cannot change like this
+   */
+  merge(stored: Row, record: Import, userId: number | null): Row;
+  /** Whether a person was erased from the record. Then no import updates it. */
+  isErased(row: Row): boolean;
 }
 
 /** The stored records, as the transaction of the import sees them. */
@@ -70,20 +79,26 @@ export interface StoredRecords<Row> {
   /** @returns the record with this id; `null` if there is none */
   get(id: number): Row | null;
   /** @returns the id of the record with this key; `null` if there is none */
-  idOf(key: string): number | null;
+  idOf(key: UniqueKey): number | null;
   hasUser(id: number): boolean;
-  /** @returns the id of the user whose email has this key; `null` if there is none */
-  userWithEmail(key: string): number | null;
+  /** @returns the id of the user with this key; `null` if there is none */
+  userOf(key: UniqueKey): number | null;
 }
 
-/** Decides on the records of a batch. @param stored is called synchronously */
+/**
+ * Decides on the records of a batch.
+ * @param stored is called synchronously
+ * @param update whether a record that exists with other content is updated, not rejected
+ */
 export type PlanImport<Row, Import> = (
   records: readonly Import[],
   stored: StoredRecords<Row>,
+  update?: boolean,
 ) => {
   /** In the order of the records. */
   readonly results: readonly ImportResult[];
-  readonly newRecords: readonly NewRecord<Row>[];
+  readonly created: readonly Row[];
+  readonly updated: readonly { readonly before: Row; readonly after: Row }[];
   /** The last assigned id after the inserts. */
   readonly lastId: number;
 };
@@ -99,104 +114,161 @@ function hash(value: object): number {
  */
 function createDryRunMemory() {
   const ids = new Map<number, number>();
-  const hashOf = (key: string) => Number(Bun.hash.xxHash64(key) >> 11n);
+  const hashOf = (key: UniqueKey) => Number(Bun.hash.xxHash64(key.join(" ")) >> 11n);
   return {
     /** By id. */
     record: new Map<number, number>(),
     content: new Map<number, number>(),
     lastId: 0,
-    idOf: (key: string) => ids.get(hashOf(key)),
-    addKey: (key: string, id: number) => ids.set(hashOf(key), id),
+    idOf: (key: UniqueKey) => ids.get(hashOf(key)),
+    addKey: (key: UniqueKey, id: number) => ids.set(hashOf(key), id),
   };
 }
 
 /** @returns a table without records, for dry runs only */
-export function createEmptyTable<Row extends { readonly id: number }, Import>(
+export function createEmptyTable<Row extends ImportedRow, Import extends object>(
   rules: ImportedTable<Row, Import>,
   now: () => Date,
 ): BulkStore<Import> {
   const plan = createImportPlanner(rules, () => now().toISOString(), true);
   const none = () => null;
-  const stored = { lastId: 0, get: none, idOf: none, hasUser: () => false, userWithEmail: none };
-  return { import: async (records) => plan(records, stored).results };
+  const stored = { lastId: 0, get: none, idOf: none, hasUser: () => false, userOf: none };
+  return {
+    import: async (records) => plan(records, stored).results,
+  };
 }
 
 /**
  * Creates a planner for one batch, or for all batches of a dry run, each of which is planned as if the earlier ones had
  * been stored.
  */
-export function createImportPlanner<Row extends { readonly id: number }, Import>(
+export function createImportPlanner<Row extends ImportedRow, Import extends object>(
   rules: ImportedTable<Row, Import>,
   timestamp: () => string,
   isDryRun: boolean,
 ): PlanImport<Row, Import> {
   const memory = isDryRun ? createDryRunMemory() : null;
 
-  return (records, stored) => {
-    const newRecords = new Map<number, NewRecord<Row>>();
+  return (records, stored, update = false) => {
+    const created = new Map<number, Row>();
+    const updated = new Map<number, { before: Row; after: Row }>();
     const keys = new Map<string, number>();
     const time = timestamp();
     let lastId = Math.max(stored.lastId, memory?.lastId ?? 0);
 
-    /** @returns whether the record with this id has the same `part`; `null` if there is no such record */
-    function compare(
-      id: number,
-      row: Row,
-      record: Import,
-      part: "record" | "content",
-    ): boolean | null {
-      const partOf = (whole: Row) => (part === "record" ? whole : rules.contentOf(whole, record));
-      const other = newRecords.get(id)?.row ?? stored.get(id);
-      if (other !== null) return Bun.deepEquals(partOf(other), partOf(row), true);
-      const known = memory?.[part].get(id);
-      return known === undefined ? null : known === hash(partOf(row));
-    }
+    /** @returns the record as it is after the import so far; `null` if there is none, or a dry run knows only its hash */
+    const get = (id: number) => created.get(id) ?? updated.get(id)?.after ?? stored.get(id);
 
     /** @returns the id of the record with this key; `null` if there is none */
-    function ownerOf(key: string): number | null {
-      return keys.get(key) ?? memory?.idOf(key) ?? stored.idOf(key);
+    function ownerOf(key: UniqueKey): number | null {
+      const id = keys.get(key.join(" ")) ?? memory?.idOf(key) ?? stored.idOf(key);
+      const changed = id === null ? undefined : updated.get(id)?.after;
+      const hasLost = changed && !rules.keysOf(changed).some((other) => Bun.deepEquals(other, key));
+      return hasLost ? null : id;
     }
 
-    function add(row: Row, key: string | null, record: Import): void {
-      newRecords.set(row.id, { row, key });
-      if (key !== null) keys.set(key, row.id);
+    /** @returns the reason for rejecting a record that would have the key of another one; `null` if none has */
+    function conflictOf(row: Row): string | null {
+      for (const key of rules.keysOf(row)) {
+        const owner = ownerOf(key);
+        if (owner !== null && owner !== row.id)
+          return `${key[0]} is already taken by ${rules.noun} ${owner}`;
+      }
+      return null;
+    }
+
+    function note(row: Row, record: Import): void {
+      const rowKeys = rules.keysOf(row);
+      for (const key of rowKeys) keys.set(key.join(" "), row.id);
       lastId = Math.max(lastId, row.id);
       if (memory === null) return;
       memory.record.set(row.id, hash(row));
       memory.content.set(row.id, hash(rules.contentOf(row, record)));
-      if (key !== null) memory.addKey(key, row.id);
+      for (const key of rowKeys) memory.addKey(key, row.id);
       memory.lastId = lastId;
+    }
+
+    /** @returns the id of the record that the given one is, and by what that is known; `null` if it is new */
+    function recognize(record: Import & { readonly id?: number }) {
+      const { id } = record;
+      if (id !== undefined) {
+        const isKnown = get(id) !== null || memory?.record.has(id);
+        return isKnown ? { id, field: "id" as const } : null;
+      }
+      for (const [at, key] of rules.keysOf(record).entries()) {
+        const owner = ownerOf(key);
+        if (owner === null) continue;
+        // The other key is the reference: two people of another system can share an email.
+        const isOther = at > 0 && get(owner)?.reference != null;
+        return isOther ? null : { id: owner, field: key[0] };
+      }
+      return null;
+    }
+
+    function create(record: Import, row: Row): ImportResult {
+      const problem = conflictOf(row) ?? idGapProblem(row.id, lastId);
+      if (problem !== null) return rejected(problem);
+      created.set(row.id, row);
+      note(row, record);
+      return { outcome: "created" };
+    }
+
+    /** @param before `null` if a dry run knows only its hash */
+    function updateStored(before: Row | null, record: Import, userId: number | null): ImportResult {
+      if (before === null) return { outcome: "updated" };
+      const merged = rules.merge(before, record, userId);
+      if (Bun.deepEquals(before, merged, true)) return unchanged;
+      if (rules.isErased(before)) return { outcome: "erased" };
+      const problem = conflictOf(merged);
+      if (problem !== null) return rejected(problem);
+      const { id } = before;
+      const first = updated.get(id)?.before ?? before;
+      const version = first.version + 1;
+      const after = { ...merged, version, updated_at: latestOf(first.updated_at, time) };
+      if (created.has(id)) created.set(id, merged);
+      else updated.set(id, { before: first, after });
+      note(after, record);
+      return { outcome: "updated" };
+    }
+
+    /** Whether the record is the stored one, as far as an import compares them. */
+    function isSame(id: number, row: Row, record: Import, part: "record" | "content"): boolean {
+      const partOf = (whole: Row) => (part === "record" ? whole : rules.contentOf(whole, record));
+      const other = get(id);
+      if (other !== null) return Bun.deepEquals(partOf(other), partOf(row), true);
+      return memory?.[part].get(id) === hash(partOf(row));
     }
 
     function importOne(record: Import): ImportResult {
       const user = rules.userOf(record);
-      const userId = typeof user === "string" ? stored.userWithEmail(user) : user;
-      if (user !== userId && userId === null) {
-        return rejected("user_email must be the email of an existing user");
+      const userId = typeof user === "object" && user !== null ? stored.userOf(user) : user;
+      if (typeof user === "object" && user !== null && userId === null) return unknownUser(user);
+      const known = recognize(record);
+      const row = rules.complete(record, known?.id ?? lastId + 1, time, userId);
+      const isById = known?.field === "id";
+      if (known !== null && isSame(known.id, row, record, isById ? "record" : "content")) {
+        if (!update || isById) return unchanged;
       }
-      const row = rules.complete(record, lastId + 1, time, userId);
-      const { id } = row;
-      const isSame = compare(id, row, record, "record");
-      if (isSame === true) return unchanged;
-      if (isSame === false)
-        return rejected(`${rules.noun} ${id} already exists with different values`);
-      const key = rules.keyOf(record);
-      const ownerId = key === null ? null : ownerOf(key);
-      if (key !== null && ownerId !== null) {
-        if (!hasMember(record, "id") && compare(ownerId, row, record, "content") === true)
-          return unchanged;
-        return rejected(rules.describeKeyConflict(ownerId, key));
+      if (known !== null && !update) {
+        const { id, field } = known;
+        const reason = isById
+          ? `${rules.noun} ${id} already exists with different values`
+          : `${field} is already taken by ${rules.noun} ${id}`;
+        return { outcome: "rejected", reason, exists: true };
       }
-      if (typeof user === "number" && !stored.hasUser(user)) {
+      if (userId !== null && !stored.hasUser(userId))
         return rejected("user_id must be an existing user");
-      }
-      const gap = idGapProblem(id, lastId);
-      if (gap !== null) return rejected(gap);
-      add(row, key, record);
-      return created;
+      return known === null ? create(record, row) : updateStored(get(known.id), record, userId);
     }
 
-    const results = records.map(importOne);
-    return { results, newRecords: [...newRecords.values()], lastId };
+    const results = records.map((record) => {
+      try {
+        return importOne(record);
+      } catch (error) {
+        if (!(error instanceof AppError)) throw error;
+        return rejected(error.message.replace("Validation failed: ", ""));
+      }
+    });
+    return { results, created: [...created.values()], updated: [...updated.values()], lastId };
   };
 }

@@ -3,13 +3,14 @@ import { type Static, Type } from "@sinclair/typebox";
 import { emailKey } from "../base/email.ts";
 import { failField } from "../base/error.ts";
 import { hasMember } from "../base/json.ts";
-import { Id, noExtraFields, Text, Time } from "../base/schema.ts";
+import { Id, noExtraFields, Time } from "../base/schema.ts";
 import { createValidator } from "../base/validator.ts";
-import type { ImportedTable } from "./import-plan.ts";
-import { Order, type OrderFields, OrderInput, OrderStatus, orderFields } from "./order.ts";
+import type { ImportedTable, UniqueKey } from "./import-plan.ts";
+import { Order, OrderInput, OrderStatus, orderFields, refunded, requireChange } from "./order.ts";
 import { firstVersion } from "./record.ts";
+import { Reference, ReferenceFilter } from "./reference.ts";
 import { withUtcTimes } from "./time.ts";
-import { Email, User, type UserFields, UserInput, userFields } from "./user.ts";
+import { Email, User, UserInput, userFields, userRow } from "./user.ts";
 
 /** Of an imported record. It leaves more changes than a client can make before 2^53. */
 const version = Type.Integer({ minimum: 1, maximum: 2 ** 52 });
@@ -25,11 +26,13 @@ function requireTimesInOrder({ created_at, updated_at }: Times): void {
   if (updated_at < created_at) failField("updated_at", "range", "must not be before created_at");
 }
 
-const ExportedUser = Type.Object({ ...User.properties, version }, noExtraFields);
+/** Older exports have no references. */
+const reference = Type.Optional(Reference);
+const ExportedUser = Type.Object({ ...User.properties, reference, version }, noExtraFields);
 const NewUser = Type.Object({ ...UserInput.properties, ...times }, noExtraFields);
 
 /** An imported user: a full record as exported, or the fields of a POST with times. */
-export type UserImport = User | (UserFields & Times);
+export type UserImport = Static<typeof ExportedUser> | Static<typeof NewUser>;
 
 /** @returns a parser of one import record, validated like a request body. It throws {AppError} validation_failed */
 export function createUserParser(): (value: unknown) => UserImport {
@@ -39,143 +42,170 @@ export function createUserParser(): (value: unknown) => UserImport {
     const value = withUtcTimes(record);
     const user = hasMember(value, "id") ? parseExported(value) : parseNew(value);
     requireTimesInOrder(user);
-    return { ...user, ...userFields(user) };
+    userFields(user);
+    return user;
   };
 }
 
-/** Users are recognized by their email. */
+/** @returns the fields of `record` that are given, of those with these names */
+function given<Row extends object, Name extends keyof Row>(
+  record: Partial<Row>,
+  names: readonly Name[],
+): Partial<Pick<Row, Name>> {
+  const fields: Partial<Pick<Row, Name>> = {};
+  for (const name of names) if (record[name] !== undefined) fields[name] = record[name];
+  return fields;
+}
+
+function referenceKey(reference: string | null | undefined): UniqueKey[] {
+  return reference == null ? [] : [["reference", reference]];
+}
+
+/** The domain of emails of users who were erased (docs/personal-data.md). */
+const ERASED = /@erased\.invalid$/i;
+
+/** Users are recognized by their reference, then by their email. */
 export const userImport: ImportedTable<User, UserImport> = {
   table: "users",
   schema: User,
   created: "user.created",
+  updated: "user.updated",
+  toRow: (user) => ({ ...user, ...userRow(user) }),
   noun: "user",
+  userOf: () => null,
+  keysOf: ({ reference, email }) => [...referenceKey(reference), ["email", emailKey(email)]],
   complete(record, id, time) {
-    if ("id" in record) return record;
+    if ("id" in record) return { ...record, reference: record.reference ?? null };
     const { created_at = time, updated_at = created_at } = record;
-    const { email, name, metadata } = record;
-    return { ...firstVersion(id, { email, name, metadata }, created_at), updated_at };
+    return { ...firstVersion(id, userFields(record), created_at), updated_at };
   },
-  keyOf: ({ email }) => emailKey(email),
-  describeKeyConflict: (id) => `email is already taken by user ${id}`,
-  contentOf: ({ email, name, metadata, created_at }, record) => ({
+  contentOf: ({ email, reference, name, metadata, created_at }, record) => ({
     email,
     name,
     metadata,
-    ...("created_at" in record && { created_at }),
+    ...(record.reference !== undefined && { reference }),
+    ...(record.created_at !== undefined && { created_at }),
   }),
-  userOf: () => null,
-  inserts: [
-    {
-      table: "users",
-      toRow: ({ row, key }) => ({ ...row, email_key: key, metadata: JSON.stringify(row.metadata) }),
-    },
-  ],
+  merge: (stored, record) => ({
+    ...stored,
+    ...given<User, keyof User>(record, ["email", "reference", "name", "metadata"]),
+  }),
+  isErased: ({ email }) => ERASED.test(email),
 };
 
-/** Visible ASCII, like an idempotency key. */
-const IMPORT_KEY = /^[\x21-\x7e]{1,255}$/;
-const ImportKey = Text({ minLength: 1, maxLength: 255 });
-
-/** What names the user of an order: one of both. A user with the email must exist when the order is stored. */
-const user = { user_id: Type.Optional(Id), user_email: Type.Optional(Email) };
+/** What names the user of an order: one of these. The user must exist when the order is stored. */
+const user = {
+  user_id: Type.Optional(Id),
+  user_email: Type.Optional(Email),
+  user_reference: Type.Optional(ReferenceFilter),
+};
 type OrderUser = { readonly [Field in keyof typeof user]?: Static<(typeof user)[Field]> };
 
-const ExportedOrder = Type.Object({ ...Order.properties, ...user, version }, noExtraFields);
+const ExportedOrder = Type.Object(
+  { ...Order.properties, ...user, reference, refunded: Type.Optional(refunded), version },
+  noExtraFields,
+);
 /** What an order without an id can have besides the fields of a POST: it may be part of a shop's history. */
 const NewOrder = Type.Object(
   {
     ...OrderInput.properties,
     ...user,
+    refunded: Type.Optional(refunded),
     status: Type.Optional(OrderStatus),
     ...times,
-    import_key: Type.Optional(ImportKey),
   },
   noExtraFields,
 );
 
 /** Every field that an imported order can have. */
 export const importedOrder = Type.Object(
-  { ...Order.properties, user_email: Email, import_key: ImportKey },
+  { ...Order.properties, user_email: Email, user_reference: ReferenceFilter },
   noExtraFields,
 );
 
-/** An order without an id. It has no identity of its own, so the import key makes a repeated import idempotent. */
-type KeyedOrder = Omit<OrderFields, "user_id"> &
-  OrderUser & { readonly import_key: string } & Partial<Pick<Order, "status">> &
-  Times;
+/** An imported order: a full record as exported, or a new one, which its reference makes safe to repeat. */
+export type OrderImport =
+  | Static<typeof ExportedOrder>
+  | (Static<typeof NewOrder> & Pick<Order, "total"> & { readonly reference: string });
 
-/** An imported order: a full record as exported, or a new one. */
-export type OrderImport = (Omit<Order, "user_id"> & OrderUser) | KeyedOrder;
+/** @throws {AppError} validation_failed unless exactly one field names the user */
+function requireOneUser(order: OrderUser): void {
+  const [first, second] = Object.keys(user).filter((name) => Object.hasOwn(order, name));
+  if (first === undefined) failField("user_id", "required", "is required");
+  if (second !== undefined) failField(second, "not_allowed", `is not allowed with ${first}`);
+}
 
-/**
- * @returns a parser of one import record, validated like a request body. The import key is used if the order
- * has neither an id nor a key of its own; `null` if the import has no key. It throws {AppError} validation_failed
- */
-export function createOrderParser(): (value: unknown, importKey: string | null) => OrderImport {
+/** @returns what the fields of a POST add up to. @throws {AppError} validation_failed */
+function validFields(order: Omit<OrderImport, "total" | "reference"> & Partial<Order>) {
+  requireTimesInOrder(order);
+  requireOneUser(order);
+  const fields = orderFields(order);
+  const range = { min: 0, max: fields.total };
+  if ((order.refunded ?? 0) > range.max)
+    failField("refunded", "range", `must be at most ${range.max}, the total`, range);
+  return fields;
+}
+
+/** @returns a parser of one import record, validated like a request body. It throws {AppError} validation_failed */
+export function createOrderParser(): (value: unknown) => OrderImport {
   const parseExported = createValidator(ExportedOrder);
   const parseNew = createValidator(NewOrder, Order);
 
-  return (record, importKey) => {
+  return (record) => {
     const value = withUtcTimes(record);
-    const order = hasMember(value, "id") ? parseExported(value) : parseNew(value);
-    requireTimesInOrder(order);
-    if (order.user_id === undefined) {
-      if (order.user_email === undefined) failField("user_id", "required", "is required");
-    } else if (order.user_email !== undefined) {
-      failField("user_email", "not_allowed", "is not allowed with user_id");
+    if (hasMember(value, "id")) {
+      const order = parseExported(value);
+      const { total } = validFields(order);
+      if (order.total === total) return order;
+      return failField("total", "range", `must be ${total}, the sum of the items`);
     }
-    const fields = orderFields(order);
-    if ("id" in order) {
-      if (order.total === fields.total) return order;
-      failField("total", "range", `must be ${fields.total}, the sum of the items`);
-    }
-    const { import_key = importKey } = order;
-    if (import_key === null)
-      failField("id", "required", "is required, unless --key names the import");
-    if (!IMPORT_KEY.test(import_key)) {
-      failField("import_key", "format", "must be 1 to 255 visible ASCII characters");
-    }
-    return { ...fields, import_key };
+    const order = parseNew(value);
+    const { total, reference } = validFields(order);
+    if (reference === null)
+      return failField("reference", "required", "is required, unless the order has an id");
+    return { ...order, total, reference };
   };
 }
 
-/** Orders without ids are recognized by their import key. */
+/** Orders without ids are recognized by their reference. */
 export const orderImport: ImportedTable<Order, OrderImport> = {
   table: "orders",
   schema: Order,
   created: "order.created",
+  updated: "order.updated",
+  toRow: (order) => ({
+    ...order,
+    items: JSON.stringify(order.items),
+    metadata: JSON.stringify(order.metadata),
+  }),
   noun: "order",
-  complete({ user_email: _, ...record }, id, time, userId) {
-    if ("id" in record) return { ...record, user_id: Number(userId) };
-    const { currency, items, total, status = "pending", metadata } = record;
-    const { created_at = time, updated_at = created_at } = record;
-    const fields = { user_id: Number(userId), currency, items, total, status, metadata };
-    return { ...firstVersion(id, fields, created_at), updated_at };
+  userOf: ({ user_id, user_email, user_reference = "" }) => {
+    if (user_id !== undefined) return user_id;
+    return user_email === undefined
+      ? ["reference", user_reference]
+      : ["email", emailKey(user_email)];
   },
-  keyOf: (record) => ("id" in record ? null : record.import_key),
-  describeKeyConflict: (id, key) =>
-    `import_key ${key} was imported before with different content, as order ${id}`,
-  // The fields that never change: status and metadata may have changed since the import. A record without a time of its
-  // own has that of the import.
-  contentOf: ({ user_id, currency, items, created_at }, record) => ({
-    user_id,
+  keysOf: ({ reference }) => referenceKey(reference),
+  complete({ user_email: _, user_reference: __, ...record }, id, time, userId) {
+    const { currency, reference = null, items, total, refunded = 0 } = record;
+    if ("id" in record) return { ...record, user_id: Number(userId), reference, refunded };
+    const { status = "pending" } = record;
+    const { metadata = {}, created_at = time, updated_at = created_at } = record;
+    const fields = { user_id: Number(userId), currency, reference, items, total, refunded, status };
+    return { ...firstVersion(id, { ...fields, metadata }, created_at), updated_at };
+  },
+  // The fields that never change: the others may have changed since the import. A record without a time of its own has
+  // that of the import.
+  contentOf: ({ currency, items, created_at }, record) => ({
     currency,
     items,
-    ...("created_at" in record && { created_at }),
+    ...(record.created_at !== undefined && { created_at }),
   }),
-  userOf: ({ user_id, user_email = "" }) => user_id ?? emailKey(user_email),
-  inserts: [
-    {
-      table: "orders",
-      toRow: ({ row }) => ({
-        ...row,
-        items: JSON.stringify(row.items),
-        metadata: JSON.stringify(row.metadata),
-      }),
-    },
-    {
-      table: "imported_orders",
-      toRow: ({ row, key }) => (key === null ? null : { import_key: key, order_id: row.id }),
-    },
-  ],
+  merge(stored, record, userId) {
+    const edit = given<Order, keyof Order>(record, ["reference", "refunded", "status", "metadata"]);
+    const changed = { ...stored, ...edit, user_id: Number(userId) };
+    requireChange(stored, { ...changed, currency: record.currency, items: record.items });
+    return changed;
+  },
+  isErased: () => false,
 };

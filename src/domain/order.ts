@@ -12,9 +12,10 @@ import {
 } from "../base/schema.ts";
 import { currencies } from "./currency.ts";
 import { Metadata, MetadataPatch, patchMetadata } from "./metadata.ts";
-import { pageQuery } from "./page.ts";
+import { pageQuery, recordFilters } from "./page.ts";
 import { requireRecordSize } from "./record.ts";
 import type { RecordStore } from "./record-store.ts";
+import { Reference } from "./reference.ts";
 
 export const orderStatuses = ["pending", "paid", "shipped", "delivered", "canceled"] as const;
 export type OrderStatus = (typeof orderStatuses)[number];
@@ -47,6 +48,10 @@ const currency = OneOf(currencies, {
   title: "Currency",
   description: "an ISO 4217 code in upper case",
 });
+export const refunded = SafeInteger(
+  0,
+  "Of the total, in the minor unit of the currency. Never decreases",
+);
 const items = Type.Array(OrderItem, { minItems: 1, maxItems: 500 });
 
 export const Order = Type.Object(
@@ -54,8 +59,10 @@ export const Order = Type.Object(
     id: Id,
     user_id: Id,
     currency,
+    reference: Reference,
     items,
     total: SafeInteger(0, "Σ quantity × unit_price, in the minor unit of the currency"),
+    refunded,
     status: OrderStatus,
     metadata: Metadata,
     version: Version,
@@ -68,14 +75,26 @@ export type Order = Static<typeof Order>;
 
 /** Body of POST. */
 export const OrderInput = Type.Object(
-  { user_id: Id, currency, items, metadata: Type.Optional(Metadata) },
+  {
+    user_id: Id,
+    currency,
+    reference: Type.Optional(Reference),
+    items,
+    metadata: Type.Optional(Metadata),
+  },
   { ...noExtraFields, title: "OrderInput" },
 );
 export type OrderInput = Static<typeof OrderInput>;
 
 /** Body of PATCH: a JSON Merge Patch (RFC 7396). */
 export const OrderPatch = Type.Object(
-  { status: Type.Optional(OrderStatus), metadata: Type.Optional(MetadataPatch) },
+  {
+    user_id: Type.Optional(Id),
+    reference: Type.Optional(Reference),
+    refunded: Type.Optional(refunded),
+    status: Type.Optional(OrderStatus),
+    metadata: Type.Optional(MetadataPatch),
+  },
   { ...noExtraFields, title: "OrderPatch" },
 );
 export type OrderPatch = Static<typeof OrderPatch>;
@@ -83,6 +102,7 @@ export type OrderPatch = Static<typeof OrderPatch>;
 export const OrderQuery = Type.Object(
   {
     ...pageQuery,
+    ...recordFilters,
     user_id: Parameter(Id, "Only orders of this user"),
     status: Parameter(OrderStatus, "Only orders with this status"),
   },
@@ -91,9 +111,12 @@ export const OrderQuery = Type.Object(
 export type OrderQuery = Static<typeof OrderQuery>;
 
 /** The fields that are set when an order is placed. */
-export type OrderFields = Omit<Order, "id" | "status" | "version" | "created_at" | "updated_at">;
+export type OrderFields = Omit<
+  Order,
+  "id" | "refunded" | "status" | "version" | "created_at" | "updated_at"
+>;
 /** The fields of an order that can change afterwards. */
-export type OrderEdit = Pick<Order, "status" | "metadata">;
+export type OrderEdit = Pick<Order, "user_id" | "reference" | "refunded" | "status" | "metadata">;
 
 /** @throws {AppError} validation_failed if the total is not from 0 to 2^53 − 1 */
 function totalOf(items: OrderInput["items"]): number {
@@ -112,14 +135,14 @@ function totalOf(items: OrderInput["items"]): number {
  * In any status, of any user.
  * @throws {AppError} validation_failed if the order is too large
  */
-function requireOrderSize({
-  currency,
-  items,
-  metadata,
-}: Pick<Order, "currency" | "items" | "metadata">): void {
+function requireOrderSize(
+  order: Pick<Order, "currency" | "reference" | "items" | "metadata">,
+): void {
+  const { currency, reference, items, metadata } = order;
   const largest = Number.MAX_SAFE_INTEGER;
   const status: OrderStatus = "delivered";
-  requireRecordSize({ user_id: largest, currency, items, total: largest, status, metadata });
+  const numbers = { user_id: largest, total: largest, refunded: largest };
+  requireRecordSize({ ...numbers, currency, reference, items, status, metadata });
 }
 
 /**
@@ -127,7 +150,8 @@ function requireOrderSize({
  * @throws {AppError} validation_failed as `totalOf` and `requireOrderSize`
  */
 export function orderFields<Input extends Omit<OrderInput, "user_id">>(input: Input) {
-  const fields = { ...input, total: totalOf(input.items), metadata: input.metadata ?? {} };
+  const { reference = null, metadata = {} } = input;
+  const fields = { ...input, reference, total: totalOf(input.items), metadata };
   requireOrderSize(fields);
   return fields;
 }
@@ -142,6 +166,7 @@ export function orderRow({ items, metadata, ...fields }: OrderFields) {
   return {
     ...fields,
     items: JSON.stringify(items),
+    refunded: 0,
     status: "pending" as const,
     metadata: JSON.stringify(metadata),
   };
@@ -149,24 +174,56 @@ export function orderRow({ items, metadata, ...fields }: OrderFields) {
 
 export type OrderRow = ReturnType<typeof orderRow>;
 
+/** @throws {AppError} invalid_status_change */
+function requireStep(from: OrderStatus, to: OrderStatus): void {
+  const allowed = transitions[from];
+  // A client repeats a request if it has lost the response: setting the current status again is not a status change.
+  if (to === from || allowed.includes(to)) return;
+  const steps = allowed.join(", ") || "none";
+  const message = `cannot change status from ${from} to ${to}; allowed: ${steps}`;
+  throw new AppError("invalid_status_change", message, { allowed });
+}
+
+/** @throws {AppError} invalid_refund if it is less than before, or more than the total */
+function requireRefund({ refunded: min, total: max }: Order, refunded: number): void {
+  if (refunded >= min && refunded <= max) return;
+  const message = `refunded must be from ${min}, which is refunded already, to ${max}, the total`;
+  throw new AppError("invalid_refund", message, { allowed: { min, max } });
+}
+
+/** @returns whether one or more steps lead from a status to another one */
+function leadsTo(from: OrderStatus, to: OrderStatus): boolean {
+  return transitions[from].some((next) => next === to || leadsTo(next, to));
+}
+
+/**
+ * Of an order in another system, which may be several steps ahead.
+ * @throws {AppError} as `patchOrder`; validation_failed if the currency or the items differ
+ */
+export function requireChange(order: Order, changed: Order): void {
+  for (const field of ["currency", "items"] as const) {
+    if (!Bun.deepEquals(order[field], changed[field], true))
+      failField(field, "read_only", `must be as in order ${order.id}: it never changes`);
+  }
+  if (!leadsTo(order.status, changed.status)) requireStep(order.status, changed.status);
+  requireRefund(order, changed.refunded);
+}
+
 /**
  * @returns the changed fields
- * @throws {AppError} invalid_status_change if the status cannot change like this
  * @throws {AppError} validation_failed if the patched metadata has too many keys, or the order is too large
+ * @throws {AppError} invalid_status_change
+ * @throws {AppError} invalid_refund
  */
 export function patchOrder(order: Order, patch: OrderPatch): OrderEdit {
+  const { user_id, refunded, status } = { ...order, ...patch };
+  const reference = patch.reference === undefined ? order.reference : patch.reference;
   // An invalid request is reported before a conflict with the state of the order.
   const metadata = patchMetadata(order.metadata, patch.metadata);
-  if (patch.metadata !== undefined) requireOrderSize({ ...order, metadata });
-  const allowed = transitions[order.status];
-  const { status = order.status } = patch;
-  // A client repeats a request if it has lost the response: setting the current status again is not a status change.
-  if (status !== order.status && !allowed.includes(status)) {
-    const change = `cannot change status from ${order.status} to ${status}`;
-    const steps = allowed.join(", ") || "none";
-    throw new AppError("invalid_status_change", `${change}; allowed: ${steps}`, { allowed });
-  }
-  return { status, metadata };
+  requireOrderSize({ ...order, reference, metadata });
+  requireStep(order.status, status);
+  requireRefund(order, refunded);
+  return { user_id, reference, refunded, status, metadata };
 }
 
 export type OrderStore = RecordStore<Order, OrderQuery, OrderEdit, OrderFields>;

@@ -1,6 +1,7 @@
 import { type Static, type TObject, Type } from "@sinclair/typebox";
 import { AppError } from "../base/error.ts";
-import { OneOf, Parameter, SafeInteger } from "../base/schema.ts";
+import { Id, OneOf, Parameter, SafeInteger } from "../base/schema.ts";
+import { ReferenceFilter } from "./reference.ts";
 
 /** Maximum size of the records of a page, with their commas. The whole page has at most 4 MiB. */
 export const MAX_PAGE_BYTES = 4 * 2 ** 20 - 256;
@@ -30,7 +31,7 @@ export function maxId({ after = 0 }: Pick<PageQuery, "after">): number {
 }
 
 /** @returns whether a record with this id is after the id `after` */
-export function isAfter(id: number, query: PageQuery): boolean {
+function isAfter(id: number, query: PageQuery): boolean {
   return query.sort === "-id" ? id <= maxId(query) : id > (query.after ?? 0);
 }
 
@@ -102,6 +103,30 @@ export const pageQuery = {
 };
 
 export type PageQuery = Static<TObject<typeof pageQuery>>;
+
+/** Maximum number of ids that a list can select, and its default `limit` then. */
+export const MAX_IDS = 100;
+
+/** Filters of users and of orders. Each selects few records, which are found by it. */
+export const recordFilters = {
+  id: Parameter(
+    Type.Array(Id, { minItems: 1, maxItems: MAX_IDS }),
+    `Only records with these ids, as far as they exist: at most ${MAX_IDS}, which is the default of \`limit\` then`,
+  ),
+  reference: Parameter(ReferenceFilter, "Only the record with this reference"),
+};
+
+/** @returns those of the page, as many as {@link rowsToRead} says. @param rows all that the query matches, in any order */
+export function rowsOfPage<Row extends { readonly id: number }>(
+  rows: readonly Row[],
+  query: PageQuery,
+): readonly Row[] {
+  const sign = query.sort === "-id" ? -1 : 1;
+  return rows
+    .filter(({ id }) => isAfter(id, query))
+    .sort((one, other) => sign * (one.id - other.id))
+    .slice(query.offset, query.offset + rowsToRead(query));
+}
 
 /**
  * @returns the offsets of the pages around one page; `null` if that page does not exist. Past the end, `prev` is the

@@ -1,5 +1,5 @@
 import type { MaybePromise } from "../base/maybe-promise.ts";
-import type { CreateResult, IdempotencyKey } from "./idempotency.ts";
+import type { IdempotencyKey } from "./idempotency.ts";
 import type { Page } from "./page.ts";
 import type { Preconditions } from "./precondition.ts";
 import type { Author, RecordText } from "./record.ts";
@@ -7,7 +7,8 @@ import type { ClientId } from "./token.ts";
 
 /**
  * What the stores of users and orders share. Every method is one transaction. A write is on disk when its promise
- * resolves. A write with preconditions checks them against the stored record. Each write that changes a record adds one
+ * resolves. A write with a key is made once, and otherwise returns the record of the first one, before anything is
+ * checked. A write with preconditions checks them against the stored record. Each write that changes a record adds one
  * change to the feed (`src/domain/change.ts`) in its transaction; `author` is `null` by default.
  */
 export interface RecordStore<Row, Query, Edit, Fields> {
@@ -27,20 +28,25 @@ export interface RecordStore<Row, Query, Edit, Fields> {
    * Creates a record, once per key.
    * @throws {AppError} idempotency_key_reused if the key was used for another request
    * @throws {AppError} email_taken, for users only
+   * @throws {AppError} reference_taken
    * @throws {AppError} validation_failed if the user of an order does not exist
    */
-  create(fields: Fields, key: IdempotencyKey | null, author?: Author): Promise<CreateResult<Row>>;
+  create(fields: Fields, key: IdempotencyKey | null, author?: Author): Promise<RecordText<Row>>;
   /**
    * Reads the record, applies `edit`, and stores the result. An edit that leaves every field as it is writes nothing: the
    * version, the times and the feed stay as they are.
    * @returns the record after the edit; `null` if it does not exist
+   * @throws {AppError} idempotency_key_reused if the key was used for another request
    * @throws {AppError} version_mismatch if a precondition does not hold
    * @throws {AppError} email_taken, for users only
+   * @throws {AppError} reference_taken
+   * @throws {AppError} validation_failed if the new user of an order does not exist
    */
   update(
     id: number,
     edit: (record: Row) => Edit,
     preconditions: Preconditions | null,
+    key?: IdempotencyKey | null,
     author?: Author,
   ): Promise<RecordText<Row> | null>;
 }

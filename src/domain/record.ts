@@ -54,6 +54,8 @@ export interface RecordText<Row> {
   readonly id: number;
   readonly version: number;
   readonly json: JsonText<Row>;
+  /** The record is from the first request with an idempotency key, as it was then. */
+  readonly replayed?: true;
 }
 
 /** @returns a record as it is created. @param time RFC 3339 */

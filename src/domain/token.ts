@@ -1,4 +1,4 @@
-import { fail } from "../base/error.ts";
+import { AppError, fail } from "../base/error.ts";
 import type { MaybePromise } from "../base/maybe-promise.ts";
 import { UNREADABLE } from "../base/readable-text.ts";
 
@@ -7,8 +7,35 @@ const CHECKSUM_LENGTH = 6;
 const ALPHABET = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
 const SHAPE = /^uat_([0-9A-Za-z]{30})([0-9A-Za-z]{6})$/;
 
-export const tokenScopes = ["read", "write"] as const;
-export type TokenScope = (typeof tokenScopes)[number];
+/** `read` and `write` stand for users and orders. Writing includes reading. */
+export const scopeWords = [
+  "read",
+  "write",
+  "users:read",
+  "users:write",
+  "orders:read",
+  "orders:write",
+] as const;
+
+/** What a route needs. */
+export type Scope = `${"users" | "orders"}:${"read" | "write"}`;
+
+/** Whether a token may do what needs a scope. @param granted the scope of the token */
+function hasScope(granted: string, needed: Scope): boolean {
+  const [kind, access] = needed.split(":");
+  const words = granted.split(",");
+  if (words.includes("write") || words.includes(`${kind}:write`)) return true;
+  return access === "read" && (words.includes("read") || words.includes(needed));
+}
+
+/** @throws {AppError} insufficient_scope, which names what is missing */
+export function requireScopes({ scope }: Pick<Token, "scope">, needed: readonly Scope[]): void {
+  if (scope === "write") return;
+  const missing = needed.filter((each) => !hasScope(scope, each));
+  if (missing.length === 0) return;
+  const message = `this token lacks the scope ${missing.join(" and ")}`;
+  throw new AppError("insufficient_scope", message, { scopes: missing });
+}
 
 /** Identifies a client: the SHA-256 of its token, 64 hexadecimal digits. */
 export type ClientId = string;
@@ -17,7 +44,8 @@ export type ClientId = string;
 export interface Token {
   readonly hash: ClientId;
   readonly name: string;
-  readonly scope: TokenScope;
+  /** Words of {@link scopeWords}, separated by commas. */
+  readonly scope: string;
   readonly created_at: string;
   /** The token is rejected from then on; `null` if it does not expire. */
   readonly expires_at: string | null;

@@ -2,11 +2,13 @@ import { type Static, Type } from "@sinclair/typebox";
 import { emailKey } from "../base/email.ts";
 import { fail } from "../base/error.ts";
 import { Id, Nullable, noExtraFields, Parameter, Text, Time, Version } from "../base/schema.ts";
+import type { IdempotencyKey } from "./idempotency.ts";
 import { Metadata, MetadataPatch, patchMetadata } from "./metadata.ts";
-import { pageQuery } from "./page.ts";
+import { pageQuery, recordFilters } from "./page.ts";
 import type { Preconditions } from "./precondition.ts";
 import { type Author, type RecordText, requireRecordSize } from "./record.ts";
 import type { RecordStore } from "./record-store.ts";
+import { Reference } from "./reference.ts";
 
 export const Email = Text({
   maxLength: 254,
@@ -20,6 +22,7 @@ export const User = Type.Object(
   {
     id: Id,
     email: Email,
+    reference: Reference,
     name,
     metadata: Metadata,
     version: Version,
@@ -32,7 +35,12 @@ export type User = Static<typeof User>;
 
 /** Body of POST and PUT. */
 export const UserInput = Type.Object(
-  { email: Email, name: Type.Optional(name), metadata: Type.Optional(Metadata) },
+  {
+    email: Email,
+    reference: Type.Optional(Reference),
+    name: Type.Optional(name),
+    metadata: Type.Optional(Metadata),
+  },
   { ...noExtraFields, title: "UserInput" },
 );
 export type UserInput = Static<typeof UserInput>;
@@ -41,6 +49,7 @@ export type UserInput = Static<typeof UserInput>;
 export const UserPatch = Type.Object(
   {
     email: Type.Optional(Email),
+    reference: Type.Optional(Reference),
     name: Type.Optional(name),
     metadata: Type.Optional(MetadataPatch),
   },
@@ -51,6 +60,7 @@ export type UserPatch = Static<typeof UserPatch>;
 export const UserQuery = Type.Object(
   {
     ...pageQuery,
+    ...recordFilters,
     email: Parameter(Email, "Only the user with this email, in any spelling"),
   },
   noExtraFields,
@@ -58,11 +68,12 @@ export const UserQuery = Type.Object(
 export type UserQuery = Static<typeof UserQuery>;
 
 /** The fields of a user that a client can set. */
-export type UserFields = Pick<User, "email" | "name" | "metadata">;
+export type UserFields = Pick<User, "email" | "reference" | "name" | "metadata">;
 
 /** @throws {AppError} validation_failed if the user is too large */
-export function userFields({ email, name = null, metadata = {} }: UserInput): UserFields {
-  const fields = { email, name, metadata };
+export function userFields(input: UserInput): UserFields {
+  const { email, reference = null, name = null, metadata = {} } = input;
+  const fields = { email, reference, name, metadata };
   requireRecordSize(fields);
   return fields;
 }
@@ -76,8 +87,9 @@ export function failUserHasOrders(): never {
 }
 
 /** @returns the values of the columns that a client sets */
-export function userRow({ email, name, metadata }: UserFields) {
-  return { email, email_key: emailKey(email), name, metadata: JSON.stringify(metadata) };
+export function userRow({ email, reference, name, metadata }: UserFields) {
+  const key = emailKey(email);
+  return { email, email_key: key, reference, name, metadata: JSON.stringify(metadata) };
 }
 
 export type UserRow = ReturnType<typeof userRow>;
@@ -89,21 +101,24 @@ export type UserRow = ReturnType<typeof userRow>;
 export function patchUser(user: User, patch: UserPatch): UserFields {
   return userFields({
     email: patch.email ?? user.email,
+    reference: patch.reference === undefined ? user.reference : patch.reference,
     name: patch.name === undefined ? user.name : patch.name,
     metadata: patchMetadata(user.metadata, patch.metadata),
   });
 }
 
-/** `email` in the query of a list selects the one user with this email, ignoring case. */
+/** `email` in the query of a list selects the one user with this email, in any spelling. */
 export interface UserStore extends RecordStore<User, UserQuery, UserFields, UserFields> {
   /**
    * @returns the deleted user; `null` if the user does not exist
+   * @throws {AppError} idempotency_key_reused if the key was used for another request
    * @throws {AppError} version_mismatch if a precondition does not hold
    * @throws {AppError} user_has_orders
    */
   remove(
     id: number,
     preconditions: Preconditions | null,
+    key?: IdempotencyKey | null,
     author?: Author,
   ): Promise<RecordText<User> | null>;
 }

@@ -23,15 +23,15 @@ Users and their orders, as JSON over HTTP.
 - **Errors** have a sentence for people in \`error\` and a stable identifier for programs in \`meta.code\`: the examples
   of an operation have all of its codes. Validation errors list up to 20 problems in \`meta.problems\`, each with a
   \`code\`. A few errors are plain text, as documented for each operation.
-- **Authentication**: send a token as \`Authorization: Bearer …\`. A token of scope \`read\` may only GET and HEAD.
+- **Authentication**: send a token as \`Authorization: Bearer …\`. Each operation names the scopes that it needs.
   Without a valid token, every path except the public ones returns 401, including paths that do not exist.
 - **Input is strict**: unknown or duplicate fields and parameters, read-only fields, and numbers that would lose
   precision return a 400 that names the field. Text is well-formed Unicode without U+0000.
 - **HEAD** works wherever GET does.
 - **Lists**: to read a whole list, start with \`after=0\` and follow the \`Link\` header with \`rel="next"\` until there is
   none. \`offset\` leads to any page directly. \`meta.total\` is exact.
-- **Retries**: retry after 429, 503 and a broken connection; \`Retry-After\` says how many seconds to wait. To create
-  nothing twice, send the same \`Idempotency-Key\` with every attempt of a POST.
+- **Retries**: retry after 429, 503 and a broken connection; \`Retry-After\` says how many seconds to wait. To do
+  nothing twice, send the same \`Idempotency-Key\` with every attempt of a write.
 - **Concurrent edits**: to overwrite nothing, send the \`ETag\` back in \`If-Match\`. A 412 means that the record has
   changed: read it again.
 - **Request ids**: every response has an \`X-Request-Id\`, which is also in the log of the server. To choose it, send an
@@ -122,6 +122,7 @@ function inlineValue(schema: JsonSchema, side: Side): JsonSchema {
 function errorCodes(route: RouteEntry, errors: readonly DocumentedError[]) {
   const codes: DocumentedError[] = [...commonErrors.all];
   if (!isPublic(route)) codes.push(...commonErrors.token);
+  if (route.hooks.definition.scopes) codes.push(...commonErrors.scopes);
   if (route.hooks.definition.body) codes.push(...commonErrors.body);
   return Map.groupBy([...codes, ...errors], (code) => errorTemplates[code].status);
 }
@@ -143,7 +144,13 @@ function createOperation(components: Components) {
     const more = place === "path" && { required: true, example: 1 };
     return Object.entries(properties).map(([name, property]) => {
       const { description, ...value } = property;
-      return { name, in: place, description, schema: schemaOf(value, "request"), ...more };
+      const list = value["type"] === "array" && {
+        style: "form",
+        explode: false,
+        example: [3, 1, 2],
+      };
+      const schema = schemaOf(value, "request");
+      return { name, in: place, description, schema, ...more, ...list };
     });
   }
 
@@ -156,10 +163,10 @@ function createOperation(components: Components) {
     return Object.fromEntries(entries);
   }
 
-  function successResponse(response: SuccessResponse): JsonSchema {
+  function successResponse(response: SuccessResponse, more?: JsonSchema): JsonSchema {
     const { description, headers, type = JSON_TYPE, schema, example } = response;
     const content = schema && { [type]: { schema: schemaOf(schema, "response"), example } };
-    return { description, headers: withCommonHeaders(headers), content };
+    return { description, headers: withCommonHeaders({ ...headers, ...more }), content };
   }
 
   return (route: RouteEntry, detail: Detail): JsonSchema => {
@@ -167,11 +174,13 @@ function createOperation(components: Components) {
     const { params, query, body } = hooks.definition;
     const { responses, errors = [], example, ...texts } = detail;
     const media = body && { schema: schemaOf(body.schema, "request"), example };
+    const isKept = errors.includes("idempotency_key_reused");
+    const replayed = isKept ? { "Idempotent-Replayed": ref("headers", "IdempotentReplayed") } : {};
     const types = method === "PATCH" ? [JSON_TYPE, PATCH_TYPE] : [JSON_TYPE];
     return {
       tags: hooks.detail.tags,
       ...texts,
-      security: isPublic(route) ? [] : [{ token: [] }],
+      security: isPublic(route) ? [] : [{ token: hooks.definition.scopes ?? [] }],
       parameters: [
         ...parametersIn("path", params),
         ...parametersIn("query", query),
@@ -184,7 +193,7 @@ function createOperation(components: Components) {
         },
       }),
       responses: {
-        ...mapValues(responses, successResponse),
+        ...mapValues(responses, (response) => successResponse(response, replayed)),
         ...(method === "GET" &&
           errors.includes("version_mismatch") && { 304: successResponse(notModified) }),
         ...errorResponses(route, errors),
@@ -205,7 +214,7 @@ export function createDocument(version: string, routes: readonly RouteEntry[]): 
         scheme: "bearer",
         bearerFormat: "uat_ followed by 36 letters and digits",
         description:
-          "Create one with `user-api token create NAME`. Scope `write` allows every method, `read` only GET and HEAD.",
+          "Create one with `user-api token create NAME`. Scopes are `users:read`, `users:write`, `orders:read` and `orders:write`; `read` and `write` stand for both, and writing includes reading.",
       },
     },
   };

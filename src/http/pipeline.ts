@@ -11,19 +11,18 @@
  *     write                503  the server is read-only, writes in progress
  *     yieldToClients       503  other clients, while the event loop is busy
  *     readBody             415, 413, 400  media type, length, JSON
- *     requireFieldsOfMethod  400  header fields for another method
- *     callHandler          400  parameters of the path, of the query, body
+ *     callHandler          400  header fields for another method, parameters of the path, of the query, body
  *     handler              400  Idempotency-Key, If-Match, If-None-Match
- *                          404, 412, 409, 422, 503  what the store says
+ *                          422, or the stored response of the key
+ *                          404, 412, 400, 409, 503  what the store says
  */
 import { AppError, fail, failField } from "../base/error.ts";
 import type { MaybePromise } from "../base/maybe-promise.ts";
-import type { Token } from "../domain/token.ts";
+import { requireScopes, type Token } from "../domain/token.ts";
 import { expectedBytes, readBody } from "./input/body.ts";
 import type { UncheckedCall } from "./input/call.ts";
 import type { createHostCheck } from "./input/host.ts";
 import { requestIdOf } from "./input/request-id.ts";
-import { requireScope } from "./limits/authentication.ts";
 import type { ReserveWrite } from "./limits/memory.ts";
 import type { RequireWithinRate } from "./limits/rate-limit.ts";
 import type { ResponseBody } from "./output/bodies.ts";
@@ -31,6 +30,10 @@ import { errorBody, type LogServerError } from "./output/errors.ts";
 import type { Respond } from "./respond.ts";
 import type { Route, Services } from "./routes/route.ts";
 import type { Unmatched } from "./unmatched.ts";
+
+function isWrite(method: string): boolean {
+  return method !== "GET" && method !== "HEAD";
+}
 
 const keys = ["Idempotency-Key"];
 const preconditions = ["If-Match", "If-None-Match"];
@@ -40,7 +43,8 @@ const preconditions = ["If-Match", "If-None-Match"];
  * @throws {AppError} validation_failed
  */
 function requireFieldsOfMethod({ method, headers }: Request): void {
-  const [allowed, others] = method === "POST" ? [keys, preconditions] : [preconditions, keys];
+  if (method !== "POST" && isWrite(method)) return;
+  const [allowed, others] = isWrite(method) ? [keys, preconditions] : [preconditions, keys];
   const found = others.find((name) => headers.has(name));
   if (found) failField(found, "not_allowed", `is not allowed with ${method}`, { allowed });
 }
@@ -133,15 +137,12 @@ function authorize(
   route: Route,
   token: Token | null,
 ): MaybePromise<ResponseBody> {
-  const { method } = call.request;
   admit(pipeline, call, token);
   if (token !== null) {
-    requireScope(token, method);
+    if (route.definition.scopes) requireScopes(token, route.definition.scopes);
     pipeline.requireWithinRate(token.hash);
   }
-  return method === "GET" || method === "HEAD"
-    ? read(pipeline, call, route)
-    : write(pipeline, call, route);
+  return isWrite(call.request.method) ? write(pipeline, call, route) : read(pipeline, call, route);
 }
 
 /** @returns `null` if the request can be handled at once; otherwise a promise, which rejects if its client has disconnected */
@@ -164,7 +165,6 @@ async function write(pipeline: Pipeline, call: UncheckedCall, route: Route): Pro
   try {
     await yieldToOthers(pipeline, call);
     if (route.definition.body) call.body = await readBody(request);
-    requireFieldsOfMethod(request);
     return await callHandler(pipeline, call, route);
   } finally {
     release();
@@ -173,6 +173,7 @@ async function write(pipeline: Pipeline, call: UncheckedCall, route: Route): Pro
 
 function callHandler({ services }: Pipeline, call: UncheckedCall, route: Route) {
   const { params, query, body } = route.definition;
+  requireFieldsOfMethod(call.request);
   call.params = params?.parse(call.params);
   call.query = query.parse(call.request.url);
   call.body = body?.parse(call.body);

@@ -18,7 +18,7 @@ beforeAll(async () => {
   server = await startServer();
   const create = () => ({ email: newEmail(), name: null, metadata: {} });
   const users = Array.from({ length: 1_000 }, create);
-  await withStore(server.database, ({ bulk }) => bulk.users.import(users, false));
+  await withStore(server.database, ({ bulk }) => bulk.users.import(users));
 });
 afterAll(() => server?.[Symbol.asyncDispose]());
 

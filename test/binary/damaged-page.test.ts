@@ -33,7 +33,7 @@ async function createUsers({ database }: TestServer): Promise<void> {
     name: null,
     metadata: { id: `${at + 1}`, note },
   }));
-  await withStore(database, ({ bulk }) => bulk.users.import(users, false));
+  await withStore(database, ({ bulk }) => bulk.users.import(users));
 }
 
 /** The database that each test starts with; its file is copied. */

@@ -136,7 +136,7 @@ async function makeBase({ users, withLog }: BaseOptions): Promise<Base> {
     name: null,
     metadata,
   }));
-  await withStore(server.database, ({ bulk }) => bulk.users.import(fields, false));
+  await withStore(server.database, ({ bulk }) => bulk.users.import(fields));
   await server.stop();
   if (withLog) {
     await server.restart();

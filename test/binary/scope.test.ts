@@ -33,7 +33,7 @@ test.skipIf(binary === "" || !hasPrograms)(
     await withStore(server.database, ({ bulk }) => {
       const october = "2026-10-31T23:59:59.999Z";
       const old = { ...order, id: 7, created_at: october, updated_at: october };
-      return bulk.orders.import([old, { ...old, id: 8, status: "canceled" }], false);
+      return bulk.orders.import([old, { ...old, id: 8, status: "canceled" }]);
     });
 
     const script = blocks

@@ -167,7 +167,7 @@ for (const [name, settings] of [
       // More than the operating system buffers.
       const create = () => ({ email: newEmail(), name: null, metadata: largeMetadata });
       const users = Array.from({ length: 150 }, create);
-      await withStore(server.database, ({ bulk }) => bulk.users.import(users, false));
+      await withStore(server.database, ({ bulk }) => bulk.users.import(users));
 
       const [reader, writer] = [await open(server), await open(server)];
       reader.send(request(server, "GET", "/users?limit=150"));

@@ -18,7 +18,7 @@ async function fill({ path, clock }: Harness, count: number): Promise<void> {
     async ({ users }) => {
       for (let at = 0; at < count; at += 1) {
         const email = `${crypto.randomUUID()}@b.cd`;
-        await users.create({ email, name: null, metadata: {} }, null, "laptop");
+        await users.create({ email, reference: null, name: null, metadata: {} }, null, "laptop");
       }
     },
     { now: () => clock.time },

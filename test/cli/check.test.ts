@@ -1,6 +1,7 @@
-import { Database } from "bun:sqlite";
 import { expect, test } from "bun:test";
-import { failed, makeHarness } from "./harness.ts";
+import { readFileSync, writeFileSync } from "node:fs";
+import { runSql } from "../sqlite/open-database.ts";
+import { exportOf, failed, makeHarness } from "./harness.ts";
 
 test("check prints ok and exits with 0 when the database is intact, with or without a running server", async () => {
   using world = makeHarness();
@@ -14,15 +15,36 @@ test("check prints ok and exits with 0 when the database is intact, with or with
 test("check prints the problem and exits with 1 when a total is wrong", async () => {
   using world = makeHarness();
   await world.run("token", "create", "a");
-  {
-    using db = new Database(world.path);
-    db.run("insert into buckets values ('users', 0, 0, 1)");
-  }
+  runSql(world.path, "insert into buckets values ('users', 0, 0, 1)");
   expect(await world.run("check")).toEqual({
     code: 1,
     stdout: "the total of users is wrong in bucket 0 of level 0\n",
     stderr: `${world.path} is damaged: 1 problem found\n`,
   });
+});
+
+test.each(["users", "orders"])(
+  "check prints the problem and exits with 1 when two %s have the same reference",
+  async (table) => {
+    using world = makeHarness();
+    await world.run("seed", "--users", "2", "--orders", "2");
+    const [first, second] = await exportOf(world, table as "users" | "orders");
+    const bytes = readFileSync(world.path, "latin1");
+    writeFileSync(world.path, bytes.replaceAll(second.reference, first.reference), "latin1");
+    const { code, stdout } = await world.run("check");
+    expect([code, stdout]).toEqual([1, `non-unique entry in index ${table}_by_reference\n`]);
+  },
+);
+
+test("check prints the problem and exits with 1 when an order is refunded more than its total", async () => {
+  using world = makeHarness();
+  await world.run("seed", "--users", "1", "--orders", "1");
+  runSql(
+    world.path,
+    "pragma ignore_check_constraints = on; update orders set refunded = total + 1",
+  );
+  const { code, stdout } = await world.run("check");
+  expect([code, stdout]).toEqual([1, "CHECK constraint failed in orders\n"]);
 });
 
 const readers = ["check", "export users", "token list", "backup copy.db"];

@@ -13,7 +13,7 @@ import type { Outcome } from "../support/program.ts";
 import { failed, type Harness, makeHarness } from "./harness.ts";
 
 const key = { owner: "a".repeat(64), key: "key-1", fingerprint: "f".repeat(64) };
-const kept = userFields({ email: "kept@b.cd" });
+const kept = userFields({ email: "kept@b.cd", reference: "C-1" });
 const token = newToken();
 
 /** A database with rows of every kind. The rows with the last ids are deleted. */
@@ -28,9 +28,13 @@ async function makeFilled(): Promise<Harness> {
       await store.users.create(kept, key);
       await store.users.update(5, (user) => ({ ...user, name: null }), null);
       for (const userId of [2, 3, 2, 2]) await store.orders.create(orderFields(userId), null);
-      await store.orders.update(3, setFields({ status: "paid", metadata: { a: "b" } }), null);
-      const imported = { ...orderFields(4), import_key: "old shop:\t1" };
-      await store.bulk.orders.import([imported], false);
+      await store.orders.update(
+        3,
+        setFields({ status: "paid", refunded: 40, metadata: { a: "b" } }),
+        null,
+      );
+      const imported = { ...orderFields(4), reference: "old shop:\t1" };
+      await store.bulk.orders.import([imported]);
       const { id } = await newUser(store);
       await store.users.remove(id, null);
       const fields = { scope: "read", expires_at: "2027-01-01T00:00:00.000Z" } as const;
@@ -50,7 +54,6 @@ function contentsOf(path: string): Record<string, unknown[]> {
   const selects = {
     users: "select * from users order by id",
     orders: "select * from orders order by id",
-    imported_orders: "select * from imported_orders order by import_key",
     tokens: "select * from tokens order by id",
     idempotency_keys: "select * from idempotency_keys order by id",
     buckets: "select * from buckets where ids > 0 order by list, level, bucket",
@@ -66,7 +69,7 @@ function filesBeside(path: string): string[] {
   return readdirSync(dirname(path)).filter((name) => name.startsWith("copy.db"));
 }
 
-const summary = "11 users, 5 orders, 2 tokens, 1 idempotency key, 1 import key and 22 changes";
+const summary = "11 users, 5 orders, 2 tokens, 1 idempotency key and 22 changes";
 
 function expectCopied(outcome: Outcome): void {
   expect(outcome).toMatchObject({ code: 0, stderr: "" });
@@ -81,15 +84,15 @@ async function expectComplete(databaseUrl: string, now: () => Date): Promise<voi
     databaseUrl,
     async (store) => {
       expect(await store.check()).toEqual([]);
-      const { record, replayed } = await store.users.create(kept, key);
+      const { replayed, ...record } = await store.users.create(kept, key);
       expect([parsed(record), replayed]).toMatchObject([kept, true]);
       const found = await store.tokens.find(hashToken(token));
       expect(found).toMatchObject({ name: "é", last_used_at: "2026-11-20T18:57:00.000Z" });
       expect((await store.tokens.find("b".repeat(64)))?.revoked_at).not.toBeNull();
-      const imported = { ...orderFields(4), import_key: "old shop:\t1" };
-      expect(await store.bulk.orders.import([imported], false)).toEqual([{ outcome: "unchanged" }]);
+      const imported = { ...orderFields(4), reference: "old shop:\t1" };
+      expect(await store.bulk.orders.import([imported])).toEqual([{ outcome: "unchanged" }]);
       expect((await newUser(store)).id).toBe(14);
-      expect((await store.orders.create(orderFields(2), null)).record.id).toBe(6);
+      expect((await store.orders.create(orderFields(2), null)).id).toBe(6);
       const page = await listed(store.orders.list({ user_id: 2, limit: 10, offset: 0 }));
       expect([page.total, page.rows.map(({ id }) => id)]).toEqual([4, [1, 3, 4, 6]]);
       expect((await store.users.list({ limit: 1, offset: 11 })).total).toBe(12);
@@ -128,9 +131,9 @@ describe.if(cluster !== null)("copy", () => {
     const store = await postgres.open();
     const copy = () => world.run("copy", "--to", postgres.url);
     const line = `Cannot copy to ${redactPassword(postgres.url)}: the database is not empty: it contains`;
-    const { record } = await store.users.create(userFields(), key);
+    const record = await store.users.create(userFields(), key);
     expect(await copy()).toEqual(failed(`${line} users`));
-    await store.users.remove(record.id, null);
+    await store.users.remove(record.id, null, { ...key, key: "key-2" });
     expect(await copy()).toEqual(failed(`${line} idempotency keys`));
     const fields = { hash: key.owner, name: "a", scope: "read", expires_at: null } as const;
     await store.tokens.create(fields);
@@ -324,10 +327,7 @@ test("copy names the damaged database and leaves no file when one is damaged", a
     world.path,
     async (store) => {
       const fields = (at: number) => userFields({ metadata: { mark: `<${at}>`.padEnd(500, "-") } });
-      await store.bulk.users.import(
-        Array.from({ length: 200 }, (_, at) => fields(at)),
-        false,
-      );
+      await store.bulk.users.import(Array.from({ length: 200 }, (_, at) => fields(at)));
     },
     { now: () => world.clock.time },
   );

@@ -13,6 +13,7 @@ import {
   makeHarness,
   type Options,
   openWith,
+  parsedLines,
   reported,
   summaryOf,
 } from "./harness.ts";
@@ -39,20 +40,57 @@ test("export users writes all users by id, in the format of the API", async () =
   expect(rows).toHaveLength(700);
   const times =
     '"version":1,"created_at":"2026-11-20T18:57:03.120Z","updated_at":"2026-11-20T18:57:03.120Z"';
-  expect(rows[699]).toBe(`{"id":700,"email":"699@b.cd","name":null,"metadata":{},${times}}`);
+  expect(rows[699]).toBe(
+    `{"id":700,"email":"699@b.cd","reference":null,"name":null,"metadata":{},${times}}`,
+  );
 });
 
 test("export --sort -id writes the newest record first when there are several pages", async () => {
   using world = await makeFilled(1_200);
   const items = [{ sku: "A-1", quantity: 1, unit_price: 1 }];
-  const order = lines([{ user_id: 1, currency: "EUR", items }]);
-  await world.feed(order.repeat(1_200), "import", "orders", "--key", "shop");
+  const orders = Array.from({ length: 1_200 }, (_, at) => ({
+    ...{ user_id: 1, currency: "EUR", reference: `${at}`, items },
+  }));
+  await world.feed(lines(orders), "import", "orders");
   for (const table of ["users", "orders"]) {
     const ascending = (await world.run("export", table)).stdout.trimEnd().split("\n");
     const descending = (await world.run("export", table, "--sort", "-id")).stdout;
     expect(descending).toStartWith('{"id":1200,');
     expect(descending.trimEnd().split("\n")).toEqual(ascending.toReversed());
   }
+});
+
+test("export --from --to writes the records that were created in the period", async () => {
+  using world = await makeFilled(1);
+  const items = [{ sku: "A-1", quantity: 1, unit_price: 1 }];
+  // Times do not ascend with the ids. Two of the three pages have records of the period.
+  const timeOf = (at: number) => new Date(Date.UTC(2026, 9, 1, at % 1_500, at % 2)).toISOString();
+  const orders = Array.from({ length: 3_000 }, (_, at) => ({
+    ...{ user_id: 1, currency: "EUR", reference: `${at}`, items, created_at: timeOf(at) },
+  }));
+  await world.feed(lines(orders), "import", "orders");
+  const [start, end] = ["2026-10-05T00:00:00.000Z", "2026-10-06T00:00:00.000Z"];
+  const all = parsedLines((await world.run("export", "orders")).stdout);
+  const inPeriod = all.filter(({ created_at }) => created_at >= start && created_at < end);
+  expect(inPeriod).toHaveLength(48);
+  expect(inPeriod.some(({ created_at }) => created_at === start)).toBe(true);
+  expect(all.some(({ created_at }) => created_at === end)).toBe(true);
+  // The same times with an offset.
+  const period = ["--from", "2026-10-05T02:00:00+02:00", "--to", "2026-10-05 19:00:00-05:00"];
+  const notice = "Exported 48 orders\n";
+  expect(await world.run("export", "orders", ...period)).toEqual({
+    ...{ code: 0, stdout: lines(inPeriod), stderr: notice },
+  });
+  const descending = await world.run("export", "orders", "--sort", "-id", ...period);
+  expect(descending.stdout).toBe(lines(inPeriod.toReversed()));
+  const csv = await world.run("export", "orders", "--format", "csv", ...period);
+  expect([csv.stdout.trimEnd().split("\n").length, csv.stderr]).toEqual([49, notice]);
+  const idsOf = async (...options: string[]) =>
+    parsedLines((await world.run("export", "orders", ...options)).stdout).map(({ id }) => id);
+  const [before, after] = [await idsOf("--to", start), await idsOf("--from", end)];
+  expect([...before, ...inPeriod.map(({ id }) => id), ...after].sort((a, b) => a - b)).toEqual(
+    all.map(({ id }) => id),
+  );
 });
 
 test("export writes all records when they are too large for one page", async () => {
@@ -86,7 +124,7 @@ for (const format of ["ndjson", "csv"]) {
 test("export as CSV starts with a header, even if there are no users", async () => {
   using world = makeHarness();
   await world.run("token", "create", "a");
-  const header = "id,email,name,metadata,version,created_at,updated_at\n";
+  const header = "id,email,reference,name,metadata,version,created_at,updated_at\n";
   const path = world.at("none.csv");
   const outcome = await world.run("export", "users", "--output", path);
   expect(outcome).toEqual({ code: 0, stdout: "", stderr: `Exported 0 users to ${path}\n` });
@@ -94,7 +132,7 @@ test("export as CSV starts with a header, even if there are no users", async () 
   await world.feed('{"email":"a@b.cd"}', "import", "users");
   const { stdout } = await world.run("export", "users", "--format", "csv");
   const now = '"2026-11-20T18:57:03.120Z"';
-  expect(stdout).toBe(`${header}1,"a@b.cd",,"{}",1,${now},${now}\n`);
+  expect(stdout).toBe(`${header}1,"a@b.cd",,,"{}",1,${now},${now}\n`);
 });
 
 test("export --output publishes a complete file, and keeps the old one when it fails", async () => {

@@ -15,6 +15,7 @@ import {
 const items = [{ sku: "A-1", quantity: 2, unit_price: 100 }];
 const time = "2020-01-02T03:04:05.678Z";
 const ann = { email: "ann@b.cd", name: "Ann" };
+const small = { currency: "EUR", reference: "1", items };
 
 const csv = "email,name\né@b.cd,😀\n";
 const csvFiles: [string, string | Uint8Array][] = [
@@ -54,8 +55,8 @@ test("a file whose name ends with .tsv is separated by tabs, and an export can b
   const file = world.at("users.TSV");
   await world.run("export", "users", "--output", file);
   const [header, row] = readFileSync(file, "utf8").split("\n");
-  expect(header).toStartWith("id\temail\tname\t");
-  expect(row).toStartWith('1\t"ann@b.cd"\t"Lee,\tAnn"\t');
+  expect(header).toStartWith("id\temail\treference\tname\t");
+  expect(row).toStartWith('1\t"ann@b.cd"\t\t"Lee,\tAnn"\t');
   expect(await world.run("import", "users", file)).toEqual(imported("users", 0, 1));
 });
 
@@ -88,8 +89,8 @@ test("import skips and lists unknown fields when --ignore-unknown is given", asy
   expect(await world.feed(ndjson, "import", "users", "--ignore-unknown")).toEqual(
     reported("Skipped unknown fields: phone", summaryOf("users", 1)),
   );
-  const order = { user_id: 1, currency: "EUR", items: [{ ...items[0], color: "red" }] };
-  const args = ["import", "orders", "--key", "shop", "--ignore-unknown"];
+  const order = { ...small, user_id: 1, items: [{ ...items[0], color: "red" }] };
+  const args = ["import", "orders", "--ignore-unknown"];
   expect(await world.feed(lines([order]), ...args)).toEqual(
     reported("Skipped unknown fields: items.color", summaryOf("orders", 1)),
   );
@@ -121,31 +122,34 @@ test("import of CSV skips rows of empty cells, and counts their lines", async ()
   expect(outcome).toEqual(failed("line 6: email is required", summaryOf("users", 1, 0, 1)));
 });
 
-test("import finds the user of an order by user_email, in any case, also when the order has an id", async () => {
+test("import finds the user of an order by its email, in any case, or by its reference", async () => {
   using world = makeHarness();
-  await world.feed(lines([ann]), "import", "users");
+  await world.feed(lines([{ ...ann, reference: "C-1" }]), "import", "users");
   const dated = { created_at: time, updated_at: time };
   const full = {
     id: 7,
     currency: "EUR",
+    reference: null,
     items,
     total: 200,
+    refunded: 0,
     status: "paid",
     metadata: {},
     version: 3,
   };
-  const order = { currency: "EUR", items };
   const text = lines([
     { ...full, ...dated, user_email: "ANN@b.cd" },
-    { ...order, user_email: "bob@b.cd" },
-    { ...order, user_email: "ann@b.cd", user_id: 1 },
-    { ...order, user_email: "ann@b.cd" },
+    { ...small, user_email: "bob@b.cd" },
+    { ...small, user_email: "ann@b.cd", user_id: 1 },
+    { ...small, user_reference: "c-1" },
+    { ...small, user_reference: "C-1" },
   ]);
-  expect(await world.feed(text, "import", "orders", "--key", "shop")).toEqual(
+  expect(await world.feed(text, "import", "orders")).toEqual(
     failed(
       "line 2: user_email must be the email of an existing user",
       "line 3: user_email is not allowed with user_id",
-      summaryOf("orders", 2, 0, 2),
+      "line 4: user_reference must be the reference of an existing user",
+      summaryOf("orders", 2, 0, 3),
     ),
   );
   const [first, second] = await exportOf(world, "orders");
@@ -156,15 +160,15 @@ test("import finds the user of an order by user_email, in any case, also when th
 test("import keeps created_at and status of an order without an id, and recognizes it later", async () => {
   using world = makeHarness();
   await world.feed(lines([ann]), "import", "users");
-  const order = { user_id: 1, currency: "EUR", items, created_at: time, status: "shipped" };
-  const args = ["import", "orders", "--key", "shop"];
+  const order = { ...small, user_id: 1, created_at: time, status: "shipped" };
+  const args = ["import", "orders"];
   expect(await world.feed(lines([order]), ...args)).toEqual(imported("orders", 1));
   expect(await world.feed(lines([order]), ...args)).toEqual(imported("orders", 0, 1));
   const stored = { created_at: time, updated_at: time, status: "shipped", version: 1 };
   expect(await exportOf(world, "orders")).toMatchObject([stored]);
   const other = lines([{ ...order, created_at: "2021-01-02T03:04:05.678Z" }]);
   expect((await world.feed(other, ...args)).stderr).toStartWith(
-    "line 1: import_key shop:1 was imported before with different content, as order 1\n",
+    "line 1: reference is already taken by order 1\n",
   );
   const backwards = lines([{ ...order, updated_at: "2019-01-02T03:04:05.678Z" }]);
   expect((await world.feed(backwards, ...args)).stderr).toStartWith(
@@ -198,10 +202,10 @@ test("import stores the times of users and orders in UTC when they are RFC 3339"
   expect(other.stderr).toStartWith("line 1: email is already taken by user 1\n");
 
   const csv = times.map(
-    ([time]) => `1,EUR,"${JSON.stringify(items).replaceAll('"', '""')}",${time}\n`,
+    ([time], at) => `1,EUR,${at},"${JSON.stringify(items).replaceAll('"', '""')}",${time}\n`,
   );
-  const header = "user_id,currency,items,created_at\n";
-  const args = ["import", "orders", "--key", "shop", "--format", "csv"];
+  const header = "user_id,currency,reference,items,created_at\n";
+  const args = ["import", "orders", "--format", "csv"];
   expect(await world.feed(header + csv.join(""), ...args)).toEqual(imported("orders", 6));
   expect(await exportOf(world, "orders")).toMatchObject(
     times.map(([, time]) => ({ created_at: time, updated_at: time })),
@@ -239,8 +243,8 @@ test("import says what is wrong with a time", async () => {
 test("import restores orders from CSV when they were exported as CSV", async () => {
   using world = makeHarness();
   await world.feed(lines([ann]), "import", "users");
-  const order = { user_id: 1, currency: "EUR", items, metadata: { note: 'a, "b"' } };
-  await world.feed(lines([order, order]), "import", "orders", "--key", "shop");
+  const order = { ...small, user_id: 1, refunded: 7, metadata: { note: 'a, "b"' } };
+  await world.feed(lines([order, { ...order, reference: "2" }]), "import", "orders");
   const exported = await world.run("export", "orders", "--format", "csv");
   using other = makeHarness();
   await other.feed(lines([ann]), "import", "users");
@@ -249,14 +253,20 @@ test("import restores orders from CSV when they were exported as CSV", async () 
   expect(await other.run("export", "orders", "--format", "csv")).toEqual(exported);
 });
 
-const order = { user_email: "ann@b.cd", currency: "EUR", items };
+const order = { ...small, user_email: "ann@b.cd" };
 const cells = JSON.stringify(JSON.stringify(items)).replaceAll('\\"', '""');
 /** Three orders, the second of which is rejected; what corrects it. */
 const rejectedOrders: [string, string, string][] = [
-  ["ndjson", lines([order, { ...order, currency: "EURO" }, order]), "EURO"],
+  [
+    "ndjson",
+    lines(
+      ["EUR", "EURO", "EUR"].map((currency, at) => ({ ...order, currency, reference: `${at}` })),
+    ),
+    "EURO",
+  ],
   [
     "csv",
-    `user_email;currency;items\n${["EUR", "EURO", "EUR"].map((each) => `ann@b.cd;${each};${cells}\n`).join("")}`,
+    `user_email;currency;reference;items\n${["EUR", "EURO", "EUR"].map((each, at) => `ann@b.cd;${each};${at};${cells}\n`).join("")}`,
     "EURO",
   ],
 ];
@@ -266,26 +276,21 @@ for (const [format, text, mistake] of rejectedOrders) {
     using world = makeHarness();
     await world.feed(lines([ann]), "import", "users");
     const path = world.at(`rejects.${format}`);
-    const args = ["import", "orders", "--format", format, "--key", "shop"];
+    const args = ["import", "orders", "--format", format];
     const first = await world.feed(text, ...args, "--rejects", path);
     expect(first.stderr).toEndWith(
       `${summaryOf("orders", 2, 0, 1)}; rejected records are in ${path}\n`,
     );
     const rejects = readFileSync(path, "utf8");
     expect(rejects).toContain("import_error");
-    expect(rejects).toContain(`shop:${format === "csv" ? 3 : 2}`);
     if (format === "csv") {
-      expect(rejects).toStartWith('"import_error";"import_key";"user_email";"currency";"items"\n');
+      expect(rejects).toStartWith('"import_error";"user_email";"currency";"reference";"items"\n');
     }
     const corrected = rejects.replace(`${mistake}"`, 'EUR"');
-    const again = ["import", "orders", "--format", format];
-    expect(await world.feed(corrected, ...again)).toEqual(imported("orders", 1));
-    expect(await world.feed(corrected, ...again)).toEqual(imported("orders", 0, 1));
+    expect(await world.feed(corrected, ...args)).toEqual(imported("orders", 1));
+    expect(await world.feed(corrected, ...args)).toEqual(imported("orders", 0, 1));
     const whole = text.replace("EURO", "EUR");
     expect(await world.feed(whole, ...args)).toEqual(imported("orders", 0, 3));
-    // The same lines are new orders in an import with another key.
-    const other = [...again, "--key", "shop-2"];
-    expect(await world.feed(whole, ...other)).toEqual(imported("orders", 3));
   });
 }
 
@@ -293,20 +298,15 @@ test("import --rejects keeps a line that is no JSON object as text, and only mar
   using world = makeHarness();
   const path = world.at("rejects");
   const text = `{"email":"trunc@example.com","na\nnothing\n${" ".repeat(2 ** 20)}{}\n`;
-  const { code } = await world.feed(text, "import", "orders", "--key", "shop", "--rejects", path);
+  const { code } = await world.feed(text, "import", "orders", "--rejects", path);
   expect(code).toBe(1);
   expect(parsedLines(readFileSync(path, "utf8"))).toEqual([
     {
       import_error: "line 1: record must be valid JSON",
-      import_key: "shop:1",
       import_text: '{"email":"trunc@example.com","na',
     },
-    {
-      import_error: "line 2: record must be valid JSON",
-      import_key: "shop:2",
-      import_text: "nothing",
-    },
-    { import_error: "line 3: record must be at most 1048576 bytes", import_key: "shop:3" },
+    { import_error: "line 2: record must be valid JSON", import_text: "nothing" },
+    { import_error: "line 3: record must be at most 1048576 bytes" },
   ]);
 });
 
@@ -326,15 +326,15 @@ test("import --rejects keeps the text of an object that it cannot write again as
 test("import --rejects replaces the error when a record is rejected again", async () => {
   using world = makeHarness();
   const path = world.at("rejects");
-  const record = { email: "a", import_error: "line 7: before", import_key: "shop:7", name: 1.5 };
-  await world.feed(lines([record]), "import", "orders", "--key", "new", "--rejects", path);
+  const record = { email: "a", import_error: "line 7: before", reference: "shop:7", name: 1.5 };
+  await world.feed(lines([record]), "import", "orders", "--rejects", path);
   const [again] = parsedLines(readFileSync(path, "utf8"));
   expect(again).toEqual({ ...record, import_error: expect.stringMatching(/^line 1: /) });
 });
 
 test("import says that import_text is to be replaced when a rejected line is not corrected", async () => {
   using world = makeHarness();
-  // As written by --rejects. Not that --key is missing, although it is the first line.
+  // As written by --rejects.
   const rejects = lines([{ import_error: "line 1: record must be valid JSON", import_text: "{" }]);
   const args = ["import", "orders", "--ignore-unknown"];
   expect(await world.feed(rejects, ...args)).toEqual(

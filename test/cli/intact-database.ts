@@ -15,9 +15,14 @@ export async function writeIntact(path: string, records: number): Promise<Buffer
     metadata: { note: "n".repeat(n % 200) },
   }));
   const items = [{ sku: "A-1", quantity: 2, unit_price: 50 }];
-  const orders = numbers.map((n) => ({ user_id: 1 + (n % (records / 2)), currency: "EUR", items }));
+  const orders = numbers.map((n) => ({
+    user_id: 1 + (n % (records / 2)),
+    currency: "EUR",
+    reference: `${n}`,
+    items,
+  }));
   await world.feed(lines(users), "import", "users");
-  await world.feed(lines(orders), "import", "orders", "--key", "k");
+  await world.feed(lines(orders), "import", "orders");
   await world.run("token", "create", "a");
   expect((await world.run("backup", path)).code).toBe(0);
   const bytes = readFileSync(path);

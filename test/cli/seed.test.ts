@@ -18,17 +18,27 @@ describe("demo data", () => {
     const parseOrder = createOrderParser();
     for (const user of users) expect(parseUser(user)).toEqual(user);
     // This also checks the totals.
-    for (const order of orders) expect(parseOrder(order, null)).toEqual(order);
+    for (const order of orders) expect(parseOrder(order)).toEqual(order);
   });
 
   test("orders have all statuses, and a version that fits the status", () => {
-    const versions = { pending: 1, paid: 2, shipped: 3, delivered: 4, canceled: 2 };
+    const versions = { pending: 1, paid: 2, shipped: 3, delivered: 4, canceled: 3 };
     const found = new Map(orders.map(({ status, version }) => [status, version]));
     expect(Object.fromEntries(found)).toEqual(versions);
     for (const status of orderStatuses) {
       expect(orders.filter((order) => order.status === status).length).toBeGreaterThan(200);
     }
     for (const { status, version } of orders) expect(version).toBe(versions[status]);
+  });
+
+  test("orders are refunded when they are canceled, and have references of their own", () => {
+    for (const { status, total, refunded } of orders)
+      expect(refunded).toBe(status === "canceled" ? total : 0);
+    for (const records of [users, orders]) {
+      const references = records.map(({ reference }) => reference);
+      expect(new Set(references).size).toBe(records.length);
+      expect(references).not.toContain(null);
+    }
   });
 
   test("every order belongs to a user who existed when it was placed", () => {

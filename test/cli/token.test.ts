@@ -46,11 +46,12 @@ test("token create prints only the token on stdout, and stores its hash", async 
   expect(hasTokenFormat(stdout.trim())).toBe(true);
   const shown = `Created token "ci" (scope: write) in ${world.path}`;
   expect(stderr).toBe(`${createdNotice(world.path)}\n${shown}. It will not be shown again.\n`);
-  const again = await world.run("token", "create", "b", "--scope", "read");
-  expect(again.stderr).toStartWith(`Created token "b" (scope: read) in ${world.path}. It`);
+  const again = await world.run("token", "create", "b", "--scope", "orders:write,users:read");
+  const scope = "users:read,orders:write";
+  expect(again.stderr).toStartWith(`Created token "b" (scope: ${scope}) in ${world.path}. It`);
   await world.run("token", "revoke", "b");
   const [first, second] = await stored(world);
-  expect(second).toMatchObject({ name: "b", scope: "read" });
+  expect(second).toMatchObject({ name: "b", scope });
   expect([first]).toEqual([
     {
       hash: hashToken(stdout.trim()),
@@ -143,18 +144,18 @@ test("token list prints only the header when there are no tokens", async () => {
 test("token list shows the state of each token, oldest first, and no secrets", async () => {
   using world = makeHarness();
   const secret = await createToken(world, "forever");
-  await createToken(world, "short", "--scope", "read", "--expires", "1m");
+  await createToken(world, "short", "--scope", "orders:read", "--expires", "1m");
   await createToken(world, "gone");
   await world.run("token", "revoke", "gone");
   expect(await list(world)).toEqual([
     header,
     `forever  write  valid  ${time}  never  never`,
-    `short  read  valid  ${time}  2026-11-20T18:58:03.120Z  never`,
+    `short  orders:read  valid  ${time}  2026-11-20T18:58:03.120Z  never`,
     `gone  write  revoked  ${time}  never  never`,
   ]);
   world.clock.time = new Date("2026-11-20T18:58:03.120Z");
   const rows = await list(world);
-  expect(rows[2]).toContain("short  read  expired");
+  expect(rows[2]).toContain("short  orders:read  expired");
   expect(rows.join()).not.toContain(secret);
   expect(rows.join()).not.toContain(hashToken(secret));
 });

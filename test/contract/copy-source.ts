@@ -1,6 +1,14 @@
 import { expect, test } from "bun:test";
 import { type CopyRow, type CopySource, copiedTables } from "../../src/domain/copy.ts";
-import { newUser, type Open, openWithClock, orderFields, parsed, time } from "./open.ts";
+import {
+  newUser,
+  type Open,
+  openWithClock,
+  orderFields,
+  parsed,
+  time,
+  userFields,
+} from "./open.ts";
 
 type Table = Parameters<CopySource["read"]>[0];
 
@@ -14,7 +22,7 @@ export function copySourceContract(open: Open): void {
     const user = await newUser(it.store, { name: "Ann", metadata: { b: "1", a: "2" } });
     const gone = await newUser(it.store);
     await it.store.users.remove(gone.id, null);
-    const { id } = (await it.store.orders.create(orderFields(user.id), null)).record;
+    const { id } = await it.store.orders.create(orderFields(user.id), null);
     await it.store.withCopySource(async (snapshot) => {
       expect(await snapshot.count("users")).toBe(1);
       await newUser(it.store);
@@ -52,17 +60,18 @@ export function copySourceContract(open: Open): void {
     for (const [at, name] of ["é", "a", "B", "~", "!"].entries()) {
       const hash = Bun.CryptoHasher.hash("sha256", name, "hex");
       await it.store.tokens.create({ hash, name, scope: "read", expires_at: null });
-      await it.store.users.create(
-        { email: `${at}@b.cd`, name: null, metadata: {} },
-        { owner: hash, key: name, fingerprint: hash },
-      );
+      await it.store.users.create(userFields({ email: `${at}@b.cd` }), {
+        owner: hash,
+        key: name,
+        fingerprint: hash,
+      });
       it.clock.time = new Date(times[1 - (at % 2)] ?? "");
     }
     const records = Array.from({ length: 6000 }, (_, at) => ({
       ...orderFields(user.id),
-      import_key: `k:${at}`,
+      reference: `k:${at}`,
     }));
-    await it.store.bulk.orders.import(records, false);
+    await it.store.bulk.orders.import(records);
     await it.store.withCopySource(async (snapshot) => {
       for (const [name, { columns, sortKey }] of Object.entries(copiedTables)) {
         const rows = await rowsOf(snapshot, name as Table);

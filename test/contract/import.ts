@@ -20,6 +20,10 @@ import {
 const created: ImportResult = { outcome: "created" };
 const unchanged: ImportResult = { outcome: "unchanged" };
 const rejected = (reason: string): ImportResult => ({ outcome: "rejected", reason });
+/** Of a record that an update can change. */
+function existing(reason: string): ImportResult {
+  return { outcome: "rejected", reason, exists: true };
+}
 const createdAt = "2020-01-02T03:04:05.678Z";
 const updatedAt = "2021-01-02T03:04:05.678Z";
 
@@ -31,13 +35,12 @@ function oldUser(id: number, fields: Partial<User> = {}): User {
 
 function oldOrder(id: number, userId: number, fields: Partial<Order> = {}): Order {
   const times = { version: 2, created_at: createdAt, updated_at: updatedAt };
-  return { id, ...orderFields(userId), status: "paid", ...times, ...fields };
+  return { id, ...orderFields(userId), refunded: 0, status: "paid", ...times, ...fields };
 }
 
-const importUser = async (store: Store, user: User) =>
-  (await store.bulk.users.import([user], false))[0];
+const importUser = async (store: Store, user: User) => (await store.bulk.users.import([user]))[0];
 const importOrder = async (store: Store, order: OrderImport) =>
-  (await store.bulk.orders.import([order], false))[0];
+  (await store.bulk.orders.import([order]))[0];
 
 async function idsOf(store: Store, list: "users" | "orders", userId?: number): Promise<number[]> {
   const query = userId === undefined ? all : { ...all, user_id: userId };
@@ -50,11 +53,11 @@ export function importContract(open: Open): void {
   test("import keeps ids, versions and times when records have them", async () => {
     await using it = await openWithClock(open);
     const users = oddTexts.map((name, at) => oldUser(at + 1, { name, metadata: { [name]: name } }));
-    const results = await it.store.bulk.users.import(users, false);
+    const results = await it.store.bulk.users.import(users);
     expect(results).toEqual(users.map(() => created));
     expect((await listed(it.store.users.list(all))).rows).toEqual(users);
     const orders = [oldOrder(1, 3), oldOrder(2, 1, { status: "canceled", metadata: { a: "b" } })];
-    expect(await it.store.bulk.orders.import(orders, false)).toEqual([created, created]);
+    expect(await it.store.bulk.orders.import(orders)).toEqual([created, created]);
     expect((await listed(it.store.orders.list(all))).rows).toEqual(orders);
     expect((await it.store.orders.list({ ...all, status: "paid" })).total).toBe(1);
     expect(await it.store.check()).toEqual([]);
@@ -64,13 +67,20 @@ export function importContract(open: Open): void {
     await using it = await openWithClock(open);
     await importUser(it.store, oldUser(10));
     const fields = userFields({ name: "New", metadata: { a: "b" } });
-    expect(await it.store.bulk.users.import([fields], false)).toEqual([created]);
+    expect(await it.store.bulk.users.import([fields])).toEqual([created]);
     const time = it.clock.time.toISOString();
     const fresh = { id: 11, version: 1, created_at: time, updated_at: time };
     expect(parsed(await it.store.users.get(11))).toEqual({ ...fields, ...fresh });
-    const order = { ...orderFields(11), import_key: "a:1" };
+    const order = { ...orderFields(11), reference: "a:1" };
     expect(await importOrder(it.store, order)).toEqual(created);
-    const placed = { ...orderFields(11), ...fresh, id: 1, status: "pending" as const };
+    const placed = {
+      ...orderFields(11),
+      ...fresh,
+      id: 1,
+      reference: "a:1",
+      refunded: 0,
+      status: "pending" as const,
+    };
     expect(parsed(await it.store.orders.get(1))).toEqual(placed);
     expect(await it.store.check()).toEqual([]);
   });
@@ -91,27 +101,27 @@ export function importContract(open: Open): void {
     const fields = userFields({ metadata: { a: "1", b: "2" } });
     const again = { ...fields, metadata: { b: "2", a: "1" } };
     const users = [user, { ...user, metadata: { b: "2", a: "1" } }, fields, again];
-    const results = await it.store.bulk.users.import(users, false);
+    const results = await it.store.bulk.users.import(users);
     expect(results).toEqual([created, unchanged, created, unchanged]);
     const order = oldOrder(7, 7);
-    const keyed = { ...orderFields(7), import_key: "a:1" };
+    const keyed = { ...orderFields(7), reference: "a:1" };
     const orders = [order, order, keyed, keyed];
     const expected = [created, unchanged, created, unchanged];
-    expect(await it.store.bulk.orders.import(orders, false)).toEqual(expected);
-    expect(await it.store.bulk.users.import(users, false)).toEqual(users.map(() => unchanged));
-    expect(await it.store.bulk.orders.import(orders, false)).toEqual(orders.map(() => unchanged));
+    expect(await it.store.bulk.orders.import(orders)).toEqual(expected);
+    expect(await it.store.bulk.users.import(users)).toEqual(users.map(() => unchanged));
+    expect(await it.store.bulk.orders.import(orders)).toEqual(orders.map(() => unchanged));
     expect(await idsOf(it.store, "users")).toEqual([7, 8]);
     expect(await idsOf(it.store, "orders")).toEqual([7, 8]);
   });
 
-  test("import returns unchanged for an import key when its order has changed since", async () => {
+  test("import returns unchanged for a reference when its order has changed since", async () => {
     await using it = await openWithClock(open);
     const { id } = await newUser(it.store);
-    const keyed = { ...orderFields(id), import_key: "a:1" };
+    const keyed = { ...orderFields(id), reference: "a:1" };
     await importOrder(it.store, keyed);
     await it.store.orders.update(1, setFields({ status: "paid", metadata: { a: "b" } }), null);
     expect(await importOrder(it.store, keyed)).toEqual(unchanged);
-    expect(await importOrder(it.store, { ...keyed, import_key: "a:2" })).toEqual(created);
+    expect(await importOrder(it.store, { ...keyed, reference: "a:2" })).toEqual(created);
   });
 
   const userChanges: Partial<User>[] = [
@@ -137,20 +147,20 @@ export function importContract(open: Open): void {
     await using it = await openWithClock(open);
     const { store } = it;
     const user = oldUser(7, { email: "seven@example.com", metadata: { a: "1" } });
-    await store.bulk.users.import([user, oldUser(8)], false);
+    await store.bulk.users.import([user, oldUser(8)]);
     await importOrder(store, oldOrder(7, 7));
     for (const change of userChanges) {
       const reason = "user 7 already exists with different values";
       expect([change, await importUser(store, { ...user, ...change })]).toEqual([
         change,
-        rejected(reason),
+        existing(reason),
       ]);
     }
     for (const change of orderChanges) {
       const reason = "order 7 already exists with different values";
       expect([change, await importOrder(store, oldOrder(7, 7, change))]).toEqual([
         change,
-        rejected(reason),
+        existing(reason),
       ]);
     }
     expect((await listed(store.users.list(all))).rows).toEqual([user, oldUser(8)]);
@@ -161,28 +171,29 @@ export function importContract(open: Open): void {
     await using it = await openWithClock(open);
     const { store } = it;
     await importUser(store, oldUser(7, { email: "Ann@example.com" }));
-    const reason = rejected("email is already taken by user 7");
+    const reason = "email is already taken by user 7";
     const others = [
       oldUser(8, { email: "ann@EXAMPLE.com" }),
       userFields({ email: "ann@example.com" }),
       userFields({ email: "Ann@example.com", name: "Other" }),
     ];
-    expect(await store.bulk.users.import(others, false)).toEqual(others.map(() => reason));
+    const results = [rejected(reason), existing(reason), existing(reason)];
+    expect(await store.bulk.users.import(others)).toEqual(results);
     expect(await idsOf(store, "users")).toEqual([7]);
     expect((await newUser(store)).id).toBe(8);
     expect(await store.check()).toEqual([]);
   });
 
-  test("import rejects an order when its user does not exist or its key belongs to a different order", async () => {
+  test("import rejects an order when its user does not exist or its reference belongs to a different order", async () => {
     await using it = await openWithClock(open);
     const { id } = await newUser(it.store);
     const nobody = rejected("user_id must be an existing user");
     expect(await importOrder(it.store, oldOrder(1, id + 1))).toEqual(nobody);
-    const keyed = { ...orderFields(id), import_key: "a:1" };
+    const keyed = { ...orderFields(id), reference: "a:1" };
     expect(await importOrder(it.store, { ...keyed, user_id: id + 1 })).toEqual(nobody);
     expect(await importOrder(it.store, keyed)).toEqual(created);
     expect(await importOrder(it.store, { ...keyed, currency: "USD" })).toEqual(
-      rejected("import_key a:1 was imported before with different content, as order 1"),
+      existing("reference is already taken by order 1"),
     );
     expect(await idsOf(it.store, "orders")).toEqual([1]);
   });
@@ -223,9 +234,10 @@ export function importContract(open: Open): void {
       // The previous record would have been assigned this id.
       [oldUser(6), userFields({ email: "new@example.com" }), oldUser(2 ** 25)],
     ];
-    async function importAll(dry: boolean): Promise<ImportResult[]> {
+    async function importAll(dryRun: boolean): Promise<ImportResult[]> {
       const results: ImportResult[] = [];
-      for (const batch of batches) results.push(...(await store.bulk.users.import(batch, dry)));
+      for (const batch of batches)
+        results.push(...(await store.bulk.users.import(batch, { dryRun })));
       return results;
     }
     const expected = await importAll(true);
@@ -243,14 +255,14 @@ export function importContract(open: Open): void {
       oldOrder(9, 1),
       oldOrder(9, 1),
       oldOrder(9, 1, { version: 7 }),
-      { ...orderFields(1), import_key: "a:1" },
-      { ...orderFields(1), import_key: "a:1" },
-      { ...orderFields(5), import_key: "a:1" },
+      { ...orderFields(1), reference: "a:1" },
+      { ...orderFields(1), reference: "a:1" },
+      { ...orderFields(1), reference: "a:1", currency: "USD" },
       oldOrder(4, 99),
     ];
-    const toldOfOrders = await store.bulk.orders.import(orders, true);
+    const toldOfOrders = await store.bulk.orders.import(orders, { dryRun: true });
     expect((await store.orders.list(all)).total).toBe(0);
-    expect(await store.bulk.orders.import(orders, false)).toEqual(toldOfOrders);
+    expect(await store.bulk.orders.import(orders)).toEqual(toldOfOrders);
     expect(toldOfOrders.map(({ outcome }) => outcome)).toEqual(
       "created unchanged rejected created unchanged rejected rejected".split(" ") as never,
     );
@@ -264,31 +276,30 @@ export function importContract(open: Open): void {
     const user = oldUser(5, { metadata: { a: "1", b: "2" } });
     const fields = userFields({ metadata: { a: "1", b: "2" } });
     const metadata = { b: "2", a: "1" };
-    await users.import([user, fields], true);
+    await users.import([user, fields], { dryRun: true });
     expect(
       await users.import(
         [{ ...user, metadata }, { ...user, version: 7 }, { ...fields, metadata }, oldUser(6)],
-        true,
+        { dryRun: true },
       ),
     ).toEqual([
       unchanged,
-      rejected("user 5 already exists with different values"),
+      existing("user 5 already exists with different values"),
       unchanged,
-      rejected("user 6 already exists with different values"),
+      existing("user 6 already exists with different values"),
     ]);
     const order = oldOrder(5, id);
-    const keyed = { ...orderFields(id), import_key: "a:1" };
-    await orders.import([order, keyed], true);
+    const keyed = { ...orderFields(id), reference: "a:1" };
+    await orders.import([order, keyed], { dryRun: true });
     expect(
-      await orders.import(
-        [order, { ...order, version: 7 }, keyed, { ...keyed, currency: "USD" }],
-        true,
-      ),
+      await orders.import([order, { ...order, version: 7 }, keyed, { ...keyed, currency: "USD" }], {
+        dryRun: true,
+      }),
     ).toEqual([
       unchanged,
-      rejected("order 5 already exists with different values"),
+      existing("order 5 already exists with different values"),
       unchanged,
-      rejected("import_key a:1 was imported before with different content, as order 6"),
+      existing("reference is already taken by order 6"),
     ]);
   });
 
@@ -296,10 +307,10 @@ export function importContract(open: Open): void {
     await using it = await openWithClock(open);
     await importUser(it.store, oldUser(7, { email: "Ann@example.com" }));
     const { user_id, ...fields } = orderFields(7);
-    const known = { ...fields, user_email: "ann@EXAMPLE.com", import_key: "a:1" };
-    const unknown = { ...fields, user_email: "bob@example.com", import_key: "a:2" };
+    const known = { ...fields, user_email: "ann@EXAMPLE.com", reference: "a:1" };
+    const unknown = { ...fields, user_email: "bob@example.com", reference: "a:2" };
     for (const dryRun of [true, false]) {
-      expect(await it.store.bulk.orders.import([known, unknown], dryRun)).toEqual([
+      expect(await it.store.bulk.orders.import([known, unknown], { dryRun })).toEqual([
         created,
         rejected("user_email must be the email of an existing user"),
       ]);

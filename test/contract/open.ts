@@ -46,7 +46,8 @@ export async function openWithClock(open: Open) {
 
 /** Fields of a user with a unique email. */
 export function userFields(fields: Partial<UserFields> = {}): UserFields {
-  return { email: `${crypto.randomUUID()}@example.com`, name: null, metadata: {}, ...fields };
+  const email = `${crypto.randomUUID()}@example.com`;
+  return { email, reference: null, name: null, metadata: {}, ...fields };
 }
 
 /** @returns the record as the API shows it, after comparing it with what the store says about its text */
@@ -60,13 +61,21 @@ export function parsed<Row extends Versioned>(record: RecordText<Row> | null): R
 }
 
 export async function newUser(store: Store, fields: Partial<UserFields> = {}): Promise<User> {
-  return parsed((await store.users.create(userFields(fields), null)).record);
+  return parsed(await store.users.create(userFields(fields), null));
 }
 
 /** Fields of an order with one item. */
 export function orderFields(userId: number, fields: Partial<OrderFields> = {}): OrderFields {
   const items = [{ sku: "A-1", quantity: 1, unit_price: 100 }];
-  return { user_id: userId, currency: "EUR", items, total: 100, metadata: {}, ...fields };
+  return {
+    user_id: userId,
+    currency: "EUR",
+    reference: null,
+    items,
+    total: 100,
+    metadata: {},
+    ...fields,
+  };
 }
 
 /** @returns an edit that sets these fields of an order, from any status to any other */
@@ -75,8 +84,8 @@ export function setFields(fields: Partial<OrderEdit>): (order: Order) => OrderEd
 }
 
 /** An edit that changes a user each time. */
-export const rename = ({ email, metadata, version }: User): UserFields => ({
-  ...{ email, metadata },
+export const rename = ({ email, reference, metadata, version }: User): UserFields => ({
+  ...{ email, reference, metadata },
   name: `v${version + 1}`,
 });
 
@@ -105,7 +114,7 @@ export async function expectAscendingTimes<Row extends Versioned, Change>(
 
 /** @returns the code of each error; `new` or `replayed` for each record */
 export async function outcomesOf(
-  creates: readonly Promise<{ readonly replayed: boolean }>[],
+  creates: readonly Promise<{ readonly replayed?: true }>[],
 ): Promise<string[]> {
   const results = await Promise.allSettled(creates);
   return results.map((result) => {

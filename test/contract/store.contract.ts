@@ -5,10 +5,13 @@ import { changesContract } from "./changes.ts";
 import { copySourceContract } from "./copy-source.ts";
 import { idempotencyContract } from "./idempotency.ts";
 import { importContract } from "./import.ts";
+import { importUpdatesContract } from "./import-updates.ts";
 import { listsContract } from "./lists.ts";
 import type { Open } from "./open.ts";
+import { orderEditsContract } from "./order-edits.ts";
 import { ordersContract } from "./orders.ts";
 import { recordTextContract } from "./record-text.ts";
+import { referencesContract } from "./references.ts";
 import { tokensContract } from "./tokens.ts";
 import { usersContract } from "./users.ts";
 
@@ -17,11 +20,14 @@ export function storeContract(name: string, open: Open): void {
   describe(name, () => {
     usersContract(open);
     ordersContract(open);
+    orderEditsContract(open);
     listsContract(open);
     recordTextContract(open);
+    referencesContract(open);
     idempotencyContract(open);
     tokensContract(open);
     importContract(open);
+    importUpdatesContract(open);
     copySourceContract(open);
     changesContract(open);
   });

@@ -47,7 +47,7 @@ export function usersContract(open: Open): void {
     await using it = await openWithClock(open);
     const user = await newUser(it.store, { name: "Anne", metadata: { a: "1" } });
     const other = await newUser(it.store);
-    const fields = { email: "new@example.com", name: null, metadata: { b: "2" } };
+    const fields = userFields({ email: "new@example.com", metadata: { b: "2" } });
     it.pass(1000);
     const seen: User[] = [];
     const changed = await it.store.users.update(

@@ -60,7 +60,9 @@ test("replay returns the record as it was stored when the key has the same finge
   const json = '{"id":7,"metadata":{"__proto__":"x"},"version":3}';
   const key = { owner: "", key: "k", fingerprint: "f" };
   expect(replay({ fingerprint: "f", record: json }, key)).toEqual({
-    record: { id: 7, version: 3, json },
+    id: 7,
+    version: 3,
+    json,
     replayed: true,
   });
 });

@@ -7,6 +7,7 @@ import { expectThrown } from "../support/expect-error.ts";
 const user: User = {
   id: 7,
   email: "Anne@example.com",
+  reference: null,
   name: "Anne",
   metadata: { a: "1" },
   version: 3,

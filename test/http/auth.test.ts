@@ -3,7 +3,7 @@ import { newToken } from "../../src/domain/token.ts";
 import { allRoutes } from "../../src/http/app.ts";
 import { isPublic, type RouteEntry } from "../../src/http/routes/route.ts";
 import { withStore } from "../support/open-store.ts";
-import { expectError, expectUnauthorised, newEmail, newOrder, newUser, stored } from "./make.ts";
+import { expectUnauthorised, newUser, stored } from "./make.ts";
 import { type RawRequest, sendRaw } from "./raw.ts";
 import {
   type CallOptions,
@@ -18,7 +18,6 @@ import {
 const server = await startSharedServer();
 const valid = server.writeToken;
 const user = await newUser(server);
-const order = await newOrder(server, user.id);
 
 const PLAIN = ["Bearer"];
 const PRESENTED = ['Bearer error="invalid_token"'];
@@ -226,53 +225,6 @@ test.each(["", "Bearer garbage", `Bearer ${expired}`, "Basic YTpi"])(
     }
   },
 );
-
-describe("a read token", () => {
-  const token = server.readToken;
-
-  const writes: typeof REQUESTS = [
-    ["POST", "/users", { email: newEmail() }],
-    ["PATCH", oneUser, { name: "Stranger" }],
-    ["PUT", oneUser, { email: newEmail() }],
-    ["DELETE", oneUser],
-    ["POST", "/orders", { user_id: user.id, currency: "EUR", items: [] }],
-    ["PATCH", `/orders/${order.id}`, { status: "canceled" }],
-  ];
-
-  test("a read token is accepted like a write token when the method is GET or HEAD", async () => {
-    for (const method of ["GET", "HEAD"])
-      for (const path of ["/users", oneUser, "/orders", `/orders/${order.id}`])
-        expect((await server.call(method, path, { token })).status).toBe(200);
-  });
-
-  const bodies: [string, CallOptions][] = [
-    ["a body that is too large", { raw: "x".repeat(100_000), headers: json }],
-    ["a body of another type", { raw: "a", headers: { "content-type": "text/plain" } }],
-    ["a malformed body", { raw: "{", headers: json }],
-    ["a stale If-Match", { body: { nope: 1 }, headers: { "if-match": '"99"' } }],
-    ["a bad key", { body: {}, headers: { "idempotency-key": "a b" } }],
-  ];
-  const badIds = ["PATCH", "PUT", "DELETE"].flatMap((method) =>
-    ["abc", "abc?a=1", "999999"].map((id) => [method, `/users/${id}`] as const),
-  );
-
-  test.each([["a good body", {}] as (typeof bodies)[0], ...bodies])(
-    "a read token gets a 403 and changes nothing when a write has %s",
-    async (_what, options) => {
-      const before = await state();
-      for (const [method, path, body] of [...writes, ...badIds]) {
-        const response = await server.call(method, path, {
-          ...(body && { body }),
-          ...options,
-          token,
-        });
-        expectError(response, 403, "this token may only read");
-        expect(response.headers.get("www-authenticate")).toBe('Bearer error="insufficient_scope"');
-      }
-      expect(await state()).toEqual(before);
-    },
-  );
-});
 
 test("the log never contains a token, whether it is accepted, rejected or in the wrong place", async () => {
   const never = newToken();

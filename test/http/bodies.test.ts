@@ -97,17 +97,25 @@ for (const { route, method, path, text } of routes) {
   });
 }
 
-test("a write returns 400 and changes nothing when it has a header of other methods", async () => {
+test("a request returns 400 and changes nothing when it has a header that protects other methods", async () => {
   const before = await state();
-  const remove = { method: "DELETE", path: () => `/users/${userId}`, text: () => "" };
-  for (const { method, path, text } of [...routes, remove]) {
-    const names = method === "POST" ? ["If-Match", "If-None-Match"] : ["Idempotency-Key"];
+  const [keys, preconditions] = [["Idempotency-Key"], ["If-Match", "If-None-Match"]];
+  const reads = ["/users", `/users/${userId}`, "/orders", `/orders/${orderId}`, "/changes"];
+  for (const [method, path, names, allowed] of [
+    ["POST", "/users", preconditions, keys],
+    ["POST", "/orders", preconditions, keys],
+    ...[...reads, "/health", "/metrics"].map((read) => ["GET", read, keys, preconditions] as const),
+  ] as const) {
     for (const name of names) {
-      const headers = { "content-type": "application/json", [name]: "*" };
-      const response = await server.call(method, path(), { raw: text(), headers });
+      const body =
+        method === "POST" ? routes.find(({ path: of }) => of() === path)?.good() : undefined;
+      const response = await server.call(method, path, { body, headers: { [name]: "*" } });
       expectError(response, 400, `Validation failed: ${name} is not allowed with ${method}`);
+      expect(response.json.meta.problems[0].allowed).toEqual(allowed);
     }
   }
+  const head = await server.call("HEAD", "/users", { headers: { "idempotency-key": "a" } });
+  expect(head.status).toBe(400);
   expect(await state()).toEqual(before);
 });
 

@@ -28,6 +28,8 @@ interface DocumentedResponse {
 
 export interface Operation {
   readonly operationId: string;
+  /** Scopes by scheme; empty if the operation is public. */
+  readonly security: readonly Readonly<Record<string, readonly string[]>>[];
   readonly parameters: readonly Parameter[];
   readonly requestBody?: { readonly content: Readonly<Record<string, Media>> };
   readonly responses: Readonly<Record<string, DocumentedResponse>>;

@@ -1,7 +1,7 @@
 /** Calls every operation of the OpenAPI document, for every status that a client can cause. */
 import { document } from "./documented.ts";
 import { newEmail, newOrder, newUser } from "./make.ts";
-import { type CallOptions, startServer, type TestServer } from "./server.ts";
+import { type CallOptions, createToken, startServer, type TestServer } from "./server.ts";
 
 type Call = readonly [operation: string, path: string, options?: CallOptions];
 
@@ -33,14 +33,17 @@ async function callsTo(server: TestServer): Promise<Call[]> {
     ["updateUser", oneUser, { body: { name: null, metadata: { team: null } } }],
     ["updateUser", oneUser, { body: { email } }],
     ["updateUser", oneUser, { body: {}, headers: NEVER }],
+    ["updateUser", oneUser, { body: { reference: "K-1" }, headers: key("a") }],
     ["updateUser", oneUser, { body: {}, headers: { "if-none-match": "*" } }],
     ["updateUser", "/users/999999", { body: {} }],
     ["replaceUser", oneUser, { body: { email: newEmail() } }],
     ["replaceUser", oneUser, { body: { email } }],
     ["replaceUser", oneUser, { body: { email: newEmail() }, headers: NEVER }],
+    ["replaceUser", oneUser, { body: { email: newEmail() }, headers: key("a") }],
     ["replaceUser", "/users/999999", { body: { email: newEmail() } }],
     ["deleteUser", oneUser],
     ["deleteUser", oneUser, { headers: NEVER }],
+    ["deleteUser", oneUser, { headers: key("a") }],
     ["deleteUser", `/users/${lone.id}`, { headers: ifMatch('"1"') }],
     ["deleteUser", `/users/${lone.id}`],
     ["listOrders", `/orders?user_id=${user.id}&status=pending&limit=1`],
@@ -48,6 +51,9 @@ async function callsTo(server: TestServer): Promise<Call[]> {
     ["createOrder", "/orders", { body: placed, headers: key("b") }],
     ["createOrder", "/orders", { body: { ...placed, currency: "CHF" }, headers: key("b") }],
     ["createOrder", "/orders", { body: { ...placed, user_id: 999_999 } }],
+    ["createOrder", "/orders", { body: { ...placed, reference: "1042" } }],
+    ["createOrder", "/orders", { body: { ...placed, reference: "1042" } }],
+    ["listOrders", `/orders?id=${order.id},7&reference=1042`],
     ["getOrder", oneOrder],
     ["getOrder", oneOrder, { headers: { "if-none-match": "*" } }],
     ["getOrder", oneOrder, { headers: NEVER }],
@@ -55,6 +61,11 @@ async function callsTo(server: TestServer): Promise<Call[]> {
     ["getOrder", "/orders/-1"],
     ["updateOrder", oneOrder, { body: { status: "paid", metadata: { note: "x" } } }],
     ["updateOrder", oneOrder, { body: { status: "delivered" } }],
+    ["updateOrder", oneOrder, { body: { refunded: 999_999 } }],
+    ["updateOrder", oneOrder, { body: { reference: "1042" } }],
+    ["updateOrder", oneOrder, { body: { refunded: 1 }, headers: key("c") }],
+    ["updateOrder", oneOrder, { body: { refunded: 1 }, headers: key("c") }],
+    ["updateOrder", oneOrder, { body: { refunded: 2 }, headers: key("c") }],
     ["updateOrder", oneOrder, { body: {}, headers: NEVER }],
     ["updateOrder", "/orders/abc", { body: {} }],
     ["updateOrder", "/orders/999999", { body: {} }],
@@ -88,14 +99,14 @@ export function operations(): Listed[] {
 
 const type = (value: string) => ({ "content-type": value });
 
-/** The errors that all operations with the same status share. */
-function common({ operation, path, statuses }: Listed, server: TestServer): Call[] {
+/** The errors that all operations with the same status share. @param token lacks a scope of the operation */
+function common({ operation, path, statuses }: Listed, token: string): Call[] {
   const calls: Call[] = [[operation, `${path}?nope=1`]];
   calls.push([operation, path, { headers: { expect: "nothing" } }]);
   if (statuses.has(401)) {
     calls.push([operation, path, { token: null }], [operation, path, { token: "uat_nobody" }]);
   }
-  if (statuses.has(403)) calls.push([operation, path, { token: server.readToken }]);
+  if (statuses.has(403)) calls.push([operation, path, { token }]);
   if (statuses.has(413)) {
     calls.push([operation, path, { raw: " ".repeat(70_000), headers: type("application/json") }]);
     calls.push([operation, path, { raw: "a=b", headers: type("text/plain") }]);
@@ -113,12 +124,15 @@ export async function exercise(): Promise<string[]> {
     const { status } = await at.call(method, path, options);
     seen.push(`${operation} ${status}`);
   };
+  const ofUsers = await createToken(server.database, "users", "users:write");
+  const ofOrders = await createToken(server.database, "orders", "orders:write");
   const methodOf = (name: string) =>
     listed.find(({ operation }) => operation === name)?.method ?? "GET";
 
   for (const call of await callsTo(server)) await send(server, methodOf(call[0]), ...call);
   for (const one of listed) {
-    for (const call of common(one, server)) await send(server, one.method, ...call);
+    const token = one.path.startsWith("/users") ? ofOrders : ofUsers;
+    for (const call of common(one, token)) await send(server, one.method, ...call);
     await send(server, "OPTIONS", one.operation, one.path);
     if (one.method === "GET") await send(server, "HEAD", one.operation, one.path);
     if (!one.statuses.has(429)) continue;

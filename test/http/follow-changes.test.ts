@@ -49,7 +49,7 @@ async function write(): Promise<void> {
   await server.call("DELETE", `/users/${users[2].id}`);
   // The id of a deleted user comes back, with an older version.
   const again = { ...users[2], email: newEmail(), version: 1 };
-  await withStore(server.database, ({ bulk }) => bulk.users.import([again], false));
+  await withStore(server.database, ({ bulk }) => bulk.users.import([again]));
 }
 
 const files = ["follow.mts", "follow.py", "follow.sh"].filter(canRun);

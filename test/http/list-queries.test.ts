@@ -46,6 +46,7 @@ test.each(outside)(
   },
 );
 
+const idsRule = "id must be 1 to 100 different ids, separated by commas";
 const statuses = "pending, paid, shipped, delivered, canceled";
 const rejected: [query: string, problem: string | RegExp][] = [
   ["/users?limit", range("limit")],
@@ -87,6 +88,19 @@ const rejected: [query: string, problem: string | RegExp][] = [
   ["/orders?status=paid%00", /^status must be /],
   ["/orders?user_id=1&user_id=1", "user_id is given more than once"],
   ["/orders?status=paid&status=paid", "status is given more than once"],
+  ...["", "0", "01", "1,1", "+1", "%2B1", "-1", "1.0", "1,", ",1", "1,,2", "1, 2", "a", "1;2"].map(
+    (ids): (typeof rejected)[0] => [`/orders?id=${ids}`, idsRule],
+  ),
+  [`/users?id=${Array.from({ length: 101 }, (_, at) => at + 1)}`, idsRule],
+  [`/users?id=1,${"9".repeat(30)},0`, idsRule],
+  ["/users?id=1&id=2", "id is given more than once"],
+  ["/orders?id[]=1", /^id(\[\]|%5B%5D) is not allowed$/],
+  ["/changes?id=1", "id is not allowed"],
+  ...["", "%20a", "a%20", "a%0A", "a%00", "%7f", "r".repeat(256)].map(
+    (reference): (typeof rejected)[0] => [`/users?reference=${reference}`, /^reference must be /],
+  ),
+  ["/orders?reference=a&reference=a", "reference is given more than once"],
+  ["/changes?reference=a", "reference is not allowed"],
   ["/changes?include=user", "include must be one of record"],
   ["/changes?feed=", "feed must be text of 1 to 64 characters"],
   [`/changes?feed=${"a".repeat(65)}`, "feed must be text of 1 to 64 characters"],

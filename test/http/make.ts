@@ -9,6 +9,7 @@ export const userKeys = [
   "id",
   "metadata",
   "name",
+  "reference",
   "updated_at",
   "version",
 ] as const;
@@ -19,6 +20,8 @@ export const orderKeys = [
   "id",
   "items",
   "metadata",
+  "reference",
+  "refunded",
   "status",
   "total",
   "updated_at",
@@ -44,6 +47,13 @@ const internals = [
 ];
 
 export type Fields = Record<string, unknown>;
+
+export const referenceRule =
+  "reference must be text of 1 to 255 characters (no control characters, no white space at its ends) or null";
+export const badReferences: Fields[] = [
+  ...["", "r".repeat(256), "😀".repeat(256), " a", "a ", "\u00a0a", "a\u2003", "\ufeffa", "a\n"],
+  ...["a\tb", "a\u0001b", "a\u007fb", "a\u0085b", 5, true, ["a"], {}],
+].map((reference) => ({ reference }));
 
 /** @returns a unique email */
 export function newEmail(): string {
@@ -171,7 +181,8 @@ export function expectError(
   } else {
     // `call` has compared the code with those of the operation.
     const { code, allowed, ...others } = response.json.meta;
-    expect([others, allowed !== undefined]).toEqual([{}, code === "invalid_status_change"]);
+    const names = ["invalid_status_change", "invalid_refund"];
+    expect([others, allowed !== undefined]).toEqual([{}, names.includes(code)]);
   }
   for (const ours of internals) expect(response.text).not.toContain(ours);
   if (hidden !== undefined) expect(response.text).not.toContain(hidden);

@@ -48,7 +48,13 @@ const ERROR_CODES: Readonly<Record<number, readonly string[]>> = {
   403: ["insufficient_scope"],
   404: ["not_found"],
   405: ["method_not_allowed"],
-  409: ["email_taken", "invalid_status_change", "user_has_orders"],
+  409: [
+    "email_taken",
+    "invalid_refund",
+    "invalid_status_change",
+    "reference_taken",
+    "user_has_orders",
+  ],
   410: ["changes_expired", "changes_reset"],
   412: ["version_mismatch"],
   413: ["payload_too_large"],
@@ -86,11 +92,12 @@ test("meta.code is one of the codes that clients know, in every operation of the
 
 test("meta.code of a 409 is documented by operation", () => {
   expect(Object.fromEntries(documentedCodes(409))).toEqual({
-    createUser: ["email_taken"],
-    updateUser: ["email_taken"],
-    replaceUser: ["email_taken"],
+    createUser: ["email_taken", "reference_taken"],
+    updateUser: ["email_taken", "reference_taken"],
+    replaceUser: ["email_taken", "reference_taken"],
     deleteUser: ["user_has_orders"],
-    updateOrder: ["invalid_status_change"],
+    createOrder: ["reference_taken"],
+    updateOrder: ["invalid_status_change", "invalid_refund", "reference_taken"],
   });
 });
 
@@ -151,7 +158,7 @@ const headerValues = [
 test.each([
   ["If-Match", ["DELETE", "GET", "PATCH", "PUT"]],
   ["If-None-Match", ["DELETE", "GET", "PATCH", "PUT"]],
-  ["Idempotency-Key", ["POST"]],
+  ["Idempotency-Key", ["DELETE", "PATCH", "POST", "PUT"]],
 ])(
   "the pattern of %s agrees with the server, on every operation of users that has it",
   async (name, methods) => {

@@ -1,5 +1,6 @@
 import { expect, test } from "bun:test";
 import {
+  badReferences,
   countOf,
   expectError,
   expectText,
@@ -7,6 +8,7 @@ import {
   newOrder,
   newUser,
   orderText,
+  referenceRule,
   send,
 } from "./make.ts";
 import { startSharedServer, type TestResponse } from "./server.ts";
@@ -65,9 +67,10 @@ const rejected: { problem: string; fields: Fields[] }[] = [
   },
   { problem: "user_id is required", fields: [{ user_id: undefined }] },
   { problem: `user_id must be an integer from 1 to ${largest}`, fields: [{ user_id: 0 }] },
+  { problem: referenceRule, fields: badReferences },
   { problem: "metadata.a must be text", fields: [{ metadata: { a: null } }] },
   { problem: "colour is not allowed", fields: [{ colour: secret }] },
-  ...["id", "total", "status", "version", "created_at", "updated_at"].map((field) => ({
+  ...["id", "total", "refunded", "status", "version", "created_at", "updated_at"].map((field) => ({
     problem: `${field} is read-only`,
     fields: [{ [field]: 1 }],
   })),
@@ -141,7 +144,7 @@ test.each([...bad, ...outside])("id returns 400 in plain text when it is %s", as
   expect([head.status, head.text]).toEqual([400, ""]);
 });
 
-const fixed = "id user_id currency items total version created_at updated_at".split(" ");
+const fixed = "id currency items total version created_at updated_at".split(" ");
 const rejectedPatches: { problem: string; fields: Fields[] }[] = [
   ...fixed.map((field) => ({ problem: `${field} is read-only`, fields: [{ [field]: 1 }] })),
   { problem: "items is read-only", fields: [{ items: [line] }] },
@@ -149,6 +152,16 @@ const rejectedPatches: { problem: string; fields: Fields[] }[] = [
   {
     problem: "status must be one of pending, paid, shipped, delivered, canceled",
     fields: [null, "PAID", "cancelled", "", 1].map((status) => ({ status })),
+  },
+  { problem: referenceRule, fields: badReferences },
+  {
+    problem: `user_id must be an integer from 1 to ${largest}`,
+    fields: [0, null, "1", 1.5].map((userId) => ({ user_id: userId })),
+  },
+  { problem: "user_id must be an existing user", fields: [{ user_id: 999_999 }] },
+  {
+    problem: `refunded must be an integer from 0 to ${largest}`,
+    fields: [-1, null, "1", 0.5].map((refunded) => ({ refunded })),
   },
   { problem: "metadata must be an object or null", fields: [{ metadata: "x" }] },
   { problem: "metadata.a must be text", fields: [{ metadata: { a: 1 } }] },

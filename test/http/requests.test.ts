@@ -201,6 +201,9 @@ test.each<[path: string, status: number, field: string | null]>([
 );
 
 const BAD_KEY = { "idempotency-key": "a b" };
+const [oneUser, oneOrder] = [`PATCH /users/${user.id}`, `PATCH /orders/${order.id}`];
+const { items } = order;
+const unknownUser = { user_id: 999_999, currency: "EUR", items };
 /**
  * Each request has two or more errors. The response is that of the first one in the order of checks. Those without a
  * valid token, or with one that may only read, are in auth.test.ts.
@@ -222,6 +225,7 @@ test.each<Row & { over: number }>([
     headers: { ...large.headers, ...BAD_KEY },
   },
   { status: 413, over: 404, request: "PATCH /users/999999", ...large },
+  { status: 415, over: 413, request: "POST /users", ...form, raw: large.raw },
   { status: 415, over: 400, request: "POST /users", ...form, raw: "{" },
   { status: 415, over: 404, request: "PATCH /orders/999999", ...form },
   {
@@ -239,8 +243,24 @@ test.each<Row & { over: number }>([
   { status: 400, over: 409, request: "POST /users", body: { email: user.email, nmae: 1 } },
   { status: 400, over: 409, request: "POST /users", body: { email: user.email }, headers: BAD_KEY },
   { status: 400, over: 422, request: "POST /users", body: { nmae: 1 }, headers: used },
+  { status: 400, over: 422, request: "PATCH /users/999999", body: { nmae: 1 }, headers: used },
+  { status: 400, over: 404, request: "GET /users/999999", headers: used },
+  { status: 400, over: 409, request: "POST /users", ...stale, body: { email: user.email } },
+  { status: 422, over: 404, request: "PATCH /users/999999", body: {}, headers: used },
+  { status: 422, over: 404, request: "DELETE /users/999999", headers: used },
+  { status: 422, over: 412, request: oneUser, body: {}, headers: { ...stale.headers, ...used } },
+  { status: 422, over: 409, request: `DELETE /users/${user.id}`, headers: used },
+  { status: 422, over: 409, request: "POST /users", body: { email: user.email }, headers: used },
+  { status: 422, over: 400, request: "POST /orders", body: unknownUser, headers: used },
   { status: 404, over: 412, request: "PATCH /users/999999", ...stale },
   { status: 404, over: 409, request: "PATCH /orders/999999", body: { status: "delivered" } },
+  { status: 404, over: 400, request: "PATCH /orders/999999", body: { user_id: 999_999 } },
+  { status: 412, over: 200, request: oneUser, ...stale, body: {} },
+  { status: 412, over: 409, request: oneUser, ...stale, body: { email: other.email } },
+  { status: 412, over: 409, request: `DELETE /users/${user.id}`, headers: stale.headers },
+  { status: 412, over: 409, request: oneOrder, ...stale, body: { status: "delivered" } },
+  { status: 412, over: 409, request: oneOrder, ...stale, body: { refunded: 999_999 } },
+  { status: 412, over: 400, request: oneOrder, ...stale, body: { user_id: 999_999 } },
 ])(
   "$status comes before $over when both apply: $request",
   async ({ status, request, ...options }) => {

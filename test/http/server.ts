@@ -1,7 +1,7 @@
 /** A server for a test: in this process or, if TEST_BINARY is set, the compiled program. */
 import { afterAll } from "bun:test";
 import { connect } from "node:net";
-import { hashToken, newToken, type TokenScope } from "../../src/domain/token.ts";
+import { hashToken, newToken } from "../../src/domain/token.ts";
 import { makeDirectory, type TemporaryDirectory } from "../support/directory.ts";
 import { withStore } from "../support/open-store.ts";
 import { binary, startProgram } from "../support/program.ts";
@@ -98,7 +98,7 @@ async function start(
 export async function createToken(
   database: string,
   name: string,
-  scope: TokenScope,
+  scope: string,
   expiresAt: string | null = null,
 ): Promise<string> {
   const token = newToken();

@@ -1,5 +1,14 @@
 import { expect, test } from "bun:test";
-import { expectError, type Fields, metadataOf, newEmail, newUser, stored } from "./make.ts";
+import {
+  badReferences,
+  expectError,
+  type Fields,
+  metadataOf,
+  newEmail,
+  newUser,
+  referenceRule,
+  stored,
+} from "./make.ts";
 import { startSharedServer } from "./server.ts";
 
 const server = await startSharedServer();
@@ -48,6 +57,8 @@ const rejected: Rejected[] = [
     fields: of("name", "", emoji.repeat(201), 98765, false, [secret], { a: secret }),
   },
   { problem: `name ${textRule}`, fields: of("name", ...unstorable) },
+  { problem: referenceRule, fields: badReferences },
+  { problem: `reference ${textRule}`, fields: of("reference", ...unstorable) },
   {
     problem: `metadata.k ${textRule}`,
     fields: unstorable.flatMap((value) => entries(["k", value])),

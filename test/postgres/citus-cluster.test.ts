@@ -50,8 +50,7 @@ describe.if(citusUrl !== null)("with TEST_CITUS_URL", () => {
     const writes = [
       () => store.orders.create(orderFields(id), null),
       () => store.orders.update(1, setFields({ metadata: { note: crypto.randomUUID() } }), null),
-      () =>
-        store.bulk.orders.import([{ ...orderFields(id), import_key: crypto.randomUUID() }], false),
+      () => store.bulk.orders.import([{ ...orderFields(id), reference: crypto.randomUUID() }]),
     ];
     for (const write of writes) {
       await runOn(databaseUrl, "delete from pg_dist_transaction");
@@ -84,8 +83,8 @@ describe.if(citusUrl !== null)("with TEST_CITUS_URL", () => {
     }
 
     const fields = userFields();
-    const { record: user } = await users.create(fields, null);
-    const { record: order } = await orders.create(orderFields(user.id), null);
+    const user = await users.create(fields, null);
+    const order = await orders.create(orderFields(user.id), null);
     const key = (name: string) => ({ owner: "a".repeat(64), key: name, fingerprint: name });
     const [{ shards = 0 } = {}] = await runOn<{ shards: number }>(
       databaseUrl,
@@ -140,7 +139,7 @@ describe.if(citusUrl !== null)("with TEST_CITUS_URL", () => {
     const open = () => openPostgres({ ...storeOptions, databaseUrl });
     const older = await open();
     const user = await newUser(older);
-    const { record: order } = await older.orders.create(orderFields(user.id), null);
+    const order = await older.orders.create(orderFields(user.id), null);
     for (let at = 0; at < 20; at += 1) {
       const { id } = await newUser(older);
       await older.orders.create(orderFields(id), { owner: "a", key: `${at}`, fingerprint: "f" });
@@ -173,7 +172,7 @@ describe.if(citusUrl !== null)("with TEST_CITUS_URL", () => {
       () => older.orders.create(orderFields(user.id), null),
       () => older.orders.update(order.id, setPaid, null),
       () => older.users.create(userFields(), null),
-      () => older.bulk.orders.import([{ ...orderFields(1), key: "1" } as never], false),
+      () => older.bulk.orders.import([{ ...orderFields(1), key: "1" } as never]),
       () => older.checkUsable(),
     ]) {
       await expectRejection(run(), "unavailable", restart);
@@ -183,8 +182,8 @@ describe.if(citusUrl !== null)("with TEST_CITUS_URL", () => {
     expect(await contentsOf(store)).toEqual(before);
     expect(await store.check()).toEqual([]);
     const retried = store.orders.create(orderFields(2), { owner: "a", key: "0", fingerprint: "f" });
-    expect(await retried).toMatchObject({ replayed: true, record: { id: 2 } });
-    expect((await store.orders.create(orderFields(2), null)).record.id).toBe(22);
+    expect(await retried).toMatchObject({ replayed: true, id: 2 });
+    expect((await store.orders.create(orderFields(2), null)).id).toBe(22);
     await store.close();
   }, 60_000);
 

@@ -11,7 +11,6 @@ import { runOn } from "./instance.ts";
 const emptyTables = [
   "delete from orders",
   "delete from order_index",
-  "delete from imported_orders",
   "delete from idempotency_keys",
   "delete from users",
   "delete from tokens",

@@ -22,7 +22,7 @@ describe.if(cluster !== null)("creates in one turn", () => {
       users.create(userFields(), keyOf("new")),
     ];
     expect(await outcomesOf(creates)).toEqual(["new", "email_taken", "email_taken", "new"]);
-    expect((await creates[3])?.record.id).toBe(id + 2);
+    expect((await creates[3])?.id).toBe(id + 2);
     const places = [
       orders.create(orderFields(id), null),
       orders.create(orderFields(id + 9), null),
@@ -31,7 +31,7 @@ describe.if(cluster !== null)("creates in one turn", () => {
     ];
     const invalid = "validation_failed";
     expect(await outcomesOf(places)).toEqual(["new", invalid, invalid, "new"]);
-    expect((await places[3])?.record.id).toBe(Number((await places[0])?.record.id) + 1);
+    expect((await places[3])?.id).toBe(Number((await places[0])?.id) + 1);
     // Two with one email have a batch each.
     expect(world.commits).toEqual([3, 1, 4]);
     expect(await store.check()).toEqual([]);

@@ -6,7 +6,13 @@ import { cluster, deleteUser, makeHarness } from "./postgres-harness.ts";
 const time = "2020-01-02T03:04:05.678Z";
 
 function oldOrder(id: number, userId: number): Order {
-  const rest = { status: "paid", version: 2, created_at: time, updated_at: time } as const;
+  const rest = {
+    refunded: 0,
+    status: "paid",
+    version: 2,
+    created_at: time,
+    updated_at: time,
+  } as const;
   return { id, ...orderFields(userId), ...rest };
 }
 
@@ -19,10 +25,10 @@ describe.if(cluster !== null)("import", () => {
     );
     const name = "\\N\\.\t\n\r\\é😀";
     const users = Array.from({ length: 100 }, () => userFields({ name, metadata }));
-    const results = await store.bulk.users.import(users, false);
+    const results = await store.bulk.users.import(users);
     expect(results.every(({ outcome }) => outcome === "created")).toBe(true);
     expect(parsed(await store.users.get(100))).toMatchObject({ name, metadata });
-    const again = await store.bulk.users.import(users, false);
+    const again = await store.bulk.users.import(users);
     expect(again.every(({ outcome }) => outcome === "unchanged")).toBe(true);
   });
 
@@ -32,10 +38,7 @@ describe.if(cluster !== null)("import", () => {
     const [stays, goes] = [await newUser(store), await newUser(store)];
     // The import sees the deletion only after its commit: the foreign key check waits for it.
     const removing = await world.hold(deleteUser(goes.id));
-    const importing = store.bulk.orders.import(
-      [oldOrder(1, stays.id), oldOrder(2, goes.id)],
-      false,
-    );
+    const importing = store.bulk.orders.import([oldOrder(1, stays.id), oldOrder(2, goes.id)]);
     await world.untilWaiting();
     await removing.commit();
     expect(await importing).toEqual([
@@ -50,7 +53,7 @@ describe.if(cluster !== null)("import", () => {
     const store = await world.open();
     await world.run("alter table users add check (name <> 'no')");
     const users = [userFields(), userFields({ name: "no" })];
-    await expect(store.bulk.users.import(users, false)).rejects.toThrow();
+    await expect(store.bulk.users.import(users)).rejects.toThrow();
     expect((await store.users.list({ limit: 1, offset: 0 })).total).toBe(0);
     await newUser(store);
     expect(await store.check()).toEqual([]);

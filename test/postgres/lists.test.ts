@@ -115,11 +115,11 @@ describe.if(cluster !== null)("a new database", () => {
     };
     const numbers = Array.from({ length: 900 }, (_, at) => at);
     const users = numbers.map(() => userFields());
-    await store.bulk.users.import(users, false);
+    await store.bulk.users.import(users);
     await store.changes.list({ limit: 1, offset: 0 });
     expect(await statistics()).toEqual([]);
-    const orders = numbers.map((at) => ({ ...orderFields(1), import_key: `${at}` }));
-    await store.bulk.orders.import(orders, false);
+    const orders = numbers.map((at) => ({ ...orderFields(1), reference: `${at}` }));
+    await store.bulk.orders.import(orders);
     await store.changes.list({ limit: 1, offset: 0 });
     while ((await statistics()).length < 2) await Bun.sleep(10);
   });

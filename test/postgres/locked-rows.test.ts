@@ -17,7 +17,7 @@ describe.if(cluster !== null)("a locked row", () => {
       await newUser(store),
     ];
     const gone = await newUser(store);
-    const place = async (id: number) => (await orders.create(orderFields(id), null)).record.id;
+    const place = async (id: number) => (await orders.create(orderFields(id), null)).id;
     const [lockedOrder, order] = [await place(free.id), await place(free.id)];
     const email = "new@example.com";
     const key = (name: string) => ({ owner: "a", key: name, fingerprint: "f" });

@@ -35,7 +35,7 @@ describe.if(cluster !== null)("two replicas", () => {
     const fresh = Array.from({ length: 2000 }, () => userFields());
     const ids = new Set<string>();
     for (let at = 0; at < fresh.length; at += 100) {
-      const results = await one.bulk.users.import(fresh.slice(at, at + 100), false);
+      const results = await one.bulk.users.import(fresh.slice(at, at + 100));
       for (const { outcome } of results) ids.add(outcome);
     }
     stop = true;

@@ -19,7 +19,7 @@ describe.if(cluster !== null)("several servers", () => {
     const placed = await Promise.all(
       [user, other, user].map(({ id }) => store.orders.create(orderFields(id), null)),
     );
-    const records = placed.map(({ record }) => record);
+    const records = placed;
     const ids = records.map(({ id }) => id);
     expect(await it.run("select id::int, user_id::int from order_index order by id")).toEqual(
       records.map(({ id, json }) => ({ id, user_id: JSON.parse(json).user_id })),
@@ -48,8 +48,8 @@ describe.if(cluster !== null)("several servers", () => {
     const deep = Promise.resolve(store.orders.list({ limit: 1, offset: 10_001 }));
     expect(deep).rejects.toThrow("offset must be at most 10,000 on this database: use after");
     expect(store.users.remove(user.id, null)).rejects.toThrow("user has orders");
-    const imported = { ...orderFields(other.id), import_key: "1" };
-    expect(await store.bulk.orders.import([imported], false)).toEqual([{ outcome: "created" }]);
+    const imported = { ...orderFields(other.id), reference: "1" };
+    expect(await store.bulk.orders.import([imported])).toEqual([{ outcome: "created" }]);
     expect(parsed(await store.orders.get(4))?.user_id).toBe(other.id);
     // Many are looked up at once.
     const changes = await store.changes.list({ limit: 3, offset: 2, include: "record" });

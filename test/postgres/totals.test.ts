@@ -34,16 +34,22 @@ async function writeAny(store: Store, random: (below: number) => number): Promis
   const { users, orders, bulk } = store;
   const status = (): OrderStatus => orderStatuses[random(orderStatuses.length)] ?? "paid";
   const { id } = await newUser(store);
-  const { record } = await orders.create(orderFields(id), null);
+  const record = await orders.create(orderFields(id), null);
   for (let step = 0; step < 2; step += 1) {
     await orders.update(record.id, setFields({ status: status() }), null);
   }
   await users.update(id, rename, null);
   const imported = Array.from({ length: random(3) }, () => userFields());
-  await bulk.users.import(imported, false);
+  await bulk.users.import(imported);
   const times = { version: 1, created_at: time, updated_at: time };
-  const order = { id: 1_000_000 + random(30), ...orderFields(id), status: status(), ...times };
-  await bulk.orders.import([order], false);
+  const order = {
+    id: 1_000_000 + random(30),
+    ...orderFields(id),
+    refunded: 0,
+    status: status(),
+    ...times,
+  };
+  await bulk.orders.import([order]);
   const gone = await newUser(store);
   if (random(2) === 0) await users.remove(gone.id, null);
   // These fail, and so change no total.

@@ -1,8 +1,4 @@
-/**
- * A sequential model of the API, and a search for an order in which it allows the responses to concurrent requests
- * (linearizability).
- * @see https://cs.brown.edu/~mph/HerlihyW90/p463-herlihy.pdf
- */
+/** A sequential model of the API: which responses it allows in its current state. */
 import type { TestResponse } from "../http/server.ts";
 
 export type Row = Record<string, any>;
@@ -35,7 +31,7 @@ export interface Model {
 type Undo = () => void;
 
 /** The undo of an exchange that changes nothing. */
-const nothing: Undo = () => {};
+export const nothing: Undo = () => {};
 
 const transitions: Record<string, readonly string[]> = {
   pending: ["paid", "canceled"],
@@ -54,15 +50,41 @@ export function rowsOf(records: ReadonlyMap<number, Row>): Row[] {
   return [...records.values()].sort((left, right) => left["id"] - right["id"]);
 }
 
+/** @returns the error code of a response; empty if it has none */
+function codeOf({ json }: TestResponse): string {
+  return json?.meta?.code ?? "";
+}
+
 function nothingIf(allowed: boolean): Undo | null {
   return allowed ? nothing : null;
 }
 
-function isTaken(model: Model, email: string, but?: number): boolean {
-  const key = email.toLowerCase();
-  return model.users
-    .values()
-    .some((user) => user["email"].toLowerCase() === key && user["id"] !== but);
+const emailOf = ({ email }: Row): string => email.toLowerCase();
+const referenceOf = ({ reference }: Row): string | null => reference ?? null;
+
+/** Whether another record has the key of this one. */
+function isTaken(
+  records: ReadonlyMap<number, Row>,
+  keyOf: (row: Row) => string | null,
+  row: Row,
+): boolean {
+  const key = keyOf(row);
+  const isOther = (other: Row) => keyOf(other) === key && other["id"] !== row["id"];
+  return key !== null && records.values().some(isOther);
+}
+
+/** @returns the errors of a user with these fields that follow from other users */
+function conflictsOfUser({ users }: Model, user: Row): string[] {
+  if (isTaken(users, emailOf, user)) return ["email_taken"];
+  return isTaken(users, referenceOf, user) ? ["reference_taken"] : [];
+}
+
+/** @returns the errors of an order with these fields that follow from users and other orders */
+function conflictsOfOrder({ users, orders }: Model, order: Row): string[] {
+  return [
+    ...(users.has(order["user_id"]) ? [] : ["validation_failed"]),
+    ...(isTaken(orders, referenceOf, order) ? ["reference_taken"] : []),
+  ];
 }
 
 /** Stores the record of the response if it has the wanted members. */
@@ -88,42 +110,48 @@ function store(
 }
 
 function createUser(model: Model, body: Row, response: TestResponse): Undo | null {
-  if (isTaken(model, body["email"])) return nothingIf(response.status === 409);
+  const conflicts = conflictsOfUser(model, body);
+  if (conflicts.length > 0) return nothingIf(conflicts.includes(codeOf(response)));
   const id = response.json?.data?.id;
   if (model.users.has(id) || model.deletedUsers.has(id)) return null;
-  return store(model.users, { name: null, metadata: {}, ...body, version: 1 }, response);
+  const wanted = { reference: null, name: null, metadata: {}, ...body, version: 1 };
+  return store(model.users, wanted, response);
 }
 
 function createOrder(model: Model, body: Row, response: TestResponse): Undo | null {
-  if (!model.users.has(body["user_id"])) return nothingIf(response.status === 400);
+  const conflicts = conflictsOfOrder(model, body);
+  if (conflicts.length > 0) return nothingIf(conflicts.includes(codeOf(response)));
   if (model.orders.has(response.json?.data?.id)) return null;
   const items: { quantity: number; unit_price: number }[] = body["items"];
   const total = items.reduce((sum, { quantity, unit_price }) => sum + quantity * unit_price, 0);
-  const wanted = { metadata: {}, ...body, total, status: "pending", version: 1 };
+  const defaults = { reference: null, metadata: {} };
+  const wanted = { ...defaults, ...body, total, refunded: 0, status: "pending", version: 1 };
   return store(model.orders, wanted, response);
 }
 
 /** Compares what a key identifies. */
 function isSameRequest(one: Request, other: Request): boolean {
-  return one.path === other.path && Bun.deepEquals(one.body, other.body);
+  const isSame = one.method === other.method && one.path === other.path;
+  return isSame && Bun.deepEquals(one.body, other.body);
 }
 
-function create(model: Model, exchange: Exchange): Undo | null {
-  const { path, body = {}, key, response } = exchange;
+/** A write of a record, which its key repeats. @param apply makes it for the first time */
+function write(model: Model, exchange: Exchange, apply: () => Undo | null): Undo | null {
+  const { key, response } = exchange;
   const replayed = response.headers.has("idempotent-replayed");
   const first = key === undefined ? undefined : model.keys.get(key);
   if (first !== undefined) {
     if (!isSameRequest(first, exchange)) return nothingIf(response.status === 422);
+    const same = (name: string) => response.headers.get(name) === first.response.headers.get(name);
     return nothingIf(
       replayed &&
-        response.status === 201 &&
+        response.status === first.response.status &&
         response.text === first.response.text &&
-        response.headers.get("location") === first.response.headers.get("location"),
+        ["location", "etag"].every(same),
     );
   }
-  if (replayed) return null;
-  const undo = (path === "/users" ? createUser : createOrder)(model, body, response);
-  if (key === undefined || response.status !== 201 || undo === null) return undo;
+  const undo = replayed ? null : apply();
+  if (key === undefined || response.status > 201 || undo === null) return undo;
   model.keys.set(key, exchange);
   return () => {
     model.keys.delete(key);
@@ -154,7 +182,8 @@ function changeUser(model: Model, current: Row, exchange: Exchange): Undo | null
   const { method, body = {}, response } = exchange;
   const wanted: Row =
     method === "PUT" ? { ...current, name: null, metadata: {}, ...body } : patched(current, body);
-  if (isTaken(model, wanted["email"], current["id"])) return nothingIf(response.status === 409);
+  const conflicts = conflictsOfUser(model, wanted);
+  if (conflicts.length > 0) return nothingIf(conflicts.includes(codeOf(response)));
   return change(model.users, current, wanted, response);
 }
 
@@ -163,20 +192,37 @@ function deleteUser(model: Model, current: Row, { response }: Exchange): Undo | 
   const hasOrders = model.orders.values().some(({ user_id }) => user_id === id);
   if (hasOrders) return nothingIf(response.status === 409);
   if (response.status !== 200 || !Bun.deepEquals(response.json.data, current)) return null;
+  const forgotten = [...model.keys].filter(
+    ([, first]) => first.path.startsWith("/users") && first.response.json.data.id === id,
+  );
+  for (const [key] of forgotten) model.keys.delete(key);
   model.users.delete(id);
   model.deletedUsers.add(id);
   return () => {
+    for (const [key, first] of forgotten) model.keys.set(key, first);
     model.users.set(id, current);
     model.deletedUsers.delete(id);
   };
 }
 
 function changeOrder(model: Model, current: Row, { body = {}, response }: Exchange): Undo | null {
-  const { status = current["status"] } = body;
-  if (status !== current["status"] && !transitions[current["status"]]?.includes(status)) {
-    return nothingIf(response.status === 409);
-  }
-  return change(model.orders, current, patched(current, body), response);
+  const wanted = patched(current, body);
+  const { status, refunded, total } = wanted;
+  const isStep = status === current["status"] || transitions[current["status"]]?.includes(status);
+  const isRefund = refunded >= current["refunded"] && refunded <= total;
+  const conflicts = [
+    ...(isStep ? [] : ["invalid_status_change"]),
+    ...(isRefund ? [] : ["invalid_refund"]),
+    ...conflictsOfOrder(model, wanted),
+  ];
+  if (conflicts.length > 0) return nothingIf(conflicts.includes(codeOf(response)));
+  return change(model.orders, current, wanted, response);
+}
+
+function get(records: ReadonlyMap<number, Row>, { path, response }: Exchange): Undo | null {
+  const current = records.get(Number(path.split("/").at(-1)));
+  if (current === undefined) return nothingIf(response.status === 404);
+  return nothingIf(response.status === 200 && Bun.deepEquals(response.json.data, current));
 }
 
 /** A whole list, or its first record. */
@@ -184,7 +230,8 @@ function list(records: ReadonlyMap<number, Row>, { path, response }: Exchange): 
   const { searchParams } = new URL(path, "http://localhost");
   const limit = Number(searchParams.get("limit"));
   const [[filter, value] = []] = [...searchParams].filter(([name]) => name !== "limit");
-  const rows = rowsOf(records).filter((row) => filter === undefined || `${row[filter]}` === value);
+  const values = filter === "id" ? value?.split(",") : [value];
+  const rows = rowsOf(records).filter((row) => !filter || values?.includes(`${row[filter]}`));
   return nothingIf(
     response.status === 200 &&
       response.json.meta.total === rows.length &&
@@ -193,64 +240,22 @@ function list(records: ReadonlyMap<number, Row>, { path, response }: Exchange): 
 }
 
 /** @returns how to undo it; `null` if the model does not allow this response in its current state */
-function step(model: Model, exchange: Exchange): Undo | null {
+export function step(model: Model, exchange: Exchange): Undo | null {
   const { method, path, ifMatch, response } = exchange;
   const [, collection = "", id] = path.split("?")[0]?.split("/") ?? [];
   const records = collection === "users" ? model.users : model.orders;
-  if (method === "POST") return create(model, exchange);
-  if (id === undefined) return list(records, exchange);
-  const current = records.get(Number(id));
-  if (current === undefined) return nothingIf(response.status === 404);
-  if (method === "GET") {
-    return nothingIf(response.status === 200 && Bun.deepEquals(response.json.data, current));
-  }
-  if (ifMatch !== undefined && ifMatch !== current["version"]) {
-    return nothingIf(response.status === 412);
-  }
-  if (collection === "orders") return changeOrder(model, current, exchange);
-  return method === "DELETE"
-    ? deleteUser(model, current, exchange)
-    : changeUser(model, current, exchange);
-}
-
-/**
- * Applies the exchanges to the model in an order that it allows. An exchange that ended before another started comes
- * before it.
- * @returns none if there is such an order; otherwise those that remain after the longest order found
- */
-export function applyInSomeOrder(
-  model: Model,
-  exchanges: readonly Exchange[],
-): readonly Exchange[] {
-  let fewest = exchanges;
-  const failed = new Set<string>();
-
-  function search(remaining: readonly Exchange[]): boolean {
-    if (remaining.length === 0) return true;
-    // What remains determines the state, because the responses have the versions.
-    const signature = remaining.map(({ started }) => started).join();
-    if (failed.has(signature)) return false;
-    if (remaining.length < fewest.length) fewest = remaining;
-    const without = (one: Exchange) => remaining.filter((other) => other !== one);
-    const firstEnd = Math.min(...remaining.map(({ ended }) => ended));
-    const changes: Exchange[] = [];
-    for (const exchange of remaining) {
-      if (exchange.started > firstEnd) continue;
-      const undo = step(model, exchange);
-      // It can come first in every order, because it changes nothing.
-      if (undo === nothing) return search(without(exchange));
-      if (undo === null) continue;
-      undo();
-      changes.push(exchange);
+  if (method === "GET") return id === undefined ? list(records, exchange) : get(records, exchange);
+  return write(model, exchange, () => {
+    if (method === "POST")
+      return (path === "/users" ? createUser : createOrder)(model, exchange.body ?? {}, response);
+    const current = records.get(Number(id));
+    if (current === undefined) return nothingIf(response.status === 404);
+    if (ifMatch !== undefined && ifMatch !== current["version"]) {
+      return nothingIf(response.status === 412);
     }
-    for (const exchange of changes) {
-      const undo = step(model, exchange);
-      if (search(without(exchange))) return true;
-      undo?.();
-    }
-    failed.add(signature);
-    return false;
-  }
-
-  return search(exchanges) ? [] : fewest;
+    if (collection === "orders") return changeOrder(model, current, exchange);
+    return method === "DELETE"
+      ? deleteUser(model, current, exchange)
+      : changeUser(model, current, exchange);
+  });
 }

@@ -4,15 +4,9 @@ import { againstPostgres } from "../http/backend.ts";
 import { againstBinary } from "../http/server.ts";
 import { isLong } from "../support/long.ts";
 import { makeRandom } from "../support/random.ts";
-import {
-  applyInSomeOrder,
-  type Exchange,
-  makeModel,
-  type Request,
-  type Row,
-  rowsOf,
-} from "./model.ts";
+import { type Exchange, makeModel, type Request, type Row, rowsOf } from "./model.ts";
 import { type Pair, runCommand, startWorld, walk } from "./pair.ts";
+import { applyInSomeOrder } from "./sequential-order.ts";
 
 /** TEST_PROPERTY_SECONDS sets it, TEST_PROPERTY_SEED repeats the requests of a run as far as timing allows. */
 const DURATION_MS = Number(Bun.env["TEST_PROPERTY_SECONDS"] ?? (isLong ? 4 : 2)) * 1000;
@@ -35,14 +29,19 @@ type Random = (below: number) => number;
 /** Method, collection, status. Without these, the requests would not meet. */
 const commonOutcomes = [
   "DELETE users 200",
+  "DELETE users 200 replayed",
   "DELETE users 409",
+  "PATCH orders 200",
+  "PATCH orders 200 replayed",
   "PATCH orders 409",
   "PATCH orders 412",
+  "PATCH orders 422",
   "PATCH users 200",
   "PATCH users 409",
   "PATCH users 412",
   "POST orders 201",
   "POST orders 201 replayed",
+  "POST orders 409",
   "POST users 201",
   "POST users 201 replayed",
   "POST users 409",
@@ -68,22 +67,34 @@ function randomEmail(random: Random, { users }: Known): string {
   return random(4) === 0 ? email.toUpperCase() : email;
 }
 
+/** Sometimes that of another record. */
+function randomReference(random: Random, { size }: ReadonlyMap<number, Row>): Row {
+  const reference = random(8) === 0 ? null : `R-${random(NEWEST + 2 * size)}`;
+  return random(3) === 0 ? { reference } : {};
+}
+
 function randomUser(random: Random, known: Known): Row {
   const email = randomEmail(random, known);
-  return random(2) === 0 ? { email } : { email, name: `name ${random(100)}` };
+  const reference = randomReference(random, known.users);
+  return { email, ...reference, ...(random(2) === 0 && { name: `name ${random(100)}` }) };
 }
 
 function randomOrder(random: Random, known: Known): Row {
   const items = [{ sku: "A-1", quantity: 1 + random(9), unit_price: random(500) }];
   const userId = pick(random, [...known.users.keys()]) ?? 1;
-  return { user_id: userId, currency: "EUR", items, metadata: { note: `${random(100)}` } };
+  const metadata = { note: `${random(100)}` };
+  const reference = randomReference(random, known.orders);
+  return { user_id: userId, currency: "EUR", ...reference, items, metadata };
 }
 
-/** Half of the requests have a key; a quarter of the keys was used before, mostly for the same request. */
 function randomCreate(random: Random, known: Known): Request {
   const path = random(2) === 0 ? "/users" : "/orders";
   const body = (path === "/users" ? randomUser : randomOrder)(random, known);
-  const request: Request = { method: "POST", path, body };
+  return { method: "POST", path, body };
+}
+
+/** Half of the writes have a key; a quarter of the keys was used before, mostly for the same request. */
+function withKey(random: Random, known: Known, request: Request): Request {
   if (random(2) === 0) return request;
   const used = random(4) === 0 ? pick(random, known.withKeys) : undefined;
   if (used?.key !== undefined) return random(4) === 0 ? { ...request, key: used.key } : used;
@@ -97,7 +108,7 @@ function randomUserChange(random: Random, known: Known): Omit<Request, "path"> {
     case 1:
       return { method: "PATCH", body: { metadata: { [`key-${random(3)}`]: `${random(100)}` } } };
     case 2:
-      return { method: "PATCH", body: random(4) === 0 ? {} : { name: null } };
+      return { method: "PATCH", body: { ...randomReference(random, known.users), name: null } };
     case 3:
       return { method: "PUT", body: randomUser(random, known) };
     default:
@@ -105,14 +116,21 @@ function randomUserChange(random: Random, known: Known): Omit<Request, "path"> {
   }
 }
 
-function randomOrderChange(random: Random): Omit<Request, "path"> {
-  const metadata = { note: `${random(100)}` };
+function randomOrderChange(random: Random, known: Known): Omit<Request, "path"> {
   const status = statuses[random(statuses.length)];
-  return { method: "PATCH", body: random(3) === 0 ? { metadata } : { status } };
+  const bodies = [
+    { status },
+    { status, refunded: random(200) },
+    { refunded: random(2000), metadata: { note: `${random(100)}` } },
+    { user_id: pick(random, [...known.users.keys()]) ?? 1 },
+    randomReference(random, known.orders),
+  ];
+  return { method: "PATCH", body: bodies[random(bodies.length)] ?? {} };
 }
 
-function randomRead(random: Random, path: string, { users }: Known): Request {
+function randomRead(random: Random, path: string, { users, orders }: Known): Request {
   const userId = pick(random, [...users.keys()]) ?? 1;
+  const ids = [1, 2, 3].map(() => pick(random, [...orders.keys()]) ?? 1);
   const paths = [
     path,
     path,
@@ -120,20 +138,22 @@ function randomRead(random: Random, path: string, { users }: Known): Request {
     "/orders?limit=1",
     `/orders?user_id=${userId}&limit=1000`,
     `/orders?status=${statuses[random(statuses.length)]}&limit=1`,
+    `/orders?id=${[...new Set(ids)]}&limit=100`,
+    `/users?reference=R-${random(NEWEST + 2 * users.size)}&limit=1`,
   ];
   return { method: "GET", path: paths[random(paths.length)] ?? path };
 }
 
 function randomRequest(random: Random, known: Known): Request {
-  if (random(3) === 0) return randomCreate(random, known);
+  if (random(3) === 0) return withKey(random, known, randomCreate(random, known));
   const collection = random(2) === 0 ? "users" : "orders";
   const record = pick(random, [...known[collection].values()]) ?? { id: 1, version: 1 };
   const path = `/${collection}/${record["id"]}`;
   if (random(4) === 0) return randomRead(random, path, known);
   const change =
-    collection === "users" ? randomUserChange(random, known) : randomOrderChange(random);
-  if (random(2) === 0) return { ...change, path };
-  return { ...change, path, ifMatch: record["version"] };
+    collection === "users" ? randomUserChange(random, known) : randomOrderChange(random, known);
+  const ifMatch = random(2) === 0 ? {} : { ifMatch: record["version"] };
+  return withKey(random, known, { ...change, path, ...ifMatch });
 }
 
 /** Later requests are for the record of the response. */

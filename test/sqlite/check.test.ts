@@ -111,6 +111,11 @@ test.each([
     ["CHECK constraint failed in orders"],
   ],
   [
+    "an order is refunded more than its total",
+    "pragma ignore_check_constraints = on; update orders set refunded = 1 where id = 8",
+    ["CHECK constraint failed in orders"],
+  ],
+  [
     "items are JSON5",
     `pragma ignore_check_constraints = on; update orders set items = '[1,]' where id = 8`,
     ["CHECK constraint failed in orders"],

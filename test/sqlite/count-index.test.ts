@@ -93,8 +93,8 @@ for (const [when, where] of deletions) {
 }
 
 test("users.list returns every page when new users follow deleted ones", async () => {
-  const fields = { email: "new@b.cd", name: null, metadata: {} };
-  const { record } = await store.users.create(fields, null);
+  const fields = { email: "new@b.cd", reference: null, name: null, metadata: {} };
+  const record = await store.users.create(fields, null);
   expect(record.id).toBe(USERS + 1);
   await expectPages("users");
 });
@@ -129,12 +129,13 @@ test("orders.list returns every page of a status when ids span more than 64 top-
   const records = Array.from({ length: count }, (_, at) => ({
     ...orderFields(1),
     id: first * (at + 1),
+    refunded: 0,
     status: at % 2 === 0 ? ("pending" as const) : ("paid" as const),
     version: 1,
     created_at: time,
     updated_at: time,
   }));
-  await store.bulk.orders.import(records, false);
+  await store.bulk.orders.import(records);
   expect((await store.orders.list({ limit: 1, offset: 0 })).total).toBe(ORDERS + count);
   await expectOrders();
   db.run(

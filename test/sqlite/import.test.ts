@@ -74,12 +74,12 @@ for (const seed of isLong ? [3, 11] : [3]) {
         ...userFields({ email: `${id}@b.cd` }),
         ...given,
       }));
-      await store.bulk.users.import(batch, false);
+      await store.bulk.users.import(batch);
       for (const id of ids) users.add(id);
       lastUser = Math.max(lastUser, ...ids);
     }
     async function createUser(): Promise<void> {
-      const { record } = await store.users.create(userFields(), null);
+      const record = await store.users.create(userFields(), null);
       expect(record.id).toBe(lastUser + 1);
       lastUser = record.id;
       users.add(record.id);
@@ -96,10 +96,11 @@ for (const seed of isLong ? [3, 11] : [3]) {
       const batch: Order[] = ids.map((id) => ({
         id,
         ...orderFields(of[random(of.length)] ?? 0),
+        refunded: 0,
         status: orderStatuses[random(5)] ?? "paid",
         ...given,
       }));
-      const results = await store.bulk.orders.import(batch, false);
+      const results = await store.bulk.orders.import(batch);
       for (const [at, { id, user_id, status }] of batch.entries()) {
         if (results[at]?.outcome !== "created") continue;
         orders.set(id, user_id);
@@ -109,7 +110,7 @@ for (const seed of isLong ? [3, 11] : [3]) {
     }
     async function placeOrder(): Promise<void> {
       const userId = [...users][0] ?? 0;
-      const { record } = await store.orders.create(orderFields(userId), null);
+      const record = await store.orders.create(orderFields(userId), null);
       expect(record.id).toBe(lastOrder + 1);
       lastOrder = record.id;
       orders.set(record.id, userId);
@@ -145,7 +146,7 @@ test("a dry import does not block checkpoints when called repeatedly", async () 
   const checkpoint = db.prepare<{ busy: number }, []>("pragma wal_checkpoint(truncate)");
   for (let attempt = 0; attempt < 2; attempt += 1) {
     await it.store.users.create(userFields(), null);
-    await it.store.bulk.users.import([userFields()], true);
+    await it.store.bulk.users.import([userFields()], { dryRun: true });
     expect(checkpoint.get()).toMatchObject({ busy: 0 });
   }
 });

@@ -20,8 +20,8 @@ test("get and find return the record, not a promise, once a write has resolved",
   const hash = hashToken(newToken());
   expect([users.get(1), orders.get(1), tokens.find(hash)]).toEqual([null, null, null]);
 
-  const { record: user } = await users.create(userFields(), null);
-  const { record: order } = await orders.create(orderFields(user.id), null);
+  const user = await users.create(userFields(), null);
+  const order = await orders.create(orderFields(user.id), null);
   const token = await tokens.create({ hash, name: "a", scope: "read", expires_at: null });
   expect([users.get(user.id), orders.get(order.id)]).toEqual([user, order]);
   expect(tokens.find(hash)).toEqual(token);
@@ -39,7 +39,7 @@ test("users.update changes a user whose email was stored beside one that differs
   await using store = await openDatabase(path);
   const { users } = store;
   await users.create(userFields({ email: "ασ@x.gr" }), null);
-  const { record } = await users.create(userFields({ email: "b@x.gr" }), null);
+  const record = await users.create(userFields({ email: "b@x.gr" }), null);
   // As a migration leaves it.
   using db = new Database(path);
   db.run("update users set email = ?1, email_key = ?1 where id = ?2", ["ας@x.gr", record.id]);

@@ -5,20 +5,18 @@
  */
 import { expect } from "bun:test";
 import type { Change } from "../../src/domain/change.ts";
-import { orderStatuses } from "../../src/domain/order.ts";
 import { newToken } from "../../src/domain/token.ts";
 import {
   type Client,
-  count,
   type Known,
   list,
-  nameOf,
   type Reader,
   type Row,
   readLists,
   verify,
   verifyLists,
 } from "./changes-verification.ts";
+import { changeRecords, pick } from "./changes-writers.ts";
 import { makeDirectory } from "./directory.ts";
 import { binary, runBinary, startProgram } from "./program.ts";
 
@@ -26,8 +24,6 @@ const WRITERS = 12;
 const READERS = 3;
 /** Longest time until the next process is killed. */
 const KILL_MS = 1_500;
-/** Clients change the newest records of each table, this many, so that most of them change at the same time. */
-const CONTENDED = 8;
 const IMPORTED = 300;
 
 interface Service extends AsyncDisposable {
@@ -73,98 +69,6 @@ export interface World {
   /** Called after all writes, before the changes are verified. */
   readonly settle?: () => Promise<void>;
   readonly seconds: number;
-}
-
-const pick = <Item>(items: readonly Item[]): Item | undefined =>
-  items[Math.floor(Math.random() * items.length)];
-
-/**
- * Sends a write. With a key, it is repeated until there is a response, and sometimes once more.
- * @returns the record of a successful response; `null` if the request was rejected, or may have been carried out
- */
-async function write(
-  { url, token, known }: Client,
-  method: string,
-  path: string,
-  body?: object,
-): Promise<Row | null> {
-  const [, table = "", id] = path.split("/");
-  const kind = table.slice(0, -1);
-  // Creates with and without a key are different statements.
-  const hasKey = method === "POST" && Math.random() < 0.5;
-  const headers = {
-    authorization: `Bearer ${token}`,
-    "content-type": "application/json",
-    ...(hasKey && { "idempotency-key": crypto.randomUUID() }),
-  };
-  const content = body === undefined ? null : JSON.stringify(body);
-  /** @returns `null` if it may have been carried out */
-  async function send() {
-    try {
-      const response = await fetch(`${url()}/api/v1${path}`, { method, headers, body: content });
-      const text = await response.text();
-      if (response.status === 503) return null;
-      return { status: response.status, text, headers: response.headers };
-    } catch {
-      return null;
-    }
-  }
-  let response = await send();
-  while (response === null && hasKey) {
-    await Bun.sleep(5);
-    response = await send();
-  }
-  if (response === null) {
-    count(known.inDoubt, id === undefined ? kind : `${kind} ${id}`);
-    await Bun.sleep(5);
-    return null;
-  }
-  const { status, text } = response;
-  // Emails are unique: one that is taken was created by the same request before, and its key is lost.
-  const isLost = status === 409 && method === "POST";
-  if (status >= 500 || isLost) known.wrong.push(`${method} ${path}: ${status} ${text}`);
-  if (status >= 300) return null;
-  const { data } = JSON.parse(text) as { data: Row };
-  const state = method === "DELETE" ? "deleted" : (data["status"] ?? null);
-  const name = nameOf(kind, data["id"], data["version"], state);
-  // A request that changes nothing returns the same record again.
-  if (!Bun.deepEquals(known.acknowledged.get(name) ?? data, data))
-    known.wrong.push(`acknowledged with another content: ${name} ${text}`);
-  known.acknowledged.set(name, data);
-  if (hasKey && Math.random() < 0.3) {
-    const again = await send();
-    const isReplay = again?.text === text && again.headers.has("idempotent-replayed");
-    if (again !== null && !isReplay) known.wrong.push(`replay of ${text}: ${again.text}`);
-  }
-  return data;
-}
-
-/** Creates records, and changes those that all clients change. */
-async function changeRecords(client: Client, users: number[], orders: number[]): Promise<void> {
-  const keep = (ids: number[], row: Row | null) => {
-    if (row !== null) ids.push(row["id"]);
-    if (ids.length > CONTENDED) ids.shift();
-  };
-  const email = () => `${crypto.randomUUID()}@example.com`;
-  while (!client.isOver()) {
-    const user = pick(users) ?? 0;
-    const order = pick(orders) ?? 0;
-    const turn = Math.random();
-    if (turn < 0.2) keep(users, await write(client, "POST", "/users", { email: email() }));
-    else if (turn < 0.3) {
-      const items = [{ sku: crypto.randomUUID(), quantity: 1, unit_price: 1 }];
-      const fields = { user_id: user, currency: "EUR", items };
-      keep(orders, await write(client, "POST", "/orders", fields));
-    } else if (turn < 0.55) await write(client, "PATCH", `/users/${user}`, { name: email() });
-    else if (turn < 0.6) await write(client, "PATCH", `/users/${user}`, {});
-    else if (turn < 0.7) await write(client, "PUT", `/users/${user}`, { email: email() });
-    else if (turn < 0.75) await write(client, "DELETE", `/users/${user}`);
-    else if (turn < 0.85) {
-      await write(client, "PATCH", `/orders/${order}`, { status: pick(orderStatuses) });
-    } else {
-      await write(client, "PATCH", `/orders/${order}`, { metadata: { note: email() } });
-    }
-  }
 }
 
 async function importUsers({ isOver, known }: Client, environment: Environment): Promise<void> {

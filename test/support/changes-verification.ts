@@ -4,6 +4,8 @@ import type { Change } from "../../src/domain/change.ts";
 import { type OrderStatus, orderStatuses } from "../../src/domain/order.ts";
 
 const MAX_LIMIT = 1000;
+/** So many lists of orders by user and by reference are verified. */
+const MAX_VALUES = 100;
 
 /** Statuses that can follow. */
 const steps: Readonly<Record<OrderStatus, readonly OrderStatus[]>> = {
@@ -55,6 +57,10 @@ function nameOfChange({ type, record_id, version, status }: Change): string {
   return nameOf(type.split(".")[0] ?? "", record_id, version, state);
 }
 
+function nameOfRow({ id, version, status = null }: Row): string {
+  return nameOf(status === null ? "user" : "order", id, version, status);
+}
+
 export function count(counts: Map<string, number>, name: string): number {
   const next = (counts.get(name) ?? 0) + 1;
   counts.set(name, next);
@@ -90,11 +96,10 @@ export async function readLists(client: Client): Promise<void> {
 
 /**
  * Expects each record of a list as it was acknowledged, and as many as the total of each page.
- * @returns all of them, as names of their last change
+ * @returns all of them
  */
-async function readAll(client: Client, path: string): Promise<string[]> {
-  const kind = path.startsWith("/users") ? "user" : "order";
-  const names: string[] = [];
+async function readAll(client: Client, path: string): Promise<Row[]> {
+  const rows: Row[] = [];
   /** What a client has sent once, though perhaps again with the same key. */
   const sent = new Set<string>();
   for (let after = 0; ; ) {
@@ -103,16 +108,15 @@ async function readAll(client: Client, path: string): Promise<string[]> {
     else {
       const { data, meta } = page as { data: Row[]; meta: Row };
       for (const row of data) {
-        const name = nameOf(kind, row["id"], row["version"], row["status"] ?? null);
-        expect(row).toEqual(client.known.acknowledged.get(name) ?? row);
-        names.push(name);
+        expect(row).toEqual(client.known.acknowledged.get(nameOfRow(row)) ?? row);
+        rows.push(row);
         sent.add(row["email"] ?? row["items"][0].sku);
       }
       after = data.at(-1)?.["id"] ?? 0;
       if (data.length < MAX_LIMIT) {
-        expect([path, names.length]).toEqual([path, meta["total"]]);
-        expect([path, sent.size]).toEqual([path, names.length]);
-        return names;
+        expect([path, rows.length]).toEqual([path, meta["total"]]);
+        expect([path, sent.size]).toEqual([path, rows.length]);
+        return rows;
       }
     }
   }
@@ -131,8 +135,14 @@ export async function verifyLists(client: Client, changes: readonly Change[]): P
         ? type.startsWith("user")
         : type.startsWith("order") && (status === undefined || of === status),
     );
-    const names = (await readAll(client, path)).sort();
+    const names = (await readAll(client, path)).map(nameOfRow).sort();
     expect([path, Bun.deepEquals(names, wanted.map(nameOfChange).sort())]).toEqual([path, true]);
+  }
+  const orders = await readAll(client, "/orders?");
+  for (const field of ["user_id", "reference"]) {
+    const newest = [...Map.groupBy(orders, (order) => order[field])].slice(-MAX_VALUES);
+    for (const [value, found] of newest.filter(([each]) => each !== null))
+      expect(await readAll(client, `/orders?${field}=${value}&`)).toEqual(found);
   }
 }
 

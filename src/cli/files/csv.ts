@@ -15,7 +15,6 @@ import {
   importSchemas,
   type OnUnknown,
   type RawRecord,
-  type RejectMarks,
 } from "./file-format.ts";
 
 /** Maximum size of a record, like that of a line of NDJSON. */
@@ -26,7 +25,7 @@ const YIELD_RECORDS = 100;
 /** The first wins if the header has several equally often, or none. */
 const DELIMITERS = [",", ";", "\t"];
 
-/** @returns the fields of a record with an id that an export writes as empty cells */
+/** @returns what the empty cells of a record with an id stand for, which is what an export writes like this */
 function emptyFieldsOf(record: Schema): Readonly<Record<string, unknown>> {
   const nullable = columnsOf(record).filter(({ isNullable }) => isNullable);
   return { ...Object.fromEntries(nullable.map(({ name }) => [name, null])), metadata: {} };
@@ -52,7 +51,7 @@ function readJson(field: string, cell: string): unknown {
   }
 }
 
-/** Call only for cells that are not empty: an empty cell means that the field is absent. */
+/** Call only for cells that are not empty. */
 function readCell({ field, schema }: NonNullable<Column>, cell: string): unknown {
   // Validation rejects other text than digits.
   if (schema.type === "integer") return /^(?:0|[1-9]\d{0,15})$/.test(cell) ? Number(cell) : cell;
@@ -73,12 +72,15 @@ function readCells(
     );
   }
   const record: Record<string, unknown> = {};
+  const empty: Record<string, unknown> = {};
   for (const [index, column] of columns.entries()) {
+    if (column === null) continue;
+    const { field } = column;
     const cell = cells[index] ?? "";
-    if (cell !== "" && column !== null) record[column.field] = readCell(column, cell);
+    if (cell !== "") record[field] = readCell(column, cell);
+    else if (field in emptyFields[table]) empty[field] = emptyFields[table][field];
   }
-  // A record with an id has all fields. An export writes null and {} as empty cells.
-  return "id" in record ? { ...emptyFields[table], ...record } : record;
+  return "id" in record ? { ...empty, ...record } : record;
 }
 
 function quoteText(text: string): string {
@@ -136,7 +138,7 @@ interface Row {
   readonly record: readonly string[];
 }
 
-/** Reads the rows below a header, and writes rejected ones with the marks in the first columns. */
+/** Reads the rows below a header, and writes rejected ones with the reason in the first column. */
 function createRowReader(
   names: readonly string[],
   table: BulkTable,
@@ -145,22 +147,12 @@ function createRowReader(
   start: string,
 ) {
   const columns = readColumns(names, table, onUnknown);
-  const markColumns = table === "orders" ? [ERROR_FIELD, "import_key"] : [ERROR_FIELD];
   const fields = names.map((name) => name.trim().toLowerCase());
-  const keyIndex = fields.indexOf("import_key");
   const join = (cells: readonly string[]) =>
     `${cells.map((cell) => (cell === "" ? "" : quoteText(cell))).join(delimiter)}\n`;
   const others = (cells: readonly string[]) =>
-    cells.filter((_, index) => !markColumns.includes(fields[index] ?? ""));
-
-  function withMarks(cells: readonly string[], { import_error, import_key }: RejectMarks): string {
-    // With another number of cells, it is not known which is the key.
-    const ownKey = cells.length === columns.length ? (cells[keyIndex] ?? "") : "";
-    const key = table === "orders" ? [ownKey || (import_key ?? "")] : [];
-    return join([import_error, ...key, ...others(cells)]);
-  }
-
-  const header = `${start}${join([...markColumns, ...others(names)])}`;
+    cells.filter((_, index) => fields[index] !== ERROR_FIELD);
+  const header = `${start}${join([ERROR_FIELD, ...others(names)])}`;
   return ({ record: cells, info }: Row): RawRecord => {
     const text = cells.join();
     return {
@@ -168,7 +160,7 @@ function createRowReader(
       line: info.lines - (text.split("\n").length - 1),
       size: text.length,
       parse: () => readCells(table, columns, cells),
-      withMarks: (marks) => withMarks(cells, marks),
+      withError: (message) => join([message, ...others(cells)]),
     };
   };
 }

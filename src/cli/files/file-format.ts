@@ -16,20 +16,12 @@ export interface RawRecord {
   readonly size: number;
   /** @returns the record as a JSON value. @throws {AppError} validation_failed */
   parse(): unknown;
-  /** @returns the record in the format of the input, with these fields in addition. It can be imported again */
-  withMarks(marks: RejectMarks): string;
-}
-
-/** What a file of rejected records says about each. An import accepts these fields. */
-export interface RejectMarks {
-  /** Why the record was rejected. */
-  readonly import_error: string;
-  /** What identifies an order without an id, instead of the line that it had. It replaces no key of its own. */
-  readonly import_key: string | null;
+  /** @returns the record in the format of the input, with why it was rejected. It can be imported again */
+  withError(message: string): string;
 }
 
 /** The field of a rejected record that an import ignores. */
-export const ERROR_FIELD = "import_error" satisfies keyof RejectMarks;
+export const ERROR_FIELD = "import_error";
 /** The field of a rejected record that holds the text of a line that strict JSON cannot express. */
 export const TEXT_FIELD = "import_text";
 

@@ -2,7 +2,7 @@
 import { fail, failField } from "../../base/error.ts";
 import { parseJsonBytes } from "../../base/json.ts";
 import { openText } from "./encoding.ts";
-import { type RawRecord, type RejectMarks, TEXT_FIELD } from "./file-format.ts";
+import { ERROR_FIELD, type RawRecord, TEXT_FIELD } from "./file-format.ts";
 
 const NEWLINE = 0x0a;
 /** Maximum size of a line: twice that of the largest order with every character escaped. */
@@ -14,14 +14,13 @@ function isExact(value: unknown): boolean {
   return typeof value !== "object" || value === null || Object.values(value).every(isExact);
 }
 
-/** Adds the marks to an object. Of any other line, they have the text, which is to be replaced. */
-function addMarks(bytes: Uint8Array, value: unknown, marks: RejectMarks): object {
-  const { import_error, import_key } = marks;
-  const own = import_key === null ? { import_error } : { import_error, import_key };
-  if (bytes.length > MAX_LINE_BYTES) return own;
+/** Adds the error to an object. Of any other line, the result has the text, which is to be replaced. */
+function addError(bytes: Uint8Array, value: unknown, message: string): object {
+  const error = { [ERROR_FIELD]: message };
+  if (bytes.length > MAX_LINE_BYTES) return error;
   const isObject = typeof value === "object" && value !== null && !Array.isArray(value);
-  if (isObject && isExact(value)) return { ...own, ...value, import_error };
-  return { ...own, [TEXT_FIELD]: new TextDecoder().decode(bytes) };
+  if (isObject && isExact(value)) return { ...error, ...value, ...error };
+  return { ...error, [TEXT_FIELD]: new TextDecoder().decode(bytes) };
 }
 
 function createRawRecord(line: number, bytes: Uint8Array): RawRecord {
@@ -42,7 +41,7 @@ function createRawRecord(line: number, bytes: Uint8Array): RawRecord {
     line,
     size: bytes.length,
     parse,
-    withMarks: (marks) => formatNdjson([addMarks(bytes, parseOrNull(), marks)]),
+    withError: (message) => formatNdjson([addError(bytes, parseOrNull(), message)]),
   };
 }
 

@@ -6,7 +6,8 @@ import type { Call } from "./call.ts";
 export const IDEMPOTENCY_KEY = /^[\x21-\x7e]{1,255}$/;
 
 /**
- * @returns the key of a POST to `path`; `null` if it has none
+ * @returns the key of a write; `null` if it has none
+ * @param path of the record, or of the list that it is added to
  * @throws {AppError} validation_failed if the key is malformed
  */
 export function idempotencyKeyOf(
@@ -18,5 +19,5 @@ export function idempotencyKeyOf(
   if (!IDEMPOTENCY_KEY.test(key)) {
     failField("Idempotency-Key", "format", "must be 1 to 255 visible ASCII characters");
   }
-  return { owner: token.hash, key, fingerprint: fingerprint("POST", path, body) };
+  return { owner: token.hash, key, fingerprint: fingerprint(request.method, path, body) };
 }

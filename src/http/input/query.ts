@@ -2,6 +2,7 @@
 import { failDuplicate, failField } from "../../base/error.ts";
 import { Empty, type Schema, type ValueOf } from "../../base/schema.ts";
 import { createValidator, displayField } from "../../base/validator.ts";
+import { MAX_IDS } from "../../domain/page.ts";
 import { type InputSchema, parseInteger } from "./input.ts";
 
 function decodePercent(text: string): string | null {
@@ -15,6 +16,18 @@ function decodePercent(text: string): string | null {
 
 /** No route has as many: of more, one is unknown or given twice. A URL has room for thousands. */
 const MAX_PARAMETERS = 30;
+
+/**
+ * @returns different ids in canonical base 10, in the order given. One that no record can have is the largest of all
+ * @throws {AppError} validation_failed
+ */
+function parseIds(field: string, text: string): number[] {
+  const ids = text.split(",", MAX_IDS + 1);
+  const isValid = ids.every((id) => parseInteger(id) > 0) && new Set(ids).size === ids.length;
+  if (isValid && ids.length <= MAX_IDS)
+    return ids.map((id) => Math.min(Number(id), Number.MAX_SAFE_INTEGER));
+  return failField(field, "format", `must be 1 to ${MAX_IDS} different ids, separated by commas`);
+}
 
 /** Values by name. Clients choose the names, so none is inherited, and `__proto__` is one like any other. */
 type Values = Record<string, unknown>;
@@ -40,7 +53,9 @@ function parseQuery(url: string, properties: Readonly<Record<string, Schema>>): 
     const field = displayField(name);
     if (value === null) failField(field, "format", "must be percent-encoded UTF-8");
     if (field in values) failDuplicate(field);
-    values[field] = properties[field]?.["type"] === "integer" ? parseInteger(value) : value;
+    const type = properties[field]?.["type"];
+    if (type === "array") values[field] = parseIds(field, value);
+    else values[field] = type === "integer" ? parseInteger(value) : value;
   }
   return values;
 }
@@ -58,6 +73,7 @@ export function querySchema<Of extends Schema>(schema: Of): InputSchema<ValueOf<
       const allowed = Object.keys(properties).filter((name) => name !== "offset");
       failField("offset", "not_allowed", "cannot be combined with after", { allowed });
     }
+    if ("id" in values) values["limit"] ??= MAX_IDS;
     for (const [name, property] of defaults) values[name] ??= property["default"];
     return validate(values);
   }

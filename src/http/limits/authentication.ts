@@ -1,4 +1,4 @@
-/** Authentication and scopes. @see RFC 6750 */
+/** Authentication. @see RFC 6750 */
 import { bearer } from "@elysiajs/bearer";
 import { AppError, fail } from "../../base/error.ts";
 import type { Log } from "../../base/log.ts";
@@ -149,11 +149,4 @@ export function createAuthenticator(
       ? found.then((token) => requireActive(authorization, token))
       : requireActive(authorization, found);
   };
-}
-
-/** Requires the scope that the method needs. @throws {AppError} insufficient_scope */
-export function requireScope({ scope }: Token, method: string): void {
-  if (scope === "read" && method !== "GET" && method !== "HEAD") {
-    fail("insufficient_scope", "this token may only read");
-  }
 }

@@ -1,6 +1,7 @@
 /** Describes routes for the OpenAPI document. */
 import { SafeInteger } from "../../base/schema.ts";
 import { pageQuery } from "../../domain/page.ts";
+import type { Scope } from "../../domain/token.ts";
 import type { InputSchema, JsonSchema } from "../input/input.ts";
 import { object, ref } from "./components.ts";
 import type { DocumentedError } from "./errors.ts";
@@ -33,6 +34,8 @@ export interface Detail {
 export interface RouteDefinition {
   /** By default, a route needs a token. */
   readonly public?: true;
+  /** What the token must have, if it needs more than to be valid. */
+  readonly scopes?: readonly Scope[];
   /** The parameters of the path, if it has any. */
   readonly params?: InputSchema<unknown>;
   readonly query: InputSchema<unknown>;
@@ -42,11 +45,12 @@ export interface RouteDefinition {
   readonly detail?: Detail;
 }
 
-/** The errors of all routes; and of those that need a token, or have a body. */
+/** The errors of all routes; and of those that need a token, scopes, or have a body. */
 export const commonErrors = {
   all: ["validation_failed", "method_not_allowed", "expectation_failed", "internal"],
   token: ["unauthorised", "invalid_token", "too_many_requests", "unavailable"],
-  body: ["insufficient_scope", "payload_too_large", "unsupported_media_type"],
+  scopes: ["insufficient_scope"],
+  body: ["payload_too_large", "unsupported_media_type"],
 } as const satisfies Readonly<Record<string, readonly DocumentedError[]>>;
 
 /** Describes an `envelopeBody`. */
@@ -72,12 +76,9 @@ export function recordDoc(description: string, record: JsonSchema, example: unkn
 
 /** Describes a `createdBody`. */
 export function createdDoc(record: JsonSchema, example: unknown) {
-  const description =
-    "The new record. With the `Idempotency-Key` of an earlier request: the record created then";
-  return envelopeDoc(description, record, example, {
+  return envelopeDoc("The new record", record, example, {
     ...recordHeaders,
     Location: ref("headers", "Location"),
-    "Idempotent-Replayed": ref("headers", "IdempotentReplayed"),
   });
 }
 

@@ -16,7 +16,10 @@ const errorDocs = {
   invalid_order_id: ["The order id is not a 64-bit integer"],
   unauthorised: ["The request has no token"],
   invalid_token: ["The token is unknown, expired or revoked"],
-  insufficient_scope: ["The token may only read", "this token may only read"],
+  insufficient_scope: [
+    "The token lacks a scope, which the message and the challenge name",
+    "this token lacks the scope orders:write",
+  ],
   expectation_failed: [
     "`Expect` is not exactly `100-continue`, in lower case",
     'Expect must be exactly "100-continue", in lower case: send the body without waiting',
@@ -28,10 +31,15 @@ const errorDocs = {
     "method DELETE is not allowed here, use GET, HEAD, POST",
   ],
   email_taken: ["Another user has the email in this or another spelling", "email is already taken"],
+  reference_taken: ["Another record of this kind has the reference", "reference is already taken"],
   user_has_orders: ["The user has orders", "user has orders"],
   invalid_status_change: [
     "The status cannot change to this one",
     "cannot change status from shipped to paid; allowed: delivered",
+  ],
+  invalid_refund: [
+    "`refunded` is less than before, or more than the total",
+    "refunded must be from 500, which is refunded already, to 3998, the total",
   ],
   changes_expired: [
     "Changes after `after` are no longer kept",
@@ -70,7 +78,7 @@ const invalid: FieldError = {
   field: "nmae",
   code: "not_allowed",
   problem: unknownField,
-  allowed: ["email", "name", "metadata"],
+  allowed: ["email", "reference", "name", "metadata"],
 };
 
 /** An error that a client can tell from others. */
@@ -88,8 +96,8 @@ export function errorSchemas(): Record<string, JsonSchema> {
   };
   const allowed = {
     description:
-      "What is allowed instead: of `invalid_status_change` an array of statuses; of a page that is too large an object with the largest `limit`",
-    examples: [["paid", "canceled"], { limit: 163 }],
+      "What is allowed instead: of `invalid_status_change` an array of statuses; of `invalid_refund` an object with `min` and `max`; of a page that is too large an object with the largest `limit`",
+    examples: [["paid", "canceled"], { limit: 163 }, { min: 500, max: 3998 }],
   };
   const bound = { type: "integer", format: "int64" };
   const fieldError = {
@@ -114,6 +122,11 @@ export function errorSchemas(): Record<string, JsonSchema> {
   };
 }
 
+const allowedExamples: Partial<Record<DocumentedError, AppError["allowed"]>> = {
+  invalid_status_change: ["delivered"],
+  invalid_refund: { min: 500, max: 3998 },
+};
+
 /** @returns the content by media type. Its examples have the codes */
 function errorContent(codes: readonly DocumentedError[]): Record<string, JsonSchema> {
   const content: Record<string, JsonSchema> = {};
@@ -126,7 +139,7 @@ function errorContent(codes: readonly DocumentedError[]): Record<string, JsonSch
     }
     const [, message = ""] = errorDocs[code];
     const problems = code === "validation_failed" ? [invalid] : [];
-    const allowed = code === "invalid_status_change" ? ["delivered"] : undefined;
+    const allowed = allowedExamples[code];
     examples[code] = { value: errorEnvelope(new AppError(code, message, { problems, allowed })) };
     content[JSON_TYPE] = { schema: ref("schemas", "Error"), examples };
   }
@@ -138,11 +151,14 @@ export function errorResponseDoc(codes: readonly DocumentedError[]): JsonSchema 
   const fields = codes.map((code) => (errorTemplates[code] as ResponseTemplate).headers ?? {});
   const challenges = fields.flatMap((field) => field["www-authenticate"] ?? []);
   const scheme = "The authentication scheme (RFC 6750)";
+  // A 403 adds what is missing.
+  const scope = codes.includes("insufficient_scope") ? ', scope="[a-z: ]+"' : "";
+  const pattern = `^(?:${challenges.join("|")})${scope}$`;
   const has = (fieldName: string) => fields.some((field) => field[fieldName] !== undefined);
   return {
     description: codes.map((code) => errorDocs[code][0]).join("; or: "),
     headers: withCommonHeaders({
-      ...(challenges.length > 0 && { "WWW-Authenticate": header(scheme, { enum: challenges }) }),
+      ...(challenges.length > 0 && { "WWW-Authenticate": header(scheme, { pattern }) }),
       ...(has("link") && { Link: ref("headers", "ServiceDoc") }),
       ...(has("retry-after") && { "Retry-After": ref("headers", "RetryAfter") }),
       ...(codes.includes("method_not_allowed") && { Allow: ref("headers", "Allow") }),

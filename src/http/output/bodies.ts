@@ -1,6 +1,5 @@
 /** JSON bodies, made from records that are text already, and the headers that belong to them. */
 import type { AppError, FieldError } from "../../base/error.ts";
-import type { CreateResult } from "../../domain/idempotency.ts";
 import { type Page, type PageQuery, pageOffsets } from "../../domain/page.ts";
 import { matchesIfNoneMatch, type Preconditions, requireMatch } from "../../domain/precondition.ts";
 import type { JsonText, Parsed, RecordText } from "../../domain/record.ts";
@@ -23,7 +22,7 @@ export interface ErrorEnvelope<Code extends string = string> {
     readonly code: Code;
     /** Only a validation error has them. */
     readonly problems?: readonly FieldError[];
-    /** Of `invalid_status_change`: the statuses that are allowed. Of a page that is too large: the largest limit. */
+    /** Of `invalid_status_change`: the statuses. Of `invalid_refund`: the range. Of a page that is too large: the limit. */
     readonly allowed?: AppError["allowed"];
   };
 }
@@ -50,12 +49,13 @@ export function errorEnvelope({ code, message, problems, allowed }: AppError): E
   return { data: null, error: message, meta };
 }
 
-/** @returns the body of a response with one record. Sets its `ETag` */
+/** @returns the body of a response with one record, or with the replay of one. Sets its `ETag` */
 export function recordBody<Row>(
   { head, observed }: Answered,
-  { id, version, json }: RecordText<Row>,
+  { id, version, json, replayed }: RecordText<Row>,
 ): JsonText<Envelope<Row>> {
   observed.recordId = id;
+  if (replayed) head.headers["idempotent-replayed"] = "true";
   head.headers["etag"] = `"${version}"`;
   head.headers["cache-control"] = REVALIDATE;
   return envelopeBody(json);
@@ -82,28 +82,29 @@ export function conditionalRecordBody<Row>(
 
 /**
  * @param path the path of the list
- * @returns the body of a response with a new record, or with the replay of one. Sets its status and `Location`
+ * @returns the body of a response with a new record. Sets its status and `Location`
  */
 export function createdBody<Row>(
   call: Answered,
   path: string,
-  { record, replayed }: CreateResult<Row>,
+  record: RecordText<Row>,
 ): JsonText<Envelope<Row>> {
   const { head } = call;
   head.status = 201;
   head.headers["location"] = `${path}/${record.id}`;
-  if (replayed) head.headers["idempotent-replayed"] = "true";
   return recordBody(call, record);
 }
 
+/** An array becomes its values, separated by commas, as clients write it. */
+type FilterValue = string | number | readonly number[] | undefined;
+
 /** @returns the filters of a list as they follow other parameters in a URL */
-export function filterParameters(
-  filters: Readonly<Record<string, string | number | undefined>>,
-): string {
+export function filterParameters(filters: Readonly<Record<string, FilterValue>>): string {
   let parameters = "";
   for (const name in filters) {
     const value = filters[name];
-    if (value !== undefined) parameters += `&${name}=${encodeURIComponent(value)}`;
+    if (value !== undefined)
+      parameters += `&${name}=${encodeURIComponent(String(value)).replaceAll("%2C", ",")}`;
   }
   return parameters;
 }
@@ -131,7 +132,7 @@ export function pageLinks(
   return first + link(prev, "prev") + link(next, "next") + link(last, "last");
 }
 
-export type ListQuery = PageQuery & Readonly<Record<string, string | number | undefined>>;
+export type ListQuery = PageQuery & Readonly<Record<string, FilterValue>>;
 
 /**
  * @returns the body of a response with one page. Sets its `Link`

@@ -45,8 +45,10 @@ export const errorTemplates = {
   // The caller adds `Allow`.
   method_not_allowed: { status: 405 },
   email_taken: { status: 409 },
+  reference_taken: { status: 409 },
   user_has_orders: { status: 409 },
   invalid_status_change: { status: 409 },
+  invalid_refund: { status: 409 },
   changes_expired: { status: 410 },
   changes_reset: { status: 410 },
   version_mismatch: { status: 412 },
@@ -114,6 +116,9 @@ export function errorBody(head: ResponseHead, error: unknown, method: string): s
   if (template.text !== undefined) {
     head.headers["content-type"] = TEXT_TYPE;
     return template.text;
+  }
+  if (known.scopes !== undefined) {
+    head.headers["www-authenticate"] += `, scope="${known.scopes.join(" ")}"`;
   }
   if (template.status === 415 && method === "PATCH") head.headers["accept-patch"] = PATCH_TYPES;
   return JSON.stringify(errorEnvelope(known));

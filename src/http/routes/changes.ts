@@ -91,6 +91,7 @@ function changesBody({ head, query }: Call<ChangeQuery>, page: ChangePage) {
 
 const listChanges = route(
   {
+    scopes: ["users:read", "orders:read"],
     query: querySchema(ChangeQuery),
     detail: {
       operationId: "listChanges",

@@ -29,10 +29,11 @@ const time = "2026-11-20T18:57:03.120Z";
 const placed: OrderInput = {
   user_id: 1,
   currency: "EUR",
+  reference: "2026-1042",
   items: [{ sku: "tea-01", name: "Green tea", quantity: 2, unit_price: 1999 }],
 };
 const example: Order = {
-  ...firstVersion(1, { ...orderFields(placed), status: "pending" as const }, time),
+  ...firstVersion(1, { ...orderFields(placed), refunded: 0, status: "pending" as const }, time),
 };
 
 const handlers = createRecordHandlers(
@@ -47,6 +48,7 @@ const handlers = createRecordHandlers(
 
 const listOrders = route(
   {
+    scopes: ["orders:read"],
     query: querySchema(OrderQuery),
     detail: {
       operationId: "listOrders",
@@ -60,6 +62,7 @@ const listOrders = route(
 
 const getOrder = route(
   {
+    scopes: ["orders:read"],
     params: orderParams,
     query: noQuery,
     detail: {
@@ -75,6 +78,7 @@ const getOrder = route(
 
 const createOrder = route(
   {
+    scopes: ["orders:write"],
     query: noQuery,
     body: jsonBody(OrderInput, Order),
     detail: {
@@ -82,10 +86,10 @@ const createOrder = route(
       summary: "Create an order",
       description:
         "Creates an order in status `pending`. The server computes `total`, and returns 400 if it is below 0 or " +
-        "exceeds 2^53 − 1, or if the user does not exist. Items cannot be changed later.",
+        "exceeds 2^53 − 1, or if the user does not exist; 409 if another order has the reference. Items cannot be changed later.",
       example: placed,
       responses: { 201: createdDoc(Order, example) },
-      errors: ["idempotency_key_reused"],
+      errors: ["reference_taken", "idempotency_key_reused"],
     },
   },
   handlers.create,
@@ -93,21 +97,31 @@ const createOrder = route(
 
 const updateOrder = route(
   {
+    scopes: ["orders:write"],
     params: orderParams,
     query: noQuery,
     body: jsonBody(OrderPatch, Order),
     detail: {
       operationId: "updateOrder",
-      summary: "Change the status or the metadata of an order",
+      summary: "Change some fields of an order",
       description:
         "JSON Merge Patch (RFC 7396). The status changes from `pending` to `paid`, `shipped` and `delivered`, or " +
         "from `pending` or `paid` to `canceled`. The current status is accepted (200), and any other change returns " +
-        "409 and names the allowed ones.",
+        "409 and names the allowed ones. `refunded` can only increase, up to `total`. With another `user_id`, the order " +
+        "moves to that user.",
       example: { status: "paid" },
       responses: {
         200: recordDoc("The updated order", Order, { ...example, status: "paid", version: 2 }),
       },
-      errors: ["invalid_order_id", "order_not_found", "invalid_status_change", "version_mismatch"],
+      errors: [
+        "invalid_order_id",
+        "order_not_found",
+        "invalid_status_change",
+        "invalid_refund",
+        "reference_taken",
+        "version_mismatch",
+        "idempotency_key_reused",
+      ],
     },
   },
   (call, services) => handlers.update(call, services, (order) => patchOrder(order, call.body)),

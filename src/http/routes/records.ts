@@ -49,14 +49,16 @@ export function createRecordHandlers<Row, Query extends ListQuery, Edit, Fields,
     },
     async create(call: Call<unknown, unknown, Body>, { store }: Services) {
       const key = idempotencyKeyOf(call, path);
-      const result = await recordsOf(store).create(fieldsOf(call.body), key, call.token.name);
-      return createdBody(call, path, result);
+      const record = await recordsOf(store).create(fieldsOf(call.body), key, call.token.name);
+      return createdBody(call, path, record);
     },
     /** Of PATCH and PUT. @param edit returns what the record changes to */
     async update(call: CallWithId, { store }: Services, edit: (record: Row) => Edit) {
       const { request, params, token } = call;
-      const preconditions = preconditionsOf(request);
-      const record = await recordsOf(store).update(params.id, edit, preconditions, token.name);
+      const { id } = params;
+      const key = idempotencyKeyOf(call, `${path}/${id}`);
+      const conditions = preconditionsOf(request);
+      const record = await recordsOf(store).update(id, edit, conditions, key, token.name);
       return recordBody(call, requireRecord(record));
     },
   };

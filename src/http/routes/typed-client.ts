@@ -10,10 +10,14 @@ import type { errorTemplates } from "../output/errors.ts";
 /** The value of a part of a request; `undefined` if the route does not have the part. */
 export type Input<Part> = Part extends InputSchema<infer Value> ? Value : undefined;
 
-/** Every parameter has a default or is a filter. The query of a route without parameters is empty. */
+/** Every parameter has a default or is a filter. Ids are text: Eden would send an array as several parameters. */
 type Query<Values> = [keyof Values] extends [never]
   ? Readonly<Record<string, never>>
-  : { readonly [Name in keyof Values]?: Values[Name] | undefined };
+  : {
+      readonly [Name in keyof Values]?:
+        | (Values[Name] extends readonly number[] | undefined ? string : Values[Name])
+        | undefined;
+    };
 
 type CommonError<Condition extends keyof typeof commonErrors> =
   (typeof commonErrors)[Condition][number];
@@ -21,6 +25,7 @@ type CommonError<Condition extends keyof typeof commonErrors> =
 type ErrorOf<Definition extends RouteDefinition> =
   | CommonError<"all">
   | (Definition extends { readonly public: true } ? never : CommonError<"token">)
+  | (Definition extends { readonly scopes: unknown } ? CommonError<"scopes"> : never)
   | (Definition extends { readonly body: unknown } ? CommonError<"body"> : never)
   | (Definition["detail"] extends { readonly errors: readonly (infer Code extends ErrorCode)[] }
       ? Code

@@ -2,6 +2,7 @@
 import { patchUser, User, UserInput, UserPatch, UserQuery, userFields } from "../../domain/user.ts";
 import { jsonBody } from "../input/body.ts";
 import { preconditionsOf } from "../input/entity-tags.ts";
+import { idempotencyKeyOf } from "../input/idempotency-key.ts";
 import { userParams } from "../input/params.ts";
 import { noQuery, querySchema } from "../input/query.ts";
 import { createdDoc, envelopeDoc, pageDoc, recordDoc } from "../openapi/detail.ts";
@@ -23,7 +24,12 @@ export function users() {
 
 const time = "2026-11-20T18:57:03.120Z";
 // Not that of the quick start: sending the example would be a 409.
-const mia = { email: "mia@example.com", name: "Mia", metadata: { team: "blue" } };
+const mia = {
+  email: "mia@example.com",
+  reference: "K-1042",
+  name: "Mia",
+  metadata: { team: "blue" },
+};
 const example: User = { id: 1, ...mia, version: 1, created_at: time, updated_at: time };
 const changedExample: User = { ...example, name: null, version: 2 };
 
@@ -36,6 +42,7 @@ const handlers = createRecordHandlers(usersPath, (store) => store.users, userFie
 
 const listUsers = route(
   {
+    scopes: ["users:read"],
     query: querySchema(UserQuery),
     detail: {
       operationId: "listUsers",
@@ -49,6 +56,7 @@ const listUsers = route(
 
 const getUser = route(
   {
+    scopes: ["users:read"],
     params: userParams,
     query: noQuery,
     detail: {
@@ -64,15 +72,16 @@ const getUser = route(
 
 const createUser = route(
   {
+    scopes: ["users:write"],
     query: noQuery,
     body: userInput,
     detail: {
       operationId: "createUser",
       summary: "Create a user",
-      description: "Returns 409 if another user has the email, in any spelling.",
+      description: "Returns 409 if another user has the email, in any spelling, or the reference.",
       example: mia,
       responses: { 201: createdDoc(User, example) },
-      errors: ["email_taken", "idempotency_key_reused"],
+      errors: ["email_taken", "reference_taken", "idempotency_key_reused"],
     },
   },
   handlers.create,
@@ -80,6 +89,7 @@ const createUser = route(
 
 const updateUser = route(
   {
+    scopes: ["users:write"],
     params: userParams,
     query: noQuery,
     body: jsonBody(UserPatch, User),
@@ -87,11 +97,17 @@ const updateUser = route(
       operationId: "updateUser",
       summary: "Change some fields of a user",
       description:
-        "JSON Merge Patch (RFC 7396): omitted fields keep their value. `null` clears `name`, all of `metadata`, " +
+        "JSON Merge Patch (RFC 7396): omitted fields keep their value. `null` clears `name`, `reference`, all of `metadata`, " +
         "or one key of it. `{}` changes nothing, not even `version`.",
       example: { name: null },
       responses: { 200: recordDoc("The updated user", User, changedExample) },
-      errors: ["not_found", "email_taken", "version_mismatch"],
+      errors: [
+        "not_found",
+        "email_taken",
+        "reference_taken",
+        "version_mismatch",
+        "idempotency_key_reused",
+      ],
     },
   },
   (call, services) => handlers.update(call, services, (user) => patchUser(user, call.body)),
@@ -99,6 +115,7 @@ const updateUser = route(
 
 const replaceUser = route(
   {
+    scopes: ["users:write"],
     params: userParams,
     query: noQuery,
     body: userInput,
@@ -106,17 +123,26 @@ const replaceUser = route(
       operationId: "replaceUser",
       summary: "Replace a user",
       description:
-        "Omitted fields get their default: `name` null, `metadata` `{}`. Never creates a user.",
+        "Omitted fields get their default: `name` null, `metadata` `{}`; only `reference` keeps its value. Never creates " +
+        "a user.",
       example: { email: mia.email, metadata: mia.metadata },
       responses: { 200: recordDoc("The updated user", User, changedExample) },
-      errors: ["not_found", "email_taken", "version_mismatch"],
+      errors: [
+        "not_found",
+        "email_taken",
+        "reference_taken",
+        "version_mismatch",
+        "idempotency_key_reused",
+      ],
     },
   },
-  (call, services) => handlers.update(call, services, () => userFields(call.body)),
+  (call, services) =>
+    handlers.update(call, services, ({ reference }) => userFields({ reference, ...call.body })),
 );
 
 const deleteUser = route(
   {
+    scopes: ["users:write"],
     params: userParams,
     query: noQuery,
     detail: {
@@ -124,13 +150,16 @@ const deleteUser = route(
       summary: "Delete a user",
       description: "Returns 409 if the user has orders.",
       responses: { 200: envelopeDoc("The deleted user", User, example) },
-      errors: ["insufficient_scope", "not_found", "user_has_orders", "version_mismatch"],
+      errors: ["not_found", "user_has_orders", "version_mismatch", "idempotency_key_reused"],
     },
   },
-  async ({ params, request, observed, token }, { store }) => {
-    const user = await store.users.remove(params.id, preconditionsOf(request), token.name);
-    const { id, json } = handlers.requireRecord(user);
+  async (call, { store }) => {
+    const { params, request, observed, head, token } = call;
+    const key = idempotencyKeyOf(call, `${usersPath}/${params.id}`);
+    const user = await store.users.remove(params.id, preconditionsOf(request), key, token.name);
+    const { id, json, replayed } = handlers.requireRecord(user);
     observed.recordId = id;
+    if (replayed) head.headers["idempotent-replayed"] = "true";
     return envelopeBody(json);
   },
 );

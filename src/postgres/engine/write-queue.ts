@@ -29,6 +29,8 @@ export interface WriteQueueOptions<Item, Result> {
     items: readonly Item[],
     isAlone: boolean,
   ) => Promise<readonly Outcome<Result>[]>;
+  /** The default is no. */
+  readonly mustRunAlone?: (item: Item) => boolean;
   readonly conflictKeysOf: (item: Item) => readonly string[];
   /** Identifies the row that the write locks. */
   readonly lockOf: (item: Item) => string;
@@ -100,7 +102,7 @@ export function createWriteQueue<Item extends { readonly author: Author }, Resul
   return async (item) => {
     pendingWrites.count += 1;
     try {
-      return await enqueue(item);
+      return await (options.mustRunAlone?.(item) ? runAlone(item) : enqueue(item));
     } finally {
       pendingWrites.count -= 1;
     }

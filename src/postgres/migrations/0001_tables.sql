@@ -4,8 +4,7 @@
 -- Indexed text sorts by bytes (collation "C"): with another collation, an update of the C library can change the order
 -- and so corrupt the index. Every table has a primary key: without one, PostgreSQL refuses updates and deletes as soon
 -- as somebody publishes all tables. JSON is text, because jsonb does not keep the order of members, and is not parsed
--- again on each update. Nothing uses `reference`, `refunded`, and the status and headers of a key yet: so later
--- versions can run beside this one.
+-- again on each update.
 
 -- One row. It identifies a database of user-api.
 create table user_api (
@@ -75,12 +74,6 @@ create index orders_canceled on orders (id) where status = 'canceled';
 -- The status is a key: of an included column, a page would read the row of each order of its user to compare it.
 create index orders_of_user on orders (user_id, id, status);
 
--- Orders that were imported without an id. The key names the import and the line.
-create table imported_orders (
-  import_key text collate "C" primary key check (length(import_key) between 1 and 255),
-  order_id bigint not null
-);
-
 create table tokens (
   id bigserial primary key,
   -- SHA-256 of the token.
@@ -100,16 +93,16 @@ create table idempotency_keys (
   owner text collate "C" not null,
   key text collate "C" not null check (length(key) between 1 and 255),
   fingerprint text not null,
-  -- The first response: its status, its headers as a JSON object, its record as JSON, and the id of the record.
-  status smallint not null default 201,
-  headers text not null default '{}',
+  -- The record as returned by the first response, and the user that it is; null for an order.
   record text not null,
-  record_id bigint,
+  user_id bigint,
   created_at text collate "C" not null,
   primary key (key, owner)
 ) with (vacuum_truncate = off);
 
 create index idempotency_keys_by_time on idempotency_keys (created_at);
+
+create index idempotency_keys_of_user on idempotency_keys (user_id) where user_id is not null;
 
 -- The change feed. Each write inserts its change into `change_outbox`, in its own transaction and without a lock.
 -- Each second or more often, `number_changes` moves the rows into `changes` and numbers them: hence the settings of

@@ -7,7 +7,7 @@ import type { Order } from "../../domain/order.ts";
 import type { RecordText } from "../../domain/record.ts";
 import type { Session } from "./connection.ts";
 import { notRecovered } from "./errors.ts";
-import type { Placement } from "./placement.ts";
+import { conditionOf, type Filters, type Placement } from "./placement.ts";
 
 /**
  * - Connections per worker and statement. With more, a batch takes ten times as long, and a busy cluster runs out of
@@ -94,61 +94,76 @@ export const truncateLocalData = `
   where pg_relation_size('users') + pg_relation_size('orders') > 0
 `;
 
-const selectUsers = `
-  select id, user_id
-  from order_index
-  where id = any($1::bigint[])
-`;
+type Entry = Pick<Order, "id" | "user_id">;
 
 /** Parameters that are compared as they are lead Citus to a shard; the results of a subquery do not. */
 async function findOrders(
   session: Session,
   columns: string,
-  ids: readonly number[],
+  { status, ...indexed }: Filters,
 ): Promise<readonly RecordText<Order>[]> {
-  const entries = await session.all<{ id: number; user_id: number }>(selectUsers, ids);
+  const [isIndexed, values] = conditionOf(indexed);
+  const selectEntries = `select id, user_id from order_index where ${isIndexed}`;
+  const entries = await session.all<Entry>(selectEntries, ...values);
   const [first] = entries;
   if (first === undefined) return [];
-  const select = `select ${columns} from orders where`;
-  const orders =
+  const places =
     entries.length === 1
-      ? await session.all<RecordText<Order>>(
-          `${select} user_id = $1 and id = $2`,
-          first.user_id,
-          first.id,
-        )
-      : await session.all<RecordText<Order>>(
-          `${select} user_id = any($1::bigint[]) and id = any($2::bigint[])`,
-          entries.map(({ user_id }) => user_id),
-          entries.map(({ id }) => id),
-        );
-  if (orders.length < entries.length) throw notRecovered;
-  return orders;
+      ? { user_id: first.user_id, id: first.id }
+      : { user_id: entries.map(({ user_id }) => user_id), id: entries.map(({ id }) => id) };
+  const [isThere, ofPlaces] = conditionOf(places);
+  const select = `select ${columns} from orders where ${isThere}`;
+  const rows = await session.all<RecordText<Order>>(select, ...ofPlaces);
+  // One that is moving can be found in both places: the later version remains.
+  const inOrder = rows.toSorted((one, other) => one.version - other.version);
+  const orders = new Map(inOrder.map((row) => [row.id, row]));
+  if (orders.size < entries.length) throw notRecovered;
+  const isInStatus = ({ json }: RecordText<Order>) => JSON.parse(json).status === status;
+  return [...orders.values()].filter((order) => status === undefined || isInStatus(order));
 }
 
 /** Sums instead of a join, which Citus would perform by sending one of the tables to all servers. */
 const indexSums = (table: string) => `
-  select count(*)::text as rows, sum(id::numeric)::text as ids,
-    sum(id::numeric * user_id)::text as products
+  select
+    count(*)::text as rows,
+    sum(hashtextextended(format('%s %s %s', id, user_id, reference), 0)::numeric)::text as hashes
   from ${table}
 `;
 
 export const severalServers: Placement = {
   settings,
   orderIds: "order_numbers",
+  orderKeys: "order_index",
   // Not the orders as well: Citus sends the rows of a CTE to all workers, so one that is missing would prevent all creates.
   insertIndex: `
-    insert into order_index (id, user_id)
-    select id, user_id
+    insert into order_index (id, user_id, reference)
+    select id, user_id, reference
     from decided
     where is_created
+  `,
+  // With the ids as a parameter, so that PostgreSQL reads no others.
+  updateIndex: `
+    indexed as (
+      update order_index
+      set user_id = input.user_id, reference = input.reference
+      from input
+      where order_index.id = any($2::bigint[])
+        and order_index.id = input.id
+        and order_index.id in (select id from written)
+        and (order_index.user_id, order_index.reference)
+          is distinct from (input.user_id, input.reference)
+    )
   `,
   ofUsers: "orders.user_id = any($3::bigint[])",
   findOrders,
   alsoCopied: {
-    orders: { table: "order_index", columns: ["id", "user_id"], statement: twoPhaseCopy },
+    orders: {
+      table: "order_index",
+      columns: ["id", "user_id", "reference"],
+      statement: twoPhaseCopy,
+    },
   },
-  beforeCopy: [sequentialMode],
+  beforeCopy: [sequentialMode, twoPhaseCommit],
   beforeWrite: [twoPhaseCommit],
   sharesPages: false,
   // Every shard reads as many ids as the offset.

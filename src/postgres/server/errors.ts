@@ -91,7 +91,7 @@ export function isRolledBack(error: unknown): boolean {
   return ROLLED_BACK.includes(sqlState(error));
 }
 
-export function isUniqueViolation(error: unknown): boolean {
+function isUniqueViolation(error: unknown): boolean {
   return sqlState(error) === UNIQUE_VIOLATION;
 }
 

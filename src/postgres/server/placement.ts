@@ -2,29 +2,53 @@
 import type { CopiedTable } from "../../domain/copy.ts";
 import type { Order } from "../../domain/order.ts";
 import type { RecordText } from "../../domain/record.ts";
-import type { Session, Settings } from "./connection.ts";
+import type { Session, Settings, Value } from "./connection.ts";
 
 /** Checks one section of a database. @returns its findings, one phrase each */
 export type Find = (session: Session) => Promise<readonly string[]>;
 
 export type Section = readonly [name: string, find: Find];
 
+/** Values of columns; several of a column of numbers. */
+export type Filters = Readonly<Record<string, string | number | readonly number[] | undefined>>;
+
+/** @returns a condition on the columns that have a value, and its parameters */
+export function conditionOf(filters: Filters): readonly [condition: string, values: Value[]] {
+  const given = Object.entries(filters).filter(([, value]) => value !== undefined);
+  const conditions = given.map(([name, value], at) =>
+    typeof value === "object" ? `${name} = any($${at + 1}::bigint[])` : `${name} = $${at + 1}`,
+  );
+  return [conditions.join(" and "), given.map(([, value]) => value as Value)];
+}
+
 export interface Placement {
   readonly settings: Settings;
   /** The sequence of their ids. */
   readonly orderIds: string;
+  /** The table that has the id, the user and the reference of each order. */
+  readonly orderKeys: string;
   /**
    * What the statement that creates orders inserts instead of them, from `decided where is_created`; the orders are then
    * inserted by a statement of their own. `null` if it inserts the orders.
    */
   readonly insertIndex: string | null;
+  /**
+   * What a statement that changes orders does besides, as a CTE: `$2` are their ids, `input` has their values, and `written`
+   * the ids of those that it changes. Then an order with another user is not updated, but deleted and inserted. `null` if the
+   * user is a column as any other.
+   */
+  readonly updateIndex: string | null;
   /** A condition of a statement that changes orders, whose `$3` is an array of their users. */
   readonly ofUsers: string;
-  /** @returns the orders with these ids that exist, in any order. @param columns those of a `RecordText` */
+  /**
+   * @param columns those of a `RecordText`
+   * @param filters at least one is the id or the reference
+   * @returns the orders that match, in any order
+   */
   readonly findOrders: (
     session: Session,
     columns: string,
-    ids: readonly number[],
+    filters: Filters,
   ) => Promise<readonly RecordText<Order>[]>;
   /** Columns that are also copied to another table with the rows of a table, and a statement after it. */
   readonly alsoCopied: {
@@ -54,11 +78,15 @@ export const oneServer: Placement = {
   // Otherwise PostgreSQL plans most statements anew each time, which takes longer than to run them.
   settings: { plan_cache_mode: "force_generic_plan" },
   orderIds: "orders_id_seq",
+  orderKeys: "orders",
   insertIndex: null,
+  updateIndex: null,
   // So that the parameter has a type.
   ofUsers: "$3::bigint[] is not null",
-  findOrders: (session, columns, ids) =>
-    session.all(`select ${columns} from orders where id = any($1::bigint[])`, ids),
+  findOrders(session, columns, filters) {
+    const [condition, values] = conditionOf(filters);
+    return session.all(`select ${columns} from orders where ${condition}`, ...values);
+  },
   alsoCopied: {},
   beforeCopy: [],
   beforeWrite: [],

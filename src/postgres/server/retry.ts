@@ -1,5 +1,5 @@
 import { AppError } from "../../base/error.ts";
-import { isRolledBack, toUnavailable } from "./errors.ts";
+import { isRolledBack, notRecovered, toUnavailable } from "./errors.ts";
 
 /** Maximum number of attempts that the server rolls back. */
 const MAX_ATTEMPTS = 5;
@@ -39,7 +39,8 @@ export async function withRetry<Result>(
       const isLate = performance.now() > deadlineMs;
       if (error === versionConflict && !isLate) continue;
       rollbacks += 1;
-      if (isLate || rollbacks === MAX_ATTEMPTS || !mayRetry(error)) throw toUnavailable(error);
+      if (isLate || rollbacks === MAX_ATTEMPTS || !(error === notRecovered || mayRetry(error)))
+        throw toUnavailable(error);
       await Bun.sleep(Math.random() * RETRY_DELAY_MS * rollbacks);
     }
   }

@@ -8,17 +8,54 @@ import {
   orderRow,
 } from "../../domain/order.ts";
 import type { RecordText } from "../../domain/record.ts";
+import { failReferenceTaken } from "../../domain/reference.ts";
 import type { StoreContext } from "../engine/context.ts";
 import type { Session } from "../server/connection.ts";
 import type { Placement } from "../server/placement.ts";
 import { ownColumnTypes, recordJson, recordText } from "./columns.ts";
 import { prepareCreate } from "./creates.ts";
+import { prepareFew } from "./few.ts";
 import type { List } from "./list-statements.ts";
 import { prepareList, type ReadPage } from "./lists.ts";
 import { createLookup } from "./lookups.ts";
+import type { EditableTable } from "./record-writes.ts";
+import type { Rejection } from "./rejections.ts";
 import { prepareUpdates } from "./updates.ts";
 
 const columns = recordText(Order);
+
+export const editableOrders: EditableTable<OrderEdit> = {
+  table: "orders",
+  columns: {
+    user_id: "bigint",
+    reference: "text",
+    refunded: "bigint",
+    status: "text",
+    metadata: "text",
+  },
+  valuesOf: ({ user_id, reference, refunded, status, metadata }) => ({
+    user_id,
+    reference,
+    refunded,
+    status,
+    metadata: JSON.stringify(metadata),
+  }),
+  updated: "order.updated",
+};
+
+function rejectionsOf({ orderKeys }: Placement): readonly Rejection[] {
+  return [
+    {
+      when: () => "(select users.id from users where users.id = input.user_id) is null",
+      fail: failUnknownUser,
+    },
+    {
+      when: (isOther) =>
+        `(select known.id from ${orderKeys} as known where known.reference = input.reference) ${isOther}`,
+      fail: failReferenceTaken,
+    },
+  ];
+}
 
 /** @returns the orders with these ids that exist, in any order */
 export async function findOrders(
@@ -26,7 +63,7 @@ export async function findOrders(
   placement: Placement,
   ids: readonly number[],
 ): Promise<readonly RecordText<Order>[]> {
-  return ids.length === 0 ? [] : placement.findOrders(session, columns, ids);
+  return ids.length === 0 ? [] : placement.findOrders(session, columns, { id: ids });
 }
 
 export function createOrderStore(context: StoreContext): OrderStore {
@@ -37,6 +74,9 @@ export function createOrderStore(context: StoreContext): OrderStore {
   });
 
   const lists = new Map<string, ReadPage>();
+  const listFew = prepareFew(context, (session, filters) =>
+    placement.findOrders(session, columns, filters),
+  );
   function listFor({ user_id, status }: OrderQuery): ReadPage {
     const list: List = { table: "orders", ofUser: user_id !== undefined, status: status ?? null };
     const name = `${list.ofUser} ${status}`;
@@ -45,31 +85,37 @@ export function createOrderStore(context: StoreContext): OrderStore {
     return read;
   }
 
+  const rejections = rejectionsOf(placement);
+
   const create = prepareCreate<OrderRow, Order>(context, {
     table: "orders",
     columns: ownColumnTypes(Order),
-    rejected: "(select users.id from users where users.id = input.user_id) is null",
+    rejections,
     created: "order.created",
     json: recordJson(Order),
     order: "user_id",
-    conflictKeysOf: () => [],
+    conflictKeysOf: ({ reference }) => (reference === null ? [] : [`reference ${reference}`]),
     lockOf: ({ user_id }) => `users ${user_id}`,
-    throwRejected: failUnknownUser,
   });
 
   const { update } = prepareUpdates<Order, OrderEdit>(context, {
-    table: "orders",
+    editable: editableOrders,
     read: (session, ids) => findOrders(session, placement, ids),
-    columns: { status: "text", metadata: "text" },
-    valuesOf: ({ status, metadata }) => ({ status, metadata: JSON.stringify(metadata) }),
-    updated: "order.updated",
+    mayConflict: (edit, before) =>
+      edit.user_id !== before.user_id || edit.reference !== before.reference,
+    rejections,
     removal: null,
   });
 
   return {
-    list: (query: OrderQuery, client) => listFor(query)(query, client),
-    get,
+    async list(query, client) {
+      const { id, reference, user_id, status } = query;
+      return id === undefined && reference === undefined
+        ? listFor(query)(query, client)
+        : listFew({ id, reference, user_id, status }, query, client);
+    },
 
+    get,
     create: (fields, key, author = null) => create(orderRow(fields), key, author),
     update,
   };

@@ -1,102 +1,51 @@
 /** Updates and deletes of single records. Those of a batch share a statement that reads, and one that writes. */
-import { type ChangeType, changeCodeOf } from "../../domain/change.ts";
+
+import type { IdempotencyKey } from "../../domain/idempotency.ts";
 import { type Preconditions, requirePreconditions } from "../../domain/precondition.ts";
 import {
   type Author,
   changesNothing,
   jsonText,
   latestOf,
-  type RecordTable,
   type RecordText,
 } from "../../domain/record.ts";
+import { itemAt } from "../engine/batch.ts";
 import type { StoreContext } from "../engine/context.ts";
 import { createWriteQueue, type Outcome } from "../engine/write-queue.ts";
 import type { Session } from "../server/connection.ts";
-import { oneServer } from "../server/placement.ts";
+import { isConstraintViolation, isRolledBack } from "../server/errors.ts";
 import { versionConflict } from "../server/retry.ts";
-import { type ColumnTypes, columnDefinitions } from "./columns.ts";
-import { statusCodeOf } from "./outbox.ts";
+import { columnDefinitions } from "./columns.ts";
+import { writeOnce } from "./idempotency.ts";
+import {
+  type EditableTable,
+  prepareRemove,
+  prepareUpdate,
+  type RecordWrite,
+  type Stored,
+  type WriteRecords,
+} from "./record-writes.ts";
+import { failRejected, type Rejection, rejectionOf } from "./rejections.ts";
 
 const MAX_UPDATES = 64;
 
-interface Updatable {
-  readonly version: number;
-  readonly updated_at: string;
-  /** Of an order. */
-  readonly user_id?: number;
-  readonly status?: string;
-}
-
 interface UpdateParts<Row, Edit> {
-  readonly table: RecordTable;
+  readonly editable: EditableTable<Edit>;
   /** @returns the records that exist. No row is locked: one that has another version when it is written stays as it is */
   readonly read: (session: Session, ids: readonly number[]) => Promise<readonly RecordText<Row>[]>;
-  /** The columns that an edit can change, apart from the version and the time. */
-  readonly columns: ColumnTypes;
-  /** @returns their values */
-  readonly valuesOf: (edit: Edit) => object;
-  readonly updated: ChangeType;
-  /** Whether an update may wait for a transaction that has not locked the record itself, so that it must run alone. */
-  readonly mayWait?: (edit: Edit, before: Row) => boolean;
-  /** How records are deleted; `null` for those that never are. */
+  /**
+   * Whether others can prevent an update, or have it wait for a transaction that has not locked the record itself: then it
+   * must run alone.
+   */
+  readonly mayConflict: (edit: Edit, before: Row) => boolean;
+  readonly rejections: readonly Rejection[];
+  /** How users are deleted; `null` for orders. */
   readonly removal: {
-    readonly type: ChangeType;
     /** Whether the record with this id cannot be deleted. */
     readonly isBlocked: (session: Session, id: number) => Promise<boolean>;
     /** @throws {AppError} always: the error of those */
     readonly throwBlocked: () => never;
   } | null;
-  /** Called with the error of a write of one record. @throws {AppError} if the request is rejected */
-  readonly explain?: (error: unknown) => void;
-}
-
-const inputColumns = {
-  id: "bigint",
-  version: "bigint",
-  author: "text",
-  time: "bigint",
-  status_before: "text",
-};
-
-/**
- * `$1` is a JSON array of records, `$2` an array of their ids, `$3` one of their users. The statement returns the ids of those
- * that it has written. It locks no row before: one that has another version after a wait is not written.
- * @param write the beginning of the update or delete
- */
-function writeStatement(
-  table: RecordTable,
-  ofUsers: string,
-  type: ChangeType,
-  write: string,
-  values: ColumnTypes,
-): string {
-  const status = "status" in values ? statusCodeOf("input.status") : "null";
-  return `
-    with
-      input as materialized (
-        select *
-        from json_to_recordset($1::text::json)
-          as input (${columnDefinitions({ ...inputColumns, ...values })})
-      ),
-      written as (
-        ${write}
-        where ${table}.id = any($2::bigint[])
-          and ${ofUsers}
-          and ${table}.id = input.id
-          and ${table}.version = input.version
-        returning ${table}.id, ${table}.version
-      ),
-      recorded as (
-        insert into change_outbox (type, record_id, version, status, status_before, token, created_at)
-        select
-          ${changeCodeOf(type)}, written.id, written.version, ${status}::smallint,
-          ${statusCodeOf("status_before")}::smallint, author, time
-        from written
-        join input on input.id = written.id
-      )
-    select id
-    from written
-  `;
 }
 
 function throwConflict(): never {
@@ -105,6 +54,7 @@ function throwConflict(): never {
 
 interface Item<Row, Edit> {
   readonly id: number;
+  readonly key: IdempotencyKey | null;
   readonly author: Author;
   readonly preconditions: Preconditions | null;
   /** `null` to delete the record. It is called again with a later version if the record has changed since. */
@@ -113,11 +63,10 @@ interface Item<Row, Edit> {
 
 type Done<Row> = Outcome<RecordText<Row> | null>;
 
-/** A record that is written if it still has the version that was read. */
-interface Target<Row, Edit> {
+interface Target<Row, Edit> extends RecordWrite {
   readonly item: Item<Row, Edit>;
-  readonly before: Row;
-  readonly values: object;
+  /** @see UpdateParts.mayConflict */
+  readonly mayConflict: boolean;
   /** The response. */
   readonly record: RecordText<Row>;
 }
@@ -129,35 +78,26 @@ interface Plan<Row, Edit> {
   readonly removals: Target<Row, Edit>[];
 }
 
-/** @returns those that had the version, and were written */
-async function write<Row extends Updatable, Edit>(
-  session: Session,
-  statement: string,
-  targets: readonly Target<Row, Edit>[],
-  time: Date,
-): Promise<readonly Target<Row, Edit>[]> {
-  if (targets.length === 0) return [];
-  // In one order, so that two batches do not deadlock.
-  const ordered = targets.toSorted((one, other) => one.item.id - other.item.id);
-  const input = ordered.map(({ item, before, values }) => ({
-    id: item.id,
-    version: before.version,
-    author: item.author,
-    time: time.getTime(),
-    status_before: before.status,
-    ...values,
-  }));
-  const ids = ordered.map(({ item }) => item.id);
-  const users = ordered.flatMap(({ before }) => before.user_id ?? []);
-  const rows = await session.all<{ id: number }>(statement, JSON.stringify(input), ids, users);
-  const written = new Set(rows.map(({ id }) => id));
-  return targets.filter(({ item }) => written.has(item.id));
+/** @returns throws {AppError} if other records prevent an update */
+function prepareRequireValid(
+  { columns }: EditableTable<never>,
+  rejections: readonly Rejection[],
+): (session: Session, { before, values }: RecordWrite) => Promise<void> {
+  const select = `
+    select ${rejectionOf(rejections, "<> input.id")} as rejection
+    from json_to_recordset($1::text::json) as input (${columnDefinitions({ id: "bigint", ...columns })})
+  `;
+  return async (session, { before, values }) => {
+    const input = JSON.stringify([{ id: before.id, ...values }]);
+    const row = await session.first<{ rejection: number | null }>(select, input);
+    failRejected(rejections, row?.rejection ?? null);
+  };
 }
 
 /** Adds an item to the plan, unless it must run alone. @throws {AppError} if the request is rejected */
-function addTo<Row extends Edit & Updatable, Edit extends object>(
+function addTo<Row extends Edit & Stored, Edit extends object>(
   { outcomes, updates, removals }: Plan<Row, Edit>,
-  { valuesOf, mayWait }: UpdateParts<Row, Edit>,
+  { editable, mayConflict }: UpdateParts<Row, Edit>,
   item: Item<Row, Edit>,
   stored: RecordText<Row> | undefined,
   time: Date,
@@ -166,39 +106,46 @@ function addTo<Row extends Edit & Updatable, Edit extends object>(
   if (stored === undefined) return void outcomes.set(item, () => null);
   requirePreconditions(stored, item.preconditions);
   const before: Row = JSON.parse(stored.json);
-  if (item.edit === null) return void removals.push({ item, before, values: {}, record: stored });
+  const { id, author } = item;
+  if (item.edit === null) {
+    const removal = { item, before, author, values: {}, mayConflict: false, record: stored };
+    return void removals.push(removal);
+  }
   const edit = item.edit(before);
   if (changesNothing<Edit>(before, edit)) return void outcomes.set(item, () => stored);
-  if (!isAlone && mayWait?.(edit, before) === true) return;
+  const conflicts = mayConflict(edit, before);
+  if (conflicts && !isAlone) return;
   const updatedAt = latestOf(time.toISOString(), before.updated_at);
   const version = before.version + 1;
   const json = jsonText({ ...before, ...edit, version, updated_at: updatedAt });
-  const values = { ...valuesOf(edit), updated_at: updatedAt };
-  updates.push({ item, before, values, record: { id: item.id, version, json } });
+  const values = { ...editable.valuesOf(edit), updated_at: updatedAt };
+  const record = { id, version, json };
+  updates.push({ item, before, author, values, mayConflict: conflicts, record });
 }
 
 /** @returns functions that update and delete a record, after the earlier ones of the same record */
-export function prepareUpdates<Row extends Edit & Updatable, Edit extends object>(
+export function prepareUpdates<Row extends Edit & Stored, Edit extends object>(
   context: StoreContext,
   parts: UpdateParts<Row, Edit>,
 ) {
-  const { table, removal } = parts;
-  const { ofUsers } = table === "orders" ? context.placement : oneServer;
-  const columns = { ...parts.columns, updated_at: "text" };
-  const set = Object.keys(columns).map((name) => `${name} = input.${name}`);
-  const update = writeStatement(
-    table,
-    ofUsers,
-    parts.updated,
-    `
-        update ${table}
-        set ${set.join(", ")}, version = ${table}.version + 1
-        from input
-    `,
-    columns,
-  );
-  const remove =
-    removal && writeStatement(table, ofUsers, removal.type, `delete from ${table} using input`, {});
+  const { editable, removal } = parts;
+  const { table } = editable;
+  const update = prepareUpdate(context.placement, editable);
+  const remove = prepareRemove(context.placement);
+  const requireValid = prepareRequireValid(editable, parts.rejections);
+
+  async function writeTargets(
+    session: Session,
+    { outcomes }: Plan<Row, Edit>,
+    write: WriteRecords,
+    targets: readonly Target<Row, Edit>[],
+    time: Date,
+  ): Promise<void> {
+    const written = await write(session, targets, time);
+    for (const { item, record } of targets) {
+      if (written.has(item.id)) outcomes.set(item, () => record);
+    }
+  }
 
   async function run(
     session: Session,
@@ -222,9 +169,10 @@ export function prepareUpdates<Row extends Edit & Updatable, Edit extends object
         });
       }
     }
-    const written = [...(await write(session, update, updates, time))];
+    for (const target of updates) if (target.mayConflict) await requireValid(session, target);
+    await writeTargets(session, plan, update, updates, time);
     // Not both: a batch is no transaction, and if the second statement failed, the writes of the first would be repeated.
-    if (updates.length === 0 && removal !== null && remove !== null) {
+    if (updates.length === 0 && removal !== null) {
       const free: typeof removals = [];
       for (const target of removals) {
         // Rather than by an error of the statement, which PostgreSQL would log.
@@ -232,33 +180,41 @@ export function prepareUpdates<Row extends Edit & Updatable, Edit extends object
         if (isBlocked) outcomes.set(target.item, removal.throwBlocked);
         else free.push(target);
       }
-      written.push(...(await write(session, remove, free, time)));
+      await writeTargets(session, plan, remove, free, time);
     }
-    for (const { item, record } of written) outcomes.set(item, () => record);
     return items.map((item) => outcomes.get(item) ?? throwConflict);
   }
 
   const enqueue = createWriteQueue<Item<Row, Edit>, RecordText<Row> | null>(context, {
     maxItems: MAX_UPDATES,
     async run(session, items, isAlone) {
-      try {
-        return await run(session, items, isAlone);
-      } catch (error) {
-        if (isAlone) parts.explain?.(error);
-        throw error;
-      }
+      const [{ id, key } = { id: 0, key: null }] = items;
+      if (key === null) return run(session, items, isAlone);
+      const userId = table === "users" ? id : null;
+      const record = await writeOnce(session, key, userId, context.now(), async () =>
+        itemAt(await run(session, items, isAlone), 0)(),
+      );
+      return [() => record];
     },
+    mustRunAlone: ({ key }) => key !== null,
     conflictKeysOf: ({ id }) => [`${id}`],
     lockOf: ({ id }) => `${table} ${id}`,
+    // The work reads what a constraint depends on, so it violates one only if that has changed since.
+    mayRetry: (error) => isRolledBack(error) || isConstraintViolation(error),
   });
   return {
     update: (
       id: number,
       edit: (record: Row) => Edit,
       preconditions: Preconditions | null,
+      key: IdempotencyKey | null = null,
       author: Author = null,
-    ) => enqueue({ id, edit, preconditions, author }),
-    remove: (id: number, preconditions: Preconditions | null, author: Author = null) =>
-      enqueue({ id, edit: null, preconditions, author }),
+    ) => enqueue({ id, edit, preconditions, key, author }),
+    remove: (
+      id: number,
+      preconditions: Preconditions | null,
+      key: IdempotencyKey | null = null,
+      author: Author = null,
+    ) => enqueue({ id, edit: null, preconditions, key, author }),
   };
 }

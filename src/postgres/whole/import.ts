@@ -1,55 +1,71 @@
 /** Import of users and orders. `import-plan.ts` and `import-rules.ts` of the domain have the rules. */
 
 import type { BulkStore } from "../../domain/bulk.ts";
-import type { ChangedRecord } from "../../domain/change.ts";
 import {
   createImportPlanner,
   type ImportedTable,
   type StoredRecords,
+  type UniqueField,
+  type UniqueKey,
 } from "../../domain/import-plan.ts";
 import { orderImport, userImport } from "../../domain/import-rules.ts";
+import type { Order } from "../../domain/order.ts";
 import type { JsonRow } from "../../domain/page.ts";
 import type { Store } from "../../domain/store.ts";
+import type { User } from "../../domain/user.ts";
 import type { StoreContext } from "../engine/context.ts";
 import type { Session } from "../server/connection.ts";
 import { isForeignKeyViolation, isRolledBack } from "../server/errors.ts";
+import { versionConflict } from "../server/retry.ts";
 import { recordJson } from "../tables/columns.ts";
+import { editableOrders } from "../tables/orders.ts";
 import { noteImported } from "../tables/outbox.ts";
-import { findUsers } from "../tables/users.ts";
+import { type EditableTable, prepareUpdate } from "../tables/record-writes.ts";
+import { editableUsers, findUsers } from "../tables/users.ts";
 import { rowWriterOf } from "./row-writer.ts";
 
-const usersWithKeys = `
-  select email_key as key, id
-  from users
-  where email_key = any($1::text[])
-`;
-const ordersWithKeys = `
-  select import_key as key, order_id as id
-  from imported_orders
-  where import_key = any($1::text[])
-`;
+const keyColumns: Readonly<Record<UniqueField, string>> = {
+  reference: "reference",
+  email: "email_key",
+};
 
+/** @returns finds the id of the record with a key, of those that were loaded. @param table has the ids and the keys */
 async function loadIds(
   session: Session,
-  withKeys: string,
-  keys: readonly string[],
-): Promise<ReadonlyMap<string, number>> {
-  if (keys.length === 0) return new Map();
-  const found = await session.all<{ key: string; id: number }>(withKeys, keys);
-  return new Map(found.map(({ key, id }) => [key, id]));
+  table: string,
+  keys: readonly UniqueKey[],
+): Promise<{ readonly ids: readonly number[]; idOf(key: UniqueKey): number | null }> {
+  const found = new Map<string, number>();
+  for (const field of ["reference", "email"] as const) {
+    const values = keys.filter(([other]) => other === field).map(([, value]) => value);
+    if (values.length === 0) continue;
+    const column = keyColumns[field];
+    const select = `select ${column} as key, id from ${table} where ${column} = any($1::text[])`;
+    const rows = await session.all<{ key: string; id: number }>(select, values);
+    for (const { key, id } of rows) found.set(`${field} ${key}`, id);
+  }
+  return { ids: [...found.values()], idOf: (key) => found.get(key.join(" ")) ?? null };
 }
 
-function createBulkStore<Row extends ChangedRecord & { user_id?: number }, Import extends object>(
+function createBulkStore<Row extends User | Order, Import extends object>(
   { db, placement, now }: StoreContext,
   rules: ImportedTable<Row, Import>,
-  idsWithKeys: string,
+  editable: EditableTable<Row>,
 ): BulkStore<Import> {
   const { table } = rules;
+  const keysOf = table === "users" ? "users" : placement.orderKeys;
   const withIds = `
     select id, ${recordJson(rules.schema)} as json
     from ${table}
     where id = any($1::bigint[])
   `;
+  // No key of an email is a number.
+  const clearKeys = `
+    update ${keysOf}
+    set reference = null${table === "users" ? ", email_key = id::text" : ""}
+    where id = any($1::bigint[])
+  `;
+  const update = prepareUpdate(placement, editable);
   const timestamp = () => now().toISOString();
   const planDryRun = createImportPlanner(rules, timestamp, true);
 
@@ -59,51 +75,68 @@ function createBulkStore<Row extends ChangedRecord & { user_id?: number }, Impor
     records: readonly Import[],
   ): Promise<StoredRecords<Row>> {
     const ids = records.flatMap((record) => ("id" in record ? [Number(record.id)] : []));
-    const keys = records.map(rules.keyOf).filter((key) => key !== null);
-    const named = [...new Set(records.map(rules.userOf))];
-    const userIds = named.filter((user) => typeof user === "number");
-    const userKeys = named.filter((user) => typeof user === "string");
-    const lastId = await rowWriterOf(session, placement).lastId(table);
-    const idsByKey = await loadIds(session, idsWithKeys, keys);
-    const foundRows = await session.all<JsonRow>(withIds, [...ids, ...idsByKey.values()]);
+    const known = await loadIds(session, keysOf, records.flatMap(rules.keysOf));
+    const foundRows = await session.all<JsonRow>(withIds, [...ids, ...known.ids]);
     const rows = new Map(foundRows.map(({ id, json }) => [id, JSON.parse(json) as Row]));
-    const usersByKey = await loadIds(session, usersWithKeys, userKeys);
+    const named = records.map(rules.userOf).filter((user) => user !== null);
+    const userIds = [...new Set(named.filter((user) => typeof user === "number"))];
+    const userKeys = named.filter((user) => typeof user === "object");
+    const namedUsers = await loadIds(session, "users", userKeys);
     const users = new Set((await findUsers(session, userIds)).map(({ id }) => id));
+    for (const id of namedUsers.ids) users.add(id);
     return {
-      lastId,
+      lastId: await rowWriterOf(session, placement).lastId(table),
       get: (id) => rows.get(id) ?? null,
-      idOf: (key) => idsByKey.get(key) ?? null,
+      idOf: known.idOf,
       hasUser: (id) => users.has(id),
-      userWithEmail: (key) => usersByKey.get(key) ?? null,
+      userOf: namedUsers.idOf,
     };
   }
 
+  /** @throws versionConflict if another transaction has changed one of them */
+  async function updateAll(
+    session: Session,
+    updated: readonly { readonly before: Row; readonly after: Row }[],
+  ): Promise<void> {
+    const isMoved = ({ before, after }: (typeof updated)[number]) =>
+      !Bun.deepEquals(rules.keysOf(before), rules.keysOf(after));
+    // One can get the key of another: PostgreSQL compares the rows of a statement one by one.
+    const ids = updated.filter(isMoved).map(({ before }) => before.id);
+    if (ids.length > 0) await session.all(clearKeys, ids);
+    const writes = updated.map(({ before, after }) => ({
+      before,
+      values: { ...editable.valuesOf(after), updated_at: after.updated_at },
+      author: null,
+    }));
+    const written = await update(session, writes, now());
+    if (written.size < writes.length) throw versionConflict;
+  }
+
+  async function importAll(session: Session, records: readonly Import[], mayUpdate: boolean) {
+    await session.script("set local statement_timeout = '60s'");
+    for (const statement of placement.beforeCopy) await session.script(statement);
+    // No other transaction assigns ids after it.
+    await session.script(`lock table ${table} in share row exclusive mode`);
+    const plan = createImportPlanner(rules, timestamp, false);
+    const stored = await loadStored(session, records);
+    const { results, created, updated, lastId } = plan(records, stored, mayUpdate);
+    // First: a new record can have the key that another one gives up.
+    await updateAll(session, updated);
+    const { write, advanceIds } = rowWriterOf(session, placement);
+    await write(table, created.map(rules.toRow));
+    await advanceIds(table, lastId);
+    await noteImported(session, rules.created, created, now());
+    return results;
+  }
+
   return {
-    async import(records, dryRun) {
+    async import(records, { update: mayUpdate = false, dryRun = false } = {}) {
       if (records.length === 0) return [];
       if (dryRun) {
         const stored = await db.run("read", (session) => loadStored(session, records));
-        return planDryRun(records, stored).results;
+        return planDryRun(records, stored, mayUpdate).results;
       }
-      const work = async (session: Session) => {
-        await session.script("set local statement_timeout = '60s'");
-        for (const statement of placement.beforeCopy) await session.script(statement);
-        // No other transaction assigns ids after it.
-        await session.script(`lock table ${table} in share row exclusive mode`);
-        const plan = createImportPlanner(rules, timestamp, false);
-        const stored = await loadStored(session, records);
-        const { results, newRecords, lastId } = plan(records, stored);
-        const { write, advanceIds } = rowWriterOf(session, placement);
-        for (const { table: into, toRow } of rules.inserts) {
-          const rows = newRecords.map(toRow).filter((row) => row !== null);
-          await write(into, rows);
-        }
-        await advanceIds(table, lastId);
-        const created = newRecords.map(({ row }) => row);
-        await noteImported(session, rules.created, created, now());
-        return results;
-      };
-      return db.run("write", work, {
+      return db.run("write", (session) => importAll(session, records, mayUpdate), {
         // It waits for the writes that are running.
         lockTimeoutMs: 3_000,
         timeoutMs: Number.POSITIVE_INFINITY,
@@ -116,7 +149,7 @@ function createBulkStore<Row extends ChangedRecord & { user_id?: number }, Impor
 
 export function createBulkStores(context: StoreContext): Store["bulk"] {
   return {
-    users: createBulkStore(context, userImport, usersWithKeys),
-    orders: createBulkStore(context, orderImport, ordersWithKeys),
+    users: createBulkStore(context, userImport, editableUsers),
+    orders: createBulkStore(context, orderImport, editableOrders),
   };
 }

@@ -11,7 +11,7 @@ const VALUE_BYTES = [0, 1, 2, 3, 4, 6, 8, 8, 0, 0];
 
 /** Trees that grow with the data. SQLite reads others in whole, those of `analyze` whenever it opens the file. */
 const LARGE =
-  /^(create table (users|orders|imported_orders|buckets|idempotency_keys|changes) |create index \w+ on orders |sqlite_autoindex_(users|idempotency_keys)_1)/i;
+  /^(create table (users|orders|buckets|idempotency_keys|changes) |create index \w+ on orders |sqlite_autoindex_(users|idempotency_keys)_1)/i;
 
 /** @returns the value of a variable-length integer, and where it ends */
 function readVarint(page: Buffer, start: number): [value: number, end: number] {

@@ -7,6 +7,7 @@ create table users (
   email text not null check (length(email) between 3 and 254),
   -- The same for all spellings of one mailbox (src/base/email.ts).
   email_key text not null unique,
+  reference text check (length(reference) between 1 and 255),
   name text check (length(name) between 1 and 200),
   metadata text not null check (json_valid(metadata) and json_type(metadata) = 'object'),
   version integer not null check (version >= 1),
@@ -20,9 +21,11 @@ create table orders (
   -- 1, 2, 3 … among the user's orders by id. It is permanent unless an import inserts earlier orders.
   user_position integer not null check (user_position >= 1),
   currency text not null check (currency glob '[A-Z][A-Z][A-Z]'),
+  reference text check (length(reference) between 1 and 255),
   -- Never changed, and always read as a whole: hence a JSON array, not a separate table.
   items text not null check (json_valid(items) and json_type(items) = 'array'),
   total integer not null check (total between 0 and 9007199254740991),
+  refunded integer not null default 0 check (refunded between 0 and total),
   -- Not `in (…)`: with more than two values SQLite builds a temporary table for each row, which takes a sixth
   -- of the time of an insert.
   status text not null check (
@@ -35,17 +38,15 @@ create table orders (
   updated_at text not null check (length(updated_at) = 24 and updated_at not glob '*[^-0-9T:.Z]*')
 ) strict;
 
+-- Most records have no reference.
+create unique index users_by_reference on users (reference) where reference is not null;
+create unique index orders_by_reference on orders (reference) where reference is not null;
+
 -- Includes the status, so that one user's orders in one status are counted in the index alone. A separate index
 -- on (user_id, status) would take a fifth of the time of an insert.
 create index orders_by_user on orders (user_id, user_position, status);
 -- As every index, it ends with the id: a page is read from it in order.
 create index orders_by_status on orders (status);
-
--- Orders that were imported without an id. The key names the import and the line.
-create table imported_orders (
-  import_key text primary key check (length(import_key) between 1 and 255),
-  order_id integer not null references orders (id)
-) strict, without rowid;
 
 -- The number of ids of a list in each bucket of consecutive ids. It gives the page at any offset, and the exact
 -- total, without reading all rows. Buckets begin at id 1 and have 64 ids on level 0, 4,096 on level 1, 262,144
@@ -113,7 +114,7 @@ create table tokens (
   -- SHA-256 of the token. The token itself is not stored.
   hash text not null unique check (length(hash) = 64),
   name text not null check (length(name) between 1 and 100),
-  scope text not null check (scope in ('read', 'write')),
+  scope text not null check (length(scope) >= 4),
   created_at text not null,
   expires_at text,
   last_used_at text,
@@ -129,11 +130,14 @@ create table idempotency_keys (
   owner text not null,
   key text not null check (length(key) between 1 and 255),
   fingerprint text not null,
-  -- The record as returned by the first response.
+  -- The record as returned by the first response, and the user that it is; null for an order.
   record text not null check (json_valid(record) and json_type(record) = 'object'),
+  user_id integer,
   created_at text not null,
   unique (owner, key)
 ) strict;
+
+create index idempotency_keys_by_user on idempotency_keys (user_id) where user_id is not null;
 
 -- Each change of a user or an order, in the order of commits. Without AUTOINCREMENT: the next id is that of the newest
 -- row + 1, also after a rollback, so ids are consecutive. The newest row is never deleted.

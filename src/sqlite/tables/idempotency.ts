@@ -1,12 +1,7 @@
 import type { Database } from "bun:sqlite";
 import { deleteInBatches } from "../../base/delete-in-batches.ts";
-import {
-  type CreateResult,
-  type IdempotencyKey,
-  KEY_LIFETIME_MS,
-  replay,
-} from "../../domain/idempotency.ts";
-import type { RecordText } from "../../domain/record.ts";
+import { type IdempotencyKey, KEY_LIFETIME_MS, replay } from "../../domain/idempotency.ts";
+import type { RecordTable, RecordText } from "../../domain/record.ts";
 import type { Writer } from "../engine/writer.ts";
 
 /** Maximum number of keys deleted per transaction, which takes a few milliseconds. */
@@ -28,9 +23,16 @@ export function createIdempotencyStore(
     from idempotency_keys
     where owner = $owner and key = $key and created_at > $expired
   `);
-  const claim = db.prepare<null, Record<keyof IdempotencyKey | "record" | "now", string>>(`
-    insert or replace into idempotency_keys (owner, key, fingerprint, record, created_at)
-    values ($owner, $key, $fingerprint, $record, $now)
+  const store = db.prepare<
+    null,
+    Record<keyof IdempotencyKey | "record" | "now", string> & { user_id: number | null }
+  >(`
+    insert or replace into idempotency_keys (owner, key, fingerprint, record, user_id, created_at)
+    values ($owner, $key, $fingerprint, $record, $user_id, $now)
+  `);
+  const deleteOfUser = db.prepare<null, { id: number }>(`
+    delete from idempotency_keys
+    where user_id = $id
   `);
   const deleteBatch = db.prepare<null, { expired: string }>(`
     delete from idempotency_keys
@@ -46,21 +48,29 @@ export function createIdempotencyStore(
 
   return {
     /**
-     * Call `find`, create the record, and call `store`, in one transaction: the record and its key are stored together or not
-     * at all.
-     * @param key `null` creates a record each time
-     * @returns the result of the first request with the key; `null` if this is the first one
+     * Writes once per key, with which the result is stored in the same transaction.
+     * @param key `null` writes each time
+     * @param write returns the record after the write; `null` if there is none, which is not stored
+     * @returns the result of the first write with the key
      * @throws {AppError} idempotency_key_reused if the key was used for a different request
      */
-    find<Row>(key: IdempotencyKey | null): CreateResult<Row> | null {
-      if (key === null) return null;
+    once<Result extends RecordText<unknown> | null>(
+      key: IdempotencyKey | null,
+      table: RecordTable,
+      write: () => Result,
+    ): Result {
+      if (key === null) return write();
       const stored = find.get({ owner: key.owner, key: key.key, expired: expiryTime() });
-      return stored && replay(stored, key);
+      if (stored !== null) return replay(stored, key) as Result;
+      const record = write();
+      if (record !== null) {
+        const userId = table === "users" ? record.id : null;
+        store.run({ ...key, record: record.json, user_id: userId, now: timestamp() });
+      }
+      return record;
     },
-    store<Row>(key: IdempotencyKey | null, record: RecordText<Row>): CreateResult<Row> {
-      if (key !== null) claim.run({ ...key, record: record.json, now: timestamp() });
-      return { record, replayed: false };
-    },
+    /** Deletes the results that have a user. */
+    forgetUser: (id: number) => deleteOfUser.run({ id }),
     async deleteExpired(signal?: AbortSignal): Promise<void> {
       const deleteExpired = () => deleteBatch.run({ expired: expiryTime() }).changes;
       await deleteInBatches(

@@ -12,10 +12,12 @@ import {
 } from "../../domain/order.ts";
 import { type JsonRow, maxId, rowsToRead } from "../../domain/page.ts";
 import { type Author, changesNothing, latestOf, type RecordText } from "../../domain/record.ts";
+import { failReferenceTaken } from "../../domain/reference.ts";
 import type { StoreContext } from "./context.ts";
 import { prepareCountedList } from "./counted-list.ts";
 import type { ListRows } from "./lists.ts";
-import { checked, prepareRecords } from "./records.ts";
+import { checked, prepareRecords, readFew } from "./records.ts";
+import { prepareUserPositions } from "./user-positions.ts";
 
 type StatusFilters = Required<Pick<OrderQuery, "user_id" | "status">>;
 
@@ -109,11 +111,92 @@ function prepareRows(db: Database, columns: string) {
   });
 
   return (query: OrderQuery): ListRows => {
-    const { user_id, status } = query;
+    const { id, reference, user_id, status } = query;
+    if (id !== undefined || reference !== undefined)
+      return readFew(db, "orders", columns, { id, reference, user_id, status }, query);
     if (user_id !== undefined) return readOfUser(user_id, query);
     return status === undefined
       ? readAll("orders", query)
       : readInStatus(status, query, { status });
+  };
+}
+
+type Unique = Pick<OrderEdit, "user_id" | "reference">;
+
+/** @returns throws {AppError} if the user does not exist, or another order than the one with the id has the reference */
+function prepareRequireOwners(db: Database): (edit: Unique, id: number | null) => void {
+  const owners = db.prepare<{ user: number | null; order: number | null }, Unique>(`
+    select
+      (select id from users where id = $user_id) as "user",
+      (select id from orders where reference = $reference) as "order"
+  `);
+
+  return ({ user_id, reference }, id) => {
+    const { user = null, order = null } = owners.get({ user_id, reference }) ?? {};
+    if (user === null) failUnknownUser();
+    if (order !== null && order !== id) failReferenceTaken();
+  };
+}
+
+/** @returns writes the fields of an order, with a new version and a change. It throws as `prepareRequireOwners` */
+export function prepareOrderUpdate({ db, timestamp, noteChange }: StoreContext) {
+  const requireOwners = prepareRequireOwners(db);
+  // Separate statements, because setting a column makes SQLite rewrite its indexes and run its triggers, even if the value
+  // stays the same.
+  const updateStatus = db.prepare<null, Pick<Order, "id" | "status">>(`
+    update orders
+    set status = $status
+    where id = $id
+  `);
+  const updateReference = db.prepare<null, Pick<Order, "id" | "reference">>(`
+    update orders
+    set reference = $reference
+    where id = $id
+  `);
+  const updateUser = db.prepare<null, { id: number; user_id: number; user_position: number }>(`
+    update orders
+    set user_id = $user_id,
+      user_position = $user_position
+    where id = $id
+  `);
+  const openUserPositions = prepareUserPositions(db);
+  const updateOrder = db.prepare<
+    null,
+    Pick<Order, "id" | "refunded" | "version" | "updated_at"> & { metadata: string }
+  >(`
+    update orders
+    set refunded = $refunded,
+      metadata = $metadata,
+      version = $version,
+      updated_at = $updated_at
+    where id = $id
+  `);
+
+  function moveToUser({ id, user_id: from }: Order, userId: number): void {
+    const positions = openUserPositions();
+    updateUser.run({ id, user_id: userId, user_position: positions.add(userId, id) });
+    positions.remove(from, id);
+    positions.renumber();
+  }
+
+  return (order: Order, edit: OrderEdit, author: Author): void => {
+    const { id } = order;
+    const { user_id, reference, status } = edit;
+    const isMoved = user_id !== order.user_id;
+    if (isMoved || reference !== order.reference) requireOwners(edit, id);
+    const changed = {
+      id,
+      refunded: edit.refunded,
+      status,
+      metadata: JSON.stringify(edit.metadata),
+      version: order.version + 1,
+      updated_at: latestOf(order.updated_at, timestamp()),
+    };
+    if (isMoved) moveToUser(order, user_id);
+    if (reference !== order.reference) updateReference.run({ id, reference });
+    if (status !== order.status) updateStatus.run({ id, status });
+    updateOrder.run(changed);
+    noteChange("order.updated", changed, author);
   };
 }
 
@@ -122,42 +205,26 @@ export function createOrderStore(context: StoreContext): OrderStore {
   const table = "orders";
   const parts = { table, schema: Order, prepareRows } as const;
   const { list, get, textOf } = prepareRecords<Order, OrderQuery>(context, parts);
+  const requireOwners = prepareRequireOwners(db);
+  const updateStored = prepareOrderUpdate(context);
   const insert = db.prepare<null, OrderRow & { now: string }>(`
     insert into orders (
-      user_id, user_position, currency, items, total, status, metadata, version, created_at,
-      updated_at
+      user_id, user_position, currency, reference, items, total, status, metadata, version,
+      created_at, updated_at
     )
     values (
       $user_id,
       (select coalesce(max(user_position), 0) + 1 from orders where user_id = +$user_id),
-      $currency, $items, $total, 'pending', $metadata, 1, $now, $now
+      $currency, $reference, $items, $total, 'pending', $metadata, 1, $now, $now
     )
   `);
-  // A separate statement, because setting a column makes SQLite rewrite its indexes and run its triggers, even if the
-  // value stays the same.
-  const updateStatus = db.prepare<null, Pick<Order, "id" | "status">>(`
-    update orders
-    set status = $status
-    where id = $id
-  `);
-  const updateOrder = db.prepare<
-    null,
-    Pick<Order, "id" | "version" | "updated_at"> & { metadata: string }
-  >(`
-    update orders
-    set metadata = $metadata,
-      version = $version,
-      updated_at = $updated_at
-    where id = $id
-  `);
-
   /** @returns the id of the new order */
   function insertRow(row: OrderRow, now: string): number {
     try {
       return Number(insert.run({ ...row, now }).lastInsertRowid);
     } catch (error) {
-      // The only foreign key of an order is its user.
-      if (systemCode(error) === "SQLITE_CONSTRAINT_FOREIGNKEY") failUnknownUser();
+      if (/^SQLITE_CONSTRAINT_(FOREIGNKEY|UNIQUE)$/.test(systemCode(error)))
+        requireOwners(row, null);
       throw error;
     }
   }
@@ -169,32 +236,16 @@ export function createOrderStore(context: StoreContext): OrderStore {
     return textOf(id);
   }
 
-  function updateStored(order: Order, edit: OrderEdit, author: Author): void {
-    const { id } = order;
-    const { status } = edit;
-    const changed = {
-      id,
-      status,
-      metadata: JSON.stringify(edit.metadata),
-      version: order.version + 1,
-      updated_at: latestOf(order.updated_at, timestamp()),
-    };
-    if (status !== order.status) updateStatus.run({ id, status });
-    updateOrder.run(changed);
-    noteChange("order.updated", changed, author);
-  }
-
   return {
     list,
     get,
 
     create(fields, key, author = null) {
-      const create = () =>
-        idempotency.find<Order>(key) ?? idempotency.store(key, insertOrder(fields, author));
-      return writer.write(table, create, author);
+      const create = () => insertOrder(fields, author);
+      return writer.write(table, () => idempotency.once(key, table, create), author);
     },
 
-    update(id, edit, preconditions, author = null) {
+    update(id, edit, preconditions, key = null, author = null) {
       const update = () => {
         const text = checked(textOf(id), preconditions);
         if (text === null) return null;
@@ -204,7 +255,7 @@ export function createOrderStore(context: StoreContext): OrderStore {
         updateStored(order, fields, author);
         return textOf(id);
       };
-      return writer.write(table, update, author);
+      return writer.write(table, () => idempotency.once(key, table, update), author);
     },
   };
 }

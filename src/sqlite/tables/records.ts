@@ -4,7 +4,7 @@
  */
 import type { Database } from "bun:sqlite";
 import type { Schema } from "../../base/schema.ts";
-import type { PageQuery } from "../../domain/page.ts";
+import { type JsonRow, type PageQuery, rowsOfPage } from "../../domain/page.ts";
 import { type Preconditions, requirePreconditions } from "../../domain/precondition.ts";
 import type { RecordTable, RecordText } from "../../domain/record.ts";
 import { recordJson } from "./columns.ts";
@@ -22,6 +22,43 @@ export function prepareText<Row>(db: Database, table: RecordTable, schema: Schem
     from ${table}
     where id = ?
   `);
+}
+
+type Filters = Readonly<Record<string, string | number | readonly number[] | undefined>>;
+
+/** Of these, the index would be of less use than that of another filter: the unary plus prevents it. */
+const plainConditions: Readonly<Record<string, string>> = {
+  id: "id in (select value from json_each($id))",
+  user_id: "+user_id = $user_id",
+  status: "+status = $status",
+};
+
+/**
+ * Reads the few rows that match, of which one filter is unique.
+ * @param columns of a `JsonRow`, the first of which is the id
+ * @param filters values of columns; at least one
+ */
+export function readFew(
+  db: Database,
+  table: RecordTable,
+  columns: string,
+  filters: Filters,
+  query: PageQuery,
+): ListRows {
+  const given = Object.entries(filters).filter(([, value]) => value !== undefined);
+  const conditions = given.map(([name]) => plainConditions[name] ?? `${name} = $${name}`);
+  // The text is the same for the same filters, and so is the statement.
+  const statement = db.query<JsonRow, Record<string, string | number>>(`
+    select ${columns}
+    from ${table}
+    where ${conditions.join(" and ")}
+  `);
+  const values = given.map(([name, value]) => [
+    name,
+    Array.isArray(value) ? JSON.stringify(value) : value,
+  ]);
+  const rows = statement.all(Object.fromEntries(values));
+  return { meta: { total: rows.length }, rows: rowsOfPage(rows, query) };
 }
 
 interface Records<Query> {

@@ -1,4 +1,4 @@
-/** Positions of imported orders among the orders of their user (`user_position`). They ascend with the ids. */
+/** Positions of imported and moved orders among the orders of their user (`user_position`). They ascend with the ids. */
 import type { Database } from "bun:sqlite";
 
 /** @returns a function that starts assigning positions within a transaction */
@@ -30,29 +30,32 @@ export function prepareUserPositions(db: Database) {
   `);
 
   return () => {
-    /** The lowest id of each user that was added after a higher one. */
-    const firstLateIds = new Map<number, number>();
+    /** The lowest id of each user from which on positions change. */
+    const firstIds = new Map<number, number>();
+    const changeFrom = (userId: number, id: number) =>
+      firstIds.set(userId, Math.min(firstIds.get(userId) ?? id, id));
     return {
       /**
-       * Call it for each new order, before the insert.
+       * Call it for each new order, before the insert, and for each one that moves to the user.
        * @returns a preliminary position, after all other orders of the user
        */
       add(userId: number, id: number): number {
         const lastOrder = last.get({ user_id: userId });
         if (lastOrder === null) return 1;
-        if (id < lastOrder.id)
-          firstLateIds.set(userId, Math.min(firstLateIds.get(userId) ?? id, id));
+        if (id < lastOrder.id) changeFrom(userId, id);
         return lastOrder.user_position + 1;
       },
+      /** Call it for each order that has left its user. */
+      remove: changeFrom,
       /** Renumbers the orders of each user from the first out-of-sequence one on. Call it after the last order. */
       renumber() {
-        for (const [userId, id] of firstLateIds) {
+        for (const [userId, id] of firstIds) {
           updatePositions.run({
             user_id: userId,
             before: lastBefore.get({ user_id: userId, id })?.user_position ?? 0,
           });
         }
-        firstLateIds.clear();
+        firstIds.clear();
       },
     };
   };

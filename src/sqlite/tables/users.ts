@@ -1,8 +1,8 @@
-import type { Changes, Database } from "bun:sqlite";
+import type { Database } from "bun:sqlite";
 import { emailKey } from "../../base/email.ts";
 import { systemCode } from "../../base/error.ts";
-import { isAfter, type JsonRow } from "../../domain/page.ts";
 import { type Author, changesNothing, latestOf, type RecordText } from "../../domain/record.ts";
+import { failReferenceTaken } from "../../domain/reference.ts";
 import {
   failEmailTaken,
   failUserHasOrders,
@@ -16,40 +16,45 @@ import {
 import type { StoreContext } from "./context.ts";
 import { prepareCountedList } from "./counted-list.ts";
 import type { ListRows } from "./lists.ts";
-import { checked, prepareRecords } from "./records.ts";
+import { checked, prepareRecords, readFew } from "./records.ts";
 
-/** Reads the list of all users, or of the one user with an email. */
+/** Reads the list of all users, or of those that filters name. */
 function prepareRows(db: Database, columns: string) {
   const readAll = prepareCountedList(db, { table: "users", columns, where: "" });
-  const withEmail = db.prepare<JsonRow, { email_key: string }>(`
-    select ${columns}
-    from users
-    where email_key = $email_key
-  `);
 
   return (query: UserQuery): ListRows => {
-    const { offset, email } = query;
-    if (email === undefined) return readAll("users", query);
-    const found = withEmail.all({ email_key: emailKey(email) });
-    const rows = found.filter(({ id }) => isAfter(id, query)).slice(offset);
-    return { meta: { total: found.length }, rows };
+    const { id, reference, email } = query;
+    if (id === undefined && reference === undefined && email === undefined)
+      return readAll("users", query);
+    const key = email === undefined ? undefined : emailKey(email);
+    return readFew(db, "users", columns, { id, reference, email_key: key }, query);
   };
 }
 
-export function createUserStore(context: StoreContext): UserStore {
-  const { db, timestamp, writer, idempotency, noteChange } = context;
-  const table = "users";
-  const parts = { table, schema: User, prepareRows } as const;
-  const { list, get, textOf } = prepareRecords<User, UserQuery>(context, parts);
-  const insert = db.prepare<null, (string | null)[]>(`
-    insert into users (email, email_key, name, metadata, version, created_at, updated_at)
-    values (?1, ?2, ?3, ?4, 1, ?5, ?5)
+/** @returns throws {AppError} email_taken or reference_taken by another user than the one with the id */
+function prepareRequireFree(db: Database): (row: UserRow, id: number | null) => void {
+  const owners = db.prepare<{ email: number | null; reference: number | null }, UserRow>(`
+    select
+      (select id from users where email_key = $email_key) as email,
+      (select id from users where reference = $reference) as reference
   `);
+
+  return (row, id) => {
+    const { email, reference } = owners.get(row) ?? { email: null, reference: null };
+    if (email !== null && email !== id) failEmailTaken();
+    if (reference !== null && reference !== id) failReferenceTaken();
+  };
+}
+
+/** @returns writes the fields of a user, with a new version and a change. It throws as `prepareRequireFree` */
+export function prepareUserUpdate({ db, timestamp, noteChange }: StoreContext) {
+  const requireFree = prepareRequireFree(db);
   // A separate statement, because SQLite rewrites an index whenever one of its columns is set, even to the same value.
-  const updateEmail = db.prepare<null, UserRow & { id: number }>(`
+  const updateUnique = db.prepare<null, UserRow & { id: number }>(`
     update users
     set email = $email,
-      email_key = $email_key
+      email_key = $email_key,
+      reference = $reference
     where id = $id
   `);
   const updateUser = db.prepare<null, UserRow & Pick<User, "id" | "version" | "updated_at">>(`
@@ -60,37 +65,60 @@ export function createUserStore(context: StoreContext): UserStore {
       updated_at = $updated_at
     where id = $id
   `);
+
+  return (user: User, fields: UserFields, author: Author): void => {
+    const { id } = user;
+    const row = userRow(fields);
+    if (row.email !== user.email || row.reference !== user.reference) {
+      requireFree(row, id);
+      updateUnique.run({ ...row, id });
+    }
+    const updatedAt = latestOf(user.updated_at, timestamp());
+    const changed = { ...user, ...row, version: user.version + 1, updated_at: updatedAt };
+    updateUser.run(changed);
+    noteChange("user.updated", changed, author);
+  };
+}
+
+export function createUserStore(context: StoreContext): UserStore {
+  const { db, timestamp, writer, idempotency, noteChange } = context;
+  const table = "users";
+  const parts = { table, schema: User, prepareRows } as const;
+  const { list, get, textOf } = prepareRecords<User, UserQuery>(context, parts);
+  const requireFree = prepareRequireFree(db);
+  const updateStored = prepareUserUpdate(context);
+  const insert = db.prepare<null, (string | null)[]>(`
+    insert into users (email, email_key, reference, name, metadata, version, created_at, updated_at)
+    values (?1, ?2, ?3, ?4, ?5, 1, ?6, ?6)
+  `);
   const deleteWithoutOrders = db.prepare<null, { id: number }>(`
     delete from users
     where id = $id and not exists (select 1 from orders where user_id = $id)
   `);
 
-  /** Only the email is unique. `on conflict do nothing` would use up an id, and "or ignore" hide a violated CHECK. */
-  function runUnlessTaken(run: () => Changes): Changes {
+  /** `on conflict do nothing` would use up an id, and "or ignore" hide a violated CHECK. @returns the id of the new user */
+  function insertRow(row: UserRow): number {
+    const { email, email_key, reference, name, metadata } = row;
     try {
-      return run();
+      const { lastInsertRowid } = insert.run(
+        email,
+        email_key,
+        reference,
+        name,
+        metadata,
+        timestamp(),
+      );
+      return Number(lastInsertRowid);
     } catch (error) {
-      if (systemCode(error) === "SQLITE_CONSTRAINT_UNIQUE") failEmailTaken();
+      if (systemCode(error) === "SQLITE_CONSTRAINT_UNIQUE") requireFree(row, null);
       throw error;
     }
   }
 
   function insertUser(fields: UserFields, author: Author): RecordText<User> {
-    const { email, email_key, name, metadata } = userRow(fields);
-    const run = () => insert.run(email, email_key, name, metadata, timestamp());
-    const id = Number(runUnlessTaken(run).lastInsertRowid);
+    const id = insertRow(userRow(fields));
     noteChange("user.created", { id, version: 1 }, author);
     return textOf(id);
-  }
-
-  function updateStored(user: User, fields: UserFields, author: Author): void {
-    const { id } = user;
-    const row = userRow(fields);
-    if (row.email !== user.email) runUnlessTaken(() => updateEmail.run({ ...row, id }));
-    const updatedAt = latestOf(user.updated_at, timestamp());
-    const changed = { ...user, ...row, version: user.version + 1, updated_at: updatedAt };
-    updateUser.run(changed);
-    noteChange("user.updated", changed, author);
   }
 
   return {
@@ -98,12 +126,11 @@ export function createUserStore(context: StoreContext): UserStore {
     get,
 
     create(fields, key, author = null) {
-      const create = () =>
-        idempotency.find<User>(key) ?? idempotency.store(key, insertUser(fields, author));
-      return writer.write(table, create, author);
+      const create = () => insertUser(fields, author);
+      return writer.write(table, () => idempotency.once(key, table, create), author);
     },
 
-    update(id, edit, preconditions, author = null) {
+    update(id, edit, preconditions, key = null, author = null) {
       const update = () => {
         const text = checked(textOf(id), preconditions);
         if (text === null) return null;
@@ -113,18 +140,19 @@ export function createUserStore(context: StoreContext): UserStore {
         updateStored(user, fields, author);
         return textOf(id);
       };
-      return writer.write(table, update, author);
+      return writer.write(table, () => idempotency.once(key, table, update), author);
     },
 
-    remove(id, preconditions, author = null) {
+    remove(id, preconditions, key = null, author = null) {
       const remove = () => {
         const user = checked(textOf(id), preconditions);
         if (user === null) return null;
         if (deleteWithoutOrders.run({ id }).changes === 0) failUserHasOrders();
+        idempotency.forgetUser(id);
         noteChange("user.deleted", user, author);
         return user;
       };
-      return writer.write(table, remove, author);
+      return writer.write(table, () => idempotency.once(key, table, remove), author);
     },
   };
 }

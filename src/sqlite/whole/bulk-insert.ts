@@ -20,7 +20,6 @@ export function prepareBulkInsert(db: Database) {
   const statements = {
     users: prepare("users"),
     orders: prepare("orders"),
-    imported_orders: prepare("imported_orders"),
     tokens: prepare("tokens"),
     idempotency_keys: prepare("idempotency_keys"),
     changes: prepare("changes"),

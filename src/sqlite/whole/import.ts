@@ -1,45 +1,57 @@
-/** Import of users and orders. `import-plan.ts` and `import-rules.ts` of the domain have the rules. */
+/** Export and import of users and orders. `import-plan.ts` and `import-rules.ts` of the domain have the rules. */
+import type { Database } from "bun:sqlite";
 import { yieldToEventLoop } from "../../base/event-loop.ts";
 import type { BulkStore } from "../../domain/bulk.ts";
 import type { ChangedRecord } from "../../domain/change.ts";
 import {
   createImportPlanner,
+  type ImportedRow,
   type ImportedTable,
   type StoredRecords,
+  type UniqueKey,
 } from "../../domain/import-plan.ts";
 import { orderImport, userImport } from "../../domain/import-rules.ts";
+import type { Author, RecordTable } from "../../domain/record.ts";
 import type { Store } from "../../domain/store.ts";
 import type { StoreContext } from "../tables/context.ts";
 import { prepareLastId } from "../tables/count-index.ts";
+import { prepareOrderUpdate } from "../tables/orders.ts";
 import { prepareText } from "../tables/records.ts";
+import { prepareUserUpdate } from "../tables/users.ts";
 import { prepareBulkInsert } from "./bulk-insert.ts";
 
-const userWithEmailKey = `
-  select id
-  from users
-  where email_key = $key
-`;
-const orderWithImportKey = `
-  select order_id as id
-  from imported_orders
-  where import_key = $key
-`;
+/** Writes the fields of a record, with a new version and a change. */
+type Update<Row> = (stored: Row, fields: Row, author: Author) => void;
 
-function createBulkStore<Row extends ChangedRecord, Import extends object>(
+/** @returns reads the id of the record with a key */
+function prepareIdOf(db: Database, table: RecordTable, hasEmails: boolean) {
+  const prepare = (column: string) =>
+    db.prepare<{ id: number }, { key: string }>(`
+      select id
+      from ${table}
+      where ${column} = $key
+    `);
+  const byReference = prepare("reference");
+  const byEmail = hasEmails ? prepare("email_key") : null;
+  return ([field, key]: UniqueKey): number | null =>
+    (field === "email" ? byEmail : byReference)?.get({ key })?.id ?? null;
+}
+
+function createBulkStore<Row extends ImportedRow & ChangedRecord, Import extends object>(
   { db, timestamp, reader, writer, noteChange }: StoreContext,
   openBulkInsert: ReturnType<typeof prepareBulkInsert>,
   rules: ImportedTable<Row, Import>,
-  selectIdWithKey: string,
+  update: Update<Row>,
 ): BulkStore<Import> {
   const { table } = rules;
   const withId = prepareText<Row>(db, table, rules.schema);
-  const withKey = db.prepare<{ id: number }, { key: string }>(selectIdWithKey);
+  const idOf = prepareIdOf(db, table, table === "users");
+  const userOf = prepareIdOf(db, "users", true);
   const userWithId = db.prepare<{ id: number }, { id: number }>(`
     select id
     from users
     where id = $id
   `);
-  const userWithEmail = db.prepare<{ id: number }, { key: string }>(userWithEmailKey);
   const lastId = prepareLastId(db);
   const planDryRun = createImportPlanner(rules, timestamp, true);
 
@@ -52,31 +64,28 @@ function createBulkStore<Row extends ChangedRecord, Import extends object>(
         const row = id > last ? null : withId.get(id);
         return row === null ? null : JSON.parse(row.json);
       },
-      idOf: (key) => withKey.get({ key })?.id ?? null,
+      idOf,
       hasUser: (id) => userWithId.get({ id }) !== null,
-      userWithEmail: (key) => userWithEmail.get({ key })?.id ?? null,
+      userOf,
     };
   }
 
   return {
-    async import(records, dryRun) {
+    async import(records, { update: mayUpdate = false, dryRun = false } = {}) {
       if (dryRun) {
-        const { results } = reader.read(table, () => planDryRun(records, readStored()));
+        const { results } = reader.read(table, () => planDryRun(records, readStored(), mayUpdate));
         await yieldToEventLoop();
         return results;
       }
       return writer.write(table, () => {
         const plan = createImportPlanner(rules, timestamp, false);
-        const { results, newRecords } = plan(records, readStored());
+        const { results, created, updated } = plan(records, readStored(), mayUpdate);
+        // First: a new record can have the key that another one gives up.
+        for (const { before, after } of updated) update(before, after, null);
         const { insert, finish } = openBulkInsert();
-        for (const { table: into, toRow } of rules.inserts) {
-          for (const record of newRecords) {
-            const row = toRow(record);
-            if (row !== null) insert(into, row);
-          }
-        }
+        for (const row of created) insert(table, rules.toRow(row));
         finish();
-        for (const { row } of newRecords) noteChange(rules.created, row, null);
+        for (const row of created) noteChange(rules.created, row, null);
         return results;
       });
     },
@@ -86,7 +95,7 @@ function createBulkStore<Row extends ChangedRecord, Import extends object>(
 export function createBulkStores(context: StoreContext): Store["bulk"] {
   const openBulkInsert = prepareBulkInsert(context.db);
   return {
-    users: createBulkStore(context, openBulkInsert, userImport, userWithEmailKey),
-    orders: createBulkStore(context, openBulkInsert, orderImport, orderWithImportKey),
+    users: createBulkStore(context, openBulkInsert, userImport, prepareUserUpdate(context)),
+    orders: createBulkStore(context, openBulkInsert, orderImport, prepareOrderUpdate(context)),
   };
 }

@@ -38,7 +38,7 @@ test("GET /changes has the writes of both scopes' tokens, the command line and b
   await server.call("DELETE", `/users/${user.id}`);
   const gone = await newUser(server);
   await server.call("DELETE", `/users/${gone.id}`);
-  const fields = { name: null, metadata: {} };
+  const fields = { reference: null, name: null, metadata: {} };
   await withStore(server.database, ({ users }) =>
     users.create({ email: newEmail(), ...fields }, null),
   );
@@ -182,7 +182,7 @@ test("a waiting client gets a change that the command line makes", async () => {
   const waiting = list(`?after=${last}&wait=60`);
   await untilWaiting(1);
   await withStore(server.database, ({ bulk }) =>
-    bulk.users.import([{ email: newEmail(), name: null, metadata: {} }], false),
+    bulk.users.import([{ email: newEmail(), name: null, metadata: {} }]),
   );
   expect((await waiting).json.data).toMatchObject([{ id: last + 1, token: null }]);
 });

@@ -1,12 +1,13 @@
 import { describe, expect, test } from "bun:test";
 import { newToken } from "../../../src/domain/token.ts";
-import { countOf, expectError, newEmail, newUser } from "../make.ts";
+import { countOf, expectError, newEmail, newOrder, newUser, stored } from "../make.ts";
 import { sendRaw } from "../raw.ts";
 import { startSharedServer, type TestResponse } from "../server.ts";
 
 const secondToken = newToken();
 const server = await startSharedServer({ API_TOKEN: secondToken });
 const user = await newUser(server);
+await newOrder(server, user.id);
 
 const newKey = () => `key-${crypto.randomUUID()}`;
 const userBody = () => ({ email: newEmail(), name: "Ada", metadata: { b: "2", a: "1" } });
@@ -30,16 +31,15 @@ function post(path: string, key: string, body: unknown, { raw, token }: Post = {
 }
 
 function expectReplay(response: TestResponse, first: TestResponse): void {
-  expect(response.status, response.text).toBe(201);
-  expect(response.text).toBe(first.text);
+  expect([response.status, response.text]).toEqual([first.status, first.text]);
   for (const name of ["location", "etag", "content-type", "cache-control"])
     expect(response.headers.get(name)).toBe(first.headers.get(name));
   expect(response.headers.get("idempotent-replayed")).toBe("true");
   expect(response.headers.get("x-request-id")).not.toBe(first.headers.get("x-request-id"));
 }
 
-function expectFresh(response: TestResponse): void {
-  expect(response.status, response.text).toBe(201);
+function expectFresh(response: TestResponse, status = 201): void {
+  expect(response.status, response.text).toBe(status);
   expect(response.headers.has("idempotent-replayed")).toBe(false);
 }
 
@@ -130,24 +130,114 @@ describe.each([
   });
 });
 
-test("a retry replays the creation when the user was deleted since", async () => {
+interface Change {
+  readonly at?: number;
+  readonly ifMatch?: number;
+  readonly key?: string;
+  readonly token?: string;
+}
+
+/** Writes of a record at version 1, each of which changes it. */
+const changes: [method: string, path: string, newBody?: () => object][] = [
+  ["PATCH", "/users", () => ({ email: newEmail(), name: "Anna" })],
+  ["PUT", "/users", () => ({ email: newEmail() })],
+  ["DELETE", "/users"],
+  ["PATCH", "/orders", () => ({ status: "paid", refunded: 50 })],
+];
+
+describe.each(changes)("Idempotency-Key on %s %s/:id", (method, path, newBody) => {
+  const make = () => (path === "/users" ? newUser(server) : newOrder(server, user.id));
+  /** Creates a record. `write` sends the same change of it, or of another one. */
+  const start = async () => {
+    const [{ id }, key, body] = [await make(), newKey(), newBody?.()];
+    function write({ at = id, ifMatch = 1, key: sent = key, token }: Change = {}) {
+      const headers = { "idempotency-key": sent, "if-match": `"${ifMatch}"` };
+      return server.call(method, `${path}/${at}`, { body, headers, ...(token && { token }) });
+    }
+    return { id, key, body, write };
+  };
+  test("a retry replays the first response, before its preconditions, and changes nothing", async () => {
+    const { id, write } = await start();
+    const first = await write();
+    expectFresh(first, 200);
+    const after = await stored(server, `${path}/${id}`, `${path}?limit=1`);
+    const changesBefore = await countOf(server, "/changes");
+    expectReplay(await write(), first);
+    expectReplay(await write({ ifMatch: 9 }), first);
+    // The key of another token is another key.
+    for (const other of [{ key: newKey() }, { token: secondToken }])
+      expect((await write(other)).status).toBe(method === "DELETE" ? 404 : 412);
+    expect(await stored(server, `${path}/${id}`, `${path}?limit=1`)).toEqual(after);
+    expect(await countOf(server, "/changes")).toBe(changesBefore);
+  });
+
+  test("a key is a 422 that changes nothing when it was used with another method, path or body", async () => {
+    const [{ id, key, body, write }, other] = [await start(), await make()];
+    expectFresh(await write(), 200);
+    const before = await stored(server, `${path}/${id}`, `${path}/${other.id}`);
+    const headers = { "idempotency-key": key };
+    const sibling = method === "PUT" ? "PATCH" : "PUT";
+    for (const [otherMethod, otherPath, otherBody] of [
+      ...(path === "/users"
+        ? [[sibling, `/users/${id}`, body ?? { email: newEmail() }] as const]
+        : []),
+      [method, `${path}/${other.id}`, body],
+      ["POST", path, path === "/users" ? userBody() : orderBody()],
+      ["PATCH", `${path}/${id}`, { metadata: { a: "1" } }],
+      ["PATCH", path === "/users" ? `/orders/${id}` : `/users/${id}`, {}],
+      ["DELETE", `/users/${user.id}`, undefined],
+    ] as const) {
+      const options = { body: otherBody, headers };
+      expectReused(await server.call(otherMethod, otherPath, options));
+    }
+    expect(await stored(server, `${path}/${id}`, `${path}/${other.id}`)).toEqual(before);
+  });
+
+  test("a key is not used up by an error", async () => {
+    const { id, key, write } = await start();
+    const headers = { "idempotency-key": key };
+    expect((await write({ at: 999_999 })).status).toBe(404);
+    expect((await write({ ifMatch: 9 })).status).toBe(412);
+    const removed = await server.call("DELETE", `/users/${user.id}`, { headers });
+    expectError(removed, 409, "user has orders");
+    const invalid = await server.call("PATCH", `${path}/${id}`, { body: { nope: 1 }, headers });
+    expect(invalid.status).toBe(400);
+    expectFresh(await write(), 200);
+  });
+
+  test("a write is made once when 10 requests with a key run at the same time", async () => {
+    const { write } = await start();
+    const responses = await Promise.all(Array.from({ length: 10 }, () => write()));
+    expect(new Set(responses.map(({ status, text }) => `${status} ${text}`)).size).toBe(1);
+    const fresh = responses.filter(({ headers }) => !headers.has("idempotent-replayed"));
+    expect(fresh.map(({ status }) => status)).toEqual([200]);
+  });
+});
+
+test("a retry replays what changed nothing when the record has changed since", async () => {
+  const order = await newOrder(server, user.id);
+  const path = `/orders/${order.id}`;
+  const [headers, body] = [{ "idempotency-key": newKey() }, { status: "pending" }];
+  const first = await server.call("PATCH", path, { body, headers });
+  expectFresh(first, 200);
+  expect(first.json.data).toEqual(order);
+  await server.call("PATCH", path, { body: { status: "paid" } });
+  expectReplay(await server.call("PATCH", path, { body, headers }), first);
+  expect((await server.call("GET", path)).json.data).toMatchObject({ status: "paid", version: 2 });
+});
+
+test("a deletion forgets the responses that have the user, but not its own", async () => {
   const [key, body] = [newKey(), userBody()];
   const first = await post("/users", key, body);
   const one = `/users/${first.json.data.id}`;
-  expect((await server.call("DELETE", one)).status).toBe(200);
-  expectReplay(await post("/users", key, body), first);
-  expect((await server.call("GET", one)).status).toBe(404);
-  const again = await post("/users", newKey(), body);
+  const options = { body: { name: "Anna" }, headers: { "idempotency-key": newKey() } };
+  expectFresh(await server.call("PATCH", one, options), 200);
+  const headers = { "idempotency-key": newKey() };
+  const removed = await server.call("DELETE", one, { headers });
+  expectFresh(removed, 200);
+  expect((await server.call("PATCH", one, options)).status).toBe(404);
+  const again = await post("/users", key, body);
   expectFresh(again);
   expect(again.json.data.id).toBeGreaterThan(first.json.data.id);
-});
-
-test("a key returns 422 when it was used on another path, and has no effect on GET", async () => {
-  const [key, body] = [newKey(), userBody()];
-  const { id } = (await post("/users", key, body)).json.data;
-  expectReused(await post("/orders", key, orderBody()));
-  const headers = { "idempotency-key": key };
-  const response = await server.call("GET", `/users/${id}`, { headers });
-  expect([response.status, response.json.data.version]).toEqual([200, 1]);
-  expect(response.headers.has("idempotent-replayed")).toBe(false);
+  expectReplay(await server.call("DELETE", one, { headers }), removed);
 });

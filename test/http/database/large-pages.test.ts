@@ -26,20 +26,16 @@ const metadataOfOrders = makeMetadata(470);
 async function importRecords(on: TestServer): Promise<void> {
   const all = Array.from({ length: RECORDS });
   await withStore(on.database, async ({ bulk }) => {
-    await bulk.users.import(
-      all.map(() => ({ email: newEmail(), name: null, metadata })),
-      false,
-    );
+    await bulk.users.import(all.map(() => ({ email: newEmail(), name: null, metadata })));
     await bulk.orders.import(
       all.map(() => ({
         user_id: 1,
         currency: "EUR",
         items: [{ sku: "a", quantity: 1, unit_price: 1 }],
         total: 1,
-        import_key: crypto.randomUUID(),
+        reference: crypto.randomUUID(),
         metadata: metadataOfOrders,
       })),
-      false,
     );
   });
 }

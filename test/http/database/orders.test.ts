@@ -128,6 +128,62 @@ describe("PATCH /orders/:id", () => {
     expect((await server.call("GET", `/orders/${order.id}`)).text).toBe(cleared.text);
   });
 
+  test("refunded grows up to the total in any status, and otherwise is a 409 that names the range", async () => {
+    const { id, total } = await newOrder(server, buyer.id);
+    const path = `/orders/${id}`;
+    const patch = (body: object) => server.call("PATCH", path, { body });
+    for (const [body, version] of [
+      [{ refunded: 40 }, 2],
+      [{ refunded: 40 }, 2],
+      [{ status: "canceled" }, 3],
+      [{ refunded: 41, metadata: { why: "broken" } }, 4],
+    ] as const) {
+      const { json, headers } = await patch(body);
+      expect(json.data).toMatchObject({ ...body, version });
+      expect(headers.get("etag")).toBe(`"${version}"`);
+    }
+    const before = (await server.call("GET", path)).text;
+    for (const refunded of [0, 40, total + 1, Number.MAX_SAFE_INTEGER]) {
+      const response = await patch({ refunded, metadata: { kept: "out" } });
+      const range = "from 41, which is refunded already, to 100, the total";
+      expectError(response, 409, `refunded must be ${range}`);
+      const allowed = { min: 41, max: total };
+      expect(response.json.meta).toEqual({ code: "invalid_refund", allowed });
+    }
+    expect((await server.call("GET", path)).text).toBe(before);
+    expect((await patch({ refunded: total })).json.data).toMatchObject({ refunded: total });
+    const free = await newOrder(server, buyer.id, { items: [{ ...line, unit_price: 0 }] });
+    const { json } = await server.call("PATCH", `/orders/${free.id}`, { body: { refunded: 1 } });
+    expect(json.meta.allowed).toEqual({ min: 0, max: 0 });
+  });
+
+  test("an order moves to another user when user_id is patched, with the preconditions of every change", async () => {
+    const [from, to] = [await newUser(server), await newUser(server)];
+    const [moved, kept] = [await newOrder(server, from.id), await newOrder(server, from.id)];
+    const path = `/orders/${moved.id}`;
+    const move = (tag: string) =>
+      server.call("PATCH", path, { body: { user_id: to.id }, headers: { "if-match": tag } });
+    expectError(await move('"2"'), 412, "the record has changed: it is at version 1");
+    const { json } = await move('"1"');
+    const { updated_at } = json.data;
+    expect(json.data).toEqual({ ...moved, user_id: to.id, version: 2, updated_at });
+    const ordersOf = async (user: { id: number }) =>
+      (await server.call("GET", `/orders?user_id=${user.id}`)).json;
+    expect(await ordersOf(from)).toMatchObject({ data: [kept], meta: { total: 1 } });
+    expect(await ordersOf(to)).toMatchObject({ data: [json.data], meta: { total: 1 } });
+    const last = (await server.call("GET", "/changes?limit=1000")).json.data.at(-1);
+    expect(last).toMatchObject({ type: "order.updated", record_id: moved.id, version: 2 });
+    // The user that it has is no change.
+    const again = await server.call("PATCH", path, { body: { user_id: to.id } });
+    expect(again.json.data).toEqual(json.data);
+    const unknown = await server.call("PATCH", path, { body: { user_id: 999_999 } });
+    expectError(unknown, 400, "Validation failed: user_id must be an existing user");
+    expect(unknown.json.meta.problems[0].code).toBe("reference");
+    await server.call("PATCH", `/orders/${kept.id}`, { body: { user_id: to.id } });
+    expect((await server.call("DELETE", `/users/${from.id}`)).status).toBe(200);
+    expectError(await server.call("DELETE", `/users/${to.id}`), 409, "user has orders");
+  });
+
   // All steps are in order.test.ts.
   test("status and metadata change only if the change of the status is a step", async () => {
     const { id } = await newOrder(server, buyer.id);

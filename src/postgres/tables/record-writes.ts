@@ -1,0 +1,199 @@
+/** The statements that change and delete records, of requests and of imports, with their changes of the feed. */
+import { type ChangeType, changeCodeOf } from "../../domain/change.ts";
+import { columnNames } from "../../domain/columns.ts";
+import { Order } from "../../domain/order.ts";
+import type { Author, RecordTable } from "../../domain/record.ts";
+import type { Session } from "../server/connection.ts";
+import { oneServer, type Placement } from "../server/placement.ts";
+import { type ColumnTypes, columnDefinitions } from "./columns.ts";
+import { statusCodeOf } from "./outbox.ts";
+
+/** A record as it was read. */
+export interface Stored {
+  readonly id: number;
+  readonly version: number;
+  readonly updated_at: string;
+  /** Of an order. */
+  readonly user_id?: number;
+  readonly status?: string;
+}
+
+/** A record that is written if it still has the version that was read. */
+export interface RecordWrite {
+  readonly before: Stored;
+  /** Of the columns that the statement sets. */
+  readonly values: object & { readonly user_id?: number };
+  readonly author: Author;
+}
+
+/** @returns the ids of those that had the version, and were written */
+export type WriteRecords = (
+  session: Session,
+  writes: readonly RecordWrite[],
+  time: Date,
+) => Promise<ReadonlySet<number>>;
+
+/** What an edit can change. */
+export interface EditableTable<Edit> {
+  readonly table: RecordTable;
+  /** The columns that an edit can change, apart from the version and the time. */
+  readonly columns: ColumnTypes;
+  /** @returns their values */
+  readonly valuesOf: (edit: Edit) => RecordWrite["values"];
+  readonly updated: ChangeType;
+}
+
+const inputColumns = {
+  id: "bigint",
+  version: "bigint",
+  author: "text",
+  time: "bigint",
+  status_before: "text",
+};
+
+interface StatementParts {
+  readonly table: RecordTable;
+  readonly type: ChangeType;
+  /** The beginning of the update or delete. */
+  readonly write: string;
+  readonly values: ColumnTypes;
+  /** The columns of `written`. The default is the id. */
+  readonly returning?: string;
+  /** The version after it. The default is the next one. */
+  readonly version?: string;
+  /** Further CTEs, with the rows of `written`. */
+  readonly also?: readonly string[];
+}
+
+/**
+ * `$1` is a JSON array of records, `$2` an array of their ids, `$3` one of their users. The statement returns the ids of those
+ * that it has written. It locks no row before: one that has another version after a wait is not written.
+ */
+function prepareWrite(placement: Placement, parts: StatementParts): WriteRecords {
+  const { table, type, values, also = [] } = parts;
+  const { returning = `${table}.id`, version = "input.version + 1" } = parts;
+  const { ofUsers } = table === "orders" ? placement : oneServer;
+  const status = "status" in values ? statusCodeOf("input.status") : "null";
+  const statement = `
+    with
+      input as materialized (
+        select *
+        from json_to_recordset($1::text::json)
+          as input (${columnDefinitions({ ...inputColumns, ...values })})
+      ),
+      written as (
+        ${parts.write}
+        where ${table}.id = any($2::bigint[])
+          and ${ofUsers}
+          and ${table}.id = input.id
+          and ${table}.version = input.version
+        returning ${returning}
+      ),
+      ${also.map((cte) => `${cte},`).join("")}
+      recorded as (
+        insert into change_outbox (type, record_id, version, status, status_before, token, created_at)
+        select
+          ${changeCodeOf(type)}, written.id, ${version}, ${status}::smallint,
+          ${statusCodeOf("status_before")}::smallint, author, time
+        from written
+        join input on input.id = written.id
+      )
+    select id
+    from written
+  `;
+  return async (session, writes, time) => {
+    if (writes.length === 0) return new Set();
+    // In one order, so that two batches do not deadlock.
+    const ordered = writes.toSorted((one, other) => one.before.id - other.before.id);
+    const input = ordered.map(({ before, values: set, author }) => ({
+      id: before.id,
+      version: before.version,
+      author,
+      time: time.getTime(),
+      status_before: before.status,
+      ...set,
+    }));
+    const ids = ordered.map(({ before }) => before.id);
+    const users = ordered.flatMap(({ before }) => before.user_id ?? []);
+    const rows = await session.all<{ id: number }>(statement, JSON.stringify(input), ids, users);
+    return new Set(rows.map(({ id }) => id));
+  };
+}
+
+/** @returns replaces orders by those of other users, which are in other places */
+function prepareMove(
+  placement: Placement,
+  {
+    values,
+    also,
+    ...parts
+  }: Pick<StatementParts, "table" | "type" | "values"> & { also: string[] },
+): WriteRecords {
+  const moved = columnNames(Order)
+    .split(", ")
+    .map((name) => {
+      if (name === "version") return "input.version + 1";
+      return name in values ? `input.${name}` : `written.${name}`;
+    });
+  const insert = `
+      moved as (
+        insert into orders (${columnNames(Order)})
+        select ${moved.join(", ")}
+        from written
+        join input on input.id = written.id
+      )
+  `;
+  return prepareWrite(placement, {
+    ...parts,
+    write: "delete from orders using input",
+    returning: "orders.*",
+    values,
+    also: [insert, ...also],
+  });
+}
+
+/** @returns sets columns of records, and `updated_at`, each with the next version */
+export function prepareUpdate<Edit>(
+  placement: Placement,
+  { table, columns, updated }: EditableTable<Edit>,
+): WriteRecords {
+  const values = { ...columns, updated_at: "text" };
+  const index = table === "orders" ? placement.updateIndex : null;
+  const also = index === null ? [] : [index];
+  const names = Object.keys(values).filter((name) => index === null || name !== "user_id");
+  const write = `
+        update ${table}
+        set ${names.map((name) => `${name} = input.${name}`).join(", ")}, version = ${table}.version + 1
+        from input
+  `;
+  const update = prepareWrite(placement, { table, type: updated, write, values, also });
+  if (index === null) return update;
+  const move = prepareMove(placement, { table, type: updated, values, also });
+  return async (session, writes, time) => {
+    const isMoved = ({ before, values: { user_id } }: RecordWrite) => before.user_id !== user_id;
+    const moved = writes.filter(isMoved);
+    const kept = writes.filter((each) => !isMoved(each));
+    const written = await update(session, kept, time);
+    return new Set([...written, ...(await move(session, moved, time))]);
+  };
+}
+
+/** @returns deletes users, and what keys have of them */
+export function prepareRemove(placement: Placement): WriteRecords {
+  const also = `
+      forgotten as (
+        delete from idempotency_keys
+        where user_id = any($2::bigint[]) and user_id in (select id from written)
+      )
+  `;
+  const write = "delete from users using input";
+  const version = "input.version";
+  return prepareWrite(placement, {
+    table: "users",
+    type: "user.deleted",
+    write,
+    values: {},
+    version,
+    also: [also],
+  });
+}

@@ -1,0 +1,111 @@
+import { expect, test } from "bun:test";
+import { readFileSync } from "node:fs";
+import {
+  exportOf,
+  failed,
+  imported,
+  lines,
+  makeHarnessWithDatabase as makeHarness,
+  reported,
+} from "./harness.ts";
+
+const items = [{ sku: "A-1", quantity: 2, unit_price: 100 }];
+const cells = `"${JSON.stringify(items).replaceAll('"', '""')}"`;
+const ann = { email: "ann@b.cd", reference: "C-1", name: "Ann", metadata: { plan: "pro" } };
+const order = { currency: "EUR", reference: "1", user_reference: "C-1", items };
+
+test("import --update changes records that exist, and nothing when repeated or in a dry run", async () => {
+  using world = makeHarness();
+  const erased = { email: "2@erased.invalid", reference: "C-2" };
+  await world.feed(lines([ann, erased, { email: "cy@b.cd" }]), "import", "users");
+  const before = await exportOf(world, "users");
+  const text = lines([
+    { ...ann, name: "Anna" },
+    { email: "bob@b.cd", reference: "C-2" },
+    { email: "cy@b.cd", reference: "C-3" },
+    { email: "dee@b.cd" },
+  ]);
+  const counts = "1 user (2 updated, 1 erased, 0 unchanged, 0 rejected)";
+  const args = ["import", "users", "--update"];
+  expect(await world.feed(text, ...args, "--dry-run")).toEqual(reported(`Would import ${counts}`));
+  expect(await exportOf(world, "users")).toEqual(before);
+  expect(await world.feed(text, ...args)).toEqual(reported(`Imported ${counts}`));
+  const after = await exportOf(world, "users");
+  expect(after).toMatchObject([
+    { ...ann, name: "Anna", version: 2 },
+    { ...erased, version: 1 },
+    { email: "cy@b.cd", reference: "C-3", version: 2 },
+    { id: 4, email: "dee@b.cd", version: 1 },
+  ]);
+  expect(await world.feed(text, ...args)).toEqual(
+    reported("Imported 0 users (0 updated, 1 erased, 3 unchanged, 0 rejected)"),
+  );
+  expect(await exportOf(world, "users")).toEqual(after);
+});
+
+test("import --update restores the fields of an export when they have changed since", async () => {
+  using world = makeHarness();
+  await world.feed(lines([ann]), "import", "users");
+  for (const format of ["ndjson", "csv"]) {
+    const args = ["users", "--format", format];
+    const exported = (await world.run("export", ...args)).stdout;
+    await world.feed(
+      lines([{ ...ann, name: format, metadata: {} }]),
+      "import",
+      "users",
+      "--update",
+    );
+    expect(await world.feed(exported, "import", ...args, "--update")).toEqual(
+      reported("Imported 0 users (1 updated, 0 unchanged, 0 rejected)"),
+    );
+    expect(await exportOf(world, "users")).toMatchObject([ann]);
+  }
+});
+
+test("import --update of CSV keeps what has an empty cell or no column, and with an id clears the first", async () => {
+  using world = makeHarness();
+  await world.feed(lines([ann]), "import", "users");
+  const update = (csv: string) => world.feed(csv, "import", "users", "--format", "csv", "--update");
+  const updated = reported("Imported 0 users (1 updated, 0 unchanged, 0 rejected)");
+  expect(await update("reference,email,name\nC-1,new@b.cd,\n")).toEqual(updated);
+  expect(await exportOf(world, "users")).toMatchObject([{ ...ann, email: "new@b.cd" }]);
+  const [{ version, created_at, updated_at }] = await exportOf(world, "users");
+  const times = `${version},${created_at},${updated_at}`;
+  const header = "id,email,name,version,created_at,updated_at";
+  const withoutMetadata = await update(`${header}\n1,new@b.cd,Ann,${times}\n`);
+  expect(withoutMetadata.stderr).toStartWith("line 2: metadata is required\n");
+  expect(await update(`metadata,${header}\n,1,new@b.cd,,${times}\n`)).toEqual(updated);
+  const cleared = { email: "new@b.cd", reference: "C-1", name: null, metadata: {} };
+  expect(await exportOf(world, "users")).toMatchObject([cleared]);
+});
+
+test("import --update changes orders by their references, and takes the rejected ones again", async () => {
+  using world = makeHarness();
+  await world.feed(lines([ann, { email: "bob@b.cd" }]), "import", "users");
+  const orders = ["1", "2"].map((reference) => ({ ...order, reference }));
+  expect(await world.feed(lines(orders), "import", "orders")).toEqual(imported("orders", 2));
+  const path = world.at("rejects.csv");
+  const csv = [
+    "reference,user_email,currency,items,status,refunded",
+    `1,bob@b.cd,EUR,${cells},shipped,50`,
+    `2,ann@b.cd,USD,${cells},paid,`,
+    `3,ann@b.cd,EUR,${cells},,`,
+  ].join("\n");
+  const args = ["import", "orders", "--format", "csv", "--update"];
+  const summary = (created: string, updated: number, rejected: number) =>
+    `Imported ${created} (${updated} updated, 0 unchanged, ${rejected} rejected)`;
+  expect(await world.feed(csv, ...args, "--rejects", path)).toEqual(
+    failed(
+      "line 3: currency must be as in order 2: it never changes",
+      `${summary("1 order", 1, 1)}; rejected records are in ${path}`,
+    ),
+  );
+  const corrected = readFileSync(path, "utf8").replace("USD", "EUR");
+  expect(await world.feed(corrected, ...args)).toEqual(reported(summary("0 orders", 1, 0)));
+  expect(await exportOf(world, "orders")).toMatchObject([
+    { reference: "1", user_id: 2, status: "shipped", refunded: 50, version: 2 },
+    { reference: "2", user_id: 1, status: "paid", refunded: 0, version: 2 },
+    { reference: "3", user_id: 1, status: "pending", refunded: 0, version: 1 },
+  ]);
+  expect((await world.run("check")).stdout).toBe("ok\n");
+});

@@ -1,0 +1,143 @@
+import { describe, expect, test } from "bun:test";
+import { expectError, links, newOrder, newUser, stored } from "../make.ts";
+import { startSharedServer, type TestResponse } from "../server.ts";
+
+const server = await startSharedServer();
+const buyer = await newUser(server);
+
+describe.each([
+  ["/users", (fields = {}) => newUser(server, fields)],
+  ["/orders", (fields = {}) => newOrder(server, buyer.id, fields)],
+] as const)("references of %s", (path, make) => {
+  const send = (method: string, id: number, body: object) =>
+    server.call(method, `${path}/${id}`, { body });
+  const find = (reference: string, more = "") =>
+    server.call("GET", `${path}?reference=${encodeURIComponent(reference)}${more}`);
+
+  // Invalid ones are in user-input.test.ts and order-input.test.ts.
+  test.each(["1", "😀".repeat(255), "a b", "№ 2026/10,42&x=y+%41;#?'\"\\", "ΑΣ", "a\u0301"])(
+    "a reference is kept as it is, and finds the record, when it is %s",
+    async (reference) => {
+      const record = await make({ reference });
+      expect(record.reference).toBe(reference);
+      expect(record).toEqual((await server.call("GET", `${path}/${record.id}`)).json.data);
+      const found = await find(reference);
+      expect(found.json.data).toEqual([record]);
+      expect(found.json.meta).toEqual({ total: 1, limit: 50, offset: 0 });
+      expect((await server.call("GET", links(found)["first"] ?? "")).text).toBe(found.text);
+      expect((await find(reference, `&id=${record.id},999999`)).json.data).toEqual([record]);
+      expect((await find(reference, "&id=999999")).json.meta.total).toBe(0);
+      expect((await find(reference, `&after=${record.id}`)).json).toMatchObject({
+        data: [],
+        meta: { total: 1 },
+      });
+    },
+  );
+
+  test("a reference is not found, and can be given, when another record has one that only looks like it", async () => {
+    for (const reference of [
+      "Straße-1",
+      "straße-1",
+      "STRASSE-1",
+      "Straße–1",
+      "Stra\u00dfe-10",
+      "É",
+      "E\u0301",
+    ]) {
+      const record = await make({ reference });
+      expect((await find(reference)).json.data).toEqual([record]);
+    }
+    expect((await find("Straße")).json).toMatchObject({ data: [], meta: { total: 0 } });
+  });
+
+  test("a reference is a 409 that changes nothing when another record has it", async () => {
+    const taken = await make({ reference: "taken" });
+    const other = await make({ reference: "mine" });
+    const before = await stored(server, `${path}?limit=1`, `${path}/${other.id}`);
+    const { email, user_id, currency, items } = other;
+    const whole = path === "/users" ? { email } : { user_id, currency, items };
+    const fields = path === "/users" ? { name: "Ann" } : { status: "paid" };
+    const responses = [
+      // The email is taken as well, which comes first.
+      await server.call("POST", path, { body: { ...whole, reference: "taken" } }),
+      await send("PATCH", other.id, { ...fields, reference: "taken" }),
+    ];
+    if (path === "/users") {
+      const [both] = responses.splice(0, 1);
+      expectError(both as TestResponse, 409, "email is already taken");
+      responses.push(await send("PUT", other.id, { email, reference: "taken" }));
+      const body = { email: `new-${email}`, reference: "taken" };
+      responses.push(await server.call("POST", path, { body }));
+    }
+    for (const response of responses) {
+      expectError(response, 409, "reference is already taken");
+      expect(response.json.meta).toEqual({ code: "reference_taken" });
+    }
+    expect(await stored(server, `${path}?limit=1`, `${path}/${other.id}`)).toEqual(before);
+    // Its own reference is not taken.
+    const same = await send("PATCH", taken.id, { reference: "taken" });
+    expect([same.status, same.json.data]).toEqual([200, taken]);
+  });
+
+  test("a reference is kept by a PATCH without it, cleared by null, and then free", async () => {
+    const { id } = await make({ reference: "first" });
+    const kept = await send("PATCH", id, { metadata: { a: "1" } });
+    expect(kept.json.data).toMatchObject({ reference: "first", version: 2 });
+    const changed = await send("PATCH", id, { reference: "second" });
+    expect(changed.json.data).toMatchObject({ reference: "second", version: 3 });
+    const cleared = await send("PATCH", id, { reference: null });
+    expect(cleared.json.data).toMatchObject({ reference: null, version: 4 });
+    for (const reference of ["first", "second"]) {
+      expect((await find(reference)).json.meta.total).toBe(0);
+      expect((await make({ reference })).reference).toBe(reference);
+    }
+    // Any number of records have none.
+    expect((await make({ reference: null })).reference).toBeNull();
+  });
+});
+
+test("PUT /users/:id keeps the reference when it is omitted, and clears it with null; DELETE frees it", async () => {
+  const user = await newUser(server, { name: "Ann", reference: "K-1" });
+  const put = async (fields: object) => {
+    const body = { email: user.email, ...fields };
+    return (await server.call("PUT", `/users/${user.id}`, { body })).json.data;
+  };
+  expect(await put({})).toMatchObject({ name: null, reference: "K-1", version: 2 });
+  expect(await put({})).toMatchObject({ reference: "K-1", version: 2 });
+  expect(await put({ reference: null })).toMatchObject({ reference: null, version: 3 });
+  expect(await put({ reference: "K-2" })).toMatchObject({ reference: "K-2", version: 4 });
+  const deleted = await server.call("DELETE", `/users/${user.id}`);
+  expect(deleted.json.data.reference).toBe("K-2");
+  expect((await newUser(server, { reference: "K-2" })).reference).toBe("K-2");
+});
+
+describe.each(["/users", "/orders"])("GET %s?id", (path) => {
+  test("a list of ids has those that exist, with their total, and links with the ids as they were sent", async () => {
+    const records: TestResponse["json"][] = [];
+    for (let n = 0; n < 4; n += 1)
+      records.push(await (path === "/users" ? newUser(server) : newOrder(server, buyer.id)));
+    const [a, b, c, d] = records.map(({ id }) => id);
+    const [first, second, third] = records;
+    const beyond = "9007199254740993,9223372036854775808";
+    const ids = `${c},${a},${beyond},${b}`;
+    const get = (query: string) => server.call("GET", `${path}?${query}`);
+    const all = await get(`id=${ids}`);
+    expect(all.json.data).toEqual([first, second, third]);
+    expect(all.json.meta).toEqual({ total: 3, limit: 100, offset: 0 });
+    expect((await get(`id=${encodeURIComponent(ids)}`)).text).toBe(all.text);
+    expect((await get(`id=${beyond}`)).json.meta).toEqual({ total: 0, limit: 100, offset: 0 });
+    const hundred = Array.from({ length: 99 }, (_, at) => 1_000_000 + at);
+    expect((await get(`id=${d},${hundred}`)).json.meta.total).toBe(1);
+    const page = await get(`id=${c},${a},${b}&limit=1&offset=1&sort=-id`);
+    expect(page.json).toMatchObject({ data: [second], meta: { total: 3, limit: 1, offset: 1 } });
+    const at = (offset: number) => `${path}?limit=1&offset=${offset}&id=${c},${a},${b}&sort=-id`;
+    expect(links(page)).toEqual({ first: at(0), prev: at(0), next: at(2), last: at(2) });
+    const start = await get(`after=${a}&id=${c},${a},${b}&limit=1`);
+    expect(start.json).toMatchObject({ data: [second], meta: { total: 3 } });
+    const { next } = links(start);
+    expect(next).toBe(`${path}?limit=1&after=${b}&id=${c},${a},${b}`);
+    expect((await server.call("GET", next ?? "")).json.data).toEqual([third]);
+    const { first: whole } = links(all);
+    expect(whole).toStartWith(`${path}?limit=100&offset=0&id=${c},${a},`);
+  });
+});

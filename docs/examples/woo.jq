@@ -7,13 +7,29 @@ def minor($currency):
    elif "BHD IQD JOD KWD LYD OMR TND" | contains($currency) then 1000
    else 100 end) | round;
 
-# Orders without an email belong to one user for each customer, and to one for all guests.
-def email:
-  (.billing.email // "" | split(" ") | join("") | ascii_downcase) as $email
-  | if $email == "" then "customer-\(.customer_id)@no-email.invalid" else $email end;
-def name:
-  .billing | [.first_name, .last_name] | map(select(. != "")) | join(" ")
-  | if . == "" then null else .[:200] end;
+# Who is somebody else here: {"56": "55"} for two accounts of one person, {"old@a.example": "new@a.example"} for a guest
+# whose email has changed.
+def same: {};
+
+# A person is an account of the shop, or the email of a guest. All guests without an email are one.
+def email: (.billing.email // "") | split(" ") | join("") | ascii_downcase;
+def key: if (.customer_id // 0) > 0 then "\(.customer_id)" else email end
+  | if . == "" then "guest@no-email.invalid" else . end;
+def is_guest: .key | contains("@");
+def user: {key: (key | same[.] // .)} | if is_guest then {user_email: .key} else {user_reference: .key} end;
+def name: .billing | [.first_name, .last_name] | map(select((. // "") != "")) | join(" ") | .[:200];
+def person: select(same[key] | not) | {key: key, email: email, name: name, id};
+
+# A user has the newest email and name. If several people have one email, it is that of the newest account.
+def placeholder: if is_guest then .key else "customer-\(.key)@no-email.invalid" end;
+def newest(field): map(field | select(. != "")) | last;
+def users: group_by(.key)
+  | map({key: .[0].key, email: (newest(.email) // (first | placeholder)), name: newest(.name), id: last.id})
+  | group_by(.email)
+  | map(sort_by((is_guest | not), .id) | last, (.[:-1][] | select(is_guest | not) | .email = placeholder))
+  # First those that may have lost their email to another one.
+  | sort_by(.email | endswith("@no-email.invalid") | not)[]
+  | (if is_guest then {} else {reference: .key} end) + {email} + if .name then {name} else {} end;
 
 # The amount of a line is what was paid for it: after discounts, with taxes.
 def line($sku; $name; $quantity; $currency): {
@@ -26,34 +42,40 @@ def item:
   then {sku, name, quantity, unit_price: (.amount / .quantity)}
   else {sku, name: "\(.quantity) × \(.name)", quantity: 1, unit_price: .amount} end
   | .name |= .[:200];
-# The items add up to the total of the order: the largest one takes what rounding leaves, unless its price would become
-# negative.
+# The items add up to the total of the order. What is more than rounding becomes an item: a gift card, for example.
 def items:
   .number as $number | .currency as $currency | (.total | minor($currency)) as $total
   | [(.line_items[] | (if (.sku // "") == "" then "product-\(.product_id)" else .sku end) as $sku
        | line($sku; .name; .quantity; $currency)),
      (.shipping_lines[] | line("shipping"; .method_title; 1; $currency)),
      (.fee_lines[] | line("fee"; .name; 1; $currency))]
-  | if . == [] then [{sku: "order", name: "Order \($number)", quantity: 1, amount: 0}] else . end
-  | ($total - (map(.amount) | add)) as $rest
+  | ($total - (map(.amount) | add // 0)) as $rest
   | (map(.amount) | index(max)) as $largest
-  | if .[$largest].amount + $rest >= 0 then .[$largest].amount += $rest
-    else . + [{sku: "discount", name: "Discount", quantity: 1, amount: $rest}] end
+  | if $rest * $rest <= length * length and $largest and .[$largest].amount + $rest >= 0
+    then .[$largest].amount += $rest
+    elif $rest < 0 then . + [{sku: "discount", name: "Gift card or discount", quantity: 1, amount: $rest}]
+    else . + [{sku: "other", name: "Order \($number)", quantity: 1, amount: $rest}] end
   | map(item);
 
+# What the shop says besides, if it says it: billing_city, shipping_city, customer_note …
+def texts($prefix): with_entries(.key |= $prefix + .);
+def metadata: ({woo_id: "\(.id)", woo_status: .status, customer_note, payment_method}
+    + ((.billing // {}) | del(.email) | texts("billing_")) + ((.shipping // {}) | texts("shipping_")))
+  | with_entries(select((.value | type) == "string" and .value != "") | .key |= .[:40] | .value |= .[:500])
+  | to_entries | .[:50] | from_entries;
+
 # A status that is not in this list is rejected by the import.
-def status: {
-  pending: "pending", "on-hold": "pending", processing: "paid", completed: "delivered",
-  cancelled: "canceled", failed: "canceled", refunded: "canceled"
-}[.] // .;
+def status: if .status == "refunded" and (.date_completed_gmt // "") != "" then "delivered"
+  else .status as $status | {
+    pending: "pending", "on-hold": "pending", failed: "pending", processing: "paid", completed: "delivered",
+    cancelled: "canceled", refunded: "canceled"
+  }[$status] // $status end;
 
-# What identifies an order if the import is repeated.
-def identity: {import_key: "woo-\(.id)"};
+def refunded: .currency as $currency | 0 - ([.refunds[]?.total | minor($currency)] | add // 0);
 
-def order: identity + {
-  user_email: email, currency, items: items, status: (.status | status),
-  metadata: ({woo_number: .number, woo_status: .status} +
-    if .refunds // [] == [] then {} else {woo_refunded: ([.refunds[].total | tonumber] | -add | tostring)} end),
+def order: .currency as $currency | user + {
+  reference: .number, $currency, items: items,
+  refunded: refunded, status: status, metadata: metadata,
   created_at: (.date_created_gmt + ".000Z"),
   updated_at: (([.date_created_gmt, .date_modified_gmt] | max) + ".000Z")
 };
@@ -61,6 +83,6 @@ def order: identity + {
 # A line that cannot be converted becomes a record that the import rejects.
 def convert: . as $line | try (fromjson | order) catch {import_error: ., import_text: $line};
 
-# The number of orders, and the sum of their totals, by currency.
-def sums(orders): reduce orders as $order ({};
-  .[$order.currency] |= {orders: (.orders + 1), total: (.total + $order.total)});
+# The number of orders, and the sums of their totals and of what was refunded, by currency.
+def sums(orders): reduce orders as $order ({}; .[$order.currency] |=
+  {orders: (.orders + 1), total: (.total + $order.total), refunded: (.refunded + $order.refunded)});

@@ -3,55 +3,19 @@ import { describe, expect, test } from "bun:test";
 import { readFileSync, writeFileSync } from "node:fs";
 import { discounted, woocommerceLines } from "../fixtures/woocommerce.ts";
 import { makeDirectory, type TemporaryDirectory } from "../support/directory.ts";
-import { binary, type Outcome, runProgram } from "../support/program.ts";
+import { binary } from "../support/program.ts";
+import { commands, correct, exportOf, run } from "./moving-in.ts";
 
-const root = `${import.meta.dir}/../..`;
-const page = await Bun.file(`${root}/docs/moving-in.md`).text();
-const blocks = [...page.matchAll(/^( *)```(?:sh|jq)\n(.*?)^ *```$/gms)].map(
-  ([, indent = "", block = ""]) => block.replaceAll(new RegExp(`^${indent}`, "gm"), ""),
-);
-const [
-  save = "",
-  keepIds = "",
-  importUsers = "",
-  importOrders = "",
-  countReasons = "",
-  importCorrected = "",
-  findTexts = "",
-  importTexts = "",
-  compare = "",
-] = blocks;
-/** Copies the rules to where the commands run. */
-const copyRules = `cp "${root}/docs/examples/woo.jq" .\n`;
-const program = `user-api() { "${binary}" "$@"; }\n`;
+const { copyRules, importUsers, importOrders, countReasons, compare } = commands;
+const { importCorrected, findTexts, importTexts } = commands;
 
 /** Only the fields that the commands read. The total of the second order is a cent more than its lines. */
 const orders: object[] = await Bun.file(
   `${import.meta.dir}/../fixtures/woocommerce-orders.json`,
 ).json();
 
-/** Runs commands where the files of the earlier ones are. */
-function run(directory: TemporaryDirectory, ...commands: readonly string[]): Promise<Outcome> {
-  const script = `${program}set -o pipefail\n${commands.join("")}`;
-  return runProgram(["bash", "-c", script], {
-    cwd: directory.path,
-    env: { PATH: Bun.env["PATH"], DATABASE_URL: directory.at("shop.db") },
-  });
-}
-
-async function exportOf(directory: TemporaryDirectory, table: "users" | "orders"): Promise<any[]> {
-  return Bun.JSONL.parse((await run(directory, `user-api export ${table}\n`)).stdout);
-}
-
 function writeOrders(directory: TemporaryDirectory, lines: readonly string[]): void {
   writeFileSync(directory.at("woo-orders.ndjson"), `${lines.join("\n")}\n`);
-}
-
-/** Changes a text in a file, as an operator does in an editor. */
-function correct(path: string, wrong: string | RegExp, right: string): void {
-  const text = readFileSync(path, "utf8");
-  expect(text).toMatch(wrong);
-  writeFileSync(path, text.replaceAll(wrong, right));
 }
 
 const minorUnits = { EUR: 100, USD: 100, JPY: 1, KWD: 1000 } as const;
@@ -69,7 +33,10 @@ describe.skipIf(binary === "" || !hasJq)(
   () => {
     test("commands import the users and orders of a shop, and a discount as an item", async () => {
       using directory = makeDirectory();
-      const all = [...orders, ...discounted.map((changes) => ({ ...orders[1], ...changes }))];
+      const all = [
+        ...orders,
+        ...discounted.map((changes) => ({ ...orders[1], ...changes, number: `${changes.id}` })),
+      ];
       writeOrders(
         directory,
         all.map((order) => JSON.stringify(order)),
@@ -87,7 +54,7 @@ describe.skipIf(binary === "" || !hasJq)(
       expect(first).toMatchObject({ id: 1, user_id: 1, status: "paid", total: 2935, version: 1 });
       expect(first.created_at).toBe("2025-03-22T19:28:02.000Z");
       expect(JSON.stringify(first.metadata)).toBe(
-        '{"woo_number":"2025-727","woo_status":"processing"}',
+        '{"woo_id":"727","woo_status":"processing","billing_first_name":"John","billing_last_name":"Doe"}',
       );
       expect(first.items).toEqual([
         { sku: "tea-01", name: "2 × Green tea", quantity: 1, unit_price: 1335 },
@@ -108,23 +75,44 @@ describe.skipIf(binary === "" || !hasJq)(
       );
     });
 
-    test("commands keep the ids when the rules say so, and find a user by another case of the email", async () => {
+    test("commands make a user of each account and each guest, and give a shared email to the newest account", async () => {
       using directory = makeDirectory();
-      writeOrders(
-        directory,
-        orders.map((order) => JSON.stringify(order)),
+      const billing = (email: string, name = "") => ({ first_name: name, last_name: "", email });
+      const people = [
+        { customer_id: 55, billing: billing("old@a.example", "Ann") },
+        { customer_id: 55, billing: billing("family@a.example") },
+        { customer_id: 56, billing: billing("Family@a.example", "Bob") },
+        { customer_id: 0, billing: billing("family@a.example", "Guest") },
+        { customer_id: 0, billing: billing("guest@a.example") },
+        { customer_id: 57, billing: billing("", "No Email") },
+        { customer_id: 0, billing: billing("") },
+      ];
+      const lines = people.map((person, index) =>
+        JSON.stringify({ ...orders[0], ...person, id: index, number: `${index}` }),
       );
-      writeFileSync(directory.at("first.ndjson"), '{"email":"John.Doe@Example.com"}\n');
-      await run(directory, "user-api import users first.ndjson\n", copyRules);
-      correct(directory.at("woo.jq"), /^def identity: .*$/gm, keepIds.trim());
-      // The import of users reports that the email is taken.
-      const { stderr } = await run(directory, importUsers, importOrders);
-      expect(stderr).toContain("email is already taken by user 1");
-      expect(stderr).toContain("Imported 2 orders");
-      expect(await exportOf(directory, "orders")).toMatchObject([
-        { id: 727, user_id: 1, total: 2935 },
-        { id: 730, user_id: 1, total: 2001 },
+      writeOrders(directory, lines);
+      // A guest who has an account by now.
+      writeFileSync(directory.at("first.ndjson"), '{"email":"FAMILY@A.Example","name":"B"}\n');
+      const first = "user-api import users first.ndjson\n";
+      const { code } = await run(
+        directory,
+        copyRules,
+        "set -e\n",
+        first,
+        importUsers,
+        importOrders,
+      );
+      expect(code).toBe(0);
+      const users = await exportOf(directory, "users");
+      expect(users.map(({ reference, email, name }) => [reference, email, name])).toEqual([
+        ["56", "family@a.example", "Bob"],
+        ["57", "customer-57@no-email.invalid", "No Email"],
+        ["55", "customer-55@no-email.invalid", "Ann"],
+        [null, "guest@no-email.invalid", null],
+        [null, "guest@a.example", null],
       ]);
+      const imported = await exportOf(directory, "orders");
+      expect(imported.map(({ user_id }) => user_id)).toEqual([3, 3, 1, 1, 5, 2, 4]);
     });
 
     test("commands import every order of a shop once when many have mistakes and are corrected", async () => {
@@ -163,7 +151,7 @@ describe.skipIf(binary === "" || !hasJq)(
       expect([compared.code, compared.stdout]).toEqual([0, "All totals agree\nok\n"]);
       const imported = await exportOf(directory, "orders");
       const expected = lines.map(({ valid }) => JSON.parse(valid));
-      const numbers = imported.map(({ metadata }) => metadata.woo_number);
+      const numbers = imported.map(({ reference }) => reference);
       expect(numbers.toSorted()).toEqual(expected.map(({ number }) => number).toSorted());
       const totals = expected.map(({ currency, total }) => ({
         currency,
@@ -193,7 +181,7 @@ describe.skipIf(binary === "" || !hasJq)(
             return Response.json(orders.slice(at - 1, at));
           },
         });
-        const command = save.replace("https://shop.example.com", shop.url.origin);
+        const command = commands.save.replace("https://shop.example.com", shop.url.origin);
         for (failing of [
           { body: "<html>", status: 404 },
           { body: "<html>", status: 200 },

@@ -7,7 +7,12 @@ import { newOrder, newUser } from "./make.ts";
 import { startSharedServer } from "./server.ts";
 
 const page = await Bun.file(`${import.meta.dir}/../../docs/personal-data.md`).text();
-const eraseAnn = [...page.matchAll(/^ *```sh\n(.*?)^ *```$/gms)].map(([, block]) => block).join("");
+const blocks = [...page.matchAll(/^```sh\n(.*?)^```$/gms)].map(([, block]) => block);
+const [api, handOut, erase, merge] = blocks;
+const sources: Readonly<Record<string, string>> = {
+  "erase.sh": `${api}${handOut}${erase}`,
+  "merge.sh": `${api}${merge}`,
+};
 
 const server = await startSharedServer();
 
@@ -23,8 +28,7 @@ test("examples do everything once when connections break, and requests arrive la
     const directory = resources.use(makeDirectory());
     const network = resources.use(await startFlakyNetwork(server.url, index + 1));
     const env = { TOKEN: server.writeToken };
-    const source = file === "erase.sh" ? eraseAnn : null;
-    const example = await startExample(directory, file, network.url, env, source);
+    const example = await startExample(directory, file, network.url, env, sources[file] ?? null);
     resources.defer(() => killExample(example));
     return { file, directory, example, network };
   }
@@ -33,18 +37,23 @@ test("examples do everything once when connections break, and requests arrive la
   for (let n = 0; n < 7; n += 1) await newUser(server);
   const ann = await newUser(server, { email: "ann@example.com", name: "Ann" });
   for (let n = 0; n < 2; n += 1) await newOrder(server, ann.id, { metadata: { gift: "Ann" } });
+  for (let n = 0; n < 7; n += 1) await newOrder(server, 2);
 
   const running = await Promise.all(programs.map(start));
   const following = running.filter(({ file }) => file.startsWith("follow"));
   const ending = running.filter(({ file }) => !file.startsWith("follow"));
-  for (const { file, example } of ending) {
+  async function requireSuccess({ file, example }: (typeof running)[number]) {
     const { code, stderr } = await example.ended;
     expect([file, code, stderr.replace(/^(curl|Warning): .*\n/gm, "")]).toEqual([file, 0, ""]);
   }
+  for (const program of ending) await requireSuccess(program);
+  const merging = await Promise.all(["merge.sh"].filter(canRun).map(start));
+  for (const program of merging) await requireSuccess(program);
 
   const { data: users } = (await server.call("GET", "/users")).json;
+  expect(users.map(({ id }: any) => id)).not.toContain(2);
   const emails = users.map(({ email }: any) => email);
-  expect(emails.slice(7)).toEqual([`erased-${ann.id}@erased.invalid`, "dan@example.com"]);
+  expect(emails.slice(6)).toEqual([`${ann.id}@erased.invalid`, "dan@example.com"]);
   const dan = users.at(-1);
   const counting = ending.filter(({ file }) => file.startsWith("client"));
   expect(dan.metadata).toEqual({ seen: "yes", count: `${3 * counting.length}` });
@@ -52,6 +61,7 @@ test("examples do everything once when connections break, and requests arrive la
   expect(orders.map(({ user_id, metadata }: any) => [user_id, metadata])).toEqual([
     [ann.id, {}],
     [ann.id, {}],
+    ...Array.from({ length: 7 }, () => [1, {}]),
     [dan.id, {}],
   ]);
   for (const { directory, example } of following) await untilInStep(server, directory, example);

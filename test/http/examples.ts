@@ -15,6 +15,7 @@ const commands: Readonly<Record<string, string>> = {
   "follow.mts": process.execPath,
   "follow.py": "python3",
   "follow.sh": "bash",
+  "merge.sh": "bash",
 };
 
 /** @param file e.g. `client.py`, in docs/examples */

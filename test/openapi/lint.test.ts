@@ -7,7 +7,7 @@ const linters: [string, (file: string) => string[]][] = [
   [
     "Spectral",
     (file) => {
-      const options = ["--ruleset", "spectral.json", "--fail-severity", "hint"];
+      const options = ["--ruleset", "spectral.yaml", "--fail-severity", "hint"];
       return ["node_modules/.bin/spectral", "lint", ...options, file];
     },
   ],

@@ -33,12 +33,13 @@ function same<Expected>() {
 }
 
 test("App has exactly the statuses that each route can return", () => {
-  type Get = 200 | 304 | 400 | 401 | 404 | 405 | 412 | 417 | 429 | 500 | 503;
-  type List = 200 | 400 | 401 | 405 | 417 | 429 | 500 | 503;
-  type Create = 201 | 400 | 401 | 403 | 405 | 413 | 415 | 417 | 422 | 429 | 500 | 503;
-  type Remove = 200 | 400 | 401 | 403 | 404 | 405 | 409 | 412 | 417 | 429 | 500 | 503;
+  type Get = 200 | 304 | 400 | 401 | 403 | 404 | 405 | 412 | 417 | 429 | 500 | 503;
+  type Metrics = 200 | 400 | 401 | 405 | 417 | 429 | 500 | 503;
+  type List = Metrics | 403;
+  type Create = 201 | 400 | 401 | 403 | 405 | 409 | 413 | 415 | 417 | 422 | 429 | 500 | 503;
+  type Remove = 200 | 400 | 401 | 403 | 404 | 405 | 409 | 412 | 417 | 422 | 429 | 500 | 503;
   same<List>()<Statuses<Calls["users"]["get"]>>();
-  same<Create | 409>()<Statuses<Calls["users"]["post"]>>();
+  same<Create>()<Statuses<Calls["users"]["post"]>>();
   same<Get>()<Statuses<Calls["users"][":id"]["get"]>>();
   same<Remove | 413 | 415>()<Statuses<Calls["users"][":id"]["patch"]>>();
   same<Remove | 413 | 415>()<Statuses<Calls["users"][":id"]["put"]>>();
@@ -47,7 +48,8 @@ test("App has exactly the statuses that each route can return", () => {
   same<Create>()<Statuses<Calls["orders"]["post"]>>();
   same<Get>()<Statuses<Calls["orders"][":id"]["get"]>>();
   same<Remove | 413 | 415>()<Statuses<Calls["orders"][":id"]["patch"]>>();
-  same<List>()<Statuses<Calls["metrics"]["get"]>>();
+  same<List | 410>()<Statuses<Calls["changes"]["get"]>>();
+  same<Metrics>()<Statuses<Calls["metrics"]["get"]>>();
   same<200 | 400 | 405 | 417 | 500 | 503>()<Statuses<Calls["health"]["get"]>>();
   same<200 | 400 | 405 | 417 | 500 | 503>()<Statuses<Calls["openapi.json"]["get"]>>();
   // @ts-expect-error: it is 201
@@ -62,6 +64,12 @@ test("App rejects requests and responses that do not exist", () => {
     await api.orders({ id: 1 }).patch({ status: "lost" });
     // @ts-expect-error: a quantity is a number
     await api.orders.post({ user_id: 1, currency: "EUR", items: [{ sku: "a", quantity: "1" }] });
+    // @ts-expect-error: read-only
+    await api.orders.post({ user_id: 1, currency: "EUR", items: [], refunded: 1 });
+    // @ts-expect-error: ids are text, since Eden would send an array as several parameters
+    await api.users.get({ query: { id: [1, 2] } });
+    await api.users.get({ query: { id: "1,2", reference: "K-1" } });
+    await api.orders({ id: 1 }).patch({ user_id: 2, refunded: 500, reference: null });
     // @ts-expect-error: unknown method
     await api.orders({ id: 1 }).delete();
     // @ts-expect-error: unknown path

@@ -24,17 +24,19 @@ import { prepareBulkInsert } from "./bulk-insert.ts";
 type Update<Row> = (stored: Row, fields: Row, author: Author) => void;
 
 /** @returns reads the id of the record with a key */
-function prepareIdOf(db: Database, table: RecordTable, hasEmails: boolean) {
-  const prepare = (column: string) =>
-    db.prepare<{ id: number }, { key: string }>(`
-      select id
-      from ${table}
-      where ${column} = $key
-    `);
-  const byReference = prepare("reference");
-  const byEmail = hasEmails ? prepare("email_key") : null;
+function prepareIdOf(db: Database, table: RecordTable) {
+  const byReference = db.prepare<{ id: number }, { key: string }>(`
+    select id
+    from ${table}
+    where reference = $key
+  `);
+  const byEmail = db.prepare<{ id: number }, { key: string }>(`
+    select id
+    from users
+    where email_key = $key
+  `);
   return ([field, key]: UniqueKey): number | null =>
-    (field === "email" ? byEmail : byReference)?.get({ key })?.id ?? null;
+    (field === "email" ? byEmail : byReference).get({ key })?.id ?? null;
 }
 
 function createBulkStore<Row extends ImportedRow & ChangedRecord, Import extends object>(
@@ -45,8 +47,8 @@ function createBulkStore<Row extends ImportedRow & ChangedRecord, Import extends
 ): BulkStore<Import> {
   const { table } = rules;
   const withId = prepareText<Row>(db, table, rules.schema);
-  const idOf = prepareIdOf(db, table, table === "users");
-  const userOf = prepareIdOf(db, "users", true);
+  const idOf = prepareIdOf(db, table);
+  const userOf = prepareIdOf(db, "users");
   const userWithId = db.prepare<{ id: number }, { id: number }>(`
     select id
     from users

@@ -1,6 +1,10 @@
 // Guarantees between replicas: two stores on one database.
 import { describe, expect, test } from "bun:test";
-import { newUser, outcomesOf, userFields } from "../contract/open.ts";
+import { createContext } from "../../src/postgres/engine/context.ts";
+import type { Database, Session } from "../../src/postgres/server/connection.ts";
+import { oneServer } from "../../src/postgres/server/placement.ts";
+import { createUserStore } from "../../src/postgres/tables/users.ts";
+import { newUser, outcomesOf, rename, userFields } from "../contract/open.ts";
 import { cluster, makeHarness, patient } from "./postgres-harness.ts";
 
 const KEYS = 100;
@@ -23,6 +27,49 @@ describe.if(cluster !== null)("two replicas", () => {
     expect((await replicas[0].users.list({ limit: 1, offset: 0 })).total).toBe(KEYS);
     expect(await replicas[1].check()).toEqual([]);
   }, 30_000);
+
+  test("updates of one user are made once per key when both replicas get them", async () => {
+    await using world = await makeHarness();
+    const replicas = [await world.open(), await world.open()] as const;
+    const { id } = await newUser(replicas[0]);
+    const updates = Array.from({ length: 200 }, (_, at) => {
+      const key = { owner: "a", key: `${Math.floor(at / 4)}`, fingerprint: "f" };
+      const { users } = at % 2 === 0 ? replicas[0] : replicas[1];
+      return users.update(id, rename, null, at % 8 < 4 ? key : null) as Promise<{
+        replayed?: true;
+      }>;
+    });
+    const outcomes = await outcomesOf(updates);
+    expect(outcomes.filter((outcome) => outcome === "new")).toHaveLength(125);
+    expect(outcomes.filter((outcome) => outcome === "replayed")).toHaveLength(75);
+    expect((await replicas[0].users.get(id))?.version).toBe(126);
+    expect(await replicas[1].check()).toEqual([]);
+  }, 30_000);
+
+  test("an update with a key follows a change that came before its read in the feed", async () => {
+    await using world = await makeHarness();
+    const store = await world.open();
+    const { id } = await newUser(store);
+    const opened = world.connect();
+    let isFirst = true;
+    const afterChange = (session: Session): Session => ({
+      ...session,
+      async all(statement, ...values) {
+        if (statement.includes("from users") && isFirst) {
+          isFirst = false;
+          await store.users.update(id, rename, null);
+        }
+        return session.all(statement, ...values);
+      },
+    });
+    const run: Database["run"] = (kind, work, options) =>
+      opened.run(kind, (session) => work(afterChange(session)), options);
+    const parts = { db: { ...opened, run }, placement: oneServer, now: () => new Date() };
+    const users = createUserStore(createContext(parts));
+    const key = { owner: "a", key: "1", fingerprint: "f" };
+    expect((await users.update(id, rename, null, key))?.version).toBe(3);
+    expect(await store.check()).toEqual([]);
+  });
 
   test("import assigns no id twice while another replica creates users", async () => {
     await using world = await makeHarness();

@@ -23,35 +23,33 @@ export function expiryTime(now: Date): string {
   return new Date(now.getTime() - KEY_LIFETIME_MS).toISOString();
 }
 
-/** Waits for another transaction that has claimed the key. The row has no user before it has a record. */
-const claim = `
-  insert into idempotency_keys (owner, key, fingerprint, record, created_at)
-  values ($1, $2, $3, '', $4)
-  on conflict (key, owner) do update
-  set fingerprint = excluded.fingerprint, user_id = null, created_at = excluded.created_at
-  where idempotency_keys.created_at <= $5
-  returning key
-`;
+/**
+ * Waits for another write with the key. Unlike a row, the lock does not give the transaction its number, before the record
+ * is read: the numbers order the changes of a record. The first argument is "uapk" in ASCII.
+ */
+const lockKey = "select pg_advisory_xact_lock(1969320043, $1::integer)";
 const find = `
   select fingerprint, record
   from idempotency_keys
-  where owner = $1 and key = $2
+  where owner = $1 and key = $2 and created_at > $3
 `;
 const store = `
-  update idempotency_keys
-  set record = $3, user_id = $4
-  where owner = $1 and key = $2
-`;
-const release = `
-  delete from idempotency_keys
-  where owner = $1 and key = $2
+  insert into idempotency_keys (owner, key, fingerprint, record, user_id, created_at)
+  values ($1, $2, $3, $4, $5, $6)
+  on conflict (key, owner) do update
+  set
+    fingerprint = excluded.fingerprint, record = excluded.record,
+    user_id = excluded.user_id, created_at = excluded.created_at
+  where idempotency_keys.created_at <= $7
+  returning key
 `;
 
 /**
- * Writes once per key. @see RecordStore
+ * Writes once per key, as `RecordStore` says.
  * @param session in a transaction
  * @param userId of the user that is written; `null` for an order
  * @param write returns the record after the write; `null` if there is none, which is not stored
+ * @throws versionConflict if a create has claimed the key since
  */
 export async function writeOnce<Row>(
   session: Session,
@@ -61,16 +59,20 @@ export async function writeOnce<Row>(
   write: () => Promise<RecordText<Row> | null>,
 ): Promise<RecordText<Row> | null> {
   const { owner, key, fingerprint } = idempotencyKey;
-  const times = [now.toISOString(), expiryTime(now)];
-  if ((await session.first(claim, owner, key, fingerprint, ...times)) === null) {
-    const stored = await session.first<{ fingerprint: string; record: string }>(find, owner, key);
-    // It may have been deleted since.
-    if (stored === null) throw versionConflict;
-    return replay(stored, idempotencyKey);
-  }
+  const expired = expiryTime(now);
+  // Signed. Two keys with the same hash wait for each other.
+  await session.all(lockKey, Bun.hash.xxHash32(`${owner} ${key}`) | 0);
+  const stored = await session.first<Record<"fingerprint" | "record", string>>(
+    find,
+    owner,
+    key,
+    expired,
+  );
+  if (stored !== null) return replay(stored, idempotencyKey);
   const record = await write();
-  if (record === null) await session.all(release, owner, key);
-  else await session.all(store, owner, key, record.json, userId);
+  if (record === null) return null;
+  const values = [owner, key, fingerprint, record.json, userId, now.toISOString(), expired];
+  if ((await session.first(store, ...values)) === null) throw versionConflict;
   return record;
 }
 

@@ -68,6 +68,30 @@ export function importUpdatesContract(open: Open): void {
     );
   });
 
+  test("an updating import lets users exchange their emails in one batch", async () => {
+    await using it = await openWithClock(open);
+    const { store } = it;
+    await newUser(store, { email: "ann@b.cd", reference: "1" });
+    await newUser(store, { email: "bob@b.cd", reference: "2" });
+    const users = [
+      { email: "ann@b.cd", reference: "1", name: "Ann" },
+      { email: "other@b.cd", reference: "2" },
+      { email: "bob@b.cd", reference: "1" },
+      { email: "ann@b.cd", reference: "2" },
+      { email: "other@b.cd", reference: "3" },
+    ];
+    expect(outcomes(await store.bulk.users.import(users, update))).toEqual(
+      "updated updated updated updated created".split(" "),
+    );
+    const { rows } = await listed(store.users.list(all));
+    expect(rows.map(({ email, version }) => [email, version])).toEqual([
+      ["bob@b.cd", 2],
+      ["ann@b.cd", 2],
+      ["other@b.cd", 1],
+    ]);
+    expect(await store.check()).toEqual([]);
+  });
+
   test("an updating import leaves an erased user as it is", async () => {
     await using it = await openWithClock(open);
     const { store } = it;

@@ -54,6 +54,12 @@ function createBulkStore<Row extends ImportedRow & ChangedRecord, Import extends
     from users
     where id = $id
   `);
+  // No key of an email is a number.
+  const clearKeys = db.prepare<null, { id: number }>(`
+    update ${table}
+    set reference = null${table === "users" ? ", email_key = id" : ""}
+    where id = $id
+  `);
   const lastId = prepareLastId(db);
   const planDryRun = createImportPlanner(rules, timestamp, true);
 
@@ -82,6 +88,11 @@ function createBulkStore<Row extends ImportedRow & ChangedRecord, Import extends
       return writer.write(table, () => {
         const plan = createImportPlanner(rules, timestamp, false);
         const { results, created, updated } = plan(records, readStored(), mayUpdate);
+        // One can get the key of another.
+        for (const { before, after } of updated) {
+          if (!Bun.deepEquals(rules.keysOf(before), rules.keysOf(after)))
+            clearKeys.run({ id: before.id });
+        }
         // First: a new record can have the key that another one gives up.
         for (const { before, after } of updated) update(before, after, null);
         const { insert, finish } = openBulkInsert();

@@ -55,9 +55,10 @@ function createBulkStore<Row extends ImportedRow & ChangedRecord, Import extends
     where id = $id
   `);
   // No key of an email is a number.
+  const columns = table === "users" ? "reference = null, email_key = id" : "reference = null";
   const clearKeys = db.prepare<null, { id: number }>(`
     update ${table}
-    set reference = null${table === "users" ? ", email_key = id" : ""}
+    set ${columns}
     where id = $id
   `);
   const lastId = prepareLastId(db);

@@ -11,8 +11,8 @@ describe.each([
 ] as const)("references of %s", (path, make) => {
   const send = (method: string, id: number, body: object) =>
     server.call(method, `${path}/${id}`, { body });
-  const find = (reference: string, more = "") =>
-    server.call("GET", `${path}?reference=${encodeURIComponent(reference)}${more}`);
+  const find = (reference: string) =>
+    server.call("GET", `${path}?reference=${encodeURIComponent(reference)}`);
 
   // Invalid ones are in user-input.test.ts and order-input.test.ts.
   test.each(["1", "😀".repeat(255), "a b", "№ 2026/10,42&x=y+%41;#?'\"\\", "ΑΣ", "a\u0301"])(
@@ -25,48 +25,24 @@ describe.each([
       expect(found.json.data).toEqual([record]);
       expect(found.json.meta).toEqual({ total: 1, limit: 50, offset: 0 });
       expect((await server.call("GET", links(found)["first"] ?? "")).text).toBe(found.text);
-      expect((await find(reference, `&id=${record.id},999999`)).json.data).toEqual([record]);
-      expect((await find(reference, "&id=999999")).json.meta.total).toBe(0);
-      expect((await find(reference, `&after=${record.id}`)).json).toMatchObject({
-        data: [],
-        meta: { total: 1 },
-      });
     },
   );
 
-  test("a reference is not found, and can be given, when another record has one that only looks like it", async () => {
-    for (const reference of [
-      "Straße-1",
-      "straße-1",
-      "STRASSE-1",
-      "Straße–1",
-      "Stra\u00dfe-10",
-      "É",
-      "E\u0301",
-    ]) {
-      const record = await make({ reference });
-      expect((await find(reference)).json.data).toEqual([record]);
-    }
-    expect((await find("Straße")).json).toMatchObject({ data: [], meta: { total: 0 } });
-  });
-
   test("a reference is a 409 that changes nothing when another record has it", async () => {
-    const taken = await make({ reference: "taken" });
+    const reference = "taken";
+    const taken = await make({ reference });
     const other = await make({ reference: "mine" });
     const before = await stored(server, `${path}?limit=1`, `${path}/${other.id}`);
     const { email, user_id, currency, items } = other;
-    const whole = path === "/users" ? { email } : { user_id, currency, items };
-    const fields = path === "/users" ? { name: "Ann" } : { status: "paid" };
-    const responses = [
-      // The email is taken as well, which comes first.
-      await server.call("POST", path, { body: { ...whole, reference: "taken" } }),
-      await send("PATCH", other.id, { ...fields, reference: "taken" }),
-    ];
+    const responses = [await send("PATCH", other.id, { metadata: { a: "1" }, reference })];
     if (path === "/users") {
-      const [both] = responses.splice(0, 1);
-      expectError(both as TestResponse, 409, "email is already taken");
-      responses.push(await send("PUT", other.id, { email, reference: "taken" }));
-      const body = { email: `new-${email}`, reference: "taken" };
+      responses.push(await send("PUT", other.id, { email, reference }));
+      const body = { email: `new-${email}`, reference };
+      responses.push(await server.call("POST", path, { body }));
+      const both = await server.call("POST", path, { body: { email, reference } });
+      expectError(both, 409, "email is already taken");
+    } else {
+      const body = { user_id, currency, items, reference };
       responses.push(await server.call("POST", path, { body }));
     }
     for (const response of responses) {
@@ -74,8 +50,7 @@ describe.each([
       expect(response.json.meta).toEqual({ code: "reference_taken" });
     }
     expect(await stored(server, `${path}?limit=1`, `${path}/${other.id}`)).toEqual(before);
-    // Its own reference is not taken.
-    const same = await send("PATCH", taken.id, { reference: "taken" });
+    const same = await send("PATCH", taken.id, { reference });
     expect([same.status, same.json.data]).toEqual([200, taken]);
   });
 
@@ -83,14 +58,10 @@ describe.each([
     const { id } = await make({ reference: "first" });
     const kept = await send("PATCH", id, { metadata: { a: "1" } });
     expect(kept.json.data).toMatchObject({ reference: "first", version: 2 });
-    const changed = await send("PATCH", id, { reference: "second" });
-    expect(changed.json.data).toMatchObject({ reference: "second", version: 3 });
     const cleared = await send("PATCH", id, { reference: null });
-    expect(cleared.json.data).toMatchObject({ reference: null, version: 4 });
-    for (const reference of ["first", "second"]) {
-      expect((await find(reference)).json.meta.total).toBe(0);
-      expect((await make({ reference })).reference).toBe(reference);
-    }
+    expect(cleared.json.data).toMatchObject({ reference: null, version: 3 });
+    expect((await find("first")).json.meta.total).toBe(0);
+    expect((await make({ reference: "first" })).reference).toBe("first");
     // Any number of records have none.
     expect((await make({ reference: null })).reference).toBeNull();
   });

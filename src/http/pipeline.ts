@@ -43,7 +43,7 @@ const preconditions = ["If-Match", "If-None-Match"];
  * @throws {AppError} validation_failed
  */
 function requireFieldsOfMethod({ method, headers }: Request): void {
-  if (method !== "POST" && isWrite(method)) return;
+  if (isWrite(method) ? method !== "POST" : !headers.has("idempotency-key")) return;
   const [allowed, others] = isWrite(method) ? [keys, preconditions] : [preconditions, keys];
   const found = others.find((name) => headers.has(name));
   if (found) failField(found, "not_allowed", `is not allowed with ${method}`, { allowed });

@@ -86,10 +86,10 @@ export const userImport: ImportedTable<User, UserImport> = {
     ...(record.reference !== undefined && { reference }),
     ...(record.created_at !== undefined && { created_at }),
   }),
-  merge: (stored, record) => ({
-    ...stored,
-    ...given<User, keyof User>(record, ["email", "reference", "name", "metadata"]),
-  }),
+  merge(stored, record) {
+    const edit = given<User, keyof User>(record, ["email", "reference", "name", "metadata"]);
+    return { ...stored, ...userFields({ ...stored, ...edit }) };
+  },
   isErased: ({ email }) => ERASED.test(email),
 };
 

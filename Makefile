@@ -1,6 +1,6 @@
 # `make` lists the commands. They need git, make, node and npm. Bun is downloaded.
 
-.PHONY: help run test test-process test-binary test-postgres postgres-data types lint dead week citus-test build browser-test image image-test openapi-test clients-test storage-test \
+.PHONY: help run test test-process test-binary test-postgres postgres-data types lint dead citus-test build browser-test image image-test openapi-test clients-test storage-test \
   postgres-versions failover-test release reproduce bench bench-quick format clean
 .DEFAULT_GOAL := help
 
@@ -106,12 +106,6 @@ postgres-versions: node_modules/.installed build test/postgres/versions/node_mod
 failover-test: node_modules/.installed build ## kill a PostgreSQL server under load and promote its standby
 	@mkdir -p dist/test && : >dist/test/failover.xml
 	TEST_FAILOVER=true TEST_BINARY="$$PWD/dist/user-api" $(bun) test test/failover --reporter=junit --reporter-outfile=dist/test/failover.xml
-
-# To begin with an earlier release: make week OLDER=/path/to/user-api
-OLDER :=
-
-week: node_modules/.installed build ## live a week of faults in ten minutes, with Prometheus and its alerts (root on Linux)
-	TEST_WEEK=long TEST_WEEK_OLDER="$(OLDER)" TEST_BINARY="$$PWD/dist/user-api" $(bun) test test/binary/week.test.ts
 
 release: node_modules/.installed ## build dist/release: binaries, licenses, SBOMs, checksums
 	$(bun) scripts/release.ts

@@ -5,7 +5,7 @@ import { closeSync, openSync, writeSync } from "node:fs";
 import { CHECKPOINT_PAGES } from "../../src/sqlite/file/connection.ts";
 import { makeDirectory, type TemporaryDirectory } from "../support/directory.ts";
 
-export function succeeds(...command: string[]): boolean {
+function succeeds(...command: string[]): boolean {
   return Bun.spawnSync(command, { stderr: "ignore" }).success;
 }
 

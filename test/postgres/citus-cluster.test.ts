@@ -2,6 +2,8 @@
 // distributed in place. In one file, because only one process at a time can use the databases of the cluster.
 import { describe, expect, test } from "bun:test";
 import { SQL } from "bun";
+import { columnNames } from "../../src/domain/columns.ts";
+import { Order } from "../../src/domain/order.ts";
 import type { Store } from "../../src/domain/store.ts";
 import { openPostgres } from "../../src/postgres/backend.ts";
 import { createContext } from "../../src/postgres/engine/context.ts";
@@ -15,6 +17,7 @@ import {
   all,
   newUser,
   orderFields,
+  parsed,
   rename,
   setFields,
   setPaid,
@@ -22,6 +25,7 @@ import {
 } from "../contract/open.ts";
 import { storeContract } from "../contract/store.contract.ts";
 import { expectRejection } from "../support/expect-error.ts";
+import { listed } from "../support/listed.ts";
 import { storeOptions } from "../support/open-store.ts";
 import {
   citusUrl,
@@ -45,12 +49,23 @@ describe.if(citusUrl !== null)("with TEST_CITUS_URL", () => {
     await using it = await openCitusStore();
     const { store, databaseUrl } = it;
     const { id } = await newUser(store);
-    await store.orders.create(orderFields(id), null);
+    const other = await newUser(store);
+    const imported = { ...orderFields(id), reference: "1" };
+    await store.bulk.orders.import([imported]);
+    const moved = await store.orders.create(orderFields(id), null);
+    const note = () => ({ note: crypto.randomUUID() });
     const prepared = () => runOn(databaseUrl, "select from pg_dist_transaction");
     const writes = [
       () => store.orders.create(orderFields(id), null),
-      () => store.orders.update(1, setFields({ metadata: { note: crypto.randomUUID() } }), null),
-      () => store.bulk.orders.import([{ ...orderFields(id), reference: crypto.randomUUID() }]),
+      () => store.orders.update(moved.id, setFields({ metadata: note() }), null),
+      () =>
+        store.orders.update(
+          moved.id,
+          (order) => ({ ...order, user_id: id + other.id - order.user_id }),
+          null,
+        ),
+      () => store.bulk.orders.import([{ ...imported, reference: crypto.randomUUID() }]),
+      () => store.bulk.orders.import([{ ...imported, metadata: note() }], { update: true }),
     ];
     for (const write of writes) {
       await runOn(databaseUrl, "delete from pg_dist_transaction");
@@ -84,7 +99,8 @@ describe.if(citusUrl !== null)("with TEST_CITUS_URL", () => {
 
     const fields = userFields();
     const user = await users.create(fields, null);
-    const order = await orders.create(orderFields(user.id), null);
+    const order = await orders.create(orderFields(user.id, { reference: "R" }), null);
+    const other = await users.create(userFields(), null);
     const key = (name: string) => ({ owner: "a".repeat(64), key: name, fingerprint: name });
     const [{ shards = 0 } = {}] = await runOn<{ shards: number }>(
       databaseUrl,
@@ -101,12 +117,16 @@ describe.if(citusUrl !== null)("with TEST_CITUS_URL", () => {
       [[0], () => [orders.get(999)]],
       [[1], () => [orders.list(ofUser)]],
       [[1], () => [orders.list({ ...ofUser, status: "paid", offset: 1 })]],
+      [[0, 1], () => [orders.list({ ...page, reference: "R" })]],
+      [[0, 1], () => [orders.list({ ...page, id: [order.id, 999], status: "paid" })]],
       [[shards], () => [orders.list(page)]],
       [[shards], () => [orders.list({ ...page, offset: 1 })]],
       [[1, 0], () => [orders.create(orderFields(user.id), null)]],
       [[1, 0], () => three.map((name) => orders.create(orderFields(user.id), key(name)))],
       [[1], () => three.map((name) => users.create(userFields(), key(`u${name}`)))],
       [[0, 1, 1], () => [orders.update(order.id, setPaid, null)]],
+      // Not in its batch, but then alone.
+      [[0, 1, 0, 1, 1, 1], () => [orders.update(order.id, setFields({ user_id: other.id }), null)]],
       [[1, 1], () => [users.update(user.id, rename, null)]],
     ] as const) {
       expect(await tasksOf(...run()), `${run}`).toEqual(expected as unknown as number[]);
@@ -114,6 +134,39 @@ describe.if(citusUrl !== null)("with TEST_CITUS_URL", () => {
     await real.close();
     releaseCitusDatabase(databaseUrl);
   }, 60_000);
+
+  test("an order is found when it moves between the reads of the index and of its shard", async () => {
+    await using it = await openCitusStore();
+    const { store, databaseUrl } = it;
+    const [ann, bob] = [await newUser(store), await newUser(store)];
+    const { id } = await store.orders.create(orderFields(ann.id), null);
+    const move = (user: number) => store.orders.update(id, setFields({ user_id: user }), null);
+    const steps: (() => Promise<unknown>)[] = [];
+    const real = connect({ databaseUrl });
+    const { db } = recordStatements(real, (statement) =>
+      /from orders/.test(statement) ? steps.shift()?.() : undefined,
+    );
+    const context = createContext({ db, placement: severalServers, now: () => new Date() });
+    const orders = createOrderStore(context);
+
+    steps.push(() => move(bob.id));
+    expect(parsed(await orders.get(id))).toMatchObject({ user_id: bob.id, version: 2 });
+    // The commit of the coordinator is visible before those of the workers.
+    await runOn(databaseUrl, `update order_index set user_id = ${ann.id} where id = ${id}`);
+    const columns = columnNames(Order);
+    const appear = `
+      with moved as (delete from orders where id = ${id} returning *)
+      insert into orders (${columns}) select ${columns.replace("user_id", `${ann.id}`)} from moved
+    `;
+    steps.push(
+      async () => {},
+      () => runOn(databaseUrl, appear),
+    );
+    const { rows } = await listed(orders.list({ ...all, id: [id] }));
+    expect([rows, steps]).toMatchObject([[{ id, user_id: ann.id }], []]);
+    expect(await store.check()).toEqual([]);
+    await real.close();
+  });
 
   test("a write of a locked user fails by the lock timeout on its worker, and others of its batch succeed", async () => {
     await using it = await openCitusStore();
@@ -142,7 +195,8 @@ describe.if(citusUrl !== null)("with TEST_CITUS_URL", () => {
     const order = await older.orders.create(orderFields(user.id), null);
     for (let at = 0; at < 20; at += 1) {
       const { id } = await newUser(older);
-      await older.orders.create(orderFields(id), { owner: "a", key: `${at}`, fingerprint: "f" });
+      const fields = orderFields(id, { reference: `R${at}` });
+      await older.orders.create(fields, { owner: "a", key: `${at}`, fingerprint: "f" });
     }
     await older.orders.update(order.id, setPaid, null);
 
@@ -172,7 +226,7 @@ describe.if(citusUrl !== null)("with TEST_CITUS_URL", () => {
       () => older.orders.create(orderFields(user.id), null),
       () => older.orders.update(order.id, setPaid, null),
       () => older.users.create(userFields(), null),
-      () => older.bulk.orders.import([{ ...orderFields(1), key: "1" } as never]),
+      () => older.bulk.orders.import([{ ...orderFields(1), reference: "1" }]),
       () => older.checkUsable(),
     ]) {
       await expectRejection(run(), "unavailable", restart);
@@ -184,6 +238,8 @@ describe.if(citusUrl !== null)("with TEST_CITUS_URL", () => {
     const retried = store.orders.create(orderFields(2), { owner: "a", key: "0", fingerprint: "f" });
     expect(await retried).toMatchObject({ replayed: true, id: 2 });
     expect((await store.orders.create(orderFields(2), null)).id).toBe(22);
+    const taken = store.orders.create(orderFields(2, { reference: "R0" }), null);
+    await expectRejection(taken, "reference_taken");
     await store.close();
   }, 60_000);
 

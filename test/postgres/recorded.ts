@@ -5,17 +5,25 @@ interface Sent {
   readonly values: readonly Value[];
 }
 
-/** @returns the database, and the statements that are sent with values */
-export function recordStatements(opened: Database) {
+/**
+ * @param before is called before each statement
+ * @returns the database, and the statements that are sent with values
+ */
+export function recordStatements(
+  opened: Database,
+  before?: (statement: string) => Promise<unknown> | undefined,
+) {
   const sent: Sent[] = [];
   const record = (session: Session): Session => ({
     ...session,
-    all(statement, ...values) {
+    async all(statement, ...values) {
       sent.push({ statement, values });
+      await before?.(statement);
       return session.all(statement, ...values);
     },
-    first(statement, ...values) {
+    async first(statement, ...values) {
       sent.push({ statement, values });
+      await before?.(statement);
       return session.first(statement, ...values);
     },
   });

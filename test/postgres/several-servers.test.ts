@@ -1,8 +1,11 @@
 // The statements for several servers on the tables of one, without Citus: their results, not their plans.
 import { describe, expect, test } from "bun:test";
 import type { Change } from "../../src/domain/change.ts";
+import type { OrderEdit } from "../../src/domain/order.ts";
 import { distribution } from "../../src/postgres/server/citus.ts";
 import { newUser, orderFields, parsed, setFields } from "../contract/open.ts";
+import { expectRejection } from "../support/expect-error.ts";
+import { listed } from "../support/listed.ts";
 import { cluster, makeHarness } from "./postgres-harness.ts";
 
 const withIndex = distribution
@@ -55,12 +58,29 @@ describe.if(cluster !== null)("several servers", () => {
     const changes = await store.changes.list({ limit: 3, offset: 2, include: "record" });
     const found = JSON.parse(`[${changes.records}]`).map(({ record }: Change) => record);
     expect(found).toEqual(changed.map(parsed));
+    const set = (id: number, edit: Partial<OrderEdit>) =>
+      store.orders.update(id, setFields(edit), null);
+    await expectRejection(set(1, { user_id: other.id, reference: "1" }), "reference_taken");
+    await set(4, { reference: null });
+    const moved = parsed(await set(1, { user_id: other.id, reference: "1", refunded: 1 }));
+    expect(moved).toMatchObject({ version: 3, user_id: other.id, reference: "1", refunded: 1 });
+    const query = { ...page, reference: "1", user_id: other.id };
+    expect((await listed(store.orders.list(query))).rows).toEqual([moved]);
+    const indexed =
+      "select id::int, user_id::int, reference from order_index where id in (1, 4) order by id";
+    expect(await it.run(indexed)).toEqual([
+      { id: 1, user_id: other.id, reference: "1" },
+      { id: 4, user_id: other.id, reference: null },
+    ]);
     expect(await store.check()).toEqual([]);
 
+    const mismatch = "the index of orders does not match the orders";
+    await it.run("update order_index set reference = '2' where id = 4");
+    expect(await store.check()).toContain(mismatch);
     await it.run(`delete from orders where id = ${ids[2]}`);
     expect(Promise.resolve(store.orders.get(ids[2] ?? 0))).rejects.toThrow(
       "the database is recovering from a failure",
     );
-    expect(await store.check()).toContain("the index of orders does not match the orders");
+    expect(await store.check()).toContain(mismatch);
   });
 });

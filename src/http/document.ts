@@ -144,11 +144,7 @@ function createOperation(components: Components) {
     const more = place === "path" && { required: true, example: 1 };
     return Object.entries(properties).map(([name, property]) => {
       const { description, ...value } = property;
-      const list = value["type"] === "array" && {
-        style: "form",
-        explode: false,
-        example: [3, 1, 2],
-      };
+      const list = value["type"] === "array" && { style: "form", explode: false };
       const schema = schemaOf(value, "request");
       return { name, in: place, description, schema, ...more, ...list };
     });

@@ -187,11 +187,14 @@ test.each([
   },
 );
 
-test("parameters of a query have no default, since tools would send offset beside after", () => {
+test("parameters of a query have neither a default nor an example, which tools would send", () => {
   const { parameters } = operationAt("/api/v1/users", "get");
   const query = parameters.filter((one) => one.in === "query");
   expect(query.map(({ name }) => name)).toContain("offset");
-  for (const { schema } of query) expect(schema).not.toHaveProperty("default");
+  for (const parameter of query) {
+    expect(parameter).not.toHaveProperty("example");
+    expect(parameter.schema).not.toHaveProperty("default");
+  }
 });
 
 test("undocumented reports each difference of a response", async () => {

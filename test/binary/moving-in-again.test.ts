@@ -12,7 +12,7 @@ import { withStore } from "../support/open-store.ts";
 import { binary } from "../support/program.ts";
 import { commands, correct, exportOf, run } from "./moving-in.ts";
 
-const count = Number(Bun.env["MOVING_IN_ORDERS"] ?? 300);
+const count = Number(Bun.env["MOVING_IN_ORDERS"] ?? 200);
 const { copyRules, importUsers, importOrders, compare } = commands;
 
 /** The people whom this test changes; each has two orders. */
@@ -146,11 +146,10 @@ describe.each(Object.entries(shops))("docs/moving-in.md with %s", (_, shop) => {
       const orders = makeOrders();
       shop.write(directory, orders);
       const first = await run(directory, copyRules, "set -e\n", ...shop.commands);
-      expect([first.code, first.stderr]).toEqual([
+      expect([first.code, first.stdout]).toEqual([
         0,
-        expect.not.stringContaining("[1-9] rejected"),
+        expect.stringContaining("All totals agree\n"),
       ]);
-      expect(first.stdout).toContain("All totals agree\n");
       const before = await exportOf(directory, "users");
 
       await withStore(directory.at("shop.db"), (store) => changeHere(store, shop.isKnownByEmail));
@@ -158,8 +157,10 @@ describe.each(Object.entries(shops))("docs/moving-in.md with %s", (_, shop) => {
       shop.write(directory, changed);
       shop.editRules(directory);
       const second = await run(directory, "set -e\n", ...shop.commands);
-      expect([second.code, second.stderr]).toEqual([0, expect.stringContaining(" updated, ")]);
-      expect(second.stdout).toContain("All totals agree\n");
+      expect([second.code, second.stdout]).toEqual([
+        0,
+        expect.stringContaining("All totals agree\n"),
+      ]);
 
       const users: User[] = await exportOf(directory, "users");
       const found = await exportOf(directory, "orders");

@@ -75,8 +75,9 @@ export const distribution: readonly string[] = [
   `create table order_index (
     id bigint primary key,
     user_id bigint not null,
-    reference text collate "C" unique
+    reference text collate "C"
   )`,
+  "create unique index order_references on order_index (reference) where reference is not null",
   "insert into order_index (id, user_id, reference) select id, user_id, reference from orders",
   "create table two_phase_commit (id integer primary key)",
   "select create_reference_table('users')",
@@ -94,8 +95,6 @@ export const truncateLocalData = `
   where pg_relation_size('users') + pg_relation_size('orders') > 0
 `;
 
-type Entry = Pick<Order, "id" | "user_id">;
-
 /** Parameters that are compared as they are lead Citus to a shard; the results of a subquery do not. */
 async function findOrders(
   session: Session,
@@ -103,8 +102,10 @@ async function findOrders(
   { status, ...indexed }: Filters,
 ): Promise<readonly RecordText<Order>[]> {
   const [isIndexed, values] = conditionOf(indexed);
-  const selectEntries = `select id, user_id from order_index where ${isIndexed}`;
-  const entries = await session.all<Entry>(selectEntries, ...values);
+  const entries = await session.all<Pick<Order, "id" | "user_id">>(
+    `select id, user_id from order_index where ${isIndexed}`,
+    ...values,
+  );
   const [first] = entries;
   if (first === undefined) return [];
   const places =

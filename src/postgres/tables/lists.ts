@@ -2,15 +2,19 @@
 import { failField } from "../../base/error.ts";
 import {
   failPageTooLarge,
+  type JsonRow,
+  joinRecords,
   MAX_PAGE_BYTES,
   type Page,
   type PageQuery,
+  rowsOfPage,
   type Sort,
 } from "../../domain/page.ts";
 import { createBatchQueue, itemAt } from "../engine/batch.ts";
 import type { StoreContext } from "../engine/context.ts";
 import type { Session, Value } from "../server/connection.ts";
 import { mayConcernOneItem } from "../server/errors.ts";
+import type { Filters } from "../server/placement.ts";
 import {
   fittingStatement,
   type List,
@@ -110,5 +114,19 @@ export function prepareList(context: StoreContext, list: List): ReadPage {
       nextAfter: after === undefined ? null : next,
       ...(maxOffset !== null && { maxOffset }),
     };
+  };
+}
+
+/**
+ * @param find returns all records that match, in any order
+ * @returns a function that reads a page of the few records that filters select, of which one is unique
+ */
+export function prepareFew(
+  { db }: StoreContext,
+  find: (session: Session, filters: Filters) => Promise<readonly JsonRow[]>,
+) {
+  return async (filters: Filters, query: PageQuery, client?: string): Promise<Page> => {
+    const rows = await db.run("list", (session) => find(session, filters), { client });
+    return { total: rows.length, ...joinRecords(rowsOfPage(rows, query), query.limit) };
   };
 }

@@ -61,8 +61,8 @@ interface StatementParts {
   readonly returning?: string;
   /** The version after it. The default is the next one. */
   readonly version?: string;
-  /** Further CTEs, with the rows of `written`. */
-  readonly also?: readonly string[];
+  /** Further CTEs, with the rows of `written`; `null` for none. */
+  readonly also: string | null;
 }
 
 /**
@@ -70,7 +70,7 @@ interface StatementParts {
  * that it has written. It locks no row before: one that has another version after a wait is not written.
  */
 function prepareWrite(placement: Placement, parts: StatementParts): WriteRecords {
-  const { table, type, values, also = [] } = parts;
+  const { table, type, values, also } = parts;
   const { returning = `${table}.id`, version = "input.version + 1" } = parts;
   const { ofUsers } = table === "orders" ? placement : oneServer;
   const status = "status" in values ? statusCodeOf("input.status") : "null";
@@ -89,7 +89,7 @@ function prepareWrite(placement: Placement, parts: StatementParts): WriteRecords
           and ${table}.version = input.version
         returning ${returning}
       ),
-      ${also.map((cte) => `${cte},`).join("")}
+      ${also === null ? "" : `${also},`}
       recorded as (
         insert into change_outbox (type, record_id, version, status, status_before, token, created_at)
         select
@@ -120,61 +120,52 @@ function prepareWrite(placement: Placement, parts: StatementParts): WriteRecords
   };
 }
 
-/** @returns replaces orders by those of other users, which are in other places */
-function prepareMove(
-  placement: Placement,
-  {
-    values,
-    also,
-    ...parts
-  }: Pick<StatementParts, "table" | "type" | "values"> & { also: string[] },
-): WriteRecords {
-  const moved = columnNames(Order)
+/** Inserts orders that were deleted, as `input` has them. */
+function insertMoved(values: ColumnTypes): string {
+  const columns = columnNames(Order);
+  const moved = columns
     .split(", ")
-    .map((name) => {
-      if (name === "version") return "input.version + 1";
-      return name in values ? `input.${name}` : `written.${name}`;
-    });
-  const insert = `
+    .map((name) => `${name in values ? "input" : "written"}.${name}`);
+  return `
       moved as (
-        insert into orders (${columnNames(Order)})
-        select ${moved.join(", ")}
+        insert into orders (${columns})
+        select ${moved.join(", ").replace("written.version", "written.version + 1")}
         from written
         join input on input.id = written.id
       )
   `;
-  return prepareWrite(placement, {
-    ...parts,
-    write: "delete from orders using input",
-    returning: "orders.*",
-    values,
-    also: [insert, ...also],
-  });
 }
 
 /** @returns sets columns of records, and `updated_at`, each with the next version */
 export function prepareUpdate<Edit>(
   placement: Placement,
-  { table, columns, updated }: EditableTable<Edit>,
+  { table, columns, updated: type }: EditableTable<Edit>,
 ): WriteRecords {
   const values = { ...columns, updated_at: "text" };
   const index = table === "orders" ? placement.updateIndex : null;
-  const also = index === null ? [] : [index];
-  const names = Object.keys(values).filter((name) => index === null || name !== "user_id");
+  const set = Object.keys(values)
+    .filter((name) => index === null || name !== "user_id")
+    .map((name) => `${name} = input.${name}`);
   const write = `
         update ${table}
-        set ${names.map((name) => `${name} = input.${name}`).join(", ")}, version = ${table}.version + 1
+        set ${set.join(", ")}, version = ${table}.version + 1
         from input
   `;
-  const update = prepareWrite(placement, { table, type: updated, write, values, also });
+  const update = prepareWrite(placement, { table, type, values, write, also: index });
   if (index === null) return update;
-  const move = prepareMove(placement, { table, type: updated, values, also });
+  const move = prepareWrite(placement, {
+    table,
+    type,
+    values,
+    write: "delete from orders using input",
+    returning: "orders.*",
+    also: `${insertMoved(values)}, ${index}`,
+  });
   return async (session, writes, time) => {
     const isMoved = ({ before, values: { user_id } }: RecordWrite) => before.user_id !== user_id;
-    const moved = writes.filter(isMoved);
     const kept = writes.filter((each) => !isMoved(each));
-    const written = await update(session, kept, time);
-    return new Set([...written, ...(await move(session, moved, time))]);
+    const updated = await update(session, kept, time);
+    return updated.union(await move(session, writes.filter(isMoved), time));
   };
 }
 
@@ -186,14 +177,12 @@ export function prepareRemove(placement: Placement): WriteRecords {
         where user_id = any($2::bigint[]) and user_id in (select id from written)
       )
   `;
-  const write = "delete from users using input";
-  const version = "input.version";
   return prepareWrite(placement, {
     table: "users",
     type: "user.deleted",
-    write,
+    write: "delete from users using input",
     values: {},
-    version,
-    also: [also],
+    version: "input.version",
+    also,
   });
 }

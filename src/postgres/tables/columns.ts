@@ -40,3 +40,16 @@ export function recordJson(record: Schema): string {
 export function recordText(record: Schema): string {
   return `id, version, ${recordJson(record)} as json`;
 }
+
+/** @returns renders the members of a record after its id, as `recordJson` does, from the values of its columns */
+export function prepareMembers(record: Schema): (row: object) => string {
+  const columns = columnsOf(record).filter(({ name }) => name !== "id");
+  return (row) => {
+    const values: Readonly<Record<string, unknown>> = { ...row };
+    const members = columns.map(({ name, type }) => {
+      const value = values[name];
+      return `"${name}":${type === "json" ? value : JSON.stringify(value)}`;
+    });
+    return `${members.join(",")}}`;
+  };
+}

@@ -1,5 +1,6 @@
 /** Creates of users and orders, each once per idempotency key. Those of a batch share one statement. */
 
+import type { Schema } from "../../base/schema.ts";
 import { type ChangeType, changeCodeOf } from "../../domain/change.ts";
 import { type IdempotencyKey, replay } from "../../domain/idempotency.ts";
 import { type Author, type RecordTable, type RecordText, textLength } from "../../domain/record.ts";
@@ -9,7 +10,7 @@ import { createWriteQueue } from "../engine/write-queue.ts";
 import { isConstraintViolation, isRolledBack } from "../server/errors.ts";
 import { sequenceOf } from "../server/placement.ts";
 import { versionConflict } from "../server/retry.ts";
-import { columnDefinitions } from "./columns.ts";
+import { columnDefinitions, prepareMembers } from "./columns.ts";
 import { expiryTime } from "./idempotency.ts";
 import { statusCodeOf } from "./outbox.ts";
 import { failRejected, type Rejection, rejectionOf } from "./rejections.ts";
@@ -23,7 +24,7 @@ interface CreateParts<Fields> {
   readonly columns: Readonly<Record<string, string>>;
   readonly rejections: readonly Rejection[];
   readonly created: ChangeType;
-  readonly json: string;
+  readonly schema: Schema;
   /** The order of the inserts, which is the order of their locks. */
   readonly order: string;
   /** Values that must be unique, apart from the key: creates with a common one do not run at the same time. */
@@ -59,8 +60,9 @@ function createStatement(
   insert: string,
   hasKeys: boolean,
 ): string {
-  const { table, columns, rejections, created, json } = parts;
-  const input = { ...columns, author: "text", owner: "text", key: "text", fingerprint: "text" };
+  const { table, columns, rejections, created } = parts;
+  const keyColumns = { owner: "text", key: "text", fingerprint: "text", members: "text" };
+  const input = { ...columns, author: "text", ...(hasKeys && keyColumns) };
   const inputNames = Object.keys(input).join(", ");
   const stored = `
     select array[fingerprint, record]
@@ -72,7 +74,9 @@ function createStatement(
   const claimed = `
     claimed as (
       insert into idempotency_keys (owner, key, fingerprint, record, user_id, created_at)
-      select owner, key, fingerprint, json, ${table === "users" ? "id" : "null::bigint"}, created_at
+      select
+        owner, key, fingerprint, format('{"id":%s,%s', id, members),
+        ${table === "users" ? "id" : "null::bigint"}, created_at
       from planned
       where key is not null and id is not null
       order by key collate "C", owner collate "C"
@@ -89,20 +93,17 @@ function createStatement(
   return `
     with
       planned as materialized (
-        select *, case when id is not null then ${json} end as json
+        select
+          found.*, $2::text as created_at,
+          case when stored is null and rejection is null then nextval('${ids}') end as id
         from (
           select
-            found.*, 1 as version, $2::text as created_at, $2::text as updated_at,
-            case when stored is null and rejection is null then nextval('${ids}') end as id
-          from (
-            select
-              input.*, ${rejectionOf(rejections, "is not null")} as rejection,
-              ${hasKeys ? `(${stored})` : "null::text[]"} as stored
-            from rows from (json_to_recordset($1::text::json) as (${columnDefinitions(input)}))
-              with ordinality as input (${inputNames}, position)
-            offset 0
-          ) as found
-        ) as numbered
+            input.*, ${rejectionOf(rejections, "is not null")} as rejection,
+            ${hasKeys ? `(${stored})` : "null::text[]"} as stored
+          from rows from (json_to_recordset($1::text::json) as (${columnDefinitions(input)}))
+            with ordinality as input (${inputNames}, position)
+          offset 0
+        ) as found
       ),
       ${hasKeys ? claimed : ""}
       decided as ${hasKeys ? "" : "not"} materialized (
@@ -116,14 +117,15 @@ function createStatement(
         from decided
         where is_created
       )
-    select is_created, rejection, stored, id, version, json
+    select is_created, rejection, stored, id
     from decided
     order by position
   `;
 }
 
-/** The text is that of the record, if it was created. */
-interface CreatedRow<Row> extends RecordText<Row> {
+interface CreatedRow {
+  /** Of the record, if it was created. */
+  readonly id: number;
   readonly is_created: boolean;
   /** @see rejectionOf */
   readonly rejection: number | null;
@@ -151,14 +153,17 @@ export function prepareCreate<Fields extends object, Row>(
   const insert = insertIndex ?? insertStatement(parts, "decided where is_created");
   const ids = sequenceOf(table, placement);
   const withKeys = createStatement(parts, ids, insert, true);
-  // It takes 8 % less time.
+  // It takes a tenth less time.
   const withoutKeys = createStatement(parts, ids, insert, false);
   const rowsOfInput = `json_to_recordset($1::text::json) as input (${columnDefinitions({ id: "bigint", ...columns })})`;
   const insertApart = insertIndex && insertStatement(parts, rowsOfInput);
 
+  const renderMembers = prepareMembers(parts.schema);
+
   function resultOf(
-    { is_created, rejection, stored, id, version, json }: CreatedRow<Row>,
+    { is_created, rejection, stored, id }: CreatedRow,
     key: IdempotencyKey | null,
+    members: string,
   ): RecordText<Row> {
     if (stored !== null) {
       const [fingerprint, record] = stored;
@@ -167,7 +172,7 @@ export function prepareCreate<Fields extends object, Row>(
     failRejected(rejections, rejection);
     // Another transaction has claimed the key since.
     if (!is_created) throw versionConflict;
-    return { id, version, json };
+    return { id, version: 1, json: `{"id":${id},${members}` };
   }
 
   const enqueue = createWriteQueue<Item<Fields>, RecordText<Row>>(context, {
@@ -175,11 +180,17 @@ export function prepareCreate<Fields extends object, Row>(
     async run(session, items) {
       const time = context.now();
       const createdAt = time.toISOString();
-      const input = items.map(({ fields, key, author }) => ({ ...fields, ...key, author }));
+      const common = { version: 1, created_at: createdAt, updated_at: createdAt };
+      const members = items.map(({ fields }) => renderMembers({ ...fields, ...common }));
+      const input = items.map(({ fields, key, author }, at) => ({
+        ...fields,
+        author,
+        ...(key !== null && { ...key, members: members[at] }),
+      }));
       const values = [JSON.stringify(input), createdAt, time.getTime()];
       const rows = items.some(({ key }) => key !== null)
-        ? await session.all<CreatedRow<Row>>(withKeys, ...values, expiryTime(time))
-        : await session.all<CreatedRow<Row>>(withoutKeys, ...values);
+        ? await session.all<CreatedRow>(withKeys, ...values, expiryTime(time))
+        : await session.all<CreatedRow>(withoutKeys, ...values);
       const created = rows.flatMap(({ id, is_created }, at) =>
         is_created ? { id, ...items[at]?.fields } : [],
       );
@@ -189,7 +200,7 @@ export function prepareCreate<Fields extends object, Row>(
       return items.map(
         ({ key }, at) =>
           () =>
-            resultOf(itemAt(rows, at), key),
+            resultOf(itemAt(rows, at), key, itemAt(members, at)),
       );
     },
     conflictKeysOf: ({ fields, key }) => [

@@ -12,7 +12,7 @@ import { failReferenceTaken } from "../../domain/reference.ts";
 import type { StoreContext } from "../engine/context.ts";
 import type { Session } from "../server/connection.ts";
 import type { Placement } from "../server/placement.ts";
-import { ownColumnTypes, recordJson, recordText } from "./columns.ts";
+import { ownColumnTypes, recordText } from "./columns.ts";
 import { prepareCreate } from "./creates.ts";
 import type { List } from "./list-statements.ts";
 import { prepareFew, prepareList, type ReadPage } from "./lists.ts";
@@ -91,7 +91,7 @@ export function createOrderStore(context: StoreContext): OrderStore {
     columns: ownColumnTypes(Order),
     rejections,
     created: "order.created",
-    json: recordJson(Order),
+    schema: Order,
     order: "user_id",
     conflictKeysOf: ({ reference }) => (reference === null ? [] : [`reference ${reference}`]),
     lockOf: ({ user_id }) => `users ${user_id}`,

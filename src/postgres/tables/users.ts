@@ -13,7 +13,7 @@ import {
 import type { StoreContext } from "../engine/context.ts";
 import type { Session } from "../server/connection.ts";
 import { conditionOf } from "../server/placement.ts";
-import { ownColumnTypes, recordJson, recordText } from "./columns.ts";
+import { ownColumnTypes, recordText } from "./columns.ts";
 import { prepareCreate } from "./creates.ts";
 import { prepareFew, prepareList } from "./lists.ts";
 import { createLookup } from "./lookups.ts";
@@ -77,7 +77,7 @@ export function createUserStore(context: StoreContext): UserStore {
     columns: editableUsers.columns,
     rejections,
     created: "user.created",
-    json: recordJson(User),
+    schema: User,
     order: 'email_key collate "C"',
     conflictKeysOf: ({ email_key, reference }) => [
       email_key,

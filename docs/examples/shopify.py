@@ -57,14 +57,17 @@ def status_of(order):
         return "canceled"
     if order["Fulfillment Status"] == "fulfilled":
         return "shipped"
-    known = {"": "pending", "expired": "pending", "authorized": "pending", "partially_paid": "pending", "voided": "canceled"}
-    status = known.get(order["Financial Status"], order["Financial Status"])
-    return "paid" if status in ("refunded", "partially_refunded") else status
+    status = order["Financial Status"]
+    if status in ("", "authorized", "expired", "partially_paid"):
+        return "pending"
+    if status in ("refunded", "partially_refunded"):
+        return "paid"
+    return "canceled" if status == "voided" else status
 
 def metadata_of(order):
     """The addresses, phone numbers and notes that the order has, such as `shipping_city`."""
     columns = ["Phone", "Notes", "Note Attributes", "Tags", "Payment Method", "Financial Status", "Fulfillment Status"]
-    columns += [name for name in order if name and name.startswith(("Billing ", "Shipping ")) and name != "Shipping Method"]
+    columns += [name for name in order if (name or "").startswith(("Billing ", "Shipping "))]
     texts = {name.lower().replace(" ", "_")[:40]: (order.get(name) or "").lstrip("'")[:500] for name in columns}
     return {"shopify_id": order["Id"]} | {key: text for key, text in texts.items() if text}
 

@@ -17,28 +17,24 @@ import type { StoreContext } from "./context.ts";
 import { prepareCountedList } from "./counted-list.ts";
 import type { ListRows } from "./lists.ts";
 import { checked, prepareRecords, readFew } from "./records.ts";
-import { prepareUserPositions } from "./user-positions.ts";
+import {
+  NEXT_USER_POSITION,
+  prepareUserNumbering,
+  prepareUserPositions,
+} from "./user-positions.ts";
 
 type StatusFilters = Required<Pick<OrderQuery, "user_id" | "status">>;
 
-/** Positions of a user's orders: after `start`, up to `end`. */
-type Positions = Readonly<Record<"start" | "end", number>>;
-
-/** Reads the orders of one user. They are numbered, so a page at any offset begins at a position. */
+/** Reads the orders of one user, which are numbered. */
 function prepareRowsOfUser(db: Database, columns: string) {
-  // The last position is the number of orders.
-  const total = db.prepare<{ total: number }, { user_id: number }>(`
-    select coalesce(max(user_position), 0) as total
-    from orders
-    where user_id = +$user_id
-  `);
+  const numberingOf = prepareUserNumbering(db);
   // With both filters, the orders of the user are counted in the index alone.
   const totalInStatus = db.prepare<{ total: number }, StatusFilters>(`
     select count(*) as total
     from orders
     where user_id = +$user_id and status = +$status
   `);
-  type Page = Positions & Record<"user_id" | "limit" | "skip", number>;
+  type Page = Record<"user_id" | "start" | "end" | "limit" | "skip", number>;
   function prepare<Filters>(where: string) {
     const inOrder = (direction: "asc" | "desc") =>
       db.prepare<JsonRow, Filters & Page>(`
@@ -52,50 +48,25 @@ function prepareRowsOfUser(db: Database, columns: string) {
   }
   const rows = prepare<unknown>("");
   const rowsInStatus = prepare<StatusFilters>("and status = +$status");
-  const idAt = db.prepare<{ id: number }, { user_id: number; position: number }>(`
-    select id
-    from orders
-    where user_id = $user_id and user_position = $position
-  `);
-
-  const countOrders = (userId: number) => total.get({ user_id: userId })?.total ?? 0;
-
-  /** Counts the orders up to this id by binary search: ids ascend with the positions. */
-  function positionOf(userId: number, id: number, last: number): number {
-    let low = 0;
-    let high = last;
-    while (low < high) {
-      const position = Math.ceil((low + high) / 2);
-      if ((idAt.get({ user_id: userId, position })?.id ?? 0) <= id) low = position;
-      else high = position - 1;
-    }
-    return low;
-  }
-
-  /** @returns the positions of the orders after the id `after` */
-  function positionsAfter(userId: number, last: number, query: OrderQuery): Positions {
-    const { after, sort } = query;
-    if (after === undefined) return { start: 0, end: last };
-    return sort === "-id"
-      ? { start: 0, end: positionOf(userId, maxId(query), last) }
-      : { start: positionOf(userId, after, last), end: last };
-  }
 
   return (userId: number, query: OrderQuery): ListRows => {
-    const { offset, status, sort = "id" } = query;
-    const limit = rowsToRead(query);
-    const last = countOrders(userId);
-    const { start, end } = positionsAfter(userId, last, query);
-    if (status === undefined) {
-      // Positions are consecutive, so no row is read and skipped.
-      const rest = sort === "-id" ? { start, end: end - offset } : { start: start + offset, end };
-      const page = { user_id: userId, ...rest, limit, skip: 0 };
-      return { meta: { total: last }, rows: rows[sort].iterate(page) };
-    }
+    const { after, offset, status, sort = "id" } = query;
+    // Without a status, no row is read and skipped.
+    const skip = status === undefined ? 0 : offset;
+    const skipped = offset - skip;
+    const { total, countUpTo, positionAt } = numberingOf(userId);
+    const isDescending = sort === "-id";
+    let before = isDescending ? total : 0;
+    if (after !== undefined) before = countUpTo(isDescending ? maxId(query) : after);
+    const positions = isDescending
+      ? { start: 0, end: positionAt(before - skipped) }
+      : { start: positionAt(before + skipped), end: positionAt(total) };
+    const page = { user_id: userId, ...positions, limit: rowsToRead(query), skip };
+    if (status === undefined) return { meta: { total }, rows: rows[sort].iterate(page) };
     const filters = { user_id: userId, status };
     return {
       meta: { total: totalInStatus.get(filters)?.total ?? 0 },
-      rows: rowsInStatus[sort].iterate({ ...filters, start, end, limit, skip: offset }),
+      rows: rowsInStatus[sort].iterate({ ...page, status }),
     };
   };
 }
@@ -138,7 +109,6 @@ function prepareRequireOwners(db: Database): (edit: Unique, id: number | null) =
   };
 }
 
-/** @returns writes the fields of an order, with a new version and a change. It throws as `prepareRequireOwners` */
 export function prepareOrderUpdate({ db, timestamp, noteChange }: StoreContext) {
   const requireOwners = prepareRequireOwners(db);
   // Separate statements, because setting a column makes SQLite rewrite its indexes and run its triggers, even if the value
@@ -159,7 +129,7 @@ export function prepareOrderUpdate({ db, timestamp, noteChange }: StoreContext) 
       user_position = $user_position
     where id = $id
   `);
-  const openUserPositions = prepareUserPositions(db);
+  const positions = prepareUserPositions(db);
   const updateOrder = db.prepare<
     null,
     Pick<Order, "id" | "refunded" | "version" | "updated_at"> & { metadata: string }
@@ -173,13 +143,12 @@ export function prepareOrderUpdate({ db, timestamp, noteChange }: StoreContext) 
   `);
 
   function moveToUser({ id, user_id: from }: Order, userId: number): void {
-    const positions = openUserPositions();
-    updateUser.run({ id, user_id: userId, user_position: positions.add(userId, id) });
     positions.remove(from, id);
-    positions.renumber();
+    updateUser.run({ id, user_id: userId, user_position: positions.add(userId, id) });
   }
 
-  return (order: Order, edit: OrderEdit, author: Author): void => {
+  /** Writes the fields of an order, with a new version and a change. It throws as `prepareRequireOwners`. */
+  function update(order: Order, edit: OrderEdit, author: Author): void {
     const { id } = order;
     const { user_id, reference, status } = edit;
     const isMoved = user_id !== order.user_id;
@@ -197,7 +166,10 @@ export function prepareOrderUpdate({ db, timestamp, noteChange }: StoreContext) 
     if (status !== order.status) updateStatus.run({ id, status });
     updateOrder.run(changed);
     noteChange("order.updated", changed, author);
-  };
+  }
+
+  /** Call `finish` after the last order. */
+  return { update, finish: positions.renumber };
 }
 
 export function createOrderStore(context: StoreContext): OrderStore {
@@ -206,7 +178,7 @@ export function createOrderStore(context: StoreContext): OrderStore {
   const parts = { table, schema: Order, prepareRows } as const;
   const { list, get, textOf } = prepareRecords<Order, OrderQuery>(context, parts);
   const requireOwners = prepareRequireOwners(db);
-  const updateStored = prepareOrderUpdate(context);
+  const updates = prepareOrderUpdate(context);
   const insert = db.prepare<null, OrderRow & { now: string }>(`
     insert into orders (
       user_id, user_position, currency, reference, items, total, status, metadata, version,
@@ -214,7 +186,7 @@ export function createOrderStore(context: StoreContext): OrderStore {
     )
     values (
       $user_id,
-      (select coalesce(max(user_position), 0) + 1 from orders where user_id = +$user_id),
+      ${NEXT_USER_POSITION},
       $currency, $reference, $items, $total, 'pending', $metadata, 1, $now, $now
     )
   `);
@@ -252,7 +224,8 @@ export function createOrderStore(context: StoreContext): OrderStore {
         const order = JSON.parse(text.json) as Order;
         const fields = edit(order);
         if (changesNothing(order, fields)) return text;
-        updateStored(order, fields, author);
+        updates.update(order, fields, author);
+        updates.finish();
         return textOf(id);
       };
       return writer.write(table, () => idempotency.once(key, table, update), author);

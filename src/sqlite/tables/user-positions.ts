@@ -1,62 +1,166 @@
-/** Positions of imported and moved orders among the orders of their user (`user_position`). They ascend with the ids. */
+/**
+ * The numbers of orders among those of their user (`user_position`), by which a page at any offset is found. They ascend
+ * with the ids, and are consecutive in each block. New orders fill half of a block, so that others fit in between: an
+ * order that is imported or moved renumbers one block.
+ */
 import type { Database } from "bun:sqlite";
 
-/** @returns a function that starts assigning positions within a transaction */
-export function prepareUserPositions(db: Database) {
-  const last = db.prepare<{ user_position: number; id: number }, { user_id: number }>(`
-    select user_position, id
-    from orders
-    where user_id = +$user_id
-    order by user_position desc
-    limit 1
-  `);
-  // The unary plus makes SQLite scan the user's orders from the last one, not all orders by id.
-  const lastBefore = db.prepare<{ user_position: number }, { user_id: number; id: number }>(`
-    select user_position
-    from orders
-    where user_id = +$user_id and +id < $id
-    order by user_position desc
-    limit 1
-  `);
-  const updatePositions = db.prepare<null, { user_id: number; before: number }>(`
-    update orders
-    set user_position = numbered.user_position
+/** Numbers of a block. The first block has 1, 2, 3 … */
+const BLOCK = 2 ** 15;
+
+/** Whether a position is the first one of a block. */
+export const BEGINS_BLOCK = `user_position % ${BLOCK} = 1`;
+
+/** The position of a new order of `$user_id`: the one after the last order, or the first one of a new block. */
+export const NEXT_USER_POSITION = `(
+  select coalesce(
+    case when (last - 1) % ${BLOCK} < ${BLOCK / 2 - 1} then last + 1
+      else (last - 1) / ${BLOCK} * ${BLOCK} + ${BLOCK} + 1 end,
+    1
+  )
+  from (select max(user_position) as last from orders where user_id = +$user_id)
+)`;
+
+/** @param position of the order with the number `at`, from 0 */
+const renumberTo = (position: string) => `
+  update orders
+  set user_position = numbered.user_position
+  from (
+    select id, ${position} as user_position
     from (
-      select id, $before + row_number() over (order by id) as user_position
+      select id, row_number() over (order by id) - 1 as at
       from orders
-      where user_id = +$user_id and user_position > $before
-    ) as numbered
-    where orders.id = numbered.id and orders.user_position <> numbered.user_position
+      where user_id = +$user_id and user_position between $first and $end
+    )
+  ) as numbered
+  where orders.id = numbered.id and orders.user_position <> numbered.user_position
+`;
+
+/** @returns a function that reads how the orders of a user are numbered */
+export function prepareUserNumbering(db: Database) {
+  // The last position in each block of a user, from the last block on. Of a damaged file, `union` ends a circle.
+  const lastPositions = db.prepare<{ last: number }, { user_id: number }>(`
+    with recursive blocks (last) as (
+      select max(user_position) from orders where user_id = +$user_id
+      union
+      select (
+        select max(user_position)
+        from orders
+        where user_id = +$user_id and user_position <= (last - 1) / ${BLOCK} * ${BLOCK}
+      )
+      from blocks
+      where last > ${BLOCK}
+    )
+    select last
+    from blocks
+    where last is not null
+  `);
+  // Within a transaction, orders that have moved leave gaps, and others have the position of the one before.
+  const idAt = db.prepare<{ id: number | null }, { user_id: number; position: number }>(`
+    select min(id) as id
+    from orders
+    where user_id = +$user_id and user_position = (
+      select max(user_position)
+      from orders
+      where user_id = +$user_id and user_position <= $position
+    )
   `);
 
-  return () => {
-    /** The lowest id of each user from which on positions change. */
-    const firstIds = new Map<number, number>();
-    const changeFrom = (userId: number, id: number) =>
-      firstIds.set(userId, Math.min(firstIds.get(userId) ?? id, id));
-    return {
-      /**
-       * Call it for each new order, before the insert, and for each one that moves to the user.
-       * @returns a preliminary position, after all other orders of the user
-       */
-      add(userId: number, id: number): number {
-        const lastOrder = last.get({ user_id: userId });
-        if (lastOrder === null) return 1;
-        if (id < lastOrder.id) changeFrom(userId, id);
-        return lastOrder.user_position + 1;
-      },
-      /** Call it for each order that has left its user. */
-      remove: changeFrom,
-      /** Renumbers the orders of each user from the first out-of-sequence one on. Call it after the last order. */
-      renumber() {
-        for (const [userId, id] of firstIds) {
-          updatePositions.run({
-            user_id: userId,
-            before: lastBefore.get({ user_id: userId, id })?.user_position ?? 0,
-          });
-        }
-        firstIds.clear();
-      },
-    };
+  return (userId: number) => {
+    const blocks = lastPositions
+      .all({ user_id: userId })
+      .reverse()
+      .map(({ last }) => ({ last, count: ((last - 1) % BLOCK) + 1 }));
+    const total = blocks.reduce((sum, { count }) => sum + count, 0);
+
+    /** @returns the position up to which the user has this many orders; that of the last order if there are fewer */
+    function positionAt(count: number): number {
+      let rest = count;
+      for (const block of blocks) {
+        if (rest <= block.count) return block.last - block.count + rest;
+        rest -= block.count;
+      }
+      return blocks.at(-1)?.last ?? 0;
+    }
+
+    /** Counts the orders up to this id by binary search: ids ascend with the positions. */
+    function countUpTo(id: number): number {
+      let low = 0;
+      let high = total;
+      while (low < high) {
+        const count = Math.ceil((low + high) / 2);
+        const position = positionAt(count);
+        if ((idAt.get({ user_id: userId, position })?.id ?? 0) <= id) low = count;
+        else high = count - 1;
+      }
+      return low;
+    }
+
+    return { total, positionAt, countUpTo };
+  };
+}
+
+/** Assigns positions to imported and moved orders, within a transaction. */
+export function prepareUserPositions(db: Database) {
+  const numberingOf = prepareUserNumbering(db);
+  const last = db.prepare<{ id: number | null; next: number }, { user_id: number }>(`
+    select max(id) as id, ${NEXT_USER_POSITION} as next
+    from orders
+    where user_id = +$user_id and user_position = (
+      select max(user_position)
+      from orders
+      where user_id = +$user_id
+    )
+  `);
+  const positionOf = db.prepare<{ user_position: number }, { id: number }>(`
+    select user_position
+    from orders
+    where id = $id
+  `);
+  const countBetween = db.prepare<{ orders: number }, Range>(`
+    select count(*) as orders
+    from orders
+    where user_id = +$user_id and user_position between $first and $end
+  `);
+  type Range = Record<"user_id" | "first" | "end", number>;
+  const updateBlock = db.prepare<null, Range>(renumberTo("$first + at"));
+  const halfFilled = `at / ${BLOCK / 2} * ${BLOCK} + at % ${BLOCK / 2} + 1`;
+  const updateAll = db.prepare<null, Range>(renumberTo(halfFilled));
+
+  /** The positions from which on blocks change, by user and block. */
+  const changed = new Map<string, Range>();
+  function changeFrom(userId: number, position: number): void {
+    const end = Math.ceil(position / BLOCK) * BLOCK;
+    const key = `${userId} ${end}`;
+    const first = Math.min(changed.get(key)?.first ?? position, position);
+    changed.set(key, { user_id: userId, first, end });
+  }
+  return {
+    /**
+     * Call it for each new order, before the insert, and for each one that moves to the user.
+     * @returns a preliminary position, which another order can have until `renumber`
+     */
+    add(userId: number, id: number): number {
+      const { id: lastId = null, next = 1 } = last.get({ user_id: userId }) ?? {};
+      if (lastId === null) return 1;
+      if (id > lastId) return next;
+      const { positionAt, countUpTo } = numberingOf(userId);
+      const position = positionAt(Math.max(countUpTo(id), 1));
+      changeFrom(userId, position);
+      return position;
+    },
+    /** Call it for each order before it leaves its user. */
+    remove(userId: number, id: number): void {
+      changeFrom(userId, positionOf.get({ id })?.user_position ?? 1);
+    },
+    /** Renumbers the blocks of users from the first out-of-sequence order on. Call it after the last order. */
+    renumber() {
+      for (const range of changed.values()) {
+        const { orders = 0 } = countBetween.get({ ...range, first: range.end - BLOCK + 1 }) ?? {};
+        if (orders <= BLOCK) updateBlock.run(range);
+        else updateAll.run({ ...range, first: 1, end: Number.MAX_SAFE_INTEGER });
+      }
+      changed.clear();
+    },
   };
 }

@@ -26,11 +26,10 @@ export function prepareBulkInsert(db: Database) {
   };
   const openUserIds = prepareIdTracker(db, "users");
   const openOrderIds = prepareIdTracker(db, "orders");
-  const openUserPositions = prepareUserPositions(db);
+  const userPositions = prepareUserPositions(db);
 
   return () => {
     const ids = { users: openUserIds(), orders: openOrderIds() };
-    const userPositions = openUserPositions();
 
     return {
       ids,

@@ -9,6 +9,7 @@ import { User } from "../../domain/user.ts";
 import { meaningOf } from "../file/errors.ts";
 import { recordJson } from "../tables/columns.ts";
 import { type CountedList, denseLists, levelBits } from "../tables/count-index.ts";
+import { BEGINS_BLOCK } from "../tables/user-positions.ts";
 import { type Find, findBrokenConstraints, findInFile, isWalkable } from "./check-file.ts";
 
 const MAX_FINDINGS = 10;
@@ -149,14 +150,16 @@ const findMisplaced = findRows<{ user_id: number }>(
     from (
       select
         user_id, id, user_position,
-        row_number() over of_user as position, lag(id) over of_user as before
+        lag(user_position, 1, 0) over of_user as position_before,
+        lag(id, 1, 0) over of_user as id_before
       from orders
       window of_user as (partition by user_id order by user_position)
     )
-    where user_position <> position or id < before
+    where id <= id_before or user_position <= position_before
+      or not (user_position = position_before + 1 or ${BEGINS_BLOCK})
     limit ${MAX_FINDINGS}
   `,
-  ({ user_id }) => `the orders of user ${user_id} are not numbered consecutively from 1 by id`,
+  ({ user_id }) => `the orders of user ${user_id} are not numbered by id`,
 );
 
 const findChangeGaps = findRows<Record<"kept" | "first" | "last", number>>(

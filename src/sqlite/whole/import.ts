@@ -20,8 +20,12 @@ import { prepareText } from "../tables/records.ts";
 import { prepareUserUpdate } from "../tables/users.ts";
 import { prepareBulkInsert } from "./bulk-insert.ts";
 
-/** Writes the fields of a record, with a new version and a change. */
-type Update<Row> = (stored: Row, fields: Row, author: Author) => void;
+interface Updates<Row> {
+  /** Writes the fields of a record, with a new version and a change. */
+  readonly update: (stored: Row, fields: Row, author: Author) => void;
+  /** Call it after the last record. */
+  readonly finish?: () => void;
+}
 
 /** @returns reads the id of the record with a key */
 function prepareIdOf(db: Database, table: RecordTable) {
@@ -43,7 +47,7 @@ function createBulkStore<Row extends ImportedRow & ChangedRecord, Import extends
   { db, timestamp, reader, writer, noteChange }: StoreContext,
   openBulkInsert: ReturnType<typeof prepareBulkInsert>,
   rules: ImportedTable<Row, Import>,
-  update: Update<Row>,
+  { update, finish: finishUpdates }: Updates<Row>,
 ): BulkStore<Import> {
   const { table } = rules;
   const withId = prepareText<Row>(db, table, rules.schema);
@@ -96,6 +100,7 @@ function createBulkStore<Row extends ImportedRow & ChangedRecord, Import extends
         }
         // First: a new record can have the key that another one gives up.
         for (const { before, after } of updated) update(before, after, null);
+        finishUpdates?.();
         const { insert, finish } = openBulkInsert();
         for (const row of created) insert(table, rules.toRow(row));
         finish();
@@ -109,7 +114,9 @@ function createBulkStore<Row extends ImportedRow & ChangedRecord, Import extends
 export function createBulkStores(context: StoreContext): Store["bulk"] {
   const openBulkInsert = prepareBulkInsert(context.db);
   return {
-    users: createBulkStore(context, openBulkInsert, userImport, prepareUserUpdate(context)),
+    users: createBulkStore(context, openBulkInsert, userImport, {
+      update: prepareUserUpdate(context),
+    }),
     orders: createBulkStore(context, openBulkInsert, orderImport, prepareOrderUpdate(context)),
   };
 }

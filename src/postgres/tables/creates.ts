@@ -10,7 +10,7 @@ import { createWriteQueue } from "../engine/write-queue.ts";
 import { isConstraintViolation, isRolledBack } from "../server/errors.ts";
 import { sequenceOf } from "../server/placement.ts";
 import { versionConflict } from "../server/retry.ts";
-import { columnDefinitions, prepareMembers } from "./columns.ts";
+import { columnDefinitions, prepareMembers, type RowValues } from "./columns.ts";
 import { expiryTime } from "./idempotency.ts";
 import { statusCodeOf } from "./outbox.ts";
 import { failRejected, type Rejection, rejectionOf } from "./rejections.ts";
@@ -75,7 +75,7 @@ function createStatement(
     claimed as (
       insert into idempotency_keys (owner, key, fingerprint, record, user_id, created_at)
       select
-        owner, key, fingerprint, format('{"id":%s,%s', id, members),
+        owner, key, fingerprint, format('{"id":%s%s', id, members),
         ${table === "users" ? "id" : "null::bigint"}, created_at
       from planned
       where key is not null and id is not null
@@ -143,7 +143,7 @@ interface Item<Fields> {
  * @returns a function that creates a record of one table, once per key
  * @throws {AppError} by its result: idempotency_key_reused if the key belongs to a different request
  */
-export function prepareCreate<Fields extends object, Row>(
+export function prepareCreate<Fields extends RowValues, Row>(
   context: StoreContext,
   parts: CreateParts<Fields>,
 ) {
@@ -172,7 +172,7 @@ export function prepareCreate<Fields extends object, Row>(
     failRejected(rejections, rejection);
     // Another transaction has claimed the key since.
     if (!is_created) throw versionConflict;
-    return { id, version: 1, json: `{"id":${id},${members}` };
+    return { id, version: 1, json: `{"id":${id}${members}` };
   }
 
   const enqueue = createWriteQueue<Item<Fields>, RecordText<Row>>(context, {

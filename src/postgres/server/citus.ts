@@ -151,8 +151,6 @@ export const severalServers: Placement = {
       where order_index.id = any($2::bigint[])
         and order_index.id = input.id
         and order_index.id in (select id from written)
-        and (order_index.user_id, order_index.reference)
-          is distinct from (input.user_id, input.reference)
     )
   `,
   ofUsers: "orders.user_id = any($3::bigint[])",

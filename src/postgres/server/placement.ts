@@ -33,9 +33,8 @@ export interface Placement {
    */
   readonly insertIndex: string | null;
   /**
-   * What a statement that changes orders does besides, as a CTE: `$2` are their ids, `input` has their values, and `written`
-   * the ids of those that it changes. Then an order with another user is not updated, but deleted and inserted. `null` if the
-   * user is a column as any other.
+   * A CTE of a statement that gives orders other users or references. `$2` are their ids, `input` has their values, and
+   * `written` the orders, which it deletes and inserts. `null` if these columns are updated as any other.
    */
   readonly updateIndex: string | null;
   /** A condition of a statement that changes orders, whose `$3` is an array of their users. */

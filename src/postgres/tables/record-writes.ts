@@ -15,6 +15,7 @@ export interface Stored {
   readonly updated_at: string;
   /** Of an order. */
   readonly user_id?: number;
+  readonly reference?: string | null;
   readonly status?: string;
 }
 
@@ -22,7 +23,7 @@ export interface Stored {
 export interface RecordWrite {
   readonly before: Stored;
   /** Of the columns that the statement sets. */
-  readonly values: object & { readonly user_id?: number };
+  readonly values: object & Pick<Stored, "user_id" | "reference">;
   readonly author: Author;
 }
 
@@ -61,8 +62,8 @@ interface StatementParts {
   readonly returning?: string;
   /** The version after it. The default is the next one. */
   readonly version?: string;
-  /** Further CTEs, with the rows of `written`; `null` for none. */
-  readonly also: string | null;
+  /** Further CTEs, with the rows of `written`. */
+  readonly also?: string;
 }
 
 /**
@@ -89,7 +90,7 @@ function prepareWrite(placement: Placement, parts: StatementParts): WriteRecords
           and ${table}.version = input.version
         returning ${returning}
       ),
-      ${also === null ? "" : `${also},`}
+      ${also === undefined ? "" : `${also},`}
       recorded as (
         insert into change_outbox (type, record_id, version, status, status_before, token, created_at)
         select
@@ -151,7 +152,7 @@ export function prepareUpdate<Edit>(
         set ${set.join(", ")}, version = ${table}.version + 1
         from input
   `;
-  const update = prepareWrite(placement, { table, type, values, write, also: index });
+  const update = prepareWrite(placement, { table, type, values, write });
   if (index === null) return update;
   const move = prepareWrite(placement, {
     table,
@@ -162,7 +163,8 @@ export function prepareUpdate<Edit>(
     also: `${insertMoved(values)}, ${index}`,
   });
   return async (session, writes, time) => {
-    const isMoved = ({ before, values: { user_id } }: RecordWrite) => before.user_id !== user_id;
+    const isMoved = ({ before, values: { user_id, reference } }: RecordWrite) =>
+      before.user_id !== user_id || before.reference !== reference;
     const kept = writes.filter((each) => !isMoved(each));
     const updated = await update(session, kept, time);
     return updated.union(await move(session, writes.filter(isMoved), time));

@@ -118,17 +118,29 @@ testPage("page creates a user and an order with a pasted token", async () => {
   expect(faults).toEqual([]);
 });
 
-testPage("page continues a list after an id without any other parameter", async () => {
-  await using opened = await openReference(browser, server.url);
-  const { page, faults } = opened;
-  await giveToken(page, server.readToken, GOOD);
-  const operation = operationOf(page, "users", "listUsers");
-  await operation.locator(".opblock-summary-control").click();
-  await operation.getByPlaceholder("after").fill("0");
-  await operation.getByRole("button", { name: "Execute" }).click();
-  expect(await responseIn(operation)).toMatchObject({ status: "200" });
-  expect(faults).toEqual([]);
-});
+testPage(
+  "page sends the given parameters alone when it continues a list after an id, or lists ids",
+  async () => {
+    await using opened = await openReference(browser, server.url);
+    const { page, faults } = opened;
+    await giveToken(page, server.readToken, GOOD);
+    const operation = operationOf(page, "users", "listUsers");
+    await operation.locator(".opblock-summary-control").click();
+    await operation.getByPlaceholder("after").fill("0");
+    await operation.getByRole("button", { name: "Execute" }).click();
+    expect(await responseIn(operation)).toMatchObject({ status: "200" });
+    await operation.getByPlaceholder("after").fill("");
+    const ids = operation.locator('tr[data-param-name="id"]');
+    for (const [at, id] of ["2", "1"].entries()) {
+      await ids.getByRole("button", { name: "Add" }).click();
+      await ids.locator("input").nth(at).fill(id);
+    }
+    await operation.getByRole("button", { name: "Execute" }).click();
+    await operation.locator(".request-url").getByText("?id=2,1").waitFor({ state: "attached" });
+    expect(await responseIn(operation)).toMatchObject({ status: "200" });
+    expect(faults).toEqual([]);
+  },
+);
 
 testPage("page neither stores nor shows a token", async () => {
   await using opened = await openReference(browser, server.url);
@@ -321,7 +333,7 @@ testPage("an operation opens compactly, with its error responses folded", async 
 testPage("page explains the conventions of the API on request", async () => {
   await using opened = await openReference(browser, server.url);
   const { page } = opened;
-  const convention = page.getByText("To create nothing twice, send the same");
+  const convention = page.getByText("To do nothing twice, send the same");
   expect(await convention.isVisible()).toBe(false);
   await page.getByText("Responses, errors, tokens, lists, retries").click();
   expect(await convention.isVisible()).toBe(true);

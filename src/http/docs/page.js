@@ -160,6 +160,13 @@ function withFastReferences() {
   return { fn: { resolveSubtree } };
 }
 
+/** Without a component for the items of an array, Swagger UI warns and uses that of texts. */
+function withIntegerItems({ React: { createElement } }) {
+  const name = "JsonSchema_integer_int64";
+  const item = (props) => createElement(props.getComponent("JsonSchema_string"), props);
+  return { components: { [name]: item } };
+}
+
 const ui = SwaggerUIBundle({
   url: new URL("openapi.json", document.baseURI).href,
   dom_id: "#operations",
@@ -182,6 +189,7 @@ const ui = SwaggerUIBundle({
     withFoldedInfo,
     withAnswer,
     withFastReferences,
+    withIntegerItems,
   ],
 });
 

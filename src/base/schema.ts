@@ -2,7 +2,7 @@
  * Extends TypeBox with text that is measured in code points, and with types that all records share. A schema with a `title`
  * has that name in the OpenAPI document.
  */
-import { CloneType, Kind, type Static, type TSchema, Type, TypeRegistry } from "@sinclair/typebox";
+import { Kind, type Static, type TSchema, Type, TypeRegistry } from "@sinclair/typebox";
 import { hasEmailForm } from "./email.ts";
 import { UNREADABLE } from "./readable-text.ts";
 
@@ -103,7 +103,7 @@ export function OneOf<const Value extends string>(
 
 /** A parameter of a query, without which it has no effect. */
 export function Parameter<Of extends Schema>(schema: Of, description: string) {
-  return Type.Optional(CloneType(schema, { description }));
+  return Type.Optional({ ...schema, description });
 }
 
 export function Nullable<Inner extends Schema>(schema: Inner) {

@@ -74,7 +74,7 @@ export const ChangeQuery = Type.Object(
     /** Only the API waits. */
     wait: Parameter(
       Type.Integer({ minimum: 0, maximum: 60 }),
-      "If there is no change yet, the time in seconds to wait for one",
+      "If there is no change yet, the time in seconds to wait for one, by default 0",
     ),
   },
   noExtraFields,

@@ -32,9 +32,9 @@ const placed: OrderInput = {
   reference: "2026-1042",
   items: [{ sku: "tea-01", name: "Green tea", quantity: 2, unit_price: 1999 }],
 };
-const example: Order = {
-  ...firstVersion(1, { ...orderFields(placed), refunded: 0, status: "pending" as const }, time),
-};
+const { metadata, ...fields } = orderFields(placed);
+const order = { ...fields, refunded: 0, status: "pending" as const, metadata };
+const example: Order = firstVersion(1, order, time);
 
 const handlers = createRecordHandlers(
   ordersPath,

@@ -232,10 +232,5 @@ export const checkSqliteArchive: Backend["checkArchive"] = async (storage, datab
 };
 
 /** @see Backend.listArchive */
-export const listSqliteArchive: Backend["listArchive"] = async (storage) => {
-  try {
-    return await listRanges(withRetries(storage));
-  } catch (error) {
-    throw describeSqliteError(`Cannot list ${storage.url}`, error);
-  }
-};
+export const listSqliteArchive: Backend["listArchive"] = (storage) =>
+  listRanges(withRetries(storage));

@@ -232,5 +232,10 @@ export const checkSqliteArchive: Backend["checkArchive"] = async (storage, datab
 };
 
 /** @see Backend.listArchive */
-export const listSqliteArchive: Backend["listArchive"] = (storage) =>
-  listRanges(withRetries(storage));
+export const listSqliteArchive: Backend["listArchive"] = async (storage) => {
+  try {
+    return await listRanges(withRetries(storage));
+  } catch (error) {
+    throw describeSqliteError(`Cannot read ${storage.url}`, error);
+  }
+};

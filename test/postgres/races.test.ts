@@ -1,14 +1,36 @@
 // Guarantees between replicas: two stores on one database.
 import { describe, expect, test } from "bun:test";
+import type { UserStore } from "../../src/domain/user.ts";
 import { createContext } from "../../src/postgres/engine/context.ts";
 import type { Database, Session } from "../../src/postgres/server/connection.ts";
 import { oneServer } from "../../src/postgres/server/placement.ts";
 import { createUserStore } from "../../src/postgres/tables/users.ts";
 import { newUser, outcomesOf, rename, userFields } from "../contract/open.ts";
-import { cluster, makeHarness, patient } from "./postgres-harness.ts";
+import { expectRejection } from "../support/expect-error.ts";
+import { cluster, type Harness, makeHarness, patient } from "./postgres-harness.ts";
 
 const KEYS = 100;
 const POSTS = 8;
+
+/** @returns users of another replica, which does work before its first statement with this text */
+function usersBefore(world: Harness, text: string, work: () => Promise<unknown>): UserStore {
+  const opened = world.connect();
+  let isFirst = true;
+  const withWork = (session: Session): Session => ({
+    ...session,
+    async all(statement, ...values) {
+      if (statement.includes(text) && isFirst) {
+        isFirst = false;
+        await work();
+      }
+      return session.all(statement, ...values);
+    },
+  });
+  const run: Database["run"] = (kind, write, options) =>
+    opened.run(kind, (session) => write(withWork(session)), options);
+  const parts = { db: { ...opened, run }, placement: oneServer, now: () => new Date() };
+  return createUserStore(createContext(parts));
+}
 
 describe.if(cluster !== null)("two replicas", () => {
   test("create makes one user an email when each is posted many times concurrently, in another order", async () => {
@@ -50,25 +72,21 @@ describe.if(cluster !== null)("two replicas", () => {
     await using world = await makeHarness();
     const store = await world.open();
     const { id } = await newUser(store);
-    const opened = world.connect();
-    let isFirst = true;
-    const afterChange = (session: Session): Session => ({
-      ...session,
-      async all(statement, ...values) {
-        if (statement.includes("from users") && isFirst) {
-          isFirst = false;
-          await store.users.update(id, rename, null);
-        }
-        return session.all(statement, ...values);
-      },
-    });
-    const run: Database["run"] = (kind, work, options) =>
-      opened.run(kind, (session) => work(afterChange(session)), options);
-    const parts = { db: { ...opened, run }, placement: oneServer, now: () => new Date() };
-    const users = createUserStore(createContext(parts));
+    const users = usersBefore(world, "from users", () => store.users.update(id, rename, null));
     const key = { owner: "a", key: "1", fingerprint: "f" };
     expect((await users.update(id, rename, null, key))?.version).toBe(3);
     expect(await store.check()).toEqual([]);
+  });
+
+  test("an update is rejected when another user gets its email after it was found free", async () => {
+    await using world = await makeHarness();
+    const store = await world.open();
+    const { id } = await newUser(store);
+    const email = "new@example.com";
+    const users = usersBefore(world, "update users", () => newUser(store, { email }));
+    const update = users.update(id, (user) => ({ ...user, email }), null);
+    await expectRejection(update, "email_taken");
+    expect((await store.users.get(id))?.version).toBe(1);
   });
 
   test("import assigns no id twice while another replica creates users", async () => {

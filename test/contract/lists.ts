@@ -4,7 +4,6 @@ import { type OrderStatus, orderStatuses } from "../../src/domain/order.ts";
 import { type Sort, sorts } from "../../src/domain/page.ts";
 import type { Store } from "../../src/domain/store.ts";
 import { isLong } from "../support/long.ts";
-import { ifMatch } from "../support/preconditions.ts";
 import { makeRandom } from "../support/random.ts";
 import { expectPage } from "./expect-page.ts";
 import {
@@ -79,29 +78,6 @@ export function listsContract(open: Open): void {
     for (const limit of [7, ids.length - 1, ids.length, ids.length + 1]) {
       for (const sort of sorts) await expectUsersAfter(it.store, ids, limit, sort);
     }
-  });
-
-  test("users.list counts no user whose creation failed", async () => {
-    await using it = await openWithClock(open);
-    const { users } = it.store;
-    const record = await users.create(userFields(), null);
-    const ids = [record.id];
-    for (let round = 0; round < 5; round += 1) {
-      const taken = userFields({ email: parsed(record).email });
-      const results = await Promise.allSettled([
-        users.create(taken, null),
-        users.create(userFields(), null),
-        users.create(taken, null),
-        users.remove(record.id, ifMatch(99)),
-      ]);
-      for (const result of results) {
-        if (result.status === "fulfilled" && result.value) ids.push(result.value.id);
-      }
-      ids.sort(byId);
-      await expectUsers(it.store, ids, 1000, 0);
-      await expectUsers(it.store, ids, 1, ids.length - 1);
-    }
-    expect(ids).toHaveLength(6);
   });
 
   test("users.list returns an empty page and a total of 0 when all users are deleted", async () => {

@@ -1,5 +1,5 @@
 import { expect, test } from "bun:test";
-import { type Order, type OrderStatus, patchOrder } from "../../src/domain/order.ts";
+import type { Order } from "../../src/domain/order.ts";
 import {
   all,
   expectAscendingTimes,
@@ -7,10 +7,7 @@ import {
   type Open,
   openWithClock,
   orderFields,
-  parsed,
 } from "./open.ts";
-
-const to = (status: OrderStatus) => (order: Order) => patchOrder(order, { status });
 
 export function ordersContract(open: Open): void {
   test("orders.create and a concurrent users.remove leave no order without a user", async () => {
@@ -33,21 +30,6 @@ export function ordersContract(open: Open): void {
     const record = await it.store.orders.create(orderFields(user.id), null);
     const edit = (order: Order) => ({ ...order, metadata: { v: `${order.version}` } });
     await expectAscendingTimes(it, it.store.orders, record.id, edit);
-  });
-
-  test("orders.update applies a status change once when two calls make it concurrently", async () => {
-    await using it = await openWithClock(open);
-    const { id: userId } = await newUser(it.store);
-    const record = await it.store.orders.create(orderFields(userId), null);
-    const steps = (["paid", "paid", "canceled", "delivered"] as const).map((status) =>
-      it.store.orders.update(record.id, to(status), null),
-    );
-    const results = await Promise.allSettled(steps);
-    const [paid, again, ...others] = results.map(({ status }) => status === "fulfilled");
-    expect(others).toEqual([true, false]);
-    const order = await it.store.orders.get(record.id);
-    // In any order it is canceled last, and each change is one version.
-    expect(parsed(order)).toMatchObject({ status: "canceled", version: paid || again ? 3 : 2 });
   });
 
   test("close waits for writes in progress", async () => {

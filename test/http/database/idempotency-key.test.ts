@@ -208,14 +208,19 @@ describe.each(changes)("Idempotency-Key on %s %s/:id", (method, path, again, new
   });
 });
 
-test("a deletion forgets the responses that have the user, but not its own", async () => {
-  const [key, body] = [newKey(), userBody()];
+test("a deletion forgets the responses that have the user, but not its own or those of others", async () => {
+  const [key, body, otherKey, otherBody] = [newKey(), userBody(), newKey(), orderBody()];
   const first = await post("/users", key, body);
   const one = `/users/${first.json.data.id}`;
+  const update = { body: { name: "Anna" }, headers: { "idempotency-key": newKey() } };
+  expectFresh(await server.call("PATCH", one, update), 200);
+  const order = await post("/orders", otherKey, otherBody);
   const headers = { "idempotency-key": newKey() };
   const removed = await server.call("DELETE", one, { headers });
+  expectError(await server.call("PATCH", one, update), 404, "user not found");
   const again = await post("/users", key, body);
   expectFresh(again);
   expect(again.json.data.id).toBeGreaterThan(first.json.data.id);
   expectReplay(await server.call("DELETE", one, { headers }), removed);
+  expectReplay(await post("/orders", otherKey, otherBody), order);
 });

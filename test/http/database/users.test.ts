@@ -143,6 +143,8 @@ test("PUT /users/:id resets omitted optional fields", async () => {
   const { updated_at } = response.json.data;
   const data = { ...user, ...body, name: null, metadata: {}, version: 2, updated_at };
   expect(response.json).toEqual({ data, error: null });
+  // The previous email is free.
+  await newUser(server, { email: user.email });
   const again = await server.call("PUT", `/users/${user.id}`, { body: { ...body, ...full } });
   expect(again.json.data).toMatchObject({
     ...body,

@@ -2,11 +2,14 @@
 import { describe, expect, test } from "bun:test";
 import type { Change } from "../../src/domain/change.ts";
 import type { OrderEdit } from "../../src/domain/order.ts";
-import { distribution } from "../../src/postgres/server/citus.ts";
-import { newUser, orderFields, parsed, setFields } from "../contract/open.ts";
+import { createContext } from "../../src/postgres/engine/context.ts";
+import { distribution, severalServers } from "../../src/postgres/server/citus.ts";
+import { createOrderStore } from "../../src/postgres/tables/orders.ts";
+import { all, newUser, orderFields, parsed, setFields } from "../contract/open.ts";
 import { expectRejection } from "../support/expect-error.ts";
 import { listed } from "../support/listed.ts";
 import { cluster, makeHarness } from "./postgres-harness.ts";
+import { recordStatements } from "./recorded.ts";
 
 const withIndex = distribution
   .filter((statement) => !/^select|^set|citus/.test(statement))
@@ -82,5 +85,31 @@ describe.if(cluster !== null)("several servers", () => {
       "the database is recovering from a failure",
     );
     expect(await store.check()).toContain(mismatch);
+  });
+
+  test("an order is found when it moves between the reads of the index and of the order", async () => {
+    await using it = await makeHarness();
+    await it.run(withIndex);
+    const store = await it.open();
+    const [ann, bob] = [await newUser(store), await newUser(store)];
+    const { id } = await store.orders.create(orderFields(ann.id), null);
+    const steps: (() => Promise<unknown>)[] = [];
+    const { db } = recordStatements(it.connect(), (statement) =>
+      /from orders/.test(statement) ? steps.shift()?.() : undefined,
+    );
+    const context = createContext({ db, placement: severalServers, now: () => new Date() });
+    const orders = createOrderStore(context);
+
+    steps.push(() => store.orders.update(id, setFields({ user_id: bob.id }), null));
+    expect(parsed(await orders.get(id))).toMatchObject({ user_id: bob.id, version: 2 });
+    // The commit of the coordinator is visible before those of the workers.
+    await it.run(`update order_index set user_id = ${ann.id} where id = ${id}`);
+    const appear = `update orders set user_id = ${ann.id} where id = ${id}`;
+    steps.push(
+      async () => {},
+      () => it.run(appear),
+    );
+    const { rows } = await listed(orders.list({ ...all, id: [id] }));
+    expect([rows, steps]).toMatchObject([[{ id, user_id: ann.id }], []]);
   });
 });

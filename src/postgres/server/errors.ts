@@ -149,8 +149,8 @@ export function isStatementError(error: unknown): boolean {
 }
 
 /**
- * Thrown if an order is known and missing: the server that has it was interrupted in the commit of the order, and finishes it
- * as soon as it has recovered.
+ * Thrown if an order is known and missing: it moves at this moment, so that a retry finds it, or the server that has it was
+ * interrupted in the commit of the order, and finishes it as soon as it has recovered.
  */
 export const notRecovered: AppError = new AppError(
   "unavailable",

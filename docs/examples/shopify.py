@@ -5,8 +5,8 @@ from decimal import Decimal
 
 # Who is somebody else here, by email: {"old@a.example": "new@a.example"}.
 SAME = {}
-DIGITS = dict.fromkeys("BIF CLP DJF GNF ISK JPY KMF KRW PYG RWF UGX VND VUV XAF XOF XPF".split(), 0)
-DIGITS |= dict.fromkeys("BHD IQD JOD KWD LYD OMR TND".split(), 3)
+DIGITS = dict.fromkeys("BIF CLP DJF GNF ISK JPY KMF KRW PYG RWF UGX UYI VND VUV XAF XOF XPF".split(), 0)
+DIGITS |= dict.fromkeys("BHD IQD JOD KWD LYD OMR TND".split(), 3) | {"CLF": 4, "UYW": 4}
 
 def read(paths):
     """Reads the rows of each order, by its name. Only the first row of an order has a total."""

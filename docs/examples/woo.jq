@@ -3,8 +3,9 @@
 # An amount in the minor unit of the currency: 1999 for 19.99 EUR, 1999 for 1999 JPY.
 def minor($currency):
   (if . == "" then 0 else tonumber end) *
-  (if "BIF CLP DJF GNF ISK JPY KMF KRW PYG RWF UGX VND VUV XAF XOF XPF" | contains($currency) then 1
+  (if "BIF CLP DJF GNF ISK JPY KMF KRW PYG RWF UGX UYI VND VUV XAF XOF XPF" | contains($currency) then 1
    elif "BHD IQD JOD KWD LYD OMR TND" | contains($currency) then 1000
+   elif "CLF UYW" | contains($currency) then 10000
    else 100 end) | round;
 
 # Who is somebody else here: {"56": "55"} for two accounts of one person, {"old@a.example": "new@a.example"} for a guest

@@ -3,7 +3,7 @@
 export type ImportResult =
   | { readonly outcome: "created" }
   | { readonly outcome: "updated" }
-  /** The record differs, but a person was erased from the stored one, which stays as it is. */
+  /** The stored user, or the one of the stored order, was erased: with `update`, it stays as it is. */
   | { readonly outcome: "erased" }
   /** The record exists with the same content, so that an import can be repeated. */
   | { readonly outcome: "unchanged" }

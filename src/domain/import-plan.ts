@@ -31,6 +31,9 @@ export function idGapProblem(id: number, last: number): string | null {
   return `id must be at most ${MAX_ID_GAP} beyond the last one, ${last}`;
 }
 
+/** The domain of emails of users who were erased (docs/personal-data.md). */
+const ERASED = /@erased\.invalid$/i;
+
 /** A field whose values are unique besides the ids. Emails are compared by their keys. */
 export type UniqueField = "reference" | "email";
 export type UniqueKey = readonly [field: UniqueField, key: string];
@@ -68,8 +71,8 @@ export interface ImportedTable<Row, Import> {
    * @throws {AppError} if they cannot change like this
    */
   merge(stored: Row, record: Import, userId: number | null): Row;
-  /** Whether a person was erased from the record. Then no import updates it. */
-  isErased(row: Row): boolean;
+  /** @returns the email of the person whom the record is about. If the person was erased, no import updates the record */
+  personOf(row: Row, emailOf: StoredRecords<Row>["emailOf"]): string | null;
 }
 
 /** The stored records, as the transaction of the import sees them. */
@@ -80,7 +83,8 @@ export interface StoredRecords<Row> {
   get(id: number): Row | null;
   /** @returns the id of the record with this key; `null` if there is none */
   idOf(key: UniqueKey): number | null;
-  hasUser(id: number): boolean;
+  /** @returns the email of the user with this id; `null` if there is none */
+  emailOf(userId: number): string | null;
   /** @returns the id of the user with this key; `null` if there is none */
   userOf(key: UniqueKey): number | null;
 }
@@ -132,7 +136,7 @@ export function createEmptyTable<Row extends ImportedRow, Import extends object>
 ): BulkStore<Import> {
   const plan = createImportPlanner(rules, () => now().toISOString(), true);
   const none = () => null;
-  const stored = { lastId: 0, get: none, idOf: none, hasUser: () => false, userOf: none };
+  const stored = { lastId: 0, get: none, idOf: none, emailOf: none, userOf: none };
   return {
     import: async (records) => plan(records, stored).results,
   };
@@ -218,7 +222,6 @@ export function createImportPlanner<Row extends ImportedRow, Import extends obje
       if (before === null) return { outcome: "updated" };
       const merged = rules.merge(before, record, userId);
       if (Bun.deepEquals(before, merged, true)) return unchanged;
-      if (rules.isErased(before)) return { outcome: "erased" };
       const problem = conflictOf(merged);
       if (problem !== null) return rejected(problem);
       const { id } = before;
@@ -240,10 +243,13 @@ export function createImportPlanner<Row extends ImportedRow, Import extends obje
     }
 
     function importOne(record: Import): ImportResult {
+      const known = recognize(record);
+      const before = known === null ? null : get(known.id);
+      if (update && before !== null && ERASED.test(rules.personOf(before, stored.emailOf) ?? ""))
+        return { outcome: "erased" };
       const user = rules.userOf(record);
       const userId = typeof user === "object" && user !== null ? stored.userOf(user) : user;
       if (typeof user === "object" && user !== null && userId === null) return unknownUser(user);
-      const known = recognize(record);
       const row = rules.complete(record, known?.id ?? lastId + 1, time, userId);
       const isById = known?.field === "id";
       if (known !== null && isSame(known.id, row, record, isById ? "record" : "content")) {
@@ -256,9 +262,9 @@ export function createImportPlanner<Row extends ImportedRow, Import extends obje
           : `${field} is already taken by ${rules.noun} ${id}`;
         return { outcome: "rejected", reason, exists: true };
       }
-      if (userId !== null && !stored.hasUser(userId))
+      if (userId !== null && stored.emailOf(userId) === null)
         return rejected("user_id must be an existing user");
-      return known === null ? create(record, row) : updateStored(get(known.id), record, userId);
+      return known === null ? create(record, row) : updateStored(before, record, userId);
     }
 
     const results = records.map((record) => {

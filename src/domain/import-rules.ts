@@ -61,9 +61,6 @@ function referenceKey(reference: string | null | undefined): UniqueKey[] {
   return reference == null ? [] : [["reference", reference]];
 }
 
-/** The domain of emails of users who were erased (docs/personal-data.md). */
-const ERASED = /@erased\.invalid$/i;
-
 /** Users are recognized by their reference, then by their email. */
 export const userImport: ImportedTable<User, UserImport> = {
   table: "users",
@@ -90,7 +87,7 @@ export const userImport: ImportedTable<User, UserImport> = {
     const edit = given<User, keyof User>(record, ["email", "reference", "name", "metadata"]);
     return { ...stored, ...userFields({ ...stored, ...edit }) };
   },
-  isErased: ({ email }) => ERASED.test(email),
+  personOf: ({ email }) => email,
 };
 
 /** What names the user of an order: one of these. The user must exist when the order is stored. */
@@ -207,5 +204,5 @@ export const orderImport: ImportedTable<Order, OrderImport> = {
     requireChange(stored, { ...changed, currency: record.currency, items: record.items });
     return changed;
   },
-  isErased: () => false,
+  personOf: ({ user_id }, emailOf) => emailOf(user_id),
 };

@@ -17,7 +17,10 @@ async function updateUsers(store: Store, ...users: UserImport[]) {
 }
 
 async function updateOrders(store: Store, ...orders: OrderImport[]) {
-  return await store.bulk.orders.import(orders, update);
+  const told = await store.bulk.orders.import(orders, { ...update, dryRun: true });
+  const results = await store.bulk.orders.import(orders, update);
+  expect(told).toEqual(results);
+  return results;
 }
 
 export function importUpdatesContract(open: Open): void {
@@ -101,6 +104,27 @@ export function importUpdatesContract(open: Open): void {
     expect((await listed(store.users.list(all))).rows).toEqual([erased]);
     await store.users.remove(erased.id, null);
     expect(outcomes(await updateUsers(store, user))).toEqual(["created"]);
+  });
+
+  test("an updating import leaves an order as it is when its user was erased", async () => {
+    await using it = await openWithClock(open);
+    const { store } = it;
+    const bob = await newUser(store, { email: "bob@b.cd" });
+    const erased = await newUser(store, { email: "2@Erased.invalid", reference: "2" });
+    const fields = orderFields(erased.id, { reference: "1" });
+    const order = parsed(await store.orders.create(fields, null));
+    const { user_id, ...record } = { ...fields, reference: "1", metadata: { phone: "1" } };
+    const records: OrderImport[] = [
+      { ...order, metadata: { phone: "1" } },
+      { ...record, user_id },
+      { ...record, user_reference: "2" },
+      { ...record, user_email: "ann@b.cd" },
+      { ...record, user_email: bob.email },
+    ];
+    for (const one of records) expect(outcomes(await updateOrders(store, one))).toEqual(["erased"]);
+    expect(parsed(await store.orders.get(order.id))).toEqual(order);
+    await store.users.update(erased.id, (user) => ({ ...user, email: "cy@b.cd" }), null);
+    expect(outcomes(await updateOrders(store, { ...record, user_id }))).toEqual(["updated"]);
   });
 
   test("an updating import changes an order by allowed steps only", async () => {

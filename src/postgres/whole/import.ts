@@ -21,13 +21,15 @@ import { recordJson } from "../tables/columns.ts";
 import { editableOrders } from "../tables/orders.ts";
 import { noteImported } from "../tables/outbox.ts";
 import { type EditableTable, prepareUpdate } from "../tables/record-writes.ts";
-import { editableUsers, findUsers } from "../tables/users.ts";
+import { editableUsers } from "../tables/users.ts";
 import { rowWriterOf } from "./row-writer.ts";
 
 const keyColumns: Readonly<Record<UniqueField, string>> = {
   reference: "reference",
   email: "email_key",
 };
+
+const userEmails = "select id, email from users where id = any($1::bigint[])";
 
 /** @returns finds the id of the record with a key, of those that were loaded. @param table has the ids and the keys */
 async function loadIds(
@@ -79,16 +81,19 @@ function createBulkStore<Row extends User | Order, Import extends object>(
     const foundRows = await session.all<JsonRow>(withIds, [...ids, ...known.ids]);
     const rows = new Map(foundRows.map(({ id, json }) => [id, JSON.parse(json) as Row]));
     const named = records.map(rules.userOf).filter((user) => user !== null);
-    const userIds = [...new Set(named.filter((user) => typeof user === "number"))];
+    const userIds = named.filter((user) => typeof user === "number");
+    for (const row of rows.values()) if ("user_id" in row) userIds.push(row.user_id);
     const userKeys = named.filter((user) => typeof user === "object");
     const namedUsers = await loadIds(session, "users", userKeys);
-    const users = new Set((await findUsers(session, userIds)).map(({ id }) => id));
-    for (const id of namedUsers.ids) users.add(id);
+    const users = await session.all<Pick<User, "id" | "email">>(userEmails, [
+      ...new Set([...userIds, ...namedUsers.ids]),
+    ]);
+    const emails = new Map(users.map(({ id, email }) => [id, email]));
     return {
       lastId: await rowWriterOf(session, placement).lastId(table),
       get: (id) => rows.get(id) ?? null,
       idOf: known.idOf,
-      hasUser: (id) => users.has(id),
+      emailOf: (id) => emails.get(id) ?? null,
       userOf: namedUsers.idOf,
     };
   }

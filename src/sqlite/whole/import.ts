@@ -53,8 +53,8 @@ function createBulkStore<Row extends ImportedRow & ChangedRecord, Import extends
   const withId = prepareText<Row>(db, table, rules.schema);
   const idOf = prepareIdOf(db, table);
   const userOf = prepareIdOf(db, "users");
-  const userWithId = db.prepare<{ id: number }, { id: number }>(`
-    select id
+  const userWithId = db.prepare<{ email: string }, { id: number }>(`
+    select email
     from users
     where id = $id
   `);
@@ -78,7 +78,7 @@ function createBulkStore<Row extends ImportedRow & ChangedRecord, Import extends
         return row === null ? null : JSON.parse(row.json);
       },
       idOf,
-      hasUser: (id) => userWithId.get({ id }) !== null,
+      emailOf: (id) => userWithId.get({ id })?.email ?? null,
       userOf,
     };
   }

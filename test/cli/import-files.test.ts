@@ -255,23 +255,17 @@ test("import restores orders from CSV when they were exported as CSV", async () 
 
 const order = { ...small, user_email: "ann@b.cd" };
 const cells = JSON.stringify(JSON.stringify(items)).replaceAll('\\"', '""');
-/** Three orders, the second of which is rejected; what corrects it. */
-const rejectedOrders: [string, string, string][] = [
-  [
-    "ndjson",
-    lines(
-      ["EUR", "EURO", "EUR"].map((currency, at) => ({ ...order, currency, reference: `${at}` })),
-    ),
-    "EURO",
-  ],
+const currencies = ["EUR", "EURO", "EUR"];
+/** Three orders, the second of which is rejected. */
+const rejectedOrders: [format: string, text: string][] = [
+  ["ndjson", lines(currencies.map((currency, at) => ({ ...order, currency, reference: `${at}` })))],
   [
     "csv",
-    `user_email;currency;reference;items\n${["EUR", "EURO", "EUR"].map((each, at) => `ann@b.cd;${each};${at};${cells}\n`).join("")}`,
-    "EURO",
+    `user_email;currency;reference;items\n${currencies.map((each, at) => `ann@b.cd;${each};${at};${cells}\n`).join("")}`,
   ],
 ];
 
-for (const [format, text, mistake] of rejectedOrders) {
+for (const [format, text] of rejectedOrders) {
   test(`import of ${format} stores each order once when --rejects is corrected and imported`, async () => {
     using world = makeHarness();
     await world.feed(lines([ann]), "import", "users");
@@ -286,7 +280,7 @@ for (const [format, text, mistake] of rejectedOrders) {
     if (format === "csv") {
       expect(rejects).toStartWith('"import_error";"user_email";"currency";"reference";"items"\n');
     }
-    const corrected = rejects.replace(`${mistake}"`, 'EUR"');
+    const corrected = rejects.replace('EURO"', 'EUR"');
     expect(await world.feed(corrected, ...args)).toEqual(imported("orders", 1));
     expect(await world.feed(corrected, ...args)).toEqual(imported("orders", 0, 1));
     const whole = text.replace("EURO", "EUR");

@@ -47,17 +47,6 @@ function makeEmpty(): Rows {
   return Object.fromEntries(tables.map((table) => [table, []])) as unknown as Rows;
 }
 
-test("copyRows copies all rows and last ids", async () => {
-  const rows = makeEmpty();
-  const last = { users: 0, orders: 0, tokens: 0 };
-  const copied = await copyRows(inMemory(makeRows()), inMemory(rows, last), never);
-  expect(copied).toEqual({
-    ...{ users: 3, orders: 3, tokens: 3, idempotency_keys: 3, changes: 3 },
-  });
-  expect(rows).toEqual(makeRows());
-  expect(last).toEqual({ users: 9, orders: 3, tokens: 3 });
-});
-
 const cells = tables.flatMap((table) =>
   copiedTables[table].columns.map((column) => [table, column] as const),
 );

@@ -31,6 +31,7 @@ afterAll(() => {
 const time = "'2026-11-20T18:57:03.120Z'";
 /** Times that JSON could not contain as they are, or that do not sort. */
 const badTimes = ["null", "'t'", `'2026-11-20T18:57:03.120"'`, "'2026-11-20T18:57:03Z'"];
+const record = { metadata: "'{}'", version: "1", created_at: time, updated_at: time };
 /** A valid row of each table, as SQL. */
 const rows: Record<string, Record<string, string>> = {
   users: {
@@ -38,10 +39,7 @@ const rows: Record<string, Record<string, string>> = {
     email_key: "'a@b.cd'",
     reference: "null",
     name: "null",
-    metadata: "'{}'",
-    version: "1",
-    created_at: time,
-    updated_at: time,
+    ...record,
   },
   orders: {
     user_id: "1",
@@ -52,10 +50,7 @@ const rows: Record<string, Record<string, string>> = {
     total: "9007199254740991",
     refunded: "9007199254740991",
     status: "'pending'",
-    metadata: "'{}'",
-    version: "1",
-    created_at: time,
-    updated_at: time,
+    ...record,
   },
   tokens: {
     hash: `'${"1".repeat(64)}'`,
@@ -89,12 +84,6 @@ function attempt(work: () => void): void {
 function insert(table: string, row: Record<string, string>): void {
   const columns = Object.keys(row).join(", ");
   db.run(`insert into ${table} (${columns}) values (${Object.values(row).join(", ")})`);
-}
-
-for (const [table, row] of Object.entries(rows)) {
-  test(`${table} accepts a valid row`, () => {
-    attempt(() => insert(table, row));
-  });
 }
 
 const rejected: [string, string, string[]][] = [
@@ -131,7 +120,8 @@ const rejected: [string, string, string[]][] = [
 ];
 
 for (const [table, column, values] of rejected) {
-  test(`${table} rejects a row when its ${column} is out of bounds`, () => {
+  test(`${table} rejects a row only when its ${column} is out of bounds`, () => {
+    attempt(() => insert(table, rows[table] ?? {}));
     for (const value of values) {
       const write = () => insert(table, { ...rows[table], [column]: value });
       expect(write, value.slice(0, 40)).toThrow(/constraint|cannot store|malformed/i);

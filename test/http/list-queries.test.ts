@@ -163,8 +163,11 @@ test("a request for one record returns 400 when it has a query parameter", async
     ["PATCH", `/orders/${order.id}`, {}],
     ["DELETE", `/users/${user.id}`, undefined],
   ] as const) {
-    const response = await server.call(method, `${path}?limit=5`, { body });
-    expectError(response, 400, "Validation failed: limit is not allowed");
+    for (const name of ["limit", "id"]) {
+      const response = await server.call(method, `${path}?${name}=5`, { body });
+      expectError(response, 400, `Validation failed: ${name} is not allowed`);
+      expect(response.json.meta).toMatchObject({ problems: [{ field: name }] });
+    }
   }
   expect(await countOf(server, "/users")).toBe(1);
 });

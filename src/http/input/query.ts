@@ -73,7 +73,8 @@ export function querySchema<Of extends Schema>(schema: Of): InputSchema<ValueOf<
       const allowed = Object.keys(properties).filter((name) => name !== "offset");
       failField("offset", "not_allowed", "cannot be combined with after", { allowed });
     }
-    if ("id" in values) values["limit"] ??= MAX_IDS;
+    // Of a list. Other routes reject `id` itself.
+    if ("id" in values && Object.hasOwn(properties, "id")) values["limit"] ??= MAX_IDS;
     for (const [name, property] of defaults) values[name] ??= property["default"];
     return validate(values);
   }

@@ -5,8 +5,13 @@
 import type { MaybePromise } from "../../base/maybe-promise.ts";
 import type { Author } from "../../domain/record.ts";
 import { BATCH_LOCK_TIMEOUT_MS, type Session } from "../server/connection.ts";
-import { isRolledBack, isStatementError, mayConcernOneItem } from "../server/errors.ts";
-import { versionConflict } from "../server/retry.ts";
+import {
+  isConstraintViolation,
+  isRolledBack,
+  isStatementError,
+  mayConcernOneItem,
+} from "../server/errors.ts";
+import { runAgain } from "../server/retry.ts";
 import { createBatchQueue, itemAt } from "./batch.ts";
 import { MAX_WRITE_BATCHES, type StoreContext } from "./context.ts";
 
@@ -15,9 +20,14 @@ const ALONE_LOCK_TIMEOUT_MS = 1_000;
 /** Maximum length of all texts in a batch, in UTF-16 code units. */
 const MAX_BATCH_LENGTH = 2 ** 19;
 
+/** Writes read what a constraint depends on, so they violate one only if that has changed since. */
+function mayRetry(error: unknown): boolean {
+  return isRolledBack(error) || isConstraintViolation(error);
+}
+
 /**
  * @returns the result of a write
- * @throws its error, or `versionConflict` if another write came between, or it must run alone
+ * @throws its error, or `runAgain` if another write came between, or it must run alone
  */
 export type Outcome<Result> = () => Result;
 
@@ -35,8 +45,6 @@ export interface WriteQueueOptions<Item, Result> {
   /** Identifies the row that the write locks. */
   readonly lockOf: (item: Item) => string;
   readonly sizeOf?: (item: Item) => number;
-  /** As in `Database.run`. */
-  readonly mayRetry?: (error: unknown) => boolean;
 }
 
 export function createWriteQueue<Item extends { readonly author: Author }, Result>(
@@ -44,7 +52,6 @@ export function createWriteQueue<Item extends { readonly author: Author }, Resul
   options: WriteQueueOptions<Item, Result>,
 ): (item: Item) => Promise<Result> {
   const { maxItems, conflictKeysOf, lockOf, sizeOf = () => 0 } = options;
-  const { mayRetry = isRolledBack } = options;
   /** Otherwise each of its statements is committed on its own. */
   const isTransaction = placement.beforeWrite.length > 0;
 
@@ -77,7 +84,7 @@ export function createWriteQueue<Item extends { readonly author: Author }, Resul
         try {
           return itemAt(outcomes, at)();
         } catch (error) {
-          if (error === versionConflict) return runAlone(item);
+          if (error === runAgain) return runAlone(item);
           throw error;
         }
       });

@@ -12,10 +12,11 @@ const RETRY_DELAY_MS = 20;
 const RETRY_TIMEOUT_MS = 3_000;
 
 /**
- * Thrown by work if another write has changed the record since the work read it (optimistic locking). The work is
- * repeated immediately, until the timeout: in each round, one of the concurrent writers succeeds.
+ * Thrown by work that must run again: another write has changed a record or has claimed an idempotency key since the work
+ * read it (optimistic locking), or a write of a batch has to run alone. Work of its own is repeated immediately, until the
+ * timeout: in each round, one of the concurrent writers succeeds. A write of a batch runs alone.
  */
-export const versionConflict: AppError = new AppError(
+export const runAgain: AppError = new AppError(
   "unavailable",
   "too much contention on this record, try again",
 );
@@ -23,7 +24,7 @@ export const versionConflict: AppError = new AppError(
 /**
  * Retries work that failed because of a concurrent transaction.
  * @param mayRetry whether the same work may succeed after an error
- * @throws {AppError} versionConflict, or unavailable, if the conflicts last longer than the timeout
+ * @throws {AppError} runAgain, or unavailable, if the conflicts last longer than the timeout
  */
 export async function withRetry<Result>(
   work: () => Promise<Result>,
@@ -37,7 +38,7 @@ export async function withRetry<Result>(
       return await work();
     } catch (error) {
       const isLate = performance.now() > deadlineMs;
-      if (error === versionConflict && !isLate) continue;
+      if (error === runAgain && !isLate) continue;
       rollbacks += 1;
       if (isLate || rollbacks === MAX_ATTEMPTS || !(error === notRecovered || mayRetry(error)))
         throw toUnavailable(error);

@@ -7,9 +7,8 @@ import { type Author, type RecordTable, type RecordText, textLength } from "../.
 import { itemAt } from "../engine/batch.ts";
 import type { StoreContext } from "../engine/context.ts";
 import { createWriteQueue } from "../engine/write-queue.ts";
-import { isConstraintViolation, isRolledBack } from "../server/errors.ts";
 import { sequenceOf } from "../server/placement.ts";
-import { versionConflict } from "../server/retry.ts";
+import { runAgain } from "../server/retry.ts";
 import { columnDefinitions, prepareMembers, type RowValues } from "./columns.ts";
 import { expiryTime } from "./idempotency.ts";
 import { statusCodeOf } from "./outbox.ts";
@@ -51,7 +50,9 @@ function insertStatement({ table, columns, order }: StatementParts, from: string
  * which expired keys were stored. It returns a `CreatedRow` for each create, in order. One whose key another transaction has claimed
  * is not in `claimed`.
  *
- * The statement waits for locks only in this order: keys, unique columns and foreign keys. So two batches cannot deadlock.
+ * The statement waits for locks only in this order: keys, unique columns and foreign keys. The rows are in the order of their
+ * emails or users, so batches of two replicas can have the same references in opposite orders: then they wait for each other
+ * until the lock timeout, and each of their creates runs alone. No others can deadlock.
  * Each `materialized` copies all rows, so there are no more than needed. `offset 0` has subqueries evaluated once.
  */
 function createStatement(
@@ -171,7 +172,7 @@ export function prepareCreate<Fields extends RowValues, Row>(
     }
     failRejected(rejections, rejection);
     // Another transaction has claimed the key since.
-    if (!is_created) throw versionConflict;
+    if (!is_created) throw runAgain;
     return { id, version: 1, json: `{"id":${id}${members}` };
   }
 
@@ -209,8 +210,6 @@ export function prepareCreate<Fields extends RowValues, Row>(
     ],
     lockOf: ({ fields }) => lockOf(fields),
     sizeOf: ({ fields }) => textLength(fields),
-    // The statement reads what a constraint depends on, so it violates one only if that has changed since.
-    mayRetry: (error) => isRolledBack(error) || isConstraintViolation(error),
   });
 
   return (fields: Fields, key: IdempotencyKey | null, author: Author) =>

@@ -2,7 +2,7 @@ import { deleteInBatches } from "../../base/delete-in-batches.ts";
 import { type IdempotencyKey, KEY_LIFETIME_MS, replay } from "../../domain/idempotency.ts";
 import type { RecordText } from "../../domain/record.ts";
 import type { Database, Session } from "../server/connection.ts";
-import { versionConflict } from "../server/retry.ts";
+import { runAgain } from "../server/retry.ts";
 
 const DELETE_BATCH_SIZE = 1000;
 
@@ -49,7 +49,7 @@ const store = `
  * @param session in a transaction
  * @param userId of the user that is written; `null` for an order
  * @param write returns the record after the write; `null` if there is none, which is not stored
- * @throws versionConflict if a create has claimed the key since
+ * @throws runAgain if a create has claimed the key since
  */
 export async function writeOnce<Row>(
   session: Session,
@@ -72,7 +72,7 @@ export async function writeOnce<Row>(
   const record = await write();
   if (record === null) return null;
   const values = [owner, key, fingerprint, record.json, userId, now.toISOString(), expired];
-  if ((await session.first(store, ...values)) === null) throw versionConflict;
+  if ((await session.first(store, ...values)) === null) throw runAgain;
   return record;
 }
 

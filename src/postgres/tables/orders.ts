@@ -97,7 +97,7 @@ export function createOrderStore(context: StoreContext): OrderStore {
     lockOf: ({ user_id }) => `users ${user_id}`,
   });
 
-  const { update } = prepareUpdates<Order, OrderEdit>(context, {
+  const write = prepareUpdates<Order, OrderEdit>(context, {
     editable: editableOrders,
     read: (session, ids) => findOrders(session, placement, ids),
     mayConflict: (edit, before) =>
@@ -116,6 +116,7 @@ export function createOrderStore(context: StoreContext): OrderStore {
 
     get,
     create: (fields, key, author = null) => create(orderRow(fields), key, author),
-    update,
+    update: (id, edit, preconditions, key = null, author = null) =>
+      write({ id, edit, preconditions, key, author }),
   };
 }

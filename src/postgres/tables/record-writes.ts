@@ -137,7 +137,7 @@ function insertMoved(values: ColumnTypes): string {
   `;
 }
 
-/** @returns sets columns of records, and `updated_at`, each with the next version */
+/** @returns a function that sets columns of records, and `updated_at`, each with the next version */
 export function prepareUpdate<Edit>(
   placement: Placement,
   { table, columns, updated: type }: EditableTable<Edit>,
@@ -171,8 +171,8 @@ export function prepareUpdate<Edit>(
   };
 }
 
-/** @returns deletes users, and what keys have of them */
-export function prepareRemove(placement: Placement): WriteRecords {
+/** @returns a function that deletes users, and what keys have of them */
+export function prepareRemoveUsers(placement: Placement): WriteRecords {
   const also = `
       forgotten as (
         delete from idempotency_keys

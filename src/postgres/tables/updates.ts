@@ -13,13 +13,11 @@ import { itemAt } from "../engine/batch.ts";
 import type { StoreContext } from "../engine/context.ts";
 import { createWriteQueue, type Outcome } from "../engine/write-queue.ts";
 import type { Session } from "../server/connection.ts";
-import { isConstraintViolation, isRolledBack } from "../server/errors.ts";
-import { versionConflict } from "../server/retry.ts";
+import { runAgain } from "../server/retry.ts";
 import { columnDefinitions } from "./columns.ts";
 import { writeOnce } from "./idempotency.ts";
 import {
   type EditableTable,
-  prepareRemove,
   prepareUpdate,
   type RecordWrite,
   type Stored,
@@ -41,6 +39,7 @@ interface UpdateParts<Row, Edit> {
   readonly rejections: readonly Rejection[];
   /** How users are deleted; `null` for orders. */
   readonly removal: {
+    readonly write: WriteRecords;
     /** Whether the record with this id cannot be deleted. */
     readonly isBlocked: (session: Session, id: number) => Promise<boolean>;
     /** @throws {AppError} always: the error of those */
@@ -48,8 +47,8 @@ interface UpdateParts<Row, Edit> {
   } | null;
 }
 
-function throwConflict(): never {
-  throw versionConflict;
+function throwRunAgain(): never {
+  throw runAgain;
 }
 
 interface Item<Row, Edit> {
@@ -57,7 +56,7 @@ interface Item<Row, Edit> {
   readonly key: IdempotencyKey | null;
   readonly author: Author;
   readonly preconditions: Preconditions | null;
-  /** `null` to delete the record. It is called again with a later version if the record has changed since. */
+  /** `null` to delete a user. It is called again with a later version if the record has changed since. */
   readonly edit: ((record: Row) => Edit) | null;
 }
 
@@ -78,7 +77,7 @@ interface Plan<Row, Edit> {
   readonly removals: Target<Row, Edit>[];
 }
 
-/** @returns throws {AppError} if other records prevent an update */
+/** @returns a function that throws {AppError} if other records prevent an update */
 function prepareRequireValid(
   { columns }: EditableTable<never>,
   rejections: readonly Rejection[],
@@ -95,7 +94,7 @@ function prepareRequireValid(
 }
 
 /** Adds an item to the plan, unless it must run alone. @throws {AppError} if the request is rejected */
-function addTo<Row extends Edit & Stored, Edit extends object>(
+function planItem<Row extends Edit & Stored, Edit extends object>(
   { outcomes, updates, removals }: Plan<Row, Edit>,
   { editable, mayConflict }: UpdateParts<Row, Edit>,
   item: Item<Row, Edit>,
@@ -123,7 +122,7 @@ function addTo<Row extends Edit & Stored, Edit extends object>(
   updates.push({ item, before, author, values, mayConflict: conflicts, record });
 }
 
-/** @returns functions that update and delete a record, after the earlier ones of the same record */
+/** @returns a function that updates or deletes a record, after the earlier writes of the same record */
 export function prepareUpdates<Row extends Edit & Stored, Edit extends object>(
   context: StoreContext,
   parts: UpdateParts<Row, Edit>,
@@ -131,7 +130,6 @@ export function prepareUpdates<Row extends Edit & Stored, Edit extends object>(
   const { editable, removal } = parts;
   const { table } = editable;
   const update = prepareUpdate(context.placement, editable);
-  const remove = prepareRemove(context.placement);
   const requireValid = prepareRequireValid(editable, parts.rejections);
 
   async function writeTargets(
@@ -162,7 +160,7 @@ export function prepareUpdates<Row extends Edit & Stored, Edit extends object>(
     const { outcomes, updates, removals } = plan;
     for (const item of items) {
       try {
-        addTo(plan, parts, item, found.get(item.id), time, isAlone);
+        planItem(plan, parts, item, found.get(item.id), time, isAlone);
       } catch (error) {
         outcomes.set(item, () => {
           throw error;
@@ -180,15 +178,15 @@ export function prepareUpdates<Row extends Edit & Stored, Edit extends object>(
         if (isBlocked) outcomes.set(target.item, removal.throwBlocked);
         else free.push(target);
       }
-      await writeTargets(session, plan, remove, free, time);
+      await writeTargets(session, plan, removal.write, free, time);
     }
-    return items.map((item) => outcomes.get(item) ?? throwConflict);
+    return items.map((item) => outcomes.get(item) ?? throwRunAgain);
   }
 
-  const enqueue = createWriteQueue<Item<Row, Edit>, RecordText<Row> | null>(context, {
+  return createWriteQueue<Item<Row, Edit>, RecordText<Row> | null>(context, {
     maxItems: MAX_UPDATES,
     async run(session, items, isAlone) {
-      const [{ id, key } = { id: 0, key: null }] = items;
+      const { id, key } = itemAt(items, 0);
       if (key === null) return run(session, items, isAlone);
       const userId = table === "users" ? id : null;
       const record = await writeOnce(session, key, userId, context.now(), async () =>
@@ -199,22 +197,5 @@ export function prepareUpdates<Row extends Edit & Stored, Edit extends object>(
     mustRunAlone: ({ key }) => key !== null,
     conflictKeysOf: ({ id }) => [`${id}`],
     lockOf: ({ id }) => `${table} ${id}`,
-    // The work reads what a constraint depends on, so it violates one only if that has changed since.
-    mayRetry: (error) => isRolledBack(error) || isConstraintViolation(error),
   });
-  return {
-    update: (
-      id: number,
-      edit: (record: Row) => Edit,
-      preconditions: Preconditions | null,
-      key: IdempotencyKey | null = null,
-      author: Author = null,
-    ) => enqueue({ id, edit, preconditions, key, author }),
-    remove: (
-      id: number,
-      preconditions: Preconditions | null,
-      key: IdempotencyKey | null = null,
-      author: Author = null,
-    ) => enqueue({ id, edit: null, preconditions, key, author }),
-  };
 }

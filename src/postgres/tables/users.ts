@@ -17,7 +17,7 @@ import { ownColumnTypes, recordText } from "./columns.ts";
 import { prepareCreate } from "./creates.ts";
 import { prepareFew, prepareList } from "./lists.ts";
 import { createLookup } from "./lookups.ts";
-import type { EditableTable } from "./record-writes.ts";
+import { type EditableTable, prepareRemoveUsers } from "./record-writes.ts";
 import type { Rejection } from "./rejections.ts";
 import { prepareUpdates } from "./updates.ts";
 
@@ -89,13 +89,17 @@ export function createUserStore(context: StoreContext): UserStore {
   const hasOrders = async (session: Session, id: number) =>
     (await session.first(anyOrderOfUser, id)) !== null;
 
-  const { update, remove } = prepareUpdates<User, UserFields>(context, {
+  const write = prepareUpdates<User, UserFields>(context, {
     editable: editableUsers,
     read: findUsers,
     mayConflict: (edit, before) =>
       emailKey(edit.email) !== emailKey(before.email) || edit.reference !== before.reference,
     rejections,
-    removal: { isBlocked: hasOrders, throwBlocked: failUserHasOrders },
+    removal: {
+      write: prepareRemoveUsers(context.placement),
+      isBlocked: hasOrders,
+      throwBlocked: failUserHasOrders,
+    },
   });
 
   return {
@@ -109,7 +113,9 @@ export function createUserStore(context: StoreContext): UserStore {
 
     get,
     create: (fields, key, author = null) => create(userRow(fields), key, author),
-    update,
-    remove,
+    update: (id, edit, preconditions, key = null, author = null) =>
+      write({ id, edit, preconditions, key, author }),
+    remove: (id, preconditions, key = null, author = null) =>
+      write({ id, edit: null, preconditions, key, author }),
   };
 }

@@ -16,7 +16,7 @@ import type { User } from "../../domain/user.ts";
 import type { StoreContext } from "../engine/context.ts";
 import type { Session } from "../server/connection.ts";
 import { isForeignKeyViolation, isRolledBack } from "../server/errors.ts";
-import { versionConflict } from "../server/retry.ts";
+import { runAgain } from "../server/retry.ts";
 import { recordJson } from "../tables/columns.ts";
 import { editableOrders } from "../tables/orders.ts";
 import { noteImported } from "../tables/outbox.ts";
@@ -98,7 +98,7 @@ function createBulkStore<Row extends User | Order, Import extends object>(
     };
   }
 
-  /** @throws versionConflict if another transaction has changed one of them */
+  /** @throws runAgain if another transaction has changed one of them */
   async function updateAll(
     session: Session,
     updated: readonly { readonly before: Row; readonly after: Row }[],
@@ -114,7 +114,7 @@ function createBulkStore<Row extends User | Order, Import extends object>(
       author: null,
     }));
     const written = await update(session, writes, now());
-    if (written.size < writes.length) throw versionConflict;
+    if (written.size < writes.length) throw runAgain;
   }
 
   async function importAll(session: Session, records: readonly Import[], mayUpdate: boolean) {

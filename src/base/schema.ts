@@ -15,17 +15,24 @@ interface TextOptions {
   readonly minLength?: number;
   readonly maxLength?: number;
   readonly format?: "email" | "date-time";
-  /** Text without control characters, and without white space at its ends. */
-  readonly pattern?: string;
+  /** Without control characters, and without white space at the ends. */
+  readonly isTrimmed?: true;
   readonly enum?: readonly string[];
   /** For the OpenAPI document. For an `enum` of more than 10 values, messages use it instead of them. */
   readonly description?: string;
+}
+
+/** With the pattern of trimmed text, for the OpenAPI document. */
+interface TextSchema extends Omit<TextOptions, "isTrimmed"> {
+  readonly pattern?: string;
 }
 
 export function isEmail(text: string): boolean {
   return !UNREADABLE.test(text) && hasEmailForm(text);
 }
 
+const TRIMMED_PATTERN = String.raw`^[^\s\x00-\x1f\x7f-\x9f](?:[^\x00-\x1f\x7f-\x9f]*[^\s\x00-\x1f\x7f-\x9f])?$`;
+const TRIMMED = new RegExp(TRIMMED_PATTERN);
 const TIME = /^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z$/;
 
 /** Whether the text is RFC 3339 in UTC with milliseconds and `Z`, exactly as we write it. */
@@ -57,12 +64,12 @@ export function hasLength(text: string, min: number, max: number): boolean {
   return length >= min && length <= max;
 }
 
-TypeRegistry.Set<TextOptions>("Text", (schema, value) => {
+TypeRegistry.Set<TextSchema>("Text", (schema, value) => {
   if (typeof value !== "string" || !isStorable(value)) return false;
   if (schema.enum !== undefined) return schema.enum.includes(value);
   if (schema.format === "date-time") return isTime(value);
   if (!hasLength(value, schema.minLength ?? 0, schema.maxLength ?? Infinity)) return false;
-  if (schema.pattern !== undefined) return new RegExp(schema.pattern).test(value);
+  if (schema.pattern !== undefined) return TRIMMED.test(value);
   return schema.format !== "email" || isEmail(value);
 });
 
@@ -90,8 +97,9 @@ export function SafeInteger(minimum: number, description?: string) {
 }
 
 /** Text of `minLength` to `maxLength` characters (code points). */
-export function Text(options: TextOptions) {
-  return Type.Unsafe<string>({ [Kind]: "Text", type: "string", ...options });
+export function Text({ isTrimmed, ...options }: TextOptions) {
+  const pattern = isTrimmed && { pattern: TRIMMED_PATTERN };
+  return Type.Unsafe<string>({ [Kind]: "Text", type: "string", ...options, ...pattern });
 }
 
 export function OneOf<const Value extends string>(

@@ -49,16 +49,22 @@ export function errorEnvelope({ code, message, problems, allowed }: AppError): E
   return { data: null, error: message, meta };
 }
 
-/** @returns the body of a response with one record, or with the replay of one. Sets its `ETag` */
-export function recordBody<Row>(
+/** @returns the body of a response with one record, or with the replay of one. A deleted record has no `ETag` */
+export function deletedBody<Row>(
   { head, observed }: Answered,
-  { id, version, json, replayed }: RecordText<Row>,
+  { id, json, replayed }: RecordText<Row>,
 ): JsonText<Envelope<Row>> {
   observed.recordId = id;
   if (replayed) head.headers["idempotent-replayed"] = "true";
-  head.headers["etag"] = `"${version}"`;
-  head.headers["cache-control"] = REVALIDATE;
   return envelopeBody(json);
+}
+
+/** @returns the body of a response with one record, or with the replay of one. Sets its `ETag` */
+export function recordBody<Row>(call: Answered, record: RecordText<Row>): JsonText<Envelope<Row>> {
+  const { headers } = call.head;
+  headers["etag"] = `"${record.version}"`;
+  headers["cache-control"] = REVALIDATE;
+  return deletedBody(call, record);
 }
 
 /**

@@ -4,12 +4,14 @@ import { andThen } from "../../base/maybe-promise.ts";
 import type { RecordText } from "../../domain/record.ts";
 import type { RecordStore } from "../../domain/record-store.ts";
 import type { Store } from "../../domain/store.ts";
+import type { UserStore } from "../../domain/user.ts";
 import type { Call } from "../input/call.ts";
 import { preconditionsOf } from "../input/entity-tags.ts";
 import { idempotencyKeyOf } from "../input/idempotency-key.ts";
 import {
   conditionalRecordBody,
   createdBody,
+  deletedBody,
   type ListQuery,
   pageBody,
   recordBody,
@@ -30,12 +32,11 @@ export function createRecordHandlers<Row, Query extends ListQuery, Edit, Fields,
   fieldsOf: (body: Body) => Fields,
   missing: { readonly code: ErrorCode; readonly message: string },
 ) {
-  function requireRecord(record: RecordText<Row> | null): RecordText<Row> {
+  function requireRecord<Found>(record: RecordText<Found> | null): RecordText<Found> {
     return record ?? fail(missing.code, missing.message);
   }
 
   return {
-    requireRecord,
     list(call: Call<Query>, { store }: Services) {
       return andThen(recordsOf(store).list(call.query, call.token.hash), (page) =>
         pageBody<Row>(call, path, page),
@@ -57,9 +58,17 @@ export function createRecordHandlers<Row, Query extends ListQuery, Edit, Fields,
       const { request, params, token } = call;
       const { id } = params;
       const key = idempotencyKeyOf(call, `${path}/${id}`);
-      const conditions = preconditionsOf(request);
-      const record = await recordsOf(store).update(id, edit, conditions, key, token.name);
+      const preconditions = preconditionsOf(request);
+      const record = await recordsOf(store).update(id, edit, preconditions, key, token.name);
       return recordBody(call, requireRecord(record));
+    },
+    /** @param records those that can be deleted */
+    async remove(call: CallWithId, records: Pick<UserStore, "remove">) {
+      const { request, params, token } = call;
+      const { id } = params;
+      const key = idempotencyKeyOf(call, `${path}/${id}`);
+      const record = await records.remove(id, preconditionsOf(request), key, token.name);
+      return deletedBody(call, requireRecord(record));
     },
   };
 }

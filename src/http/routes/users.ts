@@ -1,12 +1,9 @@
 /** The routes of users. */
 import { patchUser, User, UserInput, UserPatch, UserQuery, userFields } from "../../domain/user.ts";
 import { jsonBody } from "../input/body.ts";
-import { preconditionsOf } from "../input/entity-tags.ts";
-import { idempotencyKeyOf } from "../input/idempotency-key.ts";
 import { userParams } from "../input/params.ts";
 import { noQuery, querySchema } from "../input/query.ts";
 import { createdDoc, envelopeDoc, pageDoc, recordDoc } from "../openapi/detail.ts";
-import { envelopeBody } from "../output/bodies.ts";
 import { createRecordHandlers } from "./records.ts";
 import { route, routesAt } from "./route.ts";
 
@@ -153,13 +150,5 @@ const deleteUser = route(
       errors: ["not_found", "user_has_orders", "version_mismatch", "idempotency_key_reused"],
     },
   },
-  async (call, { store }) => {
-    const { params, request, observed, head, token } = call;
-    const key = idempotencyKeyOf(call, `${usersPath}/${params.id}`);
-    const user = await store.users.remove(params.id, preconditionsOf(request), key, token.name);
-    const { id, json, replayed } = handlers.requireRecord(user);
-    observed.recordId = id;
-    if (replayed) head.headers["idempotent-replayed"] = "true";
-    return envelopeBody(json);
-  },
+  (call, { store }) => handlers.remove(call, store.users),
 );

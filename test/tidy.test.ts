@@ -243,7 +243,7 @@ const references: readonly {
       /(?<![\w./:…<>-])(?:[\w.*-]+\/)*[\w*-][\w.*-]*\.(?:ts|js|sh|sql|css|html|svg|service|toml|lua|ya?ml|json)\b(?!\()/g,
     exists: (name) =>
       // Files that a reader creates with the examples.
-      /^(client\.[tj]s|user-api\.d\.ts|(user|orders|old|new|page|response|woo-orders|erased|ids|totals|id|copy\/users\/1)\.json)$/.test(
+      /^(client\.[tj]s|user-api\.d\.ts|(user|orders|old|new|page|response|woo-orders|ids|totals|id|copy\/users\/1)\.json)$/.test(
         name,
       ) ||
       // A client may refer to a checkout next to it.

@@ -81,9 +81,6 @@ def order: .currency as $currency | user + {
   updated_at: (([.date_created_gmt, .date_modified_gmt] | max) + ".000Z")
 };
 
-# Those who were erased here stay so in their orders: {"55": true}.
-def forget($erased): if $erased[.user_reference // .user_email // ""] then .metadata |= {woo_id} else . end;
-
 # A line that cannot be converted becomes a record that the import rejects.
 def convert: . as $line | try (fromjson | order) catch {import_error: ., import_text: $line};
 

@@ -276,21 +276,6 @@ test("copy copies to another SQLite file", async () => {
   await expectComplete(to, () => world.clock.time);
 });
 
-test("copy leaves no file when a record has more than 64 KiB", async () => {
-  using world = await makeFilled();
-  {
-    using db = new Database(world.path);
-    db.run(
-      `update users set metadata = '{"a":"' || printf('%.*c', 65536, 'x') || '"}' where id = 2`,
-    );
-  }
-  const to = world.at("copy.db");
-  expect(await world.run("copy", "--to", to)).toEqual(
-    failed(`Cannot copy to ${to}: row 2 of users is larger than 65536 bytes of JSON`),
-  );
-  expect(filesBeside(to)).toEqual([]);
-});
-
 test("copy fails with one line when the target cannot be written", async () => {
   using world = await makeFilled();
   const to = world.at("copy.db");

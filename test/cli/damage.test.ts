@@ -2,7 +2,7 @@
 // one line, and none may report a bug.
 import { Database } from "bun:sqlite";
 import { afterAll, beforeAll, expect, test } from "bun:test";
-import { readdirSync, readFileSync, writeFileSync } from "node:fs";
+import { readdirSync, writeFileSync } from "node:fs";
 import { PAGE_BYTES, rootPageOf } from "../support/damage.ts";
 import { makeDirectory } from "../support/directory.ts";
 import { isLong } from "../support/long.ts";
@@ -128,21 +128,6 @@ test("check names the row when its JSON is malformed, and export and copy say so
     "Cannot read the records after id 0: one has malformed JSON. Run `user-api check`\n",
   );
   expect((await runOn(damaged, "copy --to c.db")).stderr).toContain("a row of users is invalid");
-});
-
-test("restore and every other command fail when the tables of the database are missing", async () => {
-  const path = directory.at("empty.db");
-  {
-    using db = new Database(path, { create: true });
-    db.run(`pragma application_id = ${0x75617069}; pragma user_version = 1`);
-  }
-  for (const command of commands) {
-    const { code, stderr } = await runOn(readFileSync(path), command);
-    expect(code, command).toEqual(1);
-    expect(stderr).toMatch(
-      /^Cannot (open|restore) \S+: the schema is not that of version 1: "users" is missing\n$/,
-    );
-  }
 });
 
 test("export fails when pages of the file are in the wrong order", async () => {

@@ -198,21 +198,6 @@ export function importContract(open: Open): void {
     expect(await it.store.check()).toEqual([]);
   });
 
-  test("import lists a user's orders by id when they arrive in another order", async () => {
-    await using it = await openWithClock(open);
-    const { id } = await newUser(it.store);
-    const other = await newUser(it.store);
-    for (const orderId of [50, 10, 30, 20, 60, 1]) {
-      expect(await importOrder(it.store, oldOrder(orderId, id))).toEqual(created);
-      await importOrder(it.store, oldOrder(orderId + 100, other.id));
-    }
-    expect(await idsOf(it.store, "orders", id)).toEqual([1, 10, 20, 30, 50, 60]);
-    expect(await idsOf(it.store, "orders", other.id)).toEqual([101, 110, 120, 130, 150, 160]);
-    const page = await listed(it.store.orders.list({ user_id: id, limit: 2, offset: 3 }));
-    expect(page.rows.map((order) => order.id)).toEqual([30, 50]);
-    expect(await it.store.check()).toEqual([]);
-  });
-
   test("import stores the records that it does not reject, and in a dry run nothing, with the same results", async () => {
     await using it = await openWithClock(open);
     const { store } = it;

@@ -1,5 +1,5 @@
 import { expect, test } from "bun:test";
-import { fingerprint, replay } from "../../src/domain/idempotency.ts";
+import { fingerprint } from "../../src/domain/idempotency.ts";
 
 const path = "/api/v1/users";
 
@@ -54,15 +54,4 @@ test("fingerprint returns 64 hexadecimal digits, the same in every run", () => {
   expect(fingerprint("POST", path, { a: 1 })).toBe(
     "386f4f612405847e83b1c1a328e5878fb8c2e0808108a7159aca0c7e57305abb",
   );
-});
-
-test("replay returns the record as it was stored when the key has the same fingerprint", () => {
-  const json = '{"id":7,"metadata":{"__proto__":"x"},"version":3}';
-  const key = { owner: "", key: "k", fingerprint: "f" };
-  expect(replay({ fingerprint: "f", record: json }, key)).toEqual({
-    id: 7,
-    version: 3,
-    json,
-    replayed: true,
-  });
 });

@@ -26,16 +26,6 @@ const order: Order = {
   updated_at: "2026-11-20T18:57:03.120Z",
 };
 
-const unchanged = patchOrder(order, {});
-
-test("patchOrder changes only the metadata when the patch has no status", () => {
-  for (const status of orderStatuses) {
-    const patched = patchOrder({ ...order, status }, { metadata: { a: null, b: "2" } });
-    expect(patched).toEqual({ ...unchanged, status, metadata: { b: "2" } });
-  }
-  expect(patchOrder(order, { metadata: null })).toEqual({ ...unchanged, metadata: {} });
-});
-
 const steps: Readonly<Record<OrderStatus, readonly OrderStatus[]>> = {
   pending: ["paid", "canceled"],
   paid: ["shipped", "canceled"],

@@ -52,8 +52,8 @@ describe.if(cluster !== null)("several servers", () => {
     }
     expect(await store.orders.list({ limit: 1, offset: 10_000 })).toMatchObject({ records: "" });
     const deep = Promise.resolve(store.orders.list({ limit: 1, offset: 10_001 }));
-    expect(deep).rejects.toThrow("offset must be at most 10,000 on this database: use after");
-    expect(store.users.remove(user.id, null)).rejects.toThrow("user has orders");
+    await expect(deep).rejects.toThrow("offset must be at most 10,000 on this database: use after");
+    await expect(store.users.remove(user.id, null)).rejects.toThrow("user has orders");
     const imported = { ...orderFields(other.id), reference: "1" };
     expect(await store.bulk.orders.import([imported])).toEqual([{ outcome: "created" }]);
     expect(parsed(await store.orders.get(4))?.user_id).toBe(other.id);
@@ -81,7 +81,7 @@ describe.if(cluster !== null)("several servers", () => {
     await it.run("update order_index set reference = '2' where id = 4");
     expect(await store.check()).toContain(mismatch);
     await it.run(`delete from orders where id = ${ids[2]}`);
-    expect(Promise.resolve(store.orders.get(ids[2] ?? 0))).rejects.toThrow(
+    await expect(Promise.resolve(store.orders.get(ids[2] ?? 0))).rejects.toThrow(
       "the database is recovering from a failure",
     );
     expect(await store.check()).toContain(mismatch);

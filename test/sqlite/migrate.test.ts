@@ -60,18 +60,6 @@ test("migrate runs only the migrations that are new when the schema is older", (
   expect(value(db, "select count(*) from users")).toBe(1);
 });
 
-test("migrate runs once when two connections call it", () => {
-  using directory = makeDirectory();
-  const path = directory.at("a.db");
-  using left = new Database(path, { create: true });
-  using right = new Database(path);
-  expect([findVersion(left), findVersion(right)]).toEqual([0, 0]);
-  migrate(left);
-  // It read the version before the other was done, and must read it again inside its transaction.
-  migrate(right);
-  expect(tables(right)).toEqual(ours);
-});
-
 test("migrate locks out other writers while it reads the version and migrates", () => {
   using directory = makeDirectory();
   const path = directory.at("a.db");

@@ -11,16 +11,6 @@ function rejectedIn(results: readonly PromiseSettledResult<unknown>[]): number[]
   return results.flatMap(({ status }, at) => (status === "rejected" ? [at] : []));
 }
 
-test("write shares one commit with all calls of the same turn", async () => {
-  using it = makeWriter();
-  const writes = Array.from({ length: 100 }, (_, n) => it.write(() => it.insert(n)));
-  await Promise.all(writes);
-  expect(it.commits()).toBe(1);
-  expect(it.visible()).toHaveLength(100);
-  await it.write(() => it.insert(100));
-  expect(it.commits()).toBe(2);
-});
-
 test("write shares one commit with the next turn when several are waiting", async () => {
   using it = makeWriter();
   const writes = [1, 2].map((n) => it.write(() => it.insert(n)));

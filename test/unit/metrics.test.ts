@@ -105,6 +105,9 @@ test("render has these metrics, of these types, before the first request", async
   expect(text).toContain(
     '\nuser_api_commit_batch_size_bucket{le="+Inf"} 0\nuser_api_commit_batch_size_sum 0\n',
   );
+  expect(text).toMatch(
+    /\n# HELP user_api_writable .+\n# TYPE user_api_writable gauge\nuser_api_writable 1\n/,
+  );
   expect(text).toContain("\nuser_api_archive_seconds_behind 1.5\n");
   expect(text).toContain("\nuser_api_archive_bytes_behind 4120\n");
   expect(text).toContain('\nuser_api_build_info{version="1.2.3",commit="1cc9c668",schema="3"} 1\n');

@@ -88,8 +88,9 @@ test("PUT /users/:id keeps the reference when it is omitted, and clears it with 
   expect((await newUser(server, { reference: "K-2" })).reference).toBe("K-2");
 });
 
-describe.each(["/users", "/orders"])("GET %s?id", (path) => {
-  test("a list of ids has those that exist, with their total, and links with the ids as they were sent", async () => {
+test.each(["/users", "/orders"])(
+  "GET %s?id has the records that exist, with their total, and links with the ids as they were sent",
+  async (path) => {
     const records: TestResponse["json"][] = [];
     for (let n = 0; n < 4; n += 1)
       records.push(await (path === "/users" ? newUser(server) : newOrder(server, buyer.id)));
@@ -116,5 +117,5 @@ describe.each(["/users", "/orders"])("GET %s?id", (path) => {
     expect((await server.call("GET", next ?? "")).json.data).toEqual([third]);
     const { first: whole } = links(all);
     expect(whole).toStartWith(`${path}?limit=100&offset=0&id=${c},${a},`);
-  });
-});
+  },
+);

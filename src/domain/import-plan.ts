@@ -138,7 +138,7 @@ export function createEmptyTable<Row extends ImportedRow, Import extends object>
   const none = () => null;
   const stored = { lastId: 0, get: none, idOf: none, emailOf: none, userOf: none };
   return {
-    import: async (records) => plan(records, stored).results,
+    import: async (records, { update } = {}) => plan(records, stored, update).results,
   };
 }
 

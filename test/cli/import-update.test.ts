@@ -1,5 +1,5 @@
 import { expect, test } from "bun:test";
-import { readFileSync } from "node:fs";
+import { readFileSync, rmSync } from "node:fs";
 import {
   exportOf,
   failed,
@@ -41,6 +41,16 @@ test("import --update changes records that exist, and nothing when repeated or i
     reported("Imported 0 users (0 updated, 1 erased, 3 unchanged, 0 rejected)"),
   );
   expect(await exportOf(world, "users")).toEqual(after);
+});
+
+test("import --update --dry-run judges the input alone when there is no database", async () => {
+  using world = makeHarness();
+  rmSync(world.path);
+  const { stderr } = await world.feed(
+    lines([ann, { ...ann, name: "Anna" }]),
+    ...["import", "users", "--update", "--dry-run"],
+  );
+  expect(stderr).toEndWith("Would import 1 user (1 updated, 0 unchanged, 0 rejected)\n");
 });
 
 test("import --update restores the fields of an export when they have changed since", async () => {

@@ -109,6 +109,7 @@ function prepareRequireOwners(db: Database): (edit: Unique, id: number | null) =
   };
 }
 
+/** @returns a function that starts updating orders within a transaction */
 export function prepareOrderUpdate({ db, timestamp, noteChange }: StoreContext) {
   const requireOwners = prepareRequireOwners(db);
   // Separate statements, because setting a column makes SQLite rewrite its indexes and run its triggers, even if the value
@@ -129,7 +130,7 @@ export function prepareOrderUpdate({ db, timestamp, noteChange }: StoreContext) 
       user_position = $user_position
     where id = $id
   `);
-  const positions = prepareUserPositions(db);
+  const openPositions = prepareUserPositions(db);
   const updateOrder = db.prepare<
     null,
     Pick<Order, "id" | "refunded" | "version" | "updated_at"> & { metadata: string }
@@ -142,34 +143,38 @@ export function prepareOrderUpdate({ db, timestamp, noteChange }: StoreContext) 
     where id = $id
   `);
 
-  function moveToUser({ id, user_id: from }: Order, userId: number): void {
-    positions.remove(from, id);
-    updateUser.run({ id, user_id: userId, user_position: positions.add(userId, id) });
-  }
+  return () => {
+    const positions = openPositions();
 
-  /** Writes the fields of an order, with a new version and a change. It throws as `prepareRequireOwners`. */
-  function update(order: Order, edit: OrderEdit, author: Author): void {
-    const { id } = order;
-    const { user_id, reference, status } = edit;
-    const isMoved = user_id !== order.user_id;
-    if (isMoved || reference !== order.reference) requireOwners(edit, id);
-    const changed = {
-      id,
-      refunded: edit.refunded,
-      status,
-      metadata: JSON.stringify(edit.metadata),
-      version: order.version + 1,
-      updated_at: latestOf(order.updated_at, timestamp()),
-    };
-    if (isMoved) moveToUser(order, user_id);
-    if (reference !== order.reference) updateReference.run({ id, reference });
-    if (status !== order.status) updateStatus.run({ id, status });
-    updateOrder.run(changed);
-    noteChange("order.updated", changed, author);
-  }
+    function moveToUser({ id, user_id: from }: Order, userId: number): void {
+      positions.remove(from, id);
+      updateUser.run({ id, user_id: userId, user_position: positions.add(userId, id) });
+    }
 
-  /** Call `finish` after the last order. */
-  return { update, finish: positions.renumber };
+    /** Writes the fields of an order, with a new version and a change. It throws as `prepareRequireOwners`. */
+    function update(order: Order, edit: OrderEdit, author: Author): void {
+      const { id } = order;
+      const { user_id, reference, status } = edit;
+      const isMoved = user_id !== order.user_id;
+      if (isMoved || reference !== order.reference) requireOwners(edit, id);
+      const changed = {
+        id,
+        refunded: edit.refunded,
+        status,
+        metadata: JSON.stringify(edit.metadata),
+        version: order.version + 1,
+        updated_at: latestOf(order.updated_at, timestamp()),
+      };
+      if (isMoved) moveToUser(order, user_id);
+      if (reference !== order.reference) updateReference.run({ id, reference });
+      if (status !== order.status) updateStatus.run({ id, status });
+      updateOrder.run(changed);
+      noteChange("order.updated", changed, author);
+    }
+
+    /** Call `finish` after the last order. */
+    return { update, finish: positions.renumber };
+  };
 }
 
 export function createOrderStore(context: StoreContext): OrderStore {
@@ -178,7 +183,7 @@ export function createOrderStore(context: StoreContext): OrderStore {
   const parts = { table, schema: Order, prepareRows } as const;
   const { list, get, textOf } = prepareRecords<Order, OrderQuery>(context, parts);
   const requireOwners = prepareRequireOwners(db);
-  const updates = prepareOrderUpdate(context);
+  const openUpdates = prepareOrderUpdate(context);
   const insert = db.prepare<null, OrderRow & { now: string }>(`
     insert into orders (
       user_id, user_position, currency, reference, items, total, status, metadata, version,
@@ -224,8 +229,9 @@ export function createOrderStore(context: StoreContext): OrderStore {
         const order = JSON.parse(text.json) as Order;
         const fields = edit(order);
         if (changesNothing(order, fields)) return text;
-        updates.update(order, fields, author);
-        updates.finish();
+        const { update: updateStored, finish } = openUpdates();
+        updateStored(order, fields, author);
+        finish();
         return textOf(id);
       };
       return writer.write(table, () => idempotency.once(key, table, update), author);

@@ -100,7 +100,7 @@ export function prepareUserNumbering(db: Database) {
   };
 }
 
-/** Assigns positions to imported and moved orders, within a transaction. */
+/** @returns a function that starts assigning positions to imported and moved orders, within a transaction */
 export function prepareUserPositions(db: Database) {
   const numberingOf = prepareUserNumbering(db);
   const last = db.prepare<{ id: number | null; next: number }, { user_id: number }>(`
@@ -127,40 +127,41 @@ export function prepareUserPositions(db: Database) {
   const halfFilled = `at / ${BLOCK / 2} * ${BLOCK} + at % ${BLOCK / 2} + 1`;
   const updateAll = db.prepare<null, Range>(renumberTo(halfFilled));
 
-  /** The positions from which on blocks change, by user and block. */
-  const changed = new Map<string, Range>();
-  function changeFrom(userId: number, position: number): void {
-    const end = Math.ceil(position / BLOCK) * BLOCK;
-    const key = `${userId} ${end}`;
-    const first = Math.min(changed.get(key)?.first ?? position, position);
-    changed.set(key, { user_id: userId, first, end });
-  }
-  return {
-    /**
-     * Call it for each new order, before the insert, and for each one that moves to the user.
-     * @returns a preliminary position, which another order can have until `renumber`
-     */
-    add(userId: number, id: number): number {
-      const { id: lastId = null, next = 1 } = last.get({ user_id: userId }) ?? {};
-      if (lastId === null) return 1;
-      if (id > lastId) return next;
-      const { positionAt, countUpTo } = numberingOf(userId);
-      const position = positionAt(Math.max(countUpTo(id), 1));
-      changeFrom(userId, position);
-      return position;
-    },
-    /** Call it for each order before it leaves its user. */
-    remove(userId: number, id: number): void {
-      changeFrom(userId, positionOf.get({ id })?.user_position ?? 1);
-    },
-    /** Renumbers the blocks of users from the first out-of-sequence order on. Call it after the last order. */
-    renumber() {
-      for (const range of changed.values()) {
-        const { orders = 0 } = countBetween.get({ ...range, first: range.end - BLOCK + 1 }) ?? {};
-        if (orders <= BLOCK) updateBlock.run(range);
-        else updateAll.run({ ...range, first: 1, end: Number.MAX_SAFE_INTEGER });
-      }
-      changed.clear();
-    },
+  return () => {
+    /** The positions from which on blocks change, by user and block. */
+    const changed = new Map<string, Range>();
+    function changeFrom(userId: number, position: number): void {
+      const end = Math.ceil(position / BLOCK) * BLOCK;
+      const key = `${userId} ${end}`;
+      const first = Math.min(changed.get(key)?.first ?? position, position);
+      changed.set(key, { user_id: userId, first, end });
+    }
+    return {
+      /**
+       * Call it for each new order, before the insert, and for each one that moves to the user.
+       * @returns a preliminary position, which another order can have until `renumber`
+       */
+      add(userId: number, id: number): number {
+        const { id: lastId = null, next = 1 } = last.get({ user_id: userId }) ?? {};
+        if (lastId === null) return 1;
+        if (id > lastId) return next;
+        const { positionAt, countUpTo } = numberingOf(userId);
+        const position = positionAt(Math.max(countUpTo(id), 1));
+        changeFrom(userId, position);
+        return position;
+      },
+      /** Call it for each order before it leaves its user. */
+      remove(userId: number, id: number): void {
+        changeFrom(userId, positionOf.get({ id })?.user_position ?? 1);
+      },
+      /** Renumbers the blocks of users from the first out-of-sequence order on. Call it after the last order. */
+      renumber() {
+        for (const range of changed.values()) {
+          const { orders = 0 } = countBetween.get({ ...range, first: range.end - BLOCK + 1 }) ?? {};
+          if (orders <= BLOCK) updateBlock.run(range);
+          else updateAll.run({ ...range, first: 1, end: Number.MAX_SAFE_INTEGER });
+        }
+      },
+    };
   };
 }

@@ -26,10 +26,11 @@ export function prepareBulkInsert(db: Database) {
   };
   const openUserIds = prepareIdTracker(db, "users");
   const openOrderIds = prepareIdTracker(db, "orders");
-  const userPositions = prepareUserPositions(db);
+  const openUserPositions = prepareUserPositions(db);
 
   return () => {
     const ids = { users: openUserIds(), orders: openOrderIds() };
+    const userPositions = openUserPositions();
 
     return {
       ids,

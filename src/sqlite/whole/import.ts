@@ -20,12 +20,13 @@ import { prepareText } from "../tables/records.ts";
 import { prepareUserUpdate } from "../tables/users.ts";
 import { prepareBulkInsert } from "./bulk-insert.ts";
 
-interface Updates<Row> {
+/** Starts writing updates within a transaction. */
+type OpenUpdates<Row> = () => {
   /** Writes the fields of a record, with a new version and a change. */
   readonly update: (stored: Row, fields: Row, author: Author) => void;
   /** Call it after the last record. */
   readonly finish?: () => void;
-}
+};
 
 /** @returns reads the id of the record with a key */
 function prepareIdOf(db: Database, table: RecordTable) {
@@ -47,7 +48,7 @@ function createBulkStore<Row extends ImportedRow & ChangedRecord, Import extends
   { db, timestamp, reader, writer, noteChange }: StoreContext,
   openBulkInsert: ReturnType<typeof prepareBulkInsert>,
   rules: ImportedTable<Row, Import>,
-  { update, finish: finishUpdates }: Updates<Row>,
+  openUpdates: OpenUpdates<Row>,
 ): BulkStore<Import> {
   const { table } = rules;
   const withId = prepareText<Row>(db, table, rules.schema);
@@ -98,6 +99,7 @@ function createBulkStore<Row extends ImportedRow & ChangedRecord, Import extends
           if (!Bun.deepEquals(rules.keysOf(before), rules.keysOf(after)))
             clearKeys.run({ id: before.id });
         }
+        const { update, finish: finishUpdates } = openUpdates();
         // First: a new record can have the key that another one gives up.
         for (const { before, after } of updated) update(before, after, null);
         finishUpdates?.();
@@ -113,10 +115,9 @@ function createBulkStore<Row extends ImportedRow & ChangedRecord, Import extends
 
 export function createBulkStores(context: StoreContext): Store["bulk"] {
   const openBulkInsert = prepareBulkInsert(context.db);
+  const updateUser = prepareUserUpdate(context);
   return {
-    users: createBulkStore(context, openBulkInsert, userImport, {
-      update: prepareUserUpdate(context),
-    }),
+    users: createBulkStore(context, openBulkInsert, userImport, () => ({ update: updateUser })),
     orders: createBulkStore(context, openBulkInsert, orderImport, prepareOrderUpdate(context)),
   };
 }

@@ -10,9 +10,10 @@ import {
   writeFileSync,
 } from "node:fs";
 import { SCHEMA_VERSION } from "../../src/sqlite/file/migrate.ts";
+import { LARGE_TREE } from "../../src/sqlite/file/page-tree.ts";
 import { makeDirectory } from "../support/directory.ts";
 import { expectRejection } from "../support/expect-error.ts";
-import { openDatabase, runSql } from "./open-database.ts";
+import { openDatabase, query, runSql } from "./open-database.ts";
 
 const broken: [string, (path: string) => void, string][] = [
   ["is a directory", (path) => mkdirSync(path), "it is a directory"],
@@ -52,6 +53,21 @@ for (const [what, make, why] of broken) {
     if (before !== null) expect(readdirSync(directory.path)).toEqual(["a.db"]);
   });
 }
+
+test("page-tree knows every table and index that grows with the data", async () => {
+  using directory = makeDirectory();
+  const path = directory.at("a.db");
+  await (await openDatabase(path)).close();
+  const trees = query(
+    path,
+    `select coalesce(sql, name)
+    from sqlite_schema
+    where rootpage > 0
+      and tbl_name in ('users', 'orders', 'buckets', 'idempotency_keys', 'changes')`,
+  );
+  expect(trees).toHaveLength(12);
+  expect(trees.filter((tree) => !LARGE_TREE.test(`${tree}`))).toEqual([]);
+});
 
 test("openSqlite rejects a schema that refers to itself, unless a WAL replaces it, as after a crash", async () => {
   using directory = makeDirectory();

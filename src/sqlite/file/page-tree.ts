@@ -10,8 +10,8 @@ const [INTERIOR_INDEX, INTERIOR_TABLE, LEAF_TABLE] = [2, 5, 13];
 const VALUE_BYTES = [0, 1, 2, 3, 4, 6, 8, 8, 0, 0];
 
 /** Trees that grow with the data. SQLite reads others in whole, those of `analyze` whenever it opens the file. */
-const LARGE =
-  /^(create table (users|orders|buckets|idempotency_keys|changes) |create index \w+ on orders |sqlite_autoindex_(users|idempotency_keys)_1)/i;
+export const LARGE_TREE =
+  /^(create table buckets |create (table|(unique )?index \w+ on) (users|orders|idempotency_keys|changes) |sqlite_autoindex_(users|idempotency_keys)_1)/i;
 
 /** @returns the value of a variable-length integer, and where it ends */
 function readVarint(page: Buffer, start: number): [value: number, end: number] {
@@ -40,7 +40,7 @@ function smallRootOf(page: Buffer, cell: number, pageBytes: number): number | nu
   // SQLite writes it as a short integer, and not in another page.
   const isInteger = root.type < VALUE_BYTES.length && root.text.length <= 6;
   if (!isInteger || sql.start > record + Math.max(64, pageBytes / 10)) return null;
-  const isLarge = LARGE.test(sql.text === "" ? name.text : sql.text);
+  const isLarge = LARGE_TREE.test(sql.text === "" ? name.text : sql.text);
   return isLarge || root.text === "" ? 0 : page.readUIntBE(root.start, root.text.length);
 }
 

@@ -5,7 +5,7 @@ import { AppError, fail, messageOf } from "../base/error.ts";
 import { escapeInvisible } from "../base/readable-text.ts";
 import type { ImportOptions } from "../domain/bulk.ts";
 import type { Config } from "../domain/config.ts";
-import { createEmptyTable } from "../domain/import-plan.ts";
+import { createEmptyTable } from "../domain/import-dry-run.ts";
 import { orderImport, userImport } from "../domain/import-rules.ts";
 import type { Store } from "../domain/store.ts";
 import { formatCount, formatNumber } from "./count-text.ts";

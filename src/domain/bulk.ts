@@ -19,7 +19,8 @@ export interface BulkStore<Import> {
    * Stores records with their ids, versions and times. Records without an id get new ones. A record that exists with other
    * content is rejected, or with `update` becomes as the given one, with a new version. A rejected record does not affect
    * the others. The call is one transaction.
-   * @param options with `dryRun`, it returns the results without writing, as if earlier calls had written theirs
+   * @param options with `dryRun`, it returns the results without writing, as if earlier calls had created theirs. Records
+   * that these would have updated are compared as they are stored
    * @returns the result of each record in the same order, after the records are on disk
    * @throws {AppError} unavailable if the database cannot be written; then no record is stored
    */

@@ -1,12 +1,11 @@
 /** The plan of an import: which records are created, updated, unchanged or rejected. */
 
 import { AppError } from "../base/error.ts";
-import { sortMembers } from "../base/json.ts";
 import type { Schema } from "../base/schema.ts";
-import type { BulkStore, ImportResult } from "./bulk.ts";
+import type { ImportResult } from "./bulk.ts";
 import type { ChangeType } from "./change.ts";
 import type { CopyRow } from "./copy.ts";
-import { latestOf, type RecordTable } from "./record.ts";
+import { nextVersion, type RecordTable } from "./record.ts";
 
 const unchanged: ImportResult = { outcome: "unchanged" };
 
@@ -30,9 +29,6 @@ export function idGapProblem(id: number, last: number): string | null {
   if (id <= last + MAX_ID_GAP) return null;
   return `id must be at most ${MAX_ID_GAP} beyond the last one, ${last}`;
 }
-
-/** The domain of emails of users who were erased (docs/personal-data.md). */
-const ERASED = /@erased\.invalid$/i;
 
 /** A field whose values are unique besides the ids. Emails are compared by their keys. */
 export type UniqueField = "reference" | "email";
@@ -59,10 +55,10 @@ export interface ImportedTable<Row, Import> {
   /** A record in messages, e.g. `user`. */
   readonly noun: string;
   /** @returns the user that must exist: an id, or a key; `null` for none */
-  userOf(record: Import): number | UniqueKey | null;
+  namedUserOf(record: Import): number | UniqueKey | null;
   /** @returns the unique values, in the order in which they recognize a record without an id */
   keysOf(record: Row | Import): readonly UniqueKey[];
-  /** @returns the whole record. The id and the time are for a record without an id. @param userId of `userOf` */
+  /** @returns the whole record. The id and the time are for a record without an id. @param userId of the user that it names */
   complete(record: Import, id: number, time: string, userId: number | null): Row;
   /** @returns the fields that must be equal for a record without an id to be the one that has its key */
   contentOf(row: Row, record: Import): object;
@@ -71,8 +67,8 @@ export interface ImportedTable<Row, Import> {
    * @throws {AppError} if they cannot change like this
    */
   merge(stored: Row, record: Import, userId: number | null): Row;
-  /** @returns the email of the person whom the record is about. If the person was erased, no import updates the record */
-  personOf(row: Row, emailOf: StoredRecords<Row>["emailOf"]): string | null;
+  /** Whether the user, or the one of the order, was erased. Then no import updates the record. */
+  isErased(row: Row, emailOf: StoredRecords<Row>["emailOf"]): boolean;
 }
 
 /** The stored records, as the transaction of the import sees them. */
@@ -86,195 +82,214 @@ export interface StoredRecords<Row> {
   /** @returns the email of the user with this id; `null` if there is none */
   emailOf(userId: number): string | null;
   /** @returns the id of the user with this key; `null` if there is none */
-  userOf(key: UniqueKey): number | null;
+  userIdOf(key: UniqueKey): number | null;
 }
 
-/**
- * Decides on the records of a batch.
- * @param stored is called synchronously
- * @param update whether a record that exists with other content is updated, not rejected
- */
-export type PlanImport<Row, Import> = (
-  records: readonly Import[],
-  stored: StoredRecords<Row>,
-  update?: boolean,
-) => {
+/** What a dry run remembers of the records in earlier batches. */
+export interface DryRunMemory {
+  lastId: number;
+  has(id: number): boolean;
+  /** @returns the id of the record that got this key; `null` if none did */
+  idOf(key: UniqueKey): number | null;
+  isSame(id: number, part: RecordPart, value: object): boolean;
+  add(id: number, keys: readonly UniqueKey[], parts: Readonly<Record<RecordPart, object>>): void;
+}
+
+/** What is compared: all of a record, or its `contentOf`. */
+type RecordPart = "record" | "content";
+
+interface PlanOptions {
+  /** RFC 3339. */
+  readonly time: string;
+  /** Whether a record that exists with other content is updated, not rejected. */
+  readonly update: boolean;
+  /** `null` unless it is a dry run. */
+  readonly memory: DryRunMemory | null;
+}
+
+/** A batch of records while it is planned. */
+interface Batch<Row, Import = never> extends PlanOptions {
+  readonly rules: ImportedTable<Row, Import>;
+  readonly stored: StoredRecords<Row>;
+  /** By id. */
+  readonly created: Map<number, Row>;
+  readonly updated: Map<number, { readonly before: Row; readonly after: Row }>;
+  /** The ids of these records by their keys. */
+  readonly ids: Map<string, number>;
+  lastId: number;
+}
+
+/** @returns the record as it is after the import so far; `null` if there is none, or a dry run knows only its hash */
+function recordWithId<Row>({ created, updated, stored }: Batch<Row>, id: number): Row | null {
+  return created.get(id) ?? updated.get(id)?.after ?? stored.get(id);
+}
+
+/** @returns the id of the record with this key; `null` if there is none */
+function ownerOf<Row>(batch: Batch<Row>, key: UniqueKey): number | null {
+  const { rules, stored, updated, ids, memory } = batch;
+  const id = ids.get(key.join(" ")) ?? memory?.idOf(key) ?? stored.idOf(key);
+  const changed = id === null ? undefined : updated.get(id)?.after;
+  const hasLost = changed && !rules.keysOf(changed).some((other) => Bun.deepEquals(other, key));
+  return hasLost ? null : id;
+}
+
+/** @returns the reason for rejecting a record that would have the key of another one; `null` if none has */
+function conflictOf<Row extends ImportedRow>(batch: Batch<Row>, row: Row): string | null {
+  for (const key of batch.rules.keysOf(row)) {
+    const owner = ownerOf(batch, key);
+    if (owner !== null && owner !== row.id)
+      return `${key[0]} is already taken by ${batch.rules.noun} ${owner}`;
+  }
+  return null;
+}
+
+function note<Row extends ImportedRow, Import>(
+  batch: Batch<Row, Import>,
+  row: Row,
+  record: Import,
+): void {
+  const { rules, ids, memory } = batch;
+  const keys = rules.keysOf(row);
+  for (const key of keys) ids.set(key.join(" "), row.id);
+  batch.lastId = Math.max(batch.lastId, row.id);
+  if (memory === null) return;
+  memory.add(row.id, keys, { record: row, content: rules.contentOf(row, record) });
+  memory.lastId = batch.lastId;
+}
+
+/** @returns the record that an imported one is, and the field by which that is known; `null` if it is new */
+function recognize<Row extends ImportedRow, Import extends object>(
+  batch: Batch<Row, Import>,
+  record: Import & { readonly id?: number },
+): { readonly id: number; readonly field: "id" | UniqueField } | null {
+  const { id } = record;
+  if (id !== undefined) {
+    const isKnown = recordWithId(batch, id) !== null || batch.memory?.has(id);
+    return isKnown ? { id, field: "id" } : null;
+  }
+  for (const [at, key] of batch.rules.keysOf(record).entries()) {
+    const owner = ownerOf(batch, key);
+    if (owner === null) continue;
+    // The other key is the reference: two people of another system can share an email.
+    const isOther = at > 0 && recordWithId(batch, owner)?.reference != null;
+    return isOther ? null : { id: owner, field: key[0] };
+  }
+  return null;
+}
+
+function create<Row extends ImportedRow, Import>(
+  batch: Batch<Row, Import>,
+  record: Import,
+  row: Row,
+): ImportResult {
+  const problem = conflictOf(batch, row) ?? idGapProblem(row.id, batch.lastId);
+  if (problem !== null) return rejected(problem);
+  batch.created.set(row.id, row);
+  note(batch, row, record);
+  return { outcome: "created" };
+}
+
+function update<Row extends ImportedRow, Import>(
+  batch: Batch<Row, Import>,
+  before: Row,
+  record: Import,
+  userId: number | null,
+): ImportResult {
+  const { rules, created, updated, time } = batch;
+  const merged = rules.merge(before, record, userId);
+  if (Bun.deepEquals(before, merged, true)) return unchanged;
+  const problem = conflictOf(batch, merged);
+  if (problem !== null) return rejected(problem);
+  const { id } = before;
+  const first = updated.get(id)?.before ?? before;
+  const after = created.has(id) ? merged : nextVersion(first, merged, time);
+  if (created.has(id)) created.set(id, after);
+  else updated.set(id, { before: first, after });
+  note(batch, after, record);
+  return { outcome: "updated" };
+}
+
+/** Whether the record is the one with the id, as far as an import compares them. */
+function isSame<Row extends ImportedRow, Import>(
+  batch: Batch<Row, Import>,
+  id: number,
+  row: Row,
+  record: Import,
+  part: RecordPart,
+): boolean {
+  const partOf = (whole: Row) => (part === "record" ? whole : batch.rules.contentOf(whole, record));
+  const other = recordWithId(batch, id);
+  if (other !== null) return Bun.deepEquals(partOf(other), partOf(row), true);
+  return batch.memory?.isSame(id, part, partOf(row)) ?? false;
+}
+
+/** @throws {AppError} if the record is rejected */
+function importOne<Row extends ImportedRow, Import extends object>(
+  batch: Batch<Row, Import>,
+  record: Import,
+): ImportResult {
+  const { rules, stored, time } = batch;
+  const known = recognize(batch, record);
+  const before = known === null ? null : recordWithId(batch, known.id);
+  if (batch.update && before !== null && rules.isErased(before, stored.emailOf))
+    return { outcome: "erased" };
+  const user = rules.namedUserOf(record);
+  const isKey = typeof user === "object" && user !== null;
+  const userId = isKey ? stored.userIdOf(user) : user;
+  if (isKey && userId === null) return unknownUser(user);
+  const row = rules.complete(record, known?.id ?? batch.lastId + 1, time, userId);
+  const isById = known?.field === "id";
+  if (known !== null && isSame(batch, known.id, row, record, isById ? "record" : "content")) {
+    if (!batch.update || isById) return unchanged;
+  }
+  if (known !== null && !batch.update) {
+    const { id, field } = known;
+    const reason = isById
+      ? `${rules.noun} ${id} already exists with different values`
+      : `${field} is already taken by ${rules.noun} ${id}`;
+    return { outcome: "rejected", reason, exists: true };
+  }
+  if (userId !== null && stored.emailOf(userId) === null)
+    return rejected("user_id must be an existing user");
+  if (known === null) return create(batch, record, row);
+  // A dry run knows only the hash of a record that an earlier batch would have created.
+  return before === null ? { outcome: "updated" } : update(batch, before, record, userId);
+}
+
+export interface ImportPlan<Row> {
   /** In the order of the records. */
   readonly results: readonly ImportResult[];
   readonly created: readonly Row[];
   readonly updated: readonly { readonly before: Row; readonly after: Row }[];
   /** The last assigned id after the inserts. */
   readonly lastId: number;
-};
-
-/** Hashes a value for comparison, independent of the order of members. */
-function hash(value: object): number {
-  return Bun.hash.xxHash32(JSON.stringify(sortMembers(value)));
 }
 
 /**
- * What a dry run remembers of the records that it would have created, about 150 bytes of each. Hashes are enough, because
- * only records with the same id or key are compared.
+ * Decides on the records of a batch.
+ * @param stored is called synchronously
  */
-function createDryRunMemory() {
-  const ids = new Map<number, number>();
-  const hashOf = (key: UniqueKey) => Number(Bun.hash.xxHash64(key.join(" ")) >> 11n);
-  return {
-    /** By id. */
-    record: new Map<number, number>(),
-    content: new Map<number, number>(),
-    lastId: 0,
-    idOf: (key: UniqueKey) => ids.get(hashOf(key)),
-    addKey: (key: UniqueKey, id: number) => ids.set(hashOf(key), id),
-  };
-}
-
-/** @returns a table without records, for dry runs only */
-export function createEmptyTable<Row extends ImportedRow, Import extends object>(
+export function planImport<Row extends ImportedRow, Import extends object>(
   rules: ImportedTable<Row, Import>,
-  now: () => Date,
-): BulkStore<Import> {
-  const plan = createImportPlanner(rules, () => now().toISOString(), true);
-  const none = () => null;
-  const stored = { lastId: 0, get: none, idOf: none, emailOf: none, userOf: none };
+  records: readonly Import[],
+  stored: StoredRecords<Row>,
+  options: PlanOptions,
+): ImportPlan<Row> {
+  const lastId = Math.max(stored.lastId, options.memory?.lastId ?? 0);
+  const written = { created: new Map(), updated: new Map(), ids: new Map() };
+  const batch: Batch<Row, Import> = { ...options, ...written, rules, stored, lastId };
+  const results = records.map((record) => {
+    try {
+      return importOne(batch, record);
+    } catch (error) {
+      if (!(error instanceof AppError)) throw error;
+      return rejected(error.message.replace("Validation failed: ", ""));
+    }
+  });
   return {
-    import: async (records, { update } = {}) => plan(records, stored, update).results,
-  };
-}
-
-/**
- * Creates a planner for one batch, or for all batches of a dry run, each of which is planned as if the earlier ones had
- * been stored.
- */
-export function createImportPlanner<Row extends ImportedRow, Import extends object>(
-  rules: ImportedTable<Row, Import>,
-  timestamp: () => string,
-  isDryRun: boolean,
-): PlanImport<Row, Import> {
-  const memory = isDryRun ? createDryRunMemory() : null;
-
-  return (records, stored, update = false) => {
-    const created = new Map<number, Row>();
-    const updated = new Map<number, { before: Row; after: Row }>();
-    const keys = new Map<string, number>();
-    const time = timestamp();
-    let lastId = Math.max(stored.lastId, memory?.lastId ?? 0);
-
-    /** @returns the record as it is after the import so far; `null` if there is none, or a dry run knows only its hash */
-    const get = (id: number) => created.get(id) ?? updated.get(id)?.after ?? stored.get(id);
-
-    /** @returns the id of the record with this key; `null` if there is none */
-    function ownerOf(key: UniqueKey): number | null {
-      const id = keys.get(key.join(" ")) ?? memory?.idOf(key) ?? stored.idOf(key);
-      const changed = id === null ? undefined : updated.get(id)?.after;
-      const hasLost = changed && !rules.keysOf(changed).some((other) => Bun.deepEquals(other, key));
-      return hasLost ? null : id;
-    }
-
-    /** @returns the reason for rejecting a record that would have the key of another one; `null` if none has */
-    function conflictOf(row: Row): string | null {
-      for (const key of rules.keysOf(row)) {
-        const owner = ownerOf(key);
-        if (owner !== null && owner !== row.id)
-          return `${key[0]} is already taken by ${rules.noun} ${owner}`;
-      }
-      return null;
-    }
-
-    function note(row: Row, record: Import): void {
-      const rowKeys = rules.keysOf(row);
-      for (const key of rowKeys) keys.set(key.join(" "), row.id);
-      lastId = Math.max(lastId, row.id);
-      if (memory === null) return;
-      memory.record.set(row.id, hash(row));
-      memory.content.set(row.id, hash(rules.contentOf(row, record)));
-      for (const key of rowKeys) memory.addKey(key, row.id);
-      memory.lastId = lastId;
-    }
-
-    /** @returns the id of the record that the given one is, and by what that is known; `null` if it is new */
-    function recognize(record: Import & { readonly id?: number }) {
-      const { id } = record;
-      if (id !== undefined) {
-        const isKnown = get(id) !== null || memory?.record.has(id);
-        return isKnown ? { id, field: "id" as const } : null;
-      }
-      for (const [at, key] of rules.keysOf(record).entries()) {
-        const owner = ownerOf(key);
-        if (owner === null) continue;
-        // The other key is the reference: two people of another system can share an email.
-        const isOther = at > 0 && get(owner)?.reference != null;
-        return isOther ? null : { id: owner, field: key[0] };
-      }
-      return null;
-    }
-
-    function create(record: Import, row: Row): ImportResult {
-      const problem = conflictOf(row) ?? idGapProblem(row.id, lastId);
-      if (problem !== null) return rejected(problem);
-      created.set(row.id, row);
-      note(row, record);
-      return { outcome: "created" };
-    }
-
-    /** @param before `null` if a dry run knows only its hash */
-    function updateStored(before: Row | null, record: Import, userId: number | null): ImportResult {
-      if (before === null) return { outcome: "updated" };
-      const merged = rules.merge(before, record, userId);
-      if (Bun.deepEquals(before, merged, true)) return unchanged;
-      const problem = conflictOf(merged);
-      if (problem !== null) return rejected(problem);
-      const { id } = before;
-      const first = updated.get(id)?.before ?? before;
-      const version = first.version + 1;
-      const after = { ...merged, version, updated_at: latestOf(first.updated_at, time) };
-      if (created.has(id)) created.set(id, merged);
-      else updated.set(id, { before: first, after });
-      note(after, record);
-      return { outcome: "updated" };
-    }
-
-    /** Whether the record is the stored one, as far as an import compares them. */
-    function isSame(id: number, row: Row, record: Import, part: "record" | "content"): boolean {
-      const partOf = (whole: Row) => (part === "record" ? whole : rules.contentOf(whole, record));
-      const other = get(id);
-      if (other !== null) return Bun.deepEquals(partOf(other), partOf(row), true);
-      return memory?.[part].get(id) === hash(partOf(row));
-    }
-
-    function importOne(record: Import): ImportResult {
-      const known = recognize(record);
-      const before = known === null ? null : get(known.id);
-      if (update && before !== null && ERASED.test(rules.personOf(before, stored.emailOf) ?? ""))
-        return { outcome: "erased" };
-      const user = rules.userOf(record);
-      const userId = typeof user === "object" && user !== null ? stored.userOf(user) : user;
-      if (typeof user === "object" && user !== null && userId === null) return unknownUser(user);
-      const row = rules.complete(record, known?.id ?? lastId + 1, time, userId);
-      const isById = known?.field === "id";
-      if (known !== null && isSame(known.id, row, record, isById ? "record" : "content")) {
-        if (!update || isById) return unchanged;
-      }
-      if (known !== null && !update) {
-        const { id, field } = known;
-        const reason = isById
-          ? `${rules.noun} ${id} already exists with different values`
-          : `${field} is already taken by ${rules.noun} ${id}`;
-        return { outcome: "rejected", reason, exists: true };
-      }
-      if (userId !== null && stored.emailOf(userId) === null)
-        return rejected("user_id must be an existing user");
-      return known === null ? create(record, row) : updateStored(before, record, userId);
-    }
-
-    const results = records.map((record) => {
-      try {
-        return importOne(record);
-      } catch (error) {
-        if (!(error instanceof AppError)) throw error;
-        return rejected(error.message.replace("Validation failed: ", ""));
-      }
-    });
-    return { results, created: [...created.values()], updated: [...updated.values()], lastId };
+    results,
+    created: [...batch.created.values()],
+    updated: [...batch.updated.values()],
+    lastId: batch.lastId,
   };
 }

@@ -61,6 +61,9 @@ function referenceKey(reference: string | null | undefined): UniqueKey[] {
   return reference == null ? [] : [["reference", reference]];
 }
 
+/** The domain of emails of users who were erased (docs/personal-data.md). */
+const ERASED = /@erased\.invalid$/i;
+
 /** Users are recognized by their reference, then by their email. */
 export const userImport: ImportedTable<User, UserImport> = {
   table: "users",
@@ -69,7 +72,7 @@ export const userImport: ImportedTable<User, UserImport> = {
   updated: "user.updated",
   toRow: (user) => ({ ...user, ...userRow(user) }),
   noun: "user",
-  userOf: () => null,
+  namedUserOf: () => null,
   keysOf: ({ reference, email }) => [...referenceKey(reference), ["email", emailKey(email)]],
   complete(record, id, time) {
     if ("id" in record) return { ...record, reference: record.reference ?? null };
@@ -87,7 +90,7 @@ export const userImport: ImportedTable<User, UserImport> = {
     const edit = given<User, keyof User>(record, ["email", "reference", "name", "metadata"]);
     return { ...stored, ...userFields({ ...stored, ...edit }) };
   },
-  personOf: ({ email }) => email,
+  isErased: ({ email }) => ERASED.test(email),
 };
 
 /** What names the user of an order: one of these. The user must exist when the order is stored. */
@@ -176,7 +179,7 @@ export const orderImport: ImportedTable<Order, OrderImport> = {
     metadata: JSON.stringify(order.metadata),
   }),
   noun: "order",
-  userOf: ({ user_id, user_email, user_reference = "" }) => {
+  namedUserOf: ({ user_id, user_email, user_reference = "" }) => {
     if (user_id !== undefined) return user_id;
     return user_email === undefined
       ? ["reference", user_reference]
@@ -204,5 +207,5 @@ export const orderImport: ImportedTable<Order, OrderImport> = {
     requireChange(stored, { ...changed, currency: record.currency, items: record.items });
     return changed;
   },
-  personOf: ({ user_id }, emailOf) => emailOf(user_id),
+  isErased: ({ user_id }, emailOf) => ERASED.test(emailOf(user_id) ?? ""),
 };

@@ -19,11 +19,6 @@ export function changesNothing<Edit extends object>(record: Edit, edit: Edit): b
   return Bun.deepEquals(record, { ...record, ...edit }, true);
 }
 
-/** @returns the later of two times */
-export function latestOf(left: string, right: string): string {
-  return left > right ? left : right;
-}
-
 export type RecordTable = "users" | "orders";
 
 /** Maximum size of a record as JSON, so that 50 of any size fit on a page. */
@@ -61,6 +56,16 @@ export interface RecordText<Row> {
 /** @returns a record as it is created. @param time RFC 3339 */
 export function firstVersion<Fields extends object>(id: number, fields: Fields, time: string) {
   return { id, ...fields, version: 1, created_at: time, updated_at: time };
+}
+
+/** @returns a record after a change. @param fields those that change @param time RFC 3339 */
+export function nextVersion<Row extends { readonly version: number; readonly updated_at: string }>(
+  record: Row,
+  fields: Partial<Row>,
+  time: string,
+): Row {
+  const updatedAt = record.updated_at > time ? record.updated_at : time;
+  return { ...record, ...fields, version: record.version + 1, updated_at: updatedAt };
 }
 
 /** Name of the token that makes a change, which the change feed records; `null` for the command line. */

@@ -6,7 +6,7 @@ import {
   type Author,
   changesNothing,
   jsonText,
-  latestOf,
+  nextVersion,
   type RecordText,
 } from "../../domain/record.ts";
 import { itemAt } from "../engine/batch.ts";
@@ -114,11 +114,9 @@ function planItem<Row extends Edit & Stored, Edit extends object>(
   if (changesNothing<Edit>(before, edit)) return void outcomes.set(item, () => stored);
   const conflicts = mayConflict(edit, before);
   if (conflicts && !isAlone) return;
-  const updatedAt = latestOf(time.toISOString(), before.updated_at);
-  const version = before.version + 1;
-  const json = jsonText({ ...before, ...edit, version, updated_at: updatedAt });
-  const values = { ...editable.valuesOf(edit), updated_at: updatedAt };
-  const record = { id, version, json };
+  const after = nextVersion<Row>(before, { ...before, ...edit }, time.toISOString());
+  const values = { ...editable.valuesOf(edit), updated_at: after.updated_at };
+  const record = { id, version: after.version, json: jsonText(after) };
   updates.push({ item, before, author, values, mayConflict: conflicts, record });
 }
 

@@ -1,9 +1,10 @@
 /** Import of users and orders. `import-plan.ts` and `import-rules.ts` of the domain have the rules. */
 
 import type { BulkStore } from "../../domain/bulk.ts";
+import { createDryRunMemory } from "../../domain/import-dry-run.ts";
 import {
-  createImportPlanner,
   type ImportedTable,
+  planImport,
   type StoredRecords,
   type UniqueField,
   type UniqueKey,
@@ -68,8 +69,7 @@ function createBulkStore<Row extends User | Order, Import extends object>(
     where id = any($1::bigint[])
   `;
   const update = prepareUpdate(placement, editable);
-  const timestamp = () => now().toISOString();
-  const planDryRun = createImportPlanner(rules, timestamp, true);
+  const dryRunMemory = createDryRunMemory();
 
   /** Loads the records that the given ones can conflict with. */
   async function loadStored(
@@ -80,7 +80,7 @@ function createBulkStore<Row extends User | Order, Import extends object>(
     const known = await loadIds(session, keysOf, records.flatMap(rules.keysOf));
     const foundRows = await session.all<JsonRow>(withIds, [...ids, ...known.ids]);
     const rows = new Map(foundRows.map(({ id, json }) => [id, JSON.parse(json) as Row]));
-    const named = records.map(rules.userOf).filter((user) => user !== null);
+    const named = records.map(rules.namedUserOf).filter((user) => user !== null);
     const userIds = named.filter((user) => typeof user === "number");
     for (const row of rows.values()) if ("user_id" in row) userIds.push(row.user_id);
     const userKeys = named.filter((user) => typeof user === "object");
@@ -94,7 +94,7 @@ function createBulkStore<Row extends User | Order, Import extends object>(
       get: (id) => rows.get(id) ?? null,
       idOf: known.idOf,
       emailOf: (id) => emails.get(id) ?? null,
-      userOf: namedUsers.idOf,
+      userIdOf: namedUsers.idOf,
     };
   }
 
@@ -122,9 +122,9 @@ function createBulkStore<Row extends User | Order, Import extends object>(
     for (const statement of placement.beforeCopy) await session.script(statement);
     // No other transaction assigns ids after it.
     await session.script(`lock table ${table} in share row exclusive mode`);
-    const plan = createImportPlanner(rules, timestamp, false);
     const stored = await loadStored(session, records);
-    const { results, created, updated, lastId } = plan(records, stored, mayUpdate);
+    const options = { time: now().toISOString(), update: mayUpdate, memory: null };
+    const { results, created, updated, lastId } = planImport(rules, records, stored, options);
     // First: a new record can have the key that another one gives up.
     await updateAll(session, updated);
     const { write, advanceIds } = rowWriterOf(session, placement);
@@ -139,7 +139,9 @@ function createBulkStore<Row extends User | Order, Import extends object>(
       if (records.length === 0) return [];
       if (dryRun) {
         const stored = await db.run("read", (session) => loadStored(session, records));
-        return planDryRun(records, stored, mayUpdate).results;
+        const time = now().toISOString();
+        const options = { time, update: mayUpdate, memory: dryRunMemory };
+        return planImport(rules, records, stored, options).results;
       }
       return db.run("write", (session) => importAll(session, records, mayUpdate), {
         // It waits for the writes that are running.

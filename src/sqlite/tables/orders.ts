@@ -11,7 +11,7 @@ import {
   orderRow,
 } from "../../domain/order.ts";
 import { type JsonRow, maxId, rowsToRead } from "../../domain/page.ts";
-import { type Author, changesNothing, latestOf, type RecordText } from "../../domain/record.ts";
+import { type Author, changesNothing, nextVersion, type RecordText } from "../../domain/record.ts";
 import { failReferenceTaken } from "../../domain/reference.ts";
 import type { StoreContext } from "./context.ts";
 import { prepareCountedList } from "./counted-list.ts";
@@ -110,7 +110,7 @@ function prepareRequireOwners(db: Database): (edit: Unique, id: number | null) =
 }
 
 /** @returns a function that starts updating orders within a transaction */
-export function prepareOrderUpdate({ db, timestamp, noteChange }: StoreContext) {
+export function prepareOrderUpdate({ db, noteChange }: StoreContext) {
   const requireOwners = prepareRequireOwners(db);
   // Separate statements, because setting a column makes SQLite rewrite its indexes and run its triggers, even if the value
   // stays the same.
@@ -151,25 +151,17 @@ export function prepareOrderUpdate({ db, timestamp, noteChange }: StoreContext) 
       updateUser.run({ id, user_id: userId, user_position: positions.add(userId, id) });
     }
 
-    /** Writes the fields of an order, with a new version and a change. It throws as `prepareRequireOwners`. */
-    function update(order: Order, edit: OrderEdit, author: Author): void {
-      const { id } = order;
-      const { user_id, reference, status } = edit;
-      const isMoved = user_id !== order.user_id;
-      if (isMoved || reference !== order.reference) requireOwners(edit, id);
-      const changed = {
-        id,
-        refunded: edit.refunded,
-        status,
-        metadata: JSON.stringify(edit.metadata),
-        version: order.version + 1,
-        updated_at: latestOf(order.updated_at, timestamp()),
-      };
-      if (isMoved) moveToUser(order, user_id);
-      if (reference !== order.reference) updateReference.run({ id, reference });
-      if (status !== order.status) updateStatus.run({ id, status });
-      updateOrder.run(changed);
-      noteChange("order.updated", changed, author);
+    /** Writes what has changed of an order, and the change. It throws as `prepareRequireOwners`. */
+    function update(before: Order, after: Order, author: Author): void {
+      const { id, user_id, reference, refunded, status, version, updated_at } = after;
+      const isMoved = user_id !== before.user_id;
+      if (isMoved || reference !== before.reference) requireOwners(after, id);
+      if (isMoved) moveToUser(before, user_id);
+      if (reference !== before.reference) updateReference.run({ id, reference });
+      if (status !== before.status) updateStatus.run({ id, status });
+      const metadata = JSON.stringify(after.metadata);
+      updateOrder.run({ id, refunded, metadata, version, updated_at });
+      noteChange("order.updated", after, author);
     }
 
     /** Call `finish` after the last order. */
@@ -230,7 +222,7 @@ export function createOrderStore(context: StoreContext): OrderStore {
         const fields = edit(order);
         if (changesNothing(order, fields)) return text;
         const { update: updateStored, finish } = openUpdates();
-        updateStored(order, fields, author);
+        updateStored(order, nextVersion<Order>(order, fields, timestamp()), author);
         finish();
         return textOf(id);
       };

@@ -1,7 +1,7 @@
 import type { Database } from "bun:sqlite";
 import { emailKey } from "../../base/email.ts";
 import { systemCode } from "../../base/error.ts";
-import { type Author, changesNothing, latestOf, type RecordText } from "../../domain/record.ts";
+import { type Author, changesNothing, nextVersion, type RecordText } from "../../domain/record.ts";
 import { failReferenceTaken } from "../../domain/reference.ts";
 import {
   failEmailTaken,
@@ -46,8 +46,8 @@ function prepareRequireFree(db: Database): (row: UserRow, id: number | null) => 
   };
 }
 
-/** @returns writes the fields of a user, with a new version and a change. It throws as `prepareRequireFree` */
-export function prepareUserUpdate({ db, timestamp, noteChange }: StoreContext) {
+/** @returns a function that writes what has changed of a user, and the change. It throws as `prepareRequireFree` */
+export function prepareUserUpdate({ db, noteChange }: StoreContext) {
   const requireFree = prepareRequireFree(db);
   // A separate statement, because SQLite rewrites an index whenever one of its columns is set, even to the same value.
   const updateUnique = db.prepare<null, UserRow & { id: number }>(`
@@ -66,17 +66,15 @@ export function prepareUserUpdate({ db, timestamp, noteChange }: StoreContext) {
     where id = $id
   `);
 
-  return (user: User, fields: UserFields, author: Author): void => {
-    const { id } = user;
-    const row = userRow(fields);
-    if (row.email !== user.email || row.reference !== user.reference) {
+  return (before: User, after: User, author: Author): void => {
+    const { id } = before;
+    const row = userRow(after);
+    if (row.email !== before.email || row.reference !== before.reference) {
       requireFree(row, id);
       updateUnique.run({ ...row, id });
     }
-    const updatedAt = latestOf(user.updated_at, timestamp());
-    const changed = { ...user, ...row, version: user.version + 1, updated_at: updatedAt };
-    updateUser.run(changed);
-    noteChange("user.updated", changed, author);
+    updateUser.run({ ...after, ...row });
+    noteChange("user.updated", after, author);
   };
 }
 
@@ -137,7 +135,7 @@ export function createUserStore(context: StoreContext): UserStore {
         const user = JSON.parse(text.json) as User;
         const fields = edit(user);
         if (changesNothing(user, fields)) return text;
-        updateStored(user, fields, author);
+        updateStored(user, nextVersion<User>(user, fields, timestamp()), author);
         return textOf(id);
       };
       return writer.write(table, () => idempotency.once(key, table, update), author);

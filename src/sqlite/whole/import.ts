@@ -3,10 +3,11 @@ import type { Database } from "bun:sqlite";
 import { yieldToEventLoop } from "../../base/event-loop.ts";
 import type { BulkStore } from "../../domain/bulk.ts";
 import type { ChangedRecord } from "../../domain/change.ts";
+import { createDryRunMemory } from "../../domain/import-dry-run.ts";
 import {
-  createImportPlanner,
   type ImportedRow,
   type ImportedTable,
+  planImport,
   type StoredRecords,
   type UniqueKey,
 } from "../../domain/import-plan.ts";
@@ -22,8 +23,7 @@ import { prepareBulkInsert } from "./bulk-insert.ts";
 
 /** Starts writing updates within a transaction. */
 type OpenUpdates<Row> = () => {
-  /** Writes the fields of a record, with a new version and a change. */
-  readonly update: (stored: Row, fields: Row, author: Author) => void;
+  readonly update: (before: Row, after: Row, author: Author) => void;
   /** Call it after the last record. */
   readonly finish?: () => void;
 };
@@ -53,7 +53,7 @@ function createBulkStore<Row extends ImportedRow & ChangedRecord, Import extends
   const { table } = rules;
   const withId = prepareText<Row>(db, table, rules.schema);
   const idOf = prepareIdOf(db, table);
-  const userOf = prepareIdOf(db, "users");
+  const userIdOf = prepareIdOf(db, "users");
   const userWithId = db.prepare<{ email: string }, { id: number }>(`
     select email
     from users
@@ -67,7 +67,7 @@ function createBulkStore<Row extends ImportedRow & ChangedRecord, Import extends
     where id = $id
   `);
   const lastId = prepareLastId(db);
-  const planDryRun = createImportPlanner(rules, timestamp, true);
+  const dryRunMemory = createDryRunMemory();
 
   function readStored(): StoredRecords<Row> {
     const last = lastId(table);
@@ -80,29 +80,32 @@ function createBulkStore<Row extends ImportedRow & ChangedRecord, Import extends
       },
       idOf,
       emailOf: (id) => userWithId.get({ id })?.email ?? null,
-      userOf,
+      userIdOf,
     };
   }
 
   return {
-    async import(records, { update: mayUpdate = false, dryRun = false } = {}) {
+    async import(records, { update = false, dryRun = false } = {}) {
       if (dryRun) {
-        const { results } = reader.read(table, () => planDryRun(records, readStored(), mayUpdate));
+        const options = { time: timestamp(), update, memory: dryRunMemory };
+        const { results } = reader.read(table, () =>
+          planImport(rules, records, readStored(), options),
+        );
         await yieldToEventLoop();
         return results;
       }
       return writer.write(table, () => {
-        const plan = createImportPlanner(rules, timestamp, false);
-        const { results, created, updated } = plan(records, readStored(), mayUpdate);
+        const options = { time: timestamp(), update, memory: null };
+        const { results, created, updated } = planImport(rules, records, readStored(), options);
         // One can get the key of another.
         for (const { before, after } of updated) {
           if (!Bun.deepEquals(rules.keysOf(before), rules.keysOf(after)))
             clearKeys.run({ id: before.id });
         }
-        const { update, finish: finishUpdates } = openUpdates();
+        const updates = openUpdates();
         // First: a new record can have the key that another one gives up.
-        for (const { before, after } of updated) update(before, after, null);
-        finishUpdates?.();
+        for (const { before, after } of updated) updates.update(before, after, null);
+        updates.finish?.();
         const { insert, finish } = openBulkInsert();
         for (const row of created) insert(table, rules.toRow(row));
         finish();

@@ -1,16 +1,25 @@
 /** The rules of an import for users and for orders: what it accepts, and by what it recognizes a record. */
-import { type Static, Type } from "@sinclair/typebox";
+import { type Static, type TObject, Type } from "@sinclair/typebox";
 import { emailKey } from "../base/email.ts";
 import { failField } from "../base/error.ts";
 import { hasMember } from "../base/json.ts";
 import { Id, noExtraFields, Time } from "../base/schema.ts";
 import { createValidator } from "../base/validator.ts";
 import type { ImportedTable, UniqueKey } from "./import-plan.ts";
-import { Order, OrderInput, OrderStatus, orderFields, refunded, requireChange } from "./order.ts";
+import {
+  Order,
+  type OrderEdit,
+  OrderInput,
+  OrderPatch,
+  OrderStatus,
+  orderFields,
+  refunded,
+  requireChange,
+} from "./order.ts";
 import { firstVersion } from "./record.ts";
 import { Reference, ReferenceFilter } from "./reference.ts";
 import { withUtcTimes } from "./time.ts";
-import { Email, User, UserInput, userFields, userRow } from "./user.ts";
+import { Email, User, type UserFields, UserInput, UserPatch, userFields, userRow } from "./user.ts";
 
 /** Of an imported record. It leaves more changes than a client can make before 2^53. */
 const version = Type.Integer({ minimum: 1, maximum: 2 ** 52 });
@@ -47,14 +56,15 @@ export function createUserParser(): (value: unknown) => UserImport {
   };
 }
 
-/** @returns the fields of `record` that are given, of those with these names */
-function given<Row extends object, Name extends keyof Row>(
-  record: Partial<Row>,
-  names: readonly Name[],
-): Partial<Pick<Row, Name>> {
-  const fields: Partial<Pick<Row, Name>> = {};
-  for (const name of names) if (record[name] !== undefined) fields[name] = record[name];
-  return fields;
+/** @returns the fields of a record that are given, of those that a PATCH can change */
+function given<Fields extends object>(
+  record: Partial<Fields>,
+  { properties }: TObject,
+): Partial<Fields> {
+  const fields = Object.entries(record).filter(
+    ([name, value]) => name in properties && value !== undefined,
+  );
+  return Object.fromEntries(fields) as Partial<Fields>;
 }
 
 function referenceKey(reference: string | null | undefined): UniqueKey[] {
@@ -87,8 +97,7 @@ export const userImport: ImportedTable<User, UserImport> = {
     ...(record.created_at !== undefined && { created_at }),
   }),
   merge(stored, record) {
-    const edit = given<User, keyof User>(record, ["email", "reference", "name", "metadata"]);
-    return { ...stored, ...userFields({ ...stored, ...edit }) };
+    return { ...stored, ...userFields({ ...stored, ...given<UserFields>(record, UserPatch) }) };
   },
   isErased: ({ email }) => ERASED.test(email),
 };
@@ -202,7 +211,7 @@ export const orderImport: ImportedTable<Order, OrderImport> = {
     ...(record.created_at !== undefined && { created_at }),
   }),
   merge(stored, record, userId) {
-    const edit = given<Order, keyof Order>(record, ["reference", "refunded", "status", "metadata"]);
+    const edit = given<OrderEdit>(record, OrderPatch);
     const changed = { ...stored, ...edit, user_id: Number(userId) };
     requireChange(stored, { ...changed, currency: record.currency, items: record.items });
     return changed;

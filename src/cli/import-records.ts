@@ -81,8 +81,11 @@ export function createRejectionReport(
         unlisted -= 1 + others;
       }
       if (unlisted > 0) note(`… and ${formatNumber(unlisted)} more`);
-      if (existing > 0)
-        note(`--update changes records that exist, such as ${formatNumber(existing)} of these`);
+      if (existing === 1) note("1 of these records exists with other values: --update changes it");
+      if (existing > 1)
+        note(
+          `${formatNumber(existing)} of these records exist with other values: --update changes them`,
+        );
     },
   };
 }

@@ -111,7 +111,7 @@ test("import lists lines in order and exits with 1 when records are rejected", a
       "line 11: nmae is not allowed (--ignore-unknown skips unknown fields)",
       "line 12: created_at must be a time such as 2026-11-20T18:57:03.120Z",
       "line 13: updated_at must not be before created_at",
-      "--update changes records that exist, such as 2 of these",
+      "2 of these records exist with other values: --update changes them",
       "Imported 2 users (0 unchanged, 11 rejected)",
     ),
   );
@@ -252,7 +252,7 @@ test("import --dry-run reports the result and writes nothing", async () => {
   const printed = (verb: string) =>
     failed(
       "line 3: email is already taken by user 8",
-      "--update changes records that exist, such as 1 of these",
+      "1 of these records exists with other values: --update changes it",
       `${verb} 1 user (1 unchanged, 1 rejected)`,
     );
   expect(dry).toEqual(printed("Would import"));
@@ -450,7 +450,7 @@ test("import lists each reason once, with its number, and at most 20", async () 
   await world.feed(emails(30), "import", "users");
   const renamed = emails(30).replaceAll("}", ',"name":"x"}');
   expect((await world.feed(renamed, "import", "users")).stderr).toStartWith(
-    "line 1: email is already taken by user 1 (and 29 more like it)\n--update changes records that exist, such as 30 of these\nImported",
+    "line 1: email is already taken by user 1 (and 29 more like it)\n30 of these records exist with other values: --update changes them\nImported",
   );
   const names = Array.from({ length: 30 }, (_, at) => ({ ["x".repeat(at + 1)]: at }));
   const printed = (await world.feed(lines(names), "import", "users")).stderr.split("\n");
@@ -467,7 +467,7 @@ test("import --dry-run judges the input alone when there is no database", async 
       none,
       "line 3: email is already taken by user 8",
       "line 4: email is required",
-      "--update changes records that exist, such as 1 of these",
+      "1 of these records exists with other values: --update changes it",
       "Would import 2 users (0 unchanged, 2 rejected)",
     ),
   );

@@ -97,7 +97,7 @@ for (const { route, method, path, text } of routes) {
   });
 }
 
-test("a request returns 400 and changes nothing when it has a header that protects other methods", async () => {
+test("a request returns 400 when a POST has a precondition or a GET has an Idempotency-Key", async () => {
   const before = await state();
   const [keys, preconditions] = [["Idempotency-Key"], ["If-Match", "If-None-Match"]];
   const reads = ["/users", `/users/${userId}`, "/orders", `/orders/${orderId}`, "/changes"];

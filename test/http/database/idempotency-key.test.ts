@@ -173,7 +173,7 @@ describe.each(changes)("Idempotency-Key on %s %s/:id", (method, path, again, new
     expect(await countOf(server, "/changes")).toBe(changesBefore);
   });
 
-  test("a key is a 422 that changes nothing when it was used with another method, path or body", async () => {
+  test("a write returns 422 and changes nothing when its key was used with another method, path or body", async () => {
     const [{ id, key, body, write }, other] = [await start(), await make()];
     expectFresh(await write(), 200);
     const before = await stored(server, `${path}/${id}`, `${path}/${other.id}`);

@@ -34,7 +34,7 @@ describe.each([
     expect((await server.call("GET", links(found)["first"] ?? "")).text).toBe(found.text);
   });
 
-  test("a reference is a 409 that changes nothing when another record has it", async () => {
+  test("a write returns 409 and changes nothing when another record has the reference", async () => {
     const reference = "taken";
     const taken = await make({ reference });
     const other = await make({ reference: "mine" });

@@ -110,7 +110,7 @@ export const OrderQuery = Type.Object(
 );
 export type OrderQuery = Static<typeof OrderQuery>;
 
-/** The fields that are set when an order is placed. */
+/** The fields that are set when an order is created. */
 export type OrderFields = Omit<
   Order,
   "id" | "refunded" | "status" | "version" | "created_at" | "updated_at"

@@ -41,6 +41,7 @@ export interface RecordStore<Row, Query, Edit, Fields> {
    * @throws {AppError} email_taken, for users only
    * @throws {AppError} reference_taken
    * @throws {AppError} validation_failed if the new user of an order does not exist
+   * @throws {AppError} whatever `edit` throws, before anything is written
    */
   update(
     id: number,

@@ -170,8 +170,10 @@ function createOperation(components: Components) {
     const { params, query, body } = hooks.definition;
     const { responses, errors = [], example, ...texts } = detail;
     const media = body && { schema: schemaOf(body.schema, "request"), example };
-    const isKept = errors.includes("idempotency_key_reused");
-    const replayed = isKept ? { "Idempotent-Replayed": ref("headers", "IdempotentReplayed") } : {};
+    const takesKey = errors.includes("idempotency_key_reused");
+    const replayed = takesKey
+      ? { "Idempotent-Replayed": ref("headers", "IdempotentReplayed") }
+      : {};
     const types = method === "PATCH" ? [JSON_TYPE, PATCH_TYPE] : [JSON_TYPE];
     return {
       tags: hooks.detail.tags,

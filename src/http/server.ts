@@ -103,7 +103,7 @@ async function untilIdle(servers: Servers, timeoutMs: number): Promise<void> {
 }
 
 interface ListenOptions extends Omit<AppOptions, "servers" | "logServerError"> {
-  /** Lets a second server listen. @returns call it when it does; `null` if that is not possible */
+  /** Lets a second server listen. @returns a function to call when it does; `null` if that is not possible */
   readonly sharePort: () => (() => void) | null;
 }
 

@@ -17,7 +17,7 @@ export function createWaitingClients(
     /**
      * @param client that waits
      * @param signal aborts when the client disconnects
-     * @returns disposing of it frees the place of the client
+     * @returns the place of the client, which disposing of it frees
      * @throws {AppError} unavailable if the places are taken, or half of them by this client
      */
     begin(client: ClientId, seconds: number, signal: AbortSignal) {

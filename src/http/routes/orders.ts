@@ -26,13 +26,13 @@ export function orders() {
 }
 
 const time = "2026-11-20T18:57:03.120Z";
-const placed: OrderInput = {
+const tea: OrderInput = {
   user_id: 1,
   currency: "EUR",
   reference: "2026-1042",
   items: [{ sku: "tea-01", name: "Green tea", quantity: 2, unit_price: 1999 }],
 };
-const { metadata, ...fields } = orderFields(placed);
+const { metadata, ...fields } = orderFields(tea);
 const order = { ...fields, refunded: 0, status: "pending" as const, metadata };
 const example: Order = firstVersion(1, order, time);
 
@@ -87,7 +87,7 @@ const createOrder = route(
       description:
         "Creates an order in status `pending`. The server computes `total`, and returns 400 if it is below 0 or " +
         "exceeds 2^53 − 1, or if the user does not exist; 409 if another order has the reference. Items cannot be changed later.",
-      example: placed,
+      example: tea,
       responses: { 201: createdDoc(Order, example) },
       errors: ["reference_taken", "idempotency_key_reused"],
     },

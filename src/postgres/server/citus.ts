@@ -1,13 +1,15 @@
 /**
  * Several servers: Citus distributes the orders over its workers by their users, and copies the users to all. Everything
- * else is on the coordinator. All that is special about it is here.
+ * else is on the coordinator. What is special about it is here, except that `record-writes.ts` moves orders between servers,
+ * and `errors.ts` knows the messages of Citus.
  */
 import { fail } from "../../base/error.ts";
 import type { Order } from "../../domain/order.ts";
 import type { RecordText } from "../../domain/record.ts";
 import type { Session } from "./connection.ts";
-import { notRecovered } from "./errors.ts";
-import { conditionOf, type Filters, type Placement } from "./placement.ts";
+import { orderMissing } from "./errors.ts";
+import { conditionOf, type Filters } from "./filters.ts";
+import type { Placement } from "./placement.ts";
 
 /**
  * - Connections per worker and statement. With more, a batch takes ten times as long, and a busy cluster runs out of
@@ -118,7 +120,7 @@ async function findOrders(
   // One that is moving can be found in both places: the later version remains.
   const inOrder = rows.toSorted((one, other) => one.version - other.version);
   const orders = new Map(inOrder.map((row) => [row.id, row]));
-  if (orders.size < entries.length) throw notRecovered;
+  if (orders.size < entries.length) throw orderMissing;
   const isInStatus = ({ json }: RecordText<Order>) => JSON.parse(json).status === status;
   return [...orders.values()].filter((order) => status === undefined || isInStatus(order));
 }
@@ -134,7 +136,7 @@ const indexSums = (table: string) => `
 export const severalServers: Placement = {
   settings,
   orderIds: "order_numbers",
-  orderKeys: "order_index",
+  orderKeyTable: "order_index",
   // Not the orders as well: Citus sends the rows of a CTE to all workers, so one that is missing would prevent all creates.
   insertIndex: `
     insert into order_index (id, user_id, reference)

@@ -149,17 +149,17 @@ export function isStatementError(error: unknown): boolean {
 }
 
 /**
- * Thrown if an order is known and missing: it moves at this moment, so that a retry finds it, or the server that has it was
- * interrupted in the commit of the order, and finishes it as soon as it has recovered.
+ * Thrown if the index has an order that its server does not have: it has moved since the index was read, or its server was
+ * interrupted in the commit and finishes it when it has recovered. Always retried.
  */
-export const notRecovered: AppError = new AppError(
+export const orderMissing: AppError = new AppError(
   "unavailable",
   "the database is recovering from a failure",
 );
 
 /** @returns whether an error of several reads may be that of one of them: of a damaged row, or of a worker that is lost */
 export function mayConcernOneItem(error: unknown): boolean {
-  return sqlState(error) !== "" || error === notRecovered;
+  return sqlState(error) !== "" || error === orderMissing;
 }
 
 /** Messages for the operator, by SQLSTATE or code, a space and the message of an error. The first match applies. */

@@ -2,31 +2,20 @@
 import type { CopiedTable } from "../../domain/copy.ts";
 import type { Order } from "../../domain/order.ts";
 import type { RecordText } from "../../domain/record.ts";
-import type { Session, Settings, Value } from "./connection.ts";
+import type { Session, Settings } from "./connection.ts";
+import { conditionOf, type Filters } from "./filters.ts";
 
 /** Checks one section of a database. @returns its findings, one phrase each */
 export type Find = (session: Session) => Promise<readonly string[]>;
 
 export type Section = readonly [name: string, find: Find];
 
-/** Values of columns; several of a column of numbers. */
-export type Filters = Readonly<Record<string, string | number | readonly number[] | undefined>>;
-
-/** @returns a condition on the columns that have a value, and its parameters */
-export function conditionOf(filters: Filters): readonly [condition: string, values: Value[]] {
-  const given = Object.entries(filters).filter(([, value]) => value !== undefined);
-  const conditions = given.map(([name, value], at) =>
-    typeof value === "object" ? `${name} = any($${at + 1}::bigint[])` : `${name} = $${at + 1}`,
-  );
-  return [conditions.join(" and "), given.map(([, value]) => value as Value)];
-}
-
 export interface Placement {
   readonly settings: Settings;
   /** The sequence of their ids. */
   readonly orderIds: string;
   /** The table that has the id, the user and the reference of each order. */
-  readonly orderKeys: string;
+  readonly orderKeyTable: string;
   /**
    * What the statement that creates orders inserts instead of them, from `decided where is_created`; the orders are then
    * inserted by a statement of their own. `null` if it inserts the orders.
@@ -77,7 +66,7 @@ export const oneServer: Placement = {
   // Otherwise PostgreSQL plans most statements anew each time, which takes longer than to run them.
   settings: { plan_cache_mode: "force_generic_plan" },
   orderIds: "orders_id_seq",
-  orderKeys: "orders",
+  orderKeyTable: "orders",
   insertIndex: null,
   updateIndex: null,
   // So that the parameter has a type.

@@ -1,5 +1,5 @@
 import { AppError } from "../../base/error.ts";
-import { isRolledBack, notRecovered, toUnavailable } from "./errors.ts";
+import { isRolledBack, orderMissing, toUnavailable } from "./errors.ts";
 
 /** Maximum number of attempts that the server rolls back. */
 const MAX_ATTEMPTS = 5;
@@ -12,9 +12,9 @@ const RETRY_DELAY_MS = 20;
 const RETRY_TIMEOUT_MS = 3_000;
 
 /**
- * Thrown by work that must run again: another write has changed a record or has claimed an idempotency key since the work
- * read it (optimistic locking), or a write of a batch has to run alone. Work of its own is repeated immediately, until the
- * timeout: in each round, one of the concurrent writers succeeds. A write of a batch runs alone.
+ * Thrown by work that must run again: since it read a record or an idempotency key, another write has changed or claimed it
+ * (optimistic locking). The work is repeated immediately, until the timeout: in each round, one of the concurrent writers
+ * succeeds. As the outcome of one write of a batch, also of one that must not share it, it makes this write run alone.
  */
 export const runAgain: AppError = new AppError(
   "unavailable",
@@ -40,7 +40,7 @@ export async function withRetry<Result>(
       const isLate = performance.now() > deadlineMs;
       if (error === runAgain && !isLate) continue;
       rollbacks += 1;
-      if (isLate || rollbacks === MAX_ATTEMPTS || !(error === notRecovered || mayRetry(error)))
+      if (isLate || rollbacks === MAX_ATTEMPTS || !(error === orderMissing || mayRetry(error)))
         throw toUnavailable(error);
       await Bun.sleep(Math.random() * RETRY_DELAY_MS * rollbacks);
     }

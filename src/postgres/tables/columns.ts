@@ -44,7 +44,7 @@ export function recordText(record: Schema): string {
 /** The values of columns, by name. */
 export type RowValues = Readonly<Record<string, string | number | null>>;
 
-/** @returns renders what follows the id of a record, as `recordJson` does */
+/** @returns a function that renders what follows the id of a record, as `recordJson` does */
 export function prepareMembers(record: Schema): (row: RowValues) => string {
   const columns = columnsOf(record).filter(({ name }) => name !== "id");
   return (row) => {

@@ -112,7 +112,7 @@ function createStatement(
         from planned
       ),
       inserted as (${insert}),
-      recorded as (
+      noted as (
         insert into change_outbox (type, record_id, version, status, token, created_at)
         select ${changeCodeOf(created)}, id, 1, ${status}::smallint, author, $3::bigint
         from decided

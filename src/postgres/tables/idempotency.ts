@@ -1,3 +1,8 @@
+/**
+ * Idempotency keys. Creates claim theirs by `on conflict`, in the statement that inserts the records, so that a batch needs
+ * no other one. An update or a delete must know that the key is new before it reads the record, and may end without a
+ * write: each holds a lock of its key, in a transaction of its own.
+ */
 import { deleteInBatches } from "../../base/delete-in-batches.ts";
 import { type IdempotencyKey, KEY_LIFETIME_MS, replay } from "../../domain/idempotency.ts";
 import type { RecordText } from "../../domain/record.ts";

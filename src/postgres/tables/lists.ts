@@ -14,7 +14,7 @@ import { createBatchQueue, itemAt } from "../engine/batch.ts";
 import type { StoreContext } from "../engine/context.ts";
 import type { Session, Value } from "../server/connection.ts";
 import { mayConcernOneItem } from "../server/errors.ts";
-import type { Filters } from "../server/placement.ts";
+import type { Filters } from "../server/filters.ts";
 import {
   fittingStatement,
   type List,

@@ -44,7 +44,7 @@ export const arrayOf = (names: readonly string[]): string => `array['${names.joi
 export const statusCodeOf = (status: string): string =>
   `array_position(${arrayOf(orderStatuses)}, ${status})`;
 
-/** Records the changes of records that an import has created. */
+/** Notes the changes of records that an import has created. */
 export async function noteImported(
   session: Session,
   type: ChangeType,

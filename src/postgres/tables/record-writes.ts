@@ -91,7 +91,7 @@ function prepareWrite(placement: Placement, parts: StatementParts): WriteRecords
         returning ${returning}
       ),
       ${also === undefined ? "" : `${also},`}
-      recorded as (
+      noted as (
         insert into change_outbox (type, record_id, version, status, status_before, token, created_at)
         select
           ${changeCodeOf(type)}, written.id, ${version}, ${status}::smallint,

@@ -12,7 +12,7 @@ import {
 } from "../../domain/user.ts";
 import type { StoreContext } from "../engine/context.ts";
 import type { Session } from "../server/connection.ts";
-import { conditionOf } from "../server/placement.ts";
+import { conditionOf } from "../server/filters.ts";
 import { ownColumnTypes, recordText } from "./columns.ts";
 import { prepareCreate } from "./creates.ts";
 import { prepareFew, prepareList } from "./lists.ts";

@@ -32,7 +32,7 @@ const keyColumns: Readonly<Record<UniqueField, string>> = {
 
 const userEmails = "select id, email from users where id = any($1::bigint[])";
 
-/** @returns finds the id of the record with a key, of those that were loaded. @param table has the ids and the keys */
+/** @returns a function that finds the id of the record with a key, of those that exist. @param table has the ids and the keys */
 async function loadIds(
   session: Session,
   table: string,
@@ -56,7 +56,7 @@ function createBulkStore<Row extends User | Order, Import extends object>(
   editable: EditableTable<Row>,
 ): BulkStore<Import> {
   const { table } = rules;
-  const keysOf = table === "users" ? "users" : placement.orderKeys;
+  const keyTable = table === "users" ? "users" : placement.orderKeyTable;
   const withIds = `
     select id, ${recordJson(rules.schema)} as json
     from ${table}
@@ -64,7 +64,7 @@ function createBulkStore<Row extends User | Order, Import extends object>(
   `;
   // No key of an email is a number.
   const clearKeys = `
-    update ${keysOf}
+    update ${keyTable}
     set reference = null${table === "users" ? ", email_key = id::text" : ""}
     where id = any($1::bigint[])
   `;
@@ -77,7 +77,7 @@ function createBulkStore<Row extends User | Order, Import extends object>(
     records: readonly Import[],
   ): Promise<StoredRecords<Row>> {
     const ids = records.flatMap((record) => ("id" in record ? [Number(record.id)] : []));
-    const known = await loadIds(session, keysOf, records.flatMap(rules.keysOf));
+    const known = await loadIds(session, keyTable, records.flatMap(rules.keysOf));
     const foundRows = await session.all<JsonRow>(withIds, [...ids, ...known.ids]);
     const rows = new Map(foundRows.map(({ id, json }) => [id, JSON.parse(json) as Row]));
     const named = records.map(rules.namedUserOf).filter((user) => user !== null);

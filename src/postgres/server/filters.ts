@@ -1,0 +1,13 @@
+import type { Value } from "./connection.ts";
+
+/** Values of columns; several of a column of numbers. */
+export type Filters = Readonly<Record<string, string | number | readonly number[] | undefined>>;
+
+/** @returns a condition on the columns that have a value, and its parameters */
+export function conditionOf(filters: Filters): readonly [condition: string, values: Value[]] {
+  const given = Object.entries(filters).filter(([, value]) => value !== undefined);
+  const conditions = given.map(([name, value], at) =>
+    typeof value === "object" ? `${name} = any($${at + 1}::bigint[])` : `${name} = $${at + 1}`,
+  );
+  return [conditions.join(" and "), given.map(([, value]) => value as Value)];
+}

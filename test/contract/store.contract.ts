@@ -8,7 +8,6 @@ import { importContract } from "./import.ts";
 import { importUpdatesContract } from "./import-updates.ts";
 import { listsContract } from "./lists.ts";
 import type { Open } from "./open.ts";
-import { orderEditsContract } from "./order-edits.ts";
 import { ordersContract } from "./orders.ts";
 import { recordTextContract } from "./record-text.ts";
 import { referencesContract } from "./references.ts";
@@ -20,7 +19,6 @@ export function storeContract(name: string, open: Open): void {
   describe(name, () => {
     usersContract(open);
     ordersContract(open);
-    orderEditsContract(open);
     listsContract(open);
     recordTextContract(open);
     referencesContract(open);

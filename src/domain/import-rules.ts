@@ -14,10 +14,10 @@ import {
   OrderStatus,
   orderFields,
   refunded,
-  requireChange,
+  requireAllowedChange,
 } from "./order.ts";
 import { firstVersion } from "./record.ts";
-import { Reference, ReferenceFilter } from "./reference.ts";
+import { Reference, ReferenceText } from "./reference.ts";
 import { withUtcTimes } from "./time.ts";
 import { Email, User, type UserFields, UserInput, UserPatch, userFields, userRow } from "./user.ts";
 
@@ -106,7 +106,7 @@ export const userImport: ImportedTable<User, UserImport> = {
 const user = {
   user_id: Type.Optional(Id),
   user_email: Type.Optional(Email),
-  user_reference: Type.Optional(ReferenceFilter),
+  user_reference: Type.Optional(ReferenceText),
 };
 type OrderUser = { readonly [Field in keyof typeof user]?: Static<(typeof user)[Field]> };
 
@@ -128,7 +128,7 @@ const NewOrder = Type.Object(
 
 /** Every field that an imported order can have. */
 export const importedOrder = Type.Object(
-  { ...Order.properties, user_email: Email, user_reference: ReferenceFilter },
+  { ...Order.properties, user_email: Email, user_reference: ReferenceText },
   noExtraFields,
 );
 
@@ -213,7 +213,7 @@ export const orderImport: ImportedTable<Order, OrderImport> = {
   merge(stored, record, userId) {
     const edit = given<OrderEdit>(record, OrderPatch);
     const changed = { ...stored, ...edit, user_id: Number(userId) };
-    requireChange(stored, { ...changed, currency: record.currency, items: record.items });
+    requireAllowedChange(stored, { ...changed, currency: record.currency, items: record.items });
     return changed;
   },
   isErased: ({ user_id }, emailOf) => ERASED.test(emailOf(user_id) ?? ""),

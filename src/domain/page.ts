@@ -1,7 +1,7 @@
 import { type Static, type TObject, Type } from "@sinclair/typebox";
 import { AppError } from "../base/error.ts";
 import { Id, OneOf, Parameter, SafeInteger } from "../base/schema.ts";
-import { ReferenceFilter } from "./reference.ts";
+import { ReferenceText } from "./reference.ts";
 
 /** Maximum size of the records of a page, with their commas. The whole page has at most 4 MiB. */
 export const MAX_PAGE_BYTES = 4 * 2 ** 20 - 256;
@@ -113,7 +113,7 @@ export const recordFilters = {
     Type.Array(Id, { minItems: 1, maxItems: MAX_IDS }),
     `Only records with these ids, as far as they exist: at most ${MAX_IDS}, which is the default of \`limit\` then`,
   ),
-  reference: Parameter(ReferenceFilter, "Only the record with this reference"),
+  reference: Parameter(ReferenceText, "Only the record with this reference"),
 };
 
 /** @returns those of the page, as many as {@link rowsToRead} says. @param rows all that the query matches, in any order */

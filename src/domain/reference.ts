@@ -1,8 +1,8 @@
 import { fail } from "../base/error.ts";
 import { Nullable, Text } from "../base/schema.ts";
 
-/** In the query of a list. */
-export const ReferenceFilter = Text({
+/** A reference that is given, e.g. in the query of a list. */
+export const ReferenceText = Text({
   minLength: 1,
   maxLength: 255,
   isTrimmed: true,
@@ -10,7 +10,7 @@ export const ReferenceFilter = Text({
 });
 
 /** What another system calls a record. Unique among users and among orders, and compared by code points. */
-export const Reference = Nullable(ReferenceFilter);
+export const Reference = Nullable(ReferenceText);
 
 export function failReferenceTaken(): never {
   fail("reference_taken", "reference is already taken");

@@ -107,7 +107,6 @@ export function patchUser(user: User, patch: UserPatch): UserFields {
   });
 }
 
-/** `email` in the query of a list selects the one user with this email, in any spelling. */
 export interface UserStore extends RecordStore<User, UserQuery, UserFields, UserFields> {
   /**
    * @returns the deleted user; `null` if the user does not exist

@@ -78,7 +78,7 @@ export function idempotencyContract(open: Open): void {
     });
   }
 
-  test("place replays a key for 24 hours, and then creates again, also for another request", async () => {
+  test("create replays a key for 24 hours, and then creates again, also for another request", async () => {
     await using it = await openWithClock(open);
     expect(KEY_LIFETIME_MS).toBe(86_400_000);
     const { id } = await newUser(it.store);

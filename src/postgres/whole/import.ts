@@ -32,7 +32,7 @@ const keyColumns: Readonly<Record<UniqueField, string>> = {
 
 const userEmails = "select id, email from users where id = any($1::bigint[])";
 
-/** @returns a function that finds the id of the record with a key, of those that exist. @param table has the ids and the keys */
+/** Loads the ids of the records with these keys. @param table has the ids and the keys */
 async function loadIds(
   session: Session,
   table: string,

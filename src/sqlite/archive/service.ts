@@ -55,7 +55,7 @@ interface ServiceOptions {
   readonly respond: (response: ArchiveResponse) => void;
 }
 
-/** @returns handles a request. All but `committed` have a response, in their order */
+/** @returns a function that handles a request. All but `committed` have a response, in their order */
 export function createArchiveService({ openStorage, verify, respond }: ServiceOptions) {
   let archiver: Archiver | null = null;
   /** The last `open` or `start`. */

@@ -70,7 +70,7 @@ function take({ queue, rolledBack }: State): Write | null {
   return rolledBack.shift() ?? queue.take();
 }
 
-/** @param taken gets the writes. @returns takes writes out of the queue until the batch ends */
+/** @param taken gets the writes. @returns a function that takes writes out of the queue until the batch ends */
 function takeBatch(state: State, taken: Write[]): () => Write | null {
   // From now on: a slow `begin` must not leave the batch empty, again and again.
   const begunMs = state.nowMs();

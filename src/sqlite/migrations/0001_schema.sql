@@ -18,8 +18,8 @@ create table users (
 create table orders (
   id integer primary key autoincrement,
   user_id integer not null references users (id) on delete restrict,
-  -- Ascends with the id among the user's orders: 1, 2, 3 …, in blocks (user-positions.ts). It is permanent unless
-  -- an order that is imported or moved belongs before it.
+  -- Ascends with the id among the user's orders: 1, 2, 3 …, in blocks (user-positions.ts). It changes when
+  -- another order of its block comes or goes out of sequence, or a block is full.
   user_position integer not null check (user_position >= 1),
   currency text not null check (currency glob '[A-Z][A-Z][A-Z]'),
   reference text check (length(reference) between 1 and 255),

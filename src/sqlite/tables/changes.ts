@@ -47,7 +47,7 @@ function changeJson(change: StoredChange, record?: string): JsonText<Change> {
   );
 }
 
-/** @returns adds the change of a record to the feed */
+/** @returns a function that adds the change of a record to the feed */
 export function prepareNoteChange(db: Database, now: () => Date): StoreContext["noteChange"] {
   // Parameters by position, which take half of the time.
   const insert = db.prepare<null, (string | number | null)[]>(`
@@ -60,7 +60,7 @@ export function prepareNoteChange(db: Database, now: () => Date): StoreContext["
   };
 }
 
-/** @returns reads a page of changes */
+/** @returns a function that reads a page of changes */
 function prepareRows(db: Database) {
   const state = db.prepare<Feed, []>(`
     select
@@ -93,7 +93,7 @@ function prepareRows(db: Database) {
   };
 }
 
-/** @returns reads the record of a change as it is now, as JSON */
+/** @returns a function that reads the record of a change as it is now, as JSON */
 function prepareRecordOf(db: Database): (change: StoredChange) => string {
   const user = prepareText<User>(db, "users", User);
   const order = prepareText<Order>(db, "orders", Order);

@@ -36,7 +36,7 @@ function preparePages(db: Database, { table, columns, where }: CountedRows) {
   };
 }
 
-/** @returns reads a page of a list. @param filters the values of the parameters of `where` */
+/** @returns a function that reads a page of a list. @param filters the values of the parameters of `where` */
 export function prepareCountedList(
   db: Database,
   counted: CountedRows,

@@ -94,8 +94,8 @@ function prepareRows(db: Database, columns: string) {
 
 type Unique = Pick<OrderEdit, "user_id" | "reference">;
 
-/** @returns throws {AppError} if the user does not exist, or another order than the one with the id has the reference */
-function prepareRequireOwners(db: Database): (edit: Unique, id: number | null) => void {
+/** @returns a function that throws {AppError} if the user does not exist, or another order has the reference */
+function prepareRequireValid(db: Database): (edit: Unique, id: number | null) => void {
   const owners = db.prepare<{ user: number | null; order: number | null }, Unique>(`
     select
       (select id from users where id = $user_id) as "user",
@@ -111,7 +111,7 @@ function prepareRequireOwners(db: Database): (edit: Unique, id: number | null) =
 
 /** @returns a function that starts updating orders within a transaction */
 export function prepareOrderUpdate({ db, noteChange }: StoreContext) {
-  const requireOwners = prepareRequireOwners(db);
+  const requireValid = prepareRequireValid(db);
   // Separate statements, because setting a column makes SQLite rewrite its indexes and run its triggers, even if the value
   // stays the same.
   const updateStatus = db.prepare<null, Pick<Order, "id" | "status">>(`
@@ -124,7 +124,7 @@ export function prepareOrderUpdate({ db, noteChange }: StoreContext) {
     set reference = $reference
     where id = $id
   `);
-  const updateUser = db.prepare<null, { id: number; user_id: number; user_position: number }>(`
+  const moveOrder = db.prepare<null, { id: number; user_id: number; user_position: number }>(`
     update orders
     set user_id = $user_id,
       user_position = $user_position
@@ -148,14 +148,14 @@ export function prepareOrderUpdate({ db, noteChange }: StoreContext) {
 
     function moveToUser({ id, user_id: from }: Order, userId: number): void {
       positions.remove(from, id);
-      updateUser.run({ id, user_id: userId, user_position: positions.add(userId, id) });
+      moveOrder.run({ id, user_id: userId, user_position: positions.add(userId, id) });
     }
 
-    /** Writes what has changed of an order, and the change. It throws as `prepareRequireOwners`. */
+    /** Writes what has changed of an order, and the change. It throws as `prepareRequireValid`. */
     function update(before: Order, after: Order, author: Author): void {
       const { id, user_id, reference, refunded, status, version, updated_at } = after;
       const isMoved = user_id !== before.user_id;
-      if (isMoved || reference !== before.reference) requireOwners(after, id);
+      if (isMoved || reference !== before.reference) requireValid(after, id);
       if (isMoved) moveToUser(before, user_id);
       if (reference !== before.reference) updateReference.run({ id, reference });
       if (status !== before.status) updateStatus.run({ id, status });
@@ -174,7 +174,7 @@ export function createOrderStore(context: StoreContext): OrderStore {
   const table = "orders";
   const parts = { table, schema: Order, prepareRows } as const;
   const { list, get, textOf } = prepareRecords<Order, OrderQuery>(context, parts);
-  const requireOwners = prepareRequireOwners(db);
+  const requireValid = prepareRequireValid(db);
   const openUpdates = prepareOrderUpdate(context);
   const insert = db.prepare<null, OrderRow & { now: string }>(`
     insert into orders (
@@ -193,7 +193,7 @@ export function createOrderStore(context: StoreContext): OrderStore {
       return Number(insert.run({ ...row, now }).lastInsertRowid);
     } catch (error) {
       if (/^SQLITE_CONSTRAINT_(FOREIGNKEY|UNIQUE)$/.test(systemCode(error)))
-        requireOwners(row, null);
+        requireValid(row, null);
       throw error;
     }
   }

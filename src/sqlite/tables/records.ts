@@ -34,7 +34,7 @@ const plainConditions: Readonly<Record<string, string>> = {
 };
 
 /**
- * Reads the few rows that match, of which one filter is unique.
+ * Reads the rows that match. At least one filter is on a unique column, so they are few.
  * @param columns of a `JsonRow`, the first of which is the id
  * @param filters values of columns; at least one
  */
@@ -64,7 +64,7 @@ export function readFew(
 interface Records<Query> {
   readonly table: RecordTable;
   readonly schema: Schema;
-  /** @returns reads a list. @param columns of a `JsonRow`, the first of which is the id */
+  /** @returns a function that reads a list. @param columns of a `JsonRow`, the first of which is the id */
   readonly prepareRows: (db: Database, columns: string) => (query: Query) => ListRows;
 }
 

@@ -31,8 +31,8 @@ function prepareRows(db: Database, columns: string) {
   };
 }
 
-/** @returns throws {AppError} email_taken or reference_taken by another user than the one with the id */
-function prepareRequireFree(db: Database): (row: UserRow, id: number | null) => void {
+/** @returns a function that throws {AppError} email_taken or reference_taken by another user than the one with the id */
+function prepareRequireValid(db: Database): (row: UserRow, id: number | null) => void {
   const owners = db.prepare<{ email: number | null; reference: number | null }, UserRow>(`
     select
       (select id from users where email_key = $email_key) as email,
@@ -46,9 +46,9 @@ function prepareRequireFree(db: Database): (row: UserRow, id: number | null) => 
   };
 }
 
-/** @returns a function that writes what has changed of a user, and the change. It throws as `prepareRequireFree` */
+/** @returns a function that writes what has changed of a user, and the change. It throws as `prepareRequireValid` */
 export function prepareUserUpdate({ db, noteChange }: StoreContext) {
-  const requireFree = prepareRequireFree(db);
+  const requireValid = prepareRequireValid(db);
   // A separate statement, because SQLite rewrites an index whenever one of its columns is set, even to the same value.
   const updateUnique = db.prepare<null, UserRow & { id: number }>(`
     update users
@@ -70,7 +70,7 @@ export function prepareUserUpdate({ db, noteChange }: StoreContext) {
     const { id } = before;
     const row = userRow(after);
     if (row.email !== before.email || row.reference !== before.reference) {
-      requireFree(row, id);
+      requireValid(row, id);
       updateUnique.run({ ...row, id });
     }
     updateUser.run({ ...after, ...row });
@@ -83,7 +83,7 @@ export function createUserStore(context: StoreContext): UserStore {
   const table = "users";
   const parts = { table, schema: User, prepareRows } as const;
   const { list, get, textOf } = prepareRecords<User, UserQuery>(context, parts);
-  const requireFree = prepareRequireFree(db);
+  const requireValid = prepareRequireValid(db);
   const updateStored = prepareUserUpdate(context);
   const insert = db.prepare<null, (string | null)[]>(`
     insert into users (email, email_key, reference, name, metadata, version, created_at, updated_at)
@@ -108,7 +108,7 @@ export function createUserStore(context: StoreContext): UserStore {
       );
       return Number(lastInsertRowid);
     } catch (error) {
-      if (systemCode(error) === "SQLITE_CONSTRAINT_UNIQUE") requireFree(row, null);
+      if (systemCode(error) === "SQLITE_CONSTRAINT_UNIQUE") requireValid(row, null);
       throw error;
     }
   }

@@ -1,4 +1,4 @@
-/** Export and import of users and orders. `import-plan.ts` and `import-rules.ts` of the domain have the rules. */
+/** Import of users and orders. `import-plan.ts` and `import-rules.ts` of the domain have the rules. */
 import type { Database } from "bun:sqlite";
 import { yieldToEventLoop } from "../../base/event-loop.ts";
 import type { BulkStore } from "../../domain/bulk.ts";
@@ -28,7 +28,7 @@ type OpenUpdates<Row> = () => {
   readonly finish?: () => void;
 };
 
-/** @returns reads the id of the record with a key */
+/** @returns a function that reads the id of the record with a key */
 function prepareIdOf(db: Database, table: RecordTable) {
   const byReference = db.prepare<{ id: number }, { key: string }>(`
     select id

@@ -147,4 +147,16 @@ export function idempotencyContract(open: Open): void {
     await it.store.deleteExpiredKeys();
     expect(await remaining(...names, "young")).toEqual([...reused, "young"]);
   });
+
+  test("remove keeps the result of an order whose id is that of the user", async () => {
+    await using it = await openWithClock(open);
+    const { users, orders } = it.store;
+    const kept = await newUser(it.store);
+    const user = await newUser(it.store);
+    const place = (at: number) => orders.create(orderFields(kept.id), keyOf(`${at}`));
+    const placed = [await place(1), await place(2)];
+    expect(placed.map(({ id }) => id)).toContain(user.id);
+    await users.remove(user.id, null);
+    expect([(await place(1)).replayed, (await place(2)).replayed]).toEqual([true, true]);
+  });
 }

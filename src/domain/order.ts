@@ -221,7 +221,8 @@ export function patchOrder(order: Order, patch: OrderPatch): OrderEdit {
   const reference = patch.reference === undefined ? order.reference : patch.reference;
   // An invalid request is reported before a conflict with the state of the order.
   const metadata = patchMetadata(order.metadata, patch.metadata);
-  requireOrderSize({ ...order, reference, metadata });
+  if (patch.metadata !== undefined || patch.reference !== undefined)
+    requireOrderSize({ ...order, reference, metadata });
   requireStep(order.status, status);
   requireRefund(order, refunded);
   return { user_id, reference, refunded, status, metadata };

@@ -23,6 +23,7 @@ describe("a worker of Citus", () => {
     "SSL SYSCALL error: EOF detected\ninvalid socket",
     "server closed the connection unexpectedly",
     "postmaster was shut down, exiting",
+    "terminating connection due to unexpected postmaster exit",
     "cannot abort transaction 1154, it was already committed",
   ])("is lost, and the database unavailable, when the coordinator reports %j", (message) => {
     const error = serverError("XX000", { message });

@@ -30,6 +30,7 @@ const WORKER_LOST = new RegExp(
     "^(connection not open|no connection to the server)",
     "^could not (receive data from|send data to) server",
     "^postmaster was shut down",
+    "^terminating connection due to ",
     // The coordinator was killed during a commit: the transaction is committed, but its workers may not know yet.
     "^cannot abort transaction \\d+, it was already committed",
   ].join("|"),

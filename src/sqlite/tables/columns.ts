@@ -1,5 +1,7 @@
+import type { Database } from "bun:sqlite";
 import type { Schema } from "../../base/schema.ts";
 import { type Column, columnsOf, jsonTemplate } from "../../domain/columns.ts";
+import { sqliteVersion } from "../file/connection.ts";
 
 function jsonValue({ name, type, isNullable }: Column): string {
   // `json_quote` renders NULL as `null`.
@@ -7,12 +9,19 @@ function jsonValue({ name, type, isNullable }: Column): string {
   return isNullable ? `coalesce(${name}, 'null')` : name;
 }
 
+/** The first SQLite with `concat`, which takes two thirds of the time of `format` and of `||`. */
+const CONCAT_SINCE = "3.44.0";
+
 /**
  * A list takes three quarters of the time that it takes if TypeScript renders its records from their columns.
- * `format` allocates the text once, while `||` copies it at each operand.
  * @returns an expression for a record as JSON, from the columns of the table
  */
-export function recordJson(record: Schema): string {
+export function recordJson(db: Database, record: Schema): string {
   const columns = columnsOf(record);
-  return `format('${jsonTemplate(columns)}', ${columns.map(jsonValue).join(", ")})`;
+  const template = jsonTemplate(columns);
+  const values = columns.map(jsonValue);
+  if (Bun.semver.order(sqliteVersion(db), CONCAT_SINCE) < 0)
+    return `format('${template}', ${values.join(", ")})`;
+  const [start, ...literals] = template.split("%s");
+  return `concat('${start}', ${values.map((value, at) => `${value}, '${literals[at]}'`).join(", ")})`;
 }

@@ -16,7 +16,7 @@ type ById = [id: number];
 
 /** @returns a statement for a record as text */
 export function prepareText<Row>(db: Database, table: RecordTable, schema: Schema) {
-  const json = recordJson(schema);
+  const json = recordJson(db, schema);
   return db.prepare<RecordText<Row>, ById>(`
     select id, version, ${json} as json
     from ${table}
@@ -73,7 +73,7 @@ export function prepareRecords<Row, Query extends PageQuery>(
   { table, schema, prepareRows }: Records<Query>,
 ) {
   const text = prepareText<Row>(db, table, schema);
-  const readRows = prepareRows(db, `id, ${recordJson(schema)} as json`);
+  const readRows = prepareRows(db, `id, ${recordJson(db, schema)} as json`);
 
   return {
     list: (query: Query) => reader.read(table, () => pageOf(readRows(query), query.limit)),

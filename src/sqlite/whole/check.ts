@@ -117,15 +117,16 @@ function findMiscounts(list: CountedList): Find {
 
 /** @param record the schema of the records */
 function findLarge(table: RecordTable, record: Schema): Find {
-  return findRows<{ id: number }>(
-    `
-      select id
-      from ${table}
-      where octet_length(${recordJson(record)}) > ${MAX_RECORD_BYTES}
-      limit ${MAX_FINDINGS}
-    `,
-    ({ id }) => `row ${id} of ${table} is larger than ${MAX_RECORD_BYTES} bytes of JSON`,
-  );
+  return (db) =>
+    findRows<{ id: number }>(
+      `
+        select id
+        from ${table}
+        where octet_length(${recordJson(db, record)}) > ${MAX_RECORD_BYTES}
+        limit ${MAX_FINDINGS}
+      `,
+      ({ id }) => `row ${id} of ${table} is larger than ${MAX_RECORD_BYTES} bytes of JSON`,
+    )(db);
 }
 
 /** Prices are added in two parts, because SQLite rounds a product that exceeds 64 bits. */

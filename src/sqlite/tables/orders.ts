@@ -176,21 +176,20 @@ export function createOrderStore(context: StoreContext): OrderStore {
   const { list, get, textOf } = prepareRecords<Order, OrderQuery>(context, parts);
   const requireValid = prepareRequireValid(db);
   const openUpdates = prepareOrderUpdate(context);
-  const insert = db.prepare<null, OrderRow & { now: string }>(`
+  // Parameters by position, which take half of the time.
+  const insert = db.prepare<null, (string | number | null)[]>(`
     insert into orders (
       user_id, user_position, currency, reference, items, total, status, metadata, version,
       created_at, updated_at
     )
-    values (
-      $user_id,
-      ${NEXT_USER_POSITION},
-      $currency, $reference, $items, $total, 'pending', $metadata, 1, $now, $now
-    )
+    values (?1, ${NEXT_USER_POSITION}, ?2, ?3, ?4, ?5, 'pending', ?6, 1, ?7, ?7)
   `);
   /** @returns the id of the new order */
   function insertRow(row: OrderRow, now: string): number {
     try {
-      return Number(insert.run({ ...row, now }).lastInsertRowid);
+      const { user_id, currency, reference, items, total, metadata } = row;
+      const run = insert.run(user_id, currency, reference, items, total, metadata, now);
+      return Number(run.lastInsertRowid);
     } catch (error) {
       if (/^SQLITE_CONSTRAINT_(FOREIGNKEY|UNIQUE)$/.test(systemCode(error)))
         requireValid(row, null);

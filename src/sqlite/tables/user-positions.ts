@@ -11,14 +11,14 @@ const BLOCK = 2 ** 15;
 /** Whether a position is the first one of a block. */
 export const BEGINS_BLOCK = `user_position % ${BLOCK} = 1`;
 
-/** The position of a new order of `$user_id`: the one after the last order, or the first one of a new block. */
+/** The position of a new order of the user `?1`: the one after the last order, or the first one of a new block. */
 export const NEXT_USER_POSITION = `(
   select coalesce(
     case when (last - 1) % ${BLOCK} < ${BLOCK / 2 - 1} then last + 1
       else (last - 1) / ${BLOCK} * ${BLOCK} + ${BLOCK} + 1 end,
     1
   )
-  from (select max(user_position) as last from orders where user_id = +$user_id)
+  from (select max(user_position) as last from orders where user_id = +?1)
 )`;
 
 /** @param position of the order with the number `at`, from 0 */
@@ -103,13 +103,13 @@ export function prepareUserNumbering(db: Database) {
 /** @returns a function that starts assigning positions to imported and moved orders, within a transaction */
 export function prepareUserPositions(db: Database) {
   const numberingOf = prepareUserNumbering(db);
-  const last = db.prepare<{ id: number | null; next: number }, { user_id: number }>(`
+  const last = db.prepare<{ id: number | null; next: number }, [userId: number]>(`
     select max(id) as id, ${NEXT_USER_POSITION} as next
     from orders
-    where user_id = +$user_id and user_position = (
+    where user_id = +?1 and user_position = (
       select max(user_position)
       from orders
-      where user_id = +$user_id
+      where user_id = +?1
     )
   `);
   const positionOf = db.prepare<{ user_position: number }, { id: number }>(`
@@ -142,7 +142,7 @@ export function prepareUserPositions(db: Database) {
        * @returns a preliminary position, which another order can have until `renumber`
        */
       add(userId: number, id: number): number {
-        const { id: lastId = null, next = 1 } = last.get({ user_id: userId }) ?? {};
+        const { id: lastId = null, next = 1 } = last.get(userId) ?? {};
         if (lastId === null) return 1;
         if (id > lastId) return next;
         const { positionAt, countUpTo } = numberingOf(userId);

@@ -7,7 +7,10 @@ export type ImportResult =
   | { readonly outcome: "erased" }
   /** The record exists with the same content, so that an import can be repeated. */
   | { readonly outcome: "unchanged" }
-  /** `reason` is worded like a validation error of the API. With `exists`, it is that nothing is updated. */
+  /**
+   * `reason` is worded like a validation error of the API. `exists` is set if the only one is that
+   * the record exists, and `update` was not given.
+   */
   | { readonly outcome: "rejected"; readonly reason: string; readonly exists?: true };
 
 /** By default, neither. */

@@ -84,6 +84,15 @@ const createUser = route(
   handlers.create,
 );
 
+/** Of PATCH and PUT. */
+const changeErrors = [
+  "not_found",
+  "email_taken",
+  "reference_taken",
+  "version_mismatch",
+  "idempotency_key_reused",
+] as const;
+
 const updateUser = route(
   {
     scopes: ["users:write"],
@@ -98,13 +107,7 @@ const updateUser = route(
         "or one key of it. `{}` changes nothing, not even `version`.",
       example: { name: null },
       responses: { 200: recordDoc("The updated user", User, changedExample) },
-      errors: [
-        "not_found",
-        "email_taken",
-        "reference_taken",
-        "version_mismatch",
-        "idempotency_key_reused",
-      ],
+      errors: changeErrors,
     },
   },
   (call, services) => handlers.update(call, services, (user) => patchUser(user, call.body)),
@@ -124,13 +127,7 @@ const replaceUser = route(
         "a user.",
       example: { email: mia.email, metadata: mia.metadata },
       responses: { 200: recordDoc("The updated user", User, changedExample) },
-      errors: [
-        "not_found",
-        "email_taken",
-        "reference_taken",
-        "version_mismatch",
-        "idempotency_key_reused",
-      ],
+      errors: changeErrors,
     },
   },
   (call, services) =>

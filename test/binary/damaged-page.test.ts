@@ -1,5 +1,5 @@
-// Overwrites one page of the database with zeros while the server runs. Only requests that need this page may fail,
-// with an error that is not to be retried, and the log must name the table.
+// Starts a server on a database, one page of which is overwritten with zeros. Only requests that need this page may
+// fail, with an error that is not to be retried, and the log must name the table.
 import { Database } from "bun:sqlite";
 import { afterAll, beforeAll, expect, test } from "bun:test";
 import { copyFileSync, readFileSync } from "node:fs";
@@ -63,14 +63,13 @@ function findPage(database: string, btree: string, text: string): number {
   return found.pageno;
 }
 
-/** Starts a server with an empty cache on a database with one damaged page. */
+/** Starts a server on a database with one damaged page. */
 async function startDamaged(btree: string, text: string): Promise<TestServer> {
   const directory = makeDirectory();
   const database = directory.at("test.db");
   copyFileSync(base.database, database);
-  const page = findPage(database, btree, text);
+  damagePage(database, findPage(database, btree, text), 0);
   const server = await startReplica(database, {}, base);
-  damagePage(database, page, 0);
   return Object.assign(server, {
     async [Symbol.asyncDispose]() {
       await server.stop("SIGKILL");

@@ -1,5 +1,5 @@
 import { Database } from "bun:sqlite";
-import { closeSync, fstatSync, futimesSync, openSync, writeSync } from "node:fs";
+import { closeSync, openSync, writeSync } from "node:fs";
 
 /** SQLite's default. */
 export const PAGE_BYTES = 4096;
@@ -8,17 +8,15 @@ export const PAGE_BYTES = 4096;
 const HEADER_BYTES = 100;
 
 /**
- * Overwrites a page of a SQLite file with one value, as a failing disk does: the file keeps its time.
+ * Overwrites a page of a SQLite file with one value, as a failing disk does. No server may watch the file, whose time
+ * changes.
  * @param page its number, from 1
  */
 export function damagePage(path: string, page: number, value = 0xff): void {
   const start = page === 1 ? HEADER_BYTES : (page - 1) * PAGE_BYTES;
   const size = page * PAGE_BYTES - start;
   const file = openSync(path, "r+");
-  const { atime, mtimeMs } = fstatSync(file);
   writeSync(file, Buffer.alloc(size, value), 0, size, start);
-  // In the middle of the millisecond, because seconds are rounded.
-  futimesSync(file, atime, (Math.floor(mtimeMs) + 0.5) / 1000);
   closeSync(file);
 }
 

@@ -5,6 +5,7 @@ import type { LogBuffer } from "../base/log-buffer.ts";
 import { quoteReadably } from "../base/readable-text.ts";
 import type { ArchiveOptions } from "../domain/archive.ts";
 import type { Config } from "../domain/config.ts";
+import { createReplaceableStore } from "../domain/replaceable-store.ts";
 import type { Store, StoreMode } from "../domain/store.ts";
 import { hashToken, newToken, storeToken, type TokenStore } from "../domain/token.ts";
 import { createDrain } from "../http/limits/drain.ts";
@@ -54,7 +55,7 @@ function archiveOptions(
   { environment, createArchiveWorker }: CommandSystem,
   log: Log,
   signal: AbortSignal,
-  onStopped: (error: Error) => void,
+  listeners: Pick<ArchiveOptions, "onStopped" | "onLost">,
 ): ArchiveOptions | null {
   const { archiveUrl, archiveSeconds, archiveCommit, archiveRestore, archiveDays, readOnly } =
     config;
@@ -69,8 +70,10 @@ function archiveOptions(
     commit: archiveCommit,
     restore: archiveRestore,
     keepMs: archiveDays * DAY_MS,
+    standby: config.standby,
+    takeoverMs: config.takeoverSeconds * 1000,
     onLog: (level, event, fields) => log[level](event, fields),
-    onStopped,
+    ...listeners,
     signal,
   };
 }
@@ -159,19 +162,22 @@ async function requireOwnApiToken(tokens: TokenStore, { apiToken }: Config): Pro
   fail("operator", `Cannot use API_TOKEN: ${problem}, and needs to be a separate one`);
 }
 
-/** Starts to clean up, to listen, and to reload the certificate at each SIGHUP. @returns the URL for this machine */
-async function startServing(
+/** What a server uses from its start on. */
+interface Serving {
+  readonly config: Config;
+  readonly system: CommandSystem;
+  readonly log: Log;
+  readonly metrics: Metrics;
+  readonly resources: AsyncDisposableStack;
+}
+
+/** Starts to listen, and to reload the certificate at each SIGHUP. @returns the URL for this machine */
+async function startListening(
   store: Store,
-  config: Config,
-  system: CommandSystem,
-  { log, metrics, resources }: { log: Log; metrics: Metrics; resources: AsyncDisposableStack },
+  { config, system, log, metrics, resources }: Serving,
 ): Promise<string> {
   const { now, sockets } = system;
   const maxOpenFiles = limitOpenFiles(system, log);
-  // Before the listener, so that at the end the listener stops first.
-  if (!config.readOnly) {
-    resources.use(startCleanUp(store, { changesMs: config.changesDays * DAY_MS, now, log }));
-  }
   const timeoutMs = config.shutdownSeconds * 1000;
   const drain = createDrain();
   const listener = resources.adopt(
@@ -196,7 +202,60 @@ async function startServing(
     );
   });
   // In a container, the host is 0.0.0.0, which is not an address to open.
-  return localUrl(listener.url);
+  const url = localUrl(listener.url);
+  const schema = schemaOf(system, config);
+  const database = redactPassword(config.databaseUrl);
+  const role = {
+    read_only: config.readOnly || undefined,
+    standby: store.secondsBehind() !== null || undefined,
+  };
+  log.info("listening", { url, host: config.host, database, ...build, schema, ...role });
+  return url;
+}
+
+function schemaOf({ schemaVersions }: CommandSystem, { databaseUrl }: Config): number {
+  return schemaVersions[isPostgres(databaseUrl) ? "PostgreSQL" : "SQLite"];
+}
+
+/** Puts stores in place one after the other, and listens from the first one on. */
+function createStage(serving: Serving) {
+  const { config, system, log, resources } = serving;
+  const { store, replace } = createReplaceableStore();
+  resources.defer(store.close);
+  let cleanUp: AsyncDisposable | null = null;
+  const endCleanUp = async () => cleanUp?.[Symbol.asyncDispose]();
+  // Before the listener, so that at the end the listener stops first.
+  resources.defer(endCleanUp);
+  let listening: Promise<string> | null = null;
+
+  async function show(next: Store): Promise<string> {
+    replace(next);
+    await requireOwnApiToken(next.tokens, config);
+    listening ??= startListening(store, serving);
+    return listening;
+  }
+
+  return {
+    show,
+    /** Shows a store that is opened to be served, and cleans it up from time to time. */
+    async serve(next: Store): Promise<void> {
+      if (!config.readOnly) {
+        const options = { changesMs: config.changesDays * DAY_MS, now: system.now, log };
+        cleanUp = startCleanUp(next, options);
+      }
+      const url = await show(next);
+      await printFirstToken(next.tokens, url, config, system);
+    },
+    /** Rejects requests. */
+    hide: () => replace(null),
+    /** Rejects requests, and closes the store. */
+    async close(next: Store): Promise<void> {
+      replace(null);
+      await endCleanUp();
+      cleanUp = null;
+      await next.close();
+    },
+  };
 }
 
 /**
@@ -214,32 +273,40 @@ export async function serve(system: CommandSystem): Promise<void> {
   const stopped = Promise.race([system.untilStopped(), fault.promise]);
   await using resources = new AsyncDisposableStack();
 
-  const schema = system.schemaVersions[isPostgres(databaseUrl) ? "PostgreSQL" : "SQLite"];
   const { droppedLines: droppedLogLines } = output;
+  const schema = schemaOf(system, config);
   const metrics = createMetrics({ ...build, schema }, { readOnly, droppedLogLines });
-  // A server may wait for its archive, or restore it, for a long time.
+  const stage = createStage({ config, system, log, metrics, resources });
+  // A server may wait for its archive, restore it, or follow it, for a long time.
   const opening = stopSignal({ untilStopped: () => stopped });
-  // Without its archive, the server would acknowledge writes that are lost with the machine.
-  const onStopped = (error: Error) => fault.resolve({ by: "fault", error });
-  const archive = archiveOptions(config, system, log, opening, onStopped);
+  const stopFor = (error: unknown) => fault.resolve({ by: "fault", error });
   const mode: StoreMode = readOnly ? "serve-read-only" : "serve";
   const use = { mode, create: !readOnly, now: system.now, ...storeListeners(log, metrics) };
-  const { open } = system.backendOf(databaseUrl);
-  const opened = await open({ ...config, ...use, ...(archive && { archive }) }).catch((error) => {
-    if (archive === null || !opening.aborted) throw error;
-    return null;
-  });
-  if (opened !== null) {
-    const store = resources.adopt(opened, ({ close }) => close());
-    await requireOwnApiToken(store.tokens, config);
-    const url = await startServing(store, config, system, { log, metrics, resources });
-    const database = redactPassword(databaseUrl);
-    const restriction = { read_only: readOnly || undefined };
-    log.info("listening", { url, host: config.host, database, ...build, schema, ...restriction });
-    await printFirstToken(store.tokens, url, config, system);
+  const onStandby = (store: Store | null) => {
+    if (store === null) stage.hide();
+    else stage.show(store).catch(stopFor);
+  };
+  let stop: StopReason | null = null;
+  while (stop === null) {
+    const lost = Promise.withResolvers<null>();
+    const archive = archiveOptions(config, system, log, opening, {
+      // Without its archive, the server would acknowledge writes that are lost with the machine.
+      onStopped: stopFor,
+      onLost: (error) => (config.standby ? lost.resolve(null) : stopFor(error)),
+    });
+    const store = await system
+      .backendOf(databaseUrl)
+      .open({ ...config, ...use, onStandby, ...(archive && { archive }) })
+      .catch((error) => {
+        if (archive === null || !opening.aborted) throw error;
+        return null;
+      });
+    if (store !== null) await stage.serve(store);
+    stop = await Promise.race(store === null ? [stopped] : [stopped, lost.promise]);
+    // The next opening follows the server that has taken over.
+    if (store !== null && stop === null) await stage.close(store);
   }
 
-  const stop = await stopped;
   if (stop.by === "signal") log.info("stopping", { signal: stop.signal });
   else log.error("stopping", { reason: messageOf(stop.error) });
   await resources.disposeAsync();

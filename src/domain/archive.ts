@@ -2,6 +2,7 @@
 
 /** When a write is acknowledged: when it is on the disk, or when the archive has it. */
 export const archiveCommits = ["async", "sync"] as const;
+export type ArchiveCommit = (typeof archiveCommits)[number];
 
 /** Whether a server without a database restores it from its archive. */
 export const archiveRestores = ["never", "if-missing"] as const;
@@ -21,9 +22,13 @@ export interface ArchiveSettings {
   readonly restore: (typeof archiveRestores)[number];
   /** Maximum age of a commit that the archive lacks, if an upload takes at most a quarter of it. */
   readonly intervalMs: number;
-  readonly commit: (typeof archiveCommits)[number];
+  readonly commit: ArchiveCommit;
   /** How far back the archive can restore. */
   readonly keepMs: number;
+  /** Whether the server follows the archive while another one writes to it, and takes over from it. */
+  readonly standby: boolean;
+  /** How long log and heartbeat of another server stand still before a standby takes over. */
+  readonly takeoverMs: number;
 }
 
 export interface ArchiveOptions extends ArchiveSettings {
@@ -32,6 +37,8 @@ export interface ArchiveOptions extends ArchiveSettings {
   readonly onLog: ArchiveLog;
   /** Called once if the thread has ended because of a bug. The archive stays as it is until the program starts again. */
   readonly onStopped: (error: Error) => void;
+  /** Called once when another server has taken over the archive. */
+  readonly onLost: (error: Error) => void;
   /** Ends the start of a server that waits for the archive, or restores it. */
   readonly signal: AbortSignal;
 }
@@ -44,6 +51,8 @@ export interface ArchiveState {
   readonly bytesBehind: number;
   /** When the last base was complete, in seconds since the Unix epoch; `null` before the first one. */
   readonly lastBaseS: number | null;
+  /** Whether the own next slot was empty not longer ago than TAKEOVER_SECONDS: until then, no other server had taken over. */
+  readonly isHeld: boolean;
 }
 
 /** States that an archive can restore. */

@@ -78,7 +78,16 @@ export function readUrl(kind: "databaseUrl" | "archiveUrl", flag: string, text: 
  * @throws {AppError} usage if one of them is a flag, otherwise operator
  */
 function requireConsistent(
-  { databaseUrl, tlsCert, tlsKey, archiveUrl, archiveCommit, archiveRestore }: Config,
+  {
+    databaseUrl,
+    tlsCert,
+    tlsKey,
+    archiveUrl,
+    archiveCommit,
+    archiveRestore,
+    standby,
+    readOnly,
+  }: Config,
   flags: Flags,
 ): void {
   function failFor(names: readonly SettingName[], message: string): never {
@@ -98,6 +107,12 @@ function requireConsistent(
       "ARCHIVE_COMMIT=sync and ARCHIVE_RESTORE=if-missing need ARCHIVE_URL",
     );
   }
+  // A directory that two machines share, e.g. by NFS, does not promise that only one of them creates a file.
+  if (standby && archiveUrl?.startsWith("s3:") !== true) {
+    failFor(["standby"], "STANDBY needs an ARCHIVE_URL of the form s3://bucket/prefix");
+  }
+  if (standby && readOnly)
+    failFor(["standby", "readOnly"], "STANDBY and READ_ONLY exclude each other");
 }
 
 /**

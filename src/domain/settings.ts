@@ -137,6 +137,18 @@ export const settings = {
     placeholder: "days",
     parse: integer(1, 36_500),
   },
+  standby: {
+    default: "false",
+    description: "follow the archive while another server writes to it, and take over from it",
+    placeholder: null,
+    parse: boolean,
+  },
+  takeoverSeconds: {
+    default: "10",
+    description: "how long another server must have written nothing before a standby takes over",
+    placeholder: "seconds",
+    parse: integer(3, 300),
+  },
   rateLimit: {
     default: "0",
     description: "maximum requests per second and token; 0 disables the limit",

@@ -48,6 +48,10 @@ export interface Store {
   statistics(): Promise<Statistics>;
   /** @returns how far the archive is behind; `null` without one */
   archive(): ArchiveState | null;
+  /** @returns whether writes are acknowledged here, as far as this server knows: not by a standby */
+  isPrimary(): boolean;
+  /** @returns the age of the data of a standby, in seconds; `null` for any other store */
+  secondsBehind(): number | null;
   /**
    * Runs work on a snapshot of all rows. Others can write meanwhile.
    * @throws {AppError} operator if the rows cannot be read
@@ -89,6 +93,11 @@ export interface StoreOptions {
   readonly onStorageProblem?: (problem: string | null) => void;
   /** Archive of a SQLite database that is opened to be served. */
   readonly archive?: ArchiveOptions;
+  /**
+   * For a standby: called with a store that only reads, while another server writes to the archive, and with `null` before
+   * that store is closed. The opening ends when this server takes over.
+   */
+  readonly onStandby?: (store: Store | null) => void;
   /** Called at the opening with each danger that the operator should remove. */
   readonly onWarning?: (warning: string) => void;
 }

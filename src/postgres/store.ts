@@ -49,6 +49,8 @@ export function createStore(db: Database, placement: Placement, options: StoreOp
       else await db.run("write", (session) => session.all(probe, now().toISOString()));
     }),
     archive: () => null,
+    isPrimary: () => !readOnly,
+    secondsBehind: () => null,
     async statistics() {
       const measuring = db.run("background", async (session) => {
         databaseBytes = (await session.first<{ bytes: number }>(databaseSize))?.bytes ?? 0;

@@ -197,6 +197,8 @@ export async function createStore(
       lastBackupS: lastBackupS(path),
     }),
     archive: () => archive?.state() ?? null,
+    isPrimary: () => mode === "serve" && archive?.state().isHeld !== false,
+    secondsBehind: () => null,
     withCopySource: (work) => withCopySource(file, work),
     check: () => check(database, reader, options.onWarning),
     close: () => cleanup.disposeAsync(),

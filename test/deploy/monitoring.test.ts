@@ -17,7 +17,7 @@ async function metricsText(): Promise<string> {
     freeBytes: 0,
     lastBackupS: 0,
   });
-  const archive = () => ({ secondsBehind: 0, bytesBehind: 0, lastBaseS: 0 });
+  const archive = () => ({ secondsBehind: 0, bytesBehind: 0, lastBaseS: 0, isHeld: true });
   return metrics.render({ statistics, archive, checkUsable: async () => {} } as any);
 }
 

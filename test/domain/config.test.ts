@@ -19,6 +19,9 @@ const rows: Readonly<Record<string, readonly [fallback: unknown, text: string, v
   archiveCommit: ["async", "sync", "sync"],
   archiveRestore: ["never", "if-missing", "if-missing"],
   archiveDays: [7, "30", 30],
+  // Excluded by READ_ONLY.
+  standby: [false, "false", false],
+  takeoverSeconds: [10, "3", 3],
   rateLimit: [0, "100", 100],
   shutdownSeconds: [10, "0", 0],
   logLevel: ["info", "silent", "silent"],
@@ -52,6 +55,17 @@ test("readConfig returns the defaults when every variable is empty", () => {
 
 test("readConfig returns the values when every variable is set", () => {
   expect<unknown>(readConfig(variables(texts))).toEqual(values);
+});
+
+test("readConfig accepts STANDBY when several machines can share the archive", () => {
+  const archive = { ARCHIVE_URL: "s3://bucket", STANDBY: "true" };
+  expect(readConfig(archive).standby).toBe(true);
+  const directory = { ...archive, ARCHIVE_URL: "file:///archive" };
+  const needed = "STANDBY needs an ARCHIVE_URL of the form s3://bucket/prefix";
+  expectThrown(() => readConfig({ STANDBY: "true" }), "operator", needed);
+  expectThrown(() => readConfig(directory), "operator", needed);
+  const excluded = "STANDBY and READ_ONLY exclude each other";
+  expectThrown(() => readConfig({ ...archive, READ_ONLY: "true" }), "operator", excluded);
 });
 
 test("readConfig returns the values when every flag is given", () => {

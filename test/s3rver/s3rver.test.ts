@@ -60,7 +60,13 @@ describe.skipIf(!isTested)("s3rver", () => {
   test("no archive is begun, because two servers could begin it", async () => {
     await using server = await startS3rver();
     const log = { previousEnd: 0, continues: false };
-    const names = { archive: "archive", name: "test", identity: "test", holder: "test" };
+    const names = {
+      archive: "archive",
+      name: "test",
+      identity: "test",
+      holder: "test",
+      commit: "async" as const,
+    };
     const problem = "Cannot use s3://bucket/prefix: the server does not support conditional writes";
     const begun = createRecord(server.storage, { number: 1, ...log, ...names });
     await expectRejection(begun, "operator", problem);

@@ -16,6 +16,7 @@ const archive = {
   bytesBehind: 4120,
   walBytes: 8240,
   lastBaseS: 1.6e9,
+  isHeld: true,
   problem: null,
 };
 const store = {

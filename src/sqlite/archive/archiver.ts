@@ -123,6 +123,7 @@ function reportState(archive: Archiving): void {
     secondsBehind: isBehind ? Math.max(0, (nowMs() - completeUntilMs) / 1000) : 0,
     bytesBehind: archive.bytesBehind,
     lastBaseS: base === null ? null : base.timeMs / 1000,
+    isHeld: true,
   });
 }
 

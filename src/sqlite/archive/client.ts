@@ -141,10 +141,10 @@ function createThread(
  * @throws the reason of the signal
  */
 export async function openArchive(path: string, options: ArchiveOptions) {
-  const { createWorker, onLog, onStopped, signal, ...settings } = options;
+  const { createWorker, onLog, onStopped, onLost, signal, ...settings } = options;
   const isSync = settings.commit === "sync";
   const confirmations = createConfirmations();
-  let state: ArchiveState = { secondsBehind: 0, bytesBehind: 0, lastBaseS: null };
+  let state: ArchiveState = { secondsBehind: 0, bytesBehind: 0, lastBaseS: null, isHeld: true };
   /** Whether another server has the archive. */
   let isLost = false;
   let disposal: Promise<void> | null = null;
@@ -156,7 +156,7 @@ export async function openArchive(path: string, options: ArchiveOptions) {
     else if (message.type === "lost") {
       isLost = true;
       confirmations.rejectAll();
-      onStopped(archiveError("operator", `The archive is lost: ${message.reason}`));
+      onLost(archiveError("operator", `The archive is lost: ${message.reason}`));
     }
   }
 

@@ -6,7 +6,8 @@ import type { Problems } from "./problems.ts";
 import type { ProgressReader } from "./progress.ts";
 import type { Clock } from "./still.ts";
 
-export interface ArchiverOptions extends Pick<ArchiveSettings, "intervalMs" | "keepMs"> {
+export interface ArchiverOptions
+  extends Pick<ArchiveSettings, "intervalMs" | "keepMs" | "commit" | "takeoverMs"> {
   /** Path of a database that stays open. */
   readonly path: string;
   readonly files: FileDescriptors;

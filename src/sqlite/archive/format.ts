@@ -12,6 +12,7 @@
  */
 import { zstdDecompressSync } from "node:zlib";
 import { AppError } from "../../base/error.ts";
+import type { ArchiveCommit } from "../../domain/archive.ts";
 import type { Progress } from "./progress.ts";
 import type { WalPosition } from "./wal-reader.ts";
 
@@ -36,6 +37,8 @@ export interface Generation {
   readonly identity: string;
   /** Names the server for operators. */
   readonly holder: string;
+  /** When that server acknowledges a write. */
+  readonly commit: ArchiveCommit;
 }
 
 /** A part of a file: its size, and the hash of its compressed form. */
@@ -76,6 +79,8 @@ export interface SegmentHeader extends Slot, Chunk {
 export interface Heartbeat extends Pick<Slot, "generation" | "writer" | "confirmed"> {
   /** No two of a generation are equal. */
   readonly sequence: number;
+  /** Time until the next one. */
+  readonly intervalMs: number;
 }
 
 /**

@@ -152,7 +152,7 @@ export async function beginGeneration(
   archive: ArchiveContext,
   signal: AbortSignal,
 ): Promise<Beginning | Refusal> {
-  const { storage, identity, holder, nowMs, clock, path, files } = archive;
+  const { storage, identity, holder, commit, nowMs, clock, path, files } = archive;
   /** The generation whose log was sealed before the catalog was read. */
   let sealed = 0;
   for (;;) {
@@ -187,6 +187,7 @@ export async function beginGeneration(
       continues: continued !== null,
       identity,
       holder,
+      commit,
     };
     prepareMarker(path, generation.name);
     if (!(await createRecord(storage, generation))) continue;

@@ -17,7 +17,8 @@ export async function startHeartbeat(
 
   async function beat(): Promise<void> {
     sequence += 1;
-    const state: Heartbeat = { generation: number, writer, confirmed: log.stored(), sequence };
+    const beat = { generation: number, writer, confirmed: log.stored(), sequence };
+    const state: Heartbeat = { ...beat, intervalMs: HEARTBEAT_MS };
     await storage.put(heartbeatKey(number), encodeJson(state));
     await log.isOpen();
   }

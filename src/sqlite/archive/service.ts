@@ -77,7 +77,7 @@ export function createArchiveService({ openStorage, verify, respond }: ServiceOp
   }
 
   async function start({ path, files, settings }: Request<"start">): Promise<void> {
-    const { url, environment, intervalMs, keepMs, commit } = settings;
+    const { url, environment, intervalMs, keepMs, commit, takeoverMs } = settings;
     archiver = createArchiver({
       path,
       files,
@@ -86,6 +86,8 @@ export function createArchiveService({ openStorage, verify, respond }: ServiceOp
       holder: holderName(path),
       intervalMs,
       keepMs,
+      commit,
+      takeoverMs,
       maxWalBytes: MAX_WAL_BYTES,
       nowMs: Date.now,
       clock: systemClock,

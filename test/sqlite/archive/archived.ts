@@ -168,6 +168,8 @@ async function startArchived(options: Options) {
     holder: path,
     intervalMs,
     keepMs,
+    commit: "async",
+    takeoverMs: 10_000,
     maxWalBytes,
     nowMs,
     clock: systemClock,

@@ -40,7 +40,10 @@ function optionsOf(worker: Worker): ArchiveOptions {
     createWorker: () => worker,
     restore: "never",
     onLog() {},
+    standby: false,
+    takeoverMs: 10_000,
     onStopped() {},
+    onLost() {},
     intervalMs: 1000,
     commit: "async",
     keepMs: 1000,
@@ -129,6 +132,8 @@ test("the thread of the archive reports what fails, and ends when it is closed",
     commit: "sync",
     restore: "never",
     keepMs: 1000,
+    standby: false,
+    takeoverMs: 10_000,
   };
   const files = { database: 0, wal: 0, shm: 0 } as unknown as FileDescriptors;
   await handle({ type: "start", path, files, settings });

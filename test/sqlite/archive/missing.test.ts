@@ -22,7 +22,7 @@ function ensure({ storage, path }: Archive, restoreIfMissing: boolean, onSleep =
 function putRecord({ storage }: Archive, number: number): Promise<void> {
   const log = { previousEnd: 0, continues: false };
   const server = { archive: "archive", name: "killed", identity: "killed", holder: "killed" };
-  const record: Generation = { number, ...log, ...server };
+  const record: Generation = { number, ...log, ...server, commit: "async" };
   return storage.put(generationKey(number), encodeJson(record));
 }
 

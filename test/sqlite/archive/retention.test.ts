@@ -54,6 +54,7 @@ function makeStorage() {
         continues: number > 1,
         identity: "",
         holder: "",
+        commit: "async" as const,
       };
       await storage.put(generationKey(number), encodeJson(record));
       await storage.put(heartbeatKey(number), EMPTY);

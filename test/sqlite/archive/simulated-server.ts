@@ -106,7 +106,8 @@ async function begin(world: World, storage: ObjectStorage, disk: Disk) {
     const name = world.newName("name");
     const previousEnd = (tail?.sealFrom.number ?? 1) - 1;
     const server = { archive: "archive", name, identity: "", holder: "" };
-    const record: Generation = { number: newest + 1, previousEnd, continues, ...server };
+    const log = { previousEnd, continues, commit: "async" } as const;
+    const record: Generation = { number: newest + 1, ...log, ...server };
     disk.names = [name, ...disk.names];
     if (!(await untilKnown(() => createRecord(storage, record)))) continue;
     // The operator has seen all of these.

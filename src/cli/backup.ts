@@ -2,9 +2,10 @@ import { mkdirSync, readdirSync, rmSync } from "node:fs";
 import { basename, extname, join } from "node:path";
 import { fail, fileProblem, messageOf, systemCode } from "../base/error.ts";
 import { invalidValue } from "../domain/config.ts";
-import type { BackupSummary } from "../domain/store.ts";
+import type { Backend, BackupSummary } from "../domain/store.ts";
 import { formatCounts } from "./count-text.ts";
 import { type CommandSystem, configOf, stopSignal } from "./files/system.ts";
+import { type JsonOption, printJson } from "./json-output.ts";
 
 /** @returns e.g. `1.5 MB` */
 function megabytes(bytes: number): string {
@@ -25,19 +26,41 @@ export function describeWarnings(warnings: readonly string[]): string {
   return `Needs attention: ${warnings.join("; ")}`;
 }
 
+type Backup = Awaited<ReturnType<Backend["backUp"]>>;
+
+function describeBackup(made: Backup, path: string): string {
+  if (!("version" in made)) return describeResult(made, path);
+  const details = `${megabytes(made.bytes)}, its rows are not verified`;
+  return `a database whose schema has version ${made.version} to ${path} (${details})`;
+}
+
+/** The JSON of `backup`. The counts are `null` if the schema has another version: the rows are not verified then. */
+interface BackupFacts extends Pick<BackupSummary, "bytes" | "warnings"> {
+  readonly path: string;
+  readonly schema_version: number;
+  readonly users: number | null;
+  readonly orders: number | null;
+  readonly tokens: number | null;
+}
+
+function factsOf(made: Backup, path: string, { schemaVersions }: CommandSystem): BackupFacts {
+  const { users, orders, tokens, bytes, version, warnings } = {
+    ...{ users: null, orders: null, tokens: null, version: schemaVersions.SQLite },
+    ...made,
+  };
+  return { path, users, orders, tokens, bytes, schema_version: version, warnings };
+}
+
 /**
  * Copies the database to a new file. A server may be running.
  * @throws {AppError} operator
  */
-async function backUpTo(path: string, system: CommandSystem): Promise<void> {
+async function backUpTo(path: string, system: CommandSystem, json?: boolean): Promise<void> {
   const { databaseUrl } = configOf(system);
   const { backUp } = system.backendOf(databaseUrl);
   const made = await backUp({ databaseUrl, path, signal: stopSignal(system) });
-  const result =
-    "version" in made
-      ? `a database whose schema has version ${made.version} to ${path} (${megabytes(made.bytes)}, its rows are not verified)`
-      : describeResult(made, path);
-  system.stdout(`Backed up ${result}\n`);
+  if (json) printJson(system, factsOf(made, path, system));
+  else system.stdout(`Backed up ${describeBackup(made, path)}\n`);
   const { warnings } = made;
   if (warnings.length > 0) system.stderr(`${describeWarnings(warnings)}\n`);
 }
@@ -80,7 +103,7 @@ function makeDirectory(path: string): void {
   }
 }
 
-export interface BackupOptions {
+export interface BackupOptions extends JsonOption {
   /** Where the new file gets a name with the time. It is created if its parent exists. */
   readonly directory?: string;
   /** How many backups with the file name of the database remain in the directory. By default, none is deleted. */
@@ -94,13 +117,14 @@ export interface BackupOptions {
 export async function backUpStore(
   system: CommandSystem,
   file: string | undefined,
-  { directory, keep }: BackupOptions,
+  { directory, keep, json }: BackupOptions,
 ): Promise<void> {
   if (keep !== undefined && !/^[1-9]\d{0,5}$/.test(keep)) {
     fail("usage", invalidValue("--keep", keep, "must be an integer from 1 to 999,999"));
   }
   if (keep !== undefined && directory === undefined) fail("usage", "--keep needs --directory");
-  if (file !== undefined && file !== "" && directory === undefined) return backUpTo(file, system);
+  if (file !== undefined && file !== "" && directory === undefined)
+    return backUpTo(file, system, json);
   if (file !== undefined || directory === undefined || directory === "") {
     fail("usage", "Name either a file or a directory");
   }
@@ -108,6 +132,6 @@ export async function backUpStore(
   const name = basename(databaseUrl, extname(databaseUrl));
   const newest = `${name}-${system.now().toISOString().replaceAll(":", "-")}.db`;
   makeDirectory(directory);
-  await backUpTo(join(directory, newest), system);
+  await backUpTo(join(directory, newest), system, json);
   if (keep !== undefined) deleteOldest(directory, name, newest, Number(keep));
 }

@@ -3,7 +3,7 @@ import { Argument, type Command, Option } from "commander";
 import { sorts } from "../domain/page.ts";
 import { type SettingName, settingNames } from "../domain/settings.ts";
 import { backUpStore } from "./backup.ts";
-import { versionText } from "./build.ts";
+import { printVersion } from "./build.ts";
 import { printChanges } from "./changes.ts";
 import { checkStore } from "./check.ts";
 import { copyStore } from "./copy.ts";
@@ -46,6 +46,7 @@ const format = new Option(
   "--format <format>",
   "file format (default: by file extension, otherwise ndjson)",
 ).choices(fileFormats);
+const json = new Option("--json", "print the result as JSON, in one line");
 
 const commands: Commands = {
   serve: {
@@ -85,6 +86,7 @@ const commands: Commands = {
       },
       list: {
         description: "list tokens (without their secrets)",
+        options: [json],
         examples: ["user-api token list"],
         run: listTokens,
       },
@@ -170,6 +172,7 @@ const commands: Commands = {
   },
   check: {
     description: "verify a database; exits with 1 if problems are found",
+    options: [json],
     examples: ["user-api check", "user-api check --database-url backup.db"],
     run: checkStore,
   },
@@ -182,6 +185,7 @@ const commands: Commands = {
         "directory for a backup that is named after the time, instead of a file; one per database",
       ),
       new Option("--keep <number>", "number of backups to keep in the directory (default: all)"),
+      json,
     ],
     examples: ["user-api backup backup.db", "user-api backup --directory /backups --keep 14"],
     run: backUpStore,
@@ -206,6 +210,7 @@ const commands: Commands = {
     commands: {
       list: {
         description: "print the times that the archive can restore; exits with 1 if it has a gap",
+        options: [json],
         settings: ["archiveUrl"],
         examples: ["user-api archive list --archive-url s3://bucket/user-api"],
         run: listArchive,
@@ -240,9 +245,10 @@ const commands: Commands = {
   },
   version: {
     description: "print the version",
+    options: [json],
     settings: [],
     examples: ["user-api version"],
-    run: (system) => void system.stdout(`${versionText(system)}\n`),
+    run: printVersion,
   },
 };
 

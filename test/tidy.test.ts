@@ -77,6 +77,8 @@ const packagesOf: Record<string, RegExp> = {
   "src/base/temporary-file.ts": /^node:(fs|path)$/,
   "src/base/trusted-path.ts": /^node:(fs|path)$/,
   "src/base/mounts.ts": /^node:fs$/,
+  // Settings and object storage have secrets.
+  "src/base/secret.ts": /^node:fs$/,
   "src/base/email.ts": /^node:url$/,
   // Bounds the size of what it expands, which Bun's own function does not.
   "src/sqlite/archive/format.ts": /^node:zlib$/,

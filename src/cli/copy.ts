@@ -24,7 +24,7 @@ function describeCounts(counts: RowCounts): string {
  * @throws {AppError} operator; usage if the target is
  */
 export async function copyStore(system: CommandSystem, { to }: CopyOptions): Promise<void> {
-  const targetUrl = readUrl("databaseUrl", "--to", to);
+  const targetUrl = readUrl("databaseUrl", "--to", to, system.environment);
   await withStore(system, { mode: "read" }, async (store, config) => {
     const [source, target] = [config.databaseUrl, targetUrl].map(redactPassword);
     if (system.backendOf(config.databaseUrl).isServed(config.databaseUrl)) {

@@ -26,7 +26,11 @@ function readSource(
   if (file !== undefined || from === undefined) {
     fail("usage", "Name either a backup or, with --from, an archive");
   }
-  const storage = system.openStorage(readUrl("archiveUrl", "--from", from), system.environment);
+  const { environment } = system;
+  const storage = system.openStorage(
+    readUrl("archiveUrl", "--from", from, environment),
+    environment,
+  );
   return { storage, at: time === null ? null : new Date(time) };
 }
 

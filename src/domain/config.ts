@@ -3,6 +3,7 @@
 import { isPostgres } from "../base/database-url.ts";
 import { AppError, fail } from "../base/error.ts";
 import { quoteReadably } from "../base/readable-text.ts";
+import { readSecret } from "../base/secret.ts";
 import {
   apiToken,
   flagOf,
@@ -65,12 +66,28 @@ export function readTime(flag: string, text: string): string {
   return utcOf(text) ?? fail("usage", invalidValue(flag, text, problem));
 }
 
+/** @returns the URL; if it is of PostgreSQL and has no password, with that of the environment */
+function withPassword(databaseUrl: string, environment: Environment): string {
+  if (!isPostgres(databaseUrl)) return databaseUrl;
+  const url = new URL(databaseUrl);
+  if (url.password !== "" || url.searchParams.get("password")) return databaseUrl;
+  const password = readSecret(environment, "PGPASSWORD");
+  if (password === null) return databaseUrl;
+  url.searchParams.set("password", password);
+  return url.href;
+}
+
 /**
  * Reads a URL from a flag that is not a setting.
- * @throws {AppError} usage, naming the flag
+ * @throws {AppError} usage, naming the flag; operator if the file with the password cannot be read
  */
-export function readUrl(kind: "databaseUrl" | "archiveUrl", flag: string, text: string): string {
-  return parseValue(flag, text, settings[kind]);
+export function readUrl(
+  kind: "databaseUrl" | "archiveUrl",
+  flag: string,
+  text: string,
+  environment: Environment,
+): string {
+  return withPassword(parseValue(flag, text, settings[kind]), environment);
 }
 
 /**
@@ -127,15 +144,18 @@ export function readConfig(
   used: readonly SettingName[] = settingNames,
 ): Config {
   const config: Record<string, unknown> = {};
+  const read = (name: string) =>
+    name === "DATABASE_URL" ? readSecret(environment, name) : environment[name];
   for (const [key, setting] of Object.entries<Setting<unknown>>(settings)) {
     const flag = flags[key as SettingName];
-    const variable = used.includes(key as SettingName) ? environment[variableOf(key)] : undefined;
-    const text = flag ?? (variable || setting.default);
+    const isUsed = used.includes(key as SettingName);
+    const text = flag ?? ((isUsed && read(variableOf(key))) || setting.default);
     const name = flag === undefined ? variableOf(key) : flagOf(key);
     config[key] = text === null ? null : parseValue(name, text, setting);
   }
+  config["databaseUrl"] = withPassword(String(config["databaseUrl"]), environment);
   // Only a server has it.
-  const token = (used.includes("readOnly") && environment["API_TOKEN"]) || null;
+  const token = used.includes("readOnly") ? readSecret(environment, "API_TOKEN") : null;
   config["apiToken"] = token === null ? null : parseValue("API_TOKEN", token, apiToken);
   requireConsistent(config as Config, flags);
   return config as Config;

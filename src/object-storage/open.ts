@@ -1,6 +1,7 @@
 /** Opens the storage of a URL. */
 import { fail } from "../base/error.ts";
 import { type OpenStorage, parseStorageUrl } from "../domain/object-storage.ts";
+import { openCredentials } from "./credentials.ts";
 import { createDirectoryStorage } from "./directory.ts";
 import { createS3Storage } from "./s3.ts";
 
@@ -34,9 +35,8 @@ export const openStorage: OpenStorage = (url, environment, timeoutMs = TIMEOUT_M
   if (location.kind === "directory") {
     return createDirectoryStorage({ path: location.path, timeoutMs });
   }
-  const accessKeyId = readVariable(environment, "ACCESS_KEY_ID");
-  const secretAccessKey = readVariable(environment, "SECRET_ACCESS_KEY");
-  if (accessKeyId === null || secretAccessKey === null) {
+  const credentials = openCredentials(environment);
+  if (credentials === null) {
     fail("operator", `Cannot use ${url}: S3_ACCESS_KEY_ID and S3_SECRET_ACCESS_KEY must be set`);
   }
   return createS3Storage({
@@ -44,11 +44,7 @@ export const openStorage: OpenStorage = (url, environment, timeoutMs = TIMEOUT_M
     prefix: location.prefix,
     endpoint: readEndpoint(environment),
     region: readVariable(environment, "REGION") ?? DEFAULT_REGION,
-    credentials: {
-      accessKeyId,
-      secretAccessKey,
-      sessionToken: readVariable(environment, "SESSION_TOKEN"),
-    },
+    credentials,
     timeoutMs,
   });
 };

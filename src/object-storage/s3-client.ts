@@ -4,8 +4,9 @@
  */
 import { AppError } from "../base/error.ts";
 import { MAX_OBJECT_BYTES } from "../domain/object-storage.ts";
+import type { CredentialsSource } from "./credentials.ts";
 import { codeOf, describeFailure, describeResponse, type S3Problem } from "./s3-errors.ts";
-import { type Credentials, encode, sign } from "./signature.ts";
+import { encode, sign } from "./signature.ts";
 
 export interface S3Settings {
   readonly bucket: string;
@@ -14,7 +15,7 @@ export interface S3Settings {
   /** `null` for AWS. Without the bucket, as Bun's own client expects it. */
   readonly endpoint: string | null;
   readonly region: string;
-  readonly credentials: Credentials;
+  readonly credentials: CredentialsSource;
   /** Time for a request and its response. */
   readonly timeoutMs: number;
 }
@@ -83,7 +84,7 @@ export function createS3Client(settings: S3Settings) {
     const search = query.map(([name, value]) => `${encode(name)}=${encode(value)}`).join("&");
     const encodedPath = path.split("/").map(encode).join("/");
     const target = new URL(`${bucketUrl}/${encodedPath}${search === "" ? "" : `?${search}`}`);
-    const signed = sign({ method, url: target, headers, body }, credentials, region, new Date());
+    const signed = sign({ method, url: target, headers, body }, credentials(), region, new Date());
     const response = await fetch(target, {
       method,
       // A compressed response would have another length.

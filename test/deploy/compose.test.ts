@@ -68,6 +68,14 @@ const [replicated, single, archived] = await Promise.all(
   ),
 );
 
+test("compose.secrets.yaml sets the path of each secret that it mounts", async () => {
+  const { services, secrets } = await readYaml("compose.secrets.yaml");
+  const { environment, secrets: mounted } = services["user-api"];
+  expect(Object.keys(secrets)).toEqual(mounted);
+  const paths = mounted.map((name: string) => `${name.toUpperCase()}_FILE=/run/secrets/${name}`);
+  expect(environment).toEqual(paths);
+});
+
 test.each([[replicated], [single], [archived]])(
   "pods have no privileges, and all selectors match their labels",
   (documents: any) => {
@@ -87,6 +95,15 @@ test.each([[replicated], [single], [archived]])(
     }
   },
 );
+
+/** Expects that the variable is read from a file of the secret, whose keys are variables. */
+function expectMounted(pod: any, variable: string, secretName: string): void {
+  const [{ env, volumeMounts }] = pod.containers;
+  const { name } = pod.volumes.find(({ secret }: any) => secret?.secretName === secretName);
+  const { mountPath } = volumeMounts.find((mount: any) => mount.name === name);
+  expect(env).toContainEqual({ name: `${variable}_FILE`, value: `${mountPath}/${variable}` });
+  expect(pod.securityContext.fsGroup).toBe(65_532);
+}
 
 describe("kubernetes.yaml", () => {
   const [deployment, service] = replicated as any[];
@@ -109,8 +126,8 @@ describe("kubernetes.yaml", () => {
 
   test("env contains only known settings, and a replica has no account", () => {
     const names: string[] = container.env.map(({ name }: any) => name);
-    expect(names).toContain("DATABASE_URL");
-    expect(names.filter((name) => !knownSettings.has(name))).toEqual([]);
+    expect(names.filter((name) => !knownSettings.has(name.replace(/_FILE$/, "")))).toEqual([]);
+    expectMounted(pod, "DATABASE_URL", "user-api");
     expect(pod.automountServiceAccountToken).toBe(false);
   });
 });
@@ -135,10 +152,12 @@ test("one pod at a time of kubernetes-archive.yaml restores the database, to a v
   const [container] = pod.containers;
   expect(spec).toMatchObject({ replicas: 1, strategy: { type: "Recreate" } });
   const env = Object.fromEntries(container.env.map(({ name, value }: any) => [name, value]));
-  expect(env).toEqual({ ARCHIVE_COMMIT: "sync", ARCHIVE_RESTORE: "if-missing" });
-  expect(container.envFrom).toEqual([{ secretRef: { name: "user-api-archive" } }]);
-  expect(pod.volumes).toEqual([{ name: "data", emptyDir: { sizeLimit: "10Gi" } }]);
-  expect(container.volumeMounts).toEqual([{ name: "data", mountPath: "/data" }]);
+  expect(env).toMatchObject({ ARCHIVE_COMMIT: "sync", ARCHIVE_RESTORE: "if-missing" });
+  expect(container.envFrom).toEqual([{ configMapRef: { name: "user-api-archive" } }]);
+  expectMounted(pod, "S3_ACCESS_KEY_ID", "user-api-archive");
+  expectMounted(pod, "S3_SECRET_ACCESS_KEY", "user-api-archive");
+  expect(pod.volumes).toContainEqual({ name: "data", emptyDir: { sizeLimit: "10Gi" } });
+  expect(container.volumeMounts).toContainEqual({ name: "data", mountPath: "/data" });
 });
 
 test("litestream.yml replicates the database of the systemd unit", async () => {

@@ -1,8 +1,11 @@
 import { expect, test } from "bun:test";
+import { writeFileSync } from "node:fs";
+import { SQL } from "bun";
 import { redactPassword } from "../../src/base/database-url.ts";
 import { type Environment, readConfig } from "../../src/domain/config.ts";
 import { settings, variableOf } from "../../src/domain/settings.ts";
 import { newToken } from "../../src/domain/token.ts";
+import { makeDirectory } from "../support/directory.ts";
 import { expectThrown } from "../support/expect-error.ts";
 
 const token = newToken();
@@ -203,6 +206,45 @@ for (const [variable, values, rule] of rejected) {
     }
   });
 }
+
+test("readConfig reads secrets from files, and a password only for a URL of PostgreSQL without one", () => {
+  using directory = makeDirectory();
+  const fileOf = (name: string, text: string) => {
+    writeFileSync(directory.at(name), `${text}\n`);
+    return directory.at(name);
+  };
+  const url = "postgres://a@b/c?max=5";
+  const environment = {
+    DATABASE_URL_FILE: fileOf("url", url),
+    API_TOKEN_FILE: fileOf("token", token),
+    PGPASSWORD_FILE: fileOf("password", "a&%41 '/?#"),
+  };
+  const { databaseUrl, apiToken } = readConfig(environment);
+  expect(apiToken).toBe(token);
+  expect(databaseUrl).toStartWith(`${url}&`);
+  expect(new SQL(databaseUrl).options.password).toBe("a&%41 '/?#");
+  expect(redactPassword(databaseUrl)).toBe("postgres://a@b/c");
+  const withoutFile = { PGPASSWORD_FILE: directory.at("none") };
+  for (const databaseUrl of ["postgres://a:d@b/c", "postgres://a@b/c?password=d", "a.db"]) {
+    expect(readConfig(withoutFile, { databaseUrl })).toMatchObject({ databaseUrl });
+  }
+  expectThrown(() => readConfig(withoutFile, { databaseUrl: url }), "operator", /PGPASSWORD_FILE/);
+  // What a command does not use, or a flag replaces, is not read.
+  const missing = { DATABASE_URL_FILE: "none", API_TOKEN_FILE: "none" };
+  expect(readConfig(missing, { databaseUrl: "a.db" }, ["databaseUrl"]).databaseUrl).toBe("a.db");
+  expectThrown(
+    () => readConfig(missing, {}, ["databaseUrl"]),
+    "operator",
+    /DATABASE_URL_FILE "none"/,
+  );
+  expectThrown(() => readConfig(missing, { databaseUrl: "a.db" }), "operator", /API_TOKEN_FILE/);
+  const bad = { API_TOKEN_FILE: fileOf("bad", "hidden") };
+  expectThrown(
+    () => readConfig(bad),
+    "operator",
+    "Invalid API_TOKEN: must be a token created by `user-api token create`",
+  );
+});
 
 test("readConfig shortens an invalid value when it is long", () => {
   expectThrown(

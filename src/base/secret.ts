@@ -1,0 +1,41 @@
+/** Secrets from environment variables, or from the files that variables name. */
+import { readFileSync, statSync } from "node:fs";
+import { AppError, fail, fileProblem } from "./error.ts";
+import { quoteReadably } from "./readable-text.ts";
+
+/** A larger file was named by mistake, e.g. a database. */
+const MAX_BYTES = 2 ** 16;
+
+function readLine(path: string): string {
+  if (statSync(path).size > MAX_BYTES) fail("operator", "it is too large");
+  const text = readFileSync(path, "utf8").replace(/\r?\n$/, "");
+  // The rest could become a part of a file name or of a header.
+  return /^\P{Cc}+$/u.test(text) ? text : fail("operator", "it must contain one line of text");
+}
+
+/**
+ * @returns the value of the variable, or the line in the file that the variable `NAME_FILE` names; `null` if neither is
+ * set. An empty variable counts as not set
+ * @throws {AppError} operator if both are set, or the file cannot be read; it repeats nothing of the file
+ */
+export function readSecret(
+  environment: Readonly<Record<string, string | undefined>>,
+  name: string,
+): string | null {
+  const value = environment[name] || null;
+  const path = environment[`${name}_FILE`] || null;
+  if (path === null) return value;
+  if (value !== null) {
+    fail(
+      "operator",
+      `${name} and ${name}_FILE are both set: unset one, or set it to an empty value`,
+    );
+  }
+  try {
+    return readLine(path);
+  } catch (error) {
+    const problem = error instanceof AppError ? error.message : fileProblem(error);
+    if (problem === null) throw error;
+    fail("operator", `Cannot read ${name}_FILE ${quoteReadably(path)}: ${problem}`);
+  }
+}

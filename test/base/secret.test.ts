@@ -1,0 +1,37 @@
+import { expect, test } from "bun:test";
+import { writeFileSync } from "node:fs";
+import { readSecret } from "../../src/base/secret.ts";
+import { makeDirectory } from "../support/directory.ts";
+import { expectThrown } from "../support/expect-error.ts";
+
+test("readSecret returns the value, or the line of the file without its end", () => {
+  using directory = makeDirectory();
+  const path = directory.at("secret");
+  for (const end of ["", "\n", "\r\n"]) {
+    writeFileSync(path, ` pass: %wörd ${end}`);
+    expect(readSecret({ KEY: "", KEY_FILE: path }, "KEY")).toBe(" pass: %wörd ");
+  }
+  expect(readSecret({ KEY: "value\n", KEY_FILE: "" }, "KEY")).toBe("value\n");
+  expect(readSecret({ KEY: "", OTHER_FILE: path }, "KEY")).toBeNull();
+});
+
+test("readSecret rejects two forms, and a file that is not one line, without repeating anything", () => {
+  using directory = makeDirectory();
+  const path = directory.at("secret");
+  const both = "KEY and KEY_FILE are both set: unset one, or set it to an empty value";
+  expectThrown(() => readSecret({ KEY: "hidden", KEY_FILE: path }, "KEY"), "operator", both);
+  const expectProblem = (named: string, problem: string) =>
+    expectThrown(
+      () => readSecret({ KEY_FILE: named }, "KEY"),
+      "operator",
+      `Cannot read KEY_FILE "${named}": ${problem}`,
+    );
+  expectProblem(path, "no such file or directory");
+  expectProblem(directory.path, "it is a directory");
+  for (const text of ["", "\n", "hidden\nhidden", "hidden\n\n", "hidden\0"]) {
+    writeFileSync(path, text);
+    expectProblem(path, "it must contain one line of text");
+  }
+  writeFileSync(path, "hidden".repeat(20_000));
+  expectProblem(path, "it is too large");
+});

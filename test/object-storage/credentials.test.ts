@@ -1,0 +1,35 @@
+import { expect, test } from "bun:test";
+import { rmSync, writeFileSync } from "node:fs";
+import { openCredentials } from "../../src/object-storage/credentials.ts";
+import { makeDirectory } from "../support/directory.ts";
+import { expectThrown } from "../support/expect-error.ts";
+
+test("keys in files are read again when they are a second old, and kept while a file cannot be read", () => {
+  using directory = makeDirectory();
+  const names = ["S3_ACCESS_KEY_ID", "S3_SECRET_ACCESS_KEY", "S3_SESSION_TOKEN"] as const;
+  const environment = Object.fromEntries(names.map((name) => [`${name}_FILE`, directory.at(name)]));
+  const write = (id: string) => {
+    for (const name of names) writeFileSync(directory.at(name), `${name}-${id}\n`);
+  };
+  const missing = `Cannot read S3_ACCESS_KEY_ID_FILE "${directory.at("S3_ACCESS_KEY_ID")}": no such file or directory`;
+  expectThrown(() => openCredentials(environment), "operator", missing);
+  write("1");
+  const clock = { ms: 0 };
+  const credentials = openCredentials(environment, () => clock.ms)!;
+  const expectKeys = (ms: number, id: string) => {
+    clock.ms = ms;
+    const [accessKeyId, secretAccessKey, sessionToken] = names.map((name) => `${name}-${id}`);
+    expect<unknown>(credentials()).toEqual({ accessKeyId, secretAccessKey, sessionToken });
+  };
+  expectKeys(0, "1");
+  write("2");
+  expectKeys(999, "1");
+  expectKeys(1000, "2");
+  writeFileSync(directory.at(names[0]), "half written");
+  writeFileSync(directory.at(names[1]), "");
+  expectKeys(2000, "2");
+  rmSync(directory.at(names[2]));
+  expectKeys(3000, "2");
+  write("3");
+  expectKeys(4000, "3");
+});

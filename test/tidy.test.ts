@@ -80,6 +80,7 @@ const packagesOf: Record<string, RegExp> = {
   // Settings and object storage have secrets.
   "src/base/secret.ts": /^node:fs$/,
   "src/base/email.ts": /^node:url$/,
+  "src/http/tls.ts": /^node:tls$/,
   // Bounds the size of what it expands, which Bun's own function does not.
   "src/sqlite/archive/format.ts": /^node:zlib$/,
   // Its timers end with a signal, which those of Bun do not.

@@ -51,6 +51,7 @@ const json = new Option("--json", "print the result as JSON, in one line");
 const commands: Commands = {
   serve: {
     description: "serve the API until SIGTERM or SIGINT (Ctrl-C)",
+    options: [new Option("--check", "check all settings, and exit; nothing is opened or created")],
     settings: settingNames,
     examples: [
       "user-api serve",

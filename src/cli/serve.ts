@@ -11,6 +11,7 @@ import { hashToken, newToken, storeToken, type TokenStore } from "../domain/toke
 import { createDrain } from "../http/limits/drain.ts";
 import { createMetrics, type Metrics } from "../http/metrics/metrics.ts";
 import { listen } from "../http/server.ts";
+import { readTls } from "../http/tls.ts";
 import { build } from "./build.ts";
 import { startCleanUp } from "./clean-up.ts";
 import { type CommandSystem, configOf, type StopReason, stopSignal } from "./files/system.ts";
@@ -258,13 +259,28 @@ function createStage(serving: Serving) {
   };
 }
 
+/** Checks what the settings name, and opens nothing. @throws {AppError} operator */
+async function checkSettings(config: Config, system: CommandSystem): Promise<void> {
+  await readTls(config);
+  const { archiveUrl, readOnly } = config;
+  // The credentials. A server that only reads has no archive.
+  if (archiveUrl !== null && !readOnly) system.openStorage(archiveUrl, system.environment);
+  system.stdout("settings are valid\n");
+}
+
+export interface ServeOptions {
+  /** Whether the settings are only checked. */
+  readonly check?: boolean;
+}
+
 /**
  * Serves until a signal or an uncaught error, then completes open requests and closes.
  * @throws {AppError} operator if a setting, the database or the port prevents the start
  * @throws the uncaught error that stopped the server, after everything is closed
  */
-export async function serve(system: CommandSystem): Promise<void> {
+export async function serve(system: CommandSystem, { check }: ServeOptions): Promise<void> {
   const config = configOf(system);
+  if (check) return await checkSettings(config, system);
   const { databaseUrl, readOnly } = config;
   const output = system.openLog();
   const log = createServerLog(config, system, output);

@@ -1,8 +1,9 @@
-import { fail, fileProblem, messageOf, systemCode } from "../base/error.ts";
+import { fail, messageOf, systemCode } from "../base/error.ts";
 import type { Config } from "../domain/config.ts";
 import { type AppOptions, createApp } from "./app.ts";
 import { countPending, IDLE_TIMEOUT_S, type Servers } from "./limits/connections.ts";
 import { createServerErrorLog } from "./output/errors.ts";
+import { readTls, type Tls } from "./tls.ts";
 
 /** Bun's own limit. Higher than ours, because Bun's 413 has no body. */
 const MAX_REQUEST_BYTES = 2 ** 40;
@@ -35,27 +36,6 @@ export interface Listener {
   stop(timeoutMs: number): Promise<void>;
 }
 
-/** The TLS options of the server; `tls` is missing without a certificate. */
-type Tls = Pick<Bun.Serve.Options<unknown>, "tls">;
-
-/** @throws {AppError} operator */
-async function readPem(variable: string, path: string): Promise<string> {
-  try {
-    return await Bun.file(path).text();
-  } catch (error) {
-    const problem = fileProblem(error) ?? messageOf(error);
-    return fail("operator", `Cannot read ${variable}: ${path}: ${problem}`);
-  }
-}
-
-/** @throws {AppError} operator */
-async function readTls({ tlsCert, tlsKey }: Config): Promise<Tls> {
-  if (tlsCert === null || tlsKey === null) return {};
-  const cert = await readPem("TLS_CERT", tlsCert);
-  const key = await readPem("TLS_KEY", tlsKey);
-  return { tls: { cert, key } };
-}
-
 /** Why a server cannot listen, by error code. */
 const listenErrors: Readonly<Record<string, string>> = {
   EADDRINUSE: "the port is in use",
@@ -77,12 +57,8 @@ async function describeListenError(host: string, error: unknown): Promise<string
 
 /** @throws {AppError} operator */
 async function failToListen(config: Config, error: unknown): Promise<never> {
-  const { host, port, tlsCert, tlsKey } = config;
+  const { host, port } = config;
   const description = await describeListenError(host, error);
-  if (description === undefined && tlsCert !== null) {
-    const files = `TLS_CERT ${tlsCert} and TLS_KEY ${tlsKey}`;
-    fail("operator", `Cannot use ${files}: they are not a PEM certificate and its key`);
-  }
   fail("operator", `Cannot listen on ${host}:${port}: ${description ?? messageOf(error)}`);
 }
 

@@ -1,6 +1,8 @@
 import { expect, test } from "bun:test";
-import { join } from "node:path";
+import { existsSync } from "node:fs";
+import { dirname, join } from "node:path";
 import { AppError } from "../../src/base/error.ts";
+import type { Environment } from "../../src/domain/config.ts";
 import { newToken } from "../../src/domain/token.ts";
 import { openSqlite } from "../../src/sqlite/backend.ts";
 import { createToken, failed, makeHarness, parsedLines, type Serving } from "./harness.ts";
@@ -235,6 +237,44 @@ for (const [args, line] of nowhere) {
     expect(await world.isFree()).toBe(true);
   });
 }
+
+const [, cert = ""] = withTls;
+const keys = { S3_ACCESS_KEY_ID: "a", S3_SECRET_ACCESS_KEY: "b" };
+const bucket = { ARCHIVE_URL: "s3://bucket/user-api" };
+
+/** Settings that are checked, and what stderr says; nothing if they are valid. */
+const checkedSettings: [string[], Environment, string][] = [
+  [[], {}, ""],
+  [withTls, { ...bucket, ...keys }, ""],
+  [[], { ...bucket, READ_ONLY: "true" }, ""],
+  [[], { PORT: "abc" }, 'Invalid PORT "abc": must be an integer from 0 to 65535'],
+  [
+    ["--tls-cert", cert, "--tls-key", cert],
+    {},
+    `Cannot use TLS_CERT ${cert} and TLS_KEY ${cert}: they are not a PEM certificate and its key`,
+  ],
+  [
+    ["--tls-cert", cert, "--tls-key", "no-such.pem"],
+    {},
+    "Cannot read TLS_KEY: no-such.pem: no such file or directory",
+  ],
+  [
+    [],
+    bucket,
+    "Cannot use s3://bucket/user-api: S3_ACCESS_KEY_ID and S3_SECRET_ACCESS_KEY must be set",
+  ],
+];
+
+test("serve --check says whether the settings are valid, and neither listens nor creates a file", async () => {
+  using busy = Bun.listen({ hostname: "127.0.0.1", port: 0, socket: { data() {} } });
+  for (const [args, environment, line] of checkedSettings) {
+    using world = makeHarness({ environment: { PORT: String(busy.port), ...environment } });
+    const valid = { code: 0, stdout: "settings are valid\n", stderr: "" };
+    const outcome = await world.run("serve", "--check", ...args);
+    expect(outcome).toEqual(line === "" ? valid : failed(line));
+    expect(existsSync(dirname(world.path))).toBe(false);
+  }
+});
 
 test("health prints ok when the server is healthy", async () => {
   using world = makeHarness();

@@ -1,5 +1,6 @@
-import { connectionProblem, fail, messageOf } from "../base/error.ts";
+import { connectionProblem, fail, fileProblem, messageOf } from "../base/error.ts";
 import type { Config } from "../domain/config.ts";
+import { isSocketPath } from "../domain/settings.ts";
 import { type CommandSystem, configOf } from "./files/system.ts";
 import { localUrl } from "./local-url.ts";
 
@@ -7,6 +8,7 @@ const TIMEOUT_MS = 2_000;
 
 /** @returns the URL of the server with these settings, as seen from this machine */
 function healthUrl({ host, port, tlsCert }: Config): string {
+  if (isSocketPath(host)) return "http://localhost/api/v1/health";
   const authority = host.includes(":") ? `[${host}]` : host;
   const scheme = tlsCert === null ? "http" : "https";
   return localUrl(`${scheme}://${authority}:${port}/api/v1/health`);
@@ -16,7 +18,7 @@ function describeFailure(error: unknown): string {
   if (error instanceof DOMException && error.name === "TimeoutError") {
     return `no response within ${TIMEOUT_MS / 1000} seconds`;
   }
-  return connectionProblem(error) ?? messageOf(error);
+  return connectionProblem(error) ?? fileProblem(error) ?? messageOf(error);
 }
 
 /**
@@ -24,13 +26,17 @@ function describeFailure(error: unknown): string {
  * @throws {AppError} operator if the server does not respond, or not with 200
  */
 export async function checkHealth(system: CommandSystem): Promise<void> {
-  const url = healthUrl(configOf(system));
+  const config = configOf(system);
+  const url = healthUrl(config);
+  const unix = isSocketPath(config.host) ? config.host : undefined;
+  const place = unix ?? url;
   const { status } = await fetch(url, {
+    ...(unix && { unix }),
     redirect: "manual",
     signal: AbortSignal.timeout(TIMEOUT_MS),
     // The certificate does not contain the address.
     tls: { rejectUnauthorized: false },
-  }).catch((error) => fail("operator", `Cannot connect to ${url}: ${describeFailure(error)}`));
-  if (status !== 200) fail("operator", `${url} is unhealthy: status ${status}`);
+  }).catch((error) => fail("operator", `Cannot connect to ${place}: ${describeFailure(error)}`));
+  if (status !== 200) fail("operator", `${place} is unhealthy: status ${status}`);
   system.stdout("ok\n");
 }

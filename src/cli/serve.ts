@@ -6,6 +6,7 @@ import { quoteReadably } from "../base/readable-text.ts";
 import type { ArchiveOptions } from "../domain/archive.ts";
 import type { Config } from "../domain/config.ts";
 import { createReplaceableStore } from "../domain/replaceable-store.ts";
+import { isSocketPath } from "../domain/settings.ts";
 import type { Store, StoreMode } from "../domain/store.ts";
 import { hashToken, newToken, storeToken, type TokenStore } from "../domain/token.ts";
 import { createDrain } from "../http/limits/drain.ts";
@@ -15,6 +16,7 @@ import { readTls } from "../http/tls.ts";
 import { build } from "./build.ts";
 import { startCleanUp } from "./clean-up.ts";
 import { type CommandSystem, configOf, type StopReason, stopSignal } from "./files/system.ts";
+import { allowGroup, removeStaleSocket } from "./files/unix-socket.ts";
 import { localUrl } from "./local-url.ts";
 
 const DAY_MS = 24 * 60 * 60 * 1000;
@@ -28,11 +30,14 @@ const MIN_OPEN_FILES = 4096;
 const BYTES_PER_CONNECTION = 2 ** 16;
 
 /**
- * @param url an address that works on this machine
+ * @param url an address that works on this machine, or `unix:` and a path
  * @param createToken the command that creates a token in the same database
  */
 function welcome(token: string, url: string, createToken: string): string {
   const rule = "─".repeat(72);
+  const socket = /^unix:(.*)/.exec(url)?.[1];
+  const curl = socket === undefined ? "curl" : `curl --unix-socket ${shellWord(socket)}`;
+  const base = socket === undefined ? url : "http://localhost";
   return `
 ${rule}
 Created the first access token ("first"). It will not be shown again:
@@ -41,9 +46,9 @@ Created the first access token ("first"). It will not be shown again:
 
 Try it:
 
-  curl -H 'Authorization: Bearer ${token}' ${url}/api/v1/users
+  ${curl} -H 'Authorization: Bearer ${token}' ${base}/api/v1/users
 
-API reference:         ${url}/api/v1/docs
+API reference:         ${base}/api/v1/docs
 Create another token:  ${createToken}
 ${rule}
 
@@ -181,6 +186,8 @@ async function startListening(
   const maxOpenFiles = limitOpenFiles(system, log);
   const timeoutMs = config.shutdownSeconds * 1000;
   const drain = createDrain();
+  const isSocket = isSocketPath(config.host);
+  if (isSocket) await removeStaleSocket(config.host);
   const listener = resources.adopt(
     await listen({
       ...{ store, config, log, now, metrics, drain, version: build.version },
@@ -191,6 +198,7 @@ async function startListening(
       await listening.stop(Math.max(0, timeoutMs - drainMs));
     },
   );
+  if (isSocket) allowGroup(config.host);
   resources.use(
     sockets.closeUnanswered(maxOpenFiles, listener.pendingRequests, (count) =>
       log.warn("connections without a request closed", { count, limit: maxOpenFiles }),

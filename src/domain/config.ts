@@ -7,6 +7,7 @@ import { readSecret } from "../base/secret.ts";
 import {
   apiToken,
   flagOf,
+  isSocketPath,
   type Setting,
   type SettingName,
   settingNames,
@@ -97,6 +98,7 @@ export function readUrl(
 function requireConsistent(
   {
     databaseUrl,
+    host,
     tlsCert,
     tlsKey,
     archiveUrl,
@@ -113,6 +115,9 @@ function requireConsistent(
   }
   if ((tlsCert === null) !== (tlsKey === null)) {
     failFor(["tlsCert", "tlsKey"], "TLS_CERT and TLS_KEY must be set together");
+  }
+  if (tlsCert !== null && isSocketPath(host)) {
+    failFor(["tlsCert", "host"], "TLS_CERT has no use if HOST is a Unix socket: unset one of them");
   }
   if (archiveUrl !== null && isPostgres(databaseUrl)) {
     failFor(["archiveUrl"], "ARCHIVE_URL is for a SQLite database only");

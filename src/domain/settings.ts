@@ -38,9 +38,15 @@ function boolean(text: string): boolean {
   return oneOf(["true", "false"])(text) === "true";
 }
 
+/** @returns whether the host is the path of a Unix socket */
+export function isSocketPath(host: string): boolean {
+  return host.startsWith("/");
+}
+
 function parseHost(text: string): string {
-  if (/^[\w.:%-]+$/.test(text)) return text;
-  fail("operator", "must be a host name or an IP address");
+  const isValid = isSocketPath(text) ? !text.endsWith("/") : /^[\w.:%-]+$/.test(text);
+  if (isValid) return text;
+  fail("operator", "must be a host name, an IP address, or the absolute path of a Unix socket");
 }
 
 function parsePath(text: string): string {
@@ -83,7 +89,7 @@ export const settings = {
   },
   host: {
     default: "127.0.0.1",
-    description: "address to listen on",
+    description: "address to listen on, or the path of a Unix socket",
     placeholder: "address",
     parse: parseHost,
   },

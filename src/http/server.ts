@@ -1,7 +1,13 @@
-import { fail, messageOf, systemCode } from "../base/error.ts";
+import { fail, fileProblem, messageOf, systemCode } from "../base/error.ts";
 import type { Config } from "../domain/config.ts";
+import { isSocketPath } from "../domain/settings.ts";
 import { type AppOptions, createApp } from "./app.ts";
-import { countPending, IDLE_TIMEOUT_S, type Servers } from "./limits/connections.ts";
+import {
+  countPending,
+  IDLE_TIMEOUT_S,
+  type Servers,
+  SOCKET_IDLE_TIMEOUT_S,
+} from "./limits/connections.ts";
 import { createServerErrorLog } from "./output/errors.ts";
 import { readTls, type Tls } from "./tls.ts";
 
@@ -19,7 +25,7 @@ const HANDOVER_MS = 1_000;
 const POLL_MS = 10;
 
 export interface Listener {
-  /** The address, e.g. `http://127.0.0.1:3000`. */
+  /** The address, e.g. `http://127.0.0.1:3000`, or `unix:/run/user-api/socket`. */
   readonly url: string;
   /** @returns how many requests have no complete response yet */
   readonly pendingRequests: () => number;
@@ -58,6 +64,9 @@ async function describeListenError(host: string, error: unknown): Promise<string
 /** @throws {AppError} operator */
 async function failToListen(config: Config, error: unknown): Promise<never> {
   const { host, port } = config;
+  if (isSocketPath(host)) {
+    fail("operator", `Cannot listen on ${host}: ${fileProblem(error) ?? messageOf(error)}`);
+  }
   const description = await describeListenError(host, error);
   fail("operator", `Cannot listen on ${host}:${port}: ${description ?? messageOf(error)}`);
 }
@@ -89,17 +98,18 @@ export async function listen(options: ListenOptions): Promise<Listener> {
   const logServerError = createServerErrorLog(log);
   const servers: Servers = new Set();
   const app = createApp({ ...options, servers, logServerError });
+  const { host } = config;
+  const isSocket = isSocketPath(host);
 
   async function start(port: number, tls: Tls, reusePort = false): Promise<Bun.Server<unknown>> {
+    // By default, a second process could silently share the port. Bun's types have no idle timeout for a Unix socket.
+    const address: object = isSocket ? { unix: host } : { hostname: host, port, reusePort };
     try {
       app.listen({
-        hostname: config.host,
-        port,
-        // By default, a second process could silently share the port.
-        reusePort,
+        ...address,
         // Otherwise the response to an uncaught error shows our source code.
         development: false,
-        idleTimeout: IDLE_TIMEOUT_S,
+        idleTimeout: isSocket ? SOCKET_IDLE_TIMEOUT_S : IDLE_TIMEOUT_S,
         maxRequestBodySize: MAX_REQUEST_BYTES,
         ...tls,
       });
@@ -146,7 +156,7 @@ export async function listen(options: ListenOptions): Promise<Listener> {
   }
 
   return {
-    url: server.url.origin,
+    url: isSocket ? `unix:${host}` : server.url.origin,
     pendingRequests: () => countPending(servers),
     reloadTls() {
       const result = lastReload.then(reload);

@@ -29,7 +29,7 @@ interface Place {
   readonly port: number;
   /** Without TLS. */
   readonly plainPort: number;
-  /** Address of the server. */
+  /** Address of the server: a port, or `unix:` and a path. */
   readonly upstream: string;
   readonly directory: string;
 }
@@ -41,7 +41,7 @@ function configureCaddy({ port, plainPort, upstream }: Place): string {
   const site = adapt(caddyfile, {
     "\nhttp://api.example.com {": `\nhttp://localhost:${plainPort} {\n\tbind 127.0.0.1`,
     "\napi.example.com {": `\nhttps://localhost:${port} {\n\tbind 127.0.0.1\n\ttls ${certificate} ${key}`,
-    "127.0.0.1:3000": upstream,
+    "127.0.0.1:3000": upstream.replace("unix:", "unix/"),
   });
   return `{\n\tadmin off\n\tauto_https disable_redirects\n}\n${site}`;
 }
@@ -71,12 +71,20 @@ const programs = {
   nginx: Bun.which("nginx", { PATH: `${Bun.env["PATH"]}:/usr/sbin` }),
 };
 
-const proxies: [keyof typeof programs, string, Configure, (file: string) => string[]][] = [
-  ["caddy", "Caddyfile", configureCaddy, (file) => ["run", "--config", file]],
-  ["nginx", "nginx.conf", configureNginx, (file) => ["-e", "stderr", "-c", file]],
-];
+type Proxy = [keyof typeof programs, string, Configure, (file: string) => string[]];
 
-describe.each(proxies)("%s", (name, file, configure, args) => {
+const caddy: Proxy = ["caddy", "Caddyfile", configureCaddy, (file) => ["run", "--config", file]];
+const nginx: Proxy = [
+  "nginx",
+  "nginx.conf",
+  configureNginx,
+  (file) => ["-e", "stderr", "-c", file],
+];
+const proxies: [listensOn: string, ...Proxy][] = ["port", "socket"].flatMap((listensOn) =>
+  [caddy, nginx].map((proxy): [string, ...Proxy] => [listensOn, ...proxy]),
+);
+
+describe.each(proxies)("%s, %s", (listensOn, name, file, configure, args) => {
   const program = programs[name];
 
   test(`${file} closes idle connections before the server does`, () => {
@@ -93,7 +101,7 @@ describe.each(proxies)("%s", (name, file, configure, args) => {
     let proxy: Running;
 
     beforeAll(async () => {
-      server = await startServer();
+      server = await startServer(listensOn === "socket" ? { HOST: directory.at("socket") } : {});
       const [port, plainPort] = [await freePort(), await freePort()];
       url = `https://localhost:${port}`;
       plainUrl = `http://localhost:${plainPort}`;

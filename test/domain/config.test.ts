@@ -165,7 +165,11 @@ const rejected: [string, string[], string][] = [
     [" postgres://a:secret@b/c", "'postgres://a:secret@b/c'", '"a.db"', "a.db\n", "\ta.db"],
     "must not be enclosed in spaces or quotes",
   ],
-  ["HOST", ["a b", "http://a", "a/b", "\n", "a;b"], "must be a host name or an IP address"],
+  [
+    "HOST",
+    ["a b", "http://a", "a/b", "./a", "/a/", "/", "\n", "a;b"],
+    "must be a host name, an IP address, or the absolute path of a Unix socket",
+  ],
   [
     "PORT",
     ["65536", "-1", "+1", "1.0", "0x10", "1e3", " 80", "80 ", "http", "٣"],
@@ -314,6 +318,8 @@ test("readConfig rejects one of TLS_CERT and TLS_KEY when the other is missing",
   expectThrown(() => readConfig({ TLS_KEY: "a", TLS_CERT: "" }), "operator", message);
   expectThrown(() => readConfig({}, { tlsKey: "a" }), "usage", message);
   expect(readConfig({ TLS_KEY: "a" }, { tlsCert: "b" })).toMatchObject({ tlsCert: "b" });
+  const onSocket = { TLS_KEY: "a", TLS_CERT: "b", HOST: "/run/socket" };
+  expectThrown(() => readConfig(onSocket), "operator", /HOST is a Unix socket/);
 });
 
 test("readConfig rejects a promise of the archive when ARCHIVE_URL is missing", () => {

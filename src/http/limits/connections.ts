@@ -1,5 +1,7 @@
 /** Idle timeout of a connection. */
 export const IDLE_TIMEOUT_S = 30;
+/** The same on a Unix socket, where Bun ignores the timeout of a single request: longer than a client may wait for changes. */
+export const SOCKET_IDLE_TIMEOUT_S = 90;
 
 /** All servers of Bun that still have connections. There are several after the certificate was reloaded. */
 export type Servers = Set<Bun.Server<unknown>>;
@@ -23,7 +25,7 @@ export function connectionsOf(servers: Servers) {
      * @returns whether the response to the request is not sent yet. Not known, and false, on a Unix socket
      */
     isUnsent: (request: Request) => (anyServer()?.requestIP(request) ?? null) !== null,
-    /** Keeps the connection of a request open for this time and the usual idle timeout, although nothing is sent. */
+    /** Keeps the connection of a request open for this time and the usual idle timeout. No effect on a Unix socket. */
     keepOpen(request: Request, seconds: number): void {
       anyServer()?.timeout(request, seconds + IDLE_TIMEOUT_S);
     },

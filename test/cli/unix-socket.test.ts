@@ -1,0 +1,77 @@
+import { expect, test } from "bun:test";
+import { lstatSync, readFileSync, symlinkSync, writeFileSync } from "node:fs";
+import { failed, type Harness, makeHarness } from "./harness.ts";
+
+/** @returns the path of a socket whose process was killed */
+function makeStaleSocket(world: Harness): string {
+  const path = world.at("stale");
+  const script = `Bun.serve({ unix: "${path}", fetch: () => new Response() });
+    process.kill(process.pid, "SIGKILL");`;
+  Bun.spawnSync([process.execPath, "-e", script]);
+  expect(lstatSync(path).isSocket()).toBe(true);
+  return path;
+}
+
+test("serve listens on a Unix socket for its owner and group, and removes it at the end", async () => {
+  using world = makeHarness();
+  const path = makeStaleSocket(world);
+  const server = await world.serve("--host", path);
+  expect(server.url).toBe(`unix:${path}`);
+  expect(lstatSync(path).mode & 0o777).toBe(0o660);
+  expect(await world.run("health", "--host", path)).toMatchObject({ code: 0, stdout: "ok\n" });
+
+  const [line = "", token = ""] = /curl .*(uat_\w+).*/.exec(server.output()) ?? [];
+  expect(line).toStartWith(`curl --unix-socket ${path} -H `);
+  const headers = { authorization: `Bearer ${token}` };
+  const response = await fetch("http://localhost/api/v1/users", { unix: path, headers });
+  expect(response.status).toBe(200);
+
+  using other = makeHarness();
+  const refused = await other.run("serve", "--host", path);
+  expect(refused).toEqual(failed(`Cannot listen on ${path}: the socket is in use`));
+  expect(await world.run("health", "--host", path)).toMatchObject({ code: 0 });
+  expect((await server.stop()).code).toBe(0);
+  expect(lstatSync(path, { throwIfNoEntry: false })).toBeUndefined();
+  const gone = await world.run("health", "--host", path);
+  expect(gone).toEqual(failed(`Cannot connect to ${path}: no such file or directory`));
+});
+
+test("serve replaces no socket whose process accepts no connections at the moment", async () => {
+  using world = makeHarness();
+  const path = world.at("busy");
+  // Two connections fill the queue, and nobody accepts them.
+  const script = `import socket, time
+server, clients = socket.socket(socket.AF_UNIX), [socket.socket(socket.AF_UNIX) for _ in range(2)]
+server.bind("${path}"); server.listen(0); clients[0].connect("${path}"); clients[1].setblocking(False)
+try: clients[1].connect("${path}")
+except BlockingIOError: print("full", flush=True)
+time.sleep(60)`;
+  const busy = Bun.spawn(["python3", "-c", script], { stdout: "pipe" });
+  const { value } = await busy.stdout.getReader().read();
+  expect(new TextDecoder().decode(value)).toStartWith("full");
+  const refused = await world.run("serve", "--host", path);
+  expect(refused).toEqual(failed(`Cannot listen on ${path}: the socket is in use`));
+  busy.kill("SIGKILL");
+  await busy.exited;
+});
+
+test("serve changes nothing when it cannot listen on a Unix socket", async () => {
+  using world = makeHarness();
+  const [file, link, below] = [world.at("file"), world.at("link"), world.at("none/socket")];
+  writeFileSync(file, "kept");
+  symlinkSync(makeStaleSocket(world), link);
+  const problems: [string, string][] = [
+    [file, "the file exists and is not a socket"],
+    [link, "the file exists and is not a socket"],
+    [below, "no such file or directory"],
+    [`${file}/socket`, "a part of the path is not a directory"],
+    [world.at("x".repeat(108)), "the file name is too long"],
+  ];
+  for (const [path, problem] of problems) {
+    const outcome = await world.run("serve", "--host", path);
+    expect(outcome).toEqual(failed(`Cannot listen on ${path}: ${problem}`));
+  }
+  expect(readFileSync(file, "utf8")).toBe("kept");
+  expect(lstatSync(world.at("stale")).isSocket()).toBe(true);
+  expect(lstatSync(link).isSymbolicLink()).toBe(true);
+});

@@ -87,6 +87,7 @@ async function begin(archive: Archiving): Promise<void> {
     },
     onSuperseded: (holder) => supersede(archive, `${holder} has taken over the archive`),
     onError: (error) => handleError(archive, error),
+    onBeat: () => reportState(archive),
   });
   if (isOver(archive)) return writer.end();
   archive.writer = writer;
@@ -111,6 +112,7 @@ function beginSoon(archive: Archiving): void {
 
 /** Tells how far the archive is. If the WAL cannot be read, the bytes are those of the last time. */
 function reportState(archive: Archiving): void {
+  if (isOver(archive)) return;
   const { writer, files, nowMs, completeUntilMs, onState } = archive;
   const base = writer?.bases.newest() ?? null;
   let isBehind = true;
@@ -123,7 +125,7 @@ function reportState(archive: Archiving): void {
     secondsBehind: isBehind ? Math.max(0, (nowMs() - completeUntilMs) / 1000) : 0,
     bytesBehind: archive.bytesBehind,
     lastBaseS: base === null ? null : base.timeMs / 1000,
-    isHeld: true,
+    heldForMs: writer?.heldForMs() ?? 0,
   });
 }
 

@@ -144,15 +144,24 @@ export async function openArchive(path: string, options: ArchiveOptions) {
   const { createWorker, onLog, onStopped, onLost, signal, ...settings } = options;
   const isSync = settings.commit === "sync";
   const confirmations = createConfirmations();
-  let state: ArchiveState = { secondsBehind: 0, bytesBehind: 0, lastBaseS: null, isHeld: true };
+  let reported: Omit<ArchiveState, "isHeld"> = {
+    secondsBehind: 0,
+    bytesBehind: 0,
+    lastBaseS: null,
+  };
+  /** Not later because the thread is silent. */
+  let heldUntilMs = Number.NEGATIVE_INFINITY;
   /** Whether another server has the archive. */
   let isLost = false;
   let disposal: Promise<void> | null = null;
 
   function onMessage(message: ArchiveResponse): void {
     if (message.type === "confirmed") confirmations.confirm(message.ticket);
-    else if (message.type === "state") state = message.state;
-    else if (message.type === "log") onLog(...message.line);
+    else if (message.type === "state") {
+      const { heldForMs, ...state } = message.state;
+      reported = state;
+      heldUntilMs = performance.now() + heldForMs;
+    } else if (message.type === "log") onLog(...message.line);
     else if (message.type === "lost") {
       isLost = true;
       confirmations.rejectAll();
@@ -212,7 +221,10 @@ export async function openArchive(path: string, options: ArchiveOptions) {
     start: (path: string, files: FileDescriptors) =>
       askAtStart({ type: "start", path, files, settings }),
     checkpoint: () => thread.ask({ type: "checkpoint" }),
-    state: () => state,
+    state: (): ArchiveState => ({
+      ...reported,
+      isHeld: !isLost && performance.now() < heldUntilMs,
+    }),
     /** Brings the archive up to date and closes it, if the storage responds in time. It does not fail. */
     [Symbol.asyncDispose]: dispose,
   };

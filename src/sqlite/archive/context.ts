@@ -6,6 +6,12 @@ import type { Problems } from "./problems.ts";
 import type { ProgressReader } from "./progress.ts";
 import type { Clock } from "./still.ts";
 
+/** The state of an archive when it was reported. */
+export interface ArchiveReport extends Omit<ArchiveState, "isHeld"> {
+  /** How much longer it is held. Not positive if it is not. */
+  readonly heldForMs: number;
+}
+
 export interface ArchiverOptions
   extends Pick<ArchiveSettings, "intervalMs" | "keepMs" | "commit" | "takeoverMs"> {
   /** Path of a database that stays open. */
@@ -25,7 +31,7 @@ export interface ArchiverOptions
   readonly log: ArchiveLog;
   /** Called when the archive has all commits up to this ticket. */
   readonly onConfirmed: (ticket: number) => void;
-  readonly onState: (state: ArchiveState) => void;
+  readonly onState: (state: ArchiveReport) => void;
   /** Called once, when another server has the archive. */
   readonly onLost: (reason: string) => void;
 }

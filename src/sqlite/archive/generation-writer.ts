@@ -2,7 +2,7 @@
 import { type Bases, createBases } from "./bases.ts";
 import type { ArchiveContext } from "./context.ts";
 import type { Beginning } from "./generation.ts";
-import { startHeartbeat } from "./heartbeat.ts";
+import { type HeartbeatEvents, startHeartbeat } from "./heartbeat.ts";
 import { createLog } from "./log.ts";
 import { deleteExpired } from "./retention.ts";
 import { advance, bytesBehind, createSegmentWriter, type SegmentEvents } from "./segments.ts";
@@ -10,7 +10,7 @@ import { advance, bytesBehind, createSegmentWriter, type SegmentEvents } from ".
 /** Interval at which expired objects are deleted. */
 const RETENTION_INTERVAL_MS = 60 * 60 * 1000;
 
-interface GenerationEvents extends SegmentEvents {
+interface GenerationEvents extends SegmentEvents, HeartbeatEvents {
   /** Called once, with its name, when another server has continued the archive. */
   readonly onSuperseded: (holder: string) => void;
 }
@@ -40,11 +40,12 @@ export async function createGenerationWriter(
   });
   const bases: Bases = createBases(segments);
   let deletedMs = Number.NEGATIVE_INFINITY;
-  const heartbeat = await startHeartbeat(archive, generation, log);
+  const heartbeat = await startHeartbeat(archive, generation, log, events);
   return {
     log,
     segments,
     bases,
+    heldForMs: heartbeat.heldForMs,
     /** Sends what is new, and does what is due. It does not wait. */
     tick(): void {
       advance(segments);

@@ -1,4 +1,5 @@
 /** Begins a generation: decides whether this database continues the archive, needs a base, or must not be archived. */
+import { fail } from "../../base/error.ts";
 import { fileState } from "../file/files.ts";
 import {
   type Catalog,
@@ -108,8 +109,12 @@ async function compare(
   const newest = requireNewest(catalog);
   const marker = readMarker(archive.path);
   const id = marker?.archive ?? null;
-  if (id !== null && id !== newest?.archive)
-    return { refused: notTheArchive(archive.path), isDiverged: false };
+  if (id !== null && id !== newest?.archive) {
+    const refused = notTheArchive(archive.path);
+    // A server that is running waits: the disk may be mounted again.
+    if (newest === null && archive.hasGap) fail("unavailable", refused);
+    return { refused, isDiverged: false };
+  }
   const hasIntent = holdsIntent(catalog, history, marker?.intent ?? null);
   const refused = findOwner(catalog, newest, marker, hasIntent);
   if (refused !== null || history === null || archive.hasGap)

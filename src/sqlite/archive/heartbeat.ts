@@ -3,36 +3,106 @@
  * without writes would not.
  */
 import type { ArchiveContext } from "./context.ts";
-import { encodeJson, type Generation, type Heartbeat, heartbeatKey } from "./format.ts";
+import {
+  ANNOUNCEMENT_KEY,
+  decodeAnnouncement,
+  encodeJson,
+  type Generation,
+  HEAD_BYTES,
+  type Heartbeat,
+  heartbeatKey,
+} from "./format.ts";
 import type { Log } from "./log.ts";
 import { HEARTBEAT_MS } from "./still.ts";
 
+/** A standby that has written no announcement for this long is gone. It writes four in this time. */
+const ANNOUNCED_MS = 60_000;
+/** Heartbeats while a standby waits before it takes over. */
+const BEATS_PER_TAKEOVER = 4;
+/** So many looks in a row find that the storage lacks what it had, before that is believed. */
+const MAX_LACKING = 3;
+
+export interface HeartbeatEvents {
+  /** Called after each one but the first. */
+  readonly onBeat: () => void;
+  /** Called with the reason when the storage no longer has what it had. */
+  readonly onError: (error: unknown) => void;
+}
+
+/** @returns a function that looks for a standby, and returns the interval that it needs */
+function createStandbyWatch({ storage, clock }: ArchiveContext): () => Promise<number> {
+  let seen = "";
+  let seenMs = Number.NEGATIVE_INFINITY;
+  let takeoverMs = 0;
+  return async () => {
+    const body = await storage.get(ANNOUNCEMENT_KEY, HEAD_BYTES);
+    try {
+      const announcement = decodeAnnouncement(body ?? new Uint8Array());
+      const { holder, sequence } = announcement;
+      if (`${holder} ${sequence}` !== seen) seenMs = clock.monotonicMs();
+      seen = `${holder} ${sequence}`;
+      takeoverMs = announcement.takeoverMs;
+    } catch {
+      // There is none, or it is damaged. The standby writes it again.
+    }
+    const isFollowed = clock.monotonicMs() - seenMs < ANNOUNCED_MS;
+    return isFollowed ? Math.min(HEARTBEAT_MS, takeoverMs / BEATS_PER_TAKEOVER) : HEARTBEAT_MS;
+  };
+}
+
 /** @returns stops when it is disposed of. The first one is written */
 export async function startHeartbeat(
-  { storage, problems }: ArchiveContext,
+  archive: ArchiveContext,
   { number, name: writer }: Generation,
   log: Log,
-): Promise<Disposable> {
+  { onBeat, onError }: HeartbeatEvents,
+) {
+  const { storage, problems, clock, takeoverMs } = archive;
+  const findInterval = createStandbyWatch(archive);
+  let intervalMs = HEARTBEAT_MS;
   let sequence = 0;
+  /** The last segment when the last look found what it looked for: later ones are stored also if an older state was put back. */
+  let known = 0;
+  let lacking = 0;
+  let heldUntilMs = Number.NEGATIVE_INFINITY;
 
   async function beat(): Promise<void> {
     sequence += 1;
     const beat = { generation: number, writer, confirmed: log.stored(), sequence };
-    const state: Heartbeat = { ...beat, intervalMs: HEARTBEAT_MS };
+    const state: Heartbeat = { ...beat, intervalMs };
     await storage.put(heartbeatKey(number), encodeJson(state));
-    await log.isOpen();
+    const startedMs = clock.monotonicMs();
+    if (!(await log.isOpen())) return;
+    // No standby waits less than that.
+    heldUntilMs = Math.max(heldUntilMs, startedMs + Math.max(takeoverMs, 2 * state.intervalMs));
+    intervalMs = await findInterval();
+    const lost = await log.findLost(known);
+    lacking = lost === null ? 0 : lacking + 1;
+    if (lost === null) known = state.confirmed;
+    if (lacking < MAX_LACKING || log.isEnded()) return;
+    onError(new Error(`${lost} is missing or damaged: an older state of the storage was put back`));
   }
 
   // Part of the opening: a start that needs the archive does not wait for it without end.
   await problems.retry("opening", log.isEnded, beat);
-  const timer = setInterval(() => {
+  let timer = setTimeout(next, intervalMs);
+
+  function next(): void {
     // One that takes long does not delay the next: that would look as if the server had ended.
-    beat().then(
-      () => problems.clear("heartbeat"),
-      (error) => {
-        if (!log.isEnded()) problems.report("heartbeat", error);
-      },
-    );
-  }, HEARTBEAT_MS);
-  return { [Symbol.dispose]: () => clearInterval(timer) };
+    timer = setTimeout(next, intervalMs);
+    beat()
+      .then(
+        () => problems.clear("heartbeat"),
+        (error) => {
+          if (!log.isEnded()) problems.report("heartbeat", error);
+        },
+      )
+      .finally(onBeat);
+  }
+
+  return {
+    /** How much longer no other server can have taken over. Not positive if one can. */
+    heldForMs: () => heldUntilMs - clock.monotonicMs(),
+    [Symbol.dispose]: () => clearTimeout(timer),
+  };
 }

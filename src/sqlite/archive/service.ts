@@ -1,10 +1,11 @@
 /** What the thread of the archive does for the thread of the server, and the messages between them. */
 
 import { AppError, type ErrorCode, messageOf } from "../../base/error.ts";
-import type { ArchiveLog, ArchiveSettings, ArchiveState } from "../../domain/archive.ts";
+import type { ArchiveLog, ArchiveSettings } from "../../domain/archive.ts";
 import type { OpenStorage } from "../../domain/object-storage.ts";
 import type { FileDescriptors } from "../file/file-watch.ts";
 import { type Archiver, createArchiver, DIVERGED } from "./archiver.ts";
+import type { ArchiveReport } from "./context.ts";
 import { ensureDatabase } from "./ensure-database.ts";
 import { holderName, lockIdentity } from "./identity.ts";
 import { systemClock } from "./still.ts";
@@ -43,7 +44,7 @@ export type ArchiveResponse =
   | { readonly type: "confirmed"; readonly ticket: number }
   /** Another server has the archive. */
   | { readonly type: "lost"; readonly reason: string }
-  | { readonly type: "state"; readonly state: ArchiveState }
+  | { readonly type: "state"; readonly state: ArchiveReport }
   | { readonly type: "log"; readonly line: Parameters<ArchiveLog> };
 
 type Request<Type extends ArchiveRequest["type"]> = Extract<ArchiveRequest, { type: Type }>;

@@ -16,7 +16,7 @@ import {
 } from "../../../src/sqlite/archive/format.ts";
 import { readHead } from "../../../src/sqlite/archive/log.ts";
 import { markRestored, restoreTo } from "../../../src/sqlite/archive/rebuild.ts";
-import { systemClock } from "../../../src/sqlite/archive/still.ts";
+import { type Clock, systemClock } from "../../../src/sqlite/archive/still.ts";
 import { makeDirectory } from "../../support/directory.ts";
 import { expectRejection } from "../../support/expect-error.ts";
 
@@ -141,13 +141,14 @@ interface Options {
   readonly keepMs?: number;
   readonly maxWalBytes?: number;
   readonly nowMs?: () => number;
+  readonly clock?: Clock;
   /** Of the process; by default, all processes with this database have the same, and need not wait for each other. */
   readonly identity?: string;
 }
 
 async function startArchived(options: Options) {
   const { path, storage, intervalMs = INTERVAL_MS, keepMs = 1e9, maxWalBytes = 2 ** 30 } = options;
-  const { nowMs = Date.now, identity = path } = options;
+  const { nowMs = Date.now, identity = path, clock = systemClock } = options;
   const db = openDatabase(path);
   const descriptors = {
     database: openSync(path, "r"),
@@ -158,7 +159,7 @@ async function startArchived(options: Options) {
   const lines: string[] = [];
   let confirmed = 0;
   let isLost = false;
-  let state = { secondsBehind: 0, bytesBehind: 0 };
+  let state = { secondsBehind: 0, bytesBehind: 0, heldForMs: 0 };
   const stopping = new AbortController();
   const archiver = createArchiver({
     path,
@@ -172,7 +173,7 @@ async function startArchived(options: Options) {
     takeoverMs: 10_000,
     maxWalBytes,
     nowMs,
-    clock: systemClock,
+    clock,
     signal: stopping.signal,
     log: (_level, event, fields = {}) => lines.push(`${event} ${JSON.stringify(fields)}`),
     onConfirmed(ticket) {

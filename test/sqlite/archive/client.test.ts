@@ -58,6 +58,28 @@ test("requests to the thread at the same time all have a response", async () => 
   expect(requests).toEqual(["open", "checkpoint", "checkpoint"]);
 });
 
+test("an archive is held as long as its thread has said, and not when it is lost", async () => {
+  const { worker, respond } = makeWorker();
+  await using archive = await openArchive("a.db", optionsOf(worker));
+  const report = (heldForMs: number) => {
+    const state = { secondsBehind: 1, bytesBehind: 2, lastBaseS: 3, heldForMs };
+    respond({ type: "state", state });
+  };
+  expect(archive.state().isHeld).toBeFalse();
+  report(1);
+  // The thread is silent.
+  while (archive.state().isHeld) await Bun.sleep(1);
+  report(1e9);
+  expect(archive.state()).toEqual({
+    secondsBehind: 1,
+    bytesBehind: 2,
+    lastBaseS: 3,
+    isHeld: true,
+  });
+  respond({ type: "lost", reason: "another server" });
+  expect(archive.state().isHeld).toBeFalse();
+});
+
 test("a server that stops writes nothing after the archive was asked to be complete", async () => {
   using directory = makeDirectory();
   const { worker, requests, respond } = makeWorker((request) => {

@@ -1,0 +1,136 @@
+import { expect, test } from "bun:test";
+import type { ObjectStorage } from "../../../src/domain/object-storage.ts";
+import {
+  ANNOUNCEMENT_KEY,
+  decodeHeartbeat,
+  encodeJson,
+  heartbeatKey,
+  parseSlotKey,
+} from "../../../src/sqlite/archive/format.ts";
+import { seal } from "../../../src/sqlite/archive/log.ts";
+import { makeUnreliable } from "../../object-storage/unreliable.ts";
+import {
+  type Archive,
+  contentOf,
+  makeArchive,
+  makeClock,
+  type Server,
+  serve,
+  writeSegments,
+} from "./archived.ts";
+
+/** So short that the next heartbeat follows at once. */
+const TAKEOVER_MS = 8;
+
+/** @param sequence of the announcement */
+function announce({ storage }: Archive, sequence: number): Promise<void> {
+  const announcement = { holder: "standby", sequence, takeoverMs: TAKEOVER_MS, timeMs: 0 };
+  return storage.put(ANNOUNCEMENT_KEY, encodeJson(announcement));
+}
+
+async function heartbeatOf({ body }: Archive, generation = 1) {
+  return decodeHeartbeat(generation, await body(heartbeatKey(generation)));
+}
+
+async function untilBeats(archive: Archive, count: number, generation = 1): Promise<void> {
+  const { sequence } = await heartbeatOf(archive, generation);
+  while ((await heartbeatOf(archive, generation)).sequence < sequence + count) await Bun.sleep(1);
+}
+
+async function untilInterval(archive: Archive, intervalMs: number): Promise<void> {
+  while ((await heartbeatOf(archive)).intervalMs !== intervalMs) await Bun.sleep(1);
+}
+
+test("a heartbeat is fast, and says so, while a standby announces itself", async () => {
+  using archive = makeArchive();
+  const clock = makeClock();
+  await announce(archive, 1);
+  await using server = await archive.start({ clock });
+  await untilInterval(archive, TAKEOVER_MS / 4);
+  clock.pass(59_000);
+  await announce(archive, 2);
+  await untilBeats(archive, 2);
+  clock.pass(59_000);
+  // A damaged one says nothing.
+  await archive.clear(ANNOUNCEMENT_KEY);
+  await untilBeats(archive, 2);
+  expect((await heartbeatOf(archive)).intervalMs).toBe(TAKEOVER_MS / 4);
+  clock.pass(2_000);
+  await untilInterval(archive, 5_000);
+  expect(server.lines.filter((line) => line.includes("heartbeat"))).toEqual([]);
+});
+
+test("an archive is held for the time for which a standby waits, from the last look at the own next slot", async () => {
+  using archive = makeArchive();
+  const clock = makeClock();
+  const { state, unreliable: storage } = makeUnreliable(archive.storage);
+  const passing: ObjectStorage = {
+    ...storage,
+    async get(key, ...rest) {
+      const body = await storage.get(key, ...rest);
+      // The look takes a second.
+      if (parseSlotKey(key) !== null && body === null) clock.pass(1_000);
+      return body;
+    },
+  };
+  await announce(archive, 1);
+  await using server = await archive.start({ clock, storage: passing });
+  await server.untilComplete();
+  await untilInterval(archive, TAKEOVER_MS / 4);
+  while (server.state().heldForMs !== 9_000) await Bun.sleep(1);
+  state.isAway = true;
+  clock.pass(9_000);
+  while (server.state().heldForMs > 0) await Bun.sleep(1);
+  state.isAway = false;
+  while (server.state().heldForMs <= 0) await Bun.sleep(1);
+  const next = { generation: 1, number: (await archive.segments()).length + 1 };
+  await seal(archive.storage, next, { writer: "standby", holder: "standby" }, Date.now());
+  while (!server.isLost()) await Bun.sleep(1);
+  // Nothing was written: the heartbeat has noticed it.
+  expect(server.lines.at(-1)).toStartWith('archive lost {"reason":"standby has taken over');
+});
+
+const putBack = expect.stringMatching(/^archive needs a new base .*an older state .* was put back/);
+
+async function untilOpened({ lines }: Server, count: number): Promise<void> {
+  while (lines.filter((line) => line.startsWith("archive opened")).length < count)
+    await Bun.sleep(1);
+}
+
+test("a server that writes begins anew when the storage no longer has its last segments", async () => {
+  using archive = makeArchive();
+  await announce(archive, 1);
+  await using server = await archive.start();
+  await writeSegments(server, 3);
+  await untilBeats(archive, 2);
+  await archive.storage.remove((await archive.segments()).slice(-2));
+  await writeSegments(server, 1);
+  await untilOpened(server, 2);
+  expect(server.lines).toContainEqual(putBack);
+  await writeSegments(server, 1);
+  await archive.expectComplete(server);
+  expect(contentOf(server.db)).toMatchObject({ rows: 15 });
+});
+
+test("a server begins anew when the storage no longer has its generation, and waits when that is empty", async () => {
+  using archive = makeArchive();
+  await serve(archive, 1);
+  await announce(archive, 1);
+  const before = await archive.keys("");
+  await using server = await archive.start();
+  await untilBeats(archive, 2, 2);
+  await archive.storage.remove((await archive.keys("")).filter((key) => !before.includes(key)));
+  await untilOpened(server, 2);
+  expect(server.lines).toContainEqual(putBack);
+  await archive.expectComplete(server);
+  const all = await archive.keys("");
+  const bodies = await Promise.all(all.map(archive.body));
+  await archive.storage.remove(all);
+  const isEmpty = /^archive not opened .*it is empty or another archive/;
+  while (!server.lines.some((line) => isEmpty.test(line))) await Bun.sleep(1);
+  expect(server.isLost()).toBeFalse();
+  for (const [at, key] of all.entries())
+    await archive.storage.put(key, bodies[at] ?? new Uint8Array());
+  await untilOpened(server, 3);
+  await archive.expectComplete(server);
+});

@@ -18,18 +18,16 @@ package() {
     Darwin) os=darwin ;;
     *) fail "no build for $(uname -s)" ;;
   esac
+  libc='' simd=''
   case $(uname -m) in
-    x86_64 | amd64) cpu=x64 ;;
+    x86_64 | amd64) cpu=x64 simd=-baseline ;; # for processors without AVX
     aarch64 | arm64) cpu=aarch64 ;;
     *) fail "no build for $(uname -m)" ;;
   esac
-  libc='' simd=''
   if [ $os = linux ]; then
     for loader in /lib/ld-musl-*; do
       if [ -e "$loader" ]; then libc=-musl; fi
     done
-    # Without AVX2 the default build fails with an illegal instruction.
-    if [ $cpu = x64 ] && ! grep -q avx2 /proc/cpuinfo; then simd=-baseline; fi
   fi
   echo "@oven/bun-$os-$cpu$libc$simd"
 }

@@ -1,4 +1,4 @@
-/** The platforms of a release, and the build of Bun for each. */
+/** The platforms of a release, and the build of Bun for each. On x64, the one for processors without AVX. */
 export interface Target {
   /** Part of the file names. The `--target` of `bun build` is `bun-<name>`. */
   readonly name: string;
@@ -11,15 +11,21 @@ export interface Target {
 export const targets: readonly Target[] = [
   {
     name: "linux-x64",
-    runtimePackage: "@oven/bun-linux-x64",
+    runtimePackage: "@oven/bun-linux-x64-baseline",
     runtimeIntegrity:
-      "sha512-IWX9BELoGHAUtMonkeSaNaZwXzRk+oDw6Mk+HBFXd3KHYIBNBsIGRupMZPcgNoDbJpLu6gAJjIoIVPZtt1aJ1g==",
+      "sha512-s8yMwYcFnnrA178gji0gZbkE2WVDej/Ti1x770oPfihxyRxSMNhGhiAQNXV53aDeraZxksdvKV/RAdQBCd0qPA==",
   },
   {
     name: "linux-arm64",
     runtimePackage: "@oven/bun-linux-aarch64",
     runtimeIntegrity:
       "sha512-4BXmsSKnjOrlGWqZV4x/oWa7AVoR+B6lCXddMzOAXBIm3t50eslg9wb66gmtW1AamEQ1l1CDvmmruysEhqOWMg==",
+  },
+  {
+    name: "darwin-x64",
+    runtimePackage: "@oven/bun-darwin-x64-baseline",
+    runtimeIntegrity:
+      "sha512-zqfLA5A4B+hYMh5WYzYSot3uZ06FzhdP0OEwQisEzdirYtXGj5cQFlfy31BGfNsAsk1Gd/w/OxJ/jqqJ3cMclw==",
   },
   {
     name: "darwin-arm64",

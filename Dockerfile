@@ -41,6 +41,13 @@ ENTRYPOINT ["user-api"]
 CMD ["serve"]
 
 ARG VERSION=unknown
+ARG COMMIT=unknown
+ARG CREATED=unknown
+ARG SOURCE=unknown
 LABEL org.opencontainers.image.title="user-api" \
       org.opencontainers.image.description="Users and orders over HTTP, in one executable and one SQLite file" \
-      org.opencontainers.image.version="${VERSION}"
+      org.opencontainers.image.licenses="MIT" \
+      org.opencontainers.image.version="${VERSION}" \
+      org.opencontainers.image.revision="${COMMIT}" \
+      org.opencontainers.image.created="${CREATED}" \
+      org.opencontainers.image.source="${SOURCE}"

@@ -1,7 +1,7 @@
 # `make` lists the commands. They need git, make, node and npm. Bun is downloaded.
 
 .PHONY: help run test test-process test-binary test-postgres postgres-data types lint dead citus-test build browser-test image image-test openapi-test clients-test storage-test \
-  postgres-versions failover-test release reproduce bench bench-quick format clean
+  postgres-versions failover-test release release-images reproduce bench bench-quick format clean
 .DEFAULT_GOAL := help
 
 bun := scripts/bun.sh
@@ -106,6 +106,9 @@ postgres-versions: node_modules/.installed build test/postgres/versions/node_mod
 failover-test: node_modules/.installed build ## kill a PostgreSQL server under load and promote its standby
 	@mkdir -p dist/test && : >dist/test/failover.xml
 	TEST_FAILOVER=true TEST_BINARY="$$PWD/dist/user-api" $(bun) test test/failover --reporter=junit --reporter-outfile=dist/test/failover.xml
+
+release-images: ## build images of the binaries in dist/release (buildah; libc6-arm64-cross of Debian or Ubuntu)
+	scripts/release-images.sh
 
 release: node_modules/.installed ## build dist/release: binaries, licenses, SBOMs, checksums
 	$(bun) scripts/release.ts

@@ -75,9 +75,14 @@ testImage("the image has labels, a user, a volume and a port", async () => {
     StopSignal: "SIGTERM",
   });
   expect(Healthcheck.Test).toEqual(["CMD", "user-api", "health"]);
-  expect(Labels["org.opencontainers.image.title"]).toBe("user-api");
+  const label = (name: string): string => Labels[`org.opencontainers.image.${name}`];
+  expect([label("title"), label("licenses")]).toEqual(["user-api", "MIT"]);
   const { stdout } = await podman.run({ args: ["version"] });
-  expect(stdout).toStartWith(`${Labels["org.opencontainers.image.version"]} (commit `);
+  expect(stdout).toStartWith(`${label("version")} (commit ${label("revision")}; `);
+  const committedAt = (await Bun.$`git log -1 --format=%cI`.text()).trim();
+  expect(new Date(label("created"))).toEqual(new Date(committedAt));
+  const { GITHUB_SERVER_URL: server, GITHUB_REPOSITORY: repository } = Bun.env;
+  expect(label("source")).toBe(repository === undefined ? "unknown" : `${server}/${repository}`);
   // Otherwise Docker would kill the server before it aborts unfinished requests.
   const shutdown = Config.Env.find((line: string) => line.startsWith("SHUTDOWN_SECONDS="));
   expect(Number(shutdown?.split("=")[1])).toBeWithin(1, DOCKER_GRACE_S);

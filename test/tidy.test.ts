@@ -1,5 +1,6 @@
 /** Checks conventions: imports between layers, banned constructs, and documents that match the code. */
 import { describe, expect, test } from "bun:test";
+import manifest from "../package.json" with { type: "json" };
 import { settings, variableOf } from "../src/domain/settings.ts";
 import { makeHarness } from "./cli/harness.ts";
 
@@ -310,7 +311,7 @@ describe("documents", () => {
   });
 
   test("documents have no broken links to files and headings", async () => {
-    const all = await readDocuments("*.md", "docs/*.md", "bench/*.md");
+    const all = await readDocuments("*.md", "llms.txt", "docs/*.md", "bench/*.md");
     const headings = new Map(
       all.map(({ path, text }) => [
         path,
@@ -336,6 +337,21 @@ describe("documents", () => {
       }
     }
     expect(broken).toEqual([]);
+  });
+
+  test("llms.txt has one line for each page", async () => {
+    const lines = (await Bun.file(`${root}/llms.txt`).text()).split("\n");
+    const pages = files.filter((path) => /^(?:docs|bench)\/[\w-]+\.md$|^[A-Z]+\.md$/.test(path));
+    const named = lines.flatMap((line) => /^- \[.*\]\((.*)\): ./.exec(line)?.[1] ?? []);
+    expect(named.sort()).toEqual(pages.sort());
+  });
+
+  test("README.md and docs/releases.md download the version of package.json", async () => {
+    for (const path of ["README.md", "docs/releases.md"]) {
+      const text = await Bun.file(`${root}/${path}`).text();
+      const versions = text.match(/(?<=download\/v|user-api[-:])\d+\.\d+\.\d+/g);
+      expect([path, ...new Set(versions)]).toEqual([path, manifest.version]);
+    }
   });
 
   test("docs/configuration.md has every setting with its default", async () => {

@@ -1,37 +1,39 @@
 /** Where the credentials of S3 come from. */
+import { fail } from "../base/error.ts";
 import { readSecret } from "../base/secret.ts";
-import type { Credentials } from "./signature.ts";
+import { openRole } from "./roles.ts";
+import type { Credentials, CredentialsSource } from "./signature.ts";
 
 type Environment = Readonly<Record<string, string | undefined>>;
-
-/** Called for each request. */
-export type CredentialsSource = () => Credentials;
 
 /** Files are read again at most this often. */
 const READ_AGAIN_MS = 1000;
 
-/** @returns `null` if there are no keys. @throws {AppError} operator if a file cannot be read */
+const MUST_BE_SET = "S3_ACCESS_KEY_ID and S3_SECRET_ACCESS_KEY must be set";
+
+/**
+ * @returns `null` if no key is set
+ * @throws {AppError} operator if only one of two is set, or a file cannot be read
+ */
 function readKeys(environment: Environment): Credentials | null {
   const read = (name: string) =>
     readSecret(environment, `S3_${name}`) ?? (environment[`AWS_${name}`] || null);
   const accessKeyId = read("ACCESS_KEY_ID");
   const secretAccessKey = read("SECRET_ACCESS_KEY");
-  if (accessKeyId === null || secretAccessKey === null) return null;
+  if (accessKeyId === null && secretAccessKey === null) return null;
+  if (accessKeyId === null || secretAccessKey === null) fail("operator", MUST_BE_SET);
   return { accessKeyId, secretAccessKey, sessionToken: read("SESSION_TOKEN") };
 }
 
 /**
  * Reads files again, because keys are rotated while a server runs. A file that is missing meanwhile, or half written, is
  * no error: the keys before are used.
- * @returns `null` if there are no keys
- * @throws {AppError} operator if a file cannot be read now
  */
-export function openCredentials(
+function rereading(
+  keys: Credentials,
   environment: Environment,
-  nowMs = () => performance.now(),
-): CredentialsSource | null {
-  const keys = readKeys(environment);
-  if (keys === null) return null;
+  nowMs: () => number,
+): CredentialsSource {
   const last = { keys, readMs: nowMs() };
   return () => {
     if (nowMs() - last.readMs < READ_AGAIN_MS) return last.keys;
@@ -41,4 +43,14 @@ export function openCredentials(
     } catch {}
     return last.keys;
   };
+}
+
+/**
+ * Keys take precedence over a role.
+ * @throws {AppError} operator if there is neither, or a variable is invalid
+ */
+export function openCredentials(environment: Environment, nowMs = Date.now): CredentialsSource {
+  const keys = readKeys(environment);
+  if (keys !== null) return rereading(keys, environment, nowMs);
+  return openRole(environment, nowMs) ?? fail("operator", MUST_BE_SET);
 }

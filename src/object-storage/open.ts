@@ -11,20 +11,25 @@ const DEFAULT_REGION = "us-east-1";
 /** A request that takes longer is sent again. A body has a few MiB. */
 const TIMEOUT_MS = 10_000;
 
-/** @returns `S3_…`, or else `AWS_…`, as Bun reads them; `null` if neither is set */
-function readVariable(environment: Environment, name: string): string | null {
-  return environment[`S3_${name}`] || environment[`AWS_${name}`] || null;
+/** The first one that is set counts. */
+const endpoints = ["S3_ENDPOINT", "AWS_ENDPOINT", "AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL"];
+const regions = ["S3_REGION", "AWS_REGION", "AWS_DEFAULT_REGION"];
+
+/** @returns the name of the first variable that is set, and its value */
+function firstOf(environment: Environment, names: readonly string[]) {
+  const name = names.find((each) => environment[each]);
+  return { name, value: (name && environment[name]) || null };
 }
 
 function readEndpoint(environment: Environment): string | null {
-  const endpoint = readVariable(environment, "ENDPOINT");
+  const { name, value: endpoint } = firstOf(environment, endpoints);
   if (endpoint === null) return null;
   const url = URL.parse(endpoint);
   const isPlain =
     url?.username === "" && url.password === "" && url.search === "" && url.hash === "";
   // The value may contain a password.
   if (!isPlain || !/^https?:$/.test(url.protocol)) {
-    fail("operator", "Invalid S3_ENDPOINT: must be a URL such as https://s3.example.com");
+    fail("operator", `Invalid ${name}: must be a URL such as https://s3.example.com`);
   }
   return endpoint;
 }
@@ -35,16 +40,12 @@ export const openStorage: OpenStorage = (url, environment, timeoutMs = TIMEOUT_M
   if (location.kind === "directory") {
     return createDirectoryStorage({ path: location.path, timeoutMs });
   }
-  const credentials = openCredentials(environment);
-  if (credentials === null) {
-    fail("operator", `Cannot use ${url}: S3_ACCESS_KEY_ID and S3_SECRET_ACCESS_KEY must be set`);
-  }
   return createS3Storage({
     bucket: location.bucket,
     prefix: location.prefix,
     endpoint: readEndpoint(environment),
-    region: readVariable(environment, "REGION") ?? DEFAULT_REGION,
-    credentials,
+    region: firstOf(environment, regions).value ?? DEFAULT_REGION,
+    credentials: openCredentials(environment),
     timeoutMs,
   });
 };

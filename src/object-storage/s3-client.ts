@@ -4,9 +4,9 @@
  */
 import { AppError } from "../base/error.ts";
 import { MAX_OBJECT_BYTES } from "../domain/object-storage.ts";
-import type { CredentialsSource } from "./credentials.ts";
+import { exchange } from "./exchange.ts";
 import { codeOf, describeFailure, describeResponse, type S3Problem } from "./s3-errors.ts";
-import { encode, sign } from "./signature.ts";
+import { type CredentialsSource, encode, sign } from "./signature.ts";
 
 export interface S3Settings {
   readonly bucket: string;
@@ -51,18 +51,6 @@ function bucketUrlOf({ bucket, endpoint, region }: S3Settings): string {
     : `https://${bucket}.s3.${region}.amazonaws.com`;
 }
 
-/** @returns the body, which is cut if it is longer */
-async function readBody({ body }: Response, maxBytes: number): Promise<Uint8Array<ArrayBuffer>> {
-  const parts: Uint8Array[] = [];
-  let bytes = 0;
-  for await (const part of body ?? []) {
-    parts.push(part);
-    bytes += part.length;
-    if (bytes > maxBytes) break;
-  }
-  return Buffer.concat(parts);
-}
-
 export type S3Client = ReturnType<typeof createS3Client>;
 
 export function createS3Client(settings: S3Settings) {
@@ -76,7 +64,7 @@ export function createS3Client(settings: S3Settings) {
     return new AppError(code, `Cannot ${action} ${url}: ${problem}`);
   }
 
-  async function exchange(
+  async function request(
     method: (typeof methods)[Action],
     { key, query = [], headers = {}, body = EMPTY, maxBytes = MAX_OBJECT_BYTES }: S3Request,
   ) {
@@ -84,33 +72,25 @@ export function createS3Client(settings: S3Settings) {
     const search = query.map(([name, value]) => `${encode(name)}=${encode(value)}`).join("&");
     const encodedPath = path.split("/").map(encode).join("/");
     const target = new URL(`${bucketUrl}/${encodedPath}${search === "" ? "" : `?${search}`}`);
-    const signed = sign({ method, url: target, headers, body }, credentials(), region, new Date());
-    const response = await fetch(target, {
-      method,
-      // A compressed response would have another length.
-      headers: { ...signed, "accept-encoding": "identity" },
-      ...(method === "PUT" && { body }),
-      redirect: "manual",
-      signal: AbortSignal.timeout(timeoutMs),
-    });
-    return { response, content: await readBody(response, maxBytes) };
+    const unsigned = { method, url: target, headers, body };
+    const signed = sign(unsigned, await credentials(), region, new Date());
+    return exchange(
+      target,
+      {
+        method,
+        // A compressed response would have another length.
+        headers: { ...signed, "accept-encoding": "identity" },
+        ...(method === "PUT" && { body }),
+      },
+      { timeoutMs, maxBytes },
+    );
   }
 
   /** @returns the body; `null` if the object exists, and must not, or does not exist */
-  async function send(action: Action, request: S3Request): Promise<Uint8Array<ArrayBuffer> | null> {
-    let exchanged: Awaited<ReturnType<typeof exchange>>;
-    try {
-      exchanged = await exchange(methods[action], request);
-    } catch (error) {
-      const isTimeout = error instanceof Error && error.name === "TimeoutError";
-      throw failure(
-        action,
-        isTimeout
-          ? { code: "unavailable", problem: `no response from ${host} in ${timeoutMs / 1000} s` }
-          : describeFailure(error, host),
-      );
-    }
-    const { response, content } = exchanged;
+  async function send(action: Action, asked: S3Request): Promise<Uint8Array<ArrayBuffer> | null> {
+    const { response, content } = await request(methods[action], asked).catch((error: unknown) => {
+      throw failure(action, describeFailure(error, host, timeoutMs));
+    });
     const { status, headers } = response;
     if (status === 200 || status === 204) {
       const hasTag = headers.has("etag") || (action !== "read" && action !== "write to");

@@ -1,5 +1,5 @@
 /** Errors of S3 as sentences for the operator. They never repeat what the server says, which may name keys. */
-import { connectionProblem, systemCode } from "../base/error.ts";
+import { AppError, connectionProblem, systemCode } from "../base/error.ts";
 
 export interface S3Problem {
   readonly code: "operator" | "unavailable";
@@ -55,8 +55,16 @@ export function describeResponse(status: number, code: string, region: string | 
   };
 }
 
-/** @param error that `fetch` has thrown @param host of the server */
-export function describeFailure(error: unknown, host: string): S3Problem {
+/** @param error that a request has thrown @param host of the server @param timeoutMs of the request */
+export function describeFailure(error: unknown, host: string, timeoutMs: number): S3Problem {
+  // There are no credentials for the request.
+  if (error instanceof AppError) {
+    const code = error.code === "operator" ? "operator" : "unavailable";
+    return { code, problem: error.message };
+  }
+  if (error instanceof Error && error.name === "TimeoutError") {
+    return { code: "unavailable", problem: `no response from ${host} in ${timeoutMs / 1000} s` };
+  }
   const code = systemCode(error);
   // E.g. DEPTH_ZERO_SELF_SIGNED_CERT.
   if (/^\w*(?:CERT|SIGNATURE)\w*$/.test(code)) {

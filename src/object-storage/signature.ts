@@ -1,4 +1,5 @@
 /** Signature Version 4 of AWS, which authenticates requests to S3. */
+import type { MaybePromise } from "../base/maybe-promise.ts";
 
 export interface Credentials {
   readonly accessKeyId: string;
@@ -6,6 +7,9 @@ export interface Credentials {
   /** Only temporary credentials have one. */
   readonly sessionToken: string | null;
 }
+
+/** Called for each request, because credentials change. @throws {AppError} unavailable or operator */
+export type CredentialsSource = () => MaybePromise<Credentials>;
 
 export interface UnsignedRequest {
   readonly method: string;

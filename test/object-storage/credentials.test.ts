@@ -15,7 +15,7 @@ test("keys in files are read again when they are a second old, and kept while a 
   expectThrown(() => openCredentials(environment), "operator", missing);
   write("1");
   const clock = { ms: 0 };
-  const credentials = openCredentials(environment, () => clock.ms)!;
+  const credentials = openCredentials(environment, () => clock.ms);
   const expectKeys = (ms: number, id: string) => {
     clock.ms = ms;
     const [accessKeyId, secretAccessKey, sessionToken] = names.map((name) => `${name}-${id}`);

@@ -1,0 +1,138 @@
+/** Temporary credentials of the role that a container or a machine of AWS has. */
+import { AppError, fail, messageOf } from "../base/error.ts";
+import { readSecret } from "../base/secret.ts";
+import { exchange } from "./exchange.ts";
+import { describeFailure } from "./s3-errors.ts";
+import type { Credentials, CredentialsSource } from "./signature.ts";
+
+type Environment = Readonly<Record<string, string | undefined>>;
+
+interface RoleCredentials extends Credentials {
+  readonly expiresMs: number;
+}
+
+/** @throws {AppError} unavailable, naming the host */
+type LoadRole = () => Promise<RoleCredentials>;
+
+const BOUNDS = { timeoutMs: 2000, maxBytes: 2 ** 16 };
+
+/** New credentials exist at least so long before the old ones expire. */
+const RENEW_MS = 5 * 60_000;
+/** Pause after a renewal that failed. */
+const RETRY_MS = 5000;
+
+/** Addresses of this machine and of its link. Everything else could be read on the way. */
+const LOCAL_HOST =
+  /^(?:localhost|127(?:\.\d+){3}|169\.254(?:\.\d+){2}|\[(?:::1|fd00:ec2::23|fd00:ec2::254)\])$/;
+
+/** @throws {AppError} operator */
+function readEndpoint(variable: string, text: string): URL {
+  const url = URL.parse(text);
+  const isLocal = url?.protocol === "http:" && LOCAL_HOST.test(url.hostname);
+  if (url !== null && (isLocal || url.protocol === "https:")) return url;
+  const problem = "must be https://…, or http://… with an address of this machine or its link";
+  fail("operator", `Invalid ${variable}: ${problem}`);
+}
+
+/** @returns the body of the response */
+async function ask(url: URL, headers: Record<string, string>, method = "GET"): Promise<string> {
+  const asked = await exchange(url, { method, headers }, BOUNDS).catch((error: unknown) =>
+    fail("unavailable", describeFailure(error, url.host, BOUNDS.timeoutMs).problem),
+  );
+  const { status } = asked.response;
+  if (status === 200) return new TextDecoder().decode(asked.content);
+  fail("unavailable", `${url.host} responded with an error (${status})`);
+}
+
+function parseCredentials(text: string, host: string): RoleCredentials {
+  try {
+    const {
+      AccessKeyId: accessKeyId,
+      SecretAccessKey: secretAccessKey,
+      ...rest
+    } = JSON.parse(text);
+    const { Token: sessionToken, Expiration: expiration } = rest;
+    const expiresMs = Date.parse(expiration);
+    const isComplete = [accessKeyId, secretAccessKey, sessionToken].every(
+      (value) => value !== "" && typeof value === "string",
+    );
+    if (isComplete && !Number.isNaN(expiresMs))
+      return { accessKeyId, secretAccessKey, sessionToken, expiresMs };
+  } catch {}
+  fail("unavailable", `${host} responded without credentials`);
+}
+
+/** @see https://docs.aws.amazon.com/sdkref/latest/guide/feature-container-credentials.html */
+function ofContainer(environment: Environment): LoadRole | null {
+  const name = "AWS_CONTAINER_CREDENTIALS";
+  const { [`${name}_RELATIVE_URI`]: relative, [`${name}_FULL_URI`]: full } = environment;
+  if (!relative && !full) return null;
+  const url = relative
+    ? readEndpoint(`${name}_RELATIVE_URI`, `http://169.254.170.2${relative}`)
+    : readEndpoint(`${name}_FULL_URI`, full ?? "");
+  return async () => {
+    // Its file is rewritten while the server runs.
+    const authorization = readSecret(environment, "AWS_CONTAINER_AUTHORIZATION_TOKEN");
+    return parseCredentials(
+      await ask(url, authorization === null ? {} : { authorization }),
+      url.host,
+    );
+  };
+}
+
+/** Version 2 of the metadata service. @see https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/instance-metadata-v2-how-it-works.html */
+function ofMachine(environment: Environment): LoadRole | null {
+  if (environment["AWS_EC2_METADATA_DISABLED"]?.toLowerCase() === "true") return null;
+  const name = "AWS_EC2_METADATA_SERVICE_ENDPOINT";
+  const base = readEndpoint(name, environment[name] || "http://169.254.169.254");
+  return async () => {
+    const ttl = { "x-aws-ec2-metadata-token-ttl-seconds": "300" };
+    const token = await ask(new URL("/latest/api/token", base), ttl, "PUT");
+    const headers = { "x-aws-ec2-metadata-token": token };
+    const roles = new URL("/latest/meta-data/iam/security-credentials/", base);
+    const [role = ""] = (await ask(roles, headers)).split("\n", 1);
+    return parseCredentials(
+      await ask(new URL(encodeURIComponent(role), roles), headers),
+      base.host,
+    );
+  };
+}
+
+/** Renews credentials before they expire. Until then the old ones are used, also while a renewal fails. */
+function renewing(load: LoadRole, nowMs: () => number): CredentialsSource {
+  let current: RoleCredentials | null = null;
+  let renewal: Promise<RoleCredentials> | null = null;
+  let nextMs = Number.POSITIVE_INFINITY;
+
+  async function renew(): Promise<RoleCredentials> {
+    nextMs = Number.POSITIVE_INFINITY;
+    try {
+      current = await load();
+      return current;
+    } catch (error) {
+      const problem =
+        "S3_ACCESS_KEY_ID and S3_SECRET_ACCESS_KEY are not set, and no role was found";
+      // A server that has never had credentials does not start.
+      const code = current === null ? "operator" : "unavailable";
+      throw new AppError(code, `${problem}: ${messageOf(error)}`);
+    } finally {
+      nextMs = Math.max(nowMs() + RETRY_MS, (current?.expiresMs ?? 0) - RENEW_MS);
+    }
+  }
+
+  return async () => {
+    if (nowMs() >= nextMs) renewal = null;
+    renewal ??= renew();
+    renewal.catch(() => {});
+    return current !== null && nowMs() < current.expiresMs ? current : renewal;
+  };
+}
+
+/**
+ * @returns `null` if the environment says that there is neither a container nor a machine with a role
+ * @throws {AppError} operator if a variable is invalid
+ */
+export function openRole(environment: Environment, nowMs = Date.now): CredentialsSource | null {
+  const load = ofContainer(environment) ?? ofMachine(environment);
+  return load === null ? null : renewing(load, nowMs);
+}

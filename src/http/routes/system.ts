@@ -1,7 +1,8 @@
 /** The routes of the server itself: health, the OpenAPI document and metrics. */
-import { fail } from "../../base/error.ts";
+import { fail, failField } from "../../base/error.ts";
+import { HealthQuery } from "../../domain/health.ts";
 import { jsonText } from "../../domain/record.ts";
-import { noQuery } from "../input/query.ts";
+import { noQuery, querySchema } from "../input/query.ts";
 import { PROMETHEUS_CONTENT_TYPE } from "../metrics/prometheus.ts";
 import { object, text } from "../openapi/components.ts";
 import { envelopeDoc } from "../openapi/detail.ts";
@@ -15,7 +16,7 @@ export function system() {
     .get("/metrics", ...getMetrics);
 }
 
-const statuses = ["ok", "read_only"] as const;
+const statuses = ["ok", "read_only", "live"] as const;
 
 interface Health {
   readonly status: (typeof statuses)[number];
@@ -28,10 +29,14 @@ const archive = object({
   bytes_behind: { type: "integer", minimum: 0 },
 });
 
+function healthBody(health: Health) {
+  return envelopeBody(jsonText(health));
+}
+
 const getHealth = route(
   {
     public: true,
-    query: noQuery,
+    query: querySchema(HealthQuery),
     detail: {
       operationId: "getHealth",
       summary: "Check health",
@@ -47,17 +52,22 @@ const getHealth = route(
       errors: ["unavailable"],
     },
   },
-  async (_call, { drain, store, readOnly }) => {
+  async ({ query }, { drain, store, readOnly }) => {
+    const { live, primary } = query;
+    if (live !== undefined && primary !== undefined)
+      failField("primary", "not_allowed", "cannot be combined with live", { allowed: ["live"] });
+    if (live !== undefined) return healthBody({ status: "live" });
     if (drain.isDraining()) fail("unavailable", "the server is shutting down");
+    if (primary !== undefined && !store.isPrimary())
+      fail("unavailable", "the server does not acknowledge writes at the moment");
     await store.checkUsable();
     const state = store.archive();
-    const health: Health = {
+    return healthBody({
       status: readOnly ? "read_only" : "ok",
       ...(state !== null && {
         archive: { seconds_behind: state.secondsBehind, bytes_behind: state.bytesBehind },
       }),
-    };
-    return envelopeBody(jsonText(health));
+    });
   },
 );
 

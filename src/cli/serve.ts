@@ -18,6 +18,7 @@ import { startCleanUp } from "./clean-up.ts";
 import { type CommandSystem, configOf, type StopReason, stopSignal } from "./files/system.ts";
 import { allowGroup, removeStaleSocket } from "./files/unix-socket.ts";
 import { localUrl } from "./local-url.ts";
+import { reloadAtHangup, startReloading } from "./reload.ts";
 
 const DAY_MS = 24 * 60 * 60 * 1000;
 
@@ -177,7 +178,7 @@ interface Serving {
   readonly resources: AsyncDisposableStack;
 }
 
-/** Starts to listen, and to reload the certificate at each SIGHUP. @returns the URL for this machine */
+/** Starts to listen, and to reload the certificate. @returns the URL for this machine */
 async function startListening(
   store: Store,
   { config, system, log, metrics, resources }: Serving,
@@ -204,12 +205,8 @@ async function startListening(
       log.warn("connections without a request closed", { count, limit: maxOpenFiles }),
     ),
   );
-  system.onHangup(() => {
-    listener.reloadTls().then(
-      (hasTls) => log.info(hasTls ? "certificate reloaded" : "nothing to reload"),
-      (error) => log.error("certificate not reloaded", { reason: messageOf(error) }),
-    );
-  });
+  system.onHangup(() => reloadAtHangup(listener, log));
+  if (config.tlsCert !== null) resources.use(startReloading(listener, log));
   // In a container, the host is 0.0.0.0, which is not an address to open.
   const url = localUrl(listener.url);
   const schema = schemaOf(system, config);

@@ -49,7 +49,7 @@ export function createResponder(options: ResponderOptions): Respond {
     observe(options, call);
     const { request, requestId, head } = call;
     const { status, headers, version } = head;
-    const isPlain = cors === null && request.method === "GET" && !drain.isDraining();
+    const isPlain = cors === null && request.method === "GET" && !drain.closesConnections();
     if (version !== null && isPlain) {
       recordHeaders.set("etag", `"${version}"`);
       recordHeaders.set("x-request-id", requestId);
@@ -66,7 +66,7 @@ export function createResponder(options: ResponderOptions): Respond {
       Object.assign(headers, cors.headers(request.headers.get("origin")));
       if (vary !== undefined) headers["vary"] = `${vary}, ${headers["vary"]}`;
     }
-    if (drain.isDraining()) Object.assign(headers, drain.countResponse());
+    if (drain.closesConnections()) Object.assign(headers, drain.countResponse());
     return new Response(body, { status, headers });
   };
 }

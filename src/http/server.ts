@@ -19,7 +19,10 @@ const MAX_REQUEST_BYTES = 2 ** 40;
  * nothing or only a part of a request has arrived on them, and on TLS also if they have had requests.
  */
 const IDLE_MS = 250;
-/** Time in which the previous socket completes the handshakes of its connections after a reload. */
+/**
+ * Time in which the previous socket completes the handshakes of its connections after a reload, and in which clients that
+ * use their connections learn that they are closed.
+ */
 const HANDOVER_MS = 1_000;
 /** Interval at which requests in flight are counted while the server stops. */
 const POLL_MS = 10;
@@ -31,10 +34,11 @@ export interface Listener {
   readonly pendingRequests: () => number;
   /**
    * Reads the TLS files again, for new connections. Requests in flight are completed, and idle connections closed.
-   * @returns whether there was something to reload: not without TLS, and not after `stop`
+   * @param isForced whether files that have not changed are loaded as well
+   * @returns whether a certificate was loaded: not without TLS, and not after `stop`
    * @throws {AppError} operator if the files cannot be used; the previous certificate then stays in use
    */
-  reloadTls(): Promise<boolean>;
+  reloadTls(isForced: boolean): Promise<boolean>;
   /**
    * Stops accepting connections, waits for requests in flight, and aborts the rest at the deadline.
    * @param timeoutMs the time until the deadline
@@ -94,7 +98,7 @@ interface ListenOptions extends Omit<AppOptions, "servers" | "logServerError"> {
 
 /** @throws {AppError} operator if the address or the port cannot be used, or the TLS files are invalid */
 export async function listen(options: ListenOptions): Promise<Listener> {
-  const { config, log, sharePort } = options;
+  const { config, log, drain, sharePort } = options;
   const logServerError = createServerErrorLog(log);
   const servers: Servers = new Set();
   const app = createApp({ ...options, servers, logServerError });
@@ -133,9 +137,10 @@ export async function listen(options: ListenOptions): Promise<Listener> {
   let lastReload: Promise<unknown> = Promise.resolve();
 
   /** One at a time, because a port has at most two sockets. */
-  async function reload(): Promise<boolean> {
+  async function reload(isForced: boolean): Promise<boolean> {
     const renewed = await readTls(config);
     if (renewed.tls === undefined || isStopped) return false;
+    if (!isForced && Bun.deepEquals(renewed, tls)) return false;
     const previous = server;
     const { port = config.port } = previous;
     // Bun ignores `tls` in `server.reload`.
@@ -150,7 +155,9 @@ export async function listen(options: ListenOptions): Promise<Listener> {
     }
     if (takeOver === null) return true;
     takeOver();
+    drain.closeConnections(true);
     await Bun.sleep(HANDOVER_MS);
+    drain.closeConnections(false);
     stopAccepting(previous);
     return true;
   }
@@ -158,8 +165,8 @@ export async function listen(options: ListenOptions): Promise<Listener> {
   return {
     url: isSocket ? `unix:${host}` : server.url.origin,
     pendingRequests: () => countPending(servers),
-    reloadTls() {
-      const result = lastReload.then(reload);
+    reloadTls(isForced) {
+      const result = lastReload.then(() => reload(isForced));
       lastReload = result.catch(() => {});
       return result;
     },

@@ -1,6 +1,6 @@
-// SIGHUP: the server reads a renewed certificate, and keeps the previous one if the new files cannot be used.
+// The server reads a renewed certificate, also without SIGHUP, and keeps the previous one if the new files cannot be used.
 import { expect, test } from "bun:test";
-import { copyFileSync, writeFileSync } from "node:fs";
+import { copyFileSync, mkdirSync, renameSync, symlinkSync, writeFileSync } from "node:fs";
 import { connect, type TLSSocket } from "node:tls";
 import { newEmail } from "../http/make.ts";
 import { rawRequest } from "../http/raw.ts";
@@ -28,6 +28,25 @@ function openTls(server: TestServer): Promise<TLSSocket> {
     resolve(socket),
   );
   socket.on("error", reject);
+  return promise;
+}
+
+/** Sends requests until a response closes the connection. Rejects if it is closed otherwise, unless the test is over. */
+function sendRequests(socket: TLSSocket, isOver: () => boolean): Promise<void> {
+  const { promise, resolve, reject } = Promise.withResolvers<void>();
+  const send = () => socket.write("GET /api/v1/health HTTP/1.1\r\nHost: localhost\r\n\r\n");
+  let response = "";
+  socket.on("data", (data) => {
+    response += data;
+    if (!response.endsWith("}")) return;
+    const isLast = /^connection: close/im.test(response) || isOver();
+    response = "";
+    if (!isLast) return send();
+    resolve();
+    return socket.destroy();
+  });
+  socket.on("close", () => reject(new Error("closed before a response")));
+  send();
   return promise;
 }
 
@@ -80,11 +99,37 @@ test.if(againstBinary)(
   },
 );
 
+test.if(againstBinary)(
+  "a renewed certificate is loaded without a signal when a link leads to both files of it",
+  async () => {
+    using directory = makeDirectory();
+    /** Replaces all files at once, as Kubernetes does. */
+    function lead(to: string, certificate: string, key: string): void {
+      mkdirSync(directory.at(to));
+      copyFileSync(`${fixtures}/${certificate}.crt`, directory.at(`${to}/tls.crt`));
+      copyFileSync(`${fixtures}/${key}.key`, directory.at(`${to}/tls.key`));
+      symlinkSync(to, directory.at("new"));
+      renameSync(directory.at("new"), directory.at("data"));
+    }
+    lead("first", "localhost", "localhost");
+    for (const name of ["tls.crt", "tls.key"]) symlinkSync(`data/${name}`, directory.at(name));
+    const [tlsCert, tlsKey] = [directory.at("tls.crt"), directory.at("tls.key")];
+    await using server = await startServer({ TLS_CERT: tlsCert, TLS_KEY: tlsKey });
+
+    lead("second", "renewed", "localhost");
+    while (!/"certificate not reloaded".*its key/.test(server.output)) await Bun.sleep(20);
+    expect(await commonName(server)).toBe("localhost");
+    lead("third", "renewed", "renewed");
+    while (!server.output.includes('"certificate reloaded"')) await Bun.sleep(20);
+    expect(await commonName(server)).toBe("renewed");
+  },
+);
+
 /** On other systems, new connections are refused for some milliseconds. */
 const canTakeOver = againstBinary && process.platform === "linux";
 
 test.if(canTakeOver)(
-  "no connection is refused or reset when SIGHUP changes the certificate",
+  "no connection is refused, and none in use is closed, when SIGHUP changes the certificate",
   async () => {
     using directory = makeDirectory();
     await using server = await startServer(makeCertificate(directory));
@@ -93,10 +138,14 @@ test.if(canTakeOver)(
     const renewals = Array<string[]>(isLong ? 10 : 1)
       .fill(["renewed", "localhost"])
       .flat();
+    const isOver = () => reloads === renewals.length;
     async function connectAll(): Promise<void> {
-      while (reloads < renewals.length) names.add(await commonName(server));
+      while (!isOver()) names.add(await commonName(server));
     }
-    const clients = Array.from({ length: 4 }, connectAll);
+    async function stayConnected(): Promise<void> {
+      while (!isOver()) await sendRequests(await openTls(server), isOver);
+    }
+    const clients = [connectAll, stayConnected].flatMap((use) => [use(), use(), use(), use()]);
     const reloading = async () => {
       for (const name of renewals) {
         copyCertificate(directory, name);

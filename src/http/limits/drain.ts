@@ -17,8 +17,14 @@ export type Drain = ReturnType<typeof createDrain>;
 export function createDrain() {
   const started = new AbortController();
   let quietPauses = 0;
+  let isClosing = false;
   return {
     isDraining: () => started.signal.aborted,
+    /** Whether each response closes its connection. */
+    closesConnections: () => isClosing || started.signal.aborted,
+    closeConnections(isOn: boolean): void {
+      isClosing = isOn;
+    },
     /** Aborts when draining starts. */
     signal: started.signal,
     /** Call it for each response while draining. @returns the headers to add to it */

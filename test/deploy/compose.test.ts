@@ -120,7 +120,7 @@ describe("kubernetes.yaml", () => {
   test("probes call public paths, and liveness does not depend on the database", () => {
     expect(container.readinessProbe.httpGet.path).toBe("/api/v1/health");
     expect(container.startupProbe.httpGet.path).toBe("/api/v1/health");
-    expect(container.livenessProbe.httpGet.path).toBe("/api/v1/docs");
+    expect(container.livenessProbe.httpGet.path).toBe("/api/v1/health?live");
     expect(service.spec.ports[0].targetPort).toBe(container.ports[0].name);
   });
 

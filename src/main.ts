@@ -16,6 +16,7 @@ import { withPostgresCopyTarget } from "./postgres/whole/copy-target.ts";
 import { distributePostgres } from "./postgres/whole/distribute.ts";
 import { migrations } from "./postgres/whole/migrate.ts";
 import { isArchived } from "./sqlite/archive/marker.ts";
+import { promoteSqliteArchive } from "./sqlite/archive/promote.ts";
 import { backUpSqlite, openSqlite } from "./sqlite/backend.ts";
 import { describeSqliteError } from "./sqlite/file/errors.ts";
 import { SCHEMA_VERSION } from "./sqlite/file/migrate.ts";
@@ -81,6 +82,7 @@ const sqlite: Backend = {
   restore: restoreSqlite,
   checkArchive: checkSqliteArchive,
   listArchive: listSqliteArchive,
+  promoteArchive: promoteSqliteArchive,
   withCopyTarget: withSqliteCopyTarget,
   distribute: null,
   isServed,
@@ -97,6 +99,7 @@ const postgres: Backend = {
   restore: usePgDump,
   checkArchive: usePgDump,
   listArchive: usePgDump,
+  promoteArchive: usePgDump,
   withCopyTarget: withPostgresCopyTarget,
   distribute: distributePostgres,
   // Servers cannot be told from commands by their connections.

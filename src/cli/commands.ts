@@ -14,7 +14,7 @@ import { checkHealth } from "./health.ts";
 import { importTable } from "./import.ts";
 import { migrateStore } from "./migrate.ts";
 import { printDocument } from "./openapi.ts";
-import { checkArchive, listArchive, restoreBackup } from "./restore.ts";
+import { checkArchive, listArchive, promoteArchive, restoreBackup } from "./restore.ts";
 import { seedStore } from "./seed.ts";
 import { serve } from "./serve.ts";
 import { createToken, listTokens, revokeToken } from "./token.ts";
@@ -206,7 +206,7 @@ const commands: Commands = {
     run: restoreBackup,
   },
   archive: {
-    description: "check the archive of a database, and list what it can restore",
+    description: "check the archive of a database, list what it can restore, and switch servers",
     examples: ["user-api archive check", "user-api archive list"],
     commands: {
       list: {
@@ -221,6 +221,13 @@ const commands: Commands = {
         settings: ["databaseUrl", "archiveUrl"],
         examples: ["user-api archive check --archive-url s3://bucket/user-api"],
         run: checkArchive,
+      },
+      promote: {
+        description: "let the standby take over at once, for a planned switch",
+        settings: ["archiveUrl"],
+        options: [new Option("--force", "also if no standby is known to run")],
+        examples: ["user-api archive promote --archive-url s3://bucket/user-api"],
+        run: promoteArchive,
       },
     },
   },

@@ -91,6 +91,29 @@ export async function checkArchive(system: CommandSystem): Promise<void> {
 }
 
 /**
+ * Ends the newest log of the archive for a planned switch, and prints who takes over.
+ * @throws {AppError} operator if there is no archive in S3, its end is damaged, or no standby is known to run
+ */
+export async function promoteArchive(
+  system: CommandSystem,
+  { force = false }: { readonly force?: boolean },
+): Promise<void> {
+  const { storage, backend } = openArchive(system);
+  if (!storage.url.startsWith("s3:"))
+    fail("operator", `Cannot promote ${storage.url}: a directory is for one machine`);
+  const now = system.now().getTime();
+  const { generation, holder, hadEnded, standby } = await backend.promoteArchive(
+    storage,
+    force,
+    now,
+  );
+  const old = hadEnded
+    ? `The log of generation ${generation}, of ${holder}, had ended before`
+    : `${holder} acknowledges no more writes: with STANDBY it follows, otherwise it exits with 1`;
+  system.stdout(`${old}\n${standby ?? "Any server that follows or starts"} takes over now\n`);
+}
+
+/**
  * Replaces the database with a backup or a state of its archive, in which the tokens that the previous database has
  * revoked stay revoked. Keeps the previous database.
  * @throws {AppError} operator

@@ -55,6 +55,17 @@ export interface ArchiveState {
   readonly isHeld: boolean;
 }
 
+/** A log that was ended, so that a standby takes over at once. */
+export interface Promotion {
+  readonly generation: number;
+  /** Names the server that has written it, for operators. */
+  readonly holder: string;
+  /** Whether the log had ended before. */
+  readonly hadEnded: boolean;
+  /** Who takes over; `null` if the promotion was forced. */
+  readonly standby: string | null;
+}
+
 /** States that an archive can restore. */
 export interface ArchivedRange {
   /** The first and the last generation that wrote them. */

@@ -1,4 +1,4 @@
-import type { ArchivedRange, ArchiveOptions, ArchiveState } from "./archive.ts";
+import type { ArchivedRange, ArchiveOptions, ArchiveState, Promotion } from "./archive.ts";
 import type { BulkStore } from "./bulk.ts";
 import type { ChangeStore } from "./change.ts";
 import type { CopySource, CopyTarget } from "./copy.ts";
@@ -195,6 +195,16 @@ export interface Backend {
    * @throws {AppError} operator if the archive is empty, or nobody can tell whose it is
    */
   readonly listArchive: (storage: ObjectStorage) => Promise<readonly ArchivedRange[]>;
+  /**
+   * Ends the newest log of an archive, so that a standby takes over at once.
+   * @param isForced whether no standby needs to have announced itself
+   * @throws {AppError} operator if there is none, or what the log ends with is damaged
+   */
+  readonly promoteArchive: (
+    storage: ObjectStorage,
+    isForced: boolean,
+    nowMs: number,
+  ) => Promise<Promotion>;
   /**
    * Runs work that fills a database which is new, or has a schema and no rows. The database is verified and on
    * disk before others see it. If that or the work fails, it has no rows.

@@ -63,6 +63,8 @@ export interface Seal extends Slot {
   readonly kind: "closed" | "seal";
   /** Who has written it, for operators. */
   readonly holder: string;
+  /** Whether an operator has written it, so that a standby takes over at once. */
+  readonly promoted?: boolean;
 }
 
 /** What a segment says about its part of the WAL. */

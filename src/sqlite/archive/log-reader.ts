@@ -18,6 +18,8 @@ import { MAX_SENDING, readHead } from "./log.ts";
 
 /** How often something that seems to be missing is looked for: a server may write meanwhile. */
 export const MAX_LOOKS = 3;
+/** Slots that may follow the first seal: of a server that did not know of it, and the seals of promotions. */
+const MAX_BEHIND = 2 * MAX_SENDING;
 /** Small objects that are read at the same time. */
 const MAX_READS = 16;
 
@@ -110,18 +112,21 @@ export async function readLog(
     // First, because it confirms what must be in the list.
     const beat = end === null ? await orNull(readHeartbeat(storage, generation)) : null;
     const slots = await listSlots(storage, from, end);
+    const filled = slots.filter(({ number }, index) => number === from.number + index);
+    const empty = from.number + filled.length;
     // A seal is one of them.
-    const newest = end === null ? slots.slice(-MAX_SENDING) : [];
+    const newest = end === null ? slots.slice(-MAX_BEHIND) : [];
     const read = await mapBounded(newest, (slot) => readHead(storage, slot));
     const heads = read.filter((head) => head !== null);
-    const seal = heads.find(({ kind }) => kind !== "segment");
+    // A fence is no end while a slot before it is empty. Otherwise, what is missing before a seal was confirmed.
+    const seal = heads.find(
+      ({ kind, number, confirmed }) => kind !== "segment" && (number < empty || confirmed >= empty),
+    );
     const last = end ?? (seal === undefined ? null : seal.number - 1);
     const marks =
       last === null ? [beat?.confirmed ?? 0, ...heads.map((head) => head.confirmed)] : [last];
     const stored = Math.max(confirmed, ...marks);
-    const segments = slots.filter(
-      ({ number }, index) => number === from.number + index && number <= (last ?? number),
-    );
+    const segments = filled.filter(({ number }) => number <= (last ?? number));
     const number = from.number + segments.length;
     // A server writes its first heartbeat before its first segment.
     const isSilent = last === null && beat === null && slots.length > 0;

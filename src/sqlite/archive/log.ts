@@ -82,10 +82,7 @@ async function store(
 }
 
 /** Who writes a seal: a random text, and a name for operators. */
-interface Sealer {
-  readonly writer: string;
-  readonly holder: string;
-}
+export type Sealer = Pick<Seal, "writer" | "holder" | "promoted">;
 
 /**
  * Puts a seal into the first empty slot, unless the log has one.
@@ -106,6 +103,30 @@ export async function seal(
     // A slot that is damaged is not empty, either.
     const found = body === null ? mark : soundHead(id, body);
     if (found !== null && found.kind !== "segment") return number - 1;
+  }
+}
+
+/**
+ * Puts a seal so far ahead that a server that writes all the time meets it: it may create more slots than `seal` can try.
+ * It ends the log when no slot before it is empty, so seal the first empty one next.
+ * @param from as for `seal`
+ * @returns likewise, for `seal`
+ * @throws {AppError} unavailable if it has to be tried again
+ */
+export async function fence(
+  storage: Slots,
+  from: SegmentId,
+  sealer: Sealer,
+  timeMs: number,
+): Promise<SegmentId> {
+  let { number } = from;
+  for (let distance = 2 * MAX_SENDING; ; distance *= 2) {
+    const id = { generation: from.generation, number: number + distance };
+    const mark: Seal = { kind: "seal", ...id, ...sealer, confirmed: number - 1, timeMs };
+    const body = await createOrRead(storage, slotKey(id), encodeJson(mark));
+    if (body === null || soundHead(id, body)?.kind !== "segment") return { ...from, number };
+    // When its server sent it, all but the last of these were stored.
+    number = id.number - MAX_SENDING + 1;
   }
 }
 

@@ -2,9 +2,11 @@
  * Servers that share an archive, on a network that loses, delays and repeats requests. They are slow, they are killed,
  * and they start again: on their old disk, on an empty one, or on one to which an earlier state was restored.
  */
+import { AppError } from "../../../src/base/error.ts";
 import type { ObjectStorage } from "../../../src/domain/object-storage.ts";
 import type { History } from "../../../src/sqlite/archive/catalog.ts";
 import { slotKey } from "../../../src/sqlite/archive/format.ts";
+import { promote } from "../../../src/sqlite/archive/promote.ts";
 import { makeRandom } from "../../support/random.ts";
 import { createNetwork, type Process } from "../../support/simulated-network.ts";
 import { type Disk, restoreOver, serve } from "./simulated-server.ts";
@@ -27,6 +29,14 @@ async function check(world: World, storage: ObjectStorage) {
   const lost = before.filter((word) => world.acknowledged.has(word) && !words.includes(word));
   if (loss !== null || lost.length > 0) world.report(loss ?? `lost: ${lost.join()}`);
   return restored;
+}
+
+/** Ends the log while its server writes to it. The process may be killed at any time. */
+async function promoteAny(storage: ObjectStorage): Promise<void> {
+  for (let isUnknown = true; isUnknown; ) {
+    const outcome = await promote(storage, true, 0).catch((error) => error);
+    isUnknown = outcome instanceof AppError && outcome.code === "unavailable";
+  }
 }
 
 /** Loses a segment that is known to have been stored: by a later one, or because the log is sealed. */
@@ -54,6 +64,7 @@ export async function simulate(seed: number, mutation: Mutation = {}): Promise<O
   function start(): void {
     const process = network.join(random(4) === 0);
     if (random(5) === 0) return void check(world, process.storage);
+    if (random(8) === 0) return void promoteAny(process.storage);
     processes.push(process);
     const old = disks[random(2 * disks.length + 1)];
     const disk: Disk = { words: [], names: [], intent: null, ...old };

@@ -1,0 +1,77 @@
+/** Ends the newest log for a planned switch: a standby takes over when it finds that. */
+import { fail } from "../../base/error.ts";
+import type { Promotion } from "../../domain/archive.ts";
+import { type ObjectStorage, withRetries } from "../../domain/object-storage.ts";
+import type { Backend } from "../../domain/store.ts";
+import { describeSqliteError } from "../file/errors.ts";
+import { readCatalog, readEnd, requireNewest } from "./catalog.ts";
+import { ANNOUNCEMENT_KEY, decodeAnnouncement, HEAD_BYTES, slotKey } from "./format.ts";
+import { holderName } from "./identity.ts";
+import { fence, readHead, type Sealer, seal } from "./log.ts";
+
+/** A standby announces itself every 15 s. */
+const MAX_AGE_S = 60;
+
+/** @returns the name of a standby */
+async function requireStandby(storage: ObjectStorage, primary: string, nowMs: number) {
+  const body = await storage.get(ANNOUNCEMENT_KEY, HEAD_BYTES);
+  const announcement = body === null ? null : decodeAnnouncement(body);
+  // The primary announced itself before it took over.
+  if (announcement === null || announcement.holder === primary)
+    return fail("operator", "no standby has announced itself: start one, or add --force");
+  const { holder, timeMs } = announcement;
+  const ageS = Math.round((nowMs - timeMs) / 1000);
+  const age = `${ageS} s ago by the clock of this machine`;
+  if (Math.abs(ageS) <= MAX_AGE_S) return holder;
+  return fail(
+    "operator",
+    `the standby ${holder} announced itself ${age}: start it, or add --force`,
+  );
+}
+
+/** @returns the newest generation, and how its log ends */
+async function requireSoundEnd(storage: ObjectStorage) {
+  const catalog = await readCatalog(storage);
+  const newest = requireNewest(catalog) ?? fail("operator", "the archive is empty");
+  const { history } = await readEnd(storage, catalog);
+  if (history?.tail == null)
+    return fail("operator", `generation ${newest.number} has no complete base`);
+  const last = history.segments.at(-1);
+  const isDamaged = last !== undefined && (await readHead(storage, last)) === null;
+  const loss = history.loss ?? (isDamaged ? `${slotKey(last)} is damaged` : null);
+  return loss === null
+    ? { newest, tail: history.tail }
+    : fail("operator", `the archive is damaged: ${loss}`);
+}
+
+/**
+ * @see Backend.promoteArchive
+ * @throws {AppError} unavailable if it has to be tried again
+ */
+export async function promote(
+  storage: ObjectStorage,
+  isForced: boolean,
+  nowMs: number,
+): Promise<Promotion> {
+  const { newest, tail } = await requireSoundEnd(storage);
+  const { number: generation, holder } = newest;
+  const standby = isForced ? null : await requireStandby(storage, holder, nowMs);
+  const writer = crypto.randomUUID();
+  const sealer: Sealer = { writer, holder: holderName("archive promote"), promoted: true };
+  const { isSealed, sealFrom } = tail;
+  const from = isSealed ? sealFrom : await fence(storage, sealFrom, sealer, nowMs);
+  const end = await seal(storage, from, sealer, nowMs);
+  const found = await readHead(storage, { generation, number: end + 1 });
+  const hadEnded = found?.writer !== writer;
+  // The end is that of a server, which has stopped, or was to continue the archive.
+  const behind = { generation, number: end + 2 };
+  if (hadEnded && (await seal(storage, behind, sealer, nowMs)) > end + 1)
+    fail("operator", `${slotKey(behind)} is in use: restart the standby without STANDBY`);
+  return { generation, holder, hadEnded, standby };
+}
+
+/** @see Backend.promoteArchive */
+export const promoteSqliteArchive: Backend["promoteArchive"] = (storage, ...options) =>
+  promote(withRetries(storage), ...options).catch((error) => {
+    throw describeSqliteError(`Cannot promote ${storage.url}`, error);
+  });

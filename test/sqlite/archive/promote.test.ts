@@ -1,0 +1,101 @@
+// The end of a log for a planned switch, and how an archive is read afterwards.
+import { expect, test } from "bun:test";
+import {
+  encodeJson,
+  heartbeatKey,
+  parseSlotKey,
+  type SegmentHeader,
+  slotKey,
+} from "../../../src/sqlite/archive/format.ts";
+import { createLog, fence, MAX_SENDING, readHead, seal } from "../../../src/sqlite/archive/log.ts";
+import { readLog } from "../../../src/sqlite/archive/log-reader.ts";
+import { promote } from "../../../src/sqlite/archive/promote.ts";
+import { createMemoryStorage } from "../../object-storage/memory.ts";
+import { contentOf, makeArchive, serve, writeSegments } from "./archived.ts";
+
+const first = { generation: 1, number: 1 };
+const sealer = { writer: "sealer", holder: "operator", promoted: true };
+
+function segment(number: number, confirmed: number) {
+  const slot = { kind: "segment", generation: 1, number, writer: "server", confirmed, timeMs: 0 };
+  return { ...slot, bytes: 0, sha256: "", previous: null, end: { checksum: "" } } as SegmentHeader;
+}
+
+test("a promotion ends the log of a server that fills slots faster than they can be tried", async () => {
+  const storage = createMemoryStorage();
+  const generation = { number: 1, name: "server", holder: "" };
+  const retry = <Result>(attempt: () => Promise<Result>) => attempt();
+  const log = createLog({ storage, generation, retry, onSuperseded() {} });
+  const slow: typeof storage = {
+    ...storage,
+    async create(...given) {
+      for (let count = 0; count < 3 * MAX_SENDING && !log.isEnded(); count += 1)
+        await log.append(segment(log.stored() + 1, log.stored()), new Uint8Array());
+      return storage.create(...given);
+    },
+  };
+  const from = await fence(slow, first, sealer, 0);
+  // Slot 42 was sent before: of those before it, the last seven may be empty.
+  expect(from.number).toBe(42 - MAX_SENDING + 1);
+  const last = await seal(slow, from, sealer, 0);
+  expect([log.isEnded(), log.stored()]).toEqual([true, last]);
+  const { segments, ...end } = await readLog(storage, first, null, 0);
+  expect([segments.length, end.isSealed, end.loss]).toEqual([last, true, null]);
+});
+
+test("a log ends at its first seal when segments and a fence are behind it", async () => {
+  const storage = createMemoryStorage();
+  const beat = { generation: 1, writer: "server", confirmed: 3, sequence: 1 };
+  await storage.put(heartbeatKey(1), encodeJson(beat));
+  // What was sent while segment 4 was not stored.
+  for (let number = 1; number <= 3 + MAX_SENDING; number += 1)
+    if (number !== 4)
+      await storage.put(slotKey(segment(number, 0)), encodeJson(segment(number, 0)));
+  const sealFrom = { generation: 1, number: 4 };
+  const from = await fence(storage, sealFrom, sealer, 0);
+  const open = await readLog(storage, first, null, 0);
+  expect(open).toMatchObject({ isSealed: false, loss: null, sealFrom });
+  expect(await seal(storage, from, sealer, 0)).toBe(3);
+  const { segments, ...end } = await readLog(storage, first, null, 0);
+  expect([segments.length, end.isSealed, end.loss]).toEqual([3, true, null]);
+});
+
+test.each([false, true])(
+  "a promotion disturbs neither a restore nor the next server when the log had ended: %p",
+  async (hadEnded) => {
+    using archive = makeArchive();
+    const { storage } = archive;
+    if (hadEnded) await serve(archive, 3);
+    else {
+      await using server = await archive.start();
+      await writeSegments(server, 3);
+      expect(await promote(storage, true, 0)).toMatchObject({ generation: 1, hadEnded });
+    }
+    // Behind the end.
+    expect(await promote(storage, true, 0)).toMatchObject({ generation: 1, hadEnded: true });
+    const last = parseSlotKey((await archive.segments()).at(-1) ?? "") ?? first;
+    const slots = [1, 2].map((count) => ({ generation: 1, number: last.number + count }));
+    const heads = await Promise.all(slots.map((slot) => readHead(storage, slot)));
+    expect(heads.map((head) => head?.kind)).toEqual([hadEnded ? "closed" : "seal", "seal"]);
+    // The second time, the end is that of a record.
+    for (let time = 0; time < 2; time += 1) {
+      const restored = await archive.restore();
+      await using server = await archive.start();
+      expect(server.lines[0]).toContain('"continued":true');
+      expect(restored).toEqual(contentOf(server.db));
+      await writeSegments(server, 1);
+    }
+  },
+);
+
+test("a promotion is refused when the end of the log is damaged or missing", async () => {
+  using archive = makeArchive();
+  const refused = () => promote(archive.storage, true, 0).catch(({ message }) => message);
+  expect(await refused()).toBe("the archive is empty");
+  await serve(archive, 3);
+  const last = (await archive.segments()).at(-1) ?? "";
+  await archive.clear(last);
+  expect(await refused()).toBe(`the archive is damaged: ${last} is damaged`);
+  const missing = await archive.lose(last);
+  expect(await refused()).toBe(`the archive is damaged: ${missing}`);
+});

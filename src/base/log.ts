@@ -21,6 +21,8 @@ type RequestFields = {
   /** Time that the client has asked to wait, which is no part of the duration. */
   readonly waited_ms?: number | undefined;
   readonly request_id: string;
+  /** Of the `traceparent` of the client. */
+  readonly trace_id?: string | undefined;
   /** Name of the token; `undefined` without a valid one. */
   readonly token: string | undefined;
   /** Why the response is 401. */

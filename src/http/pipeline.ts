@@ -184,12 +184,12 @@ function callHandler({ services }: Pipeline, call: UncheckedCall, route: Route) 
 }
 
 function reject(pipeline: Pipeline, call: UncheckedCall, error: unknown): Response {
-  const { request, requestId, head, observed } = call;
+  const { request, head, observed } = call;
   const body = errorBody(head, error, request.method);
   if (error instanceof AppError && head.status === 401) observed.denial = error;
   // Neither a failure of the server nor a reason for an alert.
   if (error instanceof AppError && request.signal.aborted) head.status = DISCONNECTED;
-  else pipeline.logServerError(error, requestId);
+  else pipeline.logServerError(error, call);
   return pipeline.respond(call, body);
 }
 

@@ -2,6 +2,7 @@
 import type { Log } from "../base/log.ts";
 import type { UncheckedCall } from "./input/call.ts";
 import { JSON_TYPE } from "./input/media-types.ts";
+import { traceIdOf } from "./input/request-id.ts";
 import type { Drain } from "./limits/drain.ts";
 import type { Metrics } from "./metrics/metrics.ts";
 import { REVALIDATE, type ResponseBody } from "./output/bodies.ts";
@@ -35,6 +36,7 @@ function observe({ log, metrics }: ResponderOptions, call: UncheckedCall): void 
     duration_ms: durationMs,
     waited_ms: waitedMs && Math.round(waitedMs),
     request_id: requestId,
+    trace_id: traceIdOf(request.headers),
     token: token?.name ?? denial?.token,
     reason: denial?.message,
   };

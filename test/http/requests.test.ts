@@ -457,6 +457,31 @@ describe("the log", () => {
     },
   );
 
+  const [traceId, parentId] = ["4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"];
+
+  test.each([
+    [`00-${traceId}-${parentId}-01`, traceId],
+    [`00-${traceId}-${parentId}-00`, traceId],
+    [`cc-${traceId}-${parentId}-01`, traceId],
+    [`cc-${traceId}-${parentId}-01-what.the-future-brings`, traceId],
+    [`00-${traceId}-${parentId}-01-more`, undefined],
+    [`cc-${traceId}-${parentId}-01.more`, undefined],
+    [`ff-${traceId}-${parentId}-01`, undefined],
+    [`00-${"0".repeat(32)}-${parentId}-01`, undefined],
+    [`00-${traceId}-${"0".repeat(16)}-01`, undefined],
+    [`00-${traceId.toUpperCase()}-${parentId}-01`, undefined],
+    [`00-${traceId}-${parentId}`, undefined],
+    [`00-${traceId}-${parentId}-01, 00-${traceId}-${parentId}-01`, undefined],
+    ["secret", undefined],
+  ])("the log has the trace id of %s when it is valid", async (traceparent, expected) => {
+    const id = crypto.randomUUID();
+    const headers = { "x-request-id": id, traceparent };
+    const response = await server.call("GET", "/users/0", { headers });
+    const [line] = await linesOf(id);
+    expect(line?.["trace_id"]).toBe(expected);
+    expect(JSON.stringify([line, ...response.headers])).not.toMatch(/secret|traceparent/);
+  });
+
   test("the log has the id of the record when it was created, changed or deleted", async () => {
     const requestId = crypto.randomUUID();
     const send = (method: string, path: string, body?: unknown) =>

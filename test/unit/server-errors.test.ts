@@ -49,9 +49,17 @@ function createErrorLog(nowMs?: () => number) {
   return { logServerError: createServerErrorLog(log, nowMs), lines };
 }
 
+const traceId = "4bf92f3577b34da6a3ce929d0e0e4736";
+
+/** A request whose client has traced it. */
+function callOf(requestId: string) {
+  const headers = { traceparent: `00-${traceId}-00f067aa0ba902b7-01` };
+  return { requestId, request: new Request("http://localhost/", { headers }) };
+}
+
 function logged(error: unknown): Record<string, unknown>[] {
   const { logServerError, lines } = createErrorLog();
-  logServerError(error, "request-1");
+  logServerError(error, callOf("request-1"));
   return lines;
 }
 
@@ -62,6 +70,7 @@ test("the error log has the reason and the stack when the error is a bug", () =>
     level: "error",
     event: "internal error",
     request_id: "request-1",
+    trace_id: traceId,
     reason: "a bug",
     stack: expect.stringContaining("errors.test.ts"),
   });
@@ -102,14 +111,14 @@ test("the error log has at most one line a second when responses are 503", () =>
   let timeMs = 0;
   const { logServerError, lines } = createErrorLog(() => timeMs);
   for (timeMs of [0, 500, 999, 1_000, 1_500, 5_000])
-    logServerError(new AppError("unavailable", `${timeMs}`), "1");
+    logServerError(new AppError("unavailable", `${timeMs}`), callOf("1"));
   expect(lines.map(({ reason }) => reason)).toEqual(["0", "1000", "5000"]);
 });
 
 test("the error log has every line when responses are 500", () => {
   const { logServerError, lines } = createErrorLog();
-  for (const id of ["1", "2"]) logServerError(new AppError("damaged", "a table"), id);
-  for (const id of ["3", "4"]) logServerError(new Error("a bug"), id);
+  for (const id of ["1", "2"]) logServerError(new AppError("damaged", "a table"), callOf(id));
+  for (const id of ["3", "4"]) logServerError(new Error("a bug"), callOf(id));
   expect(lines.map(({ level, request_id }) => [level, request_id])).toEqual([
     ["error", "1"],
     ["error", "2"],

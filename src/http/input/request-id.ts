@@ -6,3 +6,16 @@ export function requestIdOf(headers: Headers): string {
   const clientId = headers.get("x-request-id");
   return clientId !== null && REQUEST_ID.test(clientId) ? clientId : crypto.randomUUID();
 }
+
+/**
+ * A valid `traceparent`, with its trace id: version, trace id, parent id, flags; of a later version, possibly more. Neither
+ * id is zero. @see W3C Trace Context §3.2
+ */
+const TRACE_PARENT =
+  /^(?:00(?=.{53}$)|(?!00|ff)[\da-f]{2})-(?!0{32})([\da-f]{32})-(?!0{16})[\da-f]{16}-[\da-f]{2}(?:-.*)?$/;
+
+/** @returns the trace id of the client, for the log; `undefined` without a valid one */
+export function traceIdOf(headers: Headers): string | undefined {
+  const parent = headers.get("traceparent");
+  return parent === null ? undefined : TRACE_PARENT.exec(parent)?.[1];
+}

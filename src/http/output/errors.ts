@@ -1,8 +1,9 @@
 /** Maps errors to responses. */
 import { AppError, type ErrorCode, messageOf } from "../../base/error.ts";
 import type { Log } from "../../base/log.ts";
-import type { ResponseHead } from "../input/call.ts";
+import type { ResponseHead, UncheckedCall } from "../input/call.ts";
 import { PATCH_TYPES, TEXT_TYPE } from "../input/media-types.ts";
+import { traceIdOf } from "../input/request-id.ts";
 import { errorEnvelope } from "./bodies.ts";
 
 export interface ResponseTemplate {
@@ -65,8 +66,11 @@ export const errorTemplates = {
   operator: internalError,
 } as const satisfies Readonly<Record<ErrorCode, ResponseTemplate>>;
 
-/** Logs an error. @param requestId `undefined` outside the pipeline */
-export type LogServerError = (error: unknown, requestId: string | undefined) => void;
+/** Logs an error. @param call `undefined` outside the pipeline */
+export type LogServerError = (
+  error: unknown,
+  call: Pick<UncheckedCall, "request" | "requestId"> | undefined,
+) => void;
 
 /** Minimum time between two lines about a 503, because clients can cause any number of them. */
 const UNAVAILABLE_INTERVAL_MS = 1_000;
@@ -74,8 +78,12 @@ const UNAVAILABLE_INTERVAL_MS = 1_000;
 /** Logs server errors, since the response has no details of them. */
 export function createServerErrorLog(log: Log, nowMs = () => performance.now()): LogServerError {
   let unavailableMs = Number.NEGATIVE_INFINITY;
-  return (error, requestId) => {
-    const fields = { request_id: requestId, reason: messageOf(error) };
+  return (error, call) => {
+    const fields = {
+      request_id: call?.requestId,
+      trace_id: call && traceIdOf(call.request.headers),
+      reason: messageOf(error),
+    };
     if (!(error instanceof AppError)) {
       const stack = error instanceof Error ? error.stack : undefined;
       log.error("internal error", { ...fields, stack });

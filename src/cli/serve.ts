@@ -62,7 +62,7 @@ function archiveOptions(
   { environment, createArchiveWorker }: CommandSystem,
   log: Log,
   signal: AbortSignal,
-  listeners: Pick<ArchiveOptions, "onStopped" | "onLost">,
+  options: Pick<ArchiveOptions, "onStopped" | "onLost" | "wasSuperseded">,
 ): ArchiveOptions | null {
   const { archiveUrl, archiveSeconds, archiveCommit, archiveRestore, archiveDays, readOnly } =
     config;
@@ -80,7 +80,7 @@ function archiveOptions(
     standby: config.standby,
     takeoverMs: config.takeoverSeconds * 1000,
     onLog: (level, event, fields) => log[level](event, fields),
-    ...listeners,
+    ...options,
     signal,
   };
 }
@@ -308,12 +308,14 @@ export async function serve(system: CommandSystem, { check }: ServeOptions): Pro
     else stage.show(store).catch(stopFor);
   };
   let stop: StopReason | null = null;
+  let wasSuperseded = false;
   while (stop === null) {
     const lost = Promise.withResolvers<null>();
     const archive = archiveOptions(config, system, log, opening, {
       // Without its archive, the server would acknowledge writes that are lost with the machine.
       onStopped: stopFor,
       onLost: (error) => (config.standby ? lost.resolve(null) : stopFor(error)),
+      wasSuperseded,
     });
     const store = await system
       .backendOf(databaseUrl)
@@ -326,6 +328,7 @@ export async function serve(system: CommandSystem, { check }: ServeOptions): Pro
     stop = await Promise.race(store === null ? [stopped] : [stopped, lost.promise]);
     // The next opening follows the server that has taken over.
     if (store !== null && stop === null) await stage.close(store);
+    wasSuperseded = true;
   }
 
   if (stop.by === "signal") log.info("stopping", { signal: stop.signal });

@@ -29,6 +29,8 @@ export interface ArchiveSettings {
   readonly standby: boolean;
   /** How long log and heartbeat of another server stand still before a standby takes over. */
   readonly takeoverMs: number;
+  /** Whether another server has taken over from this process: then it waits longer before it takes over again. */
+  readonly wasSuperseded: boolean;
 }
 
 export interface ArchiveOptions extends ArchiveSettings {

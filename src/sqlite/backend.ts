@@ -4,11 +4,15 @@ import { constants, existsSync, rmSync, statSync } from "node:fs";
 import { suffixes } from "../base/database-url.ts";
 import { AppError, fail, shellWord } from "../base/error.ts";
 import type { Backend, Store, StoreMode, StoreOptions } from "../domain/store.ts";
-import { ARCHIVE_CAUSE, DIVERGED_CAUSE, openArchive } from "./archive/client.ts";
+import { ARCHIVE_CAUSE, type ArchiveClient, openArchive } from "./archive/client.ts";
+import { DIVERGED, REOPEN } from "./archive/context.ts";
 import { setAside } from "./archive/ensure-database.ts";
+import { readMarker } from "./archive/marker.ts";
+import { canFollow } from "./archive/standby.ts";
 import { type DatabaseFile, openFrozen, openShared } from "./file/at-rest.ts";
 import { configure, connect, requireSqlite, sqliteVersion } from "./file/connection.ts";
 import { describeSqliteError } from "./file/errors.ts";
+import type { FileDescriptors } from "./file/file-watch.ts";
 import { makeParents, requirePermission, resolveDatabase, sizeOf } from "./file/files.ts";
 import {
   findVersion,
@@ -145,12 +149,48 @@ function openFile(path: string, mode: StoreMode): DatabaseFile {
   return file;
 }
 
+/** @throws {AppError} operator if the database is the copy of a standby, and would be written */
+function requireNoCopy(path: string, { mode, archive }: StoreOptions): void {
+  const isWritten = mode === "write" || (mode === "serve" && archive?.standby !== true);
+  if (!isWritten || readMarker(path)?.isCopy !== true) return;
+  const advice = "run the command on the server that writes, or serve it with --standby";
+  fail("operator", `it is the copy of a standby: ${advice}`);
+}
+
+/** Serves the copy of a standby to readers, until this server may write. */
+async function follow(archive: ArchiveClient, path: string, options: StoreOptions): Promise<void> {
+  await using resources = new AsyncDisposableStack();
+  const file = openShared(path);
+  requirePermissions(file, true);
+  const lock = resources.use(lockForServer(path, "serve"));
+  const db = resources.adopt(file.connect(), (opened) => opened.close(true));
+  requireMigrated(findVersion(db));
+  db.run("pragma query_only = on");
+  db.run(`pragma cache_size = -${CACHE_KIB}`);
+  const opened = Promise.withResolvers<FileDescriptors>();
+  const copy = { archive, onOpen: opened.resolve };
+  const readOnly = { ...options, mode: "serve-read-only" } as const;
+  const store = await createStore({ db, file, lock, archive: null, copy }, readOnly, resources);
+  try {
+    options.onStandby?.(store);
+    await archive.follow(path, await opened.promise);
+    await store.checkUsable();
+  } finally {
+    options.onStandby?.(null);
+    // The thread uses the files.
+    if (archive.secondsBehind() !== null) await archive[Symbol.asyncDispose]();
+    await store.close();
+  }
+}
+
 async function openStore(options: StoreOptions): Promise<Store> {
   const path = findFile(options);
+  requireNoCopy(path, options);
   await using resources = new AsyncDisposableStack();
   // It may restore the database.
   const archive =
     options.archive === undefined ? null : resources.use(await openArchive(path, options.archive));
+  if (archive !== null && archive.secondsBehind() !== null) await follow(archive, path, options);
   if (options.create && sizeOf(path) === 0) createFile(path);
   const { mode } = options;
   const isServer = mode === "serve" || mode === "serve-read-only";
@@ -184,12 +224,21 @@ async function openOrReplace(options: StoreOptions): Promise<Store> {
   try {
     return await openStore(options);
   } catch (error) {
-    const isDiverged = error instanceof AppError && error.cause === DIVERGED_CAUSE;
-    if (!isDiverged || options.archive?.restore !== "if-missing") throw error;
-    const kept = setAside(resolveDatabase(options.databaseUrl, false), options.now());
+    const { archive } = options;
+    if (archive === undefined || !(error instanceof AppError)) throw error;
+    if (error.cause === REOPEN) {
+      archive.onLog("warn", "copy opened again", { reason: error.message });
+      return openOrReplace(options);
+    }
+    if (error.cause !== DIVERGED || !(archive.standby || archive.restore === "if-missing"))
+      throw error;
+    const path = resolveDatabase(options.databaseUrl, false);
+    // Another standby was faster: this one follows it.
+    if (archive.standby && canFollow(path, readMarker(path))) return openOrReplace(options);
+    const kept = setAside(path, options.now());
     const changes = `user-api changes --database-url ${shellWord(kept)}`;
-    options.archive.onLog("warn", "database set aside", { reason: error.message, kept, changes });
-    return openStore(options);
+    archive.onLog("warn", "database set aside", { reason: error.message, kept, changes });
+    return openOrReplace(options);
   }
 }
 
@@ -203,7 +252,7 @@ async function describeOpening<Result>(
   } catch (error) {
     if (
       error instanceof AppError &&
-      (error.cause === ARCHIVE_CAUSE || error.cause === DIVERGED_CAUSE)
+      (error.cause === ARCHIVE_CAUSE || error.cause === DIVERGED || error.cause === REOPEN)
     )
       throw describeSqliteError("ARCHIVE_URL", error);
     throw describeSqliteError(`Cannot open ${path}`, error, path);

@@ -11,7 +11,12 @@ import { createWriteBatch } from "./engine/write-batch.ts";
 import { createWriter, type Writer } from "./engine/writer.ts";
 import type { DatabaseFile } from "./file/at-rest.ts";
 import { createCheckpointer } from "./file/checkpoint.ts";
-import { type FileWatch, nothingToWatch, watchFiles } from "./file/file-watch.ts";
+import {
+  type FileDescriptors,
+  type FileWatch,
+  nothingToWatch,
+  watchFiles,
+} from "./file/file-watch.ts";
 import { freeBytesOf, readHeader, sizeOf } from "./file/files.ts";
 import { lockPath, type ServerLock } from "./file/server-lock.ts";
 import { createChangeStore, prepareNoteChange } from "./tables/changes.ts";
@@ -75,6 +80,12 @@ interface OpenDatabase {
   readonly lock: ServerLock | null;
   /** `null` if there is none. */
   readonly archive: ArchiveClient | null;
+  /** For the copy of a standby. */
+  readonly copy?: {
+    readonly archive: ArchiveClient;
+    /** Called when the files are open. */
+    readonly onOpen: (files: FileDescriptors) => void;
+  };
 }
 
 /** @see Store.check */
@@ -138,15 +149,16 @@ export async function createStore(
   { mode, now, ...options }: StoreOptions,
   opened: AsyncDisposableStack,
 ): Promise<Store> {
-  const { db, file, lock, archive } = database;
+  const { db, file, lock, archive, copy } = database;
   const { path } = file;
   const onProblem = (problem: string | null, isOverwritten: boolean) => {
     options.onStorageProblem?.(problem);
     // The WAL would damage a file that was overwritten.
-    if (problem !== null && !isOverwritten) checkpointWal(db, reader);
+    if (problem !== null && !isOverwritten && !copy) checkpointWal(db, reader);
   };
   await using resources = new AsyncDisposableStack();
-  const watched = file.atRest ? null : watchFiles(path, onProblem, lock);
+  const watched = file.atRest ? null : watchFiles(path, onProblem, lock, copy !== undefined);
+  if (watched !== null) copy?.onOpen(watched.descriptors);
   const files = watched ?? nothingToWatch;
   resources.defer(files.close);
   resources.use(opened.move());
@@ -198,7 +210,7 @@ export async function createStore(
     }),
     archive: () => archive?.state() ?? null,
     isPrimary: () => mode === "serve" && archive?.state().isHeld !== false,
-    secondsBehind: () => null,
+    secondsBehind: () => copy?.archive.secondsBehind() ?? null,
     withCopySource: (work) => withCopySource(file, work),
     check: () => check(database, reader, options.onWarning),
     close: () => cleanup.disposeAsync(),

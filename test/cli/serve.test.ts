@@ -258,11 +258,6 @@ const checkedSettings: [string[], Environment, string][] = [
     {},
     "Cannot read TLS_KEY: no-such.pem: no such file or directory",
   ],
-  [
-    [],
-    bucket,
-    "Cannot use s3://bucket/user-api: S3_ACCESS_KEY_ID and S3_SECRET_ACCESS_KEY must be set",
-  ],
 ];
 
 test("serve --check says whether the settings are valid, and neither listens nor creates a file", async () => {

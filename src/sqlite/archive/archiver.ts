@@ -3,8 +3,8 @@
 import { AppError, fail, messageOf, systemCode } from "../../base/error.ts";
 import { freeBytesOf } from "../file/files.ts";
 import { type Archiving, isOver, problemOf } from "./archiving.ts";
-import { close } from "./closing.ts";
-import type { ArchiverOptions } from "./context.ts";
+import { close, noteEnd } from "./closing.ts";
+import { type ArchiverOptions, DIVERGED } from "./context.ts";
 import { beginGeneration } from "./generation.ts";
 import { createGenerationWriter } from "./generation-writer.ts";
 import { createProblems } from "./problems.ts";
@@ -23,9 +23,6 @@ const SENDING_SHARE = 0.75;
  * only if the archive has a part of it.
  */
 const AFTER_CHECKPOINT_MS = 100;
-
-/** Cause of the error of a start whose database has another history than its archive. */
-export const DIVERGED = "diverged";
 
 export type Archiver = ReturnType<typeof createArchiver>;
 
@@ -46,6 +43,8 @@ function supersede(archive: Archiving, reason: string): void {
   archive.lostReason = reason;
   archive.ending.abort(new AppError("operator", reason));
   archive.log("error", "archive lost", { reason });
+  const { writer } = archive;
+  if (writer !== null) guard(archive, () => noteEnd(archive, writer));
   abandon(archive, reason);
   archive.onLost(reason);
 }

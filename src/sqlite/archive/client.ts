@@ -9,9 +9,6 @@ import type { ArchiveRequest, ArchiveResponse } from "./service.ts";
 
 /** Marks an error of the archive: the database itself may be sound. */
 export const ARCHIVE_CAUSE = "archive";
-/** The same, if the archive has another history than the database. */
-export const DIVERGED_CAUSE = "archive diverged";
-
 /** How long a write waits for the archive. Then it is rejected, and so are later ones immediately, until the archive responds. */
 const CONFIRM_TIMEOUT_MS = 5_000;
 /** How long the archive may take to give up a start, or to close. `docker stop` kills after 10 seconds. */
@@ -24,9 +21,9 @@ function archiveError(code: ErrorCode, message: string, cause = ARCHIVE_CAUSE): 
 }
 
 function errorOf(failed: Extract<ArchiveResponse, { type: "failed" }>): Error {
-  const { code, message, isDiverged } = failed;
+  const { code, message, cause } = failed;
   if (code === null) return new Error(message);
-  return archiveError(code, message, isDiverged ? DIVERGED_CAUSE : ARCHIVE_CAUSE);
+  return archiveError(code, message, cause ?? ARCHIVE_CAUSE);
 }
 
 function notConfirmed(): AppError {
@@ -154,9 +151,14 @@ export async function openArchive(path: string, options: ArchiveOptions) {
   /** Whether another server has the archive. */
   let isLost = false;
   let disposal: Promise<void> | null = null;
+  /** When the copy of a standby had everything; `null` if the database is no copy. */
+  let freshMs: number | null = null;
+  let hasAll = false;
 
   function onMessage(message: ArchiveResponse): void {
     if (message.type === "confirmed") confirmations.confirm(message.ticket);
+    else if (message.type === "fresh") freshMs = performance.now() - message.ageMs;
+    else if (message.type === "followed") hasAll = message.hasAll;
     else if (message.type === "state") {
       const { heldForMs, ...state } = message.state;
       reported = state;
@@ -212,6 +214,19 @@ export async function openArchive(path: string, options: ArchiveOptions) {
   };
   return {
     ...gate,
+    /** @returns the age of the copy, in seconds; `null` if this server may write */
+    secondsBehind: () => (freshMs === null ? null : (performance.now() - freshMs) / 1000),
+    /** Whether this server has taken over, and has everything that the other one had acknowledged. */
+    hasAll: () => hasAll,
+    /**
+     * Keeps the copy up to date, until this server may write. Call it when the files of the copy are open, and close them
+     * afterwards.
+     * @throws as `start`
+     */
+    async follow(path: string, files: FileDescriptors): Promise<void> {
+      await askAtStart({ type: "follow", path, files, settings });
+      freshMs = null;
+    },
     /**
      * Call it when the files of the database are open, and before anything is written.
      * @param path of the file, not of a symbolic link to it

@@ -3,7 +3,7 @@ import { AppError, messageOf } from "../../base/error.ts";
 import { type Archiving, problemOf } from "./archiving.ts";
 import type { GenerationWriter } from "./generation-writer.ts";
 import { markComplete } from "./marker.ts";
-import { advance, lastStored, readAll } from "./segments.ts";
+import { advance, bytesBehind, lastStored, readAll } from "./segments.ts";
 
 /** How long a stopping server waits for the storage. */
 const CLOSE_TIMEOUT_MS = 5_000;
@@ -44,6 +44,12 @@ async function finish(archive: Archiving, guard: Guard): Promise<string | null> 
     await Bun.sleep(POLL_MS);
   }
   return hasAll ? IN_USE : (problemOf(archive) ?? "a base is being written");
+}
+
+/** Notes that the archive of another server begins with this database: it can follow from here, and nothing is diverged. */
+export function noteEnd({ walLock, path }: Archiving, { segments, bases }: GenerationWriter): void {
+  const hasAll = () => bases.newest() !== null && bytesBehind(segments) === 0;
+  walLock.complete(hasAll, () => markComplete(path, lastStored(segments)));
 }
 
 /** Says that this server writes nothing more, so that the next start need not wait. */

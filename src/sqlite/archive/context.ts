@@ -6,6 +6,11 @@ import type { Problems } from "./problems.ts";
 import type { ProgressReader } from "./progress.ts";
 import type { Clock } from "./still.ts";
 
+/** Cause of the error of a start whose database has another history than its archive. */
+export const DIVERGED = "archive diverged";
+/** The same, if the copy of a standby has to be opened, and perhaps restored, again. */
+export const REOPEN = "archive copy broken";
+
 /** The state of an archive when it was reported. */
 export interface ArchiveReport extends Omit<ArchiveState, "isHeld"> {
   /** How much longer it is held. Not positive if it is not. */
@@ -13,7 +18,7 @@ export interface ArchiveReport extends Omit<ArchiveState, "isHeld"> {
 }
 
 export interface ArchiverOptions
-  extends Pick<ArchiveSettings, "intervalMs" | "keepMs" | "commit" | "takeoverMs"> {
+  extends Pick<ArchiveSettings, "intervalMs" | "keepMs" | "commit" | "takeoverMs" | "standby"> {
   /** Path of a database that stays open. */
   readonly path: string;
   readonly files: FileDescriptors;

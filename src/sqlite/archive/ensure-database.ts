@@ -13,7 +13,7 @@ import { notTheArchive, readMarker } from "./marker.ts";
 import { markRestored, type Restored, restoreTo } from "./rebuild.ts";
 import { type Clock, untilStill } from "./still.ts";
 
-interface EnsureOptions {
+export interface EnsureOptions {
   readonly path: string;
   readonly restoreIfMissing: boolean;
   /** Names this server for operators. */
@@ -26,7 +26,7 @@ interface EnsureOptions {
 }
 
 /** Restores the database to a path with no file, or an empty one. */
-async function restore(
+export async function restore(
   storage: ObjectStorage,
   { path, verify }: Pick<EnsureOptions, "path" | "verify">,
 ): Promise<Restored> {

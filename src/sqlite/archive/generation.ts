@@ -133,6 +133,10 @@ async function compare(
   return { position, header, damage };
 }
 
+function isOwn(path: string, { name }: Generation): boolean {
+  return readMarker(path)?.names.includes(name) === true;
+}
+
 /** More than the attempts whose record may still arrive. */
 const MAX_NAMES = 8;
 
@@ -140,7 +144,8 @@ const MAX_NAMES = 8;
 function prepareMarker(path: string, name: string): void {
   const marker = readMarker(path);
   const { archive = null, names = [], complete = null, intent = null } = marker ?? {};
-  writeMarker(path, { archive, names: [name, ...names].slice(0, MAX_NAMES), complete, intent });
+  const kept = { archive, names: [name, ...names].slice(0, MAX_NAMES), complete, intent };
+  writeMarker(path, { ...kept, isCopy: false });
 }
 
 /** Not before its record is stored: until then, another server may begin the archive, or none. */
@@ -169,6 +174,9 @@ export async function beginGeneration(
     if (newest !== null && tail !== null && !tail.isSealed) {
       // Otherwise it was an earlier process with the same lock.
       if (newest.identity !== identity) {
+        // Two machines have begun the archive at the same time: this one follows.
+        if (archive.standby && !isOwn(path, newest))
+          return { refused: CONTINUED, isDiverged: true };
         archive.log("info", "waiting for the archive", { holder: newest.holder });
         await untilStill(storage, tail.sealFrom, clock, signal);
       }

@@ -91,7 +91,7 @@ async function listSlots(
   return slots.sort((a, b) => a.number - b.number);
 }
 
-async function readHeartbeat(storage: ObjectStorage, generation: number) {
+export async function readHeartbeat(storage: ObjectStorage, generation: number) {
   const body = await storage.get(heartbeatKey(generation), HEAD_BYTES);
   return body === null ? null : decodeHeartbeat(generation, body);
 }

@@ -30,6 +30,11 @@ export interface ArchiveMarker {
   readonly complete: (SegmentId & { readonly file: string }) | null;
   /** That the database was restored, also to a state without the newest writes of the archive. */
   readonly intent: Intent | null;
+  /**
+   * Whether it is the copy of a standby: `complete` is its last segment that is in the file, and its WAL has later ones.
+   * Nobody else may write to it.
+   */
+  readonly isCopy: boolean;
 }
 
 /** Holds as long as the newest state of the archive is the one of then. */
@@ -89,6 +94,17 @@ export function markReplaced(databasePath: string): void {
   if (marker === null) return;
   const names = [...marker.names, ...(marker.intent?.names ?? [])];
   writeMarker(databasePath, { ...marker, complete: null, intent: { names, last: null } });
+}
+
+/**
+ * Notes that the file of a copy has this state of the archive.
+ * @param last `null` if it is unknown, so that the copy cannot be continued
+ * @param names of the newest generations
+ */
+export function markCopy(path: string, last: SegmentId | null, names: readonly string[]): void {
+  const archive = readMarker(path)?.archive ?? null;
+  const complete = last === null ? null : { ...last, file: fileState(path) };
+  writeMarker(path, { archive, names: [], complete, intent: { names, last }, isCopy: true });
 }
 
 /** Notes that the archive has all of the database, up to this segment. */

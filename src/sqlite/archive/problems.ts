@@ -10,6 +10,7 @@ const LINES = {
   segments: ["archive not written", "archive written again"],
   base: ["archive base not written", null],
   heartbeat: ["archive heartbeat not written", "archive heartbeat written again"],
+  following: ["archive not followed", "archive followed again"],
   deletion: ["expired archive objects not deleted", "expired archive objects deleted again"],
 } as const;
 

@@ -23,7 +23,7 @@ import {
 } from "./format.ts";
 import { writeMarker } from "./marker.ts";
 import { type FoundState, failUnrestorable, findState } from "./restorable.ts";
-import type { WalPosition } from "./wal-reader.ts";
+import { isSamePosition, type WalPosition } from "./wal-reader.ts";
 import { createWalWriter } from "./wal-writer.ts";
 
 /** Bounds of the downloads at the same time: small ones wait for the network, large ones take memory. */
@@ -78,10 +78,6 @@ async function fetchBase(storage: ObjectStorage, base: Base, path: string): Prom
   } finally {
     closeSync(descriptor);
   }
-}
-
-function isSamePosition(one: WalPosition | null, other: WalPosition): boolean {
-  return one?.salt === other.salt && one.offset === other.offset && one.checksum === other.checksum;
 }
 
 /** @returns the time of the state: it has all commits up to it */
@@ -185,5 +181,6 @@ export function markRestored(path: string, restored: Restored, isSame: boolean):
       names: [newest, continued].flatMap((record) => record?.name ?? []),
       last: history?.last ?? null,
     },
+    isCopy: false,
   });
 }

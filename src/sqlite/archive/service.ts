@@ -4,10 +4,12 @@ import { AppError, type ErrorCode, messageOf } from "../../base/error.ts";
 import type { ArchiveLog, ArchiveSettings } from "../../domain/archive.ts";
 import type { OpenStorage } from "../../domain/object-storage.ts";
 import type { FileDescriptors } from "../file/file-watch.ts";
-import { type Archiver, createArchiver, DIVERGED } from "./archiver.ts";
-import type { ArchiveReport } from "./context.ts";
+import { type Archiver, createArchiver } from "./archiver.ts";
+import { type ArchiveReport, DIVERGED, REOPEN } from "./context.ts";
 import { ensureDatabase } from "./ensure-database.ts";
+import { follow } from "./follow.ts";
 import { holderName, lockIdentity } from "./identity.ts";
+import { type CopyStart, prepareCopy } from "./standby.ts";
 import { systemClock } from "./still.ts";
 
 const MAX_WAL_BYTES = 2 ** 30;
@@ -16,6 +18,13 @@ export type ArchiveRequest =
   | {
       readonly type: "open";
       readonly path: string;
+      readonly settings: ArchiveSettings;
+    }
+  /** Call it after `open` has said that another server writes to the archive. It ends when this one may. */
+  | {
+      readonly type: "follow";
+      readonly path: string;
+      readonly files: FileDescriptors;
       readonly settings: ArchiveSettings;
     }
   | {
@@ -38,9 +47,13 @@ export type ArchiveResponse =
       /** `null` for a bug. */
       readonly code: ErrorCode | null;
       readonly message: string;
-      /** Whether the archive has another history than the database. */
-      readonly isDiverged: boolean;
+      /** What the server can do about it; `null` if nothing. */
+      readonly cause: typeof DIVERGED | typeof REOPEN | null;
     }
+  /** The database is a copy, which had everything that another server had acknowledged, at this age. */
+  | { readonly type: "fresh"; readonly ageMs: number }
+  /** The copy has all of the archive. @see follow */
+  | { readonly type: "followed"; readonly hasAll: boolean }
   | { readonly type: "confirmed"; readonly ticket: number }
   /** Another server has the archive. */
   | { readonly type: "lost"; readonly reason: string }
@@ -59,14 +72,17 @@ interface ServiceOptions {
 /** @returns a function that handles a request. All but `committed` have a response, in their order */
 export function createArchiveService({ openStorage, verify, respond }: ServiceOptions) {
   let archiver: Archiver | null = null;
-  /** The last `open` or `start`. */
+  /** The copy, if another server writes to the archive. */
+  let copyStart: CopyStart | null = null;
+  /** The last `open`, `follow` or `start`. */
   let begun: Promise<void> = Promise.resolve();
   const log: ArchiveLog = (...line) => respond({ type: "log", line });
   const stopping = new AbortController();
   const { signal } = stopping;
 
   async function open({ path, settings }: Request<"open">): Promise<void> {
-    await ensureDatabase(openStorage(settings.url, settings.environment), {
+    const storage = openStorage(settings.url, settings.environment);
+    const options = {
       path,
       restoreIfMissing: settings.restore === "if-missing",
       holder: holderName(path),
@@ -74,11 +90,34 @@ export function createArchiveService({ openStorage, verify, respond }: ServiceOp
       signal,
       log,
       verify,
+    };
+    copyStart = settings.standby ? await prepareCopy(storage, options) : null;
+    if (copyStart === null) await ensureDatabase(storage, options);
+    else respond({ type: "fresh", ageMs: Math.max(0, Date.now() - copyStart.timeMs) });
+  }
+
+  async function followOther({ path, files, settings }: Request<"follow">): Promise<void> {
+    if (copyStart === null) throw new Error("no other server was found");
+    const { url, environment, takeoverMs, wasSuperseded } = settings;
+    const hasAll = await follow({
+      path,
+      files,
+      start: copyStart,
+      storage: openStorage(url, environment),
+      holder: holderName(path),
+      takeoverMs,
+      wasSuperseded,
+      clock: systemClock,
+      nowMs: Date.now,
+      signal,
+      log,
+      onFresh: (ageMs) => respond({ type: "fresh", ageMs }),
     });
+    respond({ type: "followed", hasAll });
   }
 
   async function start({ path, files, settings }: Request<"start">): Promise<void> {
-    const { url, environment, intervalMs, keepMs, commit, takeoverMs } = settings;
+    const { url, environment, intervalMs, keepMs, commit, takeoverMs, standby } = settings;
     archiver = createArchiver({
       path,
       files,
@@ -89,6 +128,7 @@ export function createArchiveService({ openStorage, verify, respond }: ServiceOp
       keepMs,
       commit,
       takeoverMs,
+      standby,
       maxWalBytes: MAX_WAL_BYTES,
       nowMs: Date.now,
       clock: systemClock,
@@ -117,6 +157,9 @@ export function createArchiveService({ openStorage, verify, respond }: ServiceOp
       case "open":
         begun = open(request);
         return begun;
+      case "follow":
+        begun = followOther(request);
+        return begun;
       case "start":
         begun = start(request);
         return begun;
@@ -135,8 +178,9 @@ export function createArchiveService({ openStorage, verify, respond }: ServiceOp
       if (request.type !== "committed") respond({ type: "done" });
     } catch (error) {
       const code = error instanceof AppError ? error.code : null;
-      const isDiverged = error instanceof AppError && error.cause === DIVERGED;
-      respond({ type: "failed", code, message: messageOf(error), isDiverged });
+      const known = error instanceof AppError ? error.cause : null;
+      const cause = known === DIVERGED || known === REOPEN ? known : null;
+      respond({ type: "failed", code, message: messageOf(error), cause });
     }
   };
 }

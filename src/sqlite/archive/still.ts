@@ -8,7 +8,7 @@ import { readHead } from "./log.ts";
 export const HEARTBEAT_MS = 5_000;
 /** A server that has written nothing for this long is taken for dead. If it is not, it can store nothing more. */
 const STILL_MS = HEARTBEAT_MS + 1_500;
-const POLL_MS = 500;
+export const POLL_MS = 500;
 
 export interface Clock {
   /** Never goes back. */
@@ -24,6 +24,24 @@ export const systemClock: Clock = {
 };
 
 /**
+ * @param pollMs time between two observations
+ * @returns a function that gets what was observed, and returns for how long that has been the same: between successful
+ * observations only, because both processes may have been suspended, or the storage away
+ */
+export function createStillness(clock: Clock, pollMs = POLL_MS): (state: string) => number {
+  let seen: string | null = null;
+  let stillMs = 0;
+  let lastMs = clock.monotonicMs();
+  return (state) => {
+    const nowMs = clock.monotonicMs();
+    stillMs = state === seen ? stillMs + Math.min(nowMs - lastMs, 2 * pollMs) : 0;
+    seen = state;
+    lastMs = nowMs;
+    return stillMs;
+  };
+}
+
+/**
  * @param next the first empty slot of the log
  * @returns when neither the heartbeat nor the log has changed for long enough, or the log has ended
  * @throws the reason of the signal
@@ -37,9 +55,7 @@ export async function untilStill(
   const { get } = withRetries(storage);
   const { generation } = next;
   let { number } = next;
-  let seen = "";
-  let stillMs = 0;
-  let lastMs = clock.monotonicMs();
+  const stillness = createStillness(clock);
   for (;;) {
     signal.throwIfAborted();
     const [beat, slot] = await Promise.all([
@@ -48,13 +64,8 @@ export async function untilStill(
     ]);
     if (slot !== null && slot.kind !== "segment") return;
     if (slot !== null) number += 1;
-    const state = `${number} ${new TextDecoder().decode(beat ?? new Uint8Array())}`;
-    const nowMs = clock.monotonicMs();
-    // Both processes may have been suspended in between, or the storage away.
-    stillMs = state === seen ? stillMs + Math.min(nowMs - lastMs, 2 * POLL_MS) : 0;
+    const stillMs = stillness(`${number} ${new TextDecoder().decode(beat ?? new Uint8Array())}`);
     if (stillMs >= STILL_MS) return;
-    seen = state;
-    lastMs = nowMs;
     await clock.sleep(Math.min(POLL_MS, STILL_MS - stillMs), signal);
   }
 }

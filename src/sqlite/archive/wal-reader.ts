@@ -24,6 +24,10 @@ export interface WalPosition {
   readonly checksum: string;
 }
 
+export function isSamePosition(one: WalPosition | null, other: WalPosition): boolean {
+  return one?.salt === other.salt && one.offset === other.offset && one.checksum === other.checksum;
+}
+
 /** Consecutive frames, after the header of the WAL if they are its first ones. */
 export interface WalPart {
   readonly salt: string;

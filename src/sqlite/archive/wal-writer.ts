@@ -9,11 +9,17 @@ import { copyWal } from "./wal-lock.ts";
 import type { WalPosition } from "./wal-reader.ts";
 
 /** @returns the number of frames up to the last commit; `null` if none of these frames is one */
-function lastCommit(bytes: Buffer, first: number, frameBytes: number): number | null {
+export function lastCommit(bytes: Buffer, first: number, frameBytes: number): number | null {
   for (let at = bytes.length - frameBytes; at >= first; at -= frameBytes) {
     if (isCommit(bytes, at)) return (at - first) / frameBytes + 1;
   }
   return null;
+}
+
+/** Writes all of the bytes at this position. */
+export function writeFully(descriptor: number, bytes: Uint8Array, position: number): void {
+  for (let at = 0; at < bytes.length; )
+    at += writeSync(descriptor, bytes, at, bytes.length - at, position + at);
 }
 
 /** A WAL that is being rebuilt. */
@@ -74,7 +80,7 @@ export function createWalWriter(path: string) {
       const before = (offset + first - WAL_HEADER_BYTES) / current.frameBytes;
       const committed = lastCommit(bytes, first, current.frameBytes);
       if (committed !== null) current.frames = before + committed;
-      for (let at = 0; at < bytes.length; ) at += writeSync(current.descriptor, bytes, at);
+      writeFully(current.descriptor, bytes, offset);
       current.offset += bytes.length;
       return true;
     },

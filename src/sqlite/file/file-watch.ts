@@ -67,10 +67,11 @@ interface State {
   walState: WalState | null;
   /** Once a file was overwritten, the WAL does not belong to the database. */
   overwritten: string | null;
+  readonly isCopy: boolean;
 }
 
-function openFile(path: string): WatchedFile {
-  const descriptor = openSync(path, "r");
+function openFile(path: string, flags: "r" | "r+"): WatchedFile {
+  const descriptor = openSync(path, flags);
   return { path, descriptor, opened: fstatSync(descriptor) };
 }
 
@@ -141,6 +142,7 @@ function findProblem(state: State): string | null {
   const indexStats = examine(index);
   if (typeof indexStats === "string") return indexStats;
   // Once more, because another process may have emptied the WAL after a checkpoint.
+  if (state.isCopy) return null;
   const isWalTruncated =
     isTruncated(current, walStats.size) &&
     isTruncated(readState(index), fstatSync(wal.descriptor).size);
@@ -155,22 +157,25 @@ function findProblem(state: State): string | null {
  * @param onChange called with the problem when a file is not in place, and with `null` when all are back. If a file was
  * overwritten, the WAL does not belong to the database, and the problem remains.
  * @param lock of a server; `null` for a command
+ * @param isCopy whether another thread, which uses the descriptors, overwrites the files
  */
 export function watchFiles(
   path: string,
   onChange: (problem: string | null, isOverwritten: boolean) => void,
   lock: ServerLock | null,
+  isCopy = false,
 ): FileWatch & { readonly descriptors: FileDescriptors } {
   // They stay open as long as the database: closing any descriptor of a file releases all locks that the process
   // holds on it, including those of SQLite. See https://www.sqlite.org/howtocorrupt.html, section 2.2.
-  const database = openFile(path);
-  const wal = openFile(path + suffixes.wal);
-  const index = openFile(path + suffixes.shm);
+  const database = openFile(path, "r");
+  const flags = isCopy ? "r+" : "r";
+  const wal = openFile(path + suffixes.wal, flags);
+  const index = openFile(path + suffixes.shm, flags);
   const open = [database, wal, index];
   // In this order.
   const walState = readState(index);
   const content = readContent(database);
-  const state: State = { database, wal, index, walState, content, overwritten: null };
+  const state: State = { database, wal, index, walState, content, overwritten: null, isCopy };
   let problem: string | null = null;
 
   function isInPlace(): boolean {

@@ -9,6 +9,8 @@ import { fail } from "../../base/error.ts";
 const header = Buffer.alloc(136);
 /** The header is there twice, so that a reader notices when it is being written. */
 const COPY_BYTES = 48;
+/** Of both. A header of zeros is invalid: the next connection recovers the WAL. */
+export const INDEX_HEADER_BYTES = 2 * COPY_BYTES;
 /** Writing it takes less than a microsecond, unless the writer is interrupted. */
 const READ_ATTEMPTS = 1000;
 export const WAL_HEADER_BYTES = 32;

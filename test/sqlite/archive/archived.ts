@@ -171,6 +171,7 @@ async function startArchived(options: Options) {
     keepMs,
     commit: "async",
     takeoverMs: 10_000,
+    standby: false,
     maxWalBytes,
     nowMs,
     clock,

@@ -42,6 +42,7 @@ function optionsOf(worker: Worker): ArchiveOptions {
     onLog() {},
     standby: false,
     takeoverMs: 10_000,
+    wasSuperseded: false,
     onStopped() {},
     onLost() {},
     intervalMs: 1000,
@@ -156,6 +157,7 @@ test("the thread of the archive reports what fails, and ends when it is closed",
     keepMs: 1000,
     standby: false,
     takeoverMs: 10_000,
+    wasSuperseded: false,
   };
   const files = { database: 0, wal: 0, shm: 0 } as unknown as FileDescriptors;
   await handle({ type: "start", path, files, settings });

@@ -1,0 +1,84 @@
+/**
+ * The copy of a database that a standby keeps, while others read it. Parts of the WAL are appended to its own WAL. Then the
+ * index of the WAL is made invalid, so that the next connection recovers the WAL, and verifies its checksums.
+ * @see https://www.sqlite.org/walformat.html#recovery
+ */
+
+import { fail } from "../../base/error.ts";
+import { connect, pragma } from "../file/connection.ts";
+import type { FileDescriptors } from "../file/file-watch.ts";
+import {
+  committedBytes,
+  FRAME_HEADER_BYTES,
+  INDEX_HEADER_BYTES,
+  readWalState,
+  WAL_HEADER_BYTES,
+} from "../file/wal-index.ts";
+import type { SegmentHeader } from "./format.ts";
+import { isSamePosition, type WalPosition } from "./wal-reader.ts";
+import { lastCommit, writeFully } from "./wal-writer.ts";
+
+const NO_HEADER = Buffer.alloc(INDEX_HEADER_BYTES);
+/** A connection that recovers the WAL at the same time can write the index as it was before. */
+const MAX_RECOVERIES = 10;
+
+export type Copy = ReturnType<typeof openCopy>;
+
+/**
+ * @param path of an open database, to which nobody else writes
+ * @param files of it, which can be written
+ * @param start where the last segment in it ends; `null` if there is none
+ */
+export function openCopy(path: string, { wal, index }: FileDescriptors, start: WalPosition | null) {
+  const db = connect(path);
+  db.run("pragma synchronous = full");
+  db.run("pragma fullfsync = on");
+  db.run("pragma wal_autocheckpoint = 0");
+  const frameBytes = FRAME_HEADER_BYTES + pragma(db, "page_size");
+  const read = db.prepare("select 1 from sqlite_schema limit 1");
+  read.get();
+  const opened = readWalState(index);
+  let end = start;
+  /** Whether the WAL has everything from its beginning to the end. */
+  let isWhole = start !== null && opened.salt === start.salt;
+  /** Size of the WAL up to its last commit. */
+  let committed = committedBytes(opened);
+
+  return {
+    /** @returns whether the segment follows the last one */
+    isNext: ({ previous }: SegmentHeader): boolean => end === null || isSamePosition(previous, end),
+    /** @returns whether the WAL has what is before the segment */
+    hasRoom: ({ salt, offset }: SegmentHeader): boolean =>
+      offset === 0 || (isWhole && salt === end?.salt && offset === end.offset),
+    /** Appends a segment that is the next one. Others see it after `show`. */
+    append({ offset, end: next }: SegmentHeader, bytes: Buffer): void {
+      writeFully(wal, bytes, offset);
+      const first = offset === 0 ? WAL_HEADER_BYTES : 0;
+      const frames = lastCommit(bytes, first, frameBytes);
+      if (offset === 0) committed = 0;
+      if (frames !== null) committed = offset + first + frames * frameBytes;
+      isWhole = true;
+      end = next;
+    },
+    /** @throws {AppError} operator if SQLite rejects a part of the WAL */
+    show(): void {
+      for (let attempt = 0; committed > 0; attempt += 1) {
+        writeFully(index, NO_HEADER, 0);
+        read.get();
+        const state = readWalState(index);
+        if (state.salt === end?.salt && committedBytes(state) === committed) return;
+        if (attempt === MAX_RECOVERIES)
+          fail("operator", "the archive is damaged: SQLite rejects a part of the WAL");
+      }
+    },
+    /** Copies the WAL to the database, and empties it. @throws {AppError} unavailable if a reader prevents it */
+    empty(): void {
+      using statement = db.prepare<{ busy: number }, []>("pragma wal_checkpoint(truncate)");
+      if (statement.get()?.busy !== 0)
+        fail("unavailable", "another process reads an older state of the copy");
+      committed = 0;
+      isWhole = false;
+    },
+    [Symbol.dispose]: () => db.close(true),
+  };
+}

@@ -1,0 +1,306 @@
+/**
+ * Follows the log of another server with a copy of its database, and takes over when that server has ended. It asks for
+ * the next segment by its key, so nothing is listed.
+ */
+import { AppError, messageOf, systemCode } from "../../base/error.ts";
+import type { ArchiveLog, ArchiveSettings } from "../../domain/archive.ts";
+import { type ObjectStorage, withRetries } from "../../domain/object-storage.ts";
+import type { FileDescriptors } from "../file/file-watch.ts";
+import { readGeneration } from "./catalog.ts";
+import { REOPEN } from "./context.ts";
+import { type Copy, openCopy } from "./copy.ts";
+import {
+  ANNOUNCEMENT_KEY,
+  type Announcement,
+  baseKey,
+  damageOf,
+  decodeGeneration,
+  decodeHead,
+  decodeSegment,
+  encodeJson,
+  failDamaged,
+  type Generation,
+  generationKey,
+  HEAD_BYTES,
+  prefixes,
+  type Seal,
+  type SegmentHeader,
+  type SegmentId,
+  slotKey,
+} from "./format.ts";
+import { MAX_SENDING, readHead, seal } from "./log.ts";
+import { orNull, readHeartbeat } from "./log-reader.ts";
+import { markCopy } from "./marker.ts";
+import { createProblems, type Problems } from "./problems.ts";
+import type { CopyStart } from "./standby.ts";
+import { type Clock, createStillness, HEARTBEAT_MS, POLL_MS } from "./still.ts";
+
+/** Interval at which a standby announces itself. */
+const ANNOUNCEMENT_MS = 15_000;
+/** A copy that cannot be continued for so long is restored again. Readers get no data that is as old. */
+const MAX_STUCK_MS = 60_000;
+/** How often a segment is looked for that is said to be there: it may be written after it was looked for. */
+const MAX_LOOKS = 3;
+/** Of a base: what any number is below. */
+const MAX_NUMBER = 9_999_999_999;
+
+export interface FollowOptions extends Pick<ArchiveSettings, "takeoverMs" | "wasSuperseded"> {
+  /** Of a copy that others read and nobody else writes to. */
+  readonly path: string;
+  readonly files: FileDescriptors;
+  readonly start: CopyStart;
+  readonly storage: ObjectStorage;
+  /** Names this server for operators. */
+  readonly holder: string;
+  readonly clock: Clock;
+  readonly nowMs: () => number;
+  readonly signal: AbortSignal;
+  readonly log: ArchiveLog;
+  /** Called when the copy has everything that the other server had acknowledged, with the age of that proof. */
+  readonly onFresh: (ageMs: number) => void;
+}
+
+interface Following extends FollowOptions {
+  readonly copy: Copy;
+  readonly problems: Problems;
+  /** Of the log that is followed. */
+  generation: Generation;
+  /** The last segment in the copy. */
+  last: SegmentId;
+  /** The slot behind it. */
+  next: SegmentId;
+  /** Where the log ends; `null` until that was read. */
+  ended: Seal | null;
+  /** Slots to read at once. */
+  ahead: number;
+  /** How often the next segment was missing although a heartbeat confirms it. */
+  missing: number;
+  /** Between the heartbeats of the other server. */
+  intervalMs: number;
+  stillness: ReturnType<typeof createStillness>;
+  /** What was seen last; `null` before the first look at a log. */
+  seen: string | null;
+  isPromoted: boolean;
+  /** Whether this server has decided to take over. */
+  isOver: boolean;
+  isBroken: boolean;
+}
+
+function reopen(reason: string): never {
+  throw new AppError("unavailable", reason, { cause: REOPEN });
+}
+
+/** Nothing continues the copy. */
+function restoreAgain(following: Following, reason: string): never {
+  following.isBroken = true;
+  reopen(reason);
+}
+
+/** Follows a log from its first slot on, or from the one behind the last segment in the copy. */
+function beginLog(following: Following, generation: Generation, number: number): void {
+  const { clock, log } = following;
+  following.generation = generation;
+  following.next = { generation: generation.number, number };
+  following.ended = null;
+  following.stillness = createStillness(clock);
+  following.seen = null;
+  following.isOver = false;
+  log("info", "following", { holder: generation.holder, generation: generation.number });
+}
+
+/** @throws {AppError} operator if the segment is damaged, or does not continue the copy */
+function append(following: Following, id: SegmentId, body: Uint8Array<ArrayBuffer>): void {
+  const { copy, generation, path } = following;
+  const { header, bytes } = decodeSegment(id, body);
+  if (header.writer !== generation.name || !copy.isNext(header))
+    failDamaged(slotKey(id), "does not continue the one before it");
+  if (!copy.hasRoom(header)) reopen("the WAL was lost");
+  if (header.offset === 0) {
+    copy.show();
+    copy.empty();
+    markCopy(path, following.last, [generation.name]);
+  }
+  copy.append(header, bytes);
+  following.last = id;
+  following.next = { ...id, number: id.number + 1 };
+}
+
+/** Appends what follows in the log, and shows it. */
+function appendAll(following: Following, bodies: readonly (Uint8Array<ArrayBuffer> | null)[]) {
+  try {
+    for (const body of bodies) {
+      if (body === null || following.ended !== null) break;
+      const head = decodeHead(following.next, body);
+      if (head.kind === "segment") append(following, following.next, body);
+      else following.ended = head;
+    }
+  } finally {
+    following.copy.show();
+  }
+}
+
+/** @returns what was seen at the end of the log, as a text; `null` if there is more to read */
+async function lookAtLog(following: Following): Promise<string | null> {
+  const { storage, next, ahead } = following;
+  const ids = Array.from({ length: ahead }, (_, at) => ({ ...next, number: next.number + at }));
+  const [bodies, beat] = await Promise.all([
+    Promise.all(ids.map((id) => storage.get(slotKey(id)))),
+    orNull(readHeartbeat(storage, next.generation)),
+  ]);
+  appendAll(following, bodies);
+  const hasMore = bodies.at(-1) !== null && following.ended === null;
+  following.ahead = hasMore ? Math.min(2 * ahead, MAX_SENDING) : 1;
+  if (hasMore) return null;
+  const { number } = following.next;
+  const isMissing = following.ended === null && (beat?.confirmed ?? 0) >= number;
+  following.missing = isMissing ? following.missing + 1 : 0;
+  if (isMissing && following.missing < MAX_LOOKS) return null;
+  if (isMissing) failDamaged(slotKey(following.next), "is missing");
+  following.intervalMs = beat?.intervalMs ?? following.intervalMs;
+  return `${number} ${beat?.sequence} ${following.ended?.kind}`;
+}
+
+/** Looks for a server that continues a log which has ended. @returns as {@link lookAtLog} */
+async function lookBehind(following: Following, ended: Seal): Promise<string | null> {
+  const { storage, wasSuperseded, clock } = following;
+  const number = ended.generation + 1;
+  const [body, promotion] = await Promise.all([
+    storage.get(generationKey(number), HEAD_BYTES),
+    readHead(storage, { ...ended, number: ended.number + 1 }),
+  ]);
+  if (body === null) {
+    following.isPromoted = !wasSuperseded && [ended, promotion].some(isPromotion);
+    return "ended";
+  }
+  const generation = decodeGeneration(number, body);
+  if (generation.continues && generation.previousEnd === ended.number - 1) {
+    beginLog(following, generation, 1);
+    return null;
+  }
+  const lastKey = baseKey({ generation: ended.generation, number: MAX_NUMBER });
+  const [base] = await storage.list(prefixes.bases, 1, lastKey);
+  if (base !== undefined) restoreAgain(following, "another server has begun anew");
+  // It is writing a base.
+  following.stillness = createStillness(clock);
+  return "";
+}
+
+function isPromotion(slot: SegmentHeader | Seal | null): boolean {
+  return slot?.kind === "seal" && slot.promoted === true;
+}
+
+/** @returns whether the other server has ended, as far as its log says */
+function hasEnded(following: Following, stillMs: number): boolean {
+  const { ended, generation, isPromoted, intervalMs, takeoverMs, wasSuperseded } = following;
+  if (isPromoted) return true;
+  const limitMs = Math.max(takeoverMs * (wasSuperseded ? 2 : 1), 2 * intervalMs);
+  // In async mode, a server that has only lost its storage goes on, and two would write.
+  return stillMs >= limitMs && (ended !== null || generation.commit === "sync");
+}
+
+/** Reads what is new, and takes over if it is time. @returns whether to look again at once */
+async function step(following: Following): Promise<boolean> {
+  const { storage, holder, clock, nowMs, log, onFresh } = following;
+  const startedMs = clock.monotonicMs();
+  const { ended } = following;
+  const seen = await (ended === null ? lookAtLog(following) : lookBehind(following, ended));
+  if (seen === null) return true;
+  const hasChanged = following.seen !== null && following.seen !== seen;
+  following.seen = seen;
+  // Nobody acknowledges anything in a log that has ended.
+  if (hasChanged || seen === "ended") onFresh(clock.monotonicMs() - startedMs);
+  const isTime = hasEnded(following, following.stillness(seen));
+  if (!following.isOver && !isTime) return false;
+  if (!following.isOver) log("warn", "taking over", { holder: following.generation.holder });
+  following.isOver = true;
+  if (following.ended === null)
+    await seal(storage, following.next, { writer: crypto.randomUUID(), holder }, nowMs());
+  return true;
+}
+
+/** Tells the other server that it is followed. It does not wait. */
+function announceRegularly({
+  storage,
+  holder,
+  takeoverMs,
+  nowMs,
+  problems,
+}: Following): Disposable {
+  let sequence = 0;
+  const announce = () => {
+    sequence += 1;
+    const announcement: Announcement = { holder, sequence, takeoverMs, timeMs: nowMs() };
+    storage
+      .put(ANNOUNCEMENT_KEY, encodeJson(announcement))
+      .catch((error) => problems.report("following", error));
+  };
+  announce();
+  const timer = setInterval(announce, ANNOUNCEMENT_MS);
+  return { [Symbol.dispose]: () => clearInterval(timer) };
+}
+
+/** Steps until the copy has all of a log that this server may continue. @throws the reason of the signal */
+async function untilOver(following: Following): Promise<void> {
+  const { copy, clock, problems, signal } = following;
+  let stuckSinceMs: number | null = null;
+  for (;;) {
+    signal.throwIfAborted();
+    try {
+      if (following.isOver && following.ended !== null) return copy.empty();
+      const isAgain = await step(following);
+      problems.clear("following");
+      stuckSinceMs = null;
+      if (isAgain) continue;
+    } catch (error) {
+      const isExpected = error instanceof AppError || /^(?:E[A-Z]|SQLITE_)/.test(systemCode(error));
+      if (!isExpected || (error instanceof AppError && error.cause === REOPEN)) throw error;
+      problems.report("following", error);
+      stuckSinceMs ??= clock.monotonicMs();
+      const isDamaged = damageOf(error) !== null;
+      if (isDamaged && clock.monotonicMs() - stuckSinceMs > MAX_STUCK_MS)
+        restoreAgain(following, messageOf(error));
+    }
+    await clock.sleep(POLL_MS, signal);
+  }
+}
+
+/**
+ * Returns when the copy has all that the archive has, and nobody else can add to it.
+ * @returns whether everything is there that the other server has acknowledged, so that the change feed keeps its name
+ * @throws {AppError} unavailable with the cause {@link REOPEN} if it has to be opened again
+ * @throws the reason of the signal
+ */
+export async function follow(options: FollowOptions): Promise<boolean> {
+  const { path, files, start, storage, log } = options;
+  using copy = openCopy(path, files, start.end);
+  const generation = await readGeneration(withRetries(storage), start.last.generation);
+  const following: Following = {
+    ...options,
+    copy,
+    problems: createProblems(log),
+    generation,
+    last: start.last,
+    next: start.last,
+    ended: null,
+    ahead: 1,
+    missing: 0,
+    intervalMs: HEARTBEAT_MS,
+    stillness: createStillness(options.clock),
+    seen: null,
+    isPromoted: false,
+    isOver: false,
+    isBroken: false,
+  };
+  beginLog(following, generation, start.last.number + 1);
+  using _announcing = announceRegularly(following);
+  try {
+    await untilOver(following);
+  } catch (error) {
+    // The next opening continues from here.
+    if (!following.isBroken) copy.empty();
+    markCopy(path, following.isBroken ? null : following.last, [following.generation.name]);
+    throw error;
+  }
+  markCopy(path, following.last, [following.generation.name]);
+  return following.generation.commit === "sync" || following.ended?.kind === "closed";
+}

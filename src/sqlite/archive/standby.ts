@@ -1,0 +1,148 @@
+/** Decides whether a server that may be a standby follows another one, and prepares its copy of the database. */
+import { closeSync, existsSync, fsyncSync, openSync, renameSync, rmSync } from "node:fs";
+import { suffixes } from "../../base/database-url.ts";
+import { fail, shellWord } from "../../base/error.ts";
+import { claimTemporary } from "../../base/temporary-file.ts";
+import { type ObjectStorage, withRetries } from "../../domain/object-storage.ts";
+import { discard, fileState, PRIVATE_MODE, sizeOf } from "../file/files.ts";
+import { type Catalog, isUsed, readCatalog, readGeneration, requireNewest } from "./catalog.ts";
+import { type EnsureOptions, restore, setAside } from "./ensure-database.ts";
+import { decodeSegment, type SegmentId, slotKey } from "./format.ts";
+import { readHead } from "./log.ts";
+import { type ArchiveMarker, markCopy, notTheArchive, readMarker } from "./marker.ts";
+import type { WalPosition } from "./wal-reader.ts";
+import { writeFully } from "./wal-writer.ts";
+
+/** A copy that can follow the archive. */
+export interface CopyStart {
+  /** The last segment that is in it. */
+  readonly last: SegmentId;
+  /** Where that ends; `null` if it was deleted, or is before the first one. */
+  readonly end: WalPosition | null;
+  /** The copy has all commits up to this time. */
+  readonly timeMs: number;
+}
+
+/** Segments that are read at the same time. */
+const MAX_READS = 8;
+/** Time between two looks for the first base. */
+const BASE_POLL_MS = 1_000;
+
+/** @returns whether the archive has all of the file, so that later segments can be appended */
+export function canFollow(path: string, marker: ArchiveMarker | null): boolean {
+  if (marker?.complete == null || marker.complete.file !== fileState(path)) return false;
+  // The WAL of a copy has segments of the archive. Any other one has writes that the archive does not have.
+  return marker.isCopy || sizeOf(path + suffixes.wal) === 0;
+}
+
+/** @returns the segment before this one; `null` if there is none */
+async function before(storage: ObjectStorage, id: SegmentId): Promise<SegmentId | null> {
+  if (id.number > 1) return { ...id, number: id.number - 1 };
+  const { continues, previousEnd } = await readGeneration(storage, id.generation);
+  return continues && previousEnd > 0
+    ? { generation: id.generation - 1, number: previousEnd }
+    : null;
+}
+
+/**
+ * Writes the WAL of the primary as it was at the end of a segment, from its beginning on: later segments continue it. What
+ * it has is in the database as well.
+ * @throws {AppError} operator if a segment is missing or damaged
+ */
+async function rebuildWal(storage: ObjectStorage, path: string, last: SegmentId): Promise<void> {
+  const temporaryPath = claimTemporary(path);
+  const descriptor = openSync(temporaryPath, "wx", PRIVATE_MODE);
+  try {
+    let next: SegmentId | null = last;
+    while (next !== null) {
+      const { generation, number }: SegmentId = next;
+      const count = Math.min(number, MAX_READS);
+      const ids = Array.from({ length: count }, (_, at) => ({ generation, number: number - at }));
+      const bodies = await Promise.all(ids.map((id) => storage.get(slotKey(id))));
+      next = await before(storage, { generation, number: number - count + 1 });
+      for (const [at, id] of ids.entries()) {
+        const body = bodies[at] ?? fail("operator", `${slotKey(id)} is missing`);
+        const { header, bytes } = decodeSegment(id, body);
+        writeFully(descriptor, bytes, header.offset);
+        if (header.offset > 0) continue;
+        next = null;
+        break;
+      }
+    }
+    fsyncSync(descriptor);
+  } finally {
+    closeSync(descriptor);
+  }
+  renameSync(temporaryPath, path + suffixes.wal);
+}
+
+/** Restores the newest state in the place of what is there, which is kept unless it is a copy. */
+async function restoreCopy(
+  storage: ObjectStorage,
+  catalog: Catalog,
+  options: EnsureOptions,
+): Promise<SegmentId> {
+  const { path, log } = options;
+  if (existsSync(path) && sizeOf(path) > 0) {
+    const marker = readMarker(path);
+    const archive = requireNewest(catalog)?.archive;
+    if (marker === null) fail("operator", "the archive belongs to another database");
+    if (marker.archive !== null && marker.archive !== archive)
+      fail("operator", notTheArchive(path));
+    if (marker.isCopy) discard(path);
+    else {
+      const kept = setAside(path, new Date());
+      const changes = `user-api changes --database-url ${shellWord(kept)}`;
+      const reason = "another server has continued the archive";
+      log("warn", "database set aside", { reason, kept, changes });
+    }
+  }
+  const { last, timeMs, warnings } = await restore(storage, options);
+  for (const reason of warnings) log("warn", "archive needs attention", { reason });
+  log("info", "archive restored", { storage: storage.url, until: new Date(timeMs).toISOString() });
+  return last;
+}
+
+/** Waits for the first base: a server may be writing it. @throws the reason of the signal */
+async function readCatalogWithBase(
+  storage: ObjectStorage,
+  { clock, signal, log }: EnsureOptions,
+): Promise<Catalog> {
+  for (let look = 0; ; look += 1) {
+    signal.throwIfAborted();
+    const catalog = await readCatalog(storage);
+    if (catalog.bases.length > 0) return catalog;
+    if (look === 0) log("info", "waiting for the first base of the archive");
+    await clock.sleep(BASE_POLL_MS, signal);
+  }
+}
+
+/**
+ * Call it while no process has the database open.
+ * @returns the copy; `null` if this server may write, because the newest log is its own, or there is none
+ * @throws {AppError} operator if the archive cannot be restored, or belongs to another database
+ * @throws the reason of the signal
+ */
+export async function prepareCopy(
+  storage: ObjectStorage,
+  options: EnsureOptions,
+): Promise<CopyStart | null> {
+  const { path } = options;
+  const patient = withRetries(storage);
+  if (!(await isUsed(patient))) return null;
+  const newest = requireNewest(await readCatalog(patient));
+  const marker = readMarker(path);
+  const isOwn = newest !== null && sizeOf(path) > 0 && marker?.names.includes(newest.name);
+  if (newest === null || isOwn) return null;
+  const catalog = await readCatalogWithBase(patient, options);
+  const isKept = marker?.archive === newest.archive && canFollow(path, marker);
+  const last = isKept ? marker?.complete : null;
+  const { generation, number } = last ?? (await restoreCopy(patient, catalog, options));
+  const id = { generation, number };
+  for (const suffix of [suffixes.wal, suffixes.shm]) rmSync(path + suffix, { force: true });
+  const head = await readHead(patient, id);
+  if (head?.kind === "segment") await rebuildWal(patient, path, id);
+  markCopy(path, id, [newest.name]);
+  const end = head?.kind === "segment" ? head.end : null;
+  return { last: id, end, timeMs: head?.timeMs ?? 0 };
+}

@@ -27,6 +27,8 @@ type RequestFields = {
   readonly token: string | undefined;
   /** Why the response is 401. */
   readonly reason?: string | undefined;
+  /** Address of the client, if the request is rejected. */
+  readonly client?: string | undefined;
 };
 
 export interface Log extends Readonly<Record<Severity, (event: string, fields?: Fields) => void>> {
@@ -98,9 +100,9 @@ function createTextFormatter(colors: boolean): Formatter {
       const label = style(levelStyles[level], level.toUpperCase().padEnd(5));
       return [style(DIM, timeOfDay(time)), label, event, ...pairs].join(" ");
     },
-    request(time, { method, status, duration_ms, request_id, reason }, url) {
+    request(time, { method, status, duration_ms, request_id, reason, client }, url) {
       const code = style(statusStyles[`${status}`.charAt(0)] ?? RED, `${status}`);
-      const details = status >= 400 ? [request_id, reason] : [];
+      const details = status >= 400 ? [request_id, reason, client].filter(Boolean) : [];
       const duration = style(DIM, [`${duration_ms.toFixed(1)} ms`, ...details].join(" ").trim());
       return [style(DIM, timeOfDay(time)), method, displayPath(url), code, duration].join(" ");
     },

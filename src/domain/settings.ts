@@ -179,6 +179,18 @@ export const settings = {
     placeholder: "format",
     parse: oneOf(logFormats),
   },
+  logClients: {
+    default: "true",
+    description: "true or false; true logs the addresses of clients whose requests are rejected",
+    placeholder: "boolean",
+    parse: boolean,
+  },
+  trustedProxies: {
+    default: "0",
+    description: "number of proxies whose X-Forwarded-For has the address of a client",
+    placeholder: "number",
+    parse: integer(0, 100),
+  },
   tlsCert: {
     default: null,
     description: "path of the certificate chain (PEM); requires the key",

@@ -8,6 +8,7 @@ import { createDocument } from "./document.ts";
 import { createHostCheck } from "./input/host.ts";
 import type { JsonSchema } from "./input/input.ts";
 import { createAuthenticator } from "./limits/authentication.ts";
+import { createRejectedAddress } from "./limits/client-address.ts";
 import { connectionsOf, type Servers } from "./limits/connections.ts";
 import type { Drain } from "./limits/drain.ts";
 import { createResponseMemory, createWriteMemory } from "./limits/memory.ts";
@@ -76,6 +77,7 @@ export function createApp(options: AppOptions) {
   const table = allRoutes();
   const routes = routesOf(table);
   const connections = connectionsOf(options.servers);
+  const rejectedAddress = createRejectedAddress(connections, config);
   const unmatched = createUnmatched(cors, routes);
   const pipeline: Pipeline = {
     services: {
@@ -94,7 +96,7 @@ export function createApp(options: AppOptions) {
     requireHost: createHostCheck(),
     requireWithinRate: createRateLimiter(config.rateLimit),
     reserveWrite: createWriteMemory(),
-    respond: createResponder({ ...options, cors }),
+    respond: createResponder({ ...options, cors, rejectedAddress }),
     logServerError: options.logServerError,
   };
   const handle: HandleRoute = (route, path, request, params) =>

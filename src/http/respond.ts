@@ -3,6 +3,7 @@ import type { Log } from "../base/log.ts";
 import type { UncheckedCall } from "./input/call.ts";
 import { JSON_TYPE } from "./input/media-types.ts";
 import { traceIdOf } from "./input/request-id.ts";
+import type { RejectedAddress } from "./limits/client-address.ts";
 import type { Drain } from "./limits/drain.ts";
 import type { Metrics } from "./metrics/metrics.ts";
 import { REVALIDATE, type ResponseBody } from "./output/bodies.ts";
@@ -13,13 +14,14 @@ interface ResponderOptions {
   readonly cors: Cors | null;
   readonly metrics: Pick<Metrics, "observeRequest">;
   readonly drain: Drain;
+  readonly rejectedAddress: RejectedAddress;
 }
 
 /** Creates the response, with the headers that all responses have, records metrics and logs the request. */
 export type Respond = (call: UncheckedCall, body: ResponseBody) => Response;
 
 /** Records a request in the metrics and in the log. */
-function observe({ log, metrics }: ResponderOptions, call: UncheckedCall): void {
+function observe({ log, metrics, rejectedAddress }: ResponderOptions, call: UncheckedCall): void {
   const { request, requestId, token, head, observed } = call;
   const { method, url } = request;
   const { startedMs, route, recordId, waitedMs, denial } = observed;
@@ -39,6 +41,7 @@ function observe({ log, metrics }: ResponderOptions, call: UncheckedCall): void 
     trace_id: traceIdOf(request.headers),
     token: token?.name ?? denial?.token,
     reason: denial?.message,
+    client: rejectedAddress(request, head.status),
   };
   log.request(fields, url);
 }

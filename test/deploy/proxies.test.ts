@@ -101,7 +101,8 @@ describe.each(proxies)("%s, %s", (listensOn, name, file, configure, args) => {
     let proxy: Running;
 
     beforeAll(async () => {
-      server = await startServer(listensOn === "socket" ? { HOST: directory.at("socket") } : {});
+      const host = listensOn === "socket" ? { HOST: directory.at("socket") } : {};
+      server = await startServer({ TRUSTED_PROXIES: "1", ...host });
       const [port, plainPort] = [await freePort(), await freePort()];
       url = `https://localhost:${port}`;
       plainUrl = `http://localhost:${plainPort}`;
@@ -150,6 +151,14 @@ describe.each(proxies)("%s, %s", (listensOn, name, file, configure, args) => {
       const found = await call("GET", `/users?email=${email}`, {});
       expect(((await found.json()) as any).meta.total).toBe(1);
       expect(proxy.output()).not.toContain(email);
+    });
+
+    test("the log has the address of a client that is rejected, not what it claims", async () => {
+      const headers = { authorization: "", "x-forwarded-for": "203.0.113.1" };
+      expect((await call("GET", "/users", headers)).status).toBe(401);
+      while (!server.output.includes('"status":401')) await Bun.sleep(5);
+      expect(server.output).toMatch(/"status":401.*"client":"127\.0\.0\.1"/);
+      expect(server.output).not.toContain("203.0.113.1");
     });
 
     // nginx.conf has no server without TLS.

@@ -29,6 +29,8 @@ const rows: Readonly<Record<string, readonly [fallback: unknown, text: string, v
   shutdownSeconds: [10, "0", 0],
   logLevel: ["info", "silent", "silent"],
   logFormat: [null, "text", "text"],
+  logClients: [true, "false", false],
+  trustedProxies: [0, "2", 2],
   tlsCert: [null, "cert.pem", "cert.pem"],
   tlsKey: [null, "key.pem", "key.pem"],
   corsOrigin: [

@@ -482,6 +482,26 @@ describe("the log", () => {
     expect(JSON.stringify([line, ...response.headers])).not.toMatch(/secret|traceparent/);
   });
 
+  test("the log has the address of the client when the request is rejected, unless LOG_CLIENTS is false", async () => {
+    const headers = { "x-forwarded-for": "203.0.113.1" };
+    const paths: [string, null?][] = [["/users", null], ["/users"], ["/nope"], ["/health", null]];
+    const clients = async (other: TestServer) => {
+      const from = (await logs(other)).length;
+      for (const [path, token = other.writeToken] of paths)
+        await other.call("GET", path, { headers, token });
+      const lines = (await logs(other)).slice(from);
+      return lines.slice(0, paths.length).map(({ status, client }) => [status, client]);
+    };
+    const others = [
+      [200, undefined],
+      [404, undefined],
+      [200, undefined],
+    ];
+    expect(await clients(server)).toEqual([[401, "127.0.0.1"], ...others]);
+    await using silent = await startServer({ LOG_CLIENTS: "false" });
+    expect(await clients(silent)).toEqual([[401, undefined], ...others]);
+  });
+
   test("the log has the id of the record when it was created, changed or deleted", async () => {
     const requestId = crypto.randomUUID();
     const send = (method: string, path: string, body?: unknown) =>

@@ -1,12 +1,13 @@
 // A server whose archive is on S3, which misbehaves for a while: what clients see in each mode, that the server
 // recovers, and that nothing acknowledged is lost with the machine afterwards.
 import { describe, expect, test } from "bun:test";
-import { sendCall } from "../http/server.ts";
+import { newEmail } from "../http/make.ts";
+import { sendCall, type TestResponse } from "../http/server.ts";
 import { type S3Server, testAccount } from "../object-storage/s3-server.ts";
 import { isLong } from "../support/long.ts";
 import { binary } from "../support/program.ts";
 import { makeRandom } from "../support/random.ts";
-import { createUser, makePlace, token, urlOf } from "./archived-place.ts";
+import { makePlace, token, urlOf } from "./archived-place.ts";
 
 const modes = ["sync", "async"] as const;
 /** The server waits for a stalled request for 10 seconds. */
@@ -49,16 +50,18 @@ async function startArchived(mode: string) {
   const server = place.start();
   const url = await urlOf(server);
   const acknowledged: string[] = [];
+  async function create(headers = {}, email = newEmail()): Promise<TestResponse> {
+    const response = await sendCall(url, token, "POST", "/users", { body: { email }, headers });
+    if (response.status === 201) acknowledged.push(email);
+    return response;
+  }
   return {
     ...place,
     server,
     call: (method: string, path: string) => sendCall(url, token, method, path, {}),
+    create,
     /** @returns the status */
-    async write(): Promise<number> {
-      const { status, json } = await createUser(url);
-      if (status === 201) acknowledged.push(json.data.email);
-      return status;
-    },
+    write: async () => (await create()).status,
     /** Destroys the machine. @returns the acknowledged writes that the archive does not have */
     async findLost(): Promise<string[]> {
       server.kill("SIGKILL");
@@ -101,13 +104,22 @@ describe.skipIf(binary === "")("storage that", () => {
       `${what} rejects writes in sync mode, and nothing acknowledged is lost`,
       async () => {
         await using archived = await startArchived("sync");
-        const { storage, write, call, findLost } = archived;
+        const { storage, create, write, call, findLost } = archived;
+        const key = { "Idempotency-Key": "a" };
         expect(await write()).toBe(201);
         begin(storage);
-        expect([await write(), await write()]).toEqual([503, 503]);
+        const late = await create(key, "late@example.com");
+        expect([late.status, late.headers.get("retry-after")]).toEqual([503, "1"]);
+        const rejected = await create();
+        expect([rejected.status, rejected.json.error]).toEqual([
+          503,
+          "the archive does not respond",
+        ]);
         expect((await call("GET", "/users")).status).toBe(200);
+        expect((await call("GET", "/health")).status).toBe(503);
         heal(storage);
-        while ((await write()) !== 201) await Bun.sleep(50);
+        while ((await create(key, "late@example.com")).status !== 201) await Bun.sleep(50);
+        expect((await call("GET", "/users?email=late@example.com")).json.meta.total).toBe(1);
         expect(await findLost()).toEqual([]);
       },
       TIMEOUT_MS,

@@ -8,8 +8,6 @@ import { createUser, makePlace, stop, until, urlOf } from "./archived-place.ts";
 
 const CLIENTS = 16;
 const modes = isLong ? ["sync", "async"] : ["sync"];
-/** Of servers that are killed and begin elsewhere. */
-const ROUNDS = isLong ? 3 : 1;
 const TIMEOUT_MS = 120_000;
 const BEAT = heartbeatKey(1);
 
@@ -119,29 +117,6 @@ describe.skipIf(binary === "")("of two servers with one archive", () => {
     TIMEOUT_MS,
   );
 });
-
-test.skipIf(binary === "").each(modes)(
-  "a server that begins without files after another was killed has all that was acknowledged in %s mode",
-  async (mode) => {
-    await using archive = await makeArchive();
-    archive.storage.latencyMs = 10;
-    const acknowledged: string[] = [];
-    let server = archive.start("0", mode);
-    for (let round = 1; round <= ROUNDS; round += 1) {
-      const writing = writeUntilEnd(await urlOf(server));
-      await untilUploads(archive, 6 + Math.random() * 20);
-      server.kill("SIGKILL");
-      if (mode === "sync") acknowledged.push(...(await writing));
-      server = archive.start(`${round}`, mode);
-      acknowledged.push(...(await writeSome(await urlOf(server))));
-      expect(server.output()).toContain('"continued":true');
-    }
-    await stop(server);
-    const restored = await archive.restore();
-    expect(acknowledged.filter((email) => !restored.has(email))).toEqual([]);
-  },
-  60_000 * (ROUNDS + 1),
-);
 
 test.skipIf(binary === "")(
   "a server with another database does not wait to be refused",

@@ -1,13 +1,6 @@
-// A server with an archive in a directory: restarts, restores at the start, and storage that is away for a while.
+// A server with an archive in a directory: restarts, and restores at the start.
 import { describe, expect, test } from "bun:test";
-import {
-  existsSync,
-  mkdirSync,
-  readdirSync,
-  renameSync,
-  symlinkSync,
-  writeFileSync,
-} from "node:fs";
+import { existsSync, mkdirSync, readdirSync, symlinkSync, writeFileSync } from "node:fs";
 import { sendCall } from "../http/server.ts";
 import { binary, runBinary } from "../support/program.ts";
 import { createUser, makePlace, stop, token, urlOf, writeUntilKilled } from "./archived-place.ts";
@@ -93,29 +86,4 @@ describe.skipIf(binary === "")("the archive", () => {
     },
     30_000,
   );
-
-  test.concurrent("rejects writes in sync mode while its storage is away, and recovers", async () => {
-    await using place = await makePlace({}, "directory");
-    const server = place.start({ ARCHIVE_COMMIT: "sync" });
-    const url = await urlOf(server);
-    const create = (headers: Record<string, string> = {}, email = `${crypto.randomUUID()}@b.cd`) =>
-      sendCall(url, token, "POST", "/users", { body: { email }, headers });
-    expect((await create()).status).toBe(201);
-    renameSync(place.at("archive"), place.at("away"));
-    const key = { "Idempotency-Key": "a" };
-    const late = await create(key, "late@example.com");
-    expect([late.status, late.headers.get("retry-after")]).toEqual([503, "1"]);
-    const rejected = await create();
-    expect([rejected.status, rejected.json.error]).toEqual([503, "the archive does not respond"]);
-    expect((await sendCall(url, token, "GET", "/users", {})).status).toBe(200);
-    expect((await sendCall(url, token, "GET", "/health", {})).status).toBe(503);
-    renameSync(place.at("away"), place.at("archive"));
-    while ((await create(key, "late@example.com")).status !== 201) await Bun.sleep(50);
-    const found = await sendCall(url, token, "GET", "/users?email=late@example.com", {});
-    expect(found.json.meta.total).toBe(1);
-    server.kill("SIGKILL");
-    await server.ended;
-    place.loseData();
-    expect(await place.restore()).toHaveLength(2);
-  }, 60_000);
 });

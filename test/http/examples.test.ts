@@ -1,5 +1,6 @@
 // Runs the programs of docs/examples and docs/personal-data.md at the same time, each behind a network that loses, cuts, delays and doubles.
 import { expect, test } from "bun:test";
+import { backUp } from "../sqlite/make-backup.ts";
 import { makeDirectory } from "../support/directory.ts";
 import { startFlakyNetwork } from "../support/flaky-network.ts";
 import { canRun, killExample, startExample, untilInStep } from "./examples.ts";
@@ -13,6 +14,9 @@ const sources: Readonly<Record<string, string>> = {
   "erase.sh": `${api}${handOut}${erase}`,
   "merge.sh": `${api}${merge}`,
 };
+
+/** What every value of the user who is erased contains. */
+const MARK = "ann@example.com";
 
 const server = await startSharedServer();
 
@@ -35,8 +39,9 @@ test("examples do everything once when connections break, and requests arrive la
 
   // More than a page.
   for (let n = 0; n < 7; n += 1) await newUser(server);
-  const ann = await newUser(server, { email: "ann@example.com", name: "Ann" });
-  for (let n = 0; n < 2; n += 1) await newOrder(server, ann.id, { metadata: { gift: "Ann" } });
+  const ann = await newUser(server, { email: MARK, name: MARK, metadata: { nickname: MARK } });
+  const ofAnn = [1, 2].map(() => newOrder(server, ann.id, { metadata: { gift: MARK } }));
+  const placed = (await Promise.all(ofAnn)).sort((one, other) => one.id - other.id);
   for (let n = 0; n < 7; n += 1) await newOrder(server, 2);
 
   const running = await Promise.all(programs.map(start));
@@ -64,6 +69,18 @@ test("examples do everything once when connections break, and requests arrive la
     ...Array.from({ length: 7 }, () => [1, {}]),
     [dan.id, {}],
   ]);
+  const erasing = ending.filter(({ file }) => file === "erase.sh");
+  for (const { directory } of erasing) {
+    const [user, handedOut] = await Promise.all(
+      ["user.json", "orders.json"].map((file) => Bun.file(directory.at(file)).json()),
+    );
+    expect([user.data, handedOut.data]).toEqual([[ann], placed]);
+    const backup = directory.at("backup.db");
+    await backUp(server.database, backup);
+    expect(await Bun.file(backup).text()).toContain("@erased.invalid");
+    for (const text of [await Bun.file(backup).text(), server.output])
+      expect(text.toLowerCase()).not.toContain(MARK);
+  }
   for (const { directory, example } of following) await untilInStep(server, directory, example);
   for (const { file, network } of [...counting, ...following])
     expect([file, network.isExhausted()]).toEqual([file, true]);

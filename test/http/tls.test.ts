@@ -10,23 +10,6 @@ const server = await startSharedServer({ TLS_CERT, TLS_KEY });
 
 const tls = { ca: await Bun.file(TLS_CERT).text() };
 
-test("serve uses TLS when it has a certificate and its key", async () => {
-  expect(server.url).toStartWith("https://");
-  const health = await fetch(`${server.url}/api/v1/health`, { tls });
-  expect([health.status, await health.json()]).toEqual([
-    200,
-    { data: { status: "ok" }, error: null },
-  ]);
-
-  const authorization = `Bearer ${server.writeToken}`;
-  const options = { method: "POST", headers: { authorization }, tls };
-  const created = await fetch(`${server.url}/api/v1/users`, {
-    ...options,
-    body: new TextEncoder().encode('{"email":"tls@example.com"}'),
-  });
-  expect(created.status).toBe(201);
-});
-
 test("an unknown path returns 404 over TLS when there is a token, otherwise 401", async () => {
   const ask = async (host: string, token: string) => {
     const headers = { host, authorization: `Bearer ${token}` };

@@ -1,6 +1,5 @@
 import { expect, test } from "bun:test";
 import { createWaitingClients } from "../../src/http/limits/waiting-clients.ts";
-import { expectThrown } from "../support/expect-error.ts";
 
 const never = new AbortController().signal;
 const drain = { signal: never };
@@ -19,24 +18,6 @@ function makeFeed() {
     },
   };
 }
-
-test("a client gets no place when its token has half of them, or all are taken", () => {
-  const feed = makeFeed();
-  const clients = createWaitingClients(feed, drain);
-  const begin = (token: string) => clients.begin(token, 60, never);
-  const expectFull = (token: string) =>
-    expectThrown(() => begin(token), "unavailable", "too many clients wait for changes");
-  const ofFirst = Array.from({ length: 512 }, () => begin("a"));
-  expectFull("a");
-  const ofSecond = Array.from({ length: 512 }, () => begin("b"));
-  expectFull("c");
-  ofFirst[0]?.[Symbol.dispose]();
-  expectFull("b");
-  const third = begin("c");
-  expect([clients.count(), feed.listeners.size]).toEqual([1024, 1024]);
-  for (const client of [...ofFirst.slice(1), ...ofSecond, third]) client[Symbol.dispose]();
-  expect([clients.count(), feed.listeners.size]).toEqual([0, 0]);
-});
 
 test("a client learns of a change that came before it waited, and then waits for the next one", async () => {
   const feed = makeFeed();

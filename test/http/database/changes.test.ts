@@ -222,6 +222,10 @@ test("a token that has half of the places gets no more, and others get theirs", 
     const ofOther = { token: server.readToken };
     const { status, json } = await server.call("GET", `${path}?after=${last}&wait=1`, ofOther);
     expect([status, json.data]).toEqual([200, []]);
+    // The other half is for any other token.
+    using _others = await openWaiting(512, target, server.readToken);
+    await untilWaiting(1024);
+    expect((await server.call("GET", target, { token: apiToken })).status).toBe(503);
     // It still reads, because that needs no place.
     expect((await list(`?after=${last - 1}&wait=60`)).status).toBe(200);
     expect((await list(`?after=${last}`)).status).toBe(200);

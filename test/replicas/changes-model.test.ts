@@ -39,9 +39,9 @@ test.if(possible && programs !== null)(
       seconds: SECONDS,
       async killDatabase() {
         turn += 1;
-        if (turn % 3 === 0) return terminateBackends(instance.url);
-        if (turn % 3 === 1) instance.signal("SIGKILL");
-        else instance.stop("immediate");
+        if (turn % 4 === 0) return terminateBackends(instance.url);
+        if (turn % 4 === 1) instance.signal("SIGKILL");
+        else instance.stop(turn % 4 === 2 ? "immediate" : "fast");
         await Bun.sleep(Math.random() * OUTAGE_MS);
         await instance.start();
       },

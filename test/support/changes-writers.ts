@@ -33,7 +33,10 @@ async function write(
     try {
       const response = await fetch(`${url()}/api/v1${path}`, { method, headers, body: content });
       const text = await response.text();
-      if (response.status === 503) return null;
+      if (response.status === 503) {
+        if (response.headers.get("retry-after") === null) known.wrong.push(`${path}: ${text}`);
+        return null;
+      }
       return { status: response.status, text, headers: response.headers };
     } catch {
       return null;

@@ -38,16 +38,6 @@ test("createLogBuffer writes lines together and in order when they arrive togeth
   expect(buffer.droppedLines()).toBe(0);
 });
 
-test("createLogBuffer writes without finish when some time has passed", async () => {
-  const descriptor = makeDescriptor();
-  const buffer = createLogBuffer(descriptor.write);
-  for (const line of ["a\n", "b\n"]) {
-    buffer.write(line);
-    while (!descriptor.text().endsWith(line)) await Bun.sleep(1);
-  }
-  expect(descriptor.writes).toEqual([2, 2]);
-});
-
 test("createLogBuffer has one write in progress when the reader is stalled", async () => {
   const descriptor = makeDescriptor(true);
   const buffer = createLogBuffer(descriptor.write);
@@ -93,14 +83,6 @@ test("createLogBuffer reports each gap by itself when the reader stalls twice", 
   expect([reports, buffer.droppedLines()]).toEqual([[3, 5], 8]);
 });
 
-test.concurrent("finish gives up and returns true when the reader is stalled", async () => {
-  const descriptor = makeDescriptor(true);
-  const buffer = createLogBuffer(descriptor.write);
-  buffer.write("a\n");
-  expect(await buffer.finish()).toBe(true);
-  expect(descriptor.text()).toBe("");
-});
-
 test.concurrent("finish waits for the reader when it is slow", async () => {
   let text = "";
   // Takes longer than a second in total.
@@ -132,13 +114,6 @@ test("createLogBuffer continues, and finish returns false, when a write has fail
   expect([descriptor.text(), buffer.droppedLines()]).toEqual(["c\n2 dropped\n", 2]);
 });
 
-test("finish returns true when the reader has closed the pipe", async () => {
-  const buffer = createLogBuffer(async () => null);
-  buffer.write("a\n");
-  expect(await buffer.finish()).toBe(true);
-  expect(buffer.droppedLines()).toBe(1);
-});
-
 test("createLogBuffer counts every line of a write when it drops it", async () => {
   const descriptor = makeDescriptor(true);
   const buffer = createLogBuffer(descriptor.write);
@@ -159,12 +134,4 @@ test("shareWrites allows one write at a time when several buffers use it", async
   first.unblock();
   for (const buffer of buffers) expect(await buffer.finish()).toBe(true);
   expect([first.text(), second.text()]).toEqual(["a\n", "a\n"]);
-});
-
-test("shareWrites continues when a write has failed", async () => {
-  const share = shareWrites();
-  const fail = share(() => Promise.reject(new Error("ENOSPC")));
-  await expect(fail(new Uint8Array(1))).rejects.toThrow("ENOSPC");
-  const write = share(async (bytes) => bytes.length);
-  expect(await write(new Uint8Array(3))).toBe(3);
 });

@@ -1,18 +1,8 @@
 import { expect, test } from "bun:test";
-import { readFileSync, rmSync } from "node:fs";
-import {
-  exportOf,
-  failed,
-  imported,
-  lines,
-  makeHarnessWithDatabase as makeHarness,
-  reported,
-} from "./harness.ts";
+import { rmSync } from "node:fs";
+import { exportOf, lines, makeHarnessWithDatabase as makeHarness, reported } from "./harness.ts";
 
-const items = [{ sku: "A-1", quantity: 2, unit_price: 100 }];
-const cells = `"${JSON.stringify(items).replaceAll('"', '""')}"`;
 const ann = { email: "ann@b.cd", reference: "C-1", name: "Ann", metadata: { plan: "pro" } };
-const order = { currency: "EUR", reference: "1", user_reference: "C-1", items };
 
 test("import --update changes records that exist, and nothing when repeated or in a dry run", async () => {
   using world = makeHarness();
@@ -53,25 +43,6 @@ test("import --update --dry-run judges the input alone when there is no database
   expect(stderr).toEndWith("Would import 1 user (1 updated, 0 unchanged, 0 rejected)\n");
 });
 
-test("import --update restores the fields of an export when they have changed since", async () => {
-  using world = makeHarness();
-  await world.feed(lines([ann]), "import", "users");
-  for (const format of ["ndjson", "csv"]) {
-    const args = ["users", "--format", format];
-    const exported = (await world.run("export", ...args)).stdout;
-    await world.feed(
-      lines([{ ...ann, name: format, metadata: {} }]),
-      "import",
-      "users",
-      "--update",
-    );
-    expect(await world.feed(exported, "import", ...args, "--update")).toEqual(
-      reported("Imported 0 users (1 updated, 0 unchanged, 0 rejected)"),
-    );
-    expect(await exportOf(world, "users")).toMatchObject([ann]);
-  }
-});
-
 test("import --update of CSV keeps what has an empty cell or no column, and with an id clears the first", async () => {
   using world = makeHarness();
   await world.feed(lines([ann]), "import", "users");
@@ -87,35 +58,4 @@ test("import --update of CSV keeps what has an empty cell or no column, and with
   expect(await update(`metadata,${header}\n,1,new@b.cd,,${times}\n`)).toEqual(updated);
   const cleared = { email: "new@b.cd", reference: "C-1", name: null, metadata: {} };
   expect(await exportOf(world, "users")).toMatchObject([cleared]);
-});
-
-test("import --update changes orders by their references, and takes the rejected ones again", async () => {
-  using world = makeHarness();
-  await world.feed(lines([ann, { email: "bob@b.cd" }]), "import", "users");
-  const orders = ["1", "2"].map((reference) => ({ ...order, reference }));
-  expect(await world.feed(lines(orders), "import", "orders")).toEqual(imported("orders", 2));
-  const path = world.at("rejects.csv");
-  const csv = [
-    "reference,user_email,currency,items,status,refunded",
-    `1,bob@b.cd,EUR,${cells},shipped,50`,
-    `2,ann@b.cd,USD,${cells},paid,`,
-    `3,ann@b.cd,EUR,${cells},,`,
-  ].join("\n");
-  const args = ["import", "orders", "--format", "csv", "--update"];
-  const summary = (created: string, updated: number, rejected: number) =>
-    `Imported ${created} (${updated} updated, 0 unchanged, ${rejected} rejected)`;
-  expect(await world.feed(csv, ...args, "--rejects", path)).toEqual(
-    failed(
-      "line 3: currency must be as in order 2: it never changes",
-      `${summary("1 order", 1, 1)}; rejected records are in ${path}`,
-    ),
-  );
-  const corrected = readFileSync(path, "utf8").replace("USD", "EUR");
-  expect(await world.feed(corrected, ...args)).toEqual(reported(summary("0 orders", 1, 0)));
-  expect(await exportOf(world, "orders")).toMatchObject([
-    { reference: "1", user_id: 2, status: "shipped", refunded: 50, version: 2 },
-    { reference: "2", user_id: 1, status: "paid", refunded: 0, version: 2 },
-    { reference: "3", user_id: 1, status: "pending", refunded: 0, version: 1 },
-  ]);
-  expect((await world.run("check")).stdout).toBe("ok\n");
 });

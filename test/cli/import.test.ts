@@ -9,7 +9,6 @@ import {
   imported,
   lines,
   makeHarnessWithDatabase as makeHarness,
-  openWith,
   summaryOf,
 } from "./harness.ts";
 
@@ -181,47 +180,6 @@ test.each([
     }
   },
 );
-
-/** @returns the number of records in each transaction of an import */
-async function batchesOf(text: string, format: string): Promise<number[]> {
-  const batches: number[] = [];
-  using world = makeHarness({
-    openStore: openWith(({ bulk }) => ({
-      bulk: {
-        ...bulk,
-        users: {
-          async import(records) {
-            batches.push(records.length);
-            return records.map(() => ({ outcome: "created" }));
-          },
-        },
-      },
-    })),
-  });
-  await world.feed(text, "import", "users", "--format", format);
-  return batches;
-}
-
-test("import limits a transaction to 5000 records and about 4 MB", async () => {
-  expect(await batchesOf(emails(5001), "ndjson")).toEqual([5000, 1]);
-  expect(await batchesOf("{}\n".repeat(5001), "ndjson")).toEqual([0, 0]);
-  // 21 kB each.
-  const notes = Array.from({ length: 50 }, (_, at) => [`key ${at}`, "x".repeat(400)]);
-  const metadata = Object.fromEntries(notes);
-  const wide = Array.from({ length: 420 }, (_, at) => ({ email: `${at}@b.cd`, metadata }));
-  const csv = wide.map((user) => {
-    return `${user.email},"${JSON.stringify(user.metadata).replaceAll('"', '""')}"\n`;
-  });
-  for (const [text, format] of [
-    [lines(wide), "ndjson"],
-    [`email,metadata\n${csv.join("")}`, "csv"],
-  ] as const) {
-    const batches = await batchesOf(text, format);
-    expect(batches.reduce((sum, each) => sum + each, 0)).toBe(420);
-    expect(batches).toHaveLength(3);
-    for (const records of batches.slice(0, -1)) expect(records).toBeWithin(190, 210);
-  }
-});
 
 test("import accepts a line of 1 MiB, and rejects longer ones and those that are not UTF-8", async () => {
   using world = makeHarness();

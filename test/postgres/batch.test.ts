@@ -137,26 +137,6 @@ test("enqueue does not wait for a batch when it takes long", async () => {
   expect(items()).toEqual(["a", "b", "c"]);
 });
 
-test("enqueue keeps items apart when they have a conflict key in common", async () => {
-  const { batches, enqueue, items } = makeQueue({
-    conflictKeysOf: (item) => [...item],
-    maxBatches: 2,
-  });
-  for (const item of ["xa", "ya", "yb", "z"]) enqueue(item);
-  await turns();
-  expect(items()).toEqual(["xaybz"]);
-  await Bun.sleep(20);
-  expect(items()).toEqual(["xaybz"]);
-  // The first item takes longer than its batch.
-  const { promise, resolve } = Promise.withResolvers<string>();
-  batches[0]?.end([promise, "", ""]);
-  await Bun.sleep(20);
-  expect(items()).toEqual(["xaybz"]);
-  resolve("");
-  await turns();
-  expect(items()).toEqual(["xaybz", "ya"]);
-});
-
 test("enqueue rejects all items of a batch when it fails, and runs the next ones", async () => {
   const { batches, enqueue, items } = makeQueue({ conflictKeysOf: (item) => [item] });
   const results = Promise.allSettled(["a", "b"].map(enqueue));
@@ -168,14 +148,6 @@ test("enqueue rejects all items of a batch when it fails, and runs the next ones
   expect(items()).toEqual(["ab", "a"]);
   batches[1]?.end(["1"]);
   expect(await next).toBe("1");
-});
-
-test("enqueue rejects all items of a batch when a result is missing", async () => {
-  const { batches, enqueue } = makeQueue();
-  const results = Promise.allSettled(["a", "b"].map(enqueue));
-  await turns();
-  batches[0]?.end(["1"]);
-  expect((await results).map(({ status }) => status)).toEqual(["rejected", "rejected"]);
 });
 
 test("enqueue rejects an item when it waits too long, and never runs it", async () => {

@@ -3,7 +3,6 @@ import { expect, spyOn, test } from "bun:test";
 import {
   closeSync,
   copyFileSync,
-  existsSync,
   lstatSync,
   openSync,
   readdirSync,
@@ -77,22 +76,8 @@ test("openSqlite creates the directories and the file when they are missing", as
   const store = await open(path);
   await newUser(store);
   await store.close();
-  expect(existsSync(path)).toBe(true);
   writeFileSync(directory.at("empty.db"), "");
   await (await open(directory.at("empty.db"))).close();
-});
-
-test("openSqlite creates nothing when create is false", async () => {
-  using directory = makeDirectory();
-  for (const path of [directory.at("a.db"), directory.at("x/a.db")]) {
-    const message = `Cannot open ${path}: no such file; DATABASE_URL or --database-url selects another one`;
-    for (const mode of ["serve", "serve-read-only", "write", "read"] as const) {
-      await expectRejection(open(path, mode, false), "operator", message);
-    }
-  }
-  expect(readdirSync(directory.path)).toEqual([]);
-  await (await open(directory.at("a.db"))).close();
-  await (await open(directory.at("a.db"), "write", false)).close();
 });
 
 test.each(["serve", "write"] as const)(
@@ -128,17 +113,6 @@ test.each(["-serving", "-wal"])(
     await (await open(path)).close();
   },
 );
-
-test("close moves all data into the one file", async () => {
-  using directory = makeDirectory();
-  const path = directory.at("a.db");
-  const store = await open(path);
-  await newUser(store);
-  await store.close();
-  copyFileSync(path, directory.at("copy.db"));
-  expect(query(directory.at("copy.db"), "select count(*) from users")).toEqual([1]);
-  expect(readdirSync(directory.path).sort()).toEqual(["a.db", "a.db-serving", "copy.db"]);
-});
 
 test("close makes later writes fail", async () => {
   using directory = makeDirectory();

@@ -7,28 +7,6 @@ import { openDatabase, runSql } from "./open-database.ts";
 const directory = makeDirectory();
 afterAll(() => directory[Symbol.dispose]());
 
-const newest = { limit: 1, offset: 0 };
-
-test("subscribe notices a change of a command that was running when the server started", async () => {
-  const path = directory.at("two.db");
-  await using other = await openDatabase(path, { mode: "write" });
-  await using server = await openDatabase(path);
-  const woken = Promise.withResolvers<void>();
-  using _subscription = server.changes.subscribe(() => {
-    if (Number((server.changes.list(newest) as { last: number }).last) > 0) woken.resolve();
-  });
-  const { id } = await newUser(other);
-  await woken.promise;
-  expect(await server.users.get(id)).not.toBeNull();
-});
-
-test("an open subscription does not keep a closed store busy", async () => {
-  const store = await openDatabase(directory.at("closed.db"));
-  store.changes.subscribe(() => {});
-  await newUser(store);
-  await store.close();
-});
-
 /** Breaks a feed of six changes. @returns what `check` reports */
 async function findingsAfter(sql: string): Promise<readonly string[]> {
   const path = directory.at(`${crypto.randomUUID()}.db`);

@@ -3,7 +3,6 @@ import { Database } from "bun:sqlite";
 import { expect, test } from "bun:test";
 import { renameSync } from "node:fs";
 import type { Store } from "../../src/domain/store.ts";
-import { isServed } from "../../src/sqlite/file/server-lock.ts";
 import { newUser } from "../contract/open.ts";
 import { makeDirectory } from "../support/directory.ts";
 import { expectRejection } from "../support/expect-error.ts";
@@ -61,15 +60,6 @@ test("reading does not wait for the write lock, neither in a server nor in a com
     await using store = await openDatabase(database.path, { mode, create: false });
     expect(await totalOf(store)).toBe(1);
   }
-});
-
-test("isServed is false when all servers only read", async () => {
-  using database = await filled();
-  const store = await openDatabase(database.path, readOnly);
-  expect(isServed(database.path)).toBe(false);
-  await store.close();
-  await using _writing = await openDatabase(database.path);
-  expect(isServed(database.path)).toBe(true);
 });
 
 test("checkUsable fails when the file of a read-only server was moved", async () => {

@@ -87,14 +87,6 @@ test.each(spoiled)(
   },
 );
 
-test("restore creates a writable database when the backup is read-only", async () => {
-  using directory = makeDirectory();
-  const { copy } = await makeBackup(directory);
-  chmodSync(copy, 0o444);
-  await restore(copy, directory.at("new.db"));
-  expect(statSync(directory.at("new.db")).mode & 0o777).toBe(0o600);
-});
-
 test("restore replaces a damaged database", async () => {
   using directory = makeDirectory();
   const { path, copy } = await makeBackup(directory);

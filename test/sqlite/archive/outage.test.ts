@@ -3,8 +3,6 @@ import { describe, expect, test } from "bun:test";
 import { closeSync, openSync, readSync, writeSync } from "node:fs";
 import { AppError } from "../../../src/base/error.ts";
 import type { ObjectStorage } from "../../../src/domain/object-storage.ts";
-import { slotKey } from "../../../src/sqlite/archive/format.ts";
-import { MAX_SENDING, seal } from "../../../src/sqlite/archive/log.ts";
 import { makeUnreliable } from "../../object-storage/unreliable.ts";
 import { contentOf, makeArchive, type Server, writeSegments } from "./archived.ts";
 
@@ -59,38 +57,6 @@ describe("an archive", () => {
     await Bun.sleep(20);
     expect(server.confirmed()).toBe(before);
   }, 30_000);
-
-  test("ends at a seal in the place of a segment that was not stored, while others were sent", async () => {
-    using archive = makeArchive();
-    const arrival = Promise.withResolvers<void>();
-    let missing = "";
-    const storage: ObjectStorage = {
-      ...archive.storage,
-      async create(key, body) {
-        if (key === missing) await arrival.promise;
-        return archive.storage.create(key, body);
-      },
-    };
-    await using server = await archive.start({ storage });
-    await writeSegments(server, 3);
-    const before = contentOf(server.db);
-    const stored = (await archive.segments()).length;
-    const next = { generation: 1, number: stored + 1 };
-    missing = slotKey(next);
-    let rest = 30;
-    while (rest > 0) {
-      server.insert();
-      server.archiver.committed(rest);
-      await Bun.sleep(1);
-      // As many as it sends, and time for more.
-      if ((await archive.segments()).length >= stored + MAX_SENDING - 1 || rest < 30) rest -= 1;
-    }
-    const sealer = { writer: "another", holder: "another" };
-    expect(await seal(archive.storage, next, sealer, Date.now())).toBe(stored);
-    expect(await archive.restore()).toEqual(before);
-    arrival.resolve();
-    while (!server.isLost()) await Bun.sleep(1);
-  });
 
   test("goes on when the index of the WAL could not be read for a while", async () => {
     using archive = makeArchive();

@@ -169,7 +169,10 @@ export async function createStore(
   resources.use(archive);
   // Before anything is written.
   if (watched !== null) await archive?.start(path, watched.descriptors);
-  const watch = resources.use(createChangeWatch(db));
+  const isSync = options.archive?.commit === "sync";
+  const watch = resources.use(
+    createChangeWatch(db, isSync ? (archive?.untilArchived ?? null) : null),
+  );
   const onCommit: OnCommit = (writes, durationMs) => {
     options.onCommit?.(writes, durationMs);
     watch.check();

@@ -189,6 +189,19 @@ test("a new feed starts when the database was moved or copied with its directory
   expect(await serve(directory.at("one/a.db"))).toBe(feed);
 });
 
+test("the feed continues in a copy that is said to lack no change", async () => {
+  using directory = makeDirectory();
+  mkdirSync(directory.at("one"));
+  const feed = await serve(directory.at("one/a.db"));
+  cpSync(directory.at("one"), directory.at("two"), { recursive: true });
+  const path = directory.at("two/a.db");
+  using db = new Database(path);
+  const failing = continueFeed(db, path, () => Promise.reject(new Error("full")), true);
+  await expect(failing).rejects.toThrow("full");
+  await continueFeed(db, path, async (work) => work(), true);
+  expect(await serve(path)).toBe(feed);
+});
+
 test("the feed continues when a mark cannot be recorded, unless it needs a new name", async () => {
   using directory = makeDirectory();
   const { path, feed } = await makeServed(directory);

@@ -47,9 +47,11 @@ function createConfirmations() {
   return {
     nextTicket: () => ++lastTicket,
     isBehind: () => rejectedTicket !== null,
-    wait(ticket: number): Promise<void> {
+    /** @param isWrite whether it is rejected after a while, with all others */
+    wait(ticket: number, isWrite: boolean): Promise<void> {
       const waiter = { ticket, ...Promise.withResolvers<void>() };
       waiters.push(waiter);
+      if (!isWrite) return waiter.promise;
       const expire = () => {
         if (!waiters.includes(waiter)) return;
         rejectedTicket = lastTicket;
@@ -198,19 +200,21 @@ export async function openArchive(path: string, options: ArchiveOptions) {
     if (signal.aborted) removeTemporary(path);
     throw error;
   }
+  /** @param isWrite as in `wait` */
+  function untilConfirmed(isWrite: boolean): Promise<void> {
+    if (isLost || thread.broken() !== null) return Promise.reject(notConfirmed());
+    const ticket = confirmations.nextTicket();
+    thread.post({ type: "committed", ticket });
+    return confirmations.wait(ticket, isWrite);
+  }
+
   const gate: CommitGate = {
     requireOpen() {
       if (isLost) throw archiveError("unavailable", "another server has taken over");
       if (!isSync || (!confirmations.isBehind() && thread.broken() === null)) return;
       throw archiveError("unavailable", "the archive does not respond");
     },
-    confirm() {
-      if (!isSync) return null;
-      if (isLost || thread.broken() !== null) return Promise.reject(notConfirmed());
-      const ticket = confirmations.nextTicket();
-      thread.post({ type: "committed", ticket });
-      return confirmations.wait(ticket);
-    },
+    confirm: () => (isSync ? untilConfirmed(true) : null),
   };
   return {
     ...gate,
@@ -227,6 +231,8 @@ export async function openArchive(path: string, options: ArchiveOptions) {
       await askAtStart({ type: "follow", path, files, settings });
       freshMs = null;
     },
+    /** @returns resolves when the archive has all that is committed now, however long that takes. Rejects as `confirm` does */
+    untilArchived: () => untilConfirmed(false),
     /**
      * Call it when the files of the database are open, and before anything is written.
      * @param path of the file, not of a symbolic link to it

@@ -18,6 +18,7 @@ import { Order, orderStatuses } from "../../domain/order.ts";
 import type { JsonRow } from "../../domain/page.ts";
 import type { JsonText } from "../../domain/record.ts";
 import { User } from "../../domain/user.ts";
+import type { ChangeWatch } from "../engine/change-watch.ts";
 import type { StoreContext } from "./context.ts";
 import { type ListRows, pageOf } from "./lists.ts";
 import { prepareText } from "./records.ts";
@@ -61,17 +62,17 @@ export function prepareNoteChange(db: Database, now: () => Date): StoreContext["
 }
 
 /** @returns a function that reads a page of changes */
-function prepareRows(db: Database) {
+function prepareRows(db: Database, shownOf: ChangeWatch["shownOf"]) {
   const state = db.prepare<Feed, []>(`
     select
       (select name from feed) as feed,
       coalesce((select min(id) from changes), 1) as first,
       coalesce((select max(id) from changes), 0) as last
   `);
-  const page = db.prepare<StoredChange, { start: number; limit: number }>(`
+  const page = db.prepare<StoredChange, { start: number; last: number; limit: number }>(`
     select id, type, record_id, version, status, token, created_at
     from changes
-    where id > $start
+    where id > $start and id <= $last
     order by id
     limit +$limit
   `);
@@ -84,12 +85,15 @@ function prepareRows(db: Database) {
   }
 
   return (query: ChangeQuery): ListRows<Feed & { readonly total: number }> => {
-    const feed = state.get() ?? fail("operator", "the database has no feed");
+    const { last: newest, ...kept } = state.get() ?? fail("operator", "the database has no feed");
+    // Older ones may have expired.
+    const last = Math.max(kept.first - 1, shownOf(newest));
+    const feed = { ...kept, last };
     requireKept(query, feed);
     const start = startOf(query, feed);
-    const changes = start >= feed.last ? [] : page.iterate({ start, limit: query.limit });
+    const changes = start >= last ? [] : page.iterate({ start, last, limit: query.limit });
     const rows = render(changes, query.include === "record");
-    return { meta: { ...feed, total: feed.last - feed.first + 1 }, rows };
+    return { meta: { ...feed, total: last - feed.first + 1 }, rows };
   };
 }
 
@@ -114,9 +118,9 @@ const FIRST_KEPT = `
 
 export function createChangeStore(
   { db, reader, writer }: StoreContext,
-  { subscribe }: Pick<ChangeStore, "subscribe">,
+  { subscribe, shownOf }: Pick<ChangeWatch, "subscribe" | "shownOf">,
 ): ChangeStore {
-  const readRows = prepareRows(db);
+  const readRows = prepareRows(db, shownOf);
   // `min`, so that SQLite reads a range of ids.
   const deleteBatch = db.prepare<null, { before: number }>(`
     delete from changes

@@ -46,12 +46,14 @@ function identityOf(path: string, mark: number): string {
  * is a mark, which an older state of the database, written over the same file, does not have. Call it under the lock of
  * a server.
  * @param write runs work in a transaction
+ * @param keepsName whether the file is a copy that lacks no change which a client can have seen
  * @throws whatever `write` throws if a new feed is needed
  */
 export async function continueFeed(
   db: Database,
   path: string,
   write: (work: () => void) => Promise<void>,
+  keepsName = false,
 ): Promise<void> {
   const last = markOf(path);
   const isSame = lastFile(db) === identityOf(path, last);
@@ -60,7 +62,7 @@ export async function continueFeed(
   const file = identityOf(path, markOf(path));
   try {
     await write(() => {
-      if (!isSame) renameFeed(db);
+      if (!isSame && !keepsName) renameFeed(db);
       db.run("update feed set file = ?", [file]);
     });
   } catch (error) {

@@ -2,6 +2,7 @@
 import { Database } from "bun:sqlite";
 import { expect, test } from "bun:test";
 import type { ArchiveOptions, ArchiveSettings } from "../../../src/domain/archive.ts";
+import type { Store } from "../../../src/domain/store.ts";
 import { openArchive } from "../../../src/sqlite/archive/client.ts";
 import {
   type ArchiveRequest,
@@ -9,6 +10,7 @@ import {
   createArchiveService,
 } from "../../../src/sqlite/archive/service.ts";
 import type { FileDescriptors } from "../../../src/sqlite/file/file-watch.ts";
+import { newUser } from "../../contract/open.ts";
 import { createMemoryStorage } from "../../object-storage/memory.ts";
 import { makeDirectory } from "../../support/directory.ts";
 import { expectRejection } from "../../support/expect-error.ts";
@@ -105,6 +107,44 @@ test("a server that stops writes nothing after the archive was asked to be compl
   };
   await withStore(directory.at("a.db"), serve, { mode: "serve", archive });
   expect(requests.slice(requests.indexOf("close"))).toEqual(["close"]);
+});
+
+test("the changes of a server are shown when the archive has them, and at once when it has acknowledged them", async () => {
+  using directory = makeDirectory();
+  const path = directory.at("a.db");
+  let isHeldBack = false;
+  let held = 0;
+  const { worker, respond } = makeWorker((request, answer) => {
+    if (request.type !== "committed") return false;
+    held = request.ticket;
+    if (!isHeldBack) setTimeout(() => answer({ type: "confirmed", ticket: request.ticket }), 1);
+    return true;
+  });
+  const archive = { ...optionsOf(worker), commit: "sync" as const };
+  await withStore(
+    path,
+    async (store) => {
+      const shownOf = async ({ changes }: Store) => {
+        const { last, records } = await changes.list({ limit: 10, offset: 0 });
+        return [last, records.match(/\{"id"/g)?.length];
+      };
+      await newUser(store);
+      isHeldBack = true;
+      const before = held;
+      const writing = newUser(store);
+      while (held === before) await Bun.sleep(1);
+      await withStore(path, async (other) => {
+        await newUser(other);
+        expect(await shownOf(other)).toEqual([3, 3]);
+      });
+      expect(await shownOf(store)).toEqual([1, 1]);
+      isHeldBack = false;
+      respond({ type: "confirmed", ticket: held });
+      await writing;
+      expect(await shownOf(store)).toEqual([3, 3]);
+    },
+    { mode: "serve", archive },
+  );
 });
 
 test("a start names the archive when that does not take the first write", async () => {

@@ -1,10 +1,22 @@
-/** Start, memory, and the latency of reads while other clients write. */
-import { closeSync, fsyncSync, mkdtempSync, openSync, rmSync, writeSync } from "node:fs";
+/** Start, memory, size, and the latency of reads while other clients write. */
+import {
+  closeSync,
+  existsSync,
+  fsyncSync,
+  mkdtempSync,
+  openSync,
+  rmSync,
+  statSync,
+  writeSync,
+} from "node:fs";
+import { newToken } from "../src/domain/token.ts";
 import { apply, createUser, getUser, type Load } from "./load.ts";
-import { freePort, residentMemoryMb, startServer } from "./process.ts";
+import { pocketbase, binary as pocketbaseBinary, serve as servePocketBase } from "./pocketbase.ts";
+import { freePort, residentMemoryMb, type Server, startServer } from "./process.ts";
 import { median, type Plan, untilQuiet } from "./rounds.ts";
 import { binary, dataDirectory, type Seed } from "./seed.ts";
 import { withServers } from "./servers.ts";
+import { ours } from "./sqlite.ts";
 
 /** A server counts as idle after this time without a request. */
 const IDLE_MS = 500;
@@ -16,8 +28,11 @@ const FRAME = new Uint8Array(4096 + 24).fill(1);
 const FRAMES = 1000;
 
 export interface Footprint {
+  readonly server: string;
   readonly start_ms: number;
   readonly idle_mb: number;
+  /** Size of the executable in MB. */
+  readonly sizeMb: number;
 }
 
 /** Memory during one half of the requests. */
@@ -38,29 +53,43 @@ export interface ReadsDuringWrites {
   readonly reads_per_s: number;
 }
 
-/** Starts the service in an empty directory, where it creates its database. */
-async function measureStart(token: string): Promise<Footprint> {
-  const port = freePort();
-  const directory = mkdtempSync(`${dataDirectory}/empty-`);
-  const server = await startServer({
-    command: [binary, "serve"],
-    // Without a token it would create one and print it.
-    env: { PORT: String(port), API_TOKEN: token },
-    cwd: directory,
-    port,
-    readyPath: "/api/v1/health",
-    token: null,
-  });
-  await Bun.sleep(IDLE_MS);
-  const idleMb = residentMemoryMb(server.pid);
-  await server.stop();
-  rmSync(directory, { recursive: true });
-  return { start_ms: server.start_ms, idle_mb: idleMb };
-}
+/** How a server is started in an empty directory, where it creates its database. */
+type Launch = (directory: string) => Promise<Server>;
 
-export async function measureFootprints(seed: Seed, rounds: number): Promise<Footprint[]> {
+const launches: Readonly<Record<string, { executable: string; launch: Launch }>> = {
+  [ours]: {
+    executable: binary,
+    launch: (cwd) => {
+      const port = freePort();
+      // Without a token it would create one and print it.
+      const env = { PORT: String(port), API_TOKEN: newToken() };
+      const command = [binary, "serve"];
+      return startServer({ command, env, cwd, port, readyPath: "/api/v1/health", token: null });
+    },
+  },
+  [pocketbase]: { executable: pocketbaseBinary, launch: servePocketBase },
+};
+
+export async function measureFootprints(rounds: number): Promise<Footprint[]> {
   const found: Footprint[] = [];
-  for (let round = 0; round < rounds; round += 1) found.push(await measureStart(seed.token));
+  for (let round = 0; round < rounds; round += 1) {
+    for (const [name, { executable, launch }] of Object.entries(launches)) {
+      if (!existsSync(executable)) continue;
+      const directory = mkdtempSync(`${dataDirectory}/empty-`);
+      const server = await launch(directory);
+      await Bun.sleep(IDLE_MS);
+      const { start_ms } = server;
+      const idleMb = residentMemoryMb(server.pid);
+      await server.stop();
+      rmSync(directory, { recursive: true });
+      found.push({
+        server: name,
+        start_ms,
+        idle_mb: idleMb,
+        sizeMb: statSync(executable).size / 1e6,
+      });
+    }
+  }
   return found;
 }
 

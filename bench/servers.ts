@@ -56,14 +56,13 @@ interface Envelope<Data> {
 /** @throws {Error} if a server does not respond as the service does: only equal work is compared */
 async function requireSameResponses({ url, token, users }: Running): Promise<void> {
   function call(path: string, body?: object, given = token): Promise<Response> {
-    const headers = {
-      authorization: `Bearer ${given}`,
-      "content-type": "application/json",
-      "idempotency-key": url,
-      "x-request-id": "same",
-    };
+    const headers = { authorization: `Bearer ${given}`, "x-request-id": "same" };
     if (body === undefined) return fetch(`${url}/api/v1/${path}`, { headers });
-    return fetch(`${url}/api/v1/${path}`, { method: "POST", headers, body: JSON.stringify(body) });
+    return fetch(`${url}/api/v1/${path}`, {
+      method: "POST",
+      headers: { ...headers, "content-type": "application/json", "idempotency-key": url },
+      body: JSON.stringify(body),
+    });
   }
   const user = await call("users/2");
   const { data, error } = (await user.json()) as Envelope<User | null>;

@@ -91,7 +91,8 @@ export function createArchiveService({ openStorage, verify, respond }: ServiceOp
       log,
       verify,
     };
-    copyStart = settings.standby ? await prepareCopy(storage, options) : null;
+    const waitMs = settings.wasSuperseded ? 2 * settings.takeoverMs : 0;
+    copyStart = settings.standby ? await prepareCopy(storage, options, waitMs) : null;
     if (copyStart === null) await ensureDatabase(storage, options);
     else respond({ type: "fresh", ageMs: Math.max(0, Date.now() - copyStart.timeMs) });
   }

@@ -7,9 +7,17 @@ import { type ObjectStorage, withRetries } from "../../domain/object-storage.ts"
 import { discard, fileState, PRIVATE_MODE, sizeOf } from "../file/files.ts";
 import { type Catalog, isUsed, readCatalog, readGeneration, requireNewest } from "./catalog.ts";
 import { type EnsureOptions, restore, setAside } from "./ensure-database.ts";
-import { decodeSegment, type SegmentId, slotKey } from "./format.ts";
+import {
+  decodeSegment,
+  type Generation,
+  generationKey,
+  HEAD_BYTES,
+  type SegmentId,
+  slotKey,
+} from "./format.ts";
 import { readHead } from "./log.ts";
 import { type ArchiveMarker, markCopy, notTheArchive, readMarker } from "./marker.ts";
+import { POLL_MS } from "./still.ts";
 import type { WalPosition } from "./wal-reader.ts";
 import { writeFully } from "./wal-writer.ts";
 
@@ -117,8 +125,25 @@ async function readCatalogWithBase(
   }
 }
 
+/** Waits for the record of the server that has ended this log. @returns whether there is one in time */
+async function isContinued(
+  storage: ObjectStorage,
+  { number }: Generation,
+  { clock, signal }: EnsureOptions,
+  waitMs: number,
+): Promise<boolean> {
+  const endMs = clock.monotonicMs() + waitMs;
+  while ((await storage.get(generationKey(number + 1), HEAD_BYTES)) === null) {
+    signal.throwIfAborted();
+    if (clock.monotonicMs() >= endMs) return false;
+    await clock.sleep(POLL_MS, signal);
+  }
+  return true;
+}
+
 /**
  * Call it while no process has the database open.
+ * @param waitMs for the server that has ended the log of this one
  * @returns the copy; `null` if this server may write, because the newest log is its own, or there is none
  * @throws {AppError} operator if the archive cannot be restored, or belongs to another database
  * @throws the reason of the signal
@@ -126,15 +151,18 @@ async function readCatalogWithBase(
 export async function prepareCopy(
   storage: ObjectStorage,
   options: EnsureOptions,
+  waitMs = 0,
 ): Promise<CopyStart | null> {
   const { path } = options;
   const patient = withRetries(storage);
   if (!(await isUsed(patient))) return null;
-  const newest = requireNewest(await readCatalog(patient));
+  let newest = requireNewest(await readCatalog(patient));
   const marker = readMarker(path);
   const isOwn = newest !== null && sizeOf(path) > 0 && marker?.names.includes(newest.name);
-  if (newest === null || isOwn) return null;
+  if (newest === null) return null;
+  if (isOwn && !(await isContinued(patient, newest, options, waitMs))) return null;
   const catalog = await readCatalogWithBase(patient, options);
+  newest = requireNewest(catalog) ?? newest;
   const isKept = marker?.archive === newest.archive && canFollow(path, marker);
   const last = isKept ? marker?.complete : null;
   const { generation, number } = last ?? (await restoreCopy(patient, catalog, options));

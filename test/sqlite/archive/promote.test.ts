@@ -10,8 +10,16 @@ import {
 import { createLog, fence, MAX_SENDING, readHead, seal } from "../../../src/sqlite/archive/log.ts";
 import { readLog } from "../../../src/sqlite/archive/log-reader.ts";
 import { promote } from "../../../src/sqlite/archive/promote.ts";
+import { prepareCopy } from "../../../src/sqlite/archive/standby.ts";
 import { createMemoryStorage } from "../../object-storage/memory.ts";
-import { contentOf, makeArchive, serve, writeSegments } from "./archived.ts";
+import {
+  contentOf,
+  makeArchive,
+  makeClock,
+  restoreOther,
+  serve,
+  writeSegments,
+} from "./archived.ts";
 
 const first = { generation: 1, number: 1 };
 const sealer = { writer: "sealer", holder: "operator", promoted: true };
@@ -87,6 +95,26 @@ test.each([false, true])(
     }
   },
 );
+
+test("a server whose log was ended waits for the one that continues, but not for ever", async () => {
+  using archive = makeArchive();
+  const { storage, path } = archive;
+  await serve(archive, 1);
+  await promote(storage, true, 0);
+  const other = await restoreOther(archive, null);
+  const signal = new AbortController().signal;
+  const common = { path, restoreIfMissing: false, holder: "", signal, log() {}, verify() {} };
+  const clock = makeClock();
+  expect(await prepareCopy(storage, { ...common, clock }, 20_000)).toBe(null);
+  expect(clock.monotonicMs()).toBe(20_000);
+  let looks = 0;
+  const onSleep = async () => {
+    looks += 1;
+    if (looks === 3) await serve(archive, 0, { path: other });
+  };
+  const copy = await prepareCopy(storage, { ...common, clock: makeClock(onSleep) }, 20_000);
+  expect([looks, copy?.last.generation]).toEqual([3, 1]);
+});
 
 test("a promotion is refused when the end of the log is damaged or missing", async () => {
   using archive = makeArchive();

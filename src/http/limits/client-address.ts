@@ -22,11 +22,12 @@ export function createRejectedAddress(
 ): RejectedAddress {
   return (request, status) => {
     if (!logClients || !REJECTED.includes(status)) return undefined;
-    const peer = addressOf(request) ?? "";
-    const forwarded = request.headers.get("x-forwarded-for");
-    if (trustedProxies === 0 || forwarded === null) return parseAddress(peer);
-    // Each proxy has appended the address that it was called from. What is before those of trusted ones can be forged.
-    const calls = [...forwarded.split(",").map((each) => each.trim()), peer];
-    return parseAddress(calls.at(-1 - trustedProxies) ?? calls[0] ?? "");
+    let calls = trustedProxies === 0 ? null : request.headers.get("x-forwarded-for");
+    if (calls === null) return parseAddress(addressOf(request) ?? "");
+    // Each proxy has appended the address that it was called from. What is before those of trusted ones can be forged, and
+    // have thousands of entries.
+    for (let proxy = 1; proxy < trustedProxies && calls.includes(","); proxy += 1)
+      calls = calls.slice(0, calls.lastIndexOf(","));
+    return parseAddress(calls.slice(calls.lastIndexOf(",") + 1).trim());
   };
 }

@@ -2,6 +2,7 @@
 import { Database } from "bun:sqlite";
 import { expect } from "bun:test";
 import { closeSync, openSync } from "node:fs";
+import type { ArchiveCommit } from "../../../src/domain/archive.ts";
 import type { ObjectStorage } from "../../../src/domain/object-storage.ts";
 import { createDirectoryStorage } from "../../../src/object-storage/directory.ts";
 import { createArchiver } from "../../../src/sqlite/archive/archiver.ts";
@@ -142,13 +143,14 @@ interface Options {
   readonly maxWalBytes?: number;
   readonly nowMs?: () => number;
   readonly clock?: Clock;
+  readonly commit?: ArchiveCommit;
   /** Of the process; by default, all processes with this database have the same, and need not wait for each other. */
   readonly identity?: string;
 }
 
 async function startArchived(options: Options) {
   const { path, storage, intervalMs = INTERVAL_MS, keepMs = 1e9, maxWalBytes = 2 ** 30 } = options;
-  const { nowMs = Date.now, identity = path, clock = systemClock } = options;
+  const { nowMs = Date.now, identity = path, clock = systemClock, commit = "async" } = options;
   const db = openDatabase(path);
   const descriptors = {
     database: openSync(path, "r"),
@@ -169,7 +171,7 @@ async function startArchived(options: Options) {
     holder: path,
     intervalMs,
     keepMs,
-    commit: "async",
+    commit,
     takeoverMs: 10_000,
     standby: false,
     maxWalBytes,

@@ -1,0 +1,295 @@
+// A standby: its copy follows the log of another server, and it takes over only when that one can store nothing more.
+import { Database } from "bun:sqlite";
+import { expect, test } from "bun:test";
+import { closeSync, openSync, readdirSync } from "node:fs";
+import { AppError } from "../../../src/base/error.ts";
+import type { ObjectStorage } from "../../../src/domain/object-storage.ts";
+import { follow } from "../../../src/sqlite/archive/follow.ts";
+import { encodeJson, heartbeatKey, prefixes, slotKey } from "../../../src/sqlite/archive/format.ts";
+import { promote } from "../../../src/sqlite/archive/promote.ts";
+import { prepareCopy } from "../../../src/sqlite/archive/standby.ts";
+import { expectRejection } from "../../support/expect-error.ts";
+import { type Archive, contentOf, makeArchive, type Server, serve } from "./archived.ts";
+
+interface StandbyOptions {
+  readonly storage?: ObjectStorage;
+  /** Called before each look at the log but the first. */
+  readonly onSleep?: (looks: number) => unknown;
+  readonly wasSuperseded?: boolean;
+}
+
+/** Restores a copy, or continues with the one that is there, and follows. No time passes before `pass`. */
+async function startStandby(archive: Archive, options: StandbyOptions = {}) {
+  const { storage = archive.storage, onSleep = () => {}, wasSuperseded = false } = options;
+  const path = archive.at("b.db");
+  const stopping = new AbortController();
+  const lines: string[] = [];
+  let nowMs = 0;
+  let isPassing = false;
+  let looks = 0;
+  const clock = {
+    monotonicMs: () => nowMs,
+    async sleep(ms: number) {
+      looks += 1;
+      if (isPassing) nowMs += ms;
+      await onSleep(looks);
+      await Bun.sleep(1);
+    },
+  };
+  const log = (_level: string, event: string) => void lines.push(event);
+  const common = { path, holder: "b.db", clock, signal: stopping.signal, log };
+  const start = await prepareCopy(storage, { ...common, restoreIfMissing: true, verify() {} });
+  if (start === null) throw new Error("no other server was found");
+  const db = new Database(path, { readwrite: true, strict: true });
+  db.run("pragma busy_timeout = 5000");
+  db.prepare("select 1 from t").get();
+  const open = (suffix: string) => openSync(path + suffix, "r+");
+  const files = { database: open(""), wal: open("-wal"), index: open("-shm") };
+  const ages: number[] = [];
+  const events = { nowMs: Date.now, onFresh: (ageMs: number) => void ages.push(ageMs) };
+  const settings = { takeoverMs: 10_000, wasSuperseded };
+  const following = follow({ ...common, ...events, ...settings, files, start, storage });
+  const ended = following.finally(() => {
+    db.close(true);
+    for (const descriptor of Object.values(files)) closeSync(descriptor);
+  });
+  ended.catch(() => {});
+  return {
+    lines,
+    /** When the copy had everything. */
+    ages,
+    looks: () => looks,
+    /** From now on, looks take time. */
+    pass() {
+      isPassing = true;
+    },
+    passOnce(ms: number) {
+      nowMs += ms;
+    },
+    /** Waits until readers of the copy see what the server has. */
+    async untilSame({ db: original }: Server) {
+      while (!Bun.deepEquals(contentOf(db), contentOf(original))) await Bun.sleep(1);
+    },
+    async untilLooks(count: number) {
+      while (looks < count) await Bun.sleep(1);
+    },
+    /** Resolves with the result of `follow` when this server may write. */
+    ended,
+    async stop() {
+      stopping.abort(new AppError("operator", "stopped"));
+      await expectRejection(ended, "operator", "stopped");
+    },
+    /** Of the copy, when it is closed. */
+    content() {
+      using closed = new Database(path);
+      expect(closed.prepare("pragma integrity_check").get()).toEqual({ integrity_check: "ok" });
+      return contentOf(closed);
+    },
+  };
+}
+
+/** A server with a base, in sync mode. */
+async function startServer(archive: Archive, options: Parameters<Archive["start"]>[0] = {}) {
+  const server = await archive.start({ commit: "sync", ...options });
+  await write(server);
+  await archive.untilBases(1);
+  return server;
+}
+
+async function write(server: Server, rows = 3) {
+  server.insert(rows);
+  await server.untilComplete();
+}
+
+/** @returns a storage whose writes wait while it is frozen */
+function freezable(storage: ObjectStorage) {
+  let thawed = Promise.resolve();
+  let thaw = () => {};
+  const wait =
+    <Args extends unknown[], Result>(call: (...args: Args) => Promise<Result>) =>
+    async (...args: Args) => {
+      await thawed;
+      return call(...args);
+    };
+  const frozen: ObjectStorage = {
+    ...storage,
+    put: wait(storage.put),
+    create: wait(storage.create),
+  };
+  return {
+    storage: frozen,
+    freeze() {
+      const { promise, resolve } = Promise.withResolvers<void>();
+      thawed = promise;
+      thaw = resolve;
+    },
+    thaw: () => thaw(),
+  };
+}
+
+/** Writes heartbeats as a server does that is running. */
+function beat({ storage }: Archive, sequence: number, confirmed = 0) {
+  const state = { generation: 1, writer: "a", confirmed, sequence, intervalMs: 5_000 };
+  return storage.put(heartbeatKey(1), encodeJson(state));
+}
+
+test("readers of a copy see all commits, when the WAL restarts and when the standby starts again", async () => {
+  using archive = makeArchive();
+  await using server = await startServer(archive);
+  for (const line of ["archive restored", "following"]) {
+    const standby = await startStandby(archive);
+    for (let restarts = 0; restarts < 3; restarts += 1) {
+      await write(server, 20);
+      await standby.untilSame(server);
+      server.archiver.checkpoint();
+      await write(server);
+      await standby.untilSame(server);
+    }
+    await standby.stop();
+    expect(standby.lines[0]).toBe(line);
+    await write(server, 20);
+  }
+  expect(readdirSync(archive.at("")).filter((name) => name.includes("diverged"))).toEqual([]);
+});
+
+test("a standby takes over with the segments that are stored before its seal when the log stands still", async () => {
+  using archive = makeArchive();
+  const { storage, freeze, thaw } = freezable(archive.storage);
+  await using server = await startServer(archive, { storage });
+  let writes = 0;
+  const standby = await startStandby(archive, {
+    storage: {
+      ...archive.storage,
+      // The other server is slow, and not dead: these are in front of the seal.
+      async create(key, body) {
+        if (writes < 12) {
+          writes += 1;
+          await write(server, 1);
+        } else freeze();
+        return archive.storage.create(key, body);
+      },
+    },
+  });
+  standby.pass();
+  expect(await standby.ended).toBe(true);
+  expect(writes).toBe(12);
+  expect(standby.content()).toEqual(contentOf(server.db));
+  server.insert();
+  thaw();
+  while (!server.isLost()) await Bun.sleep(1);
+  expect(await archive.restore()).toEqual(standby.content());
+});
+
+test("a standby does not take over while the other server shows that it is running", async () => {
+  using archive = makeArchive();
+  await using server = await startServer(archive);
+  const standby = await startStandby(archive, {
+    onSleep: (looks) => (looks % 19 === 0 ? beat(archive, looks) : null),
+  });
+  standby.pass();
+  await standby.untilLooks(200);
+  expect(standby.ages.length).toBeGreaterThan(5);
+  await write(server);
+  await standby.untilSame(server);
+  await standby.stop();
+  expect(standby.lines).toEqual(["archive restored", "following"]);
+});
+
+test.each([
+  [10, false],
+  [20, true],
+])(
+  "a standby counts only looks that succeed: %d s when it was superseded is %p",
+  async (s, was) => {
+    using archive = makeArchive();
+    await using _server = await startServer(archive);
+    let passOnce = (_ms: number) => {};
+    const standby = await startStandby(archive, {
+      wasSuperseded: was,
+      storage: {
+        ...archive.storage,
+        async get(key, maxBytes) {
+          if (key.startsWith(prefixes.heartbeats)) passOnce(20_000);
+          return archive.storage.get(key, maxBytes);
+        },
+      },
+    });
+    passOnce = standby.passOnce;
+    standby.pass();
+    await standby.ended;
+    // Each look counts for one second at most, and the first one for nothing.
+    expect(standby.looks()).toBe(s);
+  },
+);
+
+test("a standby takes over in async mode only when the log was closed, or on a promotion", async () => {
+  using archive = makeArchive();
+  const server = await startServer(archive, { commit: "async" });
+  const first = await startStandby(archive);
+  first.pass();
+  await first.untilLooks(100);
+  expect(first.lines).not.toContain("taking over");
+  await server[Symbol.asyncDispose]();
+  // Nothing is lost.
+  expect(await first.ended).toBe(true);
+  await using _second = await archive.start();
+  const promoted = await startStandby(archive);
+  await promote(archive.storage, true, Date.now());
+  expect(await promoted.ended).toBe(false);
+});
+
+test("a server that was superseded leaves a promotion to others", async () => {
+  using archive = makeArchive();
+  await using _server = await startServer(archive);
+  const standby = await startStandby(archive, { wasSuperseded: true });
+  await promote(archive.storage, true, Date.now());
+  await standby.untilLooks(standby.looks() + 20);
+  await standby.stop();
+  expect(standby.lines).not.toContain("taking over");
+});
+
+test("a standby does not take over with a hole, and is restored again when it stays", async () => {
+  using archive = makeArchive();
+  const server = await startServer(archive);
+  const [last] = (await archive.segments()).slice(-1);
+  const number = Number(last?.slice(-10)) + 1;
+  const standby = await startStandby(archive, {
+    storage: {
+      ...archive.storage,
+      get: async (key, maxBytes) =>
+        key === slotKey({ generation: 1, number }) ? null : archive.storage.get(key, maxBytes),
+    },
+  });
+  await write(server);
+  await server[Symbol.asyncDispose]();
+  await beat(archive, 1, number);
+  standby.pass();
+  await expectRejection(standby.ended, "unavailable", /is missing$/);
+  expect(standby.lines).toEqual(["archive restored", "following", "archive not followed"]);
+  const again = await startStandby(archive);
+  await again.stop();
+  expect(again.lines).toEqual(["archive restored", "following"]);
+});
+
+test("a standby follows the next generation, and is restored again if that begins anew", async () => {
+  using archive = makeArchive();
+  await serve(archive, 2, { commit: "sync" });
+  const standby = await startStandby(archive);
+  {
+    await using server = await archive.start({ commit: "sync" });
+    await write(server);
+    await standby.untilSame(server);
+  }
+  {
+    // Parts of the WAL are lost.
+    using db = new Database(archive.path);
+    db.run("insert into t (content) values ('x')");
+    db.run("pragma wal_checkpoint(truncate)");
+  }
+  await using server = await startServer(archive);
+  await expectRejection(standby.ended, "unavailable", "another server has begun anew");
+  const again = await startStandby(archive);
+  await again.untilSame(server);
+  await again.stop();
+  expect(again.lines[0]).toBe("archive restored");
+});

@@ -112,6 +112,7 @@ function createStores(
   writer: Writer,
   watch: ChangeWatch,
   now: () => Date,
+  isCopy: boolean,
 ) {
   const timestamp = () => now().toISOString();
   const idempotency = createIdempotencyStore(db, writer, now, timestamp);
@@ -121,7 +122,7 @@ function createStores(
     users: createUserStore(context),
     orders: createOrderStore(context),
     tokens: createTokenStore(context),
-    changes: createChangeStore(context, watch),
+    changes: createChangeStore(context, watch, isCopy),
     bulk: createBulkStores(context),
     deleteExpiredKeys: idempotency.deleteExpired,
   };
@@ -135,10 +136,16 @@ function watchRegularly(files: FileWatch, writer: Writer, hasArchive: boolean): 
   });
 }
 
-/** Continues the feed, and marks the file from then on. */
-async function markRegularly(db: Database, path: string, writer: Writer): Promise<Disposable> {
-  const mark = () => continueFeed(db, path, (work) => writer.write("feed", work));
-  await mark();
+/** Continues the feed, and marks the file from then on. @param keepsName see {@link continueFeed} */
+async function markRegularly(
+  db: Database,
+  path: string,
+  writer: Writer,
+  keepsName: boolean,
+): Promise<Disposable> {
+  const mark = (keeps = false) =>
+    continueFeed(db, path, (work) => writer.write("feed", work), keeps);
+  await mark(keepsName);
   // If it fails, the next one tries again.
   return repeat(MARK_INTERVAL_MS, () => mark().catch(() => {}));
 }
@@ -184,7 +191,7 @@ export async function createStore(
     onCommit,
     gate: archive,
   });
-  const stores = createStores(db, reader, writer, watch, now);
+  const stores = createStores(db, reader, writer, watch, now, copy !== undefined);
   const writePages = preparePageWrite(db);
   const probe = createWriteProbe(() => writer.write("idempotency_keys", writePages));
   resources.defer(async () => {
@@ -195,7 +202,7 @@ export async function createStore(
   resources.use(watchRegularly(files, writer, archive !== null));
   if (mode === "serve") {
     await checkpointer.prepare();
-    resources.use(await markRegularly(db, path, writer));
+    resources.use(await markRegularly(db, path, writer, archive?.hasAll() ?? false));
   }
   const cleanup = resources.move();
   return {

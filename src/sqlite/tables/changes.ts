@@ -62,7 +62,7 @@ export function prepareNoteChange(db: Database, now: () => Date): StoreContext["
 }
 
 /** @returns a function that reads a page of changes */
-function prepareRows(db: Database, shownOf: ChangeWatch["shownOf"]) {
+function prepareRows(db: Database, shownOf: ChangeWatch["shownOf"], isCopy: boolean) {
   const state = db.prepare<Feed, []>(`
     select
       (select name from feed) as feed,
@@ -89,7 +89,7 @@ function prepareRows(db: Database, shownOf: ChangeWatch["shownOf"]) {
     // Older ones may have expired.
     const last = Math.max(kept.first - 1, shownOf(newest));
     const feed = { ...kept, last };
-    requireKept(query, feed);
+    requireKept(query, feed, isCopy);
     const start = startOf(query, feed);
     const changes = start >= last ? [] : page.iterate({ start, last, limit: query.limit });
     const rows = render(changes, query.include === "record");
@@ -116,11 +116,13 @@ const FIRST_KEPT = `
   )
 `;
 
+/** @param isCopy whether another server has newer changes */
 export function createChangeStore(
   { db, reader, writer }: StoreContext,
   { subscribe, shownOf }: Pick<ChangeWatch, "subscribe" | "shownOf">,
+  isCopy: boolean,
 ): ChangeStore {
-  const readRows = prepareRows(db, shownOf);
+  const readRows = prepareRows(db, shownOf, isCopy);
   // `min`, so that SQLite reads a range of ids.
   const deleteBatch = db.prepare<null, { before: number }>(`
     delete from changes

@@ -156,9 +156,6 @@ function programName(): string {
 if (import.meta.main) {
   // Before any file is created: databases, backups and exports hold personal data.
   process.umask(0o077);
-  // A proxy of the environment, such as HTTPS_PROXY, must see neither the request of health, which stays on this machine,
-  // nor those to the storage of an archive. The name in lower case takes precedence.
-  Bun.env["no_proxy"] = "*";
   const output = createOutput();
   const server = createServerOutput();
   let stderr: (text: string) => void = (text) => output.write(STDERR, text);

@@ -176,6 +176,8 @@ const connectionProblems: Readonly<Record<string, string>> = {
   EHOSTUNREACH: "host unreachable",
   ENETUNREACH: "network unreachable",
   EPROTO: "the server does not use TLS",
+  ERR_PROXY_TUNNEL: "the proxy rejects the connection",
+  UnsupportedProxyProtocol: "the address of the proxy must begin with http:// or https://",
 };
 
 /** @returns what an error of a connection means to an operator; `null` for any other error */

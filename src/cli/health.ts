@@ -33,6 +33,8 @@ export async function checkHealth(system: CommandSystem): Promise<void> {
   const { status } = await fetch(url, {
     ...(unix && { unix }),
     redirect: "manual",
+    // It stays on this machine, whatever HTTP_PROXY says.
+    proxy: false,
     signal: AbortSignal.timeout(TIMEOUT_MS),
     // The certificate does not contain the address.
     tls: { rejectUnauthorized: false },

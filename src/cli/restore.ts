@@ -26,11 +26,8 @@ function readSource(
   if (file !== undefined || from === undefined) {
     fail("usage", "Name either a backup or, with --from, an archive");
   }
-  const { environment } = system;
-  const storage = system.openStorage(
-    readUrl("archiveUrl", "--from", from, environment),
-    environment,
-  );
+  const url = readUrl("archiveUrl", "--from", from, system.environment);
+  const storage = system.openStorage(url, system.environment);
   return { storage, at: time === null ? null : new Date(time) };
 }
 

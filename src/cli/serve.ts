@@ -68,7 +68,9 @@ function archiveOptions(
     config;
   if (archiveUrl === null || readOnly) return null;
   // Its thread needs no other secrets.
-  const variables = Object.entries(environment).filter(([name]) => /^(?:S3|AWS)_/.test(name));
+  const variables = Object.entries(environment).filter(([name]) =>
+    /^(?:S3|AWS)_|^(?:https?|all)_proxy$/i.test(name),
+  );
   return {
     url: archiveUrl,
     environment: Object.fromEntries(variables),

@@ -1,10 +1,9 @@
 /** Where the credentials of S3 come from. */
 import { fail } from "../base/error.ts";
 import { readSecret } from "../base/secret.ts";
+import type { Environment } from "../domain/config.ts";
 import { openRole } from "./roles.ts";
 import type { Credentials, CredentialsSource } from "./signature.ts";
-
-type Environment = Readonly<Record<string, string | undefined>>;
 
 /** Files are read again at most this often. */
 const READ_AGAIN_MS = 1000;
@@ -26,31 +25,21 @@ function readKeys(environment: Environment): Credentials | null {
 }
 
 /**
- * Reads files again, because keys are rotated while a server runs. A file that is missing meanwhile, or half written, is
- * no error: the keys before are used.
+ * Keys take precedence over a role. Files are read again, because keys are rotated while a server runs. One that is missing
+ * meanwhile, or half written, is no error: the keys before are used.
+ * @throws {AppError} operator if there is neither, or a variable is invalid
  */
-function rereading(
-  keys: Credentials,
-  environment: Environment,
-  nowMs: () => number,
-): CredentialsSource {
+export function openCredentials(environment: Environment, nowMs = Date.now): CredentialsSource {
+  const keys = readKeys(environment);
+  if (keys === null) return openRole(environment, nowMs) ?? fail("operator", MUST_BE_SET);
   const last = { keys, readMs: nowMs() };
   return () => {
-    if (nowMs() - last.readMs < READ_AGAIN_MS) return last.keys;
+    // A clock can be set back.
+    if (Math.abs(nowMs() - last.readMs) < READ_AGAIN_MS) return last.keys;
     last.readMs = nowMs();
     try {
       last.keys = readKeys(environment) ?? last.keys;
     } catch {}
     return last.keys;
   };
-}
-
-/**
- * Keys take precedence over a role.
- * @throws {AppError} operator if there is neither, or a variable is invalid
- */
-export function openCredentials(environment: Environment, nowMs = Date.now): CredentialsSource {
-  const keys = readKeys(environment);
-  if (keys !== null) return rereading(keys, environment, nowMs);
-  return openRole(environment, nowMs) ?? fail("operator", MUST_BE_SET);
 }

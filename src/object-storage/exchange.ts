@@ -7,7 +7,11 @@ export interface Bounds {
 }
 
 /** @throws the error of `fetch`, which `describeFailure` explains */
-export async function exchange(url: URL, init: RequestInit, { timeoutMs, maxBytes }: Bounds) {
+export async function exchange(
+  url: URL,
+  init: BunFetchRequestInit,
+  { timeoutMs, maxBytes }: Bounds,
+) {
   const signal = AbortSignal.timeout(timeoutMs);
   const response = await fetch(url, { ...init, redirect: "manual", signal });
   const parts: Uint8Array[] = [];

@@ -1,11 +1,10 @@
 /** Opens the storage of a URL. */
 import { fail } from "../base/error.ts";
+import type { Environment } from "../domain/config.ts";
 import { type OpenStorage, parseStorageUrl } from "../domain/object-storage.ts";
 import { openCredentials } from "./credentials.ts";
 import { createDirectoryStorage } from "./directory.ts";
 import { createS3Storage } from "./s3.ts";
-
-type Environment = Readonly<Record<string, string | undefined>>;
 
 const DEFAULT_REGION = "us-east-1";
 /** A request that takes longer is sent again. A body has a few MiB. */
@@ -14,6 +13,11 @@ const TIMEOUT_MS = 10_000;
 /** The first one that is set counts. */
 const endpoints = ["S3_ENDPOINT", "AWS_ENDPOINT", "AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL"];
 const regions = ["S3_REGION", "AWS_REGION", "AWS_DEFAULT_REGION"];
+/** By the protocol of the storage. Bun reads them, and NO_PROXY. */
+const proxies = {
+  http: ["http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"],
+  https: ["https_proxy", "HTTPS_PROXY", "all_proxy", "ALL_PROXY"],
+};
 
 /** @returns the name of the first variable that is set, and its value */
 function firstOf(environment: Environment, names: readonly string[]) {
@@ -40,12 +44,14 @@ export const openStorage: OpenStorage = (url, environment, timeoutMs = TIMEOUT_M
   if (location.kind === "directory") {
     return createDirectoryStorage({ path: location.path, timeoutMs });
   }
+  const endpoint = readEndpoint(environment);
   return createS3Storage({
     bucket: location.bucket,
     prefix: location.prefix,
-    endpoint: readEndpoint(environment),
+    endpoint,
     region: firstOf(environment, regions).value ?? DEFAULT_REGION,
     credentials: openCredentials(environment),
+    proxyName: firstOf(environment, proxies[endpoint?.startsWith("http:") ? "http" : "https"]).name,
     timeoutMs,
   });
 };

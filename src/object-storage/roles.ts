@@ -1,11 +1,10 @@
 /** Temporary credentials of the role that a container or a machine of AWS has. */
 import { AppError, fail, messageOf } from "../base/error.ts";
 import { readSecret } from "../base/secret.ts";
+import type { Environment } from "../domain/config.ts";
 import { exchange } from "./exchange.ts";
 import { describeFailure } from "./s3-errors.ts";
 import type { Credentials, CredentialsSource } from "./signature.ts";
-
-type Environment = Readonly<Record<string, string | undefined>>;
 
 interface RoleCredentials extends Credentials {
   readonly expiresMs: number;
@@ -34,32 +33,30 @@ function readEndpoint(variable: string, text: string): URL {
   fail("operator", `Invalid ${variable}: ${problem}`);
 }
 
-/** @returns the body of the response */
+/** @returns the body of the response. A proxy is another machine, with another role */
 async function ask(url: URL, headers: Record<string, string>, method = "GET"): Promise<string> {
-  const asked = await exchange(url, { method, headers }, BOUNDS).catch((error: unknown) =>
-    fail("unavailable", describeFailure(error, url.host, BOUNDS.timeoutMs).problem),
+  const asked = await exchange(url, { method, headers, proxy: false }, BOUNDS).catch(
+    (error: unknown) =>
+      fail("unavailable", describeFailure(error, url.host, BOUNDS.timeoutMs).problem),
   );
   const { status } = asked.response;
   if (status === 200) return new TextDecoder().decode(asked.content);
   fail("unavailable", `${url.host} responded with an error (${status})`);
 }
 
-function parseCredentials(text: string, host: string): RoleCredentials {
+async function askCredentials(url: URL, headers: Record<string, string>): Promise<RoleCredentials> {
+  const text = await ask(url, headers);
   try {
-    const {
-      AccessKeyId: accessKeyId,
-      SecretAccessKey: secretAccessKey,
-      ...rest
-    } = JSON.parse(text);
-    const { Token: sessionToken, Expiration: expiration } = rest;
+    const names = ["AccessKeyId", "SecretAccessKey", "Token", "Expiration"];
+    const parsed = JSON.parse(text);
+    const values = names.map((name) => parsed[name]);
+    const [accessKeyId, secretAccessKey, sessionToken, expiration] = values;
     const expiresMs = Date.parse(expiration);
-    const isComplete = [accessKeyId, secretAccessKey, sessionToken].every(
-      (value) => value !== "" && typeof value === "string",
-    );
-    if (isComplete && !Number.isNaN(expiresMs))
+    const isComplete = values.every((value) => typeof value === "string" && value !== "");
+    if (isComplete && expiresMs > 0)
       return { accessKeyId, secretAccessKey, sessionToken, expiresMs };
   } catch {}
-  fail("unavailable", `${host} responded without credentials`);
+  fail("unavailable", `${url.host} responded without credentials`);
 }
 
 /** @see https://docs.aws.amazon.com/sdkref/latest/guide/feature-container-credentials.html */
@@ -73,10 +70,7 @@ function ofContainer(environment: Environment): LoadRole | null {
   return async () => {
     // Its file is rewritten while the server runs.
     const authorization = readSecret(environment, "AWS_CONTAINER_AUTHORIZATION_TOKEN");
-    return parseCredentials(
-      await ask(url, authorization === null ? {} : { authorization }),
-      url.host,
-    );
+    return askCredentials(url, authorization === null ? {} : { authorization });
   };
 }
 
@@ -91,10 +85,7 @@ function ofMachine(environment: Environment): LoadRole | null {
     const headers = { "x-aws-ec2-metadata-token": token };
     const roles = new URL("/latest/meta-data/iam/security-credentials/", base);
     const [role = ""] = (await ask(roles, headers)).split("\n", 1);
-    return parseCredentials(
-      await ask(new URL(encodeURIComponent(role), roles), headers),
-      base.host,
-    );
+    return askCredentials(new URL(encodeURIComponent(role), roles), headers);
   };
 }
 

@@ -16,6 +16,8 @@ export interface S3Settings {
   readonly endpoint: string | null;
   readonly region: string;
   readonly credentials: CredentialsSource;
+  /** The variable with the address of a proxy, for messages. */
+  readonly proxyName: string | undefined;
   /** Time for a request and its response. */
   readonly timeoutMs: number;
 }
@@ -54,11 +56,12 @@ function bucketUrlOf({ bucket, endpoint, region }: S3Settings): string {
 export type S3Client = ReturnType<typeof createS3Client>;
 
 export function createS3Client(settings: S3Settings) {
-  const { bucket, prefix, region, credentials, timeoutMs } = settings;
+  const { bucket, prefix, region, credentials, proxyName, timeoutMs } = settings;
   const below = prefix === "" ? "" : `${prefix}/`;
   const url = `s3://${bucket}${prefix === "" ? "" : `/${prefix}`}`;
   const bucketUrl = bucketUrlOf(settings);
   const { host } = new URL(bucketUrl);
+  const server = proxyName === undefined ? host : `${host} (${proxyName} is set)`;
 
   function failure(action: Action, { code, problem }: S3Problem): AppError {
     return new AppError(code, `Cannot ${action} ${url}: ${problem}`);
@@ -74,22 +77,16 @@ export function createS3Client(settings: S3Settings) {
     const target = new URL(`${bucketUrl}/${encodedPath}${search === "" ? "" : `?${search}`}`);
     const unsigned = { method, url: target, headers, body };
     const signed = sign(unsigned, await credentials(), region, new Date());
-    return exchange(
-      target,
-      {
-        method,
-        // A compressed response would have another length.
-        headers: { ...signed, "accept-encoding": "identity" },
-        ...(method === "PUT" && { body }),
-      },
-      { timeoutMs, maxBytes },
-    );
+    // A compressed response would have another length.
+    const init = { method, headers: { ...signed, "accept-encoding": "identity" } };
+    const withBody = method === "PUT" ? { ...init, body } : init;
+    return exchange(target, withBody, { timeoutMs, maxBytes });
   }
 
   /** @returns the body; `null` if the object exists, and must not, or does not exist */
   async function send(action: Action, asked: S3Request): Promise<Uint8Array<ArrayBuffer> | null> {
     const { response, content } = await request(methods[action], asked).catch((error: unknown) => {
-      throw failure(action, describeFailure(error, host, timeoutMs));
+      throw failure(action, describeFailure(error, server, timeoutMs));
     });
     const { status, headers } = response;
     if (status === 200 || status === 204) {

@@ -55,7 +55,7 @@ export function describeResponse(status: number, code: string, region: string | 
   };
 }
 
-/** @param error that a request has thrown @param host of the server @param timeoutMs of the request */
+/** @param error that a request has thrown @param host of the server, for messages @param timeoutMs of the request */
 export function describeFailure(error: unknown, host: string, timeoutMs: number): S3Problem {
   // There are no credentials for the request.
   if (error instanceof AppError) {

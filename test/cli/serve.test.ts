@@ -303,18 +303,6 @@ test("health exits with 1 when nothing responds in time, or not with TLS", async
   );
 });
 
-test("health does not use a proxy", async () => {
-  await using proxy = Bun.serve({ port: 0, fetch: () => new Response("") });
-  await using server = Bun.serve({ port: 0, fetch: () => new Response("", { status: 418 }) });
-  const httpProxy = proxy.url.origin;
-  for (const noProxy of [{}, { NO_PROXY: "a.example" }]) {
-    const environment = { HTTP_PROXY: httpProxy, http_proxy: httpProxy, ...noProxy };
-    using world = makeHarness({ environment });
-    const { stderr } = await world.shell(`"$@" health --port ${server.port}`);
-    expect(stderr).toEndWith(" is unhealthy: status 418\n");
-  }
-});
-
 test("health exits with 1, and the API returns 503, when the database cannot be written", async () => {
   using world = makeHarness({
     openStore: async (options) => ({

@@ -11,12 +11,30 @@ export interface ReplaceableStore {
 
 export function createReplaceableStore(): ReplaceableStore {
   let current: Store | null = null;
+  /** Those of clients that wait for changes: they go on with the next store. */
+  const subscriptions = new Map<() => void, Disposable | null>();
   /** @throws {AppError} unavailable */
   const use = () =>
     current ?? fail("unavailable", "the server is becoming a standby or the primary");
+
+  function subscribe(listener: () => void): Disposable {
+    subscriptions.set(listener, use().changes.subscribe(listener));
+    return {
+      [Symbol.dispose]() {
+        subscriptions.get(listener)?.[Symbol.dispose]();
+        subscriptions.delete(listener);
+      },
+    };
+  }
+
   return {
     replace(next) {
       current = next;
+      for (const [listener, subscription] of subscriptions) {
+        subscription?.[Symbol.dispose]();
+        subscriptions.set(listener, next?.changes.subscribe(listener) ?? null);
+        listener();
+      }
     },
     store: {
       get users() {
@@ -29,7 +47,7 @@ export function createReplaceableStore(): ReplaceableStore {
         return use().tokens;
       },
       get changes() {
-        return use().changes;
+        return { ...use().changes, subscribe };
       },
       get bulk() {
         return use().bulk;

@@ -171,9 +171,11 @@ function createOperation(components: Components) {
     const { responses, errors = [], example, ...texts } = detail;
     const media = body && { schema: schemaOf(body.schema, "request"), example };
     const takesKey = errors.includes("idempotency_key_reused");
-    const replayed = takesKey
-      ? { "Idempotent-Replayed": ref("headers", "IdempotentReplayed") }
-      : {};
+    const isRead = method === "GET" && hooks.definition.scopes !== undefined;
+    const more = {
+      ...(takesKey && { "Idempotent-Replayed": ref("headers", "IdempotentReplayed") }),
+      ...(isRead && { Age: ref("headers", "Age") }),
+    };
     const types = method === "PATCH" ? [JSON_TYPE, PATCH_TYPE] : [JSON_TYPE];
     return {
       tags: hooks.detail.tags,
@@ -191,9 +193,9 @@ function createOperation(components: Components) {
         },
       }),
       responses: {
-        ...mapValues(responses, (response) => successResponse(response, replayed)),
+        ...mapValues(responses, (response) => successResponse(response, more)),
         ...(method === "GET" &&
-          errors.includes("version_mismatch") && { 304: successResponse(notModified) }),
+          errors.includes("version_mismatch") && { 304: successResponse(notModified, more) }),
         ...errorResponses(route, errors),
       },
     };

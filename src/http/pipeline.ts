@@ -8,7 +8,7 @@
  *     Unmatched            404, 405
  *     authorize            403  scope
  *                          429  rate limit
- *     write                503  the server is read-only, writes in progress
+ *     write                503  the server is read-only or a standby, writes in progress
  *     yieldToClients       503  other clients, while the event loop is busy
  *     readBody             415, 413, 400  media type, length, JSON
  *     callHandler          400  header fields for another method, parameters of the path, of the query, body
@@ -17,7 +17,7 @@
  *                          404, 412, 400, 409, 503  what the store says
  */
 import { AppError, fail, failField } from "../base/error.ts";
-import type { MaybePromise } from "../base/maybe-promise.ts";
+import { andThen, type MaybePromise } from "../base/maybe-promise.ts";
 import { requireScopes, type Token } from "../domain/token.ts";
 import { expectedBytes, readBody } from "./input/body.ts";
 import type { UncheckedCall } from "./input/call.ts";
@@ -25,6 +25,7 @@ import type { createHostCheck } from "./input/host.ts";
 import { requestIdOf } from "./input/request-id.ts";
 import type { ReserveWrite } from "./limits/memory.ts";
 import type { RequireWithinRate } from "./limits/rate-limit.ts";
+import { ageOf, requireNoStandby } from "./limits/standby.ts";
 import type { ResponseBody } from "./output/bodies.ts";
 import { errorBody, type LogServerError } from "./output/errors.ts";
 import type { Respond } from "./respond.ts";
@@ -127,6 +128,9 @@ function handleRoute(
   call: UncheckedCall,
   route: Route,
 ): MaybePromise<ResponseBody> {
+  const { standby, store } = pipeline.services;
+  // Before its token is looked up.
+  if (standby && route.definition.scopes) ageOf(store);
   const token = route.definition.public ? null : identify(pipeline, call.request);
   // Not `andThen`: JavaScriptCore could not inline a call that all routes share.
   return token instanceof Promise
@@ -156,14 +160,25 @@ function yieldToOthers({ services }: Pipeline, call: UncheckedCall): Promise<voi
 
 function read(pipeline: Pipeline, call: UncheckedCall, route: Route): MaybePromise<ResponseBody> {
   const turn = yieldToOthers(pipeline, call);
-  return turn === null
-    ? callHandler(pipeline, call, route)
-    : turn.then(() => callHandler(pipeline, call, route));
+  const body =
+    turn === null
+      ? callHandler(pipeline, call, route)
+      : turn.then(() => callHandler(pipeline, call, route));
+  if (!pipeline.services.standby || !route.definition.scopes) return body;
+  return andThen(body, (made) => noteAge(pipeline, call, made));
+}
+
+/** Adds the age of what was read. @see RFC 9111 §5.1 */
+function noteAge({ services }: Pipeline, { head }: UncheckedCall, body: ResponseBody) {
+  const seconds = ageOf(services.store);
+  if (seconds !== null) head.headers["age"] = String(Math.ceil(seconds));
+  return body;
 }
 
 async function write(pipeline: Pipeline, call: UncheckedCall, route: Route): Promise<ResponseBody> {
   const { request, token } = call;
   if (pipeline.services.readOnly) fail("unavailable", "the server is read-only at the moment");
+  if (pipeline.services.standby) requireNoStandby(pipeline.services.store);
   const release = pipeline.reserveWrite(token?.hash ?? null, expectedBytes(request.headers));
   try {
     await yieldToOthers(pipeline, call);

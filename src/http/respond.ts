@@ -1,5 +1,6 @@
 /** The last step of every request: its response, metrics and log. */
 import type { Log } from "../base/log.ts";
+import type { Config } from "../domain/config.ts";
 import type { UncheckedCall } from "./input/call.ts";
 import { JSON_TYPE } from "./input/media-types.ts";
 import { traceIdOf } from "./input/request-id.ts";
@@ -9,7 +10,7 @@ import type { Metrics } from "./metrics/metrics.ts";
 import { REVALIDATE, type ResponseBody } from "./output/bodies.ts";
 import type { Cors } from "./output/cors.ts";
 
-interface ResponderOptions {
+interface ResponderOptions extends Pick<Config, "standby"> {
   readonly log: Log;
   readonly cors: Cors | null;
   readonly metrics: Pick<Metrics, "observeRequest">;
@@ -47,14 +48,15 @@ function observe({ log, metrics, rejectedAddress }: ResponderOptions, call: Unch
 }
 
 export function createResponder(options: ResponderOptions): Respond {
-  const { cors, drain } = options;
+  const { cors, drain, standby } = options;
   // A response copies these in two thirds of the time that it takes for an object.
   const recordHeaders = new Headers({ "content-type": JSON_TYPE, "cache-control": REVALIDATE });
   return (call, body) => {
     observe(options, call);
     const { request, requestId, head } = call;
     const { status, headers, version } = head;
-    const isPlain = cors === null && request.method === "GET" && !drain.closesConnections();
+    const isPlain =
+      cors === null && !standby && request.method === "GET" && !drain.closesConnections();
     if (version !== null && isPlain) {
       recordHeaders.set("etag", `"${version}"`);
       recordHeaders.set("x-request-id", requestId);

@@ -18,7 +18,13 @@ async function metricsText(): Promise<string> {
     lastBackupS: 0,
   });
   const archive = () => ({ secondsBehind: 0, bytesBehind: 0, lastBaseS: 0, isHeld: true });
-  return metrics.render({ statistics, archive, checkUsable: async () => {} } as any);
+  return metrics.render({
+    statistics,
+    archive,
+    checkUsable: async () => {},
+    isPrimary: () => true,
+    secondsBehind: () => 0,
+  } as any);
 }
 
 /** @returns the series, by name, each with the names of its labels */

@@ -334,7 +334,7 @@ describe("RATE_LIMIT", () => {
 describe("CORS_ORIGIN", () => {
   const preflight = { "access-control-request-method": "PATCH" };
   const exposed =
-    "ETag, Link, Location, Retry-After, X-Request-Id, Idempotent-Replayed, Allow, Accept-Patch, WWW-Authenticate";
+    "Age, ETag, Link, Location, Retry-After, X-Request-Id, Idempotent-Replayed, Allow, Accept-Patch, WWW-Authenticate";
   const ask = (at: TestServer, origin: string, request: string, options: CallOptions) =>
     sendRequest(at, request, { ...options, headers: { ...options.headers, origin } });
 

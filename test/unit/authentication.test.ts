@@ -9,7 +9,8 @@ const MINUTE_MS = 60_000;
 function makeAuthenticator({
   apiToken = null as string | null,
   later = false,
-  recordsUse = true,
+  readOnly = false,
+  secondsBehind = null as number | null,
 } = {}) {
   const credentials = newToken();
   const it = {
@@ -42,8 +43,8 @@ function makeAuthenticator({
     },
   };
   const now = () => new Date(it.timeMs);
-  const config = { apiToken, readOnly: !recordsUse };
-  const authenticate = createAuthenticator(tokens, config, now, {
+  const store = { tokens, secondsBehind: () => secondsBehind };
+  const authenticate = createAuthenticator(store, { apiToken, readOnly }, now, {
     warn: (event, fields) => it.warnings.push([event, fields]),
   });
   return Object.assign(it, {
@@ -96,9 +97,9 @@ test("authentication records no use when it is already recorded or the token is 
   expect(it.touched).toEqual([]);
 });
 
-for (const recordsUse of [true, false])
-  test(`authentication warns once a day when a token expires within a week, and records its use: ${recordsUse}`, async () => {
-    const it = makeAuthenticator({ recordsUse });
+for (const restriction of [null, { readOnly: true }, { secondsBehind: 0 }])
+  test(`authentication warns once a day when a token expires within a week, and records its use unless it may not: ${JSON.stringify(restriction)}`, async () => {
+    const it = makeAuthenticator(restriction ?? {});
     const expiresAt = "2026-11-29T18:57:03.120Z";
     it.token = { ...it.token, expires_at: expiresAt };
     const daysWarned: number[] = [];
@@ -107,7 +108,7 @@ for (const recordsUse of [true, false])
       if (it.warnings.length > daysWarned.length) daysWarned.push(new Date(it.timeMs).getUTCDate());
       it.timeMs += MINUTE_MS;
     }
-    expect(it.touched.length > 0).toBe(recordsUse);
+    expect(it.touched.length > 0).toBe(restriction === null);
     expect(daysWarned).toEqual([22, 23, 24, 25, 26, 27, 28, 29]);
     expect(it.warnings[0]).toEqual(["token expires soon", { token: "ci", expires_at: expiresAt }]);
     const rejected = await expectRejection(

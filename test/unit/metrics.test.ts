@@ -22,6 +22,8 @@ const archive = {
 const store = {
   statistics: async () => statistics,
   archive: () => archive,
+  isPrimary: () => true,
+  secondsBehind: () => null,
   checkUsable: async () => {},
 } as unknown as Store;
 
@@ -94,6 +96,7 @@ test("render has these metrics, of these types, before the first request", async
     "user_api_read_only gauge",
     "user_api_waiting_clients gauge",
     "user_api_unsent_bytes gauge",
+    "user_api_primary gauge",
     "user_api_pending_writes gauge",
     "user_api_database_bytes gauge",
     "user_api_wal_bytes gauge",
@@ -118,6 +121,8 @@ test("render reports that the database cannot be written, and omits what is unkn
   const failing = {
     statistics: async () => ({ ...statistics, freeBytes: null, lastBackupS: null }),
     archive: () => null,
+    isPrimary: () => false,
+    secondsBehind: () => null,
     checkUsable: async () => {
       throw new Error("the disk is full");
     },

@@ -4,6 +4,7 @@ import { AppError, fail } from "../../base/error.ts";
 import type { Log } from "../../base/log.ts";
 import type { MaybePromise } from "../../base/maybe-promise.ts";
 import type { Config } from "../../domain/config.ts";
+import type { Store } from "../../domain/store.ts";
 import {
   hashToken,
   hasTokenFormat,
@@ -70,9 +71,9 @@ const MAX_HEADER_LENGTH = 64;
  */
 export type Authenticate = (authorization: string) => MaybePromise<Token>;
 
-/** @param config `apiToken` is accepted in addition to the stored tokens. A read-only server does not record their use */
+/** @param config `apiToken` is accepted in addition to the stored tokens. Neither a read-only server nor a standby records their use */
 export function createAuthenticator(
-  tokens: Pick<TokenStore, "find" | "touch">,
+  store: Pick<Store, "secondsBehind"> & { readonly tokens: Pick<TokenStore, "find" | "touch"> },
   { apiToken, readOnly }: Pick<Config, "apiToken" | "readOnly">,
   now: () => Date,
   log: Pick<Log, "warn">,
@@ -122,11 +123,11 @@ export function createAuthenticator(
     if (lastUseMinutes.get(hash) === minute) return;
     lastUseMinutes.set(hash, minute);
     warnOfExpiry(token, time);
-    if (readOnly) return;
+    if (readOnly || store.secondsBehind() !== null) return;
     const usedAt = truncateToMinute(time);
     // Not awaited: a read must not wait for the disk, or fail because of it.
     if (last_used_at !== usedAt)
-      tokens.touch(hash, usedAt).catch(() => lastUseMinutes.delete(hash));
+      store.tokens.touch(hash, usedAt).catch(() => lastUseMinutes.delete(hash));
   }
 
   /** @throws {AppError} invalid_token */
@@ -144,7 +145,7 @@ export function createAuthenticator(
 
   return (authorization) => {
     const hash = cachedHashes.get(authorization) ?? hashOf(authorization);
-    const found = hash === environment?.hash ? environment : tokens.find(hash);
+    const found = hash === environment?.hash ? environment : store.tokens.find(hash);
     return found instanceof Promise
       ? found.then((token) => requireActive(authorization, token))
       : requireActive(authorization, found);

@@ -34,7 +34,8 @@ function histogram(name: string, help: string, { samples }: Histogram): MetricFa
 }
 
 /** @returns 1 if a write succeeds now, otherwise 0 */
-function measureWritable(store: Pick<Store, "checkUsable">): Promise<number> {
+function measureWritable(store: Store): Promise<number> {
+  if (store.secondsBehind() !== null) return Promise.resolve(0);
   const written = store.checkUsable().then(
     () => 1,
     () => 0,
@@ -69,6 +70,16 @@ async function storeMetrics(store: Store): Promise<(MetricFamily | null)[]> {
     await store.statistics();
   const archive = store.archive();
   return [
+    gauge(
+      "user_api_primary",
+      "1 if writes are acknowledged here, as far as the server knows, otherwise 0.",
+      +store.isPrimary(),
+    ),
+    gauge(
+      "user_api_standby_seconds_behind",
+      "Age of the data of a standby, in seconds.",
+      store.secondsBehind(),
+    ),
     gauge("user_api_pending_writes", "Queued writes.", pendingWrites),
     gauge("user_api_database_bytes", "Size of the database file, in bytes.", databaseBytes),
     gauge("user_api_wal_bytes", "Size of the write-ahead log, in bytes.", walBytes),

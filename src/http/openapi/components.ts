@@ -50,6 +50,14 @@ export function headers(): Record<string, JsonSchema> {
       ...header("Present if this is the stored response to an earlier request", { const: "true" }),
       required: false,
     },
+    Age: {
+      ...header(
+        "From a standby: how many seconds the response is behind the primary, at most (RFC 9111)",
+        { type: "integer", minimum: 0 },
+        1,
+      ),
+      required: false,
+    },
     RetryAfter: header(
       "The time to wait before a retry, in seconds",
       { type: "integer", minimum: 0, maximum: 60 },

@@ -67,7 +67,7 @@ const errorDocs = {
   ],
   too_many_requests: ["The token exceeds the rate limit", "too many requests with this token"],
   unavailable: [
-    "The database cannot be used at the moment, the token has too many writes in progress or too many large pages unsent, or the server is read-only or shutting down",
+    "The database cannot be used at the moment, the token has too many writes in progress or too many large pages unsent, or the server is read-only, a standby or shutting down",
     "the database cannot be written at the moment",
   ],
   internal: ["An error of the server. Its log has the details, with the id of the request"],

@@ -1,7 +1,7 @@
 /** CORS: which origins may call the API from a browser. @see https://fetch.spec.whatwg.org/#http-cors-protocol */
 
 const EXPOSED_HEADERS =
-  "ETag, Link, Location, Retry-After, X-Request-Id, Idempotent-Replayed, Allow, Accept-Patch, WWW-Authenticate";
+  "Age, ETag, Link, Location, Retry-After, X-Request-Id, Idempotent-Replayed, Allow, Accept-Patch, WWW-Authenticate";
 const ALLOWED_METHODS = "GET, HEAD, POST, PUT, PATCH, DELETE";
 const ALLOWED_HEADERS =
   "Authorization, Content-Type, Idempotency-Key, If-Match, If-None-Match, X-Request-Id";

@@ -24,6 +24,8 @@ export interface Services {
   readonly store: Store;
   /** Whether the server rejects all writes. */
   readonly readOnly: boolean;
+  /** Whether the server is a standby at times. */
+  readonly standby: boolean;
   readonly metrics: Metrics;
   readonly drain: Drain;
   readonly connections: Connections;

@@ -3,6 +3,7 @@ import { fail, failField } from "../../base/error.ts";
 import { HealthQuery } from "../../domain/health.ts";
 import { jsonText } from "../../domain/record.ts";
 import { noQuery, querySchema } from "../input/query.ts";
+import { ageOf } from "../limits/standby.ts";
 import { PROMETHEUS_CONTENT_TYPE } from "../metrics/prometheus.ts";
 import { object, text } from "../openapi/components.ts";
 import { envelopeDoc } from "../openapi/detail.ts";
@@ -16,16 +17,19 @@ export function system() {
     .get("/metrics", ...getMetrics);
 }
 
-const statuses = ["ok", "read_only", "live"] as const;
+const statuses = ["ok", "read_only", "standby", "live"] as const;
 
 interface Health {
   readonly status: (typeof statuses)[number];
+  readonly seconds_behind?: number;
   readonly archive?: { readonly seconds_behind: number; readonly bytes_behind: number };
 }
 
+const seconds = { type: "number", minimum: 0 };
+
 /** How far the archive is behind. Clients see no error of the storage. */
 const archive = object({
-  seconds_behind: { type: "number", minimum: 0 },
+  seconds_behind: seconds,
   bytes_behind: { type: "integer", minimum: 0 },
 });
 
@@ -41,11 +45,14 @@ const getHealth = route(
       operationId: "getHealth",
       summary: "Check health",
       description:
-        "Healthy means that the server accepts requests and can write to the database. A read-only server returns `read_only`, and only needs to read the database. With an archive, `archive` says how far it is behind.",
+        "Healthy means that the server accepts requests and can write to the database. A read-only server returns `read_only`, and only needs to read the database; so does a `standby`, which is `seconds_behind` the primary: at most 60. With an archive, `archive` says how far it is behind.",
       responses: {
         200: envelopeDoc(
           "The server is healthy",
-          object({ status: { ...text, examples: statuses }, archive }, ["archive"]),
+          object({ status: { ...text, examples: statuses }, seconds_behind: seconds, archive }, [
+            "seconds_behind",
+            "archive",
+          ]),
           { status: "ok" },
         ),
       },
@@ -61,6 +68,8 @@ const getHealth = route(
     if (primary !== undefined && !store.isPrimary())
       fail("unavailable", "the server does not acknowledge writes at the moment");
     await store.checkUsable();
+    const age = ageOf(store);
+    if (age !== null) return healthBody({ status: "standby", seconds_behind: age });
     const state = store.archive();
     return healthBody({
       status: readOnly ? "read_only" : "ok",

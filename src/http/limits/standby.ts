@@ -1,0 +1,22 @@
+/** A standby serves reads from a copy of the database, which is a little behind. */
+import { fail } from "../../base/error.ts";
+import type { Store } from "../../domain/store.ts";
+
+const MAX_SECONDS_BEHIND = 60;
+
+/**
+ * @returns the age of the data, in seconds; `null` if this is no standby
+ * @throws {AppError} unavailable if it is too old: tokens may have been revoked since
+ */
+export function ageOf({ secondsBehind }: Pick<Store, "secondsBehind">): number | null {
+  const seconds = secondsBehind();
+  if (seconds !== null && seconds > MAX_SECONDS_BEHIND)
+    fail("unavailable", `the server is a standby, and more than ${MAX_SECONDS_BEHIND} s behind`);
+  return seconds;
+}
+
+/** @throws {AppError} unavailable */
+export function requireNoStandby({ secondsBehind }: Pick<Store, "secondsBehind">): void {
+  if (secondsBehind() !== null)
+    fail("unavailable", "the server is a standby: write to the primary");
+}

@@ -1,0 +1,152 @@
+// What a server does while it is a standby, and while its store is replaced.
+import { afterAll, expect, test } from "bun:test";
+import { readConfig } from "../../src/domain/config.ts";
+import { createReplaceableStore } from "../../src/domain/replaceable-store.ts";
+import type { Store } from "../../src/domain/store.ts";
+import { newToken } from "../../src/domain/token.ts";
+import { createApp } from "../../src/http/app.ts";
+import { createDrain } from "../../src/http/limits/drain.ts";
+import { createMetrics } from "../../src/http/metrics/metrics.ts";
+import { newUser } from "../contract/open.ts";
+import { document, expectDocumented } from "../http/documented.ts";
+import { openDatabase } from "../sqlite/open-database.ts";
+import { makeDirectory } from "../support/directory.ts";
+
+const directory = makeDirectory();
+afterAll(() => directory[Symbol.dispose]());
+
+const apiToken = newToken();
+const authorization = `Bearer ${apiToken}`;
+
+/** A server with STANDBY, whose store the test replaces. */
+function makeServer() {
+  const { store, replace } = createReplaceableStore();
+  const environment = { STANDBY: "true", ARCHIVE_URL: "s3://bucket", API_TOKEN: apiToken };
+  const errors: unknown[] = [];
+  const app = createApp({
+    store,
+    config: readConfig(environment),
+    log: { enabled: () => false, warn() {} } as never,
+    logServerError: (error) => errors.push(error),
+    now: () => new Date(),
+    metrics: createMetrics({ version: "", commit: "", schema: 1 }),
+    drain: createDrain(),
+    servers: new Set(),
+    version: "0.0.0",
+  });
+  return {
+    replace,
+    errors,
+    async call(method: string, path: string, headers: object = {}, body: string | null = null) {
+      const url = `http://localhost/api/v1${path}`;
+      const all = { host: "localhost", authorization, ...headers };
+      const response = await app.handle(new Request(url, { method, headers: all, body }));
+      const text = await response.text();
+      expectDocumented(method, `/api/v1${path}`, {
+        ...response,
+        status: response.status,
+        headers: response.headers,
+        text,
+      });
+      const { status, headers: received } = response;
+      return { status, text, age: received.get("age"), retryAfter: received.get("retry-after") };
+    },
+  };
+}
+
+/** A store with one user. @param behind seconds */
+async function openStandby(name: string, behind: () => number) {
+  const store = await openDatabase(directory.at(name));
+  await newUser(store);
+  const standby: Partial<Store> = {
+    secondsBehind: behind,
+    isPrimary: () => false,
+    checkUsable: async () => {},
+  };
+  return Object.assign(store, standby);
+}
+
+test("a standby serves reads with their age, and rejects writes", async () => {
+  await using store = await openStandby("age.db", () => 2.1);
+  const { call, replace, errors } = makeServer();
+  replace(store);
+  const reads = ["/users", "/users/1", "/orders", "/changes", "/changes?after=0&wait=1"];
+  for (const path of reads)
+    expect(await call("GET", path)).toMatchObject({ status: 200, age: "3" });
+  const known = await call("GET", "/users/1", { "if-none-match": '"1"' });
+  expect(known).toMatchObject({ status: 304, age: "3" });
+  for (const [method, path] of [
+    ["POST", "/users"],
+    ["PATCH", "/users/1"],
+    ["DELETE", "/users/1"],
+  ] as const) {
+    const written = await call(method, path, {}, "not read");
+    expect(written).toMatchObject({ status: 503, age: null, retryAfter: "1" });
+    expect(written.text).toContain("the server is a standby: write to the primary");
+  }
+  const health = { status: "standby", seconds_behind: 2.1 };
+  expect(JSON.parse((await call("GET", "/health")).text).data).toEqual(health);
+  expect((await call("GET", "/health?primary")).status).toBe(503);
+  expect((await call("GET", "/health?live")).status).toBe(200);
+  const { text } = await call("GET", "/metrics");
+  for (const line of ["standby_seconds_behind 2.1", "primary 0", "writable 0"])
+    expect(text).toContain(`\nuser_api_${line}\n`);
+  expect(errors.length).toBe(4);
+});
+
+test("a standby that is more than 60 s behind serves nothing that needs a token but its metrics", async () => {
+  let seconds = 60;
+  await using store = await openStandby("behind.db", () => seconds);
+  const { call, replace } = makeServer();
+  replace(store);
+  expect((await call("GET", "/users")).age).toBe("60");
+  seconds = 60.1;
+  const paths = ["/users", "/users/1", "/orders", "/changes", "/health", "/health?primary"];
+  for (const path of paths)
+    expect(await call("GET", path, { authorization: "" })).toMatchObject({
+      status: 503,
+      retryAfter: "1",
+    });
+  for (const path of ["/metrics", "/openapi.json", "/docs", "/health?live"])
+    expect((await call("GET", path)).status).toBe(200);
+});
+
+test("requests are rejected, and never fail, while there is no store", async () => {
+  const { call, errors } = makeServer();
+  const stored = { authorization: `Bearer ${newToken()}` };
+  for (const [template, methods] of Object.entries(document.paths))
+    for (const method of Object.keys(methods).map((name) => name.toUpperCase()))
+      for (const headers of [{}, stored]) {
+        const path = template.replace("/api/v1", "").replace(/\{\w+\}/, "1");
+        const { status } = await call(method, path, headers, method === "POST" ? "{}" : null);
+        const isFree = /docs|openapi/.test(path);
+        const rejected = method === "GET" ? [503] : [400, 503];
+        const expected = isFree ? [200] : rejected;
+        expect(expected, `${method} ${path}`).toContain(status);
+      }
+  expect(errors).not.toContainEqual(expect.objectContaining({ code: "internal" }));
+});
+
+test("a client that waits for changes goes on with the next store, or is rejected if there is none", async () => {
+  await using first = await openStandby("first.db", () => 0);
+  await using second = await openStandby("second.db", () => 0);
+  await newUser(second);
+  const { call, replace } = makeServer();
+  const wait = () => call("GET", "/changes?after=1&wait=60");
+  replace(first);
+  const rejected = wait();
+  await Bun.sleep(1);
+  replace(null);
+  expect((await rejected).status).toBe(503);
+  replace(first);
+  const continued = wait();
+  await Bun.sleep(1);
+  replace(second);
+  expect(JSON.parse((await continued).text).meta.last).toBe(2);
+  const woken = call("GET", "/changes?after=2&wait=60");
+  await Bun.sleep(1);
+  replace(first);
+  replace(second);
+  await newUser(second);
+  expect(JSON.parse((await woken).text).meta.last).toBe(3);
+});

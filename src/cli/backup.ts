@@ -2,10 +2,15 @@ import { mkdirSync, readdirSync, rmSync } from "node:fs";
 import { basename, extname, join } from "node:path";
 import { fail, fileProblem, messageOf, systemCode } from "../base/error.ts";
 import { invalidValue } from "../domain/config.ts";
-import type { Backend, BackupSummary } from "../domain/store.ts";
+import type { BackupSummary } from "../domain/store.ts";
 import { formatCounts } from "./count-text.ts";
-import { type CommandSystem, configOf, stopSignal } from "./files/system.ts";
-import { type JsonOption, printJson } from "./json-output.ts";
+import {
+  type CommandSystem,
+  configOf,
+  type JsonOption,
+  printResult,
+  stopSignal,
+} from "./files/system.ts";
 
 /** @returns e.g. `1.5 MB` */
 function megabytes(bytes: number): string {
@@ -26,31 +31,6 @@ export function describeWarnings(warnings: readonly string[]): string {
   return `Needs attention: ${warnings.join("; ")}`;
 }
 
-type Backup = Awaited<ReturnType<Backend["backUp"]>>;
-
-function describeBackup(made: Backup, path: string): string {
-  if (!("version" in made)) return describeResult(made, path);
-  const details = `${megabytes(made.bytes)}, its rows are not verified`;
-  return `a database whose schema has version ${made.version} to ${path} (${details})`;
-}
-
-/** The JSON of `backup`. The counts are `null` if the schema has another version: the rows are not verified then. */
-interface BackupFacts extends Pick<BackupSummary, "bytes" | "warnings"> {
-  readonly path: string;
-  readonly schema_version: number;
-  readonly users: number | null;
-  readonly orders: number | null;
-  readonly tokens: number | null;
-}
-
-function factsOf(made: Backup, path: string, { schemaVersions }: CommandSystem): BackupFacts {
-  const { users, orders, tokens, bytes, version, warnings } = {
-    ...{ users: null, orders: null, tokens: null, version: schemaVersions.SQLite },
-    ...made,
-  };
-  return { path, users, orders, tokens, bytes, schema_version: version, warnings };
-}
-
 /**
  * Copies the database to a new file. A server may be running.
  * @throws {AppError} operator
@@ -59,8 +39,11 @@ async function backUpTo(path: string, system: CommandSystem, json?: boolean): Pr
   const { databaseUrl } = configOf(system);
   const { backUp } = system.backendOf(databaseUrl);
   const made = await backUp({ databaseUrl, path, signal: stopSignal(system) });
-  if (json) printJson(system, factsOf(made, path, system));
-  else system.stdout(`Backed up ${describeBackup(made, path)}\n`);
+  const result =
+    "schema_version" in made
+      ? `a database whose schema has version ${made.schema_version} to ${path} (${megabytes(made.bytes)}, its rows are not verified)`
+      : describeResult(made, path);
+  printResult(system, json, { path, ...made }, `Backed up ${result}\n`);
   const { warnings } = made;
   if (warnings.length > 0) system.stderr(`${describeWarnings(warnings)}\n`);
 }

@@ -1,7 +1,6 @@
 /** Which build of the program this is. */
 import { version } from "../../package.json" with { type: "json" };
-import type { System } from "./files/system.ts";
-import { type JsonOption, printJson } from "./json-output.ts";
+import { type JsonOption, printResult, type System } from "./files/system.ts";
 
 /** The commit, from scripts/build.sh. It is not defined if the program runs from source. */
 declare const BUILD_COMMIT: string | undefined;
@@ -19,16 +18,8 @@ export function versionText({ schemaVersions }: System): string {
   return `${build.version} (commit ${build.commit}; schemas: ${schemas.join(", ")})`;
 }
 
-/** The JSON of `version`. */
-interface VersionFacts {
-  readonly version: string;
-  readonly commit: string;
-  readonly schemas: Readonly<Record<"sqlite" | "postgresql", number>>;
-}
-
 export function printVersion(system: System, { json }: JsonOption): void {
   const { SQLite: sqlite, PostgreSQL: postgresql } = system.schemaVersions;
-  const facts: VersionFacts = { ...build, schemas: { sqlite, postgresql } };
-  if (json) printJson(system, facts);
-  else system.stdout(`${versionText(system)}\n`);
+  const value = { ...build, schemas: { sqlite, postgresql } };
+  printResult(system, json, value, `${versionText(system)}\n`);
 }

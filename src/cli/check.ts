@@ -1,8 +1,7 @@
 import { redactPassword } from "../base/database-url.ts";
 import { fail } from "../base/error.ts";
 import { formatCount } from "./count-text.ts";
-import { type CommandSystem, withStore } from "./files/system.ts";
-import { type JsonOption, printJson } from "./json-output.ts";
+import { type CommandSystem, type JsonOption, printResult, withStore } from "./files/system.ts";
 
 /**
  * Verifies the database and prints its problems. A server may be running.
@@ -12,9 +11,8 @@ export async function checkStore(system: CommandSystem, { json }: JsonOption): P
   const onWarning = (warning: string) => system.stderr(`${warning}\n`);
   await withStore(system, { mode: "read", onWarning }, async (store, { databaseUrl }) => {
     const problems = await store.check();
-    if (json) printJson(system, { problems });
-    else if (problems.length === 0) system.stdout("ok\n");
-    else for (const problem of problems) system.stdout(`${problem}\n`);
+    const text = problems.map((problem) => `${problem}\n`).join("") || "ok\n";
+    printResult(system, json, { problems }, text);
     if (problems.length === 0) return;
     const found = formatCount(problems.length, "problem");
     fail("operator", `${redactPassword(databaseUrl)} is damaged: ${found} found`);

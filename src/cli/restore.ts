@@ -1,11 +1,9 @@
 import { fail } from "../base/error.ts";
 import { quoteReadably } from "../base/readable-text.ts";
-import type { ArchivedRange } from "../domain/archive.ts";
 import { readTime, readUrl } from "../domain/config.ts";
 import type { RestoreOptions } from "../domain/store.ts";
 import { describeResult, describeWarnings } from "./backup.ts";
-import { type CommandSystem, configOf } from "./files/system.ts";
-import { type JsonOption, printJson } from "./json-output.ts";
+import { type CommandSystem, configOf, type JsonOption, printResult } from "./files/system.ts";
 
 export interface RestoreFlags {
   /** URL of an archive. Either this or the path of a backup is given. */
@@ -43,25 +41,6 @@ function openArchive(system: CommandSystem) {
   return { storage, databaseUrl, backend: system.backendOf(databaseUrl) };
 }
 
-/** An element of the JSON of `archive list`. */
-interface ListedRange extends Omit<ArchivedRange, "times"> {
-  /** Both are `null` if nothing can be restored. */
-  readonly from: Date | null;
-  readonly until: Date | null;
-}
-
-function listedRange({ times, ...range }: ArchivedRange): ListedRange {
-  const [from, until] = times ?? [null, null];
-  return { from, until, ...range };
-}
-
-/** @returns a line; an empty text if nothing can be restored */
-function describeRange({ times, generations: [first, last] }: ArchivedRange): string {
-  if (times === null) return "";
-  const of = first === last ? `generation ${first}` : `generations ${first} to ${last}`;
-  return `${times[0].toISOString()} to ${times[1].toISOString()}, ${of}\n`;
-}
-
 /**
  * Prints the times that the archive can restore, with the generations of servers that wrote them.
  * @throws {AppError} operator if there is no archive, or something of it is missing or damaged
@@ -69,8 +48,12 @@ function describeRange({ times, generations: [first, last] }: ArchivedRange): st
 export async function listArchive(system: CommandSystem, { json }: JsonOption): Promise<void> {
   const { storage, backend } = openArchive(system);
   const ranges = await backend.listArchive(storage);
-  if (json) printJson(system, ranges.map(listedRange));
-  else system.stdout(ranges.map(describeRange).join(""));
+  const lines = ranges.map(({ times, generations: [first, last] }) => {
+    if (times === null) return "";
+    const of = first === last ? `generation ${first}` : `generations ${first} to ${last}`;
+    return `${times[0].toISOString()} to ${times[1].toISOString()}, ${of}\n`;
+  });
+  printResult(system, json, ranges, lines.join(""));
   const losses = new Set(ranges.flatMap(({ loss }) => loss ?? []));
   if (losses.size > 0) fail("operator", describeWarnings([...losses]));
 }

@@ -11,8 +11,7 @@ import {
   storeToken,
   type Token,
 } from "../domain/token.ts";
-import { type CommandSystem, withStore } from "./files/system.ts";
-import { type JsonOption, printJson } from "./json-output.ts";
+import { type CommandSystem, type JsonOption, printResult, withStore } from "./files/system.ts";
 
 const UNITS_MS = { m: 60_000, h: 3_600_000, d: 86_400_000, w: 604_800_000 };
 const DURATION = /^([1-9]\d{0,3})([mhdw])$/;
@@ -103,28 +102,13 @@ function formatTable(rows: readonly (readonly string[])[]): string {
   return cells.map((row) => `${row.map(pad).join("  ").trimEnd()}\n`).join("");
 }
 
-/** An element of the JSON of `token list`. */
-interface ListedToken extends Omit<Token, "hash"> {
-  readonly state: ReturnType<typeof stateOf>;
-}
-
 export async function listTokens(system: CommandSystem, { json }: JsonOption): Promise<void> {
   const stored = await withStore(system, { mode: "read" }, (store) => store.tokens.list());
   const now = system.now();
-  const tokens: ListedToken[] = stored.map(({ hash: _, ...token }) => ({
-    ...token,
-    state: stateOf(token, now),
-  }));
-  if (json) return printJson(system, tokens);
-  const rows = tokens.map((token) => [
-    token.name,
-    token.scope,
-    token.state,
-    token.created_at,
-    token.expires_at ?? "never",
-    token.last_used_at ?? "never",
+  const tokens = stored.map(({ hash: _, ...token }) => ({ ...token, state: stateOf(token, now) }));
+  const rows = tokens.map(({ name, scope, state, created_at, expires_at, last_used_at }) => [
+    ...[name, scope, state, created_at, expires_at ?? "never", last_used_at ?? "never"],
   ]);
-  system.stdout(
-    formatTable([["NAME", "SCOPE", "STATE", "CREATED", "EXPIRES", "LAST USED"], ...rows]),
-  );
+  const header = ["NAME", "SCOPE", "STATE", "CREATED", "EXPIRES", "LAST USED"];
+  printResult(system, json, tokens, formatTable([header, ...rows]));
 }

@@ -132,7 +132,7 @@ export interface BackUpOptions {
 
 /** A backup whose rows were not read, because its schema has another version. Its structure was verified. */
 interface UnreadBackup extends Pick<BackupSummary, "bytes" | "warnings"> {
-  readonly version: number;
+  readonly schema_version: number;
 }
 
 interface RestoreResult extends BackupSummary {

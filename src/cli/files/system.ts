@@ -70,6 +70,15 @@ export interface CommandSystem extends System {
   readonly settings: readonly SettingName[];
 }
 
+export interface JsonOption {
+  readonly json?: boolean;
+}
+
+/** Prints the result of a command. @param value for `--json`, as docs/command-line.md describes it */
+export function printResult(system: System, json = false, value: object, text: string): void {
+  system.stdout(json ? `${JSON.stringify(value)}\n` : text);
+}
+
 /** @throws {AppError} usage if a flag is wrong, operator if a variable is that the command uses */
 export function configOf({ environment, flags, settings }: CommandSystem): Config {
   return readConfig(environment, flags, settings);

@@ -126,7 +126,7 @@ function verifyCopy(path: string, version: number): Awaited<ReturnType<Backend["
   using copy = connectAtRest(path);
   const [finding] = findInFile(copy);
   if (finding !== undefined) fail("operator", finding);
-  return { version, bytes: sizeOf(path), warnings: [] };
+  return { schema_version: version, bytes: sizeOf(path), warnings: [] };
 }
 
 /** @see Backend.backUp */

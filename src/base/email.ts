@@ -32,3 +32,8 @@ export function emailKey(email: string): string {
 export function hasEmailForm(text: string): boolean {
   return PARTS.test(text) && ASCII_DOMAIN.test(emailKey(text));
 }
+
+/** Whether it is the email of a user who was erased (docs/personal-data.md). No mail can be delivered to the domain. */
+export function isErasedEmail(email: string): boolean {
+  return /@erased\.invalid$/i.test(email);
+}

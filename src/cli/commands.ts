@@ -14,6 +14,7 @@ import { checkHealth } from "./health.ts";
 import { importTable } from "./import.ts";
 import { migrateStore } from "./migrate.ts";
 import { printDocument } from "./openapi.ts";
+import { erasePerson, exportPerson } from "./person.ts";
 import { checkArchive, listArchive, promoteArchive, restoreBackup } from "./restore.ts";
 import { seedStore } from "./seed.ts";
 import { serve } from "./serve.ts";
@@ -46,6 +47,7 @@ const format = new Option(
   "--format <format>",
   "file format (default: by file extension, otherwise ndjson)",
 ).choices(fileFormats);
+const person = new Argument("<email>", "email of the user, in any spelling, or the id");
 const json = new Option("--json", "print the result as JSON, in one line");
 
 const commands: Commands = {
@@ -150,6 +152,24 @@ const commands: Commands = {
       "zcat users.ndjson.gz | user-api import users",
     ],
     run: importTable,
+  },
+  person: {
+    description: "hand out or erase what is stored about a person",
+    examples: ["user-api person export ann@example.com >ann.json"],
+    commands: {
+      export: {
+        description: "print a user and all of its orders as JSON",
+        arguments: [person],
+        examples: ["user-api person export ann@example.com >ann.json"],
+        run: exportPerson,
+      },
+      erase: {
+        description: "overwrite email, name and metadata of a user, and the metadata of its orders",
+        arguments: [person],
+        examples: ["user-api person erase ann@example.com", "user-api person erase 1200"],
+        run: erasePerson,
+      },
+    },
   },
   seed: {
     description: "fill an empty database with demo users and orders",

@@ -2,6 +2,7 @@ import { statSync } from "node:fs";
 import { CHECKSUM_SUFFIX, formatChecksum } from "../base/checksum.ts";
 import { AppError, fail } from "../base/error.ts";
 import { yieldToEventLoop } from "../base/event-loop.ts";
+import type { MaybePromise } from "../base/maybe-promise.ts";
 import { readTime } from "../domain/config.ts";
 import type { Order } from "../domain/order.ts";
 import type { Page, PageQuery, Sort } from "../domain/page.ts";
@@ -47,23 +48,45 @@ function failDamaged(after: number, problem: string): never {
   return fail("operator", message);
 }
 
+type List = (query: PageQuery) => MaybePromise<Page>;
+
 /** @returns the page, with as many records as fit on it */
-async function readPage(records: Store[BulkTable], query: PageQuery): Promise<Page> {
+async function readPage(list: List, query: PageQuery): Promise<Page> {
   try {
-    return await records.list(query);
+    return await list(query);
   } catch (error) {
     const allowed = error instanceof AppError ? error.allowed : undefined;
     if (allowed === undefined || !("limit" in allowed)) throw error;
-    return records.list({ ...query, limit: allowed.limit });
+    return list({ ...query, limit: allowed.limit });
   }
 }
 
 /** @throws {AppError} operator */
-function parseRecords(after: number, { records }: Page): (User | Order)[] {
+function parseRecords<Row>(after: number, { records }: Page): Row[] {
   try {
     return JSON.parse(`[${records}]`);
   } catch {
     return failDamaged(after, "one has malformed JSON");
+  }
+}
+
+/** Reads the records of a list, page by page. @throws {AppError} operator if the database cannot be read */
+export async function* readRecords<Row extends { readonly id: number }>(
+  list: List,
+  sort: Sort = "id",
+): AsyncGenerator<readonly Row[]> {
+  for (let after = 0; ; ) {
+    const page = await readPage(list, { limit: PAGE_SIZE, offset: 0, after, sort });
+    // SQLite keeps a snapshot until the end of the turn.
+    await yieldToEventLoop();
+    const records = parseRecords<Row>(after, page);
+    const last = records.at(-1);
+    if (last === undefined) return;
+    // In a damaged file, pages can refer to wrong ones: there would be no end.
+    const continues = after === 0 || (sort === "id" ? last.id > after : last.id < after);
+    if (!continues) failDamaged(after, "they are not in order");
+    yield records;
+    after = last.id;
   }
 }
 
@@ -77,23 +100,13 @@ async function writeRecords(
   write: (text: string) => void,
 ): Promise<number> {
   write(header);
-  let after = 0;
   let count = 0;
-  for (;;) {
-    const page = await readPage(store[table], { limit: PAGE_SIZE, offset: 0, after, sort });
-    // SQLite keeps a snapshot until the end of the turn.
-    await yieldToEventLoop();
-    const records = parseRecords(after, page);
-    const last = records.at(-1);
-    if (last === undefined) return count;
-    // In a damaged file, pages can refer to wrong ones: the export would not end.
-    const continues = after === 0 || (sort === "id" ? last.id > after : last.id < after);
-    if (!continues) failDamaged(after, "they are not in order");
+  for await (const records of readRecords<User | Order>(store[table].list, sort)) {
     const exported = records.filter(isExported);
     write(formatRecords(exported));
-    after = last.id;
     count += exported.length;
   }
+  return count;
 }
 
 /**

@@ -275,19 +275,14 @@ async function checkSettings(config: Config, system: CommandSystem): Promise<voi
   system.stdout("settings are valid\n");
 }
 
-export interface ServeOptions {
-  /** Whether the settings are only checked. */
-  readonly check?: boolean;
-}
-
 /**
  * Serves until a signal or an uncaught error, then completes open requests and closes.
  * @throws {AppError} operator if a setting, the database or the port prevents the start
  * @throws the uncaught error that stopped the server, after everything is closed
  */
-export async function serve(system: CommandSystem, { check }: ServeOptions): Promise<void> {
+export async function serve(system: CommandSystem, options: { check?: boolean }): Promise<void> {
   const config = configOf(system);
-  if (check) return await checkSettings(config, system);
+  if (options.check) return await checkSettings(config, system);
   const { databaseUrl, readOnly } = config;
   const output = system.openLog();
   const log = createServerLog(config, system, output);

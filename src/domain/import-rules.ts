@@ -1,6 +1,6 @@
 /** The rules of an import for users and for orders: what it accepts, and by what it recognizes a record. */
 import { type Static, type TObject, Type } from "@sinclair/typebox";
-import { emailKey } from "../base/email.ts";
+import { emailKey, isErasedEmail } from "../base/email.ts";
 import { failField } from "../base/error.ts";
 import { hasMember } from "../base/json.ts";
 import { Id, noExtraFields, Time } from "../base/schema.ts";
@@ -71,9 +71,6 @@ function referenceKey(reference: string | null | undefined): UniqueKey[] {
   return reference == null ? [] : [["reference", reference]];
 }
 
-/** The domain of emails of users who were erased (docs/personal-data.md). */
-const ERASED = /@erased\.invalid$/i;
-
 /** Users are recognized by their reference, then by their email. */
 export const userImport: ImportedTable<User, UserImport> = {
   table: "users",
@@ -99,7 +96,7 @@ export const userImport: ImportedTable<User, UserImport> = {
   merge(stored, record) {
     return { ...stored, ...userFields({ ...stored, ...given<UserFields>(record, UserPatch) }) };
   },
-  isErased: ({ email }) => ERASED.test(email),
+  isErased: ({ email }) => isErasedEmail(email),
 };
 
 /** What names the user of an order: one of these. The user must exist when the order is stored. */
@@ -216,5 +213,5 @@ export const orderImport: ImportedTable<Order, OrderImport> = {
     requireAllowedChange(stored, { ...changed, currency: record.currency, items: record.items });
     return changed;
   },
-  isErased: ({ user_id }, emailOf) => ERASED.test(emailOf(user_id) ?? ""),
+  isErased: ({ user_id }, emailOf) => isErasedEmail(emailOf(user_id) ?? ""),
 };

@@ -60,6 +60,7 @@ export function createReplaceableStore(): ReplaceableStore {
       withCopySource: (work) => use().withCopySource(work),
       check: () => use().check(),
       deleteExpiredKeys: (signal) => use().deleteExpiredKeys(signal),
+      replaceResults: (user) => use().replaceResults(user),
       close: async () => current?.close(),
     },
   };

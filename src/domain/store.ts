@@ -5,8 +5,9 @@ import type { CopySource, CopyTarget } from "./copy.ts";
 import type { OrderImport, UserImport } from "./import-rules.ts";
 import type { ObjectStorage } from "./object-storage.ts";
 import type { OrderStore } from "./order.ts";
+import type { RecordText } from "./record.ts";
 import type { TokenStore } from "./token.ts";
-import type { UserStore } from "./user.ts";
+import type { User, UserStore } from "./user.ts";
 
 export interface BackupSummary {
   readonly users: number;
@@ -64,6 +65,8 @@ export interface Store {
   check(): Promise<readonly string[]>;
   /** @param signal as in `ChangeStore.deleteExpired` */
   deleteExpiredKeys(signal?: AbortSignal): Promise<void>;
+  /** Replaces what idempotency keys have of a user by this text. They stay, so that no request is made again. */
+  replaceResults(user: RecordText<User>): Promise<void>;
   /** Waits for queued writes, then closes. The store cannot be used afterwards. */
   close(): Promise<void>;
 }

@@ -1,5 +1,5 @@
 import { type Static, Type } from "@sinclair/typebox";
-import { emailKey } from "../base/email.ts";
+import { emailKey, isErasedEmail } from "../base/email.ts";
 import { fail } from "../base/error.ts";
 import { Id, Nullable, noExtraFields, Parameter, Text, Time, Version } from "../base/schema.ts";
 import type { IdempotencyKey } from "./idempotency.ts";
@@ -105,6 +105,14 @@ export function patchUser(user: User, patch: UserPatch): UserFields {
     name: patch.name === undefined ? user.name : patch.name,
     metadata: patchMetadata(user.metadata, patch.metadata),
   });
+}
+
+/** @returns the user without personal data. The email has a random part, so that nobody can have taken it */
+export function eraseUser(user: User): UserFields {
+  const { id, email } = user;
+  const isErased = email.startsWith(`${id}-`) && isErasedEmail(email);
+  const erased = isErased ? email : `${id}-${crypto.randomUUID().slice(0, 8)}@erased.invalid`;
+  return patchUser(user, { email: erased, name: null, metadata: null });
 }
 
 export interface UserStore extends RecordStore<User, UserQuery, UserFields, UserFields> {

@@ -28,6 +28,7 @@ const probeWrite = ({ orderIds }: Placement) => `
   where feed_origin() is not null
     and (select last_value from ${orderIds}) > 0
 `;
+const replaceResults = "update idempotency_keys set record = $2 where user_id = $1";
 const databaseSize = "select pg_database_size(current_database()) as bytes";
 
 export function createStore(db: Database, placement: Placement, options: StoreOptions): Store {
@@ -68,6 +69,9 @@ export function createStore(db: Database, placement: Placement, options: StoreOp
     withCopySource: (work) => withCopySource(db, placement, redactPassword(databaseUrl), work),
     check: () => checkDatabase(db, placement),
     deleteExpiredKeys: (signal) => deleteExpiredKeys(db, now(), signal),
+    async replaceResults({ id, json }) {
+      await db.run("write", (session) => session.all(replaceResults, id, json));
+    },
     close: db.close,
   };
 }

@@ -125,6 +125,7 @@ function createStores(
     changes: createChangeStore(context, watch, isCopy),
     bulk: createBulkStores(context),
     deleteExpiredKeys: idempotency.deleteExpired,
+    replaceResults: idempotency.replaceOfUser,
   };
 }
 

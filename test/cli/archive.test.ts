@@ -66,6 +66,9 @@ test("restore and archive check find everything after a clean stop", async () =>
   const listed = await world.run("archive", "list");
   expect(listed).toMatchObject({ code: 0, stderr: "" });
   expect(listed.stdout).toMatch(/^20\S+Z to 20\S+Z, generations 1 to 2\n$/);
+  const [, from, until] = /(\S+) to (\S+),/.exec(listed.stdout) ?? [];
+  const json = (await world.run("archive", "list", "--json")).stdout;
+  expect(JSON.parse(json)).toEqual([{ generations: [1, 2], times: [from, until], loss: null }]);
   // Neither a file nor the directory of the database, which does not exist.
   expect(readdirSync(dirname(dirname(world.path)))).toEqual([]);
   const restored = await world.run("restore", "--from", archive.settings.ARCHIVE_URL);

@@ -1,13 +1,9 @@
 // The output of commands with --json, as docs/command-line.md describes it.
 import { expect, test } from "bun:test";
-import { mkdirSync } from "node:fs";
 import manifest from "../../package.json" with { type: "json" };
-import { backendOf } from "../../src/main.ts";
 import { migrations } from "../../src/postgres/whole/migrate.ts";
 import { SCHEMA_VERSION } from "../../src/sqlite/file/migrate.ts";
-import { startServer } from "../http/server.ts";
 import { runSql } from "../sqlite/open-database.ts";
-import { makeDirectory } from "../support/directory.ts";
 import { createToken, failed, type Harness, makeHarness, reported } from "./harness.ts";
 
 /** Runs a command with --json. @returns its only line, and what else there is of the outcome */
@@ -62,37 +58,16 @@ test("backup prints the path of the file and what it has as JSON", async () => {
   const made = { path, bytes: Bun.file(path).size, warnings: [] };
   expect(result).toEqual({ ...made, ...counts });
 
-  const { backUp } = backendOf(world.path);
-  const warnings = ["the disk is old"];
-  const stub: typeof backUp = async () => ({ schema_version: 7, bytes: 9, warnings });
-  using other = makeHarness({ backUp: stub });
+  const unread = { schema_version: 7, bytes: 9, warnings: ["the disk is old"] };
+  using other = makeHarness({ backUp: async () => unread });
   expect(await runJson(other, "backup", "b.db")).toEqual({
-    result: { path: "b.db", schema_version: 7, bytes: 9, warnings },
+    result: { path: "b.db", ...unread },
     rest: reported("Needs attention: the disk is old"),
-  });
-});
-
-test("archive list prints the ranges of times as JSON", async () => {
-  using directory = makeDirectory();
-  mkdirSync(directory.at("archive"));
-  const environment = { ARCHIVE_URL: `file://${directory.at("archive")}` };
-  await using server = await startServer(environment);
-  await server.restart();
-  expect(await server.stop()).toBe(0);
-  using world = makeHarness({ environment });
-  const time = expect.stringMatching(/^20\d\d-\d\d-\d\dT[\d:]{8}\.\d{3}Z$/);
-  expect(await runJson(world, "archive", "list")).toEqual({
-    result: [{ generations: [1, 2], times: [time, time], loss: null }],
-    rest: reported(),
   });
 });
 
 test("commands with --json print nothing on stdout when they fail", async () => {
   using world = makeHarness();
-  for (const args of [["check"], ["token", "list"], ["backup", world.at("b.db")]]) {
-    const outcome = await world.run(...args, "--json");
-    expect(outcome).toMatchObject({ code: 1, stdout: "" });
-    expect(outcome.stderr).toMatch(/^.+\n$/);
-  }
-  expect(await world.run("archive", "list", "--json")).toMatchObject({ code: 2, stdout: "" });
+  for (const args of [["check"], ["token", "list"], ["backup", world.at("b.db")]])
+    expect(await world.run(...args, "--json")).toMatchObject({ code: 1, stdout: "" });
 });

@@ -3,7 +3,7 @@ import { type IdempotencyKey, KEY_LIFETIME_MS } from "../../src/domain/idempoten
 import { type Order, type OrderFields, patchOrder } from "../../src/domain/order.ts";
 import type { RecordStore } from "../../src/domain/record-store.ts";
 import type { Store } from "../../src/domain/store.ts";
-import type { User, UserFields } from "../../src/domain/user.ts";
+import { eraseUser, type User, type UserFields } from "../../src/domain/user.ts";
 import { expectRejection } from "../support/expect-error.ts";
 import { ifMatch } from "../support/preconditions.ts";
 import {
@@ -146,6 +146,26 @@ export function idempotencyContract(open: Open): void {
     expect(await remaining("young", "key-1500")).toEqual(["young", "key-1500"]);
     await it.store.deleteExpiredKeys();
     expect(await remaining(...names, "young")).toEqual([...reused, "young"]);
+  });
+
+  test("replaceResults replaces what keys have of a user, and nothing else", async () => {
+    await using it = await openWithClock(open);
+    const { users, orders } = it.store;
+    const create = (at: number) =>
+      users.create(userFields({ email: `${at}@example.com`, name: "Ann" }), keyOf(`user ${at}`));
+    const [other, user] = [await create(1), await create(2)];
+    const rename = () => users.update(user.id, (before) => before, null, keyOf("rename"));
+    const place = (at: number) => orders.create(orderFields(user.id), keyOf(`order ${at}`));
+    const placed = [await place(1), await place(2)];
+    expect(placed.map(({ id }) => id)).toContain(user.id);
+    await rename();
+    const erased = await users.update(user.id, eraseUser, null);
+    await it.store.replaceResults(erased!);
+    for (const replay of [await create(2), await rename()])
+      expect(replay).toEqual({ ...erased!, replayed: true });
+    expect(await create(1)).toEqual({ ...other, replayed: true });
+    for (const order of placed)
+      expect(await place(placed.indexOf(order) + 1)).toEqual({ ...order, replayed: true });
   });
 
   test("remove keeps the result of an order whose id is that of the user", async () => {

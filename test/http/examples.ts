@@ -11,7 +11,6 @@ const commands: Readonly<Record<string, string>> = {
   "client.mts": process.execPath,
   "client.py": "python3",
   "client.sh": "sh",
-  "erase.sh": "bash",
   "follow.mts": process.execPath,
   "follow.py": "python3",
   "follow.sh": "bash",

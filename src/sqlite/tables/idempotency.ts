@@ -2,6 +2,7 @@ import type { Database } from "bun:sqlite";
 import { deleteInBatches } from "../../base/delete-in-batches.ts";
 import { type IdempotencyKey, KEY_LIFETIME_MS, replay } from "../../domain/idempotency.ts";
 import type { RecordTable, RecordText } from "../../domain/record.ts";
+import type { User } from "../../domain/user.ts";
 import type { Writer } from "../engine/writer.ts";
 
 /** Maximum number of keys deleted per transaction, which takes a few milliseconds. */
@@ -32,6 +33,11 @@ export function createIdempotencyStore(
   `);
   const deleteOfUser = db.prepare<null, { id: number }>(`
     delete from idempotency_keys
+    where user_id = $id
+  `);
+  const replaceOfUser = db.prepare<null, { id: number; json: string }>(`
+    update idempotency_keys
+    set record = $json
     where user_id = $id
   `);
   const deleteBatch = db.prepare<null, { expired: string }>(`
@@ -71,6 +77,8 @@ export function createIdempotencyStore(
     },
     /** Deletes the results that have a user. */
     forgetUser: (id: number) => deleteOfUser.run({ id }),
+    replaceOfUser: ({ id, json }: RecordText<User>) =>
+      writer.write("idempotency_keys", () => void replaceOfUser.run({ id, json })),
     async deleteExpired(signal?: AbortSignal): Promise<void> {
       const deleteExpired = () => deleteBatch.run({ expired: expiryTime() }).changes;
       await deleteInBatches(

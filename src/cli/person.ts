@@ -1,0 +1,81 @@
+import { fail } from "../base/error.ts";
+import { quoteReadably } from "../base/readable-text.ts";
+import { type Order, patchOrder } from "../domain/order.ts";
+import type { Store } from "../domain/store.ts";
+import { eraseUser, type User } from "../domain/user.ts";
+import { formatCount } from "./count-text.ts";
+import { readRecords } from "./export.ts";
+import { type CommandSystem, withStore } from "./files/system.ts";
+
+/** What a command cannot reach, or must not change. docs/personal-data.md has the details. */
+const REMAINING = `Not erased:
+- references, and the items of orders
+- what idempotency keys have stored of orders: it is deleted 24 hours after the write
+- backups, copies, exports, and databases that a restore has kept
+- the archive: until about a day after ARCHIVE_DAYS
+- unused parts of the database, until they are overwritten or vacuumed
+- logs of a proxy, which often have emails
+- the shop from which the data was imported
+`;
+
+/**
+ * @param person an email in any spelling, or the id of a user
+ * @throws {AppError} operator if there is no such user
+ */
+async function findUser({ users }: Store, person: string): Promise<User> {
+  const filter = /^[1-9]\d{0,14}$/.test(person) ? { id: [Number(person)] } : { email: person };
+  const { records } = await users.list({ limit: 1, offset: 0, ...filter });
+  if (records === "") fail("operator", `No user has the email or id ${quoteReadably(person)}`);
+  return JSON.parse(records);
+}
+
+function ordersOf({ orders }: Store, { id }: User) {
+  return readRecords<Order>((page) => orders.list({ ...page, user_id: id }));
+}
+
+/**
+ * Prints a user with all orders as one JSON object, an order per line. A server may be running.
+ * @throws {AppError} operator; output_closed if the reader has closed stdout
+ */
+export async function exportPerson(system: CommandSystem, person: string): Promise<void> {
+  await withStore(system, { mode: "read" }, async (store) => {
+    const user = await findUser(store, person);
+    using output = system.openOutput(null, false);
+    output.write(`{"user":${JSON.stringify(user)},"orders":[`);
+    let separator = "\n";
+    for await (const orders of ordersOf(store, user)) {
+      const lines = orders.map((order) => JSON.stringify(order));
+      output.write(separator + lines.join(",\n"));
+      separator = ",\n";
+    }
+    output.write("\n]}\n");
+    output.finish();
+  });
+}
+
+/**
+ * Overwrites what can hold data of a person, and prints what remains elsewhere. A server may be running. It can be
+ * repeated.
+ * @throws {AppError} operator
+ */
+export async function erasePerson(system: CommandSystem, person: string): Promise<void> {
+  const { id, count } = await withStore(system, {}, async (store) => {
+    const user = await findUser(store, person);
+    const { id } = user;
+    // An order can have been moved to another user since it was read.
+    const erase = (order: Order) =>
+      order.user_id === id ? patchOrder(order, { metadata: null }) : order;
+    let count = 0;
+    for await (const batch of ordersOf(store, user)) {
+      await Promise.all(batch.map((order) => store.orders.update(order.id, erase, null)));
+      count += batch.length;
+    }
+    // At last: the email finds the user when the command is repeated after an interruption.
+    const erased = await store.users.update(id, eraseUser, null);
+    if (erased !== null) await store.replaceResults(erased);
+    return { id, count };
+  });
+  const erased = `Erased user ${id} and the metadata of ${formatCount(count, "order")}`;
+  system.stdout(`${erased}. Note the id, to repeat it after a restore of an older backup\n`);
+  system.stdout(REMAINING);
+}

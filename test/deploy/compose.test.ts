@@ -46,6 +46,16 @@ describe("compose.yaml", async () => {
     expect(services.postgres).not.toHaveProperty("ports");
   });
 
+  test("the profile standby starts the same server twice, and HAProxy with their addresses", async () => {
+    const { "user-api-two": two, haproxy } = services;
+    const own = { profiles: ["standby"], ports: [], volumes: ["data-two:/data"] };
+    expect(two).toEqual({ ...service, ...own });
+    const config = await Bun.file(`${deploy}/haproxy.cfg`).text();
+    for (const name of Object.keys(haproxy.environment)) expect(config).toContain(`"$${name}"`);
+    expect(haproxy.ports).toEqual(["127.0.0.1:3080:3080"]);
+    expect(config).toContain("bind :3080\n");
+  });
+
   test("all volumes, secrets and mounted files exist", async () => {
     const mounts: string[] = Object.values<any>(services).flatMap((any) => any.volumes ?? []);
     for (const mount of mounts) {
@@ -146,13 +156,18 @@ test("the backup of kubernetes-sqlite.yaml mounts the volume of the only server,
   expect(affinity.labelSelector.matchLabels).toEqual(set.spec.template.metadata.labels);
 });
 
-test("one pod at a time of kubernetes-archive.yaml restores the database, to a volume that is temporary", () => {
-  const [{ spec }] = archived as any[];
+test("of two pods of kubernetes-archive.yaml, only the one that writes is ready, and an upgrade waits", () => {
+  const [{ spec }, service, reads] = archived as any[];
   const { spec: pod } = spec.template;
   const [container] = pod.containers;
-  expect(spec).toMatchObject({ replicas: 1, strategy: { type: "Recreate" } });
+  const rollingUpdate = { maxSurge: 1, maxUnavailable: 1 };
+  expect(spec).toMatchObject({ replicas: 2, strategy: { rollingUpdate } });
+  expect(container.readinessProbe.httpGet.path).toBe("/api/v1/health?primary");
+  expect(container.startupProbe.httpGet.path).toBe("/api/v1/health");
+  const notReady = [service, reads].map((each) => each.spec.publishNotReadyAddresses === true);
+  expect(notReady).toEqual([false, true]);
   const env = Object.fromEntries(container.env.map(({ name, value }: any) => [name, value]));
-  expect(env).toMatchObject({ ARCHIVE_COMMIT: "sync", ARCHIVE_RESTORE: "if-missing" });
+  expect(env).toMatchObject({ ARCHIVE_COMMIT: "sync", STANDBY: "true" });
   expect(container.envFrom).toEqual([{ configMapRef: { name: "user-api-archive" } }]);
   expectMounted(pod, "S3_ACCESS_KEY_ID", "user-api-archive");
   expectMounted(pod, "S3_SECRET_ACCESS_KEY", "user-api-archive");

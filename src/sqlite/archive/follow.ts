@@ -162,14 +162,14 @@ async function lookAtLog(following: Following): Promise<string | null> {
 
 /** Looks for a server that continues a log which has ended. @returns as {@link lookAtLog} */
 async function lookBehind(following: Following, ended: Seal): Promise<string | null> {
-  const { storage, wasSuperseded, clock } = following;
+  const { storage, clock } = following;
   const number = ended.generation + 1;
   const [body, promotion] = await Promise.all([
     storage.get(generationKey(number), HEAD_BYTES),
     readHead(storage, { ...ended, number: ended.number + 1 }),
   ]);
   if (body === null) {
-    following.isPromoted = !wasSuperseded && [ended, promotion].some(isPromotion);
+    following.isPromoted = [ended, promotion].some(isPromotion);
     return "ended";
   }
   const generation = decodeGeneration(number, body);

@@ -5,7 +5,7 @@ import { suffixes } from "../base/database-url.ts";
 import { AppError, fail, shellWord } from "../base/error.ts";
 import type { Backend, Store, StoreMode, StoreOptions } from "../domain/store.ts";
 import { ARCHIVE_CAUSE, type ArchiveClient, openArchive } from "./archive/client.ts";
-import { DIVERGED, REOPEN } from "./archive/context.ts";
+import { DIVERGED, RESTORE_AGAIN } from "./archive/context.ts";
 import { setAside } from "./archive/ensure-database.ts";
 import { readMarker } from "./archive/marker.ts";
 import { canFollow } from "./archive/standby.ts";
@@ -158,11 +158,15 @@ function requireNoCopy(path: string, { mode, archive }: StoreOptions): void {
 }
 
 /** Serves the copy of a standby to readers, until this server may write. */
-async function follow(archive: ArchiveClient, path: string, options: StoreOptions): Promise<void> {
+async function follow(
+  archive: ArchiveClient,
+  path: string,
+  lock: ServerLock | null,
+  options: StoreOptions,
+): Promise<void> {
   await using resources = new AsyncDisposableStack();
   const file = openShared(path);
   requirePermissions(file, true);
-  const lock = resources.use(lockForServer(path, "serve"));
   const db = resources.adopt(file.connect(), (opened) => opened.close(true));
   requireMigrated(findVersion(db));
   db.run("pragma query_only = on");
@@ -187,10 +191,13 @@ async function openStore(options: StoreOptions): Promise<Store> {
   const path = findFile(options);
   requireNoCopy(path, options);
   await using resources = new AsyncDisposableStack();
+  // Before its copy is written.
+  const early = options.archive?.standby ? resources.use(lockForServer(path, "serve")) : null;
   // It may restore the database.
   const archive =
     options.archive === undefined ? null : resources.use(await openArchive(path, options.archive));
-  if (archive !== null && archive.secondsBehind() !== null) await follow(archive, path, options);
+  if (archive !== null && archive.secondsBehind() !== null)
+    await follow(archive, path, early, options);
   if (options.create && sizeOf(path) === 0) createFile(path);
   const { mode } = options;
   const isServer = mode === "serve" || mode === "serve-read-only";
@@ -200,7 +207,7 @@ async function openStore(options: StoreOptions): Promise<Store> {
   // `true` closes the file even if prepared statements are still open.
   const db = connection.adopt(file.connect(), (opened) => opened.close(true));
   requireUsable(db, options);
-  const lock = isServer ? resources.use(lockForServer(path, mode)) : null;
+  const lock = early ?? (isServer ? resources.use(lockForServer(path, mode)) : null);
   // Closed before the lock is released.
   resources.use(connection.move());
   requireSqlite(sqliteVersion(db));
@@ -226,8 +233,8 @@ async function openOrReplace(options: StoreOptions): Promise<Store> {
   } catch (error) {
     const { archive } = options;
     if (archive === undefined || !(error instanceof AppError)) throw error;
-    if (error.cause === REOPEN) {
-      archive.onLog("warn", "copy opened again", { reason: error.message });
+    if (error.cause === RESTORE_AGAIN) {
+      archive.onLog("warn", "copy restored again", { reason: error.message });
       return openOrReplace(options);
     }
     if (error.cause !== DIVERGED || !(archive.standby || archive.restore === "if-missing"))
@@ -252,7 +259,7 @@ async function describeOpening<Result>(
   } catch (error) {
     if (
       error instanceof AppError &&
-      (error.cause === ARCHIVE_CAUSE || error.cause === DIVERGED || error.cause === REOPEN)
+      (error.cause === ARCHIVE_CAUSE || error.cause === DIVERGED || error.cause === RESTORE_AGAIN)
     )
       throw describeSqliteError("ARCHIVE_URL", error);
     throw describeSqliteError(`Cannot open ${path}`, error, path);

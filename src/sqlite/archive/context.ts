@@ -8,8 +8,8 @@ import type { Clock } from "./still.ts";
 
 /** Cause of the error of a start whose database has another history than its archive. */
 export const DIVERGED = "archive diverged";
-/** The same, if the copy of a standby has to be opened, and perhaps restored, again. */
-export const REOPEN = "archive copy broken";
+/** The same, if the copy of a standby has to be restored again. */
+export const RESTORE_AGAIN = "archive copy broken";
 
 /** The state of an archive when it was reported. */
 export interface ArchiveReport extends Omit<ArchiveState, "isHeld"> {

@@ -7,7 +7,7 @@ import type { ArchiveLog, ArchiveSettings } from "../../domain/archive.ts";
 import { type ObjectStorage, withRetries } from "../../domain/object-storage.ts";
 import type { FileDescriptors } from "../file/file-watch.ts";
 import { readGeneration } from "./catalog.ts";
-import { REOPEN } from "./context.ts";
+import { RESTORE_AGAIN } from "./context.ts";
 import { type Copy, openCopy } from "./copy.ts";
 import {
   ANNOUNCEMENT_KEY,
@@ -83,17 +83,10 @@ interface Following extends FollowOptions {
   isPromoted: boolean;
   /** Whether this server has decided to take over. */
   isOver: boolean;
-  isBroken: boolean;
 }
 
-function reopen(reason: string): never {
-  throw new AppError("unavailable", reason, { cause: REOPEN });
-}
-
-/** Nothing continues the copy. */
-function restoreAgain(following: Following, reason: string): never {
-  following.isBroken = true;
-  reopen(reason);
+function restoreAgain(reason: string): never {
+  throw new AppError("unavailable", reason, { cause: RESTORE_AGAIN });
 }
 
 /** Follows a log from its first slot on, or from the one behind the last segment in the copy. */
@@ -114,7 +107,7 @@ function append(following: Following, id: SegmentId, body: Uint8Array<ArrayBuffe
   const { header, bytes } = decodeSegment(id, body);
   if (header.writer !== generation.name || !copy.isNext(header))
     failDamaged(slotKey(id), "does not continue the one before it");
-  if (!copy.hasRoom(header)) reopen("the WAL was lost");
+  if (!copy.hasRoom(header)) restoreAgain("its WAL was lost");
   if (header.offset === 0) {
     copy.show();
     copy.empty();
@@ -179,7 +172,7 @@ async function lookBehind(following: Following, ended: Seal): Promise<string | n
   }
   const lastKey = baseKey({ generation: ended.generation, number: MAX_NUMBER });
   const [base] = await storage.list(prefixes.bases, 1, lastKey);
-  if (base !== undefined) restoreAgain(following, "another server has begun anew");
+  if (base !== undefined) restoreAgain("another server has begun anew");
   // It is writing a base.
   following.stillness = createStillness(clock);
   return "";
@@ -253,12 +246,12 @@ async function untilOver(following: Following): Promise<void> {
       if (isAgain) continue;
     } catch (error) {
       const isExpected = error instanceof AppError || /^(?:E[A-Z]|SQLITE_)/.test(systemCode(error));
-      if (!isExpected || (error instanceof AppError && error.cause === REOPEN)) throw error;
+      if (!isExpected || (error instanceof AppError && error.cause === RESTORE_AGAIN)) throw error;
       problems.report("following", error);
       stuckSinceMs ??= clock.monotonicMs();
       const isDamaged = damageOf(error) !== null;
       if (isDamaged && clock.monotonicMs() - stuckSinceMs > MAX_STUCK_MS)
-        restoreAgain(following, messageOf(error));
+        restoreAgain(messageOf(error));
     }
     await clock.sleep(POLL_MS, signal);
   }
@@ -267,7 +260,7 @@ async function untilOver(following: Following): Promise<void> {
 /**
  * Returns when the copy has all that the archive has, and nobody else can add to it.
  * @returns whether everything is there that the other server has acknowledged, so that the change feed keeps its name
- * @throws {AppError} unavailable with the cause {@link REOPEN} if it has to be opened again
+ * @throws {AppError} unavailable with the cause {@link RESTORE_AGAIN} if nothing continues the copy
  * @throws the reason of the signal
  */
 export async function follow(options: FollowOptions): Promise<boolean> {
@@ -289,16 +282,16 @@ export async function follow(options: FollowOptions): Promise<boolean> {
     seen: null,
     isPromoted: false,
     isOver: false,
-    isBroken: false,
   };
   beginLog(following, generation, start.last.number + 1);
   using _announcing = announceRegularly(following);
   try {
     await untilOver(following);
   } catch (error) {
-    // The next opening continues from here.
-    if (!following.isBroken) copy.empty();
-    markCopy(path, following.isBroken ? null : following.last, [following.generation.name]);
+    // Otherwise the next start continues from here.
+    const isBroken = error instanceof AppError && error.cause === RESTORE_AGAIN;
+    if (!isBroken) copy.empty();
+    markCopy(path, isBroken ? null : following.last, [following.generation.name]);
     throw error;
   }
   markCopy(path, following.last, [following.generation.name]);

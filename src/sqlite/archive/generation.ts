@@ -45,9 +45,9 @@ export interface Refusal {
 }
 
 const RESTORE = "restore it with `user-api restore`, or choose another ARCHIVE_URL";
-const CONTINUED = `another server has continued the archive: ${RESTORE}`;
+export const CONTINUED = `another server has continued the archive: ${RESTORE}`;
 const HAS_MORE = `the archive has writes that this database does not have, e.g. because an older state of its files was put back: ${RESTORE}`;
-const OF_ANOTHER = `the archive belongs to another database: ${RESTORE}`;
+export const OF_ANOTHER = `the archive belongs to another database: ${RESTORE}`;
 
 /** What of the archive a database can continue. */
 interface Continuation {

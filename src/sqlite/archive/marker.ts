@@ -93,7 +93,8 @@ export function markReplaced(databasePath: string): void {
   const marker = readMarker(databasePath);
   if (marker === null) return;
   const names = [...marker.names, ...(marker.intent?.names ?? [])];
-  writeMarker(databasePath, { ...marker, complete: null, intent: { names, last: null } });
+  const intent = { names, last: null };
+  writeMarker(databasePath, { ...marker, complete: null, intent, isCopy: false });
 }
 
 /**

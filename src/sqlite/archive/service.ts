@@ -5,7 +5,7 @@ import type { ArchiveLog, ArchiveSettings } from "../../domain/archive.ts";
 import type { OpenStorage } from "../../domain/object-storage.ts";
 import type { FileDescriptors } from "../file/file-watch.ts";
 import { type Archiver, createArchiver } from "./archiver.ts";
-import { type ArchiveReport, DIVERGED, REOPEN } from "./context.ts";
+import { type ArchiveReport, DIVERGED, RESTORE_AGAIN } from "./context.ts";
 import { ensureDatabase } from "./ensure-database.ts";
 import { follow } from "./follow.ts";
 import { holderName, lockIdentity } from "./identity.ts";
@@ -48,7 +48,7 @@ export type ArchiveResponse =
       readonly code: ErrorCode | null;
       readonly message: string;
       /** What the server can do about it; `null` if nothing. */
-      readonly cause: typeof DIVERGED | typeof REOPEN | null;
+      readonly cause: typeof DIVERGED | typeof RESTORE_AGAIN | null;
     }
   /** The database is a copy, which had everything that another server had acknowledged, at this age. */
   | { readonly type: "fresh"; readonly ageMs: number }
@@ -180,7 +180,7 @@ export function createArchiveService({ openStorage, verify, respond }: ServiceOp
     } catch (error) {
       const code = error instanceof AppError ? error.code : null;
       const known = error instanceof AppError ? error.cause : null;
-      const cause = known === DIVERGED || known === REOPEN ? known : null;
+      const cause = known === DIVERGED || known === RESTORE_AGAIN ? known : null;
       respond({ type: "failed", code, message: messageOf(error), cause });
     }
   };

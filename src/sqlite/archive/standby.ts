@@ -1,20 +1,23 @@
 /** Decides whether a server that may be a standby follows another one, and prepares its copy of the database. */
-import { closeSync, existsSync, fsyncSync, openSync, renameSync, rmSync } from "node:fs";
+import { closeSync, fsyncSync, openSync, renameSync, rmSync } from "node:fs";
 import { suffixes } from "../../base/database-url.ts";
-import { fail, shellWord } from "../../base/error.ts";
+import { AppError, fail } from "../../base/error.ts";
 import { claimTemporary } from "../../base/temporary-file.ts";
 import { type ObjectStorage, withRetries } from "../../domain/object-storage.ts";
 import { discard, fileState, PRIVATE_MODE, sizeOf } from "../file/files.ts";
-import { type Catalog, isUsed, readCatalog, readGeneration, requireNewest } from "./catalog.ts";
-import { type EnsureOptions, restore, setAside } from "./ensure-database.ts";
+import { isUsed, readCatalog, readGeneration, requireNewest } from "./catalog.ts";
+import { DIVERGED } from "./context.ts";
+import { type EnsureOptions, restore } from "./ensure-database.ts";
 import {
   decodeSegment,
   type Generation,
   generationKey,
   HEAD_BYTES,
+  prefixes,
   type SegmentId,
   slotKey,
 } from "./format.ts";
+import { CONTINUED, OF_ANOTHER } from "./generation.ts";
 import { readHead } from "./log.ts";
 import { type ArchiveMarker, markCopy, notTheArchive, readMarker } from "./marker.ts";
 import { POLL_MS } from "./still.ts";
@@ -84,26 +87,14 @@ async function rebuildWal(storage: ObjectStorage, path: string, last: SegmentId)
   renameSync(temporaryPath, path + suffixes.wal);
 }
 
-/** Restores the newest state in the place of what is there, which is kept unless it is a copy. */
-async function restoreCopy(
-  storage: ObjectStorage,
-  catalog: Catalog,
-  options: EnsureOptions,
-): Promise<SegmentId> {
+/** Restores the newest state in the place of a copy that cannot be continued. */
+async function restoreCopy(storage: ObjectStorage, options: EnsureOptions): Promise<SegmentId> {
   const { path, log } = options;
-  if (existsSync(path) && sizeOf(path) > 0) {
+  if (sizeOf(path) > 0) {
     const marker = readMarker(path);
-    const archive = requireNewest(catalog)?.archive;
-    if (marker === null) fail("operator", "the archive belongs to another database");
-    if (marker.archive !== null && marker.archive !== archive)
-      fail("operator", notTheArchive(path));
-    if (marker.isCopy) discard(path);
-    else {
-      const kept = setAside(path, new Date());
-      const changes = `user-api changes --database-url ${shellWord(kept)}`;
-      const reason = "another server has continued the archive";
-      log("warn", "database set aside", { reason, kept, changes });
-    }
+    if (marker === null) fail("operator", OF_ANOTHER);
+    if (!marker.isCopy) throw new AppError("operator", CONTINUED, { cause: DIVERGED });
+    discard(path);
   }
   const { last, timeMs, warnings } = await restore(storage, options);
   for (const reason of warnings) log("warn", "archive needs attention", { reason });
@@ -111,15 +102,10 @@ async function restoreCopy(
   return last;
 }
 
-/** Waits for the first base: a server may be writing it. @throws the reason of the signal */
-async function readCatalogWithBase(
-  storage: ObjectStorage,
-  { clock, signal, log }: EnsureOptions,
-): Promise<Catalog> {
-  for (let look = 0; ; look += 1) {
+/** Waits for the first base, which a server may be writing. @throws the reason of the signal */
+async function untilBase(storage: ObjectStorage, { clock, signal, log }: EnsureOptions) {
+  for (let look = 0; (await storage.list(prefixes.bases, 1)).length === 0; look += 1) {
     signal.throwIfAborted();
-    const catalog = await readCatalog(storage);
-    if (catalog.bases.length > 0) return catalog;
     if (look === 0) log("info", "waiting for the first base of the archive");
     await clock.sleep(BASE_POLL_MS, signal);
   }
@@ -156,16 +142,17 @@ export async function prepareCopy(
   const { path } = options;
   const patient = withRetries(storage);
   if (!(await isUsed(patient))) return null;
-  let newest = requireNewest(await readCatalog(patient));
-  const marker = readMarker(path);
-  const isOwn = newest !== null && sizeOf(path) > 0 && marker?.names.includes(newest.name);
+  const newest = requireNewest(await readCatalog(patient));
   if (newest === null) return null;
+  const marker = readMarker(path);
+  const isThere = sizeOf(path) > 0;
+  const isOwn = isThere && marker?.names.includes(newest.name);
   if (isOwn && !(await isContinued(patient, newest, options, waitMs))) return null;
-  const catalog = await readCatalogWithBase(patient, options);
-  newest = requireNewest(catalog) ?? newest;
-  const isKept = marker?.archive === newest.archive && canFollow(path, marker);
-  const last = isKept ? marker?.complete : null;
-  const { generation, number } = last ?? (await restoreCopy(patient, catalog, options));
+  if (isThere && (marker?.archive ?? newest.archive) !== newest.archive)
+    fail("operator", notTheArchive(path));
+  await untilBase(patient, options);
+  const last = canFollow(path, marker) ? marker?.complete : null;
+  const { generation, number } = last ?? (await restoreCopy(patient, options));
   const id = { generation, number };
   for (const suffix of [suffixes.wal, suffixes.shm]) rmSync(path + suffix, { force: true });
   const head = await readHead(patient, id);

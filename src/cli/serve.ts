@@ -18,7 +18,7 @@ import { startCleanUp } from "./clean-up.ts";
 import { type CommandSystem, configOf, type StopReason, stopSignal } from "./files/system.ts";
 import { allowGroup, removeStaleSocket } from "./files/unix-socket.ts";
 import { localUrl } from "./local-url.ts";
-import { reloadAtHangup, startReloading } from "./reload.ts";
+import { startReloading } from "./reload.ts";
 
 const DAY_MS = 24 * 60 * 60 * 1000;
 
@@ -207,8 +207,7 @@ async function startListening(
       log.warn("connections without a request closed", { count, limit: maxOpenFiles }),
     ),
   );
-  system.onHangup(() => reloadAtHangup(listener, log));
-  if (config.tlsCert !== null) resources.use(startReloading(listener, log));
+  resources.use(startReloading(listener.reloadTls, system.onHangup, log));
   // In a container, the host is 0.0.0.0, which is not an address to open.
   const url = localUrl(listener.url);
   const schema = schemaOf(system, config);

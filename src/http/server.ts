@@ -2,15 +2,12 @@ import { fail, fileProblem, messageOf, systemCode } from "../base/error.ts";
 import type { Config } from "../domain/config.ts";
 import { isSocketPath } from "../domain/settings.ts";
 import { type AppOptions, createApp } from "./app.ts";
-import {
-  countPending,
-  IDLE_TIMEOUT_S,
-  type Servers,
-  SOCKET_IDLE_TIMEOUT_S,
-} from "./limits/connections.ts";
+import { countPending, IDLE_TIMEOUT_S, type Servers } from "./limits/connections.ts";
 import { createServerErrorLog } from "./output/errors.ts";
 import { readTls, type Tls } from "./tls.ts";
 
+/** On a Unix socket, Bun ignores the timeout of a single request. Longer than a client may wait for changes. */
+const SOCKET_IDLE_TIMEOUT_S = 90;
 /** Bun's own limit. Higher than ours, because Bun's 413 has no body. */
 const MAX_REQUEST_BYTES = 2 ** 40;
 
@@ -19,10 +16,7 @@ const MAX_REQUEST_BYTES = 2 ** 40;
  * nothing or only a part of a request has arrived on them, and on TLS also if they have had requests.
  */
 const IDLE_MS = 250;
-/**
- * Time in which the previous socket completes the handshakes of its connections after a reload, and in which clients that
- * use their connections learn that they are closed.
- */
+/** Time in which, after a reload, the previous socket completes its handshakes, and responses close connections. */
 const HANDOVER_MS = 1_000;
 /** Interval at which requests in flight are counted while the server stops. */
 const POLL_MS = 10;
@@ -34,11 +28,10 @@ export interface Listener {
   readonly pendingRequests: () => number;
   /**
    * Reads the TLS files again, for new connections. Requests in flight are completed, and idle connections closed.
-   * @param isForced whether files that have not changed are loaded as well
-   * @returns whether a certificate was loaded: not without TLS, and not after `stop`
+   * @returns whether they have changed: not without TLS, and not after `stop`
    * @throws {AppError} operator if the files cannot be used; the previous certificate then stays in use
    */
-  reloadTls(isForced: boolean): Promise<boolean>;
+  readonly reloadTls: () => Promise<boolean>;
   /**
    * Stops accepting connections, waits for requests in flight, and aborts the rest at the deadline.
    * @param timeoutMs the time until the deadline
@@ -68,11 +61,10 @@ async function describeListenError(host: string, error: unknown): Promise<string
 /** @throws {AppError} operator */
 async function failToListen(config: Config, error: unknown): Promise<never> {
   const { host, port } = config;
-  if (isSocketPath(host)) {
-    fail("operator", `Cannot listen on ${host}: ${fileProblem(error) ?? messageOf(error)}`);
-  }
-  const description = await describeListenError(host, error);
-  fail("operator", `Cannot listen on ${host}:${port}: ${description ?? messageOf(error)}`);
+  const isSocket = isSocketPath(host);
+  const description = isSocket ? fileProblem(error) : await describeListenError(host, error);
+  const place = isSocket ? host : `${host}:${port}`;
+  fail("operator", `Cannot listen on ${place}: ${description ?? messageOf(error)}`);
 }
 
 /**
@@ -137,10 +129,9 @@ export async function listen(options: ListenOptions): Promise<Listener> {
   let lastReload: Promise<unknown> = Promise.resolve();
 
   /** One at a time, because a port has at most two sockets. */
-  async function reload(isForced: boolean): Promise<boolean> {
+  async function reload(): Promise<boolean> {
     const renewed = await readTls(config);
-    if (renewed.tls === undefined || isStopped) return false;
-    if (!isForced && Bun.deepEquals(renewed, tls)) return false;
+    if (isStopped || Bun.deepEquals(renewed, tls)) return false;
     const previous = server;
     const { port = config.port } = previous;
     // Bun ignores `tls` in `server.reload`.
@@ -165,8 +156,8 @@ export async function listen(options: ListenOptions): Promise<Listener> {
   return {
     url: isSocket ? `unix:${host}` : server.url.origin,
     pendingRequests: () => countPending(servers),
-    reloadTls(isForced) {
-      const result = lastReload.then(() => reload(isForced));
+    reloadTls() {
+      const result = lastReload.then(reload);
       lastReload = result.catch(() => {});
       return result;
     },

@@ -17,10 +17,7 @@ async function readPem(variable: string, path: string): Promise<string> {
 }
 
 /** Reads the files of the settings. @throws {AppError} operator if they cannot be used */
-export async function readTls({
-  tlsCert,
-  tlsKey,
-}: Pick<Config, "tlsCert" | "tlsKey">): Promise<Tls> {
+export async function readTls({ tlsCert, tlsKey }: Config): Promise<Tls> {
   if (tlsCert === null || tlsKey === null) return {};
   const cert = await readPem("TLS_CERT", tlsCert);
   const key = await readPem("TLS_KEY", tlsKey);

@@ -2,6 +2,7 @@ import { Database } from "bun:sqlite";
 import { expect, test } from "bun:test";
 import { AppError, type ErrorCode } from "../../src/base/error.ts";
 import { createLog } from "../../src/base/log.ts";
+import type { UncheckedCall } from "../../src/http/input/call.ts";
 import { createServerErrorLog, errorBody, errorTemplates } from "../../src/http/output/errors.ts";
 
 function databaseError(): unknown {
@@ -54,7 +55,7 @@ const traceId = "4bf92f3577b34da6a3ce929d0e0e4736";
 /** A request whose client has traced it. */
 function callOf(requestId: string) {
   const headers = { traceparent: `00-${traceId}-00f067aa0ba902b7-01` };
-  return { requestId, request: new Request("http://localhost/", { headers }) };
+  return { requestId, request: new Request("http://localhost/", { headers }) } as UncheckedCall;
 }
 
 function logged(error: unknown): Record<string, unknown>[] {

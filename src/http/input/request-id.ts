@@ -7,10 +7,7 @@ export function requestIdOf(headers: Headers): string {
   return clientId !== null && REQUEST_ID.test(clientId) ? clientId : crypto.randomUUID();
 }
 
-/**
- * A valid `traceparent`, with its trace id: version, trace id, parent id, flags; of a later version, possibly more. Neither
- * id is zero. @see W3C Trace Context §3.2
- */
+/** A valid `traceparent`, and its trace id; a later version may have more. @see W3C Trace Context §3.2 */
 const TRACE_PARENT =
   /^(?:00(?=.{53}$)|(?!00|ff)[\da-f]{2})-(?!0{32})([\da-f]{32})-(?!0{16})[\da-f]{16}-[\da-f]{2}(?:-.*)?$/;
 

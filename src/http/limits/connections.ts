@@ -1,7 +1,5 @@
 /** Idle timeout of a connection. */
 export const IDLE_TIMEOUT_S = 30;
-/** The same on a Unix socket, where Bun ignores the timeout of a single request: longer than a client may wait for changes. */
-export const SOCKET_IDLE_TIMEOUT_S = 90;
 
 /** All servers of Bun that still have connections. There are several after the certificate was reloaded. */
 export type Servers = Set<Bun.Server<unknown>>;

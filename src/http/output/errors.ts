@@ -67,10 +67,7 @@ export const errorTemplates = {
 } as const satisfies Readonly<Record<ErrorCode, ResponseTemplate>>;
 
 /** Logs an error. @param call `undefined` outside the pipeline */
-export type LogServerError = (
-  error: unknown,
-  call: Pick<UncheckedCall, "request" | "requestId"> | undefined,
-) => void;
+export type LogServerError = (error: unknown, call: UncheckedCall | undefined) => void;
 
 /** Minimum time between two lines about a 503, because clients can cause any number of them. */
 const UNAVAILABLE_INTERVAL_MS = 1_000;
@@ -79,11 +76,8 @@ const UNAVAILABLE_INTERVAL_MS = 1_000;
 export function createServerErrorLog(log: Log, nowMs = () => performance.now()): LogServerError {
   let unavailableMs = Number.NEGATIVE_INFINITY;
   return (error, call) => {
-    const fields = {
-      request_id: call?.requestId,
-      trace_id: call && traceIdOf(call.request.headers),
-      reason: messageOf(error),
-    };
+    const traceId = call && traceIdOf(call.request.headers);
+    const fields = { request_id: call?.requestId, trace_id: traceId, reason: messageOf(error) };
     if (!(error instanceof AppError)) {
       const stack = error instanceof Error ? error.stack : undefined;
       log.error("internal error", { ...fields, stack });

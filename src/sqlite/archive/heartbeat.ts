@@ -65,6 +65,7 @@ export async function startHeartbeat(
   let known = 0;
   let lacking = 0;
   let heldUntilMs = Number.NEGATIVE_INFINITY;
+  let timer: Timer | undefined;
 
   async function beat(): Promise<void> {
     sequence += 1;
@@ -74,8 +75,11 @@ export async function startHeartbeat(
     const startedMs = clock.monotonicMs();
     if (!(await log.isOpen())) return;
     // No standby waits less than that.
-    heldUntilMs = Math.max(heldUntilMs, startedMs + Math.max(takeoverMs, 2 * state.intervalMs));
-    intervalMs = await findInterval();
+    heldUntilMs = startedMs + Math.max(takeoverMs, 2 * state.intervalMs);
+    const found = await findInterval();
+    const isShorter = found < intervalMs;
+    intervalMs = found;
+    if (isShorter && !log.isEnded()) scheduleNext();
     const lost = await log.findLost(known);
     lacking = lost === null ? 0 : lacking + 1;
     if (lost === null) known = state.confirmed;
@@ -83,13 +87,14 @@ export async function startHeartbeat(
     onError(new Error(`${lost} is missing or damaged: an older state of the storage was put back`));
   }
 
-  // Part of the opening: a start that needs the archive does not wait for it without end.
-  await problems.retry("opening", log.isEnded, beat);
-  let timer = setTimeout(next, intervalMs);
+  function scheduleNext(): void {
+    clearTimeout(timer);
+    timer = setTimeout(next, intervalMs);
+  }
 
   function next(): void {
     // One that takes long does not delay the next: that would look as if the server had ended.
-    timer = setTimeout(next, intervalMs);
+    scheduleNext();
     beat()
       .then(
         () => problems.clear("heartbeat"),
@@ -100,6 +105,9 @@ export async function startHeartbeat(
       .finally(onBeat);
   }
 
+  // Part of the opening: a start that needs the archive does not wait for it without end.
+  await problems.retry("opening", log.isEnded, beat);
+  scheduleNext();
   return {
     /** How much longer no other server can have taken over. Not positive if one can. */
     heldForMs: () => heldUntilMs - clock.monotonicMs(),

@@ -13,21 +13,19 @@ test("readSecret returns the value, or the line of the file without its end", ()
   }
   expect(readSecret({ KEY: "value\n", KEY_FILE: "" }, "KEY")).toBe("value\n");
   expect(readSecret({ KEY: "", OTHER_FILE: path }, "KEY")).toBeNull();
-});
-
-test("readSecret rejects two forms, and a file that is not one line, without repeating anything", () => {
-  using directory = makeDirectory();
-  const path = directory.at("secret");
   const both = "KEY and KEY_FILE are both set: unset one, or set it to an empty value";
   expectThrown(() => readSecret({ KEY: "hidden", KEY_FILE: path }, "KEY"), "operator", both);
-  const expectProblem = (named: string, problem: string) =>
-    expectThrown(
-      () => readSecret({ KEY_FILE: named }, "KEY"),
-      "operator",
-      `Cannot read KEY_FILE "${named}": ${problem}`,
-    );
-  expectProblem(path, "no such file or directory");
+});
+
+test("readSecret rejects a file that is not one line, without repeating it", () => {
+  using directory = makeDirectory();
+  const expectProblem = (path: string, problem: string) => {
+    const message = `Cannot read KEY_FILE "${path}": ${problem}`;
+    expectThrown(() => readSecret({ KEY_FILE: path }, "KEY"), "operator", message);
+  };
+  expectProblem(directory.at("none"), "no such file or directory");
   expectProblem(directory.path, "it is a directory");
+  const path = directory.at("secret");
   for (const text of ["", "\n", "hidden\nhidden", "hidden\n\n", "hidden\0"]) {
     writeFileSync(path, text);
     expectProblem(path, "it must contain one line of text");

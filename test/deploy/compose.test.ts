@@ -112,7 +112,6 @@ function expectMounted(pod: any, variable: string, secretName: string): void {
   const { name } = pod.volumes.find(({ secret }: any) => secret?.secretName === secretName);
   const { mountPath } = volumeMounts.find((mount: any) => mount.name === name);
   expect(env).toContainEqual({ name: `${variable}_FILE`, value: `${mountPath}/${variable}` });
-  expect(pod.securityContext.fsGroup).toBe(65_532);
 }
 
 describe("kubernetes.yaml", () => {

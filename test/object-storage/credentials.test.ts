@@ -11,8 +11,11 @@ test("keys in files are read again when they are a second old, and kept while a 
   const write = (id: string) => {
     for (const name of names) writeFileSync(directory.at(name), `${name}-${id}\n`);
   };
-  const missing = `Cannot read S3_ACCESS_KEY_ID_FILE "${directory.at("S3_ACCESS_KEY_ID")}": no such file or directory`;
-  expectThrown(() => openCredentials(environment), "operator", missing);
+  expectThrown(
+    () => openCredentials(environment),
+    "operator",
+    /^Cannot read S3_ACCESS_KEY_ID_FILE/,
+  );
   write("1");
   const clock = { ms: 0 };
   const credentials = openCredentials(environment, () => clock.ms);
@@ -21,15 +24,13 @@ test("keys in files are read again when they are a second old, and kept while a 
     const [accessKeyId, secretAccessKey, sessionToken] = names.map((name) => `${name}-${id}`);
     expect<unknown>(credentials()).toEqual({ accessKeyId, secretAccessKey, sessionToken });
   };
-  expectKeys(0, "1");
   write("2");
   expectKeys(999, "1");
   expectKeys(1000, "2");
   writeFileSync(directory.at(names[0]), "half written");
-  writeFileSync(directory.at(names[1]), "");
-  expectKeys(2000, "2");
   rmSync(directory.at(names[2]));
-  expectKeys(3000, "2");
+  expectKeys(2000, "2");
   write("3");
-  expectKeys(4000, "3");
+  // The clock has been set back.
+  expectKeys(0, "3");
 });

@@ -33,6 +33,7 @@ describe("URLs of object storage", () => {
     "file:///srv/%00archive",
     "s3://backups?region=x",
     "s3://backups/a#b",
+    "s3://backups/a%",
   ])("%p is not the URL of a storage", (url) => {
     expectThrown(() => parseStorageUrl(url), "operator", /^must be s3:\/\/bucket\/prefix or file:/);
   });
@@ -45,10 +46,6 @@ describe("URLs of object storage", () => {
   test.each(["b", "-b", "b".repeat(64)])("%p is not a bucket", (bucket) => {
     const problem = "must have a bucket of 2 to 63 letters, digits, . _ -";
     expectThrown(() => parseStorageUrl(`s3://${bucket}/p`), "operator", problem);
-  });
-
-  test("a percent sign that begins no character is not valid", () => {
-    expectThrown(() => parseStorageUrl("s3://backups/a%"), "operator", /^must be s3/);
   });
 
   test("a URL with credentials is rejected without repeating them", () => {

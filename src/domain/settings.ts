@@ -44,8 +44,7 @@ export function isSocketPath(host: string): boolean {
 }
 
 function parseHost(text: string): string {
-  const isValid = isSocketPath(text) ? !text.endsWith("/") : /^[\w.:%-]+$/.test(text);
-  if (isValid) return text;
+  if (isSocketPath(text) ? !text.endsWith("/") : /^[\w.:%-]+$/.test(text)) return text;
   fail("operator", "must be a host name, an IP address, or the absolute path of a Unix socket");
 }
 

@@ -17,8 +17,7 @@ export function createRejectedAddress(
     if (!logClients || !REJECTED.includes(status)) return undefined;
     let calls = trustedProxies === 0 ? null : request.headers.get("x-forwarded-for");
     calls ??= addressOf(request) ?? "";
-    // Each proxy has appended the address that it was called from. What is before those of trusted ones can be forged, and
-    // have thousands of entries.
+    // Each proxy has appended who called it. What is before can be forged, and have thousands of entries.
     for (let proxy = 1; proxy < trustedProxies && calls.includes(","); proxy += 1)
       calls = calls.slice(0, calls.lastIndexOf(","));
     const address = calls.slice(calls.lastIndexOf(",") + 1).trim();

@@ -95,7 +95,7 @@ export type Feed = Static<typeof Feed>;
 export interface ChangePage extends Page, Feed {}
 
 /**
- * @param isCopy whether another server may have newer changes
+ * @param isBehind whether another server may have newer changes
  * @throws {AppError} unavailable if it has them
  * @throws {AppError} changes_reset if the client has read another sequence
  * @throws {AppError} changes_expired if the next change of the client is no longer kept
@@ -103,14 +103,14 @@ export interface ChangePage extends Page, Feed {}
 export function requireKept(
   { after, feed: name }: ChangeQuery,
   { feed, first, last }: Feed,
-  isCopy = false,
+  isBehind = false,
 ): void {
   const advice = "synchronize again";
   if (name !== undefined && name !== feed) {
     fail("changes_reset", `the feed ${name} has ended: ${advice}`);
   }
   if (after === undefined) return;
-  if (after > last && isCopy) fail("unavailable", "the standby is behind");
+  if (after > last && isBehind) fail("unavailable", "the server is behind another one");
   if (after > last) {
     fail("changes_reset", `there is no change ${after}, the last one is ${last}: ${advice}`);
   }

@@ -51,7 +51,10 @@ export interface Store {
   archive(): ArchiveState | null;
   /** @returns whether writes are acknowledged here, as far as this server knows: not by a standby */
   isPrimary(): boolean;
-  /** @returns the age of the data of a standby, in seconds; `null` for any other store */
+  /**
+   * @returns the age of the data of a standby, in seconds, and of a server from which a standby may have taken over without
+   * its knowledge; `null` for any other store
+   */
   secondsBehind(): number | null;
   /**
    * Runs work on a snapshot of all rows. Others can write meanwhile.

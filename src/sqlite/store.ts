@@ -112,7 +112,7 @@ function createStores(
   writer: Writer,
   watch: ChangeWatch,
   now: () => Date,
-  isCopy: boolean,
+  isBehind: () => boolean,
 ) {
   const timestamp = () => now().toISOString();
   const idempotency = createIdempotencyStore(db, writer, now, timestamp);
@@ -122,7 +122,7 @@ function createStores(
     users: createUserStore(context),
     orders: createOrderStore(context),
     tokens: createTokenStore(context),
-    changes: createChangeStore(context, watch, isCopy),
+    changes: createChangeStore(context, watch, isBehind),
     bulk: createBulkStores(context),
     deleteExpiredKeys: idempotency.deleteExpired,
     replaceResults: idempotency.replaceOfUser,
@@ -159,6 +159,8 @@ export async function createStore(
 ): Promise<Store> {
   const { db, file, lock, archive, copy } = database;
   const { path } = file;
+  const secondsBehind = () =>
+    copy === undefined ? (archive?.secondsUnheld() ?? null) : copy.archive.secondsBehind();
   const onProblem = (problem: string | null, isOverwritten: boolean) => {
     options.onStorageProblem?.(problem);
     // The WAL would damage a file that was overwritten.
@@ -192,7 +194,7 @@ export async function createStore(
     onCommit,
     gate: archive,
   });
-  const stores = createStores(db, reader, writer, watch, now, copy !== undefined);
+  const stores = createStores(db, reader, writer, watch, now, () => secondsBehind() !== null);
   const writePages = preparePageWrite(db);
   const probe = createWriteProbe(() => writer.write("idempotency_keys", writePages));
   resources.defer(async () => {
@@ -221,7 +223,7 @@ export async function createStore(
     }),
     archive: () => archive?.state() ?? null,
     isPrimary: () => mode === "serve" && archive?.state().isHeld !== false,
-    secondsBehind: () => copy?.archive.secondsBehind() ?? null,
+    secondsBehind,
     withCopySource: (work) => withCopySource(file, work),
     check: () => check(database, reader, options.onWarning),
     close: () => cleanup.disposeAsync(),

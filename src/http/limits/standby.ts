@@ -1,4 +1,4 @@
-/** A standby serves reads from a copy of the database, which is a little behind. */
+/** A standby, and a server from which one may have taken over, serve reads of data that may be old. */
 import { fail } from "../../base/error.ts";
 import type { Store } from "../../domain/store.ts";
 
@@ -11,12 +11,12 @@ const MAX_SECONDS_BEHIND = 60;
 export function ageOf({ secondsBehind }: Pick<Store, "secondsBehind">): number | null {
   const seconds = secondsBehind();
   if (seconds !== null && seconds > MAX_SECONDS_BEHIND)
-    fail("unavailable", `the server is a standby, and more than ${MAX_SECONDS_BEHIND} s behind`);
+    fail("unavailable", `the data may be more than ${MAX_SECONDS_BEHIND} s old`);
   return seconds;
 }
 
 /** @throws {AppError} unavailable */
 export function requireNoStandby({ secondsBehind }: Pick<Store, "secondsBehind">): void {
   if (secondsBehind() !== null)
-    fail("unavailable", "the server is a standby: write to the primary");
+    fail("unavailable", "the server is not the primary: write to the other one");
 }

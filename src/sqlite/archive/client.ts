@@ -220,6 +220,13 @@ export async function openArchive(path: string, options: ArchiveOptions) {
     ...gate,
     /** @returns the age of the copy, in seconds; `null` if this server may write */
     secondsBehind: () => (freshMs === null ? null : (performance.now() - freshMs) / 1000),
+    /** @returns for how long another server may have taken over, in seconds; `null` if none can have acknowledged a write */
+    secondsUnheld(): number | null {
+      const unheldMs = performance.now() - heldUntilMs;
+      // In async mode, a server that has only lost its storage goes on.
+      if (!isSync || !settings.standby || unheldMs < 0) return null;
+      return (unheldMs + settings.takeoverMs) / 1000;
+    },
     /** Whether this server has taken over, and has everything that the other one had acknowledged. */
     hasAll: () => hasAll,
     /**

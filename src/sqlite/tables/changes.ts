@@ -62,7 +62,7 @@ export function prepareNoteChange(db: Database, now: () => Date): StoreContext["
 }
 
 /** @returns a function that reads a page of changes */
-function prepareRows(db: Database, shownOf: ChangeWatch["shownOf"], isCopy: boolean) {
+function prepareRows(db: Database, shownOf: ChangeWatch["shownOf"], isBehind: () => boolean) {
   const state = db.prepare<Feed, []>(`
     select
       (select name from feed) as feed,
@@ -89,7 +89,7 @@ function prepareRows(db: Database, shownOf: ChangeWatch["shownOf"], isCopy: bool
     // Older ones may have expired.
     const last = Math.max(kept.first - 1, shownOf(newest));
     const feed = { ...kept, last };
-    requireKept(query, feed, isCopy);
+    requireKept(query, feed, isBehind());
     const start = startOf(query, feed);
     const changes = start >= last ? [] : page.iterate({ start, last, limit: query.limit });
     const rows = render(changes, query.include === "record");
@@ -116,13 +116,13 @@ const FIRST_KEPT = `
   )
 `;
 
-/** @param isCopy whether another server has newer changes */
+/** @param isBehind tells whether another server may have newer changes */
 export function createChangeStore(
   { db, reader, writer }: StoreContext,
   { subscribe, shownOf }: Pick<ChangeWatch, "subscribe" | "shownOf">,
-  isCopy: boolean,
+  isBehind: () => boolean,
 ): ChangeStore {
-  const readRows = prepareRows(db, shownOf, isCopy);
+  const readRows = prepareRows(db, shownOf, isBehind);
   // `min`, so that SQLite reads a range of ids.
   const deleteBatch = db.prepare<null, { before: number }>(`
     delete from changes

@@ -83,6 +83,26 @@ test("an archive is held as long as its thread has said, and not when it is lost
   expect(archive.state().isHeld).toBeFalse();
 });
 
+test.each([
+  ["sync", true, 11],
+  ["sync", false, null],
+  ["async", true, null],
+] as const)(
+  "a server that is not held in %s mode, standby %p, has data of %p s",
+  async (commit, standby, age) => {
+    const { worker, respond } = makeWorker();
+    await using archive = await openArchive("a.db", { ...optionsOf(worker), commit, standby });
+    const report = (heldForMs: number) => {
+      const state = { secondsBehind: 0, bytesBehind: 0, lastBaseS: null, heldForMs };
+      respond({ type: "state", state });
+      const seconds = archive.secondsUnheld();
+      return seconds && Math.floor(seconds);
+    };
+    expect(report(1e9)).toBeNull();
+    expect(report(-1_000)).toBe(age);
+  },
+);
+
 test("a server that stops writes nothing after the archive was asked to be complete", async () => {
   using directory = makeDirectory();
   const { worker, requests, respond } = makeWorker((request) => {

@@ -89,7 +89,8 @@ function prepareRows(db: Database, shownOf: ChangeWatch["shownOf"], isBehind: ()
     // Older ones may have expired.
     const last = Math.max(kept.first - 1, shownOf(newest));
     const feed = { ...kept, last };
-    requireKept(query, feed, isBehind());
+    // The archive may have a change, so that a standby shows it, although this server has not learned it.
+    requireKept(query, feed, last < newest || isBehind());
     const start = startOf(query, feed);
     const changes = start >= last ? [] : page.iterate({ start, last, limit: query.limit });
     const rows = render(changes, query.include === "record");

@@ -158,10 +158,13 @@ test("the changes of a server are shown when the archive has them, and at once w
         expect(await shownOf(other)).toEqual([3, 3]);
       });
       expect(await shownOf(store)).toEqual([1, 1]);
+      const listAfter = async (after: number) => store.changes.list({ limit: 1, offset: 0, after });
+      await expectRejection(listAfter(3), "unavailable", "the server is behind another one");
       isHeldBack = false;
       respond({ type: "confirmed", ticket: held });
       await writing;
       expect(await shownOf(store)).toEqual([3, 3]);
+      await expectRejection(listAfter(4), "changes_reset", /^there is no change 4/);
     },
     { mode: "serve", archive },
   );

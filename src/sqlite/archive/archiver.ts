@@ -86,7 +86,10 @@ async function begin(archive: Archiving): Promise<void> {
     },
     onSuperseded: (holder) => supersede(archive, `${holder} has taken over the archive`),
     onError: (error) => handleError(archive, error),
-    onBeat: () => reportState(archive),
+    onHeld(untilMs) {
+      archive.heldUntilMs = untilMs;
+      reportState(archive);
+    },
   });
   if (isOver(archive)) return writer.end();
   archive.writer = writer;
@@ -124,7 +127,7 @@ function reportState(archive: Archiving): void {
     secondsBehind: isBehind ? Math.max(0, (nowMs() - completeUntilMs) / 1000) : 0,
     bytesBehind: archive.bytesBehind,
     lastBaseS: base === null ? null : base.timeMs / 1000,
-    heldForMs: writer?.heldForMs() ?? 0,
+    heldForMs: archive.heldUntilMs - archive.clock.monotonicMs(),
   });
 }
 
@@ -192,6 +195,7 @@ export function createArchiver(options: ArchiverOptions) {
     lastTicket: 0,
     completeUntilMs: options.nowMs(),
     bytesBehind: 0,
+    heldUntilMs: Number.NEGATIVE_INFINITY,
   };
   const timer = setInterval(() => tick(archive), SENDING_SHARE * options.intervalMs);
   return {

@@ -16,6 +16,8 @@ export interface Archiving extends ArchiveContext {
   /** The archive has all commits up to this time. */
   completeUntilMs: number;
   bytesBehind: number;
+  /** No other server can have taken over before this time, by the monotonic clock. */
+  heldUntilMs: number;
 }
 
 export function isOver({ ending }: Archiving): boolean {

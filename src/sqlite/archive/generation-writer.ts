@@ -45,7 +45,6 @@ export async function createGenerationWriter(
     log,
     segments,
     bases,
-    heldForMs: heartbeat.heldForMs,
     /** Sends what is new, and does what is due. It does not wait. */
     tick(): void {
       advance(segments);

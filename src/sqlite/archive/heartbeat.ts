@@ -23,8 +23,8 @@ const BEATS_PER_TAKEOVER = 4;
 const MAX_LACKING = 3;
 
 export interface HeartbeatEvents {
-  /** Called after each one but the first. */
-  readonly onBeat: () => void;
+  /** Called with the time, by the monotonic clock, until which no other server can have taken over. */
+  readonly onHeld: (untilMs: number) => void;
   /** Called with the reason when the storage no longer has what it had. */
   readonly onError: (error: unknown) => void;
 }
@@ -55,8 +55,8 @@ export async function startHeartbeat(
   archive: ArchiveContext,
   { number, name: writer }: Generation,
   log: Log,
-  { onBeat, onError }: HeartbeatEvents,
-) {
+  { onHeld, onError }: HeartbeatEvents,
+): Promise<Disposable> {
   const { storage, problems, clock, takeoverMs } = archive;
   const findInterval = createStandbyWatch(archive);
   let intervalMs = HEARTBEAT_MS;
@@ -64,7 +64,6 @@ export async function startHeartbeat(
   /** The last segment when the last look found what it looked for: later ones are stored also if an older state was put back. */
   let known = 0;
   let lacking = 0;
-  let heldUntilMs = Number.NEGATIVE_INFINITY;
   let timer: Timer | undefined;
 
   async function beat(): Promise<void> {
@@ -75,7 +74,7 @@ export async function startHeartbeat(
     const startedMs = clock.monotonicMs();
     if (!(await log.isOpen())) return;
     // No standby waits less than that.
-    heldUntilMs = startedMs + Math.max(takeoverMs, 2 * state.intervalMs);
+    onHeld(startedMs + Math.max(takeoverMs, 2 * state.intervalMs));
     const found = await findInterval();
     const isShorter = found < intervalMs;
     intervalMs = found;
@@ -95,22 +94,16 @@ export async function startHeartbeat(
   function next(): void {
     // One that takes long does not delay the next: that would look as if the server had ended.
     scheduleNext();
-    beat()
-      .then(
-        () => problems.clear("heartbeat"),
-        (error) => {
-          if (!log.isEnded()) problems.report("heartbeat", error);
-        },
-      )
-      .finally(onBeat);
+    beat().then(
+      () => problems.clear("heartbeat"),
+      (error) => {
+        if (!log.isEnded()) problems.report("heartbeat", error);
+      },
+    );
   }
 
   // Part of the opening: a start that needs the archive does not wait for it without end.
   await problems.retry("opening", log.isEnded, beat);
   scheduleNext();
-  return {
-    /** How much longer no other server can have taken over. Not positive if one can. */
-    heldForMs: () => heldUntilMs - clock.monotonicMs(),
-    [Symbol.dispose]: () => clearTimeout(timer),
-  };
+  return { [Symbol.dispose]: () => clearTimeout(timer) };
 }

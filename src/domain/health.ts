@@ -1,5 +1,6 @@
-/** What is asked of a server's health. */
+/** What is asked of a server's health, and what a standby answers. */
 import { Type } from "@sinclair/typebox";
+import { AppError } from "../base/error.ts";
 import { noExtraFields, Parameter, Text } from "../base/schema.ts";
 
 /** Has no value: `?live` is the same as `?live=`. */
@@ -18,3 +19,12 @@ export const HealthQuery = Type.Object(
   },
   noExtraFields,
 );
+
+/** Cause of an error that is the usual response of a standby, and no problem of the server. */
+export const NOT_PRIMARY = "not primary";
+
+/** @throws {AppError} unavailable */
+export function failNotPrimary(): never {
+  const message = "the server is not the primary: write to the other one";
+  throw new AppError("unavailable", message, { cause: NOT_PRIMARY });
+}

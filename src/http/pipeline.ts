@@ -18,6 +18,7 @@
  */
 import { AppError, fail, failField } from "../base/error.ts";
 import { andThen, type MaybePromise } from "../base/maybe-promise.ts";
+import { failNotPrimary } from "../domain/health.ts";
 import { requireScopes, type Token } from "../domain/token.ts";
 import { expectedBytes, readBody } from "./input/body.ts";
 import type { UncheckedCall } from "./input/call.ts";
@@ -25,7 +26,7 @@ import type { createHostCheck } from "./input/host.ts";
 import { requestIdOf } from "./input/request-id.ts";
 import type { ReserveWrite } from "./limits/memory.ts";
 import type { RequireWithinRate } from "./limits/rate-limit.ts";
-import { ageOf, requireNoStandby } from "./limits/standby.ts";
+import { ageOf } from "./limits/standby.ts";
 import type { ResponseBody } from "./output/bodies.ts";
 import { errorBody, type LogServerError } from "./output/errors.ts";
 import type { Respond } from "./respond.ts";
@@ -178,7 +179,8 @@ function noteAge({ services }: Pipeline, { head }: UncheckedCall, body: Response
 async function write(pipeline: Pipeline, call: UncheckedCall, route: Route): Promise<ResponseBody> {
   const { request, token } = call;
   if (pipeline.services.readOnly) fail("unavailable", "the server is read-only at the moment");
-  if (pipeline.services.standby) requireNoStandby(pipeline.services.store);
+  if (pipeline.services.standby && pipeline.services.store.secondsBehind() !== null)
+    failNotPrimary();
   const release = pipeline.reserveWrite(token?.hash ?? null, expectedBytes(request.headers));
   try {
     await yieldToOthers(pipeline, call);

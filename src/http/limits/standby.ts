@@ -14,9 +14,3 @@ export function ageOf({ secondsBehind }: Pick<Store, "secondsBehind">): number |
     fail("unavailable", `the data may be more than ${MAX_SECONDS_BEHIND} s old`);
   return seconds;
 }
-
-/** @throws {AppError} unavailable */
-export function requireNoStandby({ secondsBehind }: Pick<Store, "secondsBehind">): void {
-  if (secondsBehind() !== null)
-    fail("unavailable", "the server is not the primary: write to the other one");
-}

@@ -1,6 +1,7 @@
 /** Maps errors to responses. */
 import { AppError, type ErrorCode, messageOf } from "../../base/error.ts";
 import type { Log } from "../../base/log.ts";
+import { NOT_PRIMARY } from "../../domain/health.ts";
 import type { ResponseHead, UncheckedCall } from "../input/call.ts";
 import { PATCH_TYPES, TEXT_TYPE } from "../input/media-types.ts";
 import { traceIdOf } from "../input/request-id.ts";
@@ -82,6 +83,8 @@ export function createServerErrorLog(log: Log, nowMs = () => performance.now()):
       const stack = error instanceof Error ? error.stack : undefined;
       log.error("internal error", { ...fields, stack });
     } else if (error.code === "unavailable") {
+      // Load balancers ask all the time.
+      if (error.cause === NOT_PRIMARY) return;
       const timeMs = nowMs();
       if (timeMs - unavailableMs < UNAVAILABLE_INTERVAL_MS) return;
       unavailableMs = timeMs;

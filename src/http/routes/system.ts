@@ -1,6 +1,6 @@
 /** The routes of the server itself: health, the OpenAPI document and metrics. */
 import { fail, failField } from "../../base/error.ts";
-import { HealthQuery } from "../../domain/health.ts";
+import { failNotPrimary, HealthQuery } from "../../domain/health.ts";
 import { jsonText } from "../../domain/record.ts";
 import { noQuery, querySchema } from "../input/query.ts";
 import { ageOf } from "../limits/standby.ts";
@@ -65,8 +65,7 @@ const getHealth = route(
       failField("primary", "not_allowed", "cannot be combined with live", { allowed: ["live"] });
     if (live !== undefined) return healthBody({ status: "live" });
     if (drain.isDraining()) fail("unavailable", "the server is shutting down");
-    if (primary !== undefined && !store.isPrimary())
-      fail("unavailable", "the server does not acknowledge writes at the moment");
+    if (primary !== undefined && !store.isPrimary()) failNotPrimary();
     await store.checkUsable();
     const age = ageOf(store);
     if (age !== null) return healthBody({ status: "standby", seconds_behind: age });

@@ -2,16 +2,16 @@
  * Follows the log of another server with a copy of its database, and takes over when that server has ended. It asks for
  * the next segment by its key, so nothing is listed.
  */
+
 import { AppError, messageOf, systemCode } from "../../base/error.ts";
 import type { ArchiveLog, ArchiveSettings } from "../../domain/archive.ts";
 import { type ObjectStorage, withRetries } from "../../domain/object-storage.ts";
 import type { FileDescriptors } from "../file/file-watch.ts";
+import { ANNOUNCEMENT_KEY, type Announcement } from "./announcement.ts";
 import { readGeneration } from "./catalog.ts";
 import { RESTORE_AGAIN } from "./context.ts";
 import { type Copy, openCopy } from "./copy.ts";
 import {
-  ANNOUNCEMENT_KEY,
-  type Announcement,
   baseKey,
   damageOf,
   decodeGeneration,

@@ -4,7 +4,7 @@
  *     generations/<generation>            a server that wrote to the archive, and where the one before it ended
  *     log/<generation>/<block>/<number>   slots: segments, which are consecutive parts of the WAL, and behind them a seal
  *     heartbeats/<generation>             written again and again while the server runs
- *     standby                             written again and again by each standby
+ *     standby                             written again and again by each standby: see announcement.ts
  *     bases/<generation>-<number>         manifests of copies of the database file, each written last
  *     chunks/<generation>-<number>/<chunk> their contents
  *
@@ -86,18 +86,6 @@ export interface Heartbeat extends Pick<Slot, "generation" | "writer" | "confirm
   readonly intervalMs: number;
 }
 
-/** Says that a standby follows the archive. Written again and again by each of them. */
-export interface Announcement {
-  /** Names the standby for operators. */
-  readonly holder: string;
-  /** Changes each time. */
-  readonly sequence: number;
-  /** How long it waits before it takes over. */
-  readonly takeoverMs: number;
-  /** When it was written, by the clock of the standby: for operators. */
-  readonly timeMs: number;
-}
-
 /**
  * A copy of the database file that was made while it changed. The segments from `first` to `last` make it a state of the
  * database: they have every page that has changed meanwhile.
@@ -133,9 +121,6 @@ export const prefixes = {
   bases: "bases/",
   chunks: "chunks/",
 };
-
-/** Of an {@link Announcement}. */
-export const ANNOUNCEMENT_KEY = "standby";
 
 export function generationKey(number: number): string {
   return `${prefixes.generations}${pad(number, GENERATION_DIGITS)}`;
@@ -229,7 +214,7 @@ const MAX_NUMBER = 8.64e15;
 /** Size of the largest one, with room for later versions. */
 const MAX_CHUNK_BYTES = 16 * 2 ** 20;
 
-function isNumber(value: unknown): value is number {
+export function isNumber(value: unknown): value is number {
   return Number.isInteger(value) && Number(value) >= 0 && Number(value) <= MAX_NUMBER;
 }
 
@@ -253,16 +238,6 @@ export function decodeHeartbeat(generation: number, body: Uint8Array): Heartbeat
   const beat = decodeJson<Heartbeat | null>(key, body);
   const isSound = beat?.generation === generation && isNumber(beat.confirmed);
   return isSound ? beat : failDamaged(key, "cannot be read");
-}
-
-/** @throws {AppError} operator if it is not an announcement */
-export function decodeAnnouncement(body: Uint8Array): Announcement {
-  const announcement = decodeJson<Announcement | null>(ANNOUNCEMENT_KEY, body);
-  const { sequence, takeoverMs } = announcement ?? {};
-  const isSound = isNumber(sequence) && isNumber(takeoverMs) && takeoverMs > 0;
-  return announcement !== null && isSound
-    ? announcement
-    : failDamaged(ANNOUNCEMENT_KEY, "cannot be read");
 }
 
 /** @throws {AppError} operator if it is not the manifest of a base */

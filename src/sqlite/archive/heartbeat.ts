@@ -2,16 +2,9 @@
  * Shows that this server is running, so that no other takes its archive by mistake, and notices when one has: a server
  * without writes would not.
  */
+import { ANNOUNCEMENT_KEY, decodeAnnouncement } from "./announcement.ts";
 import type { ArchiveContext } from "./context.ts";
-import {
-  ANNOUNCEMENT_KEY,
-  decodeAnnouncement,
-  encodeJson,
-  type Generation,
-  HEAD_BYTES,
-  type Heartbeat,
-  heartbeatKey,
-} from "./format.ts";
+import { encodeJson, type Generation, HEAD_BYTES, type Heartbeat, heartbeatKey } from "./format.ts";
 import type { Log } from "./log.ts";
 import { HEARTBEAT_MS } from "./still.ts";
 
@@ -83,7 +76,7 @@ export async function startHeartbeat(
     lacking = lost === null ? 0 : lacking + 1;
     if (lost === null) known = state.confirmed;
     if (lacking < MAX_LACKING || log.isEnded()) return;
-    onError(new Error(`${lost} is missing or damaged: an older state of the storage was put back`));
+    onError(new Error(`${lost} is missing: an older state of the storage was put back`));
   }
 
   function scheduleNext(): void {

@@ -208,17 +208,12 @@ export function createLog({ storage, generation, retry, onSuperseded }: LogOptio
     /**
      * Looks for a segment that the archive has had, and that retention has not deleted.
      * @param segment 0 for the record of the generation
-     * @returns the key of what is missing or damaged; `null` if nothing is
+     * @returns the key of what is missing; `null` if nothing is
      */
     async findLost(segment: number): Promise<string | null> {
-      const { number, name } = generation;
-      const id = { generation: number, number: segment };
-      const key = segment === 0 ? generationKey(number) : slotKey(id);
-      const isThere =
-        segment === 0
-          ? (await storage.get(key, HEAD_BYTES)) !== null
-          : (await readHead(storage, id))?.writer === name;
-      return isThere ? null : key;
+      const id = { generation: generation.number, number: segment };
+      const key = segment === 0 ? generationKey(id.generation) : slotKey(id);
+      return (await storage.get(key, HEAD_BYTES)) === null ? key : null;
     },
     /** Says that this server writes nothing more. Call it when all of its segments are stored. */
     async close(timeMs: number): Promise<void> {

@@ -4,8 +4,9 @@ import type { Promotion } from "../../domain/archive.ts";
 import { type ObjectStorage, withRetries } from "../../domain/object-storage.ts";
 import type { Backend } from "../../domain/store.ts";
 import { describeSqliteError } from "../file/errors.ts";
+import { ANNOUNCEMENT_KEY, decodeAnnouncement } from "./announcement.ts";
 import { readCatalog, readEnd, requireNewest } from "./catalog.ts";
-import { ANNOUNCEMENT_KEY, decodeAnnouncement, HEAD_BYTES, slotKey } from "./format.ts";
+import { HEAD_BYTES, slotKey } from "./format.ts";
 import { holderName } from "./identity.ts";
 import { fence, readHead, type Sealer, seal } from "./log.ts";
 

@@ -1,7 +1,7 @@
 import { expect, test } from "bun:test";
 import type { ObjectStorage } from "../../../src/domain/object-storage.ts";
+import { ANNOUNCEMENT_KEY } from "../../../src/sqlite/archive/announcement.ts";
 import {
-  ANNOUNCEMENT_KEY,
   decodeHeartbeat,
   encodeJson,
   heartbeatKey,

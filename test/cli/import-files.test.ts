@@ -300,7 +300,7 @@ test("import --rejects keeps a line that is no JSON object as text, and only mar
       import_text: '{"email":"trunc@example.com","na',
     },
     { import_error: "line 2: record must be valid JSON", import_text: "nothing" },
-    { import_error: "line 3: record must be at most 1048576 bytes" },
+    { import_error: "line 3: record must be at most 1048576 characters" },
   ]);
 });
 

@@ -8,7 +8,7 @@ import type { Schema } from "../../base/schema.ts";
 import { columnsOf } from "../../domain/columns.ts";
 import { Order } from "../../domain/order.ts";
 import { User } from "../../domain/user.ts";
-import { BOM, openText, requireUtf8 } from "./encoding.ts";
+import { decodeText } from "./encoding.ts";
 import {
   type BulkTable,
   ERROR_FIELD,
@@ -122,8 +122,8 @@ function findDelimiter(header: string): string {
 
 /** The first line that is not blank. */
 const FIRST_LINE = /^\s*(\S[^\r\n]*)[\r\n]/;
-/** A first line with which Excel names the delimiter, instead of the header. */
-const SEPARATOR_LINE = /^"?sep=([^"\w\r\n])"?(?:\r\n?|\n)/i;
+/** A byte order mark, and a first line with which Excel names the delimiter, instead of the header. */
+const START = /^\ufeff?(?:"?sep=([^"\w\r\n])"?(?:\r\n?|\n))?/i;
 
 /** @param line the first one of the record. @throws {AppError} validation_failed */
 function explainCsvError(error: unknown, line: number): never {
@@ -174,19 +174,26 @@ export async function* readCsv(
   table: BulkTable,
   onUnknown: OnUnknown | null,
 ): AsyncGenerator<readonly RawRecord[]> {
-  const { start, chunks, hasBom } = await openText(
-    input,
-    (bytes) => bytes.length > MAX_RECORD_BYTES || FIRST_LINE.test(new TextDecoder().decode(bytes)),
-  );
-  const text = new TextDecoder().decode(start);
-  const [separatorLine = "", separator] = SEPARATOR_LINE.exec(text) ?? [];
-  const delimiter = separator ?? findDelimiter(FIRST_LINE.exec(text)?.[1] ?? text);
+  const chunks = decodeText(input);
+  let text = "";
+  for (let isEnough = false; !isEnough; ) {
+    const { value = "", done = false } = await chunks.next();
+    text += value;
+    isEnough = done || text.length > MAX_RECORD_BYTES || FIRST_LINE.test(text);
+  }
+  async function* readAll(): AsyncGenerator<string> {
+    yield text;
+    yield* chunks;
+  }
+  const [start = "", separator] = START.exec(text) ?? [];
+  const header = FIRST_LINE.exec(text)?.[1] ?? text;
+  const delimiter = separator ?? findDelimiter(header);
   /** The last line of the records that have been parsed. */
   let lastLine = 0;
-  const before = `${hasBom ? BOM : ""}${separatorLine}`;
   const parser = parse({
+    bom: true,
     delimiter,
-    from_line: separatorLine === "" ? 1 : 2,
+    from_line: separator === undefined ? 1 : 2,
     info: true,
     max_record_size: MAX_RECORD_BYTES,
     // Called at once. An error drops the records that the loop below has not read yet.
@@ -201,13 +208,13 @@ export async function* readCsv(
     skip_records_with_empty_values: true,
   });
   // The loop below throws all errors.
-  pipeline(requireUtf8(chunks), parser, () => {});
+  pipeline(readAll(), parser, () => {});
   let read: ReturnType<typeof createRowReader> | null = null;
   let records: RawRecord[] = [];
   try {
     for await (const row of parser) {
       if (read === null) {
-        read = createRowReader(row.record, table, onUnknown, delimiter, before);
+        read = createRowReader(row.record, table, onUnknown, delimiter, start);
         continue;
       }
       records.push(read(row));

@@ -1,46 +1,8 @@
 /** The encoding of an input: UTF-8, with or without a byte order mark. */
 import { fail } from "../../base/error.ts";
 
-/** The byte order mark as text. */
-export const BOM = "\ufeff";
-const BOM_BYTES = new TextEncoder().encode(BOM);
-
-const LINE_FEED = 0x0a;
-
-/** The first byte of a gzip file. */
-const GZIP = 0x1f;
-/** Bytes in which every other file that is no text has a zero: spreadsheets, ZIP archives and UTF-16. */
+/** Bytes in which UTF-16 and most files that are no text have a zero. */
 const START_BYTES = 32;
-
-/**
- * Reads chunks until they are enough. It does not verify that all is UTF-8.
- * @returns these as one, all bytes, both without the byte order mark, and whether there was one: spreadsheets need it
- * @throws {AppError} validation_failed if the input is no text in UTF-8
- */
-export async function openText(
-  input: AsyncIterable<Uint8Array>,
-  isEnough = (bytes: Uint8Array) => bytes.length >= START_BYTES,
-) {
-  const iterator = input[Symbol.asyncIterator]();
-  let bytes: Uint8Array = new Uint8Array();
-  while (!isEnough(bytes)) {
-    const next = await iterator.next();
-    if (next.done === true) break;
-    bytes = bytes.length === 0 ? next.value : Buffer.concat([bytes, next.value]);
-  }
-  if (bytes[0] === GZIP || bytes.subarray(0, START_BYTES).includes(0)) {
-    const advice = "save it as CSV UTF-8, or decompress it, e.g. with: zcat";
-    fail("validation_failed", `it is no text in UTF-8; ${advice}`);
-  }
-  const hasBom = BOM_BYTES.every((byte, at) => bytes[at] === byte);
-  const start = bytes.subarray(hasBom ? BOM_BYTES.length : 0);
-  async function* read(): AsyncGenerator<Uint8Array> {
-    yield start;
-    // `input` itself would begin anew.
-    yield* { [Symbol.asyncIterator]: () => iterator };
-  }
-  return { start, chunks: read(), hasBom };
-}
 
 /** @returns the number of line feeds before the first byte that is not UTF-8. @param chunk may begin in a character */
 function linesBeforeInvalid(chunk: Uint8Array): number {
@@ -49,24 +11,33 @@ function linesBeforeInvalid(chunk: Uint8Array): number {
   return text.slice(0, Math.max(0, text.indexOf("\ufffd"))).split("\n").length - 1;
 }
 
-/** Passes UTF-8 on. @throws {AppError} validation_failed, naming the line, if a byte is not UTF-8 */
-export async function* requireUtf8(chunks: AsyncIterable<Uint8Array>): AsyncGenerator<Uint8Array> {
-  const utf8 = new TextDecoder("utf-8", { fatal: true });
+/**
+ * Decodes an input. A byte order mark stays, because spreadsheets need it.
+ * @throws {AppError} validation_failed, naming the line, if the input is no text in UTF-8
+ */
+export async function* decodeText(input: AsyncIterable<Uint8Array>): AsyncGenerator<string> {
+  const utf8 = new TextDecoder("utf-8", { fatal: true, ignoreBOM: true });
   let line = 1;
-  let current: Uint8Array = new Uint8Array();
+  let chunk: Uint8Array = new Uint8Array();
+  function failEncoding(): never {
+    const advice =
+      "save it as CSV UTF-8, decompress it, e.g. with zcat, or convert it, e.g. with iconv -f WINDOWS-1252 -t UTF-8";
+    fail(
+      "validation_failed",
+      `line ${line + linesBeforeInvalid(chunk)} is no text in UTF-8: ${advice}`,
+    );
+  }
   try {
-    for await (current of chunks) {
-      utf8.decode(current, { stream: true });
-      for (const byte of current) if (byte === LINE_FEED) line += 1;
-      yield current;
+    for await (chunk of input) {
+      if (line === 1 && chunk.subarray(0, START_BYTES).includes(0)) failEncoding();
+      const text = utf8.decode(chunk, { stream: true });
+      yield text;
+      line += text.split("\n").length - 1;
     }
-    current = new Uint8Array();
+    chunk = new Uint8Array();
     utf8.decode();
   } catch (error) {
     if (!(error instanceof TypeError)) throw error;
-    const advice =
-      "save the file as CSV UTF-8, or convert it, e.g. with: iconv -f WINDOWS-1252 -t UTF-8";
-    const place = `line ${line + linesBeforeInvalid(current)}`;
-    fail("validation_failed", `${place} is not valid UTF-8: ${advice}`);
+    failEncoding();
   }
 }

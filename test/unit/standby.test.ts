@@ -22,6 +22,7 @@ function makeServer() {
   const { store, replace } = createReplaceableStore();
   const environment = { STANDBY: "true", ARCHIVE_URL: "s3://bucket", API_TOKEN: apiToken };
   const errors: unknown[] = [];
+  const drain = createDrain();
   const app = createApp({
     store,
     config: readConfig(environment),
@@ -29,13 +30,14 @@ function makeServer() {
     logServerError: (error) => errors.push(error),
     now: () => new Date(),
     metrics: createMetrics({ version: "", commit: "", schema: 1 }),
-    drain: createDrain(),
+    drain,
     servers: new Set(),
     version: "0.0.0",
   });
   return {
     replace,
     errors,
+    drain,
     async call(method: string, path: string, headers: object = {}, body: string | null = null) {
       const url = `http://localhost/api/v1${path}`;
       const all = { host: "localhost", authorization, ...headers };
@@ -58,7 +60,7 @@ async function openStandby(name: string, behind: () => number) {
 
 test("a standby serves reads with their age, and rejects writes", async () => {
   await using store = await openStandby("age.db", () => 2.1);
-  const { call, replace, errors } = makeServer();
+  const { call, replace, errors, drain } = makeServer();
   replace(store);
   const reads = ["/users", "/users/1", "/orders", "/changes", "/changes?after=0&wait=1"];
   for (const path of reads)
@@ -74,11 +76,13 @@ test("a standby serves reads with their age, and rejects writes", async () => {
   const health = { status: "standby", seconds_behind: 2.1 };
   expect(JSON.parse((await call("GET", "/health")).text).data).toEqual(health);
   expect((await call("GET", "/health?primary")).status).toBe(503);
-  expect((await call("GET", "/health?live")).status).toBe(200);
   const { text } = await call("GET", "/metrics");
   for (const line of ["standby_seconds_behind 2.1", "primary 0", "writable 0"])
     expect(text).toContain(`\nuser_api_${line}\n`);
   expect(errors.length).toBe(4);
+  void drain.start(0);
+  expect((await call("GET", "/health")).status).toBe(503);
+  expect((await call("GET", "/health?live")).status).toBe(200);
 });
 
 test("a standby that is more than 60 s behind serves nothing that needs a token but its metrics", async () => {

@@ -101,6 +101,7 @@ test("health, the metrics and the log say that a server is read-only", async () 
   expect(gaugesBefore).toEqual(["user_api_writable 1", "user_api_read_only 0"]);
   const { status, json } = await readOnly.call("GET", "/health", { token: null });
   expect([status, json]).toEqual([200, { data: { status: "read_only" }, error: null }]);
+  expect((await readOnly.call("GET", "/health?primary")).status).toBe(503);
   expect(await gauges(readOnly)).toEqual(["user_api_writable 0", "user_api_read_only 1"]);
   expect(readOnly.output).toMatch(/"event":"listening".*"read_only":true/);
 });

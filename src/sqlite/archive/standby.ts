@@ -5,7 +5,7 @@ import { AppError, fail } from "../../base/error.ts";
 import { claimTemporary } from "../../base/temporary-file.ts";
 import { type ObjectStorage, withRetries } from "../../domain/object-storage.ts";
 import { discard, fileState, PRIVATE_MODE, sizeOf } from "../file/files.ts";
-import { isUsed, readCatalog, readGeneration, requireNewest } from "./catalog.ts";
+import { isUsed, readCatalog, readEnd, readGeneration, requireNewest } from "./catalog.ts";
 import { DIVERGED } from "./context.ts";
 import { type EnsureOptions, restore } from "./ensure-database.ts";
 import {
@@ -130,7 +130,8 @@ async function isContinued(
 /**
  * Call it while no process has the database open.
  * @param waitMs for the server that has ended the log of this one
- * @returns the copy; `null` if this server may write, because the newest log is its own, or there is none
+ * @returns the copy; `null` if this server may write, because the newest log is its own, or there is none, or an operator
+ * has restored a state of it
  * @throws {AppError} operator if the archive cannot be restored, or belongs to another database
  * @throws the reason of the signal
  */
@@ -142,12 +143,16 @@ export async function prepareCopy(
   const { path } = options;
   const patient = withRetries(storage);
   if (!(await isUsed(patient))) return null;
-  const newest = requireNewest(await readCatalog(patient));
+  const catalog = await readCatalog(patient);
+  const newest = requireNewest(catalog);
   if (newest === null) return null;
   const marker = readMarker(path);
   const isThere = sizeOf(path) > 0;
   const isOwn = isThere && marker?.names.includes(newest.name);
   if (isOwn && !(await isContinued(patient, newest, options, waitMs))) return null;
+  // An operator has restored a state, and no server writes.
+  const isIntended = isThere && !marker?.isCopy && marker?.intent?.names.includes(newest.name);
+  if (isIntended && (await readEnd(patient, catalog)).tail?.isSealed) return null;
   if (isThere && (marker?.archive ?? newest.archive) !== newest.archive)
     fail("operator", notTheArchive(path));
   await untilBase(patient, options);

@@ -10,6 +10,7 @@ import {
 import { createLog, fence, MAX_SENDING, readHead, seal } from "../../../src/sqlite/archive/log.ts";
 import { readLog } from "../../../src/sqlite/archive/log-reader.ts";
 import { promote } from "../../../src/sqlite/archive/promote.ts";
+import { markRestored, restoreTo } from "../../../src/sqlite/archive/rebuild.ts";
 import { prepareCopy } from "../../../src/sqlite/archive/standby.ts";
 import { createMemoryStorage } from "../../object-storage/memory.ts";
 import {
@@ -114,6 +115,24 @@ test("a server whose log was ended waits for the one that continues, but not for
   };
   const copy = await prepareCopy(storage, { ...common, clock: makeClock(onSleep) }, 20_000);
   expect([looks, copy?.last.generation]).toEqual([3, 1]);
+});
+
+test("a database that was restored replaces the archive when no server writes to it", async () => {
+  using archive = makeArchive();
+  const { storage } = archive;
+  const { signal } = new AbortController();
+  const common = { restoreIfMissing: false, holder: "", signal, log() {}, verify() {} };
+  const prepare = (path: string) =>
+    prepareCopy(storage, { ...common, path, clock: makeClock() }).catch(({ message }) => message);
+  for (const s of [1, 3]) await serve(archive, 2, { nowMs: () => s * 1000 });
+  const path = await restoreOther(archive, new Date(2_000));
+  expect(await prepare(path)).toBe(null);
+  await using server = await archive.start();
+  await writeSegments(server, 1);
+  const late = archive.at("late.db");
+  markRestored(late, await restoreTo(late, storage, new Date(2_000)), true);
+  for (const old of [path, late])
+    expect(await prepare(old)).toMatch(/^another server has continued the archive: /);
 });
 
 test("a promotion is refused when the end of the log is damaged or missing", async () => {

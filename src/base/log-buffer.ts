@@ -59,7 +59,6 @@ export function createLogBuffer(writeBytes: WriteBytes): LogBuffer {
   /** The part that is being written; empty if no write is in progress. */
   let rest: Uint8Array = new Uint8Array();
   let flushing: Promise<void> | null = null;
-  let timer: Timer | null = null;
   let dropped = 0;
   let reported = 0;
   let failed = false;
@@ -86,30 +85,21 @@ export function createLogBuffer(writeBytes: WriteBytes): LogBuffer {
     }
   }
 
-  async function flushKept(): Promise<void> {
-    rest = Buffer.from(kept);
-    kept = "";
-    try {
-      await writeRest();
-    } catch {
-      // The server continues without its log. The exit code reports it.
-      failed = true;
+  async function flush(): Promise<void> {
+    while (kept !== "") {
+      await Bun.sleep(BUFFER_MS);
+      rest = Buffer.from(kept);
+      kept = "";
+      try {
+        await writeRest();
+      } catch {
+        // The server continues without its log. The exit code reports it.
+        failed = true;
+      }
+      dropped += countLines(rest);
+      rest = new Uint8Array();
     }
-    dropped += countLines(rest);
-    rest = new Uint8Array();
     flushing = null;
-    schedule();
-  }
-
-  function flush(): Promise<void> {
-    if (timer !== null) clearTimeout(timer);
-    timer = null;
-    flushing ??= flushKept();
-    return flushing;
-  }
-
-  function schedule(): void {
-    if (kept !== "" && flushing === null) timer ??= setTimeout(flush, BUFFER_MS);
   }
 
   return {
@@ -119,22 +109,16 @@ export function createLogBuffer(writeBytes: WriteBytes): LogBuffer {
         return;
       }
       kept += text;
-      schedule();
+      flushing ??= flush();
     },
     droppedLines: () => dropped,
     onResume(callback) {
       report = callback;
     },
     async finish() {
-      let done = false;
-      const flushAll = async () => {
-        while (kept !== "" || flushing !== null) await flush();
-        done = true;
-      };
       progressMs = performance.now();
-      const all = flushAll();
-      while (!done && performance.now() - progressMs < MAX_STALL_MS) {
-        await Promise.race([all, Bun.sleep(50)]);
+      while (flushing !== null && performance.now() - progressMs < MAX_STALL_MS) {
+        await Promise.race([flushing, Bun.sleep(50)]);
       }
       return !failed;
     },

@@ -13,9 +13,12 @@ interface CleanUpOptions {
   readonly intervalMs?: number;
 }
 
-/** @returns ends it when it is disposed of, after the transaction that is running */
+/**
+ * @param current returns the store of the moment; `null` if there is none. One that takes no writes stays as it is
+ * @returns ends it when it is disposed of, after the transaction that is running
+ */
 export function startCleanUp(
-  { deleteExpiredKeys, changes }: Pick<Store, "deleteExpiredKeys" | "changes">,
+  current: () => Pick<Store, "deleteExpiredKeys" | "changes" | "isPrimary"> | null,
   { changesMs, now, log, intervalMs = INTERVAL_MS }: CleanUpOptions,
 ): AsyncDisposable {
   const stopping = new AbortController();
@@ -24,8 +27,10 @@ export function startCleanUp(
 
   async function cleanUp(): Promise<void> {
     try {
-      await deleteExpiredKeys(signal);
-      await changes.deleteExpired(new Date(now().getTime() - changesMs), signal);
+      const store = current();
+      if (!store?.isPrimary()) return;
+      await store.deleteExpiredKeys(signal);
+      await store.changes.deleteExpired(new Date(now().getTime() - changesMs), signal);
     } catch (error) {
       const reason = messageOf(error);
       log.warn("cleanup of expired idempotency keys and changes failed", { reason });

@@ -5,7 +5,7 @@ import type { LogBuffer } from "../base/log-buffer.ts";
 import { quoteReadably } from "../base/readable-text.ts";
 import type { ArchiveOptions } from "../domain/archive.ts";
 import type { Config } from "../domain/config.ts";
-import { createReplaceableStore } from "../domain/replaceable-store.ts";
+import { createReplaceableStore, type ReplaceableStore } from "../domain/replaceable-store.ts";
 import { isSocketPath } from "../domain/settings.ts";
 import type { Store, StoreMode } from "../domain/store.ts";
 import { hashToken, newToken, storeToken, type TokenStore } from "../domain/token.ts";
@@ -182,7 +182,7 @@ interface Serving {
 
 /** Starts to listen, and to reload the certificate. @returns the URL for this machine */
 async function startListening(
-  store: Store,
+  stores: ReplaceableStore,
   { config, system, log, metrics, resources }: Serving,
 ): Promise<string> {
   const { now, sockets } = system;
@@ -193,7 +193,7 @@ async function startListening(
   if (isSocket) await removeStaleSocket(config.host);
   const listener = resources.adopt(
     await listen({
-      ...{ store, config, log, now, metrics, drain, version: build.version },
+      ...{ stores, config, log, now, metrics, drain, version: build.version },
       sharePort: () => sockets.sharePort(maxOpenFiles),
     }),
     async (listening) => {
@@ -214,7 +214,7 @@ async function startListening(
   const database = redactPassword(config.databaseUrl);
   const role = {
     read_only: config.readOnly || undefined,
-    standby: store.secondsBehind() !== null || undefined,
+    standby: stores.use().secondsBehind() !== null || undefined,
   };
   log.info("listening", { url, host: config.host, database, ...build, schema, ...role });
   return url;
@@ -227,29 +227,25 @@ function schemaOf({ schemaVersions }: CommandSystem, { databaseUrl }: Config): n
 /** Puts stores in place one after the other, and listens from the first one on. */
 function createStage(serving: Serving) {
   const { config, system, log, resources } = serving;
-  const { store, replace } = createReplaceableStore();
-  resources.defer(store.close);
-  let cleanUp: AsyncDisposable | null = null;
-  const endCleanUp = async () => cleanUp?.[Symbol.asyncDispose]();
+  const stores = createReplaceableStore();
+  const { current, replace } = stores;
+  resources.defer(async () => current()?.close());
+  const changesMs = config.changesDays * DAY_MS;
   // Before the listener, so that at the end the listener stops first.
-  resources.defer(endCleanUp);
+  resources.use(startCleanUp(current, { changesMs, now: system.now, log }));
   let listening: Promise<string> | null = null;
 
   async function show(next: Store): Promise<string> {
     replace(next);
     await requireOwnApiToken(next.tokens, config);
-    listening ??= startListening(store, serving);
+    listening ??= startListening(stores, serving);
     return listening;
   }
 
   return {
     show,
-    /** Shows a store that is opened to be served, and cleans it up from time to time. */
+    /** Shows a store that is opened to be served. */
     async serve(next: Store): Promise<void> {
-      if (!config.readOnly) {
-        const options = { changesMs: config.changesDays * DAY_MS, now: system.now, log };
-        cleanUp = startCleanUp(next, options);
-      }
       const url = await show(next);
       await printFirstToken(next.tokens, url, config, system);
     },
@@ -258,8 +254,6 @@ function createStage(serving: Serving) {
     /** Rejects requests, and closes the store. */
     async close(next: Store): Promise<void> {
       replace(null);
-      await endCleanUp();
-      cleanUp = null;
       await next.close();
     },
   };

@@ -3,7 +3,7 @@ import { Elysia } from "elysia";
 import type { Log } from "../base/log.ts";
 import type { Config } from "../domain/config.ts";
 import { type JsonText, jsonText } from "../domain/record.ts";
-import type { Store } from "../domain/store.ts";
+import type { ReplaceableStore } from "../domain/replaceable-store.ts";
 import { createDocument } from "./document.ts";
 import { createHostCheck } from "./input/host.ts";
 import type { JsonSchema } from "./input/input.ts";
@@ -59,7 +59,7 @@ export function createDocumentReader(
 }
 
 export interface AppOptions {
-  readonly store: Store;
+  readonly stores: ReplaceableStore;
   readonly config: Config;
   readonly log: Log;
   readonly logServerError: LogServerError;
@@ -72,7 +72,7 @@ export interface AppOptions {
 }
 
 export function createApp(options: AppOptions) {
-  const { store, config, metrics, drain } = options;
+  const { stores, config, metrics, drain } = options;
   const cors = createCors(config.corsOrigin);
   const table = allRoutes();
   const routes = routesOf(table);
@@ -81,16 +81,18 @@ export function createApp(options: AppOptions) {
   const unmatched = createUnmatched(cors, routes);
   const pipeline: Pipeline = {
     services: {
-      store,
+      get store() {
+        return stores.use();
+      },
       readOnly: config.readOnly,
       standby: config.standby,
       metrics,
       drain,
       connections,
       responseMemory: createResponseMemory(connections),
-      authenticate: createAuthenticator(store, config, options.now, options.log),
+      authenticate: createAuthenticator(stores.use, config, options.now, options.log),
       yieldToClients: createYieldToClients(),
-      waitingClients: createWaitingClients(store, drain),
+      waitingClients: createWaitingClients(stores.subscribe, drain),
       document: createDocumentReader(options.version, routes),
     },
     unmatched,

@@ -129,9 +129,9 @@ function handleRoute(
   call: UncheckedCall,
   route: Route,
 ): MaybePromise<ResponseBody> {
-  const { standby, store } = pipeline.services;
+  const { services } = pipeline;
   // Before its token is looked up.
-  if (standby && route.definition.scopes) ageOf(store);
+  if (services.standby && route.definition.scopes) ageOf(services.store);
   const token = route.definition.public ? null : identify(pipeline, call.request);
   // Not `andThen`: JavaScriptCore could not inline a call that all routes share.
   return token instanceof Promise

@@ -19,10 +19,11 @@ function start() {
         return end.promise;
       },
     },
-  } as Pick<Store, "deleteExpiredKeys" | "changes">;
+    isPrimary: () => true,
+  } as Pick<Store, "deleteExpiredKeys" | "changes" | "isPrimary">;
   const warn = (_event: string, fields?: object) => void warnings.push(fields);
   const options = { changesMs: 30 * 24 * 60 * 60 * 1000, now, log: { warn }, intervalMs: 1 };
-  const cleanUp = startCleanUp(store, options);
+  const cleanUp = startCleanUp(() => store, options);
   return {
     begun,
     ends,

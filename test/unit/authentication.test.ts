@@ -44,7 +44,7 @@ function makeAuthenticator({
   };
   const now = () => new Date(it.timeMs);
   const store = { tokens, secondsBehind: () => secondsBehind };
-  const authenticate = createAuthenticator(store, { apiToken, readOnly }, now, {
+  const authenticate = createAuthenticator(() => store, { apiToken, readOnly }, now, {
     warn: (event, fields) => it.warnings.push([event, fields]),
   });
   return Object.assign(it, {

@@ -1,5 +1,6 @@
 import { expect, spyOn, test } from "bun:test";
 import { Elysia } from "elysia";
+import { createReplaceableStore } from "../../src/domain/replaceable-store.ts";
 import { allRoutes, createApp, createDocumentReader } from "../../src/http/app.ts";
 import { createDrain } from "../../src/http/limits/drain.ts";
 import { isPublic, type Route, routesOf } from "../../src/http/routes/route.ts";
@@ -80,7 +81,7 @@ test("responses with an asset or the OpenAPI document share one Blob", async () 
 function makeApp(log: object, logServerError = (_error: unknown) => {}) {
   const metrics = { addRoute() {}, observeRequest() {} };
   const config = { corsOrigin: null, rateLimit: 0, apiToken: null };
-  const rest = { store: {}, servers: new Set(), drain: createDrain() };
+  const rest = { stores: createReplaceableStore(), servers: new Set(), drain: createDrain() };
   return createApp({ ...rest, metrics, config, log, logServerError } as never);
 }
 

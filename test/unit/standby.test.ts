@@ -19,12 +19,12 @@ const authorization = `Bearer ${apiToken}`;
 
 /** A server with STANDBY, whose store the test replaces. */
 function makeServer() {
-  const { store, replace } = createReplaceableStore();
+  const stores = createReplaceableStore();
   const environment = { STANDBY: "true", ARCHIVE_URL: "s3://bucket", API_TOKEN: apiToken };
   const errors: unknown[] = [];
   const drain = createDrain();
   const app = createApp({
-    store,
+    stores,
     config: readConfig(environment),
     log: { enabled: () => false, warn() {} } as never,
     logServerError: (error) => errors.push(error),
@@ -35,7 +35,7 @@ function makeServer() {
     version: "0.0.0",
   });
   return {
-    replace,
+    replace: stores.replace,
     errors,
     drain,
     async call(method: string, path: string, headers: object = {}, body: string | null = null) {

@@ -21,7 +21,7 @@ function makeFeed() {
 
 test("a client learns of a change that came before it waited, and then waits for the next one", async () => {
   const feed = makeFeed();
-  using client = createWaitingClients({ changes: feed }, drain).begin("a", 60, never);
+  using client = createWaitingClients(feed.subscribe, drain).begin("a", 60, never);
   feed.change();
   expect(await client.next()).toBe(true);
   let hasNext = false;
@@ -39,7 +39,7 @@ test.each([
   ["the server shuts down", AbortSignal.abort(), never],
   ["its request is aborted", never, AbortSignal.abort()],
 ])("a client does not wait when %s", async (_when, signal, ofRequest) => {
-  using client = createWaitingClients({ changes: makeFeed() }, { signal }).begin(
+  using client = createWaitingClients(makeFeed().subscribe, { signal }).begin(
     "a",
     60,
     ofRequest,

@@ -71,9 +71,15 @@ const MAX_HEADER_LENGTH = 64;
  */
 export type Authenticate = (authorization: string) => MaybePromise<Token>;
 
-/** @param config `apiToken` is accepted in addition to the stored tokens. Neither a read-only server nor a standby records their use */
+/**
+ * @param storeNow returns the store of the moment
+ * @param config `apiToken` is accepted in addition to the stored tokens. Neither a read-only server nor a standby records
+ * their use
+ */
 export function createAuthenticator(
-  store: Pick<Store, "secondsBehind"> & { readonly tokens: Pick<TokenStore, "find" | "touch"> },
+  storeNow: () => Pick<Store, "secondsBehind"> & {
+    readonly tokens: Pick<TokenStore, "find" | "touch">;
+  },
   { apiToken, readOnly }: Pick<Config, "apiToken" | "readOnly">,
   now: () => Date,
   log: Pick<Log, "warn">,
@@ -123,6 +129,7 @@ export function createAuthenticator(
     if (lastUseMinutes.get(hash) === minute) return;
     lastUseMinutes.set(hash, minute);
     warnOfExpiry(token, time);
+    const store = storeNow();
     if (readOnly || store.secondsBehind() !== null) return;
     const usedAt = truncateToMinute(time);
     // Not awaited: a read must not wait for the disk, or fail because of it.
@@ -145,7 +152,7 @@ export function createAuthenticator(
 
   return (authorization) => {
     const hash = cachedHashes.get(authorization) ?? hashOf(authorization);
-    const found = hash === environment?.hash ? environment : store.tokens.find(hash);
+    const found = hash === environment?.hash ? environment : storeNow().tokens.find(hash);
     return found instanceof Promise
       ? found.then((token) => requireActive(authorization, token))
       : requireActive(authorization, found);

@@ -9,7 +9,7 @@ const MAX_WAITING = 1024;
 export type WaitingClients = ReturnType<typeof createWaitingClients>;
 
 export function createWaitingClients(
-  store: { readonly changes: Pick<ChangeStore, "subscribe"> },
+  subscribe: ChangeStore["subscribe"],
   drain: Pick<Drain, "signal">,
 ) {
   const places = createShares(MAX_WAITING, "too many clients wait for changes");
@@ -23,7 +23,7 @@ export function createWaitingClients(
     begin(client: ClientId, seconds: number, signal: AbortSignal) {
       const release = places.reserve(client, 1);
       let wake = Promise.withResolvers<void>();
-      const subscription = store.changes.subscribe(() => wake.resolve());
+      const subscription = subscribe(() => wake.resolve());
       let isOver = false;
       const end = () => {
         isOver = true;

@@ -40,13 +40,14 @@ function isEmpty(query: ChangeQuery, page: ChangePage): boolean {
 async function waitForChanges(
   seconds: number,
   { request, query, token, observed }: Call<ChangeQuery>,
-  { store, authenticate, connections, waitingClients, yieldToClients }: Services,
+  services: Services,
 ): Promise<ChangePage> {
+  const { authenticate, connections, waitingClients, yieldToClients } = services;
   const startedMs = performance.now();
   using client = waitingClients.begin(token.hash, seconds, request.signal);
   connections.keepOpen(request, seconds);
   try {
-    let page = await store.changes.list(query, token.hash);
+    let page = await services.store.changes.list(query, token.hash);
     while (isEmpty(query, page)) {
       const isWoken = await client.next();
       // A change wakes all clients at once.
@@ -54,7 +55,7 @@ async function waitForChanges(
       await authenticate(request.headers.get("authorization") ?? "");
       if (!isWoken) break;
       // The first time even without a change: what was committed before the subscription began is not reported.
-      page = await store.changes.list(query, token.hash);
+      page = await services.store.changes.list(query, token.hash);
     }
     return page;
   } finally {

@@ -21,6 +21,7 @@ import type { ClientRoute, Input } from "./typed-client.ts";
 
 /** What handlers use, besides the request. */
 export interface Services {
+  /** That of the moment. Get it anew after waiting. @throws {AppError} unavailable if there is none */
   readonly store: Store;
   /** Whether the server rejects all writes. */
   readonly readOnly: boolean;

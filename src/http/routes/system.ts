@@ -59,11 +59,12 @@ const getHealth = route(
       errors: ["unavailable"],
     },
   },
-  async ({ query }, { drain, store, readOnly }) => {
+  async ({ query }, services) => {
     const { live, primary } = query;
     if (live !== undefined && primary !== undefined)
       failField("primary", "not_allowed", "cannot be combined with live", { allowed: ["live"] });
     if (live !== undefined) return healthBody({ status: "live" });
+    const { drain, store, readOnly } = services;
     if (drain.isDraining()) fail("unavailable", "the server is shutting down");
     if (primary !== undefined && !store.isPrimary()) failNotPrimary();
     await store.checkUsable();

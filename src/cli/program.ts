@@ -37,9 +37,9 @@ function define(command: Command, definition: CommandDefinition, system: System)
   const defaultSettings: readonly SettingName[] = commands === undefined ? ["databaseUrl"] : [];
   const used = definition.settings ?? defaultSettings;
   for (const name of used) {
-    const { placeholder, description } = settings[name];
-    const flags = `${flagOf(name)}${placeholder === null ? "" : ` <${placeholder}>`}`;
-    command.option(flags, `${description} ${describeSources(name)}`);
+    const { default: initial, description } = settings[name];
+    const value = initial === "false" ? "" : " <value>";
+    command.option(`${flagOf(name)}${value}`, `${description} ${describeSources(name)}`);
   }
   const lines = examples.map((example) => `  ${example}\n`).join("");
   command.addHelpText("after", `\nExamples:\n${lines}`);

@@ -7,11 +7,9 @@ import { parseStorageUrl } from "./object-storage.ts";
 import { hasTokenFormat } from "./token.ts";
 
 export interface Setting<Value> {
-  /** As text, as a user would write it; `null` if the setting is optional. */
+  /** As text, as a user would write it; `null` if the setting is optional. If it is `false`, the flag has no value. */
   readonly default: string | null;
   readonly description: string;
-  /** What the value is, in one word, for the help; `null` if the flag has no value, and means `true`. */
-  readonly placeholder: string | null;
   /** The value can contain a password, so that no message may repeat it. */
   readonly isSecret?: boolean;
   /** @throws {AppError} operator, saying what the value must be */
@@ -82,38 +80,32 @@ export const settings = {
   databaseUrl: {
     default: "data/user-api.db",
     description: "path of the SQLite file, or postgres://…",
-    placeholder: "database",
     isSecret: true,
     parse: parseDatabaseUrl,
   },
   host: {
     default: "127.0.0.1",
     description: "address to listen on, or the path of a Unix socket",
-    placeholder: "address",
     parse: parseHost,
   },
   port: {
     default: "3000",
     description: "port to listen on; 0 selects a free one",
-    placeholder: "number",
     parse: integer(0, 65_535),
   },
   readOnly: {
     default: "false",
     description: "serve reads, reject writes, and change nothing in the database",
-    placeholder: null,
     parse: boolean,
   },
   changesDays: {
     default: "30",
     description: "how long changes are kept, in days",
-    placeholder: "days",
     parse: integer(1, 36_500),
   },
   archiveUrl: {
     default: null,
     description: "continuous copy of the SQLite database: s3://bucket/prefix or file:///directory",
-    placeholder: "url",
     // A mistyped one can contain credentials.
     isSecret: true,
     parse: parseArchiveUrl,
@@ -121,91 +113,76 @@ export const settings = {
   archiveSeconds: {
     default: "1",
     description: "how far the archive may be behind while the storage responds quickly, in seconds",
-    placeholder: "seconds",
     parse: integer(1, 3600),
   },
   archiveCommit: {
     default: "async",
     description: "async or sync; sync acknowledges a write when the archive has it",
-    placeholder: "mode",
     parse: oneOf(archiveCommits),
   },
   archiveRestore: {
     default: "never",
     description: "never or if-missing; if-missing restores a missing database from its archive",
-    placeholder: "mode",
     parse: oneOf(archiveRestores),
   },
   archiveDays: {
     default: "7",
     description: "how far back the archive can restore, in days",
-    placeholder: "days",
     parse: integer(1, 36_500),
   },
   standby: {
     default: "false",
     description: "follow the archive while another server writes to it, and take over from it",
-    placeholder: null,
     parse: boolean,
   },
   takeoverSeconds: {
     default: "10",
     description: "how long another server must have written nothing before a standby takes over",
-    placeholder: "seconds",
     parse: integer(3, 300),
   },
   rateLimit: {
     default: "0",
     description: "maximum requests per second and token; 0 disables the limit",
-    placeholder: "number",
     parse: integer(0, 1_000_000),
   },
   shutdownSeconds: {
     default: "10",
     description: "how long open requests may take to complete after SIGTERM",
-    placeholder: "seconds",
     parse: integer(0, 3600),
   },
   logLevel: {
     default: "info",
     description: `${logLevels.join(", ")}; info logs every request`,
-    placeholder: "level",
     parse: oneOf(logLevels),
   },
   logFormat: {
     default: null,
     description: "json or text; by default text on a terminal, otherwise json",
-    placeholder: "format",
     parse: oneOf(logFormats),
   },
   logClients: {
     default: "true",
     description: "true or false; true logs the addresses of clients whose requests are rejected",
-    placeholder: "boolean",
     parse: boolean,
   },
   trustedProxies: {
     default: "0",
     description: "number of proxies whose X-Forwarded-For has the address of a client",
-    placeholder: "number",
     parse: integer(0, 100),
   },
   tlsCert: {
     default: null,
     description: "path of the certificate chain (PEM); requires the key",
-    placeholder: "file",
     parse: parsePath,
   },
   tlsKey: {
     default: null,
     description: "path of the private key (PEM)",
-    placeholder: "file",
     parse: parsePath,
   },
   corsOrigin: {
     default: null,
     description: "origins whose pages may call the API, comma-separated, or * for any",
-    placeholder: "origins",
     parse: parseOrigins,
   },
 } as const satisfies Record<string, Setting<unknown>>;

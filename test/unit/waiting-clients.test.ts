@@ -39,10 +39,6 @@ test.each([
   ["the server shuts down", AbortSignal.abort(), never],
   ["its request is aborted", never, AbortSignal.abort()],
 ])("a client does not wait when %s", async (_when, signal, ofRequest) => {
-  using client = createWaitingClients(makeFeed().subscribe, { signal }).begin(
-    "a",
-    60,
-    ofRequest,
-  );
+  using client = createWaitingClients(makeFeed().subscribe, { signal }).begin("a", 60, ofRequest);
   expect(await client.next()).toBe(false);
 });

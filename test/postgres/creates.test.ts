@@ -50,6 +50,23 @@ describe.if(cluster !== null)("creates in one turn", () => {
     expect(await store.check()).toEqual([]);
   });
 
+  test("return the record of another transaction when it claims their key meanwhile", async () => {
+    await using world = await makeHarness();
+    const store = await world.open({ databaseUrl: world.url + patient });
+    const { id } = await newUser(store);
+    const key = keyOf("held");
+    const other = await world.hold(`
+      insert into idempotency_keys (owner, key, fingerprint, record, created_at)
+      values ('${key.owner}', '${key.key}', '${key.fingerprint}', '{"id": 77}', '9999')
+    `);
+    const creates = [0, 1].map(() => store.orders.create(orderFields(id), key));
+    await world.untilWaiting();
+    await other.commit();
+    expect((await Promise.all(creates)).map((record) => record.id)).toEqual([77, 77]);
+    expect(await outcomesOf(creates)).toEqual(["replayed", "replayed"]);
+    expect((await store.orders.list({ limit: 1, offset: 0 })).total).toBe(0);
+  });
+
   test("claim their keys in one order when the requests arrive in any order", async () => {
     await using world = await makeHarness();
     const store = await world.open();

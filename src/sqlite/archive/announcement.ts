@@ -1,5 +1,5 @@
 /** A standby announces itself, so that the server that writes beats faster, and an operator can promote the standby. */
-import { decodeJson, failDamaged, isNumber } from "./format.ts";
+import { decodeJson, isNumber } from "./format.ts";
 
 /** Says that a standby follows the archive. */
 export interface Announcement {
@@ -17,10 +17,7 @@ export const ANNOUNCEMENT_KEY = "standby";
 
 /** @throws {AppError} operator if it is not an announcement */
 export function decodeAnnouncement(body: Uint8Array): Announcement {
-  const announcement = decodeJson<Announcement | null>(ANNOUNCEMENT_KEY, body);
-  const { sequence, takeoverMs } = announcement ?? {};
-  const isSound = isNumber(sequence) && isNumber(takeoverMs) && takeoverMs > 0;
-  return announcement !== null && isSound
-    ? announcement
-    : failDamaged(ANNOUNCEMENT_KEY, "cannot be read");
+  const isSound = ({ sequence, takeoverMs }: Announcement) =>
+    isNumber(sequence) && isNumber(takeoverMs) && takeoverMs > 0;
+  return decodeJson(ANNOUNCEMENT_KEY, body, isSound);
 }

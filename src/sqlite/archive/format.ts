@@ -196,19 +196,6 @@ export function encodeJson(value: unknown): Uint8Array<ArrayBuffer> {
   return new Uint8Array(Buffer.concat([json, Buffer.from(`\n${hashOf(json)}\n`)]));
 }
 
-/** @throws {AppError} operator if it is not what `encodeJson` returned */
-export function decodeJson<Value>(key: string, body: Uint8Array): Value {
-  const length = body.indexOf(LINE_FEED);
-  const json = body.subarray(0, length);
-  const hash = new TextDecoder().decode(body.subarray(length + 1));
-  if (length === -1 || hash !== `${hashOf(json)}\n`) failDamaged(key, "cannot be read");
-  try {
-    return JSON.parse(new TextDecoder().decode(json));
-  } catch {
-    return failDamaged(key, "cannot be read");
-  }
-}
-
 /** Also a bound of times: no later one is a `Date`. */
 const MAX_NUMBER = 8.64e15;
 /** Size of the largest one, with room for later versions. */
@@ -218,38 +205,58 @@ export function isNumber(value: unknown): value is number {
   return Number.isInteger(value) && Number(value) >= 0 && Number(value) <= MAX_NUMBER;
 }
 
-function isChunk(value: Partial<Chunk> | null): boolean {
-  return isNumber(value?.bytes) && value.bytes <= MAX_CHUNK_BYTES;
+function isChunk({ bytes }: Chunk): boolean {
+  return isNumber(bytes) && bytes <= MAX_CHUNK_BYTES;
+}
+
+/**
+ * @param isSound may throw if the value has another form
+ * @throws {AppError} operator if it is not sound, or not what `encodeJson` returned
+ */
+export function decodeJson<Value>(
+  key: string,
+  body: Uint8Array,
+  isSound: (value: Value) => boolean = () => true,
+): Value {
+  const length = body.indexOf(LINE_FEED);
+  const json = body.subarray(0, length);
+  const hash = new TextDecoder().decode(body.subarray(length + 1));
+  if (length !== -1 && hash === `${hashOf(json)}\n`) {
+    try {
+      const value: Value = JSON.parse(new TextDecoder().decode(json));
+      if (isSound(value)) return value;
+    } catch {}
+  }
+  return failDamaged(key, "cannot be read");
 }
 
 /** @throws {AppError} operator if it is not the record of this generation */
 export function decodeGeneration(number: number, body: Uint8Array): Generation {
-  const key = generationKey(number);
-  const record = decodeJson<Generation | null>(key, body);
-  const { archive, name, previousEnd, continues } = record ?? {};
-  const isNamed = typeof archive === "string" && typeof name === "string";
-  const isSound = record?.number === number && isNamed && typeof continues === "boolean";
-  return isSound && isNumber(previousEnd) ? record : failDamaged(key, "cannot be read");
+  return decodeJson<Generation>(
+    generationKey(number),
+    body,
+    (record) =>
+      record.number === number &&
+      typeof record.archive === "string" &&
+      typeof record.name === "string" &&
+      typeof record.continues === "boolean" &&
+      isNumber(record.previousEnd),
+  );
 }
 
 /** @throws {AppError} operator if it is not that of this generation */
 export function decodeHeartbeat(generation: number, body: Uint8Array): Heartbeat {
-  const key = heartbeatKey(generation);
-  const beat = decodeJson<Heartbeat | null>(key, body);
-  const isSound = beat?.generation === generation && isNumber(beat.confirmed);
-  return isSound ? beat : failDamaged(key, "cannot be read");
+  const isSound = (beat: Heartbeat) => beat.generation === generation && isNumber(beat.confirmed);
+  return decodeJson(heartbeatKey(generation), body, isSound);
 }
 
 /** @throws {AppError} operator if it is not the manifest of a base */
 export function decodeBase(id: SegmentId, body: Uint8Array): Base {
-  const key = baseKey(id);
-  const base = { ...decodeJson<Base>(key, body), generation: id.generation, number: id.number };
-  const { first, last, timeMs, chunks, storedBytes } = base;
   const isOwn = (segment: SegmentId) =>
-    segment?.generation === id.generation && isNumber(segment.number);
-  const isSound = isOwn(first) && isOwn(last) && isNumber(timeMs) && isNumber(storedBytes);
-  const hasChunks = Array.isArray(chunks) && chunks.every(isChunk);
-  return isSound && hasChunks ? base : failDamaged(key, "cannot be read");
+    segment.generation === id.generation && isNumber(segment.number);
+  const isSound = ({ first, last, timeMs, chunks, storedBytes }: Base) =>
+    [first, last].every(isOwn) && [timeMs, storedBytes].every(isNumber) && chunks.every(isChunk);
+  return { ...decodeJson(baseKey(id), body, isSound), ...id };
 }
 
 /** Fast: an archive is written all the time, and read rarely. */
@@ -285,16 +292,17 @@ function headLength(body: Uint8Array): number {
  * @throws {AppError} operator if it is damaged, or is that of another slot
  */
 export function decodeHead(id: SegmentId, body: Uint8Array): SegmentHeader | Seal {
-  const key = slotKey(id);
-  const head = decodeJson<SegmentHeader | Seal | null>(key, body.subarray(0, headLength(body)));
-  const { generation, number, confirmed, timeMs, writer } = head ?? {};
-  const isOwn = generation === id.generation && number === id.number && typeof writer === "string";
-  const isPlaced = isNumber(confirmed) && confirmed < id.number && isNumber(timeMs);
-  if (head === null || !isOwn || !isPlaced) return failDamaged(key, "cannot be read");
-  if (head.kind === "closed" || head.kind === "seal") return head;
-  const isSegment = head.kind === "segment" && head.previous !== undefined && isChunk(head);
-  const isSound = isSegment && typeof head.end?.checksum === "string";
-  return isSound ? head : failDamaged(key, "cannot be read");
+  const isSound = (head: SegmentHeader | Seal) =>
+    head.generation === id.generation &&
+    head.number === id.number &&
+    typeof head.writer === "string" &&
+    isNumber(head.confirmed) &&
+    head.confirmed < id.number &&
+    isNumber(head.timeMs) &&
+    (head.kind === "segment"
+      ? head.previous !== undefined && isChunk(head) && typeof head.end.checksum === "string"
+      : head.kind === "closed" || head.kind === "seal");
+  return decodeJson(slotKey(id), body.subarray(0, headLength(body)), isSound);
 }
 
 /** @throws {AppError} operator if it is damaged, or no segment */

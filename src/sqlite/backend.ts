@@ -4,8 +4,8 @@ import { constants, existsSync, rmSync, statSync } from "node:fs";
 import { suffixes } from "../base/database-url.ts";
 import { AppError, fail, shellWord } from "../base/error.ts";
 import type { Backend, Store, StoreMode, StoreOptions } from "../domain/store.ts";
-import { ARCHIVE_CAUSE, type ArchiveClient, openArchive } from "./archive/client.ts";
-import { DIVERGED, RESTORE_AGAIN } from "./archive/context.ts";
+import { type ArchiveClient, openArchive } from "./archive/client.ts";
+import { archiveCauses, DIVERGED, RESTORE_AGAIN } from "./archive/context.ts";
 import { setAside } from "./archive/ensure-database.ts";
 import { readMarker } from "./archive/marker.ts";
 import { canFollow } from "./archive/standby.ts";
@@ -175,7 +175,7 @@ async function follow(
   const store = await createStore({ db, file, lock, archive: null, copy }, readOnly, resources);
   try {
     options.onStandby?.(store);
-    await archive.follow(path, await opened.promise);
+    await archive.follow(await opened.promise);
     await store.checkUsable();
   } finally {
     options.onStandby?.(null);
@@ -255,10 +255,7 @@ async function describeOpening<Result>(
   try {
     return await open();
   } catch (error) {
-    if (
-      error instanceof AppError &&
-      (error.cause === ARCHIVE_CAUSE || error.cause === DIVERGED || error.cause === RESTORE_AGAIN)
-    )
+    if (error instanceof AppError && archiveCauses.some((cause) => cause === error.cause))
       throw describeSqliteError("ARCHIVE_URL", error);
     throw describeSqliteError(`Cannot open ${path}`, error, path);
   }

@@ -178,7 +178,7 @@ export async function createStore(
   // While the files are open.
   resources.use(archive);
   // Before anything is written.
-  if (watched !== null) await archive?.start(path, watched.descriptors);
+  if (watched !== null) await archive?.start(watched.descriptors);
   const isSync = options.archive?.commit === "sync";
   const watch = resources.use(
     createChangeWatch(db, isSync ? (archive?.untilArchived ?? null) : null),

@@ -5,10 +5,9 @@ import { removeTemporary } from "../../base/temporary-file.ts";
 import type { ArchiveOptions, ArchiveState } from "../../domain/archive.ts";
 import type { CommitGate } from "../engine/writer.ts";
 import type { FileDescriptors } from "../file/file-watch.ts";
+import { ARCHIVE_CAUSE } from "./context.ts";
 import type { ArchiveRequest, ArchiveResponse } from "./service.ts";
 
-/** Marks an error of the archive: the database itself may be sound. */
-export const ARCHIVE_CAUSE = "archive";
 /** How long a write waits for the archive. Then it is rejected, and so are later ones immediately, until the archive responds. */
 const CONFIRM_TIMEOUT_MS = 5_000;
 /** How long the archive may take to give up a start, or to close. `docker stop` kills after 10 seconds. */
@@ -16,14 +15,14 @@ const STOP_TIMEOUT_MS = 7_000;
 
 export type ArchiveClient = Awaited<ReturnType<typeof openArchive>>;
 
-function archiveError(code: ErrorCode, message: string, cause = ARCHIVE_CAUSE): AppError {
+type Failed = Extract<ArchiveResponse, { type: "failed" }>;
+
+function archiveError(code: ErrorCode, message: string, cause: Failed["cause"] = ARCHIVE_CAUSE) {
   return new AppError(code, message, { cause });
 }
 
-function errorOf(failed: Extract<ArchiveResponse, { type: "failed" }>): Error {
-  const { code, message, cause } = failed;
-  if (code === null) return new Error(message);
-  return archiveError(code, message, cause ?? ARCHIVE_CAUSE);
+function errorOf({ code, message, cause }: Failed): Error {
+  return code === null ? new Error(message) : archiveError(code, message, cause);
 }
 
 function notConfirmed(): AppError {
@@ -136,6 +135,7 @@ function createThread(
 
 /**
  * Starts the thread, and restores the database if it is missing and the options allow it.
+ * @param path of the file, not of a symbolic link to it
  * @throws {AppError} operator if the database is missing and must not be created, or the storage cannot be used
  * @throws the reason of the signal
  */
@@ -234,20 +234,18 @@ export async function openArchive(path: string, options: ArchiveOptions) {
      * afterwards.
      * @throws as `start`
      */
-    async follow(path: string, files: FileDescriptors): Promise<void> {
-      await askAtStart({ type: "follow", path, files, settings });
+    async follow(files: FileDescriptors): Promise<void> {
+      await askAtStart({ type: "follow", files });
       freshMs = null;
     },
     /** @returns resolves when the archive has all that is committed now, however long that takes. Rejects as `confirm` does */
     untilArchived: () => untilConfirmed(false),
     /**
      * Call it when the files of the database are open, and before anything is written.
-     * @param path of the file, not of a symbolic link to it
      * @throws {AppError}
      * @throws the reason of the signal
      */
-    start: (path: string, files: FileDescriptors) =>
-      askAtStart({ type: "start", path, files, settings }),
+    start: (files: FileDescriptors) => askAtStart({ type: "start", files }),
     checkpoint: () => thread.ask({ type: "checkpoint" }),
     state: (): ArchiveState => ({
       ...reported,

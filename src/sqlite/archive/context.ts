@@ -6,10 +6,26 @@ import type { Problems } from "./problems.ts";
 import type { ProgressReader } from "./progress.ts";
 import type { Clock } from "./still.ts";
 
-/** Cause of the error of a start whose database has another history than its archive. */
+/** Cause of an error of the archive: the database itself may be sound. */
+export const ARCHIVE_CAUSE = "archive";
+/** Of a start whose database has another history than its archive. */
 export const DIVERGED = "archive diverged";
-/** The same, if the copy of a standby has to be restored again. */
+/** Of a standby whose copy has to be restored again. */
 export const RESTORE_AGAIN = "archive copy broken";
+/** @see ARCHIVE_CAUSE */
+export const archiveCauses = [ARCHIVE_CAUSE, DIVERGED, RESTORE_AGAIN] as const;
+
+/** Which server this is, and how it waits. */
+export interface ServerContext {
+  /** Of the database: its other files are next to it, so it is no symbolic link. */
+  readonly path: string;
+  /** Names this server for operators. */
+  readonly holder: string;
+  readonly clock: Clock;
+  /** Ends what waits for another server. */
+  readonly signal: AbortSignal;
+  readonly log: ArchiveLog;
+}
 
 /** The state of an archive when it was reported. */
 export interface ArchiveReport extends Omit<ArchiveState, "isHeld"> {
@@ -17,23 +33,17 @@ export interface ArchiveReport extends Omit<ArchiveState, "isHeld"> {
   readonly heldForMs: number;
 }
 
+/** Of a database that stays open. */
 export interface ArchiverOptions
-  extends Pick<ArchiveSettings, "intervalMs" | "keepMs" | "commit" | "takeoverMs" | "standby"> {
-  /** Path of a database that stays open. */
-  readonly path: string;
+  extends ServerContext,
+    Pick<ArchiveSettings, "intervalMs" | "keepMs" | "commit" | "takeoverMs" | "standby"> {
   readonly files: FileDescriptors;
   readonly storage: ObjectStorage;
   /** A text that no other running process has: see identity.ts. */
   readonly identity: string;
-  /** Names this server for operators. */
-  readonly holder: string;
   /** While the storage is unreachable, the WAL keeps what is missing up to this size, or half of the free space. */
   readonly maxWalBytes: number;
   readonly nowMs: () => number;
-  readonly clock: Clock;
-  /** Ends a start that waits for another server. */
-  readonly signal: AbortSignal;
-  readonly log: ArchiveLog;
   /** Called when the archive has all commits up to this ticket. */
   readonly onConfirmed: (ticket: number) => void;
   readonly onState: (state: ArchiveReport) => void;

@@ -3,32 +3,26 @@ import { existsSync, lstatSync, readdirSync, renameSync, rmSync, statSync } from
 import { basename, dirname, join, resolve } from "node:path";
 import { AppError, fail, shellWord } from "../../base/error.ts";
 import { claimTemporary, fsyncPath } from "../../base/temporary-file.ts";
-import type { ArchiveLog } from "../../domain/archive.ts";
+import type { ArchiveSettings } from "../../domain/archive.ts";
 import { type ObjectStorage, withRetries } from "../../domain/object-storage.ts";
 import { meaningOf } from "../file/errors.ts";
 import { discard, makeParents, publish, requireAbsent, sidecarsOf } from "../file/files.ts";
 import { type Catalog, isUsed, NO_BASE, readCatalog, readEnd, requireNewest } from "./catalog.ts";
+import type { ServerContext } from "./context.ts";
 import { seal } from "./log.ts";
 import { notTheArchive, readMarker } from "./marker.ts";
 import { markRestored, type Restored, restoreTo } from "./rebuild.ts";
-import { type Clock, untilStill } from "./still.ts";
+import { untilStill } from "./still.ts";
 
-export interface EnsureOptions {
-  readonly path: string;
-  readonly restoreIfMissing: boolean;
-  /** Names this server for operators. */
-  readonly holder: string;
-  readonly clock: Clock;
-  readonly signal: AbortSignal;
-  readonly log: ArchiveLog;
+export interface EnsureOptions extends ServerContext, Pick<ArchiveSettings, "restore"> {
   /** @throws {AppError} operator if the database is damaged */
   readonly verify: (path: string) => void;
 }
 
-/** Restores the database to a path with no file, or an empty one. */
-export async function restore(
+/** Restores the newest state to a path with no file, or an empty one. */
+export async function restoreNewest(
   storage: ObjectStorage,
-  { path, verify }: Pick<EnsureOptions, "path" | "verify">,
+  { path, verify, log }: EnsureOptions,
 ): Promise<Restored> {
   makeParents(path);
   // Asked again, because another server may have been waited for. Not a symbolic link, which would become a file.
@@ -41,6 +35,9 @@ export async function restore(
     verify(temporaryPath);
     publish(temporaryPath, path);
     markRestored(path, restored, true);
+    for (const reason of restored.warnings) log("warn", "archive needs attention", { reason });
+    const until = new Date(restored.timeMs).toISOString();
+    log("info", "archive restored", { storage: storage.url, until });
     return restored;
   } catch (error) {
     const problem = error instanceof AppError ? null : meaningOf(error);
@@ -75,7 +72,7 @@ export async function ensureDatabase(
   storage: ObjectStorage,
   options: EnsureOptions,
 ): Promise<void> {
-  const { path, restoreIfMissing, log } = options;
+  const { path, restore } = options;
   if (existsSync(path) && statSync(path).size > 0) return;
   const patient = withRetries(storage);
   if (!(await isUsed(patient))) {
@@ -85,15 +82,13 @@ export async function ensureDatabase(
   const catalog = await readCatalog(patient);
   if (catalog.bases.length === 0)
     fail("operator", `${NO_BASE}: put back what was deleted, or choose another ARCHIVE_URL`);
-  if (!restoreIfMissing) {
+  if (restore === "never") {
     const command = `user-api restore --from ${shellWord(storage.url)} --database-url ${shellWord(path)}`;
     const advice = `run \`${command}\`, or set ARCHIVE_RESTORE=if-missing`;
     fail("operator", `it has a database, but ${path} is missing: ${advice}`);
   }
   await sealNewest(patient, catalog, options);
-  const { timeMs, warnings } = await restore(storage, options);
-  for (const reason of warnings) log("warn", "archive needs attention", { reason });
-  log("info", "archive restored", { storage: storage.url, until: new Date(timeMs).toISOString() });
+  await restoreNewest(storage, options);
 }
 
 /**

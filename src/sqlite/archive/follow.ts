@@ -4,12 +4,12 @@
  */
 
 import { AppError, messageOf, systemCode } from "../../base/error.ts";
-import type { ArchiveLog, ArchiveSettings } from "../../domain/archive.ts";
+import type { ArchiveSettings } from "../../domain/archive.ts";
 import { type ObjectStorage, withRetries } from "../../domain/object-storage.ts";
 import type { FileDescriptors } from "../file/file-watch.ts";
 import { ANNOUNCEMENT_KEY, type Announcement } from "./announcement.ts";
 import { readGeneration } from "./catalog.ts";
-import { RESTORE_AGAIN } from "./context.ts";
+import { RESTORE_AGAIN, type ServerContext } from "./context.ts";
 import { type Copy, openCopy } from "./copy.ts";
 import {
   baseKey,
@@ -33,7 +33,7 @@ import { orNull, readHeartbeat } from "./log-reader.ts";
 import { markCopy } from "./marker.ts";
 import { createProblems, type Problems } from "./problems.ts";
 import type { CopyStart } from "./standby.ts";
-import { type Clock, createStillness, HEARTBEAT_MS, POLL_MS } from "./still.ts";
+import { createStillness, HEARTBEAT_MS, POLL_MS } from "./still.ts";
 
 /** Interval at which a standby announces itself. */
 const ANNOUNCEMENT_MS = 15_000;
@@ -44,18 +44,14 @@ const MAX_LOOKS = 3;
 /** Of a base: what any number is below. */
 const MAX_NUMBER = 9_999_999_999;
 
-export interface FollowOptions extends Pick<ArchiveSettings, "takeoverMs" | "wasSuperseded"> {
-  /** Of a copy that others read and nobody else writes to. */
-  readonly path: string;
+/** Of a copy that others read and nobody else writes to. */
+export interface FollowOptions
+  extends ServerContext,
+    Pick<ArchiveSettings, "takeoverMs" | "wasSuperseded"> {
   readonly files: FileDescriptors;
   readonly start: CopyStart;
   readonly storage: ObjectStorage;
-  /** Names this server for operators. */
-  readonly holder: string;
-  readonly clock: Clock;
   readonly nowMs: () => number;
-  readonly signal: AbortSignal;
-  readonly log: ArchiveLog;
   /** Called when the copy has everything that the other server had acknowledged, with the age of that proof. */
   readonly onFresh: (ageMs: number) => void;
 }

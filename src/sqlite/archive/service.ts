@@ -5,7 +5,7 @@ import type { ArchiveLog, ArchiveSettings } from "../../domain/archive.ts";
 import type { OpenStorage } from "../../domain/object-storage.ts";
 import type { FileDescriptors } from "../file/file-watch.ts";
 import { type Archiver, createArchiver } from "./archiver.ts";
-import { type ArchiveReport, DIVERGED, RESTORE_AGAIN } from "./context.ts";
+import { ARCHIVE_CAUSE, type ArchiveReport, archiveCauses } from "./context.ts";
 import { ensureDatabase } from "./ensure-database.ts";
 import { follow } from "./follow.ts";
 import { holderName, lockIdentity } from "./identity.ts";
@@ -15,25 +15,11 @@ import { systemClock } from "./still.ts";
 const MAX_WAL_BYTES = 2 ** 30;
 
 export type ArchiveRequest =
-  | {
-      readonly type: "open";
-      readonly path: string;
-      readonly settings: ArchiveSettings;
-    }
+  /** The first one. The path is not that of a symbolic link: the other files are next to it. */
+  | { readonly type: "open"; readonly path: string; readonly settings: ArchiveSettings }
   /** Call it after `open` has said that another server writes to the archive. It ends when this one may. */
-  | {
-      readonly type: "follow";
-      readonly path: string;
-      readonly files: FileDescriptors;
-      readonly settings: ArchiveSettings;
-    }
-  | {
-      readonly type: "start";
-      /** Path of the file, not of a symbolic link to it: its other files are next to it. */
-      readonly path: string;
-      readonly files: FileDescriptors;
-      readonly settings: ArchiveSettings;
-    }
+  | { readonly type: "follow"; readonly files: FileDescriptors }
+  | { readonly type: "start"; readonly files: FileDescriptors }
   | { readonly type: "checkpoint" }
   /** Also ends a request that is waiting. */
   | { readonly type: "close" }
@@ -47,8 +33,8 @@ export type ArchiveResponse =
       /** `null` for a bug. */
       readonly code: ErrorCode | null;
       readonly message: string;
-      /** What the server can do about it; `null` if nothing. */
-      readonly cause: typeof DIVERGED | typeof RESTORE_AGAIN | null;
+      /** What the server can do about it. */
+      readonly cause: (typeof archiveCauses)[number];
     }
   /** The database is a copy, which had everything that another server had acknowledged, at this age. */
   | { readonly type: "fresh"; readonly ageMs: number }
@@ -71,81 +57,59 @@ interface ServiceOptions {
 
 /** @returns a function that handles a request. All but `committed` have a response, in their order */
 export function createArchiveService({ openStorage, verify, respond }: ServiceOptions) {
-  let archiver: Archiver | null = null;
-  /** The copy, if another server writes to the archive. */
-  let copyStart: CopyStart | null = null;
-  /** The last `open`, `follow` or `start`. */
-  let begun: Promise<void> = Promise.resolve();
   const log: ArchiveLog = (...line) => respond({ type: "log", line });
   const stopping = new AbortController();
   const { signal } = stopping;
+  let archiver: Archiver | null = null;
+  /** What `open` was called with. */
+  let opened: ReturnType<typeof contextOf> | null = null;
+  /** The copy, if another server writes to the archive. */
+  let copyStart: CopyStart | null = null;
+  /** The last request that takes time. */
+  let last: Promise<void> = Promise.resolve();
 
-  async function open({ path, settings }: Request<"open">): Promise<void> {
+  function contextOf({ path, settings }: Request<"open">) {
     const storage = openStorage(settings.url, settings.environment);
-    const options = {
-      path,
-      restoreIfMissing: settings.restore === "if-missing",
-      holder: holderName(path),
-      clock: systemClock,
-      signal,
-      log,
-      verify,
-    };
-    const waitMs = settings.wasSuperseded ? 2 * settings.takeoverMs : 0;
-    copyStart = settings.standby ? await prepareCopy(storage, options, waitMs) : null;
+    const clock = { clock: systemClock, nowMs: Date.now };
+    return { ...settings, path, holder: holderName(path), storage, ...clock, signal, log };
+  }
+
+  async function open(request: Request<"open">): Promise<void> {
+    const context = contextOf(request);
+    opened = context;
+    const { storage, standby, takeoverMs, wasSuperseded } = context;
+    const options = { ...context, verify };
+    const waitMs = wasSuperseded ? 2 * takeoverMs : 0;
+    copyStart = standby ? await prepareCopy(storage, options, waitMs) : null;
     if (copyStart === null) await ensureDatabase(storage, options);
     else respond({ type: "fresh", ageMs: Math.max(0, Date.now() - copyStart.timeMs) });
   }
 
-  async function followOther({ path, files, settings }: Request<"follow">): Promise<void> {
-    if (copyStart === null) throw new Error("no other server was found");
-    const { url, environment, takeoverMs, wasSuperseded } = settings;
-    const hasAll = await follow({
-      path,
-      files,
-      start: copyStart,
-      storage: openStorage(url, environment),
-      holder: holderName(path),
-      takeoverMs,
-      wasSuperseded,
-      clock: systemClock,
-      nowMs: Date.now,
-      signal,
-      log,
-      onFresh: (ageMs) => respond({ type: "fresh", ageMs }),
-    });
+  async function followOther({ files }: Request<"follow">): Promise<void> {
+    if (opened === null || copyStart === null) throw new Error("no other server was found");
+    const onFresh = (ageMs: number) => respond({ type: "fresh", ageMs });
+    const hasAll = await follow({ ...opened, files, start: copyStart, onFresh });
     respond({ type: "followed", hasAll });
   }
 
-  async function start({ path, files, settings }: Request<"start">): Promise<void> {
-    const { url, environment, intervalMs, keepMs, commit, takeoverMs, standby } = settings;
+  async function start({ files }: Request<"start">): Promise<void> {
+    if (opened === null) throw new Error("the archive is not open");
     archiver = createArchiver({
-      path,
+      ...opened,
       files,
-      storage: openStorage(url, environment),
-      identity: lockIdentity(path),
-      holder: holderName(path),
-      intervalMs,
-      keepMs,
-      commit,
-      takeoverMs,
-      standby,
+      identity: lockIdentity(opened.path),
       maxWalBytes: MAX_WAL_BYTES,
-      nowMs: Date.now,
-      clock: systemClock,
-      signal,
-      log,
       onConfirmed: (ticket) => respond({ type: "confirmed", ticket }),
       onLost: (reason) => respond({ type: "lost", reason }),
       onState: (state) => respond({ type: "state", state }),
     });
     await archiver.start();
-    if (commit === "sync") await archiver.untilBase();
+    if (opened.commit === "sync") await archiver.untilBase();
   }
 
   async function close(): Promise<void> {
     stopping.abort(new AppError("operator", "interrupted"));
-    await begun.catch(() => {});
+    await last.catch(() => {});
     try {
       await archiver?.close();
     } catch (error) {
@@ -153,34 +117,34 @@ export function createArchiveService({ openStorage, verify, respond }: ServiceOp
     }
   }
 
-  async function handle(request: ArchiveRequest): Promise<void> {
+  function handle(request: ArchiveRequest): Promise<void> | undefined {
     switch (request.type) {
       case "open":
-        begun = open(request);
-        return begun;
+        return open(request);
       case "follow":
-        begun = followOther(request);
-        return begun;
+        return followOther(request);
       case "start":
-        begun = start(request);
-        return begun;
+        return start(request);
       case "checkpoint":
-        return archiver?.checkpoint();
+        archiver?.checkpoint();
+        return;
       case "close":
         return close();
       case "committed":
-        return archiver?.committed(request.ticket);
+        archiver?.committed(request.ticket);
+        return;
     }
   }
 
   return async (request: ArchiveRequest): Promise<void> => {
     try {
-      await handle(request);
+      const handled = handle(request);
+      if (handled !== undefined) last = handled;
+      await handled;
       if (request.type !== "committed") respond({ type: "done" });
     } catch (error) {
-      const code = error instanceof AppError ? error.code : null;
-      const known = error instanceof AppError ? error.cause : null;
-      const cause = known === DIVERGED || known === RESTORE_AGAIN ? known : null;
+      const { code = null, cause: found } = error instanceof AppError ? error : {};
+      const cause = archiveCauses.find((each) => each === found) ?? ARCHIVE_CAUSE;
       respond({ type: "failed", code, message: messageOf(error), cause });
     }
   };

@@ -7,7 +7,7 @@ import { type ObjectStorage, withRetries } from "../../domain/object-storage.ts"
 import { discard, fileState, PRIVATE_MODE, sizeOf } from "../file/files.ts";
 import { isUsed, readCatalog, readEnd, readGeneration, requireNewest } from "./catalog.ts";
 import { DIVERGED } from "./context.ts";
-import { type EnsureOptions, restore } from "./ensure-database.ts";
+import { type EnsureOptions, restoreNewest } from "./ensure-database.ts";
 import {
   decodeSegment,
   type Generation,
@@ -89,17 +89,14 @@ async function rebuildWal(storage: ObjectStorage, path: string, last: SegmentId)
 
 /** Restores the newest state in the place of a copy that cannot be continued. */
 async function restoreCopy(storage: ObjectStorage, options: EnsureOptions): Promise<SegmentId> {
-  const { path, log } = options;
+  const { path } = options;
   if (sizeOf(path) > 0) {
     const marker = readMarker(path);
     if (marker === null) fail("operator", OF_ANOTHER);
     if (!marker.isCopy) throw new AppError("operator", CONTINUED, { cause: DIVERGED });
     discard(path);
   }
-  const { last, timeMs, warnings } = await restore(storage, options);
-  for (const reason of warnings) log("warn", "archive needs attention", { reason });
-  log("info", "archive restored", { storage: storage.url, until: new Date(timeMs).toISOString() });
-  return last;
+  return (await restoreNewest(storage, options)).last;
 }
 
 /** Waits for the first base, which a server may be writing. @throws the reason of the signal */

@@ -223,13 +223,13 @@ test("the thread of the archive reports what fails, and ends when it is closed",
     wasSuperseded: false,
   };
   const files = { database: 0, wal: 0, shm: 0 } as unknown as FileDescriptors;
-  await handle({ type: "start", path, files, settings });
   await handle({ type: "open", path, settings });
+  await handle({ type: "start", files });
   await handle({ type: "committed", ticket: 1 });
   await handle({ type: "checkpoint" });
   await handle({ type: "close" });
-  expect(responses.map(({ type }) => type)).toEqual(["failed", "done", "done", "done"]);
-  expect(responses[0]).toMatchObject({
+  expect(responses.map(({ type }) => type)).toEqual(["done", "failed", "done", "done"]);
+  expect(responses[1]).toMatchObject({
     code: null,
     message: expect.stringMatching(/no such file/),
   });

@@ -1,15 +1,20 @@
 // What a server does that has an archive and no database.
 import { expect, test } from "bun:test";
 import { readFileSync, writeFileSync } from "node:fs";
+import { type ArchiveSettings, archiveRestores } from "../../../src/domain/archive.ts";
 import { ensureDatabase } from "../../../src/sqlite/archive/ensure-database.ts";
 import { encodeJson, type Generation, generationKey } from "../../../src/sqlite/archive/format.ts";
 import { expectRejection } from "../../support/expect-error.ts";
 import { type Archive, adviceOf, keysOf, makeArchive, makeClock, serve } from "./archived.ts";
 
-function ensure({ storage, path }: Archive, restoreIfMissing: boolean, onSleep = () => {}) {
+function ensure(
+  { storage, path }: Archive,
+  restore: ArchiveSettings["restore"],
+  onSleep = () => {},
+) {
   return ensureDatabase(storage, {
     path,
-    restoreIfMissing,
+    restore,
     holder: "test",
     clock: makeClock(onSleep),
     signal: new AbortController().signal,
@@ -51,8 +56,8 @@ test.each([
   using archive = await make();
   const problem = "it has objects, but no complete base";
   const advice = "put back what was deleted, or choose another ARCHIVE_URL";
-  for (const restoreIfMissing of [true, false])
-    await expectRejection(ensure(archive, restoreIfMissing), "operator", `${problem}: ${advice}`);
+  for (const restore of archiveRestores)
+    await expectRejection(ensure(archive, restore), "operator", `${problem}: ${advice}`);
   await expectRejection(archive.restore(), "operator", problem);
 });
 
@@ -60,18 +65,18 @@ test("no database is created if the records of an archive are missing", async ()
   using archive = await makeIncomplete("generations/", "log/");
   const isMissing = /^the archive is damaged: .* is missing/;
   await expectRejection(
-    ensure(archive, false),
+    ensure(archive, "never"),
     "operator",
     /^it has a database, but \S+ is missing/,
   );
-  await expectRejection(ensure(archive, true), "operator", isMissing);
+  await expectRejection(ensure(archive, "if-missing"), "operator", isMissing);
   await expectRejection(archive.restore(), "operator", isMissing);
   await archive.storage.remove([
     ...(await archive.keys("bases/")),
     ...(await archive.keys("chunks/")),
   ]);
-  for (const restoreIfMissing of [true, false])
-    await expectRejection(ensure(archive, restoreIfMissing), "operator", /no complete base/);
+  for (const restore of archiveRestores)
+    await expectRejection(ensure(archive, restore), "operator", /no complete base/);
 });
 
 test("another database is refused if only an earlier generation has a base", async () => {
@@ -88,7 +93,7 @@ test("a database is not restored from the log of a killed server that lacks a se
   await archive.storage.remove([closed]);
   const problem = `the archive is damaged: ${await archive.lose(lost)}`;
   // The first one seals the log.
-  for (let start = 0; start < 2; start += 1) await adviceOf(ensure(archive, true), problem);
+  for (let start = 0; start < 2; start += 1) await adviceOf(ensure(archive, "if-missing"), problem);
 });
 
 test("a database is kept that appears while the archive is waited for", async () => {
@@ -96,7 +101,7 @@ test("a database is kept that appears while the archive is waited for", async ()
   // Another server, which was killed.
   await archive.storage.remove((await archive.keys("log/")).slice(-1));
   writeFileSync(archive.path, "");
-  const required = ensure(archive, true, () => writeFileSync(archive.path, "a database"));
+  const required = ensure(archive, "if-missing", () => writeFileSync(archive.path, "a database"));
   await expectRejection(required, "operator", "the file already exists");
   expect(readFileSync(archive.path, "utf8")).toBe("a database");
 });

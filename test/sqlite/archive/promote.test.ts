@@ -104,7 +104,7 @@ test("a server whose log was ended waits for the one that continues, but not for
   await promote(storage, true, 0);
   const other = await restoreOther(archive, null);
   const signal = new AbortController().signal;
-  const common = { path, restoreIfMissing: false, holder: "", signal, log() {}, verify() {} };
+  const common = { path, restore: "never" as const, holder: "", signal, log() {}, verify() {} };
   const clock = makeClock();
   expect(await prepareCopy(storage, { ...common, clock }, 20_000)).toBe(null);
   expect(clock.monotonicMs()).toBe(20_000);
@@ -121,7 +121,7 @@ test("a database that was restored replaces the archive when no server writes to
   using archive = makeArchive();
   const { storage } = archive;
   const { signal } = new AbortController();
-  const common = { restoreIfMissing: false, holder: "", signal, log() {}, verify() {} };
+  const common = { restore: "never" as const, holder: "", signal, log() {}, verify() {} };
   const prepare = (path: string) =>
     prepareCopy(storage, { ...common, path, clock: makeClock() }).catch(({ message }) => message);
   for (const s of [1, 3]) await serve(archive, 2, { nowMs: () => s * 1000 });

@@ -16,7 +16,6 @@ import { migrateStore } from "./migrate.ts";
 import { printDocument } from "./openapi.ts";
 import { erasePerson, exportPerson } from "./person.ts";
 import { checkArchive, listArchive, promoteArchive, restoreBackup } from "./restore.ts";
-import { seedStore } from "./seed.ts";
 import { serve } from "./serve.ts";
 import { createToken, listTokens, revokeToken } from "./token.ts";
 
@@ -170,15 +169,6 @@ const commands: Commands = {
         run: erasePerson,
       },
     },
-  },
-  seed: {
-    description: "fill an empty database with demo users and orders",
-    options: [
-      new Option("--users <number>", "number of users").default("100"),
-      new Option("--orders <number>", "number of orders").default("500"),
-    ],
-    examples: ["user-api seed", "user-api seed --users 1000 --orders 100000"],
-    run: seedStore,
   },
   migrate: {
     description: "bring the schema of a database up to date, as the start of a server does",

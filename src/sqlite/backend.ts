@@ -149,7 +149,8 @@ function openFile(path: string, mode: StoreMode): DatabaseFile {
 
 /** @throws {AppError} operator if the database is the copy of a standby, and would be written */
 function requireNoCopy(path: string, { mode, archive }: StoreOptions): void {
-  const isWritten = mode === "write" || (mode === "serve" && archive?.standby !== true);
+  // A server with an archive compares itself with that.
+  const isWritten = mode === "write" || (mode === "serve" && archive === undefined);
   if (!isWritten || readMarker(path)?.isCopy !== true) return;
   const advice = "run the command on the server that writes, or serve it with --standby";
   fail("operator", `it is the copy of a standby: ${advice}`);

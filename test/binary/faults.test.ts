@@ -7,6 +7,7 @@ import { CHECKPOINT_PAGES } from "../../src/sqlite/file/connection.ts";
 import { newEmail } from "../http/make.ts";
 import { againstBinary, startServer, type TestServer } from "../http/server.ts";
 import { makeDirectory } from "../support/directory.ts";
+import { fillDatabase } from "../support/fill.ts";
 import { runBinary } from "../support/program.ts";
 import { fillDisk, largeMetadata, mountDisk } from "./disk.ts";
 import { untilHealth } from "./health.ts";
@@ -99,7 +100,7 @@ test.if(small !== null)(
   async () => {
     using disk = mountDisk(400_000) ?? makeDirectory();
     const path = disk.at("a.db");
-    await runBinary(["seed", "--users", "3", "--orders", "2"], { DATABASE_URL: path });
+    await fillDatabase(path, 3, 2);
     fillDisk(disk.at("filler"));
     for (const [file, ...args] of [
       ["a.db", "token", "create", "a"],

@@ -11,6 +11,7 @@ import {
 } from "node:fs";
 import { againstBinary } from "../http/server.ts";
 import { makeDirectory } from "../support/directory.ts";
+import { fillDatabase } from "../support/fill.ts";
 import { binary, runBinary, runProgram } from "../support/program.ts";
 import { type Fault, skipTraced, startOptionsOf } from "./strace.ts";
 
@@ -29,7 +30,7 @@ test.skipIf(!againstBinary || skipTraced || !isRoot)(
     const path = directory.at("a.db");
     const copy = directory.at("copy.db");
     const trace = directory.at("trace");
-    await runBinary(["seed", "--users", "3", "--orders", "2"], { DATABASE_URL: path });
+    await fillDatabase(path, 3, 2);
     writeFileSync(`${path}-serving`, "");
     chownSync(path, 4321, 4321);
     for (const calls of ["link,linkat", "chown,fchown,lchown,fchownat", "chmod,fchmod,fchmodat"]) {
@@ -56,7 +57,7 @@ test.skipIf(!againstBinary || skipTraced)(
     using directory = makeDirectory();
     const path = directory.at("a.db");
     const trace = directory.at("trace");
-    await runBinary(["seed", "--users", "3", "--orders", "2"], { DATABASE_URL: path });
+    await fillDatabase(path, 3, 2);
     const options = [
       ...["-f", "-q", "-o", trace, "-e", "trace=link,linkat,openat,fsync,rename,renameat"],
       ...["-e", "inject=link,linkat:error=EPERM"],
@@ -96,7 +97,7 @@ test.skipIf(!againstBinary || !canMount)(
     mkdirSync(directory.at("a container"));
     symlinkSync(mounted, link);
     writeFileSync(mounted, "");
-    await runBinary(["seed", "--users", "3"], { DATABASE_URL: path });
+    await fillDatabase(path, 3);
     await runBinary(["backup", backup], { DATABASE_URL: path });
     const env = { PATH: Bun.env["PATH"], PORT: "0" };
     const runAt = (file: string, database: string, ...args: string[]) =>
@@ -121,7 +122,7 @@ test.skipIf(!againstBinary || skipTraced)(
   async () => {
     using directory = makeDirectory();
     const path = directory.at("a.db");
-    await runBinary(["seed", "--users", "3"], { DATABASE_URL: path });
+    await fillDatabase(path, 3);
     const fault = { calls: "mmap", error: "ENODEV", paths: [`${path}-shm`] };
     const args = ["token", "create", "a"];
     const { code, stderr } = await runWith(fault, directory.at("trace"), args, path);

@@ -13,6 +13,7 @@ import {
 } from "node:fs";
 import { againstBinary } from "../http/server.ts";
 import { makeDirectory, type TemporaryDirectory } from "../support/directory.ts";
+import { fillDatabase } from "../support/fill.ts";
 import { runBinary } from "../support/program.ts";
 
 const skip = !againstBinary || process.getuid?.() !== 0;
@@ -25,7 +26,7 @@ async function makeFiles(directory: TemporaryDirectory) {
   const path = directory.at("data/a.db");
   const backup = directory.at("shared/b.db");
   mkdirSync(directory.at("shared"));
-  await runBinary(["seed", "--users", "2", "--orders", "1"], { DATABASE_URL: path });
+  await fillDatabase(path, 2, 1);
   await runBinary(["backup", backup], { DATABASE_URL: path });
   return { path, backup };
 }
@@ -93,7 +94,7 @@ test.skipIf(skip)("restore and migrate do not follow links of another user", asy
   expect(await failureOf(["migrate"], directory.at("link.db"))).toContain("is a link of user");
   rmSync(database);
   plant(directory.at("new"), `${database}-serving`);
-  for (const args of [["restore", backup], ["serve"], ["seed"]]) {
+  for (const args of [["restore", backup], ["serve"]]) {
     expect(await failureOf(args, database)).toContain("-serving is a symbolic link");
   }
   rmSync(`${database}-serving`);

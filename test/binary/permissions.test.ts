@@ -14,6 +14,7 @@ import {
 import { againstBinary } from "../http/server.ts";
 import { asNobody } from "../postgres/instance.ts";
 import { makeDirectory } from "../support/directory.ts";
+import { fillDatabase } from "../support/fill.ts";
 import { binary, type Outcome, runBinary, runProgram, startProgram } from "../support/program.ts";
 
 /** The command of a shell with an open umask. */
@@ -47,7 +48,7 @@ test.skipIf(!againstBinary)(
       const { code, stderr } = await runProgram(withOpenUmask(...args), { env });
       expect([code, args, stderr]).toEqual([0, args, expect.anything()]);
     };
-    await run("seed", "--users", "3", "--orders", "2");
+    await run("token", "create", "first");
     await run("backup", directory.at("backup.db"));
     await run("export", "users", "--output", directory.at("users.csv"));
     await Bun.write(directory.at("input"), "{}\n");
@@ -82,7 +83,7 @@ test.skipIf(!againstBinary || !isRoot)(
     using directory = makeDirectory();
     const path = directory.at("a.db");
     const env = { DATABASE_URL: path, PORT: "0" };
-    await runBinary(["seed", "--users", "1"], env);
+    await fillDatabase(path, 1);
     // As a server of root has left it.
     writeFileSync(`${path}-serving`, "", { mode: 0o600 });
     const nobody = await idOfNobody();
@@ -108,7 +109,7 @@ test.skipIf(!againstBinary || !isRoot)(
   async () => {
     using directory = makeDirectory();
     const path = directory.at("data/a.db");
-    await runBinary(["seed", "--users", "1"], { DATABASE_URL: path });
+    await fillDatabase(path, 1);
     for (const command of ["check", "token list", "export users", "migrate"]) {
       const args = [binary, ...command.split(" ")];
       const { code, stderr } = await runAsNobody(args, { DATABASE_URL: path });

@@ -1,6 +1,7 @@
 import { expect, test } from "bun:test";
 import { readFileSync, writeFileSync } from "node:fs";
 import { runSql } from "../sqlite/open-database.ts";
+import { fillDatabase } from "../support/fill.ts";
 import { exportOf, failed, makeHarness } from "./harness.ts";
 
 test("check prints ok and exits with 0 when the database is intact, with or without a running server", async () => {
@@ -27,7 +28,7 @@ test.each(["users", "orders"])(
   "check prints the problem and exits with 1 when two %s have the same reference",
   async (table) => {
     using world = makeHarness();
-    await world.run("seed", "--users", "2", "--orders", "2");
+    await fillDatabase(world.path, 2, 2);
     const [first, second] = await exportOf(world, table as "users" | "orders");
     const bytes = readFileSync(world.path, "latin1");
     writeFileSync(world.path, bytes.replaceAll(second.reference, first.reference), "latin1");

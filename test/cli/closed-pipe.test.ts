@@ -1,17 +1,18 @@
 // Only a real pipe shows what happens when its reader closes it.
 import { expect, test } from "bun:test";
+import { fillDatabase } from "../support/fill.ts";
 import { makeHarness } from "./harness.ts";
 
 test("export exits with 141 and prints nothing when its reader closes the pipe", async () => {
   using world = makeHarness();
-  await world.run("seed", "--orders", "5000");
+  await fillDatabase(world.path, 100, 5000);
   const line = `"$@" export orders | head -1 >/dev/null; exit "\${PIPESTATUS[0]}"`;
   expect(await world.shell(line)).toEqual({ code: 141, stdout: "", stderr: "" });
 });
 
 test("changes --follow continues while the reader of a full pipe is slow, and ends without a message at a signal", async () => {
   using world = makeHarness();
-  await world.run("seed", "--orders", "3000");
+  await fillDatabase(world.path, 100, 3000);
   // The reader sends the signal when it has read the last change, and writes no more than that one.
   const following = `sh -c 'echo $$ >"$0"; exec "$@" changes --follow' "$PIDFILE" "$@"`;
   const reading = `sleep 1; sed -n '/^{"id":3100,/{p;q}'; kill "$(cat "$PIDFILE")"; cat`;

@@ -4,6 +4,7 @@ import manifest from "../../package.json" with { type: "json" };
 import { migrations } from "../../src/postgres/whole/migrate.ts";
 import { SCHEMA_VERSION } from "../../src/sqlite/file/migrate.ts";
 import { runSql } from "../sqlite/open-database.ts";
+import { fillDatabase } from "../support/fill.ts";
 import { createToken, failed, type Harness, makeHarness, reported } from "./harness.ts";
 
 /** Runs a command with --json. @returns its only line, and what else there is of the outcome */
@@ -51,7 +52,7 @@ test("check prints the problems as JSON, and exits as without it", async () => {
 
 test("backup prints the path of the file and what it has as JSON", async () => {
   using world = makeHarness();
-  await world.run("seed", "--users", "2", "--orders", "3");
+  await fillDatabase(world.path, 2, 3);
   const { result } = await runJson(world, "backup", "--directory", world.at("backups"));
   const path = world.at("backups/test-2026-11-20T18-57-03.120Z.db");
   const counts = { users: 2, orders: 3, tokens: 0 };

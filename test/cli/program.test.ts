@@ -44,7 +44,6 @@ const helps: [string, string[]][] = [
   ],
   ["import --help", ["[file]", "stdin", "--format", "--update", "--dry-run", "--database-url"]],
   ["changes --help", ["--after", "--follow", "--database-url"]],
-  ["seed --help", ["--users", "--orders", "--database-url"]],
   ["migrate --help", ["--database-url"]],
   ["check --help", ["--database-url"]],
   ["backup --help", ["[file]", "--directory", "--keep", "--database-url"]],

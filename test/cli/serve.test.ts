@@ -5,6 +5,7 @@ import { AppError } from "../../src/base/error.ts";
 import type { Environment } from "../../src/domain/config.ts";
 import { newToken } from "../../src/domain/token.ts";
 import { openSqlite } from "../../src/sqlite/backend.ts";
+import { fillDatabase } from "../support/fill.ts";
 import { createToken, failed, makeHarness, parsedLines, type Serving } from "./harness.ts";
 
 const CURL = /^ {2}curl -H '(?<field>[\w-]+): (?<value>[^']+)' (?<url>\S+)$/m;
@@ -81,7 +82,7 @@ test.each([
 
 test("a read-only server creates no token, and commands write nevertheless", async () => {
   using world = makeHarness({ environment: { READ_ONLY: "true" } });
-  await world.run("seed", "--users", "1");
+  await fillDatabase(world.path, 1);
   const serving = await world.serve();
   expect((await world.run("token", "list")).stdout).not.toContain("first");
   expect(await world.run("token", "create", "laptop")).toMatchObject({ code: 0 });

@@ -5,6 +5,7 @@ import { againstBinary, type TestResponse } from "../http/server.ts";
 import { makePlainDatabase } from "../postgres/citus.ts";
 import { runOn } from "../postgres/instance.ts";
 import { makeDirectory } from "../support/directory.ts";
+import { fillDatabase } from "../support/fill.ts";
 import { isLong } from "../support/long.ts";
 import { binary, startProgram } from "../support/program.ts";
 import { canKillNodes, killNode, startNode } from "./citus-nodes.ts";
@@ -101,8 +102,7 @@ test.if(possible && isLong)(
     await using plain = await makePlainDatabase();
     const { databaseUrl } = plain;
     const run = (...args: string[]) => runCommand(databaseUrl, ...args);
-    expect(await run("import", "users", "/dev/null")).toMatchObject({ code: 0 });
-    expect(await run("seed", "--users", "100", "--orders", "5000")).toMatchObject({ code: 0 });
+    await fillDatabase(databaseUrl, 100, 5000);
     await plain.addWorkers();
     const exported = await run("export", "orders");
     for (const step of ["create_reference_table", "create_distributed_table"]) {

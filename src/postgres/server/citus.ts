@@ -31,7 +31,7 @@ const settings = {
  * would lose the change and the entry in the index.
  */
 const twoPhaseCommit = "delete from two_phase_commit where id = 0";
-/** The same for COPY, to which Citus does not apply this rule: users are on several servers. */
+/** The same for rows that Citus sends by COPY, to which it does not apply this rule: users are on several servers. */
 const twoPhaseCopy = "delete from users where id = 0";
 
 /** A transaction that writes users, which are on every server, must use one connection per server for orders, too. */

@@ -2,7 +2,6 @@ import { SQL } from "bun";
 import type { CopyRow } from "../../domain/copy.ts";
 import type { StoreMode, StoreOptions } from "../../domain/store.ts";
 import { createConnectionQueues, type Kind } from "./connection-queues.ts";
-import { formatCopyRows } from "./copy-format.ts";
 import { createPool } from "./pool.ts";
 import { withRetry } from "./retry.ts";
 
@@ -39,8 +38,8 @@ export interface Session {
   first<Row>(statement: string, ...values: Value[]): Promise<Row | null>;
   /** Runs several statements without values. */
   script(statements: string): Promise<void>;
-  /** Inserts these columns of rows with COPY. */
-  copy(table: string, columns: readonly string[], rows: readonly CopyRow[]): Promise<void>;
+  /** Inserts these columns of rows. */
+  insert(table: string, columns: readonly string[], rows: readonly CopyRow[]): Promise<void>;
 }
 
 type Work<Result> = (session: Session) => Promise<Result>;
@@ -116,12 +115,11 @@ function sessionOf(sql: () => SQL): Session {
     async script(statements) {
       await sql().unsafe(statements).simple();
     },
-    async copy(table, columns, rows) {
-      const copy = `copy ${table} (${columns.join(", ")}) from stdin`;
-      const writer = sql().unsafe(copy).writable().getWriter();
-      const cells = rows.map((row) => columns.map((name) => row[name] ?? null));
-      for (const chunk of formatCopyRows(cells)) await writer.write(chunk);
-      await writer.close();
+    async insert(table, columns, rows) {
+      const names = columns.join(", ");
+      const given = `json_populate_recordset(null::${table}, $1::text::json)`;
+      const statement = `insert into ${table} (${names}) select ${names} from ${given}`;
+      await all(statement, JSON.stringify(rows));
     },
   };
 }

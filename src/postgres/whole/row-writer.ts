@@ -17,10 +17,10 @@ export function rowWriterOf(session: Session, placement: Placement): Omit<CopyTa
     lastId,
     async write(table, rows) {
       if (rows.length === 0) return;
-      await session.copy(table, copiedTables[table].columns, rows);
+      await session.insert(table, copiedTables[table].columns, rows);
       const also = placement.alsoCopied[table];
       if (also === undefined) return;
-      await session.copy(also.table, also.columns, rows);
+      await session.insert(also.table, also.columns, rows);
       await session.script(also.statement);
     },
     async advanceIds(table, id) {

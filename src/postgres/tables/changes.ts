@@ -3,27 +3,21 @@
 import { deleteInBatches } from "../../base/delete-in-batches.ts";
 import { fail } from "../../base/error.ts";
 import {
+  type Change,
   type ChangePage,
   type ChangeQuery,
   type ChangeStore,
   changeTypes,
-  LAST_OF_USERS,
   requireKept,
-  startOf,
 } from "../../domain/change.ts";
 import { orderStatuses } from "../../domain/order.ts";
 import { type JsonRow, joinRecords } from "../../domain/page.ts";
+import { jsonText } from "../../domain/record.ts";
 import { itemAt } from "../engine/batch.ts";
 import type { StoreContext } from "../engine/context.ts";
 import { createSingleFlight } from "../engine/single-flight.ts";
 import type { Session } from "../server/connection.ts";
-import {
-  type FeedStatus,
-  feedStatus,
-  lockFeed,
-  type NumberChanges,
-  readStatus,
-} from "./numbering.ts";
+import { type FeedStatus, feedStatus, lockFeed, type NumberChanges } from "./numbering.ts";
 import { findOrders } from "./orders.ts";
 import { arrayOf } from "./outbox.ts";
 import { findUsers } from "./users.ts";
@@ -35,10 +29,10 @@ const RECORDS_PER_STATEMENT = 50;
 /** Maximum number of changes that one transaction deletes. */
 const DELETE_BATCH_SIZE = 10_000;
 
-/** A change as JSON, without the closing brace. */
+/** A change as JSON. */
 const changeJson = `
   format(
-    '{"id":%s,"type":"%s","record_id":%s,"version":%s,"status":%s,"token":%s,"created_at":"%s"',
+    '{"id":%s,"type":"%s","record_id":%s,"version":%s,"status":%s,"token":%s,"created_at":"%s"}',
     id, (${arrayOf(changeTypes)})[type], record_id, version,
     coalesce('"' || (${arrayOf(orderStatuses)})[status] || '"', 'null'),
     coalesce(to_json(token)::text, 'null'),
@@ -56,7 +50,7 @@ export const selectPage = `
   select status.*, page.records
   from (${feedStatus}) as status
   cross join lateral (
-    select string_agg(${changeJson} || '}', ',' order by id) as records
+    select string_agg(${changeJson}, ',' order by id) as records
     from (
       select *
       from changes
@@ -66,20 +60,6 @@ export const selectPage = `
     ) as row
   ) as page
 `;
-
-/** Parameters: the id before the first change, and the limit. */
-const selectChanges = `
-  select id, ${changeJson} as json, type <= ${LAST_OF_USERS} as "isOfUser", record_id
-  from changes
-  where id > $1::bigint
-  order by id
-  limit $2::bigint
-`;
-
-interface ChangeRow extends JsonRow {
-  readonly isOfUser: boolean;
-  readonly record_id: number;
-}
 
 interface PageRow extends FeedStatus {
   /** Comma-separated JSON; `null` if the page is empty. */
@@ -146,47 +126,38 @@ export function createChangeStore(
 ): ChangeStore {
   const share = createSingleFlight<ChangePage>();
 
-  async function readPlain(
-    { after, offset, limit }: ChangeQuery,
-    client?: string,
-  ): Promise<PageRow> {
-    const read = (session: Session) =>
-      session.all<PageRow>(selectPage, after ?? null, offset, limit);
-    return itemAt(await db.run("list", read, { client }), 0);
-  }
-
   /** @returns the changes with their records as they are now */
-  async function addRecords(session: Session, changes: readonly ChangeRow[]): Promise<JsonRow[]> {
-    const idsOf = (ofUsers: boolean) => [
-      ...new Set(
-        changes.filter(({ isOfUser }) => isOfUser === ofUsers).map(({ record_id }) => record_id),
-      ),
-    ];
-    const users = await findUsers(session, idsOf(true));
-    const orders = await findOrders(session, placement, idsOf(false));
+  async function addRecords(session: Session, changes: readonly Change[]): Promise<JsonRow[]> {
+    const isOfUser = ({ type }: Change) => type.startsWith("user.");
+    const idsOf = (some: readonly Change[]) => [...new Set(some.map(({ record_id }) => record_id))];
+    const users = await findUsers(session, idsOf(changes.filter(isOfUser)));
+    const ofOrders = changes.filter((change) => !isOfUser(change));
+    const orders = await findOrders(session, placement, idsOf(ofOrders));
     const userTexts = new Map(users.map(({ id, json }) => [id, json]));
     const orderTexts = new Map(orders.map(({ id, json }) => [id, json]));
-    return changes.map(({ id, json, isOfUser, record_id }) => {
-      const record = (isOfUser ? userTexts : orderTexts).get(record_id) ?? "null";
-      return { id, json: `${json},"record":${record}}` };
+    return changes.map((change) => {
+      const record = (isOfUser(change) ? userTexts : orderTexts).get(change.record_id) ?? "null";
+      return { id: change.id, json: `${jsonText(change).slice(0, -1)},"record":${record}}` };
     });
   }
 
-  async function readWithRecords(query: ChangeQuery, client?: string): Promise<PageRow> {
-    const read = async (session: Session): Promise<PageRow> => {
-      const status = await readStatus(session);
-      const start = Math.max(startOf(query, status), status.first - 1);
-      const changes = await session.all<ChangeRow>(selectChanges, start, query.limit);
+  function read(query: ChangeQuery, client?: string): Promise<PageRow> {
+    const { after = null, offset, limit } = query;
+    const withRecords = query.include === "record";
+    const readPage = async (session: Session): Promise<PageRow> => {
+      const page = itemAt(await session.all<PageRow>(selectPage, after, offset, limit), 0);
+      if (!withRecords) return page;
+      const changes: readonly Change[] = JSON.parse(`[${page.records ?? ""}]`);
       const rows: JsonRow[] = [];
       let records = "";
       for (let at = 0; at < changes.length; at += RECORDS_PER_STATEMENT) {
         rows.push(...(await addRecords(session, changes.slice(at, at + RECORDS_PER_STATEMENT))));
         // It fails as soon as the page is too large.
-        ({ records } = joinRecords(rows, query.limit));
+        ({ records } = joinRecords(rows, limit));
       }
-      return { ...status, records };
+      return { ...page, records };
     };
-    return db.run("list", read, { transaction: true, client });
+    return db.run("list", readPage, { transaction: withRecords, client });
   }
 
   /**
@@ -194,7 +165,6 @@ export function createChangeStore(
    * even if changes are left, as after a large import.
    */
   async function readNumbered(query: ChangeQuery, client?: string): Promise<ChangePage> {
-    const read = query.include === "record" ? readWithRecords : readPlain;
     const deadlineMs = performance.now() + NUMBERING_TIMEOUT_MS;
     let isReadOnly = false;
     let isNumbered = false;

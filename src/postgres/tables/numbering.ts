@@ -34,7 +34,7 @@ export interface FeedStatus extends Feed {
   readonly isReadOnly?: true;
 }
 
-export async function readStatus(session: Session): Promise<FeedStatus> {
+async function readStatus(session: Session): Promise<FeedStatus> {
   return itemAt(await session.all<FeedStatus>(feedStatus), 0);
 }
 

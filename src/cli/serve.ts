@@ -171,20 +171,19 @@ async function requireOwnApiToken(tokens: TokenStore, { apiToken }: Config): Pro
   fail("operator", `Cannot use API_TOKEN: ${problem}, and needs to be a separate one`);
 }
 
-/** What a server uses from its start on. */
+/** What a server that listens uses. */
 interface Serving {
   readonly config: Config;
   readonly system: CommandSystem;
   readonly log: Log;
   readonly metrics: Metrics;
   readonly resources: AsyncDisposableStack;
+  readonly stores: ReplaceableStore;
 }
 
 /** Starts to listen, and to reload the certificate. @returns the URL for this machine */
-async function startListening(
-  stores: ReplaceableStore,
-  { config, system, log, metrics, resources }: Serving,
-): Promise<string> {
+async function startListening(serving: Serving): Promise<string> {
+  const { config, system, log, metrics, resources, stores } = serving;
   const { now, sockets } = system;
   const maxOpenFiles = limitOpenFiles(system, log);
   const timeoutMs = config.shutdownSeconds * 1000;
@@ -224,41 +223,6 @@ function schemaOf({ schemaVersions }: CommandSystem, { databaseUrl }: Config): n
   return schemaVersions[isPostgres(databaseUrl) ? "PostgreSQL" : "SQLite"];
 }
 
-/** Puts stores in place one after the other, and listens from the first one on. */
-function createStage(serving: Serving) {
-  const { config, system, log, resources } = serving;
-  const stores = createReplaceableStore();
-  const { current, replace } = stores;
-  resources.defer(async () => current()?.close());
-  const changesMs = config.changesDays * DAY_MS;
-  // Before the listener, so that at the end the listener stops first.
-  resources.use(startCleanUp(current, { changesMs, now: system.now, log }));
-  let listening: Promise<string> | null = null;
-
-  async function show(next: Store): Promise<string> {
-    replace(next);
-    await requireOwnApiToken(next.tokens, config);
-    listening ??= startListening(stores, serving);
-    return listening;
-  }
-
-  return {
-    show,
-    /** Shows a store that is opened to be served. */
-    async serve(next: Store): Promise<void> {
-      const url = await show(next);
-      await printFirstToken(next.tokens, url, config, system);
-    },
-    /** Rejects requests. */
-    hide: () => replace(null),
-    /** Rejects requests, and closes the store. */
-    async close(next: Store): Promise<void> {
-      replace(null);
-      await next.close();
-    },
-  };
-}
-
 /** Checks what the settings name, and opens nothing. @throws {AppError} operator */
 async function checkSettings(config: Config, system: CommandSystem): Promise<void> {
   await readTls(config);
@@ -287,15 +251,26 @@ export async function serve(system: CommandSystem, options: { check?: boolean })
   const { droppedLines: droppedLogLines } = output;
   const schema = schemaOf(system, config);
   const metrics = createMetrics({ ...build, schema }, { readOnly, droppedLogLines });
-  const stage = createStage({ config, system, log, metrics, resources });
+  const stores = createReplaceableStore();
+  resources.defer(async () => stores.current()?.close());
+  const changesMs = config.changesDays * DAY_MS;
+  // Before the listener, so that at the end the listener stops first.
+  resources.use(startCleanUp(stores.current, { changesMs, now: system.now, log }));
+  let listening: Promise<string> | null = null;
+  async function show(store: Store): Promise<string> {
+    stores.replace(store);
+    await requireOwnApiToken(store.tokens, config);
+    listening ??= startListening({ config, system, log, metrics, resources, stores });
+    return listening;
+  }
   // A server may wait for its archive, restore it, or follow it, for a long time.
   const opening = stopSignal({ untilStopped: () => stopped });
   const stopFor = (error: unknown) => fault.resolve({ by: "fault", error });
   const mode: StoreMode = readOnly ? "serve-read-only" : "serve";
   const use = { mode, create: !readOnly, now: system.now, ...storeListeners(log, metrics) };
   const onStandby = (store: Store | null) => {
-    if (store === null) stage.hide();
-    else stage.show(store).catch(stopFor);
+    if (store === null) stores.replace(null);
+    else show(store).catch(stopFor);
   };
   let stop: StopReason | null = null;
   let wasSuperseded = false;
@@ -314,10 +289,12 @@ export async function serve(system: CommandSystem, options: { check?: boolean })
         if (archive === null || !opening.aborted) throw error;
         return null;
       });
-    if (store !== null) await stage.serve(store);
+    if (store !== null) await printFirstToken(store.tokens, await show(store), config, system);
     stop = await Promise.race(store === null ? [stopped] : [stopped, lost.promise]);
+    if (store === null || stop !== null) continue;
     // The next opening follows the server that has taken over.
-    if (store !== null && stop === null) await stage.close(store);
+    stores.replace(null);
+    await store.close();
     wasSuperseded = true;
   }
 

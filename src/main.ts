@@ -3,7 +3,7 @@
 import { isatty } from "node:tty";
 import { isPostgres } from "./base/database-url.ts";
 import { AppError, fail, fileProblem, messageOf, systemCode } from "./base/error.ts";
-import { createLogBuffer, shareWrites } from "./base/log-buffer.ts";
+import { createLogBuffer } from "./base/log-buffer.ts";
 import { escapeInvisible } from "./base/readable-text.ts";
 import * as sockets from "./cli/files/sockets.ts";
 import { isReaderGone, openInput, openOutput, writeFully, writeSome } from "./cli/files/streams.ts";
@@ -47,10 +47,14 @@ function createOutput() {
 
 /** The output of a server, which never waits for its readers. */
 function createServerOutput() {
-  const share = shareWrites();
+  let last: Promise<unknown> = Promise.resolve();
   const bufferOf = (descriptor: number) =>
-    createLogBuffer(share((bytes) => writeSome(descriptor, bytes)));
-  // Both are often the same pipe.
+    createLogBuffer((bytes) => {
+      // One at a time: Bun has only two threads for it on a small machine, and two stalled readers would block both.
+      const result = last.then(() => writeSome(descriptor, bytes));
+      last = result.catch(() => {});
+      return result;
+    });
   return { log: bufferOf(STDOUT), stderr: bufferOf(STDERR) };
 }
 

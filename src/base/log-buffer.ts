@@ -41,19 +41,6 @@ function countLines(text: Uint8Array): number {
   return lines;
 }
 
-/**
- * Makes several descriptors share one write at a time. Bun has only two threads for writing on a small
- * machine, and two stalled readers would block both.
- */
-export function shareWrites(): (write: WriteBytes) => WriteBytes {
-  let last: Promise<unknown> = Promise.resolve();
-  return (write) => (bytes) => {
-    const result = last.then(() => write(bytes));
-    last = result.catch(() => {});
-    return result;
-  };
-}
-
 export function createLogBuffer(writeBytes: WriteBytes): LogBuffer {
   let kept = "";
   /** The part that is being written; empty if no write is in progress. */

@@ -9,26 +9,13 @@ export type LogFormat = (typeof logFormats)[number];
 
 type Fields = Readonly<Record<string, string | number | boolean | null | undefined>>;
 
-/** A request that has been handled. */
-type RequestFields = {
+/** What every request has, whatever else its line shows. `http/respond.ts` has all fields. */
+type RequestFields = Fields & {
   readonly method: string;
   /** The pattern of the path, e.g. `/api/v1/users/:id`, or {@link UNKNOWN_ROUTE}. */
   readonly route: string;
-  /** Id of the record that was created, changed or deleted. */
-  readonly record_id?: number | undefined;
   readonly status: number;
   readonly duration_ms: number;
-  /** Time that the client has asked to wait, which is no part of the duration. */
-  readonly waited_ms?: number | undefined;
-  readonly request_id: string;
-  /** Of the `traceparent` of the client. */
-  readonly trace_id?: string | undefined;
-  /** Name of the token; `undefined` without a valid one. */
-  readonly token: string | undefined;
-  /** Why the response is 401. */
-  readonly reason?: string | undefined;
-  /** Address of the client, if the request is rejected. */
-  readonly client?: string | undefined;
 };
 
 export interface Log extends Readonly<Record<Severity, (event: string, fields?: Fields) => void>> {
@@ -100,8 +87,9 @@ function createTextFormatter(colors: boolean): Formatter {
       const label = style(levelStyles[level], level.toUpperCase().padEnd(5));
       return [style(DIM, timeOfDay(time)), label, event, ...pairs].join(" ");
     },
-    request(time, { method, status, duration_ms, request_id, reason, client }, url) {
+    request(time, { method, status, duration_ms, ...fields }, url) {
       const code = style(statusStyles[`${status}`.charAt(0)] ?? RED, `${status}`);
+      const { request_id, reason, client } = fields;
       const details = status >= 400 ? [request_id, reason, client].filter(Boolean) : [];
       const duration = style(DIM, [`${duration_ms.toFixed(1)} ms`, ...details].join(" ").trim());
       return [style(DIM, timeOfDay(time)), method, displayPath(url), code, duration].join(" ");

@@ -15,23 +15,19 @@ interface TextOptions {
   readonly minLength?: number;
   readonly maxLength?: number;
   readonly format?: "email" | "date-time";
-  /** Without control characters, and without white space at the ends. */
-  readonly isTrimmed?: true;
+  /** {@link TRIMMED_PATTERN}, or none. */
+  readonly pattern?: string;
   readonly enum?: readonly string[];
   /** For the OpenAPI document. For an `enum` of more than 10 values, messages use it instead of them. */
   readonly description?: string;
-}
-
-/** With the pattern of trimmed text, for the OpenAPI document. */
-interface TextSchema extends Omit<TextOptions, "isTrimmed"> {
-  readonly pattern?: string;
 }
 
 export function isEmail(text: string): boolean {
   return !UNREADABLE.test(text) && hasEmailForm(text);
 }
 
-const TRIMMED_PATTERN = String.raw`^[^\s\x00-\x1f\x7f-\x9f](?:[^\x00-\x1f\x7f-\x9f]*[^\s\x00-\x1f\x7f-\x9f])?$`;
+/** Without control characters, and without white space at the ends. */
+export const TRIMMED_PATTERN = String.raw`^[^\s\x00-\x1f\x7f-\x9f](?:[^\x00-\x1f\x7f-\x9f]*[^\s\x00-\x1f\x7f-\x9f])?$`;
 const TRIMMED = new RegExp(TRIMMED_PATTERN);
 const TIME = /^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z$/;
 
@@ -64,7 +60,7 @@ export function hasLength(text: string, min: number, max: number): boolean {
   return length >= min && length <= max;
 }
 
-TypeRegistry.Set<TextSchema>("Text", (schema, value) => {
+TypeRegistry.Set<TextOptions>("Text", (schema, value) => {
   if (typeof value !== "string" || !isStorable(value)) return false;
   if (schema.enum !== undefined) return schema.enum.includes(value);
   if (schema.format === "date-time") return isTime(value);
@@ -97,9 +93,8 @@ export function SafeInteger(minimum: number, description?: string) {
 }
 
 /** Text of `minLength` to `maxLength` characters (code points). */
-export function Text({ isTrimmed, ...options }: TextOptions) {
-  const pattern = isTrimmed && { pattern: TRIMMED_PATTERN };
-  return Type.Unsafe<string>({ [Kind]: "Text", type: "string", ...options, ...pattern });
+export function Text(options: TextOptions) {
+  return Type.Unsafe<string>({ [Kind]: "Text", type: "string", ...options });
 }
 
 export function OneOf<const Value extends string>(

@@ -95,45 +95,35 @@ export function readUrl(
  * Rejects settings that contradict each other.
  * @throws {AppError} usage if one of them is a flag, otherwise operator
  */
-function requireConsistent(
-  {
-    databaseUrl,
-    host,
-    tlsCert,
-    tlsKey,
-    archiveUrl,
-    archiveCommit,
-    archiveRestore,
-    standby,
-    readOnly,
-  }: Config,
-  flags: Flags,
-): void {
+function requireConsistent(config: Config, flags: Flags): void {
   function failFor(names: readonly SettingName[], message: string): never {
     const isFlag = names.some((name) => flags[name] !== undefined);
     fail(isFlag ? "usage" : "operator", message);
   }
-  if ((tlsCert === null) !== (tlsKey === null)) {
+  if ((config.tlsCert === null) !== (config.tlsKey === null)) {
     failFor(["tlsCert", "tlsKey"], "TLS_CERT and TLS_KEY must be set together");
   }
-  if (tlsCert !== null && isSocketPath(host)) {
+  if (config.tlsCert !== null && isSocketPath(config.host)) {
     failFor(["tlsCert", "host"], "TLS_CERT has no use if HOST is a Unix socket: unset one of them");
   }
-  if (archiveUrl !== null && isPostgres(databaseUrl)) {
+  if (config.archiveUrl !== null && isPostgres(config.databaseUrl)) {
     failFor(["archiveUrl"], "ARCHIVE_URL is for a SQLite database only");
   }
   // Who sets one of them believes that there is an archive.
-  if (archiveUrl === null && (archiveCommit === "sync" || archiveRestore === "if-missing")) {
+  if (
+    config.archiveUrl === null &&
+    (config.archiveCommit === "sync" || config.archiveRestore === "if-missing")
+  ) {
     failFor(
       ["archiveCommit", "archiveRestore"],
       "ARCHIVE_COMMIT=sync and ARCHIVE_RESTORE=if-missing need ARCHIVE_URL",
     );
   }
   // A directory that two machines share, e.g. by NFS, does not promise that only one of them creates a file.
-  if (standby && archiveUrl?.startsWith("s3:") !== true) {
+  if (config.standby && config.archiveUrl?.startsWith("s3:") !== true) {
     failFor(["standby"], "STANDBY needs an ARCHIVE_URL of the form s3://bucket/prefix");
   }
-  if (standby && readOnly)
+  if (config.standby && config.readOnly)
     failFor(["standby", "readOnly"], "STANDBY and READ_ONLY exclude each other");
 }
 

@@ -1,11 +1,11 @@
 import { fail } from "../base/error.ts";
-import { Nullable, Text } from "../base/schema.ts";
+import { Nullable, Text, TRIMMED_PATTERN } from "../base/schema.ts";
 
 /** A reference that is given, e.g. in the query of a list. */
 export const ReferenceText = Text({
   minLength: 1,
   maxLength: 255,
-  isTrimmed: true,
+  pattern: TRIMMED_PATTERN,
   description: "The id that another system has for this one. Unique",
 });
 

@@ -99,7 +99,7 @@ export function createApp(options: AppOptions) {
     requireHost: createHostCheck(),
     requireWithinRate: createRateLimiter(config.rateLimit),
     reserveWrite: createWriteMemory(),
-    respond: createResponder({ ...options, cors, rejectedAddress, standby: config.standby }),
+    respond: createResponder({ ...options, cors, rejectedAddress }),
     logServerError: options.logServerError,
   };
   const handle: HandleRoute = (route, path, request, params) =>

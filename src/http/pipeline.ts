@@ -172,7 +172,9 @@ function read(pipeline: Pipeline, call: UncheckedCall, route: Route): MaybePromi
 /** Adds the age of what was read. @see RFC 9111 §5.1 */
 function noteAge({ services }: Pipeline, { head }: UncheckedCall, body: ResponseBody) {
   const seconds = ageOf(services.store);
-  if (seconds !== null) head.headers["age"] = String(Math.ceil(seconds));
+  if (seconds === null) return body;
+  head.headers["age"] = String(Math.ceil(seconds));
+  head.version = null;
   return body;
 }
 

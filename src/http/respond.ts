@@ -1,6 +1,5 @@
 /** The last step of every request: its response, metrics and log. */
 import type { Log } from "../base/log.ts";
-import type { Config } from "../domain/config.ts";
 import type { UncheckedCall } from "./input/call.ts";
 import { JSON_TYPE } from "./input/media-types.ts";
 import { traceIdOf } from "./input/request-id.ts";
@@ -10,7 +9,7 @@ import type { Metrics } from "./metrics/metrics.ts";
 import { REVALIDATE, type ResponseBody } from "./output/bodies.ts";
 import type { Cors } from "./output/cors.ts";
 
-interface ResponderOptions extends Pick<Config, "standby"> {
+interface ResponderOptions {
   readonly log: Log;
   readonly cors: Cors | null;
   readonly metrics: Pick<Metrics, "observeRequest">;
@@ -48,15 +47,14 @@ function observe({ log, metrics, rejectedAddress }: ResponderOptions, call: Unch
 }
 
 export function createResponder(options: ResponderOptions): Respond {
-  const { cors, drain, standby } = options;
+  const { cors, drain } = options;
   // A response copies these in two thirds of the time that it takes for an object.
   const recordHeaders = new Headers({ "content-type": JSON_TYPE, "cache-control": REVALIDATE });
   return (call, body) => {
     observe(options, call);
     const { request, requestId, head } = call;
     const { status, headers, version } = head;
-    const isPlain =
-      cors === null && !standby && request.method === "GET" && !drain.closesConnections();
+    const isPlain = cors === null && request.method === "GET" && !drain.closesConnections();
     if (version !== null && isPlain) {
       recordHeaders.set("etag", `"${version}"`);
       recordHeaders.set("x-request-id", requestId);
@@ -69,9 +67,7 @@ export function createResponder(options: ResponderOptions): Respond {
     // Bun adds `Date` to all other responses (RFC 9110 §6.6.1).
     if (request.method === "HEAD") headers["date"] = new Date().toUTCString();
     if (cors !== null) {
-      const { vary } = headers;
       Object.assign(headers, cors.headers(request.headers.get("origin")));
-      if (vary !== undefined) headers["vary"] = `${vary}, ${headers["vary"]}`;
     }
     if (drain.closesConnections()) Object.assign(headers, drain.countResponse());
     return new Response(body, { status, headers });

@@ -19,15 +19,9 @@ interface KnownPath {
   readonly allow: string;
 }
 
-/**
- * The path of a URL. `new URL` is not used, because it throws if `Host` is invalid.
- * @returns the whole URL up to the query if it has no scheme
- */
+/** @returns the path of a URL. `new URL` is not used, because it throws if `Host` is invalid */
 function pathOf(url: string): string {
-  const authority = /^https?:\/\//.exec(url)?.[0].length;
-  const start = authority === undefined ? 0 : url.indexOf("/", authority);
-  const end = url.indexOf("?", start);
-  return url.slice(start, end === -1 ? undefined : end);
+  return /^(?:https?:\/\/[^/]*)?([^?]*)/.exec(url)?.[1] ?? "";
 }
 
 /** @returns a look-up of the route that a path matches; `null` for an unknown path */

@@ -1,5 +1,5 @@
 import { expect, test } from "bun:test";
-import { createLogBuffer, shareWrites, type WriteBytes } from "../../src/base/log-buffer.ts";
+import { createLogBuffer, type WriteBytes } from "../../src/base/log-buffer.ts";
 
 const LINE = `${"x".repeat(999)}\n`;
 /** Number of lines that fit. The last one may exceed the limit. */
@@ -122,16 +122,4 @@ test("createLogBuffer counts every line of a write when it drops it", async () =
   expect(buffer.droppedLines()).toBe(3);
   descriptor.unblock();
   await buffer.finish();
-});
-
-test("shareWrites allows one write at a time when several buffers use it", async () => {
-  const share = shareWrites();
-  const [first, second] = [makeDescriptor(true), makeDescriptor()];
-  const buffers = [createLogBuffer(share(first.write)), createLogBuffer(share(second.write))];
-  for (const buffer of buffers) buffer.write("a\n");
-  await Bun.sleep(30);
-  expect([first.writes, second.writes]).toEqual([[2], []]);
-  first.unblock();
-  for (const buffer of buffers) expect(await buffer.finish()).toBe(true);
-  expect([first.text(), second.text()]).toEqual(["a\n", "a\n"]);
 });

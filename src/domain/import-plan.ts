@@ -1,6 +1,7 @@
 /** The plan of an import: which records are created, updated, unchanged or rejected. */
 
 import { AppError } from "../base/error.ts";
+import { sortMembers } from "../base/json.ts";
 import type { Schema } from "../base/schema.ts";
 import type { ImportResult } from "./bulk.ts";
 import type { ChangeType } from "./change.ts";
@@ -85,14 +86,10 @@ export interface StoredRecords<Row> {
   userIdOf(key: UniqueKey): number | null;
 }
 
-/** What a dry run remembers of the records in earlier batches. */
-export interface DryRunMemory {
-  lastId: number;
-  has(id: number): boolean;
-  /** @returns the id of the record that got this key; `null` if none did */
-  idOf(key: UniqueKey): number | null;
-  isSame(id: number, part: RecordPart, value: object): boolean;
-  add(id: number, keys: readonly UniqueKey[], parts: Readonly<Record<RecordPart, object>>): void;
+/** Numbers by name: the id of the record with a key, and in a dry run the hashes of records. */
+export interface Numbers {
+  get(name: string): number | undefined;
+  set(name: string, value: number): unknown;
 }
 
 /** What is compared: all of a record, or its `contentOf`. */
@@ -103,8 +100,8 @@ interface PlanOptions {
   readonly time: string;
   /** Whether a record that exists with other content is updated, not rejected. */
   readonly update: boolean;
-  /** `null` unless it is a dry run. */
-  readonly memory: DryRunMemory | null;
+  /** What a dry run remembers of the records in earlier batches; `null` unless it is one. */
+  readonly memory: Numbers | null;
 }
 
 /** A batch of records while it is planned. */
@@ -114,8 +111,8 @@ interface Batch<Row, Import = never> extends PlanOptions {
   /** By id. */
   readonly created: Map<number, Row>;
   readonly updated: Map<number, { readonly before: Row; readonly after: Row }>;
-  /** The ids of these records by their keys. */
-  readonly ids: Map<string, number>;
+  /** The ids of these records by their keys; in a dry run, also of earlier ones. */
+  readonly ids: Numbers;
   lastId: number;
 }
 
@@ -126,8 +123,8 @@ function recordWithId<Row>({ created, updated, stored }: Batch<Row>, id: number)
 
 /** @returns the id of the record with this key; `null` if there is none */
 function ownerOf<Row>(batch: Batch<Row>, key: UniqueKey): number | null {
-  const { rules, stored, updated, ids, memory } = batch;
-  const id = ids.get(key.join(" ")) ?? memory?.idOf(key) ?? stored.idOf(key);
+  const { rules, stored, updated, ids } = batch;
+  const id = ids.get(key.join(" ")) ?? stored.idOf(key);
   const changed = id === null ? undefined : updated.get(id)?.after;
   const hasLost = changed && !rules.keysOf(changed).some((other) => Bun.deepEquals(other, key));
   return hasLost ? null : id;
@@ -143,18 +140,23 @@ function conflictOf<Row extends ImportedRow>(batch: Batch<Row>, row: Row): strin
   return null;
 }
 
+/** Hashes a value for comparison, independent of the order of members. */
+function hashOf(value: object): number {
+  return Bun.hash.xxHash32(JSON.stringify(sortMembers(value)));
+}
+
 function note<Row extends ImportedRow, Import>(
   batch: Batch<Row, Import>,
   row: Row,
   record: Import,
 ): void {
   const { rules, ids, memory } = batch;
-  const keys = rules.keysOf(row);
-  for (const key of keys) ids.set(key.join(" "), row.id);
+  for (const key of rules.keysOf(row)) ids.set(key.join(" "), row.id);
   batch.lastId = Math.max(batch.lastId, row.id);
   if (memory === null) return;
-  memory.add(row.id, keys, { record: row, content: rules.contentOf(row, record) });
-  memory.lastId = batch.lastId;
+  memory.set(`record ${row.id}`, hashOf(row));
+  memory.set(`content ${row.id}`, hashOf(rules.contentOf(row, record)));
+  memory.set("last id", batch.lastId);
 }
 
 /** @returns the record that an imported one is, and the field by which that is known; `null` if it is new */
@@ -164,8 +166,8 @@ function recognize<Row extends ImportedRow, Import extends object>(
 ): { readonly id: number; readonly field: "id" | UniqueField } | null {
   const { id } = record;
   if (id !== undefined) {
-    const isKnown = recordWithId(batch, id) !== null || batch.memory?.has(id);
-    return isKnown ? { id, field: "id" } : null;
+    const isPlanned = batch.memory?.get(`record ${id}`) !== undefined;
+    return isPlanned || recordWithId(batch, id) !== null ? { id, field: "id" } : null;
   }
   for (const [at, key] of batch.rules.keysOf(record).entries()) {
     const owner = ownerOf(batch, key);
@@ -220,7 +222,7 @@ function isSame<Row extends ImportedRow, Import>(
   const partOf = (whole: Row) => (part === "record" ? whole : batch.rules.contentOf(whole, record));
   const other = recordWithId(batch, id);
   if (other !== null) return Bun.deepEquals(partOf(other), partOf(row), true);
-  return batch.memory?.isSame(id, part, partOf(row)) ?? false;
+  return batch.memory?.get(`${part} ${id}`) === hashOf(partOf(row));
 }
 
 /** @throws {AppError} if the record is rejected */
@@ -275,8 +277,9 @@ export function planImport<Row extends ImportedRow, Import extends object>(
   stored: StoredRecords<Row>,
   options: PlanOptions,
 ): ImportPlan<Row> {
-  const lastId = Math.max(stored.lastId, options.memory?.lastId ?? 0);
-  const written = { created: new Map(), updated: new Map(), ids: new Map() };
+  const lastId = Math.max(stored.lastId, options.memory?.get("last id") ?? 0);
+  const ids: Numbers = options.memory ?? new Map();
+  const written = { created: new Map(), updated: new Map(), ids };
   const batch: Batch<Row, Import> = { ...options, ...written, rules, stored, lastId };
   const results = records.map((record) => {
     try {

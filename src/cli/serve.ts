@@ -69,7 +69,7 @@ function archiveOptions(
   if (archiveUrl === null || readOnly) return null;
   // Its thread needs no other secrets.
   const variables = Object.entries(environment).filter(([name]) =>
-    /^(?:S3|AWS)_|^(?:https?|all)_proxy$/i.test(name),
+    /^(?:S3_|AWS_|ARCHIVE_KEY)|^(?:https?|all)_proxy$/i.test(name),
   );
   return {
     url: archiveUrl,

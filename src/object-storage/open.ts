@@ -4,6 +4,7 @@ import type { Environment } from "../domain/config.ts";
 import { type OpenStorage, parseStorageUrl } from "../domain/object-storage.ts";
 import { openCredentials } from "./credentials.ts";
 import { createDirectoryStorage } from "./directory.ts";
+import { encrypted } from "./encrypted.ts";
 import { createS3Storage } from "./s3.ts";
 
 const DEFAULT_REGION = "us-east-1";
@@ -42,10 +43,11 @@ function readEndpoint(environment: Environment): string | null {
 export const openStorage: OpenStorage = (url, environment, timeoutMs = TIMEOUT_MS) => {
   const location = parseStorageUrl(url);
   if (location.kind === "directory") {
-    return createDirectoryStorage({ path: location.path, timeoutMs });
+    const directory = createDirectoryStorage({ path: location.path, timeoutMs });
+    return encrypted(directory, environment);
   }
   const endpoint = readEndpoint(environment);
-  return createS3Storage({
+  const s3 = createS3Storage({
     bucket: location.bucket,
     prefix: location.prefix,
     endpoint,
@@ -54,4 +56,5 @@ export const openStorage: OpenStorage = (url, environment, timeoutMs = TIMEOUT_M
     proxyName: firstOf(environment, proxies[endpoint?.startsWith("http:") ? "http" : "https"]).name,
     timeoutMs,
   });
+  return encrypted(s3, environment);
 };

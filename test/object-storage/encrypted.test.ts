@@ -1,0 +1,74 @@
+import { expect, test } from "bun:test";
+import { encrypted } from "../../src/object-storage/encrypted.ts";
+import { restoreTo } from "../../src/sqlite/archive/rebuild.ts";
+import { contentOf, makeArchive, openDatabase, writeSegments } from "../sqlite/archive/archived.ts";
+import { expectRejection, expectThrown } from "../support/expect-error.ts";
+import { bytes, text } from "./contract.ts";
+import { createMemoryStorage } from "./memory.ts";
+
+const ARCHIVE_KEY = "5f".repeat(32);
+const secret = "ann@example.com";
+
+function open() {
+  const plain = createMemoryStorage();
+  return { plain, storage: encrypted(plain, { ARCHIVE_KEY }) };
+}
+
+test("objects are encrypted, each time in another way, and read with their key alone", async () => {
+  const { plain, storage } = open();
+  await storage.put("a", bytes(secret));
+  expect(await storage.create("b", bytes(secret))).toBeTrue();
+  expect(await storage.create("b", bytes("other"))).toBeFalse();
+  const [a, b] = [await plain.get("a"), await plain.get("b")];
+  expect(Buffer.from(a ?? []).includes(secret)).toBeFalse();
+  expect(a).not.toEqual(b);
+  // A part cannot be verified.
+  for (const name of ["a", "b"]) expect(text(await storage.get(name, 1))).toBe(secret);
+  expect(await storage.get("c")).toBeNull();
+  const other = encrypted(plain, { ARCHIVE_KEY: "a0".repeat(32) });
+  const wrong = "Cannot use memory: it is encrypted with another key than ARCHIVE_KEY";
+  await expectRejection(other.get("a"), "operator", wrong);
+  const missing = "Cannot use memory: it is encrypted, and ARCHIVE_KEY is not set";
+  await expectRejection(encrypted(plain, {}).get("a"), "operator", missing);
+  await plain.put("d", bytes(secret));
+  const unencrypted = "Cannot use memory: d is not encrypted, and ARCHIVE_KEY is set";
+  await expectRejection(storage.get("d"), "operator", unencrypted);
+});
+
+test("an object that was changed, cut, or put in the place of another one is empty", async () => {
+  const { plain, storage } = open();
+  await storage.put("a", bytes(secret));
+  const body = (await plain.get("a")) ?? new Uint8Array();
+  for (let at = 21; at < body.length; at += 1) {
+    const changed = body.slice();
+    changed[at] = (changed[at] ?? 0) ^ 1;
+    await plain.put("a", changed);
+    expect(text(await storage.get("a"))).toBe("");
+    await plain.put("a", body.slice(0, at));
+    expect(text(await storage.get("a"))).toBe("");
+  }
+  await plain.put("b", body);
+  expect(text(await storage.get("b"))).toBe("");
+});
+
+test.each(["", "5f", "zz".repeat(32)])("a key of %p is rejected unless it is empty", (key) => {
+  const openWith = () => encrypted(createMemoryStorage(), { ARCHIVE_KEY: key });
+  const problem = "Invalid ARCHIVE_KEY: must be 64 hex digits";
+  if (key === "") openWith();
+  else expectThrown(openWith, "operator", problem);
+});
+
+test("a database is restored from an encrypted archive, in which nothing of it can be read", async () => {
+  using archive = makeArchive();
+  const storage = encrypted(archive.storage, { ARCHIVE_KEY });
+  await using server = await archive.start({ storage });
+  server.db.run("insert into t (content) values (?)", [secret]);
+  await writeSegments(server, 3);
+  for (const { key } of await archive.storage.list("")) {
+    const body = Buffer.from(await archive.body(key));
+    for (const plain of [secret, '"generation"']) expect(body.includes(plain)).toBeFalse();
+  }
+  await restoreTo(archive.at("restored.db"), storage, null);
+  using restored = openDatabase(archive.at("restored.db"));
+  expect(contentOf(restored)).toEqual(contentOf(server.db));
+});

@@ -4,7 +4,7 @@ import { againstCitus } from "../http/backend.ts";
 import { againstBinary } from "../http/server.ts";
 import { releaseCitusDatabase, takeCitusDatabase } from "../postgres/citus.ts";
 import { findPrograms, makeInstance, runOn } from "../postgres/instance.ts";
-import { runChangesModel, type World } from "../support/changes-model.ts";
+import { runChangesModel, type World, writingBackends } from "../support/changes-model.ts";
 import { isLong } from "../support/long.ts";
 import { canKillNodes, killNode, recoverOften, startNode } from "./citus-nodes.ts";
 import { possible } from "./pair.ts";
@@ -45,10 +45,8 @@ test.if(possible && programs !== null)(
         await Bun.sleep(Math.random() * OUTAGE_MS);
         await instance.start();
       },
-      // Until no statement of a killed process writes.
       async settle() {
-        const writing = "select from pg_stat_activity where backend_xid is not null";
-        while ((await runOn(instance.url, writing)).length > 0) await Bun.sleep(10);
+        while ((await runOn(instance.url, writingBackends)).length > 0) await Bun.sleep(10);
       },
     };
     expect(await runChangesModel(world)).toBeGreaterThan(10 * SECONDS);

@@ -26,6 +26,9 @@ const READERS = 3;
 const KILL_MS = 1_500;
 const IMPORTED = 300;
 
+/** Statements of killed processes on PostgreSQL that still write. */
+export const writingBackends = "select from pg_stat_activity where backend_xid is not null";
+
 interface Service extends AsyncDisposable {
   readonly url: string;
   /** Kills it and starts it again, on another port. */
@@ -35,8 +38,16 @@ interface Service extends AsyncDisposable {
 type Environment = Readonly<Record<string, string>>;
 
 /** @param wrong gets the errors of its log that nothing excuses */
-async function startService(environment: Environment, wrong: string[]): Promise<Service> {
-  const start = () => startProgram([binary, "serve"], { env: environment });
+async function startService(
+  { command = () => [binary] }: World,
+  environment: Environment,
+  wrong: string[],
+): Promise<Service> {
+  let starts = 0;
+  const start = () => {
+    starts += 1;
+    return startProgram([...command(starts), "serve"], { env: environment });
+  };
   let running = start();
   let url = (await running.listening) ?? "";
   async function end(signal: NodeJS.Signals): Promise<void> {
@@ -64,8 +75,15 @@ export interface World {
   readonly processes: number;
   /** Whether a page and its total are of the same moment. */
   readonly hasSnapshots: boolean;
-  /** Kills servers of the database and starts them again; a missing one is as if there were none. */
-  readonly killDatabase?: () => Promise<void>;
+  /** The program of a process, which is started for the first, the second … time. */
+  readonly command?: (starts: number) => readonly string[];
+  /**
+   * Kills servers of the database and starts them again; a missing one is as if there were none.
+   * @param urls of the processes
+   */
+  readonly killDatabase?: (urls: readonly string[]) => Promise<void>;
+  /** Whether another server replaces the killed one: processes are not killed, and readers may have to begin again. */
+  readonly isReplaced?: boolean;
   /** Called after all writes, before the changes are verified. */
   readonly settle?: () => Promise<void>;
   readonly seconds: number;
@@ -89,12 +107,17 @@ async function importUsers({ isOver, known }: Client, environment: Environment):
 /**
  * Reads all changes by following links. Now and then, it cuts the connection, or reads a page again that it has read
  * before.
- * @param untilId returns the id of the last change; `null` while there may be more
+ * @param untilEnd returns the last change; `null` while there may be more
  */
-async function follow({ url, token }: Client, untilId: () => number | null): Promise<Reader> {
+async function follow(
+  { url, token }: Client,
+  { isReplaced = false }: World,
+  untilEnd: () => End | null,
+): Promise<Reader> {
   const changes: Change[] = [];
   let feed = "";
-  let next = `/changes?after=0&limit=${1 + Math.floor(Math.random() * 200)}&wait=1`;
+  const start = `/changes?after=0&limit=${1 + Math.floor(Math.random() * 200)}&wait=1`;
+  let next = start;
 
   /** @returns `null` without a response */
   async function read(path: string): Promise<{ data: Change[]; link: string } | null> {
@@ -109,6 +132,13 @@ async function follow({ url, token }: Client, untilId: () => number | null): Pro
       return null;
     }
     if (response.status === 503) return null;
+    if (isReplaced && response.status === 410) {
+      expect(json["meta"].code).toBe("changes_reset");
+      changes.length = 0;
+      feed = "";
+      next = start;
+      return null;
+    }
     expect([response.status, json["error"]], path).toEqual([200, null]);
     feed ||= json["meta"].feed;
     expect(json["meta"].feed).toBe(feed);
@@ -116,8 +146,8 @@ async function follow({ url, token }: Client, untilId: () => number | null): Pro
   }
 
   for (;;) {
-    const last = untilId();
-    if (last !== null && changes.length >= last) return { changes, feed };
+    const end = untilEnd();
+    if (end !== null && changes.length >= end.last && feed === end.feed) return { changes, feed };
     const page = await read(next);
     if (page === null) await Bun.sleep(5);
     else {
@@ -133,18 +163,24 @@ async function follow({ url, token }: Client, untilId: () => number | null): Pro
   }
 }
 
-/** @returns the id of the last change; the database may have been killed just before */
-async function lastId(client: Client): Promise<number> {
+interface End {
+  /** Id of the last change. */
+  readonly last: number;
+  readonly feed: string;
+}
+
+/** The database may have been killed just before. */
+async function readEnd(client: Client): Promise<End> {
   for (;;) {
     const page = await list(client, "/changes?limit=1");
-    if (page !== null) return Number(page["meta"].last);
+    if (page !== null) return page["meta"];
     await Bun.sleep(50);
   }
 }
 
 /** Runs the model and verifies all that readers have seen. @returns the number of changes */
 export async function runChangesModel(world: World): Promise<number> {
-  const { database, processes, hasSnapshots, killDatabase, settle, seconds } = world;
+  const { database, processes, hasSnapshots, killDatabase, isReplaced, settle, seconds } = world;
   const token = newToken();
   const environment = { DATABASE_URL: database, API_TOKEN: token, PORT: "0", LOG_LEVEL: "info" };
   await using resources = new AsyncDisposableStack();
@@ -156,7 +192,7 @@ export async function runChangesModel(world: World): Promise<number> {
   };
   const services: Service[] = [];
   while (services.length < processes)
-    services.push(resources.use(await startService(environment, known.wrong)));
+    services.push(resources.use(await startService(world, environment, known.wrong)));
   const endMs = performance.now() + seconds * 1000;
   let hasFailed = false;
   const client: Client = {
@@ -170,14 +206,14 @@ export async function runChangesModel(world: World): Promise<number> {
   async function killAgainAndAgain(): Promise<void> {
     while (!client.isOver()) {
       await Bun.sleep(Math.random() * KILL_MS);
-      const at = Math.floor(Math.random() * (services.length + 1));
-      await (services[at]?.kill() ?? killDatabase?.());
+      const at = Math.floor((isReplaced ? 1 : Math.random()) * (services.length + 1));
+      await (services[at]?.kill() ?? killDatabase?.(services.map(({ url }) => url)));
       kills += 1;
     }
   }
 
-  let last: number | null = null;
-  const readers = Array.from({ length: READERS }, () => follow(client, () => last));
+  let end: End | null = null;
+  const readers = Array.from({ length: READERS }, () => follow(client, world, () => end));
   const listing = hasSnapshots ? [readLists(client)] : [];
   const reading = Promise.all([...readers, ...listing]).catch((error: unknown) => {
     hasFailed = true;
@@ -190,7 +226,8 @@ export async function runChangesModel(world: World): Promise<number> {
   const writers = Array.from({ length: WRITERS }, () => changeRecords(client, users, orders));
   await Promise.all([killAgainAndAgain(), importUsers(client, environment), ...writers]);
   await settle?.();
-  last = await lastId(client);
+  end = await readEnd(client);
+  const { last } = end;
   await reading;
   const changes = verify(await Promise.all(readers), last, known);
   await verifyLists(client, changes);

@@ -13,7 +13,9 @@ import { promote } from "../../../src/sqlite/archive/promote.ts";
 import { markRestored, restoreTo } from "../../../src/sqlite/archive/rebuild.ts";
 import { prepareCopy } from "../../../src/sqlite/archive/standby.ts";
 import { createMemoryStorage } from "../../object-storage/memory.ts";
+import { expectRejection } from "../../support/expect-error.ts";
 import {
+  type Archive,
   contentOf,
   makeArchive,
   makeClock,
@@ -97,42 +99,36 @@ test.each([false, true])(
   },
 );
 
+function prepare({ storage }: Archive, path: string, clock = makeClock(), waitMs = 0) {
+  const { signal } = new AbortController();
+  const common = { restore: "never" as const, holder: "", signal, log() {}, verify() {} };
+  return prepareCopy(storage, { ...common, path, clock }, waitMs);
+}
+
 test("a server whose log was ended waits for the one that continues, but not for ever", async () => {
   using archive = makeArchive();
-  const { storage, path } = archive;
   await serve(archive, 1);
-  await promote(storage, true, 0);
+  await promote(archive.storage, true, 0);
   const other = await restoreOther(archive, null);
-  const signal = new AbortController().signal;
-  const common = { path, restore: "never" as const, holder: "", signal, log() {}, verify() {} };
   const clock = makeClock();
-  expect(await prepareCopy(storage, { ...common, clock }, 20_000)).toBe(null);
+  expect(await prepare(archive, archive.path, clock, 20_000)).toBe(null);
   expect(clock.monotonicMs()).toBe(20_000);
-  let looks = 0;
-  const onSleep = async () => {
-    looks += 1;
-    if (looks === 3) await serve(archive, 0, { path: other });
-  };
-  const copy = await prepareCopy(storage, { ...common, clock: makeClock(onSleep) }, 20_000);
-  expect([looks, copy?.last.generation]).toEqual([3, 1]);
+  const late = makeClock(() => late.sleeps() === 3 && serve(archive, 0, { path: other }));
+  const copy = await prepare(archive, archive.path, late, 20_000);
+  expect([late.sleeps(), copy?.last.generation]).toEqual([3, 1]);
 });
 
 test("a database that was restored replaces the archive when no server writes to it", async () => {
   using archive = makeArchive();
-  const { storage } = archive;
-  const { signal } = new AbortController();
-  const common = { restore: "never" as const, holder: "", signal, log() {}, verify() {} };
-  const prepare = (path: string) =>
-    prepareCopy(storage, { ...common, path, clock: makeClock() }).catch(({ message }) => message);
   for (const s of [1, 3]) await serve(archive, 2, { nowMs: () => s * 1000 });
   const path = await restoreOther(archive, new Date(2_000));
-  expect(await prepare(path)).toBe(null);
+  expect(await prepare(archive, path)).toBe(null);
   await using server = await archive.start();
   await writeSegments(server, 1);
-  const late = archive.at("late.db");
-  markRestored(late, await restoreTo(late, storage, new Date(2_000)), true);
-  for (const old of [path, late])
-    expect(await prepare(old)).toMatch(/^another server has continued the archive: /);
+  const other = archive.at("other.db");
+  markRestored(other, await restoreTo(other, archive.storage, new Date(2_000)), true);
+  for (const old of [path, other])
+    await expectRejection(prepare(archive, old), "operator", /^another server has continued /);
 });
 
 test("a promotion is refused when the end of the log is damaged or missing", async () => {

@@ -38,9 +38,6 @@ function displayPath(url: string): string {
   return shown.replace(/[^\x21-\x7e]/g, "?");
 }
 
-/** Colors and weights of text on a terminal. @see ECMA-48 §8.3.117 */
-const [DIM, RED, GREEN, YELLOW, CYAN] = [2, 31, 32, 33, 36];
-
 interface Formatter {
   /** @param time in UTC, RFC 3339 with milliseconds */
   event(time: string, level: Severity, event: string, fields?: Fields): string;
@@ -63,39 +60,29 @@ const jsonFormatter: Formatter = {
   },
 };
 
-const levelStyles: Partial<Record<Severity, number>> = { warn: YELLOW, error: RED };
-/** By the first digit of the status. */
-const statusStyles: Readonly<Record<string, number>> = { 2: GREEN, 3: CYAN, 4: YELLOW };
-
 /** @returns the time of day, which is enough on a terminal */
 function timeOfDay(time: string): string {
   return time.slice(11, 19);
 }
 
-function createTextFormatter(colors: boolean): Formatter {
-  const style = (code: number | undefined, text: string) =>
-    colors && code !== undefined ? `\u001b[${code}m${text}\u001b[0m` : text;
-  return {
-    // Values with spaces or line feeds are JSON, so that an event is one line.
-    event(time, level, event, fields = {}) {
-      const pairs = Object.entries(fields)
-        .filter(([, value]) => value !== undefined)
-        .map(
-          ([name, value]) =>
-            `${name}=${/^[\w./:-]+$/.test(`${value}`) ? value : JSON.stringify(value)}`,
-        );
-      const label = style(levelStyles[level], level.toUpperCase().padEnd(5));
-      return [style(DIM, timeOfDay(time)), label, event, ...pairs].join(" ");
-    },
-    request(time, { method, status, duration_ms, ...fields }, url) {
-      const code = style(statusStyles[`${status}`.charAt(0)] ?? RED, `${status}`);
-      const { request_id, reason, client } = fields;
-      const details = status >= 400 ? [request_id, reason, client].filter(Boolean) : [];
-      const duration = style(DIM, [`${duration_ms.toFixed(1)} ms`, ...details].join(" ").trim());
-      return [style(DIM, timeOfDay(time)), method, displayPath(url), code, duration].join(" ");
-    },
-  };
-}
+const textFormatter: Formatter = {
+  // Values with spaces or line feeds are JSON, so that an event is one line.
+  event(time, level, event, fields = {}) {
+    const pairs = Object.entries(fields)
+      .filter(([, value]) => value !== undefined)
+      .map(
+        ([name, value]) =>
+          `${name}=${/^[\w./:-]+$/.test(`${value}`) ? value : JSON.stringify(value)}`,
+      );
+    return [timeOfDay(time), level.toUpperCase().padEnd(5), event, ...pairs].join(" ");
+  },
+  request(time, { method, status, duration_ms, ...fields }, url) {
+    const { request_id, reason, client } = fields;
+    const details = status >= 400 ? [request_id, reason, client].filter(Boolean) : [];
+    const duration = `${duration_ms.toFixed(1)} ms`;
+    return [timeOfDay(time), method, displayPath(url), status, duration, ...details].join(" ");
+  },
+};
 
 export interface LogOptions {
   readonly level: LogLevel;
@@ -103,14 +90,12 @@ export interface LogOptions {
   readonly now: () => Date;
   /** Receives one line, including its line feed. */
   readonly write: (line: string) => void;
-  /** Whether the text format has colors. */
-  readonly colors?: boolean;
 }
 
-export function createLog({ level, format, now, write, colors = false }: LogOptions): Log {
+export function createLog({ level, format, now, write }: LogOptions): Log {
   const threshold = logLevels.indexOf(level);
   const enabled = (severity: Severity) => logLevels.indexOf(severity) >= threshold;
-  const formatter = format === "json" ? jsonFormatter : createTextFormatter(colors);
+  const formatter = format === "json" ? jsonFormatter : textFormatter;
   const timestamp = () => now().toISOString();
   const logAt = (severity: Severity) => (event: string, fields?: Fields) => {
     if (enabled(severity)) write(`${formatter.event(timestamp(), severity, event, fields)}\n`);

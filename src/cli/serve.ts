@@ -93,13 +93,12 @@ function createServerLog(
   system: CommandSystem,
   output: Omit<LogBuffer, "finish">,
 ): Log {
-  const { now, stdoutIsTerminal, environment } = system;
+  const { now, stdoutIsTerminal } = system;
   const log = createLog({
     level: config.logLevel,
     format: config.logFormat ?? (stdoutIsTerminal ? "text" : "json"),
     now,
     write: output.write,
-    colors: stdoutIsTerminal && !environment["NO_COLOR"],
   });
   output.onResume((lines) => log.warn("log lines dropped", { lines }));
   return log;

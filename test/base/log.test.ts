@@ -82,19 +82,3 @@ test("request writes one short line when the format is text", () => {
     `18:57:03 GET /a?[31m?b 404 1.2 ms ${request.request_id}\n`,
   ]);
 });
-
-test("request colors the status by its class when there are colors", () => {
-  const lines: string[] = [];
-  const write = (line: string) => lines.push(line);
-  const log = createLog({ level: "info", format: "text", now, write, colors: true });
-  for (const status of [201, 304, 404, 503]) log.request({ ...request, status }, url);
-  log.error("stopping");
-  const colors = [
-    "\u001b[32m201\u001b[0m",
-    "\u001b[36m304\u001b[0m",
-    "\u001b[33m404\u001b[0m",
-    "\u001b[31m503\u001b[0m",
-    "\u001b[31mERROR\u001b[0m",
-  ];
-  for (const [index, color] of colors.entries()) expect(lines[index]).toContain(color);
-});

@@ -42,7 +42,6 @@ function problemsOf(error: unknown): string {
 interface Rejection {
   readonly entry: RawRecord;
   readonly reason: string;
-  readonly exists?: true;
 }
 
 /**
@@ -56,10 +55,9 @@ export function createRejectionReport(
 ) {
   /** By the reason without its numbers: `user 7` and `user 8` are one. */
   const reasons = new Map<string, { readonly first: string; others: number }>();
-  let existing = 0;
   return {
     add(rejections: readonly Rejection[]): void {
-      for (const { entry, reason, exists = false } of rejections) {
+      for (const { entry, reason } of rejections) {
         const message = `line ${entry.line}: ${reason}`;
         const kind = reason.replaceAll(/\d+/g, "0");
         const known = reasons.get(kind);
@@ -69,7 +67,6 @@ export function createRejectionReport(
         if (counts.rejected === 0) file?.write(entry.header);
         file?.write(entry.withError(message));
         counts.rejected += 1;
-        existing += Number(exists);
       }
     },
     /** Lists the reasons: the first record of each, and how many there are. */
@@ -81,11 +78,6 @@ export function createRejectionReport(
         unlisted -= 1 + others;
       }
       if (unlisted > 0) note(`… and ${formatNumber(unlisted)} more`);
-      if (existing === 1) note("1 of these records exists with other values: --update changes it");
-      if (existing > 1)
-        note(
-          `${formatNumber(existing)} of these records exist with other values: --update changes them`,
-        );
     },
   };
 }
@@ -120,7 +112,7 @@ async function importBatches<Given>(
     for (const [index, { entry }] of batch.entries()) {
       const result = results[index];
       if (result === undefined) throw new Error("the import of a batch lacks a result");
-      if (result.outcome === "rejected") rejections.push({ entry, ...result });
+      if (result.outcome === "rejected") rejections.push({ entry, reason: result.reason });
       else counts[result.outcome] += 1;
     }
     rejections.sort((left, right) => left.entry.line - right.entry.line);

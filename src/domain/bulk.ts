@@ -7,11 +7,8 @@ export type ImportResult =
   | { readonly outcome: "erased" }
   /** The record exists with the same content, so that an import can be repeated. */
   | { readonly outcome: "unchanged" }
-  /**
-   * `reason` is worded like a validation error of the API. `exists` is set if the only one is that
-   * the record exists, and `update` was not given.
-   */
-  | { readonly outcome: "rejected"; readonly reason: string; readonly exists?: true };
+  /** `reason` is worded like a validation error of the API. */
+  | { readonly outcome: "rejected"; readonly reason: string };
 
 /** By default, neither. */
 export type ImportOptions = { readonly update?: boolean; readonly dryRun?: boolean };

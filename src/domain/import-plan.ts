@@ -246,10 +246,10 @@ function importOne<Row extends ImportedRow, Import extends object>(
   }
   if (known !== null && !batch.update) {
     const { id, field } = known;
-    const reason = isById
+    const problem = isById
       ? `${rules.noun} ${id} already exists with different values`
       : `${field} is already taken by ${rules.noun} ${id}`;
-    return { outcome: "rejected", reason, exists: true };
+    return rejected(`${problem} (--update changes it)`);
   }
   if (userId !== null && stored.emailOf(userId) === null)
     return rejected("user_id must be an existing user");

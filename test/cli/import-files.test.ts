@@ -168,7 +168,7 @@ test("import keeps created_at and status of an order without an id, and recogniz
   expect(await exportOf(world, "orders")).toMatchObject([stored]);
   const other = lines([{ ...order, created_at: "2021-01-02T03:04:05.678Z" }]);
   expect((await world.feed(other, ...args)).stderr).toStartWith(
-    "line 1: reference is already taken by order 1\n",
+    "line 1: reference is already taken by order 1 (--update changes it)\n",
   );
   const backwards = lines([{ ...order, updated_at: "2019-01-02T03:04:05.678Z" }]);
   expect((await world.feed(backwards, ...args)).stderr).toStartWith(
@@ -199,7 +199,9 @@ test("import stores the times of users and orders in UTC when they are RFC 3339"
     expected.map((time) => ({ created_at: time, updated_at: time })),
   );
   const other = await world.feed(lines([{ ...users[0], created_at: time }]), "import", "users");
-  expect(other.stderr).toStartWith("line 1: email is already taken by user 1\n");
+  expect(other.stderr).toStartWith(
+    "line 1: email is already taken by user 1 (--update changes it)\n",
+  );
 
   const csv = times.map(
     ([time], at) => `1,EUR,${at},"${JSON.stringify(items).replaceAll('"', '""')}",${time}\n`,

@@ -99,18 +99,17 @@ test("import lists lines in order and exits with 1 when records are rejected", a
   ].join("\r\n");
   expect(await world.feed(text, "import", "users")).toEqual(
     failed(
-      "line 1: email is already taken by user 7",
+      "line 1: email is already taken by user 7 (--update changes it)",
       "line 3: email must be an email address of at most 254 characters; name must be text of 1 to 200 characters or null",
       "line 5: email is given more than once",
       "line 6: record must be a JSON object",
       "line 7: record must be valid JSON",
       "line 8: version is required; created_at is required; updated_at is required",
-      "line 9: user 7 already exists with different values",
+      "line 9: user 7 already exists with different values (--update changes it)",
       "line 10: version is read-only",
       "line 11: nmae is not allowed (--ignore-unknown skips unknown fields)",
       "line 12: created_at must be a time such as 2026-11-20T18:57:03.120Z",
       "line 13: updated_at must not be before created_at",
-      "2 of these records exist with other values: --update changes them",
       "Imported 2 users (0 unchanged, 11 rejected)",
     ),
   );
@@ -207,8 +206,7 @@ test("import --dry-run reports the result and writes nothing", async () => {
   const dry = await world.feed(text, "import", "users", "--dry-run");
   const printed = (verb: string) =>
     failed(
-      "line 3: email is already taken by user 8",
-      "1 of these records exists with other values: --update changes it",
+      "line 3: email is already taken by user 8 (--update changes it)",
       `${verb} 1 user (1 unchanged, 1 rejected)`,
     );
   expect(dry).toEqual(printed("Would import"));
@@ -415,7 +413,7 @@ test("import lists each reason once, with its number, and at most 20", async () 
   await world.feed(emails(30), "import", "users");
   const renamed = emails(30).replaceAll("}", ',"name":"x"}');
   expect((await world.feed(renamed, "import", "users")).stderr).toStartWith(
-    "line 1: email is already taken by user 1 (and 29 more like it)\n30 of these records exist with other values: --update changes them\nImported",
+    "line 1: email is already taken by user 1 (--update changes it) (and 29 more like it)\nImported",
   );
   const names = Array.from({ length: 30 }, (_, at) => ({ ["x".repeat(at + 1)]: at }));
   const printed = (await world.feed(lines(names), "import", "users")).stderr.split("\n");
@@ -430,9 +428,8 @@ test("import --dry-run judges the input alone when there is no database", async 
   expect(await world.feed(text, "import", "users", "--dry-run")).toEqual(
     failed(
       none,
-      "line 3: email is already taken by user 8",
+      "line 3: email is already taken by user 8 (--update changes it)",
       "line 4: email is required",
-      "1 of these records exists with other values: --update changes it",
       "Would import 2 users (0 unchanged, 2 rejected)",
     ),
   );

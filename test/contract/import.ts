@@ -20,9 +20,7 @@ const created: ImportResult = { outcome: "created" };
 const unchanged: ImportResult = { outcome: "unchanged" };
 const rejected = (reason: string): ImportResult => ({ outcome: "rejected", reason });
 /** Of a record that an update can change. */
-function existing(reason: string): ImportResult {
-  return { outcome: "rejected", reason, exists: true };
-}
+const existing = (reason: string) => rejected(`${reason} (--update changes it)`);
 const createdAt = "2020-01-02T03:04:05.678Z";
 const updatedAt = "2021-01-02T03:04:05.678Z";
 

@@ -12,11 +12,10 @@ import {
   FRAME_HEADER_BYTES,
   INDEX_HEADER_BYTES,
   readWalState,
-  WAL_HEADER_BYTES,
 } from "../file/wal-index.ts";
 import type { SegmentHeader } from "./format.ts";
 import { isSamePosition, type WalPosition } from "./wal-reader.ts";
-import { lastCommit, writeFully } from "./wal-writer.ts";
+import { committedEnd, writeFully } from "./wal-writer.ts";
 
 const NO_HEADER = Buffer.alloc(INDEX_HEADER_BYTES);
 /** A connection that recovers the WAL at the same time can write the index as it was before. */
@@ -53,10 +52,7 @@ export function openCopy(path: string, { wal, index }: FileDescriptors, start: W
     /** Appends a segment that is the next one. Others see it after `show`. */
     append({ offset, end: next }: SegmentHeader, bytes: Buffer): void {
       writeFully(wal, bytes, offset);
-      const first = offset === 0 ? WAL_HEADER_BYTES : 0;
-      const frames = lastCommit(bytes, first, frameBytes);
-      if (offset === 0) committed = 0;
-      if (frames !== null) committed = offset + first + frames * frameBytes;
+      committed = committedEnd(offset, bytes, frameBytes) ?? (offset === 0 ? 0 : committed);
       isWhole = true;
       end = next;
     },

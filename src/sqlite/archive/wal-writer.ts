@@ -8,11 +8,11 @@ import { FRAME_HEADER_BYTES, isCommit, WAL_HEADER_BYTES } from "../file/wal-inde
 import { copyWal } from "./wal-lock.ts";
 import type { WalPosition } from "./wal-reader.ts";
 
-/** @returns the number of frames up to the last commit; `null` if none of these frames is one */
-export function lastCommit(bytes: Buffer, first: number, frameBytes: number): number | null {
-  for (let at = bytes.length - frameBytes; at >= first; at -= frameBytes) {
-    if (isCommit(bytes, at)) return (at - first) / frameBytes + 1;
-  }
+/** @returns where the last commit in this part of a WAL ends, as an offset in the WAL; `null` if none does */
+export function committedEnd(offset: number, bytes: Buffer, frameBytes: number): number | null {
+  const first = offset === 0 ? WAL_HEADER_BYTES : 0;
+  for (let at = bytes.length - frameBytes; at >= first; at -= frameBytes)
+    if (isCommit(bytes, at)) return offset + at + frameBytes;
   return null;
 }
 
@@ -28,17 +28,18 @@ interface PartialWal {
   readonly salt: string;
   readonly frameBytes: number;
   offset: number;
-  /** Frames up to the last commit. */
-  frames: number;
+  /** Size up to the last commit, in bytes. */
+  committed: number;
 }
 
 /** Lets SQLite copy the WAL to the database, which verifies its checksums. */
-function applyWal(path: string, frames: number): void {
+function applyWal(path: string, { committed, frameBytes }: PartialWal): void {
   {
     using db = connect(path);
     // If this is interrupted, it begins again with a new file.
     db.run("pragma synchronous = off");
-    if (copyWal(db) !== frames)
+    const copied = copyWal(db) ?? -1;
+    if (copied * frameBytes !== Math.max(0, committed - WAL_HEADER_BYTES))
       fail("operator", "the archive is damaged: SQLite rejects a part of the WAL");
   }
   rmSync(path + suffixes.wal, { force: true });
@@ -58,14 +59,14 @@ export function createWalWriter(path: string) {
 
   function finish(): void {
     const closed = close();
-    if (closed !== null) applyWal(path, closed.frames);
+    if (closed !== null) applyWal(path, closed);
   }
 
   function restart(salt: string, bytes: Buffer): PartialWal {
     finish();
     const descriptor = openSync(path + suffixes.wal, "wx", PRIVATE_MODE);
     const frameBytes = FRAME_HEADER_BYTES + bytes.readUInt32BE(8);
-    wal = { descriptor, salt, frameBytes, offset: 0, frames: 0 };
+    wal = { descriptor, salt, frameBytes, offset: 0, committed: 0 };
     return wal;
   }
 
@@ -76,10 +77,7 @@ export function createWalWriter(path: string) {
       if (bytes.length < WAL_HEADER_BYTES || (wal?.salt !== salt && offset !== 0)) return false;
       const current = wal?.salt === salt ? wal : restart(salt, bytes);
       if (offset !== current.offset) return false;
-      const first = offset === 0 ? WAL_HEADER_BYTES : 0;
-      const before = (offset + first - WAL_HEADER_BYTES) / current.frameBytes;
-      const committed = lastCommit(bytes, first, current.frameBytes);
-      if (committed !== null) current.frames = before + committed;
+      current.committed = committedEnd(offset, bytes, current.frameBytes) ?? current.committed;
       writeFully(current.descriptor, bytes, offset);
       current.offset += bytes.length;
       return true;

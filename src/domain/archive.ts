@@ -74,6 +74,6 @@ export interface ArchivedRange {
   readonly generations: readonly [first: number, last: number];
   /** The first and the last time; `null` if there is none. */
   readonly times: readonly [from: Date, until: Date] | null;
-  /** What is missing or damaged, so that the states behind cannot be restored; `null` if nothing is. */
+  /** What is missing or damaged, so that the states after it cannot be restored; `null` if nothing is. */
   readonly loss: string | null;
 }

@@ -1,5 +1,9 @@
 /** A standby announces itself, so that the server that writes beats faster, and an operator can promote the standby. */
-import { decodeJson, isNumber } from "./format.ts";
+import type { ObjectStorage } from "../../domain/object-storage.ts";
+import type { ArchiveContext } from "./context.ts";
+import { decodeJson, encodeJson, HEAD_BYTES, isNumber } from "./format.ts";
+import { orNull } from "./log-reader.ts";
+import { HEARTBEAT_MS } from "./still.ts";
 
 /** Says that a standby follows the archive. */
 export interface Announcement {
@@ -14,10 +18,53 @@ export interface Announcement {
 }
 
 export const ANNOUNCEMENT_KEY = "standby";
+const ANNOUNCEMENT_MS = 15_000;
+/** A standby that has not announced itself for this long is gone. */
+export const MAX_SILENCE_MS = 4 * ANNOUNCEMENT_MS;
+/** Heartbeats while a standby waits before it takes over. */
+const BEATS_PER_TAKEOVER = 4;
 
-/** @throws {AppError} operator if it is not an announcement */
-export function decodeAnnouncement(body: Uint8Array): Announcement {
+/**
+ * @returns the last one; `null` if there is none
+ * @throws {AppError} operator if it is damaged
+ */
+export async function readAnnouncement(storage: ObjectStorage): Promise<Announcement | null> {
+  const body = await storage.get(ANNOUNCEMENT_KEY, HEAD_BYTES);
   const isSound = ({ sequence, takeoverMs }: Announcement) =>
     isNumber(sequence) && isNumber(takeoverMs) && takeoverMs > 0;
-  return decodeJson(ANNOUNCEMENT_KEY, body, isSound);
+  return body === null ? null : decodeJson(ANNOUNCEMENT_KEY, body, isSound);
+}
+
+/** Announces a standby until it is disposed of. It does not wait. */
+export function announceRegularly(
+  storage: ObjectStorage,
+  next: () => Omit<Announcement, "sequence">,
+  onError: (error: unknown) => void,
+): Disposable {
+  let sequence = 0;
+  const announce = () => {
+    sequence += 1;
+    storage.put(ANNOUNCEMENT_KEY, encodeJson({ ...next(), sequence })).catch(onError);
+  };
+  announce();
+  const timer = setInterval(announce, ANNOUNCEMENT_MS);
+  return { [Symbol.dispose]: () => clearInterval(timer) };
+}
+
+/** @returns a function that looks for a standby, and returns the interval of heartbeats that it needs */
+export function createStandbyWatch({ storage, clock }: ArchiveContext): () => Promise<number> {
+  let seen = "";
+  let seenMs = Number.NEGATIVE_INFINITY;
+  let intervalMs = HEARTBEAT_MS;
+  return async () => {
+    // The standby writes one that is damaged again.
+    const announcement = await orNull(readAnnouncement(storage));
+    if (announcement !== null) {
+      const { holder, sequence, takeoverMs } = announcement;
+      if (`${holder} ${sequence}` !== seen) seenMs = clock.monotonicMs();
+      seen = `${holder} ${sequence}`;
+      intervalMs = Math.min(HEARTBEAT_MS, takeoverMs / BEATS_PER_TAKEOVER);
+    }
+    return clock.monotonicMs() - seenMs < MAX_SILENCE_MS ? intervalMs : HEARTBEAT_MS;
+  };
 }

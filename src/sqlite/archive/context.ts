@@ -19,6 +19,7 @@ export const archiveCauses = [ARCHIVE_CAUSE, DIVERGED, RESTORE_AGAIN] as const;
 export interface ServerContext {
   /** Of the database: its other files are next to it, so it is no symbolic link. */
   readonly path: string;
+  readonly storage: ObjectStorage;
   /** Names this server for operators. */
   readonly holder: string;
   readonly clock: Clock;
@@ -38,7 +39,6 @@ export interface ArchiverOptions
   extends ServerContext,
     Pick<ArchiveSettings, "intervalMs" | "keepMs" | "commit" | "takeoverMs" | "standby"> {
   readonly files: FileDescriptors;
-  readonly storage: ObjectStorage;
   /** A text that no other running process has: see identity.ts. */
   readonly identity: string;
   /** While the storage is unreachable, the WAL keeps what is missing up to this size, or half of the free space. */

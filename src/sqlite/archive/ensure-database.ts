@@ -4,7 +4,6 @@ import { basename, dirname, join, resolve } from "node:path";
 import { AppError, fail, shellWord } from "../../base/error.ts";
 import { claimTemporary, fsyncPath } from "../../base/temporary-file.ts";
 import type { ArchiveSettings } from "../../domain/archive.ts";
-import { type ObjectStorage, withRetries } from "../../domain/object-storage.ts";
 import { meaningOf } from "../file/errors.ts";
 import { discard, makeParents, publish, requireAbsent, sidecarsOf } from "../file/files.ts";
 import { type Catalog, isUsed, NO_BASE, readCatalog, readEnd, requireNewest } from "./catalog.ts";
@@ -14,16 +13,19 @@ import { notTheArchive, readMarker } from "./marker.ts";
 import { markRestored, type Restored, restoreTo } from "./rebuild.ts";
 import { untilStill } from "./still.ts";
 
+/** The storage repeats calls that fail. */
 export interface EnsureOptions extends ServerContext, Pick<ArchiveSettings, "restore"> {
   /** @throws {AppError} operator if the database is damaged */
   readonly verify: (path: string) => void;
 }
 
 /** Restores the newest state to a path with no file, or an empty one. */
-export async function restoreNewest(
-  storage: ObjectStorage,
-  { path, verify, log }: EnsureOptions,
-): Promise<Restored> {
+export async function restoreNewest({
+  path,
+  storage,
+  verify,
+  log,
+}: EnsureOptions): Promise<Restored> {
   makeParents(path);
   // Asked again, because another server may have been waited for. Not a symbolic link, which would become a file.
   const file = lstatSync(path, { throwIfNoEntry: false });
@@ -49,9 +51,8 @@ export async function restoreNewest(
 
 /** Waits until no server writes to the newest log, and seals it, so that none can add to what is restored. */
 async function sealNewest(
-  storage: ObjectStorage,
+  { storage, holder, clock, signal, log }: EnsureOptions,
   catalog: Catalog,
-  { holder, clock, signal, log }: EnsureOptions,
 ): Promise<void> {
   const newest = requireNewest(catalog);
   const { tail } = await readEnd(storage, catalog);
@@ -68,18 +69,14 @@ async function sealNewest(
  * @throws {AppError} unavailable if the database is missing and the storage is unreachable
  * @throws the reason of the signal
  */
-export async function ensureDatabase(
-  storage: ObjectStorage,
-  options: EnsureOptions,
-): Promise<void> {
-  const { path, restore } = options;
+export async function ensureDatabase(options: EnsureOptions): Promise<void> {
+  const { path, storage, restore } = options;
   if (existsSync(path) && statSync(path).size > 0) return;
-  const patient = withRetries(storage);
-  if (!(await isUsed(patient))) {
+  if (!(await isUsed(storage))) {
     if ((readMarker(path)?.archive ?? null) !== null) fail("operator", notTheArchive(path));
     return;
   }
-  const catalog = await readCatalog(patient);
+  const catalog = await readCatalog(storage);
   if (catalog.bases.length === 0)
     fail("operator", `${NO_BASE}: put back what was deleted, or choose another ARCHIVE_URL`);
   if (restore === "never") {
@@ -87,8 +84,8 @@ export async function ensureDatabase(
     const advice = `run \`${command}\`, or set ARCHIVE_RESTORE=if-missing`;
     fail("operator", `it has a database, but ${path} is missing: ${advice}`);
   }
-  await sealNewest(patient, catalog, options);
-  await restoreNewest(storage, options);
+  await sealNewest(options, catalog);
+  await restoreNewest(options);
 }
 
 /**

@@ -5,9 +5,9 @@
 
 import { AppError, messageOf, systemCode } from "../../base/error.ts";
 import type { ArchiveSettings } from "../../domain/archive.ts";
-import { type ObjectStorage, withRetries } from "../../domain/object-storage.ts";
+import { withRetries } from "../../domain/object-storage.ts";
 import type { FileDescriptors } from "../file/file-watch.ts";
-import { ANNOUNCEMENT_KEY, type Announcement } from "./announcement.ts";
+import { announceRegularly } from "./announcement.ts";
 import { readGeneration } from "./catalog.ts";
 import { RESTORE_AGAIN, type ServerContext } from "./context.ts";
 import { type Copy, openCopy } from "./copy.ts";
@@ -17,7 +17,6 @@ import {
   decodeGeneration,
   decodeHead,
   decodeSegment,
-  encodeJson,
   failDamaged,
   type Generation,
   generationKey,
@@ -29,18 +28,14 @@ import {
   slotKey,
 } from "./format.ts";
 import { MAX_SENDING, readHead, seal } from "./log.ts";
-import { orNull, readHeartbeat } from "./log-reader.ts";
+import { MAX_LOOKS, orNull, readHeartbeat } from "./log-reader.ts";
 import { markCopy } from "./marker.ts";
 import { createProblems, type Problems } from "./problems.ts";
 import type { CopyStart } from "./standby.ts";
 import { createStillness, HEARTBEAT_MS, POLL_MS } from "./still.ts";
 
-/** Interval at which a standby announces itself. */
-const ANNOUNCEMENT_MS = 15_000;
 /** A copy that cannot be continued for so long is restored again. Readers get no data that is as old. */
 const MAX_STUCK_MS = 60_000;
-/** How often a segment is looked for that is said to be there: it may be written after it was looked for. */
-const MAX_LOOKS = 3;
 /** Of a base: what any number is below. */
 const MAX_NUMBER = 9_999_999_999;
 
@@ -50,51 +45,53 @@ export interface FollowOptions
     Pick<ArchiveSettings, "takeoverMs" | "wasSuperseded"> {
   readonly files: FileDescriptors;
   readonly start: CopyStart;
-  readonly storage: ObjectStorage;
   readonly nowMs: () => number;
   /** Called when the copy has everything that the other server had acknowledged, with the age of that proof. */
   readonly onFresh: (ageMs: number) => void;
 }
 
-interface Following extends FollowOptions {
-  readonly copy: Copy;
-  readonly problems: Problems;
-  /** Of the log that is followed. */
+/** The log that is followed. */
+interface FollowedLog {
   generation: Generation;
-  /** The last segment in the copy. */
-  last: SegmentId;
-  /** The slot behind it. */
+  /** The slot after the last segment in the copy. */
   next: SegmentId;
   /** Where the log ends; `null` until that was read. */
   ended: Seal | null;
+  stillness: ReturnType<typeof createStillness>;
+  /** What was seen last; `null` before the first look. */
+  seen: string | null;
+  /** Whether this server has decided to end it. */
+  isTakingOver: boolean;
+}
+
+interface Following extends FollowOptions, FollowedLog {
+  readonly copy: Copy;
+  readonly problems: Problems;
+  /** The last segment in the copy. */
+  last: SegmentId;
   /** Slots to read at once. */
   ahead: number;
   /** How often the next segment was missing although a heartbeat confirms it. */
   missing: number;
   /** Between the heartbeats of the other server. */
   intervalMs: number;
-  stillness: ReturnType<typeof createStillness>;
-  /** What was seen last; `null` before the first look at a log. */
-  seen: string | null;
   isPromoted: boolean;
-  /** Whether this server has decided to take over. */
-  isOver: boolean;
 }
 
 function restoreAgain(reason: string): never {
   throw new AppError("unavailable", reason, { cause: RESTORE_AGAIN });
 }
 
-/** Follows a log from its first slot on, or from the one behind the last segment in the copy. */
-function beginLog(following: Following, generation: Generation, number: number): void {
-  const { clock, log } = following;
-  following.generation = generation;
-  following.next = { generation: generation.number, number };
-  following.ended = null;
-  following.stillness = createStillness(clock);
-  following.seen = null;
-  following.isOver = false;
+/** @param number of the first slot to read */
+function beginLog(
+  { clock, log }: FollowOptions,
+  generation: Generation,
+  number: number,
+): FollowedLog {
   log("info", "following", { holder: generation.holder, generation: generation.number });
+  const next = { generation: generation.number, number };
+  const stillness = createStillness(clock);
+  return { generation, next, ended: null, stillness, seen: null, isTakingOver: false };
 }
 
 /** @throws {AppError} operator if the segment is damaged, or does not continue the copy */
@@ -163,7 +160,7 @@ async function lookBehind(following: Following, ended: Seal): Promise<string | n
   }
   const generation = decodeGeneration(number, body);
   if (generation.continues && generation.previousEnd === ended.number - 1) {
-    beginLog(following, generation, 1);
+    Object.assign(following, beginLog(following, generation, 1));
     return null;
   }
   const lastKey = baseKey({ generation: ended.generation, number: MAX_NUMBER });
@@ -199,43 +196,22 @@ async function step(following: Following): Promise<boolean> {
   // Nobody acknowledges anything in a log that has ended.
   if (hasChanged || seen === "ended") onFresh(clock.monotonicMs() - startedMs);
   const isTime = hasEnded(following, following.stillness(seen));
-  if (!following.isOver && !isTime) return false;
-  if (!following.isOver) log("warn", "taking over", { holder: following.generation.holder });
-  following.isOver = true;
+  if (!following.isTakingOver && !isTime) return false;
+  if (!following.isTakingOver) log("warn", "taking over", { holder: following.generation.holder });
+  following.isTakingOver = true;
   if (following.ended === null)
     await seal(storage, following.next, { writer: crypto.randomUUID(), holder }, nowMs());
   return true;
 }
 
-/** Tells the other server that it is followed. It does not wait. */
-function announceRegularly({
-  storage,
-  holder,
-  takeoverMs,
-  nowMs,
-  problems,
-}: Following): Disposable {
-  let sequence = 0;
-  const announce = () => {
-    sequence += 1;
-    const announcement: Announcement = { holder, sequence, takeoverMs, timeMs: nowMs() };
-    storage
-      .put(ANNOUNCEMENT_KEY, encodeJson(announcement))
-      .catch((error) => problems.report("following", error));
-  };
-  announce();
-  const timer = setInterval(announce, ANNOUNCEMENT_MS);
-  return { [Symbol.dispose]: () => clearInterval(timer) };
-}
-
 /** Steps until the copy has all of a log that this server may continue. @throws the reason of the signal */
-async function untilOver(following: Following): Promise<void> {
+async function untilTakenOver(following: Following): Promise<void> {
   const { copy, clock, problems, signal } = following;
   let stuckSinceMs: number | null = null;
   for (;;) {
     signal.throwIfAborted();
     try {
-      if (following.isOver && following.ended !== null) return copy.empty();
+      if (following.isTakingOver && following.ended !== null) return copy.empty();
       const isAgain = await step(following);
       problems.clear("following");
       stuckSinceMs = null;
@@ -260,29 +236,28 @@ async function untilOver(following: Following): Promise<void> {
  * @throws the reason of the signal
  */
 export async function follow(options: FollowOptions): Promise<boolean> {
-  const { path, files, start, storage, log } = options;
+  const { path, files, start, storage, holder, takeoverMs, nowMs, log } = options;
   using copy = openCopy(path, files, start.end);
   const generation = await readGeneration(withRetries(storage), start.last.generation);
+  const problems = createProblems(log);
   const following: Following = {
     ...options,
+    ...beginLog(options, generation, start.last.number + 1),
     copy,
-    problems: createProblems(log),
-    generation,
+    problems,
     last: start.last,
-    next: start.last,
-    ended: null,
     ahead: 1,
     missing: 0,
     intervalMs: HEARTBEAT_MS,
-    stillness: createStillness(options.clock),
-    seen: null,
     isPromoted: false,
-    isOver: false,
   };
-  beginLog(following, generation, start.last.number + 1);
-  using _announcing = announceRegularly(following);
+  using _announcing = announceRegularly(
+    storage,
+    () => ({ holder, takeoverMs, timeMs: nowMs() }),
+    (error) => problems.report("following", error),
+  );
   try {
-    await untilOver(following);
+    await untilTakenOver(following);
   } catch (error) {
     // Otherwise the next start continues from here.
     const isBroken = error instanceof AppError && error.cause === RESTORE_AGAIN;

@@ -2,7 +2,7 @@
  * The objects of an archive:
  *
  *     generations/<generation>            a server that wrote to the archive, and where the one before it ended
- *     log/<generation>/<block>/<number>   slots: segments, which are consecutive parts of the WAL, and behind them a seal
+ *     log/<generation>/<block>/<number>   slots: segments, which are consecutive parts of the WAL, and after them a seal
  *     heartbeats/<generation>             written again and again while the server runs
  *     standby                             written again and again by each standby: see announcement.ts
  *     bases/<generation>-<number>         manifests of copies of the database file, each written last
@@ -58,7 +58,7 @@ interface Slot extends SegmentId {
   readonly timeMs: number;
 }
 
-/** The slot behind the last segment: of a server that has stopped, or of another one that continues its archive. */
+/** The slot after the last segment: of a server that has stopped, or of another one that continues its archive. */
 export interface Seal extends Slot {
   readonly kind: "closed" | "seal";
   /** Who has written it, for operators. */

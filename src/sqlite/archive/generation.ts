@@ -1,5 +1,6 @@
 /** Begins a generation: decides whether this database continues the archive, needs a base, or must not be archived. */
 import { fail } from "../../base/error.ts";
+import { withRetries } from "../../domain/object-storage.ts";
 import { fileState } from "../file/files.ts";
 import {
   type Catalog,
@@ -178,7 +179,7 @@ export async function beginGeneration(
         if (archive.standby && !isOwn(path, newest))
           return { refused: CONTINUED, isDiverged: true };
         archive.log("info", "waiting for the archive", { holder: newest.holder });
-        await untilStill(storage, tail.sealFrom, clock, signal);
+        await untilStill(withRetries(storage), tail.sealFrom, clock, signal);
       }
       await seal(storage, tail.sealFrom, { writer: crypto.randomUUID(), holder }, nowMs());
       sealed = newest.number;

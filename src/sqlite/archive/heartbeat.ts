@@ -2,16 +2,12 @@
  * Shows that this server is running, so that no other takes its archive by mistake, and notices when one has: a server
  * without writes would not.
  */
-import { ANNOUNCEMENT_KEY, decodeAnnouncement } from "./announcement.ts";
+import { createStandbyWatch } from "./announcement.ts";
 import type { ArchiveContext } from "./context.ts";
-import { encodeJson, type Generation, HEAD_BYTES, type Heartbeat, heartbeatKey } from "./format.ts";
+import { encodeJson, type Generation, type Heartbeat, heartbeatKey } from "./format.ts";
 import type { Log } from "./log.ts";
 import { HEARTBEAT_MS } from "./still.ts";
 
-/** A standby that has written no announcement for this long is gone. It writes four in this time. */
-const ANNOUNCED_MS = 60_000;
-/** Heartbeats while a standby waits before it takes over. */
-const BEATS_PER_TAKEOVER = 4;
 /** So many looks in a row find that the storage lacks what it had, before that is believed. */
 const MAX_LACKING = 3;
 
@@ -20,27 +16,6 @@ export interface HeartbeatEvents {
   readonly onHeld: (untilMs: number) => void;
   /** Called with the reason when the storage no longer has what it had. */
   readonly onError: (error: unknown) => void;
-}
-
-/** @returns a function that looks for a standby, and returns the interval that it needs */
-function createStandbyWatch({ storage, clock }: ArchiveContext): () => Promise<number> {
-  let seen = "";
-  let seenMs = Number.NEGATIVE_INFINITY;
-  let takeoverMs = 0;
-  return async () => {
-    const body = await storage.get(ANNOUNCEMENT_KEY, HEAD_BYTES);
-    try {
-      const announcement = decodeAnnouncement(body ?? new Uint8Array());
-      const { holder, sequence } = announcement;
-      if (`${holder} ${sequence}` !== seen) seenMs = clock.monotonicMs();
-      seen = `${holder} ${sequence}`;
-      takeoverMs = announcement.takeoverMs;
-    } catch {
-      // There is none, or it is damaged. The standby writes it again.
-    }
-    const isFollowed = clock.monotonicMs() - seenMs < ANNOUNCED_MS;
-    return isFollowed ? Math.min(HEARTBEAT_MS, takeoverMs / BEATS_PER_TAKEOVER) : HEARTBEAT_MS;
-  };
 }
 
 /** @returns stops when it is disposed of. The first one is written */

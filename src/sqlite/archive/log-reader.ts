@@ -1,6 +1,6 @@
 /**
  * Reads how far the log of a generation goes. Every slot that is missing is named, and never taken for the end: a log ends
- * where it is sealed; one that is not sealed ends behind what its server has confirmed.
+ * where it is sealed; one that is not sealed ends after what its server has confirmed.
  */
 import type { ObjectStorage } from "../../domain/object-storage.ts";
 import {
@@ -19,7 +19,7 @@ import { MAX_SENDING, readHead } from "./log.ts";
 /** How often something that seems to be missing is looked for: a server may write meanwhile. */
 export const MAX_LOOKS = 3;
 /** Slots that may follow the first seal: of a server that did not know of it, and the seals of promotions. */
-const MAX_BEHIND = 2 * MAX_SENDING;
+const MAX_AFTER_SEAL = 2 * MAX_SENDING;
 /** Small objects that are read at the same time. */
 const MAX_READS = 16;
 
@@ -30,7 +30,7 @@ export interface StoredSegment extends SegmentId {
 
 /** A log, and how it ends. */
 export interface ReadLog {
-  /** Without those behind the first one that is missing. */
+  /** Without those after the first one that is missing. */
   readonly segments: readonly StoredSegment[];
   /** Whether nothing can follow. */
   readonly isSealed: boolean;
@@ -65,9 +65,9 @@ export async function orNull<Result>(work: Promise<Result>): Promise<Result | nu
 }
 
 /**
- * Lists block by block. Without an end, it stops at an empty block, and the first slot behind that shows that the block is
+ * Lists block by block. Without an end, it stops at an empty block, and the first slot after that shows that the block is
  * missing.
- * @returns the slots of one log that are not empty, sorted, perhaps with some behind the end
+ * @returns the slots of one log that are not empty, sorted, perhaps with some after the end
  */
 async function listSlots(
   storage: ObjectStorage,
@@ -115,7 +115,7 @@ export async function readLog(
     const filled = slots.filter(({ number }, index) => number === from.number + index);
     const empty = from.number + filled.length;
     // A seal is one of them.
-    const newest = end === null ? slots.slice(-MAX_BEHIND) : [];
+    const newest = end === null ? slots.slice(-MAX_AFTER_SEAL) : [];
     const read = await mapBounded(newest, (slot) => readHead(storage, slot));
     const heads = read.filter((head) => head !== null);
     // A fence is no end while a slot before it is empty. Otherwise, what is missing before a seal was confirmed.

@@ -20,7 +20,7 @@ import {
 
 /**
  * How many segments may be sent while the first of them is not stored: concurrent writes share one, and the next one need
- * not wait for it. So few are behind a seal, where a reader looks for it.
+ * not wait for it. So few are after a seal, where a reader looks for it.
  */
 export const MAX_SENDING = 8;
 
@@ -190,7 +190,7 @@ export function createLog({ storage, generation, retry, onSuperseded }: LogOptio
     /** Number of the last segment that the archive has, with all before it: these are in its history for ever. */
     stored: () => stored,
     /**
-     * Looks for a slot of another server, behind those that the archive has.
+     * Looks for a slot of another server, after those that the archive has.
      * @returns whether there was none. Then what was stored before this call is in the history for ever
      */
     async isOpen(): Promise<boolean> {

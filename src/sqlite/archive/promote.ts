@@ -4,26 +4,22 @@ import type { Promotion } from "../../domain/archive.ts";
 import { type ObjectStorage, withRetries } from "../../domain/object-storage.ts";
 import type { Backend } from "../../domain/store.ts";
 import { describeSqliteError } from "../file/errors.ts";
-import { ANNOUNCEMENT_KEY, decodeAnnouncement } from "./announcement.ts";
+import { MAX_SILENCE_MS, readAnnouncement } from "./announcement.ts";
 import { readCatalog, readEnd, requireNewest } from "./catalog.ts";
-import { HEAD_BYTES, slotKey } from "./format.ts";
+import { slotKey } from "./format.ts";
 import { holderName } from "./identity.ts";
 import { fence, readHead, type Sealer, seal } from "./log.ts";
 
-/** A standby announces itself every 15 s. */
-const MAX_AGE_S = 60;
-
 /** @returns the name of a standby */
 async function requireStandby(storage: ObjectStorage, primary: string, nowMs: number) {
-  const body = await storage.get(ANNOUNCEMENT_KEY, HEAD_BYTES);
-  const announcement = body === null ? null : decodeAnnouncement(body);
+  const announcement = await readAnnouncement(storage);
   // The primary announced itself before it took over.
   if (announcement === null || announcement.holder === primary)
     return fail("operator", "no standby has announced itself: start one, or add --force");
   const { holder, timeMs } = announcement;
-  const ageS = Math.round((nowMs - timeMs) / 1000);
-  const age = `${ageS} s ago by the clock of this machine`;
-  if (Math.abs(ageS) <= MAX_AGE_S) return holder;
+  const ageMs = nowMs - timeMs;
+  const age = `${Math.round(ageMs / 1000)} s ago by the clock of this machine`;
+  if (Math.abs(ageMs) <= MAX_SILENCE_MS) return holder;
   return fail(
     "operator",
     `the standby ${holder} announced itself ${age}: start it, or add --force`,

@@ -1,6 +1,6 @@
 /** Rebuilds a database from its archive. */
 import { closeSync, openSync, writeSync } from "node:fs";
-import { MAX_OBJECT_BYTES, type ObjectStorage, withRetries } from "../../domain/object-storage.ts";
+import { MAX_OBJECT_BYTES, type ObjectStorage } from "../../domain/object-storage.ts";
 import { discard, fileState, PRIVATE_MODE } from "../file/files.ts";
 import {
   type Catalog,
@@ -140,16 +140,15 @@ export async function restoreTo(
   storage: ObjectStorage,
   at: Date | null,
 ): Promise<Restored> {
-  const patient = withRetries(storage);
-  let catalog = await readCatalog(patient);
+  let catalog = await readCatalog(storage);
   // First: what is written to the archive from now on must look like the work of another server.
-  const earlier = at === null ? null : await readNewestHistory(patient, catalog);
+  const earlier = at === null ? null : await readNewestHistory(storage, catalog);
   for (;;) {
-    const found = await findState(patient, catalog, at);
+    const found = await findState(storage, catalog, at);
     const newest: History | null = at === null ? found.history : earlier;
     const { base } = found.history;
     try {
-      await fetchBase(patient, base, path);
+      await fetchBase(storage, base, path);
     } catch (error) {
       const damage = damageOf(error);
       if (damage === null) throw error;
@@ -157,7 +156,7 @@ export async function restoreTo(
       continue;
     }
     const atMs = at?.getTime() ?? Number.POSITIVE_INFINITY;
-    const applied = await applySegments(patient, found, path, atMs, catalog);
+    const applied = await applySegments(storage, found, path, atMs, catalog);
     return { ...applied, catalog, newest, warnings: found.warnings };
   }
 }

@@ -109,7 +109,7 @@ export async function findState(
 }
 
 /**
- * @returns the times that can be restored, oldest first, and what is missing behind each range
+ * @returns the times that can be restored, oldest first, and what is missing after each range
  * @throws {AppError} operator if there is none
  */
 export async function listRanges(storage: ObjectStorage): Promise<ArchivedRange[]> {

@@ -2,7 +2,7 @@
 
 import { AppError, type ErrorCode, messageOf } from "../../base/error.ts";
 import type { ArchiveLog, ArchiveSettings } from "../../domain/archive.ts";
-import type { OpenStorage } from "../../domain/object-storage.ts";
+import { type OpenStorage, withRetries } from "../../domain/object-storage.ts";
 import type { FileDescriptors } from "../file/file-watch.ts";
 import { type Archiver, createArchiver } from "./archiver.ts";
 import { ARCHIVE_CAUSE, type ArchiveReport, archiveCauses } from "./context.ts";
@@ -77,11 +77,11 @@ export function createArchiveService({ openStorage, verify, respond }: ServiceOp
   async function open(request: Request<"open">): Promise<void> {
     const context = contextOf(request);
     opened = context;
-    const { storage, standby, takeoverMs, wasSuperseded } = context;
-    const options = { ...context, verify };
+    const { standby, takeoverMs, wasSuperseded } = context;
+    const options = { ...context, storage: withRetries(context.storage), verify };
     const waitMs = wasSuperseded ? 2 * takeoverMs : 0;
-    copyStart = standby ? await prepareCopy(storage, options, waitMs) : null;
-    if (copyStart === null) await ensureDatabase(storage, options);
+    copyStart = standby ? await prepareCopy(options, waitMs) : null;
+    if (copyStart === null) await ensureDatabase(options);
     else respond({ type: "fresh", ageMs: Math.max(0, Date.now() - copyStart.timeMs) });
   }
 

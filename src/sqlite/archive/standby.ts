@@ -3,7 +3,7 @@ import { closeSync, fsyncSync, openSync, renameSync, rmSync } from "node:fs";
 import { suffixes } from "../../base/database-url.ts";
 import { AppError, fail } from "../../base/error.ts";
 import { claimTemporary } from "../../base/temporary-file.ts";
-import { type ObjectStorage, withRetries } from "../../domain/object-storage.ts";
+import type { ObjectStorage } from "../../domain/object-storage.ts";
 import { discard, fileState, PRIVATE_MODE, sizeOf } from "../file/files.ts";
 import { isUsed, readCatalog, readEnd, readGeneration, requireNewest } from "./catalog.ts";
 import { DIVERGED } from "./context.ts";
@@ -88,7 +88,7 @@ async function rebuildWal(storage: ObjectStorage, path: string, last: SegmentId)
 }
 
 /** Restores the newest state in the place of a copy that cannot be continued. */
-async function restoreCopy(storage: ObjectStorage, options: EnsureOptions): Promise<SegmentId> {
+async function restoreCopy(options: EnsureOptions): Promise<SegmentId> {
   const { path } = options;
   if (sizeOf(path) > 0) {
     const marker = readMarker(path);
@@ -96,11 +96,11 @@ async function restoreCopy(storage: ObjectStorage, options: EnsureOptions): Prom
     if (!marker.isCopy) throw new AppError("operator", CONTINUED, { cause: DIVERGED });
     discard(path);
   }
-  return (await restoreNewest(storage, options)).last;
+  return (await restoreNewest(options)).last;
 }
 
 /** Waits for the first base, which a server may be writing. @throws the reason of the signal */
-async function untilBase(storage: ObjectStorage, { clock, signal, log }: EnsureOptions) {
+async function untilBase({ storage, clock, signal, log }: EnsureOptions) {
   for (let look = 0; (await storage.list(prefixes.bases, 1)).length === 0; look += 1) {
     signal.throwIfAborted();
     if (look === 0) log("info", "waiting for the first base of the archive");
@@ -110,9 +110,8 @@ async function untilBase(storage: ObjectStorage, { clock, signal, log }: EnsureO
 
 /** Waits for the record of the server that has ended this log. @returns whether there is one in time */
 async function isContinued(
-  storage: ObjectStorage,
+  { storage, clock, signal }: EnsureOptions,
   { number }: Generation,
-  { clock, signal }: EnsureOptions,
   waitMs: number,
 ): Promise<boolean> {
   const endMs = clock.monotonicMs() + waitMs;
@@ -132,33 +131,28 @@ async function isContinued(
  * @throws {AppError} operator if the archive cannot be restored, or belongs to another database
  * @throws the reason of the signal
  */
-export async function prepareCopy(
-  storage: ObjectStorage,
-  options: EnsureOptions,
-  waitMs = 0,
-): Promise<CopyStart | null> {
-  const { path } = options;
-  const patient = withRetries(storage);
-  if (!(await isUsed(patient))) return null;
-  const catalog = await readCatalog(patient);
+export async function prepareCopy(options: EnsureOptions, waitMs = 0): Promise<CopyStart | null> {
+  const { path, storage } = options;
+  if (!(await isUsed(storage))) return null;
+  const catalog = await readCatalog(storage);
   const newest = requireNewest(catalog);
   if (newest === null) return null;
   const marker = readMarker(path);
   const isThere = sizeOf(path) > 0;
   const isOwn = isThere && marker?.names.includes(newest.name);
-  if (isOwn && !(await isContinued(patient, newest, options, waitMs))) return null;
+  if (isOwn && !(await isContinued(options, newest, waitMs))) return null;
   // An operator has restored a state, and no server writes.
   const isIntended = isThere && !marker?.isCopy && marker?.intent?.names.includes(newest.name);
-  if (isIntended && (await readEnd(patient, catalog)).tail?.isSealed) return null;
+  if (isIntended && (await readEnd(storage, catalog)).tail?.isSealed) return null;
   if (isThere && (marker?.archive ?? newest.archive) !== newest.archive)
     fail("operator", notTheArchive(path));
-  await untilBase(patient, options);
+  await untilBase(options);
   const last = canFollow(path, marker) ? marker?.complete : null;
-  const { generation, number } = last ?? (await restoreCopy(patient, options));
+  const { generation, number } = last ?? (await restoreCopy(options));
   const id = { generation, number };
   for (const suffix of [suffixes.wal, suffixes.shm]) rmSync(path + suffix, { force: true });
-  const head = await readHead(patient, id);
-  if (head?.kind === "segment") await rebuildWal(patient, path, id);
+  const head = await readHead(storage, id);
+  if (head?.kind === "segment") await rebuildWal(storage, path, id);
   markCopy(path, id, [newest.name]);
   const end = head?.kind === "segment" ? head.end : null;
   return { last: id, end, timeMs: head?.timeMs ?? 0 };

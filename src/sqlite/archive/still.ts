@@ -1,6 +1,6 @@
 /** Waits for a server that may be running, so that another one does not take its archive by mistake. */
 import { setTimeout } from "node:timers/promises";
-import { type ObjectStorage, withRetries } from "../../domain/object-storage.ts";
+import type { ObjectStorage } from "../../domain/object-storage.ts";
 import { HEAD_BYTES, heartbeatKey, type SegmentId } from "./format.ts";
 import { readHead } from "./log.ts";
 
@@ -24,17 +24,16 @@ export const systemClock: Clock = {
 };
 
 /**
- * @param pollMs time between two observations
  * @returns a function that gets what was observed, and returns for how long that has been the same: between successful
  * observations only, because both processes may have been suspended, or the storage away
  */
-export function createStillness(clock: Clock, pollMs = POLL_MS): (state: string) => number {
+export function createStillness(clock: Clock): (state: string) => number {
   let seen: string | null = null;
   let stillMs = 0;
   let lastMs = clock.monotonicMs();
   return (state) => {
     const nowMs = clock.monotonicMs();
-    stillMs = state === seen ? stillMs + Math.min(nowMs - lastMs, 2 * pollMs) : 0;
+    stillMs = state === seen ? stillMs + Math.min(nowMs - lastMs, 2 * POLL_MS) : 0;
     seen = state;
     lastMs = nowMs;
     return stillMs;
@@ -52,15 +51,14 @@ export async function untilStill(
   clock: Clock,
   signal: AbortSignal,
 ): Promise<void> {
-  const { get } = withRetries(storage);
   const { generation } = next;
   let { number } = next;
   const stillness = createStillness(clock);
   for (;;) {
     signal.throwIfAborted();
     const [beat, slot] = await Promise.all([
-      get(heartbeatKey(generation), HEAD_BYTES),
-      readHead({ get }, { generation, number }),
+      storage.get(heartbeatKey(generation), HEAD_BYTES),
+      readHead(storage, { generation, number }),
     ]);
     if (slot !== null && slot.kind !== "segment") return;
     if (slot !== null) number += 1;

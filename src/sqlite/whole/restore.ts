@@ -171,7 +171,9 @@ export const restoreSqlite: Backend["restore"] = async ({ from, databaseUrl, now
     using cleanup = new DisposableStack();
     cleanup.defer(() => discard(temporaryPath));
     // Like a copied file, it gets another feed when a server opens it.
-    const archived = isBackup ? null : await restoreTo(temporaryPath, from.storage, from.at);
+    const archived = isBackup
+      ? null
+      : await restoreTo(temporaryPath, withRetries(from.storage), from.at);
     const contents =
       backup === null
         ? verifyDatabase(temporaryPath)
@@ -219,7 +221,7 @@ export const checkSqliteArchive: Backend["checkArchive"] = async (storage, datab
   while (!existsSync(directory)) directory = dirname(directory);
   const temporaryPath = claimTemporary(join(directory, basename(databaseUrl)));
   try {
-    const { timeMs, warnings } = await restoreTo(temporaryPath, storage, null);
+    const { timeMs, warnings } = await restoreTo(temporaryPath, withRetries(storage), null);
     return { ...verifyDatabase(temporaryPath), archivedUntil: new Date(timeMs), warnings };
   } catch (error) {
     throw describeSqliteError(`Cannot check ${storage.url}`, error);

@@ -38,7 +38,7 @@ async function startStandby(archive: Archive, options: StandbyOptions = {}) {
   };
   const log = (_level: string, event: string) => void lines.push(event);
   const common = { path, holder: "b.db", clock, signal: stopping.signal, log };
-  const start = await prepareCopy(storage, { ...common, restore: "never", verify() {} });
+  const start = await prepareCopy({ ...common, storage, restore: "never", verify() {} });
   if (start === null) throw new Error("no other server was found");
   const db = new Database(path, { readwrite: true, strict: true });
   db.run("pragma busy_timeout = 5000");

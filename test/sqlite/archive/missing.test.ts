@@ -12,7 +12,8 @@ function ensure(
   restore: ArchiveSettings["restore"],
   onSleep = () => {},
 ) {
-  return ensureDatabase(storage, {
+  return ensureDatabase({
+    storage,
     path,
     restore,
     holder: "test",

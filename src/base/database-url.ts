@@ -77,12 +77,14 @@ function looksLikeUrl(text: string): boolean {
   return isScheme || hasCredentials || CONNECTION_PARAMETER.test(text);
 }
 
-/** @throws {AppError} operator, saying what it must be, without repeating it: it can contain a password */
-export function requireDatabaseUrl(text: string): void {
+/** @returns the URL. @throws {AppError} operator, saying what it must be, without repeating it: it can contain a password */
+export function parseDatabaseUrl(text: string): string {
   // A malformed URL must not be used as a path: the file name would contain the password.
   if (/^[\s"'`]|[\s"'`]$/.test(text)) fail("operator", "must not be enclosed in spaces or quotes");
   if (!isPostgres(text)) {
-    if (!looksLikeUrl(text)) return;
+    // SQLite opens a temporary database for an empty path, and deletes it on close.
+    if (text.trim() === "") fail("operator", "must be a path");
+    if (!looksLikeUrl(text)) return text;
     fail("operator", "must be a path, e.g. data/user-api.db or ./name, or postgres://…");
   }
   // Without a name PostgreSQL selects the database that is named after the user.
@@ -94,4 +96,5 @@ export function requireDatabaseUrl(text: string): void {
     fail("operator", `must be a URL such as postgres://user@localhost/user_api; ${advice}`);
   }
   requireValidParameters(url);
+  return text;
 }

@@ -14,7 +14,6 @@ import {
   importSchemas,
   type OnUnknown,
   type RawRecord,
-  type RawRecords,
   TEXT_FIELD,
 } from "./files/file-format.ts";
 import type { OutputStream, System } from "./files/system.ts";
@@ -86,7 +85,7 @@ type ReportRejections = ReturnType<typeof createRejectionReport>["add"];
 
 /** Imports records in batches. */
 async function importBatches<Given>(
-  parts: RawRecords,
+  entries: AsyncIterable<RawRecord>,
   parse: (entry: RawRecord) => Given,
   store: BulkStore<Given>,
   options: ImportOptions,
@@ -122,11 +121,9 @@ async function importBatches<Given>(
     size = 0;
   }
 
-  for await (const entries of parts) {
-    for (const entry of entries) {
-      add(entry);
-      if (batch.length + rejections.length >= BATCH_RECORDS || size >= BATCH_BYTES) await flush();
-    }
+  for await (const entry of entries) {
+    add(entry);
+    if (batch.length + rejections.length >= BATCH_RECORDS || size >= BATCH_BYTES) await flush();
   }
   await flush();
 }
@@ -149,7 +146,7 @@ function withoutMarks(record: unknown): unknown {
 /** Imports all records of an input. */
 export async function importRecords(
   bulk: Store["bulk"],
-  parts: RawRecords,
+  entries: AsyncIterable<RawRecord>,
   table: BulkTable,
   options: ImportOptions,
   onUnknown: OnUnknown | null,
@@ -162,7 +159,7 @@ export async function importRecords(
     return removeUnknownFields(record, importSchemas[table], onUnknown);
   };
   async function run<Given>(store: BulkStore<Given>, parse: (value: unknown) => Given) {
-    await importBatches(parts, (entry) => parse(read(entry)), store, options, counts, report);
+    await importBatches(entries, (entry) => parse(read(entry)), store, options, counts, report);
   }
   if (table === "users") await run(bulk.users, createUserParser());
   else await run(bulk.orders, createOrderParser());

@@ -84,9 +84,9 @@ async function importAll(
     }
   }
   const chunks = countBytes();
-  const parts = format === "csv" ? readCsv(chunks, table, onUnknown) : readNdjson(chunks);
+  const entries = format === "csv" ? readCsv(chunks, table, onUnknown) : readNdjson(chunks);
   try {
-    await importRecords(bulk, parts, table, job, onUnknown, counts, report.add);
+    await importRecords(bulk, entries, table, job, onUnknown, counts, report.add);
     if (inputBytes > 0 && Object.values(counts).every((count) => count === 0))
       fail("validation_failed", "it has no records");
     // Without a rejected record there is no file.

@@ -30,15 +30,9 @@ export type Config = {
   readonly apiToken: string | null;
 };
 
-/** Characters of an invalid value that a message repeats. */
-const MAX_SHOWN_CHARACTERS = 60;
-
 /** @returns e.g. `Invalid --port "abc": must be an integer from 0 to 65535` */
 export function invalidValue(name: string, text: string, problem: string): string {
-  const characters = [...text];
-  const isLong = characters.length > MAX_SHOWN_CHARACTERS;
-  const shown = isLong ? `${characters.slice(0, MAX_SHOWN_CHARACTERS).join("")}…` : text;
-  return `Invalid ${name} ${quoteReadably(shown)}: ${problem}`;
+  return `Invalid ${name} ${quoteReadably(text)}: ${problem}`;
 }
 
 /**

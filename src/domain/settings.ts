@@ -1,5 +1,5 @@
 /** The settings of the program. `config.ts` reads them from the environment and the command line. */
-import { requireDatabaseUrl } from "../base/database-url.ts";
+import { parseDatabaseUrl } from "../base/database-url.ts";
 import { fail } from "../base/error.ts";
 import { logFormats, logLevels } from "../base/log.ts";
 import { archiveCommits, archiveRestores } from "./archive.ts";
@@ -47,14 +47,8 @@ function parseHost(text: string): string {
 }
 
 function parsePath(text: string): string {
-  // SQLite opens a temporary database for an empty path, and deletes it on close.
   if (text.trim() === "") fail("operator", "must be a path");
   return text;
-}
-
-function parseDatabaseUrl(text: string): string {
-  requireDatabaseUrl(text);
-  return parsePath(text);
 }
 
 function parseArchiveUrl(text: string): string {

@@ -234,14 +234,6 @@ test("readConfig reads secrets from files when the command uses them", () => {
   expectThrown(() => readConfig(missing, { databaseUrl: "a.db" }), "operator", /API_TOKEN_FILE/);
 });
 
-test("readConfig shortens an invalid value when it is long", () => {
-  expectThrown(
-    () => readConfig({ PORT: "😀".repeat(1000) }),
-    "operator",
-    `Invalid PORT "${"😀".repeat(60)}…": must be an integer from 0 to 65535`,
-  );
-});
-
 test("readConfig escapes the characters of an invalid value when they are invisible", () => {
   expectThrown(
     () => readConfig({ PORT: "80\u200b8\u00a00 \u{e0001}\n\ufeff" }),

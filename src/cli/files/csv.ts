@@ -19,8 +19,6 @@ import {
 
 /** Maximum size of a record, like that of a line of NDJSON. */
 const MAX_RECORD_BYTES = 2 ** 20;
-/** Records per iteration. */
-const YIELD_RECORDS = 100;
 
 /** The first wins if the header has several equally often, or none. */
 const DELIMITERS = [",", ";", "\t"];
@@ -173,7 +171,7 @@ export async function* readCsv(
   input: AsyncIterable<Uint8Array>,
   table: BulkTable,
   onUnknown: OnUnknown | null,
-): AsyncGenerator<readonly RawRecord[]> {
+): AsyncGenerator<RawRecord> {
   const chunks = decodeText(input);
   let text = "";
   for (let isEnough = false; !isEnough; ) {
@@ -210,23 +208,14 @@ export async function* readCsv(
   // The loop below throws all errors.
   pipeline(readAll(), parser, () => {});
   let read: ReturnType<typeof createRowReader> | null = null;
-  let records: RawRecord[] = [];
   try {
     for await (const row of parser) {
-      if (read === null) {
-        read = createRowReader(row.record, table, onUnknown, delimiter, start);
-        continue;
-      }
-      records.push(read(row));
-      if (records.length === YIELD_RECORDS) {
-        yield records;
-        records = [];
-      }
+      if (read === null) read = createRowReader(row.record, table, onUnknown, delimiter, start);
+      else yield read(row);
     }
   } catch (error) {
     explainCsvError(error, lastLine + 1);
   }
-  yield records;
 }
 
 function formatCell(value: unknown): string {

@@ -25,9 +25,6 @@ export const ERROR_FIELD = "import_error";
 /** The field of a rejected record that holds the text of a line that strict JSON cannot express. */
 export const TEXT_FIELD = "import_text";
 
-/** The records of an input, some at a time. */
-export type RawRecords = AsyncIterable<readonly RawRecord[]>;
-
 /** Called with the name of each unknown column or field, which is skipped. `null` in its place: they are errors. */
 export type OnUnknown = (name: string) => void;
 

@@ -57,17 +57,15 @@ function requireObject(text: string): void {
  * A malformed record fails when it is parsed. Blank lines are skipped, but counted.
  * @throws {AppError} validation_failed if the first line is no object, or the rest is not UTF-8
  */
-export async function* readNdjson(
-  input: AsyncIterable<Uint8Array>,
-): AsyncGenerator<readonly RawRecord[]> {
+export async function* readNdjson(input: AsyncIterable<Uint8Array>): AsyncGenerator<RawRecord> {
   let line = 0;
   let isFirst = true;
-  function read(text: string): RawRecord[] {
+  function* read(text: string): Generator<RawRecord> {
     line += 1;
-    if (text.trim() === "") return [];
+    if (text.trim() === "") return;
     if (isFirst) requireObject(text);
     isFirst = false;
-    return [createRawRecord(line, text)];
+    yield createRawRecord(line, text);
   }
   /** The start of a line that is not complete yet. */
   let partialLine = "";
@@ -75,9 +73,9 @@ export async function* readNdjson(
     const lines = (partialLine + chunk).split("\n");
     // One character more than allowed is enough to reject a line that is too long.
     partialLine = lines.pop()?.slice(0, MAX_LINE_LENGTH + 1) ?? "";
-    yield lines.flatMap(read);
+    for (const text of lines) yield* read(text);
   }
-  yield read(partialLine);
+  yield* read(partialLine);
 }
 
 export function formatNdjson(records: readonly object[]): string {

@@ -1,4 +1,7 @@
-/** Updates and deletes of single records. Those of a batch share a statement that reads, and one that writes. */
+/**
+ * Updates and deletes of single records. The updates of a batch share a statement that reads, and one that writes. Deletes
+ * are rare, and run alone.
+ */
 
 import type { IdempotencyKey } from "../../domain/idempotency.ts";
 import { type Preconditions, requirePreconditions } from "../../domain/precondition.ts";
@@ -40,10 +43,8 @@ interface UpdateParts<Row, Edit> {
   /** How users are deleted; `null` for orders. */
   readonly removal: {
     readonly write: WriteRecords;
-    /** Whether the record with this id cannot be deleted. */
-    readonly isBlocked: (session: Session, id: number) => Promise<boolean>;
-    /** @throws {AppError} always: the error of those */
-    readonly throwBlocked: () => never;
+    /** @throws {AppError} if the record with this id cannot be deleted */
+    readonly requireFree: (session: Session, id: number) => Promise<void>;
   } | null;
 }
 
@@ -70,13 +71,6 @@ interface Target<Row, Edit> extends RecordWrite {
   readonly record: RecordText<Row>;
 }
 
-/** The items of a batch. Those that are in none of its parts run again. */
-interface Plan<Row, Edit> {
-  readonly outcomes: Map<Item<Row, Edit>, Done<Row>>;
-  readonly updates: Target<Row, Edit>[];
-  readonly removals: Target<Row, Edit>[];
-}
-
 /** @returns a function that throws {AppError} if other records prevent an update */
 function prepareRequireValid(
   { columns }: EditableTable<never>,
@@ -93,31 +87,27 @@ function prepareRequireValid(
   };
 }
 
-/** Adds an item to the plan, unless it must run alone. @throws {AppError} if the request is rejected */
+/**
+ * @returns what is written; the response if nothing is
+ * @throws {AppError} if the request is rejected
+ */
 function planItem<Row extends Edit & Stored, Edit extends object>(
-  { outcomes, updates, removals }: Plan<Row, Edit>,
   { editable, mayConflict }: UpdateParts<Row, Edit>,
   item: Item<Row, Edit>,
-  stored: RecordText<Row> | undefined,
+  stored: RecordText<Row>,
   time: Date,
-  isAlone: boolean,
-): void {
-  if (stored === undefined) return void outcomes.set(item, () => null);
+): Target<Row, Edit> | RecordText<Row> {
   requirePreconditions(stored, item.preconditions);
   const before: Row = JSON.parse(stored.json);
   const { id, author } = item;
-  if (item.edit === null) {
-    const removal = { item, before, author, values: {}, mayConflict: false, record: stored };
-    return void removals.push(removal);
-  }
+  if (item.edit === null)
+    return { item, before, author, values: {}, mayConflict: false, record: stored };
   const edit = item.edit(before);
-  if (changesNothing<Edit>(before, edit)) return void outcomes.set(item, () => stored);
-  const conflicts = mayConflict(edit, before);
-  if (conflicts && !isAlone) return;
+  if (changesNothing<Edit>(before, edit)) return stored;
   const after = nextVersion<Row>(before, { ...before, ...edit }, time.toISOString());
   const values = { ...editable.valuesOf(edit), updated_at: after.updated_at };
   const record = { id, version: after.version, json: jsonText(after) };
-  updates.push({ item, before, author, values, mayConflict: conflicts, record });
+  return { item, before, author, values, mayConflict: mayConflict(edit, before), record };
 }
 
 /** @returns a function that updates or deletes a record, after the earlier writes of the same record */
@@ -130,19 +120,6 @@ export function prepareUpdates<Row extends Edit & Stored, Edit extends object>(
   const update = prepareUpdate(context.placement, editable);
   const requireValid = prepareRequireValid(editable, parts.rejections);
 
-  async function writeTargets(
-    session: Session,
-    { outcomes }: Plan<Row, Edit>,
-    write: WriteRecords,
-    targets: readonly Target<Row, Edit>[],
-    time: Date,
-  ): Promise<void> {
-    const written = await write(session, targets, time);
-    for (const { item, record } of targets) {
-      if (written.has(item.id)) outcomes.set(item, () => record);
-    }
-  }
-
   async function run(
     session: Session,
     items: readonly Item<Row, Edit>[],
@@ -154,29 +131,30 @@ export function prepareUpdates<Row extends Edit & Stored, Edit extends object>(
     );
     const found = new Map(rows.map((row) => [row.id, row]));
     const time = context.now();
-    const plan: Plan<Row, Edit> = { outcomes: new Map(), updates: [], removals: [] };
-    const { outcomes, updates, removals } = plan;
+    const outcomes = new Map<Item<Row, Edit>, Done<Row>>();
+    const targets: Target<Row, Edit>[] = [];
     for (const item of items) {
       try {
-        planItem(plan, parts, item, found.get(item.id), time, isAlone);
+        const stored = found.get(item.id);
+        const planned = stored === undefined ? null : planItem(parts, item, stored, time);
+        if (planned === null || !("item" in planned)) outcomes.set(item, () => planned);
+        else if (isAlone || !planned.mayConflict) targets.push(planned);
       } catch (error) {
         outcomes.set(item, () => {
           throw error;
         });
       }
     }
-    for (const target of updates) if (target.mayConflict) await requireValid(session, target);
-    await writeTargets(session, plan, update, updates, time);
-    // Not both: a batch is no transaction, and if the second statement failed, the writes of the first would be repeated.
-    if (updates.length === 0 && removal !== null) {
-      const free: typeof removals = [];
-      for (const target of removals) {
-        // Rather than by an error of the statement, which PostgreSQL would log.
-        const isBlocked = await removal.isBlocked(session, target.item.id);
-        if (isBlocked) outcomes.set(target.item, removal.throwBlocked);
-        else free.push(target);
-      }
-      await writeTargets(session, plan, removal.write, free, time);
+    let write = update;
+    for (const target of targets) {
+      if (target.mayConflict) await requireValid(session, target);
+      if (target.item.edit !== null || removal === null) continue;
+      await removal.requireFree(session, target.item.id);
+      ({ write } = removal);
+    }
+    const written = await write(session, targets, time);
+    for (const { item, record } of targets) {
+      if (written.has(item.id)) outcomes.set(item, () => record);
     }
     return items.map((item) => outcomes.get(item) ?? throwRunAgain);
   }
@@ -192,7 +170,7 @@ export function prepareUpdates<Row extends Edit & Stored, Edit extends object>(
       );
       return [() => record];
     },
-    mustRunAlone: ({ key }) => key !== null,
+    mustRunAlone: ({ key, edit }) => key !== null || edit === null,
     conflictKeysOf: ({ id }) => [`${id}`],
     lockOf: ({ id }) => `${table} ${id}`,
   });

@@ -86,9 +86,6 @@ export function createUserStore(context: StoreContext): UserStore {
     lockOf: ({ email_key }) => email_key,
   });
 
-  const hasOrders = async (session: Session, id: number) =>
-    (await session.first(anyOrderOfUser, id)) !== null;
-
   const write = prepareUpdates<User, UserFields>(context, {
     editable: editableUsers,
     read: findUsers,
@@ -97,8 +94,10 @@ export function createUserStore(context: StoreContext): UserStore {
     rejections,
     removal: {
       write: prepareRemoveUsers(context.placement),
-      isBlocked: hasOrders,
-      throwBlocked: failUserHasOrders,
+      // Rather than by an error of the statement, which PostgreSQL would log.
+      async requireFree(session, id) {
+        if ((await session.first(anyOrderOfUser, id)) !== null) failUserHasOrders();
+      },
     },
   });
 

@@ -5,9 +5,6 @@ import type { Environment } from "../domain/config.ts";
 import { openRole } from "./roles.ts";
 import type { Credentials, CredentialsSource } from "./signature.ts";
 
-/** Files are read again at most this often. */
-const READ_AGAIN_MS = 1000;
-
 const MUST_BE_SET = "S3_ACCESS_KEY_ID and S3_SECRET_ACCESS_KEY must be set";
 
 /**
@@ -32,14 +29,11 @@ function readKeys(environment: Environment): Credentials | null {
 export function openCredentials(environment: Environment, nowMs = Date.now): CredentialsSource {
   const keys = readKeys(environment);
   if (keys === null) return openRole(environment, nowMs) ?? fail("operator", MUST_BE_SET);
-  const last = { keys, readMs: nowMs() };
+  let last = keys;
   return () => {
-    // A clock can be set back.
-    if (Math.abs(nowMs() - last.readMs) < READ_AGAIN_MS) return last.keys;
-    last.readMs = nowMs();
     try {
-      last.keys = readKeys(environment) ?? last.keys;
+      last = readKeys(environment) ?? last;
     } catch {}
-    return last.keys;
+    return last;
   };
 }

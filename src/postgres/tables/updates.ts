@@ -145,13 +145,12 @@ export function prepareUpdates<Row extends Edit & Stored, Edit extends object>(
         });
       }
     }
-    let write = update;
     for (const target of targets) {
       if (target.mayConflict) await requireValid(session, target);
-      if (target.item.edit !== null || removal === null) continue;
-      await removal.requireFree(session, target.item.id);
-      ({ write } = removal);
+      if (target.item.edit === null) await removal?.requireFree(session, target.item.id);
     }
+    const isRemoval = itemAt(items, 0).edit === null;
+    const write = isRemoval && removal !== null ? removal.write : update;
     const written = await write(session, targets, time);
     for (const { item, record } of targets) {
       if (written.has(item.id)) outcomes.set(item, () => record);

@@ -18,7 +18,9 @@ import {
   parseSlotKey,
   prefixes,
   type SegmentId,
+  slotKey,
 } from "./format.ts";
+import { readHead } from "./log.ts";
 import {
   MAX_LOOKS,
   mapBounded,
@@ -191,6 +193,18 @@ export async function readHistory(
     tail: lastGeneration === newest ? (logs.at(-1) ?? null) : null,
     loss: logs[cut]?.loss ?? broken,
   };
+}
+
+/**
+ * @returns the header of the last segment, `null` if there is none, or it is damaged; and what is missing or damaged at
+ * the end, `null` if nothing is
+ */
+export async function readLastHeader(storage: ObjectStorage, { segments, loss }: History) {
+  const last = segments.at(-1);
+  const head = last === undefined ? null : await readHead(storage, last);
+  const header = head?.kind === "segment" ? head : null;
+  const isDamaged = last !== undefined && header === null;
+  return { header, damage: loss ?? (isDamaged ? `${slotKey(last)} is damaged` : null) };
 }
 
 /** @returns whether it has all that completes the base */

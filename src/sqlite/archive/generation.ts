@@ -8,17 +8,12 @@ import {
   isSameSegment,
   readCatalog,
   readEnd,
+  readLastHeader,
   requireNewest,
 } from "./catalog.ts";
 import type { ArchiveContext } from "./context.ts";
-import {
-  type Base,
-  type Generation,
-  type SegmentHeader,
-  type SegmentId,
-  slotKey,
-} from "./format.ts";
-import { createRecord, readHead, seal } from "./log.ts";
+import type { Base, Generation, SegmentHeader, SegmentId } from "./format.ts";
+import { createRecord, seal } from "./log.ts";
 import { type ArchiveMarker, notTheArchive, readMarker, writeMarker } from "./marker.ts";
 import { untilStill } from "./still.ts";
 import { beginningOf, continuesAt, type WalPosition } from "./wal-reader.ts";
@@ -120,11 +115,7 @@ async function compare(
   const refused = findOwner(catalog, newest, marker, hasIntent);
   if (refused !== null || history === null || archive.hasGap)
     return refused ?? { position: null, header: null, damage: null };
-  const segment = history.segments.at(-1);
-  const head = segment === undefined ? null : await readHead(archive.storage, segment);
-  const header = head?.kind === "segment" ? head : null;
-  const isDamaged = segment !== undefined && header === null;
-  const damage = history.loss ?? (isDamaged ? `${slotKey(segment)} is damaged` : null);
+  const { header, damage } = await readLastHeader(archive.storage, history);
   // What continues something damaged could not be restored.
   const canContinue = damage === null && history.lastGeneration === catalog.newest;
   const position = canContinue ? findPosition(archive, history, header, marker) : null;

@@ -36,8 +36,8 @@ export async function startHeartbeat(
 
   async function beat(): Promise<void> {
     sequence += 1;
-    const beat = { generation: number, writer, confirmed: log.stored(), sequence };
-    const state: Heartbeat = { ...beat, intervalMs };
+    const confirmed = log.stored();
+    const state: Heartbeat = { generation: number, writer, confirmed, sequence, intervalMs };
     await storage.put(heartbeatKey(number), encodeJson(state));
     const startedMs = clock.monotonicMs();
     if (!(await log.isOpen())) return;
@@ -49,7 +49,7 @@ export async function startHeartbeat(
     if (isShorter && !log.isEnded()) scheduleNext();
     const lost = await log.findLost(known);
     lacking = lost === null ? 0 : lacking + 1;
-    if (lost === null) known = state.confirmed;
+    if (lost === null) known = confirmed;
     if (lacking < MAX_LACKING || log.isEnded()) return;
     onError(new Error(`${lost} is missing: an older state of the storage was put back`));
   }

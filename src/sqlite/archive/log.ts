@@ -67,17 +67,25 @@ async function createOrRead(
 
 /**
  * @param body the head as `encodeJson` returns it, and the contents of a segment
- * @returns `null` when the slot has it, perhaps from an earlier call; otherwise who has another one there
+ * @returns what is in the slot: the head itself if it was empty; `null` if it is damaged
  * @throws {AppError} unavailable if that is unknown
  */
+async function createSlot(
+  storage: Slots,
+  head: SegmentHeader | Seal,
+  body = encodeJson(head),
+): Promise<SegmentHeader | Seal | null> {
+  const found = await createOrRead(storage, slotKey(head), body);
+  return found === null ? head : soundHead(head, found);
+}
+
+/** @returns `null` when the slot has it, perhaps from an earlier call; otherwise who has another one there */
 async function store(
   storage: Slots,
   head: SegmentHeader | Seal,
-  body: Uint8Array<ArrayBuffer>,
+  body?: Uint8Array<ArrayBuffer>,
 ): Promise<string | null> {
-  const stored = await createOrRead(storage, slotKey(head), body);
-  if (stored === null) return null;
-  const found = soundHead(head, stored);
+  const found = await createSlot(storage, head, body);
   return found !== null && isSame(found, head) ? null : holderOf(found);
 }
 
@@ -98,10 +106,9 @@ export async function seal(
 ): Promise<number> {
   for (let { number } = from; ; number += 1) {
     const id = { generation: from.generation, number };
-    const mark: Seal = { kind: "seal", ...id, ...sealer, confirmed: number - 1, timeMs };
-    const body = await createOrRead(storage, slotKey(id), encodeJson(mark));
+    const mark = { kind: "seal", ...id, ...sealer, confirmed: number - 1, timeMs } as const;
+    const found = await createSlot(storage, mark);
     // A slot that is damaged is not empty, either.
-    const found = body === null ? mark : soundHead(id, body);
     if (found !== null && found.kind !== "segment") return number - 1;
   }
 }
@@ -122,9 +129,9 @@ export async function fence(
   let { number } = from;
   for (let distance = 2 * MAX_SENDING; ; distance *= 2) {
     const id = { generation: from.generation, number: number + distance };
-    const mark: Seal = { kind: "seal", ...id, ...sealer, confirmed: number - 1, timeMs };
-    const body = await createOrRead(storage, slotKey(id), encodeJson(mark));
-    if (body === null || soundHead(id, body)?.kind !== "segment") return { ...from, number };
+    const mark = { kind: "seal", ...id, ...sealer, confirmed: number - 1, timeMs } as const;
+    const found = await createSlot(storage, mark);
+    if (found?.kind !== "segment") return { ...from, number };
     // When its server sent it, all but the last of these were stored.
     number = id.number - MAX_SENDING + 1;
   }
@@ -220,7 +227,7 @@ export function createLog({ storage, generation, retry, onSuperseded }: LogOptio
       const { number, name: writer, holder } = generation;
       const slot = { generation: number, number: stored + 1, writer, holder };
       const mark: Seal = { kind: "closed", ...slot, confirmed: stored, timeMs };
-      const other = await store(storage, mark, encodeJson(mark));
+      const other = await store(storage, mark);
       if (other !== null) supersede(other);
     },
     /** Stores nothing more, and confirms nothing. */

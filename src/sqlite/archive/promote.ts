@@ -5,8 +5,7 @@ import { type ObjectStorage, withRetries } from "../../domain/object-storage.ts"
 import type { Backend } from "../../domain/store.ts";
 import { describeSqliteError } from "../file/errors.ts";
 import { MAX_SILENCE_MS, readAnnouncement } from "./announcement.ts";
-import { readCatalog, readEnd, requireNewest } from "./catalog.ts";
-import { slotKey } from "./format.ts";
+import { readCatalog, readEnd, readLastHeader, requireNewest } from "./catalog.ts";
 import { holderName } from "./identity.ts";
 import { fence, readHead, type Sealer, seal } from "./log.ts";
 
@@ -33,12 +32,9 @@ async function requireSoundEnd(storage: ObjectStorage) {
   const { history } = await readEnd(storage, catalog);
   if (history?.tail == null)
     return fail("operator", `generation ${newest.number} has no complete base`);
-  const last = history.segments.at(-1);
-  const isDamaged = last !== undefined && (await readHead(storage, last)) === null;
-  const loss = history.loss ?? (isDamaged ? `${slotKey(last)} is damaged` : null);
-  return loss === null
-    ? { newest, tail: history.tail }
-    : fail("operator", `the archive is damaged: ${loss}`);
+  const { damage } = await readLastHeader(storage, history);
+  if (damage !== null) fail("operator", `the archive is damaged: ${damage}`);
+  return { newest, tail: history.tail };
 }
 
 /**

@@ -62,7 +62,7 @@ function archiveOptions(
   { environment, createArchiveWorker }: CommandSystem,
   log: Log,
   signal: AbortSignal,
-  options: Pick<ArchiveOptions, "onStopped" | "onLost" | "wasSuperseded">,
+  options: Pick<ArchiveOptions, "onStopped" | "onSuperseded" | "wasSuperseded">,
 ): ArchiveOptions | null {
   const { archiveUrl, archiveSeconds, archiveCommit, archiveRestore, archiveDays, readOnly } =
     config;
@@ -274,11 +274,11 @@ export async function serve(system: CommandSystem, options: { check?: boolean })
   let stop: StopReason | null = null;
   let wasSuperseded = false;
   while (stop === null) {
-    const lost = Promise.withResolvers<null>();
+    const superseded = Promise.withResolvers<null>();
     const archive = archiveOptions(config, system, log, opening, {
       // Without its archive, the server would acknowledge writes that are lost with the machine.
       onStopped: stopFor,
-      onLost: (error) => (config.standby ? lost.resolve(null) : stopFor(error)),
+      onSuperseded: (error) => (config.standby ? superseded.resolve(null) : stopFor(error)),
       wasSuperseded,
     });
     const store = await system
@@ -289,7 +289,7 @@ export async function serve(system: CommandSystem, options: { check?: boolean })
         return null;
       });
     if (store !== null) await printFirstToken(store.tokens, await show(store), config, system);
-    stop = await Promise.race(store === null ? [stopped] : [stopped, lost.promise]);
+    stop = await Promise.race(store === null ? [stopped] : [stopped, superseded.promise]);
     if (store === null || stop !== null) continue;
     // The next opening follows the server that has taken over.
     stores.replace(null);

@@ -40,7 +40,7 @@ export interface ArchiveOptions extends ArchiveSettings {
   /** Called once if the thread has ended because of a bug. The archive stays as it is until the program starts again. */
   readonly onStopped: (error: Error) => void;
   /** Called once when another server has taken over the archive. */
-  readonly onLost: (error: Error) => void;
+  readonly onSuperseded: (error: Error) => void;
   /** Ends the start of a server that waits for the archive, or restores it. */
   readonly signal: AbortSignal;
 }

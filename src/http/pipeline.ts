@@ -26,7 +26,7 @@ import type { createHostCheck } from "./input/host.ts";
 import { requestIdOf } from "./input/request-id.ts";
 import type { ReserveWrite } from "./limits/memory.ts";
 import type { RequireWithinRate } from "./limits/rate-limit.ts";
-import { ageOf } from "./limits/standby.ts";
+import { requireRecent } from "./limits/standby.ts";
 import type { ResponseBody } from "./output/bodies.ts";
 import { errorBody, type LogServerError } from "./output/errors.ts";
 import type { Respond } from "./respond.ts";
@@ -131,7 +131,7 @@ function handleRoute(
 ): MaybePromise<ResponseBody> {
   const { services } = pipeline;
   // Before its token is looked up.
-  if (services.standby && route.definition.scopes) ageOf(services.store);
+  if (services.standby && route.definition.scopes) requireRecent(services.store);
   const token = route.definition.public ? null : identify(pipeline, call.request);
   // Not `andThen`: JavaScriptCore could not inline a call that all routes share.
   return token instanceof Promise
@@ -171,7 +171,7 @@ function read(pipeline: Pipeline, call: UncheckedCall, route: Route): MaybePromi
 
 /** Adds the age of what was read. @see RFC 9111 §5.1 */
 function noteAge({ services }: Pipeline, { head }: UncheckedCall, body: ResponseBody) {
-  const seconds = ageOf(services.store);
+  const seconds = requireRecent(services.store);
   if (seconds === null) return body;
   head.headers["age"] = String(Math.ceil(seconds));
   head.version = null;

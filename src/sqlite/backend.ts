@@ -157,7 +157,7 @@ function requireNoCopy(path: string, { mode, archive }: StoreOptions): void {
 }
 
 /** Serves the copy of a standby to readers, until this server may write. */
-async function follow(
+async function serveCopy(
   archive: ArchiveClient,
   path: string,
   lock: ServerLock | null,
@@ -196,7 +196,7 @@ async function openStore(options: StoreOptions): Promise<Store> {
   const archive =
     options.archive === undefined ? null : resources.use(await openArchive(path, options.archive));
   if (archive !== null && archive.secondsBehind() !== null)
-    await follow(archive, path, early, options);
+    await serveCopy(archive, path, early, options);
   if (options.create && sizeOf(path) === 0) createFile(path);
   const { mode } = options;
   const isServer = mode === "serve" || mode === "serve-read-only";

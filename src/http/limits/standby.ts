@@ -5,10 +5,10 @@ import type { Store } from "../../domain/store.ts";
 const MAX_SECONDS_BEHIND = 60;
 
 /**
- * @returns the age of the data, in seconds; `null` if this is no standby
+ * @returns the age of the data, in seconds; `null` if no other server can have newer data
  * @throws {AppError} unavailable if it is too old: tokens may have been revoked since
  */
-export function ageOf({ secondsBehind }: Pick<Store, "secondsBehind">): number | null {
+export function requireRecent({ secondsBehind }: Pick<Store, "secondsBehind">): number | null {
   const seconds = secondsBehind();
   if (seconds !== null && seconds > MAX_SECONDS_BEHIND)
     fail("unavailable", `the data may be more than ${MAX_SECONDS_BEHIND} s old`);

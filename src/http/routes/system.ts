@@ -3,7 +3,7 @@ import { fail, failField } from "../../base/error.ts";
 import { failNotPrimary, HealthQuery } from "../../domain/health.ts";
 import { jsonText } from "../../domain/record.ts";
 import { noQuery, querySchema } from "../input/query.ts";
-import { ageOf } from "../limits/standby.ts";
+import { requireRecent } from "../limits/standby.ts";
 import { PROMETHEUS_CONTENT_TYPE } from "../metrics/prometheus.ts";
 import { object, text } from "../openapi/components.ts";
 import { envelopeDoc } from "../openapi/detail.ts";
@@ -68,7 +68,7 @@ const getHealth = route(
     if (drain.isDraining()) fail("unavailable", "the server is shutting down");
     if (primary !== undefined && !store.isPrimary()) failNotPrimary();
     await store.checkUsable();
-    const age = ageOf(store);
+    const age = requireRecent(store);
     if (age !== null) return healthBody({ status: "standby", seconds_behind: age });
     const state = store.archive();
     return healthBody({

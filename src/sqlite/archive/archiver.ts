@@ -40,13 +40,13 @@ function abandon(archive: Archiving, reason: string): void {
 /** Another server has the archive. */
 function supersede(archive: Archiving, reason: string): void {
   if (isOver(archive)) return;
-  archive.lostReason = reason;
+  archive.supersededReason = reason;
   archive.ending.abort(new AppError("operator", reason));
   archive.log("error", "archive lost", { reason });
   const { writer } = archive;
   if (writer !== null) guard(archive, () => noteEnd(archive, writer));
   abandon(archive, reason);
-  archive.onLost(reason);
+  archive.onSuperseded(reason);
 }
 
 /** A read that fails is repeated, and nothing is lost meanwhile. Anything else is a bug, or a restart of the WAL. */
@@ -190,7 +190,7 @@ export function createArchiver(options: ArchiverOptions) {
     ending: new AbortController(),
     writer: null,
     hasGap: false,
-    lostReason: null,
+    supersededReason: null,
     isStarted: false,
     lastTicket: 0,
     completeUntilMs: options.nowMs(),

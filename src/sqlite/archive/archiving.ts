@@ -11,7 +11,7 @@ export interface Archiving extends ArchiveContext {
   /** Writes the current generation; `null` until it has begun. */
   writer: GenerationWriter | null;
   /** Why the archive is that of another server; `null` if it is not. */
-  lostReason: string | null;
+  supersededReason: string | null;
   isStarted: boolean;
   /** The archive has all commits up to this time. */
   completeUntilMs: number;
@@ -25,6 +25,6 @@ export function isOver({ ending }: Archiving): boolean {
 }
 
 /** @returns why the archive cannot be kept up to date; `null` if it can */
-export function problemOf({ lostReason, problems }: Archiving): string | null {
-  return lostReason ?? problems.current();
+export function problemOf({ supersededReason, problems }: Archiving): string | null {
+  return supersededReason ?? problems.current();
 }

@@ -140,7 +140,7 @@ function createThread(
  * @throws the reason of the signal
  */
 export async function openArchive(path: string, options: ArchiveOptions) {
-  const { createWorker, onLog, onStopped, onLost, signal, ...settings } = options;
+  const { createWorker, onLog, onStopped, onSuperseded, signal, ...settings } = options;
   const isSync = settings.commit === "sync";
   const confirmations = createConfirmations();
   let reported: Omit<ArchiveState, "isHeld"> = {
@@ -151,7 +151,7 @@ export async function openArchive(path: string, options: ArchiveOptions) {
   /** Not later because the thread is silent. */
   let heldUntilMs = Number.NEGATIVE_INFINITY;
   /** Whether another server has the archive. */
-  let isLost = false;
+  let isSuperseded = false;
   let disposal: Promise<void> | null = null;
   /** When the copy of a standby had everything; `null` if the database is no copy. */
   let freshMs: number | null = null;
@@ -166,10 +166,10 @@ export async function openArchive(path: string, options: ArchiveOptions) {
       reported = state;
       heldUntilMs = performance.now() + heldForMs;
     } else if (message.type === "log") onLog(...message.line);
-    else if (message.type === "lost") {
-      isLost = true;
+    else if (message.type === "superseded") {
+      isSuperseded = true;
       confirmations.rejectAll();
-      onLost(archiveError("operator", `The archive is lost: ${message.reason}`));
+      onSuperseded(archiveError("operator", `The archive is lost: ${message.reason}`));
     }
   }
 
@@ -202,7 +202,7 @@ export async function openArchive(path: string, options: ArchiveOptions) {
   }
   /** @param isWrite as in `wait` */
   function untilConfirmed(isWrite: boolean): Promise<void> {
-    if (isLost || thread.broken() !== null) return Promise.reject(notConfirmed());
+    if (isSuperseded || thread.broken() !== null) return Promise.reject(notConfirmed());
     const ticket = confirmations.nextTicket();
     thread.post({ type: "committed", ticket });
     return confirmations.wait(ticket, isWrite);
@@ -210,7 +210,7 @@ export async function openArchive(path: string, options: ArchiveOptions) {
 
   const gate: CommitGate = {
     requireOpen() {
-      if (isLost) throw archiveError("unavailable", "another server has taken over");
+      if (isSuperseded) throw archiveError("unavailable", "another server has taken over");
       if (!isSync || (!confirmations.isBehind() && thread.broken() === null)) return;
       throw archiveError("unavailable", "the archive does not respond");
     },
@@ -249,7 +249,7 @@ export async function openArchive(path: string, options: ArchiveOptions) {
     checkpoint: () => thread.ask({ type: "checkpoint" }),
     state: (): ArchiveState => ({
       ...reported,
-      isHeld: !isLost && performance.now() < heldUntilMs,
+      isHeld: !isSuperseded && performance.now() < heldUntilMs,
     }),
     /** Brings the archive up to date and closes it, if the storage responds in time. It does not fail. */
     [Symbol.asyncDispose]: dispose,

@@ -65,8 +65,8 @@ async function closeLog({ log, nowMs }: Archiving, writer: GenerationWriter): Pr
 export async function close(archive: Archiving, guard: Guard): Promise<void> {
   const { log, isStarted } = archive;
   const reason = await finish(archive, guard);
-  const { writer, lostReason } = archive;
-  if (reason !== null && isStarted && lostReason === null)
+  const { writer, supersededReason } = archive;
+  if (reason !== null && isStarted && supersededReason === null)
     log("warn", "archive not complete", { reason });
   if (writer !== null && reason === null) await closeLog(archive, writer);
   archive.ending.abort(new AppError("unavailable", "the archive was closed"));

@@ -28,11 +28,8 @@ export interface ServerContext {
   readonly log: ArchiveLog;
 }
 
-/** The state of an archive when it was reported. */
-export interface ArchiveReport extends Omit<ArchiveState, "isHeld"> {
-  /** How much longer it is held. Not positive if it is not. */
-  readonly heldForMs: number;
-}
+/** @see ArchiveState. `heldForMs` is how much longer it is held; not positive if it is not. */
+export type ArchiveReport = Omit<ArchiveState, "isHeld"> & { readonly heldForMs: number };
 
 /** Of a database that stays open. */
 export interface ArchiverOptions
@@ -48,7 +45,7 @@ export interface ArchiverOptions
   readonly onConfirmed: (ticket: number) => void;
   readonly onState: (state: ArchiveReport) => void;
   /** Called once, when another server has the archive. */
-  readonly onLost: (reason: string) => void;
+  readonly onSuperseded: (reason: string) => void;
 }
 
 export interface ArchiveContext extends ArchiverOptions {

@@ -147,7 +147,7 @@ async function lookAtLog(following: Following): Promise<string | null> {
 }
 
 /** Looks for a server that continues a log which has ended. @returns as {@link lookAtLog} */
-async function lookBehind(following: Following, ended: Seal): Promise<string | null> {
+async function lookForNext(following: Following, ended: Seal): Promise<string | null> {
   const { storage, clock } = following;
   const number = ended.generation + 1;
   const [body, promotion] = await Promise.all([
@@ -189,7 +189,7 @@ async function step(following: Following): Promise<boolean> {
   const { storage, holder, clock, nowMs, log, onFresh } = following;
   const startedMs = clock.monotonicMs();
   const { ended } = following;
-  const seen = await (ended === null ? lookAtLog(following) : lookBehind(following, ended));
+  const seen = await (ended === null ? lookAtLog(following) : lookForNext(following, ended));
   if (seen === null) return true;
   const hasChanged = following.seen !== null && following.seen !== seen;
   following.seen = seen;

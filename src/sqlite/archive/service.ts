@@ -42,7 +42,7 @@ export type ArchiveResponse =
   | { readonly type: "followed"; readonly hasAll: boolean }
   | { readonly type: "confirmed"; readonly ticket: number }
   /** Another server has the archive. */
-  | { readonly type: "lost"; readonly reason: string }
+  | { readonly type: "superseded"; readonly reason: string }
   | { readonly type: "state"; readonly state: ArchiveReport }
   | { readonly type: "log"; readonly line: Parameters<ArchiveLog> };
 
@@ -100,7 +100,7 @@ export function createArchiveService({ openStorage, verify, respond }: ServiceOp
       identity: lockIdentity(opened.path),
       maxWalBytes: MAX_WAL_BYTES,
       onConfirmed: (ticket) => respond({ type: "confirmed", ticket }),
-      onLost: (reason) => respond({ type: "lost", reason }),
+      onSuperseded: (reason) => respond({ type: "superseded", reason }),
       onState: (state) => respond({ type: "state", state }),
     });
     await archiver.start();

@@ -160,7 +160,7 @@ async function startArchived(options: Options) {
   const insert = db.prepare("insert into t (content) values (randomblob(?))");
   const lines: string[] = [];
   let confirmed = 0;
-  let isLost = false;
+  let isSuperseded = false;
   let state = { secondsBehind: 0, bytesBehind: 0, heldForMs: 0 };
   const stopping = new AbortController();
   const archiver = createArchiver({
@@ -185,8 +185,8 @@ async function startArchived(options: Options) {
     onState(current) {
       state = current;
     },
-    onLost() {
-      isLost = true;
+    onSuperseded() {
+      isSuperseded = true;
     },
   });
   function closeFiles(): void {
@@ -206,7 +206,7 @@ async function startArchived(options: Options) {
     archiver,
     lines,
     state: () => state,
-    isLost: () => isLost,
+    isSuperseded: () => isSuperseded,
     confirmed: () => confirmed,
     /** Inserts rows of this size, one per commit. */
     insert(count = 1, bytes = 1000) {

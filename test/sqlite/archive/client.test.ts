@@ -46,7 +46,7 @@ function optionsOf(worker: Worker): ArchiveOptions {
     takeoverMs: 10_000,
     wasSuperseded: false,
     onStopped() {},
-    onLost() {},
+    onSuperseded() {},
     intervalMs: 1000,
     commit: "async",
     keepMs: 1000,
@@ -79,7 +79,7 @@ test("an archive is held as long as its thread has said, and not when it is lost
     lastBaseS: 3,
     isHeld: true,
   });
-  respond({ type: "lost", reason: "another server" });
+  respond({ type: "superseded", reason: "another server" });
   expect(archive.state().isHeld).toBeFalse();
 });
 
@@ -174,7 +174,7 @@ test("a start names the archive when that does not take the first write", async 
   using directory = makeDirectory();
   const { worker } = makeWorker(({ type }, respond) => {
     if (type === "committed")
-      setTimeout(() => respond({ type: "lost", reason: "another server" }), 1);
+      setTimeout(() => respond({ type: "superseded", reason: "another server" }), 1);
     return type === "committed";
   });
   const archive = { ...optionsOf(worker), commit: "sync" as const };

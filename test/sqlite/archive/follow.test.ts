@@ -176,7 +176,7 @@ test("a standby takes over with the segments that are stored before its seal whe
   expect(standby.content()).toEqual(contentOf(server.db));
   server.insert();
   thaw();
-  while (!server.isLost()) await Bun.sleep(1);
+  while (!server.isSuperseded()) await Bun.sleep(1);
   expect(await archive.restore()).toEqual(standby.content());
 });
 

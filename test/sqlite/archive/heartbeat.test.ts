@@ -95,7 +95,7 @@ test("an archive is held for the time for which a standby waits, from the last l
   while (server.state().heldForMs <= 0) await Bun.sleep(1);
   const next = { generation: 1, number: (await archive.segments()).length + 1 };
   await seal(archive.storage, next, { writer: "standby", holder: "standby" }, Date.now());
-  while (!server.isLost()) await Bun.sleep(1);
+  while (!server.isSuperseded()) await Bun.sleep(1);
   // Nothing was written: the heartbeat has noticed it.
   expect(server.lines.at(-1)).toStartWith('archive lost {"reason":"standby has taken over');
 });
@@ -148,7 +148,7 @@ test("a server begins anew when the storage no longer has its generation, and wa
   isEmpty = true;
   // The second one, after the first has found nothing.
   while (looks < 2) await Bun.sleep(1);
-  expect(server.isLost()).toBeFalse();
+  expect(server.isSuperseded()).toBeFalse();
   for (const [at, key] of all.entries())
     await archive.storage.put(key, bodies[at] ?? new Uint8Array());
   await untilOpened(server, 3);

@@ -10,21 +10,11 @@ import { openDatabase, runSql } from "./open-database.ts";
 const broken: [string, (path: string) => void, string][] = [
   ["is a directory", (path) => mkdirSync(path), "it is a directory"],
   ["is a named pipe", (path) => Bun.spawnSync(["mkfifo", path]), "it is not a regular file"],
-  [
-    "is text",
-    (path) => writeFileSync(path, "This is a text, and not a database.\n".repeat(100)),
-    "the file is not a SQLite database",
-  ],
   ["is too short", (path) => writeFileSync(path, "abc"), "the file is not a SQLite database"],
   [
     "belongs to another program",
     (path) => runSql(path, "create table users (id integer primary key, email text)"),
     "the database belongs to another application",
-  ],
-  [
-    "has a newer schema",
-    (path) => runSql(path, `pragma application_id = ${0x75617069}; pragma user_version = 1000`),
-    `the schema has version 1000, but this program supports versions up to ${SCHEMA_VERSION}: use a newer release`,
   ],
 ];
 

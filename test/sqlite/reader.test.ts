@@ -42,19 +42,6 @@ test("read uses one snapshot for all calls in a turn, and releases it at the end
   }
 });
 
-test("reset releases the snapshot if there is one", async () => {
-  using it = makeReader();
-  it.reader.reset();
-  expect(it.count()).toBe(0);
-  it.add();
-  it.reader.reset();
-  it.reader.reset();
-  expect(it.db.inTransaction).toBe(false);
-  expect(it.count()).toBe(1);
-  await nextTurn();
-  expect(it.db.inTransaction).toBe(false);
-});
-
 test("read rethrows the error of its callback, and works afterwards", async () => {
   using it = makeReader();
   const thrown = new Error("the callback fails");

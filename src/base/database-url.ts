@@ -32,23 +32,19 @@ export function databaseFiles(databaseUrl: string): readonly string[] {
   return ["", ...Object.values(suffixes)].map((suffix) => databaseUrl + suffix);
 }
 
-const SECONDS = { valid: /^\d{1,9}$/, problem: "must be a number of seconds" };
+const SECONDS = [/^\d{1,9}$/, "must be a number of seconds"] as const;
+const PORT = /^([1-9]\d{0,3}|[1-5]\d{4}|6[0-4]\d{3}|65[0-4]\d{2}|655[0-2]\d|6553[0-5])$/;
+const sslModes = "disable, allow, prefer, require, verify-ca, verify-full";
 
-/** Parameters that are checked here, because the driver's own messages do not name them. The server checks the rest. */
-const parameters: Readonly<Record<string, { valid: RegExp; problem: string }>> = {
-  max: { valid: /^([1-9]\d{0,2}|1000)$/, problem: "must be an integer from 1 to 1000" },
-  port: {
-    valid: /^([1-9]\d{0,3}|[1-5]\d{4}|6[0-4]\d{3}|65[0-4]\d{2}|655[0-2]\d|6553[0-5])$/,
-    problem: "must be a port number from 1 to 65535",
-  },
+/** Parameters that are checked here, because the driver accepts some that are wrong. The server checks the rest. */
+const parameters: Readonly<Record<string, readonly [valid: RegExp, problem: string]>> = {
+  max: [/^([1-9]\d{0,2}|1000)$/, "must be an integer from 1 to 1000"],
+  port: [PORT, "must be a port number from 1 to 65535"],
   idle_timeout: SECONDS,
   max_lifetime: SECONDS,
   connect_timeout: SECONDS,
-  prepare: { valid: /^(true|false)$/, problem: "must be true or false" },
-  sslmode: {
-    valid: /^(disable|allow|prefer|require|verify-ca|verify-full)$/,
-    problem: "must be one of disable, allow, prefer, require, verify-ca, verify-full",
-  },
+  prepare: [/^(true|false)$/, "must be true or false"],
+  sslmode: [new RegExp(`^(${sslModes.replaceAll(", ", "|")})$`), `must be one of ${sslModes}`],
 };
 
 function requireValidParameters({ searchParams }: URL): void {
@@ -56,10 +52,8 @@ function requireValidParameters({ searchParams }: URL): void {
     if (searchParams.getAll(name).length > 1) {
       fail("operator", `the parameter ${name} is given more than once`);
     }
-    const rule = parameters[name];
-    if (rule?.valid.test(value) === false) {
-      fail("operator", `the parameter ${name} ${rule.problem}`);
-    }
+    const [valid, problem] = parameters[name] ?? [];
+    if (valid?.test(value) === false) fail("operator", `the parameter ${name} ${problem}`);
   }
 }
 

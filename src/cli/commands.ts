@@ -1,6 +1,5 @@
 /** All commands with their arguments and options. `program.ts` parses a command line by them. */
 import { Argument, type Command, Option } from "commander";
-import { sorts } from "../domain/page.ts";
 import { type SettingName, settingNames } from "../domain/settings.ts";
 import { backUpStore } from "./backup.ts";
 import { printVersion } from "./build.ts";
@@ -107,14 +106,12 @@ const commands: Commands = {
       format,
       new Option("--output <file>", "target file (default: stdout)"),
       new Option("--force", "overwrite the target file if it exists"),
-      new Option("--sort <order>", "by ascending or descending id").choices(sorts).default("id"),
       new Option("--from <time>", "only records created at this time or later"),
       new Option("--to <time>", "only records created before this time"),
     ],
     examples: [
       "user-api export users --output users.csv",
       "user-api export orders | gzip >orders.ndjson.gz",
-      "user-api export orders --sort -id | head -100",
       "user-api export orders --from 2026-11-01T00:00:00+01:00 --to 2026-12-01T00:00:00+01:00",
     ],
     run: exportTable,

@@ -4,11 +4,6 @@ import { copyRows, type RowCounts } from "../domain/copy.ts";
 import { formatCounts } from "./count-text.ts";
 import { type CommandSystem, stopSignal, withStore } from "./files/system.ts";
 
-export interface CopyOptions {
-  /** A path (SQLite), or a URL (PostgreSQL). */
-  readonly to: string;
-}
-
 function describeCounts(counts: RowCounts): string {
   return formatCounts({
     user: counts.users,
@@ -21,9 +16,13 @@ function describeCounts(counts: RowCounts): string {
 
 /**
  * Copies the whole database into an empty one, on SQLite or PostgreSQL. A server may be running.
+ * @param options `to` is a path (SQLite), or a URL (PostgreSQL)
  * @throws {AppError} operator; usage if the target is
  */
-export async function copyStore(system: CommandSystem, { to }: CopyOptions): Promise<void> {
+export async function copyStore(
+  system: CommandSystem,
+  { to }: { readonly to: string },
+): Promise<void> {
   const targetUrl = readUrl("databaseUrl", "--to", to, system.environment);
   await withStore(system, { mode: "read" }, async (store, config) => {
     const [source, target] = [config.databaseUrl, targetUrl].map(redactPassword);

@@ -5,7 +5,7 @@ import { yieldToEventLoop } from "../base/event-loop.ts";
 import type { MaybePromise } from "../base/maybe-promise.ts";
 import { readTime } from "../domain/config.ts";
 import type { Order } from "../domain/order.ts";
-import type { Page, PageQuery, Sort } from "../domain/page.ts";
+import type { Page, PageQuery } from "../domain/page.ts";
 import type { Store } from "../domain/store.ts";
 import type { User } from "../domain/user.ts";
 import { formatCount } from "./count-text.ts";
@@ -25,7 +25,6 @@ export interface ExportOptions {
   readonly output?: string;
   /** Whether an existing file is overwritten. */
   readonly force?: boolean;
-  readonly sort: Sort;
   /** Only records that were created from this time on, and before the other one. By default, all. */
   readonly from?: string;
   readonly to?: string;
@@ -73,18 +72,16 @@ function parseRecords<Row>(after: number, { records }: Page): Row[] {
 /** Reads the records of a list, page by page. @throws {AppError} operator if the database cannot be read */
 export async function* readRecords<Row extends { readonly id: number }>(
   list: List,
-  sort: Sort = "id",
 ): AsyncGenerator<readonly Row[]> {
   for (let after = 0; ; ) {
-    const page = await readPage(list, { limit: PAGE_SIZE, offset: 0, after, sort });
+    const page = await readPage(list, { limit: PAGE_SIZE, offset: 0, after });
     // SQLite keeps a snapshot until the end of the turn.
     await yieldToEventLoop();
     const records = parseRecords<Row>(after, page);
     const last = records.at(-1);
     if (last === undefined) return;
     // In a damaged file, pages can refer to wrong ones: there would be no end.
-    const continues = after === 0 || (sort === "id" ? last.id > after : last.id < after);
-    if (!continues) failDamaged(after, "they are not in order");
+    if (last.id <= after) failDamaged(after, "they are not in order");
     yield records;
     after = last.id;
   }
@@ -94,14 +91,13 @@ export async function* readRecords<Row extends { readonly id: number }>(
 async function writeRecords(
   store: Store,
   table: BulkTable,
-  sort: Sort,
   isExported: IsExported,
   { header, formatRecords }: ReturnType<typeof csvFormatter>,
   write: (text: string) => void,
 ): Promise<number> {
   write(header);
   let count = 0;
-  for await (const records of readRecords<User | Order>(store[table].list, sort)) {
+  for await (const records of readRecords<User | Order>(store[table].list)) {
     const exported = records.filter(isExported);
     write(formatRecords(exported));
     count += exported.length;
@@ -116,7 +112,7 @@ async function writeRecords(
 export async function exportTable(
   system: CommandSystem,
   table: BulkTable,
-  { output: file, force = false, sort, ...options }: ExportOptions,
+  { output: file, force = false, ...options }: ExportOptions,
 ): Promise<void> {
   const path = streamPath(file);
   const isExported = readPeriod(options);
@@ -133,7 +129,7 @@ export async function exportTable(
       hasher.update(text);
       output.write(text);
     };
-    const written = await writeRecords(store, table, sort, isExported, formatter, write);
+    const written = await writeRecords(store, table, isExported, formatter, write);
     checksum?.write(formatChecksum(hasher.digest("hex"), path ?? ""));
     output.finish();
     checksum?.finish();

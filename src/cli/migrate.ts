@@ -4,10 +4,6 @@ import type { DistributeStore } from "../domain/store.ts";
 import { formatCount } from "./count-text.ts";
 import { type CommandSystem, configOf, withStore } from "./files/system.ts";
 
-export interface MigrateOptions {
-  readonly distribute?: boolean;
-}
-
 async function distributeStore(
   { stderr, stdout }: CommandSystem,
   databaseUrl: string,
@@ -33,7 +29,10 @@ async function distributeStore(
  * @throws {AppError} operator if there is no database, or a server is using a SQLite file; usage if it cannot be
  * distributed
  */
-export async function migrateStore(system: CommandSystem, options: MigrateOptions): Promise<void> {
+export async function migrateStore(
+  system: CommandSystem,
+  options: { readonly distribute?: boolean },
+): Promise<void> {
   const { databaseUrl } = configOf(system);
   const database = redactPassword(databaseUrl);
   const distribute = options.distribute ? system.backendOf(databaseUrl).distribute : undefined;

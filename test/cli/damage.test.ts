@@ -138,15 +138,13 @@ test("export fails when pages of the file are in the wrong order", async () => {
   const [first, last] = [damaged.readUInt32BE(cell), damaged.readUInt32BE(start + 8)];
   damaged.writeUInt32BE(last, cell);
   damaged.writeUInt32BE(first, start + 8);
-  for (const command of ["export users --output a.ndjson", "export users --sort -id"]) {
-    const { code, stderr } = await runOn(damaged, command);
-    expect([code, stderr], command).toEqual([
-      1,
-      expect.stringMatching(
-        /^Cannot read the records after id \d+: they are not in order. Run .+\n$/,
-      ),
-    ]);
-  }
+  const { code, stderr } = await runOn(damaged, "export users --output a.ndjson");
+  expect([code, stderr]).toEqual([
+    1,
+    expect.stringMatching(
+      /^Cannot read the records after id \d+: they are not in order. Run .+\n$/,
+    ),
+  ]);
 });
 
 test("changes fails when the file claims a last id that no change has", async () => {

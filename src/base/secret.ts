@@ -7,7 +7,10 @@ import { quoteReadably } from "./readable-text.ts";
 const MAX_BYTES = 2 ** 16;
 
 function readLine(path: string): string {
-  if (statSync(path).size > MAX_BYTES) fail("operator", "it is too large");
+  const file = statSync(path);
+  // A device or a pipe could be read without end.
+  if (!file.isFile()) fail("operator", "it is not a regular file");
+  if (file.size > MAX_BYTES) fail("operator", "it is too large");
   const text = readFileSync(path, "utf8").replace(/\r?\n$/, "");
   // The rest could become a part of a file name or of a header.
   return /^\P{Cc}+$/u.test(text) ? text : fail("operator", "it must contain one line of text");

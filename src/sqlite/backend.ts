@@ -147,11 +147,10 @@ function openFile(path: string, mode: StoreMode): DatabaseFile {
   return file;
 }
 
-/** @throws {AppError} operator if the database is the copy of a standby, and would be written */
+/** @throws {AppError} operator if the database is the copy of a standby, and would be written, or served without its age */
 function requireNoCopy(path: string, { mode, archive }: StoreOptions): void {
   // A server with an archive compares itself with that.
-  const isWritten = mode === "write" || (mode === "serve" && archive === undefined);
-  if (!isWritten || readMarker(path)?.isCopy !== true) return;
+  if (mode === "read" || archive !== undefined || readMarker(path)?.isCopy !== true) return;
   const advice = "run the command on the server that writes, or serve it with --standby";
   fail("operator", `it is the copy of a standby: ${advice}`);
 }

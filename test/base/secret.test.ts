@@ -24,7 +24,7 @@ test("readSecret rejects a file that is not one line, without repeating it", () 
     expectThrown(() => readSecret({ KEY_FILE: path }, "KEY"), "operator", message);
   };
   expectProblem(directory.at("none"), "no such file or directory");
-  expectProblem(directory.path, "it is a directory");
+  expectProblem(directory.path, "it is not a regular file");
   const path = directory.at("secret");
   for (const text of ["", "\n", "hidden\nhidden", "hidden\n\n", "hidden\0"]) {
     writeFileSync(path, text);

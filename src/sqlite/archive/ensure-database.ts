@@ -19,7 +19,7 @@ export interface EnsureOptions extends ServerContext, Pick<ArchiveSettings, "res
   readonly verify: (path: string) => void;
 }
 
-/** Restores the newest state to a path with no file, or an empty one. */
+/** Restores the newest state to a path with no file, or an empty one, or in the place of the copy of a standby. */
 export async function restoreNewest({
   path,
   storage,
@@ -30,11 +30,14 @@ export async function restoreNewest({
   // Asked again, because another server may have been waited for. Not a symbolic link, which would become a file.
   const file = lstatSync(path, { throwIfNoEntry: false });
   if (file?.isFile() && file.size === 0) rmSync(path);
-  requireAbsent(path);
+  const isCopy = readMarker(path)?.isCopy === true;
+  if (!isCopy) requireAbsent(path);
   const temporaryPath = claimTemporary(path);
   try {
     const restored = await restoreTo(temporaryPath, storage, null);
     verify(temporaryPath);
+    // Not before: it may be the only one that is left.
+    if (isCopy) discard(path);
     publish(temporaryPath, path);
     markRestored(path, restored, true);
     for (const reason of restored.warnings) log("warn", "archive needs attention", { reason });

@@ -3,17 +3,16 @@
  * the next segment by its key, so nothing is listed.
  */
 
-import { AppError, messageOf, systemCode } from "../../base/error.ts";
+import { AppError, fail, messageOf, systemCode } from "../../base/error.ts";
 import type { ArchiveSettings } from "../../domain/archive.ts";
-import { withRetries } from "../../domain/object-storage.ts";
+import { type ObjectStorage, withRetries } from "../../domain/object-storage.ts";
 import type { FileDescriptors } from "../file/file-watch.ts";
 import { announceRegularly } from "./announcement.ts";
-import { readGeneration } from "./catalog.ts";
+import { isUsable, readCatalog, readEnd, readGeneration } from "./catalog.ts";
 import { RESTORE_AGAIN, type ServerContext } from "./context.ts";
 import { type Copy, openCopy } from "./copy.ts";
 import {
   baseKey,
-  damageOf,
   decodeGeneration,
   decodeHead,
   decodeSegment,
@@ -28,7 +27,7 @@ import {
   slotKey,
 } from "./format.ts";
 import { MAX_SENDING, readHead, seal } from "./log.ts";
-import { MAX_LOOKS, orNull, readHeartbeat } from "./log-reader.ts";
+import { MAX_LOOKS, orNull, readHeartbeat, readLog } from "./log-reader.ts";
 import { markCopy } from "./marker.ts";
 import { createProblems, type Problems } from "./problems.ts";
 import type { CopyStart } from "./standby.ts";
@@ -197,16 +196,31 @@ async function step(following: Following): Promise<boolean> {
   if (hasChanged || seen === "ended") onFresh(clock.monotonicMs() - startedMs);
   const isTime = hasEnded(following, following.stillness(seen));
   if (!following.isTakingOver && !isTime) return false;
+  const from = following.ended === null ? await requireWhole(following) : null;
   if (!following.isTakingOver) log("warn", "taking over", { holder: following.generation.holder });
   following.isTakingOver = true;
-  if (following.ended === null)
-    await seal(storage, following.next, { writer: crypto.randomUUID(), holder }, nowMs());
+  if (from !== null) await seal(storage, from, { writer: crypto.randomUUID(), holder }, nowMs());
   return true;
+}
+
+/** @returns the slot to seal. @throws {AppError} unavailable if a segment is missing that others confirm */
+async function requireWhole(following: Following): Promise<SegmentId> {
+  const { storage, next, clock } = following;
+  const { loss, sealFrom } = await readLog(storage, next, null, 0);
+  if (loss === null) return sealFrom;
+  following.stillness = createStillness(clock);
+  return fail("unavailable", loss);
+}
+
+/** @returns whether the archive leads to its end from a base */
+async function isRestorable(storage: ObjectStorage): Promise<boolean> {
+  const { history } = await readEnd(storage, await readCatalog(storage));
+  return history !== null && history.loss === null && isUsable(history);
 }
 
 /** Steps until the copy has all of a log that this server may continue. @throws the reason of the signal */
 async function untilTakenOver(following: Following): Promise<void> {
-  const { copy, clock, problems, signal } = following;
+  const { copy, storage, clock, problems, signal } = following;
   let stuckSinceMs: number | null = null;
   for (;;) {
     signal.throwIfAborted();
@@ -220,10 +234,12 @@ async function untilTakenOver(following: Following): Promise<void> {
       const isExpected = error instanceof AppError || /^(?:E[A-Z]|SQLITE_)/.test(systemCode(error));
       if (!isExpected || (error instanceof AppError && error.cause === RESTORE_AGAIN)) throw error;
       problems.report("following", error);
-      stuckSinceMs ??= clock.monotonicMs();
-      const isDamaged = damageOf(error) !== null;
-      if (isDamaged && clock.monotonicMs() - stuckSinceMs > MAX_STUCK_MS)
-        restoreAgain(messageOf(error));
+      const nowMs = clock.monotonicMs();
+      stuckSinceMs ??= nowMs;
+      if (nowMs - stuckSinceMs > MAX_STUCK_MS) {
+        stuckSinceMs = nowMs;
+        if (await isRestorable(storage).catch(() => false)) restoreAgain(messageOf(error));
+      }
     }
     await clock.sleep(POLL_MS, signal);
   }

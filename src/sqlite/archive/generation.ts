@@ -78,7 +78,11 @@ function holdsIntent(
 ): boolean {
   if (history === null || intent === null) return false;
   const name = generations.get(history.lastGeneration)?.name ?? "";
-  return intent.names.includes(name) && isSameSegment(history.last, intent.last ?? history.last);
+  const { last, tail } = history;
+  // A copy can have segments that the archive has lost.
+  const sealed = tail?.isSealed ? { ...tail.sealFrom, number: tail.sealFrom.number - 1 } : last;
+  const isAtEnd = [last, sealed].some((end) => isSameSegment(end, intent.last ?? last));
+  return intent.names.includes(name) && isAtEnd;
 }
 
 /** @returns why another database than this one has the archive; `null` if this one does, or nothing can be restored */

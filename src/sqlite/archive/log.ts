@@ -47,8 +47,9 @@ function isSame(one: SegmentHeader | Seal, other: SegmentHeader | Seal): boolean
 }
 
 /** @param found in a slot, and not of this server */
-function holderOf(found: SegmentHeader | Seal | null): string {
-  return found === null || found.kind === "segment" ? "another server" : found.holder;
+function holderOf(id: SegmentId, found: SegmentHeader | Seal | null): string {
+  if (found === null) return `${slotKey(id)}, which cannot be read,`;
+  return found.kind === "segment" ? "another server" : found.holder;
 }
 
 /**
@@ -86,7 +87,7 @@ async function store(
   body?: Uint8Array<ArrayBuffer>,
 ): Promise<string | null> {
   const found = await createSlot(storage, head, body);
-  return found !== null && isSame(found, head) ? null : holderOf(found);
+  return found !== null && isSame(found, head) ? null : holderOf(head, found);
 }
 
 /** Who writes a seal: a random text, and a name for operators. */
@@ -208,7 +209,7 @@ export function createLog({ storage, generation, retry, onSuperseded }: LogOptio
         const body = await storage.get(slotKey(id), HEAD_BYTES);
         if (body === null) return !isEnded;
         const found = soundHead(id, body);
-        if (found !== null && found.writer !== generation.name) supersede(holderOf(found));
+        if (found !== null && found.writer !== generation.name) supersede(holderOf(id, found));
       }
       return !isEnded;
     },

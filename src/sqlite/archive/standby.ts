@@ -4,7 +4,7 @@ import { suffixes } from "../../base/database-url.ts";
 import { AppError, fail } from "../../base/error.ts";
 import { claimTemporary } from "../../base/temporary-file.ts";
 import type { ObjectStorage } from "../../domain/object-storage.ts";
-import { discard, fileState, PRIVATE_MODE, sizeOf } from "../file/files.ts";
+import { fileState, PRIVATE_MODE, sizeOf } from "../file/files.ts";
 import { isUsed, readCatalog, readEnd, readGeneration, requireNewest } from "./catalog.ts";
 import { DIVERGED } from "./context.ts";
 import { type EnsureOptions, restoreNewest } from "./ensure-database.ts";
@@ -94,7 +94,6 @@ async function restoreCopy(options: EnsureOptions): Promise<SegmentId> {
     const marker = readMarker(path);
     if (marker === null) fail("operator", OF_ANOTHER);
     if (!marker.isCopy) throw new AppError("operator", CONTINUED, { cause: DIVERGED });
-    discard(path);
   }
   return (await restoreNewest(options)).last;
 }

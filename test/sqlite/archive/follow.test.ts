@@ -1,7 +1,7 @@
 // A standby: its copy follows the log of another server, and it takes over only when that one can store nothing more.
 import { Database } from "bun:sqlite";
 import { expect, test } from "bun:test";
-import { closeSync, openSync, readdirSync } from "node:fs";
+import { closeSync, existsSync, openSync, readdirSync } from "node:fs";
 import { AppError } from "../../../src/base/error.ts";
 import type { ObjectStorage } from "../../../src/domain/object-storage.ts";
 import { follow } from "../../../src/sqlite/archive/follow.ts";
@@ -264,10 +264,64 @@ test("a standby does not take over with a hole, and is restored again when it st
   await beat(archive, 1, number);
   standby.pass();
   await expectRejection(standby.ended, "unavailable", /is missing$/);
+  // The only copy may be the one that is left.
+  const get: ObjectStorage["get"] = async (key, maxBytes) =>
+    key.startsWith(prefixes.chunks) ? null : archive.storage.get(key, maxBytes);
+  const storage = { ...archive.storage, get };
+  await expectRejection(startStandby(archive, { storage }), "operator", /chunks.* is missing/);
+  expect(existsSync(archive.at("b.db"))).toBeTrue();
   expect(standby.lines).toEqual(["archive restored", "following", "archive not followed"]);
   const again = await startStandby(archive);
   await again.stop();
   expect(again.lines).toEqual(["archive restored", "following"]);
+});
+
+test("a standby does not seal a log in which a segment is missing that a later one confirms", async () => {
+  using archive = makeArchive();
+  const { storage, freeze } = freezable(archive.storage);
+  await using server = await startServer(archive, { storage });
+  let isCut = false;
+  const standby = await startStandby(archive, {
+    storage: {
+      ...archive.storage,
+      get: async (key, maxBytes) =>
+        isCut && key.startsWith("log/") ? null : archive.storage.get(key, maxBytes),
+    },
+  });
+  await standby.untilSame(server);
+  isCut = true;
+  for (let count = 0; count < 3; count += 1) await write(server);
+  const lost = await archive.lose((await archive.segments()).at(-2) ?? "");
+  freeze();
+  // Not known from a heartbeat.
+  await beat(archive, 1);
+  isCut = false;
+  standby.pass();
+  await standby.untilLooks(standby.looks() + 60);
+  await standby.stop();
+  expect(standby.lines).not.toContain("taking over");
+  expect(lost).toContain("is missing");
+});
+
+test("a copy that is ahead of an archive which was put back begins it anew when it takes over", async () => {
+  using archive = makeArchive();
+  const server = await startServer(archive);
+  const standby = await startStandby(archive);
+  const before = (await archive.segments()).length;
+  for (let count = 0; count < 3; count += 1) await write(server);
+  await standby.untilSame(server);
+  const content = contentOf(server.db);
+  await server.archiver.committed(0);
+  const newer = (await archive.segments()).slice(before);
+  await archive.storage.remove(newer);
+  await beat(archive, 1);
+  standby.pass();
+  expect(await standby.ended).toBe(true);
+  await server[Symbol.asyncDispose]();
+  await using next = await archive.start({ path: archive.at("b.db"), commit: "sync" });
+  await archive.untilBases(2);
+  expect(contentOf(next.db)).toEqual(content);
+  expect(await archive.restore()).toEqual(content);
 });
 
 test("a standby follows the next generation, and is restored again if that begins anew", async () => {

@@ -3,29 +3,10 @@ import { describe, expect, test } from "bun:test";
 import { existsSync, mkdirSync, readdirSync, symlinkSync, writeFileSync } from "node:fs";
 import { sendCall } from "../http/server.ts";
 import { binary, runBinary } from "../support/program.ts";
-import { createUser, makePlace, stop, token, urlOf, writeUntilKilled } from "./archived-place.ts";
+import { createUser, makePlace, stop, token, urlOf } from "./archived-place.ts";
 import { fillDisk, mountDisk } from "./disk.ts";
 
-const CLIENTS = 32;
-
 describe.skipIf(binary === "")("the archive", () => {
-  test.concurrent("continues when the server was killed and started again", async () => {
-    await using place = await makePlace({}, "directory");
-    for (let start = 0; start < 3; start += 1) {
-      const server = place.start({ ARCHIVE_COMMIT: "sync" });
-      const writing = writeUntilKilled(await urlOf(server), CLIENTS);
-      await Bun.sleep(200);
-      server.kill("SIGKILL");
-      await server.ended;
-      const continued = /"continued":(\w+)/.exec(server.output())?.[1];
-      expect(continued).toBe(String(start > 0));
-      await writing;
-    }
-    const checked = await runBinary(["archive", "check"], place.environment);
-    expect([checked.code, checked.stderr]).toEqual([0, ""]);
-    expect(checked.stdout).toMatch(/^Restored [\d,]+ users/);
-  }, 60_000);
-
   test.concurrent("is restored at the start of a server only when that is permitted", async () => {
     await using place = await makePlace({}, "directory");
     const server = place.start();

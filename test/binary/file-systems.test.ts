@@ -1,14 +1,6 @@
 // What file systems lack: hard links, owners, permissions, space, shared memory; and mounts.
 import { expect, test } from "bun:test";
-import {
-  chownSync,
-  existsSync,
-  mkdirSync,
-  readdirSync,
-  statSync,
-  symlinkSync,
-  writeFileSync,
-} from "node:fs";
+import { chownSync, mkdirSync, readdirSync, statSync, symlinkSync, writeFileSync } from "node:fs";
 import { againstBinary } from "../http/server.ts";
 import { makeDirectory } from "../support/directory.ts";
 import { fillDatabase } from "../support/fill.ts";
@@ -48,29 +40,6 @@ test.skipIf(!againstBinary || skipTraced || !isRoot)(
       chownSync(path, 4321, 4321);
     }
     expect(readdirSync(directory.path).filter((name) => name.includes("partial"))).toEqual([]);
-  },
-);
-
-test.skipIf(!againstBinary || skipTraced)(
-  "a backup has its name only when it is complete and on disk, also without hard links",
-  async () => {
-    using directory = makeDirectory();
-    const path = directory.at("a.db");
-    const trace = directory.at("trace");
-    await fillDatabase(path, 3, 2);
-    const options = [
-      ...["-f", "-q", "-o", trace, "-e", "trace=link,linkat,openat,fsync,rename,renameat"],
-      ...["-e", "inject=link,linkat:error=EPERM"],
-    ];
-    const command = ["strace", ...options, binary, "backup", directory.at("copy.db")];
-    const { code } = await runProgram(command, { env: { DATABASE_URL: path } });
-    expect([code, existsSync(directory.at("copy.db"))]).toEqual([0, true]);
-    const calls = (await Bun.file(trace).text()).split("\n");
-    const named = calls.filter((call) => /(?:link|openat|rename)\(.*copy\.db"/.test(call));
-    expect(named.map((call) => /\w+(?=\()/.exec(call)?.[0])).toEqual(["link", "rename"]);
-    const lastSync = calls.findLastIndex((call) => call.includes("fsync("));
-    // That of the directory.
-    expect(lastSync).toBeGreaterThan(calls.indexOf(named[1] ?? ""));
   },
 );
 

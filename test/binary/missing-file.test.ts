@@ -1,4 +1,4 @@
-// Replaces, overwrites and removes the database files while the server uses them; file-watch.test.ts has all of the ways. A process can still write to a
+// Replaces and overwrites the database file while the server uses them; file-watch.test.ts has all of the ways. A process can still write to a
 // file without a name, but such writes are lost after a restart, so they must not be acknowledged.
 import { expect, test } from "bun:test";
 import {
@@ -7,7 +7,6 @@ import {
   readdirSync,
   readFileSync,
   renameSync,
-  rmSync,
   writeFileSync,
 } from "node:fs";
 import { basename } from "node:path";
@@ -83,16 +82,13 @@ async function findMissing(server: TestServer, emails: Iterable<string>): Promis
   return [...emails].filter((email) => !stored.has(email));
 }
 
-/** Expects one line in the log, not one for each request. @param name of the file that it names */
-async function expectOneErrorLine(
-  server: TestServer,
-  name = basename(server.database),
-): Promise<void> {
+/** Expects one line in the log, not one for each request. */
+async function expectOneErrorLine(server: TestServer): Promise<void> {
   const errors = (await logs(server)).filter(
     (line) => line["level"] === "error" && line["request_id"] === undefined,
   );
   expect(errors).toHaveLength(1);
-  expect(JSON.stringify(errors)).toContain(name);
+  expect(JSON.stringify(errors)).toContain(basename(server.database));
 }
 
 test.skipIf(!againstBinary)(
@@ -151,26 +147,6 @@ test.skipIf(!againstBinary)(
     expect(readFileSync(server.database).equals(otherBytes)).toBe(true);
   },
   60_000,
-);
-
-test.skipIf(!againstBinary)(
-  "acknowledged writes survive SIGKILL when the write-ahead log was removed",
-  async () => {
-    await using server = await startServer();
-    await using writers = startWriters(server);
-    await writers.responses(200);
-    rmSync(`${server.database}-wal`);
-    // It may reject writes or create a new log, but what it acknowledges must be kept.
-    await writers.responses(200);
-    await writers.stop();
-    await expectOneErrorLine(server, "-wal");
-    await server.stop("SIGKILL");
-    await server.restart();
-    expect(await findMissing(server, writers.acknowledged.keys())).toEqual([]);
-    await untilHealth(server, 200);
-    await newUser(server);
-  },
-  120_000,
 );
 
 test.skipIf(!againstBinary)(

@@ -11,7 +11,6 @@ import { againstBinary, startServer, type TestServer } from "../http/server.ts";
 import { makeDirectory } from "../support/directory.ts";
 import { withStore } from "../support/open-store.ts";
 import { binary, runProgram } from "../support/program.ts";
-import { untilPortClosed } from "../support/stopping.ts";
 import { largeMetadata } from "./disk.ts";
 
 interface Connection {
@@ -62,6 +61,18 @@ function request(
     keepAlive: true,
     ...json,
   });
+}
+
+function connects(url: string): Promise<boolean> {
+  const { promise, resolve } = Promise.withResolvers<boolean>();
+  const socket = connect(Number(new URL(url).port), "127.0.0.1", () => resolve(true));
+  socket.on("error", () => resolve(false));
+  return promise.finally(() => socket.destroy());
+}
+
+/** Resolves when the port is closed. Sends no requests: the server waits for a pause between them. */
+async function untilPortClosed({ url }: TestServer): Promise<void> {
+  while (await connects(url)) await Bun.sleep(2);
 }
 
 /** More requests than the server handles before a signal that arrives with them. */

@@ -168,10 +168,14 @@ testTraced(
 );
 
 /** Runs a command under strace. @returns its syncs and renames in this directory, in order */
-async function traceNames(directory: string, ...args: string[]): Promise<string[]> {
+async function traceNames(
+  directory: string,
+  args: readonly string[],
+  options: readonly string[] = [],
+): Promise<string[]> {
   const trace = join(directory, "trace");
   const calls = "trace=fsync,fdatasync,link,linkat,rename,renameat,renameat2";
-  const strace = ["strace", "-f", "-y", "-s", "500", "-e", calls, "-o", trace];
+  const strace = ["strace", "-f", "-y", "-s", "500", "-e", calls, "-o", trace, ...options];
   const env = { DATABASE_URL: join(directory, "sync.db") };
   const { code, stderr } = await runProgram([...strace, binary, ...args], { env });
   expect(code, stderr).toBe(0);
@@ -186,17 +190,17 @@ async function traceNames(directory: string, ...args: string[]): Promise<string[
 }
 
 testTraced(
-  "backup, restore and export sync a file before it gets its name, and its directory after, also a new one",
+  "backup, restore and export sync a file before it gets its name, also without hard links, and its directory after, also a new one",
   async (directory) => {
     const at = (name: string) => join(directory, name);
-    await traceNames(directory, "token", "create", "a");
-    const backup = await traceNames(directory, "backup", at("b.db"));
-    expect(backup.slice(-3)).toEqual([
-      "sync ./b.db.*.partial",
-      "name ./b.db.*.partial ./b.db",
-      "sync .",
-    ]);
-    const restore = await traceNames(directory, "restore", at("b.db"));
+    await traceNames(directory, ["token", "create", "a"]);
+    const withoutLinks = ["-e", "inject=link,linkat:error=EPERM"];
+    for (const [name, options] of Object.entries({ "b.db": [], "c.db": withoutLinks })) {
+      const made = await traceNames(directory, ["backup", at(name)], options);
+      const partial = `./${name}.*.partial`;
+      expect(made.slice(-3)).toEqual([`sync ${partial}`, `name ${partial} ./${name}`, "sync ."]);
+    }
+    const restore = await traceNames(directory, ["restore", at("b.db")]);
     expect(restore.slice(0, -2)).toContain("sync ./sync.db.*.partial");
     expect(restore.slice(-2)).toEqual(["name ./sync.db.*.partial ./sync.db", "sync ."]);
     for (const command of [
@@ -204,10 +208,10 @@ testTraced(
       ["restore", at("b.db")],
     ]) {
       const target = ["--database-url", at(`${command[0]}/new/a.db`)];
-      const created = await traceNames(directory, ...command, ...target);
+      const created = await traceNames(directory, [...command, ...target]);
       expect(created.slice(0, 2)).toEqual([`sync ./${command[0]}`, "sync ."]);
     }
-    const output = await traceNames(directory, "export", "users", "--output", at("u.csv"));
+    const output = await traceNames(directory, ["export", "users", "--output", at("u.csv")]);
     const exported = ["sync ./u.csv.*.partial", "name ./u.csv.*.partial ./u.csv", "sync ."];
     expect(output.slice(-6, -3)).toEqual(exported);
     const checksum = [
@@ -218,14 +222,13 @@ testTraced(
     // A link is followed: the file and its directory are synced, not those of the link.
     mkdirSync(at("links"));
     symlinkSync(at("u.csv"), at("links/u.csv"));
-    const followed = await traceNames(
-      directory,
+    const followed = await traceNames(directory, [
       "export",
       "users",
       "--force",
       "--output",
       at("links/u.csv"),
-    );
+    ]);
     expect(followed.slice(-6, -3)).toEqual(exported);
   },
 );

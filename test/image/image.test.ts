@@ -10,7 +10,6 @@ import { rawRequest } from "../http/raw.ts";
 import type { TestResponse } from "../http/server.ts";
 import { startS3Server } from "../object-storage/s3-server.ts";
 import { makeDirectory } from "../support/directory.ts";
-import { startRequest, untilPortClosed } from "../support/stopping.ts";
 import { type Container, MEMORY_LIMIT_BYTES, openPodman, type Podman } from "./podman.ts";
 import { anonymousMemory, highestMemory, memoryLimit, outOfMemory, rightsOf } from "./process.ts";
 
@@ -136,21 +135,6 @@ testImage("records and tokens are kept when another container uses the same volu
   await using second = await podman.serve(token, { volume });
   const response = await second.call("GET", "/users/1");
   expect([response.status, response.text]).toEqual([200, text]);
-});
-
-testImage("SIGTERM lets requests in flight finish, and exits with 0", async () => {
-  await using server = await serve("stopped");
-  const email = newEmail();
-  const request = startRequest(server, email);
-  for (let round = 0; round < 5; round += 1) await server.call("GET", "/health");
-  const stopped = server.stop(DOCKER_GRACE_S);
-  await untilPortClosed(server);
-  request.finish();
-  expect(await request.response).toStartWith("HTTP/1.1 201");
-  expect(await stopped).toBe(0);
-  await using next = await serve("stopped");
-  const found = await next.call("GET", `/users?email=${encodeURIComponent(email)}`);
-  expect(found.json.meta.total).toBe(1);
 });
 
 /** Sends writes at the rate without waiting for responses. @returns the responses */

@@ -15,7 +15,6 @@ import {
   all,
   newUser,
   orderFields,
-  parsed,
   rename,
   setFields,
   setPaid,
@@ -23,7 +22,6 @@ import {
 } from "../contract/open.ts";
 import { storeContract } from "../contract/store.contract.ts";
 import { expectRejection } from "../support/expect-error.ts";
-import { listed } from "../support/listed.ts";
 import { storeOptions } from "../support/open-store.ts";
 import {
   citusUrl,
@@ -131,33 +129,6 @@ describe.if(citusUrl !== null)("with TEST_CITUS_URL", () => {
     }
     await real.close();
     releaseCitusDatabase(databaseUrl);
-  }, 60_000);
-
-  test("an order is found whenever it is read while it moves between users", async () => {
-    await using it = await openCitusStore();
-    const { store } = it;
-    const [ann, bob] = [await newUser(store), await newUser(store)];
-    const { id } = await store.orders.create(orderFields(ann.id), null);
-    let isMoving = true;
-    const versions: number[] = [];
-    async function read() {
-      while (isMoving) {
-        versions.push((await store.orders.get(id))?.version ?? 0);
-        const { rows } = await listed(store.orders.list({ ...all, id: [id] }));
-        versions.push(rows[0]?.version);
-      }
-    }
-    const reading = read();
-    for (let version = 2; version <= 30; version += 1) {
-      const userId = version % 2 === 0 ? bob.id : ann.id;
-      const moved = parsed(await store.orders.update(id, setFields({ user_id: userId }), null));
-      expect(moved).toMatchObject({ user_id: userId, version });
-    }
-    isMoving = false;
-    await reading;
-    expect(versions).toEqual(versions.toSorted((one, other) => one - other));
-    expect(versions[0]).toBe(1);
-    expect(await store.check()).toEqual([]);
   }, 60_000);
 
   test("a write of a locked user fails by the lock timeout on its worker, and others of its batch succeed", async () => {

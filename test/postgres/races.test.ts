@@ -88,30 +88,4 @@ describe.if(cluster !== null)("two replicas", () => {
     await expectRejection(update, "email_taken");
     expect((await store.users.get(id))?.version).toBe(1);
   });
-
-  test("import assigns no id twice while another replica creates users", async () => {
-    await using world = await makeHarness();
-    const [one, other] = [await world.open(), await world.open()];
-    let stop = false;
-    const made: number[] = [];
-    const creating = (async () => {
-      while (!stop) made.push((await newUser(other)).id);
-    })();
-    const fresh = Array.from({ length: 2000 }, () => userFields());
-    const ids = new Set<string>();
-    for (let at = 0; at < fresh.length; at += 100) {
-      const results = await one.bulk.users.import(fresh.slice(at, at + 100));
-      for (const { outcome } of results) ids.add(outcome);
-    }
-    stop = true;
-    await creating;
-    expect([...ids]).toEqual(["created"]);
-    const { total } = await one.users.list({ limit: 1, offset: 0 });
-    expect(total).toBe(fresh.length + made.length);
-    expect(new Set(made).size).toBe(made.length);
-    // No id was skipped either.
-    const [last] = await world.run<{ last: string }>("select max(id) as last from users");
-    expect(Number(last?.last)).toBe(total);
-    expect(await one.check()).toEqual([]);
-  }, 30_000);
 });

@@ -80,11 +80,14 @@ test("no database is created if the records of an archive are missing", async ()
     await expectRejection(ensure(archive, restore), "operator", /no complete base/);
 });
 
-test("another database is refused if only an earlier generation has a base", async () => {
+test("another database is refused at once if only an earlier generation has a base", async () => {
   using archive = await makeIncomplete();
   await putRecord(archive, 2);
-  const other = archive.start({ path: archive.at("other.db") });
+  const clock = makeClock();
+  const other = archive.start({ path: archive.at("other.db"), clock });
   await expectRejection(other, "operator", /^the archive belongs to another database: /);
+  // It has not waited for the end of that generation.
+  expect(clock.sleeps()).toBe(0);
 });
 
 test("a database is not restored from the log of a killed server that lacks a segment", async () => {

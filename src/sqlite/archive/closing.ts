@@ -3,7 +3,7 @@ import { AppError, messageOf } from "../../base/error.ts";
 import { type Archiving, problemOf } from "./archiving.ts";
 import type { GenerationWriter } from "./generation-writer.ts";
 import { markComplete } from "./marker.ts";
-import { advance, bytesBehind, lastStored, readAll } from "./segments.ts";
+import { advance, lastStored, readAll } from "./segments.ts";
 
 /** How long a stopping server waits for the storage. */
 const CLOSE_TIMEOUT_MS = 5_000;
@@ -18,10 +18,14 @@ const IN_USE =
 /** Runs what may fail. */
 type Guard = (work: () => void) => void;
 
-/** Copies all of the WAL to the database, and notes that the archive has it. @returns whether it has */
-function complete({ walLock, path }: Archiving, { segments, isComplete }: GenerationWriter) {
-  const readRest = () => readAll(segments) && isComplete();
-  return walLock.complete(readRest, () => markComplete(path, lastStored(segments)));
+/**
+ * Copies all of the WAL to the database, and notes that the archive has it: the next start can continue from here, also as
+ * a standby of the server that has the archive then.
+ * @returns whether it has
+ */
+export function noteEnd({ walLock, path }: Archiving, { segments, isComplete }: GenerationWriter) {
+  const isRead = () => isComplete() || (readAll(segments) && isComplete());
+  return walLock.complete(isRead, () => markComplete(path, lastStored(segments)));
 }
 
 /** Sends the rest, until the archive has all of the database. @returns why that was not noted; `null` if it was */
@@ -38,18 +42,12 @@ async function finish(archive: Archiving, guard: Guard): Promise<string | null> 
       if (!writer.isComplete()) return;
       if (!hasAll) deadlineMs = Math.min(deadlineMs, performance.now() + OTHERS_TIMEOUT_MS);
       hasAll = true;
-      isNoted = complete(archive, writer);
+      isNoted = noteEnd(archive, writer);
     });
     if (isNoted) return null;
     await Bun.sleep(POLL_MS);
   }
   return hasAll ? IN_USE : (problemOf(archive) ?? "a base is being written");
-}
-
-/** Notes that the archive of another server begins with this database: it can follow from here, and nothing is diverged. */
-export function noteEnd({ walLock, path }: Archiving, { segments, bases }: GenerationWriter): void {
-  const hasAll = () => bases.newest() !== null && bytesBehind(segments) === 0;
-  walLock.complete(hasAll, () => markComplete(path, lastStored(segments)));
 }
 
 /** Says that this server writes nothing more, so that the next start need not wait. */

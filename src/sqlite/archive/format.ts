@@ -49,7 +49,7 @@ export interface Chunk {
 }
 
 /** What any slot says. */
-interface Slot extends SegmentId {
+export interface Slot extends SegmentId {
   /** Random: of the generation, or of who has sealed it. */
   readonly writer: string;
   /** All segments up to this one were in the archive when the slot was written. */
@@ -77,13 +77,6 @@ export interface SegmentHeader extends Slot, Chunk {
   readonly previous: WalPosition | null;
   /** That of the database when it had this segment, or an earlier one; `null` if it is unknown. */
   readonly progress: Progress | null;
-}
-
-export interface Heartbeat extends Pick<Slot, "generation" | "writer" | "confirmed"> {
-  /** No two of a generation are equal. */
-  readonly sequence: number;
-  /** Time until the next one. */
-  readonly intervalMs: number;
 }
 
 /**
@@ -242,12 +235,6 @@ export function decodeGeneration(number: number, body: Uint8Array): Generation {
       typeof record.continues === "boolean" &&
       isNumber(record.previousEnd),
   );
-}
-
-/** @throws {AppError} operator if it is not that of this generation */
-export function decodeHeartbeat(generation: number, body: Uint8Array): Heartbeat {
-  const isSound = (beat: Heartbeat) => beat.generation === generation && isNumber(beat.confirmed);
-  return decodeJson(heartbeatKey(generation), body, isSound);
 }
 
 /** @throws {AppError} operator if it is not the manifest of a base */

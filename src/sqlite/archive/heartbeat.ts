@@ -4,8 +4,9 @@
  */
 import { createStandbyWatch } from "./announcement.ts";
 import type { ArchiveContext } from "./context.ts";
-import { encodeJson, type Generation, type Heartbeat, heartbeatKey } from "./format.ts";
+import { encodeJson, type Generation, heartbeatKey } from "./format.ts";
 import type { Log } from "./log.ts";
+import type { Heartbeat } from "./log-reader.ts";
 import { HEARTBEAT_MS } from "./still.ts";
 
 /** So many looks in a row find that the storage lacks what it had, before that is believed. */

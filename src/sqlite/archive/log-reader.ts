@@ -6,13 +6,15 @@ import type { ObjectStorage } from "../../domain/object-storage.ts";
 import {
   blockPrefix,
   damageOf,
-  decodeHeartbeat,
+  decodeJson,
   HEAD_BYTES,
   heartbeatKey,
+  isNumber,
   logPrefix,
   parseSlotKey,
   type SegmentId,
   SLOTS_PER_BLOCK,
+  type Slot,
 } from "./format.ts";
 import { MAX_SENDING, readHead } from "./log.ts";
 
@@ -91,9 +93,23 @@ async function listSlots(
   return slots.sort((a, b) => a.number - b.number);
 }
 
-export async function readHeartbeat(storage: ObjectStorage, generation: number) {
-  const body = await storage.get(heartbeatKey(generation), HEAD_BYTES);
-  return body === null ? null : decodeHeartbeat(generation, body);
+/** Of a generation. */
+export interface Heartbeat extends Pick<Slot, "generation" | "writer" | "confirmed"> {
+  /** No two of a generation are equal. */
+  readonly sequence: number;
+  /** Time until the next one. */
+  readonly intervalMs: number;
+}
+
+/**
+ * @returns `null` if there is none
+ * @throws {AppError} operator if it is damaged
+ */
+export async function readHeartbeat(storage: Pick<ObjectStorage, "get">, generation: number) {
+  const key = heartbeatKey(generation);
+  const body = await storage.get(key, HEAD_BYTES);
+  const isSound = (beat: Heartbeat) => beat.generation === generation && isNumber(beat.confirmed);
+  return body === null ? null : decodeJson(key, body, isSound);
 }
 
 /**

@@ -1,13 +1,10 @@
 import { expect, test } from "bun:test";
+import { fail } from "../../../src/base/error.ts";
 import type { ObjectStorage } from "../../../src/domain/object-storage.ts";
 import { ANNOUNCEMENT_KEY } from "../../../src/sqlite/archive/announcement.ts";
-import {
-  decodeHeartbeat,
-  encodeJson,
-  heartbeatKey,
-  parseSlotKey,
-} from "../../../src/sqlite/archive/format.ts";
+import { encodeJson, parseSlotKey } from "../../../src/sqlite/archive/format.ts";
 import { seal } from "../../../src/sqlite/archive/log.ts";
+import { readHeartbeat } from "../../../src/sqlite/archive/log-reader.ts";
 import { makeUnreliable } from "../../object-storage/unreliable.ts";
 import {
   type Archive,
@@ -28,8 +25,8 @@ function announce({ storage }: Archive, sequence: number): Promise<void> {
   return storage.put(ANNOUNCEMENT_KEY, encodeJson(announcement));
 }
 
-async function heartbeatOf({ body }: Archive, generation = 1) {
-  return decodeHeartbeat(generation, await body(heartbeatKey(generation)));
+async function heartbeatOf({ storage }: Archive, generation = 1) {
+  return (await readHeartbeat(storage, generation)) ?? fail("operator", "there is none");
 }
 
 async function untilBeats(archive: Archive, count: number, generation = 1): Promise<void> {

@@ -225,16 +225,12 @@ export function decodeJson<Value>(
 
 /** @throws {AppError} operator if it is not the record of this generation */
 export function decodeGeneration(number: number, body: Uint8Array): Generation {
-  return decodeJson<Generation>(
-    generationKey(number),
-    body,
-    (record) =>
-      record.number === number &&
-      typeof record.archive === "string" &&
-      typeof record.name === "string" &&
-      typeof record.continues === "boolean" &&
-      isNumber(record.previousEnd),
-  );
+  const isSound = (record: Generation) =>
+    record.number === number &&
+    [record.archive, record.name].every((text) => typeof text === "string") &&
+    typeof record.continues === "boolean" &&
+    isNumber(record.previousEnd);
+  return decodeJson(generationKey(number), body, isSound);
 }
 
 /** @throws {AppError} operator if it is not the manifest of a base */

@@ -35,7 +35,6 @@ type SequenceTable = (typeof tablesWithSequence)[number];
 
 /** A snapshot of all rows. */
 export interface CopySource {
-  count(table: CopiedTable): Promise<number>;
   /** Returns the rows by sort key, in batches that fit into memory. */
   read(table: CopiedTable): AsyncIterable<readonly CopyRow[]>;
   /** The last assigned id, even if its row was deleted; 0 if there is none. */
@@ -54,7 +53,6 @@ export function withMappedErrors(
     throw mapError(error);
   }
   return {
-    count: (table) => source.count(table).catch(rethrow),
     async *read(table) {
       try {
         yield* source.read(table);
@@ -67,7 +65,7 @@ export function withMappedErrors(
 }
 
 /** An empty database to be filled. Others see the rows only after all are written. */
-export interface CopyTarget extends Omit<CopySource, "count"> {
+export interface CopyTarget extends CopySource {
   /** Call in the order of {@link copiedTables}, and of the rows of a table. */
   write(table: CopiedTable, rows: readonly CopyRow[]): Promise<void>;
   /** Advances the id sequence to `id`. Call once per table, after its rows. */
@@ -104,13 +102,13 @@ export async function copyRows(
   signal: AbortSignal,
 ): Promise<RowCounts> {
   const counts = {} as Record<CopiedTable, number>;
-  for (const table of tables) counts[table] = await source.count(table);
   const digests = {} as Record<CopiedTable, string>;
   for (const table of tables) {
     const written = await digestRows(table, source.read(table), async (rows) => {
       signal.throwIfAborted();
       await target.write(table, rows);
     });
+    counts[table] = written.rows;
     digests[table] = written.digest;
   }
   for (const table of tablesWithSequence) {

@@ -24,16 +24,15 @@ export function copySourceContract(open: Open): void {
     await it.store.users.remove(gone.id, null);
     const { id } = await it.store.orders.create(orderFields(user.id), null);
     await it.store.withCopySource(async (snapshot) => {
-      expect(await snapshot.count("users")).toBe(1);
+      expect(await rowsOf(snapshot, "tokens")).toEqual([]);
       await newUser(it.store);
       await it.store.users.update(1, (ann) => ({ ...ann, name: "Eve" }), null);
       await it.store.orders.create(orderFields(user.id), null);
-      expect(await snapshot.count("users")).toBe(1);
       const { metadata, ...rest } = user;
       const row = { ...rest, email_key: user.email, metadata: '{"b":"1","a":"2"}' };
       expect(await rowsOf(snapshot, "users")).toEqual([row]);
-      expect(await snapshot.count("changes")).toBe(4);
-      const [change] = await rowsOf(snapshot, "changes");
+      const [change, ...others] = await rowsOf(snapshot, "changes");
+      expect(others).toHaveLength(3);
       const made = { version: 1, created_at: Date.parse(time), token: null, status: null };
       expect(change).toEqual({ id: 1, type: 1, record_id: user.id, ...made });
       const orders = await rowsOf(snapshot, "orders");
@@ -75,7 +74,6 @@ export function copySourceContract(open: Open): void {
     await it.store.withCopySource(async (snapshot) => {
       for (const [name, { columns, sortKey }] of Object.entries(copiedTables)) {
         const rows = await rowsOf(snapshot, name as Table);
-        expect(rows.length, name).toEqual(await snapshot.count(name as Table));
         expect(Object.keys(rows[0] ?? {})).toEqual([...columns]);
         const places = rows.map((row) => sortKey.map((column) => row[column] ?? ""));
         const sorted = places.toSorted((left, right) => {

@@ -22,10 +22,6 @@ function rowsOf(table: CopiedTable): string {
 /** @param session in a transaction, whose snapshot determines the rows */
 export function copySourceOf(session: Session, placement: Placement): CopySource {
   return {
-    async count(table) {
-      const count = `select count(*) as rows from ${rowsOf(table)}`;
-      return (await session.first<{ rows: number }>(count))?.rows ?? 0;
-    },
     async *read(table) {
       // One cursor name per table: the prepared FETCH has the columns of one table.
       const cursor = `copied_${table}`;

@@ -9,7 +9,6 @@ import {
   withMappedErrors,
 } from "../../domain/copy.ts";
 import type { DatabaseFile } from "../file/at-rest.ts";
-import { countRows, pragma } from "../file/connection.ts";
 import { describeSqliteError } from "../file/errors.ts";
 import { prepareLastId } from "../tables/count-index.ts";
 
@@ -48,10 +47,7 @@ async function* inBatches(rows: Iterable<CopyRow>): AsyncGenerator<readonly Copy
 /** @returns the rows as this connection sees them */
 export function copySourceOf(db: Database): CopySource {
   const lastId = prepareLastId(db);
-  // More rows can only be in a damaged tree, in which pages occur again and again.
-  const maxRows = pragma(db, "page_count") * pragma(db, "page_size");
   return {
-    count: async (table) => countRows(db, `(select 1 from ${table} limit ${maxRows})`),
     read: (table) => inBatches(db.prepare<CopyRow, []>(selectFrom(table)).iterate()),
     lastId: async (table) => lastId(table),
   };

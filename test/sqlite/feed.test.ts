@@ -37,17 +37,6 @@ async function feedOf(path: string): Promise<string> {
   return (await store.changes.list(newest)).feed;
 }
 
-test("the feed continues when the lock file was deleted while the server was running", async () => {
-  using directory = makeDirectory();
-  const { path, feed } = await makeServed(directory);
-  const server = await openDatabase(path, { now });
-  await newUser(server);
-  rmSync(lockPath(path));
-  await newUser(server);
-  await server.close();
-  expect(await serve(path)).toBe(feed);
-});
-
 /** Gives the lock file a time that no server has recorded. */
 function forgetMark(path: string): void {
   utimesSync(lockPath(path), 1, 1);

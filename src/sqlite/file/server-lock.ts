@@ -1,5 +1,5 @@
 import { constants, Database } from "bun:sqlite";
-import { existsSync, realpathSync, type Stats, statSync, utimesSync } from "node:fs";
+import { existsSync, realpathSync, type Stats, statSync } from "node:fs";
 import { suffixes } from "../../base/database-url.ts";
 import { fail } from "../../base/error.ts";
 import { isAtRest } from "./at-rest.ts";
@@ -11,10 +11,7 @@ import { readHeader } from "./files.ts";
 export const LOCK_TIMEOUT_MS = 500;
 
 export interface ServerLock extends Disposable {
-  /**
-   * Takes the lock again if its file was moved or deleted.
-   * @returns what is wrong; `null` if this process holds the lock. Once another server has taken it, it is lost
-   */
+  /** @returns that the file was moved or deleted, so that another server can take the lock; otherwise `null` */
   findProblem(): string | null;
 }
 
@@ -117,39 +114,12 @@ export function takeServerLock(
   kind: LockKind = "exclusive",
 ): ServerLock | null {
   const path = lockPath(databasePath);
-  const first = openLock(path, kind, timeoutMs);
-  if (first === null) return null;
-  let lock = first;
-  let last = find(path);
-  let taken: string | null = null;
-
-  function retake(): string | null {
-    try {
-      const next = openLock(path, kind, 0);
-      if (next === null) {
-        taken = `${path} was deleted, and another server has taken the lock`;
-        return taken;
-      }
-      lock.close();
-      lock = next;
-      // The time of the file marks the feed of changes.
-      const mark = last?.mtime;
-      last = find(path);
-      if (mark !== undefined) utimesSync(path, mark, mark);
-      return null;
-    } catch {
-      return `${path} has been moved or deleted, and cannot be created again`;
-    }
-  }
-
+  const lock = openLock(path, kind, timeoutMs);
+  if (lock === null) return null;
+  const inode = find(path)?.ino;
   return {
-    findProblem() {
-      const current = find(path);
-      if (taken !== null) return taken;
-      if (current === undefined || current.ino !== last?.ino) return retake();
-      last = current;
-      return null;
-    },
+    findProblem: () =>
+      find(path)?.ino === inode ? null : `${path} has been moved or deleted: restart the server`,
     [Symbol.dispose]: () => lock.close(),
   };
 }

@@ -21,16 +21,17 @@ export function startCleanUp(
   current: () => Pick<Store, "deleteExpiredKeys" | "changes" | "isPrimary"> | null,
   { changesMs, now, log, intervalMs = INTERVAL_MS }: CleanUpOptions,
 ): AsyncDisposable {
-  const stopping = new AbortController();
-  const { signal } = stopping;
+  let isStopping = false;
   let running: Promise<void> | null = null;
 
   async function cleanUp(): Promise<void> {
     try {
       const store = current();
       if (!store?.isPrimary()) return;
-      await store.deleteExpiredKeys(signal);
-      await store.changes.deleteExpired(new Date(now().getTime() - changesMs), signal);
+      const before = new Date(now().getTime() - changesMs);
+      // In between, other writes run.
+      while (!isStopping && (await store.deleteExpiredKeys()));
+      while (!isStopping && (await store.changes.deleteExpired(before)));
     } catch (error) {
       const reason = messageOf(error);
       log.warn("cleanup of expired idempotency keys and changes failed", { reason });
@@ -47,7 +48,7 @@ export function startCleanUp(
   return {
     async [Symbol.asyncDispose]() {
       clearInterval(timer);
-      stopping.abort();
+      isStopping = true;
       await running;
     },
   };

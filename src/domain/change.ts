@@ -175,9 +175,9 @@ export interface ChangeStore {
    */
   subscribe(listener: () => void): Disposable;
   /**
-   * Deletes the changes that were made before a time, in transactions of a bounded size. Those that are left are
-   * consecutive, and the newest change of all stays.
-   * @param signal ends it after the current transaction
+   * Deletes changes that were made before a time, as many as one transaction may. Those that are left are consecutive,
+   * and the newest change of all stays.
+   * @returns whether more may be left to delete
    */
-  deleteExpired(before: Date, signal?: AbortSignal): Promise<void>;
+  deleteExpired(before: Date): Promise<boolean>;
 }

@@ -66,8 +66,8 @@ export interface Store {
    * @returns a sentence for each problem; empty if there is none
    */
   check(): Promise<readonly string[]>;
-  /** @param signal as in `ChangeStore.deleteExpired` */
-  deleteExpiredKeys(signal?: AbortSignal): Promise<void>;
+  /** As `ChangeStore.deleteExpired`. */
+  deleteExpiredKeys(): Promise<boolean>;
   /** Replaces what idempotency keys have of a user by this text. They stay, so that no request is made again. */
   replaceResults(user: RecordText<User>): Promise<void>;
   /** Waits for queued writes, then closes. The store cannot be used afterwards. */

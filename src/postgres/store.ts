@@ -68,7 +68,7 @@ export function createStore(db: Database, placement: Placement, options: StoreOp
     },
     withCopySource: (work) => withCopySource(db, placement, redactPassword(databaseUrl), work),
     check: () => checkDatabase(db, placement),
-    deleteExpiredKeys: (signal) => deleteExpiredKeys(db, now(), signal),
+    deleteExpiredKeys: () => deleteExpiredKeys(db, now()),
     async replaceResults({ id, json }) {
       await db.run("write", (session) => session.all(replaceResults, id, json));
     },

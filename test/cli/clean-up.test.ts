@@ -4,17 +4,17 @@ import type { Store } from "../../src/domain/store.ts";
 
 const now = () => new Date("2026-11-26T00:00:00.000Z");
 
-/** Starts a cleanup of a store whose deletion of changes ends when `end` is called. */
+/** Starts a cleanup of a store whose deletion of changes ends when the test says so, and whether more are left. */
 function start() {
-  const begun: { before: Date; signal: AbortSignal | undefined }[] = [];
-  const ends: PromiseWithResolvers<void>[] = [];
+  const begun: Date[] = [];
+  const ends: PromiseWithResolvers<boolean>[] = [];
   const warnings: unknown[] = [];
   const store = {
-    deleteExpiredKeys: async () => {},
+    deleteExpiredKeys: async () => false,
     changes: {
-      deleteExpired(before, signal) {
-        const end = Promise.withResolvers<void>();
-        begun.push({ before, signal });
+      deleteExpired(before) {
+        const end = Promise.withResolvers<boolean>();
+        begun.push(before);
         ends.push(end);
         return end.promise;
       },
@@ -35,29 +35,30 @@ function start() {
   };
 }
 
-test("the cleanup begins again only when the last one has ended, also if it has failed", async () => {
+test("the cleanup begins again when the last one has ended, also if it has failed, and at once if more is left", async () => {
   const { begun, ends, warnings, until, stop } = start();
   await until(1);
   await Bun.sleep(20);
-  expect(begun.map(({ before }) => before)).toEqual([new Date("2026-10-27T00:00:00.000Z")]);
+  expect(begun).toEqual([new Date("2026-10-27T00:00:00.000Z")]);
   ends[0]?.reject(new Error("on purpose"));
   await until(2);
   expect(warnings).toEqual([{ reason: "on purpose" }]);
-  ends[1]?.resolve();
+  ends[1]?.resolve(true);
+  await until(3);
+  ends[2]?.resolve(false);
   await stop();
 });
 
-test("the cleanup aborts the run, and waits for its end, when it is stopped", async () => {
+test("the cleanup waits for the transaction that is running when it is stopped, and begins no other one", async () => {
   const { begun, ends, until, stop } = start();
   await until(1);
   let isStopped = false;
   const stopping = stop().then(() => {
     isStopped = true;
   });
-  expect(begun[0]?.signal?.aborted).toBe(true);
   await Bun.sleep(20);
   expect(isStopped).toBe(false);
-  ends[0]?.resolve();
+  ends[0]?.resolve(true);
   await stopping;
   await Bun.sleep(20);
   expect(begun).toHaveLength(1);

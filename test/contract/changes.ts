@@ -355,7 +355,6 @@ export function changesContract(open: Open): void {
     await fill(it.store, 2);
     it.pass(DAY_MS);
     await it.store.changes.deleteExpired(new Date(time));
-    await it.store.changes.deleteExpired(middle, AbortSignal.abort());
     await expectDense(it.store, 5);
     await it.store.changes.deleteExpired(middle);
     const { changes, feed, ...state } = await pageOf(it.store);
@@ -404,7 +403,9 @@ export function changesContract(open: Open): void {
     }
     expect(seen.size).toBe(7000);
     it.pass(DAY_MS);
-    await Promise.all([it.store.changes.deleteExpired(it.clock.time), fill(it.store, 3)]);
+    const filled = fill(it.store, 3);
+    while (await it.store.changes.deleteExpired(it.clock.time));
+    await filled;
     const { total, first, last } = await list(it.store);
     expect(last).toBe(7003);
     // The newest of the expired ones stays if it was the newest of all.

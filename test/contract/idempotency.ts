@@ -122,7 +122,7 @@ export function idempotencyContract(open: Open): void {
     expect(await it.store.check()).toEqual([]);
   });
 
-  test("deleteExpiredKeys deletes all keys that are past their lifetime, and no other ones, unless it is aborted", async () => {
+  test("deleteExpiredKeys deletes all keys that are past their lifetime, and no other ones", async () => {
     await using it = await openWithClock(open);
     const { id } = await newUser(it.store);
     // More than one transaction deletes.
@@ -142,9 +142,7 @@ export function idempotencyContract(open: Open): void {
       it.clock.time = end;
       return among.filter((_, at) => placed[at]?.replayed);
     }
-    await it.store.deleteExpiredKeys(AbortSignal.abort());
-    expect(await remaining("young", "key-1500")).toEqual(["young", "key-1500"]);
-    await it.store.deleteExpiredKeys();
+    while (await it.store.deleteExpiredKeys());
     expect(await remaining(...names, "young")).toEqual([...reused, "young"]);
   });
 

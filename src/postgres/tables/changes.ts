@@ -1,6 +1,5 @@
 /** The change feed: reads pages of numbered changes, and deletes expired ones. */
 
-import { deleteInBatches } from "../../base/delete-in-batches.ts";
 import { fail } from "../../base/error.ts";
 import {
   type Change,
@@ -188,20 +187,16 @@ export function createChangeStore(
 
     subscribe,
 
-    async deleteExpired(before, signal) {
-      let status: FeedStatus;
-      do status = await numberChanges();
-      while (status.isBehind && status.isReadOnly !== true && signal?.aborted !== true);
+    async deleteExpired(before) {
+      const { isBehind, isReadOnly } = await numberChanges();
+      if (isBehind && isReadOnly !== true) return true;
+      const values = [before.getTime(), DELETE_BATCH_SIZE];
       const deleteExpired = async (session: Session) => {
         await lockFeed(session);
-        const values = [before.getTime(), DELETE_BATCH_SIZE];
-        const row = await session.first<{ rows: number }>(deleteBatch, ...values);
-        return row === null || row.rows === 0;
+        return session.first<{ rows: number }>(deleteBatch, ...values);
       };
-      await deleteInBatches(
-        () => db.run("background", deleteExpired, { transaction: true }),
-        signal,
-      );
+      const row = await db.run("background", deleteExpired, { transaction: true });
+      return row !== null && row.rows > 0;
     },
   };
 }

@@ -3,7 +3,6 @@
  * no other one. An update or a delete must know that the key is new before it reads the record, and may end without a
  * write: each holds a lock of its key, in a transaction of its own.
  */
-import { deleteInBatches } from "../../base/delete-in-batches.ts";
 import { type IdempotencyKey, KEY_LIFETIME_MS, replay } from "../../domain/idempotency.ts";
 import type { RecordText } from "../../domain/record.ts";
 import type { Database, Session } from "../server/connection.ts";
@@ -81,14 +80,8 @@ export async function writeOnce<Row>(
   return record;
 }
 
-export async function deleteExpiredKeys(
-  db: Database,
-  now: Date,
-  signal?: AbortSignal,
-): Promise<void> {
+export async function deleteExpiredKeys(db: Database, now: Date): Promise<boolean> {
   const time = expiryTime(now);
-  await deleteInBatches(async () => {
-    const deleted = await db.run("background", (session) => session.all(deleteBatch, time));
-    return deleted.length < DELETE_BATCH_SIZE;
-  }, signal);
+  const deleted = await db.run("background", (session) => session.all(deleteBatch, time));
+  return deleted.length === DELETE_BATCH_SIZE;
 }

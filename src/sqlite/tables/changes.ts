@@ -1,6 +1,5 @@
 /** The change feed: notes each change in the transaction that makes it, and reads pages of it. */
 import type { Database } from "bun:sqlite";
-import { deleteInBatches } from "../../base/delete-in-batches.ts";
 import { fail } from "../../base/error.ts";
 import {
   type Change,
@@ -133,12 +132,9 @@ export function createChangeStore(
   return {
     list: (query) => reader.read("changes", () => pageOf(readRows(query), query.limit)),
     subscribe,
-    async deleteExpired(before, signal) {
+    async deleteExpired(before) {
       const deleteExpired = () => deleteBatch.run({ before: before.getTime() }).changes;
-      await deleteInBatches(
-        async () => (await writer.write("changes", deleteExpired)) < DELETE_BATCH_SIZE,
-        signal,
-      );
+      return (await writer.write("changes", deleteExpired)) === DELETE_BATCH_SIZE;
     },
   };
 }

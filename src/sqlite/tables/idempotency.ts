@@ -1,5 +1,4 @@
 import type { Database } from "bun:sqlite";
-import { deleteInBatches } from "../../base/delete-in-batches.ts";
 import { type IdempotencyKey, KEY_LIFETIME_MS, replay } from "../../domain/idempotency.ts";
 import type { RecordTable, RecordText } from "../../domain/record.ts";
 import type { User } from "../../domain/user.ts";
@@ -79,12 +78,9 @@ export function createIdempotencyStore(
     forgetUser: (id: number) => deleteOfUser.run({ id }),
     replaceOfUser: ({ id, json }: RecordText<User>) =>
       writer.write("idempotency_keys", () => void replaceOfUser.run({ id, json })),
-    async deleteExpired(signal?: AbortSignal): Promise<void> {
+    async deleteExpired(): Promise<boolean> {
       const deleteExpired = () => deleteBatch.run({ expired: expiryTime() }).changes;
-      await deleteInBatches(
-        async () => (await writer.write("idempotency_keys", deleteExpired)) < DELETE_BATCH_SIZE,
-        signal,
-      );
+      return (await writer.write("idempotency_keys", deleteExpired)) === DELETE_BATCH_SIZE;
     },
   };
 }

@@ -6,7 +6,7 @@ import { decodeJson, encodeJson } from "../../src/sqlite/archive/format.ts";
 import type { S3Server } from "../object-storage/s3-server.ts";
 import { isLong } from "../support/long.ts";
 import { watchPeakMemory } from "../support/peak-memory.ts";
-import { binary } from "../support/program.ts";
+import { binary, startProgram } from "../support/program.ts";
 import { makeRandom } from "../support/random.ts";
 import { createUser, makePlace, stop, urlOf } from "./archived-place.ts";
 
@@ -195,38 +195,23 @@ test.skipIf(binary === "")(
       const command = commands[round % commands.length] ?? ["serve"];
       mkdirSync(at("data"));
       const before = readdirSync(at("."));
-      const child = Bun.spawn([binary, ...command], {
-        env: environment,
-        cwd: at("data"),
-        stdout: "pipe",
-        stderr: "pipe",
-      });
+      const child = startProgram([binary, ...command], { env: environment, cwd: at("data") });
       using memory = watchPeakMemory(child.pid);
-      const stderr = new Response(child.stderr).text();
-      let stdout = "";
-      for await (const part of child.stdout) {
-        const isListening = stdout.includes('"listening"');
-        stdout += new TextDecoder().decode(part);
-        // A second signal would end it at once.
-        if (!isListening && stdout.includes('"listening"')) child.kill("SIGTERM");
-      }
-      const code = await child.exited;
-      const context = `round ${round}: ${command[0]}, ${what}: ${stdout}${await stderr}`;
+      if ((await child.listening) !== null) child.kill("SIGTERM");
+      const { code, stdout, stderr } = await child.ended;
+      const context = `round ${round}: ${command[0]}, ${what}: ${stdout}${stderr}`;
       expect([0, 1], context).toContain(code);
-      const lines = (await stderr).split("\n").length - 1;
+      const lines = stderr.split("\n").length - 1;
       expect(code === 1 ? [1] : [0, 1], context).toContain(lines);
-      expect(await stderr, context).not.toContain("Unexpected");
+      expect(stderr, context).not.toContain("Unexpected");
       expect(readdirSync(at(".")), context).toEqual(before);
       for (const file of readdirSync(at("data"))) expect(file, context).toMatch(/^a\.db/);
       expect(memory.bytes(), context).toBeLessThan(MAX_BYTES);
     }
 
-    let next = 0;
+    const rounds = Array.from({ length: ROUNDS }, (_, round) => round).values();
     const runRest = async () => {
-      while (next < ROUNDS) {
-        next += 1;
-        await run(next - 1);
-      }
+      for (const round of rounds) await run(round);
     };
     await Promise.all(Array.from({ length: CONCURRENCY }, runRest));
   },

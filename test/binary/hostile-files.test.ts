@@ -54,7 +54,7 @@ async function run(command: Command, path: string, cwd: string) {
   using memory = watchPeakMemory(child.pid);
   const timer = setTimeout(() => child.kill("SIGKILL"), MAX_MS);
   // If it serves the file, a request must not end it either.
-  const url = await Promise.race([child.listening, child.ended.then(() => null)]);
+  const url = await child.listening;
   if (url !== null) await fetch(`${url}/api/v1/health`);
   child.kill(url === null ? "SIGCONT" : "SIGTERM");
   const outcome = await child.ended;

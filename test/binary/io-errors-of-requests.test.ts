@@ -6,7 +6,6 @@ import { newToken } from "../../src/domain/token.ts";
 import { newEmail, newUser } from "../http/make.ts";
 import { startReplica, type TestResponse, type TestServer } from "../http/server.ts";
 import { makeDirectory } from "../support/directory.ts";
-import { isLong } from "../support/long.ts";
 import { fillLog } from "./disk.ts";
 import { untilHealth } from "./health.ts";
 import {
@@ -14,7 +13,6 @@ import {
   acknowledgeUser,
   type Base,
   copyBase,
-  emailOf,
   failEachCall,
   faultOf,
   findLost,
@@ -159,7 +157,7 @@ async function failEachCallOf(name: string, base: Base, request: Request): Promi
 
 const items = [{ sku: "A-1", quantity: 1, unit_price: 100 }];
 
-/** In a database of 1,000 users with a write-ahead log. Those after the third one are tried on CI only. */
+/** In a database of 1,000 users with a write-ahead log. */
 const requests: readonly (readonly [name: string, request: Request])[] = [
   ["GET of a list", { method: "GET", path: "/users?limit=20&offset=700", kinds: [read] }],
   [
@@ -175,13 +173,6 @@ const requests: readonly (readonly [name: string, request: Request])[] = [
   [
     "PATCH of a user",
     { method: "PATCH", path: "/users/600", body: { name: "New name" }, kinds: writing },
-  ],
-  ["GET of health", { method: "GET", path: "/health", kinds: [write, sync] }],
-  ["GET of a user", { method: "GET", path: "/users/500", kinds: [read] }],
-  ["GET by email", { method: "GET", path: `/users?email=${emailOf(300)}`, kinds: [read] }],
-  [
-    "POST of a user",
-    { method: "POST", path: "/users", body: { email: "new@example.com" }, kinds: writing },
   ],
 ];
 
@@ -206,7 +197,7 @@ async function checkpoint({ server, acknowledged, problems, duringFault }: Run):
 describe.skipIf(skipTraced)("with 1,000 users", () => {
   const base = useBase({ users: 1_000, withLog: false });
 
-  test.each(isLong ? requests : requests.slice(0, 3))(
+  test.each(requests)(
     "%s succeeds or returns 503, and loses no acknowledged write, when a system call fails",
     (name, request) => failEachCallOf(name, base(), request),
     timeoutMs,

@@ -123,7 +123,7 @@ interface BaseOptions {
   readonly withLog: boolean;
 }
 
-export function emailOf(id: number): string {
+function emailOf(id: number): string {
   return `user-${id}-${"x".repeat(60)}@example.com`;
 }
 

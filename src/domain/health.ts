@@ -1,4 +1,4 @@
-/** What is asked of a server's health, and what a standby answers. */
+/** The query of the health check, and the error of a server that is not the primary. */
 import { Type } from "@sinclair/typebox";
 import { AppError } from "../base/error.ts";
 import { noExtraFields, Parameter, Text } from "../base/schema.ts";
@@ -20,7 +20,7 @@ export const HealthQuery = Type.Object(
   noExtraFields,
 );
 
-/** Cause of an error that is the usual response of a standby, and no problem of the server. */
+/** Cause of an error that a standby returns as usual: it is not logged as a problem. */
 export const NOT_PRIMARY = "not primary";
 
 /** @throws {AppError} unavailable */

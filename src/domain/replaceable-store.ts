@@ -1,4 +1,4 @@
-/** The place of a store that others take while a server runs: a standby becomes the primary. */
+/** The store of a server, which is replaced when a standby becomes the primary, or the primary a standby. */
 import { fail } from "../base/error.ts";
 import type { Store } from "./store.ts";
 

@@ -1,4 +1,4 @@
-/** A standby, and a server from which one may have taken over, serve reads of data that may be old. */
+/** Bounds the age of what a standby returns, and a server from which one may have taken over. */
 import { fail } from "../../base/error.ts";
 import type { Store } from "../../domain/store.ts";
 

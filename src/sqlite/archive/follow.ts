@@ -165,7 +165,7 @@ async function lookForNext(following: Following, ended: Seal): Promise<string | 
   const lastKey = baseKey({ generation: ended.generation, number: MAX_NUMBER });
   const [base] = await storage.list(prefixes.bases, 1, lastKey);
   if (base !== undefined) restoreAgain("another server has begun anew");
-  // It is writing a base.
+  // That server has begun anew, and is writing its first base.
   following.stillness = createStillness(clock);
   return "";
 }

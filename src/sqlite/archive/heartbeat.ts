@@ -9,7 +9,7 @@ import type { Log } from "./log.ts";
 import type { Heartbeat } from "./log-reader.ts";
 import { HEARTBEAT_MS } from "./still.ts";
 
-/** So many looks in a row find that the storage lacks what it had, before that is believed. */
+/** Looks in a row that must find the storage without what it had, before that is believed. */
 const MAX_LACKING = 3;
 
 export interface HeartbeatEvents {

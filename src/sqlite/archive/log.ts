@@ -203,7 +203,7 @@ export function createLog({ storage, generation, retry, onSuperseded }: LogOptio
      */
     async isOpen(): Promise<boolean> {
       const sentBefore = sent;
-      // Behind what was sent before, an own segment proves the same as an empty slot: others may follow all the time.
+      // After what was sent before, an own segment proves the same as an empty slot: others may follow all the time.
       for (let number = stored + 1; !isEnded && number <= sentBefore + 1; number += 1) {
         const id = { generation: generation.number, number };
         const body = await storage.get(slotKey(id), HEAD_BYTES);

@@ -2,7 +2,7 @@
 
 import { AppError, fail, messageOf, systemCode } from "../../base/error.ts";
 import { freeBytesOf } from "../file/files.ts";
-import { type Archiving, isOver, problemOf } from "./archiving.ts";
+import { type Archiving, isOver, problemOf } from "./archiver-state.ts";
 import { close, noteEnd } from "./closing.ts";
 import { type ArchiverOptions, DIVERGED } from "./context.ts";
 import { beginGeneration } from "./generation.ts";

@@ -1,6 +1,6 @@
 /** The end of an archive: the rest is sent, the log is closed, and the next start can prove that it continues. */
 import { AppError, messageOf } from "../../base/error.ts";
-import { type Archiving, problemOf } from "./archiving.ts";
+import { type Archiving, problemOf } from "./archiver-state.ts";
 import type { GenerationWriter } from "./generation-writer.ts";
 import { markComplete } from "./marker.ts";
 import { advance, lastStored, readAll } from "./segments.ts";

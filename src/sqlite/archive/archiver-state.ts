@@ -1,4 +1,4 @@
-/** The state of an archive, for its beginning, its work and its end. */
+/** The state of an archiver. It is apart from the context, which the parts of a generation know: they know no archiver. */
 import type { ArchiveContext } from "./context.ts";
 import type { GenerationWriter } from "./generation-writer.ts";
 import type { WalLock } from "./wal-lock.ts";

@@ -212,7 +212,7 @@ async function startListening(serving: Serving): Promise<string> {
   const database = redactPassword(config.databaseUrl);
   const role = {
     read_only: config.readOnly || undefined,
-    standby: stores.use().secondsBehind() !== null || undefined,
+    standby: config.standby || undefined,
   };
   log.info("listening", { url, host: config.host, database, ...build, schema, ...role });
   return url;
@@ -262,6 +262,10 @@ export async function serve(system: CommandSystem, options: { check?: boolean })
     listening ??= startListening({ config, system, log, metrics, resources, stores });
     return listening;
   }
+  // It restores its copy for minutes, and must be seen to live meanwhile.
+  if (config.standby)
+    listening = startListening({ config, system, log, metrics, resources, stores });
+  await listening;
   // A server may wait for its archive, restore it, or follow it, for a long time.
   const opening = stopSignal({ untilStopped: () => stopped });
   const stopFor = (error: unknown) => fault.resolve({ by: "fault", error });

@@ -1,4 +1,5 @@
 /** The certificate of the server. */
+import { statSync } from "node:fs";
 import { createSecureContext } from "node:tls";
 import { fail, fileProblem, messageOf } from "../base/error.ts";
 import type { Config } from "../domain/config.ts";
@@ -9,6 +10,8 @@ export type Tls = Pick<Bun.Serve.Options<unknown>, "tls">;
 /** @throws {AppError} operator */
 async function readPem(variable: string, path: string): Promise<string> {
   try {
+    // A pipe could be read without end.
+    if (statSync(path).isFIFO()) fail("operator", "it is a pipe");
     return await Bun.file(path).text();
   } catch (error) {
     const problem = fileProblem(error) ?? messageOf(error);

@@ -214,8 +214,8 @@ async function openStore(options: StoreOptions): Promise<Store> {
   // Not to read: a server under load holds the write lock almost all the time if the disk is slow.
   if (mode === "serve" || mode === "write") prepareSchema(db, options);
   db.run(`pragma cache_size = -${CACHE_KIB}`);
-  // The writer retries on SQLITE_BUSY from now on. SQLite itself must not block the event loop.
-  db.run("pragma busy_timeout = 0");
+  // The writer retries on SQLITE_BUSY from now on. SQLite itself must not block the event loop of a server.
+  if (mode !== "read") db.run("pragma busy_timeout = 0");
   if (options.onWarning !== undefined)
     findWarnings(path, sqliteVersion(db)).forEach(options.onWarning);
   return await createStore({ db, file, lock, archive }, options, resources);

@@ -35,20 +35,30 @@ export async function readAnnouncement(storage: ObjectStorage): Promise<Announce
   return body === null ? null : decodeJson(ANNOUNCEMENT_KEY, body, isSound);
 }
 
-/** Announces a standby until it is disposed of. It does not wait. */
+/** How long the end waits until the announcement is withdrawn. */
+const WITHDRAWAL_MS = 1_000;
+
+/** Announces a standby, and withdraws that when it is disposed of. */
 export function announceRegularly(
   storage: ObjectStorage,
   next: () => Omit<Announcement, "sequence">,
   onError: (error: unknown) => void,
-): Disposable {
+): AsyncDisposable {
   let sequence = 0;
-  const announce = () => {
+  const announce = (more: Partial<Announcement> = {}) => {
     sequence += 1;
-    storage.put(ANNOUNCEMENT_KEY, encodeJson({ ...next(), sequence })).catch(onError);
+    return storage
+      .put(ANNOUNCEMENT_KEY, encodeJson({ ...next(), sequence, ...more }))
+      .catch(onError);
   };
-  announce();
-  const timer = setInterval(announce, ANNOUNCEMENT_MS);
-  return { [Symbol.dispose]: () => clearInterval(timer) };
+  void announce();
+  const timer = setInterval(() => void announce(), ANNOUNCEMENT_MS);
+  return {
+    async [Symbol.asyncDispose]() {
+      clearInterval(timer);
+      await Promise.race([announce({ timeMs: 0 }), Bun.sleep(WITHDRAWAL_MS)]);
+    },
+  };
 }
 
 /** @returns a function that looks for a standby, and returns the interval of heartbeats that it needs */

@@ -30,6 +30,8 @@ export type Copy = ReturnType<typeof openCopy>;
  */
 export function openCopy(path: string, { wal, index }: FileDescriptors, start: WalPosition | null) {
   const db = connect(path);
+  // Of readers, as long as this thread may wait. The next attempt comes soon.
+  db.run("pragma busy_timeout = 1000");
   db.run("pragma synchronous = full");
   db.run("pragma fullfsync = on");
   db.run("pragma wal_autocheckpoint = 0");

@@ -220,12 +220,12 @@ async function isRestorable(storage: ObjectStorage): Promise<boolean> {
 
 /** Steps until the copy has all of a log that this server may continue. @throws the reason of the signal */
 async function untilTakenOver(following: Following): Promise<void> {
-  const { copy, storage, clock, problems, signal } = following;
+  const { storage, clock, problems, signal } = following;
   let stuckSinceMs: number | null = null;
   for (;;) {
     signal.throwIfAborted();
     try {
-      if (following.isTakingOver && following.ended !== null) return copy.empty();
+      if (following.isTakingOver && following.ended !== null) return;
       const isAgain = await step(following);
       problems.clear("following");
       stuckSinceMs = null;
@@ -242,6 +242,16 @@ async function untilTakenOver(following: Following): Promise<void> {
       }
     }
     await clock.sleep(POLL_MS, signal);
+  }
+}
+
+/** @returns whether the WAL is in the database. If a reader prevents it, the next server continues the WAL instead */
+function tryEmpty(copy: Copy): boolean {
+  try {
+    copy.empty();
+    return true;
+  } catch {
+    return false;
   }
 }
 
@@ -267,7 +277,7 @@ export async function follow(options: FollowOptions): Promise<boolean> {
     intervalMs: HEARTBEAT_MS,
     isPromoted: false,
   };
-  using _announcing = announceRegularly(
+  await using _announcing = announceRegularly(
     storage,
     () => ({ holder, takeoverMs, timeMs: nowMs() }),
     (error) => problems.report("following", error),
@@ -281,6 +291,6 @@ export async function follow(options: FollowOptions): Promise<boolean> {
     markCopy(path, isBroken ? null : following.last, [following.generation.name]);
     throw error;
   }
-  markCopy(path, following.last, [following.generation.name]);
+  markCopy(path, following.last, [following.generation.name], tryEmpty(copy));
   return following.generation.commit === "sync" || following.ended?.kind === "closed";
 }

@@ -101,10 +101,16 @@ export function markReplaced(databasePath: string): void {
  * Notes that the file of a copy has this state of the archive.
  * @param last `null` if it is unknown, so that the copy cannot be continued
  * @param names of the newest generations
+ * @param isInFile whether nothing of it is in the WAL only
  */
-export function markCopy(path: string, last: SegmentId | null, names: readonly string[]): void {
+export function markCopy(
+  path: string,
+  last: SegmentId | null,
+  names: readonly string[],
+  isInFile = true,
+): void {
   const archive = readMarker(path)?.archive ?? null;
-  const complete = last === null ? null : { ...last, file: fileState(path) };
+  const complete = last === null || !isInFile ? null : { ...last, file: fileState(path) };
   writeMarker(path, { archive, names: [], complete, intent: { names, last }, isCopy: true });
 }
 

@@ -170,6 +170,11 @@ test("a standby takes over with the segments that are stored before its seal whe
       },
     },
   });
+  await standby.untilSame(server);
+  // It keeps the WAL from being emptied.
+  using reader = new Database(archive.at("b.db"), { readwrite: true });
+  reader.run("begin");
+  reader.prepare("select count(*) from t").get();
   standby.pass();
   expect(await standby.ended).toBe(true);
   expect(writes).toBe(12);
@@ -178,6 +183,10 @@ test("a standby takes over with the segments that are stored before its seal whe
   thaw();
   while (!server.isSuperseded()) await Bun.sleep(1);
   expect(await archive.restore()).toEqual(standby.content());
+  await using next = await archive.start({ path: archive.at("b.db"), commit: "sync" });
+  expect(next.lines.join("\n")).toContain('"continued":true');
+  await write(next);
+  await archive.expectComplete(next);
 });
 
 test("a standby does not take over while the other server shows that it is running", async () => {

@@ -1,5 +1,4 @@
 /** The certificate of the server. */
-import { statSync } from "node:fs";
 import { createSecureContext } from "node:tls";
 import { fail, fileProblem, messageOf } from "../base/error.ts";
 import type { Config } from "../domain/config.ts";
@@ -11,8 +10,9 @@ export type Tls = Pick<Bun.Serve.Options<unknown>, "tls">;
 async function readPem(variable: string, path: string): Promise<string> {
   try {
     // A pipe could be read without end.
-    if (statSync(path).isFIFO()) fail("operator", "it is a pipe");
-    return await Bun.file(path).text();
+    const file = Bun.file(path);
+    if ((await file.stat()).isFIFO()) fail("operator", "it is a pipe");
+    return await file.text();
   } catch (error) {
     const problem = fileProblem(error) ?? messageOf(error);
     return fail("operator", `Cannot read ${variable}: ${path}: ${problem}`);

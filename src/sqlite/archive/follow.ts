@@ -9,7 +9,7 @@ import { type ObjectStorage, withRetries } from "../../domain/object-storage.ts"
 import type { FileDescriptors } from "../file/file-watch.ts";
 import { announceRegularly } from "./announcement.ts";
 import { isUsable, readCatalog, readEnd, readGeneration } from "./catalog.ts";
-import { RESTORE_AGAIN, type ServerContext } from "./context.ts";
+import { DIVERGED, RESTORE_AGAIN, type ServerContext } from "./context.ts";
 import { type Copy, openCopy } from "./copy.ts";
 import {
   baseKey,
@@ -26,6 +26,7 @@ import {
   type SegmentId,
   slotKey,
 } from "./format.ts";
+import { CONTINUED } from "./generation.ts";
 import { MAX_SENDING, readHead, seal } from "./log.ts";
 import { MAX_LOOKS, orNull, readHeartbeat, readLog } from "./log-reader.ts";
 import { markCopy } from "./marker.ts";
@@ -170,6 +171,11 @@ async function lookForNext(following: Following, ended: Seal): Promise<string | 
   return "";
 }
 
+/** @returns whether nothing continues the copy */
+function isBroken(error: unknown): boolean {
+  return error instanceof AppError && (error.cause === RESTORE_AGAIN || error.cause === DIVERGED);
+}
+
 function isPromotion(slot: SegmentHeader | Seal | null): boolean {
   return slot?.kind === "seal" && slot.promoted === true;
 }
@@ -203,13 +209,18 @@ async function step(following: Following): Promise<boolean> {
   return true;
 }
 
-/** @returns the slot to seal. @throws {AppError} unavailable if a segment is missing that others confirm */
-async function requireWhole(following: Following): Promise<SegmentId> {
-  const { storage, next, clock } = following;
-  const { loss, sealFrom } = await readLog(storage, next, null, 0);
-  if (loss === null) return sealFrom;
-  following.stillness = createStillness(clock);
-  return fail("unavailable", loss);
+/**
+ * @returns the slot to seal
+ * @throws {AppError} unavailable if a segment is missing that others confirm
+ * @throws {AppError} operator with the cause {@link DIVERGED} if the copy has segments that the archive has lost, and
+ * another server has continued that
+ */
+async function requireWhole({ storage, next }: Following): Promise<SegmentId> {
+  const record = await storage.get(generationKey(next.generation + 1), HEAD_BYTES);
+  const { loss, sealFrom, isSealed } = await readLog(storage, next, null, 0);
+  if (loss !== null) fail("unavailable", loss);
+  if (record !== null && !isSealed) throw new AppError("operator", CONTINUED, { cause: DIVERGED });
+  return sealFrom;
 }
 
 /** @returns whether the archive leads to its end from a base */
@@ -232,7 +243,7 @@ async function untilTakenOver(following: Following): Promise<void> {
       if (isAgain) continue;
     } catch (error) {
       const isExpected = error instanceof AppError || /^(?:E[A-Z]|SQLITE_)/.test(systemCode(error));
-      if (!isExpected || (error instanceof AppError && error.cause === RESTORE_AGAIN)) throw error;
+      if (!isExpected || isBroken(error)) throw error;
       problems.report("following", error);
       const nowMs = clock.monotonicMs();
       stuckSinceMs ??= nowMs;
@@ -286,9 +297,8 @@ export async function follow(options: FollowOptions): Promise<boolean> {
     await untilTakenOver(following);
   } catch (error) {
     // Otherwise the next start continues from here.
-    const isBroken = error instanceof AppError && error.cause === RESTORE_AGAIN;
-    if (!isBroken) copy.empty();
-    markCopy(path, isBroken ? null : following.last, [following.generation.name]);
+    if (!isBroken(error)) copy.empty();
+    markCopy(path, isBroken(error) ? null : following.last, [following.generation.name]);
     throw error;
   }
   markCopy(path, following.last, [following.generation.name], tryEmpty(copy));

@@ -81,8 +81,17 @@ export function createArchiveService({ openStorage, verify, respond }: ServiceOp
     const options = { ...context, storage: withRetries(context.storage), verify };
     const waitMs = wasSuperseded ? 2 * takeoverMs : 0;
     copyStart = standby ? await prepareCopy(options, waitMs) : null;
-    if (copyStart === null) await ensureDatabase(options);
-    else respond({ type: "fresh", ageMs: Math.max(0, Date.now() - copyStart.timeMs) });
+    if (copyStart === null) {
+      try {
+        await ensureDatabase(options);
+      } catch (error) {
+        // Another machine may have begun the archive in between.
+        copyStart = standby ? await prepareCopy(options) : null;
+        if (copyStart === null) throw error;
+      }
+    }
+    if (copyStart !== null)
+      respond({ type: "fresh", ageMs: Math.max(0, Date.now() - copyStart.timeMs) });
   }
 
   async function followOther({ files }: Request<"follow">): Promise<void> {

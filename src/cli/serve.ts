@@ -249,7 +249,7 @@ export async function serve(system: CommandSystem, options: { check?: boolean })
 
   const { droppedLines: droppedLogLines } = output;
   const schema = schemaOf(system, config);
-  const metrics = createMetrics({ ...build, schema }, { readOnly, droppedLogLines });
+  const metrics = createMetrics({ ...build, schema }, readOnly, droppedLogLines);
   const stores = createReplaceableStore();
   resources.defer(async () => stores.current()?.close());
   const changesMs = config.changesDays * DAY_MS;

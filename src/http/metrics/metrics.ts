@@ -13,13 +13,6 @@ const PROBE_TIMEOUT_MS = 3_000;
 
 export type Metrics = ReturnType<typeof createMetrics>;
 
-interface MetricsOptions {
-  /** Whether the server rejects all writes. */
-  readonly readOnly?: boolean;
-  /** @returns the number of lines since the start */
-  readonly droppedLogLines?: () => number;
-}
-
 function counter(name: string, help: string, value: number): MetricFamily {
   return { name, help, type: "counter", samples: [{ value }] };
 }
@@ -111,10 +104,15 @@ async function storeMetrics(store: Store): Promise<(MetricFamily | null)[]> {
   ];
 }
 
-/** @param build labels that tell builds of the program apart */
+/**
+ * @param build labels that tell builds of the program apart
+ * @param readOnly whether the server rejects all writes
+ * @param droppedLogLines returns the number of lines since the start
+ */
 export function createMetrics(
   build: Readonly<Record<"version" | "commit", string> & Record<"schema", number>>,
-  { readOnly = false, droppedLogLines = () => 0 }: MetricsOptions = {},
+  readOnly = false,
+  droppedLogLines = () => 0,
 ) {
   // Computed once: the two clocks drift apart, and a new start time would look like a restart.
   const startedS = Math.round(Date.now() / 1000 - process.uptime());

@@ -24,11 +24,8 @@ export interface MetricFamily {
 
 /** No label has a value with a character that would have to be escaped. */
 function labelsText(labels: Labels): string {
-  let pairs = "";
-  for (const name in labels) {
-    pairs += `${pairs === "" ? "" : ","}${name}="${labels[name]}"`;
-  }
-  return pairs === "" ? "" : `{${pairs}}`;
+  const pairs = Object.entries(labels).map(([name, value]) => `${name}="${value}"`);
+  return pairs.length === 0 ? "" : `{${pairs.join(",")}}`;
 }
 
 function familyText({ name, help, type, samples }: MetricFamily): string {

@@ -13,30 +13,19 @@ const modes = ["sync", "async"] as const;
 /** The server waits for a stalled request for 10 seconds. */
 const TIMEOUT_MS = 90_000;
 
-type Misbehave = S3Server["misbehave"];
+/** Storage that does not take what is written to it; `null` if it is full. */
+const outages: Readonly<Record<string, ReturnType<S3Server["misbehave"]>>> = {
+  "closes connections": { do: "refuse" },
+  "does not respond": { do: "stall" },
+  fails: { do: "fail", status: 500, code: "InternalError" },
+  "asks for fewer requests": { do: "fail", status: 503, code: "SlowDown" },
+  "has credentials that have expired": { do: "fail", status: 400, code: "ExpiredToken" },
+  "is full": null,
+};
 
-/** Storage that does not take what is written to it. */
-const outages: readonly { readonly what: string; readonly begin: (server: S3Server) => void }[] = [
-  { what: "closes connections", begin: always({ do: "refuse" }) },
-  { what: "does not respond", begin: always({ do: "stall" }) },
-  { what: "fails", begin: always({ do: "fail", status: 500, code: "InternalError" }) },
-  { what: "asks for fewer requests", begin: always({ do: "fail", status: 503, code: "SlowDown" }) },
-  {
-    what: "has credentials that have expired",
-    begin: always({ do: "fail", status: 400, code: "ExpiredToken" }),
-  },
-  {
-    what: "is full",
-    begin(server) {
-      server.capacityBytes = 0;
-    },
-  },
-];
-
-function always(misbehaviour: ReturnType<Misbehave>): (server: S3Server) => void {
-  return (server) => {
-    server.misbehave = () => misbehaviour;
-  };
+function begin(server: S3Server, misbehaviour: ReturnType<S3Server["misbehave"]>): void {
+  if (misbehaviour === null) server.capacityBytes = 0;
+  else server.misbehave = () => misbehaviour;
 }
 
 function heal(server: S3Server): void {
@@ -99,7 +88,7 @@ async function untilComplete(archived: Archived): Promise<void> {
 }
 
 describe.skipIf(binary === "")("storage that", () => {
-  for (const [at, { what, begin }] of outages.entries()) {
+  for (const [at, [what, misbehaviour]] of Object.entries(outages).entries()) {
     test.concurrent.if(isLong || at % 2 === 0)(
       `${what} rejects writes in sync mode, and nothing acknowledged is lost`,
       async () => {
@@ -107,7 +96,7 @@ describe.skipIf(binary === "")("storage that", () => {
         const { storage, create, write, call, findLost } = archived;
         const key = { "Idempotency-Key": "a" };
         expect(await write()).toBe(201);
-        begin(storage);
+        begin(storage, misbehaviour);
         const late = await create(key, "late@example.com");
         expect([late.status, late.headers.get("retry-after")]).toEqual([503, "1"]);
         const rejected = await create();
@@ -132,7 +121,7 @@ describe.skipIf(binary === "")("storage that", () => {
         const { storage, write, server, findLost } = archived;
         expect(await write()).toBe(201);
         await untilComplete(archived);
-        begin(storage);
+        begin(storage, misbehaviour);
         expect([await write(), await write()]).toEqual([201, 201]);
         while (!server.output().includes('"archive not written"')) await Bun.sleep(50);
         // Otherwise the test times out.

@@ -14,11 +14,6 @@ const TIMEOUT_MS = 10_000;
 /** The first one that is set counts. */
 const endpoints = ["S3_ENDPOINT", "AWS_ENDPOINT", "AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL"];
 const regions = ["S3_REGION", "AWS_REGION", "AWS_DEFAULT_REGION"];
-/** By the protocol of the storage. Bun reads them, and NO_PROXY. */
-const proxies = {
-  http: ["http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"],
-  https: ["https_proxy", "HTTPS_PROXY", "all_proxy", "ALL_PROXY"],
-};
 
 /** @returns the name of the first variable that is set, and its value */
 function firstOf(environment: Environment, names: readonly string[]) {
@@ -46,14 +41,12 @@ export const openStorage: OpenStorage = (url, environment, timeoutMs = TIMEOUT_M
     const directory = createDirectoryStorage({ path: location.path, timeoutMs });
     return encrypted(directory, environment);
   }
-  const endpoint = readEndpoint(environment);
   const s3 = createS3Storage({
     bucket: location.bucket,
     prefix: location.prefix,
-    endpoint,
+    endpoint: readEndpoint(environment),
     region: firstOf(environment, regions).value ?? DEFAULT_REGION,
     credentials: openCredentials(environment),
-    proxyName: firstOf(environment, proxies[endpoint?.startsWith("http:") ? "http" : "https"]).name,
     timeoutMs,
   });
   return encrypted(s3, environment);

@@ -1,6 +1,6 @@
 /**
  * Requests to a bucket of S3, or of a server with the same API. They are made with `fetch`: Bun's own client sends no
- * preconditions, and has neither a timeout nor a signal.
+ * preconditions, and has neither a timeout nor a signal. `fetch` uses the proxy of HTTPS_PROXY, HTTP_PROXY or ALL_PROXY.
  */
 import { AppError } from "../base/error.ts";
 import { MAX_OBJECT_BYTES } from "../domain/object-storage.ts";
@@ -16,8 +16,6 @@ export interface S3Settings {
   readonly endpoint: string | null;
   readonly region: string;
   readonly credentials: CredentialsSource;
-  /** The variable with the address of a proxy, for messages. */
-  readonly proxyName: string | undefined;
   /** Time for a request and its response. */
   readonly timeoutMs: number;
 }
@@ -56,12 +54,11 @@ function bucketUrlOf({ bucket, endpoint, region }: S3Settings): string {
 export type S3Client = ReturnType<typeof createS3Client>;
 
 export function createS3Client(settings: S3Settings) {
-  const { bucket, prefix, region, credentials, proxyName, timeoutMs } = settings;
+  const { bucket, prefix, region, credentials, timeoutMs } = settings;
   const below = prefix === "" ? "" : `${prefix}/`;
   const url = `s3://${bucket}${prefix === "" ? "" : `/${prefix}`}`;
   const bucketUrl = bucketUrlOf(settings);
   const { host } = new URL(bucketUrl);
-  const server = proxyName === undefined ? host : `${host} (${proxyName} is set)`;
 
   function failure(action: Action, { code, problem }: S3Problem): AppError {
     return new AppError(code, `Cannot ${action} ${url}: ${problem}`);
@@ -86,7 +83,7 @@ export function createS3Client(settings: S3Settings) {
   /** @returns the body; `null` if the object exists, and must not, or does not exist */
   async function send(action: Action, asked: S3Request): Promise<Uint8Array<ArrayBuffer> | null> {
     const { response, content } = await request(methods[action], asked).catch((error: unknown) => {
-      throw failure(action, describeFailure(error, server, timeoutMs));
+      throw failure(action, describeFailure(error, host, timeoutMs));
     });
     const { status, headers } = response;
     if (status === 200 || status === 204) {

@@ -44,12 +44,19 @@ async function* inBatches(rows: Iterable<CopyRow>): AsyncGenerator<readonly Copy
   yield batch;
 }
 
-/** @returns the rows as this connection sees them */
-export function copySourceOf(db: Database): CopySource {
+/** @returns the rows as this connection sees them. @param requireUnchanged called before what was read is used */
+export function copySourceOf(db: Database, requireUnchanged = () => {}): CopySource {
   const lastId = prepareLastId(db);
   return {
-    read: (table) => inBatches(db.prepare<CopyRow, []>(selectFrom(table)).iterate()),
-    lastId: async (table) => lastId(table),
+    async *read(table) {
+      yield* inBatches(db.prepare<CopyRow, []>(selectFrom(table)).iterate());
+      requireUnchanged();
+    },
+    async lastId(table) {
+      const id = lastId(table);
+      requireUnchanged();
+      return id;
+    },
   };
 }
 
@@ -62,20 +69,7 @@ export async function withCopySource<Result>(
   try {
     using db = file.connect();
     db.run("begin");
-    const rows = copySourceOf(db);
-    const checked: CopySource = {
-      ...rows,
-      async *read(table) {
-        yield* rows.read(table);
-        file.requireUnchanged();
-      },
-      async lastId(table) {
-        const id = await rows.lastId(table);
-        file.requireUnchanged();
-        return id;
-      },
-    };
-    return await work(withMappedErrors(checked, explain));
+    return await work(withMappedErrors(copySourceOf(db, file.requireUnchanged), explain));
   } catch (error) {
     file.requireUnchanged();
     throw error;

@@ -19,15 +19,12 @@ describe.skipIf(binary === "")("storage with a certificate of its own", () => {
       S3_ENDPOINT: `https://localhost:${server.port}`,
       S3_ACCESS_KEY_ID: "id",
       S3_SECRET_ACCESS_KEY: "secret",
+      NODE_EXTRA_CA_CERTS: `${fixtures}/localhost.crt`,
     };
-    const certificate = { NODE_EXTRA_CA_CERTS: `${fixtures}/localhost.crt` };
-    const trusted = await runBinary(["archive", "check"], { ...environment, ...certificate });
+    const trusted = await runBinary(["archive", "check"], environment);
     expect([trusted.code, trusted.stderr]).toEqual([
       1,
       "Cannot check s3://bucket: the archive is empty\n",
     ]);
-    const { code, stderr } = await runBinary(["archive", "check"], environment);
-    expect(code).toBe(1);
-    expect(stderr).toContain(" is not valid or not trusted (");
   });
 });

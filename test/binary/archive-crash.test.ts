@@ -124,7 +124,6 @@ describe.skipIf(binary === "")("an archive", () => {
         await using world = await makeWorld(commit);
         const { storage, loseData, restore } = world;
         let known = 0;
-        let written = 0;
         let maxLostMs = 0;
         for (let round = 0; round < ROUNDS; round += 1) {
           const aim = aims[round % aims.length] ?? "any moment";
@@ -139,12 +138,7 @@ describe.skipIf(binary === "")("an archive", () => {
           if (commit === "sync" || atMs === null) expect([aim, lost]).toEqual([aim, []]);
           for (const each of lost) maxLostMs = Math.max(maxLostMs, (atMs ?? 0) - each.atMs);
           known = restored;
-          written += acknowledged.length;
         }
-        if (ROUNDS > aims.length)
-          process.stderr.write(
-            `${commit}: ${ROUNDS} crashes, ${written} acknowledged, ${known} restored, the oldest that was lost was ${Math.round(maxLostMs)} ms old\n`,
-          );
         expect(maxLostMs).toBeLessThan(MAX_LOST_MS);
         expect(known).toBeGreaterThan(0);
         expect(existsSync(world.environment.DATABASE_URL)).toBeFalse();

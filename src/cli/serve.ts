@@ -1,14 +1,12 @@
 import { isPostgres, redactPassword } from "../base/database-url.ts";
-import { fail, messageOf, shellWord } from "../base/error.ts";
+import { messageOf } from "../base/error.ts";
 import { createLog, type Log } from "../base/log.ts";
 import type { LogBuffer } from "../base/log-buffer.ts";
-import { quoteReadably } from "../base/readable-text.ts";
 import type { ArchiveOptions } from "../domain/archive.ts";
 import type { Config } from "../domain/config.ts";
 import { createReplaceableStore, type ReplaceableStore } from "../domain/replaceable-store.ts";
 import { isSocketPath } from "../domain/settings.ts";
 import type { Store, StoreMode } from "../domain/store.ts";
-import { hashToken, newToken, storeToken, type TokenStore } from "../domain/token.ts";
 import { createDrain } from "../http/limits/drain.ts";
 import { createMetrics, type Metrics } from "../http/metrics/metrics.ts";
 import { listen } from "../http/server.ts";
@@ -17,6 +15,7 @@ import { build } from "./build.ts";
 import { startCleanUp } from "./clean-up.ts";
 import { type CommandSystem, configOf, type StopReason, stopSignal } from "./files/system.ts";
 import { allowGroup, removeStaleSocket } from "./files/unix-socket.ts";
+import { printFirstToken, requireOwnApiToken } from "./first-token.ts";
 import { localUrl } from "./local-url.ts";
 import { startReloading } from "./reload.ts";
 
@@ -29,32 +28,6 @@ const MIN_OPEN_FILES = 4096;
  * client without a token. The rest is for the database and for what other limits allow.
  */
 const BYTES_PER_CONNECTION = 2 ** 16;
-
-/**
- * @param url an address that works on this machine, or `unix:` and a path
- * @param createToken the command that creates a token in the same database
- */
-function welcome(token: string, url: string, createToken: string): string {
-  const rule = "─".repeat(72);
-  const socket = /^unix:(.*)/.exec(url)?.[1];
-  const curl = socket === undefined ? "curl" : `curl --unix-socket ${shellWord(socket)}`;
-  const base = socket === undefined ? url : "http://localhost";
-  return `
-${rule}
-Created the first access token ("first"). It will not be shown again:
-
-  ${token}
-
-Try it:
-
-  ${curl} -H 'Authorization: Bearer ${token}' ${base}/api/v1/users
-
-API reference:         ${base}/api/v1/docs
-Create another token:  ${createToken}
-${rule}
-
-`;
-}
 
 /** @returns `null` without an archive, and for a server that only reads */
 function archiveOptions(
@@ -129,45 +102,6 @@ function limitOpenFiles({ memoryBytes, sockets }: CommandSystem, log: Log): numb
   if (limit < least) warn(`raise it to ${least} or more`);
   if (limit > most) warn(`lower it to ${most}, for which the memory is enough`);
   return limit;
-}
-
-/**
- * Creates a token if the database has never had one, and prints it with a command to try it.
- * @param url of the server
- * @throws {AppError} operator if the database cannot be written
- */
-async function printFirstToken(
-  tokens: TokenStore,
-  url: string,
-  config: Config,
-  { flags, program, stderr }: CommandSystem,
-): Promise<void> {
-  // With API_TOKEN the operator has a token already, and the logs of a container are often stored.
-  if (config.apiToken !== null || config.readOnly) return;
-  const token = newToken();
-  const hash = hashToken(token);
-  const fields = { hash, name: "first", scope: "write", expires_at: null } as const;
-  const created = await storeToken(tokens, "createFirst", fields).catch((error) =>
-    fail("operator", `Cannot write ${redactPassword(config.databaseUrl)}: ${messageOf(error)}`),
-  );
-  if (created === null) return;
-  const path = flags.databaseUrl;
-  // The URL of PostgreSQL can contain a password.
-  const isShown = path !== undefined && !isPostgres(path);
-  const databaseFlag = isShown ? ` --database-url ${shellWord(path)}` : "";
-  // stdout has only log lines, for programs that parse it.
-  stderr(welcome(token, url, `${program} token create NAME${databaseFlag}`));
-}
-
-/**
- * API_TOKEN must not be a stored token, whose scope, expiry and revocation would have no effect.
- * @throws {AppError} operator if API_TOKEN is a stored token
- */
-async function requireOwnApiToken(tokens: TokenStore, { apiToken }: Config): Promise<void> {
-  const stored = apiToken === null ? null : await tokens.find(hashToken(apiToken));
-  if (stored === null) return;
-  const problem = `it is the token ${quoteReadably(stored.name)} of this database`;
-  fail("operator", `Cannot use API_TOKEN: ${problem}, and needs to be a separate one`);
 }
 
 /** What a server that listens uses. */

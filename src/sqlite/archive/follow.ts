@@ -5,10 +5,10 @@
 
 import { AppError, fail, messageOf, systemCode } from "../../base/error.ts";
 import type { ArchiveSettings } from "../../domain/archive.ts";
-import { type ObjectStorage, withRetries } from "../../domain/object-storage.ts";
+import { withRetries } from "../../domain/object-storage.ts";
 import type { FileDescriptors } from "../file/file-watch.ts";
 import { announceRegularly } from "./announcement.ts";
-import { isUsable, readCatalog, readEnd, readGeneration } from "./catalog.ts";
+import { readGeneration } from "./catalog.ts";
 import { DIVERGED, RESTORE_AGAIN, type ServerContext } from "./context.ts";
 import { type Copy, openCopy } from "./copy.ts";
 import {
@@ -31,13 +31,12 @@ import { MAX_SENDING, readHead, seal } from "./log.ts";
 import { MAX_LOOKS, orNull, readHeartbeat, readLog } from "./log-reader.ts";
 import { markCopy } from "./marker.ts";
 import { createProblems, type Problems } from "./problems.ts";
+import { isRestorable } from "./restorable.ts";
 import type { CopyStart } from "./standby.ts";
 import { createStillness, HEARTBEAT_MS, POLL_MS } from "./still.ts";
 
 /** A copy that cannot be continued for so long is restored again. Readers get no data that is as old. */
 const MAX_STUCK_MS = 60_000;
-/** Of a base: what any number is below. */
-const MAX_NUMBER = 9_999_999_999;
 
 /** Of a copy that others read and nobody else writes to. */
 export interface FollowOptions
@@ -163,7 +162,7 @@ async function lookForNext(following: Following, ended: Seal): Promise<string | 
     Object.assign(following, beginLog(following, generation, 1));
     return null;
   }
-  const lastKey = baseKey({ generation: ended.generation, number: MAX_NUMBER });
+  const lastKey = baseKey({ generation: ended.generation, number: 9_999_999_999 });
   const [base] = await storage.list(prefixes.bases, 1, lastKey);
   if (base !== undefined) restoreAgain("another server has begun anew");
   // That server has begun anew, and is writing its first base.
@@ -196,10 +195,10 @@ async function step(following: Following): Promise<boolean> {
   const { ended } = following;
   const seen = await (ended === null ? lookAtLog(following) : lookForNext(following, ended));
   if (seen === null) return true;
-  const hasChanged = following.seen !== null && following.seen !== seen;
-  following.seen = seen;
   // Nobody acknowledges anything in a log that has ended.
-  if (hasChanged || seen === "ended") onFresh(clock.monotonicMs() - startedMs);
+  const isFresh = seen === "ended" || (following.seen !== null && following.seen !== seen);
+  if (isFresh) onFresh(clock.monotonicMs() - startedMs);
+  following.seen = seen;
   const isTime = hasEnded(following, following.stillness(seen));
   if (!following.isTakingOver && !isTime) return false;
   const from = following.ended === null ? await requireWhole(following) : null;
@@ -221,12 +220,6 @@ async function requireWhole({ storage, next }: Following): Promise<SegmentId> {
   if (loss !== null) fail("unavailable", loss);
   if (record !== null && !isSealed) throw new AppError("operator", CONTINUED, { cause: DIVERGED });
   return sealFrom;
-}
-
-/** @returns whether the archive leads to its end from a base */
-async function isRestorable(storage: ObjectStorage): Promise<boolean> {
-  const { history } = await readEnd(storage, await readCatalog(storage));
-  return history !== null && history.loss === null && isUsable(history);
 }
 
 /** Steps until the copy has all of a log that this server may continue. @throws the reason of the signal */

@@ -10,6 +10,7 @@ import {
   isUsed,
   NO_BASE,
   readCatalog,
+  readEnd,
   readHistory,
   tryBases,
 } from "./catalog.ts";
@@ -131,4 +132,10 @@ export async function listRanges(storage: ObjectStorage): Promise<ArchivedRange[
     covered = isRestorable ? history : covered;
   }
   return ranges.length > 0 ? ranges : failWithoutState(storage, catalog);
+}
+
+/** @returns whether the archive leads to its end from a base */
+export async function isRestorable(storage: ObjectStorage): Promise<boolean> {
+  const { history } = await readEnd(storage, await readCatalog(storage));
+  return history !== null && history.loss === null && isUsable(history);
 }

@@ -1,0 +1,72 @@
+/** The tokens that a server looks at when it starts: the first one of a database, and API_TOKEN. */
+import { isPostgres, redactPassword } from "../base/database-url.ts";
+import { fail, messageOf, shellWord } from "../base/error.ts";
+import { quoteReadably } from "../base/readable-text.ts";
+import type { Config } from "../domain/config.ts";
+import { hashToken, newToken, storeToken, type TokenStore } from "../domain/token.ts";
+import type { CommandSystem } from "./files/system.ts";
+
+/**
+ * @param url an address that works on this machine, or `unix:` and a path
+ * @param createToken the command that creates a token in the same database
+ */
+function welcome(token: string, url: string, createToken: string): string {
+  const rule = "─".repeat(72);
+  const socket = /^unix:(.*)/.exec(url)?.[1];
+  const curl = socket === undefined ? "curl" : `curl --unix-socket ${shellWord(socket)}`;
+  const base = socket === undefined ? url : "http://localhost";
+  return `
+${rule}
+Created the first access token ("first"). It will not be shown again:
+
+  ${token}
+
+Try it:
+
+  ${curl} -H 'Authorization: Bearer ${token}' ${base}/api/v1/users
+
+API reference:         ${base}/api/v1/docs
+Create another token:  ${createToken}
+${rule}
+
+`;
+}
+
+/**
+ * Creates a token if the database has never had one, and prints it with a command to try it.
+ * @param url of the server
+ * @throws {AppError} operator if the database cannot be written
+ */
+export async function printFirstToken(
+  tokens: TokenStore,
+  url: string,
+  config: Config,
+  { flags, program, stderr }: CommandSystem,
+): Promise<void> {
+  // With API_TOKEN the operator has a token already, and the logs of a container are often stored.
+  if (config.apiToken !== null || config.readOnly) return;
+  const token = newToken();
+  const hash = hashToken(token);
+  const fields = { hash, name: "first", scope: "write", expires_at: null } as const;
+  const created = await storeToken(tokens, "createFirst", fields).catch((error) =>
+    fail("operator", `Cannot write ${redactPassword(config.databaseUrl)}: ${messageOf(error)}`),
+  );
+  if (created === null) return;
+  const path = flags.databaseUrl;
+  // The URL of PostgreSQL can contain a password.
+  const isShown = path !== undefined && !isPostgres(path);
+  const databaseFlag = isShown ? ` --database-url ${shellWord(path)}` : "";
+  // stdout has only log lines, for programs that parse it.
+  stderr(welcome(token, url, `${program} token create NAME${databaseFlag}`));
+}
+
+/**
+ * API_TOKEN must not be a stored token, whose scope, expiry and revocation would have no effect.
+ * @throws {AppError} operator if API_TOKEN is a stored token
+ */
+export async function requireOwnApiToken(tokens: TokenStore, { apiToken }: Config): Promise<void> {
+  const stored = apiToken === null ? null : await tokens.find(hashToken(apiToken));
+  if (stored === null) return;
+  const problem = `it is the token ${quoteReadably(stored.name)} of this database`;
+  fail("operator", `Cannot use API_TOKEN: ${problem}, and needs to be a separate one`);
+}

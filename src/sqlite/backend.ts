@@ -22,6 +22,7 @@ import {
   requireMigrated,
   SCHEMA_VERSION,
 } from "./file/migrate.ts";
+import { requireFiniteTrees } from "./file/page-tree.ts";
 import {
   LOCK_TIMEOUT_MS,
   lockPath,
@@ -134,6 +135,7 @@ function findFile({
   // A named pipe would be waited for without end.
   if (file?.isFile() === false) fail("operator", "it is not a regular file");
   requireNoOrphans(path);
+  requireFiniteTrees(path);
   return path;
 }
 

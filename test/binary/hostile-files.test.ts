@@ -1,7 +1,7 @@
 // Database files and backups that others have made: a command ends soon, with one line, and does nothing that the file
-// says, unless its schema has no end. test/cli/damage.test.ts damages pages and bits.
+// says. test/cli/damage.test.ts damages pages and bits.
 import { afterAll, beforeAll, expect, test } from "bun:test";
-import { mkdirSync, readdirSync, writeFileSync } from "node:fs";
+import { mkdirSync, readdirSync, readFileSync, writeFileSync } from "node:fs";
 import { writeIntact } from "../cli/intact-database.ts";
 import { againstBinary } from "../http/server.ts";
 import { runSql } from "../sqlite/open-database.ts";
@@ -119,14 +119,15 @@ const header = {
 /** Writes a page of a table whose children are other pages. */
 function writeInterior(file: Buffer, page: number, children: readonly number[]): void {
   const start = (page - 1) * PAGE_BYTES;
-  file.fill(0, start, start + PAGE_BYTES);
-  file.writeUInt8(5, start);
-  file.writeUInt16BE(children.length - 1, start + 3);
-  file.writeUInt16BE(PAGE_BYTES - 5 * (children.length - 1), start + 5);
-  file.writeUInt32BE(children.at(-1) ?? 0, start + 8);
+  const head = start + (page === 1 ? 100 : 0);
+  file.fill(0, head, start + PAGE_BYTES);
+  file.writeUInt8(5, head);
+  file.writeUInt16BE(children.length - 1, head + 3);
+  file.writeUInt16BE(PAGE_BYTES - 5 * (children.length - 1), head + 5);
+  file.writeUInt32BE(children.at(-1) ?? 0, head + 8);
   for (const [at, child] of children.slice(0, -1).entries()) {
     const cell = PAGE_BYTES - 5 * (at + 1);
-    file.writeUInt16BE(cell, start + 12 + 2 * at);
+    file.writeUInt16BE(cell, head + 12 + 2 * at);
     file.writeUInt32BE(child, start + cell);
     file.writeUInt8(at + 1, start + cell + 4);
   }
@@ -135,10 +136,10 @@ function writeInterior(file: Buffer, page: number, children: readonly number[]):
 /** Puts a tree in the place of another one, in which every page refers a hundred times to the next one. */
 function withEndlessTree(table: string): Damage {
   return (path) => {
-    writeFileSync(path, bytes);
-    const root = rootPageOf(path, table);
-    const copy = Buffer.from(bytes);
-    const start = (root - 1) * PAGE_BYTES;
+    withSql(() => "analyze")(path);
+    const root = table === "sqlite_schema" ? 1 : rootPageOf(path, table);
+    const copy = readFileSync(path);
+    const start = (root - 1) * PAGE_BYTES + (root === 1 ? 100 : 0);
     // The last page is the root, or a child of it.
     const leaf = copy.readUInt8(start) === 5 ? copy.readUInt32BE(start + 8) : root;
     const [first, levels] = [copy.length / PAGE_BYTES + 1, 17];
@@ -219,6 +220,9 @@ const crafted: readonly [string, Damage, Expected][] = [
     withBytes((copy) => writeInterior(copy, rootOfUsers, new Array(50).fill(rootOfUsers))),
     damaged,
   ],
+  ["has a schema without end", withEndlessTree("sqlite_schema"), rejected],
+  ["has statistics without end", withEndlessTree("sqlite_stat1"), rejected],
+  ["has a table of one row without end", withEndlessTree("feed"), rejected],
   ["has users without end", withEndlessTree("users"), damaged],
   ["has changes without end", withEndlessTree("changes"), { ...damaged, copy: [1] }],
 ];

@@ -1,11 +1,19 @@
 // Files that are not a valid user-api database: `openSqlite` rejects each with one line and changes nothing.
 import { Database } from "bun:sqlite";
 import { expect, test } from "bun:test";
-import { mkdirSync, readdirSync, readFileSync, statSync, writeFileSync } from "node:fs";
+import {
+  copyFileSync,
+  mkdirSync,
+  readdirSync,
+  readFileSync,
+  statSync,
+  writeFileSync,
+} from "node:fs";
 import { SCHEMA_VERSION } from "../../src/sqlite/file/migrate.ts";
+import { LARGE_TREE } from "../../src/sqlite/file/page-tree.ts";
 import { makeDirectory } from "../support/directory.ts";
 import { expectRejection } from "../support/expect-error.ts";
-import { openDatabase, runSql } from "./open-database.ts";
+import { openDatabase, query, runSql } from "./open-database.ts";
 
 const broken: [string, (path: string) => void, string][] = [
   ["is a directory", (path) => mkdirSync(path), "it is a directory"],
@@ -36,7 +44,22 @@ for (const [what, make, why] of broken) {
   });
 }
 
-test("openSqlite rejects a schema that refers to itself", async () => {
+test("page-tree knows every table and index that grows with the data", async () => {
+  using directory = makeDirectory();
+  const path = directory.at("a.db");
+  await (await openDatabase(path)).close();
+  const trees = query(
+    path,
+    `select coalesce(sql, name)
+    from sqlite_schema
+    where rootpage > 0
+      and tbl_name in ('users', 'orders', 'buckets', 'idempotency_keys', 'changes')`,
+  );
+  expect(trees).toHaveLength(12);
+  expect(trees.filter((tree) => !LARGE_TREE.test(`${tree}`))).toEqual([]);
+});
+
+test("openSqlite rejects a schema that refers to itself, unless a WAL replaces it, as after a crash", async () => {
   using directory = makeDirectory();
   const path = directory.at("a.db");
   await (await openDatabase(path)).close();
@@ -50,4 +73,6 @@ test("openSqlite rejects a schema that refers to itself", async () => {
   const copy = directory.at("copy.db");
   writeFileSync(copy, bytes);
   await expectRejection(openDatabase(copy), "operator", `Cannot open ${copy}: the file is damaged`);
+  copyFileSync(`${path}-wal`, `${copy}-wal`);
+  await (await openDatabase(copy)).close();
 });

@@ -24,6 +24,7 @@ import {
   sizeOf,
 } from "../file/files.ts";
 import { APPLICATION_ID, requireCurrentSchema } from "../file/migrate.ts";
+import { requireFiniteTrees } from "../file/page-tree.ts";
 import { LOCK_TIMEOUT_MS, lockPath, requireOneName, takeServerLock } from "../file/server-lock.ts";
 import { renameFeed } from "../tables/feed.ts";
 import { verifyDatabase } from "./backup.ts";
@@ -40,6 +41,7 @@ function findBackup(from: string): string {
   if (!statSync(path).isFile()) fail("operator", "it is not a regular file");
   // SQLite would treat an empty file as a new database.
   if (readHeader(path) === null) fail("operator", "the file is not a SQLite database");
+  requireFiniteTrees(path);
   requireOneName(path);
   if (!isAtRest(path)) {
     fail(
@@ -97,6 +99,7 @@ function mergeWal(path: string): readonly KnownToken[] | null {
   // SQLite would delete the WAL next to a file that is not a database.
   if (!existsSync(path) || readHeader(path) === null) return null;
   try {
+    requireFiniteTrees(path);
     using db = connect(path);
     db.run(`pragma busy_timeout = ${LOCK_TIMEOUT_MS}`);
     db.run("pragma journal_mode = delete");

@@ -45,8 +45,8 @@ export interface TestServer extends AsyncDisposable {
   call(method: string, path: string, options?: CallOptions): Promise<TestResponse>;
   /** Keeps the database. In this process, every signal is a clean stop. @returns the exit code */
   stop(signal?: StopSignal): Promise<number>;
-  /** Restarts on the same database, on another port. @param program another one than the program under test */
-  restart(program?: readonly string[]): Promise<void>;
+  /** Restarts on the same database, on another port. */
+  restart(): Promise<void>;
   /** Sends bytes. @returns what is received until the server closes the connection, or then is idle for `idleMs` */
   raw(bytes: string | Uint8Array, idleMs?: number): Promise<string>;
 }
@@ -67,8 +67,8 @@ function startHere(environment: Settings): Running {
   return { pid: null, output, listening, stop: async () => (await stop()).code };
 }
 
-function startBinary(environment: Settings, program: readonly string[]): Running {
-  const { pid, output, listening, kill, ended } = startProgram([...program, "serve"], {
+function startBinary(environment: Settings): Running {
+  const { pid, output, listening, kill, ended } = startProgram([binary, "serve"], {
     env: environment,
   });
   return {
@@ -86,11 +86,8 @@ function startBinary(environment: Settings, program: readonly string[]): Running
   };
 }
 
-async function start(
-  environment: Settings,
-  program: readonly string[] = [binary],
-): Promise<{ running: Running; url: string }> {
-  const running = againstBinary ? startBinary(environment, program) : startHere(environment);
+async function start(environment: Settings): Promise<{ running: Running; url: string }> {
+  const running = againstBinary ? startBinary(environment) : startHere(environment);
   return { running, url: await running.listening() };
 }
 
@@ -210,9 +207,9 @@ export async function startReplica(
       if (stopped === null || signal === "SIGKILL") stopped = running.stop(signal);
       return stopped;
     },
-    async restart(program) {
+    async restart() {
       await server.stop();
-      ({ running, url } = await start(environment, program));
+      ({ running, url } = await start(environment));
       stopped = null;
     },
     raw: (bytes, idleMs = 300) => sendBytes(url, bytes, idleMs),

@@ -25,15 +25,8 @@ async function untilFirstToken(both: Pair["both"]): Promise<string> {
   }
 }
 
-/** @param settings environment variables by name */
-export async function startPair(
-  database: string,
-  settings: Readonly<Record<string, string>> = {},
-): Promise<Pair> {
-  const both = await Promise.all([
-    startReplica(database, settings),
-    startReplica(database, settings),
-  ]);
+export async function startPair(database: string): Promise<Pair> {
+  const both = await Promise.all([startReplica(database, {}), startReplica(database, {})]);
   const token = await untilFirstToken(both);
   let turn = 0;
   return {

@@ -25,6 +25,6 @@ export const NOT_PRIMARY = "not primary";
 
 /** @throws {AppError} unavailable */
 export function failNotPrimary(): never {
-  const message = "the server is not the primary: write to the other one";
+  const message = "the server is not the primary";
   throw new AppError("unavailable", message, { cause: NOT_PRIMARY });
 }

@@ -41,7 +41,8 @@ test("a command that writes says that the server archives it while one does", as
   using archive = makeArchive();
   await using server = await startServer(archive.settings);
   using world = makeHarness({ environment: { DATABASE_URL: server.database } });
-  const line = "The write is in the database; the archive has it when the server has sent it\n";
+  const line =
+    "The write is in the database, and not yet in the archive: until the server has sent it, a take-over loses it\n";
   await server.restart();
   expect((await world.run("token", "create", "a")).stderr).toStartWith(line);
   expect(await world.run("token", "list")).toMatchObject({ code: 0, stderr: "" });

@@ -115,8 +115,7 @@ test("token create accepts a name when it has 1 to 100 printable characters", as
   ];
   for (const name of [...invalid, "\u200b", "\u202eabc", "a\u00a0b"]) {
     const outcome = await world.run("token", "create", "--", name);
-    const cut = name.length > 60 ? `${name.slice(0, 60)}…` : name;
-    const shown = JSON.stringify(cut).replace(
+    const shown = JSON.stringify(name).replace(
       /[\u200b\u202e\u00a0]/g,
       (character) => `\\u{${character.charCodeAt(0).toString(16)}}`,
     );

@@ -71,7 +71,7 @@ test("a standby serves reads with their age, and rejects writes", async () => {
     const [method = "", path = ""] = write.split(" ");
     const written = await call(method, path, {}, "not read");
     expect(written).toMatchObject({ status: 503, age: null, retryAfter: "1" });
-    expect(written.text).toContain("the server is not the primary: write to the other one");
+    expect(written.text).toContain("the server is not the primary");
   }
   const health = { status: "standby", seconds_behind: 2.1 };
   expect(JSON.parse((await call("GET", "/health")).text).data).toEqual(health);

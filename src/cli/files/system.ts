@@ -108,7 +108,7 @@ export async function withStore<Result>(
   work: (store: Store, config: Config) => Promise<Result>,
 ): Promise<Result> {
   const config = configOf(system);
-  const { open } = system.backendOf(config.databaseUrl);
+  const { open, isArchived: archived } = system.backendOf(config.databaseUrl);
   const store = await open({
     ...config,
     create: false,
@@ -119,6 +119,9 @@ export async function withStore<Result>(
       system.stderr(`Created the database ${redactPassword(config.databaseUrl)}\n`),
     ...use,
   });
+  const isArchived = () => use.mode === undefined && archived(config.databaseUrl);
+  // Another server may take over meanwhile.
+  const wasArchived = isArchived();
   let result: Result;
   try {
     result = await work(store, config);
@@ -127,8 +130,10 @@ export async function withStore<Result>(
     throw nameDatabase(error, config);
   }
   await store.close();
-  if (use.mode === undefined && system.backendOf(config.databaseUrl).isArchived(config.databaseUrl))
-    system.stderr("The write is in the database; the archive has it when the server has sent it\n");
+  if (wasArchived || isArchived())
+    system.stderr(
+      "The write is in the database, and not yet in the archive: until the server has sent it, a take-over loses it\n",
+    );
   return result;
 }
 

@@ -26,7 +26,7 @@ import {
   type SegmentId,
   slotKey,
 } from "./format.ts";
-import { CONTINUED } from "./generation.ts";
+import { failContinued } from "./generation.ts";
 import { MAX_SENDING, readHead, seal } from "./log.ts";
 import { MAX_LOOKS, orNull, readHeartbeat, readLog } from "./log-reader.ts";
 import { markCopy } from "./marker.ts";
@@ -162,6 +162,8 @@ async function lookForNext(following: Following, ended: Seal): Promise<string | 
     Object.assign(following, beginLog(following, generation, 1));
     return null;
   }
+  // The copy has segments that the archive has lost.
+  if (generation.continues) failContinued();
   const lastKey = baseKey({ generation: ended.generation, number: 9_999_999_999 });
   const [base] = await storage.list(prefixes.bases, 1, lastKey);
   if (base !== undefined) restoreAgain("another server has begun anew");
@@ -211,14 +213,13 @@ async function step(following: Following): Promise<boolean> {
 /**
  * @returns the slot to seal
  * @throws {AppError} unavailable if a segment is missing that others confirm
- * @throws {AppError} operator with the cause {@link DIVERGED} if the copy has segments that the archive has lost, and
- * another server has continued that
+ * @throws {AppError} as {@link failContinued}
  */
 async function requireWhole({ storage, next }: Following): Promise<SegmentId> {
   const record = await storage.get(generationKey(next.generation + 1), HEAD_BYTES);
   const { loss, sealFrom, isSealed } = await readLog(storage, next, null, 0);
   if (loss !== null) fail("unavailable", loss);
-  if (record !== null && !isSealed) throw new AppError("operator", CONTINUED, { cause: DIVERGED });
+  if (record !== null && !isSealed) failContinued();
   return sealFrom;
 }
 

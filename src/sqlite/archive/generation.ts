@@ -1,5 +1,5 @@
 /** Begins a generation: decides whether this database continues the archive, needs a base, or must not be archived. */
-import { fail } from "../../base/error.ts";
+import { AppError, fail } from "../../base/error.ts";
 import { withRetries } from "../../domain/object-storage.ts";
 import { fileState } from "../file/files.ts";
 import {
@@ -11,7 +11,7 @@ import {
   readLastHeader,
   requireNewest,
 } from "./catalog.ts";
-import type { ArchiveContext } from "./context.ts";
+import { type ArchiveContext, DIVERGED } from "./context.ts";
 import type { Base, Generation, SegmentHeader, SegmentId } from "./format.ts";
 import { createRecord, seal } from "./log.ts";
 import { type ArchiveMarker, notTheArchive, readMarker, writeMarker } from "./marker.ts";
@@ -41,9 +41,14 @@ export interface Refusal {
 }
 
 const RESTORE = "restore it with `user-api restore`, or choose another ARCHIVE_URL";
-export const CONTINUED = `another server has continued the archive: ${RESTORE}`;
+const CONTINUED = `another server has continued the archive: ${RESTORE}`;
 const HAS_MORE = `the archive has writes that this database does not have, e.g. because an older state of its files was put back: ${RESTORE}`;
 export const OF_ANOTHER = `the archive belongs to another database: ${RESTORE}`;
+
+/** The database has what another server does not have, which has continued the archive. @throws {AppError} operator */
+export function failContinued(): never {
+  throw new AppError("operator", CONTINUED, { cause: DIVERGED });
+}
 
 /** What of the archive a database can continue. */
 interface Continuation {

@@ -2,6 +2,7 @@
 import {
   closeSync,
   constants,
+  existsSync,
   fsyncSync,
   openSync,
   readFileSync,
@@ -85,7 +86,8 @@ export function writeMarker(databasePath: string, marker: ArchiveMarker): void {
 
 /** @see Backend.isArchived */
 export function isArchived(databaseUrl: string): boolean {
-  return isServed(databaseUrl) && readMarker(realpathSync(databaseUrl)) !== null;
+  const isThere = existsSync(databaseUrl);
+  return isThere && isServed(databaseUrl) && readMarker(realpathSync(databaseUrl)) !== null;
 }
 
 /** Notes that `restore` has replaced the database with a backup. */

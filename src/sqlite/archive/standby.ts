@@ -1,12 +1,11 @@
 /** Decides whether a server that may be a standby follows another one, and prepares its copy of the database. */
 import { closeSync, fsyncSync, openSync, renameSync, rmSync } from "node:fs";
 import { suffixes } from "../../base/database-url.ts";
-import { AppError, fail } from "../../base/error.ts";
+import { fail } from "../../base/error.ts";
 import { claimTemporary } from "../../base/temporary-file.ts";
 import type { ObjectStorage } from "../../domain/object-storage.ts";
 import { fileState, PRIVATE_MODE, sizeOf } from "../file/files.ts";
 import { isUsed, readCatalog, readEnd, readGeneration, requireNewest } from "./catalog.ts";
-import { DIVERGED } from "./context.ts";
 import { type EnsureOptions, restoreNewest } from "./ensure-database.ts";
 import {
   decodeSegment,
@@ -17,7 +16,7 @@ import {
   type SegmentId,
   slotKey,
 } from "./format.ts";
-import { CONTINUED, OF_ANOTHER } from "./generation.ts";
+import { failContinued, OF_ANOTHER } from "./generation.ts";
 import { readHead } from "./log.ts";
 import { type ArchiveMarker, markCopy, notTheArchive, readMarker } from "./marker.ts";
 import { POLL_MS } from "./still.ts";
@@ -93,7 +92,7 @@ async function restoreCopy(options: EnsureOptions): Promise<SegmentId> {
   if (sizeOf(path) > 0) {
     const marker = readMarker(path);
     if (marker === null) fail("operator", OF_ANOTHER);
-    if (!marker.isCopy) throw new AppError("operator", CONTINUED, { cause: DIVERGED });
+    if (!marker.isCopy) failContinued();
   }
   return (await restoreNewest(options)).last;
 }

@@ -21,7 +21,7 @@ import type { OutputStream, System } from "./files/system.ts";
 /** Maximum records per transaction: the writes of a running server wait for it. */
 const BATCH_RECORDS = 5000;
 /** Approximate maximum size of a transaction. */
-const BATCH_BYTES = 4 * 2 ** 20;
+const BATCH_BYTES = 2 * 2 ** 20;
 /** Reasons that are listed with their first record; records with other reasons are only counted. */
 const MAX_LISTED_REASONS = 20;
 

@@ -89,7 +89,7 @@ export async function promoteArchive(
   );
   const old = hadEnded
     ? `The log of generation ${generation}, of ${holder}, had ended before`
-    : `${holder} acknowledges no more writes: with STANDBY it follows, otherwise it exits with 1`;
+    : `${holder} ends its writes when it sees this: with STANDBY it follows, otherwise it exits with 1`;
   system.stdout(`${old}\n${standby ?? "Any server that follows or starts"} takes over now\n`);
 }
 

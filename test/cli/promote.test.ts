@@ -29,7 +29,7 @@ test("archive promote ends the log of a server when a standby has announced itse
   expect(await promote()).toEqual(refusal(`${late}: start it, or add --force`));
   announce("b:b.db", 60);
   const next = "b:b.db takes over now";
-  const old = `${holder} acknowledges no more writes: with STANDBY it follows, otherwise it exits with 1`;
+  const old = `${holder} ends its writes when it sees this: with STANDBY it follows, otherwise it exits with 1`;
   expect(await promote()).toEqual({ code: 0, stdout: `${old}\n${next}\n`, stderr: "" });
   // Its next segment, because an idle server notices that only with its heartbeat.
   await world.run("token", "create", "a");

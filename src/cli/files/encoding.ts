@@ -32,7 +32,7 @@ export async function* decodeText(input: AsyncIterable<Uint8Array>): AsyncGenera
       if (line === 1 && chunk.subarray(0, START_BYTES).includes(0)) failEncoding();
       const text = utf8.decode(chunk, { stream: true });
       yield text;
-      line += text.split("\n").length - 1;
+      for (let at = text.indexOf("\n"); at !== -1; at = text.indexOf("\n", at + 1)) line += 1;
     }
     chunk = new Uint8Array();
     utf8.decode();

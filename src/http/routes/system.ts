@@ -69,7 +69,7 @@ const getHealth = route(
     if (primary !== undefined && !store.isPrimary()) failNotPrimary();
     await store.checkUsable();
     const age = requireRecent(store);
-    if (age !== null) return healthBody({ status: "standby", seconds_behind: age });
+    if (age !== null) return healthBody({ status: "standby", seconds_behind: Math.ceil(age) });
     const state = store.archive();
     return healthBody({
       status: readOnly ? "read_only" : "ok",

@@ -35,7 +35,8 @@ describe("compose.yaml", async () => {
 
   test("environment passes every setting that the image and this file do not decide", () => {
     const decided = ["HOST", "PORT", "TLS_CERT", "TLS_KEY", "SHUTDOWN_SECONDS"];
-    const credentials = ["S3_ENDPOINT", "S3_REGION", "S3_ACCESS_KEY_ID", "S3_SECRET_ACCESS_KEY"];
+    const keys = ["ACCESS_KEY_ID", "SECRET_ACCESS_KEY", "SESSION_TOKEN"];
+    const credentials = ["ENDPOINT", "REGION", ...keys].map((name) => `S3_${name}`);
     const passed = [...knownSettings].filter((name) => !decided.includes(name));
     expect(service.environment.toSorted()).toEqual([...passed, ...credentials].sort());
   });

@@ -49,14 +49,14 @@ function failDamaged(after: number, problem: string): never {
 
 type List = (query: PageQuery) => MaybePromise<Page>;
 
-/** @returns the page, with as many records as fit on it */
+/** @returns the page, if its records are large with fewer than fit on it: they take many times their size in memory */
 async function readPage(list: List, query: PageQuery): Promise<Page> {
   try {
     return await list(query);
   } catch (error) {
     const allowed = error instanceof AppError ? error.allowed : undefined;
     if (allowed === undefined || !("limit" in allowed)) throw error;
-    return list({ ...query, limit: allowed.limit });
+    return list({ ...query, limit: Math.ceil(allowed.limit / 4) });
   }
 }
 

@@ -98,7 +98,7 @@ describe.skipIf(binary === "")("storage that", () => {
         expect(await write()).toBe(201);
         begin(storage, misbehaviour);
         const late = await create(key, "late@example.com");
-        expect([late.status, late.headers.get("retry-after")]).toEqual([503, "1"]);
+        expect([late.status, late.headers.get("retry-after")]).toEqual([503, "2"]);
         const rejected = await create();
         expect([rejected.status, rejected.json.error]).toEqual([
           503,

@@ -36,7 +36,7 @@ async function createUntilRejected(server: TestServer, maxRejected: number): Pro
       continue;
     }
     rejected += 1;
-    expect(headers.get("retry-after")).toBe("1");
+    expect(headers.get("retry-after")).toBe("2");
     expect(text).toBe(
       '{"data":null,"error":"the database cannot be written at the moment","meta":{"code":"unavailable"}}',
     );

@@ -313,7 +313,7 @@ test("health exits with 1, and the API returns 503, when the database cannot be 
   });
   const serving = await world.serve();
   const response = await get(serving, "/health");
-  expect([response.status, response.headers.get("retry-after")]).toEqual([503, "1"]);
+  expect([response.status, response.headers.get("retry-after")]).toEqual([503, "2"]);
   expect(await response.json()).toEqual({
     data: null,
     error: "the disk is full",

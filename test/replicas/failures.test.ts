@@ -103,7 +103,7 @@ test.if(programs !== null)(
         expect([status, json.error, headers.get("retry-after")]).toEqual([
           503,
           "the database is currently unreachable",
-          "1",
+          "2",
         ]);
         const reasons = await reasonsOf(server, headers.get("x-request-id") ?? "");
         expect(reasons).toEqual([reason]);

@@ -48,7 +48,7 @@ test.if(programs !== null)(
     expect(performance.now() - startedMs).toBeLessThan(MAX_WAIT_MS + 1_000);
     expect(new Set(responses.map(({ status }) => status))).toEqual(new Set([503]));
     expect(new Set(responses.map(({ headers }) => headers.get("retry-after")))).toEqual(
-      new Set(["1"]),
+      new Set(["2"]),
     );
     // One of them is stopped meanwhile.
     const [going, ending] = pair.both;

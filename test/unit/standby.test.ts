@@ -70,7 +70,7 @@ test("a standby serves reads with their age, and rejects writes", async () => {
   for (const write of ["POST /users", "PATCH /users/1", "DELETE /users/1"]) {
     const [method = "", path = ""] = write.split(" ");
     const written = await call(method, path, {}, "not read");
-    expect(written).toMatchObject({ status: 503, age: null, retryAfter: "1" });
+    expect(written).toMatchObject({ status: 503, age: null, retryAfter: "2" });
     expect(written.text).toContain("the server is not the primary");
   }
   const health = { status: "standby", seconds_behind: 3 };
@@ -96,7 +96,7 @@ test("a standby that is more than 60 s behind serves nothing that needs a token 
   for (const path of paths)
     expect(await call("GET", path, { authorization: "" })).toMatchObject({
       status: 503,
-      retryAfter: "1",
+      retryAfter: "2",
     });
   for (const path of ["/metrics", "/openapi.json", "/docs", "/health?live"])
     expect((await call("GET", path)).status).toBe(200);

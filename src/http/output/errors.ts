@@ -57,9 +57,10 @@ export const errorTemplates = {
   payload_too_large: { status: 413 },
   unsupported_media_type: { status: 415 },
   idempotency_key_reused: { status: 422 },
-  // At one request per second or more, the next one is allowed within a second.
+  // The next one is allowed within a second.
   too_many_requests: { status: 429, headers: { "retry-after": "1" } },
-  unavailable: { status: 503, headers: { "retry-after": "1" } },
+  // Longer than a switch between two servers.
+  unavailable: { status: 503, headers: { "retry-after": "2" } },
   damaged: internalError,
   output_closed: internalError,
   internal: internalError,

@@ -217,7 +217,7 @@ test("a token that has half of the places gets no more, and others get theirs", 
     using _clients = await openWaiting(512, target, server.writeToken);
     await untilWaiting(512);
     const refused = await server.call("GET", target);
-    expect([refused.status, refused.headers.get("retry-after")]).toEqual([503, "1"]);
+    expect([refused.status, refused.headers.get("retry-after")]).toEqual([503, "2"]);
     expect(refused.json.error).toBe("too many clients wait for changes");
     const ofOther = { token: server.readToken };
     const { status, json } = await server.call("GET", `${path}?after=${last}&wait=1`, ofOther);

@@ -8,7 +8,7 @@ import { startReplica, startServer, type TestResponse, type TestServer } from ".
 
 function expectBusy(response: TestResponse, message: string): void {
   expectError(response, 503, message);
-  expect(response.headers.get("retry-after")).toBe("1");
+  expect(response.headers.get("retry-after")).toBe("2");
 }
 
 /** Starts a server whose writes and look-ups wait on PostgreSQL for as long as a table is held. */

@@ -84,7 +84,7 @@ test("a read-only server serves reads, and rejects every write of a token that m
   for (const [method, path, body] of writesTo(order)) {
     const response = await readOnly.call(method, path, body === undefined ? {} : { body });
     expectError(response, 503, "the server is read-only at the moment");
-    expect(response.headers.get("retry-after")).toBe("1");
+    expect(response.headers.get("retry-after")).toBe("2");
     // The token is checked first.
     for (const [token, status] of [
       [null, 401],

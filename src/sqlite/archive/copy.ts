@@ -5,7 +5,7 @@
  */
 
 import { fail } from "../../base/error.ts";
-import { connect, pragma } from "../file/connection.ts";
+import { pragma } from "../file/connection.ts";
 import type { FileDescriptors } from "../file/file-watch.ts";
 import {
   committedBytes,
@@ -14,6 +14,7 @@ import {
   readWalState,
 } from "../file/wal-index.ts";
 import type { SegmentHeader } from "./format.ts";
+import { connectForCheckpoints } from "./wal-lock.ts";
 import { isSamePosition, type WalPosition } from "./wal-reader.ts";
 import { committedEnd, writeFully } from "./wal-writer.ts";
 
@@ -29,12 +30,9 @@ export type Copy = ReturnType<typeof openCopy>;
  * @param start where the last segment in it ends; `null` if there is none
  */
 export function openCopy(path: string, { wal, index }: FileDescriptors, start: WalPosition | null) {
-  const db = connect(path);
+  const db = connectForCheckpoints(path);
   // Of readers, as long as this thread may wait. The next attempt comes soon.
   db.run("pragma busy_timeout = 1000");
-  db.run("pragma synchronous = full");
-  db.run("pragma fullfsync = on");
-  db.run("pragma wal_autocheckpoint = 0");
   const frameBytes = FRAME_HEADER_BYTES + pragma(db, "page_size");
   const read = db.prepare("select 1 from sqlite_schema limit 1");
   read.get();

@@ -86,17 +86,6 @@ async function rebuildWal(storage: ObjectStorage, path: string, last: SegmentId)
   renameSync(temporaryPath, path + suffixes.wal);
 }
 
-/** Restores the newest state in the place of a copy that cannot be continued. */
-async function restoreCopy(options: EnsureOptions): Promise<SegmentId> {
-  const { path } = options;
-  if (sizeOf(path) > 0) {
-    const marker = readMarker(path);
-    if (marker === null) fail("operator", OF_ANOTHER);
-    if (!marker.isCopy) failContinued();
-  }
-  return (await restoreNewest(options)).last;
-}
-
 /** Waits for the first base, which a server may be writing. @throws the reason of the signal */
 async function untilBase({ storage, clock, signal, log }: EnsureOptions) {
   for (let look = 0; (await storage.list(prefixes.bases, 1)).length === 0; look += 1) {
@@ -146,7 +135,11 @@ export async function prepareCopy(options: EnsureOptions, waitMs = 0): Promise<C
     fail("operator", notTheArchive(path));
   await untilBase(options);
   const last = canFollow(path, marker) ? marker?.complete : null;
-  const { generation, number } = last ?? (await restoreCopy(options));
+  if (last == null && isThere) {
+    if (marker === null) fail("operator", OF_ANOTHER);
+    if (!marker.isCopy) failContinued();
+  }
+  const { generation, number } = last ?? (await restoreNewest(options)).last;
   const id = { generation, number };
   for (const suffix of [suffixes.wal, suffixes.shm]) rmSync(path + suffix, { force: true });
   const head = await readHead(storage, id);

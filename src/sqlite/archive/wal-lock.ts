@@ -26,17 +26,20 @@ export function copyWal(db: Database): number | null {
   return result !== null && result.log === result.checkpointed ? result.log : null;
 }
 
+/** As `configure` does, but without automatic checkpoints. */
+export function connectForCheckpoints(path: string): Database {
+  const db = connect(path);
+  db.run("pragma synchronous = full");
+  db.run("pragma fullfsync = on");
+  db.run("pragma wal_autocheckpoint = 0");
+  return db;
+}
+
 export function lockWal(path: string) {
   using resources = new DisposableStack();
-  const open = () => resources.adopt(connect(path), (db) => db.close(true));
+  const open = () => resources.adopt(connectForCheckpoints(path), (db) => db.close(true));
   const holder = open();
   const successor = open();
-  for (const db of [holder, successor]) {
-    // As `configure` does, but without automatic checkpoints.
-    db.run("pragma synchronous = full");
-    db.run("pragma fullfsync = on");
-    db.run("pragma wal_autocheckpoint = 0");
-  }
   lockEnd(holder);
   const opened = resources.move();
 

@@ -6,6 +6,7 @@ import { AppError } from "../../../src/base/error.ts";
 import type { ObjectStorage } from "../../../src/domain/object-storage.ts";
 import { follow } from "../../../src/sqlite/archive/follow.ts";
 import { encodeJson, heartbeatKey, prefixes, slotKey } from "../../../src/sqlite/archive/format.ts";
+import { createRecord, seal } from "../../../src/sqlite/archive/log.ts";
 import { promote } from "../../../src/sqlite/archive/promote.ts";
 import { prepareCopy } from "../../../src/sqlite/archive/standby.ts";
 import { expectRejection } from "../../support/expect-error.ts";
@@ -332,6 +333,31 @@ test("a copy that is ahead of an archive which was put back begins it anew when 
   expect(contentOf(next.db)).toEqual(content);
   expect(await archive.restore()).toEqual(content);
 });
+
+test.each([
+  ["", false],
+  [" that it has sealed itself", true],
+])(
+  "a copy that is ahead of a log%s is not continued when another server continues that",
+  async (_title, isSealed) => {
+    using archive = makeArchive();
+    await using server = await startServer(archive);
+    const standby = await startStandby(archive);
+    const number = (await archive.segments()).length;
+    await write(server);
+    await standby.untilSame(server);
+    const end = (await archive.segments()).length;
+    await archive.storage.remove((await archive.segments()).slice(number));
+    const sealer = { writer: "other", holder: "other" };
+    await seal(archive.storage, { generation: 1, number: number + 1 }, sealer, 0);
+    if (isSealed) await seal(archive.storage, { generation: 1, number: end + 1 }, sealer, 0);
+    const names = { archive: "archive", name: "other", identity: "other", holder: "other" };
+    const log = { number: 2, previousEnd: number, continues: true, commit: "sync" } as const;
+    await createRecord(archive.storage, { ...names, ...log });
+    standby.pass();
+    await expectRejection(standby.ended, "operator", /^another server has continued the archive/);
+  },
+);
 
 test("a standby follows the next generation, and is restored again if that begins anew", async () => {
   using archive = makeArchive();

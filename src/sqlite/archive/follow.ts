@@ -181,33 +181,33 @@ function isPromotion(slot: SegmentHeader | Seal | null): boolean {
   return slot?.kind === "seal" && slot.promoted === true;
 }
 
-/** @returns whether the other server has ended, as far as its log says */
-function hasEnded(following: Following, stillMs: number): boolean {
+/** @returns for how long the log must stand still until the other server has ended; infinite if that proves nothing */
+function patienceMs(following: Following): number {
   const { ended, generation, isPromoted, intervalMs, takeoverMs, wasSuperseded } = following;
-  if (isPromoted) return true;
-  const limitMs = Math.max(takeoverMs * (wasSuperseded ? 2 : 1), 2 * intervalMs);
+  if (isPromoted) return 0;
   // In async mode, a server that has only lost its storage goes on, and two would write.
-  return stillMs >= limitMs && (ended !== null || generation.commit === "sync");
+  if (ended === null && generation.commit !== "sync") return Number.POSITIVE_INFINITY;
+  return Math.max(takeoverMs * (wasSuperseded ? 2 : 1), 2 * intervalMs);
 }
 
-/** Reads what is new, and takes over if it is time. @returns whether to look again at once */
-async function step(following: Following): Promise<boolean> {
+/** Reads what is new, and takes over if it is time. @returns when to look again, in ms */
+async function step(following: Following): Promise<number> {
   const { storage, holder, clock, nowMs, log, onFresh } = following;
   const startedMs = clock.monotonicMs();
   const { ended } = following;
   const seen = await (ended === null ? lookAtLog(following) : lookForNext(following, ended));
-  if (seen === null) return true;
+  if (seen === null) return 0;
   // Nobody acknowledges anything in a log that has ended.
   const isFresh = seen === "ended" || (following.seen !== null && following.seen !== seen);
   if (isFresh) onFresh(clock.monotonicMs() - startedMs);
   following.seen = seen;
-  const isTime = hasEnded(following, following.stillness(seen));
-  if (!following.isTakingOver && !isTime) return false;
+  const restMs = patienceMs(following) - following.stillness(seen);
+  if (!following.isTakingOver && restMs > 0) return Math.min(restMs, POLL_MS);
   const from = following.ended === null ? await requireWhole(following) : null;
   if (!following.isTakingOver) log("warn", "taking over", { holder: following.generation.holder });
   following.isTakingOver = true;
   if (from !== null) await seal(storage, from, { writer: crypto.randomUUID(), holder }, nowMs());
-  return true;
+  return 0;
 }
 
 /**
@@ -229,12 +229,12 @@ async function untilTakenOver(following: Following): Promise<void> {
   let stuckSinceMs: number | null = null;
   for (;;) {
     signal.throwIfAborted();
+    let waitMs = POLL_MS;
     try {
       if (following.isTakingOver && following.ended !== null) return;
-      const isAgain = await step(following);
+      waitMs = await step(following);
       problems.clear("following");
       stuckSinceMs = null;
-      if (isAgain) continue;
     } catch (error) {
       const isExpected = error instanceof AppError || /^(?:E[A-Z]|SQLITE_)/.test(systemCode(error));
       if (!isExpected || isBroken(error)) throw error;
@@ -246,7 +246,7 @@ async function untilTakenOver(following: Following): Promise<void> {
         if (await isRestorable(storage).catch(() => false)) restoreAgain(messageOf(error));
       }
     }
-    await clock.sleep(POLL_MS, signal);
+    if (waitMs > 0) await clock.sleep(waitMs, signal);
   }
 }
 

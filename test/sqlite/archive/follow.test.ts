@@ -37,7 +37,11 @@ async function startStandby(archive: Archive, options: StandbyOptions = {}) {
       await Bun.sleep(1);
     },
   };
-  const log = (_level: string, event: string) => void lines.push(event);
+  let takenOverMs = 0;
+  const log = (_level: string, event: string) => {
+    lines.push(event);
+    if (event === "taking over") takenOverMs = nowMs;
+  };
   const common = { path, holder: "b.db", clock, signal: stopping.signal, log };
   const start = await prepareCopy({ ...common, storage, restore: "never", verify() {} });
   if (start === null) throw new Error("no other server was found");
@@ -60,6 +64,7 @@ async function startStandby(archive: Archive, options: StandbyOptions = {}) {
     /** When the copy had everything. */
     ages,
     looks: () => looks,
+    takenOverMs: () => takenOverMs,
     /** From now on, looks take time. */
     pass() {
       isPassing = true;
@@ -231,6 +236,22 @@ test.each([
     expect(standby.looks()).toBe(s);
   },
 );
+
+test("a standby takes over as soon as the log has stood still for long enough, however long its looks take", async () => {
+  using archive = makeArchive();
+  await using _server = await startServer(archive);
+  const lookMs = 120;
+  let passOnce = (_ms: number) => {};
+  const get: ObjectStorage["get"] = (key, maxBytes) => {
+    if (key.startsWith(prefixes.heartbeats)) passOnce(lookMs);
+    return archive.storage.get(key, maxBytes);
+  };
+  const standby = await startStandby(archive, { storage: { ...archive.storage, get } });
+  passOnce = standby.passOnce;
+  standby.pass();
+  await standby.ended;
+  expect(standby.takenOverMs()).toBeWithin(10_000, 10_000 + 4 * lookMs);
+});
 
 test("a standby takes over in async mode only when the log was closed, or on a promotion", async () => {
   using archive = makeArchive();

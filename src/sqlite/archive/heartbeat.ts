@@ -3,10 +3,11 @@
  * without writes would not.
  */
 import { createStandbyWatch } from "./announcement.ts";
+import { readCatalog } from "./catalog.ts";
 import type { ArchiveContext } from "./context.ts";
 import { encodeJson, type Generation, heartbeatKey } from "./format.ts";
-import type { Log } from "./log.ts";
-import type { Heartbeat } from "./log-reader.ts";
+import { createRecord, type Log, seal } from "./log.ts";
+import { type Heartbeat, readLog } from "./log-reader.ts";
 import { HEARTBEAT_MS } from "./still.ts";
 
 /** Looks in a row that must find the storage without what it had, before that is believed. */
@@ -19,14 +20,26 @@ export interface HeartbeatEvents {
   readonly onError: (error: unknown) => void;
 }
 
+/** Writes the record of this server again, and the seal before it, after an older state of the storage was put back. */
+async function recordAgain({ storage, nowMs }: ArchiveContext, own: Generation): Promise<void> {
+  const { generations } = await readCatalog(storage);
+  const before = [...generations.values()].findLast(({ number }) => number < own.number);
+  // Another place, e.g. because a disk is not mounted.
+  if (before?.archive !== own.archive) return;
+  const { sealFrom } = await readLog(storage, { generation: before.number, number: 1 }, null, 0);
+  await seal(storage, sealFrom, { writer: own.name, holder: own.holder }, nowMs());
+  await createRecord(storage, own);
+}
+
 /** @returns stops when it is disposed of. The first one is written */
 export async function startHeartbeat(
   archive: ArchiveContext,
-  { number, name: writer }: Generation,
+  generation: Generation,
   log: Log,
   { onHeld, onError }: HeartbeatEvents,
 ): Promise<Disposable> {
   const { storage, problems, clock, takeoverMs } = archive;
+  const { number, name: writer } = generation;
   const findInterval = createStandbyWatch(archive);
   let intervalMs = HEARTBEAT_MS;
   let sequence = 0;
@@ -52,6 +65,7 @@ export async function startHeartbeat(
     lacking = lost === null ? 0 : lacking + 1;
     if (lost === null) known = confirmed;
     if (lacking < MAX_LACKING || log.isEnded()) return;
+    if ((await log.findLost(0)) !== null) await recordAgain(archive, generation);
     onError(new Error(`${lost} is missing: an older state of the storage was put back`));
   }
 

@@ -3,7 +3,7 @@ import { fail } from "../../../src/base/error.ts";
 import type { ObjectStorage } from "../../../src/domain/object-storage.ts";
 import { ANNOUNCEMENT_KEY } from "../../../src/sqlite/archive/announcement.ts";
 import { encodeJson, parseSlotKey } from "../../../src/sqlite/archive/format.ts";
-import { seal } from "../../../src/sqlite/archive/log.ts";
+import { readHead, seal } from "../../../src/sqlite/archive/log.ts";
 import { readHeartbeat } from "../../../src/sqlite/archive/log-reader.ts";
 import { makeUnreliable } from "../../object-storage/unreliable.ts";
 import {
@@ -11,6 +11,7 @@ import {
   contentOf,
   makeArchive,
   makeClock,
+  restoreOther,
   type Server,
   serve,
   writeSegments,
@@ -150,4 +151,32 @@ test("a server begins anew when the storage no longer has its generation, and wa
     await archive.storage.put(key, bodies[at] ?? new Uint8Array());
   await untilOpened(server, 3);
   await archive.expectComplete(server);
+});
+
+test("a server begins anew when the storage was put back to before it took over", async () => {
+  using archive = makeArchive();
+  {
+    await using first = await archive.start();
+    await writeSegments(first, 2);
+    await archive.untilBases(1);
+  }
+  const path = await restoreOther(archive, null);
+  const before = await archive.keys("");
+  await announce(archive, 1);
+  await using server = await archive.start({ path });
+  await writeSegments(server, 2);
+  await untilBeats(archive, 2, 2);
+  const [end = ""] = before.filter((key) => key.startsWith("log/")).slice(-1);
+  const newer = (await archive.keys("")).filter((key) => !before.includes(key));
+  // The log of the first server is not sealed, and it may be paused.
+  await archive.storage.remove([end, ...newer]);
+  await writeSegments(server, 1);
+  await untilOpened(server, 2);
+  expect(server.lines).toContainEqual(putBack);
+  expect(server.isSuperseded()).toBeFalse();
+  expect(await readHead(archive.storage, parseSlotKey(end) ?? fail("operator", end))).toMatchObject(
+    { kind: "seal" },
+  );
+  await archive.expectComplete(server);
+  expect(contentOf(server.db)).toMatchObject({ rows: 15 });
 });

@@ -15,7 +15,7 @@ import { openPostgres } from "./postgres/backend.ts";
 import { withPostgresCopyTarget } from "./postgres/whole/copy-target.ts";
 import { distributePostgres } from "./postgres/whole/distribute.ts";
 import { migrations } from "./postgres/whole/migrate.ts";
-import { isArchived } from "./sqlite/archive/marker.ts";
+import { watchArchive } from "./sqlite/archive/beside.ts";
 import { promoteSqliteArchive } from "./sqlite/archive/promote.ts";
 import { backUpSqlite, openSqlite } from "./sqlite/backend.ts";
 import { describeSqliteError } from "./sqlite/file/errors.ts";
@@ -90,7 +90,7 @@ const sqlite: Backend = {
   withCopyTarget: withSqliteCopyTarget,
   distribute: null,
   isServed,
-  isArchived,
+  watchArchive,
 };
 
 async function usePgDump(): Promise<never> {
@@ -108,7 +108,7 @@ const postgres: Backend = {
   distribute: distributePostgres,
   // Servers cannot be told from commands by their connections.
   isServed: () => false,
-  isArchived: () => false,
+  watchArchive: () => async () => "none",
 };
 
 export function backendOf(databaseUrl: string): Backend {

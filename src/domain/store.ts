@@ -1,4 +1,10 @@
-import type { ArchivedRange, ArchiveOptions, ArchiveState, Promotion } from "./archive.ts";
+import type {
+  ArchivedRange,
+  ArchivedWrite,
+  ArchiveOptions,
+  ArchiveState,
+  Promotion,
+} from "./archive.ts";
 import type { BulkStore } from "./bulk.ts";
 import type { ChangeStore } from "./change.ts";
 import type { CopySource, CopyTarget } from "./copy.ts";
@@ -224,6 +230,9 @@ export interface Backend {
   readonly distribute: DistributeStore | null;
   /** @returns whether a server that may write is known to use the database */
   readonly isServed: (databaseUrl: string) => boolean;
-  /** @returns whether such a server has archived the database: it sends what commands write as well */
-  readonly isArchived: (databaseUrl: string) => boolean;
+  /**
+   * Call it before a command writes to a database that exists.
+   * @returns a function to call afterwards. It waits until the archive of a server beside it has that, for five seconds
+   */
+  readonly watchArchive: (databaseUrl: string) => () => Promise<ArchivedWrite>;
 }

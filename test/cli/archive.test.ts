@@ -1,8 +1,9 @@
 // The API and the commands of a server with an archive, in a directory.
 import { expect, test } from "bun:test";
-import { mkdirSync, readdirSync, rmSync } from "node:fs";
+import { mkdirSync, readdirSync, renameSync, rmSync } from "node:fs";
 import { dirname } from "node:path";
 import { createDirectoryStorage } from "../../src/object-storage/directory.ts";
+import { setAside } from "../../src/sqlite/archive/ensure-database.ts";
 import { newUser } from "../http/make.ts";
 import { startServer } from "../http/server.ts";
 import { addDamagedBase } from "../sqlite/archive/archived.ts";
@@ -37,17 +38,46 @@ test("health and metrics say how far the archive is behind", async () => {
   expect(await metrics()).toMatch(/^user_api_archive_bytes_behind \d/m);
 });
 
-test("a command that writes says that the server archives it while one does", async () => {
+test("a command that writes beside a server waits until the archive has that, or says that it has not", async () => {
   using archive = makeArchive();
   await using server = await startServer(archive.settings);
   using world = makeHarness({ environment: { DATABASE_URL: server.database } });
+  await server.restart();
+  const created = await world.run("token", "create", "a");
+  expect(created).toMatchObject({ code: 0, stderr: expect.stringMatching(/^Created token/) });
+  using place = makeDirectory();
+  const restored = place.at("restored.db");
+  const from = ["--from", archive.settings.ARCHIVE_URL, "--database-url", restored];
+  expect((await world.run("restore", ...from)).code).toBe(0);
+  const tokens = await world.run("token", "list", "--database-url", restored);
+  expect(tokens.stdout).toContain("\na ");
+  // The storage is away.
+  renameSync(archive.at("archive"), archive.at("away"));
   const line =
     "The write is in the database, and not yet in the archive: until the server has sent it, a take-over loses it\n";
-  await server.restart();
-  expect((await world.run("token", "create", "a")).stderr).toStartWith(line);
+  expect(await world.run("token", "revoke", "a")).toMatchObject({
+    code: 0,
+    stderr: `${line}Revoked token "a"\n`,
+  });
+  renameSync(archive.at("away"), archive.at("archive"));
   expect(await world.run("token", "list")).toMatchObject({ code: 0, stderr: "" });
   expect(await server.stop()).toBe(0);
   expect((await world.run("token", "create", "b")).stderr).toStartWith("Created token");
+});
+
+test("a command fails when what it wrote to is set aside before the archive has that", async () => {
+  using archive = makeArchive();
+  await using server = await startServer(archive.settings);
+  using world = makeHarness({ environment: { DATABASE_URL: server.database } });
+  renameSync(archive.at("archive"), archive.at("away"));
+  const creating = world.begin("token", "create", "a");
+  while (!(await world.run("token", "list")).stdout.includes("\na ")) await Bun.sleep(1);
+  setAside(server.database, new Date());
+  expect(await creating.ended).toMatchObject({
+    code: 1,
+    stdout: "",
+    stderr: expect.stringMatching(/^Cannot use .*: another server has taken over, and what .*\n$/),
+  });
 });
 
 test("restore and archive check find everything after a clean stop", async () => {

@@ -1,5 +1,5 @@
 import { redactPassword } from "../../base/database-url.ts";
-import { AppError, type ErrorCode, messageOf } from "../../base/error.ts";
+import { AppError, type ErrorCode, fail, messageOf } from "../../base/error.ts";
 import type { LogBuffer } from "../../base/log-buffer.ts";
 import { type Config, type Environment, type Flags, readConfig } from "../../domain/config.ts";
 import type { OpenStorage } from "../../domain/object-storage.ts";
@@ -108,7 +108,7 @@ export async function withStore<Result>(
   work: (store: Store, config: Config) => Promise<Result>,
 ): Promise<Result> {
   const config = configOf(system);
-  const { open, isArchived: archived } = system.backendOf(config.databaseUrl);
+  const { open, watchArchive } = system.backendOf(config.databaseUrl);
   const store = await open({
     ...config,
     create: false,
@@ -119,9 +119,7 @@ export async function withStore<Result>(
       system.stderr(`Created the database ${redactPassword(config.databaseUrl)}\n`),
     ...use,
   });
-  const isArchived = () => use.mode === undefined && archived(config.databaseUrl);
-  // Another server may take over meanwhile.
-  const wasArchived = isArchived();
+  const untilArchived = use.mode === undefined ? watchArchive(config.databaseUrl) : null;
   let result: Result;
   try {
     result = await work(store, config);
@@ -130,7 +128,13 @@ export async function withStore<Result>(
     throw nameDatabase(error, config);
   }
   await store.close();
-  if (wasArchived || isArchived())
+  const outcome = await untilArchived?.();
+  if (outcome === "lost") {
+    const database = redactPassword(config.databaseUrl);
+    const advice = "what was written may be lost: run the command again beside that server";
+    fail("operator", `Cannot use ${database}: another server has taken over, and ${advice}`);
+  }
+  if (outcome === "behind")
     system.stderr(
       "The write is in the database, and not yet in the archive: until the server has sent it, a take-over loses it\n",
     );

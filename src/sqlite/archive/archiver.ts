@@ -3,6 +3,7 @@
 import { AppError, fail, messageOf, systemCode } from "../../base/error.ts";
 import { freeBytesOf } from "../file/files.ts";
 import { type Archiving, isOver, problemOf } from "./archiver-state.ts";
+import { noteArchived } from "./beside.ts";
 import { close, noteEnd } from "./closing.ts";
 import { type ArchiverOptions, DIVERGED } from "./context.ts";
 import { beginGeneration } from "./generation.ts";
@@ -115,14 +116,16 @@ function beginSoon(archive: Archiving): void {
 /** Tells how far the archive is. If the WAL cannot be read, the bytes are those of the last time. */
 function reportState(archive: Archiving): void {
   if (isOver(archive)) return;
-  const { writer, files, nowMs, completeUntilMs, onState } = archive;
+  const { path, writer, files, nowMs, completeUntilMs, onState } = archive;
   const base = writer?.bases.newest() ?? null;
   let isBehind = true;
+  const lookedMs = nowMs();
   guard(archive, () => {
     isBehind = writer?.isComplete() !== true;
     archive.bytesBehind =
       writer === null ? committedWalBytesOf(files) : bytesBehind(writer.segments);
   });
+  noteArchived(path, isBehind ? completeUntilMs : lookedMs);
   onState({
     secondsBehind: isBehind ? Math.max(0, (nowMs() - completeUntilMs) / 1000) : 0,
     bytesBehind: archive.bytesBehind,

@@ -1,14 +1,5 @@
 /** A file next to the database that says which part of its archive belongs to it. */
-import {
-  closeSync,
-  constants,
-  existsSync,
-  fsyncSync,
-  openSync,
-  readFileSync,
-  realpathSync,
-  writeSync,
-} from "node:fs";
+import { closeSync, constants, fsyncSync, openSync, readFileSync, writeSync } from "node:fs";
 import { suffixes } from "../../base/database-url.ts";
 import { systemCode } from "../../base/error.ts";
 import { claimTemporary } from "../../base/temporary-file.ts";
@@ -19,7 +10,6 @@ import {
   replaceFile,
   requirePermission,
 } from "../file/files.ts";
-import { isServed } from "../file/server-lock.ts";
 import type { SegmentId } from "./format.ts";
 
 export interface ArchiveMarker {
@@ -82,12 +72,6 @@ export function writeMarker(databasePath: string, marker: ArchiveMarker): void {
   }
   copyOwnership(temporaryPath, databasePath);
   replaceFile(temporaryPath, path);
-}
-
-/** @see Backend.isArchived */
-export function isArchived(databaseUrl: string): boolean {
-  const isThere = existsSync(databaseUrl);
-  return isThere && isServed(databaseUrl) && readMarker(realpathSync(databaseUrl)) !== null;
 }
 
 /** Notes that `restore` has replaced the database with a backup. */

@@ -6,7 +6,7 @@ import { AppError, fail, fileProblem, messageOf, systemCode } from "./base/error
 import { createLogBuffer } from "./base/log-buffer.ts";
 import { escapeInvisible } from "./base/readable-text.ts";
 import * as sockets from "./cli/files/sockets.ts";
-import { isReaderGone, openInput, openOutput, writeFully, writeSome } from "./cli/files/streams.ts";
+import { openInput, openOutput, writeFully, writeSome } from "./cli/files/streams.ts";
 import type { StopReason, System } from "./cli/files/system.ts";
 import { runCommand } from "./cli/program.ts";
 import type { Backend } from "./domain/store.ts";
@@ -30,19 +30,13 @@ const STDERR = 2;
 /** Exit code of a program that SIGPIPE has ended, by convention of shells. Bun ignores the signal. */
 const SIGPIPE_EXIT_CODE = 128 + 13;
 
-/** The output of a command. It waits for a slow reader. An error is reported by the exit code, not thrown. */
-function createOutput() {
-  let failed = false;
-  return {
-    hasFailed: () => failed,
-    write(descriptor: number, text: string): void {
-      try {
-        writeFully(descriptor, text);
-      } catch (error) {
-        failed ||= !isReaderGone(error);
-      }
-    },
-  };
+/** Waits for a slow reader. */
+function writeMessage(text: string): void {
+  try {
+    writeFully(STDERR, text);
+  } catch {
+    // Nobody could be told.
+  }
 }
 
 /** The output of a server, which never waits for its readers. */
@@ -160,9 +154,8 @@ function programName(): string {
 if (import.meta.main) {
   // Before any file is created: databases, backups and exports hold personal data.
   process.umask(0o077);
-  const output = createOutput();
   const server = createServerOutput();
-  let stderr: (text: string) => void = (text) => output.write(STDERR, text);
+  let stderr = writeMessage;
   const code = await main(Bun.argv.slice(2), {
     program: programName(),
     environment: Bun.env,
@@ -172,7 +165,7 @@ if (import.meta.main) {
     createArchiveWorker,
     stdoutIsTerminal: isatty(STDOUT),
     now: () => new Date(),
-    stdout: (text) => output.write(STDOUT, text),
+    stdout: openOutput(null, false).write,
     stderr: (text) => stderr(text),
     openLog() {
       stderr = server.stderr.write;
@@ -185,8 +178,8 @@ if (import.meta.main) {
     memoryBytes: process.constrainedMemory() || Number.POSITIVE_INFINITY,
     sockets,
   });
-  const written = (await server.log.finish()) && !output.hasFailed();
+  const written = await server.log.finish();
   if (!written && code === 0) stderr("Cannot write the output\n");
-  const reported = (await server.stderr.finish()) && !output.hasFailed();
-  process.exit(written && reported ? code : 1);
+  await server.stderr.finish();
+  process.exit(written ? code : 1);
 }

@@ -2,7 +2,7 @@ import { fail } from "../base/error.ts";
 import { type ChangeQuery, type ChangeStore, startOf } from "../domain/change.ts";
 import { invalidValue } from "../domain/config.ts";
 import { formatNdjson } from "./files/ndjson.ts";
-import { type CommandSystem, type OutputStream, stopSignal, withStore } from "./files/system.ts";
+import { type CommandSystem, stopSignal, withStore } from "./files/system.ts";
 
 const PAGE_SIZE = 200;
 
@@ -24,7 +24,7 @@ function readAfter(text: string): number {
 async function writeChanges(
   changes: ChangeStore,
   after: number | undefined,
-  output: OutputStream,
+  write: (text: string) => void,
   wait: () => Promise<boolean>,
 ): Promise<void> {
   const first = { limit: PAGE_SIZE, offset: 0 };
@@ -37,7 +37,7 @@ async function writeChanges(
     // The last id is a number that a damaged file can claim.
     if (rows.length < end - start)
       fail("operator", `Cannot read the changes after ${start}: run \`user-api check\``);
-    if (rows.length > 0) output.write(formatNdjson(rows));
+    if (rows.length > 0) write(formatNdjson(rows));
     query = { ...first, after: end, feed: page.feed };
     if (end === page.last && !(await wait())) return;
   }
@@ -55,13 +55,12 @@ export async function printChanges(
   const start = after === undefined ? undefined : readAfter(after);
   // A database that is read at rest would not change.
   await withStore(system, { mode: follow ? "write" : "read" }, async ({ changes }) => {
-    using output = system.openOutput(null, false);
-    if (!follow) return await writeChanges(changes, start, output, async () => false);
+    if (!follow) return await writeChanges(changes, start, system.stdout, async () => false);
     const stop = stopSignal(system);
     let wake = Promise.withResolvers<void>();
     using _subscription = changes.subscribe(() => wake.resolve());
     stop.addEventListener("abort", () => wake.resolve());
-    await writeChanges(changes, start, output, async () => {
+    await writeChanges(changes, start, system.stdout, async () => {
       await wake.promise;
       wake = Promise.withResolvers<void>();
       return !stop.aborted;

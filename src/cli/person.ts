@@ -40,16 +40,14 @@ function ordersOf({ orders }: Store, { id }: User) {
 export async function exportPerson(system: CommandSystem, person: string): Promise<void> {
   await withStore(system, { mode: "read" }, async (store) => {
     const user = await findUser(store, person);
-    using output = system.openOutput(null, false);
-    output.write(`{"user":${JSON.stringify(user)},"orders":[`);
+    system.stdout(`{"user":${JSON.stringify(user)},"orders":[`);
     let separator = "\n";
     for await (const orders of ordersOf(store, user)) {
       const lines = orders.map((order) => JSON.stringify(order));
-      output.write(separator + lines.join(",\n"));
+      system.stdout(separator + lines.join(",\n"));
       separator = ",\n";
     }
-    output.write("\n]}\n");
-    output.finish();
+    system.stdout("\n]}\n");
   });
 }
 

@@ -3,12 +3,15 @@ import { expect, test } from "bun:test";
 import { fillDatabase } from "../support/fill.ts";
 import { makeHarness } from "./harness.ts";
 
-test("export exits with 141 and prints nothing when its reader closes the pipe", async () => {
-  using world = makeHarness();
-  await fillDatabase(world.path, 100, 5000);
-  const line = `"$@" export orders | head -1 >/dev/null; exit "\${PIPESTATUS[0]}"`;
-  expect(await world.shell(line)).toEqual({ code: 141, stdout: "", stderr: "" });
-});
+test.each(["export orders", "changes"])(
+  "%s exits with 141 and prints nothing when its reader closes the pipe",
+  async (command) => {
+    using world = makeHarness();
+    await fillDatabase(world.path, 100, 5000);
+    const line = `"$@" ${command} | head -1 >/dev/null; exit "\${PIPESTATUS[0]}"`;
+    expect(await world.shell(line)).toEqual({ code: 141, stdout: "", stderr: "" });
+  },
+);
 
 test("changes --follow continues while the reader of a full pipe is slow, and ends without a message at a signal", async () => {
   using world = makeHarness();

@@ -71,7 +71,7 @@ test("token create fails when stdout is full", async () => {
   using world = makeHarness();
   const { code, stderr } = await world.shell('"$@" token create ci >/dev/full');
   expect(code).toBe(1);
-  expect(stderr).toEndWith("Cannot write the output\n");
+  expect(stderr).toEndWith("Cannot write the output: the disk is full\n");
 });
 
 const durations: [string, string][] = [

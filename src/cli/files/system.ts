@@ -13,8 +13,8 @@ export type StopReason =
   | { readonly by: "fault"; readonly error: unknown };
 
 /**
- * A file or stdout that a command writes: an export, changes, rejected records. A file appears under its name only when it
- * is complete.
+ * A file or stdout that a command writes: an export, rejected records. A file appears under its name only when it is
+ * complete.
  */
 export interface OutputStream extends Disposable {
   /** Waits for a slow reader. @throws {AppError} output_closed if the reader has closed the stream */
@@ -37,6 +37,7 @@ export interface System {
   readonly createArchiveWorker: () => Worker;
   readonly stdoutIsTerminal: boolean;
   readonly now: () => Date;
+  /** Waits for a slow reader. @throws {AppError} operator; output_closed if the reader has closed stdout */
   readonly stdout: (text: string) => void;
   readonly stderr: (text: string) => void;
   /**

@@ -4,13 +4,7 @@ import { fail, fileProblem, messageOf, systemCode } from "../base/error.ts";
 import { invalidValue } from "../domain/config.ts";
 import type { BackupSummary } from "../domain/store.ts";
 import { formatCounts } from "./count-text.ts";
-import {
-  type CommandSystem,
-  configOf,
-  type JsonOption,
-  printResult,
-  stopSignal,
-} from "./files/system.ts";
+import { type CommandSystem, type JsonOption, printResult, stopSignal } from "./files/system.ts";
 
 /** @returns e.g. `1.5 MB` */
 function megabytes(bytes: number): string {
@@ -36,7 +30,7 @@ export function describeWarnings(warnings: readonly string[]): string {
  * @throws {AppError} operator
  */
 async function backUpTo(path: string, system: CommandSystem, json?: boolean): Promise<void> {
-  const { databaseUrl } = configOf(system);
+  const { databaseUrl } = system.config;
   const { backUp } = system.backendOf(databaseUrl);
   const made = await backUp({ databaseUrl, path, signal: stopSignal(system) });
   const result =
@@ -111,7 +105,7 @@ export async function backUpStore(
   if (file !== undefined || directory === undefined || directory === "") {
     fail("usage", "Name either a file or a directory");
   }
-  const { databaseUrl } = configOf(system);
+  const { databaseUrl } = system.config;
   const name = basename(databaseUrl, extname(databaseUrl));
   const newest = `${name}-${system.now().toISOString().replaceAll(":", "-")}.db`;
   makeDirectory(directory);

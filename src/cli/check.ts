@@ -9,12 +9,12 @@ import { type CommandSystem, type JsonOption, printResult, withStore } from "./f
  */
 export async function checkStore(system: CommandSystem, { json }: JsonOption): Promise<void> {
   const onWarning = (warning: string) => system.stderr(`${warning}\n`);
-  await withStore(system, { mode: "read", onWarning }, async (store, { databaseUrl }) => {
+  await withStore(system, { mode: "read", onWarning }, async (store) => {
     const problems = await store.check();
     const text = problems.map((problem) => `${problem}\n`).join("") || "ok\n";
     printResult(system, json, { problems }, text);
     if (problems.length === 0) return;
     const found = formatCount(problems.length, "problem");
-    fail("operator", `${redactPassword(databaseUrl)} is damaged: ${found} found`);
+    fail("operator", `${redactPassword(system.config.databaseUrl)} is damaged: ${found} found`);
   });
 }

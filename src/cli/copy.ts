@@ -24,9 +24,10 @@ export async function copyStore(
   { to }: { readonly to: string },
 ): Promise<void> {
   const targetUrl = readUrl("databaseUrl", "--to", to, system.environment);
-  await withStore(system, { mode: "read" }, async (store, config) => {
-    const [source, target] = [config.databaseUrl, targetUrl].map(redactPassword);
-    if (system.backendOf(config.databaseUrl).isServed(config.databaseUrl)) {
+  const { databaseUrl } = system.config;
+  await withStore(system, { mode: "read" }, async (store) => {
+    const [source, target] = [databaseUrl, targetUrl].map(redactPassword);
+    if (system.backendOf(databaseUrl).isServed(databaseUrl)) {
       system.stderr(
         `A server is using ${source}: what it writes after the copy has started is not copied\n`,
       );

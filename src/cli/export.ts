@@ -6,7 +6,6 @@ import type { MaybePromise } from "../base/maybe-promise.ts";
 import { readTime } from "../domain/config.ts";
 import type { Order } from "../domain/order.ts";
 import type { Page, PageQuery } from "../domain/page.ts";
-import type { Store } from "../domain/store.ts";
 import type { User } from "../domain/user.ts";
 import { formatCount } from "./count-text.ts";
 import { csvFormatter } from "./files/csv.ts";
@@ -87,24 +86,6 @@ export async function* readRecords<Row extends { readonly id: number }>(
   }
 }
 
-/** @returns the number of records written */
-async function writeRecords(
-  store: Store,
-  table: BulkTable,
-  isExported: IsExported,
-  { header, formatRecords }: ReturnType<typeof csvFormatter>,
-  write: (text: string) => void,
-): Promise<number> {
-  write(header);
-  let count = 0;
-  for await (const records of readRecords<User | Order>(store[table].list)) {
-    const exported = records.filter(isExported);
-    write(formatRecords(exported));
-    count += exported.length;
-  }
-  return count;
-}
-
 /**
  * Writes users or orders by id: all, or those of a period. A server may be running.
  * @throws {AppError} operator if the database cannot be read, or the file cannot be written
@@ -118,8 +99,9 @@ export async function exportTable(
   const isExported = readPeriod(options);
   const isCsv = formatFor(options.format, path) === "csv";
   const formatter = isCsv ? csvFormatter(table, path) : { header: "", formatRecords: formatNdjson };
-  const count = await withStore(system, { mode: "read" }, async (store, { databaseUrl }) => {
-    if (path !== null) requireNoDatabaseFile(path, databaseUrl);
+  let count = 0;
+  await withStore(system, { mode: "read" }, async (store) => {
+    if (path !== null) requireNoDatabaseFile(path, system.config.databaseUrl);
     using output = system.openOutput(path, force);
     // Not of a device or a pipe.
     const isFile = path !== null && statSync(path, { throwIfNoEntry: false })?.isFile() !== false;
@@ -129,11 +111,15 @@ export async function exportTable(
       hasher.update(text);
       output.write(text);
     };
-    const written = await writeRecords(store, table, isExported, formatter, write);
+    write(formatter.header);
+    for await (const records of readRecords<User | Order>(store[table].list)) {
+      const exported = records.filter(isExported);
+      write(formatter.formatRecords(exported));
+      count += exported.length;
+    }
     checksum?.write(formatChecksum(hasher.digest("hex"), path ?? ""));
     output.finish();
     checksum?.finish();
-    return written;
   });
   const target = path === null ? "" : ` to ${path}`;
   system.stderr(`Exported ${formatCount(count, table === "users" ? "user" : "order")}${target}\n`);

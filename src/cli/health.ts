@@ -1,7 +1,7 @@
 import { connectionProblem, fail, fileProblem, messageOf } from "../base/error.ts";
 import type { Config } from "../domain/config.ts";
 import { isSocketPath } from "../domain/settings.ts";
-import { type CommandSystem, configOf } from "./files/system.ts";
+import type { CommandSystem } from "./files/system.ts";
 import { localUrl } from "./local-url.ts";
 
 const TIMEOUT_MS = 2_000;
@@ -25,8 +25,7 @@ function describeFailure(error: unknown): string {
  * Checks the running server, e.g. for the HEALTHCHECK of a container.
  * @throws {AppError} operator if the server does not respond, or not with 200
  */
-export async function checkHealth(system: CommandSystem): Promise<void> {
-  const config = configOf(system);
+export async function checkHealth({ config, stdout }: CommandSystem): Promise<void> {
   const url = healthUrl(config);
   const unix = isSocketPath(config.host) ? config.host : undefined;
   const place = unix ?? url;
@@ -40,5 +39,5 @@ export async function checkHealth(system: CommandSystem): Promise<void> {
     tls: { rejectUnauthorized: false },
   }).catch((error) => fail("operator", `Cannot connect to ${place}: ${describeFailure(error)}`));
   if (status !== 200) fail("operator", `${place} is unhealthy: status ${status}`);
-  system.stdout("ok\n");
+  stdout("ok\n");
 }

@@ -13,7 +13,7 @@ import { readCsv } from "./files/csv.ts";
 import { type BulkTable, type FileFormat, formatFor, streamPath } from "./files/file-format.ts";
 import { readNdjson } from "./files/ndjson.ts";
 import { requireNoDatabaseFile } from "./files/streams.ts";
-import { type CommandSystem, configOf, type OutputStream, withStore } from "./files/system.ts";
+import { type CommandSystem, type OutputStream, withStore } from "./files/system.ts";
 import { createRejectionReport, type ImportCounts, importRecords } from "./import-records.ts";
 
 /** Names of unknown fields that are listed. */
@@ -129,7 +129,7 @@ export async function importTable(
   const job = { ...options, table, format, path };
   const input = system.openInput(path);
   if (path !== null) await verifyFile(path);
-  const config = configOf(system);
+  const { config } = system;
   if (options.rejects !== undefined) requireNoDatabaseFile(options.rejects, config.databaseUrl);
   using rejects = options.rejects === undefined ? null : system.openOutput(options.rejects, false);
   const importInto = (bulk: Store["bulk"]) => importAll(bulk, config, job, input, rejects, system);

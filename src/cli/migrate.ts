@@ -2,7 +2,7 @@ import { redactPassword } from "../base/database-url.ts";
 import { fail } from "../base/error.ts";
 import type { DistributeStore } from "../domain/store.ts";
 import { formatCount } from "./count-text.ts";
-import { type CommandSystem, configOf, withStore } from "./files/system.ts";
+import { type CommandSystem, withStore } from "./files/system.ts";
 
 async function distributeStore(
   { stderr, stdout }: CommandSystem,
@@ -33,7 +33,7 @@ export async function migrateStore(
   system: CommandSystem,
   options: { readonly distribute?: boolean },
 ): Promise<void> {
-  const { databaseUrl } = configOf(system);
+  const { databaseUrl } = system.config;
   const database = redactPassword(databaseUrl);
   const distribute = options.distribute ? system.backendOf(databaseUrl).distribute : undefined;
   if (distribute === null) {

@@ -2,7 +2,7 @@
 import { Command, CommanderError } from "commander";
 import { AppError, messageOf } from "../base/error.ts";
 import { escapeInvisible } from "../base/readable-text.ts";
-import type { Flags } from "../domain/config.ts";
+import { type Flags, readConfig } from "../domain/config.ts";
 import { flagOf, type SettingName, settings, variableOf } from "../domain/settings.ts";
 import { versionText } from "./build.ts";
 import { type CommandDefinition, rootCommand } from "./commands.ts";
@@ -53,7 +53,9 @@ function define(command: Command, definition: CommandDefinition, system: System)
   if (run !== undefined) {
     command.action(async (...parsed) => {
       try {
-        await run({ ...system, flags: flagsOf(command), settings: used }, ...parsed);
+        const flags = flagsOf(command);
+        const config = readConfig(system.environment, flags, used);
+        await run({ ...system, flags, config }, ...parsed);
       } catch (error) {
         if (!(error instanceof AppError && error.code === "usage")) throw error;
         // One line, which names the bad value.

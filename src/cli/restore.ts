@@ -3,7 +3,7 @@ import { quoteReadably } from "../base/readable-text.ts";
 import { readTime, readUrl } from "../domain/config.ts";
 import type { RestoreOptions } from "../domain/store.ts";
 import { describeResult, describeWarnings } from "./backup.ts";
-import { type CommandSystem, configOf, type JsonOption, printResult } from "./files/system.ts";
+import { type CommandSystem, type JsonOption, printResult } from "./files/system.ts";
 
 export interface RestoreFlags {
   /** URL of an archive. Either this or the path of a backup is given. */
@@ -35,7 +35,7 @@ function describeEnd(archivedUntil: Date): string {
 
 /** @throws {AppError} usage if there is no archive */
 function openArchive(system: CommandSystem) {
-  const { archiveUrl, databaseUrl } = configOf(system);
+  const { archiveUrl, databaseUrl } = system.config;
   if (archiveUrl === null) fail("usage", "Name an archive with --archive-url or ARCHIVE_URL");
   const storage = system.openStorage(archiveUrl, system.environment);
   return { storage, databaseUrl, backend: system.backendOf(databaseUrl) };
@@ -104,7 +104,7 @@ export async function restoreBackup(
   options: RestoreFlags,
 ): Promise<void> {
   const from = readSource(system, file, options);
-  const { databaseUrl } = configOf(system);
+  const { databaseUrl } = system.config;
   const { restore } = system.backendOf(databaseUrl);
   const restored = await restore({ from, databaseUrl, now: system.now });
   const { previousPath, revokedTokens, lostTokens, validTokens, archivedUntil, warnings } =

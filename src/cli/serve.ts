@@ -13,7 +13,7 @@ import { listen } from "../http/server.ts";
 import { readTls } from "../http/tls.ts";
 import { build } from "./build.ts";
 import { startCleanUp } from "./clean-up.ts";
-import { type CommandSystem, configOf, type StopReason, stopSignal } from "./files/system.ts";
+import { type CommandSystem, type StopReason, stopSignal } from "./files/system.ts";
 import { allowGroup, removeStaleSocket } from "./files/unix-socket.ts";
 import { printFirstToken, requireOwnApiToken } from "./first-token.ts";
 import { localUrl } from "./local-url.ts";
@@ -171,7 +171,7 @@ async function checkSettings(config: Config, system: CommandSystem): Promise<voi
  * @throws the uncaught error that stopped the server, after everything is closed
  */
 export async function serve(system: CommandSystem, options: { check?: boolean }): Promise<void> {
-  const config = configOf(system);
+  const { config } = system;
   if (options.check) return await checkSettings(config, system);
   const { databaseUrl, readOnly } = config;
   const output = system.openLog();

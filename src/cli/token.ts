@@ -60,11 +60,9 @@ export async function createToken(
   }
   const expiresAt = expires === undefined ? null : expiryAfter(expires, system.now());
   const token = newToken();
-  const database = await withStore(system, { create: true }, async (store, { databaseUrl }) => {
-    const fields = { hash: hashToken(token), name, scope, expires_at: expiresAt };
-    await storeToken(store.tokens, "create", fields);
-    return redactPassword(databaseUrl);
-  });
+  const fields = { hash: hashToken(token), name, scope, expires_at: expiresAt };
+  await withStore(system, { create: true }, ({ tokens }) => storeToken(tokens, "create", fields));
+  const database = redactPassword(system.config.databaseUrl);
   system.stdout(`${token}\n`);
   system.stderr(`Created token "${name}" (scope: ${scope}) in ${database}. `);
   system.stderr("It will not be shown again.\n");

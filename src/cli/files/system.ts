@@ -1,9 +1,8 @@
 import { redactPassword } from "../../base/database-url.ts";
 import { AppError, type ErrorCode, fail, messageOf } from "../../base/error.ts";
 import type { LogBuffer } from "../../base/log-buffer.ts";
-import { type Config, type Environment, type Flags, readConfig } from "../../domain/config.ts";
+import type { Config, Environment, Flags } from "../../domain/config.ts";
 import type { OpenStorage } from "../../domain/object-storage.ts";
-import type { SettingName } from "../../domain/settings.ts";
 import type { Backend, Store, StoreOptions } from "../../domain/store.ts";
 import type * as sockets from "./sockets.ts";
 
@@ -67,8 +66,8 @@ export interface System {
 export interface CommandSystem extends System {
   /** Settings of the command line. */
   readonly flags: Flags;
-  /** The settings that the command uses. */
-  readonly settings: readonly SettingName[];
+  /** The settings that the command uses; the others have their default. */
+  readonly config: Config;
 }
 
 export interface JsonOption {
@@ -78,11 +77,6 @@ export interface JsonOption {
 /** Prints the result of a command. @param value for `--json`, as docs/command-line.md describes it */
 export function printResult(system: System, json = false, value: object, text: string): void {
   system.stdout(json ? `${JSON.stringify(value)}\n` : text);
-}
-
-/** @throws {AppError} usage if a flag is wrong, operator if a variable is that the command uses */
-export function configOf({ environment, flags, settings }: CommandSystem): Config {
-  return readConfig(environment, flags, settings);
 }
 
 /** Errors of a store whose message does not name the database. */
@@ -106,9 +100,9 @@ type Use = Partial<Pick<StoreOptions, "create" | "mode" | "onMigration" | "onWar
 export async function withStore<Result>(
   system: CommandSystem,
   use: Use,
-  work: (store: Store, config: Config) => Promise<Result>,
+  work: (store: Store) => Promise<Result>,
 ): Promise<Result> {
-  const config = configOf(system);
+  const { config } = system;
   const { open, watchArchive } = system.backendOf(config.databaseUrl);
   const store = await open({
     ...config,
@@ -123,7 +117,7 @@ export async function withStore<Result>(
   const untilArchived = use.mode === undefined ? watchArchive(config.databaseUrl) : null;
   let result: Result;
   try {
-    result = await work(store, config);
+    result = await work(store);
   } catch (error) {
     await store.close().catch(() => {});
     throw nameDatabase(error, config);

@@ -55,15 +55,21 @@ export async function callNumbering(session: Session): Promise<number> {
 }
 
 /**
- * Collects statistics if the number of changes has grown tenfold. PostgreSQL plans by them, and would collect the first ones of
- * a new database only after a minute, in which its statements would read whole tables.
+ * Tables that are ten times as large as when their statistics were collected. PostgreSQL plans a statement once, reads small
+ * tables as a whole, and would keep such a plan for a minute, in which the table can become large.
  */
-async function analyzeIfGrown(session: Session, before: number, after: number): Promise<void> {
-  const step = 10 ** Math.floor(Math.log10(Math.max(after, 1)));
-  // Smaller tables are read as a whole anyway.
-  if (step < 1_000 || before >= step) return;
-  for (const table of ["users", "orders", "changes", "idempotency_keys"])
-    await session.script(`analyze ${table}`);
+const grownTables = `
+  select relname as name
+  from pg_class
+  where relname in ('users', 'orders', 'order_index', 'changes', 'idempotency_keys')
+    and pg_table_is_visible(oid)
+    and pg_has_role(relowner, 'usage')
+    and pg_relation_size(oid) >= 10 * greatest(relpages, 1) * current_setting('block_size')::bigint
+`;
+
+async function analyzeGrown(session: Session): Promise<void> {
+  for (const { name } of await session.all<{ name: string }>(grownTables))
+    await session.script(`analyze ${name}`);
 }
 
 /** It numbers all changes, and may count all records. */
@@ -101,9 +107,8 @@ export function createNumbering(db: Database, readOnly: boolean): NumberChanges 
       ...(await db.run("background", readStatus)),
       isBehind: count >= MAX_NUMBERED,
     };
-    const analyze = (session: Session) => analyzeIfGrown(session, status.last, numbered.last);
-    // Nobody waits for it. Another process may analyze a table, or the role lack the permission.
-    db.run("background", analyze).catch(() => {});
+    // Nobody waits for it. Another process may analyze the same table.
+    db.run("background", analyzeGrown).catch(() => {});
     return numbered;
   }
 

@@ -4,8 +4,6 @@ import { AppError, fail } from "../base/error.ts";
 export interface StoredObject {
   readonly key: string;
   readonly bytes: number;
-  /** When it was written, by the clock of the storage. */
-  readonly modifiedMs: number;
 }
 
 /** Maximum size of an object. */

@@ -178,7 +178,7 @@ export function createDirectoryStorage({
           const key = path.slice(root.length + 1);
           if (!key.startsWith(prefix)) continue;
           const stats = await nullOn("ENOENT", stat(path));
-          if (stats !== null) objects.push({ key, bytes: stats.size, modifiedMs: stats.mtimeMs });
+          if (stats !== null) objects.push({ key, bytes: stats.size });
         }
         return objects;
       }),

@@ -20,11 +20,7 @@ function parseObjects(xml: string): StoredObject[] {
   return contents.map((rest) => {
     const [fields = ""] = rest.split("</Contents>", 1);
     const field = (name: string) => new RegExp(`<${name}>([^<]*)</${name}>`).exec(fields)?.[1];
-    return {
-      key: field("Key") ?? "",
-      bytes: Number(field("Size")),
-      modifiedMs: Date.parse(field("LastModified") ?? ""),
-    };
+    return { key: field("Key") ?? "", bytes: Number(field("Size")) };
   });
 }
 
@@ -48,7 +44,7 @@ async function listPage(
   const next = /<NextContinuationToken>([^<]+)<\/NextContinuationToken>/.exec(xml)?.[1] ?? null;
   const isTruncated = /<IsTruncated>true<\/IsTruncated>/.test(xml);
   const objects = parseObjects(xml);
-  const isComplete = objects.every(({ bytes, modifiedMs }) => bytes >= 0 && modifiedMs > 0);
+  const isComplete = objects.every(({ bytes }) => bytes >= 0);
   if (!xml.includes(LIST_END) || !isComplete || (isTruncated && next === null)) {
     throw failure("list", NOT_S3);
   }

@@ -1,16 +1,16 @@
 import type { ObjectStorage } from "../../src/domain/object-storage.ts";
 
-export function createMemoryStorage(nowMs: () => number = Date.now): ObjectStorage {
-  const objects = new Map<string, { body: Uint8Array<ArrayBuffer>; modifiedMs: number }>();
+export function createMemoryStorage(): ObjectStorage {
+  const objects = new Map<string, Uint8Array<ArrayBuffer>>();
   return {
     url: "memory",
-    get: async (key) => objects.get(key)?.body ?? null,
+    get: async (key) => objects.get(key) ?? null,
     async put(key, body) {
-      objects.set(key, { body, modifiedMs: nowMs() });
+      objects.set(key, body);
     },
     async create(key, body) {
       if (objects.has(key)) return false;
-      objects.set(key, { body, modifiedMs: nowMs() });
+      objects.set(key, body);
       return true;
     },
     list: async (prefix, limit, after = "") =>
@@ -18,7 +18,7 @@ export function createMemoryStorage(nowMs: () => number = Date.now): ObjectStora
         .filter(([key]) => key.startsWith(prefix) && key > after)
         .sort(([left], [right]) => (left < right ? -1 : 1))
         .slice(0, limit)
-        .map(([key, { body, modifiedMs }]) => ({ key, bytes: body.length, modifiedMs })),
+        .map(([key, body]) => ({ key, bytes: body.length })),
     async remove(keys) {
       for (const key of keys) objects.delete(key);
     },

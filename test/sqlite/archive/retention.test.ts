@@ -23,7 +23,7 @@ const EMPTY = bytes("");
 
 /** Storage in memory, which counts how many objects a call is about. */
 function makeStorage() {
-  const storage = createMemoryStorage(() => NOW_MS);
+  const storage = createMemoryStorage();
   let largest = 0;
   let removals = Number.POSITIVE_INFINITY;
   return {

@@ -38,7 +38,7 @@ export function createWorld(random: (below: number) => number, mutation: Mutatio
   const acknowledged = new Set<string>();
   /** By generation, up to which segment one that is stored says that all are. */
   const marks = new Map<number, number>();
-  const memory = createMemoryStorage(() => 0);
+  const memory = createMemoryStorage();
   let removals = 0;
   let names = 0;
   let acknowledgements = 0;

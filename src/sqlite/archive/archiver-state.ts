@@ -1,4 +1,5 @@
 /** The state of an archiver. It is apart from the context, which the parts of a generation know: they know no archiver. */
+import { messageOf } from "../../base/error.ts";
 import type { ArchiveContext } from "./context.ts";
 import type { GenerationWriter } from "./generation-writer.ts";
 import type { WalLock } from "./wal-lock.ts";
@@ -10,8 +11,6 @@ export interface Archiving extends ArchiveContext {
   readonly ending: AbortController;
   /** Writes the current generation; `null` until it has begun. */
   writer: GenerationWriter | null;
-  /** Why the archive is that of another server; `null` if it is not. */
-  supersededReason: string | null;
   isStarted: boolean;
   /** The archive has all commits up to this time. */
   completeUntilMs: number;
@@ -25,6 +24,6 @@ export function isOver({ ending }: Archiving): boolean {
 }
 
 /** @returns why the archive cannot be kept up to date; `null` if it can */
-export function problemOf({ supersededReason, problems }: Archiving): string | null {
-  return supersededReason ?? problems.current();
+export function problemOf({ ending: { signal }, problems }: Archiving): string | null {
+  return signal.aborted ? messageOf(signal.reason) : problems.current();
 }

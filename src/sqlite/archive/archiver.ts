@@ -3,14 +3,16 @@
 import { AppError, fail, messageOf, systemCode } from "../../base/error.ts";
 import { freeBytesOf } from "../file/files.ts";
 import { type Archiving, isOver, problemOf } from "./archiver-state.ts";
+import { writeBaseIfDue } from "./bases.ts";
 import { noteArchived } from "./beside.ts";
 import { close, noteEnd } from "./closing.ts";
 import { type ArchiverOptions, DIVERGED } from "./context.ts";
 import { beginGeneration } from "./generation.ts";
-import { createGenerationWriter } from "./generation-writer.ts";
+import { createGenerationWriter, endGeneration } from "./generation-writer.ts";
 import { createProblems } from "./problems.ts";
 import { openProgress } from "./progress.ts";
-import { advance, bytesBehind, readAll } from "./segments.ts";
+import { deleteIfDue } from "./retention.ts";
+import { advance, bytesBehind, isComplete, readAll } from "./segments.ts";
 import { lockWal } from "./wal-lock.ts";
 import { committedWalBytesOf } from "./wal-reader.ts";
 
@@ -30,7 +32,7 @@ export type Archiver = ReturnType<typeof createArchiver>;
 /** Ends the current generation, without what the archive does not have. The next one begins with a base. */
 function abandon(archive: Archiving, reason: string): void {
   if (archive.writer === null) return;
-  archive.writer.end();
+  endGeneration(archive.writer);
   archive.writer = null;
   archive.hasGap = true;
   if (isOver(archive)) return;
@@ -41,7 +43,6 @@ function abandon(archive: Archiving, reason: string): void {
 /** Another server has the archive. */
 function supersede(archive: Archiving, reason: string): void {
   if (isOver(archive)) return;
-  archive.supersededReason = reason;
   archive.ending.abort(new AppError("operator", reason));
   archive.log("error", "archive lost", { reason });
   const { writer } = archive;
@@ -92,7 +93,7 @@ async function begin(archive: Archiving): Promise<void> {
       reportState(archive);
     },
   });
-  if (isOver(archive)) return writer.end();
+  if (isOver(archive)) return endGeneration(writer);
   archive.writer = writer;
   archive.hasGap = false;
   archive.problems.clearRequired();
@@ -117,13 +118,12 @@ function beginSoon(archive: Archiving): void {
 function reportState(archive: Archiving): void {
   if (isOver(archive)) return;
   const { path, writer, files, nowMs, completeUntilMs, onState } = archive;
-  const base = writer?.bases.newest() ?? null;
+  const base = writer?.newestBase ?? null;
   let isBehind = true;
   const lookedMs = nowMs();
   guard(archive, () => {
-    isBehind = writer?.isComplete() !== true;
-    archive.bytesBehind =
-      writer === null ? committedWalBytesOf(files) : bytesBehind(writer.segments);
+    isBehind = writer === null || !isComplete(writer);
+    archive.bytesBehind = writer === null ? committedWalBytesOf(files) : bytesBehind(writer);
   });
   noteArchived(path, isBehind ? completeUntilMs : lookedMs);
   onState({
@@ -136,10 +136,15 @@ function reportState(archive: Archiving): void {
 
 function tick(archive: Archiving): void {
   if (isOver(archive)) return;
-  if (archive.writer === null) beginSoon(archive);
+  const { writer, problems } = archive;
+  if (writer === null) beginSoon(archive);
   guard(archive, () => {
-    archive.writer?.tick();
-    archive.problems.clear("reading");
+    if (writer !== null) {
+      advance(writer);
+      writeBaseIfDue(writer);
+      deleteIfDue(writer);
+    }
+    problems.clear("reading");
   });
   reportState(archive);
 }
@@ -160,7 +165,7 @@ async function start(archive: Archiving): Promise<void> {
 
 /** Waits for the first base. @throws {AppError} operator if the storage does not respond in time */
 async function untilBase(archive: Archiving): Promise<void> {
-  const lacksBase = () => (archive.writer?.bases.newest() ?? null) === null;
+  const lacksBase = () => (archive.writer?.newestBase ?? null) === null;
   for (let failingMs = 0; lacksBase(); failingMs += POLL_MS) {
     archive.signal.throwIfAborted();
     const reason = problemOf(archive);
@@ -173,8 +178,7 @@ async function untilBase(archive: Archiving): Promise<void> {
 /** @returns whether the WAL was copied to the database; if not, it has to keep what the archive does not have */
 function checkpoint(archive: Archiving): boolean {
   const { walLock, path, files, maxWalBytes } = archive;
-  if (walLock.checkpoint(() => archive.writer !== null && readAll(archive.writer.segments)))
-    return true;
+  if (walLock.checkpoint(() => archive.writer !== null && readAll(archive.writer))) return true;
   // A WAL that is as large as what is free has taken half of the space.
   const limitBytes = Math.min(maxWalBytes, freeBytesOf(path) ?? maxWalBytes);
   if (committedWalBytesOf(files) <= limitBytes) return false;
@@ -193,7 +197,6 @@ export function createArchiver(options: ArchiverOptions) {
     ending: new AbortController(),
     writer: null,
     hasGap: false,
-    supersededReason: null,
     isStarted: false,
     lastTicket: 0,
     completeUntilMs: options.nowMs(),
@@ -208,7 +211,7 @@ export function createArchiver(options: ArchiverOptions) {
     committed(ticket: number): void {
       archive.lastTicket = ticket;
       const { writer } = archive;
-      if (writer !== null) guard(archive, () => advance(writer.segments));
+      if (writer !== null) guard(archive, () => advance(writer));
     },
     /** Copies the WAL to the database, unless the WAL has to keep what the archive does not have. */
     checkpoint(): void {

@@ -11,7 +11,8 @@ import {
   encodeJson,
   type SegmentId,
 } from "./format.ts";
-import { advance, readAll, type SegmentWriter } from "./segments.ts";
+import type { GenerationWriter } from "./generation-writer.ts";
+import { advance, readAll } from "./segments.ts";
 
 const CHUNK_BYTES = 4 * 2 ** 20;
 /**
@@ -21,8 +22,6 @@ const CHUNK_BYTES = 4 * 2 ** 20;
 const MIN_BASE_BYTES = 64 * 2 ** 20;
 const BASE_INTERVAL_MS = 24 * 60 * 60 * 1000;
 const POLL_MS = 20;
-
-export type Bases = ReturnType<typeof createBases>;
 
 /** Checkpoints run between two chunks. The segments have each page that they copy. */
 async function copyFile(
@@ -50,72 +49,61 @@ async function copyFile(
   return { chunks, storedBytes };
 }
 
-export function createBases(segments: SegmentWriter) {
-  const { archive, beginning, log } = segments;
-  const { storage, problems, progress, nowMs } = archive;
-  const generation = beginning.generation.number;
-  let { newest } = beginning;
-  /** `segments.storedBytes` when the newest base was begun; 0 if it is of an earlier generation. */
-  let startBytes = 0;
-
-  /** Waits until the archive has this segment and all before it. @throws {AppError} unavailable if it ends before */
-  async function untilStored(number: number): Promise<void> {
-    for (;;) {
-      if (log.isEnded()) fail("unavailable", "the archive was closed");
-      if (log.stored() >= number) return;
-      await Bun.sleep(POLL_MS);
-    }
+/** Waits until the archive has this segment and all before it. @throws {AppError} unavailable if it ends before */
+async function untilStored({ log }: GenerationWriter, number: number): Promise<void> {
+  for (;;) {
+    if (log.isEnded()) fail("unavailable", "the archive was closed");
+    if (log.stored() >= number) return;
+    await Bun.sleep(POLL_MS);
   }
+}
 
+/**
+ * The copy begins with the state before the first segment since the WAL was restarted, all of which is in the file,
+ * and ends with a later state of it.
+ */
+async function writeBase(writer: GenerationWriter): Promise<void> {
+  const { archive, log, firstOfWal: number, storedBytes } = writer;
+  const { storage, problems, progress, nowMs } = archive;
+  const { generation } = writer.lastRead;
+  // In an earlier generation.
+  if (number === null) return;
   const upload = (key: string, body: Uint8Array<ArrayBuffer>) =>
     problems.retry("base", log.isEnded, () => storage.put(key, body));
+  const startedMs = performance.now();
+  const id = { generation, number: Math.floor(nowMs() / 1000) };
+  const copy = await copyFile(archive.files, id, upload);
+  const reached = progress.read();
+  // What was committed while the file was copied.
+  while (!readAll(writer)) await untilStored(writer, writer.lastRead.number);
+  const { timeMs: lastMs, ...last } = writer.lastRead;
+  await untilStored(writer, last.number);
+  // Never earlier than what it has, also if the clock goes back.
+  const timeMs = Math.max(nowMs(), lastMs);
+  const first = { generation, number };
+  const base: Base = { ...id, first, last, timeMs, ...copy, progress: reached };
+  await upload(baseKey(id), encodeJson(base));
+  // Another server may have begun anew before it could see this base.
+  if (!(await problems.retry("base", log.isEnded, log.isOpen))) return;
+  writer.newestBase = base;
+  writer.baseStartBytes = storedBytes;
+  const bytes = copy.chunks.reduce((sum, chunk) => sum + chunk.bytes, 0);
+  const seconds = Number(((performance.now() - startedMs) / 1000).toFixed(3));
+  archive.log("info", "archive base written", { bytes, seconds });
+  // What waited for it is confirmed.
+  advance(writer);
+}
 
-  /**
-   * The copy begins with the state before the first segment since the WAL was restarted, all of which is in the file,
-   * and ends with a later state of it.
-   */
-  async function write(): Promise<void> {
-    const number = segments.firstOfWal;
-    // In an earlier generation.
-    if (number === null) return;
-    const startedMs = performance.now();
-    const beforeBytes = segments.storedBytes;
-    const id = { generation, number: Math.floor(nowMs() / 1000) };
-    const copy = await copyFile(archive.files, id, upload);
-    const reached = progress.read();
-    // What was committed while the file was copied.
-    while (!readAll(segments)) await untilStored(segments.lastRead.number);
-    const { timeMs: lastMs, ...last } = segments.lastRead;
-    await untilStored(last.number);
-    // Never earlier than what it has, also if the clock goes back.
-    const timeMs = Math.max(nowMs(), lastMs);
-    const first = { generation, number };
-    const base: Base = { ...id, first, last, timeMs, ...copy, progress: reached };
-    await upload(baseKey(id), encodeJson(base));
-    // Another server may have begun anew before it could see this base.
-    if (!(await problems.retry("base", log.isEnded, log.isOpen))) return;
-    newest = base;
-    startBytes = beforeBytes;
-    const bytes = copy.chunks.reduce((sum, chunk) => sum + chunk.bytes, 0);
-    const seconds = Number(((performance.now() - startedMs) / 1000).toFixed(3));
-    archive.log("info", "archive base written", { bytes, seconds });
-    // What waited for it is confirmed.
-    advance(segments);
-  }
+function isDue({ archive, newestBase, storedBytes, baseStartBytes }: GenerationWriter): boolean {
+  if (newestBase === null) return true;
+  const since = storedBytes - baseStartBytes;
+  if (since > Math.max(MIN_BASE_BYTES, newestBase.storedBytes)) return true;
+  return since > 0 && archive.nowMs() - newestBase.timeMs > BASE_INTERVAL_MS;
+}
 
-  function isDue(): boolean {
-    if (newest === null) return true;
-    const since = segments.storedBytes - startBytes;
-    if (since > Math.max(MIN_BASE_BYTES, newest.storedBytes)) return true;
-    return since > 0 && nowMs() - newest.timeMs > BASE_INTERVAL_MS;
-  }
-
-  return {
-    /** `null` if the generation has begun with a base, which is not complete. */
-    newest: (): Base | null => newest,
-    /** Begins to write a base if one is due. It does not wait. */
-    writeIfDue(): void {
-      if (!log.isEnded() && isDue()) void problems.run("base", log.isEnded, write);
-    },
-  };
+/** Begins to write a base if one is due. It does not wait. */
+export function writeBaseIfDue(writer: GenerationWriter): void {
+  const { archive, log } = writer;
+  if (log.isEnded() || !isDue(writer)) return;
+  void archive.problems.run("base", log.isEnded, () => writeBase(writer));
 }

@@ -1,9 +1,9 @@
 /** The end of an archive: the rest is sent, the log is closed, and the next start can prove that it continues. */
 import { AppError, messageOf } from "../../base/error.ts";
-import { type Archiving, problemOf } from "./archiver-state.ts";
-import type { GenerationWriter } from "./generation-writer.ts";
+import { type Archiving, isOver, problemOf } from "./archiver-state.ts";
+import { endGeneration, type GenerationWriter } from "./generation-writer.ts";
 import { markComplete } from "./marker.ts";
-import { advance, lastStored, readAll } from "./segments.ts";
+import { advance, isComplete, lastStored, readAll } from "./segments.ts";
 
 /** How long a stopping server waits for the storage. */
 const CLOSE_TIMEOUT_MS = 5_000;
@@ -23,9 +23,9 @@ type Guard = (work: () => void) => void;
  * a standby of the server that has the archive then.
  * @returns whether it has
  */
-export function noteEnd({ walLock, path }: Archiving, { segments, isComplete }: GenerationWriter) {
-  const isRead = () => isComplete() || (readAll(segments) && isComplete());
-  return walLock.complete(isRead, () => markComplete(path, lastStored(segments)));
+export function noteEnd({ walLock, path }: Archiving, writer: GenerationWriter): boolean {
+  const isRead = () => isComplete(writer) || (readAll(writer) && isComplete(writer));
+  return walLock.complete(isRead, () => markComplete(path, lastStored(writer)));
 }
 
 /** Sends the rest, until the archive has all of the database. @returns why that was not noted; `null` if it was */
@@ -38,8 +38,8 @@ async function finish(archive: Archiving, guard: Guard): Promise<string | null> 
     if (writer === null && (!isStarted || problemOf(archive) !== null)) break;
     guard(() => {
       if (writer === null) return;
-      advance(writer.segments);
-      if (!writer.isComplete()) return;
+      advance(writer);
+      if (!isComplete(writer)) return;
       if (!hasAll) deadlineMs = Math.min(deadlineMs, performance.now() + OTHERS_TIMEOUT_MS);
       hasAll = true;
       isNoted = noteEnd(archive, writer);
@@ -63,12 +63,12 @@ async function closeLog({ log, nowMs }: Archiving, writer: GenerationWriter): Pr
 export async function close(archive: Archiving, guard: Guard): Promise<void> {
   const { log, isStarted } = archive;
   const reason = await finish(archive, guard);
-  const { writer, supersededReason } = archive;
-  if (reason !== null && isStarted && supersededReason === null)
+  const { writer } = archive;
+  if (reason !== null && isStarted && !isOver(archive))
     log("warn", "archive not complete", { reason });
   if (writer !== null && reason === null) await closeLog(archive, writer);
   archive.ending.abort(new AppError("unavailable", "the archive was closed"));
-  archive.writer?.end();
+  if (archive.writer !== null) endGeneration(archive.writer);
   archive.progress[Symbol.dispose]();
   archive.walLock[Symbol.dispose]();
 }

@@ -1,64 +1,109 @@
-/** Writes one generation of the archive: its log, its bases and its heartbeat. */
-import { type Bases, createBases } from "./bases.ts";
+/** One generation of the archive, while this server writes it: its log, its bases and its heartbeat. */
 import type { ArchiveContext } from "./context.ts";
+import type { Base, SegmentId } from "./format.ts";
 import type { Beginning } from "./generation.ts";
 import { type HeartbeatEvents, startHeartbeat } from "./heartbeat.ts";
-import { createLog } from "./log.ts";
-import { deleteExpired } from "./retention.ts";
-import { advance, bytesBehind, createSegmentWriter, type SegmentEvents } from "./segments.ts";
+import { createLog, type Log } from "./log.ts";
+import type { Progress } from "./progress.ts";
+import { createWalReader, type WalPart, type WalPosition, type WalReader } from "./wal-reader.ts";
 
-/** Interval at which expired objects are deleted. */
-const RETENTION_INTERVAL_MS = 60 * 60 * 1000;
+/** A segment that was read. */
+interface Segment extends SegmentId {
+  /** Every commit in it was made at or before this time. */
+  readonly timeMs: number;
+}
 
-interface GenerationEvents extends SegmentEvents, HeartbeatEvents {
+export interface QueuedSegment extends Segment {
+  readonly part: WalPart;
+  readonly previous: WalPosition | null;
+  readonly reached: Progress | null;
+}
+
+/** The segments up to this one have everything that was committed until this time. */
+interface Read {
+  readonly segment: number;
+  /** That of the last commit that was counted by then. */
+  readonly ticket: number;
+  readonly timeMs: number;
+}
+
+interface GenerationEvents extends HeartbeatEvents {
+  /** Called when the archive can restore all commits up to this ticket and until this time. */
+  readonly onStored: (ticket: number, untilMs: number) => void;
   /** Called once, with its name, when another server has continued the archive. */
   readonly onSuperseded: (holder: string) => void;
 }
 
-export type GenerationWriter = Awaited<ReturnType<typeof createGenerationWriter>>;
+export interface GenerationWriter {
+  readonly archive: ArchiveContext;
+  readonly beginning: Beginning;
+  readonly events: GenerationEvents;
+  readonly log: Log;
+  readonly heartbeat: Disposable;
+  readonly reader: WalReader;
+  readonly queue: QueuedSegment[];
+  /** Bytes that were read, and are not in the archive. */
+  pendingBytes: number;
+  /** Bytes of compressed segments that the archive has. */
+  storedBytes: number;
+  /** The last segment that was read. Before the first one, its number is 0, and its time that of what is continued. */
+  lastRead: Segment;
+  /** Where that segment ends. */
+  previous: WalPosition | null;
+  /** That of what was read; less while there is more to read. */
+  reached: Progress | null;
+  /** Number of the first segment since the restart of the WAL; `null` if it is in an earlier generation. */
+  firstOfWal: number | null;
+  /** One for each segment that is not confirmed, or the last one. */
+  reads: Read[];
+  /** That of the last commit that was counted when the end of the WAL was read. */
+  readTicket: number;
+  /** `null` if the generation has begun with a base, which is not complete. */
+  newestBase: Base | null;
+  /** `storedBytes` when the newest base was begun; 0 if it is of an earlier generation. */
+  baseStartBytes: number;
+  /** When what has expired was deleted. */
+  deletedMs: number;
+}
 
 /** @throws {AppError} unavailable if another server has the archive already */
 export async function createGenerationWriter(
   archive: ArchiveContext,
   beginning: Beginning,
   events: GenerationEvents,
-) {
-  const { storage, problems, nowMs, keepMs } = archive;
-  const { generation } = beginning;
+): Promise<GenerationWriter> {
+  const { storage, problems, files } = archive;
+  const { generation, position, previous, timeMs, newest } = beginning;
   const log = createLog({
     storage,
     generation,
     retry: (attempt) => problems.retry("segments", () => log.isEnded(), attempt),
     onSuperseded: events.onSuperseded,
   });
-  const segments = createSegmentWriter(archive, beginning, log, {
-    onError: events.onError,
-    onStored(...stored) {
-      // Nothing can be restored without a base.
-      if (bases.newest() !== null) events.onStored(...stored);
-    },
-  });
-  const bases: Bases = createBases(segments);
-  let deletedMs = Number.NEGATIVE_INFINITY;
-  const heartbeat = await startHeartbeat(archive, generation, log, events);
   return {
+    archive,
+    beginning,
+    events,
     log,
-    segments,
-    bases,
-    /** Sends what is new, and does what is due. It does not wait. */
-    tick(): void {
-      advance(segments);
-      bases.writeIfDue();
-      if (log.isEnded() || nowMs() - deletedMs < RETENTION_INTERVAL_MS) return;
-      deletedMs = nowMs();
-      void problems.run("deletion", log.isEnded, () => deleteExpired(storage, nowMs() - keepMs));
-    },
-    /** Whether the archive can restore all commits. */
-    isComplete: () => bases.newest() !== null && bytesBehind(segments) === 0,
-    /** Sends nothing more, as if the storage were unreachable. */
-    end(): void {
-      log.end();
-      heartbeat[Symbol.dispose]();
-    },
+    heartbeat: await startHeartbeat(archive, generation, log, events),
+    reader: createWalReader(files, position),
+    queue: [],
+    pendingBytes: 0,
+    storedBytes: 0,
+    lastRead: { generation: generation.number, number: 0, timeMs },
+    previous,
+    reached: null,
+    firstOfWal: position.offset === 0 ? 1 : null,
+    reads: [],
+    readTicket: 0,
+    newestBase: newest,
+    baseStartBytes: 0,
+    deletedMs: Number.NEGATIVE_INFINITY,
   };
+}
+
+/** Sends nothing more, as if the storage were unreachable. */
+export function endGeneration({ log, heartbeat }: GenerationWriter): void {
+  log.end();
+  heartbeat[Symbol.dispose]();
 }

@@ -10,18 +10,25 @@ import {
   type SegmentId,
   slotKey,
 } from "./format.ts";
+import type { GenerationWriter } from "./generation-writer.ts";
 
+const INTERVAL_MS = 60 * 60 * 1000;
 /** Maximum number of keys that S3 lists per request. */
 const LIST_LIMIT = 1000;
 
-/** Deletes the objects with keys before this one, of which a server can write a million in a day. */
-async function removeBefore(storage: ObjectStorage, prefix: string, end: string): Promise<void> {
-  for (;;) {
-    const keys = (await storage.list(prefix, LIST_LIMIT)).map(({ key }) => key);
+/** Lists the keys before this one page by page: a server can write a million objects in a day. */
+async function* listBefore(storage: ObjectStorage, prefix: string, end: string) {
+  for (let after = ""; ; ) {
+    const keys = (await storage.list(prefix, LIST_LIMIT, after)).map(({ key }) => key);
     const expired = keys.filter((key) => key < end);
-    if (expired.length === 0) return;
-    await storage.remove(expired);
+    yield expired;
+    if (expired.length < LIST_LIMIT) return;
+    after = keys.at(-1) ?? "";
   }
+}
+
+async function removeBefore(storage: ObjectStorage, prefix: string, end: string): Promise<void> {
+  for await (const keys of listBefore(storage, prefix, end)) await storage.remove(keys);
 }
 
 /** @returns the slots of one log that may be deleted: not the seal, nor what may be one because nothing else is left */
@@ -37,17 +44,13 @@ async function withoutSeal(storage: ObjectStorage, slots: readonly SegmentId[]) 
  * again, and acknowledge what nobody can restore.
  */
 async function removeSlots(storage: ObjectStorage, first: SegmentId): Promise<void> {
-  for (let after = ""; ; ) {
-    const keys = (await storage.list(prefixes.log, LIST_LIMIT, after)).map(({ key }) => key);
-    const expired = keys.filter((key) => key < slotKey(first)).map(parseSlotKey);
-    const slots = expired.filter((slot) => slot !== null);
+  for await (const keys of listBefore(storage, prefixes.log, slotKey(first))) {
+    const slots = keys.map(parseSlotKey).filter((slot) => slot !== null);
     for (const own of Map.groupBy(slots, ({ generation }) => generation).values()) {
       const isFirst = own[0]?.generation === first.generation;
       const removed = isFirst ? own : await withoutSeal(storage, own);
       await storage.remove(removed.map(slotKey));
     }
-    if (expired.length < LIST_LIMIT) return;
-    after = keys.at(-1) ?? "";
   }
 }
 
@@ -65,4 +68,13 @@ export async function deleteExpired(storage: ObjectStorage, oldestMs: number): P
   await removeBefore(storage, prefixes.chunks, chunkPrefix(oldest));
   await removeSlots(storage, oldest.first);
   await removeBefore(storage, prefixes.heartbeats, heartbeatKey(oldest.generation));
+}
+
+/** Begins to delete what has expired, once an hour. It does not wait. */
+export function deleteIfDue(writer: GenerationWriter): void {
+  const { log, archive, deletedMs } = writer;
+  const { storage, problems, nowMs, keepMs } = archive;
+  if (log.isEnded() || nowMs() - deletedMs < INTERVAL_MS) return;
+  writer.deletedMs = nowMs();
+  void problems.run("deletion", log.isEnded, () => deleteExpired(storage, nowMs() - keepMs));
 }

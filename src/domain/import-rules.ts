@@ -1,5 +1,5 @@
 /** The rules of an import for users and for orders: what it accepts, and by what it recognizes a record. */
-import { type Static, type TObject, Type } from "@sinclair/typebox";
+import { type Static, Type } from "@sinclair/typebox";
 import { emailKey, isErasedEmail } from "../base/email.ts";
 import { failField } from "../base/error.ts";
 import { hasMember } from "../base/json.ts";
@@ -10,16 +10,16 @@ import {
   Order,
   type OrderEdit,
   OrderInput,
-  OrderPatch,
   OrderStatus,
   orderFields,
+  orderRow,
   refunded,
   requireAllowedChange,
 } from "./order.ts";
 import { firstVersion } from "./record.ts";
 import { Reference, ReferenceText } from "./reference.ts";
 import { withUtcTimes } from "./time.ts";
-import { Email, User, type UserFields, UserInput, UserPatch, userFields, userRow } from "./user.ts";
+import { Email, User, UserInput, userFields, userRow } from "./user.ts";
 
 /** Of an imported record. It leaves more changes than a client can make before 2^53. */
 const version = Type.Integer({ minimum: 1, maximum: 2 ** 52 });
@@ -56,17 +56,6 @@ export function createUserParser(): (value: unknown) => UserImport {
   };
 }
 
-/** @returns the fields of a record that are given, of those that a PATCH can change */
-function given<Fields extends object>(
-  record: Partial<Fields>,
-  { properties }: TObject,
-): Partial<Fields> {
-  const fields = Object.entries(record).filter(
-    ([name, value]) => name in properties && value !== undefined,
-  );
-  return Object.fromEntries(fields) as Partial<Fields>;
-}
-
 function referenceKey(reference: string | null | undefined): UniqueKey[] {
   return reference == null ? [] : [["reference", reference]];
 }
@@ -93,9 +82,7 @@ export const userImport: ImportedTable<User, UserImport> = {
     ...(record.reference !== undefined && { reference }),
     ...(record.created_at !== undefined && { created_at }),
   }),
-  merge(stored, record) {
-    return { ...stored, ...userFields({ ...stored, ...given<UserFields>(record, UserPatch) }) };
-  },
+  merge: (stored, record) => ({ ...stored, ...userFields({ ...stored, ...record }) }),
   isErased: ({ email }) => isErasedEmail(email),
 };
 
@@ -145,7 +132,7 @@ function requireOneUser(order: OrderUser): void {
 function validFields(order: Omit<OrderImport, "total" | "reference"> & Partial<Order>) {
   requireTimesInOrder(order);
   requireOneUser(order);
-  const fields = orderFields(order);
+  const fields = orderFields({ user_id: 0, ...order });
   const range = { min: 0, max: fields.total };
   if ((order.refunded ?? 0) > range.max)
     failField("refunded", "range", `must be at most ${range.max}, the total`, range);
@@ -179,11 +166,7 @@ export const orderImport: ImportedTable<Order, OrderImport> = {
   schema: Order,
   created: "order.created",
   updated: "order.updated",
-  toRow: (order) => ({
-    ...order,
-    items: JSON.stringify(order.items),
-    metadata: JSON.stringify(order.metadata),
-  }),
+  toRow: orderRow,
   noun: "order",
   namedUserOf: ({ user_id, user_email, user_reference = "" }) => {
     if (user_id !== undefined) return user_id;
@@ -208,8 +191,9 @@ export const orderImport: ImportedTable<Order, OrderImport> = {
     ...(record.created_at !== undefined && { created_at }),
   }),
   merge(stored, record, userId) {
-    const edit = given<OrderEdit>(record, OrderPatch);
-    const changed = { ...stored, ...edit, user_id: Number(userId) };
+    const { reference, refunded, status, metadata } = { ...stored, ...record };
+    const edit: OrderEdit = { user_id: Number(userId), reference, refunded, status, metadata };
+    const changed = { ...stored, ...edit };
     requireAllowedChange(stored, { ...changed, currency: record.currency, items: record.items });
     return changed;
   },

@@ -110,11 +110,8 @@ export const OrderQuery = Type.Object(
 );
 export type OrderQuery = Static<typeof OrderQuery>;
 
-/** The fields that are set when an order is created. */
-export type OrderFields = Omit<
-  Order,
-  "id" | "refunded" | "status" | "version" | "created_at" | "updated_at"
->;
+/** The fields of a new order. */
+export type OrderFields = Omit<Order, "id" | "version" | "created_at" | "updated_at">;
 /** The fields of an order that can change afterwards. */
 export type OrderEdit = Pick<Order, "user_id" | "reference" | "refunded" | "status" | "metadata">;
 
@@ -135,23 +132,17 @@ function totalOf(items: OrderInput["items"]): number {
  * In any status, of any user.
  * @throws {AppError} validation_failed if the order is too large
  */
-function requireOrderSize(
-  order: Pick<Order, "currency" | "reference" | "items" | "metadata">,
-): void {
-  const { currency, reference, items, metadata } = order;
+function requireOrderSize(order: OrderFields): void {
   const largest = Number.MAX_SAFE_INTEGER;
-  const status: OrderStatus = "delivered";
   const numbers = { user_id: largest, total: largest, refunded: largest };
-  requireRecordSize({ ...numbers, currency, reference, items, status, metadata });
+  requireRecordSize({ ...order, ...numbers, status: "delivered" });
 }
 
-/**
- * Adds the total, and the default of each field that is missing.
- * @throws {AppError} validation_failed as `totalOf` and `requireOrderSize`
- */
-export function orderFields<Input extends Omit<OrderInput, "user_id">>(input: Input) {
-  const { reference = null, metadata = {} } = input;
-  const fields = { ...input, reference, total: totalOf(input.items), metadata };
+/** @throws {AppError} validation_failed as `totalOf` and `requireOrderSize` */
+export function orderFields(input: OrderInput): OrderFields {
+  const { user_id, currency, reference = null, items, metadata = {} } = input;
+  const values = { user_id, currency, reference, items, total: totalOf(items) };
+  const fields = { ...values, refunded: 0, status: "pending" as const, metadata };
   requireOrderSize(fields);
   return fields;
 }
@@ -161,18 +152,13 @@ export function failUnknownUser(): never {
   failField("user_id", "reference", "must be an existing user");
 }
 
-/** @returns the values of the columns of a new order, apart from the id, the version and the times */
-export function orderRow({ items, metadata, ...fields }: OrderFields) {
-  return {
-    ...fields,
-    items: JSON.stringify(items),
-    refunded: 0,
-    status: "pending" as const,
-    metadata: JSON.stringify(metadata),
-  };
+/** @returns the values of the columns */
+export function orderRow<Fields extends OrderFields>(fields: Fields) {
+  const { items, metadata } = fields;
+  return { ...fields, items: JSON.stringify(items), metadata: JSON.stringify(metadata) };
 }
 
-export type OrderRow = ReturnType<typeof orderRow>;
+export type OrderRow = ReturnType<typeof orderRow<OrderFields>>;
 
 /** @throws {AppError} invalid_status_change */
 function requireStep(from: OrderStatus, to: OrderStatus): void {
@@ -217,8 +203,7 @@ export function requireAllowedChange(order: Order, changed: Order): void {
  * @throws {AppError} invalid_refund
  */
 export function patchOrder(order: Order, patch: OrderPatch): OrderEdit {
-  const { user_id, refunded, status } = { ...order, ...patch };
-  const reference = patch.reference === undefined ? order.reference : patch.reference;
+  const { user_id, reference, refunded, status } = { ...order, ...patch };
   // An invalid request is reported before a conflict with the state of the order.
   const metadata = patchMetadata(order.metadata, patch.metadata);
   if (patch.metadata !== undefined || patch.reference !== undefined)

@@ -47,12 +47,7 @@ export type UserInput = Static<typeof UserInput>;
 
 /** Body of PATCH: a JSON Merge Patch (RFC 7396). */
 export const UserPatch = Type.Object(
-  {
-    email: Type.Optional(Email),
-    reference: Type.Optional(Reference),
-    name: Type.Optional(name),
-    metadata: Type.Optional(MetadataPatch),
-  },
+  { ...Type.Partial(UserInput).properties, metadata: Type.Optional(MetadataPatch) },
   { ...noExtraFields, title: "UserPatch" },
 );
 export type UserPatch = Static<typeof UserPatch>;
@@ -99,12 +94,8 @@ export type UserRow = ReturnType<typeof userRow>;
  * @throws {AppError} validation_failed if the patched metadata has too many keys, or the user is too large
  */
 export function patchUser(user: User, patch: UserPatch): UserFields {
-  return userFields({
-    email: patch.email ?? user.email,
-    reference: patch.reference === undefined ? user.reference : patch.reference,
-    name: patch.name === undefined ? user.name : patch.name,
-    metadata: patchMetadata(user.metadata, patch.metadata),
-  });
+  const metadata = patchMetadata(user.metadata, patch.metadata);
+  return userFields({ ...user, ...patch, metadata });
 }
 
 /** @returns the user without personal data. The email has a random part, so that nobody can have taken it */

@@ -73,6 +73,8 @@ export function orderFields(userId: number, fields: Partial<OrderFields> = {}): 
     reference: null,
     items,
     total: 100,
+    refunded: 0,
+    status: "pending",
     metadata: {},
     ...fields,
   };

@@ -6,14 +6,8 @@ import { cluster, deleteUser, makeHarness } from "./postgres-harness.ts";
 const time = "2020-01-02T03:04:05.678Z";
 
 function oldOrder(id: number, userId: number): Order {
-  const rest = {
-    refunded: 0,
-    status: "paid",
-    version: 2,
-    created_at: time,
-    updated_at: time,
-  } as const;
-  return { id, ...orderFields(userId), ...rest };
+  const rest = { version: 2, created_at: time, updated_at: time };
+  return { id, ...orderFields(userId, { status: "paid" }), ...rest };
 }
 
 describe.if(cluster !== null)("import", () => {

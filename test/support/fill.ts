@@ -17,8 +17,7 @@ export async function fillDatabase(databaseUrl: string, users: number, orders = 
   };
   const orderOf = (id: number) => {
     const fields = { user_id: 1 + (id % users), currency: "EUR", reference: `2026-${1000 + id}` };
-    const status = "pending" as const;
-    return { ...orderFields({ ...fields, items: [ITEM] }), refunded: 0, status };
+    return orderFields({ ...fields, items: [ITEM] });
   };
   await withStore(databaseUrl, async ({ bulk }) => {
     await bulk.users.import(made(users, userOf));

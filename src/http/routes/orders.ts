@@ -32,19 +32,12 @@ const tea: OrderInput = {
   reference: "2026-1042",
   items: [{ sku: "tea-01", name: "Green tea", quantity: 2, unit_price: 1999 }],
 };
-const { metadata, ...fields } = orderFields(tea);
-const order = { ...fields, refunded: 0, status: "pending" as const, metadata };
-const example: Order = firstVersion(1, order, time);
+const example: Order = firstVersion(1, orderFields(tea), time);
 
-const handlers = createRecordHandlers(
-  ordersPath,
-  (store) => store.orders,
-  orderFields<OrderInput>,
-  {
-    code: "order_not_found",
-    message: "order not found",
-  },
-);
+const handlers = createRecordHandlers(ordersPath, (store) => store.orders, orderFields, {
+  code: "order_not_found",
+  message: "order not found",
+});
 
 const listOrders = route(
   {

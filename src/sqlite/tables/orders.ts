@@ -179,17 +179,17 @@ export function createOrderStore(context: StoreContext): OrderStore {
   // Parameters by position, which take half of the time.
   const insert = db.prepare<null, (string | number | null)[]>(`
     insert into orders (
-      user_id, user_position, currency, reference, items, total, status, metadata, version,
+      user_id, user_position, currency, reference, items, total, refunded, status, metadata, version,
       created_at, updated_at
     )
-    values (?1, ${NEXT_USER_POSITION}, ?2, ?3, ?4, ?5, 'pending', ?6, 1, ?7, ?7)
+    values (?1, ${NEXT_USER_POSITION}, ?2, ?3, ?4, ?5, ?6, ?7, ?8, 1, ?9, ?9)
   `);
   /** @returns the id of the new order */
   function insertRow(row: OrderRow, now: string): number {
     try {
-      const { user_id, currency, reference, items, total, metadata } = row;
-      const run = insert.run(user_id, currency, reference, items, total, metadata, now);
-      return Number(run.lastInsertRowid);
+      const { user_id, currency, reference, items, total, refunded, status, metadata } = row;
+      const order = [user_id, currency, reference, items, total, refunded, status, metadata];
+      return Number(insert.run(...order, now).lastInsertRowid);
     } catch (error) {
       if (/^SQLITE_CONSTRAINT_(FOREIGNKEY|UNIQUE)$/.test(systemCode(error)))
         requireValid(row, null);

@@ -61,7 +61,10 @@ export async function createToken(
   const expiresAt = expires === undefined ? null : expiryAfter(expires, system.now());
   const token = newToken();
   const fields = { hash: hashToken(token), name, scope, expires_at: expiresAt };
-  await withStore(system, { create: true }, ({ tokens }) => storeToken(tokens, "create", fields));
+  await withStore(system, { create: true }, async ({ tokens }) => {
+    const taken = `Cannot create token "${name}": a token with this name already exists`;
+    if ((await storeToken(tokens, fields)) === null) fail("operator", taken);
+  });
   const database = redactPassword(system.config.databaseUrl);
   system.stdout(`${token}\n`);
   system.stderr(`Created token "${name}" (scope: ${scope}) in ${database}. `);

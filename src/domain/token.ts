@@ -1,4 +1,4 @@
-import { AppError, fail } from "../base/error.ts";
+import { AppError } from "../base/error.ts";
 import type { MaybePromise } from "../base/maybe-promise.ts";
 import { UNREADABLE } from "../base/readable-text.ts";
 
@@ -59,11 +59,6 @@ export type TokenFields = Pick<Token, "hash" | "name" | "scope" | "expires_at">;
 /** The columns of a `Token`, for a statement that selects them. */
 export const tokenColumns = "hash, name, scope, created_at, expires_at, last_used_at, revoked_at";
 
-/** @throws {AppError} operator */
-export function failTokenNameTaken(name: string): never {
-  fail("operator", `Cannot create token "${name}": a token with this name already exists`);
-}
-
 /** @returns the CRC-32 in base62, most significant digit first, as in the tokens of GitHub */
 function checksum(secret: string): string {
   let remainder = Bun.hash.crc32(secret);
@@ -112,29 +107,17 @@ export function stateOf(
   return expires_at === null || now.getTime() < Date.parse(expires_at) ? "valid" : "expired";
 }
 
-/** @returns the minute of `now` as a number. The last use of a token is stored to the minute */
-export function minuteOf(now: Date): number {
-  return Math.floor(now.getTime() / 60_000);
-}
-
-/** @returns the start of the minute of `now`, RFC 3339 */
-export function truncateToMinute(now: Date): string {
-  return new Date(minuteOf(now) * 60_000).toISOString();
-}
-
 /** Stores tokens. Every method is one transaction. A write is on disk when its promise resolves. */
 export interface TokenStore {
   /** @returns all tokens, including revoked and expired ones, oldest first */
   list(): Promise<readonly Token[]>;
   /** @returns the token, even if it is revoked or expired; `null` if no token has this hash */
   find(hash: string): MaybePromise<Token | null>;
-  /** @throws {AppError} operator if a token that is not revoked has this name */
-  create(fields: TokenFields): Promise<Token>;
-  /** Creates a token if the database has never had one. @returns `null` if it has */
-  createFirst(fields: TokenFields): Promise<Token | null>;
+  /** @returns `null` if a token that is not revoked has this name */
+  create(fields: TokenFields): Promise<Token | null>;
   /** @returns the revoked token; `null` if no valid token has this name */
   revoke(name: string): Promise<Token | null>;
-  /** Stores the time of the last use, from {@link truncateToMinute}. */
+  /** Stores the time of the last use. @param usedAt RFC 3339, the start of a minute */
   touch(hash: string, usedAt: string): Promise<void>;
 }
 
@@ -143,13 +126,9 @@ export interface TokenStore {
  * then nobody would know the token.
  * @returns what the write returned, or the token that it has stored although it was rejected
  */
-export async function storeToken(
-  tokens: TokenStore,
-  method: "create" | "createFirst",
-  fields: TokenFields,
-): Promise<Token | null> {
+export async function storeToken(tokens: TokenStore, fields: TokenFields): Promise<Token | null> {
   try {
-    return await tokens[method](fields);
+    return await tokens.create(fields);
   } catch (error) {
     const stored = await Promise.try(() => tokens.find(fields.hash)).catch(() => null);
     if (stored === null) throw error;

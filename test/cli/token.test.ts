@@ -220,7 +220,6 @@ test("tokens that were stored or revoked are reported when the response to the w
     const tokens = {
       ...store.tokens,
       create: (fields: TokenFields) => lose(store.tokens.create(fields)),
-      createFirst: (fields: TokenFields) => lose(store.tokens.createFirst(fields)),
       revoke: (name: string) => lose(store.tokens.revoke(name)),
     };
     return { ...store, tokens };

@@ -8,11 +8,9 @@ import type { Store } from "../../domain/store.ts";
 import {
   hashToken,
   hasTokenFormat,
-  minuteOf,
   stateOf,
   type Token,
   type TokenStore,
-  truncateToMinute,
 } from "../../domain/token.ts";
 
 /** The scheme in any case (RFC 9110 §11.1). */
@@ -55,6 +53,7 @@ function environmentToken(apiToken: string, now: Date): Token {
   };
 }
 
+const MINUTE_MS = 60_000;
 const DAY_MS = 86_400_000;
 /** The log warns for so many days before a token expires. */
 const WARNING_DAYS = 7;
@@ -125,13 +124,13 @@ export function createAuthenticator(
 
   function noteUse(token: Token, time: Date): void {
     const { hash, last_used_at } = token;
-    const minute = minuteOf(time);
+    const minute = Math.floor(time.getTime() / MINUTE_MS);
     if (lastUseMinutes.get(hash) === minute) return;
     lastUseMinutes.set(hash, minute);
     warnOfExpiry(token, time);
     const store = storeNow();
     if (readOnly || store.secondsBehind() !== null) return;
-    const usedAt = truncateToMinute(time);
+    const usedAt = new Date(minute * MINUTE_MS).toISOString();
     // Not awaited: a read must not wait for the disk, or fail because of it.
     if (last_used_at !== usedAt)
       store.tokens.touch(hash, usedAt).catch(() => lastUseMinutes.delete(hash));

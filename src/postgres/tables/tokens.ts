@@ -1,11 +1,5 @@
 import { fail } from "../../base/error.ts";
-import {
-  failTokenNameTaken,
-  type Token,
-  type TokenFields,
-  type TokenStore,
-  tokenColumns,
-} from "../../domain/token.ts";
+import { type Token, type TokenStore, tokenColumns } from "../../domain/token.ts";
 import type { StoreContext } from "../engine/context.ts";
 import type { Session } from "../server/connection.ts";
 import { createLookup } from "./lookups.ts";
@@ -18,9 +12,6 @@ export const MAX_UNKNOWN = 1024;
 /** Maximum number of statements that read them, each as many as wait: invented tokens leave the connections to other reads. */
 const MAX_UNKNOWN_STATEMENTS = 2;
 
-/** Key of the advisory lock for creating the first token, "uapt" in ASCII. */
-const FIRST_TOKEN_LOCK = 0x75617074;
-
 const all = `
   select ${tokenColumns}
   from tokens
@@ -31,7 +22,6 @@ const withHashes = `
   from tokens
   where hash = any($1::text[])
 `;
-const any = "select hash from tokens limit 1";
 const insert = `
   insert into tokens (hash, name, scope, created_at, expires_at)
   values ($1, $2, $3, $4, $5)
@@ -130,24 +120,13 @@ export function createTokenStore({ db, now }: StoreContext): TokenStore {
   const readUnknown = createLookup(db, { find, keyOf, ...unknownBounds });
   const cache = createTokenCache((hash, isKnown) => (isKnown ? readKnown : readUnknown)(hash));
 
-  function add(session: Session, { hash, name, scope, expires_at }: TokenFields) {
-    return session.first<Token>(insert, hash, name, scope, now().toISOString(), expires_at);
-  }
-
   return {
     list: () => db.run("read", (session) => session.all<Token>(all)),
     find: cache.find,
-    async create(fields) {
-      const token = await db.run("write", (session) => add(session, fields));
-      return token ?? failTokenNameTaken(fields.name);
-    },
-    createFirst(fields) {
-      const addFirst = async (session: Session) => {
-        await session.all("select pg_advisory_xact_lock($1)", FIRST_TOKEN_LOCK);
-        return (await session.first(any)) === null ? add(session, fields) : null;
-      };
-      return db.run("write", addFirst, { lockTimeoutMs: 3_000 });
-    },
+    create: ({ hash, name, scope, expires_at }) =>
+      db.run("write", (session) =>
+        session.first<Token>(insert, hash, name, scope, now().toISOString(), expires_at),
+      ),
     async revoke(name) {
       try {
         return await db.run("write", (session) =>

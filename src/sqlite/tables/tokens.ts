@@ -1,10 +1,4 @@
-import {
-  failTokenNameTaken,
-  type Token,
-  type TokenFields,
-  type TokenStore,
-  tokenColumns,
-} from "../../domain/token.ts";
+import { type Token, type TokenFields, type TokenStore, tokenColumns } from "../../domain/token.ts";
 import type { StoreContext } from "./context.ts";
 
 export function createTokenStore({ db, timestamp, reader, writer }: StoreContext): TokenStore {
@@ -19,7 +13,6 @@ export function createTokenStore({ db, timestamp, reader, writer }: StoreContext
     from tokens
     where hash = $hash
   `);
-  const any = db.prepare<unknown, []>("select 1 from tokens limit 1");
   const insert = db.prepare<Token, TokenFields & { now: string }>(`
     insert into tokens (hash, name, scope, created_at, expires_at)
     values ($hash, $name, $scope, $now, $expires_at)
@@ -39,13 +32,11 @@ export function createTokenStore({ db, timestamp, reader, writer }: StoreContext
   `);
 
   const readToken = (hash: string) => withHash.get({ hash });
-  const add = (fields: TokenFields) => insert.get({ ...fields, now: timestamp() });
 
   return {
     list: async () => reader.read(table, () => all.all()),
     find: (hash) => reader.cached(table, hash, readToken),
-    create: (fields) => writer.write(table, () => add(fields) ?? failTokenNameTaken(fields.name)),
-    createFirst: (fields) => writer.write(table, () => (any.get() === null ? add(fields) : null)),
+    create: (fields) => writer.write(table, () => insert.get({ ...fields, now: timestamp() })),
     revoke: (name) => writer.write(table, () => revoke.get({ name, now: timestamp() })),
     async touch(hash, usedAt) {
       // At most once per minute and token.

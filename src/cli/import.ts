@@ -3,9 +3,9 @@ import { verifyFile } from "../base/checksum.ts";
 import { isPostgres, redactPassword } from "../base/database-url.ts";
 import { AppError, fail, messageOf } from "../base/error.ts";
 import { escapeInvisible } from "../base/readable-text.ts";
-import type { ImportOptions } from "../domain/bulk.ts";
+import type { BulkStore, ImportOptions } from "../domain/bulk.ts";
 import type { Config } from "../domain/config.ts";
-import { createEmptyTable } from "../domain/import-dry-run.ts";
+import { createPlanner, type ImportedRow, type ImportedTable } from "../domain/import-plan.ts";
 import { orderImport, userImport } from "../domain/import-rules.ts";
 import type { Store } from "../domain/store.ts";
 import { formatCount, formatNumber } from "./count-text.ts";
@@ -112,6 +112,17 @@ function summarize(counts: ImportCounts, { table, update, dryRun, rejects }: Imp
   const hasFile = counts.rejected > 0 && rejects !== undefined;
   const file = hasFile ? `; rejected records are in ${rejects}` : "";
   return `${dryRun ? "Would import" : "Imported"} ${records} (${others.join(", ")})${file}`;
+}
+
+/** @returns a table without records, for dry runs only */
+function createEmptyTable<Row extends ImportedRow, Import extends object>(
+  rules: ImportedTable<Row, Import>,
+  now: () => Date,
+): BulkStore<Import> {
+  const plan = createPlanner(rules, () => now().toISOString());
+  const none = () => null;
+  const stored = { lastId: 0, get: none, idOf: none, emailOf: none, userIdOf: none };
+  return { import: async (records, options) => plan(records, stored, options).results };
 }
 
 /**

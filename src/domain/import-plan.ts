@@ -3,9 +3,10 @@
 import { AppError } from "../base/error.ts";
 import { sortMembers } from "../base/json.ts";
 import type { Schema } from "../base/schema.ts";
-import type { ImportResult } from "./bulk.ts";
+import type { ImportOptions, ImportResult } from "./bulk.ts";
 import type { ChangeType } from "./change.ts";
 import type { CopyRow } from "./copy.ts";
+import { createDryRunMemory, type Numbers } from "./import-dry-run.ts";
 import { nextVersion, type RecordTable } from "./record.ts";
 
 const unchanged: ImportResult = { outcome: "unchanged" };
@@ -48,9 +49,8 @@ export interface ImportedRow {
 export interface ImportedTable<Row, Import> {
   readonly table: RecordTable;
   readonly schema: Schema;
-  /** The changes of records that an import creates and updates. */
+  /** The change of a record that an import creates. */
   readonly created: ChangeType;
-  readonly updated: ChangeType;
   /** @returns the columns of a record */
   toRow(row: Row): CopyRow;
   /** A record in messages, e.g. `user`. */
@@ -86,28 +86,19 @@ export interface StoredRecords<Row> {
   userIdOf(key: UniqueKey): number | null;
 }
 
-/** Numbers by name: the id of the record with a key, and in a dry run the hashes of records. */
-export interface Numbers {
-  get(name: string): number | undefined;
-  set(name: string, value: number): unknown;
-}
-
 /** What is compared: all of a record, or its `contentOf`. */
 type RecordPart = "record" | "content";
 
-interface PlanOptions {
+/** A batch of records while it is planned. */
+interface Batch<Row, Import = never> {
+  readonly rules: ImportedTable<Row, Import>;
+  readonly stored: StoredRecords<Row>;
   /** RFC 3339. */
   readonly time: string;
   /** Whether a record that exists with other content is updated, not rejected. */
   readonly update: boolean;
   /** What a dry run remembers of the records in earlier batches; `null` unless it is one. */
   readonly memory: Numbers | null;
-}
-
-/** A batch of records while it is planned. */
-interface Batch<Row, Import = never> extends PlanOptions {
-  readonly rules: ImportedTable<Row, Import>;
-  readonly stored: StoredRecords<Row>;
   /** By id. */
   readonly created: Map<number, Row>;
   readonly updated: Map<number, { readonly before: Row; readonly after: Row }>;
@@ -268,31 +259,38 @@ export interface ImportPlan<Row> {
 }
 
 /**
- * Decides on the records of a batch.
- * @param stored is called synchronously
+ * @param timestamp returns the time, RFC 3339
+ * @returns a function that decides on the records of a batch. It calls `stored` synchronously. In a dry run, earlier
+ * batches count as stored
  */
-export function planImport<Row extends ImportedRow, Import extends object>(
+export function createPlanner<Row extends ImportedRow, Import extends object>(
   rules: ImportedTable<Row, Import>,
-  records: readonly Import[],
-  stored: StoredRecords<Row>,
-  options: PlanOptions,
-): ImportPlan<Row> {
-  const lastId = Math.max(stored.lastId, options.memory?.get("last id") ?? 0);
-  const ids: Numbers = options.memory ?? new Map();
-  const written = { created: new Map(), updated: new Map(), ids };
-  const batch: Batch<Row, Import> = { ...options, ...written, rules, stored, lastId };
-  const results = records.map((record) => {
-    try {
-      return importOne(batch, record);
-    } catch (error) {
-      if (!(error instanceof AppError)) throw error;
-      return rejected(error.message.replace("Validation failed: ", ""));
-    }
-  });
-  return {
-    results,
-    created: [...batch.created.values()],
-    updated: [...batch.updated.values()],
-    lastId: batch.lastId,
+  timestamp: () => string,
+) {
+  const dryRunMemory = createDryRunMemory();
+  return (
+    records: readonly Import[],
+    stored: StoredRecords<Row>,
+    { update = false, dryRun = false }: ImportOptions = {},
+  ): ImportPlan<Row> => {
+    const memory = dryRun ? dryRunMemory : null;
+    const lastId = Math.max(stored.lastId, memory?.get("last id") ?? 0);
+    const given = { rules, stored, time: timestamp(), update, memory };
+    const written = { created: new Map(), updated: new Map(), ids: memory ?? new Map(), lastId };
+    const batch: Batch<Row, Import> = { ...given, ...written };
+    const results = records.map((record) => {
+      try {
+        return importOne(batch, record);
+      } catch (error) {
+        if (!(error instanceof AppError)) throw error;
+        return rejected(error.message.replace("Validation failed: ", ""));
+      }
+    });
+    return {
+      results,
+      created: [...batch.created.values()],
+      updated: [...batch.updated.values()],
+      lastId: batch.lastId,
+    };
   };
 }

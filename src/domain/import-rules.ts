@@ -65,7 +65,6 @@ export const userImport: ImportedTable<User, UserImport> = {
   table: "users",
   schema: User,
   created: "user.created",
-  updated: "user.updated",
   toRow: (user) => ({ ...user, ...userRow(user) }),
   noun: "user",
   namedUserOf: () => null,
@@ -165,7 +164,6 @@ export const orderImport: ImportedTable<Order, OrderImport> = {
   table: "orders",
   schema: Order,
   created: "order.created",
-  updated: "order.updated",
   toRow: orderRow,
   noun: "order",
   namedUserOf: ({ user_id, user_email, user_reference = "" }) => {

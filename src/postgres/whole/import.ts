@@ -1,10 +1,9 @@
 /** Import of users and orders. `import-plan.ts` and `import-rules.ts` of the domain have the rules. */
 
-import type { BulkStore } from "../../domain/bulk.ts";
-import { createDryRunMemory } from "../../domain/import-dry-run.ts";
+import type { BulkStore, ImportOptions } from "../../domain/bulk.ts";
 import {
+  createPlanner,
   type ImportedTable,
-  planImport,
   type StoredRecords,
   type UniqueField,
   type UniqueKey,
@@ -69,7 +68,7 @@ function createBulkStore<Row extends User | Order, Import extends object>(
     where id = any($1::bigint[])
   `;
   const update = prepareUpdate(placement, editable);
-  const dryRunMemory = createDryRunMemory();
+  const plan = createPlanner(rules, () => now().toISOString());
 
   /** Loads the records that the given ones can conflict with. */
   async function loadStored(
@@ -117,14 +116,17 @@ function createBulkStore<Row extends User | Order, Import extends object>(
     if (written.size < writes.length) throw runAgain;
   }
 
-  async function importAll(session: Session, records: readonly Import[], mayUpdate: boolean) {
+  async function importAll(
+    session: Session,
+    records: readonly Import[],
+    options: ImportOptions | undefined,
+  ) {
     await session.script("set local statement_timeout = '60s'");
     for (const statement of placement.beforeCopy) await session.script(statement);
     // No other transaction assigns ids after it.
     await session.script(`lock table ${table} in share row exclusive mode`);
     const stored = await loadStored(session, records);
-    const options = { time: now().toISOString(), update: mayUpdate, memory: null };
-    const { results, created, updated, lastId } = planImport(rules, records, stored, options);
+    const { results, created, updated, lastId } = plan(records, stored, options);
     // First: a new record can have the key that another one gives up.
     await updateAll(session, updated);
     const { write, advanceIds } = rowWriterOf(session, placement);
@@ -135,15 +137,13 @@ function createBulkStore<Row extends User | Order, Import extends object>(
   }
 
   return {
-    async import(records, { update: mayUpdate = false, dryRun = false } = {}) {
+    async import(records, options) {
       if (records.length === 0) return [];
-      if (dryRun) {
+      if (options?.dryRun) {
         const stored = await db.run("read", (session) => loadStored(session, records));
-        const time = now().toISOString();
-        const options = { time, update: mayUpdate, memory: dryRunMemory };
-        return planImport(rules, records, stored, options).results;
+        return plan(records, stored, options).results;
       }
-      return db.run("write", (session) => importAll(session, records, mayUpdate), {
+      return db.run("write", (session) => importAll(session, records, options), {
         // It waits for the writes that are running.
         lockTimeoutMs: 3_000,
         timeoutMs: Number.POSITIVE_INFINITY,

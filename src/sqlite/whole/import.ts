@@ -3,11 +3,10 @@ import type { Database } from "bun:sqlite";
 import { yieldToEventLoop } from "../../base/event-loop.ts";
 import type { BulkStore } from "../../domain/bulk.ts";
 import type { ChangedRecord } from "../../domain/change.ts";
-import { createDryRunMemory } from "../../domain/import-dry-run.ts";
 import {
+  createPlanner,
   type ImportedRow,
   type ImportedTable,
-  planImport,
   type StoredRecords,
   type UniqueKey,
 } from "../../domain/import-plan.ts";
@@ -67,7 +66,7 @@ function createBulkStore<Row extends ImportedRow & ChangedRecord, Import extends
     where id = $id
   `);
   const lastId = prepareLastId(db);
-  const dryRunMemory = createDryRunMemory();
+  const plan = createPlanner(rules, timestamp);
 
   function readStored(): StoredRecords<Row> {
     const last = lastId(table);
@@ -85,18 +84,14 @@ function createBulkStore<Row extends ImportedRow & ChangedRecord, Import extends
   }
 
   return {
-    async import(records, { update = false, dryRun = false } = {}) {
-      if (dryRun) {
-        const options = { time: timestamp(), update, memory: dryRunMemory };
-        const { results } = reader.read(table, () =>
-          planImport(rules, records, readStored(), options),
-        );
+    async import(records, options) {
+      if (options?.dryRun) {
+        const { results } = reader.read(table, () => plan(records, readStored(), options));
         await yieldToEventLoop();
         return results;
       }
       return writer.write(table, () => {
-        const options = { time: timestamp(), update, memory: null };
-        const { results, created, updated } = planImport(rules, records, readStored(), options);
+        const { results, created, updated } = plan(records, readStored(), options);
         // One can get the key of another.
         for (const { before, after } of updated) {
           if (!Bun.deepEquals(rules.keysOf(before), rules.keysOf(after)))

@@ -56,11 +56,6 @@ test.each([
     ["the total of paid is wrong in bucket 1 of level 1"],
   ],
   [
-    "the count of a default status is wrong",
-    "update buckets set ids = ids + 1 where list = 'pending' and level = 0 and bucket = 69",
-    ["the total of pending is wrong in bucket 69 of level 0"],
-  ],
-  [
     "a count is missing",
     "delete from buckets where list = 'users' and level = 0 and bucket = 2",
     ["the total of users is wrong in bucket 2 of level 0"],

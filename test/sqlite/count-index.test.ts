@@ -67,6 +67,7 @@ async function expectPages(table: "users" | "orders", status?: OrderStatus): Pro
   for (const offset of offsetsFor(ids.length, random)) {
     const query = { limit: 1 + random(70), offset, ...(status && { status }) };
     await expectPage(store[table].list, ids, query);
+    await expectPage(store[table].list, ids, { ...query, sort: "-id" });
   }
 }
 

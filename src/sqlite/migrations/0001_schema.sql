@@ -52,9 +52,8 @@ create index orders_by_status on orders (status);
 -- The number of ids of a list in each bucket of consecutive ids. It gives the page at any offset, and the exact
 -- total, without reading all rows. Buckets begin at id 1 and have 64 ids on level 0, 4,096 on level 1, 262,144
 -- on level 2, and all ids on level 3.
--- 'users', 'orders' and 'pending' count the ids that are not in the list. Ids are consecutive, rows are rarely
--- deleted, and a new order is pending, so an insert changes no count. The other statuses count the orders that
--- are in them.
+-- 'users' and 'orders' count the ids that have no record: ids are consecutive, and rows are rarely deleted. The other
+-- lists are the orders in one status. 'pending' follows from them, so an insert changes no count.
 create table buckets (
   list text not null,
   level integer not null check (level between 0 and 3),
@@ -75,8 +74,8 @@ create trigger orders_deleted before delete on orders begin
 end;
 
 -- No trigger on insert: SQLite would open a statement journal for each insert and copy every changed page to it
--- (https://www.sqlite.org/tempfiles.html). A new order is pending, so no count changes. Imports and copies update the
--- counts of other statuses themselves (see `id-tracker.ts`).
+-- (https://www.sqlite.org/tempfiles.html). Imports and copies count orders that are not pending themselves (see
+-- `id-tracker.ts`).
 create trigger orders_joined_status after update of status on orders
 when new.status <> old.status and new.status <> 'pending' begin
   insert into buckets (list, level, bucket, ids)
@@ -89,23 +88,6 @@ create trigger orders_left_status after update of status on orders
 when new.status <> old.status and old.status <> 'pending' begin
   update buckets set ids = ids - 1
   where list = old.status
-    and (level, bucket) in (values (0, (old.id - 1) >> 6), (1, (old.id - 1) >> 12),
-      (2, (old.id - 1) >> 18), (3, 0));
-end;
-
--- Inverted, because 'pending' counts the orders that are not in it.
-create trigger orders_left_pending after update of status on orders
-when old.status = 'pending' and new.status <> 'pending' begin
-  insert into buckets (list, level, bucket, ids)
-  values ('pending', 0, (new.id - 1) >> 6, 1), ('pending', 1, (new.id - 1) >> 12, 1),
-    ('pending', 2, (new.id - 1) >> 18, 1), ('pending', 3, 0, 1)
-  on conflict do update set ids = ids + 1;
-end;
-
-create trigger orders_joined_pending after update of status on orders
-when new.status = 'pending' and old.status <> 'pending' begin
-  update buckets set ids = ids - 1
-  where list = 'pending'
     and (level, bucket) in (values (0, (old.id - 1) >> 6), (1, (old.id - 1) >> 12),
       (2, (old.id - 1) >> 18), (3, 0));
 end;

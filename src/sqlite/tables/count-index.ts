@@ -4,7 +4,7 @@
  * them (see the table `buckets`), and `id-tracker.ts` does for imported rows.
  */
 import type { Database } from "bun:sqlite";
-import type { OrderStatus } from "../../domain/order.ts";
+import { type OrderStatus, orderStatuses } from "../../domain/order.ts";
 import type { RecordTable } from "../../domain/record.ts";
 
 /** Number of buckets within one bucket of the level above, and of ids within a bucket of level 0. */
@@ -27,12 +27,21 @@ export type PageStart = { readonly after: number; readonly skip: number };
 /** A whole table, or the orders in one status. */
 export type CountedList = RecordTable | OrderStatus;
 
-/** The lists that count their missing ids, out of all ids that the table has ever assigned. Others count their ids. */
-export const denseLists: Readonly<Partial<Record<CountedList, RecordTable>>> = {
-  users: "users",
-  orders: "orders",
-  pending: "orders",
+const countedStatuses = orderStatuses.filter((status) => status !== "pending");
+
+/** The lists in the table `buckets`. That of a whole table counts the ids without a record. */
+export const storedLists: readonly CountedList[] = ["users", "orders", ...countedStatuses];
+
+/** Of the lists that have nearly all ids of their table: the stored lists with the other ids. */
+const missingFrom: Readonly<Partial<Record<CountedList, readonly CountedList[]>>> = {
+  users: ["users"],
+  orders: ["orders"],
+  pending: ["orders", ...countedStatuses],
 };
+
+export function tableOf(list: CountedList): RecordTable {
+  return list === "users" ? "users" : "orders";
+}
 
 /** @returns a function that reads the last assigned id of a table; 0 if there is none */
 export function prepareLastId(db: Database): (table: string) => number {
@@ -44,52 +53,45 @@ export function prepareLastId(db: Database): (table: string) => number {
   return (table) => sequence.get({ table })?.seq ?? 0;
 }
 
-export function createCountIndex(db: Database) {
-  const inRange = db.prepare<Bucket, { list: string; level: number; low: number; high: number }>(`
-    select bucket, ids
+export function createCountIndex(db: Database, list: CountedList) {
+  const missing = missingFrom[list];
+  const isDense = missing !== undefined;
+  const lists = missing ?? [list];
+  const where = `list in (${lists.map((name) => `'${name}'`).join(", ")})`;
+  // A sum of single counts takes as long as reading them.
+  const [columns, group] =
+    lists.length === 1 ? ["bucket, ids", ""] : ["bucket, sum(ids) as ids", "group by bucket"];
+  const inRange = db.prepare<Bucket, Record<"level" | "low" | "high", number>>(`
+    select ${columns}
     from buckets
-    where list = +$list and level = +$level and bucket between $low and $high
+    where ${where} and level = +$level and bucket between $low and $high
+    ${group}
     order by bucket
   `);
-  const inAll = db.prepare<{ ids: number }, { list: string }>(`
-    select ids
+  const inAll = db.prepare<{ ids: number }, []>(`
+    select coalesce(sum(ids), 0) as ids
     from buckets
-    where list = $list and level = ${TOTAL_LEVEL} and bucket = 0
+    where ${where} and level = ${TOTAL_LEVEL} and bucket = 0
   `);
-  const inTable = db.prepare<{ ids: number }, { list: string; table: string }>(`
-    select seq - coalesce((
-      select ids
-      from buckets
-      where list = $list and level = ${TOTAL_LEVEL} and bucket = 0
-    ), 0) as ids
-    from sqlite_sequence
-    where name = $table
-  `);
-
-  const countOf = (list: CountedList) => inAll.get({ list })?.ids ?? 0;
+  const lastId = prepareLastId(db);
+  const counted = () => inAll.get()?.ids ?? 0;
 
   /** @returns the stored buckets within one bucket of the level above */
-  function childBuckets(list: CountedList, level: number, parent: number): Bucket[] {
+  function childBuckets(level: number, parent: number): Bucket[] {
     const low = parent * FANOUT;
     const high = level === TOP_LEVEL ? Number.MAX_SAFE_INTEGER : low + FANOUT - 1;
-    return inRange.all({ list, level, low, high });
+    return inRange.all({ level, low, high });
   }
 
   /**
    * A bucket that is not stored is full in a dense list, and empty in any other list.
    * @returns the bucket that contains the row, and the number of rows of the list in it before that row
    */
-  function descend(
-    list: CountedList,
-    level: number,
-    parent: number,
-    offset: number,
-  ): [number, number] {
-    const isDense = denseLists[list] !== undefined;
+  function descend(level: number, parent: number, offset: number): [number, number] {
     const width = FANOUT ** (level + 1);
     let next = parent * FANOUT;
     let rest = offset;
-    for (const { bucket, ids } of childBuckets(list, level, parent)) {
+    for (const { bucket, ids } of childBuckets(level, parent)) {
       const before = isDense ? (bucket - next) * width : 0;
       const within = isDense ? width - ids : ids;
       if (rest < before) break;
@@ -102,18 +104,15 @@ export function createCountIndex(db: Database) {
   }
 
   return {
-    total(list: CountedList): number {
-      const table = denseLists[list];
-      return table === undefined ? countOf(list) : (inTable.get({ list, table })?.ids ?? 0);
-    },
+    total: () => (isDense ? lastId(tableOf(list)) - counted() : counted()),
     /** @param offset number of rows of the list before the page; less than the total */
-    pageStart(list: CountedList, offset: number): PageStart {
+    pageStart(offset: number): PageStart {
       if (offset === 0) return { after: 0, skip: 0 };
-      if (denseLists[list] !== undefined && countOf(list) === 0) return { after: offset, skip: 0 };
+      if (isDense && counted() === 0) return { after: offset, skip: 0 };
       let bucket = 0;
       let rest = offset;
       for (let level = TOP_LEVEL; level >= 0; level -= 1) {
-        [bucket, rest] = descend(list, level, bucket, rest);
+        [bucket, rest] = descend(level, bucket, rest);
       }
       return { after: bucket * FANOUT, skip: rest };
     },

@@ -1,5 +1,5 @@
 /**
- * Counts imported ids. The buckets count the ids that are missing up to the last one (see `count-index.ts`): an id
+ * Counts imported ids. The buckets count the ids without a record up to the last one (see `count-index.ts`): an id
  * after the last one can leave a gap, and an id before it fills a gap. No trigger counts new orders that are not
  * pending, because only an import or a copy inserts them, and the trigger would slow down every placed order.
  */
@@ -7,7 +7,7 @@
 import type { Database } from "bun:sqlite";
 import type { OrderStatus } from "../../domain/order.ts";
 import type { RecordTable } from "../../domain/record.ts";
-import { denseLists, levelBits, prepareLastId } from "./count-index.ts";
+import { levelBits, prepareLastId } from "./count-index.ts";
 
 /** Maximum number of counts in memory before they are written. */
 const MAX_COUNTS = 10_000;
@@ -30,8 +30,6 @@ export function prepareIdTracker(db: Database, table: RecordTable) {
     set ids = ids - $ids
     where list = $list and level = $level and bucket = $bucket
   `);
-
-  const lists = Object.entries(denseLists).flatMap(([list, of]) => (of === table ? [list] : []));
 
   return () => {
     let last = lastId(table);
@@ -67,10 +65,10 @@ export function prepareIdTracker(db: Database, table: RecordTable) {
       }
     }
 
-    /** Counts the ids after the last one up to this one as missing. Then this one is the last. */
+    /** Counts the ids after the last one up to this one as without a record. Then this one is the last. */
     function skipTo(id: number): void {
       if (id <= last) return;
-      for (const list of lists) count(list, last + 1, id, 1);
+      count(table, last + 1, id, 1);
       last = id;
     }
 
@@ -83,14 +81,12 @@ export function prepareIdTracker(db: Database, table: RecordTable) {
        */
       add(id: number, status: OrderStatus | null): void {
         if (id <= last) {
-          for (const list of lists) count(list, id, id, -1);
+          count(table, id, id, -1);
         } else {
           skipTo(id - 1);
           last = id;
         }
-        if (status === null || status === "pending") return;
-        count(status, id, id, 1);
-        count("pending", id, id, 1);
+        if (status !== null && status !== "pending") count(status, id, id, 1);
       },
       skipTo,
       flush,

@@ -9,6 +9,7 @@ import {
   type OrderRow,
   type OrderStore,
   orderRow,
+  orderStatuses,
 } from "../../domain/order.ts";
 import { type JsonRow, maxId, rowsToRead } from "../../domain/page.ts";
 import { type Author, changesNothing, nextVersion, type RecordText } from "../../domain/record.ts";
@@ -74,21 +75,18 @@ function prepareRowsOfUser(db: Database, columns: string) {
 /** Reads the lists of orders. Each combination of filters finds a page at any offset in its own way. */
 function prepareRows(db: Database, columns: string) {
   const readOfUser = prepareRowsOfUser(db, columns);
-  const readAll = prepareCountedList(db, { table: "orders", columns, where: "" });
-  const readInStatus = prepareCountedList(db, {
-    table: "orders",
-    columns,
-    where: "status = +$status and",
-  });
+  const readAll = prepareCountedList(db, "orders", columns);
+  const readInStatus = new Map(
+    orderStatuses.map((status) => [status, prepareCountedList(db, status, columns)]),
+  );
 
   return (query: OrderQuery): ListRows => {
     const { id, reference, user_id, status } = query;
     if (id !== undefined || reference !== undefined)
       return readFew(db, "orders", columns, { id, reference, user_id, status }, query);
     if (user_id !== undefined) return readOfUser(user_id, query);
-    return status === undefined
-      ? readAll("orders", query)
-      : readInStatus(status, query, { status });
+    const read = status === undefined ? undefined : readInStatus.get(status);
+    return (read ?? readAll)(query);
   };
 }
 

@@ -20,12 +20,11 @@ import { checked, prepareRecords, readFew } from "./records.ts";
 
 /** Reads the list of all users, or of those that filters name. */
 function prepareRows(db: Database, columns: string) {
-  const readAll = prepareCountedList(db, { table: "users", columns, where: "" });
+  const readAll = prepareCountedList(db, "users", columns);
 
   return (query: UserQuery): ListRows => {
     const { id, reference, email } = query;
-    if (id === undefined && reference === undefined && email === undefined)
-      return readAll("users", query);
+    if (id === undefined && reference === undefined && email === undefined) return readAll(query);
     const key = email === undefined ? undefined : emailKey(email);
     return readFew(db, "users", columns, { id, reference, email_key: key }, query);
   };

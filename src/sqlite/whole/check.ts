@@ -8,63 +8,17 @@ import { MAX_RECORD_BYTES, type RecordTable } from "../../domain/record.ts";
 import { User } from "../../domain/user.ts";
 import { meaningOf } from "../file/errors.ts";
 import { recordJson } from "../tables/columns.ts";
-import { type CountedList, denseLists, levelBits } from "../tables/count-index.ts";
+import { type CountedList, levelBits, storedLists, tableOf } from "../tables/count-index.ts";
 import { BEGINS_BLOCK } from "../tables/user-positions.ts";
 import { type Find, findBrokenConstraints, findInFile, isWalkable } from "./check-file.ts";
 
 const MAX_FINDINGS = 10;
 
 /**
- * Counts the ids up to the last assigned one that have no such row, by bucket. Of buckets that have neither a row nor a
- * count, it returns the first ones: the last id is a number that a damaged file can claim, so they are not enumerated.
- */
-function missingFrom(table: RecordTable, where: string): string {
-  return `
-    with
-      last (id) as (
-        select coalesce((select seq from sqlite_sequence where name = '${table}'), 0)
-      ),
-      present (number, ids) as (
-        select (id - 1) >> $shift, count(*) from ${table} where ${where} group by 1
-      ),
-      known (number) as (
-        select -1 union select number from present
-        union select bucket from buckets where list = $list and level = $level
-      ),
-      bucket (number) as (select number from known union select number + 1 from known)
-    select number, missing
-    from (
-      select
-        bucket.number,
-        min(1 << $shift, (select id from last) - (bucket.number << $shift))
-          - coalesce(present.ids, 0) as missing
-      from bucket
-      left join present on present.number = bucket.number
-      where bucket.number between 0 and ((select id from last) - 1) >> $shift
-    )
-    where missing > 0
-  `;
-}
-
-const countsInStatus = `
-  select (id - 1) >> $shift, count(*)
-  from orders
-  where status = $list
-  group by 1
-`;
-
-/**
  * Errors that the contents of the file cause. This includes SQLITE_ERROR: all statements are constant, so it means
  * a damaged schema, malformed JSON, or a sum that overflows.
  */
 const UNREADABLE = /^SQLITE_(CORRUPT|IOERR|NOTADB|ERROR|TOOBIG)/;
-
-/** @returns the statement that counts the rows of a list by bucket, as `buckets` does */
-function countsOf(list: CountedList): string {
-  const table = denseLists[list];
-  if (table === undefined) return countsInStatus;
-  return missingFrom(table, table === list ? "true" : "status = $list");
-}
 
 /** Reports the rows of a query. `pragma foreign_key_check` has no limit, so it is applied here. */
 function findRows<Row>(query: string, describe: (row: Row) => string): Find {
@@ -88,23 +42,34 @@ const findWrongSequences = findRows<{ name: string }>(
   ({ name }) => `the last id of ${name} is wrong`,
 );
 
-/** Finds the buckets of a list whose stored count differs from a count of the rows. */
+/**
+ * Finds the buckets of a list whose stored count differs from a count of the rows. The last id is a number that a damaged
+ * file can claim, so of consecutive buckets that have neither a row nor a count, only the first one is compared.
+ */
 function findMiscounts(list: CountedList): Find {
-  const counted = countsOf(list);
+  const table = tableOf(list);
+  const isDense = list === table;
+  const where = isDense ? "true" : "status = $list";
+  const last = `(select coalesce(max(seq), 0) from sqlite_sequence where name = '${table}')`;
+  const assigned = `min(1 << $shift, max(0, ${last} - (bucket << $shift)))`;
+  const counted = `${isDense ? `${assigned} -` : ""} coalesce(present.ids, 0)`;
   return function* find(db) {
     type Level = { list: CountedList; level: number; shift: number };
     const recount = db.prepare<{ bucket: number }, Level>(`
       with
-        kept (bucket, ids) as (
-          select bucket, ids from buckets where list = $list and level = $level and ids > 0
+        present (bucket, ids) as (
+          select (id - 1) >> $shift, count(*)
+          from ${table}
+          where ${where}
+          group by 1
         ),
-        found (bucket, ids) as (${counted})
+        kept (bucket, ids) as (select bucket, ids from buckets where list = $list and level = $level),
+        known (bucket) as (select -1 union select bucket from present union select bucket from kept)
       select bucket
-      from (
-        select * from (select * from kept except select * from found)
-        union
-        select * from (select * from found except select * from kept)
-      )
+      from (select bucket from known union select bucket + 1 from known)
+      left join present using (bucket)
+      left join kept using (bucket)
+      where bucket >= 0 and coalesce(kept.ids, 0) <> ${counted}
       limit ${MAX_FINDINGS}
     `);
     for (const [level, shift] of levelBits.entries()) {
@@ -229,11 +194,7 @@ type Section = readonly [name: string, find: Find];
 const sections: readonly Section[] = [
   ["the references between rows", findOrphans],
   ["the last ids", findWrongSequences],
-  ["the totals of users", findMiscounts("users")],
-  ["the totals of orders", findMiscounts("orders")],
-  ...orderStatuses.map(
-    (status) => [`the totals of ${status} orders`, findMiscounts(status)] as const,
-  ),
+  ...storedLists.map((list): Section => [`the totals of ${list}`, findMiscounts(list)]),
   ["the size of users", findLarge("users", User)],
   ["the size of orders", findLarge("orders", Order)],
   ["the totals of orders against their items", findWrongTotals],

@@ -92,8 +92,8 @@ function ofMachine(environment: Environment): LoadRole | null {
 /** Renews credentials before they expire. Until then the old ones are used, also while a renewal fails. */
 function renewing(load: LoadRole, nowMs: () => number): CredentialsSource {
   let current: RoleCredentials | null = null;
-  let renewal: Promise<RoleCredentials> | null = null;
-  let nextMs = Number.POSITIVE_INFINITY;
+  let renewal: Promise<RoleCredentials>;
+  let nextMs = Number.NEGATIVE_INFINITY;
 
   async function renew(): Promise<RoleCredentials> {
     nextMs = Number.POSITIVE_INFINITY;
@@ -112,8 +112,7 @@ function renewing(load: LoadRole, nowMs: () => number): CredentialsSource {
   }
 
   return async () => {
-    if (nowMs() >= nextMs) renewal = null;
-    renewal ??= renew();
+    if (nowMs() >= nextMs) renewal = renew();
     renewal.catch(() => {});
     return current !== null && nowMs() < current.expiresMs ? current : renewal;
   };

@@ -31,28 +31,23 @@ export function codeOf(body: string): string {
 
 /** @param region in which the server says the bucket is; `null` if it does not say it */
 export function describeResponse(status: number, code: string, region: string | null): S3Problem {
-  const shown = `${status}${code === "" ? "" : ` ${code}`}`;
+  const shown = code === "" ? "" : ` ${code}`;
+  const say = (kind: S3Problem["code"], problem: string): S3Problem => ({
+    code: kind,
+    problem: `${problem} (${status}${shown})`,
+  });
   const known = operatorProblems[code];
-  if (known !== undefined) return { code: "operator", problem: `${known} (${shown})` };
+  if (known !== undefined) return say("operator", known);
   if (WRONG_REGION.test(code) || (status >= 300 && status < 400)) {
     const advice = region !== null && /^[\w-]+$/.test(region) ? `to ${region}` : "and S3_ENDPOINT";
-    return {
-      code: "operator",
-      problem: `the bucket is in another region: set S3_REGION ${advice} (${shown})`,
-    };
+    return say("operator", `the bucket is in another region: set S3_REGION ${advice}`);
   }
-  if (FULL.test(code) || status === 507) {
-    return { code: "unavailable", problem: `the storage is full (${shown})` };
-  }
-  if (code === "SlowDown" || status === 429 || status === 503) {
-    return { code: "unavailable", problem: `the server asks for fewer requests (${shown})` };
-  }
+  if (FULL.test(code) || status === 507) return say("unavailable", "the storage is full");
+  if (code === "SlowDown" || status === 429 || status === 503)
+    return say("unavailable", "the server asks for fewer requests");
   // 408: the body came too slowly. 409: another conditional write was under way.
   const mayPass = status >= 500 || status === 408 || status === 409;
-  return {
-    code: mayPass ? "unavailable" : "operator",
-    problem: `the server responded with an error (${shown})`,
-  };
+  return say(mayPass ? "unavailable" : "operator", "the server responded with an error");
 }
 
 /** @param error that a request has thrown @param host of the server, for messages @param timeoutMs of the request */

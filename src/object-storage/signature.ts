@@ -20,10 +20,6 @@ export interface UnsignedRequest {
   readonly body: Uint8Array<ArrayBuffer>;
 }
 
-function hash(data: string | Uint8Array): string {
-  return new Bun.CryptoHasher("sha256").update(data).digest("hex");
-}
-
 function authenticate(key: string | Uint8Array, text: string): Buffer {
   return new Bun.CryptoHasher("sha256", key).update(text).digest();
 }
@@ -49,7 +45,7 @@ export function sign(
 ): Record<string, string> {
   const time = now.toISOString().replace(/[:-]|\.\d+/g, "");
   const date = time.slice(0, 8);
-  const bodyHash = hash(body);
+  const bodyHash = Bun.CryptoHasher.hash("sha256", body, "hex");
   const signed: Record<string, string> = {
     ...headers,
     host: url.host,
@@ -68,7 +64,8 @@ export function sign(
     bodyHash,
   ].join("\n");
   const scope = `${date}/${region}/s3/aws4_request`;
-  const text = `AWS4-HMAC-SHA256\n${time}\n${scope}\n${hash(canonicalRequest)}`;
+  const requestHash = Bun.CryptoHasher.hash("sha256", canonicalRequest, "hex");
+  const text = `AWS4-HMAC-SHA256\n${time}\n${scope}\n${requestHash}`;
   const key = [date, region, "s3", "aws4_request"].reduce<string | Uint8Array>(
     authenticate,
     `AWS4${secretAccessKey}`,

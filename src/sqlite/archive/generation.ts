@@ -134,10 +134,6 @@ async function compare(
   return { position, header, damage };
 }
 
-function isOwn(path: string, { name }: Generation): boolean {
-  return readMarker(path)?.names.includes(name) === true;
-}
-
 /** More than the attempts whose record may still arrive. */
 const MAX_NAMES = 8;
 
@@ -176,7 +172,7 @@ export async function beginGeneration(
       // Otherwise it was an earlier process with the same lock.
       if (newest.identity !== identity) {
         // Two machines have begun the archive at the same time: this one follows.
-        if (archive.standby && !isOwn(path, newest))
+        if (archive.standby && !readMarker(path)?.names.includes(newest.name))
           return { refused: CONTINUED, isDiverged: true };
         archive.log("info", "waiting for the archive", { holder: newest.holder });
         await untilStill(withRetries(storage), tail.sealFrom, clock, signal);

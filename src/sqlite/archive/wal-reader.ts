@@ -55,15 +55,6 @@ function readFully(descriptor: number, length: number, position: number): Buffer
   return bytes;
 }
 
-/** @param first offset of the first frame */
-function countCommits(bytes: Buffer, first: number, pageBytes: number): number {
-  let commits = 0;
-  for (let at = first; at < bytes.length; at += FRAME_HEADER_BYTES + pageBytes) {
-    if (isCommit(bytes, at)) commits += 1;
-  }
-  return commits;
-}
-
 /** @returns the checksum in the frame that ends at this offset; empty at the beginning of the WAL */
 function checksumBefore(wal: number, offset: number, pageBytes: number): string {
   if (offset <= WAL_HEADER_BYTES) return "";
@@ -102,7 +93,7 @@ export function createWalReader({ wal, index }: WalFiles, start: WalPosition) {
     for (let frame = 0; frame < state.frames; frame += perPart) {
       const count = Math.min(perPart, state.frames - frame);
       const bytes = readFully(wal, count * frameBytes, WAL_HEADER_BYTES + frame * frameBytes);
-      inWal += countCommits(bytes, 0, state.pageBytes);
+      for (let at = 0; at < bytes.length; at += frameBytes) if (isCommit(bytes, at)) inWal += 1;
     }
     return (state.commits - commits) >>> 0 === inWal;
   }

@@ -50,16 +50,12 @@ function applyWal(path: string, { committed, frameBytes }: PartialWal): void {
 export function createWalWriter(path: string) {
   let wal: PartialWal | null = null;
 
-  function close(): PartialWal | null {
-    const closed = wal;
-    wal = null;
-    if (closed !== null) closeSync(closed.descriptor);
-    return closed;
-  }
-
   function finish(): void {
-    const closed = close();
-    if (closed !== null) applyWal(path, closed);
+    const finished = wal;
+    if (finished === null) return;
+    wal = null;
+    closeSync(finished.descriptor);
+    applyWal(path, finished);
   }
 
   function restart(salt: string, bytes: Buffer): PartialWal {
@@ -82,6 +78,8 @@ export function createWalWriter(path: string) {
       current.offset += bytes.length;
       return true;
     },
-    [Symbol.dispose]: () => void close(),
+    [Symbol.dispose]() {
+      if (wal !== null) closeSync(wal.descriptor);
+    },
   };
 }

@@ -1,5 +1,5 @@
 // The change feed on PostgreSQL: changes get their ids after their commits, in any process.
-import { describe, expect, spyOn, test } from "bun:test";
+import { describe, expect, test } from "bun:test";
 import { AppError } from "../../src/base/error.ts";
 import type { Change } from "../../src/domain/change.ts";
 import type { Store } from "../../src/domain/store.ts";
@@ -165,25 +165,21 @@ describe.if(cluster !== null)("changes", () => {
     await store.changes.deleteExpired(new Date(0));
   });
 
-  test("are read without those that follow when there are many without an id, for which nobody waits longer than 5 s", async () => {
+  test("are read without those that follow when there are many without an id", async () => {
     await using world = await makeHarness();
     const store = await world.open();
     // Three calls number them.
     await world.run(insertChanges(45_000));
-    const full = await listAfter(store, 0);
-    expect(full.changes.map(({ id }) => id)).toEqual(full.changes.map((_, at) => at + 1));
-    expect(full.changes).toHaveLength(all.limit);
-    expect(full.last).toBeLessThan(45_000);
-    {
-      let nowMs = 0;
-      using _clock = spyOn(performance, "now").mockImplementation(() => {
-        nowMs += 6_000;
-        return nowMs;
-      });
-      const page = Promise.resolve(store.changes.list({ ...all, after: 44_998 }));
-      await expectRejection(page, "unavailable", "the changes are being numbered");
+    let page = await listAfter(store, 0);
+    expect(page.last).toBeLessThan(45_000);
+    for (let after = 0; after < 45_000; after = page.last) {
+      page = await listAfter(store, after);
+      const count = Math.min(all.limit, page.last - after);
+      expect(page.changes.map(({ id }) => id - after)).toEqual(
+        Array.from({ length: count }, (_, at) => at + 1),
+      );
+      expect(count).toBeGreaterThan(0);
     }
-    expect((await listAfter(store, 44_998)).changes.map(({ id }) => id)).toEqual([44_999, 45_000]);
   });
 
   test("are looked for after a write of a request, and not after other work", async () => {

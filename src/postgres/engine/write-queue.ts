@@ -5,12 +5,7 @@
 import type { MaybePromise } from "../../base/maybe-promise.ts";
 import type { Author } from "../../domain/record.ts";
 import { BATCH_LOCK_TIMEOUT_MS, type Session } from "../server/connection.ts";
-import {
-  isConstraintViolation,
-  isRolledBack,
-  isStatementError,
-  mayConcernOneItem,
-} from "../server/errors.ts";
+import { isStatementError, mayConcernOneItem, mayRetryWrite } from "../server/errors.ts";
 import { runAgain } from "../server/retry.ts";
 import { createBatchQueue, itemAt } from "./batch.ts";
 import { MAX_WRITE_BATCHES, type StoreContext } from "./context.ts";
@@ -19,11 +14,6 @@ import { MAX_WRITE_BATCHES, type StoreContext } from "./context.ts";
 const ALONE_LOCK_TIMEOUT_MS = 1_000;
 /** Maximum length of all texts in a batch, in UTF-16 code units. */
 const MAX_BATCH_LENGTH = 2 ** 19;
-
-/** Writes read what a constraint depends on, so they violate one only if that has changed since. */
-function mayRetry(error: unknown): boolean {
-  return isRolledBack(error) || isConstraintViolation(error);
-}
 
 /**
  * @returns the result of a write
@@ -62,7 +52,7 @@ export function createWriteQueue<Item extends { readonly author: Author }, Resul
 
   function runAlone(item: Item): Promise<Result> {
     const work = async (session: Session) => itemAt(await run(session, [item], true), 0)();
-    const limits = { lockTimeoutMs: ALONE_LOCK_TIMEOUT_MS, mayRetry };
+    const limits = { lockTimeoutMs: ALONE_LOCK_TIMEOUT_MS, mayRetry: mayRetryWrite };
     return runForRow({ row: lockOf(item), write: () => db.run("write", work, limits) });
   }
 
@@ -77,7 +67,7 @@ export function createWriteQueue<Item extends { readonly author: Author }, Resul
     try {
       const outcomes = await db.run("write", work, {
         requests: items.length,
-        mayRetry,
+        mayRetry: mayRetryWrite,
         ...(isTransaction && { lockTimeoutMs: BATCH_LOCK_TIMEOUT_MS }),
       });
       return items.map(async (item, at) => {

@@ -57,7 +57,10 @@ interface RunOptions {
    * is one transaction.
    */
   readonly lockTimeoutMs?: number;
-  /** Timeout of the work with all retries. The default is that of `createConnectionQueues`. */
+  /**
+   * Timeout of the work with all retries. The default is that of `createConnectionQueues`. Without end, the statements of a
+   * transaction have no timeout either.
+   */
   readonly timeoutMs?: number;
   /** Whether the work may succeed after an error. The default is after a concurrent transaction. */
   readonly mayRetry?: (error: unknown) => boolean;
@@ -178,14 +181,20 @@ export function connect(
   const writeListeners: (() => void)[] = [];
   const closing = new AbortController();
 
-  function begin<Result>(kind: Kind, work: Work<Result>, lockTimeoutMs?: number): Promise<Result> {
+  function begin<Result>(
+    kind: Kind,
+    work: Work<Result>,
+    { lockTimeoutMs, timeoutMs }: RunOptions,
+  ): Promise<Result> {
     const isReadOnly = kind === "read" || kind === "list";
     const mode = isReadOnly ? "isolation level repeatable read, read only" : "";
     const run = async (tx: SQL) => {
       const inTransaction = sessionOf(() => tx);
-      // Not by `set_config`: workers of Citus would not know it.
+      // Not by `set_config`: workers of Citus would not know them.
       if (lockTimeoutMs !== undefined)
         await inTransaction.script(`set local lock_timeout = ${lockTimeoutMs}`);
+      if (timeoutMs === Number.POSITIVE_INFINITY)
+        await inTransaction.script("set local statement_timeout = 0");
       return work(inTransaction);
     };
     // Bun's type assumes that the result is a list of queries.
@@ -198,7 +207,7 @@ export function connect(
     run(kind, work, options = {}) {
       const { lockTimeoutMs, timeoutMs, mayRetry } = options;
       const isOne = options.transaction === true || lockTimeoutMs !== undefined;
-      const attempt = () => (isOne ? begin(kind, work, lockTimeoutMs) : work(session));
+      const attempt = () => (isOne ? begin(kind, work, options) : work(session));
       const retried = () => withRetry(attempt, mayRetry, timeoutMs);
       if (kind !== "write") return queues.run(kind, retried, timeoutMs, options.client);
       const reported = async () => {

@@ -4,6 +4,7 @@ import { AppError, messageOf, systemCode } from "../../base/error.ts";
 
 const UNIQUE_VIOLATION = "23505";
 const FOREIGN_KEY_VIOLATION = "23503";
+const CONSTRAINT_VIOLATIONS = [UNIQUE_VIOLATION, FOREIGN_KEY_VIOLATION];
 
 const DEADLOCK = "40P01";
 /** Serialization failure and deadlock: the transaction was rolled back and can be retried. */
@@ -92,16 +93,9 @@ export function isRolledBack(error: unknown): boolean {
   return ROLLED_BACK.includes(sqlState(error));
 }
 
-function isUniqueViolation(error: unknown): boolean {
-  return sqlState(error) === UNIQUE_VIOLATION;
-}
-
-export function isForeignKeyViolation(error: unknown): boolean {
-  return sqlState(error) === FOREIGN_KEY_VIOLATION;
-}
-
-export function isConstraintViolation(error: unknown): boolean {
-  return isUniqueViolation(error) || isForeignKeyViolation(error);
+/** @returns whether a write may succeed now. It read what a constraint depends on, so that has changed since */
+export function mayRetryWrite(error: unknown): boolean {
+  return isRolledBack(error) || CONSTRAINT_VIOLATIONS.includes(sqlState(error));
 }
 
 /**

@@ -1,6 +1,5 @@
 /** The change feed: reads pages of numbered changes, and deletes expired ones. */
 
-import { fail } from "../../base/error.ts";
 import {
   type Change,
   type ChangePage,
@@ -21,8 +20,6 @@ import { findOrders } from "./orders.ts";
 import { arrayOf } from "./outbox.ts";
 import { findUsers } from "./users.ts";
 
-/** How long a page waits for the numbering of changes. What was numbered until then stays so. */
-const NUMBERING_TIMEOUT_MS = 5_000;
 /** So many records of any size are less than the largest page. */
 const RECORDS_PER_STATEMENT = 50;
 /** Maximum number of changes that one transaction deletes. */
@@ -68,18 +65,13 @@ interface PageRow extends FeedStatus {
 /** Parameters: a time in milliseconds, and the maximum number of changes. The feed is locked. */
 const deleteBatch = `
   with
-    state as materialized (
-      select *
-      from feed_state
-      where is_current
-    ),
     expired as materialized (
       select
-        state.first,
+        state.xid, state.first,
         least(
           state.last, coalesce(min(old.id) filter (where old.created_at >= $1::bigint), max(old.id) + 1)
         ) as next
-      from state
+      from feed_state as state
       cross join lateral (
         select id, created_at
         from changes
@@ -87,24 +79,19 @@ const deleteBatch = `
         order by id
         limit $2::bigint
       ) as old
-      group by state.first, state.last
+      where is_current
+      group by state.xid, state.first, state.last
     ),
     deleted as (
       delete from changes
       using expired
       where id >= expired.first and id < expired.next
     ),
-    replaced as (
-      delete from change_feed
-      using state
-      where exists (select from expired)
-        and change_feed.xid between state.xid and 9223372036854775807
-    ),
     advanced as (
-      insert into change_feed (name, first, last, last_xid, origin, next_xid, open_xids, totals)
-      select name, expired.next, last, last_xid, origin, next_xid, open_xids, totals
-      from state
-      cross join expired
+      update change_feed
+      set first = expired.next, xid = txid_current()
+      from expired
+      where change_feed.xid = expired.xid
     )
   select (next - first)::integer as rows
   from expired
@@ -159,26 +146,12 @@ export function createChangeStore(
     return db.run("list", readPage, { transaction: withRecords, client });
   }
 
-  /**
-   * Reads a page after all earlier changes were numbered. Numbering adds nothing to a full page: then one call is enough,
-   * even if changes are left, as after a large import.
-   */
+  /** Reads a page after earlier changes were numbered. After a large import some are left, which later pages number. */
   async function readNumbered(query: ChangeQuery, client?: string): Promise<ChangePage> {
-    const deadlineMs = performance.now() + NUMBERING_TIMEOUT_MS;
-    let isReadOnly = false;
-    let isNumbered = false;
-    do {
-      const row = await read(query, client);
-      const isComplete = row.isCurrent && (isNumbered || !row.isBehind);
-      if (isReadOnly || isComplete) return pageOf(query, row);
-      const status = await numberChanges();
-      isReadOnly = status.isReadOnly === true;
-      isNumbered = !status.isBehind;
-      const isSame = row.isCurrent && row.feed === status.feed;
-      const isFull = query.after !== undefined && query.after + query.limit < row.last;
-      if (isSame && isFull) return pageOf(query, { ...row, last: status.last });
-    } while (performance.now() < deadlineMs);
-    return fail("unavailable", "the changes are being numbered");
+    const row = await read(query, client);
+    if (row.isCurrent && !row.isBehind) return pageOf(query, row);
+    await numberChanges();
+    return pageOf(query, await read(query, client));
   }
 
   return {

@@ -72,12 +72,6 @@ async function analyzeGrown(session: Session): Promise<void> {
     await session.script(`analyze ${name}`);
 }
 
-/** It numbers all changes, and may count all records. */
-async function beginFeed(session: Session): Promise<number> {
-  await session.script("set local statement_timeout = '10min'");
-  return callNumbering(session);
-}
-
 /**
  * Numbers changes, at most `MAX_NUMBERED`, and begins a new feed if it must. Concurrent calls share a run.
  * @returns the state afterwards, which is as it was on a server that cannot write. It is behind if changes that were
@@ -95,9 +89,9 @@ export function createNumbering(db: Database, readOnly: boolean): NumberChanges 
     if (status.isCurrent && !status.isBehind) return status;
     let count: number;
     try {
-      count = status.isCurrent
-        ? await db.run("background", callNumbering)
-        : await db.run("background", beginFeed, longTransaction);
+      // A new feed numbers all changes, and may count all records.
+      const options = status.isCurrent ? {} : longTransaction;
+      count = await db.run("background", callNumbering, options);
     } catch (error) {
       // A standby, or a database that is read-only.
       if (isReadOnly(error)) return { ...status, isReadOnly: true };

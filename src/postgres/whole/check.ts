@@ -181,9 +181,5 @@ export async function findProblems(
 
 /** Checks the whole database in one snapshot, without a timeout. @see Store.check */
 export function checkDatabase(db: Database, placement: Placement): Promise<readonly string[]> {
-  const check = async (session: Session) => {
-    await session.script("set local statement_timeout = 0");
-    return findProblems(session, placement);
-  };
-  return db.run("read", check, longTransaction);
+  return db.run("read", (session) => findProblems(session, placement), longTransaction);
 }

@@ -39,11 +39,8 @@ export function copySourceOf(session: Session, placement: Placement): CopySource
   };
 }
 
-/** Disables the timeouts: during a copy, each database waits for the other. */
-export const noTimeouts = `
-  set local statement_timeout = 0;
-  set local idle_in_transaction_session_timeout = 0
-`;
+/** During a copy, each database waits for the other. */
+export const noIdleTimeout = "set local idle_in_transaction_session_timeout = 0";
 
 /**
  * @param name name of the database in messages for the operator
@@ -58,7 +55,7 @@ export async function withCopySource<Result>(
   const explain = (error: unknown) => describePostgresError(`Cannot read ${name}`, error);
   let working: Promise<Result> | null = null;
   const run = async (session: Session) => {
-    await session.script(noTimeouts);
+    await session.script(noIdleTimeout);
     // From each shard, so that the snapshots of all servers of a cluster are taken at about the same time.
     await session.all("select from orders where id = 0");
     working = work(withMappedErrors(copySourceOf(session, placement), explain));

@@ -9,7 +9,7 @@ import { describePostgresError } from "../server/errors.ts";
 import type { Placement } from "../server/placement.ts";
 import { callNumbering, lockFeed } from "../tables/numbering.ts";
 import { findProblems } from "./check.ts";
-import { copySourceOf, noTimeouts } from "./copy-source.ts";
+import { copySourceOf, noIdleTimeout } from "./copy-source.ts";
 import { openMigrated } from "./migrate.ts";
 import { rowWriterOf } from "./row-writer.ts";
 
@@ -19,7 +19,7 @@ const tables = Object.keys(copiedTables) as CopiedTable[];
 const endFeed = "update change_feed set xid = 0";
 
 async function prepareTarget(session: Session, placement: Placement): Promise<void> {
-  await session.script(noTimeouts);
+  await session.script(noIdleTimeout);
   for (const statement of placement.beforeCopy) await session.script(statement);
   // Other writers wait until the copy is committed.
   await session.script(`lock table ${tables.join(", ")} in share row exclusive mode`);

@@ -15,7 +15,7 @@ import type { Store } from "../../domain/store.ts";
 import type { User } from "../../domain/user.ts";
 import type { StoreContext } from "../engine/context.ts";
 import type { Session } from "../server/connection.ts";
-import { isForeignKeyViolation, isRolledBack } from "../server/errors.ts";
+import { mayRetryWrite } from "../server/errors.ts";
 import { runAgain } from "../server/retry.ts";
 import { recordJson } from "../tables/columns.ts";
 import { editableOrders } from "../tables/orders.ts";
@@ -121,7 +121,6 @@ function createBulkStore<Row extends User | Order, Import extends object>(
     records: readonly Import[],
     options: ImportOptions | undefined,
   ) {
-    await session.script("set local statement_timeout = '60s'");
     for (const statement of placement.beforeCopy) await session.script(statement);
     // No other transaction assigns ids after it.
     await session.script(`lock table ${table} in share row exclusive mode`);
@@ -148,7 +147,7 @@ function createBulkStore<Row extends User | Order, Import extends object>(
         lockTimeoutMs: 3_000,
         timeoutMs: Number.POSITIVE_INFINITY,
         // The user of an order may be deleted during the import.
-        mayRetry: (error) => isRolledBack(error) || isForeignKeyViolation(error),
+        mayRetry: mayRetryWrite,
       });
     },
   };

@@ -111,9 +111,6 @@ export async function migrate(
   const present = await db.run("background", findUsable);
   if (present.schema_version >= newest) return placementOf(present);
   const run = async (session: Session) => {
-    // Replicas wait for the lock as long as the migration takes.
-    await session.script("set local lock_timeout = 0");
-    await session.script("set local statement_timeout = 0");
     await lockSchema(session);
     const schema = await findUsable(session);
     const from = schema.schema_version;
@@ -124,7 +121,9 @@ export async function migrate(
     await distribute(session);
     return { from, placement: severalServers };
   };
-  const { from, placement } = await db.run("background", run, longTransaction);
+  // Replicas wait for the lock as long as the migration takes.
+  const options = { ...longTransaction, lockTimeoutMs: 0 };
+  const { from, placement } = await db.run("background", run, options);
   if (from < newest) onMigration?.(from, newest);
   return placement;
 }

@@ -1,13 +1,10 @@
-/** The records of an import: parsed, stored in batches, and listed if they are rejected. */
-
+/** The records of an import: parsed, and stored in batches. */
 import { AppError, failField } from "../base/error.ts";
 import { hasMember } from "../base/json.ts";
-import { escapeInvisible } from "../base/readable-text.ts";
 import { removeUnknownFields, unknownField } from "../base/validator.ts";
 import type { BulkStore, ImportOptions, ImportResult } from "../domain/bulk.ts";
 import { createOrderParser, createUserParser } from "../domain/import-rules.ts";
 import type { Store } from "../domain/store.ts";
-import { formatNumber } from "./count-text.ts";
 import {
   type BulkTable,
   ERROR_FIELD,
@@ -16,17 +13,14 @@ import {
   type RawRecord,
   TEXT_FIELD,
 } from "./files/file-format.ts";
-import type { OutputStream, System } from "./files/system.ts";
 
 /** Maximum records per transaction: the writes of a running server wait for it. */
 const BATCH_RECORDS = 5000;
 /** Approximate maximum size of a transaction. */
 const BATCH_BYTES = 2 * 2 ** 20;
-/** Reasons that are listed with their first record; records with other reasons are only counted. */
-const MAX_LISTED_REASONS = 20;
 
-/** The number of records of each outcome. */
-export type ImportCounts = Record<ImportResult["outcome"], number>;
+/** Called with each record and what became of it, in the order of the file. */
+export type OnResult = (entry: RawRecord, result: ImportResult) => void;
 
 /** @returns the problems of a record, in the words of the file rather than of an HTTP request */
 function problemsOf(error: unknown): string {
@@ -38,92 +32,44 @@ function problemsOf(error: unknown): string {
   return hasUnknown ? `${problems} (--ignore-unknown skips unknown fields)` : problems;
 }
 
-interface Rejection {
-  readonly entry: RawRecord;
-  readonly reason: string;
-}
-
-/**
- * @param file for the rejected records, which can be imported; `null` for none
- * @param counts its `rejected` is incremented for each
- */
-export function createRejectionReport(
-  system: Pick<System, "stderr">,
-  file: OutputStream | null,
-  counts: ImportCounts,
-) {
-  /** By the reason without its numbers: `user 7` and `user 8` are one. */
-  const reasons = new Map<string, { readonly first: string; others: number }>();
-  return {
-    add(rejections: readonly Rejection[]): void {
-      for (const { entry, reason } of rejections) {
-        const message = `line ${entry.line}: ${reason}`;
-        const kind = reason.replaceAll(/\d+/g, "0");
-        const known = reasons.get(kind);
-        if (known !== undefined) known.others += 1;
-        else if (reasons.size < MAX_LISTED_REASONS)
-          reasons.set(kind, { first: message, others: 0 });
-        if (counts.rejected === 0) file?.write(entry.header);
-        file?.write(entry.withError(message));
-        counts.rejected += 1;
-      }
-    },
-    /** Lists the reasons: the first record of each, and how many there are. */
-    print(): void {
-      const note = (line: string) => system.stderr(`${escapeInvisible(line)}\n`);
-      let unlisted = counts.rejected;
-      for (const { first, others } of reasons.values()) {
-        note(others === 0 ? first : `${first} (and ${formatNumber(others)} more like it)`);
-        unlisted -= 1 + others;
-      }
-      if (unlisted > 0) note(`… and ${formatNumber(unlisted)} more`);
-    },
-  };
-}
-
-type ReportRejections = ReturnType<typeof createRejectionReport>["add"];
-
 /** Imports records in batches. */
 async function importBatches<Given>(
   entries: AsyncIterable<RawRecord>,
   parse: (entry: RawRecord) => Given,
   store: BulkStore<Given>,
   options: ImportOptions,
-  counts: ImportCounts,
-  report: ReportRejections,
+  onResult: OnResult,
 ): Promise<void> {
-  let batch: { readonly entry: RawRecord; readonly record: Given }[] = [];
-  let rejections: Rejection[] = [];
+  let batch: { readonly entry: RawRecord; readonly rejected: ImportResult | null }[] = [];
+  /** Those of the batch that are valid. */
+  let records: Given[] = [];
   let size = 0;
 
   function add(entry: RawRecord): void {
     size += entry.size;
     try {
-      batch.push({ entry, record: parse(entry) });
+      records.push(parse(entry));
+      batch.push({ entry, rejected: null });
     } catch (error) {
-      rejections.push({ entry, reason: problemsOf(error) });
+      batch.push({ entry, rejected: { outcome: "rejected", reason: problemsOf(error) } });
     }
   }
 
   async function flush(): Promise<void> {
-    const records = batch.map(({ record }) => record);
-    const results = await store.import(records, options);
-    for (const [index, { entry }] of batch.entries()) {
-      const result = results[index];
+    const results = (await store.import(records, options)).values();
+    for (const { entry, rejected } of batch) {
+      const result = rejected ?? results.next().value;
       if (result === undefined) throw new Error("the import of a batch lacks a result");
-      if (result.outcome === "rejected") rejections.push({ entry, reason: result.reason });
-      else counts[result.outcome] += 1;
+      onResult(entry, result);
     }
-    rejections.sort((left, right) => left.entry.line - right.entry.line);
-    report(rejections);
     batch = [];
-    rejections = [];
+    records = [];
     size = 0;
   }
 
   for await (const entry of entries) {
     add(entry);
-    if (batch.length + rejections.length >= BATCH_RECORDS || size >= BATCH_BYTES) await flush();
+    if (batch.length >= BATCH_RECORDS || size >= BATCH_BYTES) await flush();
   }
   await flush();
 }
@@ -150,8 +96,7 @@ export async function importRecords(
   table: BulkTable,
   options: ImportOptions,
   onUnknown: OnUnknown | null,
-  counts: ImportCounts,
-  report: ReportRejections,
+  onResult: OnResult,
 ): Promise<void> {
   const read = (entry: RawRecord) => {
     const record = withoutMarks(entry.parse());
@@ -159,7 +104,7 @@ export async function importRecords(
     return removeUnknownFields(record, importSchemas[table], onUnknown);
   };
   async function run<Given>(store: BulkStore<Given>, parse: (value: unknown) => Given) {
-    await importBatches(entries, (entry) => parse(read(entry)), store, options, counts, report);
+    await importBatches(entries, (entry) => parse(read(entry)), store, options, onResult);
   }
   if (table === "users") await run(bulk.users, createUserParser());
   else await run(bulk.orders, createOrderParser());

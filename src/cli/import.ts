@@ -1,10 +1,9 @@
 import { existsSync } from "node:fs";
 import { verifyFile } from "../base/checksum.ts";
-import { isPostgres, redactPassword } from "../base/database-url.ts";
+import { isPostgres } from "../base/database-url.ts";
 import { AppError, fail, messageOf } from "../base/error.ts";
 import { escapeInvisible } from "../base/readable-text.ts";
-import type { BulkStore, ImportOptions } from "../domain/bulk.ts";
-import type { Config } from "../domain/config.ts";
+import type { BulkStore, ImportOptions, ImportResult } from "../domain/bulk.ts";
 import { createPlanner, type ImportedRow, type ImportedTable } from "../domain/import-plan.ts";
 import { orderImport, userImport } from "../domain/import-rules.ts";
 import type { Store } from "../domain/store.ts";
@@ -14,10 +13,15 @@ import { type BulkTable, type FileFormat, formatFor, streamPath } from "./files/
 import { readNdjson } from "./files/ndjson.ts";
 import { requireNoDatabaseFile } from "./files/streams.ts";
 import { type CommandSystem, type OutputStream, withStore } from "./files/system.ts";
-import { createRejectionReport, type ImportCounts, importRecords } from "./import-records.ts";
+import { importRecords, type OnResult } from "./import-records.ts";
 
 /** Names of unknown fields that are listed. */
 const MAX_LISTED_FIELDS = 20;
+/** Reasons that are listed with their first record; records with other reasons are only counted. */
+const MAX_LISTED_REASONS = 20;
+
+/** The number of records of each outcome. */
+type ImportCounts = Record<ImportResult["outcome"], number>;
 
 export interface ImportCommandOptions extends ImportOptions {
   /** By default, that of the file extension. */
@@ -41,40 +45,63 @@ function describeSkipped(fields: ReadonlySet<string>): string {
   return `Skipped unknown fields: ${listed}${fields.size > MAX_LISTED_FIELDS ? " …" : ""}`;
 }
 
-/** @returns the error that the operator reads */
-function describeFailure(
-  error: unknown,
-  { path, dryRun }: ImportJob,
-  { databaseUrl }: Config,
-  counts: ImportCounts,
-): unknown {
+/** @returns the error with what is wrong, and what was saved */
+function describeFailure(error: unknown, { path, dryRun }: ImportJob, counts: ImportCounts) {
   if (!(error instanceof AppError)) return error;
-  const subjects: Partial<Record<AppError["code"], string>> = {
-    validation_failed: `Cannot read ${path ?? "the input"}: `,
-    operator: "",
-  };
-  const subject = subjects[error.code] ?? `Cannot import into ${redactPassword(databaseUrl)}: `;
+  const isOfInput = error.code === "validation_failed";
+  const subject = isOfInput ? `Cannot read ${path ?? "the input"}: ` : "";
   const isSaved = !dryRun && counts.created + counts.updated + counts.unchanged > 0;
   const advice = isSaved ? ". Earlier batches were saved; run the command again to continue" : "";
-  return new AppError("operator", `${subject}${messageOf(error)}${advice}`);
+  return new AppError(
+    isOfInput ? "operator" : error.code,
+    `${subject}${messageOf(error)}${advice}`,
+  );
+}
+
+/** Counts what becomes of records. @param rejects for the rejected ones; `null` for none */
+function createReport(rejects: OutputStream | null) {
+  const counts: ImportCounts = { created: 0, updated: 0, erased: 0, unchanged: 0, rejected: 0 };
+  /** By the reason without its numbers: `user 7` and `user 8` are one. */
+  const reasons = new Map<string, { readonly first: string; others: number }>();
+  /** Names of fields, of which the input can have any number. */
+  const skipped = new Set<string>();
+  const add: OnResult = (entry, result) => {
+    counts[result.outcome] += 1;
+    if (result.outcome !== "rejected") return;
+    const message = `line ${entry.line}: ${result.reason}`;
+    const kind = result.reason.replaceAll(/\d+/g, "0");
+    const known = reasons.get(kind);
+    if (known !== undefined) known.others += 1;
+    else if (reasons.size < MAX_LISTED_REASONS) reasons.set(kind, { first: message, others: 0 });
+    if (counts.rejected === 1) rejects?.write(entry.header);
+    rejects?.write(entry.withError(message));
+  };
+  function skip(field: string): void {
+    if (skipped.size <= MAX_LISTED_FIELDS) skipped.add(field);
+  }
+  /** Lists the first record of each reason for a rejection, and the skipped fields. */
+  function print(system: CommandSystem): void {
+    let unlisted = counts.rejected;
+    const lines = [...reasons.values()].map(({ first, others }) => {
+      unlisted -= 1 + others;
+      return others === 0 ? first : `${first} (and ${formatNumber(others)} more like it)`;
+    });
+    if (unlisted > 0) lines.push(`… and ${formatNumber(unlisted)} more`);
+    if (skipped.size > 0) lines.push(describeSkipped(skipped));
+    for (const line of lines) system.stderr(`${escapeInvisible(line)}\n`);
+  }
+  return { counts, add, skip, print };
 }
 
 async function importAll(
   bulk: Store["bulk"],
-  config: Config,
   job: ImportJob,
   input: AsyncIterable<Uint8Array>,
   rejects: OutputStream | null,
   system: CommandSystem,
 ): Promise<ImportCounts> {
   const { table, format } = job;
-  const counts: ImportCounts = { created: 0, updated: 0, erased: 0, unchanged: 0, rejected: 0 };
-  const report = createRejectionReport(system, rejects, counts);
-  /** Names of fields, of which the input can have any number. */
-  const skipped = new Set<string>();
-  const skip = (field: string) => {
-    if (skipped.size <= MAX_LISTED_FIELDS) skipped.add(field);
-  };
+  const { counts, add, skip, print } = createReport(rejects);
   const onUnknown = job.ignoreUnknown ? skip : null;
   let inputBytes = 0;
   async function* countBytes(): AsyncGenerator<Uint8Array> {
@@ -86,17 +113,16 @@ async function importAll(
   const chunks = countBytes();
   const entries = format === "csv" ? readCsv(chunks, table, onUnknown) : readNdjson(chunks);
   try {
-    await importRecords(bulk, entries, table, job, onUnknown, counts, report.add);
+    await importRecords(bulk, entries, table, job, onUnknown, add);
     if (inputBytes > 0 && Object.values(counts).every((count) => count === 0))
       fail("validation_failed", "it has no records");
     // Without a rejected record there is no file.
     if (counts.rejected > 0) rejects?.finish();
     return counts;
   } catch (error) {
-    throw describeFailure(error, job, config, counts);
+    throw describeFailure(error, job, counts);
   } finally {
-    report.print();
-    if (skipped.size > 0) system.stderr(`${escapeInvisible(describeSkipped(skipped))}\n`);
+    print(system);
   }
 }
 
@@ -143,7 +169,7 @@ export async function importTable(
   const { config } = system;
   if (options.rejects !== undefined) requireNoDatabaseFile(options.rejects, config.databaseUrl);
   using rejects = options.rejects === undefined ? null : system.openOutput(options.rejects, false);
-  const importInto = (bulk: Store["bulk"]) => importAll(bulk, config, job, input, rejects, system);
+  const importInto = (bulk: Store["bulk"]) => importAll(bulk, job, input, rejects, system);
   const use = options.dryRun ? ({ mode: "read" } as const) : { create: true };
   let counts: ImportCounts;
   if (options.dryRun && !isPostgres(config.databaseUrl) && !existsSync(config.databaseUrl)) {

@@ -313,7 +313,7 @@ const unreadable: [string, string | Uint8Array, RegExp][] = [
     Uint8Array.from([...bytes("email\n"), 0xc3]),
     /: line 2 is no text/,
   ],
-  ["it is UTF-16", Buffer.from(csv, "utf16le"), noText],
+  ["it is UTF-16", Buffer.from(`\ufeff${csv}`, "utf16le"), noText],
   ["it is compressed", Bun.gzipSync("email\n"), noText],
   [
     "a record is too long",
@@ -324,7 +324,7 @@ const unreadable: [string, string | Uint8Array, RegExp][] = [
 
 /** Likewise of NDJSON. */
 const otherFiles: typeof unreadable = [
-  ["it is a ZIP archive", "PK\x03\x04\x14\0", noText],
+  ["it is a ZIP archive", "PK\x03\x04\x14\0", noObject],
   ["it is a spreadsheet", Buffer.from("d0cf11e0a1b11ae10000", "hex"), noText],
   ["it is compressed", Bun.gzipSync("{}"), noText],
   [
@@ -396,7 +396,7 @@ test("import names the database when it cannot be written", async () => {
   });
   const reason = `the database cannot be written at the moment: ${world.path} has been moved or deleted`;
   const outcome = await world.feed(emails(1), "import", "users");
-  expect(outcome).toEqual(failed(`Cannot import into ${world.path}: ${reason}`));
+  expect(outcome).toEqual(failed(`Cannot use ${world.path}: ${reason}`));
 });
 
 test("import lists each reason once, with its number, and at most 20", async () => {

@@ -1,9 +1,6 @@
 /** The encoding of an input: UTF-8, with or without a byte order mark. */
 import { fail } from "../../base/error.ts";
 
-/** Bytes in which UTF-16 and most files that are no text have a zero. */
-const START_BYTES = 32;
-
 /** @returns the number of line feeds before the first byte that is not UTF-8. @param chunk may begin in a character */
 function linesBeforeInvalid(chunk: Uint8Array): number {
   const start = chunk.findIndex((byte) => (byte & 0xc0) !== 0x80);
@@ -19,17 +16,8 @@ export async function* decodeText(input: AsyncIterable<Uint8Array>): AsyncGenera
   const utf8 = new TextDecoder("utf-8", { fatal: true, ignoreBOM: true });
   let line = 1;
   let chunk: Uint8Array = new Uint8Array();
-  function failEncoding(): never {
-    const advice =
-      "save it as CSV UTF-8, decompress it, e.g. with zcat, or convert it, e.g. with iconv -f WINDOWS-1252 -t UTF-8";
-    fail(
-      "validation_failed",
-      `line ${line + linesBeforeInvalid(chunk)} is no text in UTF-8: ${advice}`,
-    );
-  }
   try {
     for await (chunk of input) {
-      if (line === 1 && chunk.subarray(0, START_BYTES).includes(0)) failEncoding();
       const text = utf8.decode(chunk, { stream: true });
       yield text;
       for (let at = text.indexOf("\n"); at !== -1; at = text.indexOf("\n", at + 1)) line += 1;
@@ -38,6 +26,9 @@ export async function* decodeText(input: AsyncIterable<Uint8Array>): AsyncGenera
     utf8.decode();
   } catch (error) {
     if (!(error instanceof TypeError)) throw error;
-    failEncoding();
+    line += linesBeforeInvalid(chunk);
+    const advice =
+      "save it as CSV UTF-8, decompress it, e.g. with zcat, or convert it, e.g. with iconv -f WINDOWS-1252 -t UTF-8";
+    fail("validation_failed", `line ${line} is no text in UTF-8: ${advice}`);
   }
 }

@@ -16,7 +16,7 @@ export interface RawRecord {
   readonly size: number;
   /** @returns the record as a JSON value. @throws {AppError} validation_failed */
   parse(): unknown;
-  /** @returns the record in the format of the input, with why it was rejected. It can be imported again */
+  /** Call after `parse`. @returns the record in the format of the input, with why it was rejected, to be imported again */
   withError(message: string): string;
 }
 

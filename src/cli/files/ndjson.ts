@@ -23,25 +23,20 @@ function addError(text: string, value: unknown, message: string): object {
 }
 
 function createRawRecord(line: number, text: string): RawRecord {
-  function parse(): unknown {
-    if (text.length > MAX_LINE_LENGTH)
-      failField("record", "length", `must be at most ${MAX_LINE_LENGTH} characters`);
-    // The first one can have a byte order mark.
-    return parseJson(text.trim());
-  }
-  function parseOrNull(): unknown {
-    try {
-      return parse();
-    } catch {
-      return null;
-    }
-  }
+  /** `null` until it is parsed, and if it is malformed. */
+  let value: unknown = null;
   return {
     header: "",
     line,
     size: text.length,
-    parse,
-    withError: (message) => formatNdjson([addError(text, parseOrNull(), message)]),
+    parse() {
+      if (text.length > MAX_LINE_LENGTH)
+        failField("record", "length", `must be at most ${MAX_LINE_LENGTH} characters`);
+      // The first one can have a byte order mark.
+      value = parseJson(text.trim());
+      return value;
+    },
+    withError: (message) => formatNdjson([addError(text, value, message)]),
   };
 }
 

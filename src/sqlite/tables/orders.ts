@@ -1,5 +1,4 @@
 import type { Database } from "bun:sqlite";
-import { systemCode } from "../../base/error.ts";
 import {
   failUnknownUser,
   Order,
@@ -12,12 +11,12 @@ import {
   orderStatuses,
 } from "../../domain/order.ts";
 import { type JsonRow, maxId, rowsToRead } from "../../domain/page.ts";
-import { type Author, changesNothing, nextVersion, type RecordText } from "../../domain/record.ts";
+import type { Author } from "../../domain/record.ts";
 import { failReferenceTaken } from "../../domain/reference.ts";
 import type { StoreContext } from "./context.ts";
 import { prepareCountedList } from "./counted-list.ts";
 import type { ListRows } from "./lists.ts";
-import { checked, prepareRecords, readFew } from "./records.ts";
+import { createRecordStore, type OpenUpdates, readFew } from "./records.ts";
 import {
   NEXT_USER_POSITION,
   prepareUserNumbering,
@@ -107,8 +106,7 @@ function prepareRequireValid(db: Database): (edit: Unique, id: number | null) =>
   };
 }
 
-/** @returns a function that starts updating orders within a transaction */
-export function prepareOrderUpdate({ db, noteChange }: StoreContext) {
+export function prepareOrderUpdate({ db, noteChange }: StoreContext): OpenUpdates<Order> {
   const requireValid = prepareRequireValid(db);
   // Separate statements, because setting a column makes SQLite rewrite its indexes and run its triggers, even if the value
   // stays the same.
@@ -149,7 +147,6 @@ export function prepareOrderUpdate({ db, noteChange }: StoreContext) {
       moveOrder.run({ id, user_id: userId, user_position: positions.add(userId, id) });
     }
 
-    /** Writes what has changed of an order, and the change. It throws as `prepareRequireValid`. */
     function update(before: Order, after: Order, author: Author): void {
       const { id, user_id, reference, refunded, status, version, updated_at } = after;
       const isMoved = user_id !== before.user_id;
@@ -162,18 +159,12 @@ export function prepareOrderUpdate({ db, noteChange }: StoreContext) {
       noteChange("order.updated", after, author);
     }
 
-    /** Call `finish` after the last order. */
     return { update, finish: positions.renumber };
   };
 }
 
 export function createOrderStore(context: StoreContext): OrderStore {
-  const { db, timestamp, writer, idempotency, noteChange } = context;
-  const table = "orders";
-  const parts = { table, schema: Order, prepareRows } as const;
-  const { list, get, textOf } = prepareRecords<Order, OrderQuery>(context, parts);
-  const requireValid = prepareRequireValid(db);
-  const openUpdates = prepareOrderUpdate(context);
+  const { db } = context;
   // Parameters by position, which take half of the time.
   const insert = db.prepare<null, (string | number | null)[]>(`
     insert into orders (
@@ -182,48 +173,15 @@ export function createOrderStore(context: StoreContext): OrderStore {
     )
     values (?1, ${NEXT_USER_POSITION}, ?2, ?3, ?4, ?5, ?6, ?7, ?8, 1, ?9, ?9)
   `);
-  /** @returns the id of the new order */
-  function insertRow(row: OrderRow, now: string): number {
-    try {
-      const { user_id, currency, reference, items, total, refunded, status, metadata } = row;
-      const order = [user_id, currency, reference, items, total, refunded, status, metadata];
-      return Number(insert.run(...order, now).lastInsertRowid);
-    } catch (error) {
-      if (/^SQLITE_CONSTRAINT_(FOREIGNKEY|UNIQUE)$/.test(systemCode(error)))
-        requireValid(row, null);
-      throw error;
-    }
-  }
-
-  function insertOrder(fields: OrderFields, author: Author): RecordText<Order> {
-    const row = orderRow(fields);
-    const id = insertRow(row, timestamp());
-    noteChange("order.created", { id, version: 1, status: row.status }, author);
-    return textOf(id);
-  }
-
-  return {
-    list,
-    get,
-
-    create(fields, key, author = null) {
-      const create = () => insertOrder(fields, author);
-      return writer.write(table, () => idempotency.once(key, table, create), author);
-    },
-
-    update(id, edit, preconditions, key = null, author = null) {
-      const update = () => {
-        const text = checked(textOf(id), preconditions);
-        if (text === null) return null;
-        const order = JSON.parse(text.json) as Order;
-        const fields = edit(order);
-        if (changesNothing(order, fields)) return text;
-        const { update: updateStored, finish } = openUpdates();
-        updateStored(order, nextVersion<Order>(order, fields, timestamp()), author);
-        finish();
-        return textOf(id);
-      };
-      return writer.write(table, () => idempotency.once(key, table, update), author);
-    },
-  };
+  return createRecordStore<Order, OrderQuery, OrderEdit, OrderFields, OrderRow>(context, {
+    table: "orders",
+    schema: Order,
+    created: "order.created",
+    prepareRows,
+    rowOf: orderRow,
+    requireValid: prepareRequireValid(db),
+    insert: ({ user_id, currency, reference, items, total, refunded, status, metadata }, now) =>
+      insert.run(user_id, currency, reference, items, total, refunded, status, metadata, now),
+    openUpdates: prepareOrderUpdate(context),
+  }).store;
 }

@@ -1,12 +1,22 @@
 /**
- * Reads records of users or orders. The database renders them, also for the response to a write. No statement has
- * `returning`, for which SQLite would open a temporary table.
+ * What the stores of users and orders share. The database renders the records, also for the response to a write. No
+ * statement has `returning`, for which SQLite would open a temporary table.
  */
-import type { Database } from "bun:sqlite";
+import type { Changes, Database } from "bun:sqlite";
+import { systemCode } from "../../base/error.ts";
 import type { Schema } from "../../base/schema.ts";
+import type { ChangeType } from "../../domain/change.ts";
+import type { IdempotencyKey } from "../../domain/idempotency.ts";
 import { type JsonRow, type PageQuery, rowsOfPage } from "../../domain/page.ts";
 import { type Preconditions, requirePreconditions } from "../../domain/precondition.ts";
-import type { RecordTable, RecordText } from "../../domain/record.ts";
+import {
+  type Author,
+  changesNothing,
+  nextVersion,
+  type RecordTable,
+  type RecordText,
+} from "../../domain/record.ts";
+import type { RecordStore } from "../../domain/record-store.ts";
 import { recordJson } from "./columns.ts";
 import type { StoreContext } from "./context.ts";
 import { type ListRows, pageOf } from "./lists.ts";
@@ -61,37 +71,100 @@ export function readFew(
   return { meta: { total: rows.length }, rows: rowsOfPage(rows, query) };
 }
 
-interface Records<Query> {
+/** A key that another record has, or a user that does not exist. */
+const UNIQUE_OR_MISSING = /^SQLITE_CONSTRAINT_(UNIQUE|FOREIGNKEY)$/;
+
+/** Starts writing updates within a transaction. */
+export type OpenUpdates<Row> = () => {
+  /** Writes what has changed of a record, and the change. @throws {AppError} if another record has a key of it */
+  readonly update: (before: Row, after: Row, author: Author) => void;
+  /** Call it after the last record. */
+  readonly finish?: () => void;
+};
+
+interface Records<Row, Query, Fields, NewRow> {
   readonly table: RecordTable;
   readonly schema: Schema;
+  /** The change that a new record is. */
+  readonly created: ChangeType;
   /** @returns a function that reads a list. @param columns of a `JsonRow`, the first of which is the id */
   readonly prepareRows: (db: Database, columns: string) => (query: Query) => ListRows;
+  readonly rowOf: (fields: Fields) => NewRow;
+  /** @throws {AppError} if the user of the row does not exist, or a record with another id has a key of it */
+  readonly requireValid: (row: NewRow, id: number | null) => void;
+  readonly insert: (row: NewRow, now: string) => Changes;
+  readonly openUpdates: OpenUpdates<Row>;
 }
 
-export function prepareRecords<Row, Query extends PageQuery>(
-  { db, reader }: StoreContext,
-  { table, schema, prepareRows }: Records<Query>,
-) {
+/** @returns the store of a table, and what another write to it needs */
+export function createRecordStore<
+  Row extends Edit & { readonly version: number; readonly updated_at: string },
+  Query extends PageQuery,
+  Edit extends object,
+  Fields,
+  NewRow,
+>(context: StoreContext, records: Records<Row, Query, Fields, NewRow>) {
+  const { db, reader, writer, idempotency, timestamp, noteChange } = context;
+  const { table, schema } = records;
   const text = prepareText<Row>(db, table, schema);
-  const readRows = prepareRows(db, `id, ${recordJson(db, schema)} as json`);
+  const readRows = records.prepareRows(db, `id, ${recordJson(db, schema)} as json`);
 
-  return {
-    list: (query: Query) => reader.read(table, () => pageOf(readRows(query), query.limit)),
-    get: (id: number) => reader.read(table, () => text.get(id)),
-    /** @returns a record that the transaction has found or written */
-    textOf: (id: number) => text.get(id) as RecordText<Row>,
+  /** @returns a record that the transaction has written */
+  const textOf = (id: number) => text.get(id) as RecordText<Row>;
+
+  /** Writes once per key. */
+  function write<Result extends RecordText<Row> | null>(
+    key: IdempotencyKey | null,
+    author: Author,
+    work: () => Result,
+  ): Promise<Result> {
+    const once = (): RecordText<Row> | null => idempotency.once(key, table, work);
+    return writer.write(table, once, author) as Promise<Result>;
+  }
+
+  /**
+   * Call it in the transaction that changes the record.
+   * @returns the record if its preconditions hold; `null` if it does not exist
+   * @throws {AppError} version_mismatch if one does not hold
+   */
+  function find(id: number, preconditions: Preconditions | null): RecordText<Row> | null {
+    const found = text.get(id);
+    if (found !== null) requirePreconditions(found, preconditions);
+    return found;
+  }
+
+  /** `on conflict do nothing` would use up an id, and "or ignore" hide a violated CHECK. @returns the id of the record */
+  function insert(row: NewRow): number {
+    try {
+      return Number(records.insert(row, timestamp()).lastInsertRowid);
+    } catch (error) {
+      if (UNIQUE_OR_MISSING.test(systemCode(error))) records.requireValid(row, null);
+      throw error;
+    }
+  }
+
+  const store: RecordStore<Row, Query, Edit, Fields> = {
+    list: (query) => reader.read(table, () => pageOf(readRows(query), query.limit)),
+    get: (id) => reader.read(table, () => text.get(id)),
+    create: (fields, key, author = null) =>
+      write(key, author, () => {
+        const row = records.rowOf(fields);
+        const id = insert(row);
+        noteChange(records.created, { ...row, id, version: 1 }, author);
+        return textOf(id);
+      }),
+    update: (id, edit, preconditions, key = null, author = null) =>
+      write(key, author, () => {
+        const found = find(id, preconditions);
+        if (found === null) return null;
+        const before = JSON.parse(found.json) as Row;
+        const fields = edit(before);
+        if (changesNothing<Edit>(before, fields)) return found;
+        const { update, finish } = records.openUpdates();
+        update(before, nextVersion(before, fields as Partial<Row>, timestamp()), author);
+        finish?.();
+        return textOf(id);
+      }),
   };
-}
-
-/**
- * Call it in the transaction that changes the record.
- * @returns the record if its preconditions hold; `null` if it does not exist
- * @throws {AppError} version_mismatch if one does not hold
- */
-export function checked<Found extends { readonly version: number }>(
-  found: Found | null,
-  preconditions: Preconditions | null,
-): Found | null {
-  if (found !== null) requirePreconditions(found, preconditions);
-  return found;
+  return { store, write, find };
 }

@@ -38,22 +38,10 @@ const renumberTo = (position: string) => `
 
 /** @returns a function that reads how the orders of a user are numbered */
 export function prepareUserNumbering(db: Database) {
-  // The last position in each block of a user, from the last block on. Of a damaged file, `union` ends a circle.
-  const lastPositions = db.prepare<{ last: number }, { user_id: number }>(`
-    with recursive blocks (last) as (
-      select max(user_position) from orders where user_id = +$user_id
-      union
-      select (
-        select max(user_position)
-        from orders
-        where user_id = +$user_id and user_position <= (last - 1) / ${BLOCK} * ${BLOCK}
-      )
-      from blocks
-      where last > ${BLOCK}
-    )
-    select last
-    from blocks
-    where last is not null
+  const lastPosition = db.prepare<{ last: number | null }, { user_id: number; end: number }>(`
+    select max(user_position) as last
+    from orders
+    where user_id = +$user_id and user_position <= $end
   `);
   // Within a transaction, orders that have moved leave gaps, and others have the position of the one before.
   const idAt = db.prepare<{ id: number | null }, { user_id: number; position: number }>(`
@@ -67,11 +55,17 @@ export function prepareUserNumbering(db: Database) {
   `);
 
   return (userId: number) => {
-    const blocks = lastPositions
-      .all({ user_id: userId })
-      .reverse()
-      .map(({ last }) => ({ last, count: ((last - 1) % BLOCK) + 1 }));
-    const total = blocks.reduce((sum, { count }) => sum + count, 0);
+    const blocks: { last: number; count: number }[] = [];
+    let total = 0;
+    for (let end = Number.MAX_SAFE_INTEGER; end > 0; ) {
+      const { last = null } = lastPosition.get({ user_id: userId, end }) ?? {};
+      // A damaged index can lead back.
+      if (last === null || last > end) break;
+      const count = ((last - 1) % BLOCK) + 1;
+      blocks.unshift({ last, count });
+      total += count;
+      end = last - count;
+    }
 
     /** @returns the position up to which the user has this many orders; that of the last order if there are fewer */
     function positionAt(count: number): number {

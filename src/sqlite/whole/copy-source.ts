@@ -8,24 +8,19 @@ import {
   copiedTables,
   withMappedErrors,
 } from "../../domain/copy.ts";
+import { textLength } from "../../domain/record.ts";
 import type { DatabaseFile } from "../file/at-rest.ts";
 import { describeSqliteError } from "../file/errors.ts";
 import { prepareLastId } from "../tables/count-index.ts";
 
 /** Maximum number of rows in a batch. */
 const BATCH_ROWS = 5000;
-/** A batch ends with the row that reaches this many characters. */
+/** A batch ends with the row whose texts reach this length in total. */
 const BATCH_LENGTH = 2 ** 20;
 
 function selectFrom(table: CopiedTable): string {
   const { columns, sortKey } = copiedTables[table];
   return `select ${columns.join(", ")} from ${table} order by ${sortKey.join(", ")}`;
-}
-
-function lengthOf(row: CopyRow): number {
-  let length = 0;
-  for (const cell of Object.values(row)) length += typeof cell === "string" ? cell.length : 8;
-  return length;
 }
 
 /** Yields to the event loop after each batch, so that signals are handled and progress is drawn. */
@@ -34,7 +29,7 @@ async function* inBatches(rows: Iterable<CopyRow>): AsyncGenerator<readonly Copy
   let length = 0;
   for (const row of rows) {
     batch.push(row);
-    length += lengthOf(row);
+    length += textLength(row);
     if (batch.length < BATCH_ROWS && length < BATCH_LENGTH) continue;
     yield batch;
     await yieldToEventLoop();

@@ -11,21 +11,14 @@ import {
   type UniqueKey,
 } from "../../domain/import-plan.ts";
 import { orderImport, userImport } from "../../domain/import-rules.ts";
-import type { Author, RecordTable } from "../../domain/record.ts";
+import type { RecordTable } from "../../domain/record.ts";
 import type { Store } from "../../domain/store.ts";
 import type { StoreContext } from "../tables/context.ts";
 import { prepareLastId } from "../tables/count-index.ts";
 import { prepareOrderUpdate } from "../tables/orders.ts";
-import { prepareText } from "../tables/records.ts";
+import { type OpenUpdates, prepareText } from "../tables/records.ts";
 import { prepareUserUpdate } from "../tables/users.ts";
 import { prepareBulkInsert } from "./bulk-insert.ts";
-
-/** Starts writing updates within a transaction. */
-type OpenUpdates<Row> = () => {
-  readonly update: (before: Row, after: Row, author: Author) => void;
-  /** Call it after the last record. */
-  readonly finish?: () => void;
-};
 
 /** @returns a function that reads the id of the record with a key */
 function prepareIdOf(db: Database, table: RecordTable) {
@@ -113,9 +106,8 @@ function createBulkStore<Row extends ImportedRow & ChangedRecord, Import extends
 
 export function createBulkStores(context: StoreContext): Store["bulk"] {
   const openBulkInsert = prepareBulkInsert(context.db);
-  const updateUser = prepareUserUpdate(context);
   return {
-    users: createBulkStore(context, openBulkInsert, userImport, () => ({ update: updateUser })),
+    users: createBulkStore(context, openBulkInsert, userImport, prepareUserUpdate(context)),
     orders: createBulkStore(context, openBulkInsert, orderImport, prepareOrderUpdate(context)),
   };
 }

@@ -51,13 +51,12 @@ function createCipher(bytes: Buffer<ArrayBuffer>) {
  */
 export function encrypted(storage: ObjectStorage, environment: Environment): ObjectStorage {
   const key = readKey(environment);
-  const failFor = (problem: string) => fail("operator", `Cannot use ${storage.url}: ${problem}`);
   const isEncrypted = (object: Uint8Array) => MAGIC.equals(object.subarray(0, MAGIC.length));
   if (key === null) {
     const get: ObjectStorage["get"] = async (name, maxBytes) => {
       const object = await storage.get(name, maxBytes);
       if (object === null || !isEncrypted(object)) return object;
-      return failFor("it is encrypted, and ARCHIVE_KEY is not set");
+      return fail("operator", "it is encrypted, and ARCHIVE_KEY is not set");
     };
     return { ...storage, get };
   }
@@ -68,8 +67,10 @@ export function encrypted(storage: ObjectStorage, environment: Environment): Obj
       // All of it, because a part cannot be verified.
       const object = await storage.get(name);
       if (object === null || object.length === 0) return object;
-      if (!isEncrypted(object)) return failFor(`${name} is not encrypted, and ARCHIVE_KEY is set`);
-      if (!isOwn(object)) return failFor("it is encrypted with another key than ARCHIVE_KEY");
+      if (!isEncrypted(object))
+        return fail("operator", `${name} is not encrypted, and ARCHIVE_KEY is set`);
+      if (!isOwn(object))
+        return fail("operator", "it is encrypted with another key than ARCHIVE_KEY");
       return decrypt(name, object);
     },
     put: async (name, body) => storage.put(name, await encrypt(name, body)),

@@ -7,6 +7,7 @@ import type { Backend, Store, StoreMode, StoreOptions } from "../domain/store.ts
 import { type ArchiveClient, openArchive } from "./archive/client.ts";
 import { archiveCauses, DIVERGED, RESTORE_AGAIN } from "./archive/context.ts";
 import { setAside } from "./archive/ensure-database.ts";
+import { RESTORE } from "./archive/generation.ts";
 import { readMarker } from "./archive/marker.ts";
 import { canFollow } from "./archive/standby.ts";
 import { type DatabaseFile, openFrozen, openShared } from "./file/at-rest.ts";
@@ -237,8 +238,9 @@ async function openOrReplace(options: StoreOptions): Promise<Store> {
       archive.onLog("warn", "copy restored again", { reason: error.message });
       return openOrReplace(options);
     }
-    if (error.cause !== DIVERGED || !(archive.standby || archive.restore === "if-missing"))
-      throw error;
+    if (error.cause !== DIVERGED) throw error;
+    if (!archive.standby && archive.restore !== "if-missing")
+      throw new AppError(error.code, `${error.message}: ${RESTORE}`, { cause: DIVERGED });
     const path = resolveDatabase(options.databaseUrl, false);
     // Another standby was faster: this one follows it.
     if (archive.standby && canFollow(path, readMarker(path))) return openOrReplace(options);

@@ -26,12 +26,12 @@ test("objects are encrypted, each time in another way, and read with their key a
   for (const name of ["a", "b"]) expect(text(await storage.get(name, 1))).toBe(secret);
   expect(await storage.get("c")).toBeNull();
   const other = encrypted(plain, { ARCHIVE_KEY: "a0".repeat(32) });
-  const wrong = "Cannot use memory: it is encrypted with another key than ARCHIVE_KEY";
+  const wrong = "it is encrypted with another key than ARCHIVE_KEY";
   await expectRejection(other.get("a"), "operator", wrong);
-  const missing = "Cannot use memory: it is encrypted, and ARCHIVE_KEY is not set";
+  const missing = "it is encrypted, and ARCHIVE_KEY is not set";
   await expectRejection(encrypted(plain, {}).get("a"), "operator", missing);
   await plain.put("d", bytes(secret));
-  const unencrypted = "Cannot use memory: d is not encrypted, and ARCHIVE_KEY is set";
+  const unencrypted = "d is not encrypted, and ARCHIVE_KEY is set";
   await expectRejection(storage.get("d"), "operator", unencrypted);
 });
 

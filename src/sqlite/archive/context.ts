@@ -1,4 +1,5 @@
 /** What the parts of the archive of an open database share. */
+import { AppError } from "../../base/error.ts";
 import type { ArchiveLog, ArchiveSettings, ArchiveState } from "../../domain/archive.ts";
 import type { ObjectStorage } from "../../domain/object-storage.ts";
 import type { FileDescriptors } from "../file/file-watch.ts";
@@ -14,6 +15,16 @@ export const DIVERGED = "archive diverged";
 export const RESTORE_AGAIN = "archive copy broken";
 /** @see ARCHIVE_CAUSE */
 export const archiveCauses = [ARCHIVE_CAUSE, DIVERGED, RESTORE_AGAIN] as const;
+
+/** @returns whether it is an error after which nothing continues the copy of a standby */
+export function isBroken(error: unknown): boolean {
+  return error instanceof AppError && (error.cause === RESTORE_AGAIN || error.cause === DIVERGED);
+}
+
+/** Nothing continues the copy of a standby. @throws {AppError} unavailable */
+export function restoreAgain(reason: string): never {
+  throw new AppError("unavailable", reason, { cause: RESTORE_AGAIN });
+}
 
 /** Which server this is, and how it waits. */
 export interface ServerContext {

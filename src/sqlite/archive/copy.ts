@@ -67,13 +67,13 @@ export function openCopy(path: string, { wal, index }: FileDescriptors, start: W
           fail("operator", "the archive is damaged: SQLite rejects a part of the WAL");
       }
     },
-    /** Copies the WAL to the database, and empties it. @throws {AppError} unavailable if a reader prevents it */
-    empty(): void {
+    /** Copies the WAL to the database, and empties it. @returns whether no reader prevents it */
+    empty(): boolean {
       using statement = db.prepare<{ busy: number }, []>("pragma wal_checkpoint(truncate)");
-      if (statement.get()?.busy !== 0)
-        fail("unavailable", "another process reads an older state of the copy");
+      if (statement.get()?.busy !== 0) return false;
       committed = 0;
       isWhole = false;
+      return true;
     },
     [Symbol.dispose]: () => db.close(true),
   };

@@ -3,20 +3,22 @@
  * the next segment by its key, so nothing is listed.
  */
 
+import { existsSync } from "node:fs";
 import { AppError, fail, messageOf, systemCode } from "../../base/error.ts";
 import type { ArchiveSettings } from "../../domain/archive.ts";
 import { withRetries } from "../../domain/object-storage.ts";
 import type { FileDescriptors } from "../file/file-watch.ts";
+import { discard } from "../file/files.ts";
 import { announceRegularly } from "./announcement.ts";
 import { readGeneration } from "./catalog.ts";
-import { DIVERGED, RESTORE_AGAIN, type ServerContext } from "./context.ts";
+import { isBroken, restoreAgain, type ServerContext } from "./context.ts";
 import { type Copy, openCopy } from "./copy.ts";
 import {
   baseKey,
+  damageOf,
+  decodeContents,
   decodeGeneration,
   decodeHead,
-  decodeSegment,
-  failDamaged,
   type Generation,
   generationKey,
   HEAD_BYTES,
@@ -28,7 +30,7 @@ import {
 } from "./format.ts";
 import { failContinued } from "./generation.ts";
 import { MAX_SENDING, readHead, seal } from "./log.ts";
-import { MAX_LOOKS, orNull, readHeartbeat, readLog } from "./log-reader.ts";
+import { orNull, readHeartbeat, readLog } from "./log-reader.ts";
 import { markCopy } from "./marker.ts";
 import { createProblems, type Problems } from "./problems.ts";
 import { isRestorable } from "./restorable.ts";
@@ -57,8 +59,10 @@ interface FollowedLog {
   /** Where the log ends; `null` until that was read. */
   ended: Seal | null;
   stillness: ReturnType<typeof createStillness>;
-  /** What was seen last; `null` before the first look. */
-  seen: string | null;
+  /** The last segment that a heartbeat has confirmed. */
+  confirmed: number;
+  /** The last state of its end; `null` before the first look. */
+  state: string | null;
   /** Whether this server has decided to end it. */
   isTakingOver: boolean;
 }
@@ -70,15 +74,8 @@ interface Following extends FollowOptions, FollowedLog {
   last: SegmentId;
   /** Slots to read at once. */
   ahead: number;
-  /** How often the next segment was missing although a heartbeat confirms it. */
-  missing: number;
   /** Between the heartbeats of the other server. */
   intervalMs: number;
-  isPromoted: boolean;
-}
-
-function restoreAgain(reason: string): never {
-  throw new AppError("unavailable", reason, { cause: RESTORE_AGAIN });
 }
 
 /** @param number of the first slot to read */
@@ -90,24 +87,42 @@ function beginLog(
   log("info", "following", { holder: generation.holder, generation: generation.number });
   const next = { generation: generation.number, number };
   const stillness = createStillness(clock);
-  return { generation, next, ended: null, stillness, seen: null, isTakingOver: false };
+  return {
+    generation,
+    next,
+    ended: null,
+    stillness,
+    confirmed: 0,
+    state: null,
+    isTakingOver: false,
+  };
 }
 
-/** @throws {AppError} operator if the segment is damaged, or does not continue the copy */
-function append(following: Following, id: SegmentId, body: Uint8Array<ArrayBuffer>): void {
-  const { copy, generation, path } = following;
-  const { header, bytes } = decodeSegment(id, body);
+/** What a look at the archive has found. */
+type Look =
+  | { readonly found: "more to read" }
+  /** The state changes as long as the other server runs. */
+  | { readonly found: "the end"; readonly state: string }
+  /** Nobody has continued a log that has ended. */
+  | { readonly found: "no successor"; readonly isPromoted: boolean }
+  /** A server has begun anew, and is writing its first base. */
+  | { readonly found: "no base" };
+
+/** @throws {AppError} if the segment is damaged, or does not continue the copy */
+function append(following: Following, header: SegmentHeader, body: Uint8Array<ArrayBuffer>): void {
+  const { copy, generation, path, next, last } = following;
   if (header.writer !== generation.name || !copy.isNext(header))
-    failDamaged(slotKey(id), "does not continue the one before it");
+    fail("unavailable", `${slotKey(next)} does not continue the one before it`);
   if (!copy.hasRoom(header)) restoreAgain("its WAL was lost");
+  const bytes = decodeContents(header, body);
   if (header.offset === 0) {
     copy.show();
-    copy.empty();
-    markCopy(path, following.last, [generation.name]);
+    if (!copy.empty()) fail("unavailable", "another process reads an older state of the copy");
+    markCopy(path, last, [generation.name]);
   }
   copy.append(header, bytes);
-  following.last = id;
-  following.next = { ...id, number: id.number + 1 };
+  following.last = next;
+  following.next = { ...next, number: next.number + 1 };
 }
 
 /** Appends what follows in the log, and shows it. */
@@ -116,7 +131,7 @@ function appendAll(following: Following, bodies: readonly (Uint8Array<ArrayBuffe
     for (const body of bodies) {
       if (body === null || following.ended !== null) break;
       const head = decodeHead(following.next, body);
-      if (head.kind === "segment") append(following, following.next, body);
+      if (head.kind === "segment") append(following, head, body);
       else following.ended = head;
     }
   } finally {
@@ -124,8 +139,7 @@ function appendAll(following: Following, bodies: readonly (Uint8Array<ArrayBuffe
   }
 }
 
-/** @returns what was seen at the end of the log, as a text; `null` if there is more to read */
-async function lookAtLog(following: Following): Promise<string | null> {
+async function lookAtLog(following: Following): Promise<Look> {
   const { storage, next, ahead } = following;
   const ids = Array.from({ length: ahead }, (_, at) => ({ ...next, number: next.number + at }));
   const [bodies, beat] = await Promise.all([
@@ -133,58 +147,46 @@ async function lookAtLog(following: Following): Promise<string | null> {
     orNull(readHeartbeat(storage, next.generation)),
   ]);
   appendAll(following, bodies);
-  const hasMore = bodies.at(-1) !== null && following.ended === null;
-  following.ahead = hasMore ? Math.min(2 * ahead, MAX_SENDING) : 1;
-  if (hasMore) return null;
+  const isAtEnd = bodies.includes(null) && following.ended === null;
+  following.ahead = isAtEnd ? 1 : Math.min(2 * ahead, MAX_SENDING);
+  if (!isAtEnd) return { found: "more to read" };
   const { number } = following.next;
-  const isMissing = following.ended === null && (beat?.confirmed ?? 0) >= number;
-  following.missing = isMissing ? following.missing + 1 : 0;
-  if (isMissing && following.missing < MAX_LOOKS) return null;
-  if (isMissing) failDamaged(slotKey(following.next), "is missing");
+  // By an earlier look: then it was stored before this one.
+  if (following.confirmed >= number) fail("unavailable", `${slotKey(following.next)} is missing`);
+  following.confirmed = beat?.confirmed ?? 0;
+  if (following.confirmed >= number) return { found: "more to read" };
   following.intervalMs = beat?.intervalMs ?? following.intervalMs;
-  return `${number} ${beat?.sequence} ${following.ended?.kind}`;
+  return { found: "the end", state: `${number} ${beat?.sequence}` };
 }
 
-/** Looks for a server that continues a log which has ended. @returns as {@link lookAtLog} */
-async function lookForNext(following: Following, ended: Seal): Promise<string | null> {
-  const { storage, clock } = following;
+/** Looks for a server that continues a log which has ended. */
+async function lookForNext(following: Following, ended: Seal): Promise<Look> {
+  const { storage } = following;
   const number = ended.generation + 1;
   const [body, promotion] = await Promise.all([
     storage.get(generationKey(number), HEAD_BYTES),
     readHead(storage, { ...ended, number: ended.number + 1 }),
   ]);
   if (body === null) {
-    following.isPromoted = [ended, promotion].some(isPromotion);
-    return "ended";
+    const isPromoted = [ended, promotion].some((slot) => slot?.kind === "seal" && slot.promoted);
+    return { found: "no successor", isPromoted };
   }
   const generation = decodeGeneration(number, body);
   if (generation.continues && generation.previousEnd === ended.number - 1) {
     Object.assign(following, beginLog(following, generation, 1));
-    return null;
+    return { found: "more to read" };
   }
   // The copy has segments that the archive has lost.
   if (generation.continues) failContinued();
   const lastKey = baseKey({ generation: ended.generation, number: 9_999_999_999 });
   const [base] = await storage.list(prefixes.bases, 1, lastKey);
   if (base !== undefined) restoreAgain("another server has begun anew");
-  // That server has begun anew, and is writing its first base.
-  following.stillness = createStillness(clock);
-  return "";
-}
-
-/** @returns whether nothing continues the copy */
-function isBroken(error: unknown): boolean {
-  return error instanceof AppError && (error.cause === RESTORE_AGAIN || error.cause === DIVERGED);
-}
-
-function isPromotion(slot: SegmentHeader | Seal | null): boolean {
-  return slot?.kind === "seal" && slot.promoted === true;
+  return { found: "no base" };
 }
 
 /** @returns for how long the log must stand still until the other server has ended; infinite if that proves nothing */
 function patienceMs(following: Following): number {
-  const { ended, generation, isPromoted, intervalMs, takeoverMs, wasSuperseded } = following;
-  if (isPromoted) return 0;
+  const { ended, generation, intervalMs, takeoverMs, wasSuperseded } = following;
   // In async mode, a server that has only lost its storage goes on, and two would write.
   if (ended === null && generation.commit !== "sync") return Number.POSITIVE_INFINITY;
   return Math.max(takeoverMs * (wasSuperseded ? 2 : 1), 2 * intervalMs);
@@ -195,13 +197,18 @@ async function step(following: Following): Promise<number> {
   const { storage, holder, clock, nowMs, log, onFresh } = following;
   const startedMs = clock.monotonicMs();
   const { ended } = following;
-  const seen = await (ended === null ? lookAtLog(following) : lookForNext(following, ended));
-  if (seen === null) return 0;
+  const look = await (ended === null ? lookAtLog(following) : lookForNext(following, ended));
+  if (look.found === "more to read") return 0;
+  if (look.found === "no base") return POLL_MS;
+  const state = look.found === "the end" ? look.state : look.found;
   // Nobody acknowledges anything in a log that has ended.
-  const isFresh = seen === "ended" || (following.seen !== null && following.seen !== seen);
+  const isFresh =
+    following.ended !== null || (following.state !== null && following.state !== state);
   if (isFresh) onFresh(clock.monotonicMs() - startedMs);
-  following.seen = seen;
-  const restMs = patienceMs(following) - following.stillness(seen);
+  following.state = state;
+  const stillMs = following.stillness(state);
+  const isPromoted = look.found === "no successor" && look.isPromoted;
+  const restMs = isPromoted ? 0 : patienceMs(following) - stillMs;
   if (!following.isTakingOver && restMs > 0) return Math.min(restMs, POLL_MS);
   const from = following.ended === null ? await requireWhole(following) : null;
   if (!following.isTakingOver) log("warn", "taking over", { holder: following.generation.holder });
@@ -225,10 +232,11 @@ async function requireWhole({ storage, next }: Following): Promise<SegmentId> {
 
 /** Steps until the copy has all of a log that this server may continue. @throws the reason of the signal */
 async function untilTakenOver(following: Following): Promise<void> {
-  const { storage, clock, problems, signal } = following;
+  const { path, storage, clock, problems, signal } = following;
   let stuckSinceMs: number | null = null;
   for (;;) {
     signal.throwIfAborted();
+    if (!existsSync(path)) restoreAgain("its file was deleted");
     let waitMs = POLL_MS;
     try {
       if (following.isTakingOver && following.ended !== null) return;
@@ -243,20 +251,11 @@ async function untilTakenOver(following: Following): Promise<void> {
       stuckSinceMs ??= nowMs;
       if (nowMs - stuckSinceMs > MAX_STUCK_MS) {
         stuckSinceMs = nowMs;
-        if (await isRestorable(storage).catch(() => false)) restoreAgain(messageOf(error));
+        const damaged = damageOf(error) === null ? null : following.next;
+        if (await isRestorable(storage, damaged).catch(() => false)) restoreAgain(messageOf(error));
       }
     }
     if (waitMs > 0) await clock.sleep(waitMs, signal);
-  }
-}
-
-/** @returns whether the WAL is in the database. If a reader prevents it, the next server continues the WAL instead */
-function tryEmpty(copy: Copy): boolean {
-  try {
-    copy.empty();
-    return true;
-  } catch {
-    return false;
   }
 }
 
@@ -278,9 +277,7 @@ export async function follow(options: FollowOptions): Promise<boolean> {
     problems,
     last: start.last,
     ahead: 1,
-    missing: 0,
     intervalMs: HEARTBEAT_MS,
-    isPromoted: false,
   };
   await using _announcing = announceRegularly(
     storage,
@@ -291,10 +288,12 @@ export async function follow(options: FollowOptions): Promise<boolean> {
     await untilTakenOver(following);
   } catch (error) {
     // Otherwise the next start continues from here.
-    if (!isBroken(error)) copy.empty();
-    markCopy(path, isBroken(error) ? null : following.last, [following.generation.name]);
+    const last = isBroken(error) ? null : following.last;
+    if (!existsSync(path)) discard(path);
+    else if (last === null || copy.empty()) markCopy(path, last, [following.generation.name]);
     throw error;
   }
-  markCopy(path, following.last, [following.generation.name], tryEmpty(copy));
+  // If a reader prevents it, the next server continues the WAL.
+  markCopy(path, following.last, [following.generation.name], copy.empty());
   return following.generation.commit === "sync" || following.ended?.kind === "closed";
 }

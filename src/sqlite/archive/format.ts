@@ -288,10 +288,14 @@ export function decodeHead(id: SegmentId, body: Uint8Array): SegmentHeader | Sea
   return decodeJson(slotKey(id), body.subarray(0, headLength(body)), isSound);
 }
 
+/** @returns the part of the WAL. @throws {AppError} operator if it is damaged */
+export function decodeContents(header: SegmentHeader, body: Uint8Array<ArrayBuffer>): Buffer {
+  return decodeChunk(slotKey(header), body.subarray(headLength(body)), header);
+}
+
 /** @throws {AppError} operator if it is damaged, or no segment */
 export function decodeSegment(id: SegmentId, body: Uint8Array<ArrayBuffer>) {
   const header = decodeHead(id, body);
-  const key = slotKey(id);
-  if (header.kind !== "segment") return failDamaged(key, "is no segment");
-  return { header, bytes: decodeChunk(key, body.subarray(headLength(body)), header) };
+  if (header.kind !== "segment") return failDamaged(slotKey(id), "is no segment");
+  return { header, bytes: decodeContents(header, body) };
 }

@@ -40,9 +40,11 @@ export interface Refusal {
   readonly isDiverged: boolean;
 }
 
-const RESTORE = "restore it with `user-api restore`, or choose another ARCHIVE_URL";
-const CONTINUED = `another server has continued the archive: ${RESTORE}`;
-const HAS_MORE = `the archive has writes that this database does not have, e.g. because an older state of its files was put back: ${RESTORE}`;
+/** What an operator can do, unless the server sets the database aside. */
+export const RESTORE = "restore it with `user-api restore`, or choose another ARCHIVE_URL";
+const CONTINUED = "another server has continued the archive";
+const HAS_MORE =
+  "the archive has writes that this database does not have, e.g. because an older state of its files was put back";
 export const OF_ANOTHER = `the archive belongs to another database: ${RESTORE}`;
 
 /** The database has what another server does not have, which has continued the archive. @throws {AppError} operator */

@@ -24,7 +24,7 @@ import {
  */
 export const MAX_SENDING = 8;
 
-type Slots = Pick<ObjectStorage, "url" | "get" | "create">;
+type Slots = Pick<ObjectStorage, "get" | "create">;
 
 function soundHead(id: SegmentId, body: Uint8Array): SegmentHeader | Seal | null {
   try {
@@ -150,8 +150,7 @@ export async function createRecord(storage: Slots, record: Generation): Promise<
   const found = await createOrRead(storage, key, body);
   if (found !== null) return decodeGeneration(number, found).name === name;
   if (!(await storage.create(key, body))) return true;
-  const problem = "the server does not support conditional writes";
-  return fail("operator", `Cannot use ${storage.url}: ${problem}`);
+  return fail("operator", "the storage does not support conditional writes");
 }
 
 interface LogOptions {

@@ -14,7 +14,7 @@ import {
   readHistory,
   tryBases,
 } from "./catalog.ts";
-import { baseKey, generationKey, logPrefix } from "./format.ts";
+import { baseKey, generationKey, logPrefix, type SegmentId } from "./format.ts";
 import { readHead } from "./log.ts";
 
 /** A state that can be restored if its objects are not damaged. */
@@ -134,8 +134,15 @@ export async function listRanges(storage: ObjectStorage): Promise<ArchivedRange[
   return ranges.length > 0 ? ranges : failWithoutState(storage, catalog);
 }
 
-/** @returns whether the archive leads to its end from a base */
-export async function isRestorable(storage: ObjectStorage): Promise<boolean> {
+/**
+ * @param damaged a segment; `null` if none is known to be
+ * @returns whether the archive leads to its end from a base after that
+ */
+export async function isRestorable(
+  storage: ObjectStorage,
+  damaged: SegmentId | null,
+): Promise<boolean> {
   const { history } = await readEnd(storage, await readCatalog(storage));
-  return history !== null && history.loss === null && isUsable(history);
+  if (history === null || history.loss !== null || !isUsable(history)) return false;
+  return damaged === null || !isAtOrBefore(history.base.first, damaged);
 }

@@ -1,11 +1,19 @@
 // A standby: its copy follows the log of another server, and it takes over only when that one can store nothing more.
 import { Database } from "bun:sqlite";
 import { expect, test } from "bun:test";
-import { closeSync, existsSync, openSync, readdirSync } from "node:fs";
+import { closeSync, existsSync, openSync, readdirSync, rmSync } from "node:fs";
 import { AppError } from "../../../src/base/error.ts";
 import type { ObjectStorage } from "../../../src/domain/object-storage.ts";
 import { follow } from "../../../src/sqlite/archive/follow.ts";
-import { encodeJson, heartbeatKey, prefixes, slotKey } from "../../../src/sqlite/archive/format.ts";
+import {
+  type Base,
+  baseKey,
+  decodeJson,
+  encodeJson,
+  heartbeatKey,
+  prefixes,
+  slotKey,
+} from "../../../src/sqlite/archive/format.ts";
 import { createRecord, seal } from "../../../src/sqlite/archive/log.ts";
 import { promote } from "../../../src/sqlite/archive/promote.ts";
 import { prepareCopy } from "../../../src/sqlite/archive/standby.ts";
@@ -303,6 +311,47 @@ test("a standby does not take over with a hole, and is restored again when it st
   expect(existsSync(archive.at("b.db"))).toBeTrue();
   expect(standby.lines).toEqual(["archive restored", "following", "archive not followed"]);
   const again = await startStandby(archive);
+  await again.stop();
+  expect(again.lines).toEqual(["archive restored", "following"]);
+});
+
+test("a standby keeps its copy when a segment is damaged, and is restored again from a later base", async () => {
+  using archive = makeArchive();
+  await using server = await startServer(archive);
+  const damaged = { generation: 1, number: (await archive.segments()).length + 1 };
+  const standby = await startStandby(archive, {
+    storage: {
+      ...archive.storage,
+      async get(key, maxBytes) {
+        const body = await archive.storage.get(key, maxBytes);
+        return key === slotKey(damaged) ? (body?.slice(0, -1) ?? null) : body;
+      },
+    },
+  });
+  await write(server);
+  standby.pass();
+  await standby.untilLooks(300);
+  expect(standby.lines).toEqual(["archive restored", "following", "archive not followed"]);
+  const [key = ""] = await archive.keys(prefixes.bases);
+  const base = decodeJson<Base>(key, await archive.body(key));
+  const later = {
+    ...base,
+    number: base.number + 1,
+    first: { ...damaged, number: damaged.number + 1 },
+  };
+  await archive.storage.put(baseKey(later), encodeJson({ ...later, last: damaged }));
+  await expectRejection(standby.ended, "unavailable", /does not match its checksum$/);
+});
+
+test("a standby is restored again when its file is deleted", async () => {
+  using archive = makeArchive();
+  await using server = await startServer(archive);
+  const standby = await startStandby(archive);
+  await standby.untilSame(server);
+  rmSync(archive.at("b.db"));
+  await expectRejection(standby.ended, "unavailable", "its file was deleted");
+  const again = await startStandby(archive);
+  await again.untilSame(server);
   await again.stop();
   expect(again.lines).toEqual(["archive restored", "following"]);
 });

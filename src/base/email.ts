@@ -1,5 +1,6 @@
 /** Email addresses. @see https://html.spec.whatwg.org/multipage/input.html#valid-e-mail-address */
 import { domainToASCII, domainToUnicode } from "node:url";
+import { UNREADABLE } from "./readable-text.ts";
 
 /** A local part, and the characters that a domain can have before it is converted. @see RFC 6531 */
 const PARTS = /^[\w.!#$%&'*+/=?^`{|}~\u0080-\u{10ffff}-]+@[a-z\d.\u0080-\u{10ffff}-]+$/iu;
@@ -28,9 +29,9 @@ export function emailKey(email: string): string {
   return folded.slice(0, domain) + asciiDomain(folded.slice(domain));
 }
 
-/** Whether the text is an email as in browsers, or with letters of RFC 6531; it may have invisible characters. */
-export function hasEmailForm(text: string): boolean {
-  return PARTS.test(text) && ASCII_DOMAIN.test(emailKey(text));
+/** Whether the text is an email as in browsers, or with letters of RFC 6531, without invisible characters. */
+export function isEmail(text: string): boolean {
+  return !UNREADABLE.test(text) && PARTS.test(text) && ASCII_DOMAIN.test(emailKey(text));
 }
 
 /** Whether it is the email of a user who was erased (docs/personal-data.md). No mail can be delivered to the domain. */

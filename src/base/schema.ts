@@ -3,8 +3,7 @@
  * has that name in the OpenAPI document.
  */
 import { Kind, type Static, type TSchema, Type, TypeRegistry } from "@sinclair/typebox";
-import { hasEmailForm } from "./email.ts";
-import { UNREADABLE } from "./readable-text.ts";
+import { isEmail } from "./email.ts";
 
 /** Any schema, and its values. Other layers use these names instead of those of TypeBox. */
 export type Schema = TSchema;
@@ -20,10 +19,6 @@ interface TextOptions {
   readonly enum?: readonly string[];
   /** For the OpenAPI document. For an `enum` of more than 10 values, messages use it instead of them. */
   readonly description?: string;
-}
-
-export function isEmail(text: string): boolean {
-  return !UNREADABLE.test(text) && hasEmailForm(text);
 }
 
 /** Without control characters, and without white space at the ends. */

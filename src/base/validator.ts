@@ -46,7 +46,8 @@ export function describeConstraint(schema: Schema): string {
     const { enum: values } = schema;
     if (isLong(values)) return `must be ${schema.description}`;
     if (values !== undefined) return `must be one of ${values.join(", ")}`;
-    if (schema.format === "date-time") return "must be a time such as 2026-11-20T18:57:03.120Z";
+    if (schema.format === "date-time")
+      return "must be a time with an offset, such as 2026-11-20T18:57:03.120Z";
     const what = schema.format === "email" ? "an email address" : "text";
     const range = describeRange(schema.minLength ?? 0, schema.maxLength, "characters");
     const rules = "no control characters, no white space at its ends";

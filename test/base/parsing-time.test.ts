@@ -71,7 +71,7 @@ async function parsedIn(
 
 test.each([
   ["parseJson", "json.ts", jsonTexts],
-  ["isEmail", "schema.ts", emails],
+  ["isEmail", "email.ts", emails],
 ] as const)(
   "%s parses or rejects a long text in linear time",
   async (parse, module, texts) => {

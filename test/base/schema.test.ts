@@ -1,6 +1,7 @@
 import { expect, test } from "bun:test";
 import { Type } from "@sinclair/typebox";
-import { isEmail, Nullable, OneOf, Text, Time } from "../../src/base/schema.ts";
+import { isEmail } from "../../src/base/email.ts";
+import { Nullable, OneOf, Text, Time } from "../../src/base/schema.ts";
 import { createValidator, displayField } from "../../src/base/validator.ts";
 import { Metadata, MetadataPatch } from "../../src/domain/metadata.ts";
 import { expectThrown } from "../support/expect-error.ts";
@@ -97,7 +98,7 @@ test("Time accepts a text only when it is RFC 3339 in UTC with milliseconds", ()
     expectThrown(
       () => checkTime(other),
       "validation_failed",
-      /must be a time such as 2026-11-20T18:57:03.120Z$/,
+      /must be a time with an offset, such as 2026-11-20T18:57:03.120Z$/,
     );
   }
 });

@@ -216,19 +216,17 @@ test("import stores the times of users and orders in UTC when they are RFC 3339"
 
 test("import says what is wrong with a time", async () => {
   using world = makeHarness();
-  const missing = "must be a day and a time that exist, from year 0 to 9999";
-  const noOffset = "must have a time of day and an offset, such as 09:00:00+01:00";
-  const rejected: [created_at: unknown, problem: string][] = [
-    ["2026-11-20", noOffset],
-    ["2026-11-20T09:00:00", noOffset],
-    ["2026-02-29T09:00:00Z", missing],
-    ["2026-11-20T24:00:00Z", missing],
-    ["9999-12-31T23:59:59-01:00", missing],
-    ["2026-11-20T09:00:00+24:00", "must be a time such as 2026-11-20T18:57:03.120Z"],
-    ["20.11.2026", "must be a time such as 2026-11-20T18:57:03.120Z"],
-    [1_700_000_000, "must be a time such as 2026-11-20T18:57:03.120Z"],
-  ];
-  for (const [given, problem] of rejected) {
+  const problem = "must be a time with an offset, such as 2026-11-20T18:57:03.120Z";
+  for (const given of [
+    "2026-11-20",
+    "2026-11-20T09:00:00",
+    "2026-02-29T09:00:00Z",
+    "2026-11-20T24:00:00Z",
+    "9999-12-31T23:59:59-01:00",
+    "2026-11-20T09:00:00+24:00",
+    "20.11.2026",
+    1_700_000_000,
+  ]) {
     const { stderr } = await world.feed(lines([{ ...ann, created_at: given }]), "import", "users");
     expect(stderr).toStartWith(`line 1: created_at ${problem}\n`);
   }

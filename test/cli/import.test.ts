@@ -108,7 +108,7 @@ test("import lists lines in order and exits with 1 when records are rejected", a
       "line 9: user 7 already exists with different values (--update changes it)",
       "line 10: version is read-only",
       "line 11: nmae is not allowed (--ignore-unknown skips unknown fields)",
-      "line 12: created_at must be a time such as 2026-11-20T18:57:03.120Z",
+      "line 12: created_at must be a time with an offset, such as 2026-11-20T18:57:03.120Z",
       "line 13: updated_at must not be before created_at",
       "Imported 2 users (0 unchanged, 11 rejected)",
     ),

@@ -92,7 +92,7 @@ async function digestRows(
 }
 
 /**
- * Writes all rows, reads them back, and compares the number and the digest of each table with the source.
+ * Writes all rows, reads them back, and compares the digest of each table with the source.
  * @throws {AppError} operator if they differ, or the target could assign an id again
  * @throws the reason of `signal` if it cancels the copy
  */
@@ -120,9 +120,6 @@ export async function copyRows(
   }
   for (const table of tables) {
     const readBack = await digestRows(table, target.read(table), () => signal.throwIfAborted());
-    if (readBack.rows !== counts[table]) {
-      fail("operator", `${readBack.rows} instead of ${counts[table]} rows of ${table} were copied`);
-    }
     if (readBack.digest !== digests[table]) {
       fail("operator", `the copied rows of ${table} differ from the source`);
     }

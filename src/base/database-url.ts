@@ -57,19 +57,8 @@ function requireValidParameters({ searchParams }: URL): void {
   }
 }
 
-/** A parameter of a connection string, as libpq and other drivers write it. */
-const CONNECTION_PARAMETER =
-  /(?:^|[\s;?&])(?:PG)?(?:host(?:addr)?|server|port|user(?: ?id|name)?|uid|password|passfile|pwd|dbname|database|service|sslmode|options|application_name)\s*=/i;
-
-/** @returns whether it is meant as a URL or a connection string, with or without a typing error */
-function looksLikeUrl(text: string): boolean {
-  if (text.includes("://") || text.startsWith("//")) return true;
-  // No URL begins like this, so that any file can be named.
-  if (/^\.{0,2}\//.test(text)) return false;
-  const isScheme = /^:memory:|^[a-z]{2,}:|^postgres(?:ql)?\/\//i.test(text);
-  const hasCredentials = /:.*@/s.test(text);
-  return isScheme || hasCredentials || CONNECTION_PARAMETER.test(text);
-}
+/** How a URL or a connection string begins, also with a typing error. With `./` before it, any file can be named. */
+const URL_START = /^[^/]*(?:[:=]|\/\/)/;
 
 /** @returns the URL. @throws {AppError} operator, saying what it must be, without repeating it: it can contain a password */
 export function parseDatabaseUrl(text: string): string {
@@ -78,7 +67,7 @@ export function parseDatabaseUrl(text: string): string {
   if (!isPostgres(text)) {
     // SQLite opens a temporary database for an empty path, and deletes it on close.
     if (text.trim() === "") fail("operator", "must be a path");
-    if (!looksLikeUrl(text)) return text;
+    if (!URL_START.test(text)) return text;
     fail("operator", "must be a path, e.g. data/user-api.db or ./name, or postgres://…");
   }
   // Without a name PostgreSQL selects the database that is named after the user.

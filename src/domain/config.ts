@@ -85,40 +85,22 @@ export function readUrl(
   return withPassword(parseValue(flag, text, settings[kind]), environment);
 }
 
-/**
- * Rejects settings that contradict each other.
- * @throws {AppError} usage if one of them is a flag, otherwise operator
- */
-function requireConsistent(config: Config, flags: Flags): void {
-  function failFor(names: readonly SettingName[], message: string): never {
-    const isFlag = names.some((name) => flags[name] !== undefined);
-    fail(isFlag ? "usage" : "operator", message);
-  }
-  if ((config.tlsCert === null) !== (config.tlsKey === null)) {
-    failFor(["tlsCert", "tlsKey"], "TLS_CERT and TLS_KEY must be set together");
-  }
-  if (config.tlsCert !== null && isSocketPath(config.host)) {
-    failFor(["tlsCert", "host"], "TLS_CERT has no use if HOST is a Unix socket: unset one of them");
-  }
-  if (config.archiveUrl !== null && isPostgres(config.databaseUrl)) {
-    failFor(["archiveUrl"], "ARCHIVE_URL is for a SQLite database only");
-  }
+/** Rejects settings that contradict each other, which may be variables and flags. @throws {AppError} operator */
+function requireConsistent(config: Config): void {
+  const { tlsCert, tlsKey, archiveUrl, archiveCommit, archiveRestore, standby } = config;
+  if ((tlsCert === null) !== (tlsKey === null))
+    fail("operator", "TLS_CERT and TLS_KEY must be set together");
+  if (tlsCert !== null && isSocketPath(config.host))
+    fail("operator", "TLS_CERT has no use if HOST is a Unix socket: unset one of them");
+  if (archiveUrl !== null && isPostgres(config.databaseUrl))
+    fail("operator", "ARCHIVE_URL is for a SQLite database only");
   // Who sets one of them believes that there is an archive.
-  if (
-    config.archiveUrl === null &&
-    (config.archiveCommit === "sync" || config.archiveRestore === "if-missing")
-  ) {
-    failFor(
-      ["archiveCommit", "archiveRestore"],
-      "ARCHIVE_COMMIT=sync and ARCHIVE_RESTORE=if-missing need ARCHIVE_URL",
-    );
-  }
+  if (archiveUrl === null && (archiveCommit === "sync" || archiveRestore === "if-missing"))
+    fail("operator", "ARCHIVE_COMMIT=sync and ARCHIVE_RESTORE=if-missing need ARCHIVE_URL");
   // A directory that two machines share, e.g. by NFS, does not promise that only one of them creates a file.
-  if (config.standby && config.archiveUrl?.startsWith("s3:") !== true) {
-    failFor(["standby"], "STANDBY needs an ARCHIVE_URL of the form s3://bucket/prefix");
-  }
-  if (config.standby && config.readOnly)
-    failFor(["standby", "readOnly"], "STANDBY and READ_ONLY exclude each other");
+  if (standby && archiveUrl?.startsWith("s3:") !== true)
+    fail("operator", "STANDBY needs an ARCHIVE_URL of the form s3://bucket/prefix");
+  if (standby && config.readOnly) fail("operator", "STANDBY and READ_ONLY exclude each other");
 }
 
 /**
@@ -146,6 +128,6 @@ export function readConfig(
   // Only a server has it.
   const token = used.includes("readOnly") ? readSecret(environment, "API_TOKEN") : null;
   config["apiToken"] = token === null ? null : parseValue("API_TOKEN", token, apiToken);
-  requireConsistent(config as Config, flags);
+  requireConsistent(config as Config);
   return config as Config;
 }

@@ -88,7 +88,6 @@ const usageErrors: [string, RegExp][] = [
     /^Unknown option '--prot'\n\(Did you mean --port\?\)\n--help lists commands and options.\n$/,
   ],
   ["serve --port abc", /^Invalid --port "abc": must be an integer from 0 to 65535\n$/],
-  ["serve --tls-cert a.pem", /^TLS_CERT and TLS_KEY must be set together\n$/],
   ["token create a --database-url :memory:", /^Invalid --database-url: must be a path, e.g. data/],
   ["serve now", /[Tt]oo many arguments/],
   ["serve --port", /argument missing/],

@@ -45,16 +45,17 @@ export async function printFirstToken(
 ): Promise<void> {
   // With API_TOKEN the operator has a token already, and the logs of a container are often stored.
   if (config.apiToken !== null || config.readOnly) return;
-  // Revoked tokens count: an operator who has revoked all of them does not want a new one.
-  if ((await tokens.list()).length > 0) return;
   const token = newToken();
   const hash = hashToken(token);
-  const fields = { hash, name: "first", scope: "write", expires_at: null } as const;
-  const created = await storeToken(tokens, fields).catch((error) =>
-    fail("operator", `Cannot write ${redactPassword(config.databaseUrl)}: ${messageOf(error)}`),
-  );
-  // Another server, which started at the same time, has created it.
-  if (created === null) return;
+  try {
+    // Revoked tokens count: an operator who has revoked all of them does not want a new one.
+    if ((await tokens.list()).length > 0) return;
+    const fields = { hash, name: "first", scope: "write", expires_at: null };
+    // Another server, which started at the same time, may have created it.
+    if ((await storeToken(tokens, fields)) === null) return;
+  } catch (error) {
+    fail("operator", `Cannot write ${redactPassword(config.databaseUrl)}: ${messageOf(error)}`);
+  }
   const path = flags.databaseUrl;
   // The URL of PostgreSQL can contain a password.
   const isShown = path !== undefined && !isPostgres(path);

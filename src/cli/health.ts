@@ -14,13 +14,6 @@ function healthUrl({ host, port, tlsCert }: Config): string {
   return localUrl(`${scheme}://${authority}:${port}/api/v1/health`);
 }
 
-function describeFailure(error: unknown): string {
-  if (error instanceof DOMException && error.name === "TimeoutError") {
-    return `no response within ${TIMEOUT_MS / 1000} seconds`;
-  }
-  return connectionProblem(error) ?? fileProblem(error) ?? messageOf(error);
-}
-
 /**
  * Checks the running server, e.g. for the HEALTHCHECK of a container.
  * @throws {AppError} operator if the server does not respond, or not with 200
@@ -37,7 +30,10 @@ export async function checkHealth({ config, stdout }: CommandSystem): Promise<vo
     signal: AbortSignal.timeout(TIMEOUT_MS),
     // The certificate does not contain the address.
     tls: { rejectUnauthorized: false },
-  }).catch((error) => fail("operator", `Cannot connect to ${place}: ${describeFailure(error)}`));
+  }).catch((error) => {
+    const problem = connectionProblem(error) ?? fileProblem(error) ?? messageOf(error);
+    fail("operator", `Cannot connect to ${place}: ${problem}`);
+  });
   if (status !== 200) fail("operator", `${place} is unhealthy: status ${status}`);
   stdout("ok\n");
 }

@@ -6,7 +6,7 @@ import { AppError, fail, fileProblem, messageOf, systemCode } from "./base/error
 import { createLogBuffer } from "./base/log-buffer.ts";
 import { escapeInvisible } from "./base/readable-text.ts";
 import * as sockets from "./cli/files/sockets.ts";
-import { openInput, openOutput, writeFully, writeSome } from "./cli/files/streams.ts";
+import { openInput, openOutput, writeFully, writeOutput, writeSome } from "./cli/files/streams.ts";
 import type { StopReason, System } from "./cli/files/system.ts";
 import { runCommand } from "./cli/program.ts";
 import type { Backend } from "./domain/store.ts";
@@ -165,7 +165,7 @@ if (import.meta.main) {
     createArchiveWorker,
     stdoutIsTerminal: isatty(STDOUT),
     now: () => new Date(),
-    stdout: openOutput(null, false).write,
+    stdout: (text) => writeOutput("the output", STDOUT, text),
     stderr: (text) => stderr(text),
     openLog() {
       stderr = server.stderr.write;

@@ -11,7 +11,6 @@ import { formatCount } from "./count-text.ts";
 import { csvFormatter } from "./files/csv.ts";
 import { type BulkTable, type FileFormat, formatFor, streamPath } from "./files/file-format.ts";
 import { formatNdjson } from "./files/ndjson.ts";
-import { requireNoDatabaseFile } from "./files/streams.ts";
 import { type CommandSystem, withStore } from "./files/system.ts";
 
 /** Records per page, unless they are too large for one. */
@@ -59,15 +58,6 @@ async function readPage(list: List, query: PageQuery): Promise<Page> {
   }
 }
 
-/** @throws {AppError} operator */
-function parseRecords<Row>(after: number, { records }: Page): Row[] {
-  try {
-    return JSON.parse(`[${records}]`);
-  } catch {
-    return failDamaged(after, "one has malformed JSON");
-  }
-}
-
 /** Reads the records of a list, page by page. @throws {AppError} operator if the database cannot be read */
 export async function* readRecords<Row extends { readonly id: number }>(
   list: List,
@@ -76,7 +66,12 @@ export async function* readRecords<Row extends { readonly id: number }>(
     const page = await readPage(list, { limit: PAGE_SIZE, offset: 0, after });
     // SQLite keeps a snapshot until the end of the turn.
     await yieldToEventLoop();
-    const records = parseRecords<Row>(after, page);
+    let records: readonly Row[];
+    try {
+      records = JSON.parse(`[${page.records}]`);
+    } catch {
+      return failDamaged(after, "one has malformed JSON");
+    }
     const last = records.at(-1);
     if (last === undefined) return;
     // In a damaged file, pages can refer to wrong ones: there would be no end.
@@ -101,15 +96,16 @@ export async function exportTable(
   const formatter = isCsv ? csvFormatter(table, path) : { header: "", formatRecords: formatNdjson };
   let count = 0;
   await withStore(system, { mode: "read" }, async (store) => {
-    if (path !== null) requireNoDatabaseFile(path, system.config.databaseUrl);
-    using output = system.openOutput(path, force);
+    const open = (target: string) => system.openOutput(target, force, system.config.databaseUrl);
+    using output = path === null ? null : open(path);
     // Not of a device or a pipe.
     const isFile = path !== null && statSync(path, { throwIfNoEntry: false })?.isFile() !== false;
-    using checksum = isFile ? system.openOutput(path + CHECKSUM_SUFFIX, force) : null;
+    using checksum = isFile ? open(path + CHECKSUM_SUFFIX) : null;
     const hasher = new Bun.CryptoHasher("sha256");
     const write = (text: string) => {
       hasher.update(text);
-      output.write(text);
+      if (output === null) system.stdout(text);
+      else output.write(text);
     };
     write(formatter.header);
     for await (const records of readRecords<User | Order>(store[table].list)) {
@@ -118,7 +114,7 @@ export async function exportTable(
       count += exported.length;
     }
     checksum?.write(formatChecksum(hasher.digest("hex"), path ?? ""));
-    output.finish();
+    output?.finish();
     checksum?.finish();
   });
   const target = path === null ? "" : ` to ${path}`;

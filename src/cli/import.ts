@@ -11,7 +11,6 @@ import { formatCount, formatNumber } from "./count-text.ts";
 import { readCsv } from "./files/csv.ts";
 import { type BulkTable, type FileFormat, formatFor, streamPath } from "./files/file-format.ts";
 import { readNdjson } from "./files/ndjson.ts";
-import { requireNoDatabaseFile } from "./files/streams.ts";
 import { type CommandSystem, type OutputStream, withStore } from "./files/system.ts";
 import { importRecords, type OnResult } from "./import-records.ts";
 
@@ -166,14 +165,14 @@ export async function importTable(
   const job = { ...options, table, format, path };
   const input = system.openInput(path);
   if (path !== null) await verifyFile(path);
-  const { config } = system;
-  if (options.rejects !== undefined) requireNoDatabaseFile(options.rejects, config.databaseUrl);
-  using rejects = options.rejects === undefined ? null : system.openOutput(options.rejects, false);
+  const { databaseUrl } = system.config;
+  using rejects =
+    options.rejects === undefined ? null : system.openOutput(options.rejects, false, databaseUrl);
   const importInto = (bulk: Store["bulk"]) => importAll(bulk, job, input, rejects, system);
   const use = options.dryRun ? ({ mode: "read" } as const) : { create: true };
   let counts: ImportCounts;
-  if (options.dryRun && !isPostgres(config.databaseUrl) && !existsSync(config.databaseUrl)) {
-    system.stderr(`There is no database ${config.databaseUrl}: comparing with an empty one\n`);
+  if (options.dryRun && !isPostgres(databaseUrl) && !existsSync(databaseUrl)) {
+    system.stderr(`There is no database ${databaseUrl}: comparing with an empty one\n`);
     const users = createEmptyTable(userImport, system.now);
     counts = await importInto({ users, orders: createEmptyTable(orderImport, system.now) });
   } else {

@@ -127,7 +127,7 @@ test("export --output publishes a complete file, and keeps the old one when it f
   symlinkSync(path, link);
   {
     // This export is never finished.
-    using output = openOutput(path, true);
+    using output = openOutput(path, true, "");
     output.write("half");
     expect(readFileSync(path, "utf8")).toBe("old");
   }
@@ -149,7 +149,7 @@ test("export --output leaves no incomplete file when it fails at any point", asy
   expect(readdirSync(world.at("."))).toEqual(["data"]);
   const path = world.at("b");
   {
-    using output = openOutput(path, true);
+    using output = openOutput(path, true, "");
     mkdirSync(path);
     expectThrown(output.finish, "operator", `Cannot write ${path}: it is a directory`);
   }
@@ -207,7 +207,7 @@ test("export --output does not overwrite a file when --force is missing", async 
 
   const late = world.at("late");
   {
-    using output = openOutput(late, false);
+    using output = openOutput(late, false, "");
     output.write("new");
     await Bun.write(late, "meanwhile");
     expectThrown(output.finish, "operator", exists(late));

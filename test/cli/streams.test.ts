@@ -44,7 +44,7 @@ test.if(existsSync("/dev/fd"))(
     const main = `${import.meta.dir}/../../src/cli/files/streams.ts`;
     const code = `
       import { openOutput } from ${JSON.stringify(main)};
-      using output = openOutput("/dev/stdout", false);
+      using output = openOutput("/dev/stdout", false, "");
       output.write("records");
       output.finish();
     `;

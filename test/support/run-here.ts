@@ -44,10 +44,7 @@ export function runHere(args: readonly string[], parts: Partial<System>): Runnin
     openLog: () => ({ write: print, droppedLines: () => 0, onResume() {} }),
     stderr: printTo("stderr"),
     openInput,
-    openOutput(path, force) {
-      if (path !== null) return openOutput(path, force);
-      return { write: print, finish() {}, [Symbol.dispose]() {} };
-    },
+    openOutput,
     untilStopped: () => stopped.promise,
     onHangup() {},
     memoryBytes: 2 ** 40,

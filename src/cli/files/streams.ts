@@ -19,7 +19,6 @@ import { resolveLinks } from "../../base/trusted-path.ts";
 import type { OutputStream } from "./system.ts";
 
 const STDIN = 0;
-const STDOUT = 1;
 
 /** Bytes per read of an input. */
 const CHUNK_BYTES = 2 ** 18;
@@ -82,21 +81,16 @@ export function openInput(path: string | null): AsyncIterable<Uint8Array> {
   return createReadStream(path, { fd: descriptor, highWaterMark: CHUNK_BYTES });
 }
 
-/** @param finish called once, when everything has been written */
-function createOutputStream(name: string, descriptor: number, finish: () => void): OutputStream {
-  return {
-    write: (text) =>
-      withFileErrors("write", name, () => {
-        try {
-          writeFully(descriptor, text);
-        } catch (error) {
-          if (isReaderGone(error)) fail("output_closed", `the reader of ${name} has closed it`);
-          throw error;
-        }
-      }),
-    finish: () => withFileErrors("write", name, finish),
-    [Symbol.dispose]() {},
-  };
+/** Waits for a slow reader. @throws {AppError} operator; output_closed if the reader has closed the descriptor */
+export function writeOutput(name: string, descriptor: number, text: string): void {
+  withFileErrors("write", name, () => {
+    try {
+      writeFully(descriptor, text);
+    } catch (error) {
+      if (isReaderGone(error)) fail("output_closed", `the reader of ${name} has closed it`);
+      throw error;
+    }
+  });
 }
 
 /** @returns whether both paths lead to one file, or would if it existed */
@@ -107,7 +101,7 @@ function isSameFile(one: string, other: string): boolean {
 }
 
 /** Rejects a path that would overwrite the database. @throws {AppError} operator; usage if it is empty */
-export function requireNoDatabaseFile(path: string, databaseUrl: string): void {
+function requireNoDatabaseFile(path: string, databaseUrl: string): void {
   if (path === "") fail("usage", "The name of the file is empty");
   if (!databaseFiles(databaseUrl).some((file) => isSameFile(path, file))) return;
   fail("operator", `Cannot write ${path}: it belongs to the database`);
@@ -125,15 +119,17 @@ function openFile(path: string, target: string, force: boolean): OutputStream {
   const descriptor = withFileErrors("write", path, () => openSync(written, "wx"));
   let open = true;
   return {
-    ...createOutputStream(path, descriptor, () => {
-      fsyncSync(descriptor);
-      closeSync(descriptor);
-      open = false;
-      if (force) renameSync(written, target);
-      else if (!publishNew(written, target)) failIfExists(path);
-      // Before this, a power failure can undo the rename.
-      fsyncPath(dirname(resolve(target)));
-    }),
+    write: (text) => writeOutput(path, descriptor, text),
+    finish: () =>
+      withFileErrors("write", path, () => {
+        fsyncSync(descriptor);
+        closeSync(descriptor);
+        open = false;
+        if (force) renameSync(written, target);
+        else if (!publishNew(written, target)) failIfExists(path);
+        // Before this, a power failure can undo the rename.
+        fsyncPath(dirname(resolve(target)));
+      }),
     [Symbol.dispose]() {
       if (open) closeSync(descriptor);
       // A complete file has its name.
@@ -143,14 +139,15 @@ function openFile(path: string, target: string, force: boolean): OutputStream {
 }
 
 /** @see System */
-export function openOutput(path: string | null, force: boolean): OutputStream {
-  if (path === null) return createOutputStream("the output", STDOUT, () => {});
+export function openOutput(path: string, force: boolean, databaseUrl: string): OutputStream {
+  requireNoDatabaseFile(path, databaseUrl);
   const stats = statSync(path, { throwIfNoEntry: false });
   const target = withFileErrors("write", path, () => resolveLinks(path));
   // A device or a pipe is written in place.
   if (stats?.isFile() === false) {
     const descriptor = withFileErrors("write", path, () => openSync(path, "w"));
-    return createOutputStream(path, descriptor, () => {});
+    const write = (text: string) => writeOutput(path, descriptor, text);
+    return { write, finish() {}, [Symbol.dispose]() {} };
   }
   if (stats !== undefined && !force) failIfExists(path);
   return openFile(path, target, force);

@@ -12,11 +12,11 @@ export type StopReason =
   | { readonly by: "fault"; readonly error: unknown };
 
 /**
- * A file or stdout that a command writes: an export, rejected records. A file appears under its name only when it is
- * complete.
+ * A file, device or pipe that a command writes: an export, rejected records. A file appears under its name only when it
+ * is complete.
  */
 export interface OutputStream extends Disposable {
-  /** Waits for a slow reader. @throws {AppError} output_closed if the reader has closed the stream */
+  /** Waits for a slow reader. @throws {AppError} operator; output_closed if the reader has closed the pipe */
   write(text: string): void;
   /** Call when everything has been written. */
   finish(): void;
@@ -47,11 +47,11 @@ export interface System {
   /** Opens the file, or stdin if the path is `null`. @returns chunks of any size. @throws {AppError} operator */
   readonly openInput: (path: string | null) => AsyncIterable<Uint8Array>;
   /**
-   * Opens the file, or stdout if the path is `null`.
-   * @param force whether an existing file is overwritten
-   * @throws {AppError} operator
+   * Opens a file.
+   * @param force whether an existing file is overwritten, unless it belongs to the database
+   * @throws {AppError} operator; usage if the path is empty
    */
-  readonly openOutput: (path: string | null, force: boolean) => OutputStream;
+  readonly openOutput: (path: string, force: boolean, databaseUrl: string) => OutputStream;
   /** Listens for signals and uncaught errors from the first call on. */
   readonly untilStopped: () => Promise<StopReason>;
   /** Calls the listener at every SIGHUP, which ends the process before the first call. */

@@ -84,12 +84,11 @@ async function makeDirectory(root: string, path: string): Promise<void> {
 
 /** Deletes a directory, and those that it is in, as far as they are empty. */
 async function removeEmpty(root: string, path: string): Promise<void> {
-  if (path === root) return;
-  const isRemoved = await rmdir(path).then(
-    () => true,
-    () => false,
-  );
-  if (isRemoved) await removeEmpty(root, dirname(path));
+  try {
+    for (let empty = path; empty !== root; empty = dirname(empty)) await rmdir(empty);
+  } catch {
+    // It has files.
+  }
 }
 
 /** Deletes the partial files of processes that have died. */

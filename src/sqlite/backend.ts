@@ -5,7 +5,7 @@ import { suffixes } from "../base/database-url.ts";
 import { AppError, fail, shellWord } from "../base/error.ts";
 import type { Backend, Store, StoreMode, StoreOptions } from "../domain/store.ts";
 import { type ArchiveClient, openArchive } from "./archive/client.ts";
-import { archiveCauses, DIVERGED, RESTORE_AGAIN } from "./archive/context.ts";
+import { DIVERGED, isOfArchive, RESTORE_AGAIN } from "./archive/context.ts";
 import { setAside } from "./archive/ensure-database.ts";
 import { RESTORE } from "./archive/generation.ts";
 import { readMarker } from "./archive/marker.ts";
@@ -259,8 +259,7 @@ async function describeOpening<Result>(
   try {
     return await open();
   } catch (error) {
-    if (error instanceof AppError && archiveCauses.some((cause) => cause === error.cause))
-      throw describeSqliteError("ARCHIVE_URL", error);
+    if (isOfArchive(error)) throw describeSqliteError("ARCHIVE_URL", error);
     throw describeSqliteError(`Cannot open ${path}`, error, path);
   }
 }

@@ -6,7 +6,7 @@ import { type Archiving, isOver, problemOf } from "./archiver-state.ts";
 import { writeBaseIfDue } from "./bases.ts";
 import { noteArchived } from "./beside.ts";
 import { close, noteEnd } from "./closing.ts";
-import { type ArchiverOptions, DIVERGED } from "./context.ts";
+import { type ArchiverOptions, isOfArchive } from "./context.ts";
 import { beginGeneration } from "./generation.ts";
 import { createGenerationWriter, endGeneration } from "./generation-writer.ts";
 import { createProblems } from "./problems.ts";
@@ -73,12 +73,13 @@ function guard(archive: Archiving, work: () => void): void {
 
 async function begin(archive: Archiving): Promise<void> {
   const { storage, log, ending } = archive;
-  const begun = await beginGeneration(archive, AbortSignal.any([ending.signal, archive.signal]));
-  if ("refused" in begun) {
-    const { refused, isDiverged } = begun;
-    if (archive.isStarted) return supersede(archive, refused);
-    throw new AppError("operator", refused, isDiverged ? { cause: DIVERGED } : {});
-  }
+  const signal = AbortSignal.any([ending.signal, archive.signal]);
+  const begun = await beginGeneration(archive, signal).catch((error) => {
+    if (!archive.isStarted || !isOfArchive(error)) throw error;
+    supersede(archive, error.message);
+    return null;
+  });
+  if (begun === null) return;
   if (begun.damage !== null) log("warn", "archive needs a new base", { reason: begun.damage });
   if (isOver(archive)) return;
   const writer = await createGenerationWriter(archive, begun, {

@@ -26,6 +26,11 @@ export function restoreAgain(reason: string): never {
   throw new AppError("unavailable", reason, { cause: RESTORE_AGAIN });
 }
 
+/** @returns whether an error has one of these causes */
+export function isOfArchive(error: unknown): error is AppError {
+  return error instanceof AppError && archiveCauses.some((cause) => cause === error.cause);
+}
+
 /** Which server this is, and how it waits. */
 export interface ServerContext {
   /** Of the database: its other files are next to it, so it is no symbolic link. */

@@ -1,6 +1,6 @@
 /** One generation of the archive, while this server writes it: its log, its bases and its heartbeat. */
 import type { ArchiveContext } from "./context.ts";
-import type { Base, SegmentId } from "./format.ts";
+import type { Base, Slot } from "./format.ts";
 import type { Beginning } from "./generation.ts";
 import { type HeartbeatEvents, startHeartbeat } from "./heartbeat.ts";
 import { createLog, type Log } from "./log.ts";
@@ -8,12 +8,9 @@ import type { Progress } from "./progress.ts";
 import { createWalReader, type WalPart, type WalPosition, type WalReader } from "./wal-reader.ts";
 
 /** A segment that was read. */
-interface Segment extends SegmentId {
-  /** Every commit in it was made at or before this time. */
-  readonly timeMs: number;
-}
+type ReadSegment = Pick<Slot, "generation" | "number" | "timeMs">;
 
-export interface QueuedSegment extends Segment {
+export interface QueuedSegment extends ReadSegment {
   readonly part: WalPart;
   readonly previous: WalPosition | null;
   readonly reached: Progress | null;
@@ -47,7 +44,7 @@ export interface GenerationWriter {
   /** Bytes of compressed segments that the archive has. */
   storedBytes: number;
   /** The last segment that was read. Before the first one, its number is 0, and its time that of what is continued. */
-  lastRead: Segment;
+  lastRead: ReadSegment;
   /** Where that segment ends. */
   previous: WalPosition | null;
   /** That of what was read; less while there is more to read. */

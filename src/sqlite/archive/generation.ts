@@ -11,7 +11,7 @@ import {
   readLastHeader,
   requireNewest,
 } from "./catalog.ts";
-import { type ArchiveContext, DIVERGED } from "./context.ts";
+import { ARCHIVE_CAUSE, type ArchiveContext, DIVERGED } from "./context.ts";
 import type { Base, Generation, SegmentHeader, SegmentId } from "./format.ts";
 import { createRecord, seal } from "./log.ts";
 import { type ArchiveMarker, notTheArchive, readMarker, writeMarker } from "./marker.ts";
@@ -33,31 +33,20 @@ export interface Beginning {
   readonly damage: string | null;
 }
 
-/** Why a database must not be archived. */
-export interface Refusal {
-  readonly refused: string;
-  /** Whether the archive has another history than this database, which once was the same. */
-  readonly isDiverged: boolean;
-}
-
 /** What an operator can do, unless the server sets the database aside. */
 export const RESTORE = "restore it with `user-api restore`, or choose another ARCHIVE_URL";
-const CONTINUED = "another server has continued the archive";
 const HAS_MORE =
   "the archive has writes that this database does not have, e.g. because an older state of its files was put back";
 export const OF_ANOTHER = `the archive belongs to another database: ${RESTORE}`;
 
-/** The database has what another server does not have, which has continued the archive. @throws {AppError} operator */
-export function failContinued(): never {
-  throw new AppError("operator", CONTINUED, { cause: DIVERGED });
+/** @throws {AppError} operator: a database must not be archived */
+function refuse(reason: string, cause: string = ARCHIVE_CAUSE): never {
+  throw new AppError("operator", reason, { cause });
 }
 
-/** What of the archive a database can continue. */
-interface Continuation {
-  /** Where the archive ends in the WAL; `null` if that cannot be proved. */
-  readonly position: WalPosition | null;
-  readonly header: SegmentHeader | null;
-  readonly damage: string | null;
+/** The database has what another server does not have, which has continued the archive. @throws {AppError} operator */
+export function failContinued(): never {
+  refuse("another server has continued the archive", DIVERGED);
 }
 
 /**
@@ -92,47 +81,46 @@ function holdsIntent(
   return intent.names.includes(name) && isAtEnd;
 }
 
-/** @returns why another database than this one has the archive; `null` if this one does, or nothing can be restored */
-function findOwner(
+/** @throws {AppError} operator if another database than this one has the archive, and something can be restored */
+function requireOwner(
   { bases }: Catalog,
   newest: Generation | null,
   marker: ArchiveMarker | null,
   hasIntent: boolean,
-): Refusal | null {
+): void {
   const name = newest?.name ?? "";
   // Without a base, a server that began the archive was killed before it was of use.
-  if (bases.length === 0 || marker?.names.includes(name)) return null;
-  if (hasIntent && marker?.intent?.names.includes(name)) return null;
-  if (marker === null) return { refused: OF_ANOTHER, isDiverged: false };
-  return { refused: CONTINUED, isDiverged: true };
+  if (bases.length === 0 || marker?.names.includes(name)) return;
+  if (hasIntent && marker?.intent?.names.includes(name)) return;
+  if (marker === null) refuse(OF_ANOTHER);
+  failContinued();
 }
 
-/** Compares the database with the end of the archive. Nothing is changed. */
-async function compare(
-  archive: ArchiveContext,
-  catalog: Catalog,
-  history: History | null,
-): Promise<Continuation | Refusal> {
+/**
+ * Compares the database with the end of the archive. Nothing is changed.
+ * @returns where the database can continue it, as `findPosition` does, and how it ends, as `readLastHeader` does
+ * @throws {AppError} operator if the database must not be archived
+ */
+async function compare(archive: ArchiveContext, catalog: Catalog, history: History | null) {
   const newest = requireNewest(catalog);
   const marker = readMarker(archive.path);
   const id = marker?.archive ?? null;
   if (id !== null && id !== newest?.archive) {
-    const refused = notTheArchive(archive.path);
+    const reason = notTheArchive(archive.path);
     // A server that is running waits: the disk may be mounted again.
-    if (newest === null && archive.hasGap) fail("unavailable", refused);
-    return { refused, isDiverged: false };
+    if (newest === null && archive.hasGap) fail("unavailable", reason);
+    refuse(reason);
   }
   const hasIntent = holdsIntent(catalog, history, marker?.intent ?? null);
-  const refused = findOwner(catalog, newest, marker, hasIntent);
-  if (refused !== null || history === null || archive.hasGap)
-    return refused ?? { position: null, header: null, damage: null };
+  requireOwner(catalog, newest, marker, hasIntent);
+  if (history === null || archive.hasGap) return { position: null, header: null, damage: null };
   const { header, damage } = await readLastHeader(archive.storage, history);
   // What continues something damaged could not be restored.
   const canContinue = damage === null && history.lastGeneration === catalog.newest;
   const position = canContinue ? findPosition(archive, history, header, marker) : null;
   const archived = header?.progress ?? history.base.progress;
   const lacks = archived !== null && archive.progress.lacks(archived);
-  if (position === null && !hasIntent && lacks) return { refused: HAS_MORE, isDiverged: true };
+  if (position === null && !hasIntent && lacks) refuse(HAS_MORE, DIVERGED);
   return { position, header, damage };
 }
 
@@ -154,13 +142,13 @@ function noteArchive(path: string, archive: string): void {
 }
 
 /**
- * @returns the generation, or why this database cannot continue the archive
+ * @throws {AppError} operator with a cause of {@link archiveCauses} if this database must not be archived
  * @throws the reason of the signal, if it waits for another server then
  */
 export async function beginGeneration(
   archive: ArchiveContext,
   signal: AbortSignal,
-): Promise<Beginning | Refusal> {
+): Promise<Beginning> {
   const { storage, identity, holder, commit, nowMs, clock, path, files } = archive;
   /** The generation whose log was sealed before the catalog was read. */
   let sealed = 0;
@@ -168,14 +156,12 @@ export async function beginGeneration(
     const catalog = await readCatalog(storage);
     const newest = requireNewest(catalog);
     const { history, tail } = await readEnd(storage, catalog);
-    const found = await compare(archive, catalog, history);
-    if ("refused" in found) return found;
+    const { position, header, damage } = await compare(archive, catalog, history);
     if (newest !== null && tail !== null && !tail.isSealed) {
       // Otherwise it was an earlier process with the same lock.
       if (newest.identity !== identity) {
         // Two machines have begun the archive at the same time: this one follows.
-        if (archive.standby && !readMarker(path)?.names.includes(newest.name))
-          return { refused: CONTINUED, isDiverged: true };
+        if (archive.standby && !readMarker(path)?.names.includes(newest.name)) failContinued();
         archive.log("info", "waiting for the archive", { holder: newest.holder });
         await untilStill(withRetries(storage), tail.sealFrom, clock, signal);
       }
@@ -183,7 +169,6 @@ export async function beginGeneration(
       sealed = newest.number;
       continue;
     }
-    const { position, header, damage } = found;
     // Before the seal, its server may have completed a base since this one has looked for it.
     if (position === null && newest !== null && newest.number !== sealed) {
       sealed = newest.number;

@@ -27,8 +27,8 @@ type Action = keyof typeof methods;
 interface S3Request {
   /** Below the prefix; `null` for the bucket itself. */
   readonly key: string | null;
-  /** Sorted by name. */
-  readonly query?: readonly (readonly [name: string, value: string])[];
+  /** Sorted by name, with those that are `null` left out. */
+  readonly query?: Readonly<Record<string, string | null>>;
   readonly headers?: Readonly<Record<string, string>>;
   readonly body?: Uint8Array<ArrayBuffer>;
   readonly maxBytes?: number;
@@ -66,10 +66,13 @@ export function createS3Client(settings: S3Settings) {
 
   async function request(
     method: (typeof methods)[Action],
-    { key, query = [], headers = {}, body = EMPTY, maxBytes = MAX_OBJECT_BYTES }: S3Request,
+    { key, query = {}, headers = {}, body = EMPTY, maxBytes = MAX_OBJECT_BYTES }: S3Request,
   ) {
     const path = key === null ? "" : below + key;
-    const search = query.map(([name, value]) => `${encode(name)}=${encode(value)}`).join("&");
+    const parameters = Object.entries(query).flatMap(([name, value]) =>
+      value === null ? [] : `${encode(name)}=${encode(value)}`,
+    );
+    const search = parameters.join("&");
     const encodedPath = path.split("/").map(encode).join("/");
     const target = new URL(`${bucketUrl}/${encodedPath}${search === "" ? "" : `?${search}`}`);
     const unsigned = { method, url: target, headers, body };

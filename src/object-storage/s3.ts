@@ -33,12 +33,7 @@ async function listPage(
 ) {
   const response = await send("list", {
     key: null,
-    query: [
-      ...(token === null ? [] : ([["continuation-token", token]] as const)),
-      ["list-type", "2"],
-      ["prefix", start],
-      ...(after === null ? [] : ([["start-after", after]] as const)),
-    ],
+    query: { "continuation-token": token, "list-type": "2", prefix: start, "start-after": after },
   });
   const xml = new TextDecoder().decode(response ?? undefined);
   const next = /<NextContinuationToken>([^<]+)<\/NextContinuationToken>/.exec(xml)?.[1] ?? null;

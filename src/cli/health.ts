@@ -2,9 +2,16 @@ import { connectionProblem, fail, fileProblem, messageOf } from "../base/error.t
 import type { Config } from "../domain/config.ts";
 import { isSocketPath } from "../domain/settings.ts";
 import type { CommandSystem } from "./files/system.ts";
-import { localUrl } from "./local-url.ts";
 
 const TIMEOUT_MS = 2_000;
+
+/**
+ * @param url of a server on this machine, which may listen on all addresses, with `::` also on those of IPv4
+ * @returns the URL that a client on this machine can use, also without IPv6
+ */
+export function localUrl(url: string): string {
+  return url.replace("//0.0.0.0:", "//127.0.0.1:").replace("//[::]:", "//127.0.0.1:");
+}
 
 /** @returns the URL of the server with these settings, as seen from this machine */
 function healthUrl({ host, port, tlsCert }: Config): string {

@@ -14,10 +14,8 @@ import { readNdjson } from "./files/ndjson.ts";
 import { type CommandSystem, type OutputStream, withStore } from "./files/system.ts";
 import { importRecords, type OnResult } from "./import-records.ts";
 
-/** Names of unknown fields that are listed. */
-const MAX_LISTED_FIELDS = 20;
-/** Reasons that are listed with their first record; records with other reasons are only counted. */
-const MAX_LISTED_REASONS = 20;
+/** Unknown fields that are listed, and reasons of rejections, each with its first record. Others are only counted. */
+const MAX_LISTED = 20;
 
 /** The number of records of each outcome. */
 type ImportCounts = Record<ImportResult["outcome"], number>;
@@ -36,12 +34,6 @@ interface ImportJob extends ImportCommandOptions {
   readonly format: FileFormat;
   /** `null` for stdin. */
   readonly path: string | null;
-}
-
-/** @returns e.g. `Skipped unknown fields: phone, items.color` */
-function describeSkipped(fields: ReadonlySet<string>): string {
-  const listed = [...fields].slice(0, MAX_LISTED_FIELDS).join(", ");
-  return `Skipped unknown fields: ${listed}${fields.size > MAX_LISTED_FIELDS ? " …" : ""}`;
 }
 
 /** @returns the error with what is wrong, and what was saved */
@@ -71,12 +63,12 @@ function createReport(rejects: OutputStream | null) {
     const kind = result.reason.replaceAll(/\d+/g, "0");
     const known = reasons.get(kind);
     if (known !== undefined) known.others += 1;
-    else if (reasons.size < MAX_LISTED_REASONS) reasons.set(kind, { first: message, others: 0 });
+    else if (reasons.size < MAX_LISTED) reasons.set(kind, { first: message, others: 0 });
     if (counts.rejected === 1) rejects?.write(entry.header);
     rejects?.write(entry.withError(message));
   };
   function skip(field: string): void {
-    if (skipped.size <= MAX_LISTED_FIELDS) skipped.add(field);
+    if (skipped.size <= MAX_LISTED) skipped.add(field);
   }
   /** Lists the first record of each reason for a rejection, and the skipped fields. */
   function print(system: CommandSystem): void {
@@ -86,7 +78,10 @@ function createReport(rejects: OutputStream | null) {
       return others === 0 ? first : `${first} (and ${formatNumber(others)} more like it)`;
     });
     if (unlisted > 0) lines.push(`… and ${formatNumber(unlisted)} more`);
-    if (skipped.size > 0) lines.push(describeSkipped(skipped));
+    if (skipped.size > 0) {
+      const listed = [...skipped].slice(0, MAX_LISTED).join(", ");
+      lines.push(`Skipped unknown fields: ${listed}${skipped.size > MAX_LISTED ? " …" : ""}`);
+    }
     for (const line of lines) system.stderr(`${escapeInvisible(line)}\n`);
   }
   return { counts, add, skip, print };

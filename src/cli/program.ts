@@ -24,11 +24,6 @@ function flagsOf(command: Command): Flags {
   return Object.fromEntries(given.map(([name, value]) => [name, String(value)]));
 }
 
-/** Changes commander's `error: unknown …` to the style of our own messages. */
-function capitalize(message: string): string {
-  return message.replace(/^error: (.)/, (_, first: string) => first.toUpperCase());
-}
-
 function define(command: Command, definition: CommandDefinition, system: System): void {
   const { description, examples, run, commands } = definition;
   command.description(description);
@@ -74,8 +69,9 @@ function createProgram(system: System): Command {
       writeOut: system.stdout,
       writeErr: system.stderr,
       outputError(message, write) {
-        const lines = message.split("\n").map(escapeInvisible);
-        write(capitalize(lines.join("\n")));
+        const text = message.split("\n").map(escapeInvisible).join("\n");
+        // `error: unknown …` in the style of our own messages.
+        write(text.replace(/^error: (.)/, (_, first: string) => first.toUpperCase()));
       },
     })
     .version(versionText(system), "-V, --version", "print the version");

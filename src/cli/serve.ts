@@ -16,7 +16,7 @@ import { startCleanUp } from "./clean-up.ts";
 import { type CommandSystem, type StopReason, stopSignal } from "./files/system.ts";
 import { allowGroup, removeStaleSocket } from "./files/unix-socket.ts";
 import { printFirstToken, requireOwnApiToken } from "./first-token.ts";
-import { localUrl } from "./local-url.ts";
+import { localUrl } from "./health.ts";
 import { startReloading } from "./reload.ts";
 
 const DAY_MS = 24 * 60 * 60 * 1000;

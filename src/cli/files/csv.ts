@@ -31,8 +31,8 @@ function emptyFieldsOf(record: Schema): Readonly<Record<string, unknown>> {
 
 const emptyFields = { users: emptyFieldsOf(User), orders: emptyFieldsOf(Order) };
 
-/** A column of the input: the field of a record, or `null` if it is ignored. */
-type Column = { readonly field: string; readonly schema: Schema } | null;
+/** A column of the input. It is ignored if the schema is `null`. */
+type Column = { readonly field: string; readonly schema: Schema | null };
 
 /** @throws {AppError} validation_failed */
 function readJson(field: string, cell: string): unknown {
@@ -50,7 +50,7 @@ function readJson(field: string, cell: string): unknown {
 }
 
 /** Call only for cells that are not empty. */
-function readCell({ field, schema }: NonNullable<Column>, cell: string): unknown {
+function readCell(field: string, schema: Schema, cell: string): unknown {
   // Validation rejects other text than digits.
   if (schema.type === "integer") return /^(?:0|[1-9]\d{0,15})$/.test(cell) ? Number(cell) : cell;
   return schema.type === "object" || schema.type === "array" ? readJson(field, cell) : cell;
@@ -71,11 +71,10 @@ function readCells(
   }
   const record: Record<string, unknown> = {};
   const empty: Record<string, unknown> = {};
-  for (const [index, column] of columns.entries()) {
-    if (column === null) continue;
-    const { field } = column;
+  for (const [index, { field, schema }] of columns.entries()) {
+    if (schema === null) continue;
     const cell = cells[index] ?? "";
-    if (cell !== "") record[field] = readCell(column, cell);
+    if (cell !== "") record[field] = readCell(field, schema, cell);
     else if (field in emptyFields[table]) empty[field] = emptyFields[table][field];
   }
   return "id" in record ? { ...empty, ...record } : record;
@@ -96,12 +95,12 @@ function readColumns(
   const seen = new Set<string>();
   const columns = names.map((name): Column => {
     const field = name.trim().toLowerCase();
-    const schema = Object.hasOwn(schemas, field) ? schemas[field] : undefined;
-    if (schema === undefined && field !== ERROR_FIELD) unknown.push(name);
+    const schema = Object.hasOwn(schemas, field) ? (schemas[field] ?? null) : null;
+    if (schema === null && field !== ERROR_FIELD) unknown.push(name);
     else if (seen.has(field))
       fail("validation_failed", `column ${quoteReadably(name)} is given more than once`);
     seen.add(field);
-    return schema === undefined ? null : { field, schema };
+    return { field, schema };
   });
   if (onUnknown !== null) unknown.forEach(onUnknown);
   else if (unknown.length > 0) {
@@ -145,11 +144,10 @@ function createRowReader(
   start: string,
 ) {
   const columns = readColumns(names, table, onUnknown);
-  const fields = names.map((name) => name.trim().toLowerCase());
   const join = (cells: readonly string[]) =>
     `${cells.map((cell) => (cell === "" ? "" : quoteText(cell))).join(delimiter)}\n`;
   const others = (cells: readonly string[]) =>
-    cells.filter((_, index) => fields[index] !== ERROR_FIELD);
+    cells.filter((_, index) => columns[index]?.field !== ERROR_FIELD);
   const header = `${start}${join([ERROR_FIELD, ...others(names)])}`;
   return ({ record: cells, info }: Row): RawRecord => {
     const text = cells.join();

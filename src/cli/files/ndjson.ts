@@ -41,9 +41,8 @@ function createRawRecord(line: number, text: string): RawRecord {
 }
 
 /** @throws {AppError} validation_failed if the first line is no object: probably no other is one */
-function requireObject(text: string): void {
-  const start = text.trim();
-  if (start.startsWith("{") && start !== "{") return;
+function requireObject(line: string): void {
+  if (/^\{./.test(line)) return;
   const advice = "convert an array with: jq -c '.[]', and import CSV with --format csv";
   fail("validation_failed", `its first line is not a JSON object; ${advice}`);
 }
@@ -58,7 +57,7 @@ export async function* readNdjson(input: AsyncIterable<Uint8Array>): AsyncGenera
   function* read(text: string): Generator<RawRecord> {
     line += 1;
     if (text.trim() === "") return;
-    if (isFirst) requireObject(text);
+    if (isFirst) requireObject(text.trim());
     isFirst = false;
     yield createRawRecord(line, text);
   }

@@ -1,5 +1,5 @@
 import { redactPassword } from "../../base/database-url.ts";
-import { AppError, type ErrorCode, fail, messageOf } from "../../base/error.ts";
+import { AppError, fail, messageOf } from "../../base/error.ts";
 import type { LogBuffer } from "../../base/log-buffer.ts";
 import type { Config, Environment, Flags } from "../../domain/config.ts";
 import type { OpenStorage } from "../../domain/object-storage.ts";
@@ -79,12 +79,11 @@ export function printResult(system: System, json = false, value: object, text: s
   system.stdout(json ? `${JSON.stringify(value)}\n` : text);
 }
 
-/** Errors of a store whose message does not name the database. */
-const unnamedErrors: readonly ErrorCode[] = ["unavailable", "damaged"];
-
 /** @returns the error that the operator reads */
 function nameDatabase(error: unknown, { databaseUrl }: Config): unknown {
-  if (!(error instanceof AppError && unnamedErrors.includes(error.code))) return error;
+  if (!(error instanceof AppError)) return error;
+  // The messages of others name it, if it matters.
+  if (error.code !== "unavailable" && error.code !== "damaged") return error;
   const database = redactPassword(databaseUrl);
   return new AppError("operator", `Cannot use ${database}: ${messageOf(error)}`);
 }

@@ -1,3 +1,4 @@
+import { chmodSync } from "node:fs";
 import { isPostgres, redactPassword } from "../base/database-url.ts";
 import { messageOf } from "../base/error.ts";
 import { createLog, type Log } from "../base/log.ts";
@@ -14,7 +15,7 @@ import { readTls } from "../http/tls.ts";
 import { build } from "./build.ts";
 import { startCleanUp } from "./clean-up.ts";
 import { type CommandSystem, type StopReason, stopSignal } from "./files/system.ts";
-import { allowGroup, removeStaleSocket } from "./files/unix-socket.ts";
+import { removeStaleSocket } from "./files/unix-socket.ts";
 import { printFirstToken, requireOwnApiToken } from "./first-token.ts";
 import { localUrl } from "./health.ts";
 import { startReloading } from "./reload.ts";
@@ -133,7 +134,8 @@ async function startListening(serving: Serving): Promise<string> {
       await listening.stop(Math.max(0, timeoutMs - drainMs));
     },
   );
-  if (isSocket) allowGroup(config.host);
+  // For a proxy of the group. Until now, only this user can connect: see the umask in main.ts.
+  if (isSocket) chmodSync(config.host, 0o660);
   resources.use(
     sockets.closeUnanswered(maxOpenFiles, listener.pendingRequests, (count) =>
       log.warn("connections without a request closed", { count, limit: maxOpenFiles }),

@@ -1,5 +1,5 @@
 /** The file of a Unix socket. Bun creates it, and removes it when the server stops. */
-import { chmodSync, lstatSync, rmSync } from "node:fs";
+import { lstatSync, rmSync } from "node:fs";
 import { fail, fileProblem, messageOf, systemCode } from "../../base/error.ts";
 
 /** @returns whether a process listens. `Bun.connect` reports a full queue as a refused connection; `fetch` does not */
@@ -24,9 +24,4 @@ export async function removeStaleSocket(path: string): Promise<void> {
   } catch (error) {
     fail("operator", `Cannot listen on ${path}: ${fileProblem(error) ?? messageOf(error)}`);
   }
-}
-
-/** Lets the group connect, such as that of a proxy. Until then, only this user can: see the umask in `main.ts`. */
-export function allowGroup(path: string): void {
-  chmodSync(path, 0o660);
 }

@@ -85,9 +85,11 @@ export function route<const Definition extends RouteDefinition, Body extends Res
   handler: (call: CheckedCall<Definition>, services: Services) => MaybePromise<Body>,
 ) {
   const defined: Route = { definition, handler };
-  // Elysia reads the text of this function: what it destructures is all that Elysia prepares for a request.
   const handle = ({ pipeline, route: path, request, params }: RouteContext) =>
     pipeline(defined, path, request, params) as unknown as ClientRoute<Definition, Body>;
+  // Elysia reads the text of a handler: it prepares what is destructured, and awaits the result of `=> pipeline(…)`, so
+  // that Bun would suspend each request.
+  handle.toString = () => "({ pipeline, route, request, params }) => {}";
   // Elysia's type of hooks has no `definition`.
   const hooks: object = { definition };
   return [handle, hooks] as const;

@@ -55,17 +55,14 @@ function readFully(descriptor: number, length: number, position: number): Buffer
   return bytes;
 }
 
-/** @returns the checksum in the frame that ends at this offset; empty at the beginning of the WAL */
-function checksumBefore(wal: number, offset: number, pageBytes: number): string {
-  if (offset <= WAL_HEADER_BYTES) return "";
-  return readFully(wal, 8, offset - pageBytes - 8).toString("hex");
-}
-
 /** @returns whether the WAL continues after this position, of which a part was read earlier */
 export function continuesAt({ wal, index }: WalFiles, position: WalPosition): boolean {
+  const { salt, offset, checksum } = position;
   const state = readWalState(index);
-  if (state.salt !== position.salt || position.offset > committedBytes(state)) return false;
-  return checksumBefore(wal, position.offset, state.pageBytes) === position.checksum;
+  if (state.salt !== salt || offset > committedBytes(state)) return false;
+  if (offset <= WAL_HEADER_BYTES) return checksum === "";
+  // It ends the header of the last frame.
+  return readFully(wal, 8, offset - state.pageBytes - 8).toString("hex") === checksum;
 }
 
 /** @returns the size of the WAL up to the last commit, in bytes */

@@ -102,7 +102,7 @@ const postgres: Backend = {
   distribute: distributePostgres,
   // Servers cannot be told from commands by their connections.
   isServed: () => false,
-  watchArchive: () => async () => "none",
+  watchArchive: () => async () => true,
 };
 
 export function backendOf(databaseUrl: string): Backend {

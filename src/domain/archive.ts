@@ -57,12 +57,6 @@ export interface ArchiveState {
   readonly isHeld: boolean;
 }
 
-/**
- * What became of a write of a command: the archive of the server has it, or does not have it yet; the database was replaced
- * or is the copy of a standby now; or no server has archived the database.
- */
-export type ArchivedWrite = "archived" | "behind" | "lost" | "none";
-
 /** A log that was ended, so that a standby takes over at once. */
 export interface Promotion {
   readonly generation: number;

@@ -1,10 +1,4 @@
-import type {
-  ArchivedRange,
-  ArchivedWrite,
-  ArchiveOptions,
-  ArchiveState,
-  Promotion,
-} from "./archive.ts";
+import type { ArchivedRange, ArchiveOptions, ArchiveState, Promotion } from "./archive.ts";
 import type { BulkStore } from "./bulk.ts";
 import type { ChangeStore } from "./change.ts";
 import type { CopySource, CopyTarget } from "./copy.ts";
@@ -232,7 +226,8 @@ export interface Backend {
   readonly isServed: (databaseUrl: string) => boolean;
   /**
    * Call it before a command writes to a database that exists.
-   * @returns a function to call afterwards. It waits until the archive of a server beside it has that, for five seconds
+   * @returns a function to call afterwards. It waits until the archive has that, and returns `false` if it has not after
+   * five seconds; `true` without a server that archives. It throws an AppError if another database has the place
    */
-  readonly watchArchive: (databaseUrl: string) => () => Promise<ArchivedWrite>;
+  readonly watchArchive: (databaseUrl: string) => () => Promise<boolean>;
 }

@@ -41,22 +41,21 @@ const WITHDRAWAL_MS = 1_000;
 /** Announces a standby, and withdraws that when it is disposed of. */
 export function announceRegularly(
   storage: ObjectStorage,
-  next: () => Omit<Announcement, "sequence">,
+  own: Pick<Announcement, "holder" | "takeoverMs">,
+  nowMs: () => number,
   onError: (error: unknown) => void,
 ): AsyncDisposable {
   let sequence = 0;
-  const announce = (more: Partial<Announcement> = {}) => {
+  const announce = (timeMs: number) => {
     sequence += 1;
-    return storage
-      .put(ANNOUNCEMENT_KEY, encodeJson({ ...next(), sequence, ...more }))
-      .catch(onError);
+    return storage.put(ANNOUNCEMENT_KEY, encodeJson({ ...own, sequence, timeMs })).catch(onError);
   };
-  void announce();
-  const timer = setInterval(() => void announce(), ANNOUNCEMENT_MS);
+  void announce(nowMs());
+  const timer = setInterval(() => void announce(nowMs()), ANNOUNCEMENT_MS);
   return {
     async [Symbol.asyncDispose]() {
       clearInterval(timer);
-      await Promise.race([announce({ timeMs: 0 }), Bun.sleep(WITHDRAWAL_MS)]);
+      await Promise.race([announce(0), Bun.sleep(WITHDRAWAL_MS)]);
     },
   };
 }

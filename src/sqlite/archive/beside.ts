@@ -1,6 +1,6 @@
 /** What a command that writes beside a server learns of its archive: the time of the lock file says how far that is. */
 import { existsSync, statSync, utimesSync } from "node:fs";
-import type { ArchivedWrite } from "../../domain/archive.ts";
+import { fail } from "../../base/error.ts";
 import { resolveDatabase } from "../file/files.ts";
 import { isServed, lockPath } from "../file/server-lock.ts";
 import { readMarker } from "./marker.ts";
@@ -18,8 +18,11 @@ export function noteArchived(path: string, timeMs: number): void {
   }
 }
 
+const LOST =
+  "another server has taken over, and what was written may be lost: run the command again beside that server";
+
 /** @see Backend.watchArchive */
-export function watchArchive(databaseUrl: string): () => Promise<ArchivedWrite> {
+export function watchArchive(databaseUrl: string): () => Promise<boolean> {
   const path = resolveDatabase(databaseUrl, false);
   const inode = () => statSync(path, { throwIfNoEntry: false })?.ino;
   const isArchived = () => existsSync(path) && isServed(path) && readMarker(path) !== null;
@@ -28,10 +31,11 @@ export function watchArchive(databaseUrl: string): () => Promise<ArchivedWrite> 
   return async () => {
     const writtenMs = Date.now();
     for (let waitedMs = 0; ; waitedMs += POLL_MS) {
-      if (inode() !== opened || readMarker(path)?.isCopy) return "lost";
-      if (!isArchived()) return wasArchived ? "behind" : "none";
-      if (statSync(lockPath(path)).mtimeMs > writtenMs) return "archived";
-      if (waitedMs >= TIMEOUT_MS) return "behind";
+      if (inode() !== opened || readMarker(path)?.isCopy)
+        fail("operator", `Cannot use ${databaseUrl}: ${LOST}`);
+      if (!isArchived()) return !wasArchived;
+      if (statSync(lockPath(path)).mtimeMs > writtenMs) return true;
+      if (waitedMs >= TIMEOUT_MS) return false;
       await Bun.sleep(POLL_MS);
     }
   };

@@ -279,10 +279,9 @@ export async function follow(options: FollowOptions): Promise<boolean> {
     ahead: 1,
     intervalMs: HEARTBEAT_MS,
   };
-  await using _announcing = announceRegularly(
-    storage,
-    () => ({ holder, takeoverMs, timeMs: nowMs() }),
-    (error) => problems.report("following", error),
+  const own = { holder, takeoverMs };
+  await using _announcing = announceRegularly(storage, own, nowMs, (error) =>
+    problems.report("following", error),
   );
   try {
     await untilTakenOver(following);

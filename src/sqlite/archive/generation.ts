@@ -37,7 +37,7 @@ export interface Beginning {
 export const RESTORE = "restore it with `user-api restore`, or choose another ARCHIVE_URL";
 const HAS_MORE =
   "the archive has writes that this database does not have, e.g. because an older state of its files was put back";
-export const OF_ANOTHER = `the archive belongs to another database: ${RESTORE}`;
+const OF_ANOTHER = `the archive belongs to another database: ${RESTORE}`;
 
 /** @throws {AppError} operator: a database must not be archived */
 function refuse(reason: string, cause: string = ARCHIVE_CAUSE): never {

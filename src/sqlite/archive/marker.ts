@@ -1,8 +1,8 @@
 /** A file next to the database that says which part of its archive belongs to it. */
-import { closeSync, constants, fsyncSync, openSync, readFileSync, writeSync } from "node:fs";
+import { constants, readFileSync, writeFileSync } from "node:fs";
 import { suffixes } from "../../base/database-url.ts";
 import { systemCode } from "../../base/error.ts";
-import { claimTemporary } from "../../base/temporary-file.ts";
+import { claimTemporary, fsyncPath } from "../../base/temporary-file.ts";
 import {
   copyOwnership,
   fileState,
@@ -63,13 +63,8 @@ export function readMarker(databasePath: string): ArchiveMarker | null {
 export function writeMarker(databasePath: string, marker: ArchiveMarker): void {
   const path = markerOf(databasePath);
   const temporaryPath = claimTemporary(path);
-  const descriptor = openSync(temporaryPath, "wx", PRIVATE_MODE);
-  try {
-    writeSync(descriptor, `${JSON.stringify(marker)}\n`);
-    fsyncSync(descriptor);
-  } finally {
-    closeSync(descriptor);
-  }
+  writeFileSync(temporaryPath, `${JSON.stringify(marker)}\n`, { flag: "wx", mode: PRIVATE_MODE });
+  fsyncPath(temporaryPath);
   copyOwnership(temporaryPath, databasePath);
   replaceFile(temporaryPath, path);
 }

@@ -5,7 +5,7 @@ import { fail } from "../../base/error.ts";
 import { claimTemporary } from "../../base/temporary-file.ts";
 import type { ObjectStorage } from "../../domain/object-storage.ts";
 import { fileState, PRIVATE_MODE, sizeOf } from "../file/files.ts";
-import { isUsed, readCatalog, readEnd, readGeneration, requireNewest } from "./catalog.ts";
+import { isUsed, readCatalog, readGeneration, requireNewest } from "./catalog.ts";
 import { type EnsureOptions, restoreNewest } from "./ensure-database.ts";
 import {
   decodeSegment,
@@ -16,9 +16,8 @@ import {
   type SegmentId,
   slotKey,
 } from "./format.ts";
-import { failContinued, OF_ANOTHER } from "./generation.ts";
 import { readHead } from "./log.ts";
-import { type ArchiveMarker, markCopy, notTheArchive, readMarker } from "./marker.ts";
+import { type ArchiveMarker, markCopy, readMarker } from "./marker.ts";
 import { POLL_MS } from "./still.ts";
 import type { WalPosition } from "./wal-reader.ts";
 import { writeFully } from "./wal-writer.ts";
@@ -113,9 +112,9 @@ async function isContinued(
 /**
  * Call it while no process has the database open.
  * @param waitMs for the server that has ended the log of this one
- * @returns the copy; `null` if this server may write, because the newest log is its own, or there is none, or an operator
- * has restored a state of it
- * @throws {AppError} operator if the archive cannot be restored, or belongs to another database
+ * @returns the copy; `null` if the newest log is that of this server, or there is none, or the database is no copy: then
+ * the archiver compares it with the archive, and continues that or refuses the database
+ * @throws {AppError} operator if the archive cannot be restored
  * @throws the reason of the signal
  */
 export async function prepareCopy(options: EnsureOptions, waitMs = 0): Promise<CopyStart | null> {
@@ -128,17 +127,10 @@ export async function prepareCopy(options: EnsureOptions, waitMs = 0): Promise<C
   const isThere = sizeOf(path) > 0;
   const isOwn = isThere && marker?.names.includes(newest.name);
   if (isOwn && !(await isContinued(options, newest, waitMs))) return null;
-  // An operator has restored a state, and no server writes.
-  const isIntended = isThere && !marker?.isCopy && marker?.intent?.names.includes(newest.name);
-  if (isIntended && (await readEnd(storage, catalog)).tail?.isSealed) return null;
-  if (isThere && (marker?.archive ?? newest.archive) !== newest.archive)
-    fail("operator", notTheArchive(path));
-  await untilBase(options);
+  const isOther = isThere && (marker?.archive ?? newest.archive) !== newest.archive;
   const last = canFollow(path, marker) ? marker?.complete : null;
-  if (last == null && isThere) {
-    if (marker === null) fail("operator", OF_ANOTHER);
-    if (!marker.isCopy) failContinued();
-  }
+  if (isOther || (isThere && last == null && !marker?.isCopy)) return null;
+  await untilBase(options);
   const { generation, number } = last ?? (await restoreNewest(options)).last;
   const id = { generation, number };
   for (const suffix of [suffixes.wal, suffixes.shm]) rmSync(path + suffix, { force: true });

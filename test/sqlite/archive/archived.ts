@@ -144,6 +144,7 @@ interface Options {
   readonly nowMs?: () => number;
   readonly clock?: Clock;
   readonly commit?: ArchiveCommit;
+  readonly standby?: boolean;
   /** Of the process; by default, all processes with this database have the same, and need not wait for each other. */
   readonly identity?: string;
 }
@@ -151,6 +152,7 @@ interface Options {
 async function startArchived(options: Options) {
   const { path, storage, intervalMs = INTERVAL_MS, keepMs = 1e9, maxWalBytes = 2 ** 30 } = options;
   const { nowMs = Date.now, identity = path, clock = systemClock, commit = "async" } = options;
+  const { standby = false } = options;
   const db = openDatabase(path);
   const descriptors = {
     database: openSync(path, "r"),
@@ -173,7 +175,7 @@ async function startArchived(options: Options) {
     keepMs,
     commit,
     takeoverMs: 10_000,
-    standby: false,
+    standby,
     maxWalBytes,
     nowMs,
     clock,

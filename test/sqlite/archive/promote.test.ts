@@ -127,8 +127,11 @@ test("a database that was restored replaces the archive when no server writes to
   await writeSegments(server, 1);
   const other = archive.at("other.db");
   markRestored(other, await restoreTo(other, archive.storage, new Date(2_000)), true);
-  for (const old of [path, other])
-    await expectRejection(prepare(archive, old), "operator", /^another server has continued /);
+  for (const old of [path, other]) {
+    expect(await prepare(archive, old)).toBe(null);
+    const refused = archive.start({ path: old, standby: true });
+    await expectRejection(refused, "operator", /^another server has continued /);
+  }
 });
 
 test("a promotion is refused when the end of the log is damaged or missing", async () => {

@@ -3,6 +3,9 @@ import { readFileSync, statSync } from "node:fs";
 import { AppError, fail, fileProblem } from "./error.ts";
 import { quoteReadably } from "./readable-text.ts";
 
+/** Environment variables by name. */
+export type Environment = Readonly<Record<string, string | undefined>>;
+
 /** A larger file was named by mistake, e.g. a database. */
 const MAX_BYTES = 2 ** 16;
 
@@ -21,10 +24,7 @@ function readLine(path: string): string {
  * set. An empty variable counts as not set
  * @throws {AppError} operator if both are set, or the file cannot be read; it repeats nothing of the file
  */
-export function readSecret(
-  environment: Readonly<Record<string, string | undefined>>,
-  name: string,
-): string | null {
+export function readSecret(environment: Environment, name: string): string | null {
   const value = environment[name] || null;
   const path = environment[`${name}_FILE`] || null;
   if (path === null) return value;

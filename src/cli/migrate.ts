@@ -10,12 +10,9 @@ async function distributeStore(
   distribute: DistributeStore,
 ): Promise<void> {
   const database = redactPassword(databaseUrl);
-  const done = await distribute({
-    databaseUrl,
-    onStart(orders, workers) {
-      const what = `${formatCount(orders, "order")} over ${formatCount(workers, "worker")}`;
-      stderr(`Distributing ${what}: until the end, requests return 503\n`);
-    },
+  const done = await distribute(databaseUrl, (orders, workers) => {
+    const what = `${formatCount(orders, "order")} over ${formatCount(workers, "worker")}`;
+    stderr(`Distributing ${what}: until the end, requests return 503\n`);
   });
   stdout(
     done

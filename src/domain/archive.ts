@@ -1,4 +1,5 @@
 /** The archive of a database: a continuous copy in object storage. */
+import type { Environment } from "../base/secret.ts";
 
 /** When a write is acknowledged: when it is on the disk, or when the archive has it. */
 export const archiveCommits = ["async", "sync"] as const;
@@ -18,7 +19,7 @@ export interface ArchiveSettings {
   /** `s3://bucket/prefix` or `file:///directory` */
   readonly url: string;
   /** Has the credentials of the storage. */
-  readonly environment: Readonly<Record<string, string | undefined>>;
+  readonly environment: Environment;
   readonly restore: (typeof archiveRestores)[number];
   /** Maximum age of a commit that the archive lacks, if an upload takes at most a quarter of it. */
   readonly intervalMs: number;

@@ -3,7 +3,7 @@
 import { isPostgres } from "../base/database-url.ts";
 import { AppError, fail } from "../base/error.ts";
 import { quoteReadably } from "../base/readable-text.ts";
-import { readSecret } from "../base/secret.ts";
+import { type Environment, readSecret } from "../base/secret.ts";
 import {
   apiToken,
   flagOf,
@@ -15,8 +15,6 @@ import {
   variableOf,
 } from "./settings.ts";
 import { utcOf } from "./time.ts";
-
-export type Environment = Readonly<Record<string, string | undefined>>;
 
 export type Flags = Readonly<Partial<Record<SettingName, string>>>;
 

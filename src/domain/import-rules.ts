@@ -70,7 +70,7 @@ export const userImport: ImportedTable<User, UserImport> = {
   namedUserOf: () => null,
   keysOf: ({ reference, email }) => [...referenceKey(reference), ["email", emailKey(email)]],
   complete(record, id, time) {
-    if ("id" in record) return { ...record, reference: record.reference ?? null };
+    if ("id" in record) return { reference: null, ...record };
     const { created_at = time, updated_at = created_at } = record;
     return { ...firstVersion(id, userFields(record), created_at), updated_at };
   },
@@ -174,12 +174,11 @@ export const orderImport: ImportedTable<Order, OrderImport> = {
   },
   keysOf: ({ reference }) => referenceKey(reference),
   complete({ user_email: _, user_reference: __, ...record }, id, time, userId) {
-    const { currency, reference = null, items, total, refunded = 0 } = record;
-    if ("id" in record) return { ...record, user_id: Number(userId), reference, refunded };
-    const { status = "pending" } = record;
-    const { metadata = {}, created_at = time, updated_at = created_at } = record;
-    const fields = { user_id: Number(userId), currency, reference, items, total, refunded, status };
-    return { ...firstVersion(id, { ...fields, metadata }, created_at), updated_at };
+    const order = { reference: null, refunded: 0, ...record, user_id: Number(userId) };
+    if ("id" in order) return order;
+    const { created_at = time, updated_at = created_at } = order;
+    const fields = { status: "pending" as const, metadata: {}, ...order };
+    return { ...firstVersion(id, fields, created_at), updated_at };
   },
   // The fields that never change: the others may have changed since the import. A record without a time of its own has
   // that of the import.

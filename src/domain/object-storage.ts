@@ -1,5 +1,6 @@
 /** Object storage, such as S3, in which the archive of a SQLite database is kept. */
 import { AppError, fail } from "../base/error.ts";
+import type { Environment } from "../base/secret.ts";
 
 export interface StoredObject {
   readonly key: string;
@@ -47,7 +48,7 @@ export interface ObjectStorage {
  */
 export type OpenStorage = (
   url: string,
-  environment: Readonly<Record<string, string | undefined>>,
+  environment: Environment,
   timeoutMs?: number,
 ) => ObjectStorage;
 

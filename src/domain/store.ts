@@ -157,18 +157,16 @@ interface RestoreResult extends BackupSummary {
   readonly validTokens: readonly string[];
 }
 
-interface DistributeOptions {
-  readonly databaseUrl: string;
-  /** Called before anything is locked, with the number of orders. */
-  readonly onStart: (orders: number, workers: number) => void;
-}
-
 /**
  * Distributes the orders of a database over the workers of a cluster, with all rows, in one transaction.
+ * @param onStart called before anything is locked
  * @returns whether it has done so: `false` if they were distributed before
  * @throws {AppError} operator
  */
-export type DistributeStore = (options: DistributeOptions) => Promise<boolean>;
+export type DistributeStore = (
+  databaseUrl: string,
+  onStart: (orders: number, workers: number) => void,
+) => Promise<boolean>;
 
 /** A kind of database, with everything that can be done to one. */
 export interface Backend {

@@ -1,7 +1,6 @@
 /** Where the credentials of S3 come from. */
 import { fail } from "../base/error.ts";
-import { readSecret } from "../base/secret.ts";
-import type { Environment } from "../domain/config.ts";
+import { type Environment, readSecret } from "../base/secret.ts";
 import { openRole } from "./roles.ts";
 import type { Credentials, CredentialsSource } from "./signature.ts";
 

@@ -1,7 +1,6 @@
 /** Encrypts the objects of a storage with AES-256-GCM: others see no more than their names, sizes and times. */
 import { fail } from "../base/error.ts";
-import { readSecret } from "../base/secret.ts";
-import type { Environment } from "../domain/config.ts";
+import { type Environment, readSecret } from "../base/secret.ts";
 import type { ObjectStorage } from "../domain/object-storage.ts";
 
 const CIPHER = "AES-GCM";

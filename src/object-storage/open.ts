@@ -1,6 +1,6 @@
 /** Opens the storage of a URL. */
 import { fail } from "../base/error.ts";
-import type { Environment } from "../domain/config.ts";
+import type { Environment } from "../base/secret.ts";
 import { type OpenStorage, parseStorageUrl } from "../domain/object-storage.ts";
 import { openCredentials } from "./credentials.ts";
 import { createDirectoryStorage } from "./directory.ts";

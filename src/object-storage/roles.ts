@@ -1,7 +1,6 @@
 /** Temporary credentials of the role that a container or a machine of AWS has. */
 import { AppError, fail, messageOf } from "../base/error.ts";
-import { readSecret } from "../base/secret.ts";
-import type { Environment } from "../domain/config.ts";
+import { type Environment, readSecret } from "../base/secret.ts";
 import { exchange } from "./exchange.ts";
 import { describeFailure } from "./s3-errors.ts";
 import type { Credentials, CredentialsSource } from "./signature.ts";

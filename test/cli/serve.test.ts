@@ -2,7 +2,7 @@ import { expect, test } from "bun:test";
 import { existsSync } from "node:fs";
 import { dirname, join } from "node:path";
 import { AppError } from "../../src/base/error.ts";
-import type { Environment } from "../../src/domain/config.ts";
+import type { Environment } from "../../src/base/secret.ts";
 import { newToken } from "../../src/domain/token.ts";
 import { openSqlite } from "../../src/sqlite/backend.ts";
 import { fillDatabase } from "../support/fill.ts";

@@ -165,7 +165,7 @@ describe.if(citusUrl !== null)("with TEST_CITUS_URL", () => {
 
     const announced: number[][] = [];
     const onStart = (...counts: number[]) => void announced.push(counts);
-    const distributing = () => distributePostgres({ databaseUrl, onStart });
+    const distributing = () => distributePostgres(databaseUrl, onStart);
     await expectRejection(distributing(), "operator", /needs the extension citus, and workers/);
     await plain.addWorkers();
     const before = await contentsOf(older);

@@ -1,7 +1,8 @@
 import { redactPassword } from "../../base/database-url.ts";
 import { AppError, messageOf } from "../../base/error.ts";
 import type { LogBuffer } from "../../base/log-buffer.ts";
-import type { Config, Environment, Flags } from "../../domain/config.ts";
+import type { Environment } from "../../base/secret.ts";
+import type { Config, Flags } from "../../domain/config.ts";
 import type { OpenStorage } from "../../domain/object-storage.ts";
 import type { Backend, Store, StoreOptions } from "../../domain/store.ts";
 import type * as sockets from "./sockets.ts";

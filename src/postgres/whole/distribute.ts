@@ -17,7 +17,7 @@ const lockTables = "lock table user_api, orders, users in access exclusive mode"
 const countOrders = `select (${totalOf(...totals.filter((total) => total !== "users"))})::bigint as orders`;
 
 /** @see DistributeStore */
-export const distributePostgres: DistributeStore = async ({ databaseUrl, onStart }) => {
+export const distributePostgres: DistributeStore = async (databaseUrl, onStart) => {
   const name = redactPassword(databaseUrl);
   const db = connect({ databaseUrl });
   const isDistributed = async (session: Session) => (await findSchema(session)).is_distributed;

@@ -97,8 +97,8 @@ test("writes fail while the lock file is elsewhere, and until the restart when i
   }
   // The other server may have migrated the schema.
   await expectRejection(newUser(store), "unavailable");
-  const problem = `${path} has been moved or deleted: restart the server`;
-  expect(problems).toEqual([problem, null, problem]);
+  const moved = `${path} has been moved or deleted`;
+  expect(problems).toEqual([moved, null, `${path} has been replaced by another file`]);
   await store.close();
   await (await openDatabase(database.path)).close();
 });

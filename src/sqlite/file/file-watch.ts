@@ -61,6 +61,7 @@ interface State {
   readonly database: WatchedFile;
   readonly wal: WatchedFile;
   readonly index: WatchedFile;
+  readonly lock: ServerLock | null;
   /** When the database was last as expected. */
   content: Content;
   /** At that time; `null` if the disk failed. */
@@ -76,7 +77,7 @@ function openFile(path: string, flags: "r" | "r+"): WatchedFile {
 }
 
 /** @returns the properties of the file; if it is not the one that is open, what has happened */
-function examine({ path, opened }: WatchedFile): Stats | string {
+function examine({ path, opened }: Pick<WatchedFile, "path" | "opened">): Stats | string {
   const stats = statSync(path, { throwIfNoEntry: false });
   if (stats === undefined) return `${path} has been moved or deleted`;
   const isSame = stats.ino === opened.ino && stats.dev === opened.dev;
@@ -132,7 +133,7 @@ function isTruncated(state: WalState | null, walBytes: number): boolean {
 }
 
 function findProblem(state: State): string | null {
-  const { database, wal, index } = state;
+  const { database, wal, index, lock } = state;
   // Before the size of the WAL, which grows before the index says so.
   const current = readState(index);
   const databaseStats = examine(database);
@@ -141,6 +142,8 @@ function findProblem(state: State): string | null {
   if (typeof walStats === "string") return walStats;
   const indexStats = examine(index);
   if (typeof indexStats === "string") return indexStats;
+  const lockStats = lock === null ? null : examine(lock);
+  if (typeof lockStats === "string") return lockStats;
   // Once more, because another process may have emptied the WAL after a checkpoint.
   if (state.isCopy) return null;
   const isWalTruncated =
@@ -175,13 +178,13 @@ export function watchFiles(
   // In this order.
   const walState = readState(index);
   const content = readContent(database);
-  const state: State = { database, wal, index, walState, content, overwritten: null, isCopy };
+  const state: State = { database, wal, index, lock, walState, content, overwritten: null, isCopy };
   let problem: string | null = null;
 
   function isInPlace(): boolean {
     const before = problem;
     try {
-      problem = findProblem(state) ?? lock?.findProblem() ?? null;
+      problem = findProblem(state);
     } catch (error) {
       problem = `${path} cannot be examined (${systemCode(error)})`;
     }

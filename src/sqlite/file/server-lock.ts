@@ -10,9 +10,11 @@ import { readHeader } from "./files.ts";
 /** How long to wait for the lock. A command that migrates holds it for a few milliseconds. */
 export const LOCK_TIMEOUT_MS = 500;
 
+/** Once its file is moved or deleted, another server can take the lock. */
 export interface ServerLock extends Disposable {
-  /** @returns that the file was moved or deleted, so that another server can take the lock; otherwise `null` */
-  findProblem(): string | null;
+  readonly path: string;
+  /** Properties of the file that is locked. */
+  readonly opened: Stats;
 }
 
 /** @returns the path of the lock file, which stays when the server has stopped */
@@ -97,10 +99,6 @@ function openLock(path: string, kind: LockKind, timeoutMs: number): Database | n
   }
 }
 
-function find(path: string): Stats | undefined {
-  return statSync(path, { throwIfNoEntry: false });
-}
-
 /**
  * Takes the lock of a server, so that only one process at a time serves a database file, or several that only read. It
  * is SQLite's lock on an empty file next to the database. The operating system releases it when the process ends.
@@ -116,12 +114,7 @@ export function takeServerLock(
   const path = lockPath(databasePath);
   const lock = openLock(path, kind, timeoutMs);
   if (lock === null) return null;
-  const inode = find(path)?.ino;
-  return {
-    findProblem: () =>
-      find(path)?.ino === inode ? null : `${path} has been moved or deleted: restart the server`,
-    [Symbol.dispose]: () => lock.close(),
-  };
+  return { path, opened: statSync(path), [Symbol.dispose]: () => lock.close() };
 }
 
 /** @returns whether another process holds the lock of a server that may write */

@@ -5,6 +5,8 @@
  */
 
 import type { Database } from "bun:sqlite";
+import { fail } from "../../base/error.ts";
+import { idGapProblem } from "../../domain/import-plan.ts";
 import type { OrderStatus } from "../../domain/order.ts";
 import type { RecordTable } from "../../domain/record.ts";
 import { levelBits, prepareLastId } from "./count-index.ts";
@@ -65,16 +67,19 @@ export function prepareIdTracker(db: Database, table: RecordTable) {
       }
     }
 
-    /** Counts the ids after the last one up to this one as without a record. Then this one is the last. */
+    /**
+     * Counts the ids after the last one up to this one as without a record. Then this one is the last.
+     * @throws {AppError} operator if they are too many
+     */
     function skipTo(id: number): void {
       if (id <= last) return;
+      const problem = idGapProblem(id, last);
+      if (problem !== null) fail("operator", `${table}: ${problem}`);
       count(table, last + 1, id, 1);
       last = id;
     }
 
     return {
-      /** The last id that was assigned; 0 if none was. */
-      last: () => last,
       /**
        * Counts the id. Call it for each new row.
        * @param status status of the order; `null` for a user

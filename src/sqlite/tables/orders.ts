@@ -6,6 +6,7 @@ import {
   type OrderFields,
   type OrderQuery,
   type OrderRow,
+  type OrderStatus,
   type OrderStore,
   orderRow,
   orderStatuses,
@@ -23,36 +24,31 @@ import {
   prepareUserPositions,
 } from "./user-positions.ts";
 
-type StatusFilters = Required<Pick<OrderQuery, "user_id" | "status">>;
-
 /** Reads the orders of one user, which are numbered. */
 function prepareRowsOfUser(db: Database, columns: string) {
   const numberingOf = prepareUserNumbering(db);
   // With both filters, the orders of the user are counted in the index alone.
-  const totalInStatus = db.prepare<{ total: number }, StatusFilters>(`
+  const totalInStatus = db.prepare<{ total: number }, { user_id: number; status: OrderStatus }>(`
     select count(*) as total
     from orders
     where user_id = +$user_id and status = +$status
   `);
-  type Page = Record<"user_id" | "start" | "end" | "limit" | "skip", number>;
-  function prepare<Filters>(where: string) {
-    const inOrder = (direction: "asc" | "desc") =>
-      db.prepare<JsonRow, Filters & Page>(`
-        select ${columns}
-        from orders
-        where user_id = +$user_id and user_position > $start and user_position <= $end ${where}
-        order by user_position ${direction}
-        limit +$limit offset +$skip
-      `);
-    return { id: inOrder("asc"), "-id": inOrder("desc") };
-  }
-  const rows = prepare<unknown>("");
-  const rowsInStatus = prepare<StatusFilters>("and status = +$status");
+  type Positions = Record<"user_id" | "start" | "end" | "limit" | "skip", number>;
+  const inOrder = (direction: "asc" | "desc") =>
+    db.prepare<JsonRow, Positions & { status: OrderStatus | null }>(`
+      select ${columns}
+      from orders
+      where user_id = +$user_id and user_position > $start and user_position <= $end
+        and (+$status is null or status = +$status)
+      order by user_position ${direction}
+      limit +$limit offset +$skip
+    `);
+  const rows = { id: inOrder("asc"), "-id": inOrder("desc") };
 
   return (userId: number, query: OrderQuery): ListRows => {
-    const { after, offset, status, sort = "id" } = query;
+    const { after, offset, status = null, sort = "id" } = query;
     // Without a status, no row is read and skipped.
-    const skip = status === undefined ? 0 : offset;
+    const skip = status === null ? 0 : offset;
     const skipped = offset - skip;
     const { total, countUpTo, positionAt } = numberingOf(userId);
     const isDescending = sort === "-id";
@@ -61,13 +57,10 @@ function prepareRowsOfUser(db: Database, columns: string) {
     const positions = isDescending
       ? { start: 0, end: positionAt(before - skipped) }
       : { start: positionAt(before + skipped), end: positionAt(total) };
-    const page = { user_id: userId, ...positions, limit: rowsToRead(query), skip };
-    if (status === undefined) return { meta: { total }, rows: rows[sort].iterate(page) };
-    const filters = { user_id: userId, status };
-    return {
-      meta: { total: totalInStatus.get(filters)?.total ?? 0 },
-      rows: rowsInStatus[sort].iterate({ ...page, status }),
-    };
+    const page = { user_id: userId, status, ...positions, limit: rowsToRead(query), skip };
+    const matching =
+      status === null ? total : (totalInStatus.get({ user_id: userId, status })?.total ?? 0);
+    return { meta: { total: matching }, rows: rows[sort].iterate(page) };
   };
 }
 

@@ -137,8 +137,7 @@ export function prepareUserPositions(db: Database) {
        */
       add(userId: number, id: number): number {
         const { id: lastId = null, next = 1 } = last.get(userId) ?? {};
-        if (lastId === null) return 1;
-        if (id > lastId) return next;
+        if (lastId === null || id > lastId) return next;
         const { positionAt, countUpTo } = numberingOf(userId);
         const position = positionAt(Math.max(countUpTo(id), 1));
         changeFrom(userId, position);

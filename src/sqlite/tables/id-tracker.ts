@@ -18,8 +18,8 @@ const levelWidths = levelBits.map((bits) => 2 ** bits);
 
 type CountChange = Record<"level" | "bucket" | "ids", number> & { readonly list: string };
 
-/** @returns a function that starts tracking the ids of a table within a transaction, from the current last id */
-export function prepareIdTracker(db: Database, table: RecordTable) {
+/** @returns a function that starts tracking ids within a transaction, from the current last ones */
+export function prepareIdTracker(db: Database) {
   const lastId = prepareLastId(db);
   const increment = db.prepare<null, CountChange>(`
     insert into buckets (list, level, bucket, ids)
@@ -34,7 +34,7 @@ export function prepareIdTracker(db: Database, table: RecordTable) {
   `);
 
   return () => {
-    let last = lastId(table);
+    const last = { users: lastId("users"), orders: lastId("orders") };
     /** Change of each count, by list, level and bucket. */
     const counts = new Map<string, CountChange>();
 
@@ -71,27 +71,27 @@ export function prepareIdTracker(db: Database, table: RecordTable) {
      * Counts the ids after the last one up to this one as without a record. Then this one is the last.
      * @throws {AppError} operator if they are too many
      */
-    function skipTo(id: number): void {
-      if (id <= last) return;
-      const problem = idGapProblem(id, last);
+    function skipTo(table: RecordTable, id: number): void {
+      if (id <= last[table]) return;
+      const problem = idGapProblem(id, last[table]);
       if (problem !== null) fail("operator", `${table}: ${problem}`);
-      count(table, last + 1, id, 1);
-      last = id;
+      count(table, last[table] + 1, id, 1);
+      last[table] = id;
     }
 
     return {
       /**
        * Counts the id. Call it for each new row.
-       * @param status status of the order; `null` for a user
+       * @param status of an order; a user is like a pending one
        */
-      add(id: number, status: OrderStatus | null): void {
-        if (id <= last) {
+      add(table: RecordTable, id: number, status: OrderStatus = "pending"): void {
+        if (id <= last[table]) {
           count(table, id, id, -1);
         } else {
-          skipTo(id - 1);
-          last = id;
+          skipTo(table, id - 1);
+          last[table] = id;
         }
-        if (status !== null && status !== "pending") count(status, id, id, 1);
+        if (status !== "pending") count(status, id, id, 1);
       },
       skipTo,
       flush,

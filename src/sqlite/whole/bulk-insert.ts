@@ -24,12 +24,11 @@ export function prepareBulkInsert(db: Database) {
     idempotency_keys: prepare("idempotency_keys"),
     changes: prepare("changes"),
   };
-  const openUserIds = prepareIdTracker(db, "users");
-  const openOrderIds = prepareIdTracker(db, "orders");
+  const openIds = prepareIdTracker(db);
   const openUserPositions = prepareUserPositions(db);
 
   return () => {
-    const ids = { users: openUserIds(), orders: openOrderIds() };
+    const ids = openIds();
     const userPositions = openUserPositions();
 
     return {
@@ -38,18 +37,17 @@ export function prepareBulkInsert(db: Database) {
       insert(table: CopiedTable, row: CopyRow): void {
         const id = Number(row["id"]);
         let inserted = row;
-        if (table === "users") ids.users.add(id, null);
+        if (table === "users") ids.add(table, id);
         if (table === "orders") {
           // A CHECK of the table rejects an unknown status.
-          ids.orders.add(id, row["status"] as OrderStatus);
+          ids.add(table, id, row["status"] as OrderStatus);
           inserted = { ...row, user_position: userPositions.add(Number(row["user_id"]), id) };
         }
         statements[table].run(inserted);
       },
       /** Writes the counts and positions. Call it after the last row. */
       finish(): void {
-        ids.users.flush();
-        ids.orders.flush();
+        ids.flush();
         userPositions.renumber();
       },
     };

@@ -36,7 +36,7 @@ function copyTargetOf(db: Database): CopyTarget {
     },
     async advanceIds(table, id) {
       if (table !== "tokens") {
-        ids[table].skipTo(id);
+        ids.skipTo(table, id);
         finish();
       }
       clearLastId.run({ table });

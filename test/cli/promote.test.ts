@@ -15,7 +15,7 @@ test("archive promote ends the log of a server when a standby has announced itse
   const refusal = (problem: string) => failed(`Cannot promote s3://bucket/a: ${problem}`);
   function announce(name: string, ageS: number): void {
     const timeMs = world.clock.time.getTime() - ageS * 1000;
-    const body = encodeJson({ holder: name, sequence: 1, takeoverMs: 3_000, timeMs });
+    const body = encodeJson({ holder: name, takeoverMs: 3_000, timeMs });
     s3.objects.set(`a/${ANNOUNCEMENT_KEY}`, { body, tag: '"1"', modified: "" });
   }
   const server = await world.serve();

@@ -9,11 +9,9 @@ import { HEARTBEAT_MS } from "./still.ts";
 export interface Announcement {
   /** Names the standby for operators. */
   readonly holder: string;
-  /** Changes each time. */
-  readonly sequence: number;
   /** How long it waits before it takes over. */
   readonly takeoverMs: number;
-  /** When it was written, by the clock of the standby: for operators. */
+  /** When it was written, by the clock of the standby: for operators. 0 when it was withdrawn. */
   readonly timeMs: number;
 }
 
@@ -30,8 +28,8 @@ const BEATS_PER_TAKEOVER = 4;
  */
 export async function readAnnouncement(storage: ObjectStorage): Promise<Announcement | null> {
   const body = await storage.get(ANNOUNCEMENT_KEY, HEAD_BYTES);
-  const isSound = ({ sequence, takeoverMs }: Announcement) =>
-    isNumber(sequence) && isNumber(takeoverMs) && takeoverMs > 0;
+  const isSound = ({ timeMs, takeoverMs }: Announcement) =>
+    isNumber(timeMs) && isNumber(takeoverMs) && takeoverMs > 0;
   return body === null ? null : decodeJson(ANNOUNCEMENT_KEY, body, isSound);
 }
 
@@ -45,11 +43,8 @@ export function announceRegularly(
   nowMs: () => number,
   onError: (error: unknown) => void,
 ): AsyncDisposable {
-  let sequence = 0;
-  const announce = (timeMs: number) => {
-    sequence += 1;
-    return storage.put(ANNOUNCEMENT_KEY, encodeJson({ ...own, sequence, timeMs })).catch(onError);
-  };
+  const announce = (timeMs: number) =>
+    storage.put(ANNOUNCEMENT_KEY, encodeJson({ ...own, timeMs })).catch(onError);
   void announce(nowMs());
   const timer = setInterval(() => void announce(nowMs()), ANNOUNCEMENT_MS);
   return {
@@ -69,9 +64,9 @@ export function createStandbyWatch({ storage, clock }: ArchiveContext): () => Pr
     // The standby writes one that is damaged again.
     const announcement = await orNull(readAnnouncement(storage));
     if (announcement !== null) {
-      const { holder, sequence, takeoverMs } = announcement;
-      if (`${holder} ${sequence}` !== seen) seenMs = clock.monotonicMs();
-      seen = `${holder} ${sequence}`;
+      const { holder, timeMs, takeoverMs } = announcement;
+      if (`${holder} ${timeMs}` !== seen) seenMs = clock.monotonicMs();
+      seen = `${holder} ${timeMs}`;
       intervalMs = Math.min(HEARTBEAT_MS, takeoverMs / BEATS_PER_TAKEOVER);
     }
     return clock.monotonicMs() - seenMs < MAX_SILENCE_MS ? intervalMs : HEARTBEAT_MS;

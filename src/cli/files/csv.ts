@@ -193,14 +193,13 @@ export async function* readCsv(
     info: true,
     max_record_size: MAX_RECORD_BYTES,
     // Called at once. An error drops the records that the loop below has not read yet.
-    onRecord(row: string[]) {
-      lastLine = (row as unknown as Row).info.lines;
+    onRecord(row: string[], { lines }) {
+      lastLine = lines;
       return row;
     },
     record_delimiter: ["\r\n", "\n", "\r"],
     relax_column_count: true,
-    skip_empty_lines: true,
-    // Spreadsheets write them for rows that were cleared.
+    // Also lines without a cell. Spreadsheets write rows of empty cells for those that were cleared.
     skip_records_with_empty_values: true,
   });
   // The loop below throws all errors.

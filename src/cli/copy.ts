@@ -1,18 +1,8 @@
 import { redactPassword } from "../base/database-url.ts";
 import { readUrl } from "../domain/config.ts";
-import { copyRows, type RowCounts } from "../domain/copy.ts";
+import { copyRows } from "../domain/copy.ts";
 import { formatCounts } from "./count-text.ts";
 import { type CommandSystem, stopSignal, withStore } from "./files/system.ts";
-
-function describeCounts(counts: RowCounts): string {
-  return formatCounts({
-    user: counts.users,
-    order: counts.orders,
-    token: counts.tokens,
-    "idempotency key": counts.idempotency_keys,
-    change: counts.changes,
-  });
-}
 
 /**
  * Copies the whole database into an empty one, on SQLite or PostgreSQL. A server may be running.
@@ -37,6 +27,13 @@ export async function copyStore(
     const counts = await store.withCopySource((source) =>
       withCopyTarget(targetUrl, (target) => copyRows(source, target, signal)),
     );
-    system.stdout(`Copied ${source} to ${target} (verified): ${describeCounts(counts)}\n`);
+    const copied = formatCounts({
+      user: counts.users,
+      order: counts.orders,
+      token: counts.tokens,
+      "idempotency key": counts.idempotency_keys,
+      change: counts.changes,
+    });
+    system.stdout(`Copied ${source} to ${target} (verified): ${copied}\n`);
   });
 }

@@ -40,8 +40,7 @@ ${rule}
 export async function printFirstToken(
   tokens: TokenStore,
   url: string,
-  config: Config,
-  { flags, program, stderr }: CommandSystem,
+  { config, flags, program, stderr }: CommandSystem,
 ): Promise<void> {
   // With API_TOKEN the operator has a token already, and the logs of a container are often stored.
   if (config.apiToken !== null || config.readOnly) return;

@@ -4,7 +4,6 @@ import { messageOf } from "../base/error.ts";
 import { createLog, type Log } from "../base/log.ts";
 import type { LogBuffer } from "../base/log-buffer.ts";
 import type { ArchiveOptions } from "../domain/archive.ts";
-import type { Config } from "../domain/config.ts";
 import { createReplaceableStore, type ReplaceableStore } from "../domain/replaceable-store.ts";
 import { isSocketPath } from "../domain/settings.ts";
 import type { Store, StoreMode } from "../domain/store.ts";
@@ -32,8 +31,7 @@ const BYTES_PER_CONNECTION = 2 ** 16;
 
 /** @returns `null` without an archive, and for a server that only reads */
 function archiveOptions(
-  config: Config,
-  { environment, createArchiveWorker }: CommandSystem,
+  { config, environment, createArchiveWorker }: CommandSystem,
   log: Log,
   signal: AbortSignal,
   options: Pick<ArchiveOptions, "onStopped" | "onSuperseded" | "wasSuperseded">,
@@ -63,11 +61,9 @@ function archiveOptions(
 
 /** @param output of the log */
 function createServerLog(
-  config: Config,
-  system: CommandSystem,
+  { config, now, stdoutIsTerminal }: CommandSystem,
   output: Omit<LogBuffer, "finish">,
 ): Log {
-  const { now, stdoutIsTerminal } = system;
   const log = createLog({
     level: config.logLevel,
     format: config.logFormat ?? (stdoutIsTerminal ? "text" : "json"),
@@ -107,7 +103,6 @@ function limitOpenFiles({ memoryBytes, sockets }: CommandSystem, log: Log): numb
 
 /** What a server that listens uses. */
 interface Serving {
-  readonly config: Config;
   readonly system: CommandSystem;
   readonly log: Log;
   readonly metrics: Metrics;
@@ -117,8 +112,8 @@ interface Serving {
 
 /** Starts to listen, and to reload the certificate. @returns the URL for this machine */
 async function startListening(serving: Serving): Promise<string> {
-  const { config, system, log, metrics, resources, stores } = serving;
-  const { now, sockets } = system;
+  const { system, log, metrics, resources, stores } = serving;
+  const { config, now, sockets } = system;
   const maxOpenFiles = limitOpenFiles(system, log);
   const timeoutMs = config.shutdownSeconds * 1000;
   const drain = createDrain();
@@ -144,7 +139,7 @@ async function startListening(serving: Serving): Promise<string> {
   resources.use(startReloading(listener.reloadTls, system.onHangup, log));
   // In a container, the host is 0.0.0.0, which is not an address to open.
   const url = localUrl(listener.url);
-  const schema = schemaOf(system, config);
+  const schema = schemaOf(system);
   const database = redactPassword(config.databaseUrl);
   const role = {
     read_only: config.readOnly || undefined,
@@ -154,14 +149,14 @@ async function startListening(serving: Serving): Promise<string> {
   return url;
 }
 
-function schemaOf({ schemaVersions }: CommandSystem, { databaseUrl }: Config): number {
-  return schemaVersions[isPostgres(databaseUrl) ? "PostgreSQL" : "SQLite"];
+function schemaOf({ schemaVersions, config }: CommandSystem): number {
+  return schemaVersions[isPostgres(config.databaseUrl) ? "PostgreSQL" : "SQLite"];
 }
 
 /** Checks what the settings name, and opens nothing. @throws {AppError} operator */
-async function checkSettings(config: Config, system: CommandSystem): Promise<void> {
-  await readTls(config);
-  const { archiveUrl, readOnly } = config;
+async function checkSettings(system: CommandSystem): Promise<void> {
+  await readTls(system.config);
+  const { archiveUrl, readOnly } = system.config;
   // The credentials. A server that only reads has no archive.
   if (archiveUrl !== null && !readOnly) system.openStorage(archiveUrl, system.environment);
   system.stdout("settings are valid\n");
@@ -174,17 +169,17 @@ async function checkSettings(config: Config, system: CommandSystem): Promise<voi
  */
 export async function serve(system: CommandSystem, options: { check?: boolean }): Promise<void> {
   const { config } = system;
-  if (options.check) return await checkSettings(config, system);
+  if (options.check) return await checkSettings(system);
   const { databaseUrl, readOnly } = config;
   const output = system.openLog();
-  const log = createServerLog(config, system, output);
+  const log = createServerLog(system, output);
   // Listen for signals early, so that one during startup is not missed.
   const fault = Promise.withResolvers<StopReason>();
   const stopped = Promise.race([system.untilStopped(), fault.promise]);
   await using resources = new AsyncDisposableStack();
 
   const { droppedLines: droppedLogLines } = output;
-  const schema = schemaOf(system, config);
+  const schema = schemaOf(system);
   const metrics = createMetrics({ ...build, schema }, readOnly, droppedLogLines);
   const stores = createReplaceableStore();
   resources.defer(async () => stores.current()?.close());
@@ -195,12 +190,11 @@ export async function serve(system: CommandSystem, options: { check?: boolean })
   async function show(store: Store): Promise<string> {
     stores.replace(store);
     await requireOwnApiToken(store.tokens, config);
-    listening ??= startListening({ config, system, log, metrics, resources, stores });
+    listening ??= startListening({ system, log, metrics, resources, stores });
     return listening;
   }
   // It restores its copy for minutes, and must be seen to live meanwhile.
-  if (config.standby)
-    listening = startListening({ config, system, log, metrics, resources, stores });
+  if (config.standby) listening = startListening({ system, log, metrics, resources, stores });
   await listening;
   // A server may wait for its archive, restore it, or follow it, for a long time.
   const opening = stopSignal({ untilStopped: () => stopped });
@@ -215,7 +209,7 @@ export async function serve(system: CommandSystem, options: { check?: boolean })
   let wasSuperseded = false;
   while (stop === null) {
     const superseded = Promise.withResolvers<null>();
-    const archive = archiveOptions(config, system, log, opening, {
+    const archive = archiveOptions(system, log, opening, {
       // Without its archive, the server would acknowledge writes that are lost with the machine.
       onStopped: stopFor,
       onSuperseded: (error) => (config.standby ? superseded.resolve(null) : stopFor(error)),
@@ -228,7 +222,7 @@ export async function serve(system: CommandSystem, options: { check?: boolean })
         if (archive === null || !opening.aborted) throw error;
         return null;
       });
-    if (store !== null) await printFirstToken(store.tokens, await show(store), config, system);
+    if (store !== null) await printFirstToken(store.tokens, await show(store), system);
     stop = await Promise.race(store === null ? [stopped] : [stopped, superseded.promise]);
     if (store === null || stop !== null) continue;
     // The next opening follows the server that has taken over.

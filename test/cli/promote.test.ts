@@ -20,13 +20,13 @@ test("archive promote ends the log of a server when a standby has announced itse
   }
   const server = await world.serve();
   while (!s3.objects.keys().some((key) => key.startsWith("a/bases/"))) await Bun.sleep(5);
-  const none = refusal("no standby has announced itself: start one, or add --force");
+  const silence = "no standby has announced itself within 60 s by the clock of this machine";
+  const none = refusal(`${silence}: start one, or add --force`);
   expect(await promote()).toEqual(none);
   announce(holder, 1);
   expect(await promote()).toEqual(none);
   announce("b:b.db", 61);
-  const late = "the standby b:b.db announced itself 61 s ago by the clock of this machine";
-  expect(await promote()).toEqual(refusal(`${late}: start it, or add --force`));
+  expect(await promote()).toEqual(none);
   announce("b:b.db", 60);
   const next = "b:b.db takes over now";
   const old = `${holder} ends its writes when it sees this: with STANDBY it follows, otherwise it exits with 1`;

@@ -9,20 +9,14 @@ import { readCatalog, readEnd, readLastHeader, requireNewest } from "./catalog.t
 import { holderName } from "./identity.ts";
 import { fence, readHead, type Sealer, seal } from "./log.ts";
 
+const NO_STANDBY = `no standby has announced itself within ${MAX_SILENCE_MS / 1000} s by the clock of this machine: start one, or add --force`;
+
 /** @returns the name of a standby */
 async function requireStandby(storage: ObjectStorage, primary: string, nowMs: number) {
-  const announcement = await readAnnouncement(storage);
+  const { holder, timeMs } = (await readAnnouncement(storage)) ?? { holder: primary, timeMs: 0 };
   // The primary announced itself before it took over.
-  if (announcement === null || announcement.holder === primary)
-    return fail("operator", "no standby has announced itself: start one, or add --force");
-  const { holder, timeMs } = announcement;
-  const ageMs = nowMs - timeMs;
-  const age = `${Math.round(ageMs / 1000)} s ago by the clock of this machine`;
-  if (Math.abs(ageMs) <= MAX_SILENCE_MS) return holder;
-  return fail(
-    "operator",
-    `the standby ${holder} announced itself ${age}: start it, or add --force`,
-  );
+  const isGone = holder === primary || Math.abs(nowMs - timeMs) > MAX_SILENCE_MS;
+  return isGone ? fail("operator", NO_STANDBY) : holder;
 }
 
 /** @returns the newest generation, and how its log ends */

@@ -4,7 +4,14 @@ import { closeSync, openSync, readSync, writeSync } from "node:fs";
 import { AppError } from "../../../src/base/error.ts";
 import type { ObjectStorage } from "../../../src/domain/object-storage.ts";
 import { makeUnreliable } from "../../object-storage/unreliable.ts";
-import { contentOf, makeArchive, type Server, writeSegments } from "./archived.ts";
+import {
+  contentOf,
+  makeArchive,
+  makeClock,
+  restoreOther,
+  type Server,
+  writeSegments,
+} from "./archived.ts";
 
 const HOUR_MS = 60 * 60 * 1000;
 
@@ -134,6 +141,25 @@ describe("an archive", () => {
     state.isAway = false;
     await archive.expectComplete(server);
     expect((await archive.storage.list("bases/")).length).toBe(2);
+  });
+
+  test("is lost when another server has continued it while the storage was unreachable for too long", async () => {
+    using archive = makeArchive();
+    const { state, unreliable: storage } = makeUnreliable(archive.storage);
+    await using server = await archive.start({ storage, maxWalBytes: 2 ** 20 });
+    await writeSegments(server, 3);
+    state.isAway = true;
+    while (!isLetGo(server)) {
+      server.insert(100, 10_000);
+      server.archiver.checkpoint();
+    }
+    const path = await restoreOther(archive, null);
+    await using other = await archive.start({ path, clock: makeClock() });
+    state.isAway = false;
+    while (!server.isSuperseded()) await Bun.sleep(1);
+    const lost = 'archive lost {"reason":"another server has continued the archive"}';
+    expect(server.lines.at(-1)).toBe(lost);
+    await archive.expectComplete(other);
   });
 
   test("begins when its first record could not be stored at once", async () => {

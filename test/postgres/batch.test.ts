@@ -76,20 +76,8 @@ const sequences: readonly [
     ["a", "bc"],
   ],
   [
-    "bounds the size of a batch, but runs an item of any size",
-    { maxSize: 3, sizeOf: (item) => item.length },
-    [["aa", "bb", "c", "ddddd"], "turns", 0, "turns", 1, "turns"],
-    ["aac", "bb", "ddddd"],
-  ],
-  [
     "gives each client its turn when more items wait than a batch can have",
     { maxItems: 3, clientOf: client },
-    twice,
-    ["abc", "AaA", "aa"],
-  ],
-  [
-    "gives each client its turn when larger items wait than a batch can have",
-    { maxSize: 3, sizeOf: () => 1, clientOf: client },
     twice,
     ["abc", "AaA", "aa"],
   ],

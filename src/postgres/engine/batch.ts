@@ -25,10 +25,6 @@ export interface BatchOptions<Item, Result> {
   /** Maximum number of items in a batch. The next batch starts as soon as this many items wait. */
   readonly maxItems: number;
   readonly maxBatches: number;
-  /** Maximum size of a batch. A larger item has a batch to itself. The default is no maximum. */
-  readonly maxSize?: number;
-  /** The default is 0. */
-  readonly sizeOf?: (item: Item) => number;
   /** Two items with a common key do not run at the same time. The default is no keys. */
   readonly conflictKeysOf?: (item: Item) => readonly string[];
   /** Each client has an item in a batch before another one has two, so that nobody waits for all items of others. */
@@ -66,7 +62,7 @@ function rejectExpired<Item, Result>({ waiting }: BatchQueue<Item, Result>): voi
 /** Takes the items of the next batch. Those that conflict with a running item stay. */
 function take<Item, Result>(queue: BatchQueue<Item, Result>): readonly Waiting<Item, Result>[] {
   const { options, waiting, busyKeys } = queue;
-  const { maxItems, maxSize = Number.POSITIVE_INFINITY, clientOf } = options;
+  const { maxItems, clientOf } = options;
   const batch = new Set<Waiting<Item, Result>>();
   const clients = createRoundRobinQueue<Waiting<Item, Result>>();
   const [first] = waiting;
@@ -75,14 +71,10 @@ function take<Item, Result>(queue: BatchQueue<Item, Result>): readonly Waiting<I
     if (options.isOfOneClient !== true || first === undefined || client === clientOf(first.item))
       clients.add(client, each);
   }
-  let size = 0;
   for (let next = clients.take(); next !== null; next = clients.take()) {
     if (batch.size === maxItems) break;
     const conflictKeys = options.conflictKeysOf?.(next.item) ?? [];
-    const itemSize = options.sizeOf?.(next.item) ?? 0;
     if (conflictKeys.some((key) => busyKeys.has(key))) continue;
-    if (batch.size > 0 && size + itemSize > maxSize) continue;
-    size += itemSize;
     for (const key of conflictKeys) busyKeys.add(key);
     batch.add(next);
   }

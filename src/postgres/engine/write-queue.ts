@@ -12,8 +12,6 @@ import { MAX_WRITE_BATCHES, type StoreContext } from "./context.ts";
 
 /** How long a write that runs alone waits for a locked row. */
 const ALONE_LOCK_TIMEOUT_MS = 1_000;
-/** Maximum length of all texts in a batch, in UTF-16 code units. */
-const MAX_BATCH_LENGTH = 2 ** 19;
 
 /**
  * @returns the result of a write
@@ -34,14 +32,13 @@ export interface WriteQueueOptions<Item, Result> {
   readonly conflictKeysOf: (item: Item) => readonly string[];
   /** Identifies the row that the write locks. */
   readonly lockOf: (item: Item) => string;
-  readonly sizeOf?: (item: Item) => number;
 }
 
 export function createWriteQueue<Item extends { readonly author: Author }, Result>(
   { db, placement, runForRow, pendingWrites }: StoreContext,
   options: WriteQueueOptions<Item, Result>,
 ): (item: Item) => Promise<Result> {
-  const { maxItems, conflictKeysOf, lockOf, sizeOf = () => 0 } = options;
+  const { maxItems, conflictKeysOf, lockOf } = options;
   /** Otherwise each of its statements is committed on its own. */
   const isTransaction = placement.beforeWrite.length > 0;
 
@@ -90,8 +87,6 @@ export function createWriteQueue<Item extends { readonly author: Author }, Resul
     run: runBatch,
     maxItems,
     maxBatches: MAX_WRITE_BATCHES,
-    maxSize: MAX_BATCH_LENGTH,
-    sizeOf,
     conflictKeysOf,
     clientOf: ({ author }) => author,
   });

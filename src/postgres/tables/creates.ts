@@ -3,7 +3,7 @@
 import type { Schema } from "../../base/schema.ts";
 import { type ChangeType, changeCodeOf } from "../../domain/change.ts";
 import { type IdempotencyKey, replay } from "../../domain/idempotency.ts";
-import { type Author, type RecordTable, type RecordText, textLength } from "../../domain/record.ts";
+import type { Author, RecordTable, RecordText } from "../../domain/record.ts";
 import { itemAt } from "../engine/batch.ts";
 import type { StoreContext } from "../engine/context.ts";
 import { createWriteQueue } from "../engine/write-queue.ts";
@@ -209,7 +209,6 @@ export function prepareCreate<Fields extends RowValues, Row>(
       ...(key === null ? [] : [`${key.owner} ${key.key}`]),
     ],
     lockOf: ({ fields }) => lockOf(fields),
-    sizeOf: ({ fields }) => textLength(fields),
   });
 
   return (fields: Fields, key: IdempotencyKey | null, author: Author) =>

@@ -166,7 +166,6 @@ export const severalServers: Placement = {
   },
   beforeCopy: [sequentialMode, twoPhaseCommit],
   beforeWrite: [twoPhaseCommit],
-  sharesPages: false,
   // Every shard reads as many ids as the offset.
   maxOffset: 10_000,
   sections: [

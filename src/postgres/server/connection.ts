@@ -119,6 +119,7 @@ function sessionOf(sql: () => SQL): Session {
       await sql().unsafe(statements).simple();
     },
     async insert(table, columns, rows) {
+      if (rows.length === 0) return;
       const names = columns.join(", ");
       const given = `json_populate_recordset(null::${table}, $1::text::json)`;
       const statement = `insert into ${table} (${names}) select ${names} from ${given}`;

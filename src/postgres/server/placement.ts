@@ -50,9 +50,7 @@ export interface Placement {
   readonly beforeCopy: readonly string[];
   /** Statements at the beginning of other transactions that write. If there are none, a batch need not be one. */
   readonly beforeWrite: readonly string[];
-  /** Whether one statement can read several pages of orders. */
-  readonly sharesPages: boolean;
-  /** The largest offset of a list of all orders; `null` for no limit. */
+  /** The largest offset of a list of all orders; `null` for no limit. With one, no statement reads several pages of orders. */
   readonly maxOffset: number | null;
   /** Further sections of `check`. */
   readonly sections: readonly Section[];
@@ -78,7 +76,6 @@ export const oneServer: Placement = {
   alsoCopied: {},
   beforeCopy: [],
   beforeWrite: [],
-  sharesPages: true,
   maxOffset: null,
   sections: [],
 };

@@ -26,8 +26,8 @@ export function watchChanges(db: Database, numberChanges: NumberChanges): Change
     dueMs = Number.POSITIVE_INFINITY;
     checkedMs = performance.now();
     try {
-      const { feed, last, isBehind, isReadOnly } = await numberChanges();
-      if (isBehind && isReadOnly === undefined) checkIn(0);
+      const { feed, last, isBehind } = await numberChanges();
+      if (isBehind) checkIn(0);
       const state = `${feed} ${last}`;
       if (state !== seen) {
         seen = state;

@@ -161,8 +161,7 @@ export function createChangeStore(
     subscribe,
 
     async deleteExpired(before) {
-      const { isBehind, isReadOnly } = await numberChanges();
-      if (isBehind && isReadOnly !== true) return true;
+      if ((await numberChanges()).isBehind) return true;
       const values = [before.getTime(), DELETE_BATCH_SIZE];
       const deleteExpired = async (session: Session) => {
         await lockFeed(session);

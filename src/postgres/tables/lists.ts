@@ -70,7 +70,7 @@ function prepareShared({ db }: StoreContext, list: List, sort: Sort) {
  */
 export function prepareList(context: StoreContext, list: List): ReadPage {
   const { db, placement } = context;
-  const sharesPages = placement.sharesPages || list.table === "users";
+  const maxOffsetOfAll = list.table === "users" ? null : placement.maxOffset;
   const readSmall = {
     id: prepareShared(context, list, "id"),
     "-id": prepareShared(context, list, "-id"),
@@ -95,7 +95,7 @@ export function prepareList(context: StoreContext, list: List): ReadPage {
     return failPageTooLarge(Math.min(Math.max(fitting, MAX_SMALL), limit - 1));
   }
 
-  const maxOffset = list.ofUser || list.table === "users" ? null : placement.maxOffset;
+  const maxOffset = list.ofUser ? null : maxOffsetOfAll;
 
   return async (query, client) => {
     const { limit, offset, after, sort = "id" } = query;
@@ -104,7 +104,7 @@ export function prepareList(context: StoreContext, list: List): ReadPage {
       const range = { min: 0, max: maxOffset };
       failField("offset", "range", `must be at most ${most} on this database: use after`, range);
     }
-    const isSmall = sharesPages && offset === 0 && limit <= MAX_SMALL;
+    const isSmall = maxOffsetOfAll === null && offset === 0 && limit <= MAX_SMALL;
     const { total, records, next } = isSmall
       ? await readSmall[sort]({ query, client })
       : await readLarge(query, sort, client);

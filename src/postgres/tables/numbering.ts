@@ -30,8 +30,6 @@ export interface FeedStatus extends Feed {
   readonly isCurrent: boolean;
   /** Whether there are changes that have no id yet. */
   readonly isBehind: boolean;
-  /** Set if this server cannot number: it shows what is numbered, under the name that is stored. */
-  readonly isReadOnly?: true;
 }
 
 async function readStatus(session: Session): Promise<FeedStatus> {
@@ -74,8 +72,8 @@ async function analyzeGrown(session: Session): Promise<void> {
 
 /**
  * Numbers changes, at most `MAX_NUMBERED`, and begins a new feed if it must. Concurrent calls share a run.
- * @returns the state afterwards, which is as it was on a server that cannot write. It is behind if changes that were
- * committed before the call have no id: with later ones, it would be behind for as long as others write
+ * @returns the state afterwards. It is behind if another call would number changes that were committed before this one: with
+ * later ones, it would be behind for as long as others write. A server that cannot write is not: it shows what is numbered
  */
 export type NumberChanges = () => Promise<FeedStatus>;
 
@@ -85,7 +83,8 @@ export function createNumbering(db: Database, readOnly: boolean): NumberChanges 
 
   async function number(): Promise<FeedStatus> {
     const status = await db.run("background", readStatus);
-    if (readOnly) return { ...status, isReadOnly: true };
+    const unnumbered = { ...status, isBehind: false };
+    if (readOnly) return unnumbered;
     if (status.isCurrent && !status.isBehind) return status;
     let count: number;
     try {
@@ -94,7 +93,7 @@ export function createNumbering(db: Database, readOnly: boolean): NumberChanges 
       count = await db.run("background", callNumbering, options);
     } catch (error) {
       // A standby, or a database that is read-only.
-      if (isReadOnly(error)) return { ...status, isReadOnly: true };
+      if (isReadOnly(error)) return unnumbered;
       throw error;
     }
     const numbered = {

@@ -55,7 +55,7 @@ export async function noteImported(
     ...changeOf(type, record, null),
     created_at: time.getTime(),
   }));
-  if (changes.length > 0) await session.insert("change_outbox", columns.split(", "), changes);
+  await session.insert("change_outbox", columns.split(", "), changes);
 }
 
 /** The number of users, or of orders in a status. */

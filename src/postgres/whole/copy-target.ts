@@ -2,7 +2,7 @@
 
 import { redactPassword } from "../../base/database-url.ts";
 import { fail } from "../../base/error.ts";
-import { type CopiedTable, type CopyTarget, copiedTables } from "../../domain/copy.ts";
+import { type CopiedTable, copiedTables } from "../../domain/copy.ts";
 import type { Backend } from "../../domain/store.ts";
 import { longTransaction, type Session } from "../server/connection.ts";
 import { describePostgresError } from "../server/errors.ts";
@@ -30,10 +30,6 @@ async function prepareTarget(session: Session, placement: Placement): Promise<vo
   }
 }
 
-function copyTargetOf(session: Session, placement: Placement): CopyTarget {
-  return { ...copySourceOf(session, placement), ...rowWriterOf(session, placement) };
-}
-
 /** @see Backend.withCopyTarget */
 export const withPostgresCopyTarget: Backend["withCopyTarget"] = async (databaseUrl, work) => {
   try {
@@ -41,7 +37,8 @@ export const withPostgresCopyTarget: Backend["withCopyTarget"] = async (database
     try {
       const fillTarget = async (session: Session) => {
         await prepareTarget(session, placement);
-        const result = await work(copyTargetOf(session, placement));
+        const target = { ...copySourceOf(session, placement), ...rowWriterOf(session, placement) };
+        const result = await work(target);
         await session.script(endFeed);
         await callNumbering(session);
         await session.script("analyze");

@@ -16,7 +16,6 @@ export function rowWriterOf(session: Session, placement: Placement): Omit<CopyTa
   return {
     lastId,
     async write(table, rows) {
-      if (rows.length === 0) return;
       await session.insert(table, copiedTables[table].columns, rows);
       const also = placement.alsoCopied[table];
       if (also === undefined) return;

@@ -18,13 +18,13 @@ import { createYieldToClients } from "./limits/yielding.ts";
 import type { Metrics } from "./metrics/metrics.ts";
 import type { JsonBlob } from "./output/bodies.ts";
 import { createCors } from "./output/cors.ts";
-import { createErrorHandler, type LogServerError } from "./output/errors.ts";
+import { createErrorHandler, createServerErrorLog } from "./output/errors.ts";
 import { handleRequest, type Pipeline } from "./pipeline.ts";
 import { createResponder } from "./respond.ts";
 import { changes } from "./routes/changes.ts";
 import { docs } from "./routes/docs.ts";
 import { orders } from "./routes/orders.ts";
-import { type HandleRoute, type RouteEntry, routesOf } from "./routes/route.ts";
+import { type RouteEntry, routesOf } from "./routes/route.ts";
 import { system } from "./routes/system.ts";
 import type { ClientApp } from "./routes/typed-client.ts";
 import { users } from "./routes/users.ts";
@@ -62,7 +62,6 @@ export interface AppOptions {
   readonly stores: ReplaceableStore;
   readonly config: Config;
   readonly log: Log;
-  readonly logServerError: LogServerError;
   readonly now: () => Date;
   readonly metrics: Metrics;
   readonly drain: Drain;
@@ -78,6 +77,7 @@ export function createApp(options: AppOptions) {
   const routes = routesOf(table);
   const connections = connectionsOf(options.servers);
   const rejectedAddress = createRejectedAddress(connections, config);
+  const logServerError = createServerErrorLog(options.log);
   const unmatched = createUnmatched(cors, routes);
   const pipeline: Pipeline = {
     services: {
@@ -100,13 +100,11 @@ export function createApp(options: AppOptions) {
     requireWithinRate: createRateLimiter(config.rateLimit),
     reserveWrite: createWriteMemory(),
     respond: createResponder({ ...options, cors, rejectedAddress }),
-    logServerError: options.logServerError,
+    logServerError,
   };
-  const handle: HandleRoute = (route, path, request, params) =>
-    handleRequest(pipeline, route, path, request, params);
-
+  const handle = handleRequest.bind(null, pipeline);
   for (const { method, path } of routes) metrics.addRoute(method, path);
-  const handleError = createErrorHandler(options.logServerError);
+  const handleError = createErrorHandler(logServerError);
   return (
     new Elysia({
       strictPath: true,
@@ -120,8 +118,6 @@ export function createApp(options: AppOptions) {
       .onError(({ error }) => handleError(error))
       .decorate("pipeline", handle)
       .use(table)
-      .all("/*", ({ request }) =>
-        handleRequest(pipeline, null, unmatched.routeOf(request), request, undefined),
-      )
+      .all("/*", ({ request }) => handle(null, unmatched.routeOf(request), request, undefined))
   );
 }

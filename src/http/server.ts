@@ -3,7 +3,6 @@ import type { Config } from "../domain/config.ts";
 import { isSocketPath } from "../domain/settings.ts";
 import { type AppOptions, createApp } from "./app.ts";
 import { countPending, IDLE_TIMEOUT_S, type Servers } from "./limits/connections.ts";
-import { createServerErrorLog } from "./output/errors.ts";
 import { readTls, type Tls } from "./tls.ts";
 
 /** On a Unix socket, Bun ignores the timeout of a single request. Longer than a client may wait for changes. */
@@ -83,17 +82,16 @@ async function untilIdle(servers: Servers, timeoutMs: number): Promise<void> {
   }
 }
 
-interface ListenOptions extends Omit<AppOptions, "servers" | "logServerError"> {
+interface ListenOptions extends Omit<AppOptions, "servers"> {
   /** Lets a second server listen. @returns a function to call when it does; `null` if that is not possible */
   readonly sharePort: () => (() => void) | null;
 }
 
 /** @throws {AppError} operator if the address or the port cannot be used, or the TLS files are invalid */
 export async function listen(options: ListenOptions): Promise<Listener> {
-  const { config, log, drain, sharePort } = options;
-  const logServerError = createServerErrorLog(log);
+  const { config, drain, sharePort } = options;
   const servers: Servers = new Set();
-  const app = createApp({ ...options, servers, logServerError });
+  const app = createApp({ ...options, servers });
   const { host } = config;
   const isSocket = isSocketPath(host);
 

@@ -85,11 +85,11 @@ test("responses with an asset or the OpenAPI document share one Blob", async () 
 });
 
 /** An app without a store. */
-function makeApp(log: object, logServerError = (_error: unknown) => {}) {
+function makeApp(log: object) {
   const metrics = { addRoute() {}, observeRequest() {} };
   const config = { corsOrigin: null, rateLimit: 0, apiToken: null };
   const rest = { stores: createReplaceableStore(), servers: new Set(), drain: createDrain() };
-  return createApp({ ...rest, metrics, config, log, logServerError } as never);
+  return createApp({ ...rest, metrics, config, log } as never);
 }
 
 test("the response is only internal error when no response can be made", async () => {
@@ -97,11 +97,11 @@ test("the response is only internal error when no response can be made", async (
   const request = () => {
     throw new Error("hunter2");
   };
-  const log = { enabled: () => true, request };
-  const app = makeApp(log, (error) => lines.push(String(error)));
+  const error = (event: string, { reason }: { reason: string }) => lines.push([event, reason]);
+  const app = makeApp({ enabled: () => true, request, error });
   const response = await app.handle(new Request("http://localhost/api/v1/users"));
   expect([response.status, await response.text()]).toEqual([500, "internal error"]);
-  expect(lines).toEqual(["AppError: missing", "Error: hunter2"]);
+  expect(lines).toEqual([["internal error", "hunter2"]]);
 });
 
 // Bun would serve no other connection until it has handled all that one has pipelined, and keep bodies until their turn.

@@ -23,8 +23,6 @@ export const userParams = idSchema(
 
 /** At most the digits of a 64-bit integer: reading thousands of them takes quadratic time. */
 const INT64 = /^([+-]?)0*(\d{1,19})$/;
-const MIN_INT64 = -(2n ** 63n);
-const MAX_INT64 = 2n ** 63n - 1n;
 
 /** `/orders/:id`: a 64-bit integer in base 10. A sign and leading zeros are allowed, as in Go's `ParseInt`. */
 export const orderParams = idSchema(
@@ -37,7 +35,7 @@ export const orderParams = idSchema(
     const [match, sign, digits = ""] = INT64.exec(text) ?? [];
     if (match === undefined) fail("invalid_order_id", "invalid order id");
     const id = sign === "-" ? -BigInt(digits) : BigInt(digits);
-    if (id < MIN_INT64 || id > MAX_INT64) fail("invalid_order_id", "invalid order id");
+    if (id !== BigInt.asIntN(64, id)) fail("invalid_order_id", "invalid order id");
     return id < 1n || id > Number.MAX_SAFE_INTEGER ? UNUSED_ID : Number(id);
   },
 );

@@ -13,10 +13,8 @@ import {
   type TokenStore,
 } from "../../domain/token.ts";
 
-/** The scheme in any case (RFC 9110 §11.1). */
-const SCHEME = /^bearer /i;
-/** One word, after any number of spaces. */
-const CREDENTIALS = /^ *([^\s,]+) *$/;
+/** The scheme in any case (RFC 9110 §11.1), any number of spaces, and one word. */
+const CREDENTIALS = /^bearer +([^\s,]+) *$/i;
 
 /** The hook of the bearer plugin. */
 type DeriveBearer = (context: {
@@ -34,10 +32,9 @@ function createTokenExtractor() {
   const hook = bearer().event.transform?.at(0)?.fn as DeriveBearer | undefined;
   if (hook === undefined) throw new Error("the bearer plugin has no hook");
   return (authorization: string): string | null => {
-    if (!SCHEME.test(authorization)) return null;
-    const headers = { authorization: authorization.replace(SCHEME, "Bearer ") };
-    const { bearer: credentials = "" } = hook({ headers, query: {} });
-    return CREDENTIALS.exec(credentials)?.[1] ?? null;
+    const [, word] = CREDENTIALS.exec(authorization) ?? [];
+    if (word === undefined) return null;
+    return hook({ headers: { authorization: `Bearer ${word}` }, query: {} }).bearer ?? null;
   };
 }
 

@@ -102,10 +102,10 @@ export function createdBody<Row>(
 }
 
 /** An array becomes its values, separated by commas, as clients write it. */
-type FilterValue = string | number | readonly number[] | undefined;
+type Filters = Readonly<Record<string, string | number | readonly number[] | undefined>>;
 
 /** @returns the filters of a list as they follow other parameters in a URL */
-export function filterParameters(filters: Readonly<Record<string, FilterValue>>): string {
+function filterParameters(filters: Filters): string {
   let parameters = "";
   for (const name in filters) {
     const value = filters[name];
@@ -116,29 +116,35 @@ export function filterParameters(filters: Readonly<Record<string, FilterValue>>)
 }
 
 /**
- * @param path the path of the list, without a query
- * @param query the validated query; its filters are kept in the links
- * @see RFC 8288
+ * @param path the path of a list, without a query
+ * @returns a function that returns a link to another page with the same limit and filters. @see RFC 8288
  */
+export function pageLinker(path: string, limit: number, filters: Filters) {
+  const parameters = filterParameters(filters);
+  return (rel: string, position: string) =>
+    `<${path}?limit=${limit}&${position}${parameters}>; rel="${rel}"`;
+}
+
+/** @param query the validated query; its filters are kept in the links */
 export function pageLinks(
   path: string,
   query: ListQuery,
   { total, nextAfter, maxOffset = Number.POSITIVE_INFINITY }: Page,
 ): string {
   const { limit, offset, after, ...filters } = query;
-  const byOffset = after === undefined;
-  const start = `<${path}?limit=${limit}&${byOffset ? "offset" : "after"}=`;
-  const end = `${filterParameters(filters)}>; rel=`;
-  const largest = byOffset ? maxOffset : Number.POSITIVE_INFINITY;
-  const link = (target: number | null, rel: string) =>
-    target === null || target > largest ? "" : `, ${start}${target}${end}"${rel}"`;
-  const first = `${start}0${end}"first"`;
-  if (!byOffset) return first + link(nextAfter, "next");
-  const { prev, next, last } = pageOffsets({ limit, offset }, total);
-  return first + link(prev, "prev") + link(next, "next") + link(last, "last");
+  const link = pageLinker(path, limit, filters);
+  if (after !== undefined) {
+    const first = link("first", "after=0");
+    return nextAfter === null ? first : `${first}, ${link("next", `after=${nextAfter}`)}`;
+  }
+  const offsets = { first: 0, ...pageOffsets({ limit, offset }, total) };
+  return Object.entries(offsets)
+    .filter(([, target]) => target !== null && target <= maxOffset)
+    .map(([rel, target]) => link(rel, `offset=${target}`))
+    .join(", ");
 }
 
-export type ListQuery = PageQuery & Readonly<Record<string, FilterValue>>;
+export type ListQuery = PageQuery & Filters;
 
 /**
  * @returns the body of a response with one page. Sets its `Link`

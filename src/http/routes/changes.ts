@@ -5,7 +5,7 @@ import { pageOffsets } from "../../domain/page.ts";
 import type { Call } from "../input/call.ts";
 import { querySchema } from "../input/query.ts";
 import { pageDoc } from "../openapi/detail.ts";
-import { filterParameters, type PageEnvelope, recordsBody } from "../output/bodies.ts";
+import { type PageEnvelope, pageLinker, recordsBody } from "../output/bodies.ts";
 import { route, routesAt, type Services } from "./route.ts";
 
 const changesPath = "/api/v1/changes";
@@ -70,17 +70,13 @@ async function waitForChanges(
 function linksOf(query: ChangeQuery, page: ChangePage): string {
   const { limit, offset, after, wait, include } = query;
   const { first, last, feed, total } = page;
-  const options = filterParameters({ include, wait: wait || undefined });
-  const link = (position: string, rel: string) =>
-    `<${changesPath}?limit=${limit}&${position}${options}>; rel="${rel}"`;
-  const continued = (id: number) => `after=${id}&feed=${feed}`;
-  const next = link(continued(Math.min(startOf(query, page) + limit, last)), "next");
-  if (after !== undefined) return `${link(continued(first - 1), "first")}, ${next}`;
+  const link = pageLinker(changesPath, limit, { include, wait: wait || undefined });
+  const continued = (rel: string, id: number) => link(rel, `after=${id}&feed=${feed}`);
+  const next = continued("next", Math.min(startOf(query, page) + limit, last));
+  if (after !== undefined) return `${continued("first", first - 1)}, ${next}`;
   const { prev, last: lastOffset } = pageOffsets({ limit, offset }, total);
-  const links = [link("offset=0", "first")];
-  if (prev !== null) links.push(link(`offset=${prev}`, "prev"));
-  links.push(next, link(`offset=${lastOffset}`, "last"));
-  return links.join(", ");
+  const before = prev === null ? "" : `, ${link("prev", `offset=${prev}`)}`;
+  return `${link("first", "offset=0")}${before}, ${next}, ${link("last", `offset=${lastOffset}`)}`;
 }
 
 function changesBody({ head, query }: Call<ChangeQuery>, page: ChangePage) {

@@ -9,25 +9,17 @@ import { noQuery } from "../input/query.ts";
 import { docsPath } from "../output/errors.ts";
 import { route, routesAt } from "./route.ts";
 
-interface Asset {
-  readonly path: string;
-  /** The file: in the binary, or on disk when run from source. */
-  readonly file: string;
-  readonly type: string;
-}
-
-const HTML = "text/html; charset=utf-8";
-const SCRIPT = "text/javascript; charset=utf-8";
-const STYLE = "text/css; charset=utf-8";
-
-/** Listed one by one, because no other path under `/api/v1/docs` is public. */
-const assets: readonly Asset[] = [
-  { path: docsPath, file: String(page), type: HTML },
-  { path: `${docsPath}/page.js`, file: pageScript, type: SCRIPT },
-  { path: `${docsPath}/page.css`, file: pageStyle, type: STYLE },
-  { path: `${docsPath}/swagger-ui.js`, file: swaggerScript, type: SCRIPT },
-  { path: `${docsPath}/swagger-ui.css`, file: swaggerStyle, type: STYLE },
-];
+/**
+ * Files, in the binary or on disk when run from source, by their paths. They are listed one by one, because no other path
+ * under `/api/v1/docs` is public.
+ */
+const assets: Readonly<Record<string, string>> = {
+  [docsPath]: String(page),
+  [`${docsPath}/page.js`]: pageScript,
+  [`${docsPath}/page.css`]: pageStyle,
+  [`${docsPath}/swagger-ui.js`]: swaggerScript,
+  [`${docsPath}/swagger-ui.css`]: swaggerStyle,
+};
 
 /**
  * The page loads scripts and styles from this origin only, contacts no other host, and cannot be framed.
@@ -47,9 +39,19 @@ const POLICY = [
 /** No operation for clients: without a `detail`, the document leaves it out. */
 const definition = { public: true, query: noQuery } as const;
 
-async function readAsset(file: string) {
-  const bytes = await Bun.file(file).bytes();
-  return { blob: new Blob([bytes]), etag: `"${Bun.hash(bytes).toString(36)}"` };
+async function readAsset(path: string) {
+  const file = Bun.file(path);
+  const bytes = await file.bytes();
+  const headers = {
+    "content-type": file.type,
+    // Always revalidated, so that assets of two versions never mix.
+    "cache-control": "no-cache",
+    "content-security-policy": POLICY,
+    "x-content-type-options": "nosniff",
+    "referrer-policy": "no-referrer",
+    etag: `"${Bun.hash(bytes).toString(36)}"`,
+  };
+  return { blob: new Blob([bytes]), headers };
 }
 
 /**
@@ -57,22 +59,14 @@ async function readAsset(file: string) {
  * startup fast, as one `Blob`, which all responses share: Bun copies bytes for each response, so that clients that do
  * not read would fill the memory.
  */
-function createAssetHandler({ file, type }: Asset) {
+function createAssetHandler(path: string) {
   let asset: ReturnType<typeof readAsset> | null = null;
   return async ({ request, head }: Pick<UncheckedCall, "request" | "head">) => {
-    asset ??= readAsset(file);
-    const { blob, etag } = await asset;
-    Object.assign(head.headers, {
-      "content-type": type,
-      // Always revalidated, so that assets of two versions never mix.
-      "cache-control": "no-cache",
-      "x-content-type-options": "nosniff",
-      "referrer-policy": "no-referrer",
-      etag,
-    });
-    if (type === HTML) head.headers["content-security-policy"] = POLICY;
+    asset ??= readAsset(path);
+    const { blob, headers } = await asset;
+    Object.assign(head.headers, headers);
     const known = request.headers.get("if-none-match") ?? "";
-    if (known.trim() !== "*" && !known.includes(etag)) return blob;
+    if (known.trim() !== "*" && !known.includes(headers.etag)) return blob;
     head.status = 304;
     return null;
   };
@@ -81,6 +75,7 @@ function createAssetHandler({ file, type }: Asset) {
 /** Public: the assets are the same for everyone and contain no data. */
 export function docs() {
   const app = routesAt("", "system");
-  for (const asset of assets) app.get(asset.path, ...route(definition, createAssetHandler(asset)));
+  for (const [path, file] of Object.entries(assets))
+    app.get(path, ...route(definition, createAssetHandler(file)));
   return app;
 }

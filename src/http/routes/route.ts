@@ -55,17 +55,11 @@ export interface Route {
   handler(call: UncheckedCall, services: Services): MaybePromise<ResponseBody>;
 }
 
-/** Makes the checks of a request, then calls the handler of its route. @param path as in `/api/v1/users/:id` */
-export type HandleRoute = (
-  route: Route,
-  path: string,
-  request: Request,
-  params: unknown,
-) => MaybePromise<Response>;
-
 /** What Elysia passes to a route. */
 interface RouteContext {
-  readonly pipeline: HandleRoute;
+  /** Makes the checks of a request, then calls the handler of its route. */
+  pipeline(route: Route, path: string, request: Request, params: unknown): MaybePromise<Response>;
+  /** As in `/api/v1/users/:id`. */
   readonly route: string;
   readonly request: Request;
   readonly params: unknown;

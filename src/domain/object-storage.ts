@@ -62,33 +62,25 @@ export type StorageLocation =
   | { readonly kind: "s3"; readonly bucket: string; readonly prefix: string }
   | { readonly kind: "directory"; readonly path: string };
 
-const FORM = "must be s3://bucket/prefix or file:///directory";
+const FORM = "must be s3://bucket/prefix, of letters, digits and . _ - =, or file:///directory";
 
 /**
  * @param url `s3://bucket`, `s3://bucket/prefix` or `file:///directory`
- * @throws {AppError} operator, saying what it must be, without repeating it
+ * @throws {AppError} operator, saying what it must be, without repeating it: it may contain credentials
  */
 export function parseStorageUrl(url: string): StorageLocation {
-  const parsed = /^(s3|file):\/\//.test(url) ? URL.parse(url) : null;
-  if (parsed === null || /%(?![\da-f]{2})/i.test(url)) fail("operator", FORM);
-  const { protocol, host, username, password, search, hash } = parsed;
-  if (username !== "" || password !== "") {
-    fail("operator", "must not contain credentials: set S3_ACCESS_KEY_ID and S3_SECRET_ACCESS_KEY");
-  }
-  if (search !== "" || hash !== "") fail("operator", `${FORM}, without parameters`);
+  const hasForm = /^(s3:\/\/[^@?#]*|file:\/\/[^?#]*)$/.test(url) && !/%(?![\da-f]{2})/i.test(url);
+  const parsed = hasForm ? URL.parse(url) : null;
+  if (parsed === null) fail("operator", FORM);
+  const { protocol, host } = parsed;
   const path = decodeURIComponent(parsed.pathname).replace(/\/+$/, "");
   if (protocol === "file:") {
-    return host === "" && path !== "" && !path.includes("\0")
-      ? { kind: "directory", path }
-      : fail("operator", FORM);
-  }
-  if (!/^[a-z0-9][\w.-]{1,62}$/i.test(host)) {
-    fail("operator", host === "" ? FORM : "must have a bucket of 2 to 63 letters, digits, . _ -");
+    if (host !== "" || path === "" || path.includes("\0")) fail("operator", FORM);
+    return { kind: "directory", path };
   }
   const prefix = path.slice(1);
-  if (prefix !== "" && !isKey(prefix)) {
-    fail("operator", "must have a prefix of letters, digits and . _ - = between slashes");
-  }
+  const isBucket = /^[a-z0-9][\w.-]{1,62}$/i.test(host);
+  if (!isBucket || (prefix !== "" && !isKey(prefix))) fail("operator", FORM);
   return { kind: "s3", bucket: host, prefix };
 }
 

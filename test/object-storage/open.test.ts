@@ -34,23 +34,14 @@ describe("URLs of object storage", () => {
     "s3://backups?region=x",
     "s3://backups/a#b",
     "s3://backups/a%",
+    "s3://id:hidden@backups/a",
+    "s3://:hidden@backups/a",
+    ...["a//b", "a b", "ä", "a%2Fb%00", "a&b"].map((prefix) => `s3://backups/${prefix}`),
+    ...["b", "-b", "b".repeat(64)].map((bucket) => `s3://${bucket}/p`),
   ])("%p is not the URL of a storage", (url) => {
-    expectThrown(() => parseStorageUrl(url), "operator", /^must be s3:\/\/bucket\/prefix or file:/);
-  });
-
-  test.each(["a//b", "a b", "ä", "a%2Fb%00", "a&b"])("%p is not a prefix", (prefix) => {
-    const problem = "must have a prefix of letters, digits and . _ - = between slashes";
-    expectThrown(() => parseStorageUrl(`s3://backups/${prefix}`), "operator", problem);
-  });
-
-  test.each(["b", "-b", "b".repeat(64)])("%p is not a bucket", (bucket) => {
-    const problem = "must have a bucket of 2 to 63 letters, digits, . _ -";
-    expectThrown(() => parseStorageUrl(`s3://${bucket}/p`), "operator", problem);
-  });
-
-  test("a URL with credentials is rejected without repeating them", () => {
-    const problem = "must not contain credentials: set S3_ACCESS_KEY_ID and S3_SECRET_ACCESS_KEY";
-    expectThrown(() => parseStorageUrl("s3://id:hidden@backups/a"), "operator", problem);
+    const problem =
+      "must be s3://bucket/prefix, of letters, digits and . _ - =, or file:///directory";
+    expectThrown(() => parseStorageUrl(url), "operator", problem);
   });
 
   test("a key has no empty word and no dots alone", () => {

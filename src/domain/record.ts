@@ -70,10 +70,3 @@ export function nextVersion<Row extends { readonly version: number; readonly upd
 
 /** Name of the token that makes a change, which the change feed records; `null` for the command line. */
 export type Author = string | null;
-
-/** @returns the length of all texts of a record or a row, in UTF-16 code units */
-export function textLength(record: object): number {
-  let length = 0;
-  for (const value of Object.values(record)) if (typeof value === "string") length += value.length;
-  return length;
-}

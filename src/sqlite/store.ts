@@ -115,7 +115,7 @@ function createStores(
   isBehind: () => boolean,
 ) {
   const timestamp = () => now().toISOString();
-  const idempotency = createIdempotencyStore(db, writer, now, timestamp);
+  const idempotency = createIdempotencyStore(db, writer, now);
   const noteChange = prepareNoteChange(db, now);
   const context = { db, reader, writer, idempotency, timestamp, noteChange };
   return {

@@ -9,12 +9,7 @@ const DELETE_BATCH_SIZE = 500;
 
 export type IdempotencyStore = ReturnType<typeof createIdempotencyStore>;
 
-export function createIdempotencyStore(
-  db: Database,
-  writer: Writer,
-  now: () => Date,
-  timestamp: () => string,
-) {
+export function createIdempotencyStore(db: Database, writer: Writer, now: () => Date) {
   const find = db.prepare<
     Record<"fingerprint" | "record", string>,
     Record<"owner" | "key" | "expired", string>
@@ -70,7 +65,7 @@ export function createIdempotencyStore(
       const record = write();
       if (record !== null) {
         const userId = table === "users" ? record.id : null;
-        store.run({ ...key, record: record.json, user_id: userId, now: timestamp() });
+        store.run({ ...key, record: record.json, user_id: userId, now: now().toISOString() });
       }
       return record;
     },

@@ -83,17 +83,12 @@ async function vacuumInto(
   }
 }
 
-/** Its modification time is that of the last backup. */
-function markerOf(databasePath: string): string {
-  return databasePath + suffixes.lastBackup;
-}
-
 /**
  * Records the time for the metrics of a server. A database that no server uses, and that has no such record, gets none,
  * because a command that only reads leaves no trace there. A backup is complete without it.
  */
 function recordBackup(databasePath: string): void {
-  const marker = markerOf(databasePath);
+  const marker = databasePath + suffixes.lastBackup;
   if (!existsSync(marker) && !isServed(databasePath)) return;
   // Others may write to the directory, too: a file that they have put there is replaced, never opened.
   const temporaryPath = claimTemporary(marker);
@@ -109,7 +104,8 @@ function recordBackup(databasePath: string): void {
 
 /** @see Statistics.lastBackupS */
 export function lastBackupS(databasePath: string): number | null {
-  const { mtimeMs } = statSync(markerOf(databasePath), { throwIfNoEntry: false }) ?? {};
+  const marker = databasePath + suffixes.lastBackup;
+  const { mtimeMs } = statSync(marker, { throwIfNoEntry: false }) ?? {};
   return mtimeMs === undefined ? null : mtimeMs / 1000;
 }
 

@@ -12,6 +12,7 @@ import { type CountedList, levelBits, storedLists, tableOf } from "../tables/cou
 import { BEGINS_BLOCK } from "../tables/user-positions.ts";
 import { type Find, findBrokenConstraints, findInFile, isWalkable } from "./check-file.ts";
 
+/** Of one section. */
 const MAX_FINDINGS = 10;
 
 /**
@@ -20,9 +21,12 @@ const MAX_FINDINGS = 10;
  */
 const UNREADABLE = /^SQLITE_(CORRUPT|IOERR|NOTADB|ERROR|TOOBIG)/;
 
-/** Reports the rows of a query. `pragma foreign_key_check` has no limit, so it is applied here. */
+/** Reports the rows of a query. */
 function findRows<Row>(query: string, describe: (row: Row) => string): Find {
-  return (db) => db.prepare<Row, []>(query).all().slice(0, MAX_FINDINGS).map(describe);
+  return function* find(db) {
+    using statement = db.prepare<Row, []>(query);
+    for (const row of statement.iterate()) yield describe(row);
+  };
 }
 
 const findOrphans = findRows<{ table: string; rowid: number }>(
@@ -55,7 +59,7 @@ function findMiscounts(list: CountedList): Find {
   const counted = `${isDense ? `${assigned} -` : ""} coalesce(present.ids, 0)`;
   return function* find(db) {
     type Level = { list: CountedList; level: number; shift: number };
-    const recount = db.prepare<{ bucket: number }, Level>(`
+    using recount = db.prepare<{ bucket: number }, Level>(`
       with
         present (bucket, ids) as (
           select (id - 1) >> $shift, count(*)
@@ -70,10 +74,9 @@ function findMiscounts(list: CountedList): Find {
       left join present using (bucket)
       left join kept using (bucket)
       where bucket >= 0 and coalesce(kept.ids, 0) <> ${counted}
-      limit ${MAX_FINDINGS}
     `);
     for (const [level, shift] of levelBits.entries()) {
-      for (const { bucket } of recount.all({ list, level, shift })) {
+      for (const { bucket } of recount.iterate({ list, level, shift })) {
         yield `the total of ${list} is wrong in bucket ${bucket} of level ${level}`;
       }
     }
@@ -88,7 +91,6 @@ function findLarge(table: RecordTable, record: Schema): Find {
         select id
         from ${table}
         where octet_length(${recordJson(db, record)}) > ${MAX_RECORD_BYTES}
-        limit ${MAX_FINDINGS}
       `,
       ({ id }) => `row ${id} of ${table} is larger than ${MAX_RECORD_BYTES} bytes of JSON`,
     )(db);
@@ -105,7 +107,6 @@ const findWrongTotals = findRows<{ id: number }>(
           <> coalesce(sum((value ->> 'quantity') * ((value ->> 'unit_price') / 134217728)), 0) * 134217728
         from json_each(items)
       )
-    limit ${MAX_FINDINGS}
   `,
   ({ id }) => `the total of order ${id} does not match its items`,
 );
@@ -123,7 +124,6 @@ const findMisplaced = findRows<{ user_id: number }>(
     )
     where id <= id_before or user_position <= position_before
       or not (user_position = position_before + 1 or ${BEGINS_BLOCK})
-    limit ${MAX_FINDINGS}
   `,
   ({ user_id }) => `the orders of user ${user_id} are not numbered by id`,
 );
@@ -158,7 +158,6 @@ const findChangeJumps = findRows<{ record: string; version: number; before: numb
       when type = 3 then version <> version_before
       else version <> version_before + 1
     end
-    limit ${MAX_FINDINGS}
   `,
   ({ record, version, before }) =>
     `the changes of ${record} do not ascend by one: version ${version} follows ${before}`,
@@ -183,7 +182,6 @@ const findChangesBehind = findRows<{ record: string }>(
       when type <= ${LAST_OF_USERS} then users.version is not changed.version
       else orders.version is not changed.version or ${statusCode} is not changed.status
     end
-    limit ${MAX_FINDINGS}
   `,
   ({ record }) => `the last change of ${record} does not agree with the record`,
 );
@@ -204,11 +202,11 @@ const sections: readonly Section[] = [
   ["the last change of each record", findChangesBehind],
 ];
 
-/** @returns the findings of one section. A section that cannot be read is a finding too. */
-function checkSection(db: Database, name: string, find: Find): readonly string[] {
+/** @returns the first findings of one section. A section that cannot be read is a finding too. */
+function checkSection(db: Database, name: string, find: Find, limit = MAX_FINDINGS): string[] {
   const findings: string[] = [];
   try {
-    for (const finding of find(db)) findings.push(finding);
+    for (const finding of find(db)) if (findings.push(finding) === limit) break;
   } catch (error) {
     if (!UNREADABLE.test(systemCode(error))) throw error;
     findings.push(`cannot check ${name}: ${meaningOf(error) ?? messageOf(error)}`);
@@ -223,7 +221,7 @@ function checkSection(db: Database, name: string, find: Find): readonly string[]
  * @returns one sentence per problem; empty if there is none
  */
 export function checkDatabase(db: Database, atRest = false): readonly string[] {
-  const inFile = checkSection(db, "the structure of the file", findInFile);
+  const inFile = checkSection(db, "the structure of the file", findInFile, Number.MAX_VALUE);
   if (!isWalkable(inFile)) return inFile.slice(0, MAX_FINDINGS);
   const all = [...sections];
   if (atRest) all.push(["the constraints of rows", findBrokenConstraints]);

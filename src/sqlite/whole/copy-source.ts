@@ -8,15 +8,12 @@ import {
   copiedTables,
   withMappedErrors,
 } from "../../domain/copy.ts";
-import { textLength } from "../../domain/record.ts";
 import type { DatabaseFile } from "../file/at-rest.ts";
 import { describeSqliteError } from "../file/errors.ts";
 import { prepareLastId } from "../tables/count-index.ts";
 
-/** Maximum number of rows in a batch. */
-const BATCH_ROWS = 5000;
-/** A batch ends with the row whose texts reach this length in total. */
-const BATCH_LENGTH = 2 ** 20;
+/** Rows per batch, which has about 30 MB with rows of the maximum size. */
+const BATCH_ROWS = 1000;
 
 function selectFrom(table: CopiedTable): string {
   const { columns, sortKey } = copiedTables[table];
@@ -26,15 +23,12 @@ function selectFrom(table: CopiedTable): string {
 /** Yields to the event loop after each batch, so that signals are handled and progress is drawn. */
 async function* inBatches(rows: Iterable<CopyRow>): AsyncGenerator<readonly CopyRow[]> {
   let batch: CopyRow[] = [];
-  let length = 0;
   for (const row of rows) {
     batch.push(row);
-    length += textLength(row);
-    if (batch.length < BATCH_ROWS && length < BATCH_LENGTH) continue;
+    if (batch.length < BATCH_ROWS) continue;
     yield batch;
     await yieldToEventLoop();
     batch = [];
-    length = 0;
   }
   yield batch;
 }

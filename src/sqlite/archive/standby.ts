@@ -1,7 +1,7 @@
 /** Decides whether a server that may be a standby follows another one, and prepares its copy of the database. */
 import { closeSync, fsyncSync, openSync, renameSync, rmSync } from "node:fs";
 import { suffixes } from "../../base/database-url.ts";
-import { fail } from "../../base/error.ts";
+import { AppError, fail } from "../../base/error.ts";
 import { claimTemporary } from "../../base/temporary-file.ts";
 import type { ObjectStorage } from "../../domain/object-storage.ts";
 import { fileState, PRIVATE_MODE, sizeOf } from "../file/files.ts";
@@ -18,6 +18,8 @@ import {
 } from "./format.ts";
 import { readHead } from "./log.ts";
 import { type ArchiveMarker, markCopy, readMarker } from "./marker.ts";
+import { createProblems } from "./problems.ts";
+import type { Restored } from "./rebuild.ts";
 import { POLL_MS } from "./still.ts";
 import type { WalPosition } from "./wal-reader.ts";
 import { writeFully } from "./wal-writer.ts";
@@ -36,6 +38,8 @@ export interface CopyStart {
 const MAX_READS = 8;
 /** Time between two looks for the first base. */
 const BASE_POLL_MS = 1_000;
+/** Time between two attempts to restore, each of which may download all of the database. */
+const RESTORE_RETRY_MS = 30_000;
 
 /** @returns whether the archive has all of the file, so that later segments can be appended */
 export function canFollow(path: string, marker: ArchiveMarker | null): boolean {
@@ -109,12 +113,45 @@ async function isContinued(
   return true;
 }
 
+/** Restores a copy as soon as that succeeds, e.g. when the disk has room for it. @throws the reason of the signal */
+async function untilRestored(options: EnsureOptions): Promise<Restored> {
+  const { clock, signal, log } = options;
+  const problems = createProblems(log);
+  for (;;) {
+    try {
+      const restored = await restoreNewest(options);
+      problems.clear("following");
+      return restored;
+    } catch (error) {
+      if (!(error instanceof AppError)) throw error;
+      problems.report("following", error);
+    }
+    await clock.sleep(RESTORE_RETRY_MS, signal);
+    signal.throwIfAborted();
+  }
+}
+
+/** @param id of the last segment in the database. @returns the copy, whose WAL continues after that */
+async function continueCopy(
+  { path, storage }: EnsureOptions,
+  { generation, number }: SegmentId,
+  newest: Generation,
+): Promise<CopyStart> {
+  const id = { generation, number };
+  for (const suffix of [suffixes.wal, suffixes.shm]) rmSync(path + suffix, { force: true });
+  const head = await readHead(storage, id);
+  if (head?.kind === "segment") await rebuildWal(storage, path, id);
+  markCopy(path, id, [newest.name]);
+  const end = head?.kind === "segment" ? head.end : null;
+  return { last: id, end, timeMs: head?.timeMs ?? 0 };
+}
+
 /**
  * Call it while no process has the database open.
  * @param waitMs for the server that has ended the log of this one
  * @returns the copy; `null` if the newest log is that of this server, or there is none, or the database is no copy: then
  * the archiver compares it with the archive, and continues that or refuses the database
- * @throws {AppError} operator if the archive cannot be restored
+ * @throws {AppError} operator if the archive cannot be read
  * @throws the reason of the signal
  */
 export async function prepareCopy(options: EnsureOptions, waitMs = 0): Promise<CopyStart | null> {
@@ -131,12 +168,6 @@ export async function prepareCopy(options: EnsureOptions, waitMs = 0): Promise<C
   const last = canFollow(path, marker) ? marker?.complete : null;
   if (isOther || (isThere && last == null && !marker?.isCopy)) return null;
   await untilBase(options);
-  const { generation, number } = last ?? (await restoreNewest(options)).last;
-  const id = { generation, number };
-  for (const suffix of [suffixes.wal, suffixes.shm]) rmSync(path + suffix, { force: true });
-  const head = await readHead(storage, id);
-  if (head?.kind === "segment") await rebuildWal(storage, path, id);
-  markCopy(path, id, [newest.name]);
-  const end = head?.kind === "segment" ? head.end : null;
-  return { last: id, end, timeMs: head?.timeMs ?? 0 };
+  const id = last ?? (await untilRestored(options)).last;
+  return await continueCopy(options, id, newest);
 }

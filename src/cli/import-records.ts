@@ -45,16 +45,6 @@ async function importBatches<Given>(
   let records: Given[] = [];
   let size = 0;
 
-  function add(entry: RawRecord): void {
-    size += entry.size;
-    try {
-      records.push(parse(entry));
-      batch.push({ entry, rejected: null });
-    } catch (error) {
-      batch.push({ entry, rejected: { outcome: "rejected", reason: problemsOf(error) } });
-    }
-  }
-
   async function flush(): Promise<void> {
     const results = (await store.import(records, options)).values();
     for (const { entry, rejected } of batch) {
@@ -68,7 +58,13 @@ async function importBatches<Given>(
   }
 
   for await (const entry of entries) {
-    add(entry);
+    try {
+      records.push(parse(entry));
+      batch.push({ entry, rejected: null });
+    } catch (error) {
+      batch.push({ entry, rejected: { outcome: "rejected", reason: problemsOf(error) } });
+    }
+    size += entry.size;
     if (batch.length >= BATCH_RECORDS || size >= BATCH_BYTES) await flush();
   }
   await flush();

@@ -36,21 +36,19 @@ function archiveOptions(
   signal: AbortSignal,
   options: Pick<ArchiveOptions, "onStopped" | "onSuperseded" | "wasSuperseded">,
 ): ArchiveOptions | null {
-  const { archiveUrl, archiveSeconds, archiveCommit, archiveRestore, archiveDays, readOnly } =
-    config;
-  if (archiveUrl === null || readOnly) return null;
+  if (config.archiveUrl === null || config.readOnly) return null;
   // Its thread needs no other secrets.
   const variables = Object.entries(environment).filter(([name]) =>
     /^(?:S3_|AWS_|ARCHIVE_KEY)|^(?:https?|all)_proxy$/i.test(name),
   );
   return {
-    url: archiveUrl,
+    url: config.archiveUrl,
     environment: Object.fromEntries(variables),
     createWorker: createArchiveWorker,
-    intervalMs: archiveSeconds * 1000,
-    commit: archiveCommit,
-    restore: archiveRestore,
-    keepMs: archiveDays * DAY_MS,
+    intervalMs: config.archiveSeconds * 1000,
+    commit: config.archiveCommit,
+    restore: config.archiveRestore,
+    keepMs: config.archiveDays * DAY_MS,
     standby: config.standby,
     takeoverMs: config.takeoverSeconds * 1000,
     onLog: (level, event, fields) => log[level](event, fields),
@@ -178,9 +176,8 @@ export async function serve(system: CommandSystem, options: { check?: boolean })
   const stopped = Promise.race([system.untilStopped(), fault.promise]);
   await using resources = new AsyncDisposableStack();
 
-  const { droppedLines: droppedLogLines } = output;
   const schema = schemaOf(system);
-  const metrics = createMetrics({ ...build, schema }, readOnly, droppedLogLines);
+  const metrics = createMetrics({ ...build, schema }, readOnly, output.droppedLines);
   const stores = createReplaceableStore();
   resources.defer(async () => stores.current()?.close());
   const changesMs = config.changesDays * DAY_MS;

@@ -1,16 +1,9 @@
 import { expect, test } from "bun:test";
 import { closeSync, constants, existsSync, openSync, readdirSync } from "node:fs";
-import { isReaderGone, writeFully } from "../../src/cli/files/streams.ts";
+import { writeFully } from "../../src/cli/files/streams.ts";
 import { makeDirectory } from "../support/directory.ts";
 import { runProgram } from "../support/program.ts";
 import { failed, makeHarness } from "./harness.ts";
-
-test("isReaderGone is true only for the errors of a closed pipe or socket", () => {
-  const errors = ["EPIPE", "ECONNRESET", "ENOSPC", "EIO"].map((code) =>
-    Object.assign(new Error(code), { code }),
-  );
-  expect([...errors, null].map(isReaderGone)).toEqual([true, true, false, false, false]);
-});
 
 test("import names stdin when it is a directory", async () => {
   using world = makeHarness();

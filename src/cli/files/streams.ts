@@ -65,7 +65,7 @@ export async function writeSome(descriptor: number, bytes: Uint8Array): Promise<
 }
 
 /** Whether the reader of a pipe or a socket has closed it. That is not a failure, e.g. with `head`. */
-export function isReaderGone(error: unknown): boolean {
+function isReaderGone(error: unknown): boolean {
   return ["EPIPE", "ECONNRESET"].includes(systemCode(error));
 }
 

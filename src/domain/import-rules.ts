@@ -8,7 +8,6 @@ import { createValidator } from "../base/validator.ts";
 import type { ImportedTable, UniqueKey } from "./import-plan.ts";
 import {
   Order,
-  type OrderEdit,
   OrderInput,
   OrderStatus,
   orderFields,
@@ -93,7 +92,8 @@ const user = {
 };
 type OrderUser = { readonly [Field in keyof typeof user]?: Static<(typeof user)[Field]> };
 
-const ExportedOrder = Type.Object(
+/** Has every field that an imported order can have. */
+export const ExportedOrder = Type.Object(
   { ...Order.properties, ...user, reference, refunded: Type.Optional(refunded), version },
   noExtraFields,
 );
@@ -106,12 +106,6 @@ const NewOrder = Type.Object(
     status: Type.Optional(OrderStatus),
     ...times,
   },
-  noExtraFields,
-);
-
-/** Every field that an imported order can have. */
-export const importedOrder = Type.Object(
-  { ...Order.properties, user_email: Email, user_reference: ReferenceText },
   noExtraFields,
 );
 
@@ -189,8 +183,7 @@ export const orderImport: ImportedTable<Order, OrderImport> = {
   }),
   merge(stored, record, userId) {
     const { reference, refunded, status, metadata } = { ...stored, ...record };
-    const edit: OrderEdit = { user_id: Number(userId), reference, refunded, status, metadata };
-    const changed = { ...stored, ...edit };
+    const changed = { ...stored, user_id: Number(userId), reference, refunded, status, metadata };
     requireAllowedChange(stored, { ...changed, currency: record.currency, items: record.items });
     return changed;
   },

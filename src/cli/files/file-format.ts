@@ -1,6 +1,6 @@
 /** File formats of import and export. */
 import { fail } from "../../base/error.ts";
-import { importedOrder } from "../../domain/import-rules.ts";
+import { ExportedOrder } from "../../domain/import-rules.ts";
 import { User } from "../../domain/user.ts";
 
 export const fileFormats = ["ndjson", "csv"] as const;
@@ -32,7 +32,7 @@ export const bulkTables = ["users", "orders"] as const;
 export type BulkTable = (typeof bulkTables)[number];
 
 /** Every field that an imported record can have, besides {@link ERROR_FIELD}. */
-export const importSchemas = { users: User, orders: importedOrder } as const;
+export const importSchemas = { users: User, orders: ExportedOrder } as const;
 
 /** @returns the path of a file; `null` for `-` and by default, which stand for stdin or stdout. @throws {AppError} usage */
 export function streamPath(file = "-"): string | null {

@@ -5,7 +5,6 @@ import { AppError, fail, failField, failInvalid } from "../../base/error.ts";
 import { parseJson } from "../../base/json.ts";
 import { quoteReadably } from "../../base/readable-text.ts";
 import type { Schema } from "../../base/schema.ts";
-import { columnsOf } from "../../domain/columns.ts";
 import { Order } from "../../domain/order.ts";
 import { User } from "../../domain/user.ts";
 import { decodeText } from "./encoding.ts";
@@ -22,14 +21,6 @@ const MAX_RECORD_BYTES = 2 ** 20;
 
 /** The first wins if the header has several equally often, or none. */
 const DELIMITERS = [",", ";", "\t"];
-
-/** @returns what the empty cells of a record with an id stand for, which is what an export writes like this */
-function emptyFieldsOf(record: Schema): Readonly<Record<string, unknown>> {
-  const nullable = columnsOf(record).filter(({ isNullable }) => isNullable);
-  return { ...Object.fromEntries(nullable.map(({ name }) => [name, null])), metadata: {} };
-}
-
-const emptyFields = { users: emptyFieldsOf(User), orders: emptyFieldsOf(Order) };
 
 /** A column of the input. It is ignored if the schema is `null`. */
 type Column = { readonly field: string; readonly schema: Schema | null };
@@ -57,11 +48,7 @@ function readCell(field: string, schema: Schema, cell: string): unknown {
 }
 
 /** @throws {AppError} validation_failed */
-function readCells(
-  table: BulkTable,
-  columns: readonly Column[],
-  cells: readonly string[],
-): unknown {
+function readCells(columns: readonly Column[], cells: readonly string[]): unknown {
   if (cells.length !== columns.length) {
     failField(
       "record",
@@ -70,12 +57,14 @@ function readCells(
     );
   }
   const record: Record<string, unknown> = {};
+  /** What the empty cells of a record with an id stand for. An export writes null like this. */
   const empty: Record<string, unknown> = {};
   for (const [index, { field, schema }] of columns.entries()) {
     if (schema === null) continue;
     const cell = cells[index] ?? "";
     if (cell !== "") record[field] = readCell(field, schema, cell);
-    else if (field in emptyFields[table]) empty[field] = emptyFields[table][field];
+    else if ("anyOf" in schema) empty[field] = null;
+    else if (field === "metadata") empty[field] = {};
   }
   return "id" in record ? { ...empty, ...record } : record;
 }
@@ -155,7 +144,7 @@ function createRowReader(
       header,
       line: info.lines - (text.split("\n").length - 1),
       size: text.length,
-      parse: () => readCells(table, columns, cells),
+      parse: () => readCells(columns, cells),
       withError: (message) => join([message, ...others(cells)]),
     };
   };

@@ -83,7 +83,7 @@ function prepareRows(db: Database, shownOf: ChangeWatch["shownOf"], isBehind: ()
     }
   }
 
-  return (query: ChangeQuery): ListRows<Feed & { readonly total: number }> => {
+  return (query: ChangeQuery): ListRows & Feed => {
     const { last: newest, ...kept } = state.get() ?? fail("operator", "the database has no feed");
     // Older ones may have expired.
     const last = Math.max(kept.first - 1, shownOf(newest));
@@ -93,7 +93,7 @@ function prepareRows(db: Database, shownOf: ChangeWatch["shownOf"], isBehind: ()
     const start = startOf(query, feed);
     const changes = start >= last ? [] : page.iterate({ start, last, limit: query.limit });
     const rows = render(changes, query.include === "record");
-    return { meta: { ...feed, total: last - feed.first + 1 }, rows };
+    return { ...feed, total: last - feed.first + 1, rows };
   };
 }
 

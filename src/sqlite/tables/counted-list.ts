@@ -49,12 +49,12 @@ export function prepareCountedList(
     const { offset, after, sort } = query;
     const total = countIndex.total();
     const page = { status: list, limit: rowsToRead(query) };
-    if (after === undefined && offset >= total) return { meta: { total }, rows: [] };
+    if (after === undefined && offset >= total) return { total, rows: [] };
     if (sort === "-id") {
       const last = offset === 0 ? maxId(query) : idOfRow(total - 1 - offset);
-      return { meta: { total }, rows: descending.iterate({ ...page, last }) };
+      return { total, rows: descending.iterate({ ...page, last }) };
     }
     const start = after === undefined ? countIndex.pageStart(offset) : { after, skip: 0 };
-    return { meta: { total }, rows: ascending.iterate({ ...page, ...start }) };
+    return { total, rows: ascending.iterate({ ...page, ...start }) };
   };
 }

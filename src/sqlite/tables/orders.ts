@@ -60,7 +60,7 @@ function prepareRowsOfUser(db: Database, columns: string) {
     const page = { user_id: userId, status, ...positions, limit: rowsToRead(query), skip };
     const matching =
       status === null ? total : (totalInStatus.get({ user_id: userId, status })?.total ?? 0);
-    return { meta: { total: matching }, rows: rows[sort].iterate(page) };
+    return { total: matching, rows: rows[sort].iterate(page) };
   };
 }
 

@@ -68,7 +68,7 @@ export function readFew(
     Array.isArray(value) ? JSON.stringify(value) : value,
   ]);
   const rows = statement.all(Object.fromEntries(values));
-  return { meta: { total: rows.length }, rows: rowsOfPage(rows, query) };
+  return { total: rows.length, rows: rowsOfPage(rows, query) };
 }
 
 /** A key that another record has, or a user that does not exist. */

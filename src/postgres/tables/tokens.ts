@@ -59,19 +59,13 @@ export function createTokenCache(
   const known = new Map<string, CachedToken>();
   /** Reads in progress of all others. */
   const unknown = new Map<string, CachedToken>();
-  let unknownReads = 0;
 
   async function load(isKnown: boolean, hash: string, untilMs: number): Promise<Token | null> {
-    if (!isKnown && unknownReads >= MAX_UNKNOWN) fail("unavailable", "too many unknown tokens");
-    unknownReads += isKnown ? 0 : 1;
-    try {
-      const token = await read(hash, isKnown);
-      // The token may have been revoked since the read started.
-      if (nowMs() >= untilMs) fail("unavailable", "the database is busy");
-      return token;
-    } finally {
-      unknownReads -= isKnown ? 0 : 1;
-    }
+    if (!isKnown && unknown.size >= MAX_UNKNOWN) fail("unavailable", "too many unknown tokens");
+    const token = await read(hash, isKnown);
+    // The token may have been revoked since the read started.
+    if (nowMs() >= untilMs) fail("unavailable", "the database is busy");
+    return token;
   }
 
   function remember(hash: string, cached: CachedToken): void {

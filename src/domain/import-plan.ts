@@ -33,7 +33,7 @@ export function idGapProblem(id: number, last: number): string | null {
 }
 
 /** A field whose values are unique besides the ids. Emails are compared by their keys. */
-export type UniqueField = "reference" | "email";
+type UniqueField = "reference" | "email";
 export type UniqueKey = readonly [field: UniqueField, key: string];
 
 export interface ImportedRow {

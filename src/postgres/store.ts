@@ -2,7 +2,7 @@ import { redactPassword } from "../base/database-url.ts";
 import { createWriteProbe } from "../base/write-probe.ts";
 import type { Store, StoreOptions } from "../domain/store.ts";
 import { createContext } from "./engine/context.ts";
-import type { Database } from "./server/connection.ts";
+import { type Database, longTransaction } from "./server/connection.ts";
 import type { Placement } from "./server/placement.ts";
 import { watchChanges } from "./tables/change-watch.ts";
 import { createChangeStore } from "./tables/changes.ts";
@@ -11,7 +11,7 @@ import { createNumbering } from "./tables/numbering.ts";
 import { createOrderStore } from "./tables/orders.ts";
 import { createTokenStore } from "./tables/tokens.ts";
 import { createUserStore } from "./tables/users.ts";
-import { checkDatabase } from "./whole/check.ts";
+import { findProblems } from "./whole/check.ts";
 import { withCopySource } from "./whole/copy-source.ts";
 import { createBulkStores } from "./whole/import.ts";
 
@@ -67,7 +67,7 @@ export function createStore(db: Database, placement: Placement, options: StoreOp
       };
     },
     withCopySource: (work) => withCopySource(db, placement, redactPassword(databaseUrl), work),
-    check: () => checkDatabase(db, placement),
+    check: () => db.run("read", (session) => findProblems(session, placement), longTransaction),
     deleteExpiredKeys: () => deleteExpiredKeys(db, now()),
     async replaceResults({ id, json }) {
       await db.run("write", (session) => session.all(replaceResults, id, json));

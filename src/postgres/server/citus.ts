@@ -8,7 +8,7 @@ import type { Order } from "../../domain/order.ts";
 import type { RecordText } from "../../domain/record.ts";
 import type { Session } from "./connection.ts";
 import { orderMissing } from "./errors.ts";
-import { conditionOf, type Filters } from "./filters.ts";
+import { type Filters, selectWhere } from "./filters.ts";
 import type { Placement } from "./placement.ts";
 
 /**
@@ -103,20 +103,15 @@ async function findOrders(
   columns: string,
   { status, ...indexed }: Filters,
 ): Promise<readonly RecordText<Order>[]> {
-  const [isIndexed, values] = conditionOf(indexed);
-  const entries = await session.all<Pick<Order, "id" | "user_id">>(
-    `select id, user_id from order_index where ${isIndexed}`,
-    ...values,
-  );
+  type Entry = Pick<Order, "id" | "user_id">;
+  const entries = await selectWhere<Entry>(session, "id, user_id", "order_index", indexed);
   const [first] = entries;
   if (first === undefined) return [];
   const places =
     entries.length === 1
       ? { user_id: first.user_id, id: first.id }
       : { user_id: entries.map(({ user_id }) => user_id), id: entries.map(({ id }) => id) };
-  const [isThere, ofPlaces] = conditionOf(places);
-  const select = `select ${columns} from orders where ${isThere}`;
-  const rows = await session.all<RecordText<Order>>(select, ...ofPlaces);
+  const rows = await selectWhere<RecordText<Order>>(session, columns, "orders", places);
   // One that is moving can be found in both places: the later version remains.
   const inOrder = rows.toSorted((one, other) => one.version - other.version);
   const orders = new Map(inOrder.map((row) => [row.id, row]));
@@ -158,11 +153,9 @@ export const severalServers: Placement = {
   ofUsers: "orders.user_id = any($3::bigint[])",
   findOrders,
   alsoCopied: {
-    orders: {
-      table: "order_index",
-      columns: ["id", "user_id", "reference"],
-      statement: twoPhaseCopy,
-    },
+    table: "order_index",
+    columns: ["id", "user_id", "reference"],
+    statement: twoPhaseCopy,
   },
   beforeCopy: [sequentialMode, twoPhaseCommit],
   beforeWrite: [twoPhaseCommit],

@@ -1,9 +1,8 @@
 /** Where orders are. On one server they are in one table; citus.ts has what is different on several. */
-import type { CopiedTable } from "../../domain/copy.ts";
 import type { Order } from "../../domain/order.ts";
 import type { RecordText } from "../../domain/record.ts";
 import type { Session, Settings } from "./connection.ts";
-import { conditionOf, type Filters } from "./filters.ts";
+import { type Filters, selectWhere } from "./filters.ts";
 
 /** Checks one section of a database. @returns its findings, one phrase each */
 export type Find = (session: Session) => Promise<readonly string[]>;
@@ -38,14 +37,12 @@ export interface Placement {
     columns: string,
     filters: Filters,
   ) => Promise<readonly RecordText<Order>[]>;
-  /** Columns that are also copied to another table with the rows of a table, and a statement after it. */
+  /** Columns of orders that are also copied to another table, and a statement after it; `null` if none are. */
   readonly alsoCopied: {
-    readonly [Table in CopiedTable]?: {
-      table: string;
-      columns: readonly string[];
-      statement: string;
-    };
-  };
+    readonly table: string;
+    readonly columns: readonly string[];
+    readonly statement: string;
+  } | null;
   /** Statements at the beginning of a transaction that writes many rows of several tables. */
   readonly beforeCopy: readonly string[];
   /** Statements at the beginning of other transactions that write. If there are none, a batch need not be one. */
@@ -69,11 +66,8 @@ export const oneServer: Placement = {
   updateIndex: null,
   // So that the parameter has a type.
   ofUsers: "$3::bigint[] is not null",
-  findOrders(session, columns, filters) {
-    const [condition, values] = conditionOf(filters);
-    return session.all(`select ${columns} from orders where ${condition}`, ...values);
-  },
-  alsoCopied: {},
+  findOrders: (session, columns, filters) => selectWhere(session, columns, "orders", filters),
+  alsoCopied: null,
   beforeCopy: [],
   beforeWrite: [],
   maxOffset: null,

@@ -1,10 +1,10 @@
 /** The statements that read pages of lists. */
-import { Order, type OrderStatus } from "../../domain/order.ts";
+import { Order, type OrderStatus, orderStatuses } from "../../domain/order.ts";
 import { MAX_PAGE_BYTES, type Sort } from "../../domain/page.ts";
 import type { RecordTable } from "../../domain/record.ts";
 import { User } from "../../domain/user.ts";
 import { recordJson } from "./columns.ts";
-import { type Total, totalOf, totals } from "./outbox.ts";
+import { totalOf } from "./outbox.ts";
 
 export interface List {
   readonly table: RecordTable;
@@ -38,9 +38,7 @@ function totalQuery({ table, ofUser, status }: List, { user }: Values): string {
     return `select count(*) as total from orders where user_id = ${user}${status === null ? "" : ` and status = '${status}'`}`;
   }
   if (table === "users") return totalOf("users");
-  const parts: readonly Total[] =
-    status === null ? totals.filter((total) => total !== "users") : [status];
-  return totalOf(...parts);
+  return totalOf(...(status === null ? orderStatuses : [status]));
 }
 
 const json = { users: recordJson(User), orders: recordJson(Order) };

@@ -12,7 +12,7 @@ import {
 } from "../../domain/user.ts";
 import type { StoreContext } from "../engine/context.ts";
 import type { Session } from "../server/connection.ts";
-import { conditionOf } from "../server/filters.ts";
+import { selectWhere } from "../server/filters.ts";
 import { ownColumnTypes, recordText } from "./columns.ts";
 import { prepareCreate } from "./creates.ts";
 import { prepareFew, prepareList } from "./lists.ts";
@@ -43,7 +43,6 @@ const rejections: readonly Rejection[] = [
   },
 ];
 
-const usersById = `select ${columns} from users where id = any($1::bigint[])`;
 /** One user at a time: the orders of one are on one shard, and may be many. */
 const anyOrderOfUser = `
   select id
@@ -57,7 +56,7 @@ export async function findUsers(
   session: Session,
   ids: readonly number[],
 ): Promise<readonly RecordText<User>[]> {
-  return ids.length === 0 ? [] : session.all(usersById, ids);
+  return ids.length === 0 ? [] : selectWhere(session, columns, "users", { id: ids });
 }
 
 export function createUserStore(context: StoreContext): UserStore {
@@ -67,10 +66,9 @@ export function createUserStore(context: StoreContext): UserStore {
     keyOf: ({ id }) => id,
   });
   const listAll = prepareList(context, { table: "users", ofUser: false, status: null });
-  const listFew = prepareFew(context, (session, filters) => {
-    const [condition, values] = conditionOf(filters);
-    return session.all(`select ${columns} from users where ${condition}`, ...values);
-  });
+  const listFew = prepareFew(context, (session, filters) =>
+    selectWhere(session, columns, "users", filters),
+  );
 
   const create = prepareCreate<UserRow, User>(context, {
     table: "users",

@@ -6,12 +6,12 @@ import { LAST_OF_USERS } from "../../domain/change.ts";
 import { Order } from "../../domain/order.ts";
 import { MAX_RECORD_BYTES, type RecordTable } from "../../domain/record.ts";
 import { User } from "../../domain/user.ts";
-import { type Database, longTransaction, type Session } from "../server/connection.ts";
+import type { Session } from "../server/connection.ts";
 import { sqlState } from "../server/errors.ts";
 import type { Find, Placement, Section } from "../server/placement.ts";
 import { recordJson } from "../tables/columns.ts";
 import { allChanges, statusCodeOf, totalOf, totals } from "../tables/outbox.ts";
-import { copySourceOf } from "./copy-source.ts";
+import { rowsOf } from "./rows.ts";
 
 /** Maximum number of orders that one section reports. */
 const MAX_FINDINGS = 10;
@@ -81,7 +81,7 @@ function findLateSequence(table: RecordTable, placement: Placement): Find {
   const lastOf = `select coalesce(max(id), 0) as last from ${table}`;
   return async (session) => {
     const last = (await session.first<{ last: number }>(lastOf))?.last ?? 0;
-    return last <= (await copySourceOf(session, placement).lastId(table))
+    return last <= (await rowsOf(session, placement).lastId(table))
       ? []
       : [`the sequence of ${table} is behind the last id and would assign it again`];
   };
@@ -177,9 +177,4 @@ export async function findProblems(
     }
   }
   return findings;
-}
-
-/** Checks the whole database in one snapshot, without a timeout. @see Store.check */
-export function checkDatabase(db: Database, placement: Placement): Promise<readonly string[]> {
-  return db.run("read", (session) => findProblems(session, placement), longTransaction);
 }

@@ -9,9 +9,9 @@ import { describePostgresError } from "../server/errors.ts";
 import type { Placement } from "../server/placement.ts";
 import { callNumbering, lockFeed } from "../tables/numbering.ts";
 import { findProblems } from "./check.ts";
-import { copySourceOf, noIdleTimeout } from "./copy-source.ts";
+import { noIdleTimeout } from "./copy-source.ts";
 import { openMigrated } from "./migrate.ts";
-import { rowWriterOf } from "./row-writer.ts";
+import { rowsOf } from "./rows.ts";
 
 const tables = Object.keys(copiedTables) as CopiedTable[];
 
@@ -37,8 +37,7 @@ export const withPostgresCopyTarget: Backend["withCopyTarget"] = async (database
     try {
       const fillTarget = async (session: Session) => {
         await prepareTarget(session, placement);
-        const target = { ...copySourceOf(session, placement), ...rowWriterOf(session, placement) };
-        const result = await work(target);
+        const result = await work(rowsOf(session, placement));
         await session.script(endFeed);
         await callNumbering(session);
         await session.script("analyze");

@@ -1,11 +1,12 @@
 /** Distributes a database of one server over the workers of Citus, which were added to it. */
 import { redactPassword } from "../../base/database-url.ts";
 import { fail } from "../../base/error.ts";
+import { orderStatuses } from "../../domain/order.ts";
 import type { DistributeStore } from "../../domain/store.ts";
 import { countWorkers, distribute, truncateLocalData } from "../server/citus.ts";
 import { connect, longTransaction, type Session } from "../server/connection.ts";
 import { describePostgresError } from "../server/errors.ts";
-import { totalOf, totals } from "../tables/outbox.ts";
+import { totalOf } from "../tables/outbox.ts";
 import { findSchema, lockSchema } from "./migrate.ts";
 
 /** It waits no longer for transactions that use the tables: meanwhile, requests wait behind it. */
@@ -14,7 +15,7 @@ const options = { ...longTransaction, lockTimeoutMs: 10_000 };
 /** With `user_api`, which every process reads first: one that starts meanwhile must wait. */
 const lockTables = "lock table user_api, orders, users in access exclusive mode";
 
-const countOrders = `select (${totalOf(...totals.filter((total) => total !== "users"))})::bigint as orders`;
+const countOrders = `select (${totalOf(...orderStatuses)})::bigint as orders`;
 
 /** @see DistributeStore */
 export const distributePostgres: DistributeStore = async (databaseUrl, onStart) => {

@@ -5,7 +5,6 @@ import {
   createPlanner,
   type ImportedTable,
   type StoredRecords,
-  type UniqueField,
   type UniqueKey,
 } from "../../domain/import-plan.ts";
 import { orderImport, userImport } from "../../domain/import-rules.ts";
@@ -16,20 +15,14 @@ import type { User } from "../../domain/user.ts";
 import type { StoreContext } from "../engine/context.ts";
 import type { Session } from "../server/connection.ts";
 import { mayRetryWrite } from "../server/errors.ts";
+import { selectWhere } from "../server/filters.ts";
 import { runAgain } from "../server/retry.ts";
 import { recordJson } from "../tables/columns.ts";
 import { editableOrders } from "../tables/orders.ts";
 import { noteImported } from "../tables/outbox.ts";
 import { type EditableTable, prepareUpdate } from "../tables/record-writes.ts";
 import { editableUsers } from "../tables/users.ts";
-import { rowWriterOf } from "./row-writer.ts";
-
-const keyColumns: Readonly<Record<UniqueField, string>> = {
-  reference: "reference",
-  email: "email_key",
-};
-
-const userEmails = "select id, email from users where id = any($1::bigint[])";
+import { rowsOf } from "./rows.ts";
 
 /** Loads the ids of the records with these keys. @param table has the ids and the keys */
 async function loadIds(
@@ -41,7 +34,7 @@ async function loadIds(
   for (const field of ["reference", "email"] as const) {
     const values = keys.filter(([other]) => other === field).map(([, value]) => value);
     if (values.length === 0) continue;
-    const column = keyColumns[field];
+    const column = field === "email" ? "email_key" : field;
     const select = `select ${column} as key, id from ${table} where ${column} = any($1::text[])`;
     const rows = await session.all<{ key: string; id: number }>(select, values);
     for (const { key, id } of rows) found.set(`${field} ${key}`, id);
@@ -56,11 +49,7 @@ function createBulkStore<Row extends User | Order, Import extends object>(
 ): BulkStore<Import> {
   const { table } = rules;
   const keyTable = table === "users" ? "users" : placement.orderKeyTable;
-  const withIds = `
-    select id, ${recordJson(rules.schema)} as json
-    from ${table}
-    where id = any($1::bigint[])
-  `;
+  const columns = `id, ${recordJson(rules.schema)} as json`;
   // No key of an email is a number.
   const clearKeys = `
     update ${keyTable}
@@ -77,19 +66,25 @@ function createBulkStore<Row extends User | Order, Import extends object>(
   ): Promise<StoredRecords<Row>> {
     const ids = records.flatMap((record) => ("id" in record ? [Number(record.id)] : []));
     const known = await loadIds(session, keyTable, records.flatMap(rules.keysOf));
-    const foundRows = await session.all<JsonRow>(withIds, [...ids, ...known.ids]);
+    const foundRows = await selectWhere<JsonRow>(session, columns, table, {
+      id: [...ids, ...known.ids],
+    });
     const rows = new Map(foundRows.map(({ id, json }) => [id, JSON.parse(json) as Row]));
     const named = records.map(rules.namedUserOf).filter((user) => user !== null);
     const userIds = named.filter((user) => typeof user === "number");
     for (const row of rows.values()) if ("user_id" in row) userIds.push(row.user_id);
     const userKeys = named.filter((user) => typeof user === "object");
     const namedUsers = await loadIds(session, "users", userKeys);
-    const users = await session.all<Pick<User, "id" | "email">>(userEmails, [
-      ...new Set([...userIds, ...namedUsers.ids]),
-    ]);
+    const allUsers = { id: [...new Set([...userIds, ...namedUsers.ids])] };
+    const users = await selectWhere<Pick<User, "id" | "email">>(
+      session,
+      "id, email",
+      "users",
+      allUsers,
+    );
     const emails = new Map(users.map(({ id, email }) => [id, email]));
     return {
-      lastId: await rowWriterOf(session, placement).lastId(table),
+      lastId: await rowsOf(session, placement).lastId(table),
       get: (id) => rows.get(id) ?? null,
       idOf: known.idOf,
       emailOf: (id) => emails.get(id) ?? null,
@@ -128,7 +123,7 @@ function createBulkStore<Row extends User | Order, Import extends object>(
     const { results, created, updated, lastId } = plan(records, stored, options);
     // First: a new record can have the key that another one gives up.
     await updateAll(session, updated);
-    const { write, advanceIds } = rowWriterOf(session, placement);
+    const { write, advanceIds } = rowsOf(session, placement);
     await write(table, created.map(rules.toRow));
     await advanceIds(table, lastId);
     await noteImported(session, rules.created, created, now());

@@ -6,7 +6,7 @@ import { AppError, fail, fileProblem, messageOf, systemCode } from "./base/error
 import { createLogBuffer } from "./base/log-buffer.ts";
 import { escapeInvisible } from "./base/readable-text.ts";
 import * as sockets from "./cli/files/sockets.ts";
-import { openInput, openOutput, writeFully, writeOutput, writeSome } from "./cli/files/streams.ts";
+import { openInput, openOutput, writeOutput, writeSome } from "./cli/files/streams.ts";
 import type { StopReason, System } from "./cli/files/system.ts";
 import { runCommand } from "./cli/program.ts";
 import type { Backend } from "./domain/store.ts";
@@ -33,7 +33,7 @@ const SIGPIPE_EXIT_CODE = 128 + 13;
 /** Waits for a slow reader. */
 function writeMessage(text: string): void {
   try {
-    writeFully(STDERR, text);
+    writeOutput("stderr", STDERR, text);
   } catch {
     // Nobody could be told.
   }

@@ -1,6 +1,6 @@
 import { expect, test } from "bun:test";
 import { closeSync, constants, existsSync, openSync, readdirSync } from "node:fs";
-import { writeFully } from "../../src/cli/files/streams.ts";
+import { writeOutput } from "../../src/cli/files/streams.ts";
 import { makeDirectory } from "../support/directory.ts";
 import { runProgram } from "../support/program.ts";
 import { failed, makeHarness } from "./harness.ts";
@@ -11,7 +11,7 @@ test("import names stdin when it is a directory", async () => {
   expect(outcome).toEqual(failed("Cannot read stdin: it is a directory"));
 });
 
-test("writeFully writes everything when the pipe is full and its reader slow", async () => {
+test("writeOutput writes everything when the pipe is full and its reader slow", async () => {
   using directory = makeDirectory();
   const [pipe, text] = [directory.at("pipe"), "ä😀".repeat(100_000)];
   Bun.spawnSync(["mkfifo", pipe]);
@@ -21,7 +21,7 @@ test("writeFully writes everything when the pipe is full and its reader slow", a
   const reader = Bun.spawn(["sh", "-c", slow, pipe], { stdout: "pipe" });
   await reader.stdout.getReader().read();
   try {
-    writeFully(descriptor, text);
+    writeOutput("the pipe", descriptor, text);
   } finally {
     closeSync(descriptor);
   }

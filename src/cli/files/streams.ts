@@ -34,19 +34,6 @@ function withFileErrors<Result>(verb: "read" | "write", name: string, work: () =
   }
 }
 
-/** Waits while a pipe is full. @throws if the descriptor cannot be written */
-export function writeFully(descriptor: number, text: string): void {
-  let bytes = Buffer.from(text);
-  while (bytes.length > 0) {
-    try {
-      bytes = bytes.subarray(writeSync(descriptor, bytes));
-    } catch (error) {
-      if (systemCode(error) !== "EAGAIN") throw error;
-      Bun.sleepSync(1);
-    }
-  }
-}
-
 /** Delay before the next attempt to write to a full non-blocking pipe. */
 const RETRY_MS = 10;
 
@@ -84,11 +71,15 @@ export function openInput(path: string | null): AsyncIterable<Uint8Array> {
 /** Waits for a slow reader. @throws {AppError} operator; output_closed if the reader has closed the descriptor */
 export function writeOutput(name: string, descriptor: number, text: string): void {
   withFileErrors("write", name, () => {
-    try {
-      writeFully(descriptor, text);
-    } catch (error) {
-      if (isReaderGone(error)) fail("output_closed", `the reader of ${name} has closed it`);
-      throw error;
+    let bytes = Buffer.from(text);
+    while (bytes.length > 0) {
+      try {
+        bytes = bytes.subarray(writeSync(descriptor, bytes));
+      } catch (error) {
+        if (isReaderGone(error)) fail("output_closed", `the reader of ${name} has closed it`);
+        if (systemCode(error) !== "EAGAIN") throw error;
+        Bun.sleepSync(1);
+      }
     }
   });
 }

@@ -1,7 +1,24 @@
-/** The query of the health check, and the error of a server that is not the primary. */
+/** The health of a server, the query of its check, and the error of a server that is not the primary. */
 import { Type } from "@sinclair/typebox";
 import { AppError } from "../base/error.ts";
-import { noExtraFields, Parameter, Text } from "../base/schema.ts";
+import {
+  noExtraFields,
+  OneOf,
+  Parameter,
+  SafeInteger,
+  Text,
+  type ValueOf,
+} from "../base/schema.ts";
+
+const seconds = Type.Number({ minimum: 0 });
+
+export const Health = Type.Object({
+  status: OneOf(["ok", "read_only", "standby", "live"]),
+  seconds_behind: Type.Optional(seconds),
+  /** How far it is behind. Clients see no error of the storage. */
+  archive: Type.Optional(Type.Object({ seconds_behind: seconds, bytes_behind: SafeInteger(0) })),
+});
+export type Health = ValueOf<typeof Health>;
 
 /** Has no value: `?live` is the same as `?live=`. */
 const flag = Text({ maxLength: 0 });

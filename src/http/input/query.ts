@@ -5,12 +5,12 @@ import { createValidator, displayField } from "../../base/validator.ts";
 import { MAX_IDS } from "../../domain/page.ts";
 import { type InputSchema, parseInteger } from "./input.ts";
 
-function decodePercent(text: string): string | null {
-  if (!text.includes("%")) return text;
+/** @param field the name in the error. @throws {AppError} validation_failed if it is not UTF-8 */
+function decodePercent(text: string, field: string): string {
   try {
     return decodeURIComponent(text);
   } catch {
-    return null;
+    return failField(field, "format", "must be percent-encoded UTF-8");
   }
 }
 
@@ -46,12 +46,10 @@ function parseQuery(url: string, properties: Readonly<Record<string, Schema>>): 
   const parts = url.slice(start + 1).split("&");
   for (const part of parts.filter(Boolean).slice(0, MAX_PARAMETERS)) {
     const equals = part.indexOf("=");
-    const name = decodePercent(equals === -1 ? part : part.slice(0, equals));
-    const value = decodePercent(equals === -1 ? "" : part.slice(equals + 1));
-    if (name === null) failField("query", "format", "must be percent-encoded UTF-8");
+    const name = decodePercent(equals === -1 ? part : part.slice(0, equals), "query");
     // Long names take long to validate.
     const field = displayField(name);
-    if (value === null) failField(field, "format", "must be percent-encoded UTF-8");
+    const value = decodePercent(equals === -1 ? "" : part.slice(equals + 1), field);
     if (field in values) failDuplicate(field);
     const type = properties[field]?.["type"];
     if (type === "array") values[field] = parseIds(field, value);

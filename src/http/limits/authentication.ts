@@ -103,8 +103,7 @@ export function createAuthenticator(
 
   function cacheHash(authorization: string, hash: string): void {
     if (authorization.length > MAX_HEADER_LENGTH || cachedHashes.has(authorization)) return;
-    const [oldest] = cachedHashes.keys();
-    if (cachedHashes.size >= MAX_HASHES && oldest !== undefined) cachedHashes.delete(oldest);
+    if (cachedHashes.size >= MAX_HASHES) cachedHashes.clear();
     cachedHashes.set(authorization, hash);
   }
 

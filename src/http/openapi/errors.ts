@@ -7,7 +7,9 @@ import { errorEnvelope } from "../output/bodies.ts";
 import { errorTemplates, type ResponseTemplate } from "../output/errors.ts";
 import { header, object, ref, text, withCommonHeaders } from "./components.ts";
 
-/** By error code: the meaning, and an example of the message. Errors in plain text need none. */
+/** What an error means, and an example. Errors in plain text need none. */
+type ErrorDoc = [meaning: string, message?: string, allowed?: AppError["allowed"]];
+
 const errorDocs = {
   validation_failed: [
     "The request is not valid: `meta.problems` lists the reasons",
@@ -36,10 +38,12 @@ const errorDocs = {
   invalid_status_change: [
     "The status cannot change to this one",
     "cannot change status from shipped to paid; allowed: delivered",
+    ["delivered"],
   ],
   invalid_refund: [
     "`refunded` is less than before, or more than the total",
     "refunded must be from 500, which is refunded already, to 3998, the total",
+    { min: 500, max: 3998 },
   ],
   changes_expired: [
     "Changes after `after` are no longer kept",
@@ -71,7 +75,7 @@ const errorDocs = {
     "the database cannot be written at the moment",
   ],
   internal: ["An error of the server. Its log has the details, with the id of the request"],
-} satisfies Partial<Record<ErrorCode, [meaning: string, message?: string]>>;
+} satisfies Partial<Record<ErrorCode, ErrorDoc>>;
 
 /** Every operation can return it. */
 const invalid: FieldError = {
@@ -122,11 +126,6 @@ export function errorSchemas(): Record<string, JsonSchema> {
   };
 }
 
-const allowedExamples: Partial<Record<DocumentedError, AppError["allowed"]>> = {
-  invalid_status_change: ["delivered"],
-  invalid_refund: { min: 500, max: 3998 },
-};
-
 /** @returns the content by media type. Its examples have the codes */
 function errorContent(codes: readonly DocumentedError[]): Record<string, JsonSchema> {
   const content: Record<string, JsonSchema> = {};
@@ -137,9 +136,8 @@ function errorContent(codes: readonly DocumentedError[]): Record<string, JsonSch
       content[TEXT_TYPE] = { schema: { ...text, const: example }, example };
       continue;
     }
-    const [, message = ""] = errorDocs[code];
+    const [, message = "", allowed]: ErrorDoc = errorDocs[code];
     const problems = code === "validation_failed" ? [invalid] : [];
-    const allowed = allowedExamples[code];
     examples[code] = { value: errorEnvelope(new AppError(code, message, { problems, allowed })) };
     content[JSON_TYPE] = { schema: ref("schemas", "Error"), examples };
   }

@@ -110,8 +110,10 @@ export const OrderQuery = Type.Object(
 );
 export type OrderQuery = Static<typeof OrderQuery>;
 
-/** The fields of a new order. */
-export type OrderFields = Omit<Order, "id" | "version" | "created_at" | "updated_at">;
+/** The fields of an order that a write sets. */
+type WrittenFields = Omit<Order, "id" | "version" | "created_at" | "updated_at">;
+/** Those of a new order. */
+export type OrderFields = WrittenFields & { readonly refunded: 0; readonly status: "pending" };
 /** The fields of an order that can change afterwards. */
 export type OrderEdit = Pick<Order, "user_id" | "reference" | "refunded" | "status" | "metadata">;
 
@@ -132,7 +134,7 @@ function totalOf(items: OrderInput["items"]): number {
  * In any status, of any user.
  * @throws {AppError} validation_failed if the order is too large
  */
-function requireOrderSize(order: OrderFields): void {
+function requireOrderSize(order: WrittenFields): void {
   const largest = Number.MAX_SAFE_INTEGER;
   const numbers = { user_id: largest, total: largest, refunded: largest };
   requireRecordSize({ ...order, ...numbers, status: "delivered" });
@@ -142,7 +144,7 @@ function requireOrderSize(order: OrderFields): void {
 export function orderFields(input: OrderInput): OrderFields {
   const { user_id, currency, reference = null, items, metadata = {} } = input;
   const values = { user_id, currency, reference, items, total: totalOf(items) };
-  const fields = { ...values, refunded: 0, status: "pending" as const, metadata };
+  const fields: OrderFields = { ...values, refunded: 0, status: "pending", metadata };
   requireOrderSize(fields);
   return fields;
 }
@@ -153,7 +155,7 @@ export function failUnknownUser(): never {
 }
 
 /** @returns the values of the columns */
-export function orderRow<Fields extends OrderFields>(fields: Fields) {
+export function orderRow<Fields extends WrittenFields>(fields: Fields) {
   const { items, metadata } = fields;
   return { ...fields, items: JSON.stringify(items), metadata: JSON.stringify(metadata) };
 }

@@ -241,7 +241,7 @@ export function changesContract(open: Open): void {
       updated_at: "2020-01-01T00:00:00.000Z",
     };
     const user: User = { id: 7, ...userFields(), version: 4, ...times };
-    const order: Order = { id: 5, ...orderFields(7, { status: "shipped" }), version: 3, ...times };
+    const order: Order = { id: 5, ...orderFields(7), status: "shipped", version: 3, ...times };
     await it.store.bulk.users.import([user, user, userFields()]);
     await it.store.bulk.orders.import([order, { ...orderFields(7), reference: "a:1" }]);
     const made = { token: null, created_at: time };

@@ -32,7 +32,7 @@ function oldUser(id: number, fields: Partial<User> = {}): User {
 
 function oldOrder(id: number, userId: number, fields: Partial<Order> = {}): Order {
   const times = { version: 2, created_at: createdAt, updated_at: updatedAt };
-  return { id, ...orderFields(userId, { status: "paid" }), ...times, ...fields };
+  return { id, ...orderFields(userId), status: "paid", ...times, ...fields };
 }
 
 const importUser = async (store: Store, user: User) => (await store.bulk.users.import([user]))[0];

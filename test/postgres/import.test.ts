@@ -7,7 +7,7 @@ const time = "2020-01-02T03:04:05.678Z";
 
 function oldOrder(id: number, userId: number): Order {
   const rest = { version: 2, created_at: time, updated_at: time };
-  return { id, ...orderFields(userId, { status: "paid" }), ...rest };
+  return { id, ...orderFields(userId), status: "paid", ...rest };
 }
 
 describe.if(cluster !== null)("import", () => {

@@ -44,7 +44,8 @@ async function writeAny(store: Store, random: (below: number) => number): Promis
   const times = { version: 1, created_at: time, updated_at: time };
   const order = {
     id: 1_000_000 + random(30),
-    ...orderFields(id, { status: status() }),
+    ...orderFields(id),
+    status: status(),
     ...times,
   };
   await bulk.orders.import([order]);

@@ -161,10 +161,10 @@ export function createOrderStore(context: StoreContext): OrderStore {
   // Parameters by position, which take half of the time.
   const insert = db.prepare<null, (string | number | null)[]>(`
     insert into orders (
-      user_id, user_position, currency, reference, items, total, refunded, status, metadata, version,
+      user_id, user_position, currency, reference, items, total, status, metadata, version,
       created_at, updated_at
     )
-    values (?1, ${NEXT_USER_POSITION}, ?2, ?3, ?4, ?5, ?6, ?7, ?8, 1, ?9, ?9)
+    values (?1, ${NEXT_USER_POSITION}, ?2, ?3, ?4, ?5, 'pending', ?6, 1, ?7, ?7)
   `);
   return createRecordStore<Order, OrderQuery, OrderEdit, OrderFields, OrderRow>(context, {
     table: "orders",
@@ -173,8 +173,8 @@ export function createOrderStore(context: StoreContext): OrderStore {
     prepareRows,
     rowOf: orderRow,
     requireValid: prepareRequireValid(db),
-    insert: ({ user_id, currency, reference, items, total, refunded, status, metadata }, now) =>
-      insert.run(user_id, currency, reference, items, total, refunded, status, metadata, now),
+    insert: ({ user_id, currency, reference, items, total, metadata }, now) =>
+      insert.run(user_id, currency, reference, items, total, metadata, now),
     openUpdates: prepareOrderUpdate(context),
   }).store;
 }

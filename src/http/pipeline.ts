@@ -203,9 +203,9 @@ function callHandler({ services }: Pipeline, call: UncheckedCall, route: Route) 
 }
 
 function reject(pipeline: Pipeline, call: UncheckedCall, error: unknown): Response {
-  const { request, head, observed } = call;
+  const { request, head } = call;
   const body = errorBody(head, error, request.method);
-  if (error instanceof AppError && head.status === 401) observed.denial = error;
+  if (error instanceof AppError && head.status === 401) call.denial = error;
   // Neither a failure of the server nor a reason for an alert.
   if (error instanceof AppError && request.signal.aborted) head.status = DISCONNECTED;
   else pipeline.logServerError(error, call);
@@ -253,18 +253,16 @@ function newCall(request: Request, route: string, params: unknown): UncheckedCal
   return {
     request,
     requestId: requestIdOf(request.headers),
-    observed: {
-      startedMs: performance.now(),
-      route,
-      recordId: undefined,
-      waitedMs: undefined,
-      denial: null,
-    },
+    startedMs: performance.now(),
+    route,
     head: { status: 200, headers: {}, version: null },
     token: null,
     params,
     query: undefined,
     body: undefined,
+    recordId: undefined,
+    waitedMs: undefined,
+    denial: null,
   };
 }
 

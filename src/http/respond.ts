@@ -22,9 +22,8 @@ export type Respond = (call: UncheckedCall, body: ResponseBody) => Response;
 
 /** Records a request in the metrics and in the log. */
 function observe({ log, metrics, rejectedAddress }: ResponderOptions, call: UncheckedCall): void {
-  const { request, requestId, token, head, observed } = call;
+  const { request, requestId, startedMs, route, token, head, recordId, waitedMs, denial } = call;
   const { method, url } = request;
-  const { startedMs, route, recordId, waitedMs, denial } = observed;
   const microseconds = Math.round(1000 * (performance.now() - startedMs - (waitedMs ?? 0)));
   const durationMs = microseconds / 1000;
   metrics.observeRequest(method, route, head.status, durationMs);

@@ -20,24 +20,6 @@ const HANDOVER_MS = 1_000;
 /** Interval at which requests in flight are counted while the server stops. */
 const POLL_MS = 10;
 
-export interface Listener {
-  /** The address, e.g. `http://127.0.0.1:3000`, or `unix:/run/user-api/socket`. */
-  readonly url: string;
-  /** @returns how many requests have no complete response yet */
-  readonly pendingRequests: () => number;
-  /**
-   * Reads the TLS files again, for new connections. Requests in flight are completed, and idle connections closed.
-   * @returns whether they have changed: not without TLS, and not after `stop`
-   * @throws {AppError} operator if the files cannot be used; the previous certificate then stays in use
-   */
-  readonly reloadTls: () => Promise<boolean>;
-  /**
-   * Stops accepting connections, waits for requests in flight, and aborts the rest at the deadline.
-   * @param timeoutMs the time until the deadline
-   */
-  stop(timeoutMs: number): Promise<void>;
-}
-
 /** Why a server cannot listen, by error code. */
 const listenErrors: Readonly<Record<string, string>> = {
   EADDRINUSE: "the port is in use",
@@ -88,7 +70,7 @@ interface ListenOptions extends Omit<AppOptions, "servers"> {
 }
 
 /** @throws {AppError} operator if the address or the port cannot be used, or the TLS files are invalid */
-export async function listen(options: ListenOptions): Promise<Listener> {
+export async function listen(options: ListenOptions) {
   const { config, drain, sharePort } = options;
   const servers: Servers = new Set();
   const app = createApp({ ...options, servers });
@@ -152,14 +134,25 @@ export async function listen(options: ListenOptions): Promise<Listener> {
   }
 
   return {
+    /** The address, e.g. `http://127.0.0.1:3000`, or `unix:/run/user-api/socket`. */
     url: isSocket ? `unix:${host}` : server.url.origin,
+    /** @returns how many requests have no complete response yet */
     pendingRequests: () => countPending(servers),
-    reloadTls() {
+    /**
+     * Reads the TLS files again, for new connections. Requests in flight are completed, and idle connections closed.
+     * @returns whether they have changed: not without TLS, and not after `stop`
+     * @throws {AppError} operator if the files cannot be used; the previous certificate then stays in use
+     */
+    reloadTls(): Promise<boolean> {
       const result = lastReload.then(reload);
       lastReload = result.catch(() => {});
       return result;
     },
-    async stop(timeoutMs) {
+    /**
+     * Stops accepting connections, waits for requests in flight, and aborts the rest at the deadline.
+     * @param timeoutMs the time until the deadline
+     */
+    async stop(timeoutMs: number): Promise<void> {
       isStopped = true;
       for (const each of servers) stopAccepting(each);
       await untilIdle(servers, timeoutMs);

@@ -65,8 +65,8 @@ export function createUnmatched(cors: Cors | null, routes: readonly RouteEntry[]
       return publicPaths.has(path) ? path : UNKNOWN_ROUTE;
     },
     /** @returns whether the response needs a token: no preflight, no redirect, no other method of a public path */
-    needsToken({ request, observed }: UncheckedCall): boolean {
-      return observed.route === UNKNOWN_ROUTE && !cors?.preflight(request);
+    needsToken({ request, route }: UncheckedCall): boolean {
+      return route === UNKNOWN_ROUTE && !cors?.preflight(request);
     },
     /** Sets the status and the headers of the response. @returns its body. @throws {AppError} not_found */
     handle({ request, head }: UncheckedCall): string | null {

@@ -43,7 +43,7 @@ function makeAuthenticator({
     },
   };
   const now = () => new Date(it.timeMs);
-  const store = { tokens, secondsBehind: () => secondsBehind };
+  const store = { tokens: tokens as never, secondsBehind: () => secondsBehind };
   const authenticate = createAuthenticator(() => store, { apiToken, readOnly }, now, {
     warn: (event, fields) => it.warnings.push([event, fields]),
   });

@@ -11,29 +11,24 @@ export interface ResponseHead {
   version: number | null;
 }
 
-/** What the log and the metrics have of a request, besides its response. */
-interface Observed {
-  readonly startedMs: number;
-  /** The pattern, not the path, so that the number of metrics is bounded. */
-  readonly route: string;
-  /** Id of the record in the response. */
-  recordId: number | undefined;
-  /** Time that the client has asked to wait, which is no part of the duration. */
-  waitedMs: number | undefined;
-  /** Why the response is 401. */
-  denial: AppError | null;
-}
-
 /** A request in progress. The pipeline adds what each check finds: a handler gets it when it has passed all of them. */
 export interface Call<Query = unknown, Params = unknown, Body = unknown, MaybeToken = Token> {
   readonly request: Request;
   readonly requestId: string;
-  readonly observed: Observed;
+  readonly startedMs: number;
+  /** The pattern, not the path, so that the number of metrics is bounded. */
+  readonly route: string;
   readonly head: ResponseHead;
   token: MaybeToken;
   params: Params;
   query: Query;
   body: Body;
+  /** Id of the record in the response, for the log, as the rest. */
+  recordId: number | undefined;
+  /** Time that the client has asked to wait, which is no part of the duration. */
+  waitedMs: number | undefined;
+  /** Why the response is 401. */
+  denial: AppError | null;
 }
 
 /** A request that has not passed all checks. Its token is `null` if it needs none, or has not been authenticated. */

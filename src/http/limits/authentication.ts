@@ -5,13 +5,7 @@ import type { Log } from "../../base/log.ts";
 import type { MaybePromise } from "../../base/maybe-promise.ts";
 import type { Config } from "../../domain/config.ts";
 import type { Store } from "../../domain/store.ts";
-import {
-  hashToken,
-  hasTokenFormat,
-  stateOf,
-  type Token,
-  type TokenStore,
-} from "../../domain/token.ts";
+import { hashToken, hasTokenFormat, stateOf, type Token } from "../../domain/token.ts";
 
 /** The scheme in any case (RFC 9110 §11.1), any number of spaces, and one word. */
 const CREDENTIALS = /^bearer +([^\s,]+) *$/i;
@@ -73,9 +67,7 @@ export type Authenticate = (authorization: string) => MaybePromise<Token>;
  * their use
  */
 export function createAuthenticator(
-  storeNow: () => Pick<Store, "secondsBehind"> & {
-    readonly tokens: Pick<TokenStore, "find" | "touch">;
-  },
+  storeNow: () => Pick<Store, "secondsBehind" | "tokens">,
   { apiToken, readOnly }: Pick<Config, "apiToken" | "readOnly">,
   now: () => Date,
   log: Pick<Log, "warn">,

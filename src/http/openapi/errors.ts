@@ -147,16 +147,15 @@ function errorContent(codes: readonly DocumentedError[]): Record<string, JsonSch
 /** @param codes all with the same status */
 export function errorResponseDoc(codes: readonly DocumentedError[]): JsonSchema {
   const fields = codes.map((code) => (errorTemplates[code] as ResponseTemplate).headers ?? {});
-  const challenges = fields.flatMap((field) => field["www-authenticate"] ?? []);
-  const scheme = "The authentication scheme (RFC 6750)";
-  // A 403 adds what is missing.
-  const scope = codes.includes("insufficient_scope") ? ', scope="[a-z: ]+"' : "";
-  const pattern = `^(?:${challenges.join("|")})${scope}$`;
   const has = (fieldName: string) => fields.some((field) => field[fieldName] !== undefined);
   return {
     description: codes.map((code) => errorDocs[code][0]).join("; or: "),
     headers: withCommonHeaders({
-      ...(challenges.length > 0 && { "WWW-Authenticate": header(scheme, { pattern }) }),
+      ...(has("www-authenticate") && {
+        "WWW-Authenticate": header("The scheme, and what the token lacks (RFC 6750)", {
+          pattern: "^Bearer",
+        }),
+      }),
       ...(has("link") && { Link: ref("headers", "ServiceDoc") }),
       ...(has("retry-after") && { "Retry-After": ref("headers", "RetryAfter") }),
       ...(codes.includes("method_not_allowed") && { Allow: ref("headers", "Allow") }),

@@ -34,7 +34,7 @@ export type JsonBlob<Value> = Blob & Parsed<Value>;
 export type ResponseBody = string | Blob | null;
 
 /** A call whose response is being made. */
-type Answered = Pick<UncheckedCall, "head" | "observed">;
+type Answered = Pick<UncheckedCall, "head" | "recordId">;
 
 /** `Cache-Control` of a record: a client may keep it, and must revalidate it before each use. */
 export const REVALIDATE = "private, no-cache";
@@ -51,11 +51,11 @@ export function errorEnvelope({ code, message, problems, allowed }: AppError): E
 
 /** @returns the body of a response with one record, or with the replay of one. A deleted record has no `ETag` */
 export function deletedBody<Row>(
-  { head, observed }: Answered,
+  call: Answered,
   { id, json, replayed }: RecordText<Row>,
 ): JsonText<Envelope<Row>> {
-  observed.recordId = id;
-  if (replayed) head.headers["idempotent-replayed"] = "true";
+  call.recordId = id;
+  if (replayed) call.head.headers["idempotent-replayed"] = "true";
   return envelopeBody(json);
 }
 

@@ -39,9 +39,10 @@ function isEmpty(query: ChangeQuery, page: ChangePage): boolean {
  */
 async function waitForChanges(
   seconds: number,
-  { request, query, token, observed }: Call<ChangeQuery>,
+  call: Call<ChangeQuery>,
   services: Services,
 ): Promise<ChangePage> {
+  const { request, query, token } = call;
   const { authenticate, connections, waitingClients, yieldToClients } = services;
   const startedMs = performance.now();
   using client = waitingClients.begin(token.hash, seconds, request.signal);
@@ -59,7 +60,7 @@ async function waitForChanges(
     }
     return page;
   } finally {
-    observed.waitedMs = performance.now() - startedMs;
+    call.waitedMs = performance.now() - startedMs;
   }
 }
 

@@ -31,7 +31,6 @@ export interface BatchOptions<Item, Result> {
   readonly clientOf: (item: Item) => string | null;
   /** Whether the items of a batch are of one client, so that nobody waits for a slow item of others. */
   readonly isOfOneClient?: boolean;
-  readonly maxWaitMs?: number;
 }
 
 interface Waiting<Item, Result> {
@@ -173,8 +172,7 @@ function waitForMore<Item, Result>(
 function startSoon<Item, Result>(queue: BatchQueue<Item, Result>): void {
   if (queue.scheduled || queue.waiting.length === 0) return;
   queue.scheduled = true;
-  const { maxWaitMs = MAX_WAIT_MS } = queue.options;
-  setImmediate(waitForMore, queue, 0, performance.now() + maxWaitMs);
+  setImmediate(waitForMore, queue, 0, performance.now() + MAX_WAIT_MS);
 }
 
 /**

@@ -211,14 +211,14 @@ cross join lateral (
       and last_xid % 4294967296 = newest.inserted_by as is_whole
 ) as found;
 
--- Moves changes from the outbox into `changes`, at most `max_rows` unless a new feed begins, which then gets the
--- name. It must be the only statement of its transaction, so that it sees what was committed before the lock was
--- granted. What is committed later is still there at the next call, so no id can be overtaken. The transaction of a
--- change has a higher number than that of every change that it could know of. This holds for the versions of one
--- record, too: PostgreSQL assigns the number before a statement waits for a row, but a write that has waited finds
--- another version, changes nothing, and is repeated in a transaction of its own. If the feed is not current, all rows
--- are moved, those that were restored first: the numbers of their transactions mean nothing here.
-create function number_changes(max_rows integer, new_name text) returns bigint language plpgsql as $$
+-- Moves changes from the outbox into `changes`, at most `max_rows` unless a new feed begins. It must be the only
+-- statement of its transaction, so that it sees what was committed before the lock was granted. What is committed
+-- later is still there at the next call, so no id can be overtaken. The transaction of a change has a higher number
+-- than that of every change that it could know of. This holds for the versions of one record, too: PostgreSQL assigns
+-- the number before a statement waits for a row, but a write that has waited finds another version, changes nothing,
+-- and is repeated in a transaction of its own. If the feed is not current, all rows are moved, those that were
+-- restored first: the numbers of their transactions mean nothing here.
+create function number_changes(max_rows integer) returns bigint language plpgsql as $$
 declare
   state record;
   counted bigint[];
@@ -302,7 +302,7 @@ begin
     )
   insert into change_feed (name, first, last, last_xid, origin, next_xid, open_xids, totals)
   select
-    case when state.is_current then state.name else new_name end,
+    case when state.is_current then state.name else replace(gen_random_uuid()::text, '-', '') end,
     case when state.is_current then state.first else coalesce((select min(id) from changes), 1) end,
     state.last_id + rows,
     case

@@ -43,12 +43,11 @@ export async function lockFeed(session: Session): Promise<void> {
   await session.all("select pg_advisory_xact_lock(1969320046)");
 }
 
-const numberChanges = "select number_changes($1, $2) as numbered";
+const numberChanges = "select number_changes($1) as numbered";
 
 /** @returns how many changes it has numbered */
 export async function callNumbering(session: Session): Promise<number> {
-  const newName = crypto.randomUUID().replaceAll("-", "");
-  const row = await session.first<{ numbered: number }>(numberChanges, MAX_NUMBERED, newName);
+  const row = await session.first<{ numbered: number }>(numberChanges, MAX_NUMBERED);
   return row?.numbered ?? 0;
 }
 

@@ -13,7 +13,7 @@ import { recordJson } from "../tables/columns.ts";
 import { allChanges, statusCodeOf, totalOf, totals } from "../tables/outbox.ts";
 import { rowsOf } from "./rows.ts";
 
-/** Maximum number of orders that one section reports. */
+/** Maximum number of rows that one section reports. */
 const MAX_FINDINGS = 10;
 
 const storedCounts = totals
@@ -39,14 +39,12 @@ const miscountedOrders = `
     select sum((item ->> 'quantity')::numeric * (item ->> 'unit_price')::numeric)
     from json_array_elements(items::json) as item
   )
-  limit ${MAX_FINDINGS}
 `;
 const orphans = `
   select format('order %s refers to a missing user', orders.id) as problem
   from orders
   left join users on users.id = orders.user_id
   where users.id is null
-  limit ${MAX_FINDINGS}
 `;
 
 /** SQLSTATEs of damaged data: malformed values (22), a missing table (42P01), corruption (XX), I/O error (58030). */
@@ -54,7 +52,7 @@ const DAMAGE = /^(22|42P01|58030|XX)/;
 
 function findBy(statement: string): Find {
   return async (session) => {
-    const rows = await session.all<{ problem: string }>(statement);
+    const rows = await session.all<{ problem: string }>(`${statement} limit ${MAX_FINDINGS}`);
     return rows.map(({ problem }) => problem);
   };
 }
@@ -73,7 +71,6 @@ function findLarge(table: RecordTable, record: Schema): Find {
     select format('row %s of ${table} is larger than ${MAX_RECORD_BYTES} bytes of JSON', id) as problem
     from ${table}
     where octet_length(${recordJson(record)}) > ${MAX_RECORD_BYTES}
-    limit ${MAX_FINDINGS}
   `);
 }
 
@@ -117,7 +114,6 @@ const changeJumps = `
     when type = 3 then version <> version_before
     else version <> version_before + 1
   end
-  limit ${MAX_FINDINGS}
 `;
 const changesBehind = `
   select format('the last change of %s does not agree with the record', ${changedRecord}) as problem
@@ -134,7 +130,6 @@ const changesBehind = `
     else orders.version is distinct from changed.version
       or ${statusCodeOf("orders.status")} is distinct from changed.status
   end
-  limit ${MAX_FINDINGS}
 `;
 
 /** In the order of the report. */

@@ -28,24 +28,14 @@ const listenErrors: Readonly<Record<string, string>> = {
   EACCES: "no permission to use the port",
 };
 
-/** @returns why no server can listen on the host with this name or address; `undefined` if that is not known */
-async function describeListenError(host: string, error: unknown): Promise<string | undefined> {
-  try {
-    await Bun.dns.lookup(host);
-  } catch {
-    // For a name without an address, Bun reports the error of an earlier system call.
-    return "unknown host";
-  }
-  return listenErrors[systemCode(error)];
-}
-
 /** @throws {AppError} operator */
-async function failToListen(config: Config, error: unknown): Promise<never> {
-  const { host, port } = config;
-  const isSocket = isSocketPath(host);
-  const description = isSocket ? fileProblem(error) : await describeListenError(host, error);
-  const place = isSocket ? host : `${host}:${port}`;
-  fail("operator", `Cannot listen on ${place}: ${description ?? messageOf(error)}`);
+async function failToListen({ host, port }: Config, error: unknown): Promise<never> {
+  const failBecause = (place: string, problem: string | null | undefined) =>
+    fail("operator", `Cannot listen on ${place}: ${problem ?? messageOf(error)}`);
+  if (isSocketPath(host)) return failBecause(host, fileProblem(error));
+  // For a name without an address, Bun reports the error of an earlier system call.
+  await Bun.dns.lookup(host).catch(() => failBecause(`${host}:${port}`, "unknown host"));
+  return failBecause(`${host}:${port}`, listenErrors[systemCode(error)]);
 }
 
 /**

@@ -10,6 +10,7 @@ const DEADLOCK = "40P01";
 /** Serialization failure and deadlock: the transaction was rolled back and can be retried. */
 const ROLLED_BACK = ["40001", DEADLOCK];
 
+const CONNECTION_FAILURE = "08006";
 const INTERNAL_ERROR = "XX000";
 const LOCK_TIMEOUT = "55P03";
 
@@ -19,8 +20,8 @@ const LOCK_TIMEOUT = "55P03";
  */
 const TRANSIENT = /^(08|28|3D|53|57|58|55P03|25006|25P03|40)/;
 /**
- * Messages of Citus, with the SQLSTATE of an internal error, after the coordinator has lost a worker or was killed.
- * Some are those of libpq.
+ * Messages of Citus after the coordinator has lost a worker or was killed, during a statement or a commit: it may be
+ * committed. Some are those of libpq.
  */
 const WORKER_LOST = new RegExp(
   [
@@ -36,12 +37,13 @@ const WORKER_LOST = new RegExp(
     "^cannot abort transaction \\d+, it was already committed",
   ].join("|"),
 );
-/** Citus copies new rows to its workers, and reports errors of that without their SQLSTATE. */
-const copyErrors: readonly (readonly [message: RegExp, state: string])[] = [
+/** Citus reports errors of its workers, e.g. of copying new rows to them, as internal errors. */
+const workerErrors: readonly (readonly [message: RegExp, state: string])[] = [
   [/^canceling statement due to lock timeout/, LOCK_TIMEOUT],
   [/ violates foreign key constraint /, FOREIGN_KEY_VIOLATION],
   [/^duplicate key value violates unique constraint /, UNIQUE_VIOLATION],
   [/^deadlock detected/, DEADLOCK],
+  [WORKER_LOST, CONNECTION_FAILURE],
 ];
 /** What a client is told about a server that is connected, by SQLSTATE. */
 const unavailableReasons: readonly (readonly [RegExp, string])[] = [
@@ -73,19 +75,13 @@ function serverError(error: unknown): SQL.PostgresError | null {
 export function sqlState(error: unknown): string {
   const found = serverError(error);
   if (found?.errno !== INTERNAL_ERROR) return found?.errno ?? "";
-  return copyErrors.find(([message]) => message.test(found.message))?.[1] ?? INTERNAL_ERROR;
+  return workerErrors.find(([message]) => message.test(found.message))?.[1] ?? INTERNAL_ERROR;
 }
 
 function isConnectionError(error: unknown): boolean {
   const code = systemCode(error);
   if (CONNECTION_LOST.test(code) || CERTIFICATE_ERROR.test(code)) return true;
   return NO_CA_FILE.test(`${code} ${messageOf(error)}`);
-}
-
-/** @returns whether Citus lost another server of its cluster during a statement or a commit: it may be committed */
-function isWorkerLost(error: unknown): boolean {
-  const original = serverError(error);
-  return original?.errno === INTERNAL_ERROR && WORKER_LOST.test(original.message);
 }
 
 /** @returns whether the server rolled back because of a concurrent transaction: the same work may succeed now */
@@ -120,8 +116,7 @@ export function toUnavailable(error: unknown): unknown {
     );
   }
   const state = sqlState(error);
-  const isTransient =
-    state === "" ? isConnectionError(error) : TRANSIENT.test(state) || isWorkerLost(error);
+  const isTransient = state === "" ? isConnectionError(error) : TRANSIENT.test(state);
   if (!isTransient) return error;
   const [, problem] = unavailableReasons.find(([states]) => states.test(state)) ?? [];
   const message = `the database ${problem ?? "is currently unreachable"}`;

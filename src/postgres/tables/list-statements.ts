@@ -23,7 +23,7 @@ export const sortOrders = {
 } as const;
 
 /** The values of a query, as SQL. */
-interface Values {
+export interface Values {
   readonly limit: string;
   /** The id after which the page begins. */
   readonly after: string;
@@ -77,7 +77,7 @@ function foundRows(list: List, sort: Sort, values: Values): string {
  * Selects one `PageRow`. PostgreSQL builds the JSON: in Bun.SQL, one text costs less than the columns of twenty rows.
  * @param isMeasured whether the page may exceed `MAX_PAGE_BYTES`. If its long columns do, no JSON is built
  */
-function selectPage(list: List, sort: Sort, values: Values, isMeasured: boolean): string {
+export function selectPage(list: List, sort: Sort, values: Values, isMeasured: boolean): string {
   const { table } = list;
   const { direction, last } = sortOrders[sort];
   const isOnPage = `at <= ${values.limit}`;
@@ -102,26 +102,14 @@ function selectPage(list: List, sort: Sort, values: Values, isMeasured: boolean)
   `;
 }
 
-function parametersOf({ ofUser }: List, hasOffset: boolean): Values {
+/** Parameters: the limit, the id, the user if the list is of one, and the offset if there is one. */
+export function parametersOf({ ofUser }: List, hasOffset: boolean): Values {
   const offset = hasOffset ? `$${ofUser ? 4 : 3}` : null;
   return { limit: "$1::bigint", after: "$2", user: "$3", offset };
 }
 
-/**
- * Parameters: the limit, the id, the user if the list is of one, and the offset if there is one.
- * @param isMeasured as in `selectPage`
- */
-export function pageStatement(
-  list: List,
-  sort: Sort,
-  hasOffset: boolean,
-  isMeasured: boolean,
-): string {
-  return selectPage(list, sort, parametersOf(list, hasOffset), isMeasured);
-}
-
-/** Selects how many records of a page are at most `MAX_PAGE_BYTES` together. The parameters are those of the page. */
-export function fittingStatement(list: List, sort: Sort, hasOffset: boolean): string {
+/** Selects how many records of a page are at most `MAX_PAGE_BYTES` together. */
+export function selectFitting(list: List, sort: Sort, values: Values): string {
   const { table } = list;
   const inOrder = `over (order by id ${sortOrders[sort].direction})`;
   return `
@@ -132,7 +120,7 @@ export function fittingStatement(list: List, sort: Sort, hasOffset: boolean): st
         select id, ${json[table]} as json
         from (
           select *, sum(${longBytes[table]}) ${inOrder} as long_bytes
-          from (${foundRows(list, sort, parametersOf(list, hasOffset))}) as found
+          from (${foundRows(list, sort, values)}) as found
         ) as measured
         where long_bytes <= ${MAX_PAGE_BYTES}
       ) as rendered

@@ -16,10 +16,11 @@ import type { Session, Value } from "../server/connection.ts";
 import { mayConcernOneItem } from "../server/errors.ts";
 import type { Filters } from "../server/filters.ts";
 import {
-  fittingStatement,
   type List,
   type PageRow,
-  pageStatement,
+  parametersOf,
+  selectFitting,
+  selectPage,
   sharedStatement,
   sortOrders,
 } from "./list-statements.ts";
@@ -87,10 +88,10 @@ export function prepareList(context: StoreContext, list: List): ReadPage {
       const read = (session: Session) => session.all<Row>(statement, ...values);
       return itemAt(await db.run("list", read, { client }), 0);
     };
-    const row = await select<PageRow>(pageStatement(list, sort, offset > 0, limit > MAX_SMALL));
+    const parameters = parametersOf(list, offset > 0);
+    const row = await select<PageRow>(selectPage(list, sort, parameters, limit > MAX_SMALL));
     if (row.records !== null && Buffer.byteLength(row.records) <= MAX_PAGE_BYTES) return row;
-    const statement = fittingStatement(list, sort, offset > 0);
-    const { fitting } = await select<{ fitting: number }>(statement);
+    const { fitting } = await select<{ fitting: number }>(selectFitting(list, sort, parameters));
     // Records may have changed or gone since.
     return failPageTooLarge(Math.min(Math.max(fitting, MAX_SMALL), limit - 1));
   }

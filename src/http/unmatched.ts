@@ -11,21 +11,16 @@ import { isPublic, type RouteEntry } from "./routes/route.ts";
 
 type PathAndMethod = Pick<RouteEntry, "method" | "path">;
 
-interface KnownPath {
-  readonly pattern: RegExp;
-  /** As in `/api/v1/users/:id`. */
-  readonly path: string;
-  /** The value of `Allow`. */
-  readonly allow: string;
-}
-
 /** @returns the path of a URL. `new URL` is not used, because it throws if `Host` is invalid */
 function pathOf(url: string): string {
   return /^(?:https?:\/\/[^/]*)?([^?]*)/.exec(url)?.[1] ?? "";
 }
 
-/** @returns a look-up of the route that a path matches; `null` for an unknown path */
-function createPathLookup(routes: readonly PathAndMethod[]): (path: string) => KnownPath | null {
+/**
+ * @returns a function that returns the pattern of a path, as in `/api/v1/users/:id`, and the value of `Allow`; `null` for
+ * an unknown path
+ */
+function createPathLookup(routes: readonly PathAndMethod[]) {
   const knownPaths = [...Map.groupBy(routes, ({ path }) => path)].map(([path, routesOfPath]) => {
     const methods = routesOfPath.flatMap(({ method }) =>
       method === "GET" ? ["GET", "HEAD"] : method,
@@ -33,7 +28,7 @@ function createPathLookup(routes: readonly PathAndMethod[]): (path: string) => K
     const source = path.replaceAll(".", "\\.").replace(/:[^/]+/g, "[^/]+");
     return { pattern: new RegExp(`^${source}$`), path, allow: methods.join(", ") };
   });
-  return (path) => knownPaths.find(({ pattern }) => pattern.test(path)) ?? null;
+  return (path: string) => knownPaths.find(({ pattern }) => pattern.test(path)) ?? null;
 }
 
 /** Corrects the usual mistakes: capitals, no `/api/v1`, a trailing slash, `user` or `userss` for `users`. */

@@ -125,6 +125,7 @@ function requireOneUser(order: OrderUser): void {
 function validFields(order: Omit<OrderImport, "total" | "reference"> & Partial<Order>) {
   requireTimesInOrder(order);
   requireOneUser(order);
+  // A user that is named by a key is looked up later. The id is not part of what is checked.
   const fields = orderFields({ user_id: 0, ...order });
   const range = { min: 0, max: fields.total };
   if ((order.refunded ?? 0) > range.max)

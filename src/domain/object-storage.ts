@@ -62,7 +62,7 @@ export type StorageLocation =
   | { readonly kind: "s3"; readonly bucket: string; readonly prefix: string }
   | { readonly kind: "directory"; readonly path: string };
 
-const FORM = "must be s3://bucket/prefix, of letters, digits and . _ - =, or file:///directory";
+const FORM = "must be s3://bucket/prefix (letters, digits and . _ - = only) or file:///directory";
 
 /**
  * @param url `s3://bucket`, `s3://bucket/prefix` or `file:///directory`

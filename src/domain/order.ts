@@ -112,7 +112,7 @@ export type OrderQuery = Static<typeof OrderQuery>;
 
 /** The fields of an order that a write sets. */
 type WrittenFields = Omit<Order, "id" | "version" | "created_at" | "updated_at">;
-/** Those of a new order. */
+/** The fields of a new order. */
 export type OrderFields = WrittenFields & { readonly refunded: 0; readonly status: "pending" };
 /** The fields of an order that can change afterwards. */
 export type OrderEdit = Pick<Order, "user_id" | "reference" | "refunded" | "status" | "metadata">;

@@ -6,7 +6,7 @@ export type ReplaceableStore = ReturnType<typeof createReplaceableStore>;
 
 export function createReplaceableStore() {
   let current: Store | null = null;
-  /** Those of clients that wait for changes: they go on with the next store. */
+  /** Subscriptions of clients that wait for changes. They continue with the next store. */
   const subscriptions = new Map<() => void, Disposable | null>();
   /** @returns the store of the moment: get it for each request. @throws {AppError} unavailable if there is none */
   const use = () =>

@@ -17,7 +17,7 @@ export function utcOf(text: string): string | null {
   return isTime(utc) ? utc : null;
 }
 
-/** @returns the record with its times in UTC with milliseconds. What is no time stays as it is */
+/** @returns the record with its times in UTC with milliseconds. Other text is unchanged */
 export function withUtcTimes(record: unknown): unknown {
   return ["created_at", "updated_at"].reduce((converted, field) => {
     const time = hasMember(converted, field) ? converted[field] : null;

@@ -155,7 +155,7 @@ test("restore and archive check exit with 2 when their arguments are wrong", asy
     ),
     [
       ["restore", "--from", "nowhere"],
-      "Invalid --from: must be s3://bucket/prefix, of letters, digits and . _ - =, or file:///directory",
+      "Invalid --from: must be s3://bucket/prefix (letters, digits and . _ - = only) or file:///directory",
     ],
     [["archive", "check"], "Name an archive with --archive-url or ARCHIVE_URL"],
   ];

@@ -40,7 +40,7 @@ describe("URLs of object storage", () => {
     ...["b", "-b", "b".repeat(64)].map((bucket) => `s3://${bucket}/p`),
   ])("%p is not the URL of a storage", (url) => {
     const problem =
-      "must be s3://bucket/prefix, of letters, digits and . _ - =, or file:///directory";
+      "must be s3://bucket/prefix (letters, digits and . _ - = only) or file:///directory";
     expectThrown(() => parseStorageUrl(url), "operator", problem);
   });
 

@@ -57,7 +57,7 @@ function readCells(columns: readonly Column[], cells: readonly string[]): unknow
     );
   }
   const record: Record<string, unknown> = {};
-  /** What the empty cells of a record with an id stand for. An export writes null like this. */
+  /** What the empty cells of a record with an id stand for. Only a field that can be null has `anyOf`. */
   const empty: Record<string, unknown> = {};
   for (const [index, { field, schema }] of columns.entries()) {
     if (schema === null) continue;

@@ -81,8 +81,8 @@ export function route<const Definition extends RouteDefinition, Body extends Res
   const defined: Route = { definition, handler };
   const handle = ({ pipeline, route: path, request, params }: RouteContext) =>
     pipeline(defined, path, request, params) as unknown as ClientRoute<Definition, Body>;
-  // Elysia reads the text of a handler: it prepares what is destructured, and awaits the result of `=> pipeline(…)`, so
-  // that Bun would suspend each request.
+  // Elysia reads the source of a handler. It prepares only what is destructured, and treats `=> pipeline(…)` as
+  // asynchronous, which would suspend every request. It reads this source instead: the same parameters, nothing to await.
   handle.toString = () => "({ pipeline, route, request, params }) => {}";
   // Elysia's type of hooks has no `definition`.
   const hooks: object = { definition };

@@ -72,7 +72,7 @@ async function analyzeGrown(session: Session): Promise<void> {
 /**
  * Numbers changes, at most `MAX_NUMBERED`, and begins a new feed if it must. Concurrent calls share a run.
  * @returns the state afterwards. It is behind if another call would number changes that were committed before this one: with
- * later ones, it would be behind for as long as others write. A server that cannot write is not: it shows what is numbered
+ * later ones, it would be behind for as long as others write. A server that cannot write is never behind
  */
 export type NumberChanges = () => Promise<FeedStatus>;
 

@@ -32,7 +32,7 @@ const countedStatuses = orderStatuses.filter((status) => status !== "pending");
 /** The lists in the table `buckets`. That of a whole table counts the ids without a record. */
 export const storedLists: readonly CountedList[] = ["users", "orders", ...countedStatuses];
 
-/** Of the lists that have nearly all ids of their table: the stored lists with the other ids. */
+/** The lists that have nearly all ids of their table, each with the stored lists that have the other ids. */
 const missingFrom: Readonly<Partial<Record<CountedList, readonly CountedList[]>>> = {
   users: ["users"],
   orders: ["orders"],

@@ -96,7 +96,7 @@ interface Records<Row, Query, Fields, NewRow> {
   readonly openUpdates: OpenUpdates<Row>;
 }
 
-/** @returns the store of a table, and what another write to it needs */
+/** @returns the store, and `write` and `find`, with which users add `remove` */
 export function createRecordStore<
   Row extends Edit & { readonly version: number; readonly updated_at: string },
   Query extends PageQuery,
@@ -133,7 +133,11 @@ export function createRecordStore<
     return found;
   }
 
-  /** `on conflict do nothing` would use up an id, and "or ignore" hide a violated CHECK. @returns the id of the record */
+  /**
+   * Inserts a row. `on conflict do nothing` would use up an id, and `or ignore` would hide a violated CHECK.
+   * @returns the id
+   * @throws {AppError} as `requireValid`
+   */
   function insert(row: NewRow): number {
     try {
       return Number(records.insert(row, timestamp()).lastInsertRowid);

@@ -12,7 +12,7 @@ import { type CountedList, levelBits, storedLists, tableOf } from "../tables/cou
 import { BEGINS_BLOCK } from "../tables/user-positions.ts";
 import { type Find, findBrokenConstraints, findInFile, isWalkable } from "./check-file.ts";
 
-/** Of one section. */
+/** Maximum per section. */
 const MAX_FINDINGS = 10;
 
 /**
@@ -68,6 +68,7 @@ function findMiscounts(list: CountedList): Find {
           group by 1
         ),
         kept (bucket, ids) as (select bucket, ids from buckets where list = $list and level = $level),
+        -- -1, so that bucket 0 is compared too.
         known (bucket) as (select -1 union select bucket from present union select bucket from kept)
       select bucket
       from (select bucket from known union select bucket + 1 from known)
@@ -206,7 +207,10 @@ const sections: readonly Section[] = [
 function checkSection(db: Database, name: string, find: Find, limit = MAX_FINDINGS): string[] {
   const findings: string[] = [];
   try {
-    for (const finding of find(db)) if (findings.push(finding) === limit) break;
+    for (const finding of find(db)) {
+      findings.push(finding);
+      if (findings.length === limit) break;
+    }
   } catch (error) {
     if (!UNREADABLE.test(systemCode(error))) throw error;
     findings.push(`cannot check ${name}: ${meaningOf(error) ?? messageOf(error)}`);

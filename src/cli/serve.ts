@@ -57,7 +57,6 @@ function archiveOptions(
   };
 }
 
-/** @param output of the log */
 function createServerLog(
   { config, now, stdoutIsTerminal }: CommandSystem,
   output: Omit<LogBuffer, "finish">,
@@ -72,7 +71,7 @@ function createServerLog(
   return log;
 }
 
-/** @returns what the store tells a server */
+/** Logs and measures what the store reports. */
 function storeListeners(log: Log, { observeCommit }: Metrics) {
   return {
     onCommit: observeCommit,
@@ -119,7 +118,13 @@ async function startListening(serving: Serving): Promise<string> {
   if (isSocket) await removeStaleSocket(config.host);
   const listener = resources.adopt(
     await listen({
-      ...{ stores, config, log, now, metrics, drain, version: build.version },
+      stores,
+      config,
+      log,
+      now,
+      metrics,
+      drain,
+      version: build.version,
       sharePort: () => sockets.sharePort(maxOpenFiles),
     }),
     async (listening) => {
@@ -184,29 +189,28 @@ export async function serve(system: CommandSystem, options: { check?: boolean })
   // Before the listener, so that at the end the listener stops first.
   resources.use(startCleanUp(stores.current, { changesMs, now: system.now, log }));
   let listening: Promise<string> | null = null;
-  async function show(store: Store): Promise<string> {
+  async function serveStore(store: Store): Promise<string> {
     stores.replace(store);
     await requireOwnApiToken(store.tokens, config);
     listening ??= startListening({ system, log, metrics, resources, stores });
     return listening;
   }
-  // It restores its copy for minutes, and must be seen to live meanwhile.
+  // A standby may restore its copy for minutes. Meanwhile, `/health?live` must respond.
   if (config.standby) listening = startListening({ system, log, metrics, resources, stores });
   await listening;
   // A server may wait for its archive, restore it, or follow it, for a long time.
-  const opening = stopSignal({ untilStopped: () => stopped });
+  const stopping = stopSignal({ untilStopped: () => stopped });
   const stopFor = (error: unknown) => fault.resolve({ by: "fault", error });
   const mode: StoreMode = readOnly ? "serve-read-only" : "serve";
   const use = { mode, create: !readOnly, now: system.now, ...storeListeners(log, metrics) };
   const onStandby = (store: Store | null) => {
     if (store === null) stores.replace(null);
-    else show(store).catch(stopFor);
+    else serveStore(store).catch(stopFor);
   };
-  let stop: StopReason | null = null;
-  let wasSuperseded = false;
-  while (stop === null) {
+  let stop: StopReason | null;
+  for (let wasSuperseded = false; ; wasSuperseded = true) {
     const superseded = Promise.withResolvers<null>();
-    const archive = archiveOptions(system, log, opening, {
+    const archive = archiveOptions(system, log, stopping, {
       // Without its archive, the server would acknowledge writes that are lost with the machine.
       onStopped: stopFor,
       onSuperseded: (error) => (config.standby ? superseded.resolve(null) : stopFor(error)),
@@ -216,16 +220,16 @@ export async function serve(system: CommandSystem, options: { check?: boolean })
       .backendOf(databaseUrl)
       .open({ ...config, ...use, onStandby, ...(archive && { archive }) })
       .catch((error) => {
-        if (archive === null || !opening.aborted) throw error;
+        if (archive === null || !stopping.aborted) throw error;
         return null;
       });
-    if (store !== null) await printFirstToken(store.tokens, await show(store), system);
-    stop = await Promise.race(store === null ? [stopped] : [stopped, superseded.promise]);
-    if (store === null || stop !== null) continue;
+    if (store !== null) await printFirstToken(store.tokens, await serveStore(store), system);
+    // Without a store, the server was stopped while it was opening one.
+    stop = await Promise.race([stopped, superseded.promise]);
+    if (stop !== null) break;
     // The next opening follows the server that has taken over.
     stores.replace(null);
-    await store.close();
-    wasSuperseded = true;
+    await store?.close();
   }
 
   if (stop.by === "signal") log.info("stopping", { signal: stop.signal });

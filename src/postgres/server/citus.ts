@@ -131,7 +131,7 @@ const indexSums = (table: string) => `
 export const severalServers: Placement = {
   settings,
   orderIds: "order_numbers",
-  orderKeyTable: "order_index",
+  keyTables: { users: "users", orders: "order_index" },
   // Not the orders as well: Citus sends the rows of a CTE to all workers, so one that is missing would prevent all creates.
   insertIndex: `
     insert into order_index (id, user_id, reference)

@@ -1,6 +1,6 @@
 /** Where orders are. On one server they are in one table; citus.ts has what is different on several. */
 import type { Order } from "../../domain/order.ts";
-import type { RecordText } from "../../domain/record.ts";
+import type { RecordTable, RecordText } from "../../domain/record.ts";
 import type { Session, Settings } from "./connection.ts";
 import { type Filters, selectWhere } from "./filters.ts";
 
@@ -13,8 +13,8 @@ export interface Placement {
   readonly settings: Settings;
   /** The sequence of their ids. */
   readonly orderIds: string;
-  /** The table that has the id, the user and the reference of each order. */
-  readonly orderKeyTable: string;
+  /** The tables that have the ids and unique values of the records; that of orders also their users. */
+  readonly keyTables: Readonly<Record<RecordTable, string>>;
   /**
    * What the statement that creates orders inserts instead of them, from `decided where is_created`; the orders are then
    * inserted by a statement of their own. `null` if it inserts the orders.
@@ -61,7 +61,7 @@ export const oneServer: Placement = {
   // Otherwise PostgreSQL plans most statements anew each time, which takes longer than to run them.
   settings: { plan_cache_mode: "force_generic_plan" },
   orderIds: "orders_id_seq",
-  orderKeyTable: "orders",
+  keyTables: { users: "users", orders: "orders" },
   insertIndex: null,
   updateIndex: null,
   // So that the parameter has a type.

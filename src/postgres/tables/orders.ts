@@ -42,7 +42,7 @@ export const editableOrders: EditableTable<OrderEdit> = {
   updated: "order.updated",
 };
 
-function rejectionsOf({ orderKeyTable }: Placement): readonly Rejection[] {
+function rejectionsOf({ keyTables }: Placement): readonly Rejection[] {
   return [
     {
       when: () => "(select users.id from users where users.id = input.user_id) is null",
@@ -50,7 +50,7 @@ function rejectionsOf({ orderKeyTable }: Placement): readonly Rejection[] {
     },
     {
       when: (isOther) =>
-        `(select known.id from ${orderKeyTable} as known where known.reference = input.reference) ${isOther}`,
+        `(select known.id from ${keyTables.orders} as known where known.reference = input.reference) ${isOther}`,
       fail: failReferenceTaken,
     },
   ];

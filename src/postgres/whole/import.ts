@@ -16,6 +16,7 @@ import type { StoreContext } from "../engine/context.ts";
 import type { Session } from "../server/connection.ts";
 import { mayRetryWrite } from "../server/errors.ts";
 import { selectWhere } from "../server/filters.ts";
+import type { Placement } from "../server/placement.ts";
 import { runAgain } from "../server/retry.ts";
 import { recordJson } from "../tables/columns.ts";
 import { editableOrders } from "../tables/orders.ts";
@@ -42,55 +43,52 @@ async function loadIds(
   return { ids: [...found.values()], idOf: (key) => found.get(key.join(" ")) ?? null };
 }
 
+/** Loads the records that the given ones can conflict with. */
+async function loadStored<Row extends User | Order, Import extends object>(
+  session: Session,
+  placement: Placement,
+  { table, schema, keysOf, namedUserOf }: ImportedTable<Row, Import>,
+  records: readonly Import[],
+): Promise<StoredRecords<Row>> {
+  const ids = records.flatMap((record) => ("id" in record ? [Number(record.id)] : []));
+  const known = await loadIds(session, placement.keyTables[table], records.flatMap(keysOf));
+  const columns = `id, ${recordJson(schema)} as json`;
+  const foundRows = await selectWhere<JsonRow>(session, columns, table, {
+    id: [...ids, ...known.ids],
+  });
+  const rows = new Map(foundRows.map(({ id, json }) => [id, JSON.parse(json) as Row]));
+  const named = records.map(namedUserOf).filter((user) => user !== null);
+  const userIds = named.filter((user) => typeof user === "number");
+  for (const row of rows.values()) if ("user_id" in row) userIds.push(row.user_id);
+  const userKeys = named.filter((user) => typeof user === "object");
+  const namedUsers = await loadIds(session, "users", userKeys);
+  const users = await selectWhere<Pick<User, "id" | "email">>(session, "id, email", "users", {
+    id: [...new Set([...userIds, ...namedUsers.ids])],
+  });
+  const emails = new Map(users.map(({ id, email }) => [id, email]));
+  return {
+    lastId: await rowsOf(session, placement).lastId(table),
+    get: (id) => rows.get(id) ?? null,
+    idOf: known.idOf,
+    emailOf: (id) => emails.get(id) ?? null,
+    userIdOf: namedUsers.idOf,
+  };
+}
+
 function createBulkStore<Row extends User | Order, Import extends object>(
   { db, placement, now }: StoreContext,
   rules: ImportedTable<Row, Import>,
   editable: EditableTable<Row>,
 ): BulkStore<Import> {
   const { table } = rules;
-  const keyTable = table === "users" ? "users" : placement.orderKeyTable;
-  const columns = `id, ${recordJson(rules.schema)} as json`;
   // No key of an email is a number.
   const clearKeys = `
-    update ${keyTable}
+    update ${placement.keyTables[table]}
     set reference = null${table === "users" ? ", email_key = id::text" : ""}
     where id = any($1::bigint[])
   `;
   const update = prepareUpdate(placement, editable);
   const plan = createPlanner(rules, () => now().toISOString());
-
-  /** Loads the records that the given ones can conflict with. */
-  async function loadStored(
-    session: Session,
-    records: readonly Import[],
-  ): Promise<StoredRecords<Row>> {
-    const ids = records.flatMap((record) => ("id" in record ? [Number(record.id)] : []));
-    const known = await loadIds(session, keyTable, records.flatMap(rules.keysOf));
-    const foundRows = await selectWhere<JsonRow>(session, columns, table, {
-      id: [...ids, ...known.ids],
-    });
-    const rows = new Map(foundRows.map(({ id, json }) => [id, JSON.parse(json) as Row]));
-    const named = records.map(rules.namedUserOf).filter((user) => user !== null);
-    const userIds = named.filter((user) => typeof user === "number");
-    for (const row of rows.values()) if ("user_id" in row) userIds.push(row.user_id);
-    const userKeys = named.filter((user) => typeof user === "object");
-    const namedUsers = await loadIds(session, "users", userKeys);
-    const allUsers = { id: [...new Set([...userIds, ...namedUsers.ids])] };
-    const users = await selectWhere<Pick<User, "id" | "email">>(
-      session,
-      "id, email",
-      "users",
-      allUsers,
-    );
-    const emails = new Map(users.map(({ id, email }) => [id, email]));
-    return {
-      lastId: await rowsOf(session, placement).lastId(table),
-      get: (id) => rows.get(id) ?? null,
-      idOf: known.idOf,
-      emailOf: (id) => emails.get(id) ?? null,
-      userIdOf: namedUsers.idOf,
-    };
-  }
 
   /** @throws runAgain if another transaction has changed one of them */
   async function updateAll(
@@ -119,7 +117,7 @@ function createBulkStore<Row extends User | Order, Import extends object>(
     for (const statement of placement.beforeCopy) await session.script(statement);
     // No other transaction assigns ids after it.
     await session.script(`lock table ${table} in share row exclusive mode`);
-    const stored = await loadStored(session, records);
+    const stored = await loadStored(session, placement, rules, records);
     const { results, created, updated, lastId } = plan(records, stored, options);
     // First: a new record can have the key that another one gives up.
     await updateAll(session, updated);
@@ -134,7 +132,9 @@ function createBulkStore<Row extends User | Order, Import extends object>(
     async import(records, options) {
       if (records.length === 0) return [];
       if (options?.dryRun) {
-        const stored = await db.run("read", (session) => loadStored(session, records));
+        const stored = await db.run("read", (session) =>
+          loadStored(session, placement, rules, records),
+        );
         return plan(records, stored, options).results;
       }
       return db.run("write", (session) => importAll(session, records, options), {

@@ -65,6 +65,18 @@ test("a command that writes beside a server waits until the archive has that, or
   expect((await world.run("token", "create", "b")).stderr).toStartWith("Created token");
 });
 
+test("a server with an archive keeps its feed when it is restarted", async () => {
+  using archive = makeArchive();
+  await using server = await startServer(archive.settings);
+  using world = makeHarness({ environment: { DATABASE_URL: server.database } });
+  const feedOf = async () => (await server.call("GET", "/changes?limit=1")).json.meta.feed;
+  const feed = await feedOf();
+  // It ends when the server has noted that the archive has the token.
+  expect((await world.run("token", "create", "a")).code).toBe(0);
+  await server.restart();
+  expect(await feedOf()).toBe(feed);
+});
+
 test("a command fails when what it wrote to is set aside before the archive has that", async () => {
   using archive = makeArchive();
   await using server = await startServer(archive.settings);

@@ -12,8 +12,9 @@ export interface Archiving extends ArchiveContext {
   /** Writes the current generation; `null` until it has begun. */
   writer: GenerationWriter | null;
   isStarted: boolean;
-  /** The archive has all commits up to this time. */
-  completeUntilMs: number;
+  /** The archive has all commits up to this time; `null` before the first confirmation. */
+  completeUntilMs: number | null;
+  readonly createdMs: number;
   bytesBehind: number;
   /** No other server can have taken over before this time, by the monotonic clock. */
   heldUntilMs: number;

@@ -4,11 +4,11 @@ import { AppError, fail, messageOf, systemCode } from "../../base/error.ts";
 import { freeBytesOf } from "../file/files.ts";
 import { type Archiving, isOver, problemOf } from "./archiver-state.ts";
 import { writeBaseIfDue } from "./bases.ts";
-import { noteArchived } from "./beside.ts";
 import { close, noteEnd } from "./closing.ts";
 import { type ArchiverOptions, isOfArchive } from "./context.ts";
 import { beginGeneration } from "./generation.ts";
 import { createGenerationWriter, endGeneration } from "./generation-writer.ts";
+import { noteArchived } from "./marker.ts";
 import { createProblems } from "./problems.ts";
 import { openProgress } from "./progress.ts";
 import { deleteIfDue } from "./retention.ts";
@@ -115,20 +115,19 @@ function beginSoon(archive: Archiving): void {
   void open(archive, () => problems.retry("opening", () => isOver(archive), attempt));
 }
 
-/** Tells how far the archive is. If the WAL cannot be read, the bytes are those of the last time. */
+/** Reports how far the archive is. If the WAL cannot be read, the bytes are those of the last time. */
 function reportState(archive: Archiving): void {
   if (isOver(archive)) return;
-  const { path, writer, files, nowMs, completeUntilMs, onState } = archive;
+  const { path, writer, files, nowMs, completeUntilMs, createdMs, onState } = archive;
   const base = writer?.newestBase ?? null;
   let isBehind = true;
-  const lookedMs = nowMs();
   guard(archive, () => {
     isBehind = writer === null || !isComplete(writer);
     archive.bytesBehind = writer === null ? committedWalBytesOf(files) : bytesBehind(writer);
   });
-  noteArchived(path, isBehind ? completeUntilMs : lookedMs);
+  if (completeUntilMs !== null) noteArchived(path, completeUntilMs);
   onState({
-    secondsBehind: isBehind ? Math.max(0, (nowMs() - completeUntilMs) / 1000) : 0,
+    secondsBehind: isBehind ? Math.max(0, (nowMs() - (completeUntilMs ?? createdMs)) / 1000) : 0,
     bytesBehind: archive.bytesBehind,
     lastBaseS: base === null ? null : base.timeMs / 1000,
     heldForMs: archive.heldUntilMs - archive.clock.monotonicMs(),
@@ -200,7 +199,8 @@ export function createArchiver(options: ArchiverOptions) {
     hasGap: false,
     isStarted: false,
     lastTicket: 0,
-    completeUntilMs: options.nowMs(),
+    completeUntilMs: null,
+    createdMs: options.nowMs(),
     bytesBehind: 0,
     heldUntilMs: Number.NEGATIVE_INFINITY,
   };

@@ -1,5 +1,5 @@
 /** A file next to the database that says which part of its archive belongs to it. */
-import { constants, readFileSync, writeFileSync } from "node:fs";
+import { constants, readFileSync, statSync, utimesSync, writeFileSync } from "node:fs";
 import { suffixes } from "../../base/database-url.ts";
 import { systemCode } from "../../base/error.ts";
 import { claimTemporary, fsyncPath } from "../../base/temporary-file.ts";
@@ -64,9 +64,24 @@ export function writeMarker(databasePath: string, marker: ArchiveMarker): void {
   const path = markerOf(databasePath);
   const temporaryPath = claimTemporary(path);
   writeFileSync(temporaryPath, `${JSON.stringify(marker)}\n`, { flag: "wx", mode: PRIVATE_MODE });
+  utimesSync(temporaryPath, 0, 0);
   fsyncPath(temporaryPath);
   copyOwnership(temporaryPath, databasePath);
   replaceFile(temporaryPath, path);
+}
+
+/** Notes that the archive has all commits up to this time: the time of the marker says so to commands. */
+export function noteArchived(databasePath: string, timeMs: number): void {
+  try {
+    utimesSync(markerOf(databasePath), timeMs / 1000, timeMs / 1000);
+  } catch {
+    // The file is that of another user, or was deleted: commands say that they do not know.
+  }
+}
+
+/** @returns as {@link noteArchived}; 0 if nothing was noted since the marker was written */
+export function archivedUntilMs(databasePath: string): number {
+  return statSync(markerOf(databasePath), { throwIfNoEntry: false })?.mtimeMs ?? 0;
 }
 
 /** Notes that `restore` has replaced the database with a backup. */

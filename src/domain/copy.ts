@@ -27,7 +27,7 @@ export const copiedTables = {
 
 export type CopiedTable = keyof typeof copiedTables;
 
-const tables = Object.keys(copiedTables) as CopiedTable[];
+export const copiedTableNames = Object.keys(copiedTables) as CopiedTable[];
 
 /** Tables whose ids are never reused, not even after a row is deleted. */
 const tablesWithSequence = ["users", "orders", "tokens"] as const;
@@ -103,7 +103,7 @@ export async function copyRows(
 ): Promise<RowCounts> {
   const counts = {} as Record<CopiedTable, number>;
   const digests = {} as Record<CopiedTable, string>;
-  for (const table of tables) {
+  for (const table of copiedTableNames) {
     const written = await digestRows(table, source.read(table), async (rows) => {
       signal.throwIfAborted();
       await target.write(table, rows);
@@ -118,7 +118,7 @@ export async function copyRows(
       fail("operator", `ids of ${table} up to ${last} could be assigned again`);
     }
   }
-  for (const table of tables) {
+  for (const table of copiedTableNames) {
     const readBack = await digestRows(table, target.read(table), () => signal.throwIfAborted());
     if (readBack.digest !== digests[table]) {
       fail("operator", `the copied rows of ${table} differ from the source`);

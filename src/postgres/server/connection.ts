@@ -75,7 +75,7 @@ export const longTransaction: RunOptions = {
 
 export type Settings = Readonly<Record<string, string | number>>;
 
-export interface Database {
+export interface Database extends AsyncDisposable {
   /**
    * Runs work on a connection as soon as one is free. The work is retried after a serialization failure or deadlock, so
    * it must have no side effects outside the database.
@@ -202,6 +202,12 @@ export function connect(
     return pool.sql().begin(mode, run) as Promise<Result>;
   }
 
+  async function close(): Promise<void> {
+    await Promise.race([queues.idle(), Bun.sleep(CLOSE_MS)]);
+    closing.abort();
+    await pool.close();
+  }
+
   return {
     settings,
     shares: queues.shares,
@@ -221,11 +227,8 @@ export function connect(
       return queues.run(kind, reported, timeoutMs);
     },
     onWrite: (listener) => void writeListeners.push(listener),
-    async close() {
-      await Promise.race([queues.idle(), Bun.sleep(CLOSE_MS)]);
-      closing.abort();
-      await pool.close();
-    },
+    close,
+    [Symbol.asyncDispose]: close,
     closing: closing.signal,
   };
 }

@@ -20,7 +20,7 @@ const countOrders = `select (${totalOf(...orderStatuses)})::bigint as orders`;
 /** @see DistributeStore */
 export const distributePostgres: DistributeStore = async (databaseUrl, onStart) => {
   const name = redactPassword(databaseUrl);
-  const db = connect({ databaseUrl });
+  await using db = connect({ databaseUrl });
   const isDistributed = async (session: Session) => (await findSchema(session)).is_distributed;
   let attempt = `Cannot distribute ${name}`;
   try {
@@ -44,7 +44,5 @@ export const distributePostgres: DistributeStore = async (databaseUrl, onStart) 
     return !wasDistributed;
   } catch (error) {
     throw describePostgresError(attempt, error);
-  } finally {
-    await db.close();
   }
 };

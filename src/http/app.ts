@@ -5,6 +5,7 @@ import type { Config } from "../domain/config.ts";
 import { type JsonText, jsonText } from "../domain/record.ts";
 import type { ReplaceableStore } from "../domain/replaceable-store.ts";
 import { createDocument } from "./document.ts";
+import { createHostCheck } from "./input/host.ts";
 import type { JsonSchema } from "./input/input.ts";
 import { createAuthenticator } from "./limits/authentication.ts";
 import { createRejectedAddress } from "./limits/client-address.ts";
@@ -95,6 +96,7 @@ export function createApp(options: AppOptions) {
       document: createDocumentReader(options.version, routes),
     },
     unmatched,
+    requireHost: createHostCheck(),
     requireWithinRate: createRateLimiter(config.rateLimit),
     reserveWrite: createWriteMemory(),
     respond: createResponder({ ...options, cors, rejectedAddress }),

@@ -22,7 +22,7 @@ import { failNotPrimary } from "../domain/health.ts";
 import { requireScopes, type Token } from "../domain/token.ts";
 import { expectedBytes, readBody } from "./input/body.ts";
 import type { UncheckedCall } from "./input/call.ts";
-import { requireHost } from "./input/host.ts";
+import type { createHostCheck } from "./input/host.ts";
 import { requestIdOf } from "./input/request-id.ts";
 import type { ReserveWrite } from "./limits/memory.ts";
 import type { RequireWithinRate } from "./limits/rate-limit.ts";
@@ -80,6 +80,7 @@ function requireExpectation(expect: string | null): void {
 export interface Pipeline {
   readonly services: Services;
   readonly unmatched: Unmatched;
+  readonly requireHost: ReturnType<typeof createHostCheck>;
   readonly requireWithinRate: RequireWithinRate;
   readonly reserveWrite: ReserveWrite;
   readonly respond: Respond;
@@ -110,7 +111,7 @@ function identify(pipeline: Pipeline, { headers }: Request): MaybePromise<Token>
   return bytes === 0 ? token : reserveUntilIdentified(pipeline, token, bytes);
 }
 
-function admit(call: UncheckedCall, token: Token | null): void {
+function admit({ requireHost }: Pipeline, call: UncheckedCall, token: Token | null): void {
   const { headers } = call.request;
   call.token = token;
   requireExpectation(headers.get("expect"));
@@ -119,7 +120,7 @@ function admit(call: UncheckedCall, token: Token | null): void {
 
 async function handleUnmatched(pipeline: Pipeline, call: UncheckedCall): Promise<ResponseBody> {
   const { unmatched } = pipeline;
-  admit(call, unmatched.needsToken(call) ? await identify(pipeline, call.request) : null);
+  admit(pipeline, call, unmatched.needsToken(call) ? await identify(pipeline, call.request) : null);
   return unmatched.handle(call);
 }
 
@@ -144,7 +145,7 @@ function authorize(
   route: Route,
   token: Token | null,
 ): MaybePromise<ResponseBody> {
-  admit(call, token);
+  admit(pipeline, call, token);
   if (token !== null) {
     if (route.definition.scopes) requireScopes(token, route.definition.scopes);
     pipeline.requireWithinRate(token.hash);

@@ -35,6 +35,16 @@ test("log writes an event as one line of text when the format is text", () => {
   ]);
 });
 
+test("log writes each line with the time of its event", () => {
+  const times: string[] = [];
+  const clock = [1, 1, 2, 1].map((ms) => new Date(ms));
+  const write = (line: string) => times.push(JSON.parse(line).time.slice(-4));
+  const now = () => clock.shift() ?? new Date(0);
+  const log = createLog({ level: "info", format: "json", now, write });
+  for (let line = 0; line < 4; line += 1) log.info("event");
+  expect(times).toEqual(["001Z", "001Z", "002Z", "001Z"]);
+});
+
 const written: Record<LogLevel, string[]> = {
   debug: ["debug", "info", "warn", "error"],
   info: ["info", "warn", "error"],

@@ -5,7 +5,7 @@ import { suffixes } from "../base/database-url.ts";
 import { AppError, fail, shellWord } from "../base/error.ts";
 import type { Backend, Store, StoreMode, StoreOptions } from "../domain/store.ts";
 import { type ArchiveClient, openArchive } from "./archive/client.ts";
-import { DIVERGED, isOfArchive, RESTORE_AGAIN } from "./archive/context.ts";
+import { COPY_BROKEN, DIVERGED, isOfArchive } from "./archive/context.ts";
 import { setAside } from "./archive/ensure-database.ts";
 import { RESTORE } from "./archive/generation.ts";
 import { readMarker } from "./archive/marker.ts";
@@ -234,8 +234,8 @@ async function openOrReplace(options: StoreOptions): Promise<Store> {
   } catch (error) {
     const { archive } = options;
     if (archive === undefined || !(error instanceof AppError)) throw error;
-    if (error.cause === RESTORE_AGAIN) {
-      archive.onLog("warn", "copy restored again", { reason: error.message });
+    if (error.cause === COPY_BROKEN) {
+      archive.onLog("warn", "copy will be restored", { reason: error.message });
       return openOrReplace(options);
     }
     if (error.cause !== DIVERGED) throw error;

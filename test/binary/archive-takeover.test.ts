@@ -34,7 +34,7 @@ async function writeSome(url: string): Promise<string[]> {
 async function expectLost(server: Running): Promise<void> {
   const { code, stdout, stderr } = await server.ended;
   expect([code, stderr]).toEqual([1, expect.stringMatching(/^[^\n]*has taken over[^\n]*\n$/)]);
-  expect(stdout.match(/"archive lost"/g)).toHaveLength(1);
+  expect(stdout.match(/"archive given up"/g)).toHaveLength(1);
 }
 
 test.skipIf(binary === "")(

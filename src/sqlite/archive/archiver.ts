@@ -40,11 +40,11 @@ function abandon(archive: Archiving, reason: string): void {
   beginSoon(archive);
 }
 
-/** Another server has the archive. */
+/** This server no longer writes to the archive, as a rule because another one does. */
 function supersede(archive: Archiving, reason: string): void {
   if (isOver(archive)) return;
   archive.ending.abort(new AppError("operator", reason));
-  archive.log("error", "archive lost", { reason });
+  archive.log("error", "archive given up", { reason });
   const { writer } = archive;
   if (writer !== null) guard(archive, () => noteEnd(archive, writer));
   abandon(archive, reason);

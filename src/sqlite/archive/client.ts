@@ -169,7 +169,9 @@ export async function openArchive(path: string, options: ArchiveOptions) {
     else if (message.type === "superseded") {
       isSuperseded = true;
       confirmations.rejectAll();
-      onSuperseded(archiveError("operator", `The archive is lost: ${message.reason}`));
+      onSuperseded(
+        archiveError("operator", `This server no longer writes to the archive: ${message.reason}`),
+      );
     }
   }
 

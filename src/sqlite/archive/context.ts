@@ -9,21 +9,21 @@ import type { Clock } from "./still.ts";
 
 /** Cause of an error of the archive: the database itself may be sound. */
 export const ARCHIVE_CAUSE = "archive";
-/** Of a start whose database has another history than its archive. */
+/** Cause of an error of a start whose database and archive have different histories. */
 export const DIVERGED = "archive diverged";
-/** Of a standby whose copy has to be restored again. */
-export const RESTORE_AGAIN = "archive copy broken";
+/** Cause of an error after which the copy of a standby must be restored. */
+export const COPY_BROKEN = "archive copy broken";
 /** @see ARCHIVE_CAUSE */
-export const archiveCauses = [ARCHIVE_CAUSE, DIVERGED, RESTORE_AGAIN] as const;
+export const archiveCauses = [ARCHIVE_CAUSE, DIVERGED, COPY_BROKEN] as const;
 
 /** @returns whether it is an error after which nothing continues the copy of a standby */
-export function isBroken(error: unknown): boolean {
-  return error instanceof AppError && (error.cause === RESTORE_AGAIN || error.cause === DIVERGED);
+export function endsCopy(error: unknown): boolean {
+  return error instanceof AppError && (error.cause === COPY_BROKEN || error.cause === DIVERGED);
 }
 
 /** Nothing continues the copy of a standby. @throws {AppError} unavailable */
-export function restoreAgain(reason: string): never {
-  throw new AppError("unavailable", reason, { cause: RESTORE_AGAIN });
+export function failCopyBroken(reason: string): never {
+  throw new AppError("unavailable", reason, { cause: COPY_BROKEN });
 }
 
 /** @returns whether an error has one of these causes */

@@ -11,7 +11,7 @@ import type { FileDescriptors } from "../file/file-watch.ts";
 import { discard } from "../file/files.ts";
 import { announceRegularly } from "./announcement.ts";
 import { readGeneration } from "./catalog.ts";
-import { isBroken, restoreAgain, type ServerContext } from "./context.ts";
+import { endsCopy, failCopyBroken, type ServerContext } from "./context.ts";
 import { type Copy, openCopy } from "./copy.ts";
 import {
   baseKey,
@@ -113,7 +113,7 @@ function append(following: Following, header: SegmentHeader, body: Uint8Array<Ar
   const { copy, generation, path, next, last } = following;
   if (header.writer !== generation.name || !copy.isNext(header))
     fail("unavailable", `${slotKey(next)} does not continue the one before it`);
-  if (!copy.hasRoom(header)) restoreAgain("its WAL was lost");
+  if (!copy.hasRoom(header)) failCopyBroken("its WAL was lost");
   const bytes = decodeContents(header, body);
   if (header.offset === 0) {
     copy.show();
@@ -180,7 +180,7 @@ async function lookForNext(following: Following, ended: Seal): Promise<Look> {
   if (generation.continues) failContinued();
   const lastKey = baseKey({ generation: ended.generation, number: 9_999_999_999 });
   const [base] = await storage.list(prefixes.bases, 1, lastKey);
-  if (base !== undefined) restoreAgain("another server has begun anew");
+  if (base !== undefined) failCopyBroken("another server has begun anew");
   return { found: "no base" };
 }
 
@@ -236,7 +236,7 @@ async function untilTakenOver(following: Following): Promise<void> {
   let stuckSinceMs: number | null = null;
   for (;;) {
     signal.throwIfAborted();
-    if (!existsSync(path)) restoreAgain("its file was deleted");
+    if (!existsSync(path)) failCopyBroken("its file was deleted");
     let waitMs = POLL_MS;
     try {
       if (following.isTakingOver && following.ended !== null) return;
@@ -245,14 +245,15 @@ async function untilTakenOver(following: Following): Promise<void> {
       stuckSinceMs = null;
     } catch (error) {
       const isExpected = error instanceof AppError || /^(?:E[A-Z]|SQLITE_)/.test(systemCode(error));
-      if (!isExpected || isBroken(error)) throw error;
+      if (!isExpected || endsCopy(error)) throw error;
       problems.report("following", error);
       const nowMs = clock.monotonicMs();
       stuckSinceMs ??= nowMs;
       if (nowMs - stuckSinceMs > MAX_STUCK_MS) {
         stuckSinceMs = nowMs;
         const damaged = damageOf(error) === null ? null : following.next;
-        if (await isRestorable(storage, damaged).catch(() => false)) restoreAgain(messageOf(error));
+        if (await isRestorable(storage, damaged).catch(() => false))
+          failCopyBroken(messageOf(error));
       }
     }
     if (waitMs > 0) await clock.sleep(waitMs, signal);
@@ -262,7 +263,7 @@ async function untilTakenOver(following: Following): Promise<void> {
 /**
  * Returns when the copy has all that the archive has, and nobody else can add to it.
  * @returns whether everything is there that the other server has acknowledged, so that the change feed keeps its name
- * @throws {AppError} unavailable with the cause {@link RESTORE_AGAIN} if nothing continues the copy
+ * @throws {AppError} with a cause of {@link endsCopy} if nothing continues the copy
  * @throws the reason of the signal
  */
 export async function follow(options: FollowOptions): Promise<boolean> {
@@ -287,7 +288,7 @@ export async function follow(options: FollowOptions): Promise<boolean> {
     await untilTakenOver(following);
   } catch (error) {
     // Otherwise the next start continues from here.
-    const last = isBroken(error) ? null : following.last;
+    const last = endsCopy(error) ? null : following.last;
     if (!existsSync(path)) discard(path);
     else if (last === null || copy.empty()) markCopy(path, last, [following.generation.name]);
     throw error;

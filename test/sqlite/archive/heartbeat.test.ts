@@ -94,7 +94,7 @@ test("an archive is held for the time for which a standby waits, from the last l
   await seal(archive.storage, next, { writer: "standby", holder: "standby" }, Date.now());
   while (!server.isSuperseded()) await Bun.sleep(1);
   // Nothing was written: the heartbeat has noticed it.
-  expect(server.lines.at(-1)).toStartWith('archive lost {"reason":"standby has taken over');
+  expect(server.lines.at(-1)).toStartWith('archive given up {"reason":"standby has taken over');
 });
 
 const putBack = expect.stringMatching(/^archive needs a new base .*an older state .* was put back/);

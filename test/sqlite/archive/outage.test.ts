@@ -157,7 +157,7 @@ describe("an archive", () => {
     await using other = await archive.start({ path, clock: makeClock() });
     state.isAway = false;
     while (!server.isSuperseded()) await Bun.sleep(1);
-    const lost = 'archive lost {"reason":"another server has continued the archive"}';
+    const lost = 'archive given up {"reason":"another server has continued the archive"}';
     expect(server.lines.at(-1)).toBe(lost);
     await archive.expectComplete(other);
   });

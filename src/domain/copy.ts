@@ -9,6 +9,9 @@ import { User } from "./user.ts";
 /** A row as stored. JSON stays text, so that the copy does not reformat it. */
 export type CopyRow = Readonly<Record<string, string | number | null>>;
 
+/** Rows per batch. With rows of the maximum size, a batch has about 3 MB, and several copies of it are in memory. */
+export const COPY_BATCH_ROWS = 100;
+
 /** The tables to copy, referenced ones first. Text of a sort key is compared bytewise on both databases. */
 export const copiedTables = {
   users: { columns: [...columnNames(User).split(", "), "email_key"], sortKey: ["id"] },

@@ -1,5 +1,6 @@
 /** Rows of whole tables with their ids, which a copy, an import and a check read and write in one transaction. */
 import {
+  COPY_BATCH_ROWS,
   type CopiedTable,
   type CopyRow,
   type CopyTarget,
@@ -8,9 +9,6 @@ import {
 import type { Session } from "../server/connection.ts";
 import { type Placement, sequenceOf } from "../server/placement.ts";
 import { allChanges } from "../tables/outbox.ts";
-
-/** Rows per fetch. With rows of the maximum size, a batch has about 30 MB. */
-const BATCH_ROWS = 1000;
 
 /** @param session in a transaction, whose snapshot determines the rows */
 export function rowsOf(session: Session, placement: Placement): CopyTarget {
@@ -32,7 +30,7 @@ export function rowsOf(session: Session, placement: Placement): CopyTarget {
       await session.script(`declare ${cursor} no scroll cursor for ${select}`);
       let rows: readonly CopyRow[];
       do {
-        rows = await session.all<CopyRow>(`fetch ${BATCH_ROWS} from ${cursor}`);
+        rows = await session.all<CopyRow>(`fetch ${COPY_BATCH_ROWS} from ${cursor}`);
         yield rows;
       } while (rows.length > 0);
       await session.script(`close ${cursor}`);

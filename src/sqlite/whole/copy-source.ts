@@ -2,6 +2,7 @@
 import type { Database } from "bun:sqlite";
 import { yieldToEventLoop } from "../../base/event-loop.ts";
 import {
+  COPY_BATCH_ROWS,
   type CopiedTable,
   type CopyRow,
   type CopySource,
@@ -11,9 +12,6 @@ import {
 import type { DatabaseFile } from "../file/at-rest.ts";
 import { describeSqliteError } from "../file/errors.ts";
 import { prepareLastId } from "../tables/count-index.ts";
-
-/** Rows per batch, which has about 30 MB with rows of the maximum size. */
-const BATCH_ROWS = 1000;
 
 function selectFrom(table: CopiedTable): string {
   const { columns, sortKey } = copiedTables[table];
@@ -25,7 +23,7 @@ async function* inBatches(rows: Iterable<CopyRow>): AsyncGenerator<readonly Copy
   let batch: CopyRow[] = [];
   for (const row of rows) {
     batch.push(row);
-    if (batch.length < BATCH_ROWS) continue;
+    if (batch.length < COPY_BATCH_ROWS) continue;
     yield batch;
     await yieldToEventLoop();
     batch = [];

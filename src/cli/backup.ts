@@ -27,9 +27,15 @@ export function describeWarnings(warnings: readonly string[]): string {
 
 /**
  * Copies the database to a new file. A server may be running.
+ * @param deleteOld called when the backup is complete, also if nobody can read that
  * @throws {AppError} operator
  */
-async function backUpTo(path: string, system: CommandSystem, json?: boolean): Promise<void> {
+async function backUpTo(
+  path: string,
+  system: CommandSystem,
+  json = false,
+  deleteOld = () => {},
+): Promise<void> {
   const { databaseUrl } = system.config;
   const { backUp } = system.backendOf(databaseUrl);
   const made = await backUp({ databaseUrl, path, signal: stopSignal(system) });
@@ -37,9 +43,13 @@ async function backUpTo(path: string, system: CommandSystem, json?: boolean): Pr
     "schema_version" in made
       ? `a database whose schema has version ${made.schema_version} to ${path} (${megabytes(made.bytes)}, its rows are not verified)`
       : describeResult(made, path);
-  printResult(system, json, { path, ...made }, `Backed up ${result}\n`);
   const { warnings } = made;
   if (warnings.length > 0) system.stderr(`${describeWarnings(warnings)}\n`);
+  try {
+    printResult(system, json, { path, ...made }, `Backed up ${result}\n`);
+  } finally {
+    deleteOld();
+  }
 }
 
 /** The end of the names of backups in a directory: the time, which sorts like the names. */
@@ -109,6 +119,7 @@ export async function backUpStore(
   const name = basename(databaseUrl, extname(databaseUrl));
   const newest = `${name}-${system.now().toISOString().replaceAll(":", "-")}.db`;
   makeDirectory(directory);
-  await backUpTo(join(directory, newest), system, json);
-  if (keep !== undefined) deleteOldest(directory, name, newest, Number(keep));
+  await backUpTo(join(directory, newest), system, json, () => {
+    if (keep !== undefined) deleteOldest(directory, name, newest, Number(keep));
+  });
 }

@@ -118,6 +118,8 @@ test("backup with --directory names the file after the time, and --keep deletes 
   expect(await backUpAt("2026-11-19T06:00:00.000Z", "--keep", "1")).toEqual([
     "test-2026-11-19T06-00-00.000Z.db",
   ]);
+  await world.shell(`"$@" backup --directory ${directory} --keep 1 > /dev/full`);
+  expect(readdirSync(directory)).toHaveLength(others.length + 1);
 });
 
 test("backup deletes nothing when the new backup fails", async () => {

@@ -90,6 +90,10 @@ function requireUsable(db: Database, { create, mode }: StoreOptions): void {
   if (!isMigrated) requireMigrated(version);
 }
 
+function isServerMode(mode: StoreMode): boolean {
+  return mode === "serve" || mode === "serve-read-only";
+}
+
 /** @throws {AppError} operator if another process serves or migrates the database */
 function lockForServer(path: string, mode: StoreMode): ServerLock {
   const kind = mode === "serve" ? "exclusive" : "shared";
@@ -142,7 +146,7 @@ function findFile({
 
 /** @param path path of a database that exists. @throws {AppError} operator if this process may not open a file of it */
 function openFile(path: string, mode: StoreMode): DatabaseFile {
-  const isServer = mode === "serve" || mode === "serve-read-only";
+  const isServer = isServerMode(mode);
   if (!isServer) requireOneName(path);
   // Not of a server, beside which commands may write.
   const file = (mode === "read" ? openFrozen(path) : null) ?? openShared(path);
@@ -183,7 +187,7 @@ async function serveCopy(
   } finally {
     options.onStandby?.(null);
     // The thread uses the files.
-    if (archive.secondsBehind() !== null) await archive[Symbol.asyncDispose]();
+    if (archive.isCopy()) await archive[Symbol.asyncDispose]();
     await store.close();
   }
 }
@@ -193,22 +197,21 @@ async function openStore(options: StoreOptions): Promise<Store> {
   requireNoCopy(path, options);
   await using resources = new AsyncDisposableStack();
   // Before its copy is written.
-  const early = options.archive?.standby ? resources.use(lockForServer(path, "serve")) : null;
+  const standbyLock = options.archive?.standby ? resources.use(lockForServer(path, "serve")) : null;
   // It may restore the database.
   const archive =
     options.archive === undefined ? null : resources.use(await openArchive(path, options.archive));
-  if (archive !== null && archive.secondsBehind() !== null)
-    await serveCopy(archive, path, early, options);
+  if (archive?.isCopy()) await serveCopy(archive, path, standbyLock, options);
   if (options.create && sizeOf(path) === 0) createFile(path);
   const { mode } = options;
-  const isServer = mode === "serve" || mode === "serve-read-only";
+  const isServer = isServerMode(mode);
   const file = openFile(path, mode);
   if (isServer) requireOnePath(path);
   using connection = new DisposableStack();
   // `true` closes the file even if prepared statements are still open.
   const db = connection.adopt(file.connect(), (opened) => opened.close(true));
   requireUsable(db, options);
-  const lock = early ?? (isServer ? resources.use(lockForServer(path, mode)) : null);
+  const lock = standbyLock ?? (isServer ? resources.use(lockForServer(path, mode)) : null);
   // Closed before the lock is released.
   resources.use(connection.move());
   requireSqlite(sqliteVersion(db));

@@ -36,7 +36,7 @@ function notConfirmed(): AppError {
 function createConfirmations() {
   const waiters: (PromiseWithResolvers<void> & { readonly ticket: number })[] = [];
   let lastTicket = 0;
-  /** That of the last write that was rejected although it may have been made; `null` if the archive has it. */
+  /** Ticket of the last rejected write that may have been made; `null` if the archive has it. */
   let rejectedTicket: number | null = null;
 
   function rejectAll(): void {
@@ -46,11 +46,11 @@ function createConfirmations() {
   return {
     nextTicket: () => ++lastTicket,
     isBehind: () => rejectedTicket !== null,
-    /** @param isWrite whether it is rejected after a while, with all others */
-    wait(ticket: number, isWrite: boolean): Promise<void> {
+    /** @param expires whether it is rejected after a while, with all others */
+    wait(ticket: number, expires: boolean): Promise<void> {
       const waiter = { ticket, ...Promise.withResolvers<void>() };
       waiters.push(waiter);
-      if (!isWrite) return waiter.promise;
+      if (!expires) return waiter.promise;
       const expire = () => {
         if (!waiters.includes(waiter)) return;
         rejectedTicket = lastTicket;
@@ -80,7 +80,7 @@ function createThread(
   /** A bug in the thread. */
   let broken: Error | null = null;
   let isClosing = false;
-  const requests: PromiseWithResolvers<void>[] = [];
+  const requests: PromiseWithResolvers<boolean>[] = [];
 
   /** @param message of Bun, which can have lines of the source */
   function markBroken(message: string): void {
@@ -92,7 +92,7 @@ function createThread(
   }
 
   worker.onmessage = ({ data }: MessageEvent<ArchiveResponse>) => {
-    if (data.type === "done") requests.shift()?.resolve();
+    if (data.type === "done") requests.shift()?.resolve(data.result);
     else if (data.type === "failed") requests.shift()?.reject(errorOf(data));
     else onMessage(data);
   };
@@ -101,14 +101,15 @@ function createThread(
     once: true,
   });
 
-  async function ask(request: ArchiveRequest): Promise<void> {
+  /** @returns the result, as in {@link ArchiveResponse} */
+  async function ask(request: ArchiveRequest): Promise<boolean> {
     if (broken !== null) throw broken;
-    const response = Promise.withResolvers<void>();
+    const response = Promise.withResolvers<boolean>();
     requests.push(response);
     worker.ref();
     worker.postMessage(request);
     try {
-      await response.promise;
+      return await response.promise;
     } finally {
       if (requests.length === 0) worker.unref();
     }
@@ -153,14 +154,15 @@ export async function openArchive(path: string, options: ArchiveOptions) {
   /** Whether another server has the archive. */
   let isSuperseded = false;
   let disposal: Promise<void> | null = null;
-  /** When the copy of a standby had everything; `null` if the database is no copy. */
-  let freshMs: number | null = null;
+  /** Whether the database is a copy, and this server may not write. */
+  let isCopy = false;
+  /** When the copy had everything. */
+  let freshMs = Number.NEGATIVE_INFINITY;
   let hasAll = false;
 
   function onMessage(message: ArchiveResponse): void {
     if (message.type === "confirmed") confirmations.confirm(message.ticket);
     else if (message.type === "fresh") freshMs = performance.now() - message.ageMs;
-    else if (message.type === "followed") hasAll = message.hasAll;
     else if (message.type === "state") {
       const { heldForMs, ...state } = message.state;
       reported = state;
@@ -182,11 +184,11 @@ export async function openArchive(path: string, options: ArchiveOptions) {
   });
 
   /** Sends a request of the start, which the signal ends. */
-  async function askAtStart(request: ArchiveRequest): Promise<void> {
+  async function askAtStart(request: ArchiveRequest): Promise<boolean> {
     signal.throwIfAborted();
     const { promise: aborted, reject } = Promise.withResolvers<never>();
     signal.addEventListener("abort", () => reject(signal.reason), { once: true });
-    await Promise.race([thread.ask(request), aborted]);
+    return await Promise.race([thread.ask(request), aborted]);
   }
 
   function dispose(): Promise<void> {
@@ -195,19 +197,19 @@ export async function openArchive(path: string, options: ArchiveOptions) {
   }
 
   try {
-    await askAtStart({ type: "open", path, settings });
+    isCopy = await askAtStart({ type: "open", path, settings });
   } catch (error) {
     // Nothing is archived yet. The thread may be restoring the database.
     thread.terminate();
     if (signal.aborted) removeTemporary(path);
     throw error;
   }
-  /** @param isWrite as in `wait` */
-  function untilConfirmed(isWrite: boolean): Promise<void> {
+  /** @param expires as in `wait` */
+  function untilConfirmed(expires: boolean): Promise<void> {
     if (isSuperseded || thread.broken() !== null) return Promise.reject(notConfirmed());
     const ticket = confirmations.nextTicket();
     thread.post({ type: "committed", ticket });
-    return confirmations.wait(ticket, isWrite);
+    return confirmations.wait(ticket, expires);
   }
 
   const gate: CommitGate = {
@@ -220,8 +222,9 @@ export async function openArchive(path: string, options: ArchiveOptions) {
   };
   return {
     ...gate,
+    isCopy: () => isCopy,
     /** @returns the age of the copy, in seconds; `null` if this server may write */
-    secondsBehind: () => (freshMs === null ? null : (performance.now() - freshMs) / 1000),
+    secondsBehind: () => (isCopy ? (performance.now() - freshMs) / 1000 : null),
     /** @returns for how long another server may have taken over, in seconds; `null` if none can have acknowledged a write */
     secondsUnheld(): number | null {
       const unheldMs = performance.now() - heldUntilMs;
@@ -237,10 +240,10 @@ export async function openArchive(path: string, options: ArchiveOptions) {
      * @throws as `start`
      */
     async follow(files: FileDescriptors): Promise<void> {
-      await askAtStart({ type: "follow", files });
-      freshMs = null;
+      hasAll = await askAtStart({ type: "follow", files });
+      isCopy = false;
     },
-    /** @returns resolves when the archive has all that is committed now, however long that takes. Rejects as `confirm` does */
+    /** Resolves when the archive has all that is committed now, however long that takes. Rejects as `confirm` does */
     untilArchived: () => untilConfirmed(false),
     /**
      * Call it when the files of the database are open, and before anything is written.

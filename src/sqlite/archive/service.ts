@@ -17,7 +17,7 @@ const MAX_WAL_BYTES = 2 ** 30;
 export type ArchiveRequest =
   /** The first one. The path is not that of a symbolic link: the other files are next to it. */
   | { readonly type: "open"; readonly path: string; readonly settings: ArchiveSettings }
-  /** Call it after `open` has said that another server writes to the archive. It ends when this one may. */
+  /** Call it if `open` has found another server. It ends when this one may write. */
   | { readonly type: "follow"; readonly files: FileDescriptors }
   | { readonly type: "start"; readonly files: FileDescriptors }
   | { readonly type: "checkpoint" }
@@ -27,7 +27,11 @@ export type ArchiveRequest =
   | { readonly type: "committed"; readonly ticket: number };
 
 export type ArchiveResponse =
-  | { readonly type: "done" }
+  /**
+   * The result of `open`: whether the database is a copy, because another server writes to the archive. Of `follow`: as
+   * {@link follow}. Otherwise `false`.
+   */
+  | { readonly type: "done"; readonly result: boolean }
   | {
       readonly type: "failed";
       /** `null` for a bug. */
@@ -36,10 +40,8 @@ export type ArchiveResponse =
       /** What the server can do about it. */
       readonly cause: (typeof archiveCauses)[number];
     }
-  /** The database is a copy, which had everything that another server had acknowledged, at this age. */
+  /** The copy had everything that the other server had acknowledged, at this age. */
   | { readonly type: "fresh"; readonly ageMs: number }
-  /** The copy has all of the archive. @see follow */
-  | { readonly type: "followed"; readonly hasAll: boolean }
   | { readonly type: "confirmed"; readonly ticket: number }
   /** Another server has the archive. */
   | { readonly type: "superseded"; readonly reason: string }
@@ -66,7 +68,7 @@ export function createArchiveService({ openStorage, verify, respond }: ServiceOp
   /** The copy, if another server writes to the archive. */
   let copyStart: CopyStart | null = null;
   /** The last request that takes time. */
-  let last: Promise<void> = Promise.resolve();
+  let last: Promise<unknown> = Promise.resolve();
 
   function contextOf({ path, settings }: Request<"open">) {
     const storage = openStorage(settings.url, settings.environment);
@@ -74,7 +76,7 @@ export function createArchiveService({ openStorage, verify, respond }: ServiceOp
     return { ...settings, path, holder: holderName(path), storage, ...clock, signal, log };
   }
 
-  async function open(request: Request<"open">): Promise<void> {
+  async function open(request: Request<"open">): Promise<boolean> {
     const context = contextOf(request);
     opened = context;
     const { standby, takeoverMs, wasSuperseded } = context;
@@ -90,15 +92,15 @@ export function createArchiveService({ openStorage, verify, respond }: ServiceOp
         if (copyStart === null) throw error;
       }
     }
-    if (copyStart !== null)
-      respond({ type: "fresh", ageMs: Math.max(0, Date.now() - copyStart.timeMs) });
+    if (copyStart === null) return false;
+    respond({ type: "fresh", ageMs: Math.max(0, Date.now() - copyStart.timeMs) });
+    return true;
   }
 
-  async function followOther({ files }: Request<"follow">): Promise<void> {
+  async function followOther({ files }: Request<"follow">): Promise<boolean> {
     if (opened === null || copyStart === null) throw new Error("no other server was found");
     const onFresh = (ageMs: number) => respond({ type: "fresh", ageMs });
-    const hasAll = await follow({ ...opened, files, start: copyStart, onFresh });
-    respond({ type: "followed", hasAll });
+    return await follow({ ...opened, files, start: copyStart, onFresh });
   }
 
   async function start({ files }: Request<"start">): Promise<void> {
@@ -126,7 +128,7 @@ export function createArchiveService({ openStorage, verify, respond }: ServiceOp
     }
   }
 
-  function handle(request: ArchiveRequest): Promise<void> | undefined {
+  function handle(request: ArchiveRequest): Promise<unknown> | undefined {
     switch (request.type) {
       case "open":
         return open(request);
@@ -149,8 +151,8 @@ export function createArchiveService({ openStorage, verify, respond }: ServiceOp
     try {
       const handled = handle(request);
       if (handled !== undefined) last = handled;
-      await handled;
-      if (request.type !== "committed") respond({ type: "done" });
+      const result = (await handled) === true;
+      if (request.type !== "committed") respond({ type: "done", result });
     } catch (error) {
       const { code = null, cause: found } = error instanceof AppError ? error : {};
       const cause = archiveCauses.find((each) => each === found) ?? ARCHIVE_CAUSE;

@@ -26,7 +26,7 @@ function makeWorker(handle: (request: ArchiveRequest, respond: Respond) => boole
     onmessage(_event: { readonly data: ArchiveResponse }) {},
     postMessage(request: ArchiveRequest) {
       requests.push(request.type);
-      if (!handle(request, respond)) setTimeout(() => respond({ type: "done" }), 5);
+      if (!handle(request, respond)) setTimeout(() => respond({ type: "done", result: false }), 5);
     },
     ref() {},
     unref() {},
@@ -110,7 +110,7 @@ test("a server that stops writes nothing after the archive was asked to be compl
     if (type === "committed")
       setTimeout(() => respond({ type: "confirmed", ticket: request.ticket }), 1);
     // Longer than the interval at which a server looks at its files.
-    if (type === "close") setTimeout(() => respond({ type: "done" }), 2_500);
+    if (type === "close") setTimeout(() => respond({ type: "done", result: false }), 2_500);
     return ["committed", "close"].includes(type);
   });
   using stack = new DisposableStack();

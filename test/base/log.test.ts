@@ -1,9 +1,9 @@
 import { expect, test } from "bun:test";
 import { createLog, type LogFormat, type LogLevel, logLevels } from "../../src/base/log.ts";
 
-const now = () => new Date("2026-11-20T18:57:03.120Z");
+const time = () => new Date("2026-11-20T18:57:03.120Z");
 
-function makeLog(level: LogLevel, format: LogFormat = "json") {
+function makeLog(level: LogLevel, format: LogFormat = "json", now = time) {
   const lines: string[] = [];
   return { log: createLog({ level, format, now, write: (line) => lines.push(line) }), lines };
 }
@@ -36,13 +36,10 @@ test("log writes an event as one line of text when the format is text", () => {
 });
 
 test("log writes each line with the time of its event", () => {
-  const times: string[] = [];
   const clock = [1, 1, 2, 1].map((ms) => new Date(ms));
-  const write = (line: string) => times.push(JSON.parse(line).time.slice(-4));
-  const now = () => clock.shift() ?? new Date(0);
-  const log = createLog({ level: "info", format: "json", now, write });
-  for (let line = 0; line < 4; line += 1) log.info("event");
-  expect(times).toEqual(["001Z", "001Z", "002Z", "001Z"]);
+  const { log, lines } = makeLog("info", "json", () => clock.shift() ?? time());
+  while (clock.length > 0) log.info("event");
+  expect(lines.map((line) => Date.parse(JSON.parse(line).time))).toEqual([1, 1, 2, 1]);
 });
 
 const written: Record<LogLevel, string[]> = {

@@ -223,9 +223,10 @@ export interface Backend {
   /** @returns whether a server that may write is known to use the database */
   readonly isServed: (databaseUrl: string) => boolean;
   /**
-   * Call it before a command writes to a database that exists.
-   * @returns a function to call afterwards. It waits until the archive has that, and returns `false` if it has not after
-   * five seconds; `true` without a server that archives. It throws an AppError if another database has the place
+   * Call it before a command writes to an existing database.
+   * @returns a function to call after the write. It waits until the archive has that, at most five seconds, and returns
+   * `false` if the archive may still lack it; `true` if it does not, or no server archives the database
+   * @throws {AppError} operator (from that function) if the database was replaced meanwhile
    */
   readonly watchArchive: (databaseUrl: string) => () => Promise<boolean>;
 }

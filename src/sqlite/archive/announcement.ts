@@ -33,7 +33,7 @@ export async function readAnnouncement(storage: ObjectStorage): Promise<Announce
   return body === null ? null : decodeJson(ANNOUNCEMENT_KEY, body, isSound);
 }
 
-/** How long the end waits until the announcement is withdrawn. */
+/** Upper bound for withdrawing the announcement at the end. */
 const WITHDRAWAL_MS = 1_000;
 
 /** Announces a standby, and withdraws that when it is disposed of. */
@@ -61,7 +61,7 @@ export function createStandbyWatch({ storage, clock }: ArchiveContext): () => Pr
   let seenMs = Number.NEGATIVE_INFINITY;
   let intervalMs = HEARTBEAT_MS;
   return async () => {
-    // The standby writes one that is damaged again.
+    // The next announcement of the standby replaces a damaged one.
     const announcement = await orNull(readAnnouncement(storage));
     if (announcement !== null) {
       const { holder, timeMs, takeoverMs } = announcement;

@@ -51,7 +51,10 @@ function supersede(archive: Archiving, reason: string): void {
   archive.onSuperseded(reason);
 }
 
-/** A read that fails is repeated, and nothing is lost meanwhile. Anything else is a bug, or a restart of the WAL. */
+/**
+ * A read that fails is repeated, and nothing is lost meanwhile. Everything else ends the generation: a restart of the WAL,
+ * objects that the storage has lost, or a bug.
+ */
 function handleError(archive: Archiving, error: unknown): void {
   const isBeingWritten = error instanceof AppError && error.code === "unavailable";
   if (isBeingWritten || /^E[A-Z]/.test(systemCode(error))) {
@@ -164,7 +167,7 @@ async function start(archive: Archiving): Promise<void> {
 }
 
 /** Waits for the first base. @throws {AppError} operator if the storage does not respond in time */
-async function untilBase(archive: Archiving): Promise<void> {
+async function untilBaseWritten(archive: Archiving): Promise<void> {
   const lacksBase = () => (archive.writer?.newestBase ?? null) === null;
   for (let failingMs = 0; lacksBase(); failingMs += POLL_MS) {
     archive.signal.throwIfAborted();
@@ -175,7 +178,10 @@ async function untilBase(archive: Archiving): Promise<void> {
   }
 }
 
-/** @returns whether the WAL was copied to the database; if not, it has to keep what the archive does not have */
+/**
+ * Copies the WAL to the database if the archive has all of it, or it has become too large.
+ * @returns whether the archive has all of it
+ */
 function checkpoint(archive: Archiving): boolean {
   const { walLock, path, files, maxWalBytes } = archive;
   if (walLock.checkpoint(() => archive.writer !== null && readAll(archive.writer))) return true;
@@ -207,7 +213,7 @@ export function createArchiver(options: ArchiverOptions) {
   const timer = setInterval(() => tick(archive), SENDING_SHARE * options.intervalMs);
   return {
     start: () => start(archive),
-    untilBase: () => untilBase(archive),
+    untilBaseWritten: () => untilBaseWritten(archive),
     /** Counts a commit, which has ended. */
     committed(ticket: number): void {
       archive.lastTicket = ticket;

@@ -22,10 +22,10 @@ import {
 } from "./format.ts";
 import { readHead } from "./log.ts";
 import {
+  type LogExtent,
   MAX_LOOKS,
   mapBounded,
   orNull,
-  type ReadLog,
   readLog,
   type StoredSegment,
 } from "./log-reader.ts";
@@ -57,7 +57,7 @@ export interface History {
   /** The newest generation that continues the base. */
   readonly lastGeneration: number;
   /** The end of the newest log; `null` if another generation has begun anew since. */
-  readonly tail: ReadLog | null;
+  readonly tail: LogExtent | null;
   readonly loss: string | null;
 }
 
@@ -159,7 +159,7 @@ function lastOf({ generations }: Catalog, generation: number): number {
 }
 
 /** @param from a segment that retention has not deleted, nor any after it */
-function readFrom(storage: ObjectStorage, catalog: Catalog, from: SegmentId): Promise<ReadLog> {
+function readFrom(storage: ObjectStorage, catalog: Catalog, from: SegmentId): Promise<LogExtent> {
   const own = catalog.bases.filter(({ generation }) => generation === from.generation);
   const confirmed = Math.max(0, ...own.map(({ last }) => last.number));
   const end = catalog.generations.get(from.generation + 1)?.previousEnd ?? null;

@@ -33,12 +33,13 @@ export function isOfArchive(error: unknown): error is AppError {
 
 /** Which server this is, and how it waits. */
 export interface ServerContext {
-  /** Of the database: its other files are next to it, so it is no symbolic link. */
+  /** Path of the database without symbolic links: its other files are next to it. */
   readonly path: string;
   readonly storage: ObjectStorage;
   /** Names this server for operators. */
   readonly holder: string;
   readonly clock: Clock;
+  readonly nowMs: () => number;
   /** Ends what waits for another server. */
   readonly signal: AbortSignal;
   readonly log: ArchiveLog;
@@ -47,7 +48,7 @@ export interface ServerContext {
 /** @see ArchiveState. `heldForMs` is how much longer it is held; not positive if it is not. */
 export type ArchiveReport = Omit<ArchiveState, "isHeld"> & { readonly heldForMs: number };
 
-/** Of a database that stays open. */
+/** Options of an archiver, whose database stays open. */
 export interface ArchiverOptions
   extends ServerContext,
     Pick<ArchiveSettings, "intervalMs" | "keepMs" | "commit" | "takeoverMs" | "standby"> {
@@ -56,7 +57,6 @@ export interface ArchiverOptions
   readonly identity: string;
   /** While the storage is unreachable, the WAL keeps what is missing up to this size, or half of the free space. */
   readonly maxWalBytes: number;
-  readonly nowMs: () => number;
   /** Called when the archive has all commits up to this ticket. */
   readonly onConfirmed: (ticket: number) => void;
   readonly onState: (state: ArchiveReport) => void;
@@ -67,7 +67,7 @@ export interface ArchiverOptions
 export interface ArchiveContext extends ArchiverOptions {
   readonly progress: ProgressReader;
   readonly problems: Problems;
-  /** That of the last commit that was counted. */
+  /** Ticket of the last counted commit. */
   lastTicket: number;
   /** Whether parts of the WAL since the end of the archive are known to be lost. */
   hasGap: boolean;

@@ -47,7 +47,7 @@ export function openCopy(path: string, { wal, index }: FileDescriptors, start: W
     /** @returns whether the segment follows the last one */
     isNext: ({ previous }: SegmentHeader): boolean => end === null || isSamePosition(previous, end),
     /** @returns whether the WAL has what is before the segment */
-    hasRoom: ({ salt, offset }: SegmentHeader): boolean =>
+    canAppend: ({ salt, offset }: SegmentHeader): boolean =>
       offset === 0 || (isWhole && salt === end?.salt && offset === end.offset),
     /** Appends a segment that is the next one. Others see it after `show`. */
     append({ offset, end: next }: SegmentHeader, bytes: Buffer): void {
@@ -68,7 +68,7 @@ export function openCopy(path: string, { wal, index }: FileDescriptors, start: W
       }
     },
     /** Copies the WAL to the database, and empties it. @returns whether no reader prevents it */
-    empty(): boolean {
+    truncateWal(): boolean {
       using statement = db.prepare<{ busy: number }, []>("pragma wal_checkpoint(truncate)");
       if (statement.get()?.busy !== 0) return false;
       committed = 0;

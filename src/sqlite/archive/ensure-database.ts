@@ -54,7 +54,7 @@ export async function restoreNewest({
 
 /** Waits until no server writes to the newest log, and seals it, so that none can add to what is restored. */
 async function sealNewest(
-  { storage, holder, clock, signal, log }: EnsureOptions,
+  { storage, holder, clock, nowMs, signal, log }: EnsureOptions,
   catalog: Catalog,
 ): Promise<void> {
   const newest = requireNewest(catalog);
@@ -62,7 +62,7 @@ async function sealNewest(
   if (tail === null || tail.isSealed) return;
   log("info", "waiting for the archive", { holder: newest?.holder ?? "" });
   await untilStill(storage, tail.sealFrom, clock, signal);
-  await seal(storage, tail.sealFrom, { writer: crypto.randomUUID(), holder }, Date.now());
+  await seal(storage, tail.sealFrom, { writer: crypto.randomUUID(), holder }, nowMs());
 }
 
 /**

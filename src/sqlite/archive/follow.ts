@@ -35,18 +35,17 @@ import { markCopy } from "./marker.ts";
 import { createProblems, type Problems } from "./problems.ts";
 import { isRestorable } from "./restorable.ts";
 import type { CopyStart } from "./standby.ts";
-import { createStillness, HEARTBEAT_MS, POLL_MS } from "./still.ts";
+import { createStillness, HEARTBEAT_MS, STORAGE_POLL_MS } from "./still.ts";
 
-/** A copy that cannot be continued for so long is restored again. Readers get no data that is as old. */
+/** After this long without progress, the copy is restored. Reads are rejected by then, because it is too old. */
 const MAX_STUCK_MS = 60_000;
 
-/** Of a copy that others read and nobody else writes to. */
+/** Options of {@link follow}. Others read the copy; nobody else writes to it. */
 export interface FollowOptions
   extends ServerContext,
     Pick<ArchiveSettings, "takeoverMs" | "wasSuperseded"> {
   readonly files: FileDescriptors;
   readonly start: CopyStart;
-  readonly nowMs: () => number;
   /** Called when the copy has everything that the other server had acknowledged, with the age of that proof. */
   readonly onFresh: (ageMs: number) => void;
 }
@@ -58,10 +57,10 @@ interface FollowedLog {
   next: SegmentId;
   /** Where the log ends; `null` until that was read. */
   ended: Seal | null;
-  stillness: ReturnType<typeof createStillness>;
+  stillMsOf: ReturnType<typeof createStillness>;
   /** The last segment that a heartbeat has confirmed. */
   confirmed: number;
-  /** The last state of its end; `null` before the first look. */
+  /** What the last look has found at its end; `null` before the first look. */
   state: string | null;
   /** Whether this server has decided to end it. */
   isTakingOver: boolean;
@@ -86,12 +85,12 @@ function beginLog(
 ): FollowedLog {
   log("info", "following", { holder: generation.holder, generation: generation.number });
   const next = { generation: generation.number, number };
-  const stillness = createStillness(clock);
+  const stillMsOf = createStillness(clock);
   return {
     generation,
     next,
     ended: null,
-    stillness,
+    stillMsOf,
     confirmed: 0,
     state: null,
     isTakingOver: false,
@@ -113,12 +112,13 @@ function append(following: Following, header: SegmentHeader, body: Uint8Array<Ar
   const { copy, generation, path, next, last } = following;
   if (header.writer !== generation.name || !copy.isNext(header))
     fail("unavailable", `${slotKey(next)} does not continue the one before it`);
-  if (!copy.hasRoom(header)) failCopyBroken("its WAL was lost");
+  if (!copy.canAppend(header)) failCopyBroken("its WAL was lost");
   const bytes = decodeContents(header, body);
   if (header.offset === 0) {
     copy.show();
-    if (!copy.empty()) fail("unavailable", "another process reads an older state of the copy");
-    markCopy(path, last, [generation.name]);
+    if (!copy.truncateWal())
+      fail("unavailable", "another process reads an older state of the copy");
+    markCopy(path, last, generation.name);
   }
   copy.append(header, bytes);
   following.last = next;
@@ -151,7 +151,7 @@ async function lookAtLog(following: Following): Promise<Look> {
   following.ahead = isAtEnd ? 1 : Math.min(2 * ahead, MAX_SENDING);
   if (!isAtEnd) return { found: "more to read" };
   const { number } = following.next;
-  // By an earlier look: then it was stored before this one.
+  // `confirmed` is from an earlier look, so that segment was stored before this one began.
   if (following.confirmed >= number) fail("unavailable", `${slotKey(following.next)} is missing`);
   following.confirmed = beat?.confirmed ?? 0;
   if (following.confirmed >= number) return { found: "more to read" };
@@ -178,8 +178,7 @@ async function lookForNext(following: Following, ended: Seal): Promise<Look> {
   }
   // The copy has segments that the archive has lost.
   if (generation.continues) failContinued();
-  const lastKey = baseKey({ generation: ended.generation, number: 9_999_999_999 });
-  const [base] = await storage.list(prefixes.bases, 1, lastKey);
+  const [base] = await storage.list(prefixes.bases, 1, baseKey({ generation: number, number: 0 }));
   if (base !== undefined) failCopyBroken("another server has begun anew");
   return { found: "no base" };
 }
@@ -199,18 +198,17 @@ async function step(following: Following): Promise<number> {
   const { ended } = following;
   const look = await (ended === null ? lookAtLog(following) : lookForNext(following, ended));
   if (look.found === "more to read") return 0;
-  if (look.found === "no base") return POLL_MS;
+  if (look.found === "no base") return STORAGE_POLL_MS;
   const state = look.found === "the end" ? look.state : look.found;
   // Nobody acknowledges anything in a log that has ended.
-  const isFresh =
-    following.ended !== null || (following.state !== null && following.state !== state);
+  const isFresh = ended !== null || (following.state !== null && following.state !== state);
   if (isFresh) onFresh(clock.monotonicMs() - startedMs);
   following.state = state;
-  const stillMs = following.stillness(state);
+  const stillMs = following.stillMsOf(state);
   const isPromoted = look.found === "no successor" && look.isPromoted;
   const restMs = isPromoted ? 0 : patienceMs(following) - stillMs;
-  if (!following.isTakingOver && restMs > 0) return Math.min(restMs, POLL_MS);
-  const from = following.ended === null ? await requireWhole(following) : null;
+  if (!following.isTakingOver && restMs > 0) return Math.min(restMs, STORAGE_POLL_MS);
+  const from = ended === null ? await requireWhole(following) : null;
   if (!following.isTakingOver) log("warn", "taking over", { holder: following.generation.holder });
   following.isTakingOver = true;
   if (from !== null) await seal(storage, from, { writer: crypto.randomUUID(), holder }, nowMs());
@@ -237,7 +235,7 @@ async function untilTakenOver(following: Following): Promise<void> {
   for (;;) {
     signal.throwIfAborted();
     if (!existsSync(path)) failCopyBroken("its file was deleted");
-    let waitMs = POLL_MS;
+    let waitMs = STORAGE_POLL_MS;
     try {
       if (following.isTakingOver && following.ended !== null) return;
       waitMs = await step(following);
@@ -288,12 +286,14 @@ export async function follow(options: FollowOptions): Promise<boolean> {
     await untilTakenOver(following);
   } catch (error) {
     // Otherwise the next start continues from here.
-    const last = endsCopy(error) ? null : following.last;
+    const { name } = following.generation;
     if (!existsSync(path)) discard(path);
-    else if (last === null || copy.empty()) markCopy(path, last, [following.generation.name]);
+    else if (endsCopy(error)) markCopy(path, null, name);
+    else if (copy.truncateWal()) markCopy(path, following.last, name);
     throw error;
   }
   // If a reader prevents it, the next server continues the WAL.
-  markCopy(path, following.last, [following.generation.name], copy.empty());
+  const isInFile = copy.truncateWal();
+  markCopy(path, following.last, following.generation.name, isInFile);
   return following.generation.commit === "sync" || following.ended?.kind === "closed";
 }

@@ -26,7 +26,7 @@ export interface SegmentId {
 /** A period in which one server writes to the archive. Numbers begin with 1, and none is left out. */
 export interface Generation {
   readonly number: number;
-  /** That of the archive: random, and the same in all generations. */
+  /** Id of the archive: random, and the same in all generations. */
   readonly archive: string;
   /** Random. It identifies the database that has begun this generation. */
   readonly name: string;
@@ -75,7 +75,7 @@ export interface SegmentHeader extends Slot, Chunk {
   readonly end: WalPosition;
   /** Where the segment before it ends, also in an earlier generation; `null` if the history begins with this one. */
   readonly previous: WalPosition | null;
-  /** That of the database when it had this segment, or an earlier one; `null` if it is unknown. */
+  /** Progress of the database as of this segment, or of an earlier one; `null` if it is unknown. */
   readonly progress: Progress | null;
 }
 

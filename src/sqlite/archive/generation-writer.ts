@@ -19,7 +19,7 @@ export interface QueuedSegment extends ReadSegment {
 /** The segments up to this one have everything that was committed until this time. */
 interface Read {
   readonly segment: number;
-  /** That of the last commit that was counted by then. */
+  /** Ticket of the last commit counted by then. */
   readonly ticket: number;
   readonly timeMs: number;
 }
@@ -47,13 +47,13 @@ export interface GenerationWriter {
   lastRead: ReadSegment;
   /** Where that segment ends. */
   previous: WalPosition | null;
-  /** That of what was read; less while there is more to read. */
+  /** Progress of the database as of `lastRead`; older while there is more to read. */
   reached: Progress | null;
   /** Number of the first segment since the restart of the WAL; `null` if it is in an earlier generation. */
   firstOfWal: number | null;
   /** One for each segment that is not confirmed, or the last one. */
   reads: Read[];
-  /** That of the last commit that was counted when the end of the WAL was read. */
+  /** Ticket of the last commit counted when the end of the WAL was read. */
   readTicket: number;
   /** `null` if the generation has begun with a base, which is not complete. */
   newestBase: Base | null;

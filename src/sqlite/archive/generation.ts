@@ -67,18 +67,19 @@ function findPosition(
   return complete.file === fileState(path) ? beginningOf(files) : null;
 }
 
-function holdsIntent(
+/** @returns whether the archive still has the state from which the database was restored as its newest one */
+function isStillRestored(
   { generations }: Catalog,
   history: History | null,
-  intent: ArchiveMarker["intent"],
+  restored: ArchiveMarker["restored"],
 ): boolean {
-  if (history === null || intent === null) return false;
+  if (history === null || restored === null) return false;
   const name = generations.get(history.lastGeneration)?.name ?? "";
   const { last, tail } = history;
   // A copy can have segments that the archive has lost.
   const sealed = tail?.isSealed ? { ...tail.sealFrom, number: tail.sealFrom.number - 1 } : last;
-  const isAtEnd = [last, sealed].some((end) => isSameSegment(end, intent.last ?? last));
-  return intent.names.includes(name) && isAtEnd;
+  const isAtEnd = [last, sealed].some((end) => isSameSegment(end, restored.last ?? last));
+  return restored.names.includes(name) && isAtEnd;
 }
 
 /** @throws {AppError} operator if another database than this one has the archive, and something can be restored */
@@ -86,12 +87,12 @@ function requireOwner(
   { bases }: Catalog,
   newest: Generation | null,
   marker: ArchiveMarker | null,
-  hasIntent: boolean,
+  isRestored: boolean,
 ): void {
   const name = newest?.name ?? "";
   // Without a base, a server that began the archive was killed before it was of use.
   if (bases.length === 0 || marker?.names.includes(name)) return;
-  if (hasIntent && marker?.intent?.names.includes(name)) return;
+  if (isRestored && marker?.restored?.names.includes(name)) return;
   if (marker === null) refuse(OF_ANOTHER);
   failContinued();
 }
@@ -111,8 +112,8 @@ async function compare(archive: ArchiveContext, catalog: Catalog, history: Histo
     if (newest === null && archive.hasGap) fail("unavailable", reason);
     refuse(reason);
   }
-  const hasIntent = holdsIntent(catalog, history, marker?.intent ?? null);
-  requireOwner(catalog, newest, marker, hasIntent);
+  const isRestored = isStillRestored(catalog, history, marker?.restored ?? null);
+  requireOwner(catalog, newest, marker, isRestored);
   if (history === null || archive.hasGap) return { position: null, header: null, damage: null };
   const { header, damage } = await readLastHeader(archive.storage, history);
   // What continues something damaged could not be restored.
@@ -120,7 +121,7 @@ async function compare(archive: ArchiveContext, catalog: Catalog, history: Histo
   const position = canContinue ? findPosition(archive, history, header, marker) : null;
   const archived = header?.progress ?? history.base.progress;
   const lacks = archived !== null && archive.progress.lacks(archived);
-  if (position === null && !hasIntent && lacks) refuse(HAS_MORE, DIVERGED);
+  if (position === null && !isRestored && lacks) refuse(HAS_MORE, DIVERGED);
   return { position, header, damage };
 }
 
@@ -130,8 +131,8 @@ const MAX_NAMES = 8;
 /** Writes the marker first, so that this database is known to be the one that continues the archive. */
 function prepareMarker(path: string, name: string): void {
   const marker = readMarker(path);
-  const { archive = null, names = [], complete = null, intent = null } = marker ?? {};
-  const kept = { archive, names: [name, ...names].slice(0, MAX_NAMES), complete, intent };
+  const { archive = null, names = [], complete = null, restored = null } = marker ?? {};
+  const kept = { archive, names: [name, ...names].slice(0, MAX_NAMES), complete, restored };
   writeMarker(path, { ...kept, isCopy: false });
 }
 

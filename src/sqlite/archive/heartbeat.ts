@@ -10,13 +10,13 @@ import { createRecord, type Log, seal } from "./log.ts";
 import { type Heartbeat, readLog } from "./log-reader.ts";
 import { HEARTBEAT_MS } from "./still.ts";
 
-/** Looks in a row that must find the storage without what it had, before that is believed. */
-const MAX_LACKING = 3;
+/** Consecutive looks that must miss an object before it counts as lost. */
+const MISSES_BEFORE_LOSS = 3;
 
 export interface HeartbeatEvents {
   /** Called with the time, by the monotonic clock, until which no other server can have taken over. */
   readonly onHeld: (untilMs: number) => void;
-  /** Called with the reason when the storage no longer has what it had. */
+  /** Called when the generation cannot go on: a segment was not sent, or the storage has lost objects. */
   readonly onError: (error: unknown) => void;
 }
 
@@ -31,7 +31,7 @@ async function recordAgain({ storage, nowMs }: ArchiveContext, own: Generation):
   await createRecord(storage, own);
 }
 
-/** @returns stops when it is disposed of. The first one is written */
+/** Writes the first heartbeat, then one per interval. @returns stops it when disposed of */
 export async function startHeartbeat(
   archive: ArchiveContext,
   generation: Generation,
@@ -43,10 +43,20 @@ export async function startHeartbeat(
   const findInterval = createStandbyWatch(archive);
   let intervalMs = HEARTBEAT_MS;
   let sequence = 0;
-  /** The last segment when the last look found what it looked for: later ones are stored also if an older state was put back. */
+  /** The last segment that a look has found. Later ones may exist although the storage was rolled back. */
   let known = 0;
-  let lacking = 0;
+  let misses = 0;
   let timer: Timer | undefined;
+
+  /** @param confirmed the last segment that was stored when the look began */
+  async function checkForLoss(confirmed: number): Promise<void> {
+    const lost = await log.findLost(known);
+    misses = lost === null ? 0 : misses + 1;
+    if (lost === null) known = confirmed;
+    if (misses < MISSES_BEFORE_LOSS || log.isEnded()) return;
+    if ((await log.findLost(0)) !== null) await recordAgain(archive, generation);
+    onError(new Error(`${lost} is missing: an older state of the storage was put back`));
+  }
 
   async function beat(): Promise<void> {
     sequence += 1;
@@ -55,18 +65,13 @@ export async function startHeartbeat(
     await storage.put(heartbeatKey(number), encodeJson(state));
     const startedMs = clock.monotonicMs();
     if (!(await log.isOpen())) return;
-    // No standby waits less than that.
+    // A standby waits at least this long before it takes over.
     onHeld(startedMs + Math.max(takeoverMs, 2 * state.intervalMs));
     const found = await findInterval();
     const isShorter = found < intervalMs;
     intervalMs = found;
     if (isShorter && !log.isEnded()) scheduleNext();
-    const lost = await log.findLost(known);
-    lacking = lost === null ? 0 : lacking + 1;
-    if (lost === null) known = confirmed;
-    if (lacking < MAX_LACKING || log.isEnded()) return;
-    if ((await log.findLost(0)) !== null) await recordAgain(archive, generation);
-    onError(new Error(`${lost} is missing: an older state of the storage was put back`));
+    await checkForLoss(confirmed);
   }
 
   function scheduleNext(): void {

@@ -31,7 +31,7 @@ export interface StoredSegment extends SegmentId {
 }
 
 /** A log, and how it ends. */
-export interface ReadLog {
+export interface LogExtent {
   /** Without those after the first one that is missing. */
   readonly segments: readonly StoredSegment[];
   /** Whether nothing can follow. */
@@ -93,7 +93,7 @@ async function listSlots(
   return slots.sort((a, b) => a.number - b.number);
 }
 
-/** Of a generation. */
+/** The heartbeat of a generation. */
 export interface Heartbeat extends Pick<Slot, "generation" | "writer" | "confirmed"> {
   /** No two of a generation are equal. */
   readonly sequence: number;
@@ -122,7 +122,7 @@ export async function readLog(
   from: SegmentId,
   end: number | null,
   confirmed: number,
-): Promise<ReadLog> {
+): Promise<LogExtent> {
   const { generation } = from;
   for (let look = 1; ; look += 1) {
     // First, because it confirms what must be in the list.

@@ -20,7 +20,7 @@ import {
 
 /**
  * How many segments may be sent while the first of them is not stored: concurrent writes share one, and the next one need
- * not wait for it. So few are after a seal, where a reader looks for it.
+ * not wait for it. No more than this many follow a seal, so that a reader finds it among the last slots.
  */
 export const MAX_SENDING = 8;
 

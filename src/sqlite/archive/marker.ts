@@ -19,8 +19,8 @@ export interface ArchiveMarker {
   readonly names: readonly string[];
   /** The last segment, and the state of the file, when a server had archived all of it and stopped; `null` if none has. */
   readonly complete: (SegmentId & { readonly file: string }) | null;
-  /** That the database was restored, also to a state without the newest writes of the archive. */
-  readonly intent: Intent | null;
+  /** Set if the database was restored, perhaps without the newest writes of the archive. */
+  readonly restored: RestoredFrom | null;
   /**
    * Whether it is the copy of a standby: `complete` is its last segment that is in the file, and its WAL has later ones.
    * Nobody else may write to it.
@@ -28,9 +28,9 @@ export interface ArchiveMarker {
   readonly isCopy: boolean;
 }
 
-/** Holds as long as the newest state of the archive is the one of then. */
-interface Intent {
-  /** Of generations to one of which that state belongs. */
+/** The newest state of the archive at the time of the restore. It counts only while that is still the newest state. */
+interface RestoredFrom {
+  /** Names of generations to one of which that state belongs. */
   readonly names: readonly string[];
   /** Its last segment; `null` if it is unknown, after the restore of a backup. */
   readonly last: SegmentId | null;
@@ -88,26 +88,27 @@ export function archivedUntilMs(databasePath: string): number {
 export function markReplaced(databasePath: string): void {
   const marker = readMarker(databasePath);
   if (marker === null) return;
-  const names = [...marker.names, ...(marker.intent?.names ?? [])];
-  const intent = { names, last: null };
-  writeMarker(databasePath, { ...marker, complete: null, intent, isCopy: false });
+  const names = [...marker.names, ...(marker.restored?.names ?? [])];
+  const restored = { names, last: null };
+  writeMarker(databasePath, { ...marker, complete: null, restored, isCopy: false });
 }
 
 /**
  * Notes that the file of a copy has this state of the archive.
  * @param last `null` if it is unknown, so that the copy cannot be continued
- * @param names of the newest generations
+ * @param name of the newest generation
  * @param isInFile whether nothing of it is in the WAL only
  */
 export function markCopy(
   path: string,
   last: SegmentId | null,
-  names: readonly string[],
+  name: string,
   isInFile = true,
 ): void {
   const archive = readMarker(path)?.archive ?? null;
   const complete = last === null || !isInFile ? null : { ...last, file: fileState(path) };
-  writeMarker(path, { archive, names: [], complete, intent: { names, last }, isCopy: true });
+  const restored = { names: [name], last };
+  writeMarker(path, { archive, names: [], complete, restored, isCopy: true });
 }
 
 /** Notes that the archive has all of the database, up to this segment. */
@@ -116,5 +117,5 @@ export function markComplete(databasePath: string, last: SegmentId): void {
   if (marker === null) return;
   const { generation, number } = last;
   const complete = { generation, number, file: fileState(databasePath) };
-  writeMarker(databasePath, { ...marker, complete, intent: null });
+  writeMarker(databasePath, { ...marker, complete, restored: null });
 }

@@ -13,10 +13,11 @@ const NO_STANDBY = `no standby has announced itself within ${MAX_SILENCE_MS / 10
 
 /** @returns the name of a standby */
 async function requireStandby(storage: ObjectStorage, primary: string, nowMs: number) {
-  const { holder, timeMs } = (await readAnnouncement(storage)) ?? { holder: primary, timeMs: 0 };
+  const announcement = await readAnnouncement(storage);
   // The primary announced itself before it took over.
-  const isGone = holder === primary || Math.abs(nowMs - timeMs) > MAX_SILENCE_MS;
-  return isGone ? fail("operator", NO_STANDBY) : holder;
+  if (announcement === null || announcement.holder === primary) return fail("operator", NO_STANDBY);
+  const { holder, timeMs } = announcement;
+  return Math.abs(nowMs - timeMs) <= MAX_SILENCE_MS ? holder : fail("operator", NO_STANDBY);
 }
 
 /** @returns the newest generation, and how its log ends */

@@ -176,7 +176,7 @@ export function markRestored(path: string, restored: Restored, isSame: boolean):
     archive: newest?.archive ?? null,
     names: [],
     complete: isNewest ? { ...last, file: fileState(path) } : null,
-    intent: {
+    restored: {
       names: [newest, continued].flatMap((record) => record?.name ?? []),
       last: history?.last ?? null,
     },

@@ -115,7 +115,7 @@ export function createArchiveService({ openStorage, verify, respond }: ServiceOp
       onState: (state) => respond({ type: "state", state }),
     });
     await archiver.start();
-    if (opened.commit === "sync") await archiver.untilBase();
+    if (opened.commit === "sync") await archiver.untilBaseWritten();
   }
 
   async function close(): Promise<void> {

@@ -20,7 +20,7 @@ import { readHead } from "./log.ts";
 import { type ArchiveMarker, markCopy, readMarker } from "./marker.ts";
 import { createProblems } from "./problems.ts";
 import type { Restored } from "./rebuild.ts";
-import { POLL_MS } from "./still.ts";
+import { STORAGE_POLL_MS } from "./still.ts";
 import type { WalPosition } from "./wal-reader.ts";
 import { writeFully } from "./wal-writer.ts";
 
@@ -49,7 +49,7 @@ export function canFollow(path: string, marker: ArchiveMarker | null): boolean {
 }
 
 /** @returns the segment before this one; `null` if there is none */
-async function before(storage: ObjectStorage, id: SegmentId): Promise<SegmentId | null> {
+async function previousOf(storage: ObjectStorage, id: SegmentId): Promise<SegmentId | null> {
   if (id.number > 1) return { ...id, number: id.number - 1 };
   const { continues, previousEnd } = await readGeneration(storage, id.generation);
   return continues && previousEnd > 0
@@ -72,7 +72,7 @@ async function rebuildWal(storage: ObjectStorage, path: string, last: SegmentId)
       const count = Math.min(number, MAX_READS);
       const ids = Array.from({ length: count }, (_, at) => ({ generation, number: number - at }));
       const bodies = await Promise.all(ids.map((id) => storage.get(slotKey(id))));
-      next = await before(storage, { generation, number: number - count + 1 });
+      next = await previousOf(storage, { generation, number: number - count + 1 });
       for (const [at, id] of ids.entries()) {
         const body = bodies[at] ?? fail("operator", `${slotKey(id)} is missing`);
         const { header, bytes } = decodeSegment(id, body);
@@ -90,7 +90,7 @@ async function rebuildWal(storage: ObjectStorage, path: string, last: SegmentId)
 }
 
 /** Waits for the first base, which a server may be writing. @throws the reason of the signal */
-async function untilBase({ storage, clock, signal, log }: EnsureOptions) {
+async function untilFirstBase({ storage, clock, signal, log }: EnsureOptions) {
   for (let look = 0; (await storage.list(prefixes.bases, 1)).length === 0; look += 1) {
     signal.throwIfAborted();
     if (look === 0) log("info", "waiting for the first base of the archive");
@@ -99,7 +99,7 @@ async function untilBase({ storage, clock, signal, log }: EnsureOptions) {
 }
 
 /** Waits for the record of the server that has ended this log. @returns whether there is one in time */
-async function isContinued(
+async function untilContinued(
   { storage, clock, signal }: EnsureOptions,
   { number }: Generation,
   waitMs: number,
@@ -108,7 +108,7 @@ async function isContinued(
   while ((await storage.get(generationKey(number + 1), HEAD_BYTES)) === null) {
     signal.throwIfAborted();
     if (clock.monotonicMs() >= endMs) return false;
-    await clock.sleep(POLL_MS, signal);
+    await clock.sleep(STORAGE_POLL_MS, signal);
   }
   return true;
 }
@@ -141,7 +141,7 @@ async function continueCopy(
   for (const suffix of [suffixes.wal, suffixes.shm]) rmSync(path + suffix, { force: true });
   const head = await readHead(storage, id);
   if (head?.kind === "segment") await rebuildWal(storage, path, id);
-  markCopy(path, id, [newest.name]);
+  markCopy(path, id, newest.name);
   const end = head?.kind === "segment" ? head.end : null;
   return { last: id, end, timeMs: head?.timeMs ?? 0 };
 }
@@ -163,11 +163,11 @@ export async function prepareCopy(options: EnsureOptions, waitMs = 0): Promise<C
   const marker = readMarker(path);
   const isThere = sizeOf(path) > 0;
   const isOwn = isThere && marker?.names.includes(newest.name);
-  if (isOwn && !(await isContinued(options, newest, waitMs))) return null;
+  if (isOwn && !(await untilContinued(options, newest, waitMs))) return null;
   const isOther = isThere && (marker?.archive ?? newest.archive) !== newest.archive;
   const last = canFollow(path, marker) ? marker?.complete : null;
   if (isOther || (isThere && last == null && !marker?.isCopy)) return null;
-  await untilBase(options);
+  await untilFirstBase(options);
   const id = last ?? (await untilRestored(options)).last;
   return await continueCopy(options, id, newest);
 }

@@ -8,7 +8,8 @@ import { readHead } from "./log.ts";
 export const HEARTBEAT_MS = 5_000;
 /** A server that has written nothing for this long is taken for dead. If it is not, it can store nothing more. */
 const STILL_MS = HEARTBEAT_MS + 1_500;
-export const POLL_MS = 500;
+/** Time between two looks at the storage. */
+export const STORAGE_POLL_MS = 500;
 
 export interface Clock {
   /** Never goes back. */
@@ -33,7 +34,7 @@ export function createStillness(clock: Clock): (state: string) => number {
   let lastMs = clock.monotonicMs();
   return (state) => {
     const nowMs = clock.monotonicMs();
-    stillMs = state === seen ? stillMs + Math.min(nowMs - lastMs, 2 * POLL_MS) : 0;
+    stillMs = state === seen ? stillMs + Math.min(nowMs - lastMs, 2 * STORAGE_POLL_MS) : 0;
     seen = state;
     lastMs = nowMs;
     return stillMs;
@@ -53,7 +54,7 @@ export async function untilStill(
 ): Promise<void> {
   const { generation } = next;
   let { number } = next;
-  const stillness = createStillness(clock);
+  const stillMsOf = createStillness(clock);
   for (;;) {
     signal.throwIfAborted();
     const [beat, slot] = await Promise.all([
@@ -62,8 +63,8 @@ export async function untilStill(
     ]);
     if (slot !== null && slot.kind !== "segment") return;
     if (slot !== null) number += 1;
-    const stillMs = stillness(`${number} ${new TextDecoder().decode(beat ?? new Uint8Array())}`);
+    const stillMs = stillMsOf(`${number} ${new TextDecoder().decode(beat ?? new Uint8Array())}`);
     if (stillMs >= STILL_MS) return;
-    await clock.sleep(Math.min(POLL_MS, STILL_MS - stillMs), signal);
+    await clock.sleep(Math.min(STORAGE_POLL_MS, STILL_MS - stillMs), signal);
   }
 }

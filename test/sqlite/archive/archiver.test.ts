@@ -2,9 +2,7 @@ import { Database } from "bun:sqlite";
 import { describe, expect, test } from "bun:test";
 import { rmSync } from "node:fs";
 import { dirname } from "node:path";
-import { fail } from "../../../src/base/error.ts";
 import type { ObjectStorage } from "../../../src/domain/object-storage.ts";
-import { watchArchive } from "../../../src/sqlite/archive/beside.ts";
 import {
   type Base,
   decodeHead,
@@ -12,7 +10,6 @@ import {
   encodeJson,
   parseSlotKey,
 } from "../../../src/sqlite/archive/format.ts";
-import { takeServerLock } from "../../../src/sqlite/file/server-lock.ts";
 import { createMemoryStorage } from "../../object-storage/memory.ts";
 import { expectRejection } from "../../support/expect-error.ts";
 import { contentOf, makeArchive, openDatabase, serve } from "./archived.ts";
@@ -176,22 +173,6 @@ describe("an archive", () => {
     server.insert();
     const written = contentOf(server.db);
     while (!Bun.deepEquals(await archive.restore(), written)) await Bun.sleep(10);
-  });
-
-  test("is not said to have a write when a server starts, until it has that", async () => {
-    using archive = makeArchive();
-    await serve(archive, 1);
-    using command = openDatabase(archive.path);
-    command.run("insert into t (content) values ('other')");
-    using _lock = takeServerLock(archive.path, 0);
-    let isAway = true;
-    const untilArchived = watchArchive(archive.path)().then((has) => [has, isAway]);
-    const create: ObjectStorage["create"] = async (...object) =>
-      isAway ? fail("unavailable", "away") : archive.storage.create(...object);
-    await using _server = await archive.start({ storage: { ...archive.storage, create } });
-    await Bun.sleep(100);
-    isAway = false;
-    expect(await untilArchived).toEqual([true, false]);
   });
 
   test("deletes what has expired, also while nothing is written", async () => {

@@ -35,21 +35,25 @@ function makeWorker(handle: (request: ArchiveRequest, respond: Respond) => boole
   return { requests, respond, worker: fake as unknown as Worker };
 }
 
+const settings: ArchiveSettings = {
+  url: "file:///archive",
+  environment: {},
+  intervalMs: 1000,
+  commit: "async",
+  restore: "never",
+  keepMs: 1000,
+  standby: false,
+  takeoverMs: 10_000,
+  wasSuperseded: false,
+};
+
 function optionsOf(worker: Worker): ArchiveOptions {
   return {
-    url: "file:///archive",
-    environment: {},
+    ...settings,
     createWorker: () => worker,
-    restore: "never",
     onLog() {},
-    standby: false,
-    takeoverMs: 10_000,
-    wasSuperseded: false,
     onStopped() {},
     onSuperseded() {},
-    intervalMs: 1000,
-    commit: "async",
-    keepMs: 1000,
     signal: new AbortController().signal,
   };
 }
@@ -211,19 +215,8 @@ test("the thread of the archive reports what fails, and ends when it is closed",
     verify() {},
     respond: (response) => void responses.push(response),
   });
-  const settings: ArchiveSettings = {
-    url: "s3://archive",
-    environment: {},
-    intervalMs: 1000,
-    commit: "sync",
-    restore: "never",
-    keepMs: 1000,
-    standby: false,
-    takeoverMs: 10_000,
-    wasSuperseded: false,
-  };
   const files = { database: 0, wal: 0, shm: 0 } as unknown as FileDescriptors;
-  await handle({ type: "open", path, settings });
+  await handle({ type: "open", path, settings: { ...settings, commit: "sync" } });
   await handle({ type: "start", files });
   await handle({ type: "committed", ticket: 1 });
   await handle({ type: "checkpoint" });

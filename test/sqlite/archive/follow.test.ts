@@ -50,7 +50,7 @@ async function startStandby(archive: Archive, options: StandbyOptions = {}) {
     lines.push(event);
     if (event === "taking over") takenOverMs = nowMs;
   };
-  const common = { path, holder: "b.db", clock, signal: stopping.signal, log };
+  const common = { path, holder: "b.db", clock, nowMs: Date.now, signal: stopping.signal, log };
   const start = await prepareCopy({ ...common, storage, restore: "never", verify() {} });
   if (start === null) throw new Error("no other server was found");
   const db = new Database(path, { readwrite: true, strict: true });
@@ -59,9 +59,9 @@ async function startStandby(archive: Archive, options: StandbyOptions = {}) {
   const open = (suffix: string) => openSync(path + suffix, "r+");
   const files = { database: open(""), wal: open("-wal"), index: open("-shm") };
   const ages: number[] = [];
-  const events = { nowMs: Date.now, onFresh: (ageMs: number) => void ages.push(ageMs) };
+  const onFresh = (ageMs: number) => void ages.push(ageMs);
   const settings = { takeoverMs: 10_000, wasSuperseded };
-  const following = follow({ ...common, ...events, ...settings, files, start, storage });
+  const following = follow({ ...common, onFresh, ...settings, files, start, storage });
   const ended = following.finally(() => {
     db.close(true);
     for (const descriptor of Object.values(files)) closeSync(descriptor);

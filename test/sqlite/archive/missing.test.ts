@@ -18,6 +18,7 @@ function ensure(
     restore,
     holder: "test",
     clock: makeClock(onSleep),
+    nowMs: Date.now,
     signal: new AbortController().signal,
     log() {},
     verify() {},

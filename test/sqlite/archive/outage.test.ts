@@ -3,13 +3,17 @@ import { describe, expect, test } from "bun:test";
 import { closeSync, openSync, readSync, writeSync } from "node:fs";
 import { AppError } from "../../../src/base/error.ts";
 import type { ObjectStorage } from "../../../src/domain/object-storage.ts";
+import { watchArchive } from "../../../src/sqlite/archive/beside.ts";
+import { takeServerLock } from "../../../src/sqlite/file/server-lock.ts";
 import { makeUnreliable } from "../../object-storage/unreliable.ts";
 import {
   contentOf,
   makeArchive,
   makeClock,
+  openDatabase,
   restoreOther,
   type Server,
+  serve,
   writeSegments,
 } from "./archived.ts";
 
@@ -188,6 +192,21 @@ describe("an archive", () => {
     expect(server.lines).toEqual(['archive not opened {"reason":"away"}']);
     state.isAway = false;
     await archive.expectComplete(server);
+  });
+
+  test("is not said to have a write when a server starts, until it has that", async () => {
+    using archive = makeArchive();
+    await serve(archive, 1);
+    using command = openDatabase(archive.path);
+    command.run("insert into t (content) values ('other')");
+    using _lock = takeServerLock(archive.path, 0);
+    const { state, unreliable: storage } = makeUnreliable(archive.storage);
+    state.isAway = true;
+    const untilArchived = watchArchive(archive.path)().then((has) => [has, state.isAway]);
+    await using _server = await archive.start({ storage });
+    await Bun.sleep(100);
+    state.isAway = false;
+    expect(await untilArchived).toEqual([true, false]);
   });
 
   test("is behind while it has no base, although it has the WAL", async () => {

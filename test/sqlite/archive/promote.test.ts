@@ -102,7 +102,7 @@ test.each([false, true])(
 function prepare({ storage }: Archive, path: string, clock = makeClock(), waitMs = 0) {
   const { signal } = new AbortController();
   const common = { restore: "never" as const, holder: "", signal, log() {}, verify() {} };
-  return prepareCopy({ ...common, storage, path, clock }, waitMs);
+  return prepareCopy({ ...common, storage, path, clock, nowMs: Date.now }, waitMs);
 }
 
 test("a server whose log was ended waits for the one that continues, but not for ever", async () => {

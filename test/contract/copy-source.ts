@@ -59,11 +59,8 @@ export function copySourceContract(open: Open): void {
     for (const [at, name] of ["é", "a", "B", "~", "!"].entries()) {
       const hash = Bun.CryptoHasher.hash("sha256", name, "hex");
       await it.store.tokens.create({ hash, name, scope: "read", expires_at: null });
-      await it.store.users.create(userFields({ email: `${at}@b.cd` }), {
-        owner: hash,
-        key: name,
-        fingerprint: hash,
-      });
+      const key = { owner: hash, key: name, fingerprint: hash };
+      await it.store.users.create(userFields({ email: `${at}@b.cd` }), key);
       it.clock.time = new Date(times[1 - (at % 2)] ?? "");
     }
     const order = orderFields(user.id);

@@ -6,7 +6,6 @@ import { AppError, fail, shellWord } from "../base/error.ts";
 import type { Backend, Store, StoreMode, StoreOptions } from "../domain/store.ts";
 import { type ArchiveClient, openArchive } from "./archive/client.ts";
 import { COPY_BROKEN, DIVERGED, isOfArchive } from "./archive/context.ts";
-import { setAside } from "./archive/ensure-database.ts";
 import { RESTORE } from "./archive/generation.ts";
 import { readMarker } from "./archive/marker.ts";
 import { canFollow } from "./archive/standby.ts";
@@ -14,7 +13,7 @@ import { type DatabaseFile, openFrozen, openShared } from "./file/at-rest.ts";
 import { configure, connect, requireSqlite, sqliteVersion } from "./file/connection.ts";
 import { describeSqliteError } from "./file/errors.ts";
 import type { FileDescriptors } from "./file/file-watch.ts";
-import { makeParents, requirePermission, resolveDatabase, sizeOf } from "./file/files.ts";
+import { makeParents, requirePermission, resolveDatabase, setAside, sizeOf } from "./file/files.ts";
 import {
   findVersion,
   migrate,

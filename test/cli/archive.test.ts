@@ -3,7 +3,7 @@ import { expect, test } from "bun:test";
 import { mkdirSync, readdirSync, renameSync, rmSync } from "node:fs";
 import { dirname } from "node:path";
 import { createDirectoryStorage } from "../../src/object-storage/directory.ts";
-import { setAside } from "../../src/sqlite/archive/ensure-database.ts";
+import { setAside } from "../../src/sqlite/file/files.ts";
 import { newUser } from "../http/make.ts";
 import { startServer } from "../http/server.ts";
 import { addDamagedBase } from "../sqlite/archive/archived.ts";

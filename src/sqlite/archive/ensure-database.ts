@@ -1,11 +1,10 @@
 /** Decides what a server does that has an archive and no database. */
-import { existsSync, lstatSync, readdirSync, renameSync, rmSync, statSync } from "node:fs";
-import { basename, dirname, join, resolve } from "node:path";
+import { existsSync, lstatSync, rmSync, statSync } from "node:fs";
 import { AppError, fail, shellWord } from "../../base/error.ts";
-import { claimTemporary, fsyncPath } from "../../base/temporary-file.ts";
+import { claimTemporary } from "../../base/temporary-file.ts";
 import type { ArchiveSettings } from "../../domain/archive.ts";
 import { meaningOf } from "../file/errors.ts";
-import { discard, makeParents, publish, requireAbsent, sidecarsOf } from "../file/files.ts";
+import { discard, makeParents, publish, requireAbsent } from "../file/files.ts";
 import { type Catalog, isUsed, NO_BASE, readCatalog, readEnd, requireNewest } from "./catalog.ts";
 import type { ServerContext } from "./context.ts";
 import { seal } from "./log.ts";
@@ -89,19 +88,4 @@ export async function ensureDatabase(options: EnsureOptions): Promise<void> {
   }
   await sealNewest(options, catalog);
   await restoreNewest(options);
-}
-
-/**
- * Renames a closed database whose archive has another history, so that the server restores it. Only one is kept.
- * @returns the new path
- */
-export function setAside(path: string, now: Date): string {
-  const directory = dirname(resolve(path));
-  const stem = `${basename(path)}-diverged-`;
-  for (const name of readdirSync(directory))
-    if (name.startsWith(stem)) rmSync(join(directory, name), { force: true });
-  const target = join(directory, stem + now.toISOString().replaceAll(":", "-"));
-  for (const suffix of ["", ...sidecarsOf(path)]) renameSync(path + suffix, target + suffix);
-  fsyncPath(directory);
-  return target;
 }

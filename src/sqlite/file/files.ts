@@ -11,6 +11,7 @@ import {
   linkSync,
   mkdirSync,
   openSync,
+  readdirSync,
   readSync,
   renameSync,
   rmSync,
@@ -18,7 +19,7 @@ import {
   statSync,
   writeFileSync,
 } from "node:fs";
-import { dirname, resolve } from "node:path";
+import { basename, dirname, join, resolve } from "node:path";
 import { suffixes } from "../../base/database-url.ts";
 import { fail, systemCode } from "../../base/error.ts";
 import { isMountPoint } from "../../base/mounts.ts";
@@ -225,4 +226,19 @@ export function discard(path: string): void {
     // Below a file, Bun fails even with `force`.
     if (existsSync(file)) rmSync(file, { force: true });
   }
+}
+
+/**
+ * Renames a closed database that has diverged from its archive, so that the server restores it. Only one is kept.
+ * @returns the new path
+ */
+export function setAside(path: string, now: Date): string {
+  const directory = dirname(resolve(path));
+  const stem = `${basename(path)}-diverged-`;
+  for (const name of readdirSync(directory))
+    if (name.startsWith(stem)) rmSync(join(directory, name), { force: true });
+  const target = join(directory, stem + now.toISOString().replaceAll(":", "-"));
+  for (const suffix of ["", ...sidecarsOf(path)]) renameSync(path + suffix, target + suffix);
+  fsyncPath(directory);
+  return target;
 }

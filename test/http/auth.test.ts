@@ -218,11 +218,6 @@ test.each(["", "Bearer garbage", `Bearer ${expired}`, "Basic YTpi"])(
     expect(response.status).toBe(200);
     expect(response.json).toEqual({ data: { status: "ok" }, error: null });
     expect((await server.call("HEAD", "/health", options)).status).toBe(200);
-    for (const raw of ["{}", "{", " ".repeat(100_000)]) {
-      const headers = { ...json, ...options.headers };
-      const posted = await server.call("POST", "/health", { token: null, raw, headers });
-      expect([posted.status, posted.headers.get("allow")]).toEqual([405, "GET, HEAD"]);
-    }
   },
 );
 

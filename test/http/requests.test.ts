@@ -206,7 +206,7 @@ const { items } = order;
 const unknownUser = { user_id: 999_999, currency: "EUR", items };
 /**
  * Each request has two or more errors. The response is that of the first one in the order of checks. Those without a
- * valid token, or with one that may only read, are in auth.test.ts.
+ * valid token are in auth.test.ts.
  */
 test.each<Row & { over: number }>([
   { status: 404, over: 403, request: "POST /nope", body: {}, ...read },
@@ -216,6 +216,13 @@ test.each<Row & { over: number }>([
   { status: 405, over: 413, request: "PUT /orders", ...large },
   { status: 405, over: 400, request: "POST /users/abc", ...malformed },
   { status: 405, over: 404, request: "DELETE /orders/999999" },
+  { status: 403, over: 413, request: "POST /users", ...large, ...read },
+  { status: 403, over: 415, request: "POST /orders", ...form, ...read },
+  { status: 403, over: 400, request: "PUT /users/abc?a=1", ...malformed, ...read },
+  { status: 403, over: 400, request: "POST /users", body: {}, headers: BAD_KEY, ...read },
+  { status: 403, over: 404, request: "DELETE /users/999999", ...read },
+  { status: 403, over: 412, request: oneUser, ...stale, ...read },
+  { status: 403, over: 409, request: oneOrder, body: { status: "delivered" }, ...read },
   { status: 413, over: 400, request: "POST /users?a=1", ...large },
   {
     ...large,

@@ -169,16 +169,6 @@ test("a waiting client gets an empty page when its time is over", async () => {
   expect(await waitingClients()).toBe(0);
 });
 
-test("a waiting client gets a change that the command line makes", async () => {
-  const { last } = await metaOf();
-  const waiting = list(`?after=${last}&wait=60`);
-  await untilWaiting(1);
-  await withStore(server.database, ({ bulk }) =>
-    bulk.users.import([{ email: newEmail(), name: null, metadata: {} }]),
-  );
-  expect((await waiting).json.data).toMatchObject([{ id: last + 1, token: null }]);
-});
-
 test("a client whose token was revoked meanwhile is rejected when it gets a change or has waited", async () => {
   const token = await createToken(server.database, "short-lived", "read");
   const { last } = await metaOf();

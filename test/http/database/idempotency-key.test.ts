@@ -52,28 +52,22 @@ describe.each([
   ["/users", userBody],
   ["/orders", orderBody],
 ] as [string, () => Record<string, unknown>][])("Idempotency-Key on POST %s", (path, newBody) => {
-  test("a retry replays the first response byte for byte, also when its JSON is formatted differently", async () => {
+  test("a retry replays the first response byte for byte, also when its JSON is formatted differently or the record has changed", async () => {
     const [key, body] = [newKey(), newBody()];
     const first = await post(path, key, body);
     expectFresh(first);
     const before = await countOf(server, path);
     expectReplay(await post(path, key, body), first);
+    const one = `${path}/${first.json.data.id}`;
+    const changed = await server.call("PATCH", one, { body: { metadata: { later: "yes" } } });
+    expect(changed.json.data.version).toBe(2);
     // More spellings are in idempotency.test.ts.
     const turned = Object.fromEntries(Object.entries(body).toReversed());
     const spelled = JSON.stringify(turned, null, "\t").replace("metadata", "\\u006detadata");
     const raw = spelled.replace('"quantity": 1', '"quantity": 1.0').replace(": 250", ": 25e1");
     expectReplay(await post(path, key, body, { raw }), first);
-    expect(await countOf(server, path)).toBe(before);
-  });
-
-  test("a retry replays the first response when the record has changed since", async () => {
-    const [key, body] = [newKey(), newBody()];
-    const first = await post(path, key, body);
-    const one = `${path}/${first.json.data.id}`;
-    const changed = await server.call("PATCH", one, { body: { metadata: { later: "yes" } } });
-    expect(changed.json.data.version).toBe(2);
-    expectReplay(await post(path, key, body), first);
     expect((await server.call("GET", one)).text).toBe(changed.text);
+    expect(await countOf(server, path)).toBe(before);
   });
 
   test("a retry returns 422 and creates nothing when the body differs", async () => {

@@ -1,6 +1,5 @@
 import { expect, test } from "bun:test";
 import { readFileSync, writeFileSync } from "node:fs";
-import { runSql } from "../sqlite/open-database.ts";
 import { fillDatabase } from "../support/fill.ts";
 import { exportOf, failed, makeHarness } from "./harness.ts";
 
@@ -11,17 +10,6 @@ test("check prints ok and exits with 0 when the database is intact, with or with
   const server = await world.serve();
   expect(await world.run("check")).toEqual({ code: 0, stdout: "ok\n", stderr: "" });
   await server.stop();
-});
-
-test("check prints the problem and exits with 1 when a total is wrong", async () => {
-  using world = makeHarness();
-  await world.run("token", "create", "a");
-  runSql(world.path, "insert into buckets values ('users', 0, 0, 1)");
-  expect(await world.run("check")).toEqual({
-    code: 1,
-    stdout: "the total of users is wrong in bucket 0 of level 0\n",
-    stderr: `${world.path} is damaged: 1 problem found\n`,
-  });
 });
 
 test.each(["users", "orders"])(

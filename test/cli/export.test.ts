@@ -173,16 +173,6 @@ test("export and backup leave no other files when the server is running", async 
   expect(files()).toEqual(["test.db", "test.db-last-backup", "test.db-serving", "test.db.copy"]);
 });
 
-test("export names the database when it becomes unavailable", async () => {
-  using world = await makeFilled(1, {
-    openStore: openWith(({ users }) => ({
-      users: { ...users, list: () => fail("unavailable", "the connection was lost") },
-    })),
-  });
-  const outcome = await world.run("export", "users");
-  expect(outcome).toEqual(failed(`Cannot use ${world.path}: the connection was lost`));
-});
-
 test.each([
   ["no/such/a", "no/such/a: no such file or directory"],
   ["/tmp --force", "/tmp: it is a directory"],

@@ -199,22 +199,6 @@ test("import accepts a line of 1 MiB, and rejects longer ones", async () => {
   );
 });
 
-test("import --dry-run reports the result and writes nothing", async () => {
-  using world = makeHarness();
-  await world.feed(lines([complete]), "import", "users");
-  const text = lines([{ email: "a@b.cd" }, complete, { email: "A@b.cd" }]);
-  const dry = await world.feed(text, "import", "users", "--dry-run");
-  const printed = (verb: string) =>
-    failed(
-      "line 3: email is already taken by user 8 (--update changes it)",
-      `${verb} 1 user (1 unchanged, 1 rejected)`,
-    );
-  expect(dry).toEqual(printed("Would import"));
-  expect((await world.run("export", "users")).stdout).toBe(lines([complete]));
-  const real = await world.feed(text, "import", "users");
-  expect(real).toEqual(printed("Imported"));
-});
-
 test("import reads a file, in CSV if its name says so", async () => {
   using world = makeHarness();
   for (const [file, text, ...options] of [

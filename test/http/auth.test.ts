@@ -52,10 +52,6 @@ const bearer = (value: string): Variant => ({
 
 const VARIANTS: Record<string, Variant> = {
   "the password of Basic is the token": { headers: { authorization: basic(`x:${valid}`) } },
-  "the header is Basic and the query has access_token": {
-    headers: { authorization: basic("a:b") },
-    query: `access_token=${valid}`,
-  },
   "the query has access_token": { query: `access_token=${valid}` },
   "the query has a nameless token": { query: `=${valid}` },
   "the query has a Bearer header": { query: `authorization=Bearer%20${valid}` },

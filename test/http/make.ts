@@ -3,32 +3,6 @@ import { expect } from "bun:test";
 import { problemCodes } from "../../src/base/error.ts";
 import type { TestResponse, TestServer } from "./server.ts";
 
-export const userKeys = [
-  "created_at",
-  "email",
-  "id",
-  "metadata",
-  "name",
-  "reference",
-  "updated_at",
-  "version",
-] as const;
-
-export const orderKeys = [
-  "created_at",
-  "currency",
-  "id",
-  "items",
-  "metadata",
-  "reference",
-  "refunded",
-  "status",
-  "total",
-  "updated_at",
-  "user_id",
-  "version",
-] as const;
-
 /** RFC 3339, UTC, milliseconds, `Z`. */
 export const timeFormat = /^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z$/;
 

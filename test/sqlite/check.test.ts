@@ -101,18 +101,8 @@ test.each([
     ["the total of order 8 does not match its items"],
   ],
   [
-    "a currency cannot be part of JSON",
-    `pragma ignore_check_constraints = on; update orders set currency = 'E"R' where id = 8`,
-    ["CHECK constraint failed in orders"],
-  ],
-  [
     "an order is refunded more than its total",
     "pragma ignore_check_constraints = on; update orders set refunded = 1 where id = 8",
-    ["CHECK constraint failed in orders"],
-  ],
-  [
-    "items are JSON5",
-    `pragma ignore_check_constraints = on; update orders set items = '[1,]' where id = 8`,
     ["CHECK constraint failed in orders"],
   ],
   [

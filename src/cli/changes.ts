@@ -46,22 +46,30 @@ async function writeChanges(
 /**
  * Writes changes to stdout, one a line. A server may be running.
  * @throws {AppError} output_closed if the reader has closed stdout, which the next change notices
- * @throws {AppError} changes_expired, changes_reset if changes are missing; operator if the database cannot be read
+ * @throws {AppError} changes_expired, changes_reset if changes are missing; operator if the database cannot be
+ * read, or its file was replaced
  */
 export async function printChanges(
   system: CommandSystem,
   { after, follow = false }: ChangesOptions,
 ): Promise<void> {
   const start = after === undefined ? undefined : readAfter(after);
+  let wake = Promise.withResolvers<void>();
+  let problem: string | null = null;
+  function onStorageProblem(found: string | null): void {
+    problem = found;
+    wake.resolve();
+  }
   // A database that is read at rest would not change.
-  await withStore(system, { mode: follow ? "write" : "read" }, async ({ changes }) => {
+  const mode = follow ? "write" : "read";
+  await withStore(system, { mode, onStorageProblem }, async ({ changes }) => {
     if (!follow) return await writeChanges(changes, start, system.stdout, async () => false);
     const stop = stopSignal(system);
-    let wake = Promise.withResolvers<void>();
     using _subscription = changes.subscribe(() => wake.resolve());
     stop.addEventListener("abort", () => wake.resolve());
     await writeChanges(changes, start, system.stdout, async () => {
       await wake.promise;
+      if (problem !== null) fail("operator", `Cannot read further changes: ${problem}`);
       wake = Promise.withResolvers<void>();
       return !stop.aborted;
     });

@@ -90,7 +90,9 @@ function nameDatabase(error: unknown, { databaseUrl }: Config): unknown {
 }
 
 /** What a command does with its database. By default it writes to one that exists. */
-type Use = Partial<Pick<StoreOptions, "create" | "mode" | "onMigration" | "onWarning">>;
+type Use = Partial<
+  Pick<StoreOptions, "create" | "mode" | "onMigration" | "onStorageProblem" | "onWarning">
+>;
 
 /**
  * Runs the work of a command on the configured database, which a server may have open as well unless the command needs

@@ -124,11 +124,12 @@ function reportState(archive: Archiving): void {
   const { path, writer, files, nowMs, completeUntilMs, createdMs, onState } = archive;
   const base = writer?.newestBase ?? null;
   let isBehind = true;
+  const lookedMs = nowMs();
   guard(archive, () => {
     isBehind = writer === null || !isComplete(writer);
     archive.bytesBehind = writer === null ? committedWalBytesOf(files) : bytesBehind(writer);
   });
-  if (completeUntilMs !== null) noteArchived(path, completeUntilMs);
+  if (completeUntilMs !== null) noteArchived(path, isBehind ? completeUntilMs : lookedMs);
   onState({
     secondsBehind: isBehind ? Math.max(0, (nowMs() - (completeUntilMs ?? createdMs)) / 1000) : 0,
     bytesBehind: archive.bytesBehind,

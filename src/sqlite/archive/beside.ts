@@ -16,17 +16,16 @@ const LOST =
 export function watchArchive(databaseUrl: string): () => Promise<boolean> {
   const path = resolveDatabase(databaseUrl, false);
   const inode = () => statSync(path, { throwIfNoEntry: false })?.ino;
-  const isArchived = () => existsSync(path) && isServed(path) && readMarker(path) !== null;
   const opened = inode();
-  const wasArchived = isArchived();
+  const isArchived = existsSync(path) && readMarker(path) !== null;
   return async () => {
     const writtenMs = Date.now();
     for (let waitedMs = 0; ; waitedMs += POLL_MS) {
       if (inode() !== opened || readMarker(path)?.isCopy)
         fail("operator", `Cannot use ${databaseUrl}: ${LOST}`);
-      if (!isArchived()) return !wasArchived;
-      if (archivedUntilMs(path) > writtenMs) return true;
-      if (waitedMs >= TIMEOUT_MS) return false;
+      if (!isArchived || archivedUntilMs(path) > writtenMs) return true;
+      // Another server may have taken over from one that has ended.
+      if (!isServed(path) || waitedMs >= TIMEOUT_MS) return false;
       await Bun.sleep(POLL_MS);
     }
   };

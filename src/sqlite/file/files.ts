@@ -228,6 +228,9 @@ export function discard(path: string): void {
   }
 }
 
+/** In the name of a database that was set aside. */
+const TIME = /^\d{4}-\d\d-\d\dT\d\d-\d\d-\d\d\.\d{3}Z$/;
+
 /**
  * Renames a closed database that has diverged from its archive, so that the server restores it. Only one is kept.
  * @returns the new path
@@ -235,8 +238,10 @@ export function discard(path: string): void {
 export function setAside(path: string, now: Date): string {
   const directory = dirname(resolve(path));
   const stem = `${basename(path)}-diverged-`;
-  for (const name of readdirSync(directory))
-    if (name.startsWith(stem)) rmSync(join(directory, name), { force: true });
+  // Not what somebody has exported under a similar name.
+  const isEarlier = (name: string) => name.startsWith(stem) && TIME.test(name.slice(stem.length));
+  for (const entry of readdirSync(directory, { withFileTypes: true }))
+    if (entry.isFile() && isEarlier(entry.name)) discard(join(directory, entry.name));
   const target = join(directory, stem + now.toISOString().replaceAll(":", "-"));
   for (const suffix of ["", ...sidecarsOf(path)]) renameSync(path + suffix, target + suffix);
   fsyncPath(directory);

@@ -57,8 +57,8 @@ function requireValidParameters({ searchParams }: URL): void {
   }
 }
 
-/** How a URL or a connection string begins, also with a typing error. With `./` before it, any file can be named. */
-const URL_START = /^[^/]*(?:[:=]|\/\/)/;
+/** Of a URL or a connection string, also with a typing error. With `./` before it, any file can be named. */
+const LIKE_URL = /^[^/]*(?:[:=]|\/\/)|^[^./].*\?/s;
 
 /** @returns the URL. @throws {AppError} operator, saying what it must be, without repeating it: it can contain a password */
 export function parseDatabaseUrl(text: string): string {
@@ -67,7 +67,7 @@ export function parseDatabaseUrl(text: string): string {
   if (!isPostgres(text)) {
     // SQLite opens a temporary database for an empty path, and deletes it on close.
     if (text.trim() === "") fail("operator", "must be a path");
-    if (!URL_START.test(text)) return text;
+    if (!LIKE_URL.test(text)) return text;
     fail("operator", "must be a path, e.g. data/user-api.db or ./name, or postgres://…");
   }
   // Without a name PostgreSQL selects the database that is named after the user.

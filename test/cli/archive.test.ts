@@ -91,7 +91,9 @@ test("a command fails when the database it uses is set aside", async () => {
   expect(await creating.ended).toMatchObject({
     code: 1,
     stdout: "",
-    stderr: expect.stringMatching(/^Cannot use .*: another server has taken over, and what .*\n$/),
+    stderr: expect.stringMatching(
+      /^Cannot use .*: another server has taken over, and may lack .*\n$/,
+    ),
   });
 });
 

@@ -154,6 +154,7 @@ const rejected: [string, string[], string][] = [
       "application_name=d\tpassword=secret",
       "a=b.db",
       "data//a.db",
+      "localhost/app?password=secret",
     ],
     pathRule,
   ],

@@ -1,5 +1,5 @@
 /** What a command that writes while a server is running learns of the archive. */
-import { existsSync, statSync } from "node:fs";
+import { statSync } from "node:fs";
 import { fail } from "../../base/error.ts";
 import { resolveDatabase } from "../file/files.ts";
 import { isServed } from "../file/server-lock.ts";
@@ -9,15 +9,14 @@ import { archivedUntilMs, readMarker } from "./marker.ts";
 const TIMEOUT_MS = 5_000;
 const POLL_MS = 20;
 
-const LOST =
-  "another server has taken over, and what was written may be lost: run the command again beside that server";
+const LOST = "another server has taken over, and may lack what was written: run the command there";
 
 /** @see Backend.watchArchive */
 export function watchArchive(databaseUrl: string): () => Promise<boolean> {
   const path = resolveDatabase(databaseUrl, false);
   const inode = () => statSync(path, { throwIfNoEntry: false })?.ino;
   const opened = inode();
-  const isArchived = existsSync(path) && readMarker(path) !== null;
+  const isArchived = readMarker(path) !== null;
   return async () => {
     const writtenMs = Date.now();
     for (let waitedMs = 0; ; waitedMs += POLL_MS) {

@@ -292,8 +292,12 @@ export async function follow(options: FollowOptions): Promise<boolean> {
     else if (copy.truncateWal()) markCopy(path, following.last, name);
     throw error;
   }
-  // If a reader prevents it, the next server continues the WAL.
-  const isInFile = copy.truncateWal();
+  let isInFile = false;
+  try {
+    isInFile = copy.truncateWal();
+  } catch {
+    // E.g. the disk is full. As if a reader prevents it, the next server continues the WAL.
+  }
   markCopy(path, following.last, following.generation.name, isInFile);
   return following.generation.commit === "sync" || following.ended?.kind === "closed";
 }

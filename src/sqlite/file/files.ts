@@ -238,10 +238,11 @@ const TIME = /^\d{4}-\d\d-\d\dT\d\d-\d\d-\d\d\.\d{3}Z$/;
 export function setAside(path: string, now: Date): string {
   const directory = dirname(resolve(path));
   const stem = `${basename(path)}-diverged-`;
-  // Not what somebody has exported under a similar name.
-  const isEarlier = (name: string) => name.startsWith(stem) && TIME.test(name.slice(stem.length));
-  for (const entry of readdirSync(directory, { withFileTypes: true }))
-    if (entry.isFile() && isEarlier(entry.name)) discard(join(directory, entry.name));
+  for (const entry of readdirSync(directory, { withFileTypes: true })) {
+    const [before, time = ""] = entry.name.split(stem);
+    // Not what somebody has exported under a similar name.
+    if (entry.isFile() && before === "" && TIME.test(time)) discard(join(directory, entry.name));
+  }
   const target = join(directory, stem + now.toISOString().replaceAll(":", "-"));
   for (const suffix of ["", ...sidecarsOf(path)]) renameSync(path + suffix, target + suffix);
   fsyncPath(directory);

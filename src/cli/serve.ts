@@ -13,7 +13,7 @@ import { listen } from "../http/server.ts";
 import { readTls } from "../http/tls.ts";
 import { build } from "./build.ts";
 import { startCleanUp } from "./clean-up.ts";
-import { type CommandSystem, type StopReason, stopSignal } from "./files/system.ts";
+import { type CommandSystem, nameDatabase, type StopReason, stopSignal } from "./files/system.ts";
 import { removeStaleSocket } from "./files/unix-socket.ts";
 import { printFirstToken, requireOwnApiToken } from "./first-token.ts";
 import { localUrl } from "./health.ts";
@@ -191,7 +191,9 @@ export async function serve(system: CommandSystem, options: { check?: boolean })
   let listening: Promise<string> | null = null;
   async function serveStore(store: Store): Promise<string> {
     stores.replace(store);
-    await requireOwnApiToken(store.tokens, config);
+    await requireOwnApiToken(store.tokens, config).catch((error) => {
+      throw nameDatabase(error, config);
+    });
     listening ??= startListening({ system, log, metrics, resources, stores });
     return listening;
   }

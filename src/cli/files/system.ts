@@ -81,7 +81,7 @@ export function printResult(system: System, json = false, value: object, text: s
 }
 
 /** @returns the error that the operator reads */
-function nameDatabase(error: unknown, { databaseUrl }: Config): unknown {
+export function nameDatabase(error: unknown, { databaseUrl }: Config): unknown {
   if (!(error instanceof AppError)) return error;
   // The messages of others name it, if it matters.
   if (error.code !== "unavailable" && error.code !== "damaged") return error;
@@ -90,9 +90,7 @@ function nameDatabase(error: unknown, { databaseUrl }: Config): unknown {
 }
 
 /** What a command does with its database. By default it writes to one that exists. */
-type Use = Partial<
-  Pick<StoreOptions, "create" | "mode" | "onMigration" | "onStorageProblem" | "onWarning">
->;
+type Use = Partial<Omit<StoreOptions, "archive" | "databaseUrl" | "now">>;
 
 /**
  * Runs the work of a command on the configured database, which a server may have open as well unless the command needs

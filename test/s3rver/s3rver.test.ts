@@ -61,7 +61,7 @@ describe.skipIf(!isTested)("s3rver", () => {
       holder: "test",
       commit: "async" as const,
     };
-    const problem = "Cannot use s3://bucket/prefix: the server does not support conditional writes";
+    const problem = "the storage does not support conditional writes";
     const begun = createRecord(server.storage, { number: 1, ...log, ...names });
     await expectRejection(begun, "operator", problem);
   });

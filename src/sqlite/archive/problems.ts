@@ -87,14 +87,16 @@ export function createProblems(log: ArchiveLog) {
     /**
      * Repeats an attempt until it succeeds.
      * @param isOver whether the result is no longer needed
+     * @param pause waits after a failure, of which there were so many before; by default twice as long each time
      * @throws {AppError} unavailable if it is over
      */
     async retry<Result>(
       activity: Activity,
       isOver: () => boolean,
       attempt: () => Promise<Result>,
+      pause = (before: number) => Bun.sleep(Math.min(MIN_RETRY_MS * 2 ** before, MAX_RETRY_MS)),
     ): Promise<Result> {
-      for (let delayMs = MIN_RETRY_MS; !isOver(); delayMs = Math.min(2 * delayMs, MAX_RETRY_MS)) {
+      for (let failures = 0; !isOver(); failures += 1) {
         try {
           const result = await attempt();
           clear(activity);
@@ -103,7 +105,7 @@ export function createProblems(log: ArchiveLog) {
           if (!(error instanceof AppError)) throw error;
           report(activity, error);
         }
-        await Bun.sleep(delayMs);
+        await pause(failures);
       }
       return fail("unavailable", "the archive was closed");
     },

@@ -1,7 +1,7 @@
 /** Decides whether a server that may be a standby follows another one, and prepares its copy of the database. */
 import { closeSync, fsyncSync, openSync, renameSync, rmSync } from "node:fs";
 import { suffixes } from "../../base/database-url.ts";
-import { AppError, fail } from "../../base/error.ts";
+import { fail } from "../../base/error.ts";
 import { claimTemporary } from "../../base/temporary-file.ts";
 import type { ObjectStorage } from "../../domain/object-storage.ts";
 import { fileState, PRIVATE_MODE, sizeOf } from "../file/files.ts";
@@ -113,22 +113,12 @@ async function untilContinued(
   return true;
 }
 
-/** Restores a copy as soon as that succeeds, e.g. when the disk has room for it. @throws the reason of the signal */
-async function untilRestored(options: EnsureOptions): Promise<Restored> {
+/** Restores a copy as soon as that succeeds, e.g. when the disk has room for it. @throws {AppError} unavailable at the end */
+function untilRestored(options: EnsureOptions): Promise<Restored> {
   const { clock, signal, log } = options;
-  const problems = createProblems(log);
-  for (;;) {
-    try {
-      const restored = await restoreNewest(options);
-      problems.clear("following");
-      return restored;
-    } catch (error) {
-      if (!(error instanceof AppError)) throw error;
-      problems.report("following", error);
-    }
-    await clock.sleep(RESTORE_RETRY_MS, signal);
-    signal.throwIfAborted();
-  }
+  const attempt = () => restoreNewest(options);
+  const pause = () => clock.sleep(RESTORE_RETRY_MS, signal);
+  return createProblems(log).retry("following", () => signal.aborted, attempt, pause);
 }
 
 /** @param id of the last segment in the database. @returns the copy, whose WAL continues after that */
@@ -152,7 +142,7 @@ async function continueCopy(
  * @returns the copy; `null` if the newest log is that of this server, or there is none, or the database is no copy: then
  * the archiver compares it with the archive, and continues that or refuses the database
  * @throws {AppError} operator if the archive cannot be read
- * @throws the reason of the signal
+ * @throws the reason of the signal, or an AppError, unavailable, if that is aborted
  */
 export async function prepareCopy(options: EnsureOptions, waitMs = 0): Promise<CopyStart | null> {
   const { path, storage } = options;

@@ -4,7 +4,7 @@
  * @see https://www.sqlite.org/walformat.html#recovery
  */
 
-import { fail } from "../../base/error.ts";
+import { fail, messageOf } from "../../base/error.ts";
 import { pragma } from "../file/connection.ts";
 import type { FileDescriptors } from "../file/file-watch.ts";
 import {
@@ -67,13 +67,17 @@ export function openCopy(path: string, { wal, index }: FileDescriptors, start: W
           fail("operator", "the archive is damaged: SQLite rejects a part of the WAL");
       }
     },
-    /** Copies the WAL to the database, and empties it. @returns whether no reader prevents it */
-    truncateWal(): boolean {
+    /** Copies the WAL to the database, and empties it. @returns why that is not possible now; `null` if it was done */
+    truncateWal(): string | null {
       using statement = db.prepare<{ busy: number }, []>("pragma wal_checkpoint(truncate)");
-      if (statement.get()?.busy !== 0) return false;
+      try {
+        if (statement.get()?.busy !== 0) return "another process reads an older state of the copy";
+      } catch (error) {
+        return messageOf(error);
+      }
       committed = 0;
       isWhole = false;
-      return true;
+      return null;
     },
     [Symbol.dispose]: () => db.close(true),
   };

@@ -40,7 +40,7 @@ import { createStillness, HEARTBEAT_MS, STORAGE_POLL_MS } from "./still.ts";
 /** After this long without progress, the copy is restored. Reads are rejected by then, because it is too old. */
 const MAX_STUCK_MS = 60_000;
 
-/** Options of {@link follow}. Others read the copy; nobody else writes to it. */
+/** Options of {@link follow}. Other connections read the copy, and none of them writes to it. */
 export interface FollowOptions
   extends ServerContext,
     Pick<ArchiveSettings, "takeoverMs" | "wasSuperseded"> {
@@ -102,7 +102,7 @@ type Look =
   | { readonly found: "more to read" }
   /** The state changes as long as the other server runs. */
   | { readonly found: "the end"; readonly state: string }
-  /** Nobody has continued a log that has ended. */
+  /** The log has ended, and no server has continued it. */
   | { readonly found: "no successor"; readonly isPromoted: boolean }
   /** A server has begun anew, and is writing its first base. */
   | { readonly found: "no base" };
@@ -116,8 +116,8 @@ function append(following: Following, header: SegmentHeader, body: Uint8Array<Ar
   const bytes = decodeContents(header, body);
   if (header.offset === 0) {
     copy.show();
-    if (!copy.truncateWal())
-      fail("unavailable", "another process reads an older state of the copy");
+    const problem = copy.truncateWal();
+    if (problem !== null) fail("unavailable", problem);
     markCopy(path, last, generation.name);
   }
   copy.append(header, bytes);
@@ -289,15 +289,11 @@ export async function follow(options: FollowOptions): Promise<boolean> {
     const { name } = following.generation;
     if (!existsSync(path)) discard(path);
     else if (endsCopy(error)) markCopy(path, null, name);
-    else if (copy.truncateWal()) markCopy(path, following.last, name);
+    else if (copy.truncateWal() === null) markCopy(path, following.last, name);
     throw error;
   }
-  let isInFile = false;
-  try {
-    isInFile = copy.truncateWal();
-  } catch {
-    // E.g. the disk is full. As if a reader prevents it, the next server continues the WAL.
-  }
+  // Otherwise the next server continues the WAL.
+  const isInFile = copy.truncateWal() === null;
   markCopy(path, following.last, following.generation.name, isInFile);
   return following.generation.commit === "sync" || following.ended?.kind === "closed";
 }

@@ -1,6 +1,7 @@
 import { mkdirSync, readdirSync, rmSync } from "node:fs";
 import { basename, extname, join } from "node:path";
 import { fail, fileProblem, messageOf, systemCode } from "../base/error.ts";
+import { isTimeInName, timeInName } from "../base/time-in-name.ts";
 import { invalidValue } from "../domain/config.ts";
 import type { BackupSummary } from "../domain/store.ts";
 import { formatCounts } from "./count-text.ts";
@@ -26,16 +27,11 @@ export function describeWarnings(warnings: readonly string[]): string {
 }
 
 /**
- * Copies the database to a new file. A server may be running.
- * @param deleteOld called when the backup is complete, also if nobody can read that
+ * Copies the database to a new file, and prints warnings. A server may be running.
+ * @returns the result to print, for programs and for people
  * @throws {AppError} operator
  */
-async function backUpTo(
-  path: string,
-  system: CommandSystem,
-  json = false,
-  deleteOld = () => {},
-): Promise<void> {
+async function backUpTo(path: string, system: CommandSystem) {
   const { databaseUrl } = system.config;
   const { backUp } = system.backendOf(databaseUrl);
   const made = await backUp({ databaseUrl, path, signal: stopSignal(system) });
@@ -45,15 +41,8 @@ async function backUpTo(
       : describeResult(made, path);
   const { warnings } = made;
   if (warnings.length > 0) system.stderr(`${describeWarnings(warnings)}\n`);
-  try {
-    printResult(system, json, { path, ...made }, `Backed up ${result}\n`);
-  } finally {
-    deleteOld();
-  }
+  return { value: { path, ...made }, text: `Backed up ${result}\n` };
 }
-
-/** The end of the names of backups in a directory: the time, which sorts like the names. */
-const TIME_AND_EXTENSION = /^-\d{4}-\d\d-\d\dT\d\d-\d\d-\d\d\.\d{3}Z\.db$/;
 
 /**
  * Deletes the oldest backups of a database.
@@ -63,10 +52,11 @@ const TIME_AND_EXTENSION = /^-\d{4}-\d\d-\d\dT\d\d-\d\d-\d\d\.\d{3}Z\.db$/;
  * @throws {AppError} operator
  */
 function deleteOldest(directory: string, name: string, newest: string, keep: number): void {
-  const others = readdirSync(directory).filter(
-    (file) =>
-      file.startsWith(name) && TIME_AND_EXTENSION.test(file.slice(name.length)) && file !== newest,
-  );
+  const isBackup = (file: string) =>
+    file.startsWith(`${name}-`) &&
+    file.endsWith(".db") &&
+    isTimeInName(file.slice(name.length + 1, -3));
+  const others = readdirSync(directory).filter((file) => isBackup(file) && file !== newest);
   for (const file of others.sort().slice(0, Math.max(0, others.length + 1 - keep))) {
     try {
       // Another run may have deleted it.
@@ -110,16 +100,22 @@ export async function backUpStore(
     fail("usage", invalidValue("--keep", keep, "must be an integer from 1 to 999,999"));
   }
   if (keep !== undefined && directory === undefined) fail("usage", "--keep needs --directory");
-  if (file !== undefined && file !== "" && directory === undefined)
-    return backUpTo(file, system, json);
+  if (file !== undefined && file !== "" && directory === undefined) {
+    const { value, text } = await backUpTo(file, system);
+    return printResult(system, json, value, text);
+  }
   if (file !== undefined || directory === undefined || directory === "") {
     fail("usage", "Name either a file or a directory");
   }
   const { databaseUrl } = system.config;
   const name = basename(databaseUrl, extname(databaseUrl));
-  const newest = `${name}-${system.now().toISOString().replaceAll(":", "-")}.db`;
+  const newest = `${name}-${timeInName(system.now())}.db`;
   makeDirectory(directory);
-  await backUpTo(join(directory, newest), system, json, () => {
+  const { value, text } = await backUpTo(join(directory, newest), system);
+  try {
+    printResult(system, json, value, text);
+  } finally {
+    // Also if stdout cannot be written, e.g. because a log is full.
     if (keep !== undefined) deleteOldest(directory, name, newest, Number(keep));
-  });
+  }
 }

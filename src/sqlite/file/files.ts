@@ -24,6 +24,7 @@ import { suffixes } from "../../base/database-url.ts";
 import { fail, systemCode } from "../../base/error.ts";
 import { isMountPoint } from "../../base/mounts.ts";
 import { claimTemporary, fsyncPath, publishNew } from "../../base/temporary-file.ts";
+import { isTimeInName, timeInName } from "../../base/time-in-name.ts";
 import { requireOwnNeighbours, resolveLinks } from "../../base/trusted-path.ts";
 
 /** Suffixes of the files that SQLite keeps next to a database. */
@@ -228,9 +229,6 @@ export function discard(path: string): void {
   }
 }
 
-/** In the name of a database that was set aside. */
-const TIME = /^\d{4}-\d\d-\d\dT\d\d-\d\d-\d\d\.\d{3}Z$/;
-
 /**
  * Renames a closed database that has diverged from its archive, so that the server restores it. Only one is kept.
  * @returns the new path
@@ -241,9 +239,9 @@ export function setAside(path: string, now: Date): string {
   for (const entry of readdirSync(directory, { withFileTypes: true })) {
     const [before, time = ""] = entry.name.split(stem);
     // Not what somebody has exported under a similar name.
-    if (entry.isFile() && before === "" && TIME.test(time)) discard(join(directory, entry.name));
+    if (entry.isFile() && before === "" && isTimeInName(time)) discard(join(directory, entry.name));
   }
-  const target = join(directory, stem + now.toISOString().replaceAll(":", "-"));
+  const target = join(directory, stem + timeInName(now));
   for (const suffix of ["", ...sidecarsOf(path)]) renameSync(path + suffix, target + suffix);
   fsyncPath(directory);
   return target;

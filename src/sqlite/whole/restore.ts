@@ -3,6 +3,7 @@ import { existsSync, renameSync, rmSync, statSync } from "node:fs";
 import { basename, dirname, join, resolve } from "node:path";
 import { fail } from "../../base/error.ts";
 import { claimTemporary, fsyncPath } from "../../base/temporary-file.ts";
+import { timeInName } from "../../base/time-in-name.ts";
 import { withRetries } from "../../domain/object-storage.ts";
 import type { Backend, BackupSummary } from "../../domain/store.ts";
 import { stateOf, type Token } from "../../domain/token.ts";
@@ -189,7 +190,7 @@ export const restoreSqlite: Backend["restore"] = async ({ from, databaseUrl, now
     const hasOwner = original === path || hadLockFile;
     const warning = hasOwner ? copyOwnership(temporaryPath, original) : null;
     const time = now();
-    const previousPath = `${path}.${time.toISOString().replaceAll(":", "-")}`;
+    const previousPath = `${path}.${timeInName(time)}`;
     const hadPrevious = replaceDatabase(temporaryPath, path, previousPath);
     created.move();
     if (!hadLockFile) copyOwnership(lockPath(path), path);

@@ -35,7 +35,7 @@ function writeMessage(text: string): void {
   try {
     writeOutput("stderr", STDERR, text);
   } catch {
-    // Nobody could be told.
+    // There is nowhere else to report it.
   }
 }
 

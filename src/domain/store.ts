@@ -224,8 +224,8 @@ export interface Backend {
   readonly isServed: (databaseUrl: string) => boolean;
   /**
    * Call it before a command writes to an existing database.
-   * @returns a function to call after the write. It waits until the archive has that, at most five seconds, and returns
-   * `false` if the archive may still lack it; `true` if it does not, or no server archives the database
+   * @returns a function to call after the write. While a server is running, it waits until the archive has that, at most
+   * five seconds. It returns `false` if the archive may lack it; `true` if it has it, or the database has no archive
    * @throws {AppError} operator (from that function) if the database was replaced meanwhile
    */
   readonly watchArchive: (databaseUrl: string) => () => Promise<boolean>;

@@ -99,7 +99,7 @@ export function createNumbering(db: Database, readOnly: boolean): NumberChanges 
       ...(await db.run("background", readStatus)),
       isBehind: count >= MAX_NUMBERED,
     };
-    // Nobody waits for it. Another process may analyze the same table.
+    // Not awaited, and errors do not matter: another process may analyze the same table.
     db.run("background", analyzeGrown).catch(() => {});
     return numbered;
   }

@@ -1,4 +1,4 @@
-/** What a command that writes while a server is running learns of the archive. */
+/** Whether the archive has what a command has written. */
 import { statSync } from "node:fs";
 import { fail } from "../../base/error.ts";
 import { resolveDatabase } from "../file/files.ts";

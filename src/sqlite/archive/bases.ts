@@ -2,16 +2,9 @@
 import { fstatSync, readSync } from "node:fs";
 import { fail } from "../../base/error.ts";
 import type { ArchiveContext } from "./context.ts";
-import {
-  type Base,
-  baseKey,
-  type Chunk,
-  chunkKey,
-  encodeChunk,
-  encodeJson,
-  type SegmentId,
-} from "./format.ts";
+import { type Base, type Chunk, encodeChunk, encodeJson } from "./format.ts";
 import type { GenerationWriter } from "./generation-writer.ts";
+import { baseKey, chunkKey, type SegmentId } from "./keys.ts";
 import { advance, readAll } from "./segments.ts";
 
 const CHUNK_BYTES = 4 * 2 ** 20;

@@ -5,21 +5,23 @@
 import type { ObjectStorage } from "../../domain/object-storage.ts";
 import {
   type Base,
-  baseKey,
   damageOf,
   decodeBase,
   decodeGeneration,
   failDamaged,
   type Generation,
-  generationKey,
   HEAD_BYTES,
+} from "./format.ts";
+import {
+  baseKey,
+  generationKey,
   logPrefix,
   parseKey,
   parseSlotKey,
   prefixes,
   type SegmentId,
   slotKey,
-} from "./format.ts";
+} from "./keys.ts";
 import { readHead } from "./log.ts";
 import {
   type LogExtent,

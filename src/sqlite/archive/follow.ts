@@ -14,21 +14,17 @@ import { readGeneration } from "./catalog.ts";
 import { endsCopy, failCopyBroken, type ServerContext } from "./context.ts";
 import { type Copy, openCopy } from "./copy.ts";
 import {
-  baseKey,
   damageOf,
   decodeContents,
   decodeGeneration,
   decodeHead,
   type Generation,
-  generationKey,
   HEAD_BYTES,
-  prefixes,
   type Seal,
   type SegmentHeader,
-  type SegmentId,
-  slotKey,
 } from "./format.ts";
 import { failContinued } from "./generation.ts";
+import { baseKey, generationKey, prefixes, type SegmentId, slotKey } from "./keys.ts";
 import { MAX_SENDING, readHead, seal } from "./log.ts";
 import { orNull, readHeartbeat, readLog } from "./log-reader.ts";
 import { markCopy } from "./marker.ts";

@@ -12,7 +12,8 @@ import {
   requireNewest,
 } from "./catalog.ts";
 import { ARCHIVE_CAUSE, type ArchiveContext, DIVERGED } from "./context.ts";
-import type { Base, Generation, SegmentHeader, SegmentId } from "./format.ts";
+import type { Base, Generation, SegmentHeader } from "./format.ts";
+import type { SegmentId } from "./keys.ts";
 import { createRecord, seal } from "./log.ts";
 import { type ArchiveMarker, notTheArchive, readMarker, writeMarker } from "./marker.ts";
 import { untilStill } from "./still.ts";

@@ -5,7 +5,8 @@
 import { createStandbyWatch } from "./announcement.ts";
 import { readCatalog } from "./catalog.ts";
 import type { ArchiveContext } from "./context.ts";
-import { encodeJson, type Generation, heartbeatKey } from "./format.ts";
+import { encodeJson, type Generation } from "./format.ts";
+import { heartbeatKey } from "./keys.ts";
 import { createRecord, type Log, seal } from "./log.ts";
 import { type Heartbeat, readLog } from "./log-reader.ts";
 import { HEARTBEAT_MS } from "./still.ts";

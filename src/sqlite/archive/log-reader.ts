@@ -3,19 +3,15 @@
  * where it is sealed; one that is not sealed ends after what its server has confirmed.
  */
 import type { ObjectStorage } from "../../domain/object-storage.ts";
+import { damageOf, decodeJson, HEAD_BYTES, isNumber, type Slot } from "./format.ts";
 import {
   blockPrefix,
-  damageOf,
-  decodeJson,
-  HEAD_BYTES,
   heartbeatKey,
-  isNumber,
   logPrefix,
   parseSlotKey,
   type SegmentId,
   SLOTS_PER_BLOCK,
-  type Slot,
-} from "./format.ts";
+} from "./keys.ts";
 import { MAX_SENDING, readHead } from "./log.ts";
 
 /** How often something that seems to be missing is looked for: a server may write meanwhile. */

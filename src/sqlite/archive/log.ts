@@ -10,13 +10,11 @@ import {
   decodeHead,
   encodeJson,
   type Generation,
-  generationKey,
   HEAD_BYTES,
   type Seal,
   type SegmentHeader,
-  type SegmentId,
-  slotKey,
 } from "./format.ts";
+import { generationKey, type SegmentId, slotKey } from "./keys.ts";
 
 /**
  * How many segments may be sent while the first of them is not stored: concurrent writes share one, and the next one need

@@ -10,7 +10,7 @@ import {
   replaceFile,
   requirePermission,
 } from "../file/files.ts";
-import type { SegmentId } from "./format.ts";
+import type { SegmentId } from "./keys.ts";
 
 export interface ArchiveMarker {
   /** Id of the archive; `null` if it is unknown. */

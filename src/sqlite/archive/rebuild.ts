@@ -11,16 +11,8 @@ import {
   readNewestHistory,
   withDamage,
 } from "./catalog.ts";
-import {
-  type Base,
-  chunkKey,
-  damageOf,
-  decodeChunk,
-  decodeSegment,
-  failDamaged,
-  type SegmentId,
-  slotKey,
-} from "./format.ts";
+import { type Base, damageOf, decodeChunk, decodeSegment, failDamaged } from "./format.ts";
+import { chunkKey, type SegmentId, slotKey } from "./keys.ts";
 import { writeMarker } from "./marker.ts";
 import { type FoundState, failUnrestorable, findState } from "./restorable.ts";
 import { isSamePosition, type WalPosition } from "./wal-reader.ts";

@@ -14,7 +14,7 @@ import {
   readHistory,
   tryBases,
 } from "./catalog.ts";
-import { baseKey, generationKey, logPrefix, type SegmentId } from "./format.ts";
+import { baseKey, generationKey, logPrefix, type SegmentId } from "./keys.ts";
 import { readHead } from "./log.ts";
 
 /** A state that can be restored if its objects are not damaged. */

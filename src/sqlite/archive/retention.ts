@@ -1,6 +1,7 @@
 /** Deletes what an archive no longer needs: never a record, nor the seal of a log. */
 import type { ObjectStorage } from "../../domain/object-storage.ts";
 import { readCatalog, readGeneration } from "./catalog.ts";
+import type { GenerationWriter } from "./generation-writer.ts";
 import {
   baseKey,
   chunkPrefix,
@@ -9,8 +10,7 @@ import {
   prefixes,
   type SegmentId,
   slotKey,
-} from "./format.ts";
-import type { GenerationWriter } from "./generation-writer.ts";
+} from "./keys.ts";
 
 const INTERVAL_MS = 60 * 60 * 1000;
 /** Maximum number of keys that S3 lists per request. */

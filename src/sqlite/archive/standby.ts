@@ -7,15 +7,8 @@ import type { ObjectStorage } from "../../domain/object-storage.ts";
 import { fileState, PRIVATE_MODE, sizeOf } from "../file/files.ts";
 import { isUsed, readCatalog, readGeneration, requireNewest } from "./catalog.ts";
 import { type EnsureOptions, restoreNewest } from "./ensure-database.ts";
-import {
-  decodeSegment,
-  type Generation,
-  generationKey,
-  HEAD_BYTES,
-  prefixes,
-  type SegmentId,
-  slotKey,
-} from "./format.ts";
+import { decodeSegment, type Generation, HEAD_BYTES } from "./format.ts";
+import { generationKey, prefixes, type SegmentId, slotKey } from "./keys.ts";
 import { readHead } from "./log.ts";
 import { type ArchiveMarker, markCopy, readMarker } from "./marker.ts";
 import { createProblems } from "./problems.ts";

@@ -1,7 +1,8 @@
 /** Waits for a server that may be running, so that another one does not take its archive by mistake. */
 import { setTimeout } from "node:timers/promises";
 import type { ObjectStorage } from "../../domain/object-storage.ts";
-import { HEAD_BYTES, heartbeatKey, type SegmentId } from "./format.ts";
+import { HEAD_BYTES } from "./format.ts";
+import { heartbeatKey, type SegmentId } from "./keys.ts";
 import { readHead } from "./log.ts";
 
 /** Interval of the heartbeats of a server: at most 12 small objects a minute. */

@@ -6,15 +6,8 @@ import type { ArchiveCommit } from "../../../src/domain/archive.ts";
 import type { ObjectStorage } from "../../../src/domain/object-storage.ts";
 import { createDirectoryStorage } from "../../../src/object-storage/directory.ts";
 import { createArchiver } from "../../../src/sqlite/archive/archiver.ts";
-import {
-  type Base,
-  baseKey,
-  chunkKey,
-  decodeJson,
-  encodeJson,
-  parseSlotKey,
-  prefixes,
-} from "../../../src/sqlite/archive/format.ts";
+import { type Base, decodeJson, encodeJson } from "../../../src/sqlite/archive/format.ts";
+import { baseKey, chunkKey, parseSlotKey, prefixes } from "../../../src/sqlite/archive/keys.ts";
 import { readHead } from "../../../src/sqlite/archive/log.ts";
 import { markRestored, restoreTo } from "../../../src/sqlite/archive/rebuild.ts";
 import { type Clock, systemClock } from "../../../src/sqlite/archive/still.ts";

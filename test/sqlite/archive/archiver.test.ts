@@ -8,8 +8,8 @@ import {
   decodeHead,
   decodeJson,
   encodeJson,
-  parseSlotKey,
 } from "../../../src/sqlite/archive/format.ts";
+import { parseSlotKey } from "../../../src/sqlite/archive/keys.ts";
 import { createMemoryStorage } from "../../object-storage/memory.ts";
 import { expectRejection } from "../../support/expect-error.ts";
 import { contentOf, makeArchive, openDatabase, serve } from "./archived.ts";

@@ -1,13 +1,7 @@
 // What an archive can restore when something in it is missing or damaged.
 import { describe, expect, test } from "bun:test";
-import {
-  decodeJson,
-  encodeJson,
-  type Generation,
-  generationKey,
-  heartbeatKey,
-  slotKey,
-} from "../../../src/sqlite/archive/format.ts";
+import { decodeJson, encodeJson, type Generation } from "../../../src/sqlite/archive/format.ts";
+import { generationKey, heartbeatKey, slotKey } from "../../../src/sqlite/archive/keys.ts";
 import { expectRejection } from "../../support/expect-error.ts";
 import { isLong } from "../../support/long.ts";
 import {

@@ -1,13 +1,7 @@
 // What an archive can restore when one of its bases is damaged.
 import { describe, expect, test } from "bun:test";
-import {
-  type Base,
-  baseKey,
-  chunkKey,
-  decodeJson,
-  parseKey,
-  slotKey,
-} from "../../../src/sqlite/archive/format.ts";
+import { type Base, decodeJson } from "../../../src/sqlite/archive/format.ts";
+import { baseKey, chunkKey, parseKey, slotKey } from "../../../src/sqlite/archive/keys.ts";
 import { listRanges } from "../../../src/sqlite/archive/restorable.ts";
 import { deleteExpired } from "../../../src/sqlite/archive/retention.ts";
 import { expectRejection } from "../../support/expect-error.ts";

@@ -5,15 +5,8 @@ import { closeSync, existsSync, openSync, readdirSync, rmSync } from "node:fs";
 import { AppError } from "../../../src/base/error.ts";
 import type { ObjectStorage } from "../../../src/domain/object-storage.ts";
 import { follow } from "../../../src/sqlite/archive/follow.ts";
-import {
-  type Base,
-  baseKey,
-  decodeJson,
-  encodeJson,
-  heartbeatKey,
-  prefixes,
-  slotKey,
-} from "../../../src/sqlite/archive/format.ts";
+import { type Base, decodeJson, encodeJson } from "../../../src/sqlite/archive/format.ts";
+import { baseKey, heartbeatKey, prefixes, slotKey } from "../../../src/sqlite/archive/keys.ts";
 import { createRecord, seal } from "../../../src/sqlite/archive/log.ts";
 import { promote } from "../../../src/sqlite/archive/promote.ts";
 import { prepareCopy } from "../../../src/sqlite/archive/standby.ts";

@@ -3,7 +3,8 @@ import { expect, test } from "bun:test";
 import { readFileSync, writeFileSync } from "node:fs";
 import { type ArchiveSettings, archiveRestores } from "../../../src/domain/archive.ts";
 import { ensureDatabase } from "../../../src/sqlite/archive/ensure-database.ts";
-import { encodeJson, type Generation, generationKey } from "../../../src/sqlite/archive/format.ts";
+import { encodeJson, type Generation } from "../../../src/sqlite/archive/format.ts";
+import { generationKey } from "../../../src/sqlite/archive/keys.ts";
 import { expectRejection } from "../../support/expect-error.ts";
 import { type Archive, adviceOf, keysOf, makeArchive, makeClock, serve } from "./archived.ts";
 

@@ -2,7 +2,7 @@
 // a loss for the end, nor the end for a loss. Each part of the protocol is needed: without it, something is lost.
 import { expect, test } from "bun:test";
 import type { ObjectStorage } from "../../../src/domain/object-storage.ts";
-import { prefixes } from "../../../src/sqlite/archive/format.ts";
+import { prefixes } from "../../../src/sqlite/archive/keys.ts";
 import { isLong } from "../../support/long.ts";
 import type { Mutation } from "./simulated-world.ts";
 import { simulate } from "./simulation.ts";

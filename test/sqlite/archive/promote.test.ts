@@ -1,12 +1,7 @@
 // The end of a log for a planned switch, and how an archive is read afterwards.
 import { expect, test } from "bun:test";
-import {
-  encodeJson,
-  heartbeatKey,
-  parseSlotKey,
-  type SegmentHeader,
-  slotKey,
-} from "../../../src/sqlite/archive/format.ts";
+import { encodeJson, type SegmentHeader } from "../../../src/sqlite/archive/format.ts";
+import { heartbeatKey, parseSlotKey, slotKey } from "../../../src/sqlite/archive/keys.ts";
 import { createLog, fence, MAX_SENDING, readHead, seal } from "../../../src/sqlite/archive/log.ts";
 import { readLog } from "../../../src/sqlite/archive/log-reader.ts";
 import { promote } from "../../../src/sqlite/archive/promote.ts";

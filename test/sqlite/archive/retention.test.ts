@@ -1,18 +1,16 @@
 import { expect, test } from "bun:test";
 import { AppError } from "../../../src/base/error.ts";
 import type { ObjectStorage } from "../../../src/domain/object-storage.ts";
+import { type Base, encodeJson, type Generation } from "../../../src/sqlite/archive/format.ts";
 import {
-  type Base,
   baseKey,
   chunkKey,
-  encodeJson,
-  type Generation,
   generationKey,
   heartbeatKey,
   parseSlotKey,
   type SegmentId,
   slotKey,
-} from "../../../src/sqlite/archive/format.ts";
+} from "../../../src/sqlite/archive/keys.ts";
 import { deleteExpired } from "../../../src/sqlite/archive/retention.ts";
 import { bytes } from "../../object-storage/contract.ts";
 import { createMemoryStorage } from "../../object-storage/memory.ts";

@@ -4,16 +4,18 @@
  */
 import type { ObjectStorage } from "../../../src/domain/object-storage.ts";
 import {
-  baseKey,
-  chunkKey,
   encodeJson,
   type Generation,
+  type SegmentHeader,
+} from "../../../src/sqlite/archive/format.ts";
+import {
+  baseKey,
+  chunkKey,
   generationKey,
   heartbeatKey,
   logPrefix,
   prefixes,
-  type SegmentHeader,
-} from "../../../src/sqlite/archive/format.ts";
+} from "../../../src/sqlite/archive/keys.ts";
 import { createLog, createRecord, MAX_SENDING, seal } from "../../../src/sqlite/archive/log.ts";
 import { deleteExpired } from "../../../src/sqlite/archive/retention.ts";
 import { bytes } from "../../object-storage/contract.ts";

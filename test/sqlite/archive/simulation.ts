@@ -5,7 +5,7 @@
 import { AppError } from "../../../src/base/error.ts";
 import type { ObjectStorage } from "../../../src/domain/object-storage.ts";
 import type { History } from "../../../src/sqlite/archive/catalog.ts";
-import { slotKey } from "../../../src/sqlite/archive/format.ts";
+import { slotKey } from "../../../src/sqlite/archive/keys.ts";
 import { promote } from "../../../src/sqlite/archive/promote.ts";
 import { makeRandom } from "../../support/random.ts";
 import { createNetwork, type Process } from "../../support/simulated-network.ts";

@@ -1,6 +1,6 @@
 // When a start may seal the log of another server.
 import { expect, test } from "bun:test";
-import { heartbeatKey, slotKey } from "../../../src/sqlite/archive/format.ts";
+import { heartbeatKey, slotKey } from "../../../src/sqlite/archive/keys.ts";
 import { createLog, seal } from "../../../src/sqlite/archive/log.ts";
 import { untilStill } from "../../../src/sqlite/archive/still.ts";
 import { bytes } from "../../object-storage/contract.ts";

@@ -1,6 +1,7 @@
 #!/bin/sh
 # Prints the path of the Bun that package.json pins; with arguments, runs it.
-# It uses the one on PATH if its version is right, and otherwise downloads it with npm into .bun, once.
+# It uses the one on PATH if its version is right, and otherwise downloads it with npm into .bun, once, and compares it
+# with the hash in bun-integrity.json. Update the hashes with the version: npm view PACKAGE@VERSION dist.integrity
 set -eu
 
 root=$(cd "$(dirname "$0")/.." && pwd)
@@ -44,6 +45,10 @@ install() {
   (cd "$tmp" && npm pack --ignore-scripts --prefer-offline --fetch-retry-mintimeout=1000 \
     "$name@$version") >"$tmp/log" 2>&1 ||
     fail "npm pack $name@$version: $(sed -En 's/^npm (error|ERR!) //p' "$tmp/log" | head -n 1)"
+  hash=$(node -p '"sha512-" + crypto.createHash("sha512").update(fs.readFileSync(process.argv[1])).digest("base64")' \
+    "$tmp"/*.tgz) || fail 'node cannot read the archive'
+  grep -qF "\"$name\": \"$hash\"" "$root/scripts/bun-integrity.json" ||
+    fail "the archive of $name has the hash $hash, which is not the one in scripts/bun-integrity.json"
   tar -xzf "$tmp"/*.tgz -C "$tmp" package/bin/bun || fail "the archive of $name cannot be unpacked"
   new=$tmp/package/bin/bun
   [ "$("$new" --version 2>&1)" = "$version" ] || fail "the binary of $name does not run on this system"

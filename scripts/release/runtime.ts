@@ -1,4 +1,4 @@
-/** The Bun of another platform: downloaded once with npm, and verified with the hash in targets.ts. */
+/** The Bun of another platform: downloaded once with npm, and verified with the hash in bun-integrity.json. */
 import { mkdir, mkdtemp, rename, rm } from "node:fs/promises";
 import { $ } from "bun";
 import type { Target } from "./targets.ts";
@@ -34,7 +34,7 @@ export async function fetchRuntime(target: Target): Promise<string> {
     const integrity = await integrityOf(archive);
     if (integrity !== target.runtimeIntegrity) {
       throw new Error(
-        `${spec} has the hash ${integrity}, which is not the one in scripts/release/targets.ts`,
+        `${spec} has the hash ${integrity}, which is not the one in scripts/bun-integrity.json`,
       );
     }
     await $`tar -xzf ${archive} -C ${temporary} package/bin/bun`;

@@ -22,15 +22,17 @@ parallel := --parallel=$(JOBS) --no-isolate --timeout=30000
 # Cheapest first. In process, tests are for coverage. On the binary, all of test/http runs, and test/binary and
 # test/replicas, which are skipped in process. What a database decides about the API, in test/http/database, runs on the
 # binary only: with SQLite and, if there is one, with PostgreSQL. All three run at the same time, because most tests wait
-# for programs.
+# for programs. The last lines name what failed.
 test: node_modules/.installed ## types, lint, dead code, tests with coverage, tests of the binary
 	@echo 'Types, lint, dead code, build; tests in process, and of the binary with SQLite and PostgreSQL: 3 minutes on 2 cores'
 	@rm -rf dist/test && mkdir -p dist/test
 	@$(MAKE) --no-print-directory --jobs=5 types lint dead build postgres-data
-	@TEST_POSTGRES_DATA="$$PWD/dist/test/postgres" $(MAKE) --no-print-directory --jobs=3 test-process test-binary test-postgres
-	@if [ -n "$$TEST_CITUS_URL" ]; then $(MAKE) citus-test; \
-	else echo 'Citus is not tested: TEST_CITUS_URL is not set'; fi
-	@$(bun) scripts/tally.ts
+	@status=0; TEST_POSTGRES_DATA="$$PWD/dist/test/postgres" \
+	$(MAKE) --no-print-directory --jobs=3 test-process test-binary test-postgres || status=$$?; \
+	if [ -z "$$TEST_CITUS_URL" ]; then echo 'Citus is not tested: TEST_CITUS_URL is not set'; \
+	elif [ $$status = 0 ]; then $(MAKE) citus-test || status=$$?; fi; \
+	if [ $$status = 0 ]; then $(bun) scripts/coverage.ts || status=$$?; fi; \
+	$(bun) scripts/tally.ts && exit $$status
 
 # These files run on the binary only: in process they would execute hardly any line that no other test does.
 on-binary := {auth,bodies,examples,follow-changes,host,list-queries,openapi,order-input,tls,user-input,waiting-connection}.test.ts
@@ -38,7 +40,6 @@ on-binary := {auth,bodies,examples,follow-changes,host,list-queries,openapi,orde
 test-process:
 	@: >dist/test/unit.xml
 	$(bun) test $(parallel) --path-ignore-patterns='test/http/{database/**,$(on-binary)}' --coverage --reporter=junit --reporter-outfile=dist/test/unit.xml
-	$(bun) scripts/coverage.ts
 
 postgres-data: node_modules/.installed
 	@$(bun) scripts/postgres-data.ts dist/test/postgres

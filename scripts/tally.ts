@@ -1,4 +1,4 @@
-// Prints how many tests passed and failed in all runs of `make`, from their reports.
+// Prints which tests failed in all runs of `make`, and how many passed and failed, from their reports.
 // Without --parallel, a test that calls process.exit(0) makes `bun test` succeed without a report. A file that
 // cannot be loaded is in no report. So a test file without a result counts as failed.
 const runs: readonly { report: string; tests: string; without?: string }[] = [
@@ -14,6 +14,21 @@ const runs: readonly { report: string; tests: string; without?: string }[] = [
   { report: "dist/test/failover.xml", tests: "test/failover" },
 ];
 
+const FAILURE =
+  /<testcase name="([^"]*)"[^>]* file="([^"]*)"(?: line="(\d+)")?[^>]*>\s*<failure [^>]*?message="([^"]*)"/g;
+const characters: Readonly<Record<string, string>> = {
+  amp: "&",
+  apos: "'",
+  gt: ">",
+  lt: "<",
+  quot: '"',
+  "#10": "\n",
+};
+
+function fromXml(text: string): string {
+  return text.replaceAll(/&([a-z]+|#10);/g, (entity, name) => characters[name] ?? entity);
+}
+
 let passed = 0;
 let failed = 0;
 for (const run of runs) {
@@ -26,6 +41,13 @@ for (const run of runs) {
   const sum = (name: string) => Number(new RegExp(` ${name}="(\\d+)"`).exec(sums)?.[1] ?? 0);
   failed += sum("failures");
   passed += sum("tests") - sum("failures") - sum("skipped");
+  for (const [, title = "", file, line, message = ""] of xml.matchAll(FAILURE)) {
+    const problem = fromXml(message)
+      .split("\n")
+      .filter((text) => text !== "")
+      .join(" | ");
+    console.error(`${file}:${line ?? ""} ${fromXml(title)}: ${problem.slice(0, 300)}`);
+  }
 
   for (const file of new Bun.Glob(`${run.tests}/*.test.ts`).scanSync()) {
     if (file.includes("node_modules/") || xml.includes(` file="${file}"`)) continue;

@@ -3,6 +3,7 @@ import { createWriteProbe } from "../base/write-probe.ts";
 import type { Store, StoreOptions } from "../domain/store.ts";
 import { createContext } from "./engine/context.ts";
 import { type Database, longTransaction } from "./server/connection.ts";
+import { isDiskFull, isForbidden } from "./server/errors.ts";
 import type { Placement } from "./server/placement.ts";
 import { watchChanges } from "./tables/change-watch.ts";
 import { createChangeStore } from "./tables/changes.ts";
@@ -28,6 +29,14 @@ const probeWrite = ({ orderIds }: Placement) => `
   where feed_origin() is not null
     and (select last_value from ${orderIds}) > 0
 `;
+/**
+ * Creates a file, because the update above fits into the page that is there, and other writes may not. A temporary table
+ * would use another disk if the server has one for them.
+ */
+const probeSpace = `
+  set local temp_tablespaces = '';
+  create temporary table user_api_probe on commit drop as select 1 as one
+`;
 const replaceResults = "update idempotency_keys set record = $2 where user_id = $1";
 const databaseSize = "select pg_database_size(current_database()) as bytes";
 
@@ -37,6 +46,24 @@ export function createStore(db: Database, placement: Placement, options: StoreOp
   const numberChanges = createNumbering(db, readOnly);
   const context = createContext({ db, placement, now });
   const probe = probeWrite(placement);
+  let isFull = false;
+  db.onError((error) => {
+    isFull ||= isDiskFull(error);
+  });
+
+  /** @throws {AppError} unavailable if the database cannot be written */
+  async function write(): Promise<void> {
+    await db.run("write", (session) => session.all(probe, now().toISOString()));
+    if (!isFull) return;
+    try {
+      await db.run("write", (session) => session.script(probeSpace), { transaction: true });
+    } catch (error) {
+      // Without the right to create temporary tables, only the next write shows whether there is space.
+      if (!isForbidden(error)) throw error;
+    }
+    isFull = false;
+  }
+
   let databaseBytes = 0;
 
   return {
@@ -47,7 +74,7 @@ export function createStore(db: Database, placement: Placement, options: StoreOp
     changes: createChangeStore(context, numberChanges, watchChanges(db, numberChanges)),
     checkUsable: createWriteProbe(async () => {
       if (readOnly) await numberChanges();
-      else await db.run("write", (session) => session.all(probe, now().toISOString()));
+      else await write();
     }),
     archive: () => null,
     isPrimary: () => !readOnly,

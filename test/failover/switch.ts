@@ -4,8 +4,8 @@ import { type AddressInfo, createConnection, createServer, type Socket } from "n
 interface Switch extends AsyncDisposable {
   /** @returns the URL with the host and port of the proxy */
   through(url: string): string;
-  /** Closes all connections. New ones go to the server of this URL. */
-  pointAt(url: string): void;
+  /** New connections go to the server of this URL. @param keep whether the others stay; by default they are closed */
+  pointAt(url: string, keep?: boolean): void;
   /** Loses the packets of all connections, which stay open. New ones work. */
   losePackets(): void;
   /** Loses the response to the next message with this text, and closes its connection. */
@@ -46,9 +46,9 @@ export async function startSwitch(url: string): Promise<Switch> {
   const { port } = server.address() as AddressInfo;
   return {
     through: (database) => Object.assign(new URL(database), { host: `127.0.0.1:${port}` }).href,
-    pointAt(next) {
+    pointAt(next, keep = false) {
       target = new URL(next);
-      closeConnections();
+      if (!keep) closeConnections();
     },
     losePackets() {
       for (const socket of sockets) socket.unpipe();

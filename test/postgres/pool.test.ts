@@ -8,7 +8,10 @@ import { cluster, makeHarness } from "./postgres-harness.ts";
 
 const CONNECTIONS = 2;
 /** Short enough for a test, and long enough for the server to answer. */
-const timing = { checkIntervalMs: 10, checkTimeoutMs: 2_000, replaceIntervalMs: 0, runningMs: 0 };
+const timing = {
+  ...{ checkIntervalMs: 10, checkTimeoutMs: 2_000, replaceIntervalMs: 0, runningMs: 0 },
+  writableIntervalMs: 0,
+};
 
 function openOn(url: string) {
   return (max = CONNECTIONS) => new SQL(url, { max, connectionTimeout: 5 });

@@ -4,6 +4,7 @@ import { existsSync } from "node:fs";
 import { join } from "node:path";
 import type { Store } from "../../src/domain/store.ts";
 import { newUser } from "../contract/open.ts";
+import { startSwitch } from "../failover/switch.ts";
 import { expectRejection } from "../support/expect-error.ts";
 import { withStore } from "../support/open-store.ts";
 import { findPrograms, type Instance, makeInstance, runOn } from "./instance.ts";
@@ -91,4 +92,38 @@ describe.if(possible)("the change feed", () => {
     },
     60_000,
   );
+});
+
+/** @returns the message of the rejection; `null` if the user was created */
+function problemOfCreate(store: Store): Promise<string | null> {
+  return newUser(store).then(
+    () => null,
+    (error) => error.message,
+  );
+}
+
+describe.if(possible)("connections to a standby", () => {
+  test("are replaced, and reads go on, whenever the endpoint leads to the primary again", async () => {
+    await using primary = await makeInstance(programs, { fsync: "off" });
+    await primary.start();
+    await using endpoint = await startSwitch(primary.url);
+    await withStore(endpoint.through(primary.url), async (store) => {
+      await addUsers(store, 1);
+      await using standby = await makeInstance(programs, { fsync: "off" }, primary);
+      await standby.start();
+      for (let created = 1; created <= 10; created += 1) {
+        endpoint.pointAt(standby.url);
+        // The first connections are closed. Their requests fail, and the next ones reach the standby.
+        while (!(await problemOfCreate(store))?.includes("read-only")) await Bun.sleep(5);
+        const list = () => store.users.list({ limit: 1, offset: 0 });
+        while ((await list()).total < created) await Bun.sleep(5);
+        endpoint.pointAt(primary.url, true);
+        while ((await problemOfCreate(store)) !== null) {
+          expect((await list()).total).toBe(created);
+          await Bun.sleep(5);
+        }
+        expect((await list()).total).toBe(created + 1);
+      }
+    });
+  }, 120_000);
 });

@@ -2,11 +2,18 @@ import { SQL } from "bun";
 import type { CopyRow } from "../../domain/copy.ts";
 import type { StoreMode, StoreOptions } from "../../domain/store.ts";
 import { createConnectionQueues, type Kind } from "./connection-queues.ts";
+import { isReadOnly } from "./errors.ts";
 import { createPool } from "./pool.ts";
 import { withRetry } from "./retry.ts";
 
 /** How long `close` waits for running work. A server that stops has already given it SHUTDOWN_SECONDS. */
 const CLOSE_MS = 1_000;
+/**
+ * Sessions end after 5 to 10 minutes, between statements: a server keeps what an old session has learnt, and a proxy keeps
+ * it where it was. At random, so that replicas do not open all of theirs in the same moment.
+ */
+const MIN_LIFETIME_S = 300;
+
 /** How long a write waits for a row that another transaction has locked, if others share its statement. */
 export const BATCH_LOCK_TIMEOUT_MS = 200;
 
@@ -83,6 +90,8 @@ export interface Database extends AsyncDisposable {
    */
   run<Result>(kind: Kind, work: Work<Result>, options?: RunOptions): Promise<Result>;
   onWrite(listener: () => void): void;
+  /** @param listener called with each error of work, before it is retried */
+  onError(listener: (error: unknown) => void): void;
   /** Settings that connections should have, without those that parameters of the URL override. */
   readonly settings: Settings;
   readonly shares: Readonly<Record<Kind, number>>;
@@ -158,6 +167,7 @@ function openConnections(driverUrl: string, settings: Settings, max?: number): S
     adapter: "postgres",
     bigint: true,
     connectionTimeout: 5,
+    maxLifetime: MIN_LIFETIME_S * (1 + Math.random()),
     connection: Object.fromEntries(sent),
     // Otherwise PGDATABASE in the environment would override the URL.
     ...(database !== null && { database }),
@@ -180,6 +190,14 @@ export function connect(
   const queues = createConnectionQueues({ connections, onTimeout: pool.checkUntil });
 
   const writeListeners: (() => void)[] = [];
+  const errorListeners = [
+    (error: unknown) => {
+      if (isReadOnly(error)) void pool.leaveReadOnly();
+    },
+  ];
+  const reportError = (error: unknown) => {
+    for (const listener of errorListeners) listener(error);
+  };
   const closing = new AbortController();
 
   function begin<Result>(
@@ -215,7 +233,7 @@ export function connect(
       const { lockTimeoutMs, timeoutMs, mayRetry } = options;
       const isOne = options.transaction === true || lockTimeoutMs !== undefined;
       const attempt = () => (isOne ? begin(kind, work, options) : work(session));
-      const retried = () => withRetry(attempt, mayRetry, timeoutMs);
+      const retried = () => withRetry(attempt, mayRetry, timeoutMs, reportError);
       if (kind !== "write") return queues.run(kind, retried, timeoutMs, options.client);
       const reported = async () => {
         const startedMs = performance.now();
@@ -227,6 +245,7 @@ export function connect(
       return queues.run(kind, reported, timeoutMs);
     },
     onWrite: (listener) => void writeListeners.push(listener),
+    onError: (listener) => void errorListeners.push(listener),
     close,
     [Symbol.asyncDispose]: close,
     closing: closing.signal,

@@ -2,6 +2,8 @@
  * The connections to the server. They are replaced if the network has lost them, because statements on them would fail
  * only when the system gives them up, after a quarter of an hour. They are kept while the server runs their statements,
  * e.g. commits that wait for a standby: it would not notice that they are closed, and keep the old ones beside the new.
+ * They are also replaced if their server rejects writes and the endpoint leads to one that takes them, e.g. after it has
+ * led to a standby for a moment.
  */
 import type { SQL } from "bun";
 
@@ -11,6 +13,8 @@ const timing = {
   /** How long the server may take to answer that. */
   checkTimeoutMs: 5_000,
   replaceIntervalMs: 60_000,
+  /** Minimum time from one question whether the endpoint leads to a server that takes writes to the next. */
+  writableIntervalMs: 1_000,
   /** A statement that has run for less is not one of those that hang: another process may have just begun it. */
   runningMs: 1_000,
 };
@@ -26,40 +30,54 @@ const isRunning = `
     and query_start < clock_timestamp() - $1::integer * interval '1 millisecond'
 `;
 
+const isWritable = `
+  select pg_catalog.current_setting('transaction_read_only') = 'off' as writable
+`;
+
+/** How long the statements on replaced connections may go on. */
+const END_S = 5;
+
 /** @param open opens connections; `max` is their number, by default that of the URL */
 export function createPool(
   open: (max?: number) => SQL,
-  { checkIntervalMs, checkTimeoutMs, replaceIntervalMs, runningMs } = timing,
+  { checkIntervalMs, checkTimeoutMs, replaceIntervalMs, runningMs, writableIntervalMs } = timing,
 ) {
   let sql = open();
   let replacedMs = Number.NEGATIVE_INFINITY;
   let overdue = 0;
   let checking = false;
+  let writableMs = Number.NEGATIVE_INFINITY;
   let closed = false;
+
+  /** @returns the row of a statement on a new connection; `null` if the server does not answer */
+  async function ask<Row>(statement: string, ...values: number[]): Promise<Row | null> {
+    try {
+      const fresh = open(1);
+      const answer: Promise<Row[]> = fresh.unsafe(statement, values);
+      const timeout = Bun.sleep(checkTimeoutMs).then(() => []);
+      const [row] = await Promise.race([answer, timeout]).finally(() => {
+        fresh.close({ timeout: 0 }).catch(() => {});
+      });
+      return row ?? null;
+    } catch {
+      return null;
+    }
+  }
 
   /**
    * @returns whether the overdue statements are lost: the server answers on a new connection, and runs none of them
    */
   async function isLost(): Promise<boolean> {
-    try {
-      const fresh = open(1);
-      const answer: Promise<{ readonly running: boolean }[]> = fresh.unsafe(isRunning, [runningMs]);
-      const timeout = Bun.sleep(checkTimeoutMs).then(() => []);
-      const [row] = await Promise.race([answer, timeout]).finally(() => {
-        fresh.close({ timeout: 0 }).catch(() => {});
-      });
-      return row?.running === false;
-    } catch {
-      return false;
-    }
+    return (await ask<{ running: boolean }>(isRunning, runningMs))?.running === false;
   }
 
-  function replace(): void {
-    const lost = sql;
+  /** @param endS how long the pending statements may go on, in seconds. Then they reject on their own */
+  function replace(endS: number): void {
+    const old = sql;
     sql = open();
     replacedMs = performance.now();
-    // The pending statements reject on their own. No caller waits for the old connections to close.
-    lost.close({ timeout: 0 }).catch(() => {});
+    // No caller waits for the old connections to close.
+    old.close({ timeout: endS }).catch(() => {});
   }
 
   async function check(): Promise<void> {
@@ -67,7 +85,7 @@ export function createPool(
     while (overdue > 0 && !closed) {
       const mayReplace = performance.now() - replacedMs >= replaceIntervalMs;
       // It may have been closed meanwhile, and nobody would close the new connections.
-      if (mayReplace && (await isLost()) && !closed) replace();
+      if (mayReplace && (await isLost()) && !closed) replace(0);
       await Bun.sleep(checkIntervalMs);
     }
     checking = false;
@@ -83,6 +101,14 @@ export function createPool(
       };
       work.then(end, end);
       if (!checking) void check();
+    },
+    /** Replaces the connections if new ones lead to a server that takes writes. Call it when a write is rejected. */
+    async leaveReadOnly(): Promise<void> {
+      if (performance.now() - writableMs < writableIntervalMs) return;
+      writableMs = Number.POSITIVE_INFINITY;
+      const found = await ask<{ writable: boolean }>(isWritable);
+      if (found?.writable === true && !closed) replace(END_S);
+      writableMs = performance.now();
     },
     /** Waits for no statements: a server that hangs would not end them. */
     close(): Promise<void> {

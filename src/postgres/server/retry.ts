@@ -24,12 +24,14 @@ export const runAgain: AppError = new AppError(
 /**
  * Retries work that failed because of a concurrent transaction.
  * @param mayRetry whether the same work may succeed after an error
+ * @param onError called with each error
  * @throws {AppError} runAgain, or unavailable, if the conflicts last longer than the timeout
  */
 export async function withRetry<Result>(
   work: () => Promise<Result>,
   mayRetry = isRolledBack,
   timeoutMs = RETRY_TIMEOUT_MS,
+  onError?: (error: unknown) => void,
 ): Promise<Result> {
   const deadlineMs = performance.now() + timeoutMs;
   let rollbacks = 0;
@@ -39,6 +41,7 @@ export async function withRetry<Result>(
     } catch (error) {
       const isLate = performance.now() > deadlineMs;
       if (error === runAgain && !isLate) continue;
+      onError?.(error);
       rollbacks += 1;
       if (isLate || rollbacks === MAX_ATTEMPTS || !(error === orderMissing || mayRetry(error)))
         throw toUnavailable(error);

@@ -1,0 +1,58 @@
+// A database on a disk of its own, which is full, on a server whose log is on another one.
+import { expect, test } from "bun:test";
+import { chownSync, rmSync, statSync } from "node:fs";
+import { fillDisk, mountDisk } from "../binary/disk.ts";
+import { newUser } from "../contract/open.ts";
+import { expectRejection } from "../support/expect-error.ts";
+import { withStore } from "../support/open-store.ts";
+import { findPrograms, makeInstance, runOn } from "./instance.ts";
+
+const programs = findPrograms();
+using probe = mountDisk(2 ** 20);
+
+test.if(programs !== null && probe !== null)(
+  "checkUsable fails from the first write that finds the disk full until there is space again",
+  async () => {
+    await using instance = await makeInstance(programs ?? "", {});
+    await instance.start();
+    using disk = mountDisk(64 * 2 ** 20);
+    if (disk === null) throw new Error("the disk cannot be mounted");
+    const { uid, gid } = statSync(instance.data);
+    chownSync(disk.path, uid, gid);
+    await runOn(instance.url, `create tablespace small location '${disk.path}'`);
+    await runOn(instance.url, "create database full_disk tablespace small");
+    await withStore(instance.url.replace(/postgres$/, "full_disk"), async (store) => {
+      const filler = disk.at("filler");
+      fillDisk(filler);
+      await store.checkUsable();
+      for (let isFull = false; !isFull; )
+        await newUser(store, { metadata: { note: "n".repeat(500) } }).catch((error) => {
+          expect(error.message).toContain("lacks disk space");
+          isFull = true;
+        });
+      await untilRejected(() => store.checkUsable());
+      await expectRejection(store.checkUsable(), "unavailable");
+      rmSync(filler);
+      while (
+        !(await store.checkUsable().then(
+          () => true,
+          () => false,
+        ))
+      )
+        await Bun.sleep(10);
+      await newUser(store);
+    });
+  },
+  60_000,
+);
+
+/** The result of a check is reused for some seconds. */
+async function untilRejected(check: () => Promise<void>): Promise<void> {
+  while (
+    await check().then(
+      () => true,
+      () => false,
+    )
+  )
+    await Bun.sleep(10);
+}

@@ -2,6 +2,7 @@
 import type { Database } from "bun:sqlite";
 import { existsSync } from "node:fs";
 import { suffixes } from "../base/database-url.ts";
+import { messageOf } from "../base/error.ts";
 import { createWriteProbe } from "../base/write-probe.ts";
 import type { OnCommit, Store, StoreOptions } from "../domain/store.ts";
 import type { ArchiveClient } from "./archive/client.ts";
@@ -143,12 +144,17 @@ async function markRegularly(
   path: string,
   writer: Writer,
   keepsName: boolean,
+  onWarning: StoreOptions["onWarning"],
 ): Promise<Disposable> {
   const mark = (keeps = false) =>
     continueFeed(db, path, (work) => writer.write("feed", work), keeps);
   await mark(keepsName);
-  // If it fails, the next one tries again.
-  return repeat(MARK_INTERVAL_MS, () => mark().catch(() => {}));
+  // The next one tries again.
+  const warn = (error: unknown) =>
+    onWarning?.(
+      `${path} cannot be marked, so a copy of it may continue its feed: ${messageOf(error)}`,
+    );
+  return repeat(MARK_INTERVAL_MS, () => mark().catch(warn));
 }
 
 /** @param opened closes the database. Closing the store disposes of it */
@@ -205,7 +211,9 @@ export async function createStore(
   resources.use(watchRegularly(files, writer, archive !== null));
   if (mode === "serve") {
     await checkpointer.prepare();
-    resources.use(await markRegularly(db, path, writer, archive?.hasAll() ?? false));
+    resources.use(
+      await markRegularly(db, path, writer, archive?.hasAll() ?? false, options.onWarning),
+    );
   }
   const cleanup = resources.move();
   return {

@@ -1,24 +1,23 @@
 /**
- * Temporary files. A file gets its final name when it is complete and on disk. Until then its name contains the id
- * of the process that writes it, so that a later run can remove the files of killed processes.
+ * Temporary files. A file gets its final name when it is complete and on disk. Until then its name, or that of its
+ * directory, contains the id of the process that writes it, so that a later run can remove what killed processes left.
  */
 import {
   closeSync,
   existsSync,
   fsyncSync,
   linkSync,
+  lstatSync,
   openSync,
   readdirSync,
   renameSync,
   rmSync,
-  statSync,
 } from "node:fs";
 import { basename, dirname, join, resolve } from "node:path";
 import { systemCode } from "./error.ts";
 
-/** The target, the process id, a random part, and an optional suffix that SQLite adds. */
-const TEMPORARY =
-  /^(?<target>.+)\.user-api-(?<pid>\d+)-[0-9a-f]{8}\.partial(?:-wal|-shm|-journal)?$/;
+/** The target, the process id, and a random part. */
+const TEMPORARY = /^(?<target>.+)\.user-api-(?<pid>\d+)-[0-9a-f]{8}\.partial$/;
 
 /**
  * Minimum age at which the files of other targets are removed. Each container has its own process ids, so a live
@@ -37,21 +36,32 @@ function isAlive(pid: number): boolean {
   }
 }
 
+/** @returns when the file, or one in the directory, was last modified; `null` if this process must not remove it */
+function lastModifiedMs(path: string): number | null {
+  const stats = lstatSync(path, { throwIfNoEntry: false });
+  if (stats?.isDirectory() !== true) return stats?.mtimeMs ?? null;
+  // The owner of a directory could exchange it while it is removed.
+  if (stats.uid !== process.geteuid?.()) return null;
+  const files = readdirSync(path).map((name) => lastModifiedMs(join(path, name)) ?? 0);
+  return Math.max(stats.mtimeMs, ...files);
+}
+
 function findStale(path: string): string[] {
   const directory = dirname(resolve(path));
   return readdirSync(directory).flatMap((name) => {
     const { target, pid } = TEMPORARY.exec(name)?.groups ?? {};
     if (target === undefined || isAlive(Number(pid))) return [];
     const file = join(directory, name);
-    const { mtimeMs = 0 } = statSync(file, { throwIfNoEntry: false }) ?? {};
-    return target === basename(path) || Date.now() - mtimeMs > MIN_AGE_MS ? [file] : [];
+    const modifiedMs = lastModifiedMs(file);
+    if (modifiedMs === null) return [];
+    return target === basename(path) || Date.now() - modifiedMs > MIN_AGE_MS ? [file] : [];
   });
 }
 
 /** Removes the temporary files of this target that this process and killed ones have left. Does not fail. */
 export function removeTemporary(path: string): void {
   try {
-    for (const file of findStale(path)) rmSync(file, { force: true });
+    for (const file of findStale(path)) rmSync(file, { recursive: true, force: true });
   } catch {
     // A file that cannot be removed must not prevent this run. A later run tries again.
   }

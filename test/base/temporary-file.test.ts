@@ -1,5 +1,5 @@
 import { expect, test } from "bun:test";
-import { readdirSync, utimesSync, writeFileSync } from "node:fs";
+import { chownSync, mkdirSync, readdirSync, utimesSync, writeFileSync } from "node:fs";
 import { basename } from "node:path";
 import { claimTemporary } from "../../src/base/temporary-file.ts";
 import { makeDirectory, type TemporaryDirectory } from "../support/directory.ts";
@@ -19,18 +19,20 @@ function write(directory: TemporaryDirectory, names: readonly string[], ageS = 0
 
 const of = (target: string, pid: number) => `${target}.user-api-${pid}-0123abcd.partial`;
 const ownName = new RegExp(`^a\\.db\\.user-api-${process.pid}-[0-9a-f]{8}\\.partial$`);
-const withSidecars = (name: string) => ["", "-wal", "-shm", "-journal"].map((end) => name + end);
 
-test("claimTemporary removes the files of dead processes, and of its own id, for the same target", () => {
+test("claimTemporary removes what dead processes, and its own id, have left for the same target", () => {
   using directory = makeDirectory();
-  write(directory, [...withSidecars(of("a.db", dead)), ...withSidecars(of("a.db", process.pid))]);
+  write(directory, [of("a.db", dead), of("a.db", process.pid)]);
+  const database = of("a.db", dead).replace("0123", "4567");
+  mkdirSync(directory.at(database));
+  write(directory, [`${database}/new.db`, `${database}/new.db-wal`]);
   expect(basename(claimTemporary(directory.at("a.db")))).toMatch(ownName);
   expect(readdirSync(directory.path)).toEqual([]);
 });
 
 test("claimTemporary keeps the files of live processes", () => {
   using directory = makeDirectory();
-  const names = alive.flatMap((pid) => withSidecars(of("a.db", pid)));
+  const names = alive.map((pid) => of("a.db", pid));
   write(directory, names, 86_400);
   claimTemporary(directory.at("a.db"));
   expect(readdirSync(directory.path).sort()).toEqual(names.sort());
@@ -40,8 +42,21 @@ test("claimTemporary removes files of other targets when they are older than an 
   using directory = makeDirectory();
   write(directory, [of("monday.db", dead)], 3_700);
   write(directory, [of("tuesday.db", dead)], 3_500);
+  // The time of a directory does not change when a file in it is written.
+  const database = of("thursday.db", dead);
+  mkdirSync(directory.at(database));
+  write(directory, [`${database}/new.db`], 3_500);
+  utimesSync(directory.at(database), 0, 0);
   claimTemporary(directory.at("wednesday.db"));
-  expect(readdirSync(directory.path)).toEqual([of("tuesday.db", dead)]);
+  expect(readdirSync(directory.path).sort()).toEqual([database, of("tuesday.db", dead)]);
+});
+
+test.if(process.getuid?.() === 0)("claimTemporary keeps the directory of another user", () => {
+  using directory = makeDirectory();
+  mkdirSync(directory.at(of("a.db", dead)));
+  chownSync(directory.at(of("a.db", dead)), 4321, 4321);
+  claimTemporary(directory.at("a.db"));
+  expect(readdirSync(directory.path)).toEqual([of("a.db", dead)]);
 });
 
 test("claimTemporary keeps other files with similar names", () => {

@@ -197,12 +197,12 @@ testTraced(
     const withoutLinks = ["-e", "inject=link,linkat:error=EPERM"];
     for (const [name, options] of Object.entries({ "b.db": [], "c.db": withoutLinks })) {
       const made = await traceNames(directory, ["backup", at(name)], options);
-      const partial = `./${name}.*.partial`;
+      const partial = `./${name}.*.partial/new.db`;
       expect(made.slice(-3)).toEqual([`sync ${partial}`, `name ${partial} ./${name}`, "sync ."]);
     }
     const restore = await traceNames(directory, ["restore", at("b.db")]);
-    expect(restore.slice(0, -2)).toContain("sync ./sync.db.*.partial");
-    expect(restore.slice(-2)).toEqual(["name ./sync.db.*.partial ./sync.db", "sync ."]);
+    expect(restore.slice(0, -2)).toContain("sync ./sync.db.*.partial/new.db");
+    expect(restore.slice(-2)).toEqual(["name ./sync.db.*.partial/new.db ./sync.db", "sync ."]);
     for (const command of [
       ["token", "create", "a"],
       ["restore", at("b.db")],

@@ -282,7 +282,7 @@ test("restore puts the log back, and leaves no other file, when it fails", async
   // Just before the files are replaced, the new one disappears.
   const removeDraft = () => {
     for (const name of readdirSync(directory.path)) {
-      if (name.includes(".partial")) rmSync(directory.at(name));
+      if (name.includes(".partial")) rmSync(directory.at(name), { recursive: true });
     }
     return now();
   };

@@ -1,10 +1,15 @@
 /** Decides what a server does that has an archive and no database. */
 import { existsSync, lstatSync, rmSync, statSync } from "node:fs";
 import { AppError, fail, shellWord } from "../../base/error.ts";
-import { claimTemporary } from "../../base/temporary-file.ts";
 import type { ArchiveSettings } from "../../domain/archive.ts";
 import { meaningOf } from "../file/errors.ts";
-import { discard, makeParents, publish, requireAbsent } from "../file/files.ts";
+import {
+  discard,
+  makeParents,
+  makeTemporaryDatabase,
+  publish,
+  requireAbsent,
+} from "../file/files.ts";
 import { type Catalog, isUsed, NO_BASE, readCatalog, readEnd, requireNewest } from "./catalog.ts";
 import type { ServerContext } from "./context.ts";
 import { seal } from "./log.ts";
@@ -31,13 +36,13 @@ export async function restoreNewest({
   if (file?.isFile() && file.size === 0) rmSync(path);
   const isCopy = readMarker(path)?.isCopy === true;
   if (!isCopy) requireAbsent(path);
-  const temporaryPath = claimTemporary(path);
   try {
-    const restored = await restoreTo(temporaryPath, storage, null);
-    verify(temporaryPath);
+    using temporary = makeTemporaryDatabase(path);
+    const restored = await restoreTo(temporary.path, storage, null);
+    verify(temporary.path);
     // Not before: it may be the only one that is left.
     if (isCopy) discard(path);
-    publish(temporaryPath, path);
+    publish(temporary.path, path);
     markRestored(path, restored, true);
     for (const reason of restored.warnings) log("warn", "archive needs attention", { reason });
     const until = new Date(restored.timeMs).toISOString();
@@ -46,8 +51,6 @@ export async function restoreNewest({
   } catch (error) {
     const problem = error instanceof AppError ? null : meaningOf(error);
     throw problem === null ? error : new AppError("operator", `cannot restore ${path}: ${problem}`);
-  } finally {
-    discard(temporaryPath);
   }
 }
 

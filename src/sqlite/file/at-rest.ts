@@ -2,6 +2,7 @@
 import { constants, Database } from "bun:sqlite";
 import { suffixes } from "../../base/database-url.ts";
 import { fail } from "../../base/error.ts";
+import { requireOwnNeighbours } from "../../base/trusted-path.ts";
 import { connect } from "./connection.ts";
 import { fileState, sidecarsOf } from "./files.ts";
 
@@ -35,8 +36,12 @@ export function connectAtRest(path: string): Database {
   return db;
 }
 
-/** @returns a file that is locked, as SQLite does by default */
+/**
+ * @returns a file that is locked, as SQLite does by default
+ * @throws {AppError} operator if a file of somebody else is next to it, e.g. since a server began to wait for its archive
+ */
 export function openShared(path: string): DatabaseFile {
+  requireOwnNeighbours(path);
   return { path, atRest: false, connect: () => connect(path), requireUnchanged() {} };
 }
 

@@ -14,6 +14,7 @@ import {
   readdirSync,
   readSync,
   renameSync,
+  rmdirSync,
   rmSync,
   statfsSync,
   statSync,
@@ -62,7 +63,7 @@ export function sidecarsOf(path: string): readonly string[] {
 }
 
 /**
- * Rejects an existing target before any work is done. `publish` detects a file that is created later.
+ * Rejects an existing target. `publish` detects a file that is created after this.
  * @throws {AppError} operator if the file or a WAL next to it exists, or a link or a file next to it is not trusted
  */
 export function requireAbsent(path: string): void {
@@ -106,6 +107,7 @@ export function makeParents(path: string): void {
 
 /** Only the owner may read an unfinished copy, because it contains personal data. */
 export const PRIVATE_MODE = 0o600;
+const PRIVATE_DIRECTORY_MODE = 0o700;
 
 /** Creates an empty file. `vacuum into` accepts it as a target. @throws {Error} EEXIST if the file exists */
 export function createPrivateFile(path: string): void {
@@ -202,10 +204,12 @@ export function linkOrCopy(path: string, newPath: string): void {
 
 /**
  * Moves a complete file to its path and syncs both.
- * @throws {AppError} operator if the path exists
+ * @throws {AppError} operator as {@link requireAbsent}
  */
 export function publish(temporaryPath: string, path: string): void {
   fsyncPath(temporaryPath);
+  // Others may have created a file next to it meanwhile.
+  requireAbsent(path);
   if (!publishNew(temporaryPath, path)) fail("operator", "the file already exists");
   try {
     fsyncPath(dirname(resolve(path)));
@@ -227,6 +231,32 @@ export function discard(path: string): void {
     // Below a file, Bun fails even with `force`.
     if (existsSync(file)) rmSync(file, { force: true });
   }
+}
+
+/** A database that gets its final name later. */
+export interface TemporaryDatabase extends Disposable {
+  readonly path: string;
+}
+
+/**
+ * Creates a directory next to the target, for a database that SQLite opens before it gets the name of the target. Only
+ * this user may enter it: SQLite would apply a journal or a WAL that somebody else puts next to the database.
+ */
+export function makeTemporaryDatabase(target: string): TemporaryDatabase {
+  const directory = claimTemporary(target);
+  mkdirSync(directory, { mode: PRIVATE_DIRECTORY_MODE });
+  const path = join(directory, "new.db");
+  return {
+    path,
+    [Symbol.dispose]() {
+      try {
+        discard(path);
+        rmdirSync(directory);
+      } catch {
+        // It must not hide another error. A later run removes it.
+      }
+    },
+  };
 }
 
 /**

@@ -13,6 +13,7 @@ import {
   copyOwnership,
   createPrivateFile,
   discard,
+  makeTemporaryDatabase,
   publish,
   requireAbsent,
   sizeOf,
@@ -130,12 +131,13 @@ export async function backUp(
   { file, db, version }: { file: DatabaseFile; db: Database; version: number },
   { path, signal }: Omit<BackUpOptions, "databaseUrl">,
 ): ReturnType<Backend["backUp"]> {
-  const temporaryPath = claimTemporary(path);
   try {
     requireAbsent(path);
     if (databaseFiles(file.path).some((each) => resolve(each) === resolve(path))) {
       fail("operator", "the file belongs to the database");
     }
+    using temporary = makeTemporaryDatabase(path);
+    const temporaryPath = temporary.path;
     createPrivateFile(temporaryPath);
     await vacuumInto(db, file, temporaryPath, signal);
     const contents = verifyCopy(temporaryPath, version);
@@ -147,7 +149,5 @@ export async function backUp(
     return { ...contents, bytes, warnings: warning === null ? [] : [warning] };
   } catch (error) {
     throw describeSqliteError(`Cannot back up to ${path}`, error);
-  } finally {
-    discard(temporaryPath);
   }
 }

@@ -1,12 +1,11 @@
 /** Creates a database from all rows of another. The file gets its name only after it has been verified. */
 import type { Database } from "bun:sqlite";
 import { fail, systemCode } from "../../base/error.ts";
-import { claimTemporary } from "../../base/temporary-file.ts";
 import type { CopyTarget } from "../../domain/copy.ts";
 import type { Backend } from "../../domain/store.ts";
 import { connect } from "../file/connection.ts";
 import { describeSqliteError } from "../file/errors.ts";
-import { createPrivateFile, discard, publish, requireAbsent } from "../file/files.ts";
+import { createPrivateFile, makeTemporaryDatabase, publish, requireAbsent } from "../file/files.ts";
 import { migrate } from "../file/migrate.ts";
 import { verifyDatabase } from "./backup.ts";
 import { prepareBulkInsert } from "./bulk-insert.ts";
@@ -62,17 +61,15 @@ async function buildDatabase<Result>(
 
 /** @see Backend.withCopyTarget */
 export const withSqliteCopyTarget: Backend["withCopyTarget"] = async (path, work) => {
-  const temporaryPath = claimTemporary(path);
   try {
     requireAbsent(path);
-    createPrivateFile(temporaryPath);
-    const result = await buildDatabase(temporaryPath, work);
-    verifyDatabase(temporaryPath);
-    publish(temporaryPath, path);
+    using temporary = makeTemporaryDatabase(path);
+    createPrivateFile(temporary.path);
+    const result = await buildDatabase(temporary.path, work);
+    verifyDatabase(temporary.path);
+    publish(temporary.path, path);
     return result;
   } catch (error) {
     throw describeSqliteError(`Cannot copy to ${path}`, error);
-  } finally {
-    discard(temporaryPath);
   }
 };

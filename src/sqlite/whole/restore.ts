@@ -2,8 +2,9 @@ import type { Database } from "bun:sqlite";
 import { existsSync, renameSync, rmSync, statSync } from "node:fs";
 import { basename, dirname, join, resolve } from "node:path";
 import { fail } from "../../base/error.ts";
-import { claimTemporary, fsyncPath } from "../../base/temporary-file.ts";
+import { fsyncPath } from "../../base/temporary-file.ts";
 import { timeInName } from "../../base/time-in-name.ts";
+import { requireOwnNeighbours } from "../../base/trusted-path.ts";
 import { withRetries } from "../../domain/object-storage.ts";
 import type { Backend, BackupSummary } from "../../domain/store.ts";
 import { stateOf, type Token } from "../../domain/token.ts";
@@ -16,9 +17,9 @@ import { describeSqliteError, isBusy } from "../file/errors.ts";
 import {
   copyOwnership,
   createPrivateFile,
-  discard,
   linkOrCopy,
   makeParents,
+  makeTemporaryDatabase,
   readHeader,
   resolveDatabase,
   sidecarsOf,
@@ -94,9 +95,11 @@ function readTokens(db: Database): readonly KnownToken[] {
 /**
  * Merges the WAL into the database, so that a single file is left. A damaged database keeps its WAL.
  * @returns its tokens; `null` if they cannot be read
- * @throws {AppError} operator if another process has the database open
+ * @throws {AppError} operator if another process has the database open, or a file of somebody else is next to it
  */
 function mergeWal(path: string): readonly KnownToken[] | null {
+  // Again, because an archive may have been downloaded since.
+  requireOwnNeighbours(path);
   // SQLite would delete the WAL next to a file that is not a database.
   if (!existsSync(path) || readHeader(path) === null) return null;
   try {
@@ -171,9 +174,8 @@ export const restoreSqlite: Backend["restore"] = async ({ from, databaseUrl, now
     using created = new DisposableStack();
     if (!hadLockFile) created.defer(() => rmSync(lockPath(path), { force: true }));
     // Only under the lock: a concurrent restore may be writing its temporary file.
-    const temporaryPath = claimTemporary(path);
-    using cleanup = new DisposableStack();
-    cleanup.defer(() => discard(temporaryPath));
+    using temporary = makeTemporaryDatabase(path);
+    const temporaryPath = temporary.path;
     // Like a copied file, it gets another feed when a server opens it.
     const archived = isBackup
       ? null
@@ -223,14 +225,12 @@ export const checkSqliteArchive: Backend["checkArchive"] = async (storage, datab
   let directory = dirname(resolve(databaseUrl));
   // A check must not create the directory of the database.
   while (!existsSync(directory)) directory = dirname(directory);
-  const temporaryPath = claimTemporary(join(directory, basename(databaseUrl)));
   try {
-    const { timeMs, warnings } = await restoreTo(temporaryPath, withRetries(storage), null);
-    return { ...verifyDatabase(temporaryPath), archivedUntil: new Date(timeMs), warnings };
+    using temporary = makeTemporaryDatabase(join(directory, basename(databaseUrl)));
+    const { timeMs, warnings } = await restoreTo(temporary.path, withRetries(storage), null);
+    return { ...verifyDatabase(temporary.path), archivedUntil: new Date(timeMs), warnings };
   } catch (error) {
     throw describeSqliteError(`Cannot check ${storage.url}`, error);
-  } finally {
-    discard(temporaryPath);
   }
 };
 

@@ -11,7 +11,7 @@ import { readMarker } from "./archive/marker.ts";
 import { canFollow } from "./archive/standby.ts";
 import { type DatabaseFile, openFrozen, openShared } from "./file/at-rest.ts";
 import { configure, connect, requireSqlite, sqliteVersion } from "./file/connection.ts";
-import { describeSqliteError } from "./file/errors.ts";
+import { describeSqliteError, withIoErrors } from "./file/errors.ts";
 import type { FileDescriptors } from "./file/file-watch.ts";
 import { makeParents, requirePermission, resolveDatabase, setAside, sizeOf } from "./file/files.ts";
 import {
@@ -106,6 +106,19 @@ function prepareSchema(db: Database, { onMigration }: StoreOptions): void {
   // Otherwise the tables of a new database would be only in the log, until its first checkpoint.
   if (from === 0) db.run("pragma wal_checkpoint(passive)");
   if (from < SCHEMA_VERSION) onMigration?.(from, SCHEMA_VERSION);
+}
+
+/** Sets what a store needs of its connection, and brings the schema up to date. */
+function prepareConnection(db: Database, { atRest }: DatabaseFile, options: StoreOptions): void {
+  const { mode } = options;
+  requireSqlite(sqliteVersion(db));
+  if (!atRest) configure(db);
+  if (mode === "serve-read-only") db.run("pragma query_only = on");
+  // Not to read: a server under load holds the write lock almost all the time if the disk is slow.
+  if (mode === "serve" || mode === "write") prepareSchema(db, options);
+  db.run(`pragma cache_size = -${CACHE_KIB}`);
+  // The writer retries on SQLITE_BUSY from now on. SQLite itself must not block the event loop of a server.
+  if (mode !== "read") db.run("pragma busy_timeout = 0");
 }
 
 /** @throws {AppError} operator if this process may not open a file that the store needs */
@@ -213,14 +226,7 @@ async function openStore(options: StoreOptions): Promise<Store> {
   const lock = standbyLock ?? (isServer ? resources.use(lockForServer(path, mode)) : null);
   // Closed before the lock is released.
   resources.use(connection.move());
-  requireSqlite(sqliteVersion(db));
-  if (!file.atRest) configure(db);
-  if (mode === "serve-read-only") db.run("pragma query_only = on");
-  // Not to read: a server under load holds the write lock almost all the time if the disk is slow.
-  if (mode === "serve" || mode === "write") prepareSchema(db, options);
-  db.run(`pragma cache_size = -${CACHE_KIB}`);
-  // The writer retries on SQLITE_BUSY from now on. SQLite itself must not block the event loop of a server.
-  if (mode !== "read") db.run("pragma busy_timeout = 0");
+  withIoErrors(db, () => prepareConnection(db, file, options));
   if (options.onWarning !== undefined)
     findWarnings(path, sqliteVersion(db)).forEach(options.onWarning);
   return await createStore({ db, file, lock, archive }, options, resources);

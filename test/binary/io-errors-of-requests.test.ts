@@ -1,6 +1,7 @@
 // Makes the first, second, third … system call of each kind on the database files fail while a server handles a request,
 // one in each run, and then from that call on, as SQLite's own tests do. The response must be an error that the client may
 // retry, the server must recover without a restart, and it must keep every acknowledged write.
+import { Database } from "bun:sqlite";
 import { describe, test } from "bun:test";
 import { newToken } from "../../src/domain/token.ts";
 import { newEmail, newUser } from "../http/make.ts";
@@ -48,6 +49,8 @@ interface Request {
   readonly body?: unknown;
   readonly headers?: Readonly<Record<string, string>>;
   readonly kinds: readonly Kind[];
+  /** Runs before the fault. */
+  readonly prepare?: (database: string) => void;
 }
 
 /** A run with a fault. */
@@ -125,6 +128,7 @@ async function sendTwice(run: Run, request: Request, wanted: string, when: strin
     return true;
   }
 
+  request.prepare?.(server.database);
   const done = await run.duringFault(async () => {
     const isSent = await send();
     // Health may be bad for a second afterwards: one run that waits for it is enough.
@@ -147,7 +151,9 @@ async function failEachCallOf(name: string, base: Base, request: Request): Promi
   let wanted = "";
   if (request.method === "GET") {
     using directory = makeDirectory();
-    await using server = await startReplica(copyBase(base, directory), {}, base.tokens);
+    const database = copyBase(base, directory);
+    await using server = await startReplica(database, {}, base.tokens);
+    request.prepare?.(database);
     wanted = (await server.call("GET", request.path)).text;
   }
   await failEachCall(name, request.kinds, (kind, when) =>
@@ -157,9 +163,20 @@ async function failEachCallOf(name: string, base: Base, request: Request): Promi
 
 const items = [{ sku: "A-1", quantity: 1, unit_price: 100 }];
 
+/** Writes all users to the write-ahead log from another connection. */
+function renameAll(database: string): void {
+  using db = new Database(database);
+  db.run("pragma busy_timeout = 5000");
+  db.run("update users set name = 'In the log'");
+}
+
 /** In a database of 1,000 users with a write-ahead log. */
 const requests: readonly (readonly [name: string, request: Request])[] = [
   ["GET of a list", { method: "GET", path: "/users?limit=20&offset=700", kinds: [read] }],
+  [
+    "GET of a list that is in the log",
+    { method: "GET", path: "/users?limit=20&offset=700", kinds: [read], prepare: renameAll },
+  ],
   [
     "POST of an order with a key",
     {

@@ -1,5 +1,6 @@
 import { Database } from "bun:sqlite";
 import { fail } from "../../base/error.ts";
+import { withIoErrors } from "./errors.ts";
 
 /** How long opening waits for another process, e.g. for a migration. */
 const OPEN_TIMEOUT_MS = 5_000;
@@ -61,5 +62,6 @@ export function countRows(db: Database, table: string): number {
 }
 
 export function pragma(db: Database, name: string): number {
-  return Number(db.prepare<Record<string, number>, []>(`pragma ${name}`).get()?.[name]);
+  const statement = () => db.prepare<Record<string, number>, []>(`pragma ${name}`);
+  return Number(withIoErrors(db, () => statement().get()?.[name]));
 }

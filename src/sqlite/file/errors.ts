@@ -1,6 +1,7 @@
 /** Classifies errors of SQLite as transient or as damage, and translates them for operators. */
+import { CFunction, type Pointer, read } from "bun:ffi";
 import { constants, type Database, SQLiteError } from "bun:sqlite";
-import { AppError, fileProblem, systemCode } from "../../base/error.ts";
+import { AppError, fail, fileProblem, systemCode } from "../../base/error.ts";
 import { fileSystemOf } from "../../base/mounts.ts";
 import { freeBytesOf } from "./files.ts";
 
@@ -26,15 +27,58 @@ export function unavailableError(verb: "read" | "written", cause: unknown): AppE
 /** On Linux and macOS. */
 const EIO = 5;
 
+/** Where `sqlite3_io_methods` has `xFileControl`. @see https://www.sqlite.org/c3ref/io_methods.html */
+const FILE_CONTROL_OFFSET = 80;
+
+/** @returns whether the last system call that failed on the WAL of this connection was an I/O error */
+function hadWalError(db: Database): boolean {
+  const { SQLITE_FCNTL_JOURNAL_POINTER, SQLITE_FCNTL_LAST_ERRNO } = constants;
+  const found = new BigUint64Array(1);
+  db.fileControl(SQLITE_FCNTL_JOURNAL_POINTER, found);
+  const file = Number(found[0]) as Pointer;
+  // 0 if it is not open.
+  const methods = read.ptr(file) as Pointer | 0;
+  if (methods === 0) return false;
+  const ptr = read.ptr(methods, FILE_CONTROL_OFFSET) as Pointer | 0;
+  // That of a journal in memory.
+  if (ptr === 0) return false;
+  const control = CFunction({ ptr, args: ["ptr", "i32", "ptr"], returns: "i32" });
+  const errno = new Int32Array(1);
+  control(file, SQLITE_FCNTL_LAST_ERRNO, errno);
+  control.close();
+  return errno[0] === EIO;
+}
+
 /**
- * @returns whether the last system call that failed on the database file of this connection was an I/O error. SQLite
- * reports such a read as damage. It does not keep the error of a read of the WAL, which therefore looks like damage.
+ * SQLite reports a read that fails with an I/O error as damage.
+ * @returns whether the last system call that failed on the database file, or on the WAL, of this connection was one
  */
 function hadIoError(db: Database): boolean {
   // An `int` of C; Bun requires eight bytes.
   const errno = new Int32Array(2);
   db.fileControl(constants.SQLITE_FCNTL_LAST_ERRNO, errno);
-  return errno[0] === EIO;
+  return errno[0] === EIO || hadWalError(db);
+}
+
+const IO_ERROR = "I/O error while reading the file";
+
+/** @throws {AppError} unavailable if what SQLite calls damage is an I/O error */
+export function requireNoIoError(db: Database): void {
+  if (hadIoError(db)) fail("unavailable", IO_ERROR);
+}
+
+/** @returns an AppError `operator` if SQLite has reported an I/O error as damage; any other error, unchanged */
+export function ioErrorOf(error: unknown, db: Database): unknown {
+  return hasCode(error, DAMAGE) && hadIoError(db) ? new AppError("operator", IO_ERROR) : error;
+}
+
+/** Runs work of a command on a connection. @throws as {@link ioErrorOf} */
+export function withIoErrors<Result>(db: Database, work: () => Result): Result {
+  try {
+    return work();
+  } catch (error) {
+    throw ioErrorOf(error, db);
+  }
 }
 
 /**
@@ -50,9 +94,7 @@ export function storageError(
 ): unknown {
   if (hasCode(error, TRANSIENT)) return unavailableError(verb, error);
   if (!hasCode(error, DAMAGE)) return error;
-  if (hadIoError(db)) {
-    return unavailableError(verb, new Error("I/O error while reading the file", { cause: error }));
-  }
+  if (hadIoError(db)) return unavailableError(verb, new Error(IO_ERROR));
   return new AppError(
     "damaged",
     `the database file is damaged: cannot ${verb === "read" ? "read" : "write"} table ${table}; run \`user-api check\` and restore a backup`,

@@ -5,6 +5,7 @@ import { quoteReadably } from "../../base/readable-text.ts";
 import { requireCurrent, requireSupported } from "../../base/schema-version.ts";
 import schema from "../migrations/0001_schema.sql" with { type: "text" };
 import { pragma } from "./connection.ts";
+import { withIoErrors } from "./errors.ts";
 
 /** In order. The version of a schema is the number of migrations that have run. Never edit a released one. */
 export const migrations: readonly string[] = [schema];
@@ -34,7 +35,7 @@ const selectEntries = `
 /** @throws {AppError} operator if SQLite does not know the format of the file */
 function entriesOf(db: Database): readonly SchemaEntry[] {
   try {
-    return db.prepare<SchemaEntry, []>(selectEntries).all();
+    return withIoErrors(db, () => db.prepare<SchemaEntry, []>(selectEntries).all());
   } catch (error) {
     if (systemCode(error) !== "SQLITE_ERROR") throw error;
     return fail("operator", `the schema is damaged: ${messageOf(error)}`);

@@ -1,6 +1,7 @@
 /** The worker of `thread.ts`. Replies `null`, or the message of the error. */
 import { connectAtRest } from "./at-rest.ts";
 import { configure, connect } from "./connection.ts";
+import { withIoErrors } from "./errors.ts";
 import type { Task } from "./thread.ts";
 
 declare const self: Worker;
@@ -8,8 +9,10 @@ declare const self: Worker;
 function run({ path, sql, values, atRest }: Task): void {
   // Opened per statement, so that terminating the thread leaves no open connection.
   using db = atRest ? connectAtRest(path) : connect(path);
-  if (!atRest) configure(db);
-  db.prepare(sql).all(...values);
+  withIoErrors(db, () => {
+    if (!atRest) configure(db);
+    db.prepare(sql).all(...values);
+  });
 }
 
 self.onmessage = ({ data }: MessageEvent<Task>) => {

@@ -6,7 +6,7 @@ import { LAST_OF_USERS } from "../../domain/change.ts";
 import { Order, orderStatuses } from "../../domain/order.ts";
 import { MAX_RECORD_BYTES, type RecordTable } from "../../domain/record.ts";
 import { User } from "../../domain/user.ts";
-import { meaningOf } from "../file/errors.ts";
+import { meaningOf, requireNoIoError } from "../file/errors.ts";
 import { recordJson } from "../tables/columns.ts";
 import { type CountedList, levelBits, storedLists, tableOf } from "../tables/count-index.ts";
 import { BEGINS_BLOCK } from "../tables/user-positions.ts";
@@ -19,7 +19,7 @@ const MAX_FINDINGS = 10;
  * Errors that the contents of the file cause. This includes SQLITE_ERROR: all statements are constant, so it means
  * a damaged schema, malformed JSON, or a sum that overflows.
  */
-const UNREADABLE = /^SQLITE_(CORRUPT|IOERR|NOTADB|ERROR|TOOBIG)/;
+const UNREADABLE = /^SQLITE_(CORRUPT|NOTADB|ERROR|TOOBIG)/;
 
 /** Reports the rows of a query. */
 function findRows<Row>(query: string, describe: (row: Row) => string): Find {
@@ -218,13 +218,8 @@ function checkSection(db: Database, name: string, find: Find, limit = MAX_FINDIN
   return findings;
 }
 
-/**
- * Checks everything that can be read. A section that meets damage becomes a finding, and the other sections are
- * still checked.
- * @param atRest whether the connection reads a database at rest
- * @returns one sentence per problem; empty if there is none
- */
-export function checkDatabase(db: Database, atRest = false): readonly string[] {
+/** @see checkDatabase */
+function findProblems(db: Database, atRest: boolean): readonly string[] {
   const inFile = checkSection(db, "the structure of the file", findInFile, Number.MAX_VALUE);
   if (!isWalkable(inFile)) return inFile.slice(0, MAX_FINDINGS);
   const all = [...sections];
@@ -233,4 +228,17 @@ export function checkDatabase(db: Database, atRest = false): readonly string[] {
     ...inFile.slice(0, MAX_FINDINGS),
     ...all.flatMap(([name, find]) => checkSection(db, name, find)),
   ];
+}
+
+/**
+ * Checks everything that can be read. A section that meets damage becomes a finding, and the other sections are
+ * still checked.
+ * @param atRest whether the connection reads a database at rest
+ * @returns one sentence per problem; empty if there is none
+ * @throws {AppError} unavailable if the disk cannot be read
+ */
+export function checkDatabase(db: Database, atRest = false): readonly string[] {
+  const problems = findProblems(db, atRest);
+  if (problems.length > 0) requireNoIoError(db);
+  return problems;
 }

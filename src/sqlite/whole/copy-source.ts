@@ -10,7 +10,7 @@ import {
   withMappedErrors,
 } from "../../domain/copy.ts";
 import type { DatabaseFile } from "../file/at-rest.ts";
-import { describeSqliteError } from "../file/errors.ts";
+import { describeSqliteError, ioErrorOf } from "../file/errors.ts";
 import { prepareLastId } from "../tables/count-index.ts";
 
 function selectFrom(table: CopiedTable): string {
@@ -52,11 +52,18 @@ export async function withCopySource<Result>(
   file: DatabaseFile,
   work: (rows: CopySource) => Promise<Result>,
 ): Promise<Result> {
-  const explain = (error: unknown) => describeSqliteError(`Cannot read ${file.path}`, error);
   try {
     using db = file.connect();
-    db.run("begin");
-    return await work(withMappedErrors(copySourceOf(db, file.requireUnchanged), explain));
+    const explain = (error: unknown) =>
+      describeSqliteError(`Cannot read ${file.path}`, ioErrorOf(error, db));
+    let rows: CopySource;
+    try {
+      db.run("begin");
+      rows = copySourceOf(db, file.requireUnchanged);
+    } catch (error) {
+      throw explain(error);
+    }
+    return await work(withMappedErrors(rows, explain));
   } catch (error) {
     file.requireUnchanged();
     throw error;

@@ -47,8 +47,8 @@ async function backUpTo(path: string, system: CommandSystem) {
 /**
  * Deletes the oldest backups of a database.
  * @param name of the database, with which the names of its backups begin
- * @param newest name of the backup that is kept in any case, even if the clock has been set back
- * @param keep number of backups that remain, from 1
+ * @param newest name of the last backup
+ * @param keep number of backups that remain, from 1, besides those with a later time
  * @throws {AppError} operator
  */
 function deleteOldest(directory: string, name: string, newest: string, keep: number): void {
@@ -56,7 +56,8 @@ function deleteOldest(directory: string, name: string, newest: string, keep: num
     file.startsWith(`${name}-`) &&
     file.endsWith(".db") &&
     isTimeInName(file.slice(name.length + 1, -3));
-  const others = readdirSync(directory).filter((file) => isBackup(file) && file !== newest);
+  // Those that the clock has dated later than now do not count, or they would take the places of later backups.
+  const others = readdirSync(directory).filter((file) => isBackup(file) && file < newest);
   for (const file of others.sort().slice(0, Math.max(0, others.length + 1 - keep))) {
     try {
       // Another run may have deleted it.

@@ -141,11 +141,13 @@ interface UnreadBackup extends Pick<BackupSummary, "bytes" | "warnings"> {
   readonly schema_version: number;
 }
 
-interface RestoreResult extends BackupSummary {
+export interface RestoreResult extends BackupSummary {
   /** The time up to which an archive has all commits; `null` for a backup. */
   readonly archivedUntil: Date | null;
   /** Path that the previous database was moved to; `null` if there was none. */
   readonly previousPath: string | null;
+  /** What was in it, and the time of its last change, `null` if it has none; `null` if it could not be read. */
+  readonly previous: { users: number; orders: number; changedAt: Date | null } | null;
   /**
    * Names of tokens that the backup has as valid and the previous database as revoked, and which are revoked now;
    * `null` if the previous database could not be read.

@@ -2,9 +2,9 @@
  * Storage in a directory, e.g. on another disk or a network file system. An object is a file, which is written under
  * another name, synced, and renamed, or linked if it must not exist.
  */
-import { link, mkdir, open, readdir, rename, rm, rmdir, stat } from "node:fs/promises";
+import { link, lstat, mkdir, open, readdir, rename, rm, rmdir, stat } from "node:fs/promises";
 import { dirname, join } from "node:path";
-import { AppError, fileProblem, systemCode } from "../base/error.ts";
+import { AppError, fail, fileProblem, systemCode } from "../base/error.ts";
 import {
   MAX_OBJECT_BYTES,
   type ObjectStorage,
@@ -46,6 +46,17 @@ async function nullOn<Result>(code: string, work: Promise<Result>): Promise<Resu
     if (systemCode(error) === code) return null;
     throw error;
   }
+}
+
+/**
+ * Rejects symbolic links below the root: what they lead to does not belong to the archive. The root itself may be one.
+ * @throws {AppError} operator
+ */
+async function requireNoLinks(root: string, path: string): Promise<void> {
+  if (path.length <= root.length) return;
+  await requireNoLinks(root, dirname(path));
+  const stats = await nullOn("ENOENT", lstat(path));
+  if (stats?.isSymbolicLink()) fail("operator", `${path} is a symbolic link: move it away`);
 }
 
 /** Gives a complete file its own name. */
@@ -148,6 +159,7 @@ export function createDirectoryStorage({
   async function write(key: string, body: Uint8Array, move: Move): Promise<void> {
     const isFirst = !hasWritten;
     hasWritten = true;
+    for (const each of [PARTIAL, dirname(key)]) await requireNoLinks(root, join(root, each));
     if (isFirst) await removeStale(root);
     await publish(root, join(root, key), body, move);
   }
@@ -156,6 +168,7 @@ export function createDirectoryStorage({
     url,
     get: (key, maxBytes = MAX_OBJECT_BYTES) =>
       run("read", async () => {
+        await requireNoLinks(root, join(root, key));
         const file = Bun.file(join(root, key)).slice(0, maxBytes + 1);
         const body = await nullOn("ENOENT", file.bytes());
         if (body === null) await stat(root);
@@ -169,8 +182,9 @@ export function createDirectoryStorage({
       }),
     list: (prefix, limit = Number.POSITIVE_INFINITY, after = "") =>
       run("list", async () => {
-        const directory = join(root, prefix.slice(0, prefix.lastIndexOf("/") + 1));
+        const directory = join(root, dirname(`${prefix}x`));
         await stat(root);
+        await requireNoLinks(root, directory);
         const objects: StoredObject[] = [];
         for await (const path of findFiles(directory, after === "" ? "" : join(root, after))) {
           if (objects.length >= limit) break;
@@ -184,7 +198,10 @@ export function createDirectoryStorage({
     remove: (keys) =>
       run("delete from", async () => {
         const paths = keys.map((key) => join(root, key));
-        for (const path of paths) await rm(path, { force: true });
+        for (const path of paths) {
+          await requireNoLinks(root, dirname(path));
+          await rm(path, { force: true });
+        }
         for (const directory of new Set(paths.map(dirname))) await removeEmpty(root, directory);
       }),
   };

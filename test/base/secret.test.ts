@@ -30,6 +30,6 @@ test("readSecret rejects a file that is not one line, without repeating it", () 
     writeFileSync(path, text);
     expectProblem(path, "it must contain one line of text");
   }
-  writeFileSync(path, "hidden".repeat(20_000));
+  writeFileSync(path, "hidden".repeat(50_000));
   expectProblem(path, "it is too large");
 });

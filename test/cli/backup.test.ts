@@ -17,7 +17,7 @@ test("backup and restore print a summary when they succeed", async () => {
   expect(restored).toMatchObject({ code: 0, stderr: "" });
   expect(restored.stdout.split("\n")).toEqual([
     `Restored 0 users, 0 orders and 1 token to ${world.path} (0.1 MB, verified)`,
-    `The previous database was kept as ${world.path}.2026-11-20T18-57-03.120Z`,
+    `The previous database was kept as ${world.path}.2026-11-20T18-57-03.120Z: 0 users and 0 orders`,
     'No longer valid, because the backup is older: "b"',
     "",
   ]);
@@ -114,9 +114,11 @@ test("backup with --directory names the file after the time, and --keep deletes 
     "test-2026-11-22T06-00-00.000Z.db",
     "test-2026-11-23T06-00-00.000Z.db",
   ]);
-  // The clock has been set back: the new backup is kept nevertheless.
+  // The clock is set back, or was ahead before: later backups neither count nor are deleted.
   expect(await backUpAt("2026-11-19T06:00:00.000Z", "--keep", "1")).toEqual([
     "test-2026-11-19T06-00-00.000Z.db",
+    "test-2026-11-22T06-00-00.000Z.db",
+    "test-2026-11-23T06-00-00.000Z.db",
   ]);
   await world.shell(`"$@" backup --directory ${directory} --keep 1 > /dev/full`);
   expect(readdirSync(directory)).toHaveLength(others.length + 1);

@@ -50,6 +50,7 @@ describe("user-api-backup.service", () => {
     expect(valuesOf("Environment", backup)).toEqual(
       valuesOf("Environment").filter((value) => value.startsWith("DATABASE_URL=")),
     );
+    expect(valuesOf("EnvironmentFile", backup)).toEqual(valuesOf("EnvironmentFile"));
     expect(valuesOf("User", backup)).toEqual(["user-api"]);
     expect(valuesOf("StateDirectory", backup)[0]).toStartWith(`${valuesOf("StateDirectory")[0]} `);
   });

@@ -1,5 +1,5 @@
 /** Secrets from environment variables, or from the files that variables name. */
-import { closeSync, constants, fstatSync, openSync, readSync } from "node:fs";
+import { readFileSync, statSync } from "node:fs";
 import { AppError, fail, fileProblem } from "./error.ts";
 import { quoteReadably } from "./readable-text.ts";
 
@@ -9,23 +9,13 @@ export type Environment = Readonly<Record<string, string | undefined>>;
 /** A larger file was named by mistake, e.g. a database. */
 const MAX_BYTES = 2 ** 18;
 
-/**
- * Reads a file that a setting names.
- * @throws {AppError} operator if it is not a regular file, or too large
- */
+/** @returns the text of a file that a setting names. @throws {AppError} operator if it is not a regular file, or too large */
 export function readSettingFile(path: string): string {
-  // Opening a pipe would otherwise wait for its writer.
-  const descriptor = openSync(path, constants.O_RDONLY | constants.O_NONBLOCK);
-  try {
-    // A device or a pipe could be read without end.
-    if (!fstatSync(descriptor).isFile()) fail("operator", "it is not a regular file");
-    const bytes = Buffer.alloc(MAX_BYTES + 1);
-    const size = readSync(descriptor, bytes);
-    if (size > MAX_BYTES) fail("operator", "it is too large");
-    return bytes.toString("utf8", 0, size);
-  } finally {
-    closeSync(descriptor);
-  }
+  const file = statSync(path);
+  // A device or a pipe could be read without end.
+  if (!file.isFile()) fail("operator", "it is not a regular file");
+  if (file.size > MAX_BYTES) fail("operator", "it is too large");
+  return readFileSync(path, "utf8");
 }
 
 function readLine(path: string): string {

@@ -8,16 +8,21 @@ import {
   fsyncSync,
   linkSync,
   lstatSync,
+  mkdirSync,
   openSync,
   readdirSync,
   renameSync,
   rmSync,
+  writeFileSync,
 } from "node:fs";
 import { basename, dirname, join, resolve } from "node:path";
 import { systemCode } from "./error.ts";
 
 /** The target, the process id, and a random part. */
 const TEMPORARY = /^(?<target>.+)\.user-api-(?<pid>\d+)-[0-9a-f]{8}\.partial$/;
+
+/** In a directory that has such a name. */
+const DATABASE = "new.db";
 
 /**
  * Minimum age at which the files of other targets are removed. Each container has its own process ids, so a live
@@ -36,34 +41,37 @@ function isAlive(pid: number): boolean {
   }
 }
 
-/** @returns when the file, or one in the directory, was last modified; `null` if this process must not remove it */
-function lastModifiedMs(path: string): number | null {
-  const stats = lstatSync(path, { throwIfNoEntry: false });
-  if (stats?.isDirectory() !== true) return stats?.mtimeMs ?? null;
-  // The owner of a directory could exchange it while it is removed.
-  if (stats.uid !== process.geteuid?.()) return null;
-  const files = readdirSync(path).map((name) => lastModifiedMs(join(path, name)) ?? 0);
-  return Math.max(stats.mtimeMs, ...files);
-}
-
 function findStale(path: string): string[] {
   const directory = dirname(resolve(path));
   return readdirSync(directory).flatMap((name) => {
     const { target, pid } = TEMPORARY.exec(name)?.groups ?? {};
     if (target === undefined || isAlive(Number(pid))) return [];
     const file = join(directory, name);
-    const modifiedMs = lastModifiedMs(file);
-    if (modifiedMs === null) return [];
-    return target === basename(path) || Date.now() - modifiedMs > MIN_AGE_MS ? [file] : [];
+    let stats = lstatSync(file, { throwIfNoEntry: false });
+    if (stats?.isDirectory()) {
+      // Its owner could exchange it while it is removed.
+      if (stats.uid !== process.geteuid?.()) return [];
+      stats = lstatSync(join(file, DATABASE), { throwIfNoEntry: false });
+    }
+    const { mtimeMs = 0 } = stats ?? {};
+    return target === basename(path) || Date.now() - mtimeMs > MIN_AGE_MS ? [file] : [];
   });
+}
+
+function removeQuietly(path: string): void {
+  try {
+    rmSync(path, { recursive: true, force: true });
+  } catch {
+    // It must not prevent this run, or hide its error. A later run tries again.
+  }
 }
 
 /** Removes the temporary files of this target that this process and killed ones have left. Does not fail. */
 export function removeTemporary(path: string): void {
   try {
-    for (const file of findStale(path)) rmSync(file, { recursive: true, force: true });
+    findStale(path).forEach(removeQuietly);
   } catch {
-    // A file that cannot be removed must not prevent this run. A later run tries again.
+    // The directory cannot be read.
   }
 }
 
@@ -75,6 +83,18 @@ export function removeTemporary(path: string): void {
 export function claimTemporary(path: string): string {
   removeTemporary(path);
   return `${path}.user-api-${process.pid}-${crypto.randomUUID().slice(0, 8)}.partial`;
+}
+
+/**
+ * Creates an empty file for a database that SQLite opens. It is in a directory that only this user may enter: SQLite would
+ * apply a journal or a WAL that somebody else puts next to the database.
+ */
+export function makeTemporaryDatabase(target: string) {
+  const directory = claimTemporary(target);
+  mkdirSync(directory, { mode: 0o700 });
+  const path = join(directory, DATABASE);
+  writeFileSync(path, "", { mode: 0o600 });
+  return { path, [Symbol.dispose]: () => removeQuietly(directory) };
 }
 
 /** Flushes a file, or the entries of a directory, to disk. */

@@ -34,12 +34,9 @@ function describeEnd(archivedUntil: Date): string {
   return `Its newest write was made at or before ${archivedUntil.toISOString()}`;
 }
 
-/** @returns e.g. `: 1 user and 2 orders, last changed at 2026-11-22T06:11:30.280Z` */
-function describePrevious(previous: RestoreResult["previous"]): string {
-  if (previous === null) return "";
-  const { users, orders, changedAt } = previous;
+function describePrevious({ users, orders, changedAt }: NonNullable<RestoreResult["previous"]>) {
   const changed = changedAt === null ? "" : `, last changed at ${changedAt.toISOString()}`;
-  return `: ${formatCounts({ user: users, order: orders })}${changed}`;
+  return `${formatCounts({ user: users, order: orders })}${changed}`;
 }
 
 /** @throws {AppError} usage if there is no archive */
@@ -116,22 +113,13 @@ export async function restoreBackup(
   const { databaseUrl } = system.config;
   const { restore } = system.backendOf(databaseUrl);
   const restored = await restore({ from, databaseUrl, now: system.now });
-  const {
-    previousPath,
-    previous,
-    revokedTokens,
-    lostTokens,
-    validTokens,
-    archivedUntil,
-    warnings,
-  } = restored;
+  const { previousPath, revokedTokens, lostTokens, validTokens, archivedUntil, warnings } =
+    restored;
   system.stdout(`Restored ${describeResult(restored, databaseUrl)}\n`);
   if (warnings.length > 0) system.stderr(`${describeWarnings(warnings)}\n`);
   if (archivedUntil !== null) system.stdout(`${describeEnd(archivedUntil)}\n`);
-  if (previousPath !== null)
-    system.stdout(
-      `The previous database was kept as ${previousPath}${describePrevious(previous)}\n`,
-    );
+  if (previousPath !== null) system.stdout(`The previous database was kept as ${previousPath}\n`);
+  if (restored.previous !== null) system.stdout(`It has ${describePrevious(restored.previous)}\n`);
   if (revokedTokens === null && validTokens.length > 0) {
     const since = archivedUntil === null ? "since the backup" : "since then";
     system.stdout(`No previous database could be read: tokens revoked ${since} are valid again\n`);

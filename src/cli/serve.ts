@@ -157,8 +157,8 @@ function schemaOf({ schemaVersions, config }: CommandSystem): number {
 }
 
 /** Checks what the settings name, and opens nothing. @throws {AppError} operator */
-async function checkSettings(system: CommandSystem): Promise<void> {
-  await readTls(system.config);
+function checkSettings(system: CommandSystem): void {
+  readTls(system.config);
   const { archiveUrl, readOnly } = system.config;
   // The credentials. A server that only reads has no archive.
   if (archiveUrl !== null && !readOnly) system.openStorage(archiveUrl, system.environment);
@@ -172,7 +172,7 @@ async function checkSettings(system: CommandSystem): Promise<void> {
  */
 export async function serve(system: CommandSystem, options: { check?: boolean }): Promise<void> {
   const { config } = system;
-  if (options.check) return await checkSettings(system);
+  if (options.check) return checkSettings(system);
   const { databaseUrl, readOnly } = config;
   const output = system.openLog();
   const log = createServerLog(system, output);

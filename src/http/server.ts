@@ -94,13 +94,13 @@ export async function listen(options: ListenOptions) {
   }
 
   let isStopped = false;
-  let tls = await readTls(config);
+  let tls = readTls(config);
   let server = await start(config.port, tls);
   let lastReload: Promise<unknown> = Promise.resolve();
 
   /** One at a time, because a port has at most two sockets. */
   async function reload(): Promise<boolean> {
-    const renewed = await readTls(config);
+    const renewed = readTls(config);
     if (isStopped || Bun.deepEquals(renewed, tls)) return false;
     const previous = server;
     const { port = config.port } = previous;

@@ -18,7 +18,7 @@ function readPem(variable: string, path: string): string {
 }
 
 /** Reads the files of the settings. @throws {AppError} operator if they cannot be used */
-export async function readTls({ tlsCert, tlsKey }: Config): Promise<Tls> {
+export function readTls({ tlsCert, tlsKey }: Config): Tls {
   if (tlsCert === null || tlsKey === null) return {};
   const cert = readPem("TLS_CERT", tlsCert);
   const key = readPem("TLS_KEY", tlsKey);

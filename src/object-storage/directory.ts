@@ -48,10 +48,7 @@ async function nullOn<Result>(code: string, work: Promise<Result>): Promise<Resu
   }
 }
 
-/**
- * Rejects symbolic links below the root: what they lead to does not belong to the archive. The root itself may be one.
- * @throws {AppError} operator
- */
+/** Rejects links below the root, which may be one: what they lead to is not the archive. @throws {AppError} operator */
 async function requireNoLinks(root: string, path: string): Promise<void> {
   if (path.length <= root.length) return;
   await requireNoLinks(root, dirname(path));
@@ -198,10 +195,8 @@ export function createDirectoryStorage({
     remove: (keys) =>
       run("delete from", async () => {
         const paths = keys.map((key) => join(root, key));
-        for (const path of paths) {
-          await requireNoLinks(root, dirname(path));
-          await rm(path, { force: true });
-        }
+        for (const path of paths) await requireNoLinks(root, dirname(path));
+        for (const path of paths) await rm(path, { force: true });
         for (const directory of new Set(paths.map(dirname))) await removeEmpty(root, directory);
       }),
   };

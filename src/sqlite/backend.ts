@@ -108,19 +108,6 @@ function prepareSchema(db: Database, { onMigration }: StoreOptions): void {
   if (from < SCHEMA_VERSION) onMigration?.(from, SCHEMA_VERSION);
 }
 
-/** Sets what a store needs of its connection, and brings the schema up to date. */
-function prepareConnection(db: Database, { atRest }: DatabaseFile, options: StoreOptions): void {
-  const { mode } = options;
-  requireSqlite(sqliteVersion(db));
-  if (!atRest) configure(db);
-  if (mode === "serve-read-only") db.run("pragma query_only = on");
-  // Not to read: a server under load holds the write lock almost all the time if the disk is slow.
-  if (mode === "serve" || mode === "write") prepareSchema(db, options);
-  db.run(`pragma cache_size = -${CACHE_KIB}`);
-  // The writer retries on SQLITE_BUSY from now on. SQLite itself must not block the event loop of a server.
-  if (mode !== "read") db.run("pragma busy_timeout = 0");
-}
-
 /** @throws {AppError} operator if this process may not open a file that the store needs */
 function requirePermissions({ path, atRest }: DatabaseFile, isServer: boolean): void {
   const { R_OK, W_OK } = constants;
@@ -226,7 +213,14 @@ async function openStore(options: StoreOptions): Promise<Store> {
   const lock = standbyLock ?? (isServer ? resources.use(lockForServer(path, mode)) : null);
   // Closed before the lock is released.
   resources.use(connection.move());
-  withIoErrors(db, () => prepareConnection(db, file, options));
+  requireSqlite(sqliteVersion(db));
+  if (!file.atRest) withIoErrors(db, () => configure(db));
+  if (mode === "serve-read-only") db.run("pragma query_only = on");
+  // Not to read: a server under load holds the write lock almost all the time if the disk is slow.
+  if (mode === "serve" || mode === "write") withIoErrors(db, () => prepareSchema(db, options));
+  db.run(`pragma cache_size = -${CACHE_KIB}`);
+  // The writer retries on SQLITE_BUSY from now on. SQLite itself must not block the event loop of a server.
+  if (mode !== "read") db.run("pragma busy_timeout = 0");
   if (options.onWarning !== undefined)
     findWarnings(path, sqliteVersion(db)).forEach(options.onWarning);
   return await createStore({ db, file, lock, archive }, options, resources);

@@ -49,7 +49,6 @@ interface Request {
   readonly body?: unknown;
   readonly headers?: Readonly<Record<string, string>>;
   readonly kinds: readonly Kind[];
-  /** Runs before the fault. */
   readonly prepare?: (database: string) => void;
 }
 

@@ -222,10 +222,7 @@ const nowhere: [string[], string][] = [
     "Cannot read TLS_KEY: no-such.pem: no such file or directory\n",
   ],
   [["--tls-cert", import.meta.path, "--tls-key", import.meta.path], "Cannot use TLS_CERT "],
-  [
-    ["--tls-cert", "/dev/zero", "--tls-key", "/dev/zero"],
-    "Cannot read TLS_CERT: /dev/zero: it is not a regular file\n",
-  ],
+  [["--tls-cert", "/dev/zero", "--tls-key", "a"], "Cannot read TLS_CERT: /dev/zero: it is not a "],
 ];
 
 for (const [args, line] of nowhere) {

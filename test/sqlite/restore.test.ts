@@ -50,7 +50,6 @@ test("restore replaces the database with the backup, and keeps the previous one"
   const { previousPath, previous, users, orders } = await restore(copy, path);
   expect([users, orders]).toEqual([2, 1]);
   expect(previous).toMatchObject({ users: 3, orders: 1, changedAt: now() });
-  // Statistics of the backup would change how rows are found.
   expect(query(path, "select name from sqlite_schema where name like 'sqlite_stat%'")).toEqual([]);
   expect(previousPath).toBe(`${path}.2026-11-20T18-57-03.120Z`);
   expect(await totalOf(path)).toBe(2);

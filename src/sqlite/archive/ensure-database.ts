@@ -1,15 +1,10 @@
 /** Decides what a server does that has an archive and no database. */
 import { existsSync, lstatSync, rmSync, statSync } from "node:fs";
 import { AppError, fail, shellWord } from "../../base/error.ts";
+import { makeTemporaryDatabase } from "../../base/temporary-file.ts";
 import type { ArchiveSettings } from "../../domain/archive.ts";
 import { meaningOf } from "../file/errors.ts";
-import {
-  discard,
-  makeParents,
-  makeTemporaryDatabase,
-  publish,
-  requireAbsent,
-} from "../file/files.ts";
+import { discard, makeParents, publish, requireAbsent } from "../file/files.ts";
 import { type Catalog, isUsed, NO_BASE, readCatalog, readEnd, requireNewest } from "./catalog.ts";
 import type { ServerContext } from "./context.ts";
 import { seal } from "./log.ts";

@@ -36,10 +36,7 @@ export function connectAtRest(path: string): Database {
   return db;
 }
 
-/**
- * @returns a file that is locked, as SQLite does by default
- * @throws {AppError} operator if a file of somebody else is next to it, e.g. since a server began to wait for its archive
- */
+/** @returns a file that is locked, as SQLite does by default. @throws as {@link requireOwnNeighbours} */
 export function openShared(path: string): DatabaseFile {
   requireOwnNeighbours(path);
   return { path, atRest: false, connect: () => connect(path), requireUnchanged() {} };

@@ -1,7 +1,7 @@
 /** Classifies errors of SQLite as transient or as damage, and translates them for operators. */
 import { CFunction, type Pointer, read } from "bun:ffi";
 import { constants, type Database, SQLiteError } from "bun:sqlite";
-import { AppError, fail, fileProblem, systemCode } from "../../base/error.ts";
+import { AppError, fileProblem, systemCode } from "../../base/error.ts";
 import { fileSystemOf } from "../../base/mounts.ts";
 import { freeBytesOf } from "./files.ts";
 
@@ -30,46 +30,38 @@ const EIO = 5;
 /** Where `sqlite3_io_methods` has `xFileControl`. @see https://www.sqlite.org/c3ref/io_methods.html */
 const FILE_CONTROL_OFFSET = 80;
 
-/** @returns whether the last system call that failed on the WAL of this connection was an I/O error */
-function hadWalError(db: Database): boolean {
-  const { SQLITE_FCNTL_JOURNAL_POINTER, SQLITE_FCNTL_LAST_ERRNO } = constants;
-  const found = new BigUint64Array(1);
-  db.fileControl(SQLITE_FCNTL_JOURNAL_POINTER, found);
-  const file = Number(found[0]) as Pointer;
-  // 0 if it is not open.
+/** Reads the error of the last system call that failed on the WAL of this connection. */
+function readWalErrno(db: Database, errno: Int32Array): void {
+  const wal = new BigUint64Array(1);
+  db.fileControl(constants.SQLITE_FCNTL_JOURNAL_POINTER, wal);
+  const file = Number(wal[0]) as Pointer;
   const methods = read.ptr(file) as Pointer | 0;
-  if (methods === 0) return false;
-  const ptr = read.ptr(methods, FILE_CONTROL_OFFSET) as Pointer | 0;
-  // That of a journal in memory.
-  if (ptr === 0) return false;
+  const ptr = methods && (read.ptr(methods, FILE_CONTROL_OFFSET) as Pointer | 0);
+  // It is not open, or a journal in memory.
+  if (ptr === 0) return;
   const control = CFunction({ ptr, args: ["ptr", "i32", "ptr"], returns: "i32" });
-  const errno = new Int32Array(1);
-  control(file, SQLITE_FCNTL_LAST_ERRNO, errno);
+  control(file, constants.SQLITE_FCNTL_LAST_ERRNO, errno);
   control.close();
-  return errno[0] === EIO;
 }
 
 /**
  * SQLite reports a read that fails with an I/O error as damage.
  * @returns whether the last system call that failed on the database file, or on the WAL, of this connection was one
  */
-function hadIoError(db: Database): boolean {
+export function hadIoError(db: Database): boolean {
   // An `int` of C; Bun requires eight bytes.
   const errno = new Int32Array(2);
   db.fileControl(constants.SQLITE_FCNTL_LAST_ERRNO, errno);
-  return errno[0] === EIO || hadWalError(db);
+  if (errno[0] !== EIO) readWalErrno(db, errno);
+  return errno[0] === EIO;
 }
 
-const IO_ERROR = "I/O error while reading the file";
+export const IO_ERROR = "I/O error while reading the file";
 
-/** @throws {AppError} unavailable if what SQLite calls damage is an I/O error */
-export function requireNoIoError(db: Database): void {
-  if (hadIoError(db)) fail("unavailable", IO_ERROR);
-}
-
-/** @returns an AppError `operator` if SQLite has reported an I/O error as damage; any other error, unchanged */
+/** @returns an error with the code SQLITE_IOERR if SQLite has reported one as damage; any other error, unchanged */
 export function ioErrorOf(error: unknown, db: Database): unknown {
-  return hasCode(error, DAMAGE) && hadIoError(db) ? new AppError("operator", IO_ERROR) : error;
+  if (!hasCode(error, DAMAGE) || !hadIoError(db)) return error;
+  return Object.assign(new Error(IO_ERROR), { code: "SQLITE_IOERR" });
 }
 
 /** Runs work of a command on a connection. @throws as {@link ioErrorOf} */

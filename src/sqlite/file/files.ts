@@ -14,11 +14,9 @@ import {
   readdirSync,
   readSync,
   renameSync,
-  rmdirSync,
   rmSync,
   statfsSync,
   statSync,
-  writeFileSync,
 } from "node:fs";
 import { basename, dirname, join, resolve } from "node:path";
 import { suffixes } from "../../base/database-url.ts";
@@ -107,12 +105,6 @@ export function makeParents(path: string): void {
 
 /** Only the owner may read an unfinished copy, because it contains personal data. */
 export const PRIVATE_MODE = 0o600;
-const PRIVATE_DIRECTORY_MODE = 0o700;
-
-/** Creates an empty file. `vacuum into` accepts it as a target. @throws {Error} EEXIST if the file exists */
-export function createPrivateFile(path: string): void {
-  writeFileSync(path, "", { mode: PRIVATE_MODE, flag: "wx" });
-}
 
 /** @see https://www.sqlite.org/fileformat2.html#the_database_header */
 const HEADER_BYTES = 100;
@@ -231,32 +223,6 @@ export function discard(path: string): void {
     // Below a file, Bun fails even with `force`.
     if (existsSync(file)) rmSync(file, { force: true });
   }
-}
-
-/** A database that gets its final name later. */
-export interface TemporaryDatabase extends Disposable {
-  readonly path: string;
-}
-
-/**
- * Creates a directory next to the target, for a database that SQLite opens before it gets the name of the target. Only
- * this user may enter it: SQLite would apply a journal or a WAL that somebody else puts next to the database.
- */
-export function makeTemporaryDatabase(target: string): TemporaryDatabase {
-  const directory = claimTemporary(target);
-  mkdirSync(directory, { mode: PRIVATE_DIRECTORY_MODE });
-  const path = join(directory, "new.db");
-  return {
-    path,
-    [Symbol.dispose]() {
-      try {
-        discard(path);
-        rmdirSync(directory);
-      } catch {
-        // It must not hide another error. A later run removes it.
-      }
-    },
-  };
 }
 
 /**

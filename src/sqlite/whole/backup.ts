@@ -1,19 +1,18 @@
 /** Copies a database while it is in use, and verifies the copy. */
 import type { Database } from "bun:sqlite";
-import { existsSync, renameSync, statSync } from "node:fs";
+import { existsSync, renameSync, statSync, writeFileSync } from "node:fs";
 import { resolve } from "node:path";
 import { databaseFiles, suffixes } from "../../base/database-url.ts";
 import { fail } from "../../base/error.ts";
-import { claimTemporary } from "../../base/temporary-file.ts";
+import { claimTemporary, makeTemporaryDatabase } from "../../base/temporary-file.ts";
 import type { Backend, BackUpOptions, BackupSummary } from "../../domain/store.ts";
 import { connectAtRest, type DatabaseFile } from "../file/at-rest.ts";
 import { connect, countRows, pragma } from "../file/connection.ts";
 import { describeSqliteError } from "../file/errors.ts";
 import {
   copyOwnership,
-  createPrivateFile,
   discard,
-  makeTemporaryDatabase,
+  PRIVATE_MODE,
   publish,
   requireAbsent,
   sizeOf,
@@ -94,7 +93,7 @@ function recordBackup(databasePath: string): void {
   // Others may write to the directory, too: a file that they have put there is replaced, never opened.
   const temporaryPath = claimTemporary(marker);
   try {
-    createPrivateFile(temporaryPath);
+    writeFileSync(temporaryPath, "", { mode: PRIVATE_MODE, flag: "wx" });
     copyOwnership(temporaryPath, databasePath);
     renameSync(temporaryPath, marker);
   } catch {
@@ -138,7 +137,6 @@ export async function backUp(
     }
     using temporary = makeTemporaryDatabase(path);
     const temporaryPath = temporary.path;
-    createPrivateFile(temporaryPath);
     await vacuumInto(db, file, temporaryPath, signal);
     const contents = verifyCopy(temporaryPath, version);
     await appendChecksum(temporaryPath);

@@ -1,12 +1,12 @@
 /** Verifies a database: the structure of the file, the references, and all stored counts and positions. */
 import type { Database } from "bun:sqlite";
-import { messageOf, systemCode } from "../../base/error.ts";
+import { fail, messageOf, systemCode } from "../../base/error.ts";
 import type { Schema } from "../../base/schema.ts";
 import { LAST_OF_USERS } from "../../domain/change.ts";
 import { Order, orderStatuses } from "../../domain/order.ts";
 import { MAX_RECORD_BYTES, type RecordTable } from "../../domain/record.ts";
 import { User } from "../../domain/user.ts";
-import { meaningOf, requireNoIoError } from "../file/errors.ts";
+import { hadIoError, IO_ERROR, meaningOf } from "../file/errors.ts";
 import { recordJson } from "../tables/columns.ts";
 import { type CountedList, levelBits, storedLists, tableOf } from "../tables/count-index.ts";
 import { BEGINS_BLOCK } from "../tables/user-positions.ts";
@@ -215,19 +215,8 @@ function checkSection(db: Database, name: string, find: Find, limit = MAX_FINDIN
     if (!UNREADABLE.test(systemCode(error))) throw error;
     findings.push(`cannot check ${name}: ${meaningOf(error) ?? messageOf(error)}`);
   }
+  if (findings.length > 0 && hadIoError(db)) fail("unavailable", IO_ERROR);
   return findings;
-}
-
-/** @see checkDatabase */
-function findProblems(db: Database, atRest: boolean): readonly string[] {
-  const inFile = checkSection(db, "the structure of the file", findInFile, Number.MAX_VALUE);
-  if (!isWalkable(inFile)) return inFile.slice(0, MAX_FINDINGS);
-  const all = [...sections];
-  if (atRest) all.push(["the constraints of rows", findBrokenConstraints]);
-  return [
-    ...inFile.slice(0, MAX_FINDINGS),
-    ...all.flatMap(([name, find]) => checkSection(db, name, find)),
-  ];
 }
 
 /**
@@ -238,7 +227,12 @@ function findProblems(db: Database, atRest: boolean): readonly string[] {
  * @throws {AppError} unavailable if the disk cannot be read
  */
 export function checkDatabase(db: Database, atRest = false): readonly string[] {
-  const problems = findProblems(db, atRest);
-  if (problems.length > 0) requireNoIoError(db);
-  return problems;
+  const inFile = checkSection(db, "the structure of the file", findInFile, Number.MAX_VALUE);
+  if (!isWalkable(inFile)) return inFile.slice(0, MAX_FINDINGS);
+  const all = [...sections];
+  if (atRest) all.push(["the constraints of rows", findBrokenConstraints]);
+  return [
+    ...inFile.slice(0, MAX_FINDINGS),
+    ...all.flatMap(([name, find]) => checkSection(db, name, find)),
+  ];
 }

@@ -10,7 +10,7 @@ import {
   withMappedErrors,
 } from "../../domain/copy.ts";
 import type { DatabaseFile } from "../file/at-rest.ts";
-import { describeSqliteError, ioErrorOf } from "../file/errors.ts";
+import { describeSqliteError, ioErrorOf, withIoErrors } from "../file/errors.ts";
 import { prepareLastId } from "../tables/count-index.ts";
 
 function selectFrom(table: CopiedTable): string {
@@ -56,13 +56,8 @@ export async function withCopySource<Result>(
     using db = file.connect();
     const explain = (error: unknown) =>
       describeSqliteError(`Cannot read ${file.path}`, ioErrorOf(error, db));
-    let rows: CopySource;
-    try {
-      db.run("begin");
-      rows = copySourceOf(db, file.requireUnchanged);
-    } catch (error) {
-      throw explain(error);
-    }
+    db.run("begin");
+    const rows = withIoErrors(db, () => copySourceOf(db, file.requireUnchanged));
     return await work(withMappedErrors(rows, explain));
   } catch (error) {
     file.requireUnchanged();

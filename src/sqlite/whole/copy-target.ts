@@ -1,11 +1,12 @@
 /** Creates a database from all rows of another. The file gets its name only after it has been verified. */
 import type { Database } from "bun:sqlite";
 import { fail, systemCode } from "../../base/error.ts";
+import { makeTemporaryDatabase } from "../../base/temporary-file.ts";
 import type { CopyTarget } from "../../domain/copy.ts";
 import type { Backend } from "../../domain/store.ts";
 import { connect } from "../file/connection.ts";
 import { describeSqliteError } from "../file/errors.ts";
-import { createPrivateFile, makeTemporaryDatabase, publish, requireAbsent } from "../file/files.ts";
+import { publish, requireAbsent } from "../file/files.ts";
 import { migrate } from "../file/migrate.ts";
 import { verifyDatabase } from "./backup.ts";
 import { prepareBulkInsert } from "./bulk-insert.ts";
@@ -64,7 +65,6 @@ export const withSqliteCopyTarget: Backend["withCopyTarget"] = async (path, work
   try {
     requireAbsent(path);
     using temporary = makeTemporaryDatabase(path);
-    createPrivateFile(temporary.path);
     const result = await buildDatabase(temporary.path, work);
     verifyDatabase(temporary.path);
     publish(temporary.path, path);

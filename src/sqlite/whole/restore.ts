@@ -2,11 +2,11 @@ import type { Database } from "bun:sqlite";
 import { existsSync, renameSync, rmSync, statSync } from "node:fs";
 import { basename, dirname, join, resolve } from "node:path";
 import { fail } from "../../base/error.ts";
-import { fsyncPath } from "../../base/temporary-file.ts";
+import { fsyncPath, makeTemporaryDatabase } from "../../base/temporary-file.ts";
 import { timeInName } from "../../base/time-in-name.ts";
 import { requireOwnNeighbours } from "../../base/trusted-path.ts";
 import { withRetries } from "../../domain/object-storage.ts";
-import type { Backend, BackupSummary, RestoreResult } from "../../domain/store.ts";
+import type { Backend, BackupSummary } from "../../domain/store.ts";
 import { stateOf, type Token } from "../../domain/token.ts";
 import { markReplaced } from "../archive/marker.ts";
 import { markRestored, restoreTo } from "../archive/rebuild.ts";
@@ -16,10 +16,8 @@ import { connect, countRows } from "../file/connection.ts";
 import { describeSqliteError, isBusy } from "../file/errors.ts";
 import {
   copyOwnership,
-  createPrivateFile,
   linkOrCopy,
   makeParents,
-  makeTemporaryDatabase,
   readHeader,
   resolveDatabase,
   sidecarsOf,
@@ -69,7 +67,6 @@ function requireOurs(path: string): void {
 /** Copies a backup to a temporary file, and verifies it. */
 async function prepareReplacement(from: string, temporaryPath: string): Promise<BackupSummary> {
   // `copyFile` would copy the permissions, and the backup may be read-only.
-  createPrivateFile(temporaryPath);
   await Bun.write(temporaryPath, Bun.file(from));
   const problem = await findChange(temporaryPath);
   if (problem === null) removeChecksum(temporaryPath);
@@ -88,27 +85,18 @@ async function prepareReplacement(from: string, temporaryPath: string): Promise<
 
 type KnownToken = Pick<Token, "name" | "hash" | "expires_at" | "revoked_at">;
 
-/** The database that is replaced. */
-interface Previous extends NonNullable<RestoreResult["previous"]> {
-  readonly known: readonly KnownToken[];
-}
-
-function readPrevious(db: Database): Previous {
-  const last = db
-    .prepare<{ ms: number }, []>("select created_at as ms from changes order by id desc limit 1")
-    .get();
-  return {
-    users: countRows(db, "users"),
-    orders: countRows(db, "orders"),
-    changedAt: last === null ? null : new Date(last.ms),
-    known: readTokens(db),
-  };
-}
-
 function readTokens(db: Database): readonly KnownToken[] {
   return db
     .prepare<KnownToken, []>("select name, hash, expires_at, revoked_at from tokens order by id")
     .all();
+}
+
+function readPrevious(db: Database) {
+  const last = "select created_at as ms from changes order by id desc limit 1";
+  const ms = db.prepare<{ ms: number }, []>(last).get()?.ms;
+  const changedAt = ms === undefined ? null : new Date(ms);
+  const [users, orders] = [countRows(db, "users"), countRows(db, "orders")];
+  return { users, orders, changedAt, known: readTokens(db) };
 }
 
 /**
@@ -116,7 +104,7 @@ function readTokens(db: Database): readonly KnownToken[] {
  * @returns what is in it; `null` if it cannot be read
  * @throws {AppError} operator if another process has the database open, or a file of somebody else is next to it
  */
-function mergeWal(path: string): Previous | null {
+function mergeWal(path: string): ReturnType<typeof readPrevious> | null {
   // Again, because an archive may have been downloaded since.
   requireOwnNeighbours(path);
   // SQLite would delete the WAL next to a file that is not a database.

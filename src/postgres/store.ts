@@ -25,7 +25,7 @@ const SIZE_TIMEOUT_MS = 1_000;
  */
 const probeWrite = ({ orderIds }: Placement) => `
   update user_api
-  set probed_at = $1
+  set probed_at = $1::text
   where feed_origin() is not null
     and (select last_value from ${orderIds}) > 0
 `;
@@ -37,8 +37,8 @@ const probeSpace = `
   set local temp_tablespaces = '';
   create temporary table user_api_probe on commit drop as select 1 as one
 `;
-const replaceResults = "update idempotency_keys set record = $2 where user_id = $1";
-const databaseSize = "select pg_database_size(current_database()) as bytes";
+const replaceResults = "update idempotency_keys set record = $2::text where user_id = $1::bigint";
+const databaseSize = "select pg_catalog.pg_database_size(pg_catalog.current_database()) as bytes";
 
 export function createStore(db: Database, placement: Placement, options: StoreOptions): Store {
   const { databaseUrl, now } = options;

@@ -10,7 +10,7 @@ const damages: [string, string, string[]][] = [
   ["nothing is damaged", "select 1", []],
   [
     "totals are wrong",
-    "update change_feed set totals = totals[1] + 1 || totals[4:4] || totals[3:6], xid = txid_current()",
+    "update change_feed set totals = array[totals[1] + 1, totals[4], totals[3], totals[4], totals[5], totals[6]], xid = txid_current()",
     ["the total of pending is wrong", "the total of users is wrong"],
   ],
   [

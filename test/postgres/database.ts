@@ -6,6 +6,7 @@ import { SQL } from "bun";
 import { openPostgres } from "../../src/postgres/backend.ts";
 import { storeOptions } from "../support/open-store.ts";
 import type { Cluster } from "./cluster.ts";
+import { hostileOperators } from "./hostile.ts";
 
 export interface DatabasePool {
   /** @returns the URL of a database with the schema and no rows, which is nobody else's until it is released */
@@ -28,7 +29,7 @@ const selectFingerprint = `
     union all select t::text from pg_proc t where pronamespace = 'public'::regnamespace
     union all select oid::regclass::text from tables
     union all select extname from pg_extension
-    union all select nspname from pg_namespace where nspname !~ '^pg_'
+    union all select nspname from pg_namespace where nspname::text !~ '^pg_'
     union all select starelid::text from pg_statistic where starelid in (select oid from tables)
     union all select t::text from pg_db_role_setting t, pg_database where pg_database.oid = setdatabase
       and datname = current_database()
@@ -143,6 +144,7 @@ export function databasesOf(cluster: Cluster): DatabasePool {
     pools.get(cluster) ??
     createDatabasePool(cluster, async (databaseUrl) => {
       await (await openPostgres({ ...storeOptions, databaseUrl })).close();
+      await cluster.run(databaseUrl, hostileOperators);
     });
   pools.set(cluster, pool);
   return pool;

@@ -23,7 +23,7 @@ const SMALL_USER = 7;
 
 const fill = `
   insert into users (id, email, email_key, metadata, version, created_at, updated_at)
-  select n, n || '@example.com', n || '@example.com', format('{"x":"%s"}', repeat('x', 200)), 1, ${storedTime}, ${storedTime}
+  select n, n::text || '@example.com', n::text || '@example.com', format('{"x":"%s"}', repeat('x', 200)), 1, ${storedTime}, ${storedTime}
   from generate_series(1, ${RECORDS}) as n;
 
   insert into orders (
@@ -110,7 +110,7 @@ test.if(cluster !== null)(
     const store = await world.open();
     const untilAnalyzed = async (...tables: string[]) => {
       await store.changes.list({ limit: 1, offset: 0 });
-      const select = `select from pg_class where relname in ('${tables.join("','")}') and reltuples > 300`;
+      const select = `select from pg_class where relname in ('${tables.join("','")}') and reltuples > 300::real`;
       while ((await world.run(select)).length < tables.length) await Bun.sleep(10);
     };
     await store.bulk.users.import(Array.from({ length: 2_000 }, () => userFields()));

@@ -9,7 +9,8 @@
 -- One row. It identifies a database of user-api.
 create table user_api (
   -- Random, because a restore of the data alone adds a second row.
-  id text collate "C" primary key default md5(random()::text || clock_timestamp()::text),
+  id text collate "C" primary key
+    default pg_catalog.md5(pg_catalog.random()::text || pg_catalog.clock_timestamp()::text),
   schema_version integer not null,
   -- Programs whose newest migration is older than this must not use the schema.
   oldest_version integer not null,
@@ -26,11 +27,11 @@ create sequence orders_id_seq maxvalue 9007199254740991;
 
 create table users (
   id bigint primary key,
-  email text not null check (length(email) between 3 and 254),
+  email text not null check (pg_catalog.length(email) between 3 and 254),
   -- The same for all spellings of one mailbox (src/base/email.ts).
   email_key text collate "C" not null unique,
-  reference text collate "C" check (length(reference) between 1 and 255),
-  name text check (length(name) between 1 and 200),
+  reference text collate "C" check (pg_catalog.length(reference) between 1 and 255),
+  name text check (pg_catalog.length(name) between 1 and 200),
   metadata text not null,
   version bigint not null check (version >= 1),
   created_at text not null check (created_at like '____-__-__T__:__:__.___Z'),
@@ -41,7 +42,7 @@ create table orders (
   id bigint primary key,
   user_id bigint not null references users (id),
   currency text not null check (currency ~ '^[A-Z]{3}$'),
-  reference text collate "C" check (length(reference) between 1 and 255),
+  reference text collate "C" check (pg_catalog.length(reference) between 1 and 255),
   -- Never changed, and always read as a whole: hence a JSON array, not a separate table.
   items text not null,
   total bigint not null check (total between 0 and 9007199254740991),
@@ -77,8 +78,8 @@ create index orders_of_user on orders (user_id, id, status);
 create table tokens (
   id bigserial primary key,
   -- SHA-256 of the token.
-  hash text collate "C" not null unique check (length(hash) = 64),
-  name text collate "C" not null check (length(name) between 1 and 100),
+  hash text collate "C" not null unique check (pg_catalog.length(hash) = 64),
+  name text collate "C" not null check (pg_catalog.length(name) between 1 and 100),
   scope text collate "C" not null,
   created_at text not null,
   expires_at text,
@@ -91,7 +92,7 @@ create unique index tokens_by_valid_name on tokens (name) where revoked_at is nu
 create table idempotency_keys (
   -- Hash of the token that the key belongs to.
   owner text collate "C" not null,
-  key text collate "C" not null check (length(key) between 1 and 255),
+  key text collate "C" not null check (pg_catalog.length(key) between 1 and 255),
   fingerprint text not null,
   -- The record as returned by the first response, and the user that it is; null for an order.
   record text not null,
@@ -109,7 +110,7 @@ create index idempotency_keys_of_user on idempotency_keys (user_id) where user_i
 -- autovacuum. A sequence could not give the ids: a transaction that takes its id early and commits late would be
 -- skipped by a client that has read further.
 create table change_outbox (
-  xid bigint not null default txid_current(),
+  xid bigint not null default pg_catalog.txid_current(),
   -- Positions in `changeTypes` and `orderStatuses` of the program, from 1.
   type smallint not null check (type between 1 and 5),
   record_id bigint not null,
@@ -142,7 +143,7 @@ create table changes (
 -- open, PostgreSQL keeps all old versions of a row, and every update and read of the row would pass them.
 create table change_feed (
   -- The transaction that inserted the row. If another one did, the row was restored from a dump.
-  xid bigint not null default txid_current(),
+  xid bigint not null default pg_catalog.txid_current(),
   name text collate "C" not null,
   first bigint not null,
   last bigint not null,
@@ -169,14 +170,19 @@ declare
 begin
   begin
     select system_identifier into system
-    from pg_control_system();
+    from pg_catalog.pg_control_system();
   exception when others then
   end;
   begin
-    timeline := ('x' || left(pg_walfile_name(pg_current_wal_lsn()), 8))::bit(32)::bigint;
+    timeline := (
+      'x' || pg_catalog.left(pg_catalog.pg_walfile_name(pg_catalog.pg_current_wal_lsn()), 8)
+    )::bit(32)::bigint;
   exception when others then
   end;
-  return array[system, timeline, (select oid::bigint from pg_database where datname = current_database())];
+  return array[
+    system, timeline,
+    (select oid::bigint from pg_catalog.pg_database where datname = pg_catalog.current_database())
+  ];
 end
 $$;
 
@@ -186,7 +192,7 @@ $$;
 create view feed_state as
 select state.*, newest.last_id, is_whole, is_whole and not exists (
   select
-  from unnest(origin, feed_origin()) as part (stored, present)
+  from rows from (pg_catalog.unnest(origin), pg_catalog.unnest(feed_origin())) as part (stored, present)
   where stored <> present
 ) as is_current
 from (
@@ -196,7 +202,7 @@ from (
   limit 1
 ) as state
 cross join lateral (
-  select coalesce(max(id), 0) as last_id, coalesce(max(inserted_by), 0) as inserted_by
+  select coalesce(pg_catalog.max(id), 0) as last_id, coalesce(pg_catalog.max(inserted_by), 0) as inserted_by
   from (
     select id, xmin::text::bigint as inserted_by
     from changes
@@ -225,27 +231,27 @@ declare
   moved_rows bigint;
 begin
   -- The commit is on disk before others see it: otherwise a client could read ids that a crash assigns again.
-  if current_setting('synchronous_commit') = 'off' then
-    perform set_config('synchronous_commit', 'local', true);
+  if pg_catalog.current_setting('synchronous_commit') = 'off' then
+    perform pg_catalog.set_config('synchronous_commit', 'local', true);
   end if;
   -- As long as the statement may take. "uapn" in ASCII: one call runs at a time.
-  perform set_config('lock_timeout', '0', true);
-  perform pg_advisory_xact_lock(1969320046);
+  perform pg_catalog.set_config('lock_timeout', '0', true);
+  perform pg_catalog.pg_advisory_xact_lock(1969320046);
   select * into strict state from feed_state;
   if not state.is_whole then
     -- The last part of a dump. Records that are still to be restored would not be counted.
-    if not exists (select from pg_constraint where conrelid = 'orders'::regclass and contype = 'f') then
+    if not exists (select from pg_catalog.pg_constraint where conrelid = 'orders'::regclass::oid and contype = 'f') then
       raise exception 'the database is being restored' using errcode = '57U01';
     end if;
-    perform set_config('lock_timeout', '10s', true);
+    perform pg_catalog.set_config('lock_timeout', '10s', true);
     lock table users, orders in share mode;
     counted := array[
-      (select count(*) from users),
-      (select count(*) from orders where status = 'pending'),
-      (select count(*) from orders where status = 'paid'),
-      (select count(*) from orders where status = 'shipped'),
-      (select count(*) from orders where status = 'delivered'),
-      (select count(*) from orders where status = 'canceled')
+      (select pg_catalog.count(*) from users),
+      (select pg_catalog.count(*) from orders where status = 'pending'),
+      (select pg_catalog.count(*) from orders where status = 'paid'),
+      (select pg_catalog.count(*) from orders where status = 'shipped'),
+      (select pg_catalog.count(*) from orders where status = 'delivered'),
+      (select pg_catalog.count(*) from orders where status = 'canceled')
     ];
   end if;
   with
@@ -274,7 +280,7 @@ begin
     numbered as (
       insert into changes (id, type, record_id, version, status, token, created_at)
       select
-        state.last_id + row_number() over (
+        state.last_id + pg_catalog.row_number() over (
           order by not state.is_current and is_restored desc, xid, type, record_id, version
         ),
         type, record_id, version, status, token, created_at
@@ -282,15 +288,15 @@ begin
     ),
     total as (
       select
-        count(*) as rows,
-        max(xid) as last_moved,
+        pg_catalog.count(*) as rows,
+        pg_catalog.max(xid) as last_moved,
         array[
-          coalesce(sum((type = 1)::integer - (type = 3)::integer), 0),
-          coalesce(sum((status = 1)::integer - coalesce((status_before = 1)::integer, 0)), 0),
-          coalesce(sum((status = 2)::integer - coalesce((status_before = 2)::integer, 0)), 0),
-          coalesce(sum((status = 3)::integer - coalesce((status_before = 3)::integer, 0)), 0),
-          coalesce(sum((status = 4)::integer - coalesce((status_before = 4)::integer, 0)), 0),
-          coalesce(sum((status = 5)::integer - coalesce((status_before = 5)::integer, 0)), 0)
+          coalesce(pg_catalog.sum((type = 1)::integer - (type = 3)::integer), 0),
+          coalesce(pg_catalog.sum((status = 1)::integer - coalesce((status_before = 1)::integer, 0)), 0),
+          coalesce(pg_catalog.sum((status = 2)::integer - coalesce((status_before = 2)::integer, 0)), 0),
+          coalesce(pg_catalog.sum((status = 3)::integer - coalesce((status_before = 3)::integer, 0)), 0),
+          coalesce(pg_catalog.sum((status = 4)::integer - coalesce((status_before = 4)::integer, 0)), 0),
+          coalesce(pg_catalog.sum((status = 5)::integer - coalesce((status_before = 5)::integer, 0)), 0)
         ] as added
       from moved
     ),
@@ -302,26 +308,28 @@ begin
     )
   insert into change_feed (name, first, last, last_xid, origin, next_xid, open_xids, totals)
   select
-    case when state.is_current then state.name else replace(gen_random_uuid()::text, '-', '') end,
-    case when state.is_current then state.first else coalesce((select min(id) from changes), 1) end,
+    case when state.is_current then state.name else pg_catalog.replace(pg_catalog.gen_random_uuid()::text, '-', '') end,
+    case when state.is_current then state.first else coalesce((select pg_catalog.min(id) from changes), 1) end,
     state.last_id + rows,
     case
-      when rows > 0 then txid_current()
+      when rows > 0 then pg_catalog.txid_current()
       else coalesce((select xmin::text::bigint from changes where id = state.last_id), 0)
     end,
     array(
       select coalesce(present, stored)
-      from unnest(state.origin, feed_origin()) with ordinality as part (stored, present, at)
+      from rows from (pg_catalog.unnest(state.origin), pg_catalog.unnest(feed_origin()))
+        with ordinality as part (stored, present, at)
       order by at
     ),
     least(
-      txid_snapshot_xmax(txid_current_snapshot()),
+      pg_catalog.txid_snapshot_xmax(pg_catalog.txid_current_snapshot()),
       case when state.is_current and rows = max_rows then last_moved end
     ),
-    array(select txid_snapshot_xip(txid_current_snapshot())),
+    array(select pg_catalog.txid_snapshot_xip(pg_catalog.txid_current_snapshot())),
     coalesce(counted, array(
       select old + new
-      from unnest(state.totals, added) with ordinality as part (old, new, at)
+      from rows from (pg_catalog.unnest(state.totals), pg_catalog.unnest(added))
+        with ordinality as part (old, new, at)
       order by at
     ))
   from total
@@ -332,4 +340,7 @@ end
 $$;
 
 insert into change_feed (name, first, last, last_xid, origin, next_xid, totals)
-values (md5(random()::text || clock_timestamp()::text), 1, 0, 0, feed_origin(), 0, '{0, 0, 0, 0, 0, 0}');
+values (
+  pg_catalog.md5(pg_catalog.random()::text || pg_catalog.clock_timestamp()::text), 1, 0, 0, feed_origin(), 0,
+  '{0, 0, 0, 0, 0, 0}'
+);

@@ -39,14 +39,16 @@ const sequentialMode = "set local citus.multi_shard_modify_mode to 'sequential'"
 
 const selectWorkers = `
   select
-    count(*) filter (where shouldhaveshards and groupid > 0) as workers,
-    count(*) filter (where groupid = 0) as coordinators
-  from pg_dist_node
-  where noderole = 'primary'
+    pg_catalog.count(*) filter (where shouldhaveshards and groupid > 0) as workers,
+    pg_catalog.count(*) filter (where groupid = 0) as coordinators
+  from pg_catalog.pg_dist_node
+  where noderole::text = 'primary'
 `;
 const citusVersion = `
-  select string_to_array(regexp_replace(extversion, '[^0-9.].*', ''), '.')::integer[] >= '{11,1}' as supported
-  from pg_extension
+  select
+    pg_catalog.string_to_array(pg_catalog.regexp_replace(extversion, '[^0-9.].*', ''), '.')::integer[]
+      operator(pg_catalog.>=) '{11,1}' as supported
+  from pg_catalog.pg_extension
   where extname = 'citus'
 `;
 
@@ -82,9 +84,9 @@ export const distribution: readonly string[] = [
   "create unique index order_references on order_index (reference) where reference is not null",
   "insert into order_index (id, user_id, reference) select id, user_id, reference from orders",
   "create table two_phase_commit (id integer primary key)",
-  "select create_reference_table('users')",
-  "select create_distributed_table('orders', 'user_id')",
-  "select citus_add_local_table_to_metadata('two_phase_commit')",
+  "select pg_catalog.create_reference_table('users')",
+  "select pg_catalog.create_distributed_table('orders', 'user_id')",
+  "select pg_catalog.citus_add_local_table_to_metadata('two_phase_commit')",
 ];
 
 export async function distribute(session: Session): Promise<void> {
@@ -93,8 +95,8 @@ export async function distribute(session: Session): Promise<void> {
 
 /** Frees the space of rows that were distributed, which nobody reads. It must be a transaction of its own. */
 export const truncateLocalData = `
-  select truncate_local_data_after_distributing_table('users')
-  where pg_relation_size('users') + pg_relation_size('orders') > 0
+  select pg_catalog.truncate_local_data_after_distributing_table('users')
+  where pg_catalog.pg_relation_size('users'::regclass) + pg_catalog.pg_relation_size('orders'::regclass) > 0
 `;
 
 /** Parameters that are compared as they are lead Citus to a shard; the results of a subquery do not. */
@@ -123,8 +125,10 @@ async function findOrders(
 /** Sums instead of a join, which Citus would perform by sending one of the tables to all servers. */
 const indexSums = (table: string) => `
   select
-    count(*)::text as rows,
-    sum(hashtextextended(format('%s %s %s', id, user_id, reference), 0)::numeric)::text as hashes
+    pg_catalog.count(*)::text as rows,
+    pg_catalog.sum(
+      pg_catalog.hashtextextended(pg_catalog.format('%s %s %s', id, user_id, reference), 0)::numeric
+    )::text as hashes
   from ${table}
 `;
 

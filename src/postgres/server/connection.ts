@@ -130,7 +130,7 @@ function sessionOf(sql: () => SQL): Session {
     async insert(table, columns, rows) {
       if (rows.length === 0) return;
       const names = columns.join(", ");
-      const given = `json_populate_recordset(null::${table}, $1::text::json)`;
+      const given = `pg_catalog.json_populate_recordset(null::${table}, $1::text::json)`;
       const statement = `insert into ${table} (${names}) select ${names} from ${given}`;
       await all(statement, JSON.stringify(rows));
     },

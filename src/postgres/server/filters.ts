@@ -6,9 +6,10 @@ export type Filters = Readonly<Record<string, string | number | readonly number[
 /** @returns a condition on the columns that have a value, and its parameters */
 function conditionOf(filters: Filters): readonly [condition: string, values: Value[]] {
   const given = Object.entries(filters).filter(([, value]) => value !== undefined);
-  const conditions = given.map(([name, value], at) =>
-    typeof value === "object" ? `${name} = any($${at + 1}::bigint[])` : `${name} = $${at + 1}`,
-  );
+  const conditions = given.map(([name, value], at) => {
+    if (typeof value === "object") return `${name} = any($${at + 1}::bigint[])`;
+    return `${name} = $${at + 1}::${typeof value === "number" ? "bigint" : "text"}`;
+  });
   return [conditions.join(" and "), given.map(([, value]) => value as Value)];
 }
 

@@ -21,13 +21,13 @@ const timing = {
 
 /** Whether the server runs a statement of this process for long. Servers behind a pooler share their name. */
 const isRunning = `
-  select count(*) > 0 as running
-  from pg_stat_activity
-  where datname = current_database()
-    and application_name = current_setting('application_name')
-    and pid <> pg_backend_pid()
+  select pg_catalog.count(*) > 0 as running
+  from pg_catalog.pg_stat_activity
+  where datname = pg_catalog.current_database()
+    and application_name = pg_catalog.current_setting('application_name')
+    and pid <> pg_catalog.pg_backend_pid()
     and state = 'active'
-    and query_start < clock_timestamp() - $1::integer * interval '1 millisecond'
+    and query_start < pg_catalog.clock_timestamp() - $1::float8 * interval '1 millisecond'
 `;
 
 const isWritable = `

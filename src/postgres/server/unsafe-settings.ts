@@ -8,7 +8,7 @@ const durability: readonly string[] = ["fsync", "synchronous_commit"];
 
 const readSettings = `
   select name, setting
-  from pg_settings
+  from pg_catalog.pg_settings
   where name = any($1::text[])
 `;
 

@@ -27,13 +27,13 @@ const DELETE_BATCH_SIZE = 10_000;
 
 /** A change as JSON. */
 const changeJson = `
-  format(
+  pg_catalog.format(
     '{"id":%s,"type":"%s","record_id":%s,"version":%s,"status":%s,"token":%s,"created_at":"%s"}',
     id, (${arrayOf(changeTypes)})[type], record_id, version,
     coalesce('"' || (${arrayOf(orderStatuses)})[status] || '"', 'null'),
-    coalesce(to_json(token)::text, 'null'),
-    to_char(
-      timestamp 'epoch' + created_at * interval '1 millisecond', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"'
+    coalesce(pg_catalog.to_json(token)::text, 'null'),
+    pg_catalog.to_char(
+      timestamp 'epoch' + created_at::float8 * interval '1 millisecond', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"'
     )
   )
 `;
@@ -46,7 +46,7 @@ export const selectPage = `
   select status.*, page.records
   from (${feedStatus}) as status
   cross join lateral (
-    select string_agg(${changeJson}, ',' order by id) as records
+    select pg_catalog.string_agg(${changeJson}, ',' order by id) as records
     from (
       select *
       from changes
@@ -69,7 +69,10 @@ const deleteBatch = `
       select
         state.xid, state.first,
         least(
-          state.last, coalesce(min(old.id) filter (where old.created_at >= $1::bigint), max(old.id) + 1)
+          state.last,
+          coalesce(
+            pg_catalog.min(old.id) filter (where old.created_at >= $1::bigint), pg_catalog.max(old.id) + 1
+          )
         ) as next
       from feed_state as state
       cross join lateral (
@@ -89,7 +92,7 @@ const deleteBatch = `
     ),
     advanced as (
       update change_feed
-      set first = expired.next, xid = txid_current()
+      set first = expired.next, xid = pg_catalog.txid_current()
       from expired
       where change_feed.xid = expired.xid
     )

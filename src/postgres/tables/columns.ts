@@ -22,8 +22,13 @@ export function columnDefinitions(columns: ColumnTypes): string {
     .join(", ");
 }
 
+/** @returns what a statement selects from its first parameter, a JSON array of rows: `input` with these columns */
+export function inputRows(columns: ColumnTypes): string {
+  return `pg_catalog.json_to_recordset($1::text::json) as input (${columnDefinitions(columns)})`;
+}
+
 function jsonValue({ name, type, isNullable }: Column): string {
-  const value = type === "text" ? `to_json(${name})` : name;
+  const value = type === "text" ? `pg_catalog.to_json(${name})` : name;
   return isNullable ? `coalesce(${value}::text, 'null')` : value;
 }
 
@@ -33,7 +38,7 @@ function jsonValue({ name, type, isNullable }: Column): string {
  */
 export function recordJson(record: Schema): string {
   const columns = columnsOf(record);
-  return `format('${jsonTemplate(columns)}', ${columns.map(jsonValue).join(", ")})`;
+  return `pg_catalog.format('${jsonTemplate(columns)}', ${columns.map(jsonValue).join(", ")})`;
 }
 
 /** @returns what a statement selects of the table for a `RecordText` */

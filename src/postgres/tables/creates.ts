@@ -9,7 +9,7 @@ import type { StoreContext } from "../engine/context.ts";
 import { createWriteQueue } from "../engine/write-queue.ts";
 import { sequenceOf } from "../server/placement.ts";
 import { runAgain } from "../server/retry.ts";
-import { columnDefinitions, prepareMembers, type RowValues } from "./columns.ts";
+import { columnDefinitions, inputRows, prepareMembers, type RowValues } from "./columns.ts";
 import { expiryTime } from "./idempotency.ts";
 import { statusCodeOf } from "./outbox.ts";
 import { failRejected, type Rejection, rejectionOf } from "./rejections.ts";
@@ -70,13 +70,13 @@ function createStatement(
     from idempotency_keys
     where idempotency_keys.key = input.key
       and idempotency_keys.owner = input.owner
-      and idempotency_keys.created_at > $4
+      and idempotency_keys.created_at > $4::text
   `;
   const claimed = `
     claimed as (
       insert into idempotency_keys (owner, key, fingerprint, record, user_id, created_at)
       select
-        owner, key, fingerprint, format('{"id":%s%s', id, members),
+        owner, key, fingerprint, pg_catalog.format('{"id":%s%s', id, members),
         ${table === "users" ? "id" : "null::bigint"}, created_at
       from planned
       where key is not null and id is not null
@@ -85,7 +85,7 @@ function createStatement(
       set
         fingerprint = excluded.fingerprint, record = excluded.record,
         user_id = excluded.user_id, created_at = excluded.created_at
-      where idempotency_keys.created_at <= $4
+      where idempotency_keys.created_at <= $4::text
       returning owner, key
     ),
   `;
@@ -96,12 +96,12 @@ function createStatement(
       planned as materialized (
         select
           found.*, $2::text as created_at,
-          case when stored is null and rejection is null then nextval('${ids}') end as id
+          case when stored is null and rejection is null then pg_catalog.nextval('${ids}'::regclass) end as id
         from (
           select
             input.*, ${rejectionOf(rejections, "is not null")} as rejection,
             ${hasKeys ? `(${stored})` : "null::text[]"} as stored
-          from rows from (json_to_recordset($1::text::json) as (${columnDefinitions(input)}))
+          from rows from (pg_catalog.json_to_recordset($1::text::json) as (${columnDefinitions(input)}))
             with ordinality as input (${inputNames}, position)
           offset 0
         ) as found
@@ -156,7 +156,7 @@ export function prepareCreate<Fields extends RowValues, Row>(
   const withKeys = createStatement(parts, ids, insert, true);
   // It takes a tenth less time.
   const withoutKeys = createStatement(parts, ids, insert, false);
-  const rowsOfInput = `json_to_recordset($1::text::json) as input (${columnDefinitions({ id: "bigint", ...columns })})`;
+  const rowsOfInput = inputRows({ id: "bigint", ...columns });
   const insertApart = insertIndex && insertStatement(parts, rowsOfInput);
 
   const renderMembers = prepareMembers(parts.schema);

@@ -15,7 +15,7 @@ const deleteBatch = `
   where ctid = any(array(
     select ctid
     from idempotency_keys
-    where created_at <= $1
+    where created_at <= $1::text
     order by created_at
     limit ${DELETE_BATCH_SIZE}
   ))
@@ -31,20 +31,20 @@ export function expiryTime(now: Date): string {
  * Waits for another write with the key. Unlike a row, the lock does not give the transaction its number, before the record
  * is read: the numbers order the changes of a record. The first argument is "uapk" in ASCII.
  */
-const lockKey = "select pg_advisory_xact_lock(1969320043, $1::integer)";
+const lockKey = "select pg_catalog.pg_advisory_xact_lock(1969320043, $1::integer)";
 const find = `
   select fingerprint, record
   from idempotency_keys
-  where owner = $1 and key = $2 and created_at > $3
+  where owner = $1::text and key = $2::text and created_at > $3::text
 `;
 const store = `
   insert into idempotency_keys (owner, key, fingerprint, record, user_id, created_at)
-  values ($1, $2, $3, $4, $5, $6)
+  values ($1::text, $2::text, $3::text, $4::text, $5::bigint, $6::text)
   on conflict (key, owner) do update
   set
     fingerprint = excluded.fingerprint, record = excluded.record,
     user_id = excluded.user_id, created_at = excluded.created_at
-  where idempotency_keys.created_at <= $7
+  where idempotency_keys.created_at <= $7::text
   returning key
 `;
 

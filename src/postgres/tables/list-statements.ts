@@ -35,7 +35,8 @@ export interface Values {
 /** @returns a query for the number of matching records, `total` */
 function totalQuery({ table, ofUser, status }: List, { user }: Values): string {
   if (ofUser) {
-    return `select count(*) as total from orders where user_id = ${user}${status === null ? "" : ` and status = '${status}'`}`;
+    const inStatus = status === null ? "" : ` and status = '${status}'`;
+    return `select pg_catalog.count(*) as total from orders where user_id = ${user}${inStatus}`;
   }
   if (table === "users") return totalOf("users");
   return totalOf(...(status === null ? orderStatuses : [status]));
@@ -45,8 +46,8 @@ const json = { users: recordJson(User), orders: recordJson(Order) };
 
 /** The size of the columns that can be long, which are in its JSON as they are stored. */
 const longBytes = {
-  users: "octet_length(metadata)",
-  orders: "octet_length(items) + octet_length(metadata)",
+  users: "pg_catalog.octet_length(metadata)",
+  orders: "pg_catalog.octet_length(items) + pg_catalog.octet_length(metadata)",
 };
 
 /**
@@ -84,18 +85,18 @@ export function selectPage(list: List, sort: Sort, values: Values, isMeasured: b
   // The record after the page shows whether it is the last one.
   const found = foundRows(list, sort, { ...values, limit: `${values.limit} + 1` });
   const sizes = `select ${longBytes[table]} as bytes from found order by id ${direction} limit ${values.limit}`;
-  const isBuilt = `(select sum(bytes) from (${sizes}) as size) <= ${MAX_PAGE_BYTES}`;
+  const isBuilt = `(select pg_catalog.sum(bytes) from (${sizes}) as size) <= ${MAX_PAGE_BYTES}`;
   return `
     ${isMeasured ? `with found as materialized (${found})` : ""}
     select
       (${totalQuery(list, values)})::bigint as total,
       case
-        when count(*) = 0 then '' else string_agg(json, ',') filter (where ${isOnPage})
+        when pg_catalog.count(*) = 0 then '' else pg_catalog.string_agg(json, ',') filter (where ${isOnPage})
       end as records,
-      case when count(*) > ${values.limit} then ${last}(id) filter (where ${isOnPage}) end as next
+      case when pg_catalog.count(*) > ${values.limit} then pg_catalog.${last}(id) filter (where ${isOnPage}) end as next
     from (
       select
-        id, row_number() over (order by id ${direction}) as at,
+        id, pg_catalog.row_number() over (order by id ${direction}) as at,
         ${isMeasured ? `case when ${isBuilt} then ${json[table]} end` : json[table]} as json
       from ${isMeasured ? "found" : `(${found}) as found`}
     ) as row
@@ -105,7 +106,7 @@ export function selectPage(list: List, sort: Sort, values: Values, isMeasured: b
 /** Parameters: the limit, the id, the user if the list is of one, and the offset if there is one. */
 export function parametersOf({ ofUser }: List, hasOffset: boolean): Values {
   const offset = hasOffset ? `$${ofUser ? 4 : 3}` : null;
-  return { limit: "$1::bigint", after: "$2", user: "$3", offset };
+  return { limit: "$1::bigint", after: "$2::bigint", user: "$3::bigint", offset };
 }
 
 /** Selects how many records of a page are at most `MAX_PAGE_BYTES` together. */
@@ -113,13 +114,13 @@ export function selectFitting(list: List, sort: Sort, values: Values): string {
   const { table } = list;
   const inOrder = `over (order by id ${sortOrders[sort].direction})`;
   return `
-    select count(*) filter (where bytes <= ${MAX_PAGE_BYTES}) as fitting
+    select pg_catalog.count(*) filter (where bytes <= ${MAX_PAGE_BYTES}) as fitting
     from (
-      select sum(octet_length(json) + 1) ${inOrder} - 1 as bytes
+      select pg_catalog.sum(pg_catalog.octet_length(json) + 1) ${inOrder} - 1 as bytes
       from (
         select id, ${json[table]} as json
         from (
-          select *, sum(${longBytes[table]}) ${inOrder} as long_bytes
+          select *, pg_catalog.sum(${longBytes[table]}) ${inOrder} as long_bytes
           from (${foundRows(list, sort, values)}) as found
         ) as measured
         where long_bytes <= ${MAX_PAGE_BYTES}
@@ -139,7 +140,7 @@ export function sharedStatement(list: List, sort: Sort): string {
   return `
     select page.*
     from rows from (
-      json_to_recordset($1::text::json) as ("limit" bigint, after bigint, user_id bigint)
+      pg_catalog.json_to_recordset($1::text::json) as ("limit" bigint, after bigint, user_id bigint)
     ) with ordinality as requested ("limit", after, user_id, position)
     cross join lateral (${selectPage(list, sort, values, false)}) as page
     order by requested.position

@@ -38,12 +38,12 @@ async function readStatus(session: Session): Promise<FeedStatus> {
 
 /** Keeps others from numbering until the end of the transaction. */
 export async function lockFeed(session: Session): Promise<void> {
-  await session.all("select set_config('lock_timeout', '10s', true)");
+  await session.all("select pg_catalog.set_config('lock_timeout', '10s', true)");
   // That of `number_changes`.
-  await session.all("select pg_advisory_xact_lock(1969320046)");
+  await session.all("select pg_catalog.pg_advisory_xact_lock(1969320046)");
 }
 
-const numberChanges = "select number_changes($1) as numbered";
+const numberChanges = "select number_changes($1::integer) as numbered";
 
 /** @returns how many changes it has numbered */
 export async function callNumbering(session: Session): Promise<number> {
@@ -57,11 +57,12 @@ export async function callNumbering(session: Session): Promise<number> {
  */
 const grownTables = `
   select relname as name
-  from pg_class
+  from pg_catalog.pg_class
   where relname in ('users', 'orders', 'order_index', 'changes', 'idempotency_keys')
-    and pg_table_is_visible(oid)
-    and pg_has_role(relowner, 'usage')
-    and pg_relation_size(oid) >= 10 * greatest(relpages, 1) * current_setting('block_size')::bigint
+    and pg_catalog.pg_table_is_visible(oid)
+    and pg_catalog.pg_has_role(relowner, 'usage')
+    and pg_catalog.pg_relation_size(oid)
+      >= 10 * greatest(relpages, 1) * pg_catalog.current_setting('block_size')::bigint
 `;
 
 async function analyzeGrown(session: Session): Promise<void> {

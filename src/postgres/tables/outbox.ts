@@ -20,7 +20,7 @@ export const allChanges = `
   from changes
   union all
   select
-    (select last_id from feed_state) + row_number() over (order by xid, type, record_id, version),
+    (select last_id from feed_state) + pg_catalog.row_number() over (order by xid, type, record_id, version),
     ${columns}
   from change_outbox
 `;
@@ -42,7 +42,7 @@ export const arrayOf = (names: readonly string[]): string => `array['${names.joi
 
 /** @returns an expression for the code of a status */
 export const statusCodeOf = (status: string): string =>
-  `array_position(${arrayOf(orderStatuses)}, ${status})`;
+  `pg_catalog.array_position(${arrayOf(orderStatuses)}, ${status})`;
 
 /** Notes the changes of records that an import has created. */
 export async function noteImported(
@@ -80,7 +80,8 @@ export function totalOf(...parts: readonly Total[]): string {
   const counted = parts.map((total) => `totals[${totals.indexOf(total) + 1}]`).join(" + ");
   const added = parts.map(addedTo).join(" + ");
   const sums = whenUnnumbered("state").map(
-    (condition) => `(select coalesce(sum(${added}), 0) from change_outbox where ${condition})`,
+    (condition) =>
+      `(select coalesce(pg_catalog.sum(${added}), 0) from change_outbox where ${condition})`,
   );
   return `
     select ${counted} + ${sums.join(" + ")} as total

@@ -5,7 +5,7 @@ import { Order } from "../../domain/order.ts";
 import type { Author, RecordTable } from "../../domain/record.ts";
 import type { Session } from "../server/connection.ts";
 import { oneServer, type Placement } from "../server/placement.ts";
-import { type ColumnTypes, columnDefinitions } from "./columns.ts";
+import { type ColumnTypes, inputRows } from "./columns.ts";
 import { statusCodeOf } from "./outbox.ts";
 
 /** A record as it was read. */
@@ -79,8 +79,7 @@ function prepareWrite(placement: Placement, parts: StatementParts): WriteRecords
     with
       input as materialized (
         select *
-        from json_to_recordset($1::text::json)
-          as input (${columnDefinitions({ ...inputColumns, ...values })})
+        from ${inputRows({ ...inputColumns, ...values })}
       ),
       written as (
         ${parts.write}

@@ -24,21 +24,21 @@ const withHashes = `
 `;
 const insert = `
   insert into tokens (hash, name, scope, created_at, expires_at)
-  values ($1, $2, $3, $4, $5)
+  values ($1::text, $2::text, $3::text, $4::text, $5::text)
   on conflict do nothing
   returning ${tokenColumns}
 `;
 const revoke = `
   update tokens
-  set revoked_at = $2
-  where name = $1 and revoked_at is null
+  set revoked_at = $2::text
+  where name = $1::text and revoked_at is null
   returning ${tokenColumns}
 `;
 // If several replicas record the same minute, only one of them writes.
 const touch = `
   update tokens
-  set last_used_at = $2
-  where hash = $1 and (last_used_at is null or last_used_at < $2)
+  set last_used_at = $2::text
+  where hash = $1::text and (last_used_at is null or last_used_at < $2::text)
 `;
 
 interface CachedToken {

@@ -17,7 +17,7 @@ import type { StoreContext } from "../engine/context.ts";
 import { createWriteQueue, type Outcome } from "../engine/write-queue.ts";
 import type { Session } from "../server/connection.ts";
 import { runAgain } from "../server/retry.ts";
-import { columnDefinitions } from "./columns.ts";
+import { inputRows } from "./columns.ts";
 import { writeOnce } from "./idempotency.ts";
 import {
   type EditableTable,
@@ -78,7 +78,7 @@ function prepareRequireValid(
 ): (session: Session, { before, values }: RecordWrite) => Promise<void> {
   const select = `
     select ${rejectionOf(rejections, "<> input.id")} as rejection
-    from json_to_recordset($1::text::json) as input (${columnDefinitions({ id: "bigint", ...columns })})
+    from ${inputRows({ id: "bigint", ...columns })}
   `;
   return async (session, { before, values }) => {
     const input = JSON.stringify([{ id: before.id, ...values }]);

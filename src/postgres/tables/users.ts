@@ -47,7 +47,7 @@ const rejections: readonly Rejection[] = [
 const anyOrderOfUser = `
   select id
   from orders
-  where user_id = $1
+  where user_id = $1::bigint
   limit 1
 `;
 

@@ -20,28 +20,30 @@ const storedCounts = totals
   .map((list) => `select '${list}' as list, (${totalOf(list)}) as records`)
   .join(" union all ");
 const miscountedLists = `
-  select format('the total of %s is wrong', list) as problem
+  select pg_catalog.format('the total of %s is wrong', list) as problem
   from (
     ${storedCounts}
     union all
-    select 'users', -count(*) from users
+    select 'users', -pg_catalog.count(*) from users
     union all
-    select status, -count(*) from orders group by status
+    select status, -pg_catalog.count(*) from orders group by status
   ) as changes
   group by list
-  having sum(records) <> 0
+  having pg_catalog.sum(records) <> 0::numeric
   order by list
 `;
 const miscountedOrders = `
-  select format('the total of order %s does not match its items', id) as problem
+  select pg_catalog.format('the total of order %s does not match its items', id) as problem
   from orders
-  where total <> (
-    select sum((item ->> 'quantity')::numeric * (item ->> 'unit_price')::numeric)
-    from json_array_elements(items::json) as item
+  where total::numeric <> (
+    select pg_catalog.sum(
+      (item ->> 'quantity'::text)::numeric * (item ->> 'unit_price'::text)::numeric
+    )
+    from pg_catalog.json_array_elements(items::json) as item
   )
 `;
 const orphans = `
-  select format('order %s refers to a missing user', orders.id) as problem
+  select pg_catalog.format('order %s refers to a missing user', orders.id) as problem
   from orders
   left join users on users.id = orders.user_id
   where users.id is null
@@ -68,14 +70,14 @@ const findMiscounted: Find = async (session) => {
 
 function findLarge(table: RecordTable, record: Schema): Find {
   return findBy(`
-    select format('row %s of ${table} is larger than ${MAX_RECORD_BYTES} bytes of JSON', id) as problem
+    select pg_catalog.format('row %s of ${table} is larger than ${MAX_RECORD_BYTES} bytes of JSON', id) as problem
     from ${table}
-    where octet_length(${recordJson(record)}) > ${MAX_RECORD_BYTES}
+    where pg_catalog.octet_length(${recordJson(record)}) > ${MAX_RECORD_BYTES}
   `);
 }
 
 function findLateSequence(table: RecordTable, placement: Placement): Find {
-  const lastOf = `select coalesce(max(id), 0) as last from ${table}`;
+  const lastOf = `select coalesce(pg_catalog.max(id), 0) as last from ${table}`;
   return async (session) => {
     const last = (await session.first<{ last: number }>(lastOf))?.last ?? 0;
     return last <= (await rowsOf(session, placement).lastId(table))
@@ -86,24 +88,26 @@ function findLateSequence(table: RecordTable, placement: Placement): Find {
 
 const changeGaps = `
   select
-    format('the changes are not consecutive: %s of them from %s to %s', count(*), min(id), max(id))
-      as problem
+    pg_catalog.format(
+      'the changes are not consecutive: %s of them from %s to %s',
+      pg_catalog.count(*), pg_catalog.min(id), pg_catalog.max(id)
+    ) as problem
   from (${allChanges}) as changes
-  having count(*) <> max(id) - min(id) + 1
+  having pg_catalog.count(*) <> pg_catalog.max(id) - pg_catalog.min(id) + 1
 `;
 /** A user or an order in a message. */
-const changedRecord = `case when type <= ${LAST_OF_USERS} then 'user ' else 'order ' end || record_id`;
+const changedRecord = `case when type <= ${LAST_OF_USERS} then 'user ' else 'order ' end || record_id::text`;
 /** The first change of a record that is kept may have any version: earlier ones may have expired. */
 const changeJumps = `
   select
-    format(
+    pg_catalog.format(
       'the changes of %s do not ascend by one: version %s follows %s',
       ${changedRecord}, version, version_before
     ) as problem
   from (
     select
-      type, record_id, version, lag(type) over of_record as type_before,
-      lag(version) over of_record as version_before
+      type, record_id, version, pg_catalog.lag(type) over of_record as type_before,
+      pg_catalog.lag(version) over of_record as version_before
     from (${allChanges}) as changes
     window of_record as (partition by type > ${LAST_OF_USERS}, record_id order by id)
   ) as change
@@ -116,7 +120,7 @@ const changeJumps = `
   end
 `;
 const changesBehind = `
-  select format('the last change of %s does not agree with the record', ${changedRecord}) as problem
+  select pg_catalog.format('the last change of %s does not agree with the record', ${changedRecord}) as problem
   from (
     select distinct on (type > ${LAST_OF_USERS}, record_id) type, record_id, version, status
     from (${allChanges}) as changes

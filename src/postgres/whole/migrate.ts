@@ -37,26 +37,26 @@ const MIGRATION_LOCK = 0x75617069;
  * that had the lock.
  */
 const hasTable = (names: string) =>
-  `exists (select from pg_class where relname in (${names}) and pg_table_is_visible(oid))`;
+  `exists (select from pg_catalog.pg_class where relname in (${names}) and pg_catalog.pg_table_is_visible(oid))`;
 const serverInfo = `
   select
-    current_setting('server_version_num')::integer as version,
-    current_setting('server_encoding') as encoding,
+    pg_catalog.current_setting('server_version_num')::integer as version,
+    pg_catalog.current_setting('server_encoding') as encoding,
     ${hasTable("'user_api'")} as ours,
     ${hasTable("'users', 'orders'")} as taken
 `;
 const schemaInfo = `
-  select schema_version, oldest_version, to_regclass('order_index') is not null as is_distributed
+  select schema_version, oldest_version, pg_catalog.to_regclass('order_index') is not null as is_distributed
   from user_api
 `;
 const updateVersion = `
   update user_api
-  set schema_version = $1, oldest_version = $2
+  set schema_version = $1::integer, oldest_version = $2::integer
 `;
 
 /** Keeps others from changing the schema until the end of the transaction. */
 export async function lockSchema(session: Session): Promise<void> {
-  await session.all("select pg_advisory_xact_lock($1)", MIGRATION_LOCK);
+  await session.all("select pg_catalog.pg_advisory_xact_lock($1)", MIGRATION_LOCK);
 }
 
 interface Schema {

@@ -46,7 +46,10 @@ export function rowsOf(session: Session, placement: Placement): CopyTarget {
     async advanceIds(table, id) {
       // A rollback does not reset a sequence, so after a failed copy it can already be at this id.
       if (id <= (await lastId(table))) return;
-      await session.all(`select setval('${sequenceOf(table, placement)}', $1::bigint)`, id);
+      await session.all(
+        `select pg_catalog.setval('${sequenceOf(table, placement)}'::regclass, $1::bigint)`,
+        id,
+      );
     },
   };
 }

@@ -263,7 +263,7 @@ describe.if(cluster !== null)("copy", () => {
     const outcome = await world.run("copy", "--to", `${postgres.url}&lock_timeout=100`);
     expect(outcome.code).toBe(1);
     expect(outcome.stderr).toEndWith(
-      ": another process has locked tables, e.g. to distribute them\n",
+      ": another session has locked tables: see pg_blocking_pids and pg_stat_activity\n",
     );
   });
 });

@@ -175,7 +175,7 @@ describe.if(citusUrl !== null)("with TEST_CITUS_URL", () => {
     const distributed = distributing();
     const waiting = "select from pg_locks where not granted and mode = 'AccessExclusiveLock'";
     while ((await runOn(databaseUrl, waiting)).length === 0) await Bun.sleep(5);
-    await expectRejection(open(), "operator", /another process has locked tables/);
+    await expectRejection(open(), "operator", /another session has locked tables/);
     await locking.close();
     expect([await distributed, await distributing()]).toEqual([true, false]);
     expect(announced).toEqual([[21, 2]]);

@@ -1,52 +1,24 @@
-/**
- * Operators as a role could create that may CREATE in the schema: one for every pair of types for which pg_catalog has none,
- * because PostgreSQL prefers an exact match in any schema of the path. Each one fails. All tests run beside them.
- */
-const types = [
-  ...["bigint", "integer", "smallint", "numeric", "float8", "text", "name", "json", "oid"],
-  ...["regclass", "interval", "bigint[]", "text[]", '"char"'],
-];
-const operators = [
-  "=",
-  "<>",
-  "<",
-  "<=",
-  ">",
-  ">=",
-  "+",
-  "-",
-  "*",
-  "/",
-  "%",
-  "||",
-  "~",
-  "~~",
-  "->>",
-];
+const types =
+  '{bigint,integer,smallint,numeric,float8,text,name,json,oid,regclass,interval,"bigint[]","text[]"}';
 
+/**
+ * Creates operators that fail, as another role could: one for each pair of types for which pg_catalog has none, because
+ * PostgreSQL prefers an exact match in any schema of the path.
+ */
 export const hostileOperators = `
   do $$
   declare
-    one regtype;
-    other regtype;
-    operator text;
+    it record;
   begin
-    foreach one in array array['${types.join("', '")}']::regtype[] loop
-      foreach other in array array['${types.join("', '")}']::regtype[] loop
-        execute format(
-          'create function hostile(%s, %s) returns bool language plpgsql as
-            $f$ begin raise ''an operator of others: %%'', $1; end $f$', one, other
-        );
-        foreach operator in array array['${operators.join("', '")}'] loop
-          continue when exists (
-            select from pg_operator where oprname = operator::name and oprleft = one::oid and oprright = other::oid
-          );
-          execute format(
-            'create operator %s (function = hostile, leftarg = %s, rightarg = %s)', operator, one, other
-          );
-        end loop;
-      end loop;
+    for it in
+      select *
+      from unnest('${types}'::regtype[]) as one, unnest('${types}'::regtype[]) as other,
+        unnest('{=,<>,<,<=,>,>=,+,-,*,/,%,||,~,~~,->>}'::name[]) as name
+      where not exists (select from pg_operator where (oprname, oprleft, oprright) = (name, one::oid, other::oid))
+    loop
+      execute format('create or replace function hostile(%1$s, %2$s) returns bool language plpgsql
+        as ''begin raise ''''an operator of others''''; end'';
+        create operator %3$s (function = hostile, leftarg = %1$s, rightarg = %2$s)', it.one, it.other, it.name);
     end loop;
-  end
-  $$
+  end $$
 `;

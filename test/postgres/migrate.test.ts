@@ -34,11 +34,13 @@ describe.if(cluster !== null)("migrate", () => {
     expect(await world.run("select to_regclass('later') as later")).toEqual([{ later: null }]);
   });
 
-  test("reports that the database is new when a command creates its tables", async () => {
+  test("creates the tables once, and reports it, when commands start at the same time beside advisory locks of others", async () => {
     await using world = await makeHarness(true);
+    await using _held = await world.hold("select pg_advisory_xact_lock(1969320041)");
     const reported: [from: number, to: number][] = [];
     const onMigration = (from: number, to: number) => reported.push([from, to]);
-    await world.open({ create: true, mode: "write", onMigration });
+    const start = () => world.open({ create: true, mode: "write", onMigration });
+    await Promise.all([start(), start(), start()]);
     expect(reported).toEqual([[0, CURRENT]]);
   });
 

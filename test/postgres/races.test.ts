@@ -7,6 +7,7 @@ import { oneServer } from "../../src/postgres/server/placement.ts";
 import { createUserStore } from "../../src/postgres/tables/users.ts";
 import { newUser, outcomesOf, rename, userFields } from "../contract/open.ts";
 import { expectRejection } from "../support/expect-error.ts";
+import { ifMatch } from "../support/preconditions.ts";
 import { cluster, type Harness, makeHarness, patient } from "./postgres-harness.ts";
 
 const KEYS = 100;
@@ -76,6 +77,19 @@ describe.if(cluster !== null)("two replicas", () => {
     const key = { owner: "a", key: "1", fingerprint: "f" };
     expect((await users.update(id, rename, null, key))?.version).toBe(3);
     expect(await store.check()).toEqual([]);
+  });
+
+  test("a write is replayed when another replica makes it with the same key after the look-up", async () => {
+    await using world = await makeHarness();
+    const store = await world.open();
+    const { id } = await newUser(store);
+    const keyOf = (key: string) => ({ owner: "a", key, fingerprint: "f" });
+    const update = (users: UserStore) => users.update(id, rename, ifMatch(1), keyOf("1"));
+    const remove = (users: UserStore) => users.remove(id, ifMatch(2), keyOf("2"));
+    for (const write of [update, remove]) {
+      const users = usersBefore(world, "from users", () => Promise.resolve(write(store.users)));
+      expect(await write(users)).toMatchObject({ version: 2, replayed: true });
+    }
   });
 
   test("an update is rejected when another user gets its email after it was found free", async () => {

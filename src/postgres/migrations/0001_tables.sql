@@ -9,8 +9,7 @@
 -- One row. It identifies a database of user-api.
 create table user_api (
   -- Random, because a restore of the data alone adds a second row.
-  id text collate "C" primary key
-    default pg_catalog.md5(pg_catalog.random()::text || pg_catalog.clock_timestamp()::text),
+  id text collate "C" primary key default pg_catalog.replace(pg_catalog.gen_random_uuid()::text, '-', ''),
   schema_version integer not null,
   -- Programs whose newest migration is older than this must not use the schema.
   oldest_version integer not null,
@@ -161,6 +160,9 @@ create table change_feed (
   primary key (xid, name)
 );
 
+-- Never has rows. Unlike an advisory lock, a lock of the table needs a right.
+create table feed_lock (id integer primary key);
+
 -- The system identifier of the server, its timeline, and the database. A part is null if the server does not offer the
 -- function, or does not permit it. The timeline of `pg_control_checkpoint` would be late after a failover.
 create function feed_origin() returns bigint[] language plpgsql as $$
@@ -174,15 +176,12 @@ begin
   exception when others then
   end;
   begin
-    timeline := (
-      'x' || pg_catalog.left(pg_catalog.pg_walfile_name(pg_catalog.pg_current_wal_lsn()), 8)
-    )::bit(32)::bigint;
+    timeline := ('x' || pg_catalog.pg_walfile_name(pg_catalog.pg_current_wal_lsn()))::bit(32)::bigint;
   exception when others then
   end;
-  return array[
-    system, timeline,
-    (select oid::bigint from pg_catalog.pg_database where datname = pg_catalog.current_database())
-  ];
+  return array[system, timeline, (
+    select oid::bigint from pg_catalog.pg_database where datname = pg_catalog.current_database()
+  )];
 end
 $$;
 
@@ -192,7 +191,7 @@ $$;
 create view feed_state as
 select state.*, newest.last_id, is_whole, is_whole and not exists (
   select
-  from rows from (pg_catalog.unnest(origin), pg_catalog.unnest(feed_origin())) as part (stored, present)
+  from unnest(origin, feed_origin()) as part (stored, present)
   where stored <> present
 ) as is_current
 from (
@@ -234,9 +233,9 @@ begin
   if pg_catalog.current_setting('synchronous_commit') = 'off' then
     perform pg_catalog.set_config('synchronous_commit', 'local', true);
   end if;
-  -- As long as the statement may take. "uapn" in ASCII: one call runs at a time.
+  -- As long as the statement may take. The mode conflicts with itself: one call runs at a time.
   perform pg_catalog.set_config('lock_timeout', '0', true);
-  perform pg_catalog.pg_advisory_xact_lock(1969320046);
+  lock table feed_lock in share update exclusive mode;
   select * into strict state from feed_state;
   if not state.is_whole then
     -- The last part of a dump. Records that are still to be restored would not be counted.
@@ -317,8 +316,7 @@ begin
     end,
     array(
       select coalesce(present, stored)
-      from rows from (pg_catalog.unnest(state.origin), pg_catalog.unnest(feed_origin()))
-        with ordinality as part (stored, present, at)
+      from unnest(state.origin, feed_origin()) with ordinality as part (stored, present, at)
       order by at
     ),
     least(
@@ -328,8 +326,7 @@ begin
     array(select pg_catalog.txid_snapshot_xip(pg_catalog.txid_current_snapshot())),
     coalesce(counted, array(
       select old + new
-      from rows from (pg_catalog.unnest(state.totals), pg_catalog.unnest(added))
-        with ordinality as part (old, new, at)
+      from unnest(state.totals, added) with ordinality as part (old, new, at)
       order by at
     ))
   from total
@@ -340,7 +337,4 @@ end
 $$;
 
 insert into change_feed (name, first, last, last_xid, origin, next_xid, totals)
-values (
-  pg_catalog.md5(pg_catalog.random()::text || pg_catalog.clock_timestamp()::text), 1, 0, 0, feed_origin(), 0,
-  '{0, 0, 0, 0, 0, 0}'
-);
+values (pg_catalog.replace(pg_catalog.gen_random_uuid()::text, '-', ''), 1, 0, 0, feed_origin(), 0, '{0,0,0,0,0,0}');

@@ -45,9 +45,7 @@ const selectWorkers = `
   where noderole::text = 'primary'
 `;
 const citusVersion = `
-  select
-    pg_catalog.string_to_array(pg_catalog.regexp_replace(extversion, '[^0-9.].*', ''), '.')::integer[]
-      operator(pg_catalog.>=) '{11,1}' as supported
+  select pg_catalog.substring(extversion, '^[0-9]+(?:[.][0-9]+)?')::numeric >= 11.1 as supported
   from pg_catalog.pg_extension
   where extname = 'citus'
 `;
@@ -96,7 +94,7 @@ export async function distribute(session: Session): Promise<void> {
 /** Frees the space of rows that were distributed, which nobody reads. It must be a transaction of its own. */
 export const truncateLocalData = `
   select pg_catalog.truncate_local_data_after_distributing_table('users')
-  where pg_catalog.pg_relation_size('users'::regclass) + pg_catalog.pg_relation_size('orders'::regclass) > 0
+  where pg_catalog.pg_relation_size('users') + pg_catalog.pg_relation_size('orders') > 0
 `;
 
 /** Parameters that are compared as they are lead Citus to a shard; the results of a subquery do not. */
@@ -126,9 +124,8 @@ async function findOrders(
 const indexSums = (table: string) => `
   select
     pg_catalog.count(*)::text as rows,
-    pg_catalog.sum(
-      pg_catalog.hashtextextended(pg_catalog.format('%s %s %s', id, user_id, reference), 0)::numeric
-    )::text as hashes
+    pg_catalog.sum(pg_catalog.hashtextextended(
+      pg_catalog.format('%s %s %s', id, user_id, reference), 0)::numeric)::text as hashes
   from ${table}
 `;
 

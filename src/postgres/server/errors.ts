@@ -16,9 +16,9 @@ const LOCK_TIMEOUT = "55P03";
 
 /**
  * SQLSTATEs that are not caused by the request: connection (08), login (28, 3D), insufficient resources (53),
- * shutdown or timeout (57, 55P03, 25P03), read-only server (25006), system error (58), rollback (40).
+ * shutdown or timeout (57, 55P03, 25P03), read-only server (25006), permission (42501), system error (58), rollback (40).
  */
-const TRANSIENT = /^(08|28|3D|53|57|58|55P03|25006|25P03|40)/;
+const TRANSIENT = /^(08|28|3D|53|57|58|55P03|25006|25P03|42501|40)/;
 /**
  * Messages of Citus after the coordinator has lost a worker or was killed, during a statement or a commit: it may be
  * committed. Some are those of libpq.
@@ -50,6 +50,7 @@ const unavailableReasons: readonly (readonly [RegExp, string])[] = [
   // A lock or a statement timed out.
   [/^(55P03|57014)$/, "is busy"],
   [/^25006$/, "is read-only at the moment"],
+  [/^42501$/, "denies the service a permission that it needs"],
   [/^53/, "lacks disk space, memory or connections"],
 ];
 const CONNECTION_LOST =
@@ -184,11 +185,12 @@ const errorMessages: readonly (readonly [text: RegExp, message: string])[] = [
   [/^28/, "the server does not let this user log in from this host"],
   [/^3D000/, "the database does not exist: create it with `createdb`"],
   [
-    /^42501/,
+    /^42501 permission denied for schema/,
     "permission denied: the user must own the database's schema, or have the right to create tables",
   ],
+  [/^42501 .* table/, "the tables belong to another user: restore with --no-owner and --role=USER"],
   [/^53300/, "the server has too many connections"],
-  [/^55P03/, "another process has locked tables, e.g. to distribute them"],
+  [/^55P03/, "another session has locked tables: see pg_blocking_pids and pg_stat_activity"],
   [/^57P03/, "the server is starting up or shutting down"],
 ];
 

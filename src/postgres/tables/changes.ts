@@ -69,10 +69,7 @@ const deleteBatch = `
       select
         state.xid, state.first,
         least(
-          state.last,
-          coalesce(
-            pg_catalog.min(old.id) filter (where old.created_at >= $1::bigint), pg_catalog.max(old.id) + 1
-          )
+          state.last, pg_catalog.min(old.id) filter (where old.created_at >= $1::bigint), pg_catalog.max(old.id) + 1
         ) as next
       from feed_state as state
       cross join lateral (

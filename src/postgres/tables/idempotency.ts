@@ -1,8 +1,10 @@
 /**
  * Idempotency keys. Creates claim theirs by `on conflict`, in the statement that inserts the records, so that a batch needs
  * no other one. An update or a delete must know that the key is new before it reads the record, and may end without a
- * write: each holds a lock of its key, in a transaction of its own.
+ * write. It claims the key after the write, in the same transaction. No lock comes before: that of a row would give the
+ * transaction its number before the record is read, and the numbers order the changes of a record.
  */
+import { AppError } from "../../base/error.ts";
 import { type IdempotencyKey, KEY_LIFETIME_MS, replay } from "../../domain/idempotency.ts";
 import type { RecordText } from "../../domain/record.ts";
 import type { Database, Session } from "../server/connection.ts";
@@ -27,11 +29,6 @@ export function expiryTime(now: Date): string {
   return new Date(now.getTime() - KEY_LIFETIME_MS).toISOString();
 }
 
-/**
- * Waits for another write with the key. Unlike a row, the lock does not give the transaction its number, before the record
- * is read: the numbers order the changes of a record. The first argument is "uapk" in ASCII.
- */
-const lockKey = "select pg_catalog.pg_advisory_xact_lock(1969320043, $1::integer)";
 const find = `
   select fingerprint, record
   from idempotency_keys
@@ -53,7 +50,7 @@ const store = `
  * @param session in a transaction
  * @param userId of the user that is written; `null` for an order
  * @param write returns the record after the write; `null` if there is none, which is not stored
- * @throws runAgain if a create has claimed the key since
+ * @throws runAgain if another write has claimed the key since
  */
 export async function writeOnce<Row>(
   session: Session,
@@ -64,17 +61,17 @@ export async function writeOnce<Row>(
 ): Promise<RecordText<Row> | null> {
   const { owner, key, fingerprint } = idempotencyKey;
   const expired = expiryTime(now);
-  // Signed. Two keys with the same hash wait for each other.
-  await session.all(lockKey, Bun.hash.xxHash32(`${owner} ${key}`) | 0);
-  const stored = await session.first<Record<"fingerprint" | "record", string>>(
-    find,
-    owner,
-    key,
-    expired,
-  );
-  if (stored !== null) return replay(stored, idempotencyKey);
-  const record = await write();
-  if (record === null) return null;
+  const replayed = async () => {
+    const stored = await session.first<Parameters<typeof replay>[0]>(find, owner, key, expired);
+    return stored && replay<Row>(stored, idempotencyKey);
+  };
+  const stored = await replayed();
+  if (stored !== null) return stored;
+  // Another write with the key, committed since, can be why this one is rejected, or finds no record.
+  const record = await write().catch(async (error) => {
+    throw error instanceof AppError && (await replayed()) !== null ? runAgain : error;
+  });
+  if (record === null) return replayed();
   const values = [owner, key, fingerprint, record.json, userId, now.toISOString(), expired];
   if ((await session.first(store, ...values)) === null) throw runAgain;
   return record;

@@ -35,8 +35,7 @@ export interface Values {
 /** @returns a query for the number of matching records, `total` */
 function totalQuery({ table, ofUser, status }: List, { user }: Values): string {
   if (ofUser) {
-    const inStatus = status === null ? "" : ` and status = '${status}'`;
-    return `select pg_catalog.count(*) as total from orders where user_id = ${user}${inStatus}`;
+    return `select pg_catalog.count(*) as total from orders where user_id = ${user}${status === null ? "" : ` and status = '${status}'`}`;
   }
   if (table === "users") return totalOf("users");
   return totalOf(...(status === null ? orderStatuses : [status]));

@@ -39,8 +39,8 @@ async function readStatus(session: Session): Promise<FeedStatus> {
 /** Keeps others from numbering until the end of the transaction. */
 export async function lockFeed(session: Session): Promise<void> {
   await session.all("select pg_catalog.set_config('lock_timeout', '10s', true)");
-  // That of `number_changes`.
-  await session.all("select pg_catalog.pg_advisory_xact_lock(1969320046)");
+  // As `number_changes`.
+  await session.script("lock table feed_lock in share update exclusive mode");
 }
 
 const numberChanges = "select number_changes($1::integer) as numbered";
@@ -61,8 +61,7 @@ const grownTables = `
   where relname in ('users', 'orders', 'order_index', 'changes', 'idempotency_keys')
     and pg_catalog.pg_table_is_visible(oid)
     and pg_catalog.pg_has_role(relowner, 'usage')
-    and pg_catalog.pg_relation_size(oid)
-      >= 10 * greatest(relpages, 1) * pg_catalog.current_setting('block_size')::bigint
+    and pg_catalog.pg_relation_size(oid) >= 10 * greatest(relpages, 1) * pg_catalog.current_setting('block_size')::bigint
 `;
 
 async function analyzeGrown(session: Session): Promise<void> {

@@ -7,7 +7,7 @@ import { countWorkers, distribute, truncateLocalData } from "../server/citus.ts"
 import { connect, longTransaction, type Session } from "../server/connection.ts";
 import { describePostgresError } from "../server/errors.ts";
 import { totalOf } from "../tables/outbox.ts";
-import { findSchema, lockSchema } from "./migrate.ts";
+import { findSchema } from "./migrate.ts";
 
 /** It waits no longer for transactions that use the tables: meanwhile, requests wait behind it. */
 const options = { ...longTransaction, lockTimeoutMs: 10_000 };
@@ -32,7 +32,6 @@ export const distributePostgres: DistributeStore = async (databaseUrl, onStart) 
       const count = (session: Session) => session.first<{ orders: number }>(countOrders);
       onStart((await db.run("background", count))?.orders ?? 0, workers);
       const lockAndDistribute = async (session: Session) => {
-        await lockSchema(session);
         await session.script(lockTables);
         // Another process may have done it meanwhile.
         if (!(await isDistributed(session))) await distribute(session);

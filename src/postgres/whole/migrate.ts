@@ -10,6 +10,7 @@ import {
   longTransaction,
   type Session,
 } from "../server/connection.ts";
+import { isRolledBack, sqlState } from "../server/errors.ts";
 import { oneServer, type Placement } from "../server/placement.ts";
 
 /**
@@ -28,9 +29,6 @@ export const migrations: readonly (readonly string[])[] = [splitStatements(table
 
 /** Programs that know fewer migrations must not use the schema: a migration since has changed what they use. */
 const OLDEST_VERSION = 1;
-
-/** Key of the advisory lock, "uapi" in ASCII: replicas that start at the same time migrate one after the other. */
-const MIGRATION_LOCK = 0x75617069;
 
 /**
  * Not `to_regclass`: in a transaction that reads no table, it does not see what another one has created since, such as one
@@ -54,10 +52,13 @@ const updateVersion = `
   set schema_version = $1::integer, oldest_version = $2::integer
 `;
 
-/** Keeps others from changing the schema until the end of the transaction. */
-export async function lockSchema(session: Session): Promise<void> {
-  await session.all("select pg_catalog.pg_advisory_xact_lock($1)", MIGRATION_LOCK);
-}
+/** Keeps others from changing the schema until the end of the transaction. The mode conflicts with itself, not with writes. */
+const lockSchema = "lock table user_api in share update exclusive mode";
+
+/** How long a migration waits for that of another process, or for others that use the tables. */
+const LOCK_TIMEOUT_MS = 60_000;
+/** Another process has created the tables meanwhile: a unique violation in a catalog, or a table that exists. */
+const ALREADY_CREATED = /^(23505|42P07)$/;
 
 interface Schema {
   readonly schema_version: number;
@@ -111,7 +112,8 @@ export async function migrate(
   const present = await db.run("background", findUsable);
   if (present.schema_version >= newest) return placementOf(present);
   const run = async (session: Session) => {
-    await lockSchema(session);
+    // Of servers that create the tables at the same time, PostgreSQL lets one succeed.
+    if (present.schema_version > 0) await session.script(lockSchema);
     const schema = await findUsable(session);
     const from = schema.schema_version;
     for (const statement of available.slice(from).flat()) await session.script(statement);
@@ -121,8 +123,8 @@ export async function migrate(
     await distribute(session);
     return { from, placement: severalServers };
   };
-  // Replicas wait for the lock as long as the migration takes.
-  const options = { ...longTransaction, lockTimeoutMs: 0 };
+  const mayRetry = (error: unknown) => isRolledBack(error) || ALREADY_CREATED.test(sqlState(error));
+  const options = { ...longTransaction, lockTimeoutMs: LOCK_TIMEOUT_MS, mayRetry };
   const { from, placement } = await db.run("background", run, options);
   if (from < newest) onMigration?.(from, newest);
   return placement;

@@ -5,6 +5,7 @@ import { createContext } from "./engine/context.ts";
 import { type Database, longTransaction } from "./server/connection.ts";
 import { isDiskFull, isForbidden } from "./server/errors.ts";
 import type { Placement } from "./server/placement.ts";
+import { requireAllRows } from "./server/trust.ts";
 import { watchChanges } from "./tables/change-watch.ts";
 import { createChangeStore } from "./tables/changes.ts";
 import { deleteExpiredKeys } from "./tables/idempotency.ts";
@@ -73,6 +74,7 @@ export function createStore(db: Database, placement: Placement, options: StoreOp
     tokens: createTokenStore(context),
     changes: createChangeStore(context, numberChanges, watchChanges(db, numberChanges)),
     checkUsable: createWriteProbe(async () => {
+      await db.run("read", requireAllRows);
       if (readOnly) await numberChanges();
       else await write();
     }),

@@ -89,7 +89,7 @@ describe.if(cluster !== null)("open", () => {
     const ofRole = await settingsOf(change(world.url, { search: "prepare=false" }));
     expect(ofRole).toEqual(await settingsOf(world.url));
     // Other roles keep theirs, also in this database.
-    expect(await world.run("select from pg_db_role_setting where setrole = 0")).toEqual([]);
+    expect(await world.run("select from pg_db_role_setting where setrole = 0::oid")).toEqual([]);
   });
 
   test("sets what suits several servers when the URL does not", async () => {
@@ -126,7 +126,8 @@ describe.if(cluster !== null)("open", () => {
     expect(await warningsOf("statement_timeout=2000")).toEqual([]);
     const role =
       "the role in PostgreSQL should have statement_timeout = '5000', lock_timeout = '200', " +
-      "idle_in_transaction_session_timeout = '10000', jit = 'off', plan_cache_mode = 'force_generic_plan'";
+      "idle_in_transaction_session_timeout = '10000', row_security = 'off', jit = 'off', " +
+      "plan_cache_mode = 'force_generic_plan'";
     expect(await warningsOf("prepare=false")).toEqual([role]);
     // Not that all processes should only read.
     expect(await warningsOf("prepare=false", "serve-read-only")).toEqual([role]);

@@ -28,6 +28,8 @@ const commonSettings = {
   idle_in_transaction_session_timeout: 10_000,
   default_transaction_isolation: "read committed",
   synchronous_commit: "on",
+  // A policy that hides rows is an error, instead of a list without them.
+  row_security: "off",
   // The statements are short, but PostgreSQL overestimates their cost and would compile them.
   jit: "off",
   // In seconds. Otherwise the server keeps a connection that the network has lost for more than two hours.

@@ -12,6 +12,7 @@ import {
 } from "../server/connection.ts";
 import { isRolledBack, sqlState } from "../server/errors.ts";
 import { oneServer, type Placement } from "../server/placement.ts";
+import { requireTrusted } from "../server/trust.ts";
 
 /**
  * Splits a script into statements, each of which ends with a semicolon and an empty line. Citus passes the text of a query
@@ -83,6 +84,7 @@ export async function findSchema(session: Session): Promise<Schema> {
   if (encoding !== "UTF8")
     fail("operator", `the encoding of the database is ${encoding}, but must be UTF8`);
   if (!ours && taken) fail("operator", "the database contains tables of another application");
+  await requireTrusted(session);
   return (ours ? await session.first<Schema>(schemaInfo) : null) ?? noSchema;
 }
 

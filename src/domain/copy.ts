@@ -33,8 +33,8 @@ export type CopiedTable = keyof typeof copiedTables;
 export const copiedTableNames = Object.keys(copiedTables) as CopiedTable[];
 
 /** Tables whose ids are never reused, not even after a row is deleted. */
-const tablesWithSequence = ["users", "orders", "tokens"] as const;
-type SequenceTable = (typeof tablesWithSequence)[number];
+export const tablesWithSequence = ["users", "orders", "tokens"] as const;
+export type SequenceTable = (typeof tablesWithSequence)[number];
 
 /** A snapshot of all rows. */
 export interface CopySource {

@@ -6,6 +6,7 @@ import { findUnsafeSettings } from "./server/unsafe-settings.ts";
 import { createStore } from "./store.ts";
 import { createNumbering } from "./tables/numbering.ts";
 import { openMigrated } from "./whole/migrate.ts";
+import { advanceLate } from "./whole/sequences.ts";
 
 /** Any number of processes may open the same database. @see Backend.open */
 export const openPostgres: Backend["open"] = async (options) => {
@@ -14,6 +15,8 @@ export const openPostgres: Backend["open"] = async (options) => {
     try {
       const dangers = await db.run("read", (session) => findUnsafeSettings(session, db.settings));
       for (const danger of dangers) options.onWarning?.(danger);
+      if (options.mode === "serve" || options.mode === "write")
+        await advanceLate(db, placement, options.onWarning);
       // After a restore, the totals follow from the first call.
       if (options.mode === "serve") await createNumbering(db, false)();
       return createStore(db, placement, options);

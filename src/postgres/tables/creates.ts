@@ -96,7 +96,7 @@ function createStatement(
       planned as materialized (
         select
           found.*, $2::text as created_at,
-          case when stored is null and rejection is null then pg_catalog.nextval('${ids}'::regclass) end as id
+          case when stored is null and rejection is null then pg_catalog.nextval('${ids}') end as id
         from (
           select
             input.*, ${rejectionOf(rejections, "is not null")} as rejection,

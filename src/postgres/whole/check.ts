@@ -3,6 +3,7 @@
 import { fail, messageOf } from "../../base/error.ts";
 import type { Schema } from "../../base/schema.ts";
 import { LAST_OF_USERS } from "../../domain/change.ts";
+import { tablesWithSequence } from "../../domain/copy.ts";
 import { Order } from "../../domain/order.ts";
 import { MAX_RECORD_BYTES, type RecordTable } from "../../domain/record.ts";
 import { User } from "../../domain/user.ts";
@@ -11,7 +12,7 @@ import { sqlState } from "../server/errors.ts";
 import type { Find, Placement, Section } from "../server/placement.ts";
 import { recordJson } from "../tables/columns.ts";
 import { allChanges, statusCodeOf, totalOf, totals } from "../tables/outbox.ts";
-import { rowsOf } from "./rows.ts";
+import { findLateId } from "./sequences.ts";
 
 /** Maximum number of rows that one section reports. */
 const MAX_FINDINGS = 10;
@@ -36,9 +37,7 @@ const miscountedOrders = `
   select pg_catalog.format('the total of order %s does not match its items', id) as problem
   from orders
   where total::numeric <> (
-    select pg_catalog.sum(
-      (item ->> 'quantity'::text)::numeric * (item ->> 'unit_price'::text)::numeric
-    )
+    select pg_catalog.sum((item ->> 'quantity'::text)::numeric * (item ->> 'unit_price'::text)::numeric)
     from pg_catalog.json_array_elements(items::json) as item
   )
 `;
@@ -76,22 +75,18 @@ function findLarge(table: RecordTable, record: Schema): Find {
   `);
 }
 
-function findLateSequence(table: RecordTable, placement: Placement): Find {
-  const lastOf = `select coalesce(pg_catalog.max(id), 0) as last from ${table}`;
-  return async (session) => {
-    const last = (await session.first<{ last: number }>(lastOf))?.last ?? 0;
-    return last <= (await rowsOf(session, placement).lastId(table))
-      ? []
-      : [`the sequence of ${table} is behind the last id and would assign it again`];
-  };
+function sequenceSections(placement: Placement): readonly Section[] {
+  return tablesWithSequence.map((table) => {
+    const finding = `the sequence of ${table} is behind the last id and would assign it again`;
+    const find: Find = async (session) =>
+      (await findLateId(session, placement, table)) === null ? [] : [finding];
+    return [`the sequence of ${table}`, find];
+  });
 }
 
 const changeGaps = `
-  select
-    pg_catalog.format(
-      'the changes are not consecutive: %s of them from %s to %s',
-      pg_catalog.count(*), pg_catalog.min(id), pg_catalog.max(id)
-    ) as problem
+  select pg_catalog.format('the changes are not consecutive: %s of them from %s to %s',
+    pg_catalog.count(*), pg_catalog.min(id), pg_catalog.max(id)) as problem
   from (${allChanges}) as changes
   having pg_catalog.count(*) <> pg_catalog.max(id) - pg_catalog.min(id) + 1
 `;
@@ -145,8 +140,7 @@ function sectionsOf(placement: Placement): readonly Section[] {
     ["the references between rows", findBy(orphans)],
     ["the size of users", findLarge("users", User)],
     ["the size of orders", findLarge("orders", Order)],
-    ["the sequence of users", findLateSequence("users", placement)],
-    ["the sequence of orders", findLateSequence("orders", placement)],
+    ...sequenceSections(placement),
     ["the sequence of changes", findBy(changeGaps)],
     ["the changes of each record", findBy(changeJumps)],
     ["the last change of each record", findBy(changesBehind)],

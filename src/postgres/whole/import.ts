@@ -24,6 +24,7 @@ import { noteImported } from "../tables/outbox.ts";
 import { type EditableTable, prepareUpdate } from "../tables/record-writes.ts";
 import { editableUsers } from "../tables/users.ts";
 import { rowsOf } from "./rows.ts";
+import { lockIds } from "./sequences.ts";
 
 /** Loads the ids of the records with these keys. @param table has the ids and the keys */
 async function loadIds(
@@ -115,8 +116,7 @@ function createBulkStore<Row extends User | Order, Import extends object>(
     options: ImportOptions | undefined,
   ) {
     for (const statement of placement.beforeCopy) await session.script(statement);
-    // No other transaction assigns ids after it.
-    await session.script(`lock table ${table} in share row exclusive mode`);
+    await session.script(lockIds(table, placement));
     const stored = await loadStored(session, placement, rules, records);
     const { results, created, updated, lastId } = plan(records, stored, options);
     // First: a new record can have the key that another one gives up.

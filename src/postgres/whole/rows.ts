@@ -46,10 +46,8 @@ export function rowsOf(session: Session, placement: Placement): CopyTarget {
     async advanceIds(table, id) {
       // A rollback does not reset a sequence, so after a failed copy it can already be at this id.
       if (id <= (await lastId(table))) return;
-      await session.all(
-        `select pg_catalog.setval('${sequenceOf(table, placement)}'::regclass, $1::bigint)`,
-        id,
-      );
+      const sequence = sequenceOf(table, placement);
+      await session.all(`select pg_catalog.setval('${sequence}', $1::bigint)`, id);
     },
   };
 }

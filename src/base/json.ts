@@ -1,6 +1,6 @@
 /**
- * A strict JSON parser. `JSON.parse` silently drops the first of two members with the same name, rounds
- * numbers, and recurses without a limit.
+ * A strict JSON parser. `JSON.parse` silently drops the first of two members with the same name, takes `5.00` for 5, and
+ * recurses without a limit.
  * @see RFC 7493 (I-JSON)
  */
 import { failDuplicate, failField } from "./error.ts";
@@ -30,23 +30,21 @@ export function sortMembers(value: unknown): unknown {
   return sorted;
 }
 
-/** The parts of a JSON number: integer digits, fraction digits and exponent. */
-const NUMBER = /^-?(\d+)(?:\.(\d+))?(?:[eE]([+-]?\d+))?$/;
+/** `-0`, or a number with a fraction or an exponent. Times and UUIDs in texts do not match. */
+const UNUSUAL_NUMBER = /(?:^|[[,]|"\s*:)\s*(?:-0|-?\d+[.eE])/;
 
-/** Whether a JSON number is an integer before it is rounded. */
-function isInteger(literal: string): boolean {
-  const [, whole = "", fraction = "", exponent = "0"] = NUMBER.exec(literal) ?? [];
-  const digits = whole + fraction;
-  // The pattern /0+$/ would take quadratic time if other digits follow the zeros.
-  let significant = digits.length;
-  while (significant > 0 && digits[significant - 1] === "0") significant -= 1;
-  return significant === 0 || significant <= whole.length + Number(exponent);
+/** Most texts have none of these characters, and looking for them is faster than the pattern above. */
+function hasUnusualNumber(text: string): boolean {
+  return (/\d[.eE]/.test(text) || text.includes("-0")) && UNUSUAL_NUMBER.test(text);
 }
 
-/** Replaces a number that is an integer only after rounding by `NaN`, which every schema rejects. */
-function roundedToNaN(_name: string, value: unknown, context: { source?: string }): unknown {
-  if (!Number.isInteger(value) || context.source === undefined) return value;
-  return isInteger(context.source) ? value : Number.NaN;
+/**
+ * No field is a fraction. `5.00` in an amount is more likely 500 cents than 5, so it becomes `NaN`, which every schema
+ * rejects. `-0` becomes 0, which is equal to it everywhere.
+ */
+function toInteger(_name: string, value: unknown, context: { source?: string }): unknown {
+  if (typeof value !== "number") return value;
+  return /[.eE]/.test(context.source ?? "") ? Number.NaN : value + 0;
 }
 
 // `text[at]` would allocate a string for each character that is not in Latin-1.
@@ -132,7 +130,7 @@ function findDuplicate(text: string): string | null {
   return duplicate;
 }
 
-function parse(text: string, reviver?: typeof roundedToNaN): unknown {
+function parse(text: string, reviver?: typeof toInteger): unknown {
   try {
     return JSON.parse(text, reviver as never);
   } catch {
@@ -141,13 +139,13 @@ function parse(text: string, reviver?: typeof roundedToNaN): unknown {
 }
 
 /**
- * @returns the value; its integers are exact, or `NaN`
+ * @returns the value; a number that is not written as an integer is `NaN`
  * @throws {AppError} validation_failed if the text is not JSON, is nested deeper than 16 levels, has more than 2,500
  * members or commas, or a duplicate member
  */
 export function parseJson(text: string): unknown {
   const duplicate = findDuplicate(text);
-  const value = parse(text, /\d[.eE]/.test(text) ? roundedToNaN : undefined);
+  const value = parse(text, hasUnusualNumber(text) ? toInteger : undefined);
   if (duplicate !== null) failDuplicate(duplicate);
   return value;
 }

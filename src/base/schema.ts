@@ -87,6 +87,14 @@ export function SafeInteger(minimum: number, description?: string) {
   return Type.Integer(description === undefined ? range : { ...range, description });
 }
 
+/** Marks the schema of an amount of money. No part of the OpenAPI document. */
+export const IS_AMOUNT = Symbol("amount");
+
+/** An amount of money, in the minor unit of its currency. */
+export function Amount(minimum: number, description: string) {
+  return { ...SafeInteger(minimum, description), [IS_AMOUNT]: true };
+}
+
 /** Text of `minLength` to `maxLength` characters (code points). */
 export function Text(options: TextOptions) {
   return Type.Unsafe<string>({ [Kind]: "Text", type: "string", ...options });

@@ -8,7 +8,7 @@ import {
 } from "@sinclair/typebox/compiler";
 import { type FieldError, failInvalid, type ProblemCode, type ProblemDetails } from "./error.ts";
 import { UNREADABLE } from "./readable-text.ts";
-import { hasLength, isStorable, type Schema, type ValueOf } from "./schema.ts";
+import { hasLength, IS_AMOUNT, isStorable, type Schema, type ValueOf } from "./schema.ts";
 
 /** Maximum number of problems in one validation error. */
 export const MAX_PROBLEMS = 20;
@@ -142,6 +142,13 @@ function problemOf({ type, schema, path, value }: ValueError, record?: Schema): 
       return of("length", { min: schema.minItems, max: schema.maxItems });
     case ValueErrorType.ObjectMaxProperties:
       return of("length", { min: 0, max: schema.maxProperties });
+    case ValueErrorType.Integer: {
+      const range =
+        IS_AMOUNT in schema
+          ? "in minor units: 500 for 5.00"
+          : `from ${schema.minimum} to ${schema.maximum}`;
+      return { code: "type", problem: `must be a whole number ${range}` };
+    }
     default: {
       // That of `Nullable`.
       const inner = TypeGuard.IsUnion(schema) ? schema.anyOf[0] : schema;

@@ -1,11 +1,11 @@
 import { type Static, Type } from "@sinclair/typebox";
 import { AppError, failField } from "../base/error.ts";
 import {
+  Amount,
   Id,
   noExtraFields,
   OneOf,
   Parameter,
-  SafeInteger,
   Text,
   Time,
   Version,
@@ -36,7 +36,7 @@ const OrderItem = Type.Object(
     sku: Text({ minLength: 1, maxLength: 64 }),
     name: Type.Optional(Text({ minLength: 1, maxLength: 200 })),
     quantity: Type.Integer({ minimum: 1, maximum: 1_000_000 }),
-    unit_price: SafeInteger(
+    unit_price: Amount(
       Number.MIN_SAFE_INTEGER,
       "In the minor unit of the currency: 1999 is 19.99 EUR. Negative for a discount",
     ),
@@ -48,7 +48,7 @@ const currency = OneOf(currencies, {
   title: "Currency",
   description: "an ISO 4217 code in upper case",
 });
-export const refunded = SafeInteger(
+export const refunded = Amount(
   0,
   "Of the total, in the minor unit of the currency. Never decreases",
 );
@@ -61,7 +61,7 @@ export const Order = Type.Object(
     currency,
     reference: Reference,
     items,
-    total: SafeInteger(0, "Σ quantity × unit_price, in the minor unit of the currency"),
+    total: Amount(0, "Σ quantity × unit_price, in the minor unit of the currency"),
     refunded,
     status: OrderStatus,
     metadata: Metadata,

@@ -185,8 +185,12 @@ const rejected: [string, unknown, ...string[]][] = [
     "not_allowed red,blue: colour must be one of red, blue",
   ],
   ["has an unknown code", { ...ok, code: "z" }, "format: code must be a letter up to k"],
-  ["has text for a number", { ...ok, count: "1" }, "type: count must be an integer from 1 to 9"],
-  ["has a fraction", { ...ok, count: 1.5 }, "type: count must be an integer from 1 to 9"],
+  [
+    "has text for a number",
+    { ...ok, count: "1" },
+    "type: count must be a whole number from 1 to 9",
+  ],
+  ["has a fraction", { ...ok, count: 1.5 }, "type: count must be a whole number from 1 to 9"],
   ["has no items", { ...ok, items: [] }, "length 1 2: items must be an array of 1 to 2 items"],
   [
     "has bad items",

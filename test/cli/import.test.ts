@@ -253,7 +253,7 @@ test("import of CSV accepts only canonical base 10 when the column is an integer
   );
   const csv = `id,email,name,metadata,version,created_at,updated_at\n${rows.join("")}`;
   const { stderr } = await world.feed(csv, "import", "users", "--format", "csv");
-  const problem = "id must be an integer from 1 to 9007199254740991";
+  const problem = "id must be a whole number from 1 to 9007199254740991";
   const rejected = `line 3: ${problem} (and 6 more like it)`;
   expect(stderr.trim().split("\n")).toEqual([rejected, summaryOf("users", 1, 0, 7)]);
 });

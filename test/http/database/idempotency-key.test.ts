@@ -63,8 +63,7 @@ describe.each([
     expect(changed.json.data.version).toBe(2);
     // More spellings are in idempotency.test.ts.
     const turned = Object.fromEntries(Object.entries(body).toReversed());
-    const spelled = JSON.stringify(turned, null, "\t").replace("metadata", "\\u006detadata");
-    const raw = spelled.replace('"quantity": 1', '"quantity": 1.0').replace(": 250", ": 25e1");
+    const raw = JSON.stringify(turned, null, "\t").replace("metadata", "\\u006detadata");
     expectReplay(await post(path, key, body, { raw }), first);
     expect((await server.call("GET", one)).text).toBe(changed.text);
     expect(await countOf(server, path)).toBe(before);

@@ -4,6 +4,7 @@ import { hasMember } from "../base/json.ts";
 import { removeUnknownFields, unknownField } from "../base/validator.ts";
 import type { BulkStore, ImportOptions, ImportResult } from "../domain/bulk.ts";
 import { createOrderParser, createUserParser } from "../domain/import-rules.ts";
+import { createImportRun } from "../domain/import-run.ts";
 import type { Store } from "../domain/store.ts";
 import {
   type BulkTable,
@@ -43,10 +44,12 @@ async function importBatches<Given>(
   let batch: { readonly entry: RawRecord; readonly rejected: ImportResult | null }[] = [];
   /** Those of the batch that are valid. */
   let records: Given[] = [];
+  let lines: number[] = [];
+  const run = createImportRun();
   let size = 0;
 
   async function flush(): Promise<void> {
-    const results = (await store.import(records, options)).values();
+    const results = (await store.import(records, { ...options, run, lines })).values();
     for (const { entry, rejected } of batch) {
       const result = rejected ?? results.next().value;
       if (result === undefined) throw new Error("the import of a batch lacks a result");
@@ -54,12 +57,14 @@ async function importBatches<Given>(
     }
     batch = [];
     records = [];
+    lines = [];
     size = 0;
   }
 
   for await (const entry of entries) {
     try {
       records.push(parse(entry));
+      lines.push(entry.line);
       batch.push({ entry, rejected: null });
     } catch (error) {
       batch.push({ entry, rejected: { outcome: "rejected", reason: problemsOf(error) } });

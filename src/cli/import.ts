@@ -4,8 +4,13 @@ import { isPostgres } from "../base/database-url.ts";
 import { AppError, fail, messageOf } from "../base/error.ts";
 import { escapeInvisible } from "../base/readable-text.ts";
 import type { BulkStore, ImportOptions, ImportResult } from "../domain/bulk.ts";
-import { createPlanner, type ImportedRow, type ImportedTable } from "../domain/import-plan.ts";
-import { orderImport, userImport } from "../domain/import-rules.ts";
+import { createPlanner } from "../domain/import-plan.ts";
+import {
+  type ImportedRow,
+  type ImportedTable,
+  orderImport,
+  userImport,
+} from "../domain/import-rules.ts";
 import type { Store } from "../domain/store.ts";
 import { formatCount, formatNumber } from "./count-text.ts";
 import { readCsv } from "./files/csv.ts";

@@ -1,4 +1,5 @@
 /** The port of import. */
+import type { ImportRun } from "./import-run.ts";
 
 export type ImportResult =
   | { readonly outcome: "created" }
@@ -10,17 +11,24 @@ export type ImportResult =
   /** `reason` is worded like a validation error of the API. */
   | { readonly outcome: "rejected"; readonly reason: string };
 
-/** By default, neither. */
-export type ImportOptions = { readonly update?: boolean; readonly dryRun?: boolean };
+export interface ImportOptions {
+  /** Whether records that exist with other content are updated. They are not by default. */
+  readonly update?: boolean;
+  readonly dryRun?: boolean;
+  /** What earlier batches of the same file were. By default, there are none. */
+  readonly run?: ImportRun;
+  /** Of the records, in the file. By default from 1. */
+  readonly lines?: readonly number[];
+}
 
 /** Import into one table. */
 export interface BulkStore<Import> {
   /**
    * Stores records with their ids, versions and times. Records without an id get new ones. A record that exists with other
    * content is rejected, or with `update` becomes as the given one, with a new version. A rejected record does not affect
-   * the others. The call is one transaction.
-   * @param options with `dryRun`, it returns the results without writing, as if earlier calls had created theirs. Records
-   * that these would have updated are compared as they are stored
+   * the others. Records of one run that are the same record, or would have the same key, must be equal: otherwise these are
+   * rejected, unless they are in an earlier batch. The call is one transaction.
+   * @param options with `dryRun`, it returns the results without writing, as if earlier batches of the run were stored
    * @returns the result of each record in the same order, after the records are on disk
    * @throws {AppError} unavailable if the database cannot be written; then no record is stored
    */

@@ -1,20 +1,19 @@
 /** The plan of an import: which records are created, updated, unchanged or rejected. */
 
 import { AppError } from "../base/error.ts";
-import { sortMembers } from "../base/json.ts";
-import type { Schema } from "../base/schema.ts";
 import type { ImportOptions, ImportResult } from "./bulk.ts";
-import type { ChangeType } from "./change.ts";
-import type { CopyRow } from "./copy.ts";
-import { createDryRunMemory, type Numbers } from "./import-dry-run.ts";
-import { nextVersion, type RecordTable } from "./record.ts";
+import type { ImportedRow, ImportedTable, StoredRecords, UniqueKey } from "./import-rules.ts";
+import {
+  createImportRun,
+  type ImportRun,
+  isEqualRecord,
+  lineOf,
+  type Met,
+  metOf,
+} from "./import-run.ts";
+import { nextVersion } from "./record.ts";
 
 const unchanged: ImportResult = { outcome: "unchanged" };
-
-/** @param user the key of the user that a record names */
-function unknownUser([field]: UniqueKey): ImportResult {
-  return rejected(`user_${field} must be the ${field} of an existing user`);
-}
 
 function rejected(reason: string): ImportResult {
   return { outcome: "rejected", reason };
@@ -32,221 +31,188 @@ export function idGapProblem(id: number, last: number): string | null {
   return `id must be at most ${MAX_ID_GAP} beyond the last one, ${last}`;
 }
 
-/** A field whose values are unique besides the ids. Emails are compared by their keys. */
-type UniqueField = "reference" | "email";
-export type UniqueKey = readonly [field: UniqueField, key: string];
+/** A record of the file. It has an id if it was exported. */
+type Record = { readonly id?: number };
 
-export interface ImportedRow {
-  readonly id: number;
-  readonly reference: string | null;
-  readonly version: number;
-  readonly updated_at: string;
+/** How a record of the file changes a stored one. `before` is `null` for a new one. */
+interface Edit {
+  readonly met: Met;
+  readonly before: ImportedRow | null;
+  readonly row: ImportedRow;
 }
-
-/**
- * A table that an import writes: what differs between users and orders.
- */
-export interface ImportedTable<Row, Import> {
-  readonly table: RecordTable;
-  readonly schema: Schema;
-  /** The change of a record that an import creates. */
-  readonly created: ChangeType;
-  /** @returns the columns of a record */
-  toRow(row: Row): CopyRow;
-  /** A record in messages, e.g. `user`. */
-  readonly noun: string;
-  /** @returns the user that must exist: an id, or a key; `null` for none */
-  namedUserOf(record: Import): number | UniqueKey | null;
-  /** @returns the unique values, in the order in which they recognize a record without an id */
-  keysOf(record: Row | Import): readonly UniqueKey[];
-  /** @returns the whole record. The id and the time are for a record without an id. @param userId of the user that it names */
-  complete(record: Import, id: number, time: string, userId: number | null): Row;
-  /** @returns the fields that must be equal for a record without an id to be the one that has its key */
-  contentOf(row: Row, record: Import): object;
-  /**
-   * @returns the stored record with the fields that the imported one has
-   * @throws {AppError} if they cannot change like this
-   */
-  merge(stored: Row, record: Import, userId: number | null): Row;
-  /** Whether the user, or the one of the order, was erased. Then no import updates the record. */
-  isErased(row: Row, emailOf: StoredRecords<Row>["emailOf"]): boolean;
-}
-
-/** The stored records, as the transaction of the import sees them. */
-export interface StoredRecords<Row> {
-  /** The last assigned id; 0 if there is none. */
-  readonly lastId: number;
-  /** @returns the record with this id; `null` if there is none */
-  get(id: number): Row | null;
-  /** @returns the id of the record with this key; `null` if there is none */
-  idOf(key: UniqueKey): number | null;
-  /** @returns the email of the user with this id; `null` if there is none */
-  emailOf(userId: number): string | null;
-  /** @returns the id of the user with this key; `null` if there is none */
-  userIdOf(key: UniqueKey): number | null;
-}
-
-/** What is compared: all of a record, or its `contentOf`. */
-type RecordPart = "record" | "content";
 
 /** A batch of records while it is planned. */
-interface Batch<Row, Import = never> {
-  readonly rules: ImportedTable<Row, Import>;
-  readonly stored: StoredRecords<Row>;
+interface Batch {
+  readonly rules: ImportedTable<ImportedRow, Record>;
+  readonly stored: StoredRecords<ImportedRow>;
+  readonly run: ImportRun;
   /** RFC 3339. */
   readonly time: string;
   /** Whether a record that exists with other content is updated, not rejected. */
   readonly update: boolean;
-  /** What a dry run remembers of the records in earlier batches; `null` unless it is one. */
-  readonly memory: Numbers | null;
   /** By id. */
-  readonly created: Map<number, Row>;
-  readonly updated: Map<number, { readonly before: Row; readonly after: Row }>;
-  /** The ids of these records by their keys; in a dry run, also of earlier ones. */
-  readonly ids: Numbers;
+  readonly created: Map<number, ImportedRow>;
+  readonly updated: Map<number, { readonly before: ImportedRow; readonly after: ImportedRow }>;
+  /** The ids of these records by their keys; 0 for a key that no record has any more. */
+  readonly ids: Map<string, number>;
+  /** By the ids of the stored records that they are. */
+  readonly met: Map<number, Met>;
+  /** Those that need a key of another record, which may give it up. */
+  readonly waiting: Edit[];
   lastId: number;
 }
 
-/** @returns the record as it is after the import so far; `null` if there is none, or a dry run knows only its hash */
-function recordWithId<Row>({ created, updated, stored }: Batch<Row>, id: number): Row | null {
-  return created.get(id) ?? updated.get(id)?.after ?? stored.get(id);
+/** @returns the id of the record that has this key after the import so far; `null` if there is none */
+function ownerOf({ ids, run, stored }: Batch, key: UniqueKey): number | null {
+  const name = key.join(" ");
+  return (ids.get(name) ?? run.ids.get(name) ?? stored.idOf(key)) || null;
 }
 
-/** @returns the id of the record with this key; `null` if there is none */
-function ownerOf<Row>(batch: Batch<Row>, key: UniqueKey): number | null {
-  const { rules, stored, updated, ids } = batch;
-  const id = ids.get(key.join(" ")) ?? stored.idOf(key);
-  const changed = id === null ? undefined : updated.get(id)?.after;
-  const hasLost = changed && !rules.keysOf(changed).some((other) => Bun.deepEquals(other, key));
-  return hasLost ? null : id;
+/** @returns the record of this run that is the stored one */
+function metBy({ met, run }: Batch, id: number): Met | undefined {
+  return met.get(id) ?? run.met.get(id);
 }
 
-/** @returns the reason for rejecting a record that would have the key of another one; `null` if none has */
-function conflictOf<Row extends ImportedRow>(batch: Batch<Row>, row: Row): string | null {
-  for (const key of batch.rules.keysOf(row)) {
-    const owner = ownerOf(batch, key);
-    if (owner !== null && owner !== row.id)
-      return `${key[0]} is already taken by ${batch.rules.noun} ${owner}`;
-  }
-  return null;
-}
-
-/** Hashes a value for comparison, independent of the order of members. */
-function hashOf(value: object): number {
-  return Bun.hash.xxHash32(JSON.stringify(sortMembers(value)));
-}
-
-function note<Row extends ImportedRow, Import>(
-  batch: Batch<Row, Import>,
-  row: Row,
-  record: Import,
-): void {
-  const { rules, ids, memory } = batch;
-  for (const key of rules.keysOf(row)) ids.set(key.join(" "), row.id);
-  batch.lastId = Math.max(batch.lastId, row.id);
-  if (memory === null) return;
-  memory.set(`record ${row.id}`, hashOf(row));
-  memory.set(`content ${row.id}`, hashOf(rules.contentOf(row, record)));
-  memory.set("last id", batch.lastId);
-}
-
-/** @returns the record that an imported one is, and the field by which that is known; `null` if it is new */
-function recognize<Row extends ImportedRow, Import extends object>(
-  batch: Batch<Row, Import>,
-  record: Import & { readonly id?: number },
-): { readonly id: number; readonly field: "id" | UniqueField } | null {
+/** @returns the stored record that a record is, and the key by which that is known; `null` if it is new */
+function recognize(batch: Batch, record: Record) {
+  const { rules, stored, created, updated } = batch;
   const { id } = record;
   if (id !== undefined) {
-    const isPlanned = batch.memory?.get(`record ${id}`) !== undefined;
-    return isPlanned || recordWithId(batch, id) !== null ? { id, field: "id" } : null;
+    const exists = metBy(batch, id) !== undefined || stored.get(id) !== null;
+    return exists ? { id, key: ["id", String(id)] as const } : null;
   }
-  for (const [at, key] of batch.rules.keysOf(record).entries()) {
+  for (const [at, key] of rules.keysOf(record).entries()) {
     const owner = ownerOf(batch, key);
     if (owner === null) continue;
+    const row = created.get(owner) ?? updated.get(owner)?.after ?? stored.get(owner);
     // The other key is the reference: two people of another system can share an email.
-    const isOther = at > 0 && recordWithId(batch, owner)?.reference != null;
-    return isOther ? null : { id: owner, field: key[0] };
+    return at > 0 && row?.reference != null ? null : { id: owner, key };
   }
   return null;
 }
 
-function create<Row extends ImportedRow, Import>(
-  batch: Batch<Row, Import>,
-  record: Import,
-  row: Row,
-): ImportResult {
-  const problem = conflictOf(batch, row) ?? idGapProblem(row.id, batch.lastId);
-  if (problem !== null) return rejected(problem);
-  batch.created.set(row.id, row);
-  note(batch, row, record);
-  return { outcome: "created" };
+/**
+ * Rejects two records of a run: only a person can know which of them is right.
+ * @param id of the stored record that the first of them is
+ */
+function contest({ run, created }: Batch, key: readonly string[], id: number, ...both: Met[]) {
+  const lines = both.map(lineOf).join(" and ");
+  const reason = `${key[0]} is that of lines ${lines}, which have different values`;
+  run.contested.set(key.join(" "), reason);
+  // A new record can get another id when the batch is planned again.
+  if (!created.has(id)) run.contested.set(`record ${id}`, reason);
+  return rejected(reason);
 }
 
-function update<Row extends ImportedRow, Import>(
-  batch: Batch<Row, Import>,
-  before: Row,
-  record: Import,
-  userId: number | null,
-): ImportResult {
-  const { rules, created, updated, time } = batch;
-  const merged = rules.merge(before, record, userId);
-  if (Bun.deepEquals(before, merged, true)) return unchanged;
-  const problem = conflictOf(batch, merged);
+/** Creates or updates a record, if it gets its keys. */
+function write(batch: Batch, edit: Edit): ImportResult {
+  const { rules, ids, created, updated } = batch;
+  const { met, before, row } = edit;
+  if (before !== null && Bun.deepEquals(before, row, true)) return unchanged;
+  const problem = before === null ? idGapProblem(row.id, batch.lastId) : null;
   if (problem !== null) return rejected(problem);
-  const { id } = before;
-  const first = updated.get(id)?.before ?? before;
-  const after = created.has(id) ? merged : nextVersion(first, merged, time);
-  if (created.has(id)) created.set(id, after);
-  else updated.set(id, { before: first, after });
-  note(batch, after, record);
-  return { outcome: "updated" };
+  for (const key of rules.keysOf(row)) {
+    const owner = ownerOf(batch, key);
+    if (owner === null || owner === row.id) continue;
+    const other = metBy(batch, owner);
+    if (other !== undefined) return contest(batch, key, owner, other, met);
+    batch.waiting.push(edit);
+    return rejected(`${key[0]} is already taken by ${rules.noun} ${owner}`);
+  }
+  for (const key of before === null ? [] : rules.keysOf(before))
+    if (ownerOf(batch, key) === row.id) ids.set(key.join(" "), 0);
+  for (const key of rules.keysOf(row)) ids.set(key.join(" "), row.id);
+  if (before === null) created.set(row.id, row);
+  else updated.set(row.id, { before, after: nextVersion(before, row, batch.time) });
+  batch.lastId = Math.max(batch.lastId, row.id);
+  return { outcome: before === null ? "created" : "updated" };
 }
 
-/** Whether the record is the one with the id, as far as an import compares them. */
-function isSame<Row extends ImportedRow, Import>(
-  batch: Batch<Row, Import>,
-  id: number,
-  row: Row,
-  record: Import,
-  part: RecordPart,
-): boolean {
-  const partOf = (whole: Row) => (part === "record" ? whole : batch.rules.contentOf(whole, record));
-  const other = recordWithId(batch, id);
-  if (other !== null) return Bun.deepEquals(partOf(other), partOf(row), true);
-  return batch.memory?.get(`${part} ${id}`) === hashOf(partOf(row));
+/** Frees the keys that waiting records give up, if these get theirs: records can exchange their keys. */
+function freeKeys(batch: Batch): void {
+  const { rules, waiting } = batch;
+  const namesOf = (row: ImportedRow | null) =>
+    row === null ? [] : rules.keysOf(row).map((key) => key.join(" "));
+  const givers = new Map<string, Edit>();
+  for (const edit of waiting) {
+    const kept = namesOf(edit.row);
+    for (const name of namesOf(edit.before)) if (!kept.includes(name)) givers.set(name, edit);
+  }
+  const open = new Set<Edit | undefined>(waiting);
+  const isStuck = ({ row }: Edit) =>
+    rules.keysOf(row).some((key) => {
+      const owner = ownerOf(batch, key);
+      return owner !== null && owner !== row.id && !open.has(givers.get(key.join(" ")));
+    });
+  for (let size = 0; size !== open.size; ) {
+    size = open.size;
+    for (const edit of waiting) if (isStuck(edit)) open.delete(edit);
+  }
+  for (const [name, giver] of givers) if (open.has(giver)) batch.ids.set(name, 0);
 }
 
 /** @throws {AppError} if the record is rejected */
-function importOne<Row extends ImportedRow, Import extends object>(
-  batch: Batch<Row, Import>,
-  record: Import,
-): ImportResult {
-  const { rules, stored, time } = batch;
+function importOne(batch: Batch, record: Record, met: Met): ImportResult {
+  const { rules, stored, run, update } = batch;
   const known = recognize(batch, record);
-  const before = known === null ? null : recordWithId(batch, known.id);
-  if (batch.update && before !== null && rules.isErased(before, stored.emailOf))
+  for (const name of [...rules.keysOf(record), ["id", record.id], ["record", known?.id]]) {
+    const reason = run.contested.get(name.join(" "));
+    if (reason !== undefined) return rejected(reason);
+  }
+  const other = known === null ? undefined : metBy(batch, known.id);
+  if (known !== null && other !== undefined)
+    return isEqualRecord(other, met) ? unchanged : contest(batch, known.key, known.id, other, met);
+  const before = known === null ? null : stored.get(known.id);
+  if (update && before !== null && rules.isErased(before, stored.emailOf))
     return { outcome: "erased" };
   const user = rules.namedUserOf(record);
   const isKey = typeof user === "object" && user !== null;
   const userId = isKey ? stored.userIdOf(user) : user;
-  if (isKey && userId === null) return unknownUser(user);
-  const row = rules.complete(record, known?.id ?? batch.lastId + 1, time, userId);
-  const isById = known?.field === "id";
-  if (known !== null && isSame(batch, known.id, row, record, isById ? "record" : "content")) {
-    if (!batch.update || isById) return unchanged;
+  if (isKey && userId === null)
+    return rejected(`user_${user[0]} must be the ${user[0]} of an existing user`);
+  const row = rules.complete(record, known?.id ?? batch.lastId + 1, batch.time, userId);
+
+  function decide(): ImportResult {
+    const [field = ""] = known?.key ?? [];
+    const isById = field === "id";
+    const partOf = (whole: ImportedRow) => (isById ? whole : rules.contentOf(whole, record));
+    const isSame = before !== null && Bun.deepEquals(partOf(before), partOf(row), true);
+    if (isSame && (!update || isById)) return unchanged;
+    if (before !== null && !update) {
+      const problem = isById
+        ? `${rules.noun} ${before.id} already exists with different values`
+        : `${field} is already taken by ${rules.noun} ${before.id}`;
+      return rejected(`${problem} (--update changes it)`);
+    }
+    if (userId !== null && stored.emailOf(userId) === null)
+      return rejected("user_id must be an existing user");
+    const after = before === null ? row : rules.merge(before, record, userId);
+    return write(batch, { met, before, row: after });
   }
-  if (known !== null && !batch.update) {
-    const { id, field } = known;
-    const problem = isById
-      ? `${rules.noun} ${id} already exists with different values`
-      : `${field} is already taken by ${rules.noun} ${id}`;
-    return rejected(`${problem} (--update changes it)`);
+  const result = decide();
+  if (result.outcome !== "rejected") batch.met.set(row.id, met);
+  return result;
+}
+
+/** Plans the records that need the keys of others again. */
+function planBatch(batch: Batch, records: readonly Record[], lines: readonly number[]) {
+  const results = new Map<Met, ImportResult>();
+  const waiting = new Set<Met>();
+  function planOne(record: Record, index: number): void {
+    const met = metOf(lines[index] ?? 0, record);
+    if (results.has(met) && !waiting.has(met)) return;
+    try {
+      results.set(met, importOne(batch, record, met));
+    } catch (error) {
+      if (!(error instanceof AppError)) throw error;
+      results.set(met, rejected(error.message.replace("Validation failed: ", "")));
+    }
   }
-  if (userId !== null && stored.emailOf(userId) === null)
-    return rejected("user_id must be an existing user");
-  if (known === null) return create(batch, record, row);
-  // A dry run knows only the hash of a record that an earlier batch would have created.
-  return before === null ? { outcome: "updated" } : update(batch, before, record, userId);
+  records.forEach(planOne);
+  for (const { met } of batch.waiting) waiting.add(met);
+  freeKeys(batch);
+  if (waiting.size > 0) records.forEach(planOne);
+  return [...results.values()];
 }
 
 export interface ImportPlan<Row> {
@@ -267,30 +233,33 @@ export function createPlanner<Row extends ImportedRow, Import extends object>(
   rules: ImportedTable<Row, Import>,
   timestamp: () => string,
 ) {
-  const dryRunMemory = createDryRunMemory();
   return (
     records: readonly Import[],
     stored: StoredRecords<Row>,
-    { update = false, dryRun = false }: ImportOptions = {},
+    options: ImportOptions = {},
   ): ImportPlan<Row> => {
-    const memory = dryRun ? dryRunMemory : null;
-    const lastId = Math.max(stored.lastId, memory?.get("last id") ?? 0);
-    const given = { rules, stored, time: timestamp(), update, memory };
-    const written = { created: new Map(), updated: new Map(), ids: memory ?? new Map(), lastId };
-    const batch: Batch<Row, Import> = { ...given, ...written };
-    const results = records.map((record) => {
-      try {
-        return importOne(batch, record);
-      } catch (error) {
-        if (!(error instanceof AppError)) throw error;
-        return rejected(error.message.replace("Validation failed: ", ""));
-      }
-    });
-    return {
-      results,
-      created: [...batch.created.values()],
-      updated: [...batch.updated.values()],
-      lastId: batch.lastId,
-    };
+    const { update = false, dryRun = false, run = createImportRun() } = options;
+    const { lines = records.map((_, at) => at + 1) } = options;
+    if (run.batch.lines !== lines) for (const [id, met] of run.batch.met) run.met.set(id, met);
+    const given = { rules, stored, run, update, time: timestamp() };
+    const lastId = Math.max(stored.lastId, run.lastId);
+    for (;;) {
+      const contested = run.contested.size;
+      const maps = { created: new Map(), updated: new Map(), ids: new Map(), met: new Map() };
+      const batch: Batch = { ...given, ...maps, waiting: [], lastId };
+      const results = planBatch(batch, records, lines);
+      // A later record has contested an earlier one.
+      if (run.contested.size > contested) continue;
+      run.batch = { lines, met: batch.met };
+      if (dryRun) for (const [name, id] of batch.ids) run.ids.set(name, id);
+      if (dryRun) run.lastId = batch.lastId;
+      const { created, updated } = maps;
+      return {
+        results,
+        created: [...created.values()],
+        updated: [...updated.values()],
+        lastId: batch.lastId,
+      };
+    }
   };
 }

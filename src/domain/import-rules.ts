@@ -3,9 +3,10 @@ import { type Static, Type } from "@sinclair/typebox";
 import { emailKey, isErasedEmail } from "../base/email.ts";
 import { failField } from "../base/error.ts";
 import { hasMember } from "../base/json.ts";
-import { Id, noExtraFields, Time } from "../base/schema.ts";
+import { Id, noExtraFields, type Schema, Time } from "../base/schema.ts";
 import { createValidator } from "../base/validator.ts";
-import type { ImportedTable, UniqueKey } from "./import-plan.ts";
+import type { ChangeType } from "./change.ts";
+import type { CopyRow } from "./copy.ts";
 import {
   Order,
   OrderInput,
@@ -15,7 +16,7 @@ import {
   refunded,
   requireAllowedChange,
 } from "./order.ts";
-import { firstVersion } from "./record.ts";
+import { firstVersion, type RecordTable } from "./record.ts";
 import { Reference, ReferenceText } from "./reference.ts";
 import { withUtcTimes } from "./time.ts";
 import { Email, User, UserInput, userFields, userRow } from "./user.ts";
@@ -34,6 +35,18 @@ function requireTimesInOrder({ created_at, updated_at }: Times): void {
   if (updated_at < created_at) failField("updated_at", "range", "must not be before created_at");
 }
 
+/** What spreadsheets write for a number of more than 11 digits. The others of its digits are lost. */
+const ROUNDED_NUMBER = /^\d(?:[.,]\d+)?E\+\d\d$/;
+
+/** @throws {AppError} validation_failed */
+function requireExactReferences(record: object): void {
+  for (const field of ["reference", "user_reference"]) {
+    const value = hasMember(record, field) ? record[field] : null;
+    if (typeof value === "string" && ROUNDED_NUMBER.test(value))
+      failField(field, "format", `is a number that a spreadsheet has rounded, ${value}`);
+  }
+}
+
 /** Older exports have no references. */
 const reference = Type.Optional(Reference);
 const ExportedUser = Type.Object({ ...User.properties, reference, version }, noExtraFields);
@@ -49,10 +62,65 @@ export function createUserParser(): (value: unknown) => UserImport {
   return (record) => {
     const value = withUtcTimes(record);
     const user = hasMember(value, "id") ? parseExported(value) : parseNew(value);
+    if (!hasMember(value, "id")) requireExactReferences(user);
     requireTimesInOrder(user);
     userFields(user);
     return user;
   };
+}
+
+/** A field whose values are unique besides the ids. Emails are compared by their keys. */
+type UniqueField = "reference" | "email";
+export type UniqueKey = readonly [field: UniqueField, key: string];
+
+export interface ImportedRow {
+  readonly id: number;
+  readonly reference: string | null;
+  readonly version: number;
+  readonly updated_at: string;
+}
+
+/**
+ * A table that an import writes: what differs between users and orders.
+ */
+export interface ImportedTable<Row, Import> {
+  readonly table: RecordTable;
+  readonly schema: Schema;
+  /** The change of a record that an import creates. */
+  readonly created: ChangeType;
+  /** @returns the columns of a record */
+  toRow(row: Row): CopyRow;
+  /** A record in messages, e.g. `user`. */
+  readonly noun: string;
+  /** @returns the user that must exist: an id, or a key; `null` for none */
+  namedUserOf(record: Import): number | UniqueKey | null;
+  /** @returns the unique values, in the order in which they recognize a record without an id */
+  keysOf(record: Row | Import): readonly UniqueKey[];
+  /** @returns the whole record. The id and the time are for a record without an id. @param userId of the user that it names */
+  complete(record: Import, id: number, time: string, userId: number | null): Row;
+  /** @returns the fields that must be equal for a record without an id to be the one that has its key */
+  contentOf(row: Row, record: Import): object;
+  /**
+   * @returns the stored record with the fields that the imported one has
+   * @throws {AppError} if they cannot change like this
+   */
+  merge(stored: Row, record: Import, userId: number | null): Row;
+  /** Whether the user, or the one of the order, was erased. Then no import updates the record. */
+  isErased(row: Row, emailOf: StoredRecords<Row>["emailOf"]): boolean;
+}
+
+/** The stored records, as the transaction of the import sees them. */
+export interface StoredRecords<Row> {
+  /** The last assigned id; 0 if there is none. */
+  readonly lastId: number;
+  /** @returns the record with this id; `null` if there is none */
+  get(id: number): Row | null;
+  /** @returns the id of the record with this key; `null` if there is none */
+  idOf(key: UniqueKey): number | null;
+  /** @returns the email of the user with this id; `null` if there is none */
+  emailOf(userId: number): string | null;
+  /** @returns the id of the user with this key; `null` if there is none */
+  userIdOf(key: UniqueKey): number | null;
 }
 
 function referenceKey(reference: string | null | undefined): UniqueKey[] {
@@ -147,6 +215,7 @@ export function createOrderParser(): (value: unknown) => OrderImport {
       return failField("total", "range", `must be ${total}, the sum of the items`);
     }
     const order = parseNew(value);
+    requireExactReferences(order);
     const { total, reference } = validFields(order);
     if (reference === null)
       return failField("reference", "required", "is required, unless the order has an id");
@@ -185,7 +254,8 @@ export const orderImport: ImportedTable<Order, OrderImport> = {
   merge(stored, record, userId) {
     const { reference, refunded, status, metadata } = { ...stored, ...record };
     const changed = { ...stored, user_id: Number(userId), reference, refunded, status, metadata };
-    requireAllowedChange(stored, { ...changed, currency: record.currency, items: record.items });
+    const { created_at = stored.created_at, currency, items } = record;
+    requireAllowedChange(stored, { ...changed, created_at, currency, items });
     return changed;
   },
   isErased: ({ user_id }, emailOf) => isErasedEmail(emailOf(user_id) ?? ""),

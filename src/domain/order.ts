@@ -186,10 +186,11 @@ function leadsTo(from: OrderStatus, to: OrderStatus): boolean {
 
 /**
  * Of an order in another system, which may be several steps ahead.
- * @throws {AppError} as `patchOrder`; validation_failed if the currency or the items differ, or it is too large
+ * @throws {AppError} as `patchOrder`; validation_failed if the time, currency or items differ, or it is too large
  */
 export function requireAllowedChange(order: Order, changed: Order): void {
-  for (const field of ["currency", "items"] as const) {
+  // An order of another time is another order, which has the reference of this one.
+  for (const field of ["created_at", "currency", "items"] as const) {
     if (!Bun.deepEquals(order[field], changed[field], true))
       failField(field, "read_only", `must be as in order ${order.id}: it never changes`);
   }

@@ -258,10 +258,34 @@ test("import of CSV accepts only canonical base 10 when the column is an integer
   expect(stderr.trim().split("\n")).toEqual([rejected, summaryOf("users", 1, 0, 7)]);
 });
 
+test("import of CSV rejects amounts with a fraction, words for null, and cells without a column name", async () => {
+  using world = makeHarness();
+  await world.feed(lines([complete]), "import", "users");
+  const run = async (table: string, text: string, ...more: string[]) =>
+    (await world.feed(text, "import", table, "--format", "csv", ...more)).stderr.split("\n");
+  const cell = JSON.stringify(JSON.stringify(items).replace("100", "1.00")).replaceAll('\\"', '""');
+  const orders = `user_id,reference,currency,refunded,items\n7,1,EUR,5.00,${cell}\n`;
+  const [problem] = await run("orders", orders);
+  const rule = "must be a whole number in minor units: 500 for 5.00";
+  expect(problem).toBe(`line 2: items[0].unit_price ${rule}; refunded ${rule}`);
+  const users = "email,name,\na@b.cd,NULL,\nb@b.cd,\\N,\nc@b.cd,C,x\nd@b.cd,null,\n";
+  expect(await run("users", users)).toEqual([
+    "line 2: name is NULL: leave the cell empty if there is no value",
+    "line 3: name is \\N: leave the cell empty if there is no value",
+    "line 4: record has a cell in column 3, which has no name",
+    ...[summaryOf("users", 1, 0, 3), ""],
+  ]);
+  expect(await run("users", users.replace(/a@.*N,\n/s, ""), "--ignore-unknown")).toEqual([
+    ...["Skipped unknown fields: (no name)", summaryOf("users", 1, 1, 0), ""],
+  ]);
+});
+
 const noText =
   /: line 1 is no text in UTF-8: save it as CSV UTF-8, decompress it, e.g. with zcat, or convert it/;
 const noObject =
   /: its first line is not a JSON object; convert .+ jq -c '\.\[\]', and import CSV with --format csv$/m;
+
+const zip = /: it is a spreadsheet or another ZIP archive: save it as CSV UTF-8$/m;
 
 /** Unreadable inputs, and the line on stderr. */
 const unreadable: [string, string | Uint8Array, RegExp][] = [
@@ -297,6 +321,7 @@ const unreadable: [string, string | Uint8Array, RegExp][] = [
     Uint8Array.from([...bytes("email\n"), 0xc3]),
     /: line 2 is no text/,
   ],
+  ["it is a ZIP archive", "PK\x03\x04\x14\0", zip],
   ["it is UTF-16", Buffer.from(`\ufeff${csv}`, "utf16le"), noText],
   ["it is compressed", Bun.gzipSync("email\n"), noText],
   [
@@ -308,7 +333,7 @@ const unreadable: [string, string | Uint8Array, RegExp][] = [
 
 /** Likewise of NDJSON. */
 const otherFiles: typeof unreadable = [
-  ["it is a ZIP archive", "PK\x03\x04\x14\0", noObject],
+  ["it is a ZIP archive", "PK\x03\x04\x14\0", zip],
   ["it is a spreadsheet", Buffer.from("d0cf11e0a1b11ae10000", "hex"), noText],
   ["it is compressed", Bun.gzipSync("{}"), noText],
   [
@@ -408,13 +433,14 @@ test("import --dry-run judges the input alone when there is no database", async 
   using world = makeHarness();
   rmSync(world.path);
   const text = lines([complete, { email: "b@b.cd" }, { email: "B@b.cd", name: "B" }, {}]);
+  const reason = "email is that of lines 2 and 3, which have different values";
   const none = `There is no database ${world.path}: comparing with an empty one`;
   expect(await world.feed(text, "import", "users", "--dry-run")).toEqual(
     failed(
       none,
-      "line 3: email is already taken by user 8 (--update changes it)",
+      `line 2: ${reason} (and 1 more like it)`,
       "line 4: email is required",
-      "Would import 2 users (0 unchanged, 2 rejected)",
+      "Would import 1 user (0 unchanged, 3 rejected)",
     ),
   );
   expect(await world.feed(lines([order]), "import", "orders", "--dry-run")).toEqual(

@@ -190,10 +190,9 @@ export function changesContract(open: Open): void {
       ),
     ).rejects.toThrow("the edit fails");
     const user: User = JSON.parse((await users.get(id))?.json ?? "");
-    expect(await bulk.users.import([user, { ...user, name: "other" }])).toMatchObject([
-      { outcome: "unchanged" },
-      { outcome: "rejected" },
-    ]);
+    const other = { ...user, name: "other" };
+    expect(await bulk.users.import([user])).toMatchObject([{ outcome: "unchanged" }]);
+    expect(await bulk.users.import([other])).toMatchObject([{ outcome: "rejected" }]);
     expect(await bulk.users.import([userFields()], { dryRun: true })).toEqual([
       { outcome: "created" },
     ]);

@@ -1,7 +1,8 @@
 import { expect, test } from "bun:test";
 import type { OrderImport, UserImport } from "../../src/domain/import-rules.ts";
-import { patchOrder } from "../../src/domain/order.ts";
+import { type Order, patchOrder } from "../../src/domain/order.ts";
 import type { Store } from "../../src/domain/store.ts";
+import type { User } from "../../src/domain/user.ts";
 import { listed } from "../support/listed.ts";
 import { all, newUser, type Open, openWithClock, orderFields, parsed } from "./open.ts";
 
@@ -71,27 +72,65 @@ export function importUpdatesContract(open: Open): void {
     );
   });
 
-  test("an updating import lets users exchange their emails in one batch", async () => {
+  test("an updating import lets records exchange their keys in one batch", async () => {
     await using it = await openWithClock(open);
     const { store } = it;
-    await newUser(store, { email: "ann@b.cd", reference: "1" });
-    await newUser(store, { email: "bob@b.cd", reference: "2" });
+    const user = (reference: string, email: string) => ({ reference, email: `${email}@b.cd` });
+    for (const name of ["1", "2", "3", "4", "5", "6"]) await newUser(store, user(name, name));
     const users = [
-      { email: "ann@b.cd", reference: "1", name: "Ann" },
-      { email: "other@b.cd", reference: "2" },
-      { email: "bob@b.cd", reference: "1" },
-      { email: "ann@b.cd", reference: "2" },
-      { email: "other@b.cd", reference: "3" },
+      // Two exchange theirs, three do in a circle, and a new one gets what another gives up later.
+      ...[user("1", "2"), user("2", "1"), user("3", "4"), user("4", "5"), user("5", "3")],
+      ...[user("7", "6"), user("6", "new")],
     ];
-    expect(outcomes(await store.bulk.users.import(users, update))).toEqual(
-      "updated updated updated updated created".split(" "),
-    );
+    const changed = "updated updated updated updated updated created updated".split(" ");
+    expect(outcomes(await updateUsers(store, ...users))).toEqual(changed);
+    const same = users.map(() => "unchanged");
+    expect(outcomes(await updateUsers(store, ...users))).toEqual(same);
     const { rows } = await listed(store.users.list(all));
-    expect(rows.map(({ email, version }) => [email, version])).toEqual([
-      ["bob@b.cd", 2],
-      ["ann@b.cd", 2],
-      ["other@b.cd", 1],
-    ]);
+    const versions = (row: (typeof rows)[0]) => [row.reference, row.email, row.version];
+    expect(rows.map(versions)).toEqual([
+      ...[users[0], users[1], users[2], users[3], users[4], users[6]].map((one) => [
+        ...[one?.reference, one?.email, 2],
+      ]),
+      ["7", "6@b.cd", 1],
+    ] as never);
+    const [ann, bob] = rows as [User, User];
+    const exchanged = [
+      { ...ann, reference: bob.reference, email: bob.email },
+      { ...bob, reference: ann.reference, email: ann.email },
+    ];
+    expect(outcomes(await updateUsers(store, ...exchanged))).toEqual(["updated", "updated"]);
+    const orders: Order[] = [];
+    for (const reference of ["1", "2", "3"])
+      orders.push(parsed(await store.orders.create(orderFields(1, { reference }), null)));
+    const turned = orders.map((one, at) => ({ ...one, reference: `${((at + 1) % 3) + 1}` }));
+    expect(outcomes(await updateOrders(store, ...turned))).toEqual(turned.map(() => "updated"));
+    expect(await store.check()).toEqual([]);
+  });
+
+  test("an updating import rejects an exchange of keys when one of them is not given up", async () => {
+    await using it = await openWithClock(open);
+    const { store } = it;
+    const user = (reference: string, email: string) => ({ reference, email: `${email}@b.cd` });
+    for (const name of ["1", "2", "3", "4"]) await newUser(store, user(name, name));
+    const before = (await listed(store.users.list(all))).rows;
+    const users = [
+      // Two get one email, so a third one does not get what the first of them has.
+      ...[user("1", "2"), user("2", "3"), user("4", "3"), user("3", "new")],
+    ];
+    const contested = "email is that of lines 2 and 3, which have different values";
+    const taken = (id: number) => `email is already taken by user ${id}`;
+    expect(await updateUsers(store, ...users.slice(0, 3))).toEqual([
+      ...[taken(2), taken(3), taken(3)].map((reason) => ({ outcome: "rejected", reason })),
+    ] as never);
+    const results = await updateUsers(store, ...users.slice(0, 4));
+    expect(results).toEqual([
+      ...[taken(2), contested, contested].map((reason) => ({ outcome: "rejected", reason })),
+      { outcome: "updated" },
+    ] as never);
+    expect((await listed(store.users.list(all))).rows.filter(({ id }) => id !== 3)).toEqual(
+      before.filter(({ id }) => id !== 3),
+    );
     expect(await store.check()).toEqual([]);
   });
 
@@ -136,7 +175,8 @@ export function importUpdatesContract(open: Open): void {
     const order = { currency, items, total, reference: "1", user_reference: "A" };
     const changed = { ...order, user_reference: "B", status: "shipped", refunded: 60 } as const;
     expect(outcomes(await updateOrders(store, order))).toEqual(["created"]);
-    expect(outcomes(await updateOrders(store, order, changed))).toEqual(["unchanged", "updated"]);
+    expect(outcomes(await updateOrders(store, order))).toEqual(["unchanged"]);
+    expect(outcomes(await updateOrders(store, changed))).toEqual(["updated"]);
     expect(outcomes(await updateOrders(store, changed))).toEqual(["unchanged"]);
     const stored = parsed(await store.orders.get(1));
     const expected = { user_id: bob.id, status: "shipped", refunded: 60, version: 2 };
@@ -151,15 +191,17 @@ export function importUpdatesContract(open: Open): void {
         refunded: 59,
       },
       "currency must be as in order 1: it never changes": { ...changed, currency: "USD" },
+      "created_at must be as in order 1: it never changes": {
+        ...changed,
+        created_at: "2020-01-02T03:04:05.678Z",
+      },
       "user_reference must be the reference of an existing user": {
         ...changed,
         user_reference: "C",
       },
     };
-    const results = await updateOrders(store, ...Object.values(reasons));
-    expect(results).toEqual(
-      Object.keys(reasons).map((reason) => ({ outcome: "rejected", reason })),
-    );
+    for (const [reason, record] of Object.entries(reasons))
+      expect(await updateOrders(store, record)).toEqual([{ outcome: "rejected", reason }]);
     // Without `update`, what can change is not compared.
     expect(outcomes(await store.bulk.orders.import([order]))).toEqual(["unchanged"]);
     await store.orders.update(1, (known) => patchOrder(known, { metadata: { a: "b" } }), null);

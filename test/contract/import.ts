@@ -1,6 +1,7 @@
 import { expect, test } from "bun:test";
 import type { ImportResult } from "../../src/domain/bulk.ts";
 import type { OrderImport } from "../../src/domain/import-rules.ts";
+import { createImportRun } from "../../src/domain/import-run.ts";
 import type { Order } from "../../src/domain/order.ts";
 import type { Store } from "../../src/domain/store.ts";
 import type { User } from "../../src/domain/user.ts";
@@ -157,22 +158,30 @@ export function importContract(open: Open): void {
     const added = userFields({ email: "new@example.com", metadata: { a: "1", b: "2" } });
     const metadata = { b: "2", a: "1" };
     const batches = [
-      [known, known, { ...known, name: "Other" }, user],
-      [oldUser(6, { email: "5@b.cd" }), added, { ...known, metadata }, { ...known, version: 7 }],
+      [known, known, user],
+      [oldUser(7, { email: user.email, reference: "7" }), added, { ...known, metadata }],
       // The previous record would have been assigned this id.
-      [oldUser(6), { ...added, metadata }, oldUser(2 ** 25)],
+      [oldUser(6), { ...added, metadata }, { ...known, version: 7 }, oldUser(2 ** 25), known],
     ];
     const keyed = { ...orderFields(1), reference: "a:1" };
     const orderBatches = [
       [oldOrder(9, 1), oldOrder(9, 1), keyed],
-      [oldOrder(9, 1), oldOrder(9, 1, { version: 7 }), keyed, { ...keyed, currency: "USD" }],
-      [oldOrder(4, 99)],
+      [oldOrder(9, 1), keyed, { ...keyed, currency: "USD" }],
+      [oldOrder(9, 1), oldOrder(9, 1, { version: 7 }), oldOrder(4, 99)],
     ];
     async function importAll(dryRun: boolean): Promise<ImportResult[]> {
       const results: ImportResult[] = [];
-      for (const batch of batches) results.push(...(await bulk.users.import(batch, { dryRun })));
-      for (const batch of orderBatches)
-        results.push(...(await bulk.orders.import(batch, { dryRun })));
+      const options = { dryRun, run: createImportRun() };
+      const ofOrders = { dryRun, run: createImportRun() };
+      const linesFrom = (first: number) => [0, 1, 2, 3, 4].map((at) => first + at);
+      for (const [at, batch] of batches.entries())
+        results.push(
+          ...(await bulk.users.import(batch, { ...options, lines: linesFrom(1 + 3 * at) })),
+        );
+      for (const [at, batch] of orderBatches.entries())
+        results.push(
+          ...(await bulk.orders.import(batch, { ...ofOrders, lines: linesFrom(1 + 3 * at) })),
+        );
       return results;
     }
     const expected = await importAll(true);
@@ -182,15 +191,17 @@ export function importContract(open: Open): void {
     await store.users.remove(2, null);
     expect(await importAll(false)).toEqual(expected);
     expect(await idsOf(store, "users")).toEqual([1, 5, 6]);
-    const different = existing("user 5 already exists with different values");
-    const ofOrders = existing("order 9 already exists with different values");
+    const differ = (field: string, lines: string) =>
+      rejected(`${field} is that of lines ${lines}, which have different values`);
     expect(expected).toEqual([
-      ...[created, unchanged, different, unchanged],
-      ...[rejected("email is already taken by user 5"), created, unchanged, different],
-      ...[existing("user 6 already exists with different values"), unchanged],
+      ...[created, unchanged, unchanged],
+      ...[differ("email", "3 and 4"), created, unchanged],
+      ...[differ("id", "5 and 7"), differ("id", "5 and 7"), differ("id", "1 and 9")],
       rejected(`id must be at most ${2 ** 24} beyond the last one, 6`),
-      ...[created, unchanged, created, unchanged, ofOrders, unchanged],
-      existing("reference is already taken by order 10"),
+      differ("id", "1 and 9"),
+      ...[created, unchanged, created],
+      ...[unchanged, differ("reference", "3 and 6"), differ("reference", "3 and 6")],
+      ...[differ("id", "1 and 8"), differ("id", "1 and 8")],
       rejected("user_id must be an existing user"),
     ]);
     expect(await store.check()).toEqual([]);

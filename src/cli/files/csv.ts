@@ -59,9 +59,15 @@ function readCells(columns: readonly Column[], cells: readonly string[]): unknow
   const record: Record<string, unknown> = {};
   /** What the empty cells of a record with an id stand for. Only a field that can be null has `anyOf`. */
   const empty: Record<string, unknown> = {};
+  const hasId = columns.some(({ field }) => field === "id");
   for (const [index, { field, schema }] of columns.entries()) {
+    if (field === "" && cells[index] !== "")
+      failField("record", "not_allowed", `has a cell in column ${index + 1}, which has no name`);
     if (schema === null) continue;
     const cell = cells[index] ?? "";
+    // Databases write it for a value that is missing. Our exports, which have ids, do not.
+    if (!hasId && (cell === "NULL" || cell === "\\N"))
+      failField(field, "format", `is ${cell}: leave the cell empty if there is no value`);
     if (cell !== "") record[field] = readCell(field, schema, cell);
     else if ("anyOf" in schema) empty[field] = null;
     else if (field === "metadata") empty[field] = {};
@@ -85,11 +91,13 @@ function readColumns(
   const columns = names.map((name): Column => {
     const field = name.trim().toLowerCase();
     const schema = Object.hasOwn(schemas, field) ? (schemas[field] ?? null) : null;
-    if (schema === null && field !== ERROR_FIELD) unknown.push(name);
+    // Spreadsheets write columns that were cleared.
+    if (field === "" && onUnknown === null) return { field, schema };
+    if (schema === null && field !== ERROR_FIELD) unknown.push(name || "(no name)");
     else if (seen.has(field))
       fail("validation_failed", `column ${quoteReadably(name)} is given more than once`);
     seen.add(field);
-    return { field, schema };
+    return { field: field || "(no name)", schema };
   });
   if (onUnknown !== null) unknown.forEach(onUnknown);
   else if (unknown.length > 0) {

@@ -1,6 +1,9 @@
 /** The encoding of an input: UTF-8, with or without a byte order mark. */
 import { fail } from "../../base/error.ts";
 
+/** The first bytes of a ZIP archive, which `.xlsx`, `.ods` and `.numbers` are. */
+const ZIP = Buffer.from("PK\x03\x04");
+
 /** @returns the number of line feeds before the first byte that is not UTF-8. @param chunk may begin in a character */
 function linesBeforeInvalid(chunk: Uint8Array): number {
   const start = chunk.findIndex((byte) => (byte & 0xc0) !== 0x80);
@@ -18,6 +21,11 @@ export async function* decodeText(input: AsyncIterable<Uint8Array>): AsyncGenera
   let chunk: Uint8Array = new Uint8Array();
   try {
     for await (chunk of input) {
+      if (line === 1 && Buffer.from(chunk.subarray(0, 4)).equals(ZIP))
+        fail(
+          "validation_failed",
+          "it is a spreadsheet or another ZIP archive: save it as CSV UTF-8",
+        );
       const text = utf8.decode(chunk, { stream: true });
       yield text;
       for (let at = text.indexOf("\n"); at !== -1; at = text.indexOf("\n", at + 1)) line += 1;

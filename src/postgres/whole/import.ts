@@ -1,13 +1,14 @@
 /** Import of users and orders. `import-plan.ts` and `import-rules.ts` of the domain have the rules. */
 
 import type { BulkStore, ImportOptions } from "../../domain/bulk.ts";
+import { createPlanner } from "../../domain/import-plan.ts";
 import {
-  createPlanner,
   type ImportedTable,
+  orderImport,
   type StoredRecords,
   type UniqueKey,
-} from "../../domain/import-plan.ts";
-import { orderImport, userImport } from "../../domain/import-rules.ts";
+  userImport,
+} from "../../domain/import-rules.ts";
 import type { Order } from "../../domain/order.ts";
 import type { JsonRow } from "../../domain/page.ts";
 import type { Store } from "../../domain/store.ts";

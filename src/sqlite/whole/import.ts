@@ -3,14 +3,15 @@ import type { Database } from "bun:sqlite";
 import { yieldToEventLoop } from "../../base/event-loop.ts";
 import type { BulkStore } from "../../domain/bulk.ts";
 import type { ChangedRecord } from "../../domain/change.ts";
+import { createPlanner } from "../../domain/import-plan.ts";
 import {
-  createPlanner,
   type ImportedRow,
   type ImportedTable,
+  orderImport,
   type StoredRecords,
   type UniqueKey,
-} from "../../domain/import-plan.ts";
-import { orderImport, userImport } from "../../domain/import-rules.ts";
+  userImport,
+} from "../../domain/import-rules.ts";
 import type { RecordTable } from "../../domain/record.ts";
 import type { Store } from "../../domain/store.ts";
 import type { StoreContext } from "../tables/context.ts";

@@ -1,5 +1,5 @@
 # Turns the CSV files of a Shopify export of orders into users.ndjson and orders.ndjson: see docs/moving-in.md.
-import csv, json, sys
+import csv, json, os, sys
 from datetime import datetime
 from decimal import Decimal
 
@@ -15,6 +15,8 @@ def read(paths):
         with open(path, newline="", encoding="utf-8-sig") as file:
             for row in csv.DictReader(file):
                 if row["Total"]:
+                    if row["Id"] != orders.get(row["Name"], [row])[0]["Id"]:
+                        sys.exit(f"Two orders are called {row['Name']}: put a prefix before the names of one shop")
                     orders[row["Name"]] = []
                 orders[row["Name"]].append(row)
     return sorted(orders.values(), key=lambda rows: time_of(rows[0]))
@@ -27,7 +29,7 @@ def amount_of(text, currency):
     return round(Decimal(text or 0).scaleb(DIGITS.get(currency, 2)))
 
 def email_of(row):
-    return row["Email"].replace(" ", "").lower() or "guest@no-email.invalid"
+    return row["Email"].replace(" ", "").lower() or f"guest-{row['Id']}@no-email.invalid"
 
 def items_of(rows, amount):
     """The items add up to the total of the order: taxes, if they are not included, and what is left are items, too."""
@@ -79,9 +81,12 @@ def order_of(rows):
         "items": items_of(rows, amount), "refunded": amount(order["Refunded Amount"]), "status": status_of(order),
         "metadata": metadata_of(order), "created_at": time_of(order).isoformat()}
 
-users, sums = {}, {}
+for path in ("users.ndjson", "orders.ndjson", "expected-sums"):
+    if os.path.exists(path):
+        os.remove(path)
+every, users, sums = read(sys.argv[1:]), {}, {}
 with open("orders.ndjson", "w") as file:
-    for rows in read(sys.argv[1:]):
+    for rows in every:
         order, email = order_of(rows), email_of(rows[0])
         file.write(json.dumps(order) + "\n")
         if email not in SAME:

@@ -12,10 +12,10 @@ def minor($currency):
 # whose email has changed.
 def same: {};
 
-# A person is an account of the shop, or the email of a guest. All guests without an email are one.
+# A person is an account of the shop, or the email of a guest, or else an order without an email.
 def email: (.billing.email // "") | split(" ") | join("") | ascii_downcase;
-def key: if (.customer_id // 0) > 0 then "\(.customer_id)" else email end
-  | if . == "" then "guest@no-email.invalid" else . end;
+def key: .id as $id | if (.customer_id // 0) > 0 then "\(.customer_id)" else email end
+  | if . == "" then "guest-\($id)@no-email.invalid" else . end;
 def is_guest: .key | contains("@");
 def user: {key: (key | same[.] // .)} | if is_guest then {user_email: .key} else {user_reference: .key} end;
 def name: .billing | [.first_name, .last_name] | map(select((. // "") != "")) | join(" ") | .[:200];
@@ -32,9 +32,13 @@ def users: group_by(.key)
   | sort_by(.email | endswith("@no-email.invalid") | not)[]
   | (if is_guest then {} else {reference: .key} end) + {email} + if .name then {name} else {} end;
 
+# Names have HTML entities, such as `&amp;`.
+def plain: if contains("&") then gsub("&#0*(?<code>[0-9]+);"; [.code | tonumber] | implode) | gsub("&quot;"; "\"")
+  | gsub("&lt;"; "<") | gsub("&gt;"; ">") | gsub("&nbsp;"; " ") | gsub("&amp;"; "&") else . end;
+
 # The amount of a line is what was paid for it: after discounts, with taxes.
 def line($sku; $name; $quantity; $currency): {
-  sku: $sku[:64], name: (if $name == "" then $sku else $name end), $quantity,
+  sku: $sku[:64], name: (if $name == "" then $sku else $name | plain end), $quantity,
   amount: ((.total | minor($currency)) + (.total_tax | minor($currency)))
 };
 # An amount that is not a multiple of its quantity becomes one item, such as `3 × Green tea`.

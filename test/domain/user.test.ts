@@ -1,6 +1,6 @@
 import { expect, test } from "bun:test";
 import { emailKey } from "../../src/base/email.ts";
-import { createUserParser } from "../../src/domain/import-rules.ts";
+import { createOrderParser, createUserParser, userImport } from "../../src/domain/import-rules.ts";
 import type { User } from "../../src/domain/user.ts";
 import { expectThrown } from "../support/expect-error.ts";
 
@@ -69,4 +69,21 @@ test("createUserParser rejects a version that later changes could take beyond 2^
   expect(parse(largest)).toEqual(largest);
   const message = "Validation failed: version must be an integer from 1 to 4503599627370496";
   expectThrown(() => parse({ ...user, version: 2 ** 52 + 1 }), "validation_failed", message);
+});
+
+test("createUserParser and createOrderParser accept exports of the first version, which lack later fields", () => {
+  const times = { version: 1, created_at: user.created_at, updated_at: user.updated_at };
+  const first = { id: 1, email: "a@b.cd", name: null, metadata: {}, ...times };
+  expect(createUserParser()(first)).toEqual(first);
+  expect(userImport.complete(first, 1, user.created_at, null)).toEqual({
+    ...first,
+    reference: null,
+  });
+  const items = [{ sku: "A", quantity: 1, unit_price: 1 }];
+  const fields = { user_id: 1, currency: "EUR", items, total: 1, status: "paid", metadata: {} };
+  expect(createOrderParser()({ id: 1, ...fields, ...times })).toEqual({
+    id: 1,
+    ...fields,
+    ...times,
+  } as never);
 });

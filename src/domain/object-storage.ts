@@ -34,9 +34,10 @@ export interface ObjectStorage {
   /**
    * @param limit if there are more objects, the first ones; a storage that does not sort may have others
    * @param after only objects with greater keys
+   * @param pageSize how many are asked for at a time; by default as many as the storage returns
    * @returns the objects whose keys begin with the prefix, sorted by key
    */
-  list(prefix: string, limit?: number, after?: string): Promise<StoredObject[]>;
+  list(prefix: string, limit?: number, after?: string, pageSize?: number): Promise<StoredObject[]>;
   /** Deletes objects. Those that do not exist are ignored. */
   remove(keys: readonly string[]): Promise<void>;
 }
@@ -86,29 +87,48 @@ export function parseStorageUrl(url: string): StorageLocation {
 
 /** Pauses before calls are repeated. */
 const PAUSES_MS = [250, 500, 1000, 2000, 4000];
-/** No call is repeated after this time: each can take until its timeout. */
+/** No call is repeated after this time, unless others succeed: each can take until its timeout. */
 const PATIENCE_MS = 15_000;
+/** Calls at the same time, as long as none fails. */
+const MAX_CALLS = 64;
 
 /**
- * Repeats reads and creates that fail with unavailable, e.g. during a restore of many objects. If the first call has
- * created an object although it failed, the next one does not create it.
+ * Repeats reads and creates that fail with unavailable. If the first call has created an object although it failed, the
+ * next one does not create it. A failure halves the number of calls at the same time, and a success allows one more.
+ * @param maxStillMs calls are also repeated while one of them has succeeded no longer ago than this
  */
 export function withRetries(
   storage: ObjectStorage,
+  maxStillMs = 0,
   sleep: (ms: number) => Promise<void> = Bun.sleep,
+  nowMs: () => number = () => performance.now(),
 ): ObjectStorage {
+  let succeededMs = Number.NEGATIVE_INFINITY;
+  let maxCalls = MAX_CALLS;
+  let calls = 0;
+  const waiting: (() => void)[] = [];
+
   async function retry<Result>(call: () => Promise<Result>): Promise<Result> {
-    const startedMs = performance.now();
-    for (const pauseMs of PAUSES_MS) {
+    const startedMs = nowMs();
+    for (let failures = 0; ; failures += 1) {
+      while (calls >= maxCalls) await new Promise<void>((resolve) => waiting.push(resolve));
+      calls += 1;
       try {
-        return await call();
+        const result = await call();
+        succeededMs = nowMs();
+        maxCalls = Math.min(MAX_CALLS, maxCalls + 1);
+        return result;
       } catch (error) {
+        maxCalls = Math.max(1, Math.floor(maxCalls / 2));
         const mayPass = error instanceof AppError && error.code === "unavailable";
-        if (!mayPass || performance.now() - startedMs > PATIENCE_MS) throw error;
-        await sleep(pauseMs);
+        const isLate = failures >= PAUSES_MS.length || nowMs() - startedMs > PATIENCE_MS;
+        if (!mayPass || (isLate && nowMs() - succeededMs >= maxStillMs)) throw error;
+      } finally {
+        calls -= 1;
+        for (const resume of waiting.splice(0)) resume();
       }
+      await sleep(PAUSES_MS[failures] ?? Math.max(...PAUSES_MS));
     }
-    return call();
   }
 
   return {

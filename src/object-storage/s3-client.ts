@@ -2,10 +2,10 @@
  * Requests to a bucket of S3, or of a server with the same API. They are made with `fetch`: Bun's own client sends no
  * preconditions, and has neither a timeout nor a signal. `fetch` uses the proxy of HTTPS_PROXY, HTTP_PROXY or ALL_PROXY.
  */
-import { AppError } from "../base/error.ts";
+import { AppError, fail } from "../base/error.ts";
 import { MAX_OBJECT_BYTES } from "../domain/object-storage.ts";
 import { exchange } from "./exchange.ts";
-import { codeOf, describeFailure, describeResponse, type S3Problem } from "./s3-errors.ts";
+import { describeFailure, describeResponse, fieldOf, type S3Problem } from "./s3-errors.ts";
 import { type CredentialsSource, encode, sign } from "./signature.ts";
 
 export interface S3Settings {
@@ -77,6 +77,9 @@ export function createS3Client(settings: S3Settings) {
     const target = new URL(`${bucketUrl}/${encodedPath}${search === "" ? "" : `?${search}`}`);
     const unsigned = { method, url: target, headers, body };
     const signed = sign(unsigned, await credentials(), region, new Date());
+    // E.g. from a file whose lines end as on Windows.
+    if (!/^[ -~]+$/.test(Object.values(signed).join("")))
+      fail("operator", "S3_ACCESS_KEY_ID or another variable has a line end or is not ASCII");
     // A compressed response would have another length.
     const init = { method, headers: { ...signed, "accept-encoding": "identity" } };
     const withBody = method === "PUT" ? { ...init, body } : init;
@@ -94,9 +97,12 @@ export function createS3Client(settings: S3Settings) {
       if (!hasTag) throw failure(action, NOT_S3);
       return content;
     }
-    const code = codeOf(new TextDecoder().decode(content));
-    if (code === "NoSuchKey" || code === "PreconditionFailed") return null;
-    const ownRegion = headers.get("x-amz-bucket-region");
+    const text = new TextDecoder().decode(content);
+    const code = fieldOf(text, "Code");
+    // Servers and proxies give a failed precondition other codes, or none.
+    const isRefused = status === 412 || code === "PreconditionFailed";
+    if (action === "write to" ? isRefused : code === "NoSuchKey") return null;
+    const ownRegion = headers.get("x-amz-bucket-region") ?? fieldOf(text, "Region");
     throw failure(action, describeResponse(status, code, ownRegion));
   }
 

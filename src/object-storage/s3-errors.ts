@@ -24,13 +24,13 @@ const WRONG_REGION = /^(AuthorizationHeaderMalformed|IllegalLocationConstraintEx
 /** E.g. XMinioStorageFull, BucketQuotaExceeded. */
 const FULL = /Quota|Insufficient|Full/;
 
-/** @returns the code in the body of an error; empty if there is none */
-export function codeOf(body: string): string {
-  return /<Code>(\w{1,64})<\/Code>/.exec(body)?.[1] ?? "";
+/** @returns the text of the first element with this name; empty if there is none that matches the pattern */
+export function fieldOf(xml: string, name: string, pattern = "[\\w-]{1,64}"): string {
+  return new RegExp(`<${name}>(${pattern})</${name}>`).exec(xml)?.[1] ?? "";
 }
 
-/** @param region in which the server says the bucket is; `null` if it does not say it */
-export function describeResponse(status: number, code: string, region: string | null): S3Problem {
+/** @param region in which the server says the bucket is; empty if it does not say it */
+export function describeResponse(status: number, code: string, region: string): S3Problem {
   const shown = code === "" ? "" : ` ${code}`;
   const say = (kind: S3Problem["code"], problem: string): S3Problem => ({
     code: kind,
@@ -39,7 +39,7 @@ export function describeResponse(status: number, code: string, region: string | 
   const known = operatorProblems[code];
   if (known !== undefined) return say("operator", known);
   if (WRONG_REGION.test(code) || (status >= 300 && status < 400)) {
-    const advice = region !== null && /^[\w-]+$/.test(region) ? `to ${region}` : "and S3_ENDPOINT";
+    const advice = /^[\w-]+$/.test(region) ? `to ${region}` : "and S3_ENDPOINT";
     return say("operator", `the bucket is in another region: set S3_REGION ${advice}`);
   }
   if (FULL.test(code) || status === 507) return say("unavailable", "the storage is full");

@@ -1,7 +1,7 @@
 /** Storage in a bucket of S3, or of a server with the same API. */
 import { isKey, type ObjectStorage, type StoredObject } from "../domain/object-storage.ts";
 import { createS3Client, NOT_S3, type S3Client, type S3Settings } from "./s3-client.ts";
-import type { S3Problem } from "./s3-errors.ts";
+import { fieldOf, type S3Problem } from "./s3-errors.ts";
 
 /** Requests that delete objects at the same time. */
 const CONCURRENT_DELETES = 8;
@@ -19,30 +19,24 @@ function parseObjects(xml: string): StoredObject[] {
   const [, ...contents] = xml.split("<Contents>");
   return contents.map((rest) => {
     const [fields = ""] = rest.split("</Contents>", 1);
-    const field = (name: string) => new RegExp(`<${name}>([^<]*)</${name}>`).exec(fields)?.[1];
-    return { key: field("Key") ?? "", bytes: Number(field("Size")) };
+    return { key: fieldOf(fields, "Key", "[^<]*"), bytes: Number(fieldOf(fields, "Size") || NaN) };
   });
 }
 
 /** @returns the objects of one page, and where the next one begins; `null` on the last page */
-async function listPage(
-  { send, failure }: S3Client,
-  start: string,
-  after: string | null,
-  token: string | null,
-) {
-  const response = await send("list", {
-    key: null,
-    query: { "continuation-token": token, "list-type": "2", prefix: start, "start-after": after },
-  });
-  const xml = new TextDecoder().decode(response ?? undefined);
-  const next = /<NextContinuationToken>([^<]+)<\/NextContinuationToken>/.exec(xml)?.[1] ?? null;
-  const isTruncated = /<IsTruncated>true<\/IsTruncated>/.test(xml);
+async function listPage({ send, failure }: S3Client, query: Record<string, string | null>) {
+  const text = new TextDecoder().decode((await send("list", { key: null, query })) ?? undefined);
+  // Without namespaces and attributes.
+  const xml = text.replace(/<(\/?)(?:[\w.-]+:)?(\w+)(?:\s[^<>]*)?>/g, "<$1$2>");
+  const next = fieldOf(xml, "NextContinuationToken", "[^<]+") || null;
+  const isTruncated = (fieldOf(xml, "IsTruncated") || `${next !== null}`) !== "false";
   const objects = parseObjects(xml);
-  const isComplete = objects.every(({ bytes }) => bytes >= 0);
-  if (!xml.includes(LIST_END) || !isComplete || (isTruncated && next === null)) {
-    throw failure("list", NOT_S3);
-  }
+  const isCounted = Number(fieldOf(xml, "KeyCount") || objects.length) === objects.length;
+  // What is not known, e.g. how a key without the prefix is encoded, is not taken for nothing.
+  const isRead = ({ key, bytes }: StoredObject) =>
+    key.startsWith(`${query["prefix"]}`) && bytes >= 0;
+  const isComplete = xml.includes(LIST_END) && isCounted && objects.every(isRead);
+  if (!isComplete || (isTruncated && next === null)) throw failure("list", NOT_S3);
   return { objects, next: isTruncated ? next : null, bytes: xml.length };
 }
 
@@ -52,6 +46,7 @@ async function listObjects(
   start: string,
   limit = Number.POSITIVE_INFINITY,
   after = "",
+  pageSize?: number,
 ): Promise<StoredObject[]> {
   const { below, failure, timeoutMs } = client;
   const afterKey = after === "" ? null : below + after;
@@ -61,12 +56,17 @@ async function listObjects(
   let token: string | null = null;
   let bytes = 0;
   do {
-    const page = await listPage(client, below + start, afterKey, token);
+    const page = await listPage(client, {
+      "continuation-token": token,
+      "list-type": "2",
+      "max-keys": pageSize === undefined ? null : `${pageSize}`,
+      prefix: below + start,
+      "start-after": afterKey,
+    });
     for (const { key, ...rest } of page.objects) {
       const own = key.slice(below.length);
-      const isOurs = key.startsWith(below + start) && isKey(own);
-      // Other keys may be encoded. A server may not know `start-after`.
-      if (isOurs && own > after) found.set(own, { key: own, ...rest });
+      // A server may not know `start-after`.
+      if (isKey(own) && own > after) found.set(own, { key: own, ...rest });
     }
     bytes += page.bytes;
     if (page.next !== null && (page.next === token || bytes > MAX_LIST_BYTES))
@@ -90,7 +90,7 @@ export function createS3Storage(settings: S3Settings): ObjectStorage {
     async create(key, body) {
       return (await send("write to", { key, body, headers: { "if-none-match": "*" } })) !== null;
     },
-    list: (start, limit, after) => listObjects(client, start, limit, after),
+    list: (...args) => listObjects(client, ...args),
     async remove(keys) {
       const rest = keys.values();
       const removeRest = async () => {

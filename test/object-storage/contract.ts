@@ -77,6 +77,7 @@ function objectsContract(open: () => Promise<OpenStorage>): void {
       expect(some.length).toBe(Math.min(limit, keys.length));
       expect(keys).toEqual(expect.arrayContaining(some.map(({ key }) => key)));
     }
+    expect((await opened.storage.list("many/0", undefined, "", 1)).length).toBe(keys.length);
     for (const limit of [undefined, 5]) {
       const later = await opened.storage.list("many/", limit, "many/0007");
       expect(later.map(({ key }) => key)).toEqual(keys.slice(8, limit && 8 + limit));

@@ -22,7 +22,7 @@ function makeFlaky(failures: number, code: AppError["code"] = "unavailable") {
     create: (...args) => flaky(() => memory.create(...args)),
     list: (prefix) => flaky(() => memory.list(prefix)),
   };
-  const storage = withRetries(flakyStorage, async (ms) => void pauses.push(ms));
+  const storage = withRetries(flakyStorage, 60_000, async (ms) => void pauses.push(ms));
   return { storage, pauses };
 }
 
@@ -34,6 +34,36 @@ describe("storage with retries", () => {
     expect(await storage.create("b", bytes("one"))).toBeTrue();
     expect(pauses).toHaveLength(10);
     await expectRejection(makeFlaky(6).storage.list(""), "unavailable", "away");
+  });
+
+  test("calls are repeated while others succeed, and for a time after that", async () => {
+    let nowMs = 0;
+    const memory = createMemoryStorage();
+    const get = (key: string) =>
+      key === "away" ? Promise.reject(new AppError("unavailable", "away")) : memory.get(key);
+    const sleep = async (ms: number) => {
+      nowMs += ms;
+      if (nowMs < 100_000) await storage.get("other");
+    };
+    const storage = withRetries({ ...memory, get }, 60_000, sleep, () => nowMs);
+    await expectRejection(storage.get("away"), "unavailable", "away");
+    expect(nowMs).toBeWithin(155_000, 165_000);
+  });
+
+  test("fewer calls are made at the same time when some fail", async () => {
+    let [calls, failures] = [0, 0];
+    const get = async () => {
+      calls += 1;
+      const isTooMuch = calls > 4;
+      await Bun.sleep(0);
+      calls -= 1;
+      if (!isTooMuch) return null;
+      failures += 1;
+      throw new AppError("unavailable", "fewer");
+    };
+    const storage = withRetries({ ...createMemoryStorage(), get }, 60_000, async () => {});
+    await Promise.all(Array.from({ length: 600 }, (_, at) => storage.get(`${at}`)));
+    expect(failures).toBeLessThan(2_000);
   });
 
   test("errors of the operator are not repeated", async () => {

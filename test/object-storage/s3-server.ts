@@ -29,6 +29,8 @@ type Misbehaviour =
   | { readonly do: "repeat" }
   /** Closes the connection, and does what was asked when the promise is resolved. */
   | { readonly do: "delay"; readonly until: Promise<void> }
+  /** Changes the body of the response. */
+  | { readonly do: "rewrite"; readonly rewrite: (body: string) => string }
   /** Lists objects in another order, and some of them twice. */
   | { readonly do: "shuffle" }
   /** Responds with something that is not S3. */
@@ -98,10 +100,10 @@ function refusalOf(
   return authorization === expected ? null : "SignatureDoesNotMatch";
 }
 
-function errorReply(status: number, code: string, headers: Record<string, string> = {}): Reply {
+function errorReply(status: number, code: string, region = ""): Reply {
   const message = "A message that names TESTACCESSKEY and hidden/secret+key";
-  const xml = `<?xml version="1.0"?><Error><Code>${code}</Code><Message>${message}</Message></Error>`;
-  return { status, headers: { "content-type": "application/xml", ...headers }, body: xml };
+  const xml = `<?xml version="1.0"?><Error><Code>${code}</Code><Message>${message}</Message><Region>${region}</Region></Error>`;
+  return { status, headers: { "content-type": "application/xml" }, body: xml };
 }
 
 export interface S3Server extends AsyncDisposable {
@@ -142,18 +144,17 @@ export async function startS3Server({
     const prefix = query.get("prefix") ?? "";
     const start = query.get("continuation-token") ?? query.get("start-after") ?? "";
     const found = [...objects].filter(([key]) => key.startsWith(prefix) && key > start).sort();
-    const page = found.slice(0, pageSize);
+    const page = found.slice(0, Number(query.get("max-keys") ?? pageSize));
     const last = page.at(-1)?.[0];
+    const isLast = page.length === found.length;
     if (isShuffled) page.reverse().push(...page.slice(0, 2));
     const contents = page.map(
       ([key, { body, modified, tag }]) =>
         `<Contents><Key>${key}</Key><LastModified>${modified}</LastModified><ETag>${tag}</ETag><Size>${body.length}</Size></Contents>`,
     );
-    const next =
-      found.length > pageSize
-        ? `<IsTruncated>true</IsTruncated><NextContinuationToken>${last}</NextContinuationToken>`
-        : "<IsTruncated>false</IsTruncated>";
-    const body = `<?xml version="1.0"?>\n<ListBucketResult>${next}${contents.join("")}</ListBucketResult>`;
+    const next = isLast ? "" : `<NextContinuationToken>${last}</NextContinuationToken>`;
+    const head = `<KeyCount>${page.length}</KeyCount><IsTruncated>${!isLast}</IsTruncated>${next}`;
+    const body = `<?xml version="1.0"?>\n<ListBucketResult>${head}${contents.join("")}</ListBucketResult>`;
     return { status: 200, body };
   }
 
@@ -162,7 +163,7 @@ export async function startS3Server({
     query: URLSearchParams,
     request: IncomingMessage,
     body: Uint8Array,
-  ) {
+  ): Reply {
     if (call.operation === "put") return put(call.key, body, request.headers);
     if (call.operation === "list") return list(query, false);
     const present = objects.get(call.key);
@@ -200,7 +201,7 @@ export async function startS3Server({
     const code = refusalOf(request, body, account, region);
     if (code !== null) {
       const status = code === "AuthorizationHeaderMalformed" ? 400 : 403;
-      return void reply(response, errorReply(status, code, { "x-amz-bucket-region": region }));
+      return void reply(response, errorReply(status, code, region));
     }
     const { pathname, searchParams } = new URL(target, "http://host");
     const path = decodeURIComponent(pathname);
@@ -226,6 +227,8 @@ export async function startS3Server({
         response.socket?.destroy();
         await fault.until;
         return void run();
+      case "rewrite":
+        return void reply(response, { ...run(), body: fault.rewrite(`${run().body}`) });
       case "repeat":
         run();
         return void reply(response, run());

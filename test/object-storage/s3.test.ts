@@ -66,6 +66,8 @@ describe("S3", () => {
   });
 });
 
+const NO_HEADER = "S3_ACCESS_KEY_ID or another variable has a line end or is not ASCII";
+
 describe("errors of S3", () => {
   test.each([
     [
@@ -84,9 +86,19 @@ describe("errors of S3", () => {
       { S3_REGION: "other" },
       "the bucket is in another region: set S3_REGION to us-east-1 (400 AuthorizationHeaderMalformed)",
     ],
+    [{ S3_ACCESS_KEY_ID: "key\r" }, NO_HEADER],
+    [{ S3_ACCESS_KEY_ID: "", AWS_ACCESS_KEY_ID: "ключ" }, NO_HEADER],
+    [{ S3_REGION: "us-east-1\r" }, NO_HEADER],
   ])("a wrong variable is an error for the operator: %o", async (environment, problem) => {
     await using server = await startS3Server();
     expect(await problemsOf(open(server, environment))).toEqual(new Set([`operator: ${problem}`]));
+  });
+
+  test("a create is refused by 412, whatever its code is", async () => {
+    await using server = await startS3Server();
+    server.misbehave = () => ({ do: "fail", status: 412, code: "ObjectAlreadyExists" });
+    expect(await open(server).create("a", bytes("one"))).toBeFalse();
+    await expectRejection(open(server).get("a"), "operator", /responded with an error/);
   });
 
   test("a bucket that does not exist is an error for the operator", async () => {
@@ -212,11 +224,11 @@ describe("a server of S3 that misbehaves", () => {
     await expectRejection(storage.list(""), code, message);
   });
 
-  test("a list ignores keys outside of what was asked for, and ends when it is not well-formed", async () => {
+  test("a list ignores keys that are none of ours, and fails when it is not well-formed", async () => {
     await using server = await startS3Server();
     const entry = (key: string) =>
       `<Contents><Key>${key}</Key><LastModified>2026-11-01T00:00:00Z</LastModified><Size>1</Size></Contents>`;
-    const keys = ["prefix/a/b", "prefix/b", "other/a/b", "prefix/a/../../x", "/etc/passwd", "&x;"];
+    const keys = ["prefix/a/b", "prefix/a/../../x", "prefix/a/&x;", "prefix/a/~"];
     const doctype = '<!DOCTYPE a [<!ENTITY x SYSTEM "file:///etc/passwd">]>';
     const list = `<ListBucketResult>${keys.map(entry).join("")}</ListBucketResult>`;
     server.misbehave = () => ({ do: "answer", body: doctype + list });
@@ -224,6 +236,24 @@ describe("a server of S3 that misbehaves", () => {
     const open1 = "<Contents>".repeat(400_000);
     server.misbehave = () => ({ do: "answer", body: `${open1}</ListBucketResult>` });
     await expectRejection(open(server).list("a/"), "operator", /does not respond like S3/);
+  });
+
+  test.each<[string, boolean, (xml: string) => string]>([
+    ["with attributes", true, (xml) => xml.replace(/<(Contents|Key)>/g, '<$1 xmlns="http://s3/">')],
+    ["with prefixes", true, (xml) => xml.replace(/<(?=\w)/g, "<s3:").replaceAll("</", "</s3:")],
+    ["without KeyCount", true, (xml) => xml.replace(/<KeyCount>\d+<.KeyCount>/, "")],
+    ["with another KeyCount", false, (xml) => xml.replace("<KeyCount>1<", "<KeyCount>2<")],
+    ["with unknown elements", false, (xml) => xml.replace(/\bContents>/g, "Object>")],
+    ["with encoded keys", false, (xml) => xml.replace(/>prefix.a./g, ">prefix%2Fa%2F")],
+    ["of the first version", false, (xml) => xml.replace(/<Next.*Token>/, "")],
+  ])("a list %s has all objects or fails: %p", async (_, isKnown, rewrite) => {
+    await using server = await startS3Server({ pageSize: 1 });
+    const storage = open(server);
+    for (const key of ["a/1", "a/2"]) await storage.put(key, bytes(key));
+    server.misbehave = () => ({ do: "rewrite", rewrite });
+    const listed = storage.list("a/").then((objects) => objects.map(({ key }) => key));
+    if (isKnown) expect(await listed).toEqual(["a/1", "a/2"]);
+    else await expectRejection(listed, "operator", /does not respond like S3/);
   });
 
   test("a write whose response is lost has been made", async () => {

@@ -1,6 +1,6 @@
 /** Rebuilds a database from its archive. */
 import { closeSync, openSync, writeSync } from "node:fs";
-import { MAX_OBJECT_BYTES, type ObjectStorage } from "../../domain/object-storage.ts";
+import { MAX_OBJECT_BYTES, type ObjectStorage, withRetries } from "../../domain/object-storage.ts";
 import { discard, fileState, PRIVATE_MODE } from "../file/files.ts";
 import {
   type Catalog,
@@ -22,6 +22,8 @@ import { createWalWriter } from "./wal-writer.ts";
 const MAX_DOWNLOADS = 64;
 const MAX_DOWNLOAD_BYTES = 32 * 2 ** 20;
 const CHUNK_MARGIN_BYTES = 64 * 2 ** 10;
+/** How long nothing may arrive, after something has. */
+const PATIENCE_MS = 180_000;
 
 interface Download {
   readonly key: string;
@@ -129,9 +131,10 @@ export interface Restored {
  */
 export async function restoreTo(
   path: string,
-  storage: ObjectStorage,
+  from: ObjectStorage,
   at: Date | null,
 ): Promise<Restored> {
+  const storage = withRetries(from, PATIENCE_MS);
   let catalog = await readCatalog(storage);
   // First: what is written to the archive from now on must look like the work of another server.
   const earlier = at === null ? null : await readNewestHistory(storage, catalog);

@@ -184,9 +184,7 @@ export const restoreSqlite: Backend["restore"] = async ({ from, databaseUrl, now
     using temporary = makeTemporaryDatabase(path);
     const temporaryPath = temporary.path;
     // Like a copied file, it gets another feed when a server opens it.
-    const archived = isBackup
-      ? null
-      : await restoreTo(temporaryPath, withRetries(from.storage), from.at);
+    const archived = isBackup ? null : await restoreTo(temporaryPath, from.storage, from.at);
     const contents =
       backup === null
         ? verifyDatabase(temporaryPath)
@@ -235,7 +233,7 @@ export const checkSqliteArchive: Backend["checkArchive"] = async (storage, datab
   while (!existsSync(directory)) directory = dirname(directory);
   try {
     using temporary = makeTemporaryDatabase(join(directory, basename(databaseUrl)));
-    const { timeMs, warnings } = await restoreTo(temporary.path, withRetries(storage), null);
+    const { timeMs, warnings } = await restoreTo(temporary.path, storage, null);
     return { ...verifyDatabase(temporary.path), archivedUntil: new Date(timeMs), warnings };
   } catch (error) {
     throw describeSqliteError(`Cannot check ${storage.url}`, error);

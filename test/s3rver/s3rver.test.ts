@@ -3,7 +3,8 @@
 import { describe, test } from "bun:test";
 import { withRetries } from "../../src/domain/object-storage.ts";
 import { openStorage } from "../../src/object-storage/open.ts";
-import { createRecord } from "../../src/sqlite/archive/log.ts";
+import { probe } from "../../src/sqlite/archive/probe.ts";
+import { systemClock } from "../../src/sqlite/archive/still.ts";
 import { objectStorageContract } from "../object-storage/contract.ts";
 import { makeDirectory } from "../support/directory.ts";
 import { expectRejection } from "../support/expect-error.ts";
@@ -53,16 +54,10 @@ describe.skipIf(!isTested)("s3rver", () => {
 
   test("no archive is begun, because two servers could begin it", async () => {
     await using server = await startS3rver();
-    const log = { previousEnd: 0, continues: false };
-    const names = {
-      archive: "archive",
-      name: "test",
-      identity: "test",
-      holder: "test",
-      commit: "async" as const,
-    };
-    const problem = "the storage does not support conditional writes";
-    const begun = createRecord(server.storage, { number: 1, ...log, ...names });
-    await expectRejection(begun, "operator", problem);
+    const { storage } = server;
+    const { signal } = new AbortController();
+    const more = { path: "a.db", holder: "a.db", nowMs: Date.now, signal, log() {} };
+    const tried = probe({ ...more, storage, clock: systemClock });
+    await expectRejection(tried, "operator", /its conditional writes are not atomic/);
   });
 });

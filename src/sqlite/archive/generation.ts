@@ -12,9 +12,10 @@ import {
   requireNewest,
 } from "./catalog.ts";
 import { ARCHIVE_CAUSE, type ArchiveContext, DIVERGED } from "./context.ts";
-import type { Base, Generation, SegmentHeader } from "./format.ts";
-import type { SegmentId } from "./keys.ts";
+import { type Base, type Generation, HEAD_BYTES, type SegmentHeader } from "./format.ts";
+import { heartbeatKey, type SegmentId } from "./keys.ts";
 import { createRecord, seal } from "./log.ts";
+import type { LogExtent } from "./log-reader.ts";
 import { type ArchiveMarker, notTheArchive, readMarker, writeMarker } from "./marker.ts";
 import { untilStill } from "./still.ts";
 import { beginningOf, continuesAt, type WalPosition } from "./wal-reader.ts";
@@ -143,6 +144,21 @@ function noteArchive(path: string, archive: string): void {
   if (marker !== null && marker.archive !== archive) writeMarker(path, { ...marker, archive });
 }
 
+/** @returns the newest generation if this server has begun it like that, and nothing has been written to it since */
+async function findUnfinished(
+  { storage, identity, commit, path }: ArchiveContext,
+  newest: Generation | null,
+  tail: LogExtent | null,
+  continues: boolean,
+): Promise<Generation | null> {
+  if (newest === null || tail?.isSealed !== false || tail.sealFrom.number > 1) return null;
+  const isOwn = newest.identity === identity && readMarker(path)?.names.includes(newest.name);
+  if (!isOwn || newest.commit !== commit || newest.continues !== continues || tail.loss)
+    return null;
+  // Its server writes a heartbeat before its first segment.
+  return (await storage.get(heartbeatKey(newest.number), HEAD_BYTES)) === null ? newest : null;
+}
+
 /**
  * @throws {AppError} operator with a cause of {@link archiveCauses} if this database must not be archived
  * @throws the reason of the signal, if it waits for another server then
@@ -159,27 +175,28 @@ export async function beginGeneration(
     const newest = requireNewest(catalog);
     const { history, tail } = await readEnd(storage, catalog);
     const { position, header, damage } = await compare(archive, catalog, history);
-    if (newest !== null && tail !== null && !tail.isSealed) {
+    const unfinished = await findUnfinished(archive, newest, tail, position !== null);
+    const before = unfinished === null ? newest : null;
+    if (before !== null && tail !== null && !tail.isSealed) {
       // Otherwise it was an earlier process with the same lock.
-      if (newest.identity !== identity) {
+      if (before.identity !== identity) {
         // Two machines have begun the archive at the same time: this one follows.
-        if (archive.standby && !readMarker(path)?.names.includes(newest.name)) failContinued();
-        archive.log("info", "waiting for the archive", { holder: newest.holder });
+        if (archive.standby && !readMarker(path)?.names.includes(before.name)) failContinued();
+        archive.log("info", "waiting for the archive", { holder: before.holder });
         await untilStill(withRetries(storage), tail.sealFrom, clock, signal);
       }
       await seal(storage, tail.sealFrom, { writer: crypto.randomUUID(), holder }, nowMs());
-      sealed = newest.number;
+      sealed = before.number;
       continue;
     }
     // Before the seal, its server may have completed a base since this one has looked for it.
-    if (position === null && newest !== null && newest.number !== sealed) {
-      sealed = newest.number;
+    if (position === null && before !== null && before.number !== sealed) {
+      sealed = before.number;
       continue;
     }
     const continued = position === null ? null : history;
-    const number = catalog.newest + 1;
-    const generation: Generation = {
-      number,
+    const generation: Generation = unfinished ?? {
+      number: catalog.newest + 1,
       archive: newest?.archive ?? crypto.randomUUID(),
       name: crypto.randomUUID(),
       previousEnd: (tail?.sealFrom.number ?? 1) - 1,
@@ -188,14 +205,14 @@ export async function beginGeneration(
       holder,
       commit,
     };
-    prepareMarker(path, generation.name);
+    if (unfinished === null) prepareMarker(path, generation.name);
     if (!(await createRecord(storage, generation))) continue;
     noteArchive(path, generation.archive);
     return {
       generation,
       position: position ?? beginningOf(files),
       previous: continued === null ? null : (header?.end ?? null),
-      last: continued?.last ?? { generation: number, number: 0 },
+      last: continued?.last ?? { generation: generation.number, number: 0 },
       timeMs: continued === null ? 0 : Math.max(continued.base.timeMs, header?.timeMs ?? 0),
       newest: continued?.base ?? null,
       damage,

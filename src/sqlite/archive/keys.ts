@@ -7,6 +7,7 @@
  *     standby                             written again and again by each standby: see announcement.ts
  *     bases/<generation>-<number>         manifests of copies of the database file, each written last
  *     chunks/<generation>-<number>/<chunk> their contents
+ *     probe/<random>/<number>             no part of the archive: see probe.ts
  *
  * Records of generations and slots are never replaced: they are created under keys that follow from numbers alone. A block
  * has 1,000 slots: a server can write a million in a day, and a directory is listed as a whole.

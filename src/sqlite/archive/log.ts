@@ -139,16 +139,11 @@ export async function fence(
 /**
  * Begins a generation. Call it when the log of the one before is sealed: then this record alone decides who is next.
  * @returns whether this server has begun it; otherwise another one has
- * @throws {AppError} operator if the storage would let two servers do so
  */
 export async function createRecord(storage: Slots, record: Generation): Promise<boolean> {
   const { number, name } = record;
-  const key = generationKey(number);
-  const body = encodeJson(record);
-  const found = await createOrRead(storage, key, body);
-  if (found !== null) return decodeGeneration(number, found).name === name;
-  if (!(await storage.create(key, body))) return true;
-  return fail("operator", "the storage does not support conditional writes");
+  const found = await createOrRead(storage, generationKey(number), encodeJson(record));
+  return found === null || decodeGeneration(number, found).name === name;
 }
 
 interface LogOptions {

@@ -2,13 +2,14 @@
 
 import { AppError, type ErrorCode, messageOf } from "../../base/error.ts";
 import type { ArchiveLog, ArchiveSettings } from "../../domain/archive.ts";
-import { type OpenStorage, withRetries } from "../../domain/object-storage.ts";
+import { type ObjectStorage, type OpenStorage, withRetries } from "../../domain/object-storage.ts";
 import type { FileDescriptors } from "../file/file-watch.ts";
 import { type Archiver, createArchiver } from "./archiver.ts";
 import { ARCHIVE_CAUSE, type ArchiveReport, archiveCauses } from "./context.ts";
 import { ensureDatabase } from "./ensure-database.ts";
 import { follow } from "./follow.ts";
 import { holderName, lockIdentity } from "./identity.ts";
+import { probe } from "./probe.ts";
 import { type CopyStart, prepareCopy } from "./standby.ts";
 import { systemClock } from "./still.ts";
 
@@ -73,7 +74,15 @@ export function createArchiveService({ openStorage, verify, respond }: ServiceOp
   function contextOf({ path, settings }: Request<"open">) {
     const storage = openStorage(settings.url, settings.environment);
     const clock = { clock: systemClock, nowMs: Date.now };
-    return { ...settings, path, holder: holderName(path), storage, ...clock, signal, log };
+    const server = { path, holder: holderName(path), storage, ...clock, signal, log };
+    let isTried = settings.wasSuperseded;
+    const tryStorage = async () => {
+      if (!isTried) await probe(server);
+      isTried = true;
+    };
+    const create: ObjectStorage["create"] = (...given) =>
+      tryStorage().then(() => storage.create(...given));
+    return { ...settings, ...server, storage: { ...storage, create }, tryStorage };
   }
 
   async function open(request: Request<"open">): Promise<boolean> {
@@ -82,6 +91,7 @@ export function createArchiveService({ openStorage, verify, respond }: ServiceOp
     const { standby, takeoverMs, wasSuperseded } = context;
     const options = { ...context, storage: withRetries(context.storage), verify };
     const waitMs = wasSuperseded ? 2 * takeoverMs : 0;
+    if (standby) await context.tryStorage();
     copyStart = standby ? await prepareCopy(options, waitMs) : null;
     if (copyStart === null) {
       try {

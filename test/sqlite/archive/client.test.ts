@@ -211,11 +211,14 @@ test("the thread of the archive reports what fails, and ends when it is closed",
   const path = directory.at("missing.db");
   const responses: ArchiveResponse[] = [];
   const handle = createArchiveService({
-    openStorage: () => createMemoryStorage(),
+    // Without conditional writes.
+    openStorage: () => ({ ...createMemoryStorage(), create: async () => true }),
     verify() {},
     respond: (response) => void responses.push(response),
   });
   const files = { database: 0, wal: 0, shm: 0 } as unknown as FileDescriptors;
+  await handle({ type: "open", path, settings: { ...settings, standby: true } });
+  expect(responses.splice(0)).toMatchObject([{ type: "failed", code: "operator" }]);
   await handle({ type: "open", path, settings: { ...settings, commit: "sync" } });
   await handle({ type: "start", files });
   await handle({ type: "committed", ticket: 1 });

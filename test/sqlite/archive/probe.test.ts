@@ -1,0 +1,63 @@
+// What a storage must be able to do before a server follows an archive or writes to one.
+import { expect, test } from "bun:test";
+import { AppError } from "../../../src/base/error.ts";
+import type { ObjectStorage } from "../../../src/domain/object-storage.ts";
+import { probe } from "../../../src/sqlite/archive/probe.ts";
+import { createMemoryStorage } from "../../object-storage/memory.ts";
+import { expectRejection } from "../../support/expect-error.ts";
+import { makeClock } from "./archived.ts";
+
+const busy = () => Promise.reject(new AppError("unavailable", "busy"));
+
+function tryStorage(storage: ObjectStorage, clock = makeClock(), events: string[] = []) {
+  const log = (_level: string, event: string) => void events.push(event);
+  const { signal } = new AbortController();
+  return probe({ path: "a.db", holder: "a.db", nowMs: Date.now, storage, clock, signal, log });
+}
+
+test("a sound storage is accepted after 1.5 seconds, and keeps nothing", async () => {
+  const storage = createMemoryStorage();
+  const clock = makeClock();
+  await tryStorage(storage, clock);
+  expect([clock.monotonicMs(), await storage.list("")]).toEqual([1_500, []]);
+  const events: string[] = [];
+  await tryStorage({ ...storage, remove: busy }, clock, events);
+  expect(events).toEqual(["archive probes not deleted"]);
+});
+
+test("a storage with one write of a key per second, which is busy at first, is accepted", async () => {
+  const clock = makeClock();
+  const memory = createMemoryStorage();
+  const writtenMs = new Map<string, number>();
+  const create: ObjectStorage["create"] = (key, body) => {
+    const nowMs = clock.monotonicMs();
+    if (nowMs === 0 || nowMs - (writtenMs.get(key) ?? 0) < 2_000) return busy();
+    return memory.create(key, body).finally(() => writtenMs.set(key, nowMs));
+  };
+  await tryStorage({ ...memory, create }, clock);
+});
+
+test("a storage that checks first and stores later, forgets, lists less or is busy is refused", async () => {
+  const memory = createMemoryStorage();
+  const all = Promise.withResolvers<void>();
+  let creates = 0;
+  const late: ObjectStorage["create"] = async (key, body) => {
+    const isTaken = (await memory.get(key)) !== null;
+    creates += 1;
+    if (creates === 8) all.resolve();
+    await all.promise;
+    if (!isTaken) await memory.put(key, body);
+    return !isTaken;
+  };
+  const racing = tryStorage({ ...memory, create: late });
+  await expectRejection(racing, "operator", /^Cannot use memory: its .* are not atomic/);
+  const clock = makeClock();
+  const forget: ObjectStorage["create"] = (...given) =>
+    clock.monotonicMs() > 0 ? memory.put(...given).then(() => true) : memory.create(...given);
+  const forgetting = tryStorage({ ...memory, create: forget }, clock);
+  await expectRejection(forgetting, "operator", /does not support conditional writes$/);
+  const list: ObjectStorage["list"] = async (...given) => (await memory.list(...given)).slice(1);
+  await expectRejection(tryStorage({ ...memory, list }), "operator", /its lists do not have/);
+  await expectRejection(tryStorage({ ...memory, create: busy }), "unavailable", "busy");
+  expect(await memory.list("")).toEqual([]);
+});

@@ -46,7 +46,8 @@ test("only requests to the storage use a proxy, unless NO_PROXY excludes it", as
   expect((await server.ended).code).toBe(0);
   expect(server.output()).not.toContain("hidden");
   const suffix = `127.0.0.1:${s3.port} Basic ${btoa("user:hidden")}`;
-  expect([...seen].sort()).toEqual([`GET ${suffix}`, `PUT ${suffix}`]);
+  const methods = ["DELETE", "GET", "PUT"];
+  expect([...seen].sort()).toEqual(methods.map((method) => `${method} ${suffix}`));
   seen.clear();
   const direct = { ...env, NO_PROXY: `a.b, 127.0.0.1:${s3.port}` };
   expect((await runProgram([...program, "archive", "list"], { env: direct })).code).toBe(0);

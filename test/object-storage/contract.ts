@@ -73,11 +73,10 @@ function objectsContract(open: () => Promise<OpenStorage>): void {
     await Promise.all(keys.map((key) => opened.storage.put(key, bytes(key))));
     expect((await opened.storage.list("many/")).map(({ key }) => key)).toEqual(keys);
     for (const limit of [1, 7, 25, 26]) {
-      const some = await opened.storage.list("many/00", limit);
+      const some = await opened.storage.list("many/00", limit, "", 2);
       expect(some.length).toBe(Math.min(limit, keys.length));
       expect(keys).toEqual(expect.arrayContaining(some.map(({ key }) => key)));
     }
-    expect((await opened.storage.list("many/0", undefined, "", 1)).length).toBe(keys.length);
     for (const limit of [undefined, 5]) {
       const later = await opened.storage.list("many/", limit, "many/0007");
       expect(later.map(({ key }) => key)).toEqual(keys.slice(8, limit && 8 + limit));

@@ -241,9 +241,8 @@ describe("a server of S3 that misbehaves", () => {
   test.each<[string, boolean, (xml: string) => string]>([
     ["with attributes", true, (xml) => xml.replace(/<(Contents|Key)>/g, '<$1 xmlns="http://s3/">')],
     ["with prefixes", true, (xml) => xml.replace(/<(?=\w)/g, "<s3:").replaceAll("</", "</s3:")],
-    ["without KeyCount", true, (xml) => xml.replace(/<KeyCount>\d+<.KeyCount>/, "")],
-    ["with another KeyCount", false, (xml) => xml.replace("<KeyCount>1<", "<KeyCount>2<")],
-    ["with unknown elements", false, (xml) => xml.replace(/\bContents>/g, "Object>")],
+    ["without a count", true, (xml) => xml.replace(/<KeyCount>\d+<.KeyCount>/, "")],
+    ["with another count", false, (xml) => xml.replace("<KeyCount>1<", "<KeyCount>2<")],
     ["with encoded keys", false, (xml) => xml.replace(/>prefix.a./g, ">prefix%2Fa%2F")],
     ["of the first version", false, (xml) => xml.replace(/<Next.*Token>/, "")],
   ])("a list %s has all objects or fails: %p", async (_, isKnown, rewrite) => {

@@ -54,10 +54,9 @@ describe.skipIf(!isTested)("s3rver", () => {
 
   test("no archive is begun, because two servers could begin it", async () => {
     await using server = await startS3rver();
-    const { storage } = server;
     const { signal } = new AbortController();
     const more = { path: "a.db", holder: "a.db", nowMs: Date.now, signal, log() {} };
-    const tried = probe({ ...more, storage, clock: systemClock });
+    const tried = probe({ ...more, storage: server.storage, clock: systemClock });
     await expectRejection(tried, "operator", /its conditional writes are not atomic/);
   });
 });

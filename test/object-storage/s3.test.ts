@@ -87,8 +87,7 @@ describe("errors of S3", () => {
       "the bucket is in another region: set S3_REGION to us-east-1 (400 AuthorizationHeaderMalformed)",
     ],
     [{ S3_ACCESS_KEY_ID: "key\r" }, NO_HEADER],
-    [{ S3_ACCESS_KEY_ID: "", AWS_ACCESS_KEY_ID: "ключ" }, NO_HEADER],
-    [{ S3_REGION: "us-east-1\r" }, NO_HEADER],
+    [{ S3_REGION: "ключ" }, NO_HEADER],
   ])("a wrong variable is an error for the operator: %o", async (environment, problem) => {
     await using server = await startS3Server();
     expect(await problemsOf(open(server, environment))).toEqual(new Set([`operator: ${problem}`]));

@@ -25,8 +25,9 @@ async function startS3rver() {
   const directory = makeDirectory();
   const log = directory.at("log");
   const program = `${import.meta.dir}/node_modules/s3rver/bin/s3rver.js`;
-  const flags = ["-d", directory.at("data"), "-a", "127.0.0.1", "-p", "0"];
-  const server = Bun.spawn(["node", program, ...flags, "--configure-bucket", "bucket"], {
+  const address = ["-a", "127.0.0.1", "-p", "0"];
+  const flags = ["-d", directory.at("data"), ...address, "--configure-bucket", "bucket"];
+  const server = Bun.spawn(["node", "--openssl-legacy-provider", program, ...flags], {
     stdout: Bun.file(log),
     stderr: "inherit",
   });

@@ -26,8 +26,8 @@ function parseObjects(xml: string): StoredObject[] {
 /** @returns the objects of one page, and where the next one begins; `null` on the last page */
 async function listPage({ send, failure }: S3Client, query: Record<string, string | null>) {
   const text = new TextDecoder().decode((await send("list", { key: null, query })) ?? undefined);
-  // Without namespaces and attributes.
-  const xml = text.replace(/<(\/?)(?:[\w.-]+:)?(\w+)(?:\s[^<>]*)?>/g, "<$1$2>");
+  // Without namespaces and attributes. Most tags have none, and are not matched.
+  const xml = text.replace(/<(\/?)(?:[\w.-]+:(\w+)(?:\s[^<>]*)?|(\w+)\s[^<>]*)>/g, "<$1$2$3>");
   const next = fieldOf(xml, "NextContinuationToken", "[^<]+") || null;
   const isTruncated = (fieldOf(xml, "IsTruncated") || `${next !== null}`) !== "false";
   const objects = parseObjects(xml);

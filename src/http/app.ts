@@ -90,7 +90,7 @@ export function createApp(options: AppOptions) {
       drain,
       connections,
       responseMemory: createResponseMemory(connections),
-      authenticate: createAuthenticator(stores.use, config, options.now, options.log),
+      ...createAuthenticator(stores.use, config, options.now, options.log),
       yieldToClients: createYieldToClients(),
       waitingClients: createWaitingClients(stores.subscribe, drain),
       document: createDocumentReader(options.version, routes),

@@ -20,7 +20,7 @@ import { AppError, fail, failField } from "../base/error.ts";
 import { andThen, type MaybePromise } from "../base/maybe-promise.ts";
 import { failNotPrimary } from "../domain/health.ts";
 import { requireScopes, type Token } from "../domain/token.ts";
-import { expectedBytes, readBody } from "./input/body.ts";
+import { expectedBytes, readBody, receive } from "./input/body.ts";
 import type { UncheckedCall } from "./input/call.ts";
 import type { createHostCheck } from "./input/host.ts";
 import { requestIdOf } from "./input/request-id.ts";
@@ -87,28 +87,18 @@ export interface Pipeline {
   readonly logServerError: LogServerError;
 }
 
-/** Reserves memory for the body of a request that waits for the look-up of its token: Bun receives it meanwhile. */
-async function reserveUntilIdentified(
-  { reserveWrite }: Pipeline,
-  token: Promise<Token>,
-  bytes: number,
-): Promise<Token> {
+/** @throws {AppError} unauthorised, invalid_token; unavailable if there is no memory for the body while it waits */
+function identify(pipeline: Pipeline, call: UncheckedCall): MaybePromise<Token> {
+  const { method, headers } = call.request;
+  const authorization = headers.get("authorization") ?? "";
+  const { authenticate, clientOf } = pipeline.services;
+  const token = authenticate(authorization);
+  // Bun drops the body of a GET.
+  if (!(token instanceof Promise) || !isWrite(method)) return token;
   // Its error must not be unhandled if there is no room for the body.
   token.catch(() => {});
-  const release = reserveWrite(null, bytes);
-  try {
-    return await token;
-  } finally {
-    release();
-  }
-}
-
-/** @throws {AppError} unauthorised, invalid_token */
-function identify(pipeline: Pipeline, { headers }: Request): MaybePromise<Token> {
-  const token = pipeline.services.authenticate(headers.get("authorization") ?? "");
-  if (!(token instanceof Promise)) return token;
-  const bytes = expectedBytes(headers);
-  return bytes === 0 ? token : reserveUntilIdentified(pipeline, token, bytes);
+  call.incoming = receive(pipeline.reserveWrite, call.request, clientOf(authorization));
+  return token;
 }
 
 function admit({ requireHost }: Pipeline, call: UncheckedCall, token: Token | null): void {
@@ -120,7 +110,7 @@ function admit({ requireHost }: Pipeline, call: UncheckedCall, token: Token | nu
 
 async function handleUnmatched(pipeline: Pipeline, call: UncheckedCall): Promise<ResponseBody> {
   const { unmatched } = pipeline;
-  admit(pipeline, call, unmatched.needsToken(call) ? await identify(pipeline, call.request) : null);
+  admit(pipeline, call, unmatched.needsToken(call) ? await identify(pipeline, call) : null);
   return unmatched.handle(call);
 }
 
@@ -132,7 +122,7 @@ function handleRoute(
   const { services } = pipeline;
   // Before its token is looked up.
   if (services.standby && route.definition.scopes) requireRecent(services.store);
-  const token = route.definition.public ? null : identify(pipeline, call.request);
+  const token = route.definition.public ? null : identify(pipeline, call);
   // Not `andThen`: JavaScriptCore could not inline a call that all routes share.
   return token instanceof Promise
     ? token.then((found) => authorize(pipeline, call, route, found))
@@ -183,14 +173,12 @@ async function write(pipeline: Pipeline, call: UncheckedCall, route: Route): Pro
   if (pipeline.services.readOnly) fail("unavailable", "the server is read-only at the moment");
   if (pipeline.services.standby && pipeline.services.store.secondsBehind() !== null)
     failNotPrimary();
-  const release = pipeline.reserveWrite(token?.hash ?? null, expectedBytes(request.headers));
-  try {
-    await yieldToOthers(pipeline, call);
-    if (route.definition.body) call.body = await readBody(request);
-    return await callHandler(pipeline, call, route);
-  } finally {
-    release();
-  }
+  const client = token?.hash ?? null;
+  if (call.incoming === null) call.incoming = receive(pipeline.reserveWrite, request, client);
+  else call.incoming.assign(client);
+  await yieldToOthers(pipeline, call);
+  if (route.definition.body) call.body = await readBody(request, call.incoming.bytes);
+  return await callHandler(pipeline, call, route);
 }
 
 function callHandler({ services }: Pipeline, call: UncheckedCall, route: Route) {
@@ -246,6 +234,8 @@ async function finishLater(
     return finish(pipeline, call, await body);
   } catch (error) {
     return reject(pipeline, call, error);
+  } finally {
+    call.incoming?.release();
   }
 }
 
@@ -259,6 +249,7 @@ function newCall(request: Request, route: string, params: unknown): UncheckedCal
     token: null,
     params,
     query: undefined,
+    incoming: null,
     body: undefined,
     recordId: undefined,
     waitedMs: undefined,

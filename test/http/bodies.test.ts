@@ -148,6 +148,17 @@ test("POST /users counts a body that arrives in chunks, and rejects one that ann
   expect(await state()).toEqual(before);
 });
 
+test("POST /users returns 413 and closes the connection when the body has more than 1,024 chunks", async () => {
+  const headers = ["Content-Type: application/json", "Transfer-Encoding: chunked"];
+  const head = rawRequest("POST", "/api/v1/users", { token, headers, keepAlive: true });
+  const sendChunks = (count: number) => server.raw(head + chunked([...newText().padEnd(count)]));
+  expect(await sendChunks(1024)).toStartWith("HTTP/1.1 201 ");
+  const rejected = await sendChunks(1025);
+  expect(rejected).toStartWith("HTTP/1.1 413 ");
+  expect(rejected).toMatch(/\r\nconnection: close\r\n/i);
+  expect(rejected).toContain("the request body must have at most 1024 chunks");
+});
+
 test("POST /users accepts a byte order mark, and brackets in strings", async () => {
   expectAccepted(await send(server, "POST", "/users", bytes([0xef, 0xbb, 0xbf], newText())));
   const metadata = { k: `\\"${"[{".repeat(40)}`, 'q"': "]}" };

@@ -23,7 +23,8 @@ function makeReads() {
     asked.push({ hash, isKnown, respond: resolve, fail: () => reject(new Error("gone")) });
     return promise;
   };
-  const memory = createTokenCache(read, () => clock.nowMs);
+  const { find, clear } = createTokenCache(read, () => clock.nowMs);
+  const memory = { find: async (hash: string) => find(hash), clear };
   return { asked, memory, clock };
 }
 

@@ -44,11 +44,12 @@ function makeAuthenticator({
   };
   const now = () => new Date(it.timeMs);
   const store = { tokens: tokens as never, secondsBehind: () => secondsBehind };
-  const authenticate = createAuthenticator(() => store, { apiToken, readOnly }, now, {
+  const { authenticate, clientOf } = createAuthenticator(() => store, { apiToken, readOnly }, now, {
     warn: (event, fields) => it.warnings.push([event, fields]),
   });
   return Object.assign(it, {
     authenticate: async (authorization: string) => authenticate(authorization),
+    clientOf,
   });
 }
 

@@ -1,6 +1,7 @@
 import { expect, spyOn, test } from "bun:test";
 import { Elysia } from "elysia";
 import { createReplaceableStore } from "../../src/domain/replaceable-store.ts";
+import { hashToken, newToken } from "../../src/domain/token.ts";
 import { allRoutes, createApp, createDocumentReader } from "../../src/http/app.ts";
 import { createDrain } from "../../src/http/limits/drain.ts";
 import { isPublic, type Route, routesOf } from "../../src/http/routes/route.ts";
@@ -84,11 +85,15 @@ test("responses with an asset or the OpenAPI document share one Blob", async () 
   }
 });
 
-/** An app without a store. */
-function makeApp(log: object) {
+function makeApp(log: object, stores = createReplaceableStore()) {
   const metrics = { addRoute() {}, observeRequest() {} };
   const config = { corsOrigin: null, rateLimit: 0, apiToken: null };
-  const rest = { stores: createReplaceableStore(), servers: new Set(), drain: createDrain() };
+  const rest = {
+    stores,
+    servers: new Set(),
+    drain: createDrain(),
+    now: () => new Date(),
+  };
   return createApp({ ...rest, metrics, config, log } as never);
 }
 
@@ -121,4 +126,59 @@ test("a rejected request waits when its turn is over, unless it has a body of mo
   };
   await Promise.all([0, 1024, 1025].map(send));
   expect(answered).toEqual([0, 1025, 1024]);
+});
+
+/** An app whose look-ups of tokens wait until the test ends them. Only one token is valid. */
+function makeLookups() {
+  const valid = newToken();
+  const hash = hashToken(valid);
+  const token = { hash, scope: "write", expires_at: null, revoked_at: null };
+  const lookups = [Promise.withResolvers<void>()];
+  const find = async (wanted: string) => {
+    await lookups.at(-1)?.promise;
+    return wanted === hash ? token : null;
+  };
+  const stores = createReplaceableStore();
+  stores.replace({ secondsBehind: () => null, tokens: { find, touch: async () => {} } } as never);
+  const app = makeApp({ enabled: () => false, warn() {} }, stores);
+  return {
+    valid,
+    hold: () => lookups.push(Promise.withResolvers()),
+    end: () => lookups.at(-1)?.resolve(),
+    /** Sends a request with a body to a path that does not exist. @returns the status */
+    async post(credentials: string, headers: Record<string, string>, body = ""): Promise<number> {
+      const all = { host: "localhost", authorization: `Bearer ${credentials}`, ...headers };
+      const request = new Request("http://localhost/a", { method: "POST", headers: all, body });
+      return (await app.handle(request)).status;
+    },
+  };
+}
+
+const inChunks = { "transfer-encoding": "chunked" };
+
+test("requests with invented tokens take no memory from a token that was valid before when all wait for look-ups", async () => {
+  const { valid, hold, end, post } = makeLookups();
+  end();
+  expect(await post(valid, inChunks)).toBe(404);
+  hold();
+  const invented = () => post(newToken(), { "content-length": `${2 ** 16}` });
+  const posts = Array.from({ length: 128 }, invented);
+  expect(await invented()).toBe(503);
+  const known = post(valid, inChunks);
+  end();
+  expect(await known).toBe(404);
+  expect(new Set(await Promise.all(posts))).toEqual(new Set([401]));
+});
+
+test("a body in chunks counts as much as has arrived when its token is looked up", async () => {
+  const { end, post } = makeLookups();
+  const statuses = Array.from({ length: 1024 }, () => post(newToken(), inChunks, "{}"));
+  // Half of the memory is left, which these need.
+  for (let count = 0; count < 64; count += 1)
+    statuses.push(post(newToken(), inChunks, " ".repeat(2 ** 16)));
+  let more = 0;
+  while ((await Promise.race([post(newToken(), inChunks), Bun.sleep(0)])) !== 503) more += 1;
+  expect(more).toBeLessThan(100);
+  end();
+  expect(new Set(await Promise.all(statuses))).toEqual(new Set([401]));
 });

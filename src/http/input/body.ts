@@ -6,6 +6,8 @@ import { AppError, fail, failField } from "../../base/error.ts";
 import { parseJsonBytes } from "../../base/json.ts";
 import type { Schema, ValueOf } from "../../base/schema.ts";
 import { createValidator } from "../../base/validator.ts";
+import type { ClientId } from "../../domain/token.ts";
+import type { ReserveWrite } from "../limits/memory.ts";
 import type { InputSchema } from "./input.ts";
 import { JSON_TYPE, PATCH_TYPE } from "./media-types.ts";
 
@@ -50,13 +52,17 @@ function requireJson(request: Request): void {
 
 /** Maximum size of a request body. */
 const MAX_BODY_BYTES = 2 ** 16;
+/** Maximum number of its chunks. One takes as much time as thousands of bytes. */
+const MAX_CHUNKS = 2 ** 10;
+/** The error of a body that is not read to its end, so that its connection is closed. */
+export const UNREAD = `the request body must have at most ${MAX_CHUNKS} chunks: send larger ones`;
 
-/** @returns an upper bound of the body that is read; 0 without a body */
+/** @returns an upper bound of the body; for one in chunks, a guess until it arrives; 0 without a body */
 export function expectedBytes(headers: Headers): number {
   const declared = headers.get("content-length");
   // Bun joins repeated fields with commas, and rejects those that differ: `2, 2` is 2 (RFC 9110 §8.6).
   if (declared !== null) return Math.min(Number.parseInt(declared, 10), MAX_BODY_BYTES);
-  return headers.has("transfer-encoding") ? MAX_BODY_BYTES : 0;
+  return headers.has("transfer-encoding") ? 2 ** 12 : 0;
 }
 
 /** @throws {AppError} payload_too_large */
@@ -65,33 +71,59 @@ function requireLength(length: number): void {
   fail("payload_too_large", `the request body must be at most ${MAX_BODY_BYTES} bytes`);
 }
 
-/** @throws {AppError} payload_too_large */
-async function readBytes(request: Request): Promise<Uint8Array> {
-  const declared = request.headers.get("content-length");
-  if (declared !== null) {
-    requireLength(Number.parseInt(declared, 10));
-    return request.bytes();
-  }
+/** @param onBytes called with the number of bytes received, for a body in chunks. It can throw to stop */
+async function readBytes(request: Request, onBytes: (bytes: number) => void): Promise<Uint8Array> {
+  const declared = Number.parseInt(request.headers.get("content-length") ?? "", 10);
+  if (declared > MAX_BODY_BYTES) await request.body?.cancel();
+  requireLength(declared || 0);
+  if (!Number.isNaN(declared)) return request.bytes();
   const chunks: Uint8Array[] = [];
   let length = 0;
   for await (const chunk of request.body ?? []) {
+    if (chunks.push(chunk) > MAX_CHUNKS)
+      throw new AppError("payload_too_large", UNREAD, { cause: UNREAD });
     length += chunk.byteLength;
     requireLength(length);
-    chunks.push(chunk);
+    onBytes(length);
   }
   return Buffer.concat(chunks);
 }
 
 /**
- * Checks `Content-Type`, `Content-Encoding` and `Content-Length`, then reads the body.
+ * Starts to receive a body, of which Bun would keep up to 2 MB until it is read. It counts as that of its client until
+ * `release`, or of another one after `assign`.
+ * @throws {AppError} unavailable if there is no memory for it, and so do `bytes` and `assign`
+ */
+export function receive(reserveWrite: ReserveWrite, request: Request, client: ClientId | null) {
+  let [owner, size] = [client, expectedBytes(request.headers)];
+  let release = reserveWrite(owner, size);
+  function assign(next: ClientId | null): void {
+    release();
+    release = () => {};
+    owner = next;
+    release = reserveWrite(owner, size);
+  }
+  const bytes = readBytes(request, (received) => {
+    if (received <= size) return;
+    size = received;
+    assign(owner);
+  });
+  // It is read later, or not at all.
+  bytes.catch(() => {});
+  return { bytes, assign, release: () => release() };
+}
+
+/**
+ * Checks `Content-Type` and `Content-Encoding`, then waits for the body.
+ * @param received the `bytes` of `receive`
  * @returns the JSON value
  * @throws {AppError} unsupported_media_type, payload_too_large, validation_failed
  */
-export async function readBody(request: Request): Promise<unknown> {
+export async function readBody(request: Request, received: Promise<Uint8Array>): Promise<unknown> {
   requireJson(request);
   let bytes: Uint8Array;
   try {
-    bytes = await readBytes(request);
+    bytes = await received;
   } catch (error) {
     if (error instanceof AppError) throw error;
     // The client disconnected before it had sent the whole body, which is not a server error.

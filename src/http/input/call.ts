@@ -1,6 +1,7 @@
 /** A request in progress. */
 import type { AppError } from "../../base/error.ts";
 import type { Token } from "../../domain/token.ts";
+import type { receive } from "./body.ts";
 
 /** The status and the headers of a response in progress. */
 export interface ResponseHead {
@@ -23,6 +24,8 @@ export interface Call<Query = unknown, Params = unknown, Body = unknown, MaybeTo
   params: Params;
   query: Query;
   body: Body;
+  /** The body, until it is read; `null` for a request that has none, or has not waited yet. */
+  incoming: ReturnType<typeof receive> | null;
   /** Id of the record in the response, for the log, as the rest. */
   recordId: number | undefined;
   /** Time that the client has asked to wait, which is no part of the duration. */

@@ -71,7 +71,7 @@ export function createAuthenticator(
   { apiToken, readOnly }: Pick<Config, "apiToken" | "readOnly">,
   now: () => Date,
   log: Pick<Log, "warn">,
-): Authenticate {
+) {
   const extractToken = createTokenExtractor();
   const environment = apiToken === null ? null : environmentToken(apiToken, now());
   /** The hashes of tokens that were valid when last used, by `Authorization` header. */
@@ -137,11 +137,12 @@ export function createAuthenticator(
     return token;
   }
 
-  return (authorization) => {
+  const authenticate: Authenticate = (authorization) => {
     const hash = cachedHashes.get(authorization) ?? hashOf(authorization);
     const found = hash === environment?.hash ? environment : storeNow().tokens.find(hash);
     return found instanceof Promise
       ? found.then((token) => requireActive(authorization, token))
       : requireActive(authorization, found);
   };
+  return { authenticate, clientOf: (header: string) => cachedHashes.get(header) ?? null };
 }

@@ -58,7 +58,7 @@ const errorDocs = {
     "the record has changed: it is at version 2",
   ],
   payload_too_large: [
-    "The request body is larger than the limit of this server (default: 65,536 bytes)",
+    "The request body is larger than 65,536 bytes, or is sent in more than 1,024 chunks",
     "the request body must be at most 65536 bytes",
   ],
   unsupported_media_type: [

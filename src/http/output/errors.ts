@@ -2,6 +2,7 @@
 import { AppError, type ErrorCode, messageOf } from "../../base/error.ts";
 import type { Log } from "../../base/log.ts";
 import { NOT_PRIMARY } from "../../domain/health.ts";
+import { UNREAD } from "../input/body.ts";
 import type { ResponseHead, UncheckedCall } from "../input/call.ts";
 import { PATCH_TYPES, TEXT_TYPE } from "../input/media-types.ts";
 import { traceIdOf } from "../input/request-id.ts";
@@ -126,6 +127,7 @@ export function errorBody(head: ResponseHead, error: unknown, method: string): s
   if (known.scopes !== undefined) {
     head.headers["www-authenticate"] += `, scope="${known.scopes.join(" ")}"`;
   }
+  if (known.cause === UNREAD) head.headers["connection"] = "close";
   if (template.status === 415 && method === "PATCH") head.headers["accept-patch"] = PATCH_TYPES;
   return JSON.stringify(errorEnvelope(known));
 }

@@ -5,7 +5,7 @@
 import { type AnyElysia, Elysia } from "elysia";
 import type { MaybePromise } from "../../base/maybe-promise.ts";
 import type { Store } from "../../domain/store.ts";
-import type { Token } from "../../domain/token.ts";
+import type { ClientId, Token } from "../../domain/token.ts";
 import type { Call, UncheckedCall } from "../input/call.ts";
 import type { JsonSchema } from "../input/input.ts";
 import type { Authenticate } from "../limits/authentication.ts";
@@ -32,6 +32,8 @@ export interface Services {
   readonly connections: Connections;
   /** For a handler that has waited: the token of its request may not be valid any more. */
   readonly authenticate: Authenticate;
+  /** @returns whose `Authorization` header it is if its token was valid when last used; `null` if that is not known */
+  readonly clientOf: (authorization: string) => ClientId | null;
   readonly yieldToClients: YieldToClients;
   /** Those that wait for changes. */
   readonly waitingClients: WaitingClients;

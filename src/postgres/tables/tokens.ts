@@ -1,4 +1,5 @@
 import { fail } from "../../base/error.ts";
+import type { MaybePromise } from "../../base/maybe-promise.ts";
 import { type Token, type TokenStore, tokenColumns } from "../../domain/token.ts";
 import type { StoreContext } from "../engine/context.ts";
 import type { Session } from "../server/connection.ts";
@@ -42,7 +43,7 @@ const touch = `
 `;
 
 interface CachedToken {
-  readonly token: Promise<Token | null>;
+  readonly token: MaybePromise<Token | null>;
   readonly untilMs: number;
 }
 
@@ -75,7 +76,7 @@ export function createTokenCache(
   }
 
   return {
-    find(hash: string): Promise<Token | null> {
+    find(hash: string): MaybePromise<Token | null> {
       const tokens = known.has(hash) ? known : unknown;
       const found = tokens.get(hash);
       if (found !== undefined && nowMs() < found.untilMs) return found.token;
@@ -88,7 +89,7 @@ export function createTokenCache(
       const remove = () => tokens.get(hash) === cached && tokens.delete(hash);
       token.then(
         (result) => {
-          if (remove() && result !== null) remember(hash, cached);
+          if (remove() && result !== null) remember(hash, { token: result, untilMs });
         },
         () => {
           // A token that was known is not among the unknown ones when it is read again.

@@ -135,8 +135,12 @@ async function startListening(serving: Serving): Promise<string> {
   // For a proxy of the group. Until now, only this user can connect: see the umask in main.ts.
   if (isSocket) chmodSync(config.host, 0o660);
   resources.use(
-    sockets.closeUnanswered(maxOpenFiles, listener.pendingRequests, (count) =>
-      log.warn("connections without a request closed", { count, limit: maxOpenFiles }),
+    sockets.closeIdle(
+      maxOpenFiles,
+      listener.port,
+      listener.pendingPorts,
+      drain.closeConnections,
+      (count) => log.warn("idle connections closed", { count, limit: maxOpenFiles }),
     ),
   );
   resources.use(startReloading(listener.reloadTls, system.onHangup, log));

@@ -9,7 +9,7 @@ import { createHostCheck } from "./input/host.ts";
 import type { JsonSchema } from "./input/input.ts";
 import { createAuthenticator } from "./limits/authentication.ts";
 import { createRejectedAddress } from "./limits/client-address.ts";
-import { connectionsOf, type Servers } from "./limits/connections.ts";
+import type { Connections } from "./limits/connections.ts";
 import type { Drain } from "./limits/drain.ts";
 import { createResponseMemory, createWriteMemory } from "./limits/memory.ts";
 import { createRateLimiter } from "./limits/rate-limit.ts";
@@ -65,17 +65,16 @@ export interface AppOptions {
   readonly now: () => Date;
   readonly metrics: Metrics;
   readonly drain: Drain;
-  readonly servers: Servers;
+  readonly connections: Connections;
   /** The version of the program, e.g. `0.1.0`. */
   readonly version: string;
 }
 
 export function createApp(options: AppOptions) {
-  const { stores, config, metrics, drain } = options;
+  const { stores, config, metrics, drain, connections } = options;
   const cors = createCors(config.corsOrigin);
   const table = allRoutes();
   const routes = routesOf(table);
-  const connections = connectionsOf(options.servers);
   const rejectedAddress = createRejectedAddress(connections, config);
   const logServerError = createServerErrorLog(options.log);
   const unmatched = createUnmatched(cors, routes);

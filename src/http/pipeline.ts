@@ -230,11 +230,14 @@ async function finishLater(
   call: UncheckedCall,
   body: Promise<ResponseBody>,
 ): Promise<Response> {
+  const { pending } = pipeline.services.connections;
+  pending.add(call.request);
   try {
     return finish(pipeline, call, await body);
   } catch (error) {
     return reject(pipeline, call, error);
   } finally {
+    pending.delete(call.request);
     call.incoming?.release();
   }
 }

@@ -2,7 +2,7 @@ import { fail, fileProblem, messageOf, systemCode } from "../base/error.ts";
 import type { Config } from "../domain/config.ts";
 import { isSocketPath } from "../domain/settings.ts";
 import { type AppOptions, createApp } from "./app.ts";
-import { countPending, IDLE_TIMEOUT_S, type Servers } from "./limits/connections.ts";
+import { connectionsOf, countPending, IDLE_TIMEOUT_S, type Servers } from "./limits/connections.ts";
 import { readTls, type Tls } from "./tls.ts";
 
 /** On a Unix socket, Bun ignores the timeout of a single request. Longer than a client may wait for changes. */
@@ -54,7 +54,7 @@ async function untilIdle(servers: Servers, timeoutMs: number): Promise<void> {
   }
 }
 
-interface ListenOptions extends Omit<AppOptions, "servers"> {
+interface ListenOptions extends Omit<AppOptions, "connections"> {
   /** Lets a second server listen. @returns a function to call when it does; `null` if that is not possible */
   readonly sharePort: () => (() => void) | null;
 }
@@ -63,7 +63,8 @@ interface ListenOptions extends Omit<AppOptions, "servers"> {
 export async function listen(options: ListenOptions) {
   const { config, drain, sharePort } = options;
   const servers: Servers = new Set();
-  const app = createApp({ ...options, servers });
+  const connections = connectionsOf(servers);
+  const app = createApp({ ...options, connections });
   const { host } = config;
   const isSocket = isSocketPath(host);
 
@@ -126,8 +127,8 @@ export async function listen(options: ListenOptions) {
   return {
     /** The address, e.g. `http://127.0.0.1:3000`, or `unix:/run/user-api/socket`. */
     url: isSocket ? `unix:${host}` : server.url.origin,
-    /** @returns how many requests have no complete response yet */
-    pendingRequests: () => countPending(servers),
+    port: server.port,
+    pendingPorts: connections.pendingPorts,
     /**
      * Reads the TLS files again, for new connections. Requests in flight are completed, and idle connections closed.
      * @returns whether they have changed: not without TLS, and not after `stop`

@@ -2,11 +2,13 @@
 // it when it tries.
 import { Database } from "bun:sqlite";
 import { expect, test } from "bun:test";
+import { once } from "node:events";
 import { existsSync, mkdirSync, readdirSync, rmdirSync, writeFileSync } from "node:fs";
 import { connect, type Socket } from "node:net";
 import { newToken } from "../../src/domain/token.ts";
 import { CHECKPOINT_PAGES } from "../../src/sqlite/file/connection.ts";
 import { newEmail } from "../http/make.ts";
+import { rawRequest } from "../http/raw.ts";
 import { againstBinary, sendCall } from "../http/server.ts";
 import { makeDirectory } from "../support/directory.ts";
 import { isLong } from "../support/long.ts";
@@ -37,21 +39,38 @@ function connectMany(url: string, bytes: string | Uint8Array, count = 2 * OPEN_F
   });
 }
 
-test.if(canRun)(
-  "new clients are served when others hold connections without a request",
-  async () => {
+/** The beginning of a TLS ClientHello. */
+const unfinishedHello = Uint8Array.of(22, 3, 1, 2, 0, 1, 0, 1, 252, 3, 3, ...Array(400).fill(7));
+const publicRequest = "GET /api/v1/health HTTP/1.1\r\nHost: localhost\r\n\r\n";
+const unfinishedRequest = "GET /api/v1/health HTTP/1.1\r\nHost: localhost\r\nX-Unfinished: ";
+const trusting = { tls: { rejectUnauthorized: false } };
+const tls = { TLS_CERT: `${fixtures}/localhost.crt`, TLS_KEY: `${fixtures}/localhost.key` };
+
+test.if(canRun).each([
+  ["an unfinished request", unfinishedRequest, {}],
+  ["an unfinished request after a public one", publicRequest + unfinishedRequest, {}],
+  ["no request after a public one", publicRequest, {}],
+  ["an unfinished handshake", unfinishedHello, tls],
+] as const)(
+  "new clients and those that wait for changes are served when others hold connections with %s",
+  async (_what, bytes, settings) => {
     using directory = makeDirectory();
-    const server = limitedServer({ DATABASE_URL: directory.at("a.db"), API_TOKEN: newToken() });
+    const token = newToken();
+    const database = directory.at("a.db");
+    const server = limitedServer({ DATABASE_URL: database, API_TOKEN: token, ...settings });
     const url = (await server.listening) ?? "";
-    const clients = connectMany(
-      url,
-      "GET /api/v1/health HTTP/1.1\r\nHost: localhost\r\nX-Unfinished: ",
-    );
-    const health = () => fetch(`${url}/api/v1/health`, { keepalive: false });
+    const headers = { authorization: `Bearer ${token}` };
+    const call = (path: string, init: object = {}) =>
+      fetch(`${url}/api/v1${path}`, { headers, keepalive: false, ...trusting, ...init });
+    const change = call("/changes?after=0&wait=60");
+    while (!/^user_api_waiting_clients 1$/m.test(await (await call("/metrics")).text()));
+    const clients = connectMany(url, bytes);
     // Its own connection can be among those that are closed before it has sent its request.
-    while (!server.output().includes("connections without a request closed"))
-      await health().catch(() => {});
-    expect((await health()).status).toBe(200);
+    const isServed = () => call("/health").then(Boolean, () => false);
+    while (!(await isServed()) || !server.output().includes("idle connections closed"));
+    const body = JSON.stringify({ email: newEmail() });
+    expect((await call("/users", { method: "POST", body })).status).toBe(201);
+    expect(await (await change).json()).toMatchObject({ data: [{ type: "user.created" }] });
     for (const client of clients) client.destroy();
     server.kill("SIGTERM");
     expect((await server.ended).code).toBe(0);
@@ -75,14 +94,20 @@ test.if(canRun)(
     using log = new Database(database);
     /** A log whose pages have all been copied begins again with the next commit. */
     const logPages = () => log.query("pragma wal_checkpoint(noop)").values()[0]?.[1];
-    // Keeps its connection, which the following requests use.
     await create();
-    // Connections that have had a response are kept.
-    const clients = connectMany(url, "GET /api/v1/docs HTTP/1.1\r\nHost: localhost\r\n\r\n");
+    // Connections with a request in progress are kept.
+    const json = JSON.stringify({ email: newEmail() });
+    const unfinished = rawRequest("POST", "/api/v1/users", { token, json }).slice(0, -1);
+    const writers = connectMany(url, unfinished, 2);
+    const clients = connectMany(url, unfinished);
     while (readdirSync(`/proc/${server.pid}/fd`).length < OPEN_FILES) await Bun.sleep(5);
     // The first one starts a checkpoint, which fails because it cannot open the files, and the second one waits for it.
     fillLog(database);
-    for (let count = 0; count < 2; count += 1) await create();
+    for (const [at, writer] of writers.entries()) {
+      const response = once(writer, "data");
+      writer.write("}");
+      expect(`${await response}`).toStartWith(`HTTP/1.1 ${at === 0 ? 201 : 409}`);
+    }
     expect(logPages()).toBeGreaterThan(CHECKPOINT_PAGES);
     expect(server.output()).toContain(`the limit of open files is ${OPEN_FILES}: `);
     for (const client of clients) client.destroy();
@@ -100,18 +125,11 @@ test.if(canRun)(
 /** Directory of the memory control groups, of version 1; tests with a memory limit need it, and root. */
 const MEMORY_GROUPS = "/sys/fs/cgroup/memory";
 
-/** The beginning of a TLS ClientHello. */
-const unfinishedHello = Uint8Array.of(22, 3, 1, 2, 0, 1, 0, 1, 252, 3, 3, ...Array(400).fill(7));
 const unfinishedHeader = `GET / HTTP/1.1\r\nHost: localhost\r\nX-Unfinished: ${"x".repeat(7000)}`;
 
 test.if(canRun && isLong && process.getuid?.() === 0 && existsSync(MEMORY_GROUPS)).each([
   ["headers", 15_000, unfinishedHeader, {}],
-  [
-    "handshakes",
-    6_000,
-    unfinishedHello,
-    { TLS_CERT: `${fixtures}/localhost.crt`, TLS_KEY: `${fixtures}/localhost.key` },
-  ],
+  ["handshakes", 6_000, unfinishedHello, tls],
 ] as const)(
   "a server with 128 MiB serves others when a client leaves thousands of %s unfinished",
   async (_what, count, bytes, settings) => {
@@ -132,13 +150,12 @@ test.if(canRun && isLong && process.getuid?.() === 0 && existsSync(MEMORY_GROUPS
       // The clients and those who are served share this process.
       if (clients.length < count) clients.push(...connectMany(url, bytes, 100));
       const keepalive = request % 10 > 0;
-      const tls = { rejectUnauthorized: false };
-      const response = await fetch(`${url}/api/v1/users`, { headers, keepalive, tls });
+      const response = await fetch(`${url}/api/v1/users`, { headers, keepalive, ...trusting });
       expect(response.status).toBe(200);
       await response.text();
       await Bun.sleep(10);
     }
-    expect(server.output()).toContain("connections without a request closed");
+    expect(server.output()).toContain("idle connections closed");
     for (const client of clients) client.destroy();
     server.kill("SIGTERM");
     expect((await server.ended).code).toBe(0);

@@ -141,7 +141,7 @@ export function makeHarness(options: Options = {}): Harness {
       memoryBytes,
       sockets: {
         limitOpenFiles: () => openFileLimit,
-        closeUnanswered: () => ({ [Symbol.dispose]() {} }),
+        closeIdle: () => ({ [Symbol.dispose]() {} }),
         sharePort: () => null,
       },
     });

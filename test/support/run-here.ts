@@ -50,7 +50,7 @@ export function runHere(args: readonly string[], parts: Partial<System>): Runnin
     memoryBytes: 2 ** 40,
     sockets: {
       limitOpenFiles: () => 65_536,
-      closeUnanswered: () => ({ [Symbol.dispose]() {} }),
+      closeIdle: () => ({ [Symbol.dispose]() {} }),
       sharePort: () => null,
     },
     ...parts,

@@ -11,6 +11,14 @@ test("drain closes connections and aborts its signal when it has started", async
   expect(drain.isDraining()).toBe(true);
 });
 
+test("responses close their connections until the last reason for it is gone", () => {
+  const { closeConnections, closesConnections } = createDrain();
+  for (const isOn of [true, true, false]) closeConnections(isOn);
+  expect(closesConnections()).toBe(true);
+  closeConnections(false);
+  expect(closesConnections()).toBe(false);
+});
+
 /** `lastResponseMs`: until then a response is sent in each pause. `stallMs`: so long does the first pause take. */
 const drains = [
   { ends: "100 ms after it started", when: "there is no response", lastResponseMs: 0, ms: 100 },

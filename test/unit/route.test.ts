@@ -3,6 +3,7 @@ import { Elysia } from "elysia";
 import { createReplaceableStore } from "../../src/domain/replaceable-store.ts";
 import { hashToken, newToken } from "../../src/domain/token.ts";
 import { allRoutes, createApp, createDocumentReader } from "../../src/http/app.ts";
+import { connectionsOf } from "../../src/http/limits/connections.ts";
 import { createDrain } from "../../src/http/limits/drain.ts";
 import { isPublic, type Route, routesOf } from "../../src/http/routes/route.ts";
 
@@ -90,7 +91,7 @@ function makeApp(log: object, stores = createReplaceableStore()) {
   const config = { corsOrigin: null, rateLimit: 0, apiToken: null };
   const rest = {
     stores,
-    servers: new Set(),
+    connections: connectionsOf(new Set()),
     drain: createDrain(),
     now: () => new Date(),
   };

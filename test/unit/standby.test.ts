@@ -4,6 +4,7 @@ import { readConfig } from "../../src/domain/config.ts";
 import { createReplaceableStore } from "../../src/domain/replaceable-store.ts";
 import { newToken } from "../../src/domain/token.ts";
 import { createApp } from "../../src/http/app.ts";
+import { connectionsOf } from "../../src/http/limits/connections.ts";
 import { createDrain } from "../../src/http/limits/drain.ts";
 import { createMetrics } from "../../src/http/metrics/metrics.ts";
 import { newUser } from "../contract/open.ts";
@@ -31,7 +32,7 @@ function makeServer() {
     now: () => new Date(),
     metrics: createMetrics({ version: "", commit: "", schema: 1 }),
     drain,
-    servers: new Set(),
+    connections: connectionsOf(new Set()),
     version: "0.0.0",
   });
   return {

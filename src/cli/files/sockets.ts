@@ -5,25 +5,23 @@
  * before its first request is complete.
  */
 import { dlopen, ptr } from "bun:ffi";
-import { closeSync, openSync } from "node:fs";
+import { existsSync, readdirSync, statSync } from "node:fs";
 
 /** Constants of Linux. */
 const [RLIMIT_NOFILE, SHUT_RDWR] = [7, 2];
 const [SOL_SOCKET, SO_REUSEPORT, SO_ATTACH_REUSEPORT_CBPF] = [1, 15, 51];
 const [IPPROTO_TCP, TCP_INFO] = [6, 11];
-const [TCP_ESTABLISHED, TCP_LISTEN] = [1, 10];
+const TCP_LISTEN = 10;
 /** `struct tcp_info` in words of 32 bits; the state is the lowest byte of the first one. */
-const [LAST_DATA_SENT, DATA_SEGMENTS_OUT, INFO_WORDS] = [11, 39, 40];
+const [LAST_DATA_SENT, INFO_WORDS] = [11, 40];
 /** A program of the packet filter that selects the second socket of a port: `BPF_RET`, and 1 as upper half. */
 const SELECT_SECOND = 0x1_0000_0006n;
 
+const OPEN_FILES = "/proc/self/fd";
 /** Interval at which open files are counted. */
 const INTERVAL_MS = 100;
 /** Minimum time between two reports. */
 const REPORT_MS = 10_000;
-/** Bun closes a connection that has no complete request after this time, so an older one has a request in progress. */
-const FIRST_REQUEST_MS = 12_500;
-
 /** @returns `null` on other systems */
 function openLibc() {
   if (process.platform !== "linux") return null;
@@ -32,6 +30,8 @@ function openLibc() {
       setrlimit: { args: ["i32", "ptr"], returns: "i32" },
       getsockopt: { args: ["i32", "i32", "i32", "ptr", "ptr"], returns: "i32" },
       setsockopt: { args: ["i32", "i32", "i32", "ptr", "i32"], returns: "i32" },
+      getsockname: { args: ["i32", "ptr", "ptr"], returns: "i32" },
+      getpeername: { args: ["i32", "ptr", "ptr"], returns: "i32" },
       shutdown: { args: ["i32", "i32"], returns: "i32" },
     }).symbols;
   } catch {
@@ -92,53 +92,69 @@ export function sharePort(limit: number): (() => void) | null {
   };
 }
 
-/** @returns a lower bound of the number of open files: the system assigns the lowest free descriptor */
+/** @param getName `getsockname` or `getpeername`. @returns the port in its address of at most 28 bytes; `null` without one */
+function portOf(getName: Libc["getsockname"], descriptor: number): number | null {
+  const address = new Uint8Array(28);
+  const isNamed = getName(descriptor, address, Uint32Array.of(address.length)) === 0;
+  return isNamed ? new DataView(address.buffer).getUint16(2) : null;
+}
+
 function countOpenFiles(): number {
   try {
-    const descriptor = openSync("/dev/null", "r");
-    closeSync(descriptor);
-    return descriptor;
+    // Linux before 6.2 does not count them.
+    return statSync(OPEN_FILES).size || readdirSync(OPEN_FILES).length;
   } catch {
+    // There is none left to read the directory.
     return Number.POSITIVE_INFINITY;
   }
 }
 
 /**
- * While more than half of the allowed files are open, closes connections on which nothing has been sent, the oldest first:
- * half of those that exceed the number of requests in progress. So clients that send no request do not keep others from
- * connecting, or the server from opening files.
- * @param pendingRequests returns how many requests are in progress
+ * While more than three quarters of the allowed files are open, closes connections that do not wait for a response, until
+ * half are open: first those to which nothing was sent for the longest time, whatever they send. So clients that send no
+ * request, or keep many connections, do not keep others from connecting, or the server from opening files.
+ * @param port of the server, whose connections are no others than those of its clients; `undefined` on a Unix socket
+ * @param pendingPorts returns the ports of the clients that wait for a response
+ * @param onCrowded called when more than half of the allowed files are open, and when it is over
  * @param onClosed called with the number of connections, at most once per `REPORT_MS`
  */
-export function closeUnanswered(
+export function closeIdle(
   limit: number,
-  pendingRequests: () => number,
+  port: number | undefined,
+  pendingPorts: () => ReadonlySet<number | undefined>,
+  onCrowded: (isCrowded: boolean) => void,
   onClosed: (count: number) => void,
 ): Disposable {
   const libc = openLibc();
-  if (libc === null) return { [Symbol.dispose]() {} };
+  if (libc === null || !existsSync(OPEN_FILES)) return { [Symbol.dispose]() {} };
   const inspect = createInspector(libc);
+  let isCrowded = false;
   let closed = 0;
   let reportedMs = Number.NEGATIVE_INFINITY;
 
-  function closeOldest(): void {
-    const unanswered: { descriptor: number; ageMs: number }[] = [];
+  function closeLongestIdle({ getsockname, getpeername, shutdown }: Libc, count: number): void {
+    const pending = pendingPorts();
+    const idle: { descriptor: number; idleMs: number }[] = [];
     for (let descriptor = 0; descriptor < limit; descriptor += 1) {
       const info = inspect(descriptor);
-      if (stateOf(info) !== TCP_ESTABLISHED || info?.[DATA_SEGMENTS_OUT] !== 0) continue;
-      const ageMs = info[LAST_DATA_SENT] ?? 0;
-      if (ageMs < FIRST_REQUEST_MS) unanswered.push({ descriptor, ageMs });
+      if (info === null || portOf(getsockname, descriptor) !== port) continue;
+      const client = portOf(getpeername, descriptor);
+      if (client === null || pending.has(client)) continue;
+      idle.push({ descriptor, idleMs: info[LAST_DATA_SENT] ?? 0 });
     }
-    unanswered.sort((left, right) => right.ageMs - left.ageMs);
-    const excess = Math.max(0, unanswered.length - pendingRequests());
-    const oldest = unanswered.slice(0, Math.ceil(excess / 2));
+    idle.sort((left, right) => right.idleMs - left.idleMs).splice(count);
     // Bun notices it, and closes the descriptor.
-    for (const { descriptor } of oldest) libc?.shutdown(descriptor, SHUT_RDWR);
-    closed += oldest.length;
+    for (const { descriptor } of idle) shutdown(descriptor, SHUT_RDWR);
+    closed += idle.length;
   }
 
   const timer = setInterval(() => {
-    if (countOpenFiles() > limit / 2) closeOldest();
+    const taken = Math.min(countOpenFiles(), limit);
+    if (isCrowded !== taken > limit / 2) {
+      isCrowded = !isCrowded;
+      onCrowded(isCrowded);
+    }
+    if (taken > 0.75 * limit) closeLongestIdle(libc, Math.ceil(taken - limit / 2));
     const timeMs = performance.now();
     if (closed === 0 || timeMs - reportedMs < REPORT_MS) return;
     onClosed(closed);

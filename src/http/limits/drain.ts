@@ -17,13 +17,14 @@ export type Drain = ReturnType<typeof createDrain>;
 export function createDrain() {
   const started = new AbortController();
   let quietPauses = 0;
-  let isClosing = false;
+  let reasons = 0;
   return {
     isDraining: () => started.signal.aborted,
     /** Whether each response closes its connection. */
-    closesConnections: () => isClosing || started.signal.aborted,
+    closesConnections: () => reasons > 0 || started.signal.aborted,
+    /** Adds a reason to close connections, or removes it. */
     closeConnections(isOn: boolean): void {
-      isClosing = isOn;
+      reasons += isOn ? 1 : -1;
     },
     /** Aborts when draining starts. */
     signal: started.signal,

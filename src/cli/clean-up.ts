@@ -1,6 +1,7 @@
 /** Deletes expired idempotency keys and changes from time to time, while a server runs. */
 import { messageOf } from "../base/error.ts";
 import type { Log } from "../base/log.ts";
+import { createSettledClock } from "../base/settled-clock.ts";
 import type { Store } from "../domain/store.ts";
 
 const INTERVAL_MS = 60 * 1000;
@@ -11,6 +12,7 @@ interface CleanUpOptions {
   readonly now: () => Date;
   readonly log: Pick<Log, "warn">;
   readonly intervalMs?: number;
+  readonly monotonicMs?: () => number;
 }
 
 /**
@@ -19,16 +21,17 @@ interface CleanUpOptions {
  */
 export function startCleanUp(
   current: () => Pick<Store, "deleteExpiredKeys" | "changes" | "isPrimary"> | null,
-  { changesMs, now, log, intervalMs = INTERVAL_MS }: CleanUpOptions,
+  { changesMs, now, log, intervalMs = INTERVAL_MS, monotonicMs }: CleanUpOptions,
 ): AsyncDisposable {
+  const settledMs = createSettledClock(() => now().getTime(), monotonicMs);
   let isStopping = false;
   let running: Promise<void> | null = null;
 
   async function cleanUp(): Promise<void> {
     try {
+      const before = new Date(settledMs() - changesMs);
       const store = current();
       if (!store?.isPrimary()) return;
-      const before = new Date(now().getTime() - changesMs);
       // In between, other writes run.
       while (!isStopping && (await store.deleteExpiredKeys()));
       while (!isStopping && (await store.changes.deleteExpired(before)));

@@ -92,6 +92,8 @@ export interface StoreOptions {
   /** Whether a missing database is created. */
   readonly create: boolean;
   readonly now: () => Date;
+  /** By default that of the process. */
+  readonly monotonicMs?: () => number;
   readonly onCommit?: OnCommit;
   /** Called after the schema was changed from a version to another. `from` is 0 if the database is new. */
   readonly onMigration?: (from: number, to: number) => void;

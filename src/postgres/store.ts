@@ -45,7 +45,7 @@ export function createStore(db: Database, placement: Placement, options: StoreOp
   const { databaseUrl, now } = options;
   const readOnly = options.mode === "serve-read-only";
   const numberChanges = createNumbering(db, readOnly);
-  const context = createContext({ db, placement, now });
+  const context = createContext({ db, placement, now }, options.monotonicMs);
   const probe = probeWrite(placement);
   let isFull = false;
   db.onError((error) => {
@@ -97,7 +97,7 @@ export function createStore(db: Database, placement: Placement, options: StoreOp
     },
     withCopySource: (work) => withCopySource(db, placement, redactPassword(databaseUrl), work),
     check: () => db.run("read", (session) => findProblems(session, placement), longTransaction),
-    deleteExpiredKeys: () => deleteExpiredKeys(db, now()),
+    deleteExpiredKeys: () => deleteExpiredKeys(context),
     async replaceResults({ id, json }) {
       await db.run("write", (session) => session.all(replaceResults, id, json));
     },

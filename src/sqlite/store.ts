@@ -112,11 +112,12 @@ function createStores(
   reader: Reader,
   writer: Writer,
   watch: ChangeWatch,
-  now: () => Date,
+  options: StoreOptions,
   isBehind: () => boolean,
 ) {
+  const { now } = options;
   const timestamp = () => now().toISOString();
-  const idempotency = createIdempotencyStore(db, writer, now);
+  const idempotency = createIdempotencyStore(db, writer, options);
   const noteChange = prepareNoteChange(db, now);
   const context = { db, reader, writer, idempotency, timestamp, noteChange };
   return {
@@ -160,11 +161,12 @@ async function markRegularly(
 /** @param opened closes the database. Closing the store disposes of it */
 export async function createStore(
   database: OpenDatabase,
-  { mode, now, ...options }: StoreOptions,
+  options: StoreOptions,
   opened: AsyncDisposableStack,
 ): Promise<Store> {
   const { db, file, lock, archive, copy } = database;
   const { path } = file;
+  const { mode } = options;
   const secondsBehind = () =>
     copy === undefined ? (archive?.secondsUnheld() ?? null) : copy.archive.secondsBehind();
   const onProblem = (problem: string | null, isOverwritten: boolean) => {
@@ -200,7 +202,7 @@ export async function createStore(
     onCommit,
     gate: archive,
   });
-  const stores = createStores(db, reader, writer, watch, now, () => secondsBehind() !== null);
+  const stores = createStores(db, reader, writer, watch, options, () => secondsBehind() !== null);
   const writePages = preparePageWrite(db);
   const probe = createWriteProbe(() => writer.write("idempotency_keys", writePages));
   resources.defer(async () => {

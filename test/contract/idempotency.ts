@@ -23,6 +23,8 @@ function keyOf(name: string, fingerprint = key.fingerprint): IdempotencyKey {
   return { ...key, key: name, fingerprint };
 }
 
+const HOUR_MS = 60 * 60 * 1000;
+
 /** What both stores have in common. */
 type EitherStore = RecordStore<User | Order, typeof all, never, UserFields | OrderFields>;
 
@@ -120,6 +122,24 @@ export function idempotencyContract(open: Open): void {
     expect(parsed(await orders.get(id))).toMatchObject({ refunded: 30, version: 4 });
     expect((await it.store.changes.list({ limit: 1, offset: 0, after: 0 })).last).toBe(5);
     expect(await it.store.check()).toEqual([]);
+  });
+
+  test("a key is replayed and kept while the clock is ahead, and also when the server was started with such a clock", async () => {
+    await using it = await openWithClock(open);
+    const { id } = await newUser(it.store);
+    const { time } = it.clock;
+    const isReplayed = async () =>
+      (await it.store.orders.create(orderFields(id), key)).replayed === true;
+    const stored = [await isReplayed()];
+    for (const settledMs of [0, 2 * HOUR_MS]) {
+      it.clock.time = new Date(time.getTime() + KEY_LIFETIME_MS + settledMs);
+      while (await it.store.deleteExpiredKeys());
+      stored.push(await isReplayed());
+      it.clock.time = time;
+      it.pass(settledMs);
+      stored.push(await isReplayed());
+    }
+    expect(stored).toEqual([false, true, true, true, true]);
   });
 
   test("deleteExpiredKeys deletes all keys that are past their lifetime, and no other ones", async () => {

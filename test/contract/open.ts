@@ -18,6 +18,7 @@ interface Versioned {
 
 interface OpenOptions {
   readonly now?: () => Date;
+  readonly monotonicMs?: () => number;
 }
 
 /** Opens a new, empty database. */
@@ -32,12 +33,14 @@ export const time = "2026-11-20T18:57:03.120Z";
 /** A store that is closed when the test ends, and its clock, which only the test moves. */
 export async function openWithClock(open: Open) {
   const clock = { time: new Date(time) };
-  const store = await open({ now: () => clock.time });
+  let monotonicMs = 0;
+  const store = await open({ now: () => clock.time, monotonicMs: () => monotonicMs });
   return {
     store,
     clock,
-    /** Moves the clock. */
+    /** Lets time pass. */
     pass(milliseconds: number) {
+      monotonicMs += milliseconds;
       clock.time = new Date(clock.time.getTime() + milliseconds);
     },
     [Symbol.asyncDispose]: () => store.close(),

@@ -1,3 +1,4 @@
+import { createKeyExpiry } from "../../domain/idempotency.ts";
 import type { Database } from "../server/connection.ts";
 import type { Placement } from "../server/placement.ts";
 import { createBatchQueue } from "./batch.ts";
@@ -14,12 +15,17 @@ export interface StoreContext {
   readonly db: Database;
   readonly placement: Placement;
   readonly now: () => Date;
+  /** @see createKeyExpiry */
+  readonly expiryTime: () => string;
   /** Runs a write that may wait for a locked row: one at a time for each row. */
   readonly runForRow: <Result>(write: LockedWrite<Result>) => Promise<Result>;
   readonly pendingWrites: { count: number };
 }
 
-export function createContext(parts: Pick<StoreContext, "db" | "placement" | "now">): StoreContext {
+export function createContext(
+  parts: Pick<StoreContext, "db" | "placement" | "now">,
+  monotonicMs?: () => number,
+): StoreContext {
   const enqueue = createBatchQueue<LockedWrite<unknown>, unknown>({
     run: (writes) => Promise.all(writes.map(({ write }) => write())),
     maxItems: 1,
@@ -30,6 +36,7 @@ export function createContext(parts: Pick<StoreContext, "db" | "placement" | "no
   });
   return {
     ...parts,
+    expiryTime: createKeyExpiry(parts.now, monotonicMs),
     runForRow: (write) => enqueue(write) as Promise<never>,
     pendingWrites: { count: 0 },
   };

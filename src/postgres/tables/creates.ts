@@ -10,7 +10,6 @@ import { createWriteQueue } from "../engine/write-queue.ts";
 import { sequenceOf } from "../server/placement.ts";
 import { runAgain } from "../server/retry.ts";
 import { columnDefinitions, inputRows, prepareMembers, type RowValues } from "./columns.ts";
-import { expiryTime } from "./idempotency.ts";
 import { statusCodeOf } from "./outbox.ts";
 import { failRejected, type Rejection, rejectionOf } from "./rejections.ts";
 
@@ -190,7 +189,7 @@ export function prepareCreate<Fields extends RowValues, Row>(
       }));
       const values = [JSON.stringify(input), createdAt, time.getTime()];
       const rows = items.some(({ key }) => key !== null)
-        ? await session.all<CreatedRow>(withKeys, ...values, expiryTime(time))
+        ? await session.all<CreatedRow>(withKeys, ...values, context.expiryTime())
         : await session.all<CreatedRow>(withoutKeys, ...values);
       const created = rows.flatMap(({ id, is_created }, at) =>
         is_created ? { id, ...items[at]?.fields } : [],

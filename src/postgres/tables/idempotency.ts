@@ -5,9 +5,10 @@
  * transaction its number before the record is read, and the numbers order the changes of a record.
  */
 import { AppError } from "../../base/error.ts";
-import { type IdempotencyKey, KEY_LIFETIME_MS, replay } from "../../domain/idempotency.ts";
+import { type IdempotencyKey, replay } from "../../domain/idempotency.ts";
 import type { RecordText } from "../../domain/record.ts";
-import type { Database, Session } from "../server/connection.ts";
+import type { StoreContext } from "../engine/context.ts";
+import type { Session } from "../server/connection.ts";
 import { runAgain } from "../server/retry.ts";
 
 const DELETE_BATCH_SIZE = 1000;
@@ -23,11 +24,6 @@ const deleteBatch = `
   ))
   returning key
 `;
-
-/** @returns the time, in RFC 3339, at or before which the keys that have expired were stored */
-export function expiryTime(now: Date): string {
-  return new Date(now.getTime() - KEY_LIFETIME_MS).toISOString();
-}
 
 const find = `
   select fingerprint, record
@@ -56,11 +52,11 @@ export async function writeOnce<Row>(
   session: Session,
   idempotencyKey: IdempotencyKey,
   userId: number | null,
-  now: Date,
+  { now, expiryTime }: Pick<StoreContext, "now" | "expiryTime">,
   write: () => Promise<RecordText<Row> | null>,
 ): Promise<RecordText<Row> | null> {
   const { owner, key, fingerprint } = idempotencyKey;
-  const expired = expiryTime(now);
+  const expired = expiryTime();
   const replayed = async () => {
     const stored = await session.first<Parameters<typeof replay>[0]>(find, owner, key, expired);
     return stored && replay<Row>(stored, idempotencyKey);
@@ -72,13 +68,13 @@ export async function writeOnce<Row>(
     throw error instanceof AppError && (await replayed()) !== null ? runAgain : error;
   });
   if (record === null) return replayed();
-  const values = [owner, key, fingerprint, record.json, userId, now.toISOString(), expired];
+  const values = [owner, key, fingerprint, record.json, userId, now().toISOString(), expired];
   if ((await session.first(store, ...values)) === null) throw runAgain;
   return record;
 }
 
-export async function deleteExpiredKeys(db: Database, now: Date): Promise<boolean> {
-  const time = expiryTime(now);
+export async function deleteExpiredKeys({ db, expiryTime }: StoreContext): Promise<boolean> {
+  const time = expiryTime();
   const deleted = await db.run("background", (session) => session.all(deleteBatch, time));
   return deleted.length === DELETE_BATCH_SIZE;
 }

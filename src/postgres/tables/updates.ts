@@ -164,7 +164,7 @@ export function prepareUpdates<Row extends Edit & Stored, Edit extends object>(
       const { id, key } = itemAt(items, 0);
       if (key === null) return run(session, items, isAlone);
       const userId = table === "users" ? id : null;
-      const record = await writeOnce(session, key, userId, context.now(), async () =>
+      const record = await writeOnce(session, key, userId, context, async () =>
         itemAt(await run(session, items, isAlone), 0)(),
       );
       return [() => record];

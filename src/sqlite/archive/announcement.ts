@@ -1,7 +1,7 @@
 /** A standby announces itself, so that the server that writes beats faster, and an operator can promote the standby. */
 import type { ObjectStorage } from "../../domain/object-storage.ts";
 import type { ArchiveContext } from "./context.ts";
-import { decodeJson, encodeJson, HEAD_BYTES, isNumber } from "./format.ts";
+import { decodeJson, encodeJson, HEAD_BYTES, isNumber, isWithin } from "./format.ts";
 import { orNull } from "./log-reader.ts";
 import { HEARTBEAT_MS } from "./still.ts";
 
@@ -21,6 +21,8 @@ const ANNOUNCEMENT_MS = 15_000;
 export const MAX_SILENCE_MS = 4 * ANNOUNCEMENT_MS;
 /** Heartbeats while a standby waits before it takes over. */
 const BEATS_PER_TAKEOVER = 4;
+/** Bounds of TAKEOVER_SECONDS. */
+const [MIN_TAKEOVER_MS, MAX_TAKEOVER_MS] = [3_000, 300_000];
 
 /**
  * @returns the last one; `null` if there is none
@@ -29,7 +31,7 @@ const BEATS_PER_TAKEOVER = 4;
 export async function readAnnouncement(storage: ObjectStorage): Promise<Announcement | null> {
   const body = await storage.get(ANNOUNCEMENT_KEY, HEAD_BYTES);
   const isSound = ({ timeMs, takeoverMs }: Announcement) =>
-    isNumber(timeMs) && isNumber(takeoverMs) && takeoverMs > 0;
+    isNumber(timeMs) && isWithin(takeoverMs, MIN_TAKEOVER_MS, MAX_TAKEOVER_MS);
   return body === null ? null : decodeJson(ANNOUNCEMENT_KEY, body, isSound);
 }
 
@@ -67,7 +69,7 @@ export function createStandbyWatch({ storage, clock }: ArchiveContext): () => Pr
       const { holder, timeMs, takeoverMs } = announcement;
       if (`${holder} ${timeMs}` !== seen) seenMs = clock.monotonicMs();
       seen = `${holder} ${timeMs}`;
-      intervalMs = Math.min(HEARTBEAT_MS, takeoverMs / BEATS_PER_TAKEOVER);
+      intervalMs = Math.min(HEARTBEAT_MS, Math.ceil(takeoverMs / BEATS_PER_TAKEOVER));
     }
     return clock.monotonicMs() - seenMs < MAX_SILENCE_MS ? intervalMs : HEARTBEAT_MS;
   };

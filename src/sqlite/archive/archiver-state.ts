@@ -12,7 +12,7 @@ export interface Archiving extends ArchiveContext {
   /** Writes the current generation; `null` until it has begun. */
   writer: GenerationWriter | null;
   isStarted: boolean;
-  /** The archive has all commits up to this time; `null` before the first confirmation. */
+  /** The archive has all commits up to this time, by the monotonic clock; `null` before the first confirmation. */
   completeUntilMs: number | null;
   readonly createdMs: number;
   bytesBehind: number;

@@ -1,6 +1,7 @@
 /** Keeps the archive of an open database up to date, generation after generation. Runs in a thread of its own. */
 
 import { AppError, fail, messageOf, systemCode } from "../../base/error.ts";
+import { createSettledClock } from "../../base/settled-clock.ts";
 import { freeBytesOf } from "../file/files.ts";
 import { type Archiving, isOver, problemOf } from "./archiver-state.ts";
 import { writeBaseIfDue } from "./bases.ts";
@@ -121,7 +122,7 @@ function beginSoon(archive: Archiving): void {
 /** Reports how far the archive is. If the WAL cannot be read, the bytes are those of the last time. */
 function reportState(archive: Archiving): void {
   if (isOver(archive)) return;
-  const { path, writer, files, nowMs, completeUntilMs, createdMs, onState } = archive;
+  const { path, writer, files, nowMs, clock, completeUntilMs, createdMs, onState } = archive;
   const base = writer?.newestBase ?? null;
   let isBehind = true;
   const lookedMs = nowMs();
@@ -129,12 +130,14 @@ function reportState(archive: Archiving): void {
     isBehind = writer === null || !isComplete(writer);
     archive.bytesBehind = writer === null ? committedWalBytesOf(files) : bytesBehind(writer);
   });
-  if (completeUntilMs !== null) noteArchived(path, isBehind ? completeUntilMs : lookedMs);
+  const monotonicMs = clock.monotonicMs();
+  const behindMs = isBehind ? monotonicMs - (completeUntilMs ?? createdMs) : 0;
+  if (completeUntilMs !== null) noteArchived(path, lookedMs - behindMs);
   onState({
-    secondsBehind: isBehind ? Math.max(0, (nowMs() - (completeUntilMs ?? createdMs)) / 1000) : 0,
+    secondsBehind: behindMs / 1000,
     bytesBehind: archive.bytesBehind,
     lastBaseS: base === null ? null : base.timeMs / 1000,
-    heldForMs: archive.heldUntilMs - archive.clock.monotonicMs(),
+    heldForMs: archive.heldUntilMs - monotonicMs,
   });
 }
 
@@ -201,13 +204,14 @@ export function createArchiver(options: ArchiverOptions) {
     walLock: lockWal(options.path),
     progress: openProgress(options.path),
     problems: createProblems(options.log),
+    settledMs: createSettledClock(options.nowMs, options.clock.monotonicMs),
     ending: new AbortController(),
     writer: null,
     hasGap: false,
     isStarted: false,
     lastTicket: 0,
     completeUntilMs: null,
-    createdMs: options.nowMs(),
+    createdMs: options.clock.monotonicMs(),
     bytesBehind: 0,
     heldUntilMs: Number.NEGATIVE_INFINITY,
   };

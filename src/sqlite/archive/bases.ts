@@ -1,11 +1,12 @@
 /** Copies the database file to the archive while it is in use, each time that a new copy is due. */
 import { fstatSync, readSync } from "node:fs";
 import { fail } from "../../base/error.ts";
+import { isAtOrBefore } from "./catalog.ts";
 import type { ArchiveContext } from "./context.ts";
 import { type Base, type Chunk, encodeChunk, encodeJson } from "./format.ts";
 import type { GenerationWriter } from "./generation-writer.ts";
 import { baseKey, chunkKey, type SegmentId } from "./keys.ts";
-import { advance, readAll } from "./segments.ts";
+import { advance, readAll, timeOf } from "./segments.ts";
 
 const CHUNK_BYTES = 4 * 2 ** 20;
 /**
@@ -56,7 +57,7 @@ async function untilStored({ log }: GenerationWriter, number: number): Promise<v
  * and ends with a later state of it.
  */
 async function writeBase(writer: GenerationWriter): Promise<void> {
-  const { archive, log, firstOfWal: number, storedBytes } = writer;
+  const { archive, log, firstOfWal: number, storedBytes, newestBase } = writer;
   const { storage, problems, progress, nowMs } = archive;
   const { generation } = writer.lastRead;
   // In an earlier generation.
@@ -64,15 +65,16 @@ async function writeBase(writer: GenerationWriter): Promise<void> {
   const upload = (key: string, body: Uint8Array<ArrayBuffer>) =>
     problems.retry("base", log.isEnded, () => storage.put(key, body));
   const startedMs = performance.now();
-  const id = { generation, number: Math.floor(nowMs() / 1000) };
+  // Keys are in the order of the bases, also if the clock has gone back.
+  const before = newestBase?.generation === generation ? newestBase.number : 0;
+  const id = { generation, number: Math.max(Math.floor(nowMs() / 1000), before + 1) };
   const copy = await copyFile(archive.files, id, upload);
   const reached = progress.read();
   // What was committed while the file was copied.
   while (!readAll(writer)) await untilStored(writer, writer.lastRead.number);
-  const { timeMs: lastMs, ...last } = writer.lastRead;
+  const last = { generation, number: writer.lastRead.number };
   await untilStored(writer, last.number);
-  // Never earlier than what it has, also if the clock goes back.
-  const timeMs = Math.max(nowMs(), lastMs);
+  const timeMs = timeOf(writer);
   const first = { generation, number };
   const base: Base = { ...id, first, last, timeMs, ...copy, progress: reached };
   await upload(baseKey(id), encodeJson(base));
@@ -87,8 +89,12 @@ async function writeBase(writer: GenerationWriter): Promise<void> {
   advance(writer);
 }
 
-function isDue({ archive, newestBase, storedBytes, baseStartBytes }: GenerationWriter): boolean {
+function isDue(writer: GenerationWriter): boolean {
+  const { archive, newestBase, storedBytes, baseStartBytes, lastRead } = writer;
   if (newestBase === null) return true;
+  // The clock was ahead when the newest state was written.
+  const newest = isAtOrBefore(lastRead, newestBase.last) ? newestBase : lastRead;
+  if (timeOf(writer) < newest.timeMs) return true;
   const since = storedBytes - baseStartBytes;
   if (since > Math.max(MIN_BASE_BYTES, newestBase.storedBytes)) return true;
   return since > 0 && archive.nowMs() - newestBase.timeMs > BASE_INTERVAL_MS;

@@ -19,10 +19,13 @@ export function watchArchive(databaseUrl: string): () => Promise<boolean> {
   const isArchived = readMarker(path) !== null;
   return async () => {
     const writtenMs = Date.now();
+    const notedMs = archivedUntilMs(path);
     for (let waitedMs = 0; ; waitedMs += POLL_MS) {
       if (inode() !== opened || readMarker(path)?.isCopy)
         fail("operator", `Cannot use ${databaseUrl}: ${LOST}`);
-      if (!isArchived || archivedUntilMs(path) > writtenMs) return true;
+      const untilMs = archivedUntilMs(path);
+      // What was noted before may be from a clock that was ahead.
+      if (!isArchived || (untilMs > writtenMs && untilMs !== notedMs)) return true;
       // Another server may have taken over from one that has ended.
       if (!isServed(path) || waitedMs >= TIMEOUT_MS) return false;
       await Bun.sleep(POLL_MS);

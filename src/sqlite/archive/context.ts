@@ -67,6 +67,8 @@ export interface ArchiverOptions
 export interface ArchiveContext extends ArchiverOptions {
   readonly progress: ProgressReader;
   readonly problems: Problems;
+  /** @see createSettledClock */
+  readonly settledMs: () => number;
   /** Ticket of the last counted commit. */
   lastTicket: number;
   /** Whether parts of the WAL since the end of the archive are known to be lost. */

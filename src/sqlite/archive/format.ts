@@ -60,6 +60,8 @@ export interface SegmentHeader extends Slot, Chunk {
   readonly previous: WalPosition | null;
   /** Progress of the database as of this segment, or of an earlier one; `null` if it is unknown. */
   readonly progress: Progress | null;
+  /** Times ascend since this segment, before which the clock was ahead. By default since the first one. */
+  readonly ascendsFrom?: number;
 }
 
 /**
@@ -109,13 +111,27 @@ export function encodeJson(value: unknown): Uint8Array<ArrayBuffer> {
 const MAX_NUMBER = 8.64e15;
 /** Size of the largest one, with room for later versions. */
 const MAX_CHUNK_BYTES = 16 * 2 ** 20;
+/** More than a disk has: segments say where they are written. */
+const MAX_WAL_BYTES = 2 ** 42;
 
 export function isNumber(value: unknown): value is number {
   return Number.isInteger(value) && Number(value) >= 0 && Number(value) <= MAX_NUMBER;
 }
 
+/** @returns whether it is an integer in this range */
+export function isWithin(value: unknown, min: number, max: number): boolean {
+  return isNumber(value) && value >= min && value <= max;
+}
+
 function isChunk({ bytes }: Chunk): boolean {
-  return isNumber(bytes) && bytes <= MAX_CHUNK_BYTES;
+  return isWithin(bytes, 0, MAX_CHUNK_BYTES);
+}
+
+function isPart({ offset, end, previous, ascendsFrom = 1, number, ...head }: SegmentHeader) {
+  const offsets = [offset, end.offset, previous === null ? 0 : previous.offset];
+  const isPlace = offsets.every((each) => isWithin(each, 0, MAX_WAL_BYTES));
+  const isText = typeof end.checksum === "string";
+  return isChunk(head) && isPlace && isText && isWithin(ascendsFrom, 1, number);
 }
 
 /**
@@ -132,8 +148,12 @@ export function decodeJson<Value>(
   const hash = new TextDecoder().decode(body.subarray(length + 1));
   if (length !== -1 && hash === `${hashOf(json)}\n`) {
     try {
-      const value: Value = JSON.parse(new TextDecoder().decode(json));
-      if (isSound(value)) return value;
+      let hasNumbers = true;
+      const value: Value = JSON.parse(new TextDecoder().decode(json), (_key, each) => {
+        hasNumbers &&= typeof each !== "number" || isNumber(each);
+        return each;
+      });
+      if (hasNumbers && isSound(value)) return value;
     } catch {}
   }
   return failDamaged(key, "cannot be read");
@@ -198,9 +218,7 @@ export function decodeHead(id: SegmentId, body: Uint8Array): SegmentHeader | Sea
     isNumber(head.confirmed) &&
     head.confirmed < id.number &&
     isNumber(head.timeMs) &&
-    (head.kind === "segment"
-      ? head.previous !== undefined && isChunk(head) && typeof head.end.checksum === "string"
-      : head.kind === "closed" || head.kind === "seal");
+    (head.kind === "segment" ? isPart(head) : head.kind === "closed" || head.kind === "seal");
   return decodeJson(slotKey(id), body.subarray(0, headLength(body)), isSound);
 }
 

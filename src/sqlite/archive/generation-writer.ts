@@ -14,6 +14,7 @@ export interface QueuedSegment extends ReadSegment {
   readonly part: WalPart;
   readonly previous: WalPosition | null;
   readonly reached: Progress | null;
+  readonly ascendsFrom: number;
 }
 
 /** The segments up to this one have everything that was committed until this time. */
@@ -21,6 +22,7 @@ interface Read {
   readonly segment: number;
   /** Ticket of the last commit counted by then. */
   readonly ticket: number;
+  /** By the monotonic clock, as all but the times of segments. */
   readonly timeMs: number;
 }
 
@@ -47,6 +49,8 @@ export interface GenerationWriter {
   lastRead: ReadSegment;
   /** Where that segment ends. */
   previous: WalPosition | null;
+  /** @see SegmentHeader */
+  ascendsFrom: number;
   /** Progress of the database as of `lastRead`; older while there is more to read. */
   reached: Progress | null;
   /** Number of the first segment since the restart of the WAL; `null` if it is in an earlier generation. */
@@ -89,6 +93,7 @@ export async function createGenerationWriter(
     storedBytes: 0,
     lastRead: { generation: generation.number, number: 0, timeMs },
     previous,
+    ascendsFrom: 1,
     reached: null,
     firstOfWal: position.offset === 0 ? 1 : null,
     reads: [],

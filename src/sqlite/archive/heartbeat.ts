@@ -13,6 +13,8 @@ import { HEARTBEAT_MS } from "./still.ts";
 
 /** Consecutive looks that must miss an object before it counts as lost. */
 const MISSES_BEFORE_LOSS = 3;
+/** One that takes long does not delay the next: that would look as if the server had ended. */
+const MAX_BEATS = 2;
 
 export interface HeartbeatEvents {
   /** Called with the time, by the monotonic clock, until which no other server can have taken over. */
@@ -47,10 +49,13 @@ export async function startHeartbeat(
   /** The last segment that a look has found. Later ones may exist although the storage was rolled back. */
   let known = 0;
   let misses = 0;
+  let beats = 0;
   let timer: Timer | undefined;
 
   /** @param confirmed the last segment that was stored when the look began */
   async function checkForLoss(confirmed: number): Promise<void> {
+    // Looks at the same time would count one failure of the storage more than once.
+    if (beats === MAX_BEATS) return;
     const lost = await log.findLost(known);
     misses = lost === null ? 0 : misses + 1;
     if (lost === null) known = confirmed;
@@ -81,14 +86,19 @@ export async function startHeartbeat(
   }
 
   function next(): void {
-    // One that takes long does not delay the next: that would look as if the server had ended.
     scheduleNext();
-    beat().then(
-      () => problems.clear("heartbeat"),
-      (error) => {
-        if (!log.isEnded()) problems.report("heartbeat", error);
-      },
-    );
+    if (beats === MAX_BEATS) return;
+    beats += 1;
+    beat()
+      .then(
+        () => problems.clear("heartbeat"),
+        (error) => {
+          if (!log.isEnded()) problems.report("heartbeat", error);
+        },
+      )
+      .finally(() => {
+        beats -= 1;
+      });
   }
 
   // Part of the opening: a start that needs the archive does not wait for it without end.

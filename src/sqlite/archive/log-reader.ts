@@ -3,7 +3,7 @@
  * where it is sealed; one that is not sealed ends after what its server has confirmed.
  */
 import type { ObjectStorage } from "../../domain/object-storage.ts";
-import { damageOf, decodeJson, HEAD_BYTES, isNumber, type Slot } from "./format.ts";
+import { damageOf, decodeJson, HEAD_BYTES, isNumber, isWithin, type Slot } from "./format.ts";
 import {
   blockPrefix,
   heartbeatKey,
@@ -13,6 +13,7 @@ import {
   SLOTS_PER_BLOCK,
 } from "./keys.ts";
 import { MAX_SENDING, readHead } from "./log.ts";
+import { HEARTBEAT_MS } from "./still.ts";
 
 /** How often something that seems to be missing is looked for: a server may write meanwhile. */
 export const MAX_LOOKS = 3;
@@ -104,7 +105,10 @@ export interface Heartbeat extends Pick<Slot, "generation" | "writer" | "confirm
 export async function readHeartbeat(storage: Pick<ObjectStorage, "get">, generation: number) {
   const key = heartbeatKey(generation);
   const body = await storage.get(key, HEAD_BYTES);
-  const isSound = (beat: Heartbeat) => beat.generation === generation && isNumber(beat.confirmed);
+  const isSound = (beat: Heartbeat) =>
+    beat.generation === generation &&
+    [beat.confirmed, beat.sequence].every(isNumber) &&
+    isWithin(beat.intervalMs, 1, HEARTBEAT_MS);
   return body === null ? null : decodeJson(key, body, isSound);
 }
 

@@ -13,6 +13,7 @@ import {
 } from "./catalog.ts";
 import { type Base, damageOf, decodeChunk, decodeSegment, failDamaged } from "./format.ts";
 import { chunkKey, type SegmentId, slotKey } from "./keys.ts";
+import { readHead } from "./log.ts";
 import { writeMarker } from "./marker.ts";
 import { type FoundState, failUnrestorable, findState } from "./restorable.ts";
 import { isSamePosition, type WalPosition } from "./wal-reader.ts";
@@ -74,14 +75,32 @@ async function fetchBase(storage: ObjectStorage, base: Base, path: string): Prom
   }
 }
 
+/**
+ * What was written while the clock was ahead has a later time than what follows it.
+ * @returns the last segment of the base, or a later one that was written until this time, from which on times ascend
+ */
+async function findNeeded(storage: ObjectStorage, { base, segments }: History, atMs: number) {
+  for (let end = Number.isFinite(atMs) ? segments.length - 1 : -1; end >= 0; ) {
+    const last = await readHead(storage, segments[end] ?? base.last);
+    const length = last?.kind === "segment" ? last.number - (last.ascendsFrom ?? 1) : 0;
+    const first = await readHead(storage, segments[Math.max(0, end - length)] ?? base.last);
+    if (first !== null && first.timeMs <= atMs)
+      return isAtOrBefore(first, base.last) ? base.last : first;
+    end -= length + 1;
+  }
+  return base.last;
+}
+
 /** @returns the time of the state: it has all commits up to it */
 async function applySegments(
   storage: ObjectStorage,
-  { history: { base, segments }, damage: earlier }: FoundState,
+  { history, damage: earlier }: FoundState,
   path: string,
   atMs: number,
   catalog: Catalog,
 ): Promise<{ timeMs: number; last: SegmentId }> {
+  const { base, segments } = history;
+  const needed = await findNeeded(storage, history, atMs);
   using wal = createWalWriter(path);
   const parts = segments.map((id) => ({ ...id, key: slotKey(id), maxBytes: id.bytes }));
   let previous: WalPosition | null = null;
@@ -91,13 +110,13 @@ async function applySegments(
     for await (const { item, body } of download(storage, parts)) {
       const { header, bytes } = decodeSegment(item, body);
       // Nothing after it, whatever its time: a part of the WAL needs all parts before it.
-      if (header.timeMs > atMs && !isAtOrBefore(item, base.last)) break;
+      if (header.timeMs > atMs && !isAtOrBefore(item, needed)) break;
       // A part at the beginning of the WAL does not say by itself what was in the WAL before it was restarted.
       const follows: boolean = previous === null || isSamePosition(header.previous, previous);
       if (!follows || !wal.append(header, bytes))
         failDamaged(item.key, "does not continue the one before it");
       previous = header.end;
-      timeMs = Math.max(timeMs, header.timeMs);
+      if (!isAtOrBefore(item, base.last)) timeMs = header.timeMs;
       last = { generation: item.generation, number: item.number };
     }
   } catch (error) {
@@ -105,7 +124,7 @@ async function applySegments(
     if (damage === null) throw error;
     const isBase = !isAtOrBefore(base.last, last);
     // The next segment was written later.
-    if (isBase || timeMs < atMs)
+    if (timeMs < atMs || !isAtOrBefore(needed, last))
       failUnrestorable([...earlier, damage], isBase ? base.timeMs - 1 : timeMs, catalog);
   }
   wal.finish();

@@ -46,7 +46,7 @@ export function failUnrestorable(
 /** @returns since when the history has no more commits */
 async function endMs(storage: ObjectStorage, { base, last }: History): Promise<number> {
   const head = await readHead(storage, last);
-  return Math.max(base.timeMs, head?.timeMs ?? 0);
+  return isAtOrBefore(last, base.last) ? base.timeMs : (head?.timeMs ?? base.timeMs);
 }
 
 /** @returns records that are missing, and what generations after the history have written until then, and no base has */

@@ -7,6 +7,17 @@ import { MAX_SENDING } from "./log.ts";
 /** Bytes of the WAL in memory. Beyond, they stay in the WAL, which is not checkpointed then. */
 const MAX_PENDING_BYTES = 64 * 2 ** 20;
 
+/** A clock that goes back by more was ahead. */
+const MAX_BACK_MS = 1_000;
+
+/** @returns the time of what is written now: not before what was written earlier, unless the clock was ahead then */
+export function timeOf({ archive, lastRead, newestBase, beginning }: GenerationWriter): number {
+  const nowMs = archive.nowMs();
+  const lastMs = Math.max(lastRead.timeMs, newestBase?.timeMs ?? 0);
+  const wasAhead = lastMs - nowMs > MAX_BACK_MS && nowMs >= beginning.oldestMs;
+  return wasAhead ? nowMs : Math.max(lastMs, nowMs);
+}
+
 /** @throws {Error} if parts of the WAL are lost */
 function readPart(writer: GenerationWriter): boolean {
   const { archive, reader, lastRead, previous } = writer;
@@ -14,12 +25,17 @@ function readPart(writer: GenerationWriter): boolean {
   if (part === null) return false;
   const number = lastRead.number + 1;
   if (part.offset === 0) writer.firstOfWal = number;
-  // Never earlier than the previous one, also if the clock goes back.
-  writer.lastRead = { ...lastRead, number, timeMs: Math.max(lastRead.timeMs, archive.nowMs()) };
+  const timeMs = timeOf(writer);
+  if (timeMs < lastRead.timeMs) {
+    writer.ascendsFrom = number;
+    archive.log("warn", "clock was ahead", { until: new Date(lastRead.timeMs).toISOString() });
+  }
+  writer.lastRead = { ...lastRead, number, timeMs };
   const current = archive.progress.read();
   // Otherwise it may be that of a commit that was not read. Another part follows then.
   if (reader.unreadBytes() === 0) writer.reached = current ?? writer.reached;
-  writer.queue.push({ ...writer.lastRead, part, previous, reached: writer.reached });
+  const { reached, ascendsFrom } = writer;
+  writer.queue.push({ ...writer.lastRead, part, previous, reached, ascendsFrom });
   writer.previous = part.end;
   writer.pendingBytes += part.bytes.length;
   return true;
@@ -88,7 +104,7 @@ function confirm(writer: GenerationWriter): void {
  */
 export function advance(writer: GenerationWriter): void {
   const { archive, log, queue, reader, reads, lastRead } = writer;
-  const timeMs = archive.nowMs();
+  const timeMs = archive.clock.monotonicMs();
   // Not before there is room, so that all writes until then share a segment.
   const hasRoom = queue.length === 0 && maySend(writer, lastRead.number + 1);
   const isRead = hasRoom ? readAll(writer) : reader.unreadBytes() === 0;

@@ -1,15 +1,19 @@
 import type { Database } from "bun:sqlite";
-import { type IdempotencyKey, KEY_LIFETIME_MS, replay } from "../../domain/idempotency.ts";
+import { createKeyExpiry, type IdempotencyKey, replay } from "../../domain/idempotency.ts";
 import type { RecordTable, RecordText } from "../../domain/record.ts";
+import type { StoreOptions } from "../../domain/store.ts";
 import type { User } from "../../domain/user.ts";
 import type { Writer } from "../engine/writer.ts";
 
 /** Maximum number of keys deleted per transaction, which takes a few milliseconds. */
 const DELETE_BATCH_SIZE = 500;
 
+type Clocks = Pick<StoreOptions, "now" | "monotonicMs">;
+
 export type IdempotencyStore = ReturnType<typeof createIdempotencyStore>;
 
-export function createIdempotencyStore(db: Database, writer: Writer, now: () => Date) {
+export function createIdempotencyStore(db: Database, writer: Writer, { now, monotonicMs }: Clocks) {
+  const expiryTime = createKeyExpiry(now, monotonicMs);
   const find = db.prepare<
     Record<"fingerprint" | "record", string>,
     Record<"owner" | "key" | "expired", string>
@@ -43,8 +47,6 @@ export function createIdempotencyStore(db: Database, writer: Writer, now: () => 
       limit ${DELETE_BATCH_SIZE}
     )
   `);
-
-  const expiryTime = () => new Date(now().getTime() - KEY_LIFETIME_MS).toISOString();
 
   return {
     /**

@@ -144,7 +144,9 @@ interface Options {
 
 async function startArchived(options: Options) {
   const { path, storage, intervalMs = INTERVAL_MS, keepMs = 1e9, maxWalBytes = 2 ** 30 } = options;
-  const { nowMs = Date.now, identity = path, clock = systemClock, commit = "async" } = options;
+  const { nowMs = Date.now, identity = path, commit = "async" } = options;
+  // By default, no clock is set.
+  const { clock = { ...systemClock, monotonicMs: nowMs } } = options;
   const { standby = false } = options;
   const db = openDatabase(path);
   const descriptors = {

@@ -18,8 +18,8 @@ import {
   writeSegments,
 } from "./archived.ts";
 
-/** So short that the next heartbeat follows at once. */
-const TAKEOVER_MS = 80;
+/** The shortest one. */
+const TAKEOVER_MS = 3_000;
 
 function announce({ storage }: Archive, timeMs: number): Promise<void> {
   const announcement = { holder: "standby", takeoverMs: TAKEOVER_MS, timeMs };

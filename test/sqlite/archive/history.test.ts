@@ -6,6 +6,7 @@ import { expectRejection } from "../../support/expect-error.ts";
 import {
   contentOf,
   makeArchive,
+  makeClock,
   openDatabase,
   restoreOther,
   serve,
@@ -15,7 +16,7 @@ import {
 const HOUR_MS = 3_600_000;
 
 describe("restore", () => {
-  test("of a time ends before the first segment that is newer, also if a clock was slow", async () => {
+  test("of a time has what was written until then when the clock was ahead before", async () => {
     using archive = makeArchive();
     let nowMs = Date.parse("2026-11-01T00:00:00Z");
     const options = { nowMs: () => nowMs };
@@ -31,8 +32,31 @@ describe("restore", () => {
     await using server = await archive.start(options);
     await writeSegments(server, 4);
     expect(server.lines[0]).toContain('"continued":true');
-    expect(await archive.restore(new Date(nowMs + 3_000))).toEqual(middle);
-    expect(await archive.restore(new Date(nowMs + 8_000))).toEqual(contentOf(server.db));
+    expect(server.lines).toContain(
+      `clock was ahead {"until":"${new Date(nowMs + 8_000).toISOString()}"}`,
+    );
+    expect(await archive.restore(new Date(nowMs - 1_000))).toEqual(middle);
+    for (const ms of [0, 3_000, 8_000])
+      expect(await archive.restore(new Date(nowMs + ms))).toEqual(contentOf(server.db));
+  });
+
+  test("finds every state of a server whose clock is ahead twice, by its time", async () => {
+    using archive = makeArchive();
+    let nowMs = Date.parse("2026-11-01T00:00:00Z");
+    await using server = await archive.start({ nowMs: () => nowMs, clock: makeClock() });
+    const states: { at: Date; content: unknown }[] = [];
+    const write = async (aheadMs: number) => {
+      const { length } = await archive.keys("bases/");
+      nowMs += aheadMs;
+      await writeSegments(server, 2);
+      nowMs += 10_000 - aheadMs;
+      // It is written when the clock is set back, and has the right time.
+      if (aheadMs > 0) await archive.untilBases(length + 1);
+      states.push({ at: new Date(nowMs), content: contentOf(server.db) });
+      nowMs += 10_000;
+    };
+    for (const aheadMs of [0, 8 * HOUR_MS, 0, 0, HOUR_MS, 0]) await write(aheadMs);
+    for (const { at, content } of states) expect(await archive.restore(at)).toEqual(content);
   });
 
   test("begins with a base that was written over an empty WAL", async () => {

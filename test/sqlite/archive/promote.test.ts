@@ -24,7 +24,9 @@ const sealer = { writer: "sealer", holder: "operator", promoted: true };
 
 function segment(number: number, confirmed: number) {
   const slot = { kind: "segment", generation: 1, number, writer: "server", confirmed, timeMs: 0 };
-  return { ...slot, bytes: 0, sha256: "", previous: null, end: { checksum: "" } } as SegmentHeader;
+  const end = { salt: "", offset: 0, checksum: "" };
+  const place = { salt: "", offset: 0, end, previous: null, progress: null };
+  return { ...slot, ...place, bytes: 0, sha256: "" } as SegmentHeader;
 }
 
 test("a promotion ends the log of a server that fills slots faster than they can be tried", async () => {
@@ -51,7 +53,7 @@ test("a promotion ends the log of a server that fills slots faster than they can
 
 test("a log ends at its first seal when segments and a fence are behind it", async () => {
   const storage = createMemoryStorage();
-  const beat = { generation: 1, writer: "server", confirmed: 3, sequence: 1 };
+  const beat = { generation: 1, writer: "server", confirmed: 3, sequence: 1, intervalMs: 5_000 };
   await storage.put(heartbeatKey(1), encodeJson(beat));
   // What was sent while segment 4 was not stored.
   for (let number = 1; number <= 3 + MAX_SENDING; number += 1)

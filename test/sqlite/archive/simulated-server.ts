@@ -155,7 +155,8 @@ function createWriter(
     isComplete: () => hasBase && log.stored() === sent,
     sending: () => sent - log.stored(),
     async beat(): Promise<void> {
-      const beat = { generation, writer, confirmed: confirmed(), sequence: world.now() };
+      const state = { confirmed: confirmed(), sequence: world.now(), intervalMs: 1 };
+      const beat = { generation, writer, ...state };
       await storage.put(heartbeatKey(generation), encodeJson(beat));
       world.mark(generation, beat.confirmed);
     },

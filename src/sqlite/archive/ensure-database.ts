@@ -35,10 +35,10 @@ export async function restoreNewest({
     using temporary = makeTemporaryDatabase(path);
     const restored = await restoreTo(temporary.path, storage, null);
     verify(temporary.path);
+    markRestored(path, restored, true, temporary.path);
     // Not before: it may be the only one that is left.
     if (isCopy) discard(path);
     publish(temporary.path, path);
-    markRestored(path, restored, true);
     for (const reason of restored.warnings) log("warn", "archive needs attention", { reason });
     const until = new Date(restored.timeMs).toISOString();
     log("info", "archive restored", { storage: storage.url, until });

@@ -1,5 +1,5 @@
 /** A file next to the database that says which part of its archive belongs to it. */
-import { constants, readFileSync, statSync, utimesSync, writeFileSync } from "node:fs";
+import { constants, readFileSync, rmSync, statSync, utimesSync, writeFileSync } from "node:fs";
 import { suffixes } from "../../base/database-url.ts";
 import { systemCode } from "../../base/error.ts";
 import { claimTemporary, fsyncPath } from "../../base/temporary-file.ts";
@@ -36,6 +36,11 @@ interface RestoredFrom {
   readonly last: SegmentId | null;
 }
 
+/** @returns `null` if there is no such file */
+function inodeOf(path: string): string | null {
+  return statSync(path, { bigint: true, throwIfNoEntry: false })?.ino.toString() ?? null;
+}
+
 function markerOf(databasePath: string): string {
   return databasePath + suffixes.archive;
 }
@@ -53,20 +58,28 @@ export function readMarker(databasePath: string): ArchiveMarker | null {
   const path = markerOf(databasePath);
   requirePermission([path], constants.R_OK);
   try {
-    return JSON.parse(readFileSync(path, "utf8"));
+    const { next, ...marker } = JSON.parse(readFileSync(path, "utf8"));
+    if (next !== undefined && next.inode === inodeOf(databasePath)) return next.marker;
+    return marker.names === undefined ? null : marker;
   } catch (error) {
     if (systemCode(error) === "ENOENT" || error instanceof SyntaxError) return null;
     throw error;
   }
 }
 
-export function writeMarker(databasePath: string, marker: ArchiveMarker): void {
+/**
+ * @param file a complete one that is to replace the database. The marker is valid from then on, so that no crash in between
+ * leaves a database with the marker of another
+ */
+export function writeMarker(databasePath: string, marker: ArchiveMarker, file?: string): void {
   const path = markerOf(databasePath);
   const temporaryPath = claimTemporary(path);
-  writeFileSync(temporaryPath, `${JSON.stringify(marker)}\n`, { flag: "wx", mode: PRIVATE_MODE });
+  const next = file === undefined ? undefined : { inode: inodeOf(file), marker };
+  const text = JSON.stringify(next === undefined ? marker : { ...readMarker(databasePath), next });
+  writeFileSync(temporaryPath, `${text}\n`, { flag: "wx", mode: PRIVATE_MODE });
   utimesSync(temporaryPath, 0, 0);
   fsyncPath(temporaryPath);
-  copyOwnership(temporaryPath, databasePath);
+  copyOwnership(temporaryPath, file ?? databasePath);
   replaceFile(temporaryPath, path);
 }
 
@@ -84,13 +97,14 @@ export function archivedUntilMs(databasePath: string): number {
   return statSync(markerOf(databasePath), { throwIfNoEntry: false })?.mtimeMs ?? 0;
 }
 
-/** Notes that `restore` has replaced the database with a backup. */
-export function markReplaced(databasePath: string): void {
+/** Notes that `restore` replaces the database with this file, which is a backup. */
+export function markReplaced(databasePath: string, file: string): void {
   const marker = readMarker(databasePath);
-  if (marker === null) return;
+  // It may be that of a restore which was interrupted.
+  if (marker === null) return rmSync(markerOf(databasePath), { force: true });
   const names = [...marker.names, ...(marker.restored?.names ?? [])];
   const restored = { names, last: null };
-  writeMarker(databasePath, { ...marker, complete: null, restored, isCopy: false });
+  writeMarker(databasePath, { ...marker, complete: null, restored, isCopy: false }, file);
 }
 
 /**

@@ -176,24 +176,23 @@ export async function restoreTo(
 }
 
 /**
- * Marks a database as one that was restored, so that a server can continue the archive with it, as long as the archive
- * ends where it did.
+ * Marks a file that is to replace a database as one that was restored, so that a server can continue the archive with it,
+ * as long as the archive ends where it did.
  * @param isSame whether the file has exactly this state
  */
-export function markRestored(path: string, restored: Restored, isSame: boolean): void {
+export function markRestored(path: string, restored: Restored, isSame: boolean, file: string) {
   const { last, newest: history } = restored;
   const { newest: number, generations } = restored.catalog;
   const newest = generations.get(number);
   const isNewest = isSame && isSameSegment(last, history?.last ?? null);
   const continued = history === null ? undefined : generations.get(history.lastGeneration);
-  writeMarker(path, {
+  const names = [newest, continued].flatMap((record) => record?.name ?? []);
+  const marker = {
     archive: newest?.archive ?? null,
     names: [],
-    complete: isNewest ? { ...last, file: fileState(path) } : null,
-    restored: {
-      names: [newest, continued].flatMap((record) => record?.name ?? []),
-      last: history?.last ?? null,
-    },
+    complete: isNewest ? { ...last, file: fileState(file) } : null,
+    restored: { names, last: history?.last ?? null },
     isCopy: false,
-  });
+  };
+  writeMarker(path, marker, file);
 }

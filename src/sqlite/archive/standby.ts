@@ -123,8 +123,9 @@ async function continueCopy(
   const id = { generation, number };
   for (const suffix of [suffixes.wal, suffixes.shm]) rmSync(path + suffix, { force: true });
   const head = await readHead(storage, id);
-  if (head?.kind === "segment") await rebuildWal(storage, path, id);
+  // First: the next start writes the WAL of a copy again.
   markCopy(path, id, newest.name);
+  if (head?.kind === "segment") await rebuildWal(storage, path, id);
   const end = head?.kind === "segment" ? head.end : null;
   return { last: id, end, timeMs: head?.timeMs ?? 0 };
 }

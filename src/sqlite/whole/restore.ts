@@ -198,12 +198,12 @@ export const restoreSqlite: Backend["restore"] = async ({ from, databaseUrl, now
     const warning = hasOwner ? copyOwnership(temporaryPath, original) : null;
     const time = now();
     const previousPath = `${path}.${timeInName(time)}`;
+    const isSame = revokedTokens === null || revokedTokens.length === 0;
+    if (archived === null) markReplaced(path, temporaryPath);
+    else markRestored(path, archived, isSame, temporaryPath);
     const hadPrevious = replaceDatabase(temporaryPath, path, previousPath);
     created.move();
     if (!hadLockFile) copyOwnership(lockPath(path), path);
-    const isSame = revokedTokens === null || revokedTokens.length === 0;
-    if (archived === null) markReplaced(path);
-    else markRestored(path, archived, isSame);
     const activeNames = (these: readonly KnownToken[]) =>
       these.filter((token) => stateOf(token, time) === "valid").map(({ name }) => name);
     const kept = new Set(tokens.map(({ hash }) => hash));

@@ -290,6 +290,6 @@ export async function serveTwice(archive: Archive, segments: number, later: numb
 /** @returns the path of a restored database, with which a server may continue the archive */
 export async function restoreOther({ at, storage }: Archive, time: Date | null, from = storage) {
   const path = at("b.db");
-  markRestored(path, await restoreTo(path, from, time), true);
+  markRestored(path, await restoreTo(path, from, time), true, path);
   return path;
 }

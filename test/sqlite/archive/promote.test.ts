@@ -123,7 +123,7 @@ test("a database that was restored replaces the archive when no server writes to
   await using server = await archive.start();
   await writeSegments(server, 1);
   const other = archive.at("other.db");
-  markRestored(other, await restoreTo(other, archive.storage, new Date(2_000)), true);
+  markRestored(other, await restoreTo(other, archive.storage, new Date(2_000)), true, other);
   for (const old of [path, other]) {
     expect(await prepare(archive, old)).toBe(null);
     const refused = archive.start({ path: old, standby: true });

@@ -1,7 +1,7 @@
 // A server starts with another state of its database than it had: what the archive has, and the database has not, must
 // not be replaced by a new base.
 import { describe, expect, test } from "bun:test";
-import { copyFileSync, existsSync, mkdirSync, readdirSync, rmSync } from "node:fs";
+import { copyFileSync, existsSync, mkdirSync, readdirSync, rmSync, writeFileSync } from "node:fs";
 import { isLong } from "../support/long.ts";
 import { binary, runBinary } from "../support/program.ts";
 import { createUser, makePlace, stop, urlOf } from "./archived-place.ts";
@@ -10,6 +10,9 @@ const suffixes = ["", "-wal", "-archive"];
 const withoutArchive = { ARCHIVE_URL: "", ARCHIVE_COMMIT: "async" };
 const HAS_MORE =
   "ARCHIVE_URL: the archive has writes that this database does not have, e.g. because an older state of its files was put back: restore it with `user-api restore`, or choose another ARCHIVE_URL\n";
+
+const HAS_LATER =
+  /^ARCHIVE_URL: (segment 1 of generation 2 is missing|log\/\S+ is damaged), and the archive has later writes that this database does not have: put back .*--at/;
 
 /** Copies files of a database that exist, and deletes the others. */
 function copyFiles(from: string, to: string, which = suffixes): void {
@@ -88,6 +91,39 @@ describe.skipIf(binary === "")("a start with an archive is refused", () => {
     }, 60_000);
   }
 });
+
+test.skipIf(binary === "").each([
+  ["is missing", (segment: string) => rmSync(segment)],
+  [
+    "is damaged, and is the last one that can be read",
+    (segment: string) => writeFileSync(segment, ""),
+  ],
+])(
+  "a start with an archive is refused when it lacks what follows a segment that %s",
+  async (what, damage) => {
+    await using archived = await makeArchived("sync", "directory");
+    const { environment, path, older, serve, keep, at, start } = archived;
+    const newer = at("newer.db");
+    await serve(3, {}, keep);
+    await serve(3);
+    copyFiles(path, newer);
+    copyFiles(older, path, ["", "-wal"]);
+    const log = at("archive/log/00000002/0000000");
+    const slots = readdirSync(log).sort();
+    if (what !== "is missing") for (const slot of slots.splice(-1)) rmSync(`${log}/${slot}`);
+    damage(`${log}/${(what === "is missing" ? slots[0] : slots.at(-1)) ?? ""}`);
+    const { code, stderr } = await start().ended;
+    expect([code, stderr]).toEqual([1, expect.stringMatching(HAS_LATER)]);
+    // The ways out.
+    const databases = { DATABASE_URL: newer };
+    if (what === "is missing") return await serve(1, databases);
+    const [, command = ""] = /`user-api (.+)`/.exec(stderr) ?? [];
+    const restored = await runBinary([...command.split(" "), "--database-url", path], environment);
+    expect(restored).toMatchObject({ code: 0 });
+    await serve(1);
+  },
+  60_000,
+);
 
 test.skipIf(binary === "")(
   "a start with an archive begins with a new base when the database has more, or a backup was restored",

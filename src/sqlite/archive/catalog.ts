@@ -31,7 +31,10 @@ import {
   readLog,
   type StoredSegment,
 } from "./log-reader.ts";
+import type { Progress } from "./progress.ts";
 
+/** Keys that are listed at once. */
+const PAGE = 1000;
 /** Greater than what follows a prefix in any key. */
 const LAST_KEY = "~";
 
@@ -207,6 +210,32 @@ export async function readLastHeader(storage: ObjectStorage, { segments, loss }:
   const header = head?.kind === "segment" ? head : null;
   const isDamaged = last !== undefined && header === null;
   return { header, damage: loss ?? (isDamaged ? `${slotKey(last)} is damaged` : null) };
+}
+
+/**
+ * @param history the end of which something follows that is missing or damaged
+ * @returns the progress of the last segment that can be read, wherever it is; `null` if none says it
+ */
+export async function readNewestProgress(
+  storage: ObjectStorage,
+  { newest, generations }: Catalog,
+  { base, tail }: History,
+): Promise<Progress | null> {
+  for (let number = newest; number >= base.generation; number -= 1) {
+    const sealed = number === newest && tail?.isSealed ? tail.sealFrom.number - 1 : null;
+    const end = generations.get(number + 1)?.previousEnd ?? sealed ?? Number.POSITIVE_INFINITY;
+    let keys: string[] = [];
+    for (let next = keys; ; keys = next) {
+      const page = await storage.list(logPrefix(number), PAGE, keys.at(-1));
+      next = page.map(({ key }) => key);
+      if (next.length === 0) break;
+    }
+    for (const slot of keys.reverse().map(parseSlotKey)) {
+      const head = slot === null || slot.number > end ? null : await readHead(storage, slot);
+      if (head?.kind === "segment" && head.progress !== null) return head.progress;
+    }
+  }
+  return null;
 }
 
 /** @returns whether it has all that completes the base */

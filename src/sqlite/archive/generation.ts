@@ -1,5 +1,5 @@
 /** Begins a generation: decides whether this database continues the archive, needs a base, or must not be archived. */
-import { AppError, fail } from "../../base/error.ts";
+import { AppError, fail, shellWord } from "../../base/error.ts";
 import { withRetries } from "../../domain/object-storage.ts";
 import { fileState } from "../file/files.ts";
 import {
@@ -9,6 +9,7 @@ import {
   readCatalog,
   readEnd,
   readLastHeader,
+  readNewestProgress,
   requireNewest,
 } from "./catalog.ts";
 import { ARCHIVE_CAUSE, type ArchiveContext, DIVERGED } from "./context.ts";
@@ -17,6 +18,7 @@ import { heartbeatKey, type SegmentId } from "./keys.ts";
 import { createRecord, seal } from "./log.ts";
 import type { LogExtent } from "./log-reader.ts";
 import { type ArchiveMarker, notTheArchive, readMarker, writeMarker } from "./marker.ts";
+import type { Progress } from "./progress.ts";
 import { untilStill } from "./still.ts";
 import { beginningOf, continuesAt, type WalPosition } from "./wal-reader.ts";
 
@@ -41,6 +43,8 @@ export interface Beginning {
 export const RESTORE = "restore it with `user-api restore`, or choose another ARCHIVE_URL";
 const HAS_MORE =
   "the archive has writes that this database does not have, e.g. because an older state of its files was put back";
+const HAS_LATER =
+  "the archive has later writes that this database does not have: put back what is missing, start the server that has them";
 const OF_ANOTHER = `the archive belongs to another database: ${RESTORE}`;
 
 /** @throws {AppError} operator: a database must not be archived */
@@ -124,8 +128,18 @@ async function compare(archive: ArchiveContext, catalog: Catalog, history: Histo
   const canContinue = damage === null && history.lastGeneration === catalog.newest;
   const position = canContinue ? findPosition(archive, history, header, marker) : null;
   const archived = header?.progress ?? history.base.progress;
-  const lacks = archived !== null && archive.progress.lacks(archived);
-  if (position === null && !isRestored && lacks) refuse(HAS_MORE, DIVERGED);
+  const lacks = (state: Progress | null) => state !== null && archive.progress.lacks(state);
+  if (position === null && !isRestored && lacks(archived)) refuse(HAS_MORE, DIVERGED);
+  if (
+    !canContinue &&
+    !isRestored &&
+    lacks(await readNewestProgress(archive.storage, catalog, history))
+  ) {
+    const at = new Date(header?.timeMs ?? history.base.timeMs).toISOString();
+    const what = damage ?? `generation ${catalog.newest} has no complete base`;
+    const command = `user-api restore --from ${shellWord(archive.storage.url)} --at ${at}`;
+    refuse(`${what}, and ${HAS_LATER}, or give those up with \`${command}\``);
+  }
   return { position, header, damage };
 }
 

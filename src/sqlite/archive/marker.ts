@@ -101,7 +101,10 @@ export function archivedUntilMs(databasePath: string): number {
 export function markReplaced(databasePath: string, file: string): void {
   const marker = readMarker(databasePath);
   // It may be that of a restore which was interrupted.
-  if (marker === null) return rmSync(markerOf(databasePath), { force: true });
+  if (marker === null) {
+    rmSync(markerOf(databasePath), { force: true });
+    return;
+  }
   const names = [...marker.names, ...(marker.restored?.names ?? [])];
   const restored = { names, last: null };
   writeMarker(databasePath, { ...marker, complete: null, restored, isCopy: false }, file);

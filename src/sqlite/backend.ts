@@ -226,16 +226,6 @@ async function openStore(options: StoreOptions): Promise<Store> {
   return await createStore({ db, file, lock, archive }, options, resources);
 }
 
-/** Copies the WAL to the database if nothing prevents it, so that one rename moves all of it. */
-function emptyWal(path: string): void {
-  try {
-    using db = connect(path);
-    db.run("pragma wal_checkpoint(truncate)");
-  } catch {
-    // E.g. because it is damaged: the WAL is renamed next.
-  }
-}
-
 /**
  * Opens the store. If the archive has another history than the database, and the server may restore, the database is
  * renamed first: it has writes that only its clients may know.
@@ -256,7 +246,11 @@ async function openOrReplace(options: StoreOptions): Promise<Store> {
     const path = resolveDatabase(options.databaseUrl, false);
     // Another standby was faster: this one follows it.
     if (archive.standby && canFollow(path, readMarker(path))) return openOrReplace(options);
-    emptyWal(path);
+    {
+      // So that one rename moves all of it.
+      using db = connect(path);
+      db.run("pragma wal_checkpoint(truncate)");
+    }
     const kept = setAside(path, options.now());
     const changes = `user-api changes --database-url ${shellWord(kept)}`;
     archive.onLog("warn", "database set aside", { reason: error.message, kept, changes });

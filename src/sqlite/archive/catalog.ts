@@ -33,8 +33,6 @@ import {
 } from "./log-reader.ts";
 import type { Progress } from "./progress.ts";
 
-/** Keys that are listed at once. */
-const PAGE = 1000;
 /** Greater than what follows a prefix in any key. */
 const LAST_KEY = "~";
 
@@ -224,13 +222,9 @@ export async function readNewestProgress(
   for (let number = newest; number >= base.generation; number -= 1) {
     const sealed = number === newest && tail?.isSealed ? tail.sealFrom.number - 1 : null;
     const end = generations.get(number + 1)?.previousEnd ?? sealed ?? Number.POSITIVE_INFINITY;
-    let keys: string[] = [];
-    for (let next = keys; ; keys = next) {
-      const page = await storage.list(logPrefix(number), PAGE, keys.at(-1));
-      next = page.map(({ key }) => key);
-      if (next.length === 0) break;
-    }
-    for (const slot of keys.reverse().map(parseSlotKey)) {
+    const objects = await storage.list(logPrefix(number));
+    for (const { key } of objects.reverse()) {
+      const slot = parseSlotKey(key);
       const head = slot === null || slot.number > end ? null : await readHead(storage, slot);
       if (head?.kind === "segment" && head.progress !== null) return head.progress;
     }

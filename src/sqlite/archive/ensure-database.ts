@@ -8,7 +8,7 @@ import { discard, makeParents, publish, requireAbsent } from "../file/files.ts";
 import { type Catalog, isUsed, NO_BASE, readCatalog, readEnd, requireNewest } from "./catalog.ts";
 import type { ServerContext } from "./context.ts";
 import { seal } from "./log.ts";
-import { notTheArchive, readMarker } from "./marker.ts";
+import { notTheArchive, readMarker, settleMarker } from "./marker.ts";
 import { markRestored, type Restored, restoreTo } from "./rebuild.ts";
 import { untilStill } from "./still.ts";
 
@@ -39,6 +39,7 @@ export async function restoreNewest({
     // Not before: it may be the only one that is left.
     if (isCopy) discard(path);
     publish(temporary.path, path);
+    settleMarker(path);
     for (const reason of restored.warnings) log("warn", "archive needs attention", { reason });
     const until = new Date(restored.timeMs).toISOString();
     log("info", "archive restored", { storage: storage.url, until });

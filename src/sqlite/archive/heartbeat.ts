@@ -82,23 +82,20 @@ export async function startHeartbeat(
 
   function scheduleNext(): void {
     clearTimeout(timer);
-    timer = setTimeout(next, intervalMs);
+    timer = setTimeout(() => void next(), intervalMs);
   }
 
-  function next(): void {
+  async function next(): Promise<void> {
     scheduleNext();
     if (beats === MAX_BEATS) return;
     beats += 1;
-    beat()
-      .then(
-        () => problems.clear("heartbeat"),
-        (error) => {
-          if (!log.isEnded()) problems.report("heartbeat", error);
-        },
-      )
-      .finally(() => {
-        beats -= 1;
-      });
+    try {
+      await beat();
+      problems.clear("heartbeat");
+    } catch (error) {
+      if (!log.isEnded()) problems.report("heartbeat", error);
+    }
+    beats -= 1;
   }
 
   // Part of the opening: a start that needs the archive does not wait for it without end.

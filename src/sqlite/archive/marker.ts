@@ -68,19 +68,29 @@ export function readMarker(databasePath: string): ArchiveMarker | null {
 }
 
 /**
- * @param file a complete one that is to replace the database. The marker is valid from then on, so that no crash in between
- * leaves a database with the marker of another
+ * @param file a complete one that is to replace the database. The marker is valid from then on, whenever a crash happens.
+ * Settle it afterwards
  */
-export function writeMarker(databasePath: string, marker: ArchiveMarker, file?: string): void {
+export function writeMarker(
+  databasePath: string,
+  marker: ArchiveMarker,
+  file = databasePath,
+): void {
   const path = markerOf(databasePath);
   const temporaryPath = claimTemporary(path);
-  const next = file === undefined ? undefined : { inode: inodeOf(file), marker };
-  const text = JSON.stringify(next === undefined ? marker : { ...readMarker(databasePath), next });
-  writeFileSync(temporaryPath, `${text}\n`, { flag: "wx", mode: PRIVATE_MODE });
+  const next = { inode: inodeOf(file), marker };
+  const stored = file === databasePath ? marker : { ...readMarker(databasePath), next };
+  writeFileSync(temporaryPath, `${JSON.stringify(stored)}\n`, { flag: "wx", mode: PRIVATE_MODE });
   utimesSync(temporaryPath, 0, 0);
   fsyncPath(temporaryPath);
-  copyOwnership(temporaryPath, file ?? databasePath);
+  copyOwnership(temporaryPath, file);
   replaceFile(temporaryPath, path);
+}
+
+/** Makes the marker of a database that was replaced valid for copies of it, too. */
+export function settleMarker(databasePath: string): void {
+  const marker = readMarker(databasePath);
+  if (marker !== null) writeMarker(databasePath, marker);
 }
 
 /** Notes that the archive has all commits up to this time: the time of the marker says so to commands. */

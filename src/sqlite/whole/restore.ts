@@ -8,7 +8,7 @@ import { requireOwnNeighbours } from "../../base/trusted-path.ts";
 import { withRetries } from "../../domain/object-storage.ts";
 import type { Backend, BackupSummary } from "../../domain/store.ts";
 import { stateOf, type Token } from "../../domain/token.ts";
-import { markReplaced } from "../archive/marker.ts";
+import { markReplaced, settleMarker } from "../archive/marker.ts";
 import { markRestored, restoreTo } from "../archive/rebuild.ts";
 import { listRanges } from "../archive/restorable.ts";
 import { isAtRest } from "../file/at-rest.ts";
@@ -202,6 +202,7 @@ export const restoreSqlite: Backend["restore"] = async ({ from, databaseUrl, now
     if (archived === null) markReplaced(path, temporaryPath);
     else markRestored(path, archived, isSame, temporaryPath);
     const hadPrevious = replaceDatabase(temporaryPath, path, previousPath);
+    settleMarker(path);
     created.move();
     if (!hadLockFile) copyOwnership(lockPath(path), path);
     const activeNames = (these: readonly KnownToken[]) =>

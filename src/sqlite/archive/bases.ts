@@ -92,9 +92,9 @@ async function writeBase(writer: GenerationWriter): Promise<void> {
 function isDue(writer: GenerationWriter): boolean {
   const { archive, newestBase, storedBytes, baseStartBytes, lastRead } = writer;
   if (newestBase === null) return true;
-  // The clock was ahead when the newest state was written.
-  const newest = isAtOrBefore(lastRead, newestBase.last) ? newestBase : lastRead;
-  if (timeOf(writer) < newest.timeMs) return true;
+  const laterMs = isAtOrBefore(lastRead, newestBase.last) ? 0 : lastRead.timeMs;
+  // The clock was ahead when the newest base or state was written.
+  if (timeOf(writer) < Math.max(newestBase.timeMs, laterMs)) return true;
   const since = storedBytes - baseStartBytes;
   if (since > Math.max(MIN_BASE_BYTES, newestBase.storedBytes)) return true;
   return since > 0 && archive.nowMs() - newestBase.timeMs > BASE_INTERVAL_MS;

@@ -12,7 +12,14 @@ import {
 import { parseSlotKey } from "../../../src/sqlite/archive/keys.ts";
 import { createMemoryStorage } from "../../object-storage/memory.ts";
 import { expectRejection } from "../../support/expect-error.ts";
-import { contentOf, makeArchive, openDatabase, serve } from "./archived.ts";
+import {
+  contentOf,
+  makeArchive,
+  makeClock,
+  openDatabase,
+  serve,
+  writeSegments,
+} from "./archived.ts";
 
 const HOUR_MS = 60 * 60 * 1000;
 const DAY_MS = 24 * HOUR_MS;
@@ -192,6 +199,23 @@ describe("an archive", () => {
     laterMs = 9 * DAY_MS;
     while ((await bases()) > 1) await Bun.sleep(5);
     expect(await archive.restore()).toEqual(contentOf(server.db));
+  });
+
+  test("deletes nothing while the clock is ahead, and has a base with the right time afterwards", async () => {
+    using archive = makeArchive();
+    const clock = makeClock();
+    let nowMs = Date.parse("2026-11-01T00:00:00Z");
+    await using server = await archive.start({ nowMs: () => nowMs, clock, keepMs: 7 * DAY_MS });
+    await writeSegments(server, 1);
+    clock.pass(1.1 * DAY_MS);
+    nowMs += 1.1 * DAY_MS;
+    for (const [count, stepMs] of [0, 40 * DAY_MS, -40 * DAY_MS].entries()) {
+      nowMs += stepMs;
+      await writeSegments(server, 1);
+      await archive.untilBases(count + 2);
+    }
+    expect(await archive.restore(new Date(nowMs))).toEqual(contentOf(server.db));
+    expect(await archive.keys("bases/")).toHaveLength(4);
   });
 
   test("has a base each day, also when its server was started again since", async () => {

@@ -1,11 +1,11 @@
 import { expect, test } from "bun:test";
 import { fail } from "../../../src/base/error.ts";
 import type { ObjectStorage } from "../../../src/domain/object-storage.ts";
-import { ANNOUNCEMENT_KEY } from "../../../src/sqlite/archive/announcement.ts";
+import { ANNOUNCEMENT_KEY, readAnnouncement } from "../../../src/sqlite/archive/announcement.ts";
 import { encodeJson } from "../../../src/sqlite/archive/format.ts";
-import { parseSlotKey } from "../../../src/sqlite/archive/keys.ts";
+import { heartbeatKey, parseSlotKey } from "../../../src/sqlite/archive/keys.ts";
 import { readHead, seal } from "../../../src/sqlite/archive/log.ts";
-import { readHeartbeat } from "../../../src/sqlite/archive/log-reader.ts";
+import { orNull, readHeartbeat } from "../../../src/sqlite/archive/log-reader.ts";
 import { makeUnreliable } from "../../object-storage/unreliable.ts";
 import {
   type Archive,
@@ -66,6 +66,42 @@ test("a heartbeat is fast, and says so, while a standby announces itself", async
   clock.pass(2_000);
   await untilInterval(archive, 5_000);
   expect(server.lines.filter((line) => line.includes("heartbeat"))).toEqual([]);
+});
+
+test("a number that no server writes is rejected before it becomes a time or a place in a file", async () => {
+  using archive = makeArchive();
+  await serve(archive, 1);
+  const [segment = ""] = await archive.segments();
+  const damages: [key: string, values: object][] = [
+    ...[1, 2_999, 300_001].map((takeoverMs): [string, object] => [
+      ANNOUNCEMENT_KEY,
+      { takeoverMs },
+    ]),
+    ...[0, 5_001].map((intervalMs): [string, object] => [heartbeatKey(1), { intervalMs }]),
+    ...[{ offset: 2 ** 43 }, { ascendsFrom: 2 }].map((values): [string, object] => [
+      segment,
+      values,
+    ]),
+  ];
+  await announce(archive, 1);
+  const id = parseSlotKey(segment) ?? fail("operator", segment);
+  const read = () =>
+    Promise.all([
+      orNull(readAnnouncement(archive.storage)),
+      orNull(readHeartbeat(archive.storage, 1)),
+      readHead(archive.storage, id),
+    ]);
+  for (const [key, values] of damages) {
+    const body = await archive.body(key);
+    expect((await read()).filter((found) => found === null)).toHaveLength(0);
+    await archive.changeHead(key, values);
+    expect([key, values, (await read()).filter((found) => found === null).length]).toEqual([
+      key,
+      values,
+      1,
+    ]);
+    await archive.storage.put(key, body);
+  }
 });
 
 test("an archive is held for the time for which a standby waits, from the last look at the own next slot", async () => {

@@ -130,11 +130,8 @@ async function compare(archive: ArchiveContext, catalog: Catalog, history: Histo
   const archived = header?.progress ?? history.base.progress;
   const lacks = (state: Progress | null) => state !== null && archive.progress.lacks(state);
   if (position === null && !isRestored && lacks(archived)) refuse(HAS_MORE, DIVERGED);
-  if (
-    !canContinue &&
-    !isRestored &&
-    lacks(await readNewestProgress(archive.storage, catalog, history))
-  ) {
+  const isSure = canContinue || isRestored;
+  if (lacks(isSure ? null : await readNewestProgress(archive.storage, catalog, history))) {
     const at = new Date(header?.timeMs ?? history.base.timeMs).toISOString();
     const what = damage ?? `generation ${catalog.newest} has no complete base`;
     const command = `user-api restore --from ${shellWord(archive.storage.url)} --at ${at}`;

@@ -71,11 +71,7 @@ export function readMarker(databasePath: string): ArchiveMarker | null {
  * @param file a complete one that is to replace the database. The marker is valid from then on, whenever a crash happens.
  * Settle it afterwards
  */
-export function writeMarker(
-  databasePath: string,
-  marker: ArchiveMarker,
-  file = databasePath,
-): void {
+export function writeMarker(databasePath: string, marker: ArchiveMarker, file = databasePath) {
   const path = markerOf(databasePath);
   const temporaryPath = claimTemporary(path);
   const next = { inode: inodeOf(file), marker };

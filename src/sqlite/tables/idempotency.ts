@@ -8,11 +8,10 @@ import type { Writer } from "../engine/writer.ts";
 /** Maximum number of keys deleted per transaction, which takes a few milliseconds. */
 const DELETE_BATCH_SIZE = 500;
 
-type Clocks = Pick<StoreOptions, "now" | "monotonicMs">;
-
 export type IdempotencyStore = ReturnType<typeof createIdempotencyStore>;
 
-export function createIdempotencyStore(db: Database, writer: Writer, { now, monotonicMs }: Clocks) {
+export function createIdempotencyStore(db: Database, writer: Writer, options: StoreOptions) {
+  const { now, monotonicMs } = options;
   const expiryTime = createKeyExpiry(now, monotonicMs);
   const find = db.prepare<
     Record<"fingerprint" | "record", string>,

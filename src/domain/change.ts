@@ -16,7 +16,7 @@ import {
   Time,
 } from "../base/schema.ts";
 import { Order, OrderStatus, orderStatuses } from "./order.ts";
-import { type Page, pageQuery } from "./page.ts";
+import { type Page, type PageMemory, pageQuery } from "./page.ts";
 import type { Author } from "./record.ts";
 import type { ClientId } from "./token.ts";
 import { User } from "./user.ts";
@@ -161,11 +161,11 @@ export interface ChangeStore {
   /**
    * Returns a page by ascending `id`. Its records, its total and the state of the feed come from one snapshot.
    * Whatever `after`, `offset` and the number of changes are, it costs the same.
-   * @param client as in `RecordStore.list`
+   * @param client as in `RecordStore.list`, and `memory`
    * @throws {AppError} as `requireKept`
    * @throws {AppError} validation_failed if the page exceeds 4 MiB, which only `include=record` can cause
    */
-  list(query: ChangeQuery, client?: ClientId): MaybePromise<ChangePage>;
+  list(query: ChangeQuery, client?: ClientId, memory?: PageMemory): MaybePromise<ChangePage>;
   /**
    * Calls a listener each time when `list` may return changes that it has not returned before: within 100 ms of their
    * commit if this process or another one on the same machine has made them, otherwise within 1 s. It may also be called

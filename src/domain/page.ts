@@ -1,12 +1,24 @@
 import { type Static, type TObject, Type } from "@sinclair/typebox";
-import { AppError } from "../base/error.ts";
+import { AppError, fail } from "../base/error.ts";
 import { Id, OneOf, Parameter, SafeInteger } from "../base/schema.ts";
 import { ReferenceText } from "./reference.ts";
+import type { ClientId } from "./token.ts";
 
 /** Maximum size of the records of a page, with their commas. The whole page has at most 4 MiB. */
 export const MAX_PAGE_BYTES = 4 * 2 ** 20 - 256;
 /** A page that is larger can be rejected as unavailable. */
 export const LARGE_PAGE_BYTES = 256 * 2 ** 10;
+
+/** Bounds the pages that are built by those that clients have not read yet. */
+export interface PageMemory {
+  /** @returns how many bytes a page may have: `MAX_PAGE_BYTES` or, if there is no room for that, `LARGE_PAGE_BYTES` */
+  room(client?: ClientId): number;
+  /** Adds to the bytes of pages that are being built. */
+  hold(bytes: number): void;
+}
+
+/** Why a large page is rejected that another time is not. */
+export const NO_ROOM = "too many large pages are unsent: request a smaller page";
 
 /** One page of a list. Its records and its total come from one snapshot. */
 export interface Page {
@@ -53,12 +65,15 @@ export function failPageTooLarge(limit: number): never {
 /**
  * Joins the records of a page.
  * @param rows as many as {@link rowsToRead} says; read only until the limit or the maximum size is exceeded
+ * @param maxBytes of the records. The default is the maximum of every page
  * @returns `nextAfter` is `null` unless a row follows the last record
  * @throws {AppError} validation_failed, with the limit that is allowed, if the page exceeds 4 MiB
+ * @throws {AppError} unavailable if it exceeds a smaller `maxBytes`
  */
 export function joinRecords(
   rows: Iterable<JsonRow>,
   limit: number,
+  maxBytes = MAX_PAGE_BYTES,
 ): Pick<Page, "records" | "nextAfter"> {
   let records = "";
   let bytes = 0;
@@ -68,7 +83,10 @@ export function joinRecords(
     if (count === limit) return { records, nextAfter: lastId };
     bytes += Buffer.byteLength(json) + 1;
     // The last record has no comma.
-    if (bytes - 1 > MAX_PAGE_BYTES) failPageTooLarge(count);
+    if (bytes - 1 > maxBytes) {
+      if (maxBytes < MAX_PAGE_BYTES) fail("unavailable", NO_ROOM);
+      failPageTooLarge(count);
+    }
     // JavaScriptCore joins the parts once, with the rest of the response.
     records = count === 0 ? json : `${records},${json}`;
     count += 1;

@@ -1,6 +1,6 @@
 import type { MaybePromise } from "../base/maybe-promise.ts";
 import type { IdempotencyKey } from "./idempotency.ts";
-import type { Page } from "./page.ts";
+import type { Page, PageMemory } from "./page.ts";
 import type { Preconditions } from "./precondition.ts";
 import type { Author, RecordText } from "./record.ts";
 import type { ClientId } from "./token.ts";
@@ -16,9 +16,11 @@ export interface RecordStore<Row, Query, Edit, Fields> {
    * Returns a page of records by `id`, which ascends unless the query says otherwise.
    * @param client who reads it: no client takes more than its share of connections while others
    * wait. Without it, the process itself
+   * @param memory bounds the page, unless it is small
    * @throws {AppError} validation_failed, with the limit that is allowed, if the page exceeds 4 MiB
+   * @throws {AppError} unavailable if `memory` has no room for the page
    */
-  list(query: Query, client?: ClientId): MaybePromise<Page>;
+  list(query: Query, client?: ClientId, memory?: PageMemory): MaybePromise<Page>;
   /**
    * @param client as in `list`
    * @returns `null` if the record does not exist

@@ -4,6 +4,7 @@ import type { Log } from "../base/log.ts";
 import type { Config } from "../domain/config.ts";
 import { type JsonText, jsonText } from "../domain/record.ts";
 import type { ReplaceableStore } from "../domain/replaceable-store.ts";
+import { isSocketPath } from "../domain/settings.ts";
 import { createDocument } from "./document.ts";
 import { createHostCheck } from "./input/host.ts";
 import type { JsonSchema } from "./input/input.ts";
@@ -88,7 +89,7 @@ export function createApp(options: AppOptions) {
       metrics,
       drain,
       connections,
-      responseMemory: createResponseMemory(connections),
+      responseMemory: createResponseMemory(connections, isSocketPath(config.host)),
       ...createAuthenticator(stores.use, config, options.now, options.log),
       yieldToClients: createYieldToClients(),
       waitingClients: createWaitingClients(stores.subscribe, drain),

@@ -219,10 +219,10 @@ function rejectInTurn(
 
 function finish(pipeline: Pipeline, call: UncheckedCall, body: ResponseBody): Response {
   const { request, token } = call;
-  if (typeof body === "string" && token !== null && request.method === "GET") {
-    pipeline.services.responseMemory.reserve(request, token.hash, body);
-  }
-  return pipeline.respond(call, body);
+  if (body === null || token === null || request.method !== "GET")
+    return pipeline.respond(call, body);
+  const { responseMemory } = pipeline.services;
+  return pipeline.respond(call, responseMemory.reserve(request, token.hash, body));
 }
 
 async function finishLater(

@@ -18,7 +18,10 @@ interface ResponderOptions {
 }
 
 /** Creates the response, with the headers that all responses have, records metrics and logs the request. */
-export type Respond = (call: UncheckedCall, body: ResponseBody) => Response;
+export type Respond = (
+  call: UncheckedCall,
+  body: ResponseBody | AsyncIterable<Uint8Array>,
+) => Response;
 
 /** Records a request in the metrics and in the log. */
 function observe({ log, metrics, rejectedAddress }: ResponderOptions, call: UncheckedCall): void {

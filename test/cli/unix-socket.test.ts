@@ -1,6 +1,6 @@
 import { expect, test } from "bun:test";
 import { lstatSync, readFileSync, symlinkSync, writeFileSync } from "node:fs";
-import { failed, type Harness, makeHarness } from "./harness.ts";
+import { createToken, failed, type Harness, lines, makeHarness } from "./harness.ts";
 
 /** @returns the path of a socket whose process was killed */
 function makeStaleSocket(world: Harness): string {
@@ -33,6 +33,39 @@ test("serve listens on a Unix socket for its owner and group, and removes it at 
   expect(lstatSync(path, { throwIfNoEntry: false })).toBeUndefined();
   const gone = await world.run("health", "--host", path);
   expect(gone).toEqual(failed(`Cannot connect to ${path}: no such file or directory`));
+});
+
+test("large pages return 503 on a Unix socket when other clients of the token stop reading", async () => {
+  using world = makeHarness();
+  const path = world.at("socket");
+  const metadata = Object.fromEntries(Array.from({ length: 50 }, (_, at) => [at, "x".repeat(500)]));
+  const users = Array.from({ length: 120 }, (_, at) => ({ email: `${at}@example.com`, metadata }));
+  await world.feed(lines(users), "import", "users", "-");
+  const token = await createToken(world, "reader", "--scope", "read");
+  const server = await world.serve("--host", path);
+  const get = (target: string, signal?: AbortSignal) => {
+    const headers = { authorization: `Bearer ${token}` };
+    return fetch(`http://localhost/api/v1${target}`, {
+      unix: path,
+      headers,
+      ...(signal && { signal }),
+    });
+  };
+  const text = await (await get("/users?limit=120")).text();
+  expect(JSON.parse(text)).toMatchObject({ data: users, meta: { total: 120 } });
+
+  const stalled = new AbortController();
+  const statuses: number[] = [];
+  // Each has 3 MB, of which one token may have 16 MiB.
+  const stalledPages = Array.from({ length: 8 }, () => get("/users?limit=120", stalled.signal));
+  for (const page of stalledPages) statuses.push((await page).status);
+  expect(statuses.filter((status) => status === 200)).toHaveLength(5);
+  expect(statuses.filter((status) => status === 503)).toHaveLength(3);
+  expect((await get("/users?limit=9")).status).toBe(200);
+  stalled.abort();
+  while ((await get("/users?limit=120")).status === 503) await Bun.sleep(5);
+  expect(await (await get("/users?limit=120")).text()).toBe(text);
+  expect((await server.stop()).code).toBe(0);
 });
 
 /** Two connections fill the queue, and nobody accepts them. */

@@ -1,13 +1,16 @@
 // Compares lists with a model, an array that is filtered and sliced, while rows are created and deleted.
 import { expect, test } from "bun:test";
 import { type OrderStatus, orderStatuses } from "../../src/domain/order.ts";
-import { type Sort, sorts } from "../../src/domain/page.ts";
+import { LARGE_PAGE_BYTES, type Sort, sorts } from "../../src/domain/page.ts";
 import type { Store } from "../../src/domain/store.ts";
+import { expectRejection } from "../support/expect-error.ts";
+import { listed } from "../support/listed.ts";
 import { isLong } from "../support/long.ts";
 import { makeRandom } from "../support/random.ts";
 import { expectPage } from "./expect-page.ts";
 import {
   all,
+  newUser,
   type Open,
   openWithClock,
   orderFields,
@@ -19,6 +22,9 @@ import {
 /** Rounds of changes, and how many of them are between two comparisons with the model. */
 const ROUNDS = 60;
 const ROUNDS_PER_CHECK = isLong ? 6 : 12;
+
+/** 30 of them are 15 kB. */
+const text = "x".repeat(500);
 
 interface Row {
   readonly id: number;
@@ -140,6 +146,35 @@ export function listsContract(open: Open): void {
     );
     // Each page of a cluster asks all shards.
   }, 120_000);
+
+  test("a page is unavailable when it exceeds 256 KiB and the memory has no room for more", async () => {
+    await using it = await openWithClock(open);
+    const { users, orders, changes } = it.store;
+    const metadata = Object.fromEntries(Array.from({ length: 30 }, (_, at) => [`${at}`, text]));
+    const owner = await newUser(it.store, { metadata });
+    const created = Array.from({ length: 30 }, () => users.create(userFields({ metadata }), null));
+    const ids = (await Promise.all(created)).map(({ id }) => id);
+    await Promise.all(ids.map(() => orders.create(orderFields(owner.id, { metadata }), null)));
+    let held = 0;
+    const hold = (bytes: number) => {
+      held += bytes;
+    };
+    const memory = { room: () => LARGE_PAGE_BYTES, hold };
+    const pages = [
+      (limit: number) => users.list({ limit, offset: 0 }, "a", memory),
+      (limit: number) => users.list({ limit, offset: 1, sort: "-id" }, "a", memory),
+      (limit: number) => users.list({ limit, offset: 0, id: ids }, "a", memory),
+      (limit: number) => orders.list({ limit, offset: 0, user_id: owner.id }, "a", memory),
+      (limit: number) => orders.list({ limit, offset: 0, after: 0 }, "a", memory),
+      (limit: number) => changes.list({ limit, offset: 0, include: "record" }, "a", memory),
+    ];
+    for (const page of pages) {
+      for (const limit of [20, 1000])
+        await expectRejection((async () => page(limit))(), "unavailable", /^too many large pages/);
+      expect((await listed(page(10))).rows).toHaveLength(10);
+    }
+    expect(held).toBe(0);
+  });
 
   for (const first of ["read", "write"]) {
     test(`list returns a page and a total from one snapshot when the ${first} of a concurrent pair comes first`, async () => {

@@ -3,7 +3,7 @@
  * and large pages that are not sent yet.
  */
 import { fail } from "../../base/error.ts";
-import { LARGE_PAGE_BYTES } from "../../domain/page.ts";
+import { LARGE_PAGE_BYTES, MAX_PAGE_BYTES, NO_ROOM } from "../../domain/page.ts";
 import type { ClientId } from "../../domain/token.ts";
 import type { Connections } from "./connections.ts";
 
@@ -27,11 +27,15 @@ export function createShares(max: number, problem: string) {
     else amounts.set(client, own);
   }
 
+  function room(client: ClientId | null): number {
+    return Math.min(max - total, max / 2 - (amounts.get(client) ?? 0));
+  }
+
   return {
+    room,
     /** @returns a function that releases the amount. @throws {AppError} unavailable */
     reserve(client: ClientId | null, amount: number): () => void {
-      const own = amounts.get(client) ?? 0;
-      if (total + amount > max || own + amount > max / 2) fail("unavailable", problem);
+      if (amount > room(client)) fail("unavailable", problem);
       add(client, amount);
       return () => add(client, -amount);
     },
@@ -52,35 +56,92 @@ export function createWriteMemory(maxBytes = MAX_WRITE_BYTES): ReserveWrite {
   return (client, bodyBytes) => shares.reserve(client, Math.max(bodyBytes, MIN_WRITE_BYTES));
 }
 
+/** Size of the parts of a page that are sent on a Unix socket. */
+const PART_BYTES = 2 ** 16;
+/** Bun asks for four parts in advance. */
+const AHEAD_BYTES = 4 * PART_BYTES;
+
+interface UnsentPage {
+  /** `null` for one of a single response. */
+  readonly shared: Blob | null;
+  /** Of each response, whether it is not sent yet. */
+  responses: (() => boolean)[];
+  readonly release: () => void;
+}
+
+/** @param end called when the last part is taken, or the client has disconnected */
+async function* partsOf(page: Blob, end: () => void) {
+  try {
+    for (let at = 0; at < page.size; at += PART_BYTES)
+      yield await page.slice(at, at + PART_BYTES).bytes();
+  } finally {
+    end();
+  }
+}
+
 export type ResponseMemory = ReturnType<typeof createResponseMemory>;
 
-/** Large pages that their clients have not read: Bun keeps them for as long as a client likes. */
-export function createResponseMemory({ isUnsent }: Pick<Connections, "isUnsent">) {
-  const problem = "too many large pages are unsent: request a smaller page";
-  const shares = createShares(MAX_UNSENT_BYTES, problem);
-  let unsent: { readonly request: Request; readonly release: () => void }[] = [];
+/**
+ * Large pages that their clients have not read: Bun keeps them for as long as a client likes.
+ * @param isSocket whether clients connect to a Unix socket, where only a stream reports that a response was sent
+ */
+export function createResponseMemory(
+  { isUnsent }: Pick<Connections, "isUnsent">,
+  isSocket: boolean,
+) {
+  const shares = createShares(MAX_UNSENT_BYTES, NO_ROOM);
+  let unsent: UnsentPage[] = [];
+  let building = 0;
 
   /** Nothing reports when a response was sent. */
   function releaseSent(): void {
-    unsent = unsent.filter(({ request, release }) => {
-      if (isUnsent(request)) return true;
-      release();
+    unsent = unsent.filter((page) => {
+      page.responses = page.responses.filter((isWaiting) => isWaiting());
+      if (page.responses.length > 0) return true;
+      page.release();
       return false;
     });
   }
 
+  const left = (client: ClientId | null) =>
+    Math.min(shares.room(client), MAX_UNSENT_BYTES - shares.total() - building);
+
   return {
+    /** @see PageMemory */
+    room(client: ClientId | null = null): number {
+      if (shares.total() + building === 0) return MAX_PAGE_BYTES;
+      if (left(client) < MAX_PAGE_BYTES) releaseSent();
+      return left(client) < MAX_PAGE_BYTES ? LARGE_PAGE_BYTES : MAX_PAGE_BYTES;
+    },
+    hold(bytes: number): void {
+      building += bytes;
+    },
     /**
-     * Counts the body of a response if it is large.
+     * Counts the body of a response if it is large. A `Blob` of several responses counts once.
+     * @returns the body to send
      * @throws {AppError} unavailable if too many bytes are unsent
      */
-    reserve(request: Request, client: ClientId, body: string): void {
+    reserve(request: Request, client: ClientId, body: string | Blob) {
+      const isText = typeof body === "string";
       // A UTF-16 code unit takes 1 to 3 bytes in UTF-8.
-      if (3 * body.length <= LARGE_PAGE_BYTES) return;
-      const bytes = Buffer.byteLength(body);
-      if (bytes <= LARGE_PAGE_BYTES) return;
-      releaseSent();
-      unsent.push({ request, release: shares.reserve(client, bytes) });
+      if (isText && 3 * body.length <= LARGE_PAGE_BYTES) return body;
+      const bytes = isText ? Buffer.byteLength(body) : body.size;
+      if (bytes <= LARGE_PAGE_BYTES || request.signal.aborted) return body;
+      const shared = isText ? null : body;
+      let page = shared && unsent.find((other) => other.shared === shared);
+      const release = page && isSocket ? shares.reserve(client, AHEAD_BYTES) : () => {};
+      if (!page) {
+        releaseSent();
+        page = { shared, responses: [], release: shares.reserve(client, bytes) };
+        unsent.push(page);
+      }
+      let isWaiting = true;
+      page.responses.push(isSocket ? () => isWaiting : () => isUnsent(request));
+      if (!isSocket) return body;
+      return partsOf(shared ?? new Blob([body]), () => {
+        isWaiting = false;
+        release();
+      });
     },
     /** @returns the size of all large pages that are not sent */
     bytes(): number {

@@ -37,8 +37,9 @@ export function createRecordHandlers<Row, Query extends ListQuery, Edit, Fields,
   }
 
   return {
-    list(call: Call<Query>, { store }: Services) {
-      return andThen(recordsOf(store).list(call.query, call.token.hash), (page) =>
+    list(call: Call<Query>, { store, responseMemory }: Services) {
+      const { query, token } = call;
+      return andThen(recordsOf(store).list(query, token.hash, responseMemory), (page) =>
         pageBody<Row>(call, path, page),
       );
     },

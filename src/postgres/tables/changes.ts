@@ -9,19 +9,20 @@ import {
   requireKept,
 } from "../../domain/change.ts";
 import { orderStatuses } from "../../domain/order.ts";
-import { type JsonRow, joinRecords } from "../../domain/page.ts";
+import { type JsonRow, joinRecords, LARGE_PAGE_BYTES, type PageMemory } from "../../domain/page.ts";
 import { jsonText } from "../../domain/record.ts";
 import { itemAt } from "../engine/batch.ts";
 import type { StoreContext } from "../engine/context.ts";
 import { createSingleFlight } from "../engine/single-flight.ts";
 import type { Session } from "../server/connection.ts";
+import { readWithin } from "./lists.ts";
 import { type FeedStatus, feedStatus, lockFeed, type NumberChanges } from "./numbering.ts";
 import { findOrders } from "./orders.ts";
 import { arrayOf } from "./outbox.ts";
 import { findUsers } from "./users.ts";
 
-/** So many records of any size are less than the largest page. */
-const RECORDS_PER_STATEMENT = 50;
+/** So many records of any size are less than a page. */
+const recordsPerStatement = (maxBytes: number) => (maxBytes > LARGE_PAGE_BYTES ? 50 : 4);
 /** Maximum number of changes that one transaction deletes. */
 const DELETE_BATCH_SIZE = 10_000;
 
@@ -127,36 +128,40 @@ export function createChangeStore(
     });
   }
 
-  function read(query: ChangeQuery, client?: string): Promise<PageRow> {
+  function read(query: ChangeQuery, client?: string, memory?: PageMemory): Promise<PageRow> {
     const { after = null, offset, limit } = query;
     const withRecords = query.include === "record";
-    const readPage = async (session: Session): Promise<PageRow> => {
+    const readPage = async (session: Session, maxBytes: number): Promise<PageRow> => {
       const page = itemAt(await session.all<PageRow>(selectPage, after, offset, limit), 0);
       if (!withRecords) return page;
       const changes: readonly Change[] = JSON.parse(`[${page.records ?? ""}]`);
       const rows: JsonRow[] = [];
       let records = "";
-      for (let at = 0; at < changes.length; at += RECORDS_PER_STATEMENT) {
-        rows.push(...(await addRecords(session, changes.slice(at, at + RECORDS_PER_STATEMENT))));
+      const step = recordsPerStatement(maxBytes);
+      for (let at = 0; at < changes.length; at += step) {
+        rows.push(...(await addRecords(session, changes.slice(at, at + step))));
         // It fails as soon as the page is too large.
-        ({ records } = joinRecords(rows, limit));
+        ({ records } = joinRecords(rows, limit, maxBytes));
       }
       return { ...page, records };
     };
-    return db.run("list", readPage, { transaction: withRecords, client });
+    const work = readWithin(memory, client, readPage);
+    return db.run("list", work, { transaction: withRecords, client });
   }
 
   /** Reads a page after earlier changes were numbered. After a large import some are left, which later pages number. */
-  async function readNumbered(query: ChangeQuery, client?: string): Promise<ChangePage> {
-    const row = await read(query, client);
+  async function readNumbered(...asked: Parameters<ChangeStore["list"]>): Promise<ChangePage> {
+    const [query] = asked;
+    const row = await read(...asked);
     if (row.isCurrent && !row.isBehind) return pageOf(query, row);
     await numberChanges();
-    return pageOf(query, await read(query, client));
+    return pageOf(query, await read(...asked));
   }
 
   return {
     // Clients that wait ask for the same page when there is a change.
-    list: (query, client) => share(JSON.stringify(query), () => readNumbered(query, client)),
+    list: (query, client, memory) =>
+      share(JSON.stringify([query, client]), () => readNumbered(query, client, memory)),
 
     subscribe,
 

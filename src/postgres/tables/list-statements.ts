@@ -1,6 +1,6 @@
 /** The statements that read pages of lists. */
 import { Order, type OrderStatus, orderStatuses } from "../../domain/order.ts";
-import { MAX_PAGE_BYTES, type Sort } from "../../domain/page.ts";
+import { LARGE_PAGE_BYTES, MAX_PAGE_BYTES, type Sort } from "../../domain/page.ts";
 import type { RecordTable } from "../../domain/record.ts";
 import { User } from "../../domain/user.ts";
 import { recordJson } from "./columns.ts";
@@ -30,6 +30,8 @@ export interface Values {
   readonly user: string;
   /** `null` if there is none. */
   readonly offset: string | null;
+  /** The maximum size of the records. */
+  readonly maxBytes: number;
 }
 
 /** @returns a query for the number of matching records, `total` */
@@ -75,7 +77,7 @@ function foundRows(list: List, sort: Sort, values: Values): string {
 
 /**
  * Selects one `PageRow`. PostgreSQL builds the JSON: in Bun.SQL, one text costs less than the columns of twenty rows.
- * @param isMeasured whether the page may exceed `MAX_PAGE_BYTES`. If its long columns do, no JSON is built
+ * @param isMeasured whether the page may exceed `MAX_PAGE_BYTES`. If its long columns exceed `maxBytes`, no JSON is built
  */
 export function selectPage(list: List, sort: Sort, values: Values, isMeasured: boolean): string {
   const { table } = list;
@@ -84,13 +86,15 @@ export function selectPage(list: List, sort: Sort, values: Values, isMeasured: b
   // The record after the page shows whether it is the last one.
   const found = foundRows(list, sort, { ...values, limit: `${values.limit} + 1` });
   const sizes = `select ${longBytes[table]} as bytes from found order by id ${direction} limit ${values.limit}`;
-  const isBuilt = `(select pg_catalog.sum(bytes) from (${sizes}) as size) <= ${MAX_PAGE_BYTES}`;
+  const isBuilt = `(select pg_catalog.sum(bytes) from (${sizes}) as size) <= ${values.maxBytes}`;
   return `
     ${isMeasured ? `with found as materialized (${found})` : ""}
     select
       (${totalQuery(list, values)})::bigint as total,
       case
-        when pg_catalog.count(*) = 0 then '' else pg_catalog.string_agg(json, ',') filter (where ${isOnPage})
+        when pg_catalog.count(*) = 0 then ''
+        when pg_catalog.sum(pg_catalog.octet_length(json) + 1) filter (where ${isOnPage}) - 1 <= ${values.maxBytes}
+          then pg_catalog.string_agg(json, ',') filter (where ${isOnPage})
       end as records,
       case when pg_catalog.count(*) > ${values.limit} then pg_catalog.${last}(id) filter (where ${isOnPage}) end as next
     from (
@@ -103,9 +107,9 @@ export function selectPage(list: List, sort: Sort, values: Values, isMeasured: b
 }
 
 /** Parameters: the limit, the id, the user if the list is of one, and the offset if there is one. */
-export function parametersOf({ ofUser }: List, hasOffset: boolean): Values {
+export function parametersOf({ ofUser }: List, hasOffset: boolean, maxBytes: number): Values {
   const offset = hasOffset ? `$${ofUser ? 4 : 3}` : null;
-  return { limit: "$1::bigint", after: "$2::bigint", user: "$3::bigint", offset };
+  return { limit: "$1::bigint", after: "$2::bigint", user: "$3::bigint", offset, maxBytes };
 }
 
 /** Selects how many records of a page are at most `MAX_PAGE_BYTES` together. */
@@ -135,6 +139,7 @@ export function sharedStatement(list: List, sort: Sort): string {
     after: "requested.after",
     user: "requested.user_id",
     offset: null,
+    maxBytes: LARGE_PAGE_BYTES,
   };
   return `
     select page.*
@@ -148,7 +153,7 @@ export function sharedStatement(list: List, sort: Sort): string {
 
 export interface PageRow {
   readonly total: number;
-  /** Comma-separated JSON; `null` if they are larger than a page. */
+  /** Comma-separated JSON; `null` if they exceed `maxBytes`. */
   readonly records: string | null;
   /** Id of the last record; `null` if it is the last of the list. */
   readonly next: number | null;

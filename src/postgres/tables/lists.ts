@@ -1,11 +1,13 @@
 /** Reads pages of lists with their exact totals, each with one statement, which small ones share. */
-import { failField } from "../../base/error.ts";
+import { fail, failField } from "../../base/error.ts";
 import {
   failPageTooLarge,
   type JsonRow,
   joinRecords,
   MAX_PAGE_BYTES,
+  NO_ROOM,
   type Page,
+  type PageMemory,
   type PageQuery,
   rowsOfPage,
   type Sort,
@@ -34,7 +36,20 @@ const MAX_PAGES = 16;
 type ListQuery = PageQuery & { readonly user_id?: number };
 
 /** @see RecordStore.list */
-export type ReadPage = (query: ListQuery, client?: string) => Promise<Page>;
+export type ReadPage = (query: ListQuery, client?: string, memory?: PageMemory) => Promise<Page>;
+
+/** @returns work that reads a page as large as the memory allows when it begins */
+export function readWithin<Result>(
+  memory: PageMemory | undefined,
+  client: string | undefined,
+  read: (session: Session, maxBytes: number) => Promise<Result>,
+): (session: Session) => Promise<Result> {
+  return async (session) => {
+    const maxBytes = memory?.room(client) ?? MAX_PAGE_BYTES;
+    memory?.hold(maxBytes);
+    return await read(session, maxBytes).finally(() => memory?.hold(-maxBytes));
+  };
+}
 
 interface Requested {
   readonly query: ListQuery;
@@ -76,7 +91,7 @@ export function prepareList(context: StoreContext, list: List): ReadPage {
     id: prepareShared(context, list, "id"),
     "-id": prepareShared(context, list, "-id"),
   };
-  async function readLarge(query: ListQuery, sort: Sort, client?: string): Promise<PageRow> {
+  const readLarge = (sort: Sort, ...[query, client, memory]: Parameters<ReadPage>) => {
     const { limit, offset, after, user_id = null } = query;
     const values: Value[] = [
       limit,
@@ -84,21 +99,23 @@ export function prepareList(context: StoreContext, list: List): ReadPage {
       ...(list.ofUser ? [user_id] : []),
       ...(offset > 0 ? [offset] : []),
     ];
-    const select = async <Row>(statement: string): Promise<Row> => {
-      const read = (session: Session) => session.all<Row>(statement, ...values);
-      return itemAt(await db.run("list", read, { client }), 0);
-    };
-    const parameters = parametersOf(list, offset > 0);
-    const row = await select<PageRow>(selectPage(list, sort, parameters, limit > MAX_SMALL));
-    if (row.records !== null && Buffer.byteLength(row.records) <= MAX_PAGE_BYTES) return row;
-    const { fitting } = await select<{ fitting: number }>(selectFitting(list, sort, parameters));
-    // Records may have changed or gone since.
-    return failPageTooLarge(Math.min(Math.max(fitting, MAX_SMALL), limit - 1));
-  }
+    const read = readWithin(memory, client, async (session, maxBytes) => {
+      const select = async <Row>(statement: string) =>
+        itemAt(await session.all<Row>(statement, ...values), 0);
+      const parameters = parametersOf(list, offset > 0, maxBytes);
+      const row = await select<PageRow>(selectPage(list, sort, parameters, limit > MAX_SMALL));
+      if (row.records !== null) return row;
+      if (maxBytes < MAX_PAGE_BYTES) fail("unavailable", NO_ROOM);
+      const { fitting } = await select<{ fitting: number }>(selectFitting(list, sort, parameters));
+      // Records may have changed or gone since.
+      return failPageTooLarge(Math.min(Math.max(fitting, MAX_SMALL), limit - 1));
+    });
+    return db.run("list", read, { client });
+  };
 
   const maxOffset = list.ofUser ? null : maxOffsetOfAll;
 
-  return async (query, client) => {
+  return async (query, client, memory) => {
     const { limit, offset, after, sort = "id" } = query;
     if (maxOffset !== null && offset > maxOffset) {
       const most = maxOffset.toLocaleString("en");
@@ -106,9 +123,10 @@ export function prepareList(context: StoreContext, list: List): ReadPage {
       failField("offset", "range", `must be at most ${most} on this database: use after`, range);
     }
     const isSmall = maxOffsetOfAll === null && offset === 0 && limit <= MAX_SMALL;
-    const { total, records, next } = isSmall
-      ? await readSmall[sort]({ query, client })
-      : await readLarge(query, sort, client);
+    let row = isSmall ? await readSmall[sort]({ query, client }) : null;
+    // Pages that share a statement are at most as large as a page that is always served.
+    if (row === null || row.records === null) row = await readLarge(sort, query, client, memory);
+    const { total, records, next } = row;
     return {
       total,
       records: records ?? "",
@@ -126,8 +144,11 @@ export function prepareFew(
   { db }: StoreContext,
   find: (session: Session, filters: Filters) => Promise<readonly JsonRow[]>,
 ) {
-  return async (filters: Filters, query: PageQuery, client?: string): Promise<Page> => {
-    const rows = await db.run("list", (session) => find(session, filters), { client });
-    return { total: rows.length, ...joinRecords(rowsOfPage(rows, query), query.limit) };
+  return (filters: Filters, ...[query, client, memory]: Parameters<ReadPage>): Promise<Page> => {
+    const read = readWithin(memory, client, async (session, maxBytes) => {
+      const rows = await find(session, filters);
+      return { total: rows.length, ...joinRecords(rowsOfPage(rows, query), query.limit, maxBytes) };
+    });
+    return db.run("list", read, { client });
   };
 }

@@ -107,11 +107,11 @@ export function createOrderStore(context: StoreContext): OrderStore {
   });
 
   return {
-    async list(query, client) {
+    async list(query, client, memory) {
       const { id, reference, user_id, status } = query;
       return id === undefined && reference === undefined
-        ? listFor(query)(query, client)
-        : listFew({ id, reference, user_id, status }, query, client);
+        ? listFor(query)(query, client, memory)
+        : listFew({ id, reference, user_id, status }, query, client, memory);
     },
 
     get,

@@ -100,12 +100,12 @@ export function createUserStore(context: StoreContext): UserStore {
   });
 
   return {
-    async list(query, client) {
+    async list(query, client, memory) {
       const { id, reference, email } = query;
       if (id === undefined && reference === undefined && email === undefined)
-        return listAll(query, client);
+        return listAll(query, client, memory);
       const key = email === undefined ? undefined : emailKey(email);
-      return listFew({ id, reference, email_key: key }, query, client);
+      return listFew({ id, reference, email_key: key }, query, client, memory);
     },
 
     get,

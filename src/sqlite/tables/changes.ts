@@ -130,7 +130,8 @@ export function createChangeStore(
   `);
 
   return {
-    list: (query) => reader.read("changes", () => pageOf(readRows(query), query.limit)),
+    list: (query, client, memory) =>
+      reader.read("changes", () => pageOf(readRows(query), query.limit, memory?.room(client))),
     subscribe,
     async deleteExpired(before) {
       const deleteExpired = () => deleteBatch.run({ before: before.getTime() }).changes;

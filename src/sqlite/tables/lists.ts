@@ -9,6 +9,6 @@ export interface ListRows {
 }
 
 /** @throws {AppError} as `joinRecords` */
-export function pageOf<List extends ListRows>({ rows, ...totals }: List, limit: number) {
-  return { ...totals, ...joinRecords(rows, limit) };
+export function pageOf<List extends ListRows>({ rows, ...all }: List, limit: number, max?: number) {
+  return { ...all, ...joinRecords(rows, limit, max) };
 }

@@ -1,10 +1,14 @@
 /** Clients that wait for changes. Their number is bounded, and a client that waits uses nothing of the database. */
+import { yieldToEventLoop } from "../../base/event-loop.ts";
+import { createRoundRobinQueue } from "../../base/round-robin-queue.ts";
 import type { ChangeStore } from "../../domain/change.ts";
 import type { ClientId } from "../../domain/token.ts";
 import type { Drain } from "./drain.ts";
 import { createShares } from "./memory.ts";
 
 const MAX_WAITING = 1024;
+/** Pages that are kept for other clients, although they may be sent and thus not counted any more. */
+const MAX_SHARED = 4;
 
 export type WaitingClients = ReturnType<typeof createWaitingClients>;
 
@@ -13,6 +17,16 @@ export function createWaitingClients(
   drain: Pick<Drain, "signal">,
 ) {
   const places = createShares(MAX_WAITING, "too many clients wait for changes");
+  const turns = createRoundRobinQueue<() => void>();
+  let lastTurn = Promise.resolve();
+  const shared = new Map<string, Promise<unknown>>();
+
+  /** A change wakes all clients. One of them continues in each turn of the event loop. */
+  function turnOf(client: ClientId): Promise<void> {
+    lastTurn = lastTurn.then(yieldToEventLoop).then(() => turns.take()?.());
+    return new Promise((begin) => turns.add(client, begin));
+  }
+
   return {
     /**
      * @param client that waits
@@ -41,6 +55,8 @@ export function createWaitingClients(
          */
         async next(): Promise<boolean> {
           await wake.promise;
+          if (turns.size() === 0) shared.clear();
+          await turnOf(client);
           wake = Promise.withResolvers();
           return !isOver;
         },
@@ -51,6 +67,33 @@ export function createWaitingClients(
           release();
         },
       };
+    },
+    /**
+     * Clients that were woken together and wait for the same page share it, unless it is empty.
+     * @param make makes the page. Its parameter says whether others may get it
+     */
+    async share<Page extends { readonly isEmpty: boolean }>(
+      client: ClientId,
+      key: string,
+      make: (isShared: boolean) => Promise<Page>,
+    ): Promise<Page> {
+      const isLast = () => turns.size() === 0;
+      for (let found = shared.get(key); found !== undefined; found = shared.get(key)) {
+        if (Bun.peek.status(found) === "fulfilled") {
+          if (isLast()) shared.clear();
+          return found as Promise<Page>;
+        }
+        // Those that wait for it do not all continue in one turn.
+        await found.catch(() => {});
+        await turnOf(client);
+      }
+      if (isLast()) return make(false);
+      if (shared.size === MAX_SHARED) shared.clear();
+      const page = make(true);
+      shared.set(key, page);
+      const forget = () => shared.delete(key);
+      page.then(({ isEmpty }) => isEmpty && forget(), forget);
+      return page;
     },
     count: places.total,
   };

@@ -2,10 +2,11 @@
 import { andThen } from "../../base/maybe-promise.ts";
 import { Change, type ChangePage, ChangeQuery, Feed, startOf } from "../../domain/change.ts";
 import { pageOffsets } from "../../domain/page.ts";
+import type { JsonText } from "../../domain/record.ts";
 import type { Call } from "../input/call.ts";
 import { querySchema } from "../input/query.ts";
 import { pageDoc } from "../openapi/detail.ts";
-import { type PageEnvelope, pageLinker, recordsBody } from "../output/bodies.ts";
+import { type JsonBlob, type PageEnvelope, pageLinker, recordsBody } from "../output/bodies.ts";
 import { route, routesAt, type Services } from "./route.ts";
 
 const changesPath = "/api/v1/changes";
@@ -33,7 +34,7 @@ function isEmpty(query: ChangeQuery, page: ChangePage): boolean {
 }
 
 /**
- * @returns a page with the next changes; an empty page if there is none before the wait ends
+ * @returns the body of a page with the next changes; of an empty page if there is none before the wait ends
  * @throws {AppError} unavailable if too many clients wait
  * @throws {AppError} invalid_token if the token was revoked, or has expired, while the client waited
  */
@@ -41,24 +42,30 @@ async function waitForChanges(
   seconds: number,
   call: Call<ChangeQuery>,
   services: Services,
-): Promise<ChangePage> {
-  const { request, query, token } = call;
-  const { authenticate, connections, waitingClients, yieldToClients } = services;
+): Promise<JsonText<ChangesEnvelope> | JsonBlob<ChangesEnvelope>> {
+  const { request, head, query, token } = call;
+  const { authenticate, connections, responseMemory, waitingClients } = services;
   const startedMs = performance.now();
   using client = waitingClients.begin(token.hash, seconds, request.signal);
   connections.keepOpen(request, seconds);
+  const make = async (isShared = false) => {
+    const page = await services.store.changes.list(query, token.hash, responseMemory);
+    const body = changesBody(call, page);
+    const { link } = head.headers;
+    // One `Blob`, because Bun copies text for each response.
+    return { isEmpty: isEmpty(query, page), link, body: isShared ? new Blob([body]) : body };
+  };
   try {
-    let page = await services.store.changes.list(query, token.hash);
-    while (isEmpty(query, page)) {
+    let page = await make();
+    while (page.isEmpty) {
       const isWoken = await client.next();
-      // A change wakes all clients at once.
-      await yieldToClients(token.hash);
       await authenticate(request.headers.get("authorization") ?? "");
       if (!isWoken) break;
       // The first time even without a change: what was committed before the subscription began is not reported.
-      page = await services.store.changes.list(query, token.hash);
+      page = await waitingClients.share(token.hash, JSON.stringify(query), make);
     }
-    return page;
+    Object.assign(head.headers, { link: page.link });
+    return page.body;
   } finally {
     call.waitedMs = performance.now() - startedMs;
   }
@@ -110,9 +117,10 @@ const listChanges = route(
   (call, services) => {
     const { query, token } = call;
     const { wait = 0 } = query;
-    return andThen(services.store.changes.list(query, token.hash), (page) =>
+    const { store, responseMemory } = services;
+    return andThen(store.changes.list(query, token.hash, responseMemory), (page) =>
       wait > 0 && isEmpty(query, page)
-        ? waitForChanges(wait, call, services).then((next) => changesBody(call, next))
+        ? waitForChanges(wait, call, services)
         : changesBody(call, page),
     );
   },

@@ -133,6 +133,19 @@ test("large pages return 503 and small ones 200 when other clients of the token 
   expect((await server.call("GET", path)).status).toBe(200);
 });
 
+test("clients that wait for the same changes share a page, which is counted once", async () => {
+  await using other = await startServer();
+  const path = "/changes?after=0&wait=60&limit=50&include=record";
+  // Each page has 3 MB, of which one token may have 16 MiB.
+  const waiting = Array.from({ length: 12 }, () => other.call("GET", path));
+  while ((await metricOf(other, "user_api_waiting_clients")) < waiting.length) await Bun.sleep(5);
+  await importRecords(other);
+  const pages = await Promise.all(waiting);
+  expect(pages.map(({ status }) => status)).toEqual(waiting.map(() => 200));
+  expect(new Set(pages.map(({ text, headers }) => text + headers.get("link"))).size).toBe(1);
+  expect(pages[0]?.json.data).toHaveLength(50);
+});
+
 test("the server frees a large page when its client disconnects before it is built", async () => {
   for (let round = 0; round < 2; round += 1) {
     const clients = await Promise.all(Array.from({ length: 4 }, () => stall("/users?limit=60")));

@@ -12,7 +12,8 @@ export function startReloading(
   let problem = "";
   async function reload(isAsked: boolean): Promise<void> {
     try {
-      const hasChanged = await reloadTls();
+      // After a problem, the files can be those that are in use.
+      const hasChanged = (await reloadTls()) || problem !== "";
       if (hasChanged || isAsked)
         log.info(hasChanged ? "certificate reloaded" : "nothing to reload");
       problem = "";

@@ -1,6 +1,7 @@
 import { chmodSync } from "node:fs";
 import { isPostgres, redactPassword } from "../base/database-url.ts";
-import { messageOf } from "../base/error.ts";
+import { fail, messageOf } from "../base/error.ts";
+import { endsSoon } from "../base/expiry.ts";
 import { createLog, type Log } from "../base/log.ts";
 import type { LogBuffer } from "../base/log-buffer.ts";
 import type { ArchiveOptions } from "../domain/archive.ts";
@@ -10,7 +11,7 @@ import type { Store, StoreMode } from "../domain/store.ts";
 import { createDrain } from "../http/limits/drain.ts";
 import { createMetrics, type Metrics } from "../http/metrics/metrics.ts";
 import { listen } from "../http/server.ts";
-import { readTls } from "../http/tls.ts";
+import { readTls, validityOf } from "../http/tls.ts";
 import { build } from "./build.ts";
 import { startCleanUp } from "./clean-up.ts";
 import { type CommandSystem, nameDatabase, type StopReason, stopSignal } from "./files/system.ts";
@@ -162,8 +163,14 @@ function schemaOf({ schemaVersions, config }: CommandSystem): number {
 
 /** Checks what the settings name, and opens nothing. @throws {AppError} operator */
 function checkSettings(system: CommandSystem): void {
-  readTls(system.config);
-  const { archiveUrl, readOnly } = system.config;
+  const certificate = validityOf(readTls(system.config));
+  const { archiveUrl, readOnly, tlsCert } = system.config;
+  const nowMs = system.now().getTime();
+  if (certificate !== null && endsSoon(certificate, nowMs)) {
+    const end = new Date(certificate.endMs).toISOString();
+    if (nowMs >= certificate.endMs) fail("operator", `TLS_CERT ${tlsCert} expired at ${end}`);
+    system.stderr(`TLS_CERT ${tlsCert} expires at ${end}\n`);
+  }
   // The credentials. A server that only reads has no archive.
   if (archiveUrl !== null && !readOnly) system.openStorage(archiveUrl, system.environment);
   system.stdout("settings are valid\n");

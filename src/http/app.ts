@@ -1,5 +1,6 @@
 /** Composes the app: its routes, the pipeline that handles them, and what happens to all other requests. */
 import { Elysia } from "elysia";
+import { createExpiryLog } from "../base/expiry.ts";
 import type { Log } from "../base/log.ts";
 import type { Config } from "../domain/config.ts";
 import { type JsonText, jsonText } from "../domain/record.ts";
@@ -79,6 +80,8 @@ export function createApp(options: AppOptions) {
   const rejectedAddress = createRejectedAddress(connections, config);
   const logServerError = createServerErrorLog(options.log);
   const unmatched = createUnmatched(cors, routes);
+  const tokenExpiry = createExpiryLog("token", options.now, options.log);
+  metrics.addValidity("token", tokenExpiry.first);
   const pipeline: Pipeline = {
     services: {
       get store() {
@@ -90,7 +93,7 @@ export function createApp(options: AppOptions) {
       drain,
       connections,
       responseMemory: createResponseMemory(connections, isSocketPath(config.host)),
-      ...createAuthenticator(stores.use, config, options.now, options.log),
+      ...createAuthenticator(stores.use, config, options.now, tokenExpiry),
       yieldToClients: createYieldToClients(),
       waitingClients: createWaitingClients(stores.subscribe, drain),
       document: createDocumentReader(options.version, routes),

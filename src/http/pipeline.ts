@@ -18,7 +18,7 @@
  */
 import { AppError, fail, failField } from "../base/error.ts";
 import { andThen, type MaybePromise } from "../base/maybe-promise.ts";
-import { failNotPrimary } from "../domain/health.ts";
+import { failNotPrimary, NOT_PRIMARY } from "../domain/health.ts";
 import { requireScopes, type Token } from "../domain/token.ts";
 import { expectedBytes, readBody, receive } from "./input/body.ts";
 import type { UncheckedCall } from "./input/call.ts";
@@ -193,7 +193,8 @@ function callHandler({ services }: Pipeline, call: UncheckedCall, route: Route) 
 function reject(pipeline: Pipeline, call: UncheckedCall, error: unknown): Response {
   const { request, head } = call;
   const body = errorBody(head, error, request.method);
-  if (error instanceof AppError && head.status === 401) call.denial = error;
+  if (error instanceof AppError && (head.status === 401 || error.cause === NOT_PRIMARY))
+    call.denial = error;
   // Neither a failure of the server nor a reason for an alert.
   if (error instanceof AppError && request.signal.aborted) head.status = DISCONNECTED;
   else pipeline.logServerError(error, call);

@@ -29,7 +29,8 @@ function observe({ log, metrics, rejectedAddress }: ResponderOptions, call: Unch
   const { method, url } = request;
   const microseconds = Math.round(1000 * (performance.now() - startedMs - (waitedMs ?? 0)));
   const durationMs = microseconds / 1000;
-  metrics.observeRequest(method, route, head.status, durationMs);
+  const isFailure = head.status !== 503 || denial === null;
+  metrics.observeRequest(method, route, isFailure ? head.status : "not_primary", durationMs);
   if (!log.enabled("info")) return;
   const isChange = method !== "GET" && method !== "HEAD";
   const fields = {

@@ -1,9 +1,10 @@
 import { fail, fileProblem, messageOf, systemCode } from "../base/error.ts";
+import { createExpiryLog } from "../base/expiry.ts";
 import type { Config } from "../domain/config.ts";
 import { isSocketPath } from "../domain/settings.ts";
 import { type AppOptions, createApp } from "./app.ts";
 import { connectionsOf, countPending, IDLE_TIMEOUT_S, type Servers } from "./limits/connections.ts";
-import { readTls, type Tls } from "./tls.ts";
+import { readTls, type Tls, validityOf } from "./tls.ts";
 
 /** On a Unix socket, Bun ignores the timeout of a single request. Longer than a client may wait for changes. */
 const SOCKET_IDLE_TIMEOUT_S = 90;
@@ -94,9 +95,17 @@ export async function listen(options: ListenOptions) {
     void server.stop().then(() => servers.delete(server));
   }
 
+  const expiry = createExpiryLog("certificate", options.now, options.log);
+  function noteCertificate(): void {
+    const validity = validityOf(tls);
+    if (validity !== null) expiry.note(`${config.tlsCert}`, validity);
+  }
+
   let isStopped = false;
   let tls = readTls(config);
   let server = await start(config.port, tls);
+  options.metrics.addValidity("certificate", () => validityOf(tls));
+  noteCertificate();
   let lastReload: Promise<unknown> = Promise.resolve();
 
   /** One at a time, because a port has at most two sockets. */
@@ -135,7 +144,7 @@ export async function listen(options: ListenOptions) {
      * @throws {AppError} operator if the files cannot be used; the previous certificate then stays in use
      */
     reloadTls(): Promise<boolean> {
-      const result = lastReload.then(reload);
+      const result = lastReload.then(reload).finally(noteCertificate);
       lastReload = result.catch(() => {});
       return result;
     },

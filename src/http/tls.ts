@@ -1,11 +1,24 @@
 /** The certificate of the server. */
+import { X509Certificate } from "node:crypto";
 import { createSecureContext } from "node:tls";
 import { fail, fileProblem, messageOf } from "../base/error.ts";
+import type { Validity } from "../base/expiry.ts";
 import { readSettingFile } from "../base/secret.ts";
 import type { Config } from "../domain/config.ts";
 
 /** Options of Bun's server; `tls` is missing without a certificate. */
-export type Tls = Pick<Bun.Serve.Options<unknown>, "tls">;
+export type Tls = { readonly tls?: { readonly cert: string; readonly key: string } };
+
+const PEM = /-----BEGIN ((?:X509 |TRUSTED )?CERTIFICATE)-----[^-]*-----END \1-----/g;
+
+/** @returns that of the certificate that expires first: an intermediate one may do so; `null` without TLS */
+export function validityOf({ tls }: Tls): Validity | null {
+  const all = (tls?.cert.match(PEM) ?? []).map((pem): Validity => {
+    const { validFrom, validTo } = new X509Certificate(pem);
+    return { startMs: Date.parse(validFrom), endMs: Date.parse(validTo) };
+  });
+  return all.toSorted((one, other) => one.endMs - other.endMs)[0] ?? null;
+}
 
 /** @throws {AppError} operator */
 function readPem(variable: string, path: string): string {

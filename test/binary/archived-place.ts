@@ -111,6 +111,6 @@ export async function writeUntilKilled(
   return acknowledged;
 }
 
-export async function until(condition: () => boolean): Promise<void> {
-  while (!condition()) await Bun.sleep(20);
+export async function until(condition: () => boolean | Promise<boolean>): Promise<void> {
+  while (!(await condition())) await Bun.sleep(20);
 }

@@ -264,6 +264,47 @@ test("serve --check says whether the settings are valid, and neither listens nor
   }
 });
 
+/** Ends in 2126. */
+const certificateEndMs = Date.parse("2126-10-27T22:56:50Z");
+const DAY_MS = 86_400_000;
+
+test("serve --check warns when a certificate expires within 21 days, and fails when one of the chain has expired", async () => {
+  using world = makeHarness();
+  const check = async (beforeMs: number, ...args: string[]) => {
+    world.clock.time = new Date(certificateEndMs - beforeMs);
+    const { code, stderr } = await world.run("serve", "--check", ...withTls, ...args);
+    return [code, stderr];
+  };
+  const end = "at 2126-10-27T22:56:50.000Z\n";
+  expect(await check(21 * DAY_MS + 1)).toEqual([0, ""]);
+  expect(await check(21 * DAY_MS)).toEqual([0, `TLS_CERT ${cert} expires ${end}`]);
+  expect(await check(0)).toEqual([1, `TLS_CERT ${cert} expired ${end}`]);
+  const chain = world.at("chain.crt");
+  const expired = cert.replace("localhost", "expired");
+  await Bun.write(chain, (await Bun.file(cert).text()) + (await Bun.file(expired).text()));
+  const line = `TLS_CERT ${chain} expired at 2021-01-01T00:00:00.000Z\n`;
+  expect(await check(DAY_MS, "--tls-cert", chain)).toEqual([1, line]);
+});
+
+test("serve logs that its certificate expires soon, and that it has expired, and exports when", async () => {
+  const apiToken = newToken();
+  using world = makeHarness({ environment: { API_TOKEN: apiToken } });
+  world.clock.time = new Date(certificateEndMs - DAY_MS);
+  const serving = await world.serve(...withTls);
+  const fields = `"certificate":"${cert}","expires_at":"2126-10-27T22:56:50.000Z"`;
+  expect(serving.output()).toContain(`"warn","event":"certificate expires soon",${fields}`);
+  const options = {
+    headers: { authorization: `Bearer ${apiToken}` },
+    tls: { rejectUnauthorized: false },
+  };
+  const text = await (await fetch(`${serving.url}/api/v1/metrics`, options)).text();
+  const times = /^user_api_certificate_(?:start|expiry)_timestamp_seconds (.*)$/gm;
+  expect([...text.matchAll(times)].map(([, time]) => time)).toEqual(["1795215410", "4948815410"]);
+  world.clock.time = new Date(certificateEndMs);
+  await serving.printed(/"level":"error","event":"certificate expired"/);
+  await serving.stop();
+});
+
 test("health prints ok when the server is healthy", async () => {
   using world = makeHarness();
   const serving = await world.serve();

@@ -6,24 +6,11 @@ import { startServer, type TestServer } from "../http/server.ts";
 import { freePort } from "../postgres/instance.ts";
 import { makeDirectory } from "../support/directory.ts";
 import { type Running, startProgram } from "../support/program.ts";
+import { adapt, certificate, configureNginx, findProgram, key, tls } from "./proxies.ts";
 import { deploy } from "./yaml.ts";
 
 const caddyfile = await Bun.file(`${deploy}/Caddyfile`).text();
 const nginxConf = await Bun.file(`${deploy}/nginx.conf`).text();
-
-const certificate = `${import.meta.dir}/../fixtures/localhost.crt`;
-const key = `${import.meta.dir}/../fixtures/localhost.key`;
-const tls = { ca: await Bun.file(certificate).text() };
-
-/** @returns the text with each replacement made, all of which must be possible */
-function adapt(text: string, replacements: Readonly<Record<string, string>>): string {
-  let adapted = text;
-  for (const [from, to] of Object.entries(replacements)) {
-    expect(adapted).toContain(from);
-    adapted = adapted.replaceAll(from, to);
-  }
-  return adapted;
-}
 
 interface Place {
   readonly port: number;
@@ -46,38 +33,14 @@ function configureCaddy({ port, plainPort, upstream }: Place): string {
   return `{\n\tadmin off\n\tauto_https disable_redirects\n}\n${site}`;
 }
 
-function configureNginx({ port, upstream, directory }: Place): string {
-  const site = adapt(nginxConf, {
-    "listen 443 ssl;": `listen 127.0.0.1:${port} ssl;`,
-    "listen [::]:443 ssl;": "",
-    "/etc/letsencrypt/live/api.example.com/fullchain.pem": certificate,
-    "/etc/letsencrypt/live/api.example.com/privkey.pem": key,
-    // Twice, because nginx takes a single server for available whatever it does.
-    "server 127.0.0.1:3000 max_fails=0;": `server ${upstream} max_fails=0;`.repeat(2),
-    "api.example.com": "localhost",
-  });
-  const paths = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"].map(
-    (name) => `${name}_temp_path ${directory}/${name};`,
-  );
-  // An operator may have turned compression on for other sites.
-  const http = `gzip on; gzip_types *; gzip_min_length 1; gzip_proxied any; ${paths.join(" ")}`;
-  // As root, because the workers of another user cannot write to the directory of the test.
-  return `daemon off; user root; pid ${directory}/pid; error_log stderr;\nevents {}\nhttp { ${http}\n${site}}\n`;
-}
-
-/** Path of a program; Debian has nginx in a directory that is not on every PATH. */
-const programs = {
-  caddy: Bun.which("caddy"),
-  nginx: Bun.which("nginx", { PATH: `${Bun.env["PATH"]}:/usr/sbin` }),
-};
-
-type Proxy = [keyof typeof programs, string, Configure, (file: string) => string[]];
+type Proxy = ["caddy" | "nginx", string, Configure, (file: string) => string[]];
 
 const caddy: Proxy = ["caddy", "Caddyfile", configureCaddy, (file) => ["run", "--config", file]];
 const nginx: Proxy = [
   "nginx",
   "nginx.conf",
-  configureNginx,
+  // Twice, because nginx takes a single server for available whatever it does.
+  ({ port, directory, upstream }) => configureNginx(port, directory, [upstream, upstream]),
   (file) => ["-e", "stderr", "-c", file],
 ];
 const proxies: [listensOn: string, ...Proxy][] = ["port", "socket"].flatMap((listensOn) =>
@@ -85,7 +48,7 @@ const proxies: [listensOn: string, ...Proxy][] = ["port", "socket"].flatMap((lis
 );
 
 describe.each(proxies)("%s, %s", (listensOn, name, file, configure, args) => {
-  const program = programs[name];
+  const program = findProgram(name);
 
   test(`${file} closes idle connections before the server does`, () => {
     const text = name === "caddy" ? caddyfile : nginxConf;

@@ -3,7 +3,10 @@ import { test } from "bun:test";
 import { freePort } from "../postgres/instance.ts";
 import { makeDirectory } from "../support/directory.ts";
 import { startProgram } from "../support/program.ts";
+import { configureHaproxy, findProgram } from "./proxies.ts";
 import { deploy } from "./yaml.ts";
+
+const caddyfile = await Bun.file(`${deploy}/Caddyfile`).text();
 
 /** A server as a proxy sees it. */
 function startStub(name: string) {
@@ -20,13 +23,8 @@ function startStub(name: string) {
   return Object.assign(stub, { address, [Symbol.asyncDispose]: () => server.stop(true) });
 }
 
-function configureHaproxy(file: string, port: number, one: string, two: string): string {
-  const bound = file.replace(":3080", `127.0.0.1:${port}`);
-  return bound.replaceAll('"$ONE"', one).replaceAll('"$TWO"', two);
-}
-
-function configureCaddy(file: string, port: number, one: string, two: string): string {
-  return `{\n\tadmin off\n}\n${file.split("\nhttp:")[0]}`
+function configureCaddy(port: number, one: string, two: string): string {
+  return `{\n\tadmin off\n}\n${caddyfile.split("\nhttp:")[0]}`
     .replace("\napi.example.com {", `\nhttp://127.0.0.1:${port} {`)
     .replace("# health_uri /api/v1/health", "health_uri /api/v1/health?primary")
     .replace("# health_interval", "health_interval")
@@ -37,15 +35,14 @@ for (const [name, file, args, configure] of [
   ["haproxy", "haproxy.cfg", ["-f"], configureHaproxy],
   ["caddy", "Caddyfile", ["run", "--config"], configureCaddy],
 ] as const) {
-  const program = Bun.which(name, { PATH: `${Bun.env["PATH"]}:/usr/sbin` }) ?? "";
+  const program = findProgram(name) ?? "";
   test.skipIf(program === "")(`${name} sends all requests to the server that writes`, async () => {
     await using one = startStub("one");
     await using two = startStub("two");
     using directory = makeDirectory();
     const path = directory.at(file);
     const port = await freePort();
-    const text = await Bun.file(`${deploy}/${file}`).text();
-    await Bun.write(path, configure(text, port, one.address, two.address));
+    await Bun.write(path, configure(port, one.address, two.address));
     const proxy = startProgram([program, ...args, path], { env: { HOME: directory.path } });
     /** Waits until the proxy asks only this server. */
     async function untilAll(expected: string): Promise<void> {

@@ -1,4 +1,5 @@
 import { expect, spyOn, test } from "bun:test";
+import { createExpiryLog } from "../../src/base/expiry.ts";
 import { hashToken, newToken, type Token } from "../../src/domain/token.ts";
 import { createAuthenticator } from "../../src/http/limits/authentication.ts";
 import { expectRejection } from "../support/expect-error.ts";
@@ -44,10 +45,12 @@ function makeAuthenticator({
   };
   const now = () => new Date(it.timeMs);
   const store = { tokens: tokens as never, secondsBehind: () => secondsBehind };
-  const { authenticate, clientOf } = createAuthenticator(() => store, { apiToken, readOnly }, now, {
-    warn: (event, fields) => it.warnings.push([event, fields]),
-  });
+  const warn = (event: string, fields?: object) => it.warnings.push([event, fields]);
+  const expiry = createExpiryLog("token", now, { warn, error: warn });
+  const config = { apiToken, readOnly };
+  const { authenticate, clientOf } = createAuthenticator(() => store, config, now, expiry);
   return Object.assign(it, {
+    firstEndMs: () => expiry.first()?.endMs ?? null,
     authenticate: async (authorization: string) => authenticate(authorization),
     clientOf,
   });
@@ -99,18 +102,20 @@ test("authentication records no use when it is already recorded or the token is 
 });
 
 for (const restriction of [null, { readOnly: true }, { secondsBehind: 0 }])
-  test(`authentication warns once a day when a token expires within a week, and records its use unless it may not: ${JSON.stringify(restriction)}`, async () => {
+  test(`authentication warns once a day when a token expires within 21 days, and records its use unless it may not: ${JSON.stringify(restriction)}`, async () => {
     const it = makeAuthenticator(restriction ?? {});
-    const expiresAt = "2026-11-29T18:57:03.120Z";
-    it.token = { ...it.token, expires_at: expiresAt };
+    const expiresAt = "2026-12-12T18:57:03.120Z";
+    it.token = { ...it.token, created_at: "2026-01-01T00:00:00.000Z", expires_at: expiresAt };
     const daysWarned: number[] = [];
-    for (let minute = 0; minute < 9 * 24 * 60; minute += 1) {
+    for (let minute = 0; minute < 22 * 24 * 60; minute += 1) {
+      expect(it.firstEndMs()).toBe(daysWarned.length > 0 ? Date.parse(expiresAt) : null);
       await it.authenticate(it.authorization);
       if (it.warnings.length > daysWarned.length) daysWarned.push(new Date(it.timeMs).getUTCDate());
       it.timeMs += MINUTE_MS;
     }
     expect(it.touched.length > 0).toBe(restriction === null);
-    expect(daysWarned).toEqual([22, 23, 24, 25, 26, 27, 28, 29]);
+    const december = Array.from({ length: 12 }, (_, at) => at + 1);
+    expect(daysWarned).toEqual([21, 22, 23, 24, 25, 26, 27, 28, 29, 30, ...december]);
     expect(it.warnings[0]).toEqual(["token expires soon", { token: "ci", expires_at: expiresAt }]);
     const rejected = await expectRejection(
       it.authenticate(it.authorization),
@@ -119,6 +124,22 @@ for (const restriction of [null, { readOnly: true }, { secondsBehind: 0 }])
     );
     expect(rejected.token).toBe("ci");
   });
+
+test("authentication warns in the last quarter when a token lives for less than 84 days, and forgets it a day after its use", async () => {
+  const it = makeAuthenticator();
+  const endMs = it.timeMs + 40 * 24 * 60 * MINUTE_MS;
+  it.token = { ...it.token, expires_at: new Date(endMs).toISOString() };
+  for (const [days, ends] of [
+    [30 - 1e-4, null],
+    [30, endMs],
+    [31, endMs],
+    [31.01, null],
+  ] as const) {
+    it.timeMs = endMs + (days - 40) * 24 * 60 * MINUTE_MS;
+    if (days <= 30) await it.authenticate(it.authorization);
+    expect([days, it.firstEndMs()]).toEqual([days, ends]);
+  }
+});
 
 test("authentication accepts API_TOKEN without reading the store", async () => {
   const apiToken = newToken();

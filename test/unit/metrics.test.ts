@@ -97,11 +97,13 @@ test("render has these metrics, of these types, before the first request", async
     "user_api_waiting_clients gauge",
     "user_api_unsent_bytes gauge",
     "user_api_primary gauge",
+    "user_api_standby gauge",
     "user_api_pending_writes gauge",
     "user_api_database_bytes gauge",
     "user_api_wal_bytes gauge",
     "user_api_disk_free_bytes gauge",
     "user_api_last_backup_timestamp_seconds gauge",
+    "user_api_archive_reachable gauge",
     "user_api_archive_seconds_behind gauge",
     "user_api_archive_bytes_behind gauge",
     "user_api_archive_last_base_timestamp_seconds gauge",
@@ -147,6 +149,14 @@ test("render makes one text for all requests that arrive meanwhile", async () =>
   expect(reads).toBe(1);
   metrics.observeRequest("GET", "/a", 200, 1);
   expect(await metrics.render(counted)).toContain('route="/a"');
+});
+
+test("render does not take a primary for a standby when it has lost the storage of its archive", async () => {
+  const lost = { secondsBehind: () => 40, archive: () => ({ ...archive, isHeld: false }) };
+  const text = await createMetrics(build).render({ ...store, ...lost });
+  for (const name of ["standby", "archive_reachable"])
+    expect(text).toContain(`user_api_${name} 0\n`);
+  expect(text).not.toContain("user_api_standby_seconds_behind");
 });
 
 test("addRoute exports the counters of failures at 0", async () => {

@@ -87,7 +87,7 @@ test("responses with an asset or the OpenAPI document share one Blob", async () 
 });
 
 function makeApp(log: object, stores = createReplaceableStore()) {
-  const metrics = { addRoute() {}, observeRequest() {} };
+  const metrics = { addRoute() {}, observeRequest() {}, addValidity() {} };
   const config = { host: "localhost", corsOrigin: null, rateLimit: 0, apiToken: null };
   const rest = {
     stores,

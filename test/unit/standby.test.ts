@@ -78,8 +78,11 @@ test("a standby serves reads with their age, and rejects writes", async () => {
   expect(JSON.parse((await call("GET", "/health")).text).data).toEqual(health);
   expect((await call("GET", "/health?primary")).status).toBe(503);
   const { text } = await call("GET", "/metrics");
-  for (const line of ["standby_seconds_behind 2.1", "primary 0", "writable 0"])
+  for (const line of ["standby_seconds_behind 2.1", "standby 1", "primary 0", "writable 0"])
     expect(text).toContain(`\nuser_api_${line}\n`);
+  expect(text).toContain('route="/api/v1/health",status="503",reason="not_primary"} 1\n');
+  expect(text).toContain('"POST",route="/api/v1/users",status="503",reason="not_primary"} 1\n');
+  expect(text).not.toMatch(/status="503"} [1-9]/);
   expect(events).toEqual([]);
   void drain.start(0);
   expect((await call("GET", "/health")).status).toBe(503);

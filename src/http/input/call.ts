@@ -30,7 +30,7 @@ export interface Call<Query = unknown, Params = unknown, Body = unknown, MaybeTo
   recordId: number | undefined;
   /** Time that the client has asked to wait, which is no part of the duration. */
   waitedMs: number | undefined;
-  /** Why the response is 401. */
+  /** Why the response is 401, or 503 because another server is the primary. */
   denial: AppError | null;
 }
 

@@ -1,7 +1,7 @@
 /** Authentication. @see RFC 6750 */
 import { bearer } from "@elysiajs/bearer";
 import { AppError, fail } from "../../base/error.ts";
-import type { Log } from "../../base/log.ts";
+import type { ExpiryLog } from "../../base/expiry.ts";
 import type { MaybePromise } from "../../base/maybe-promise.ts";
 import type { Config } from "../../domain/config.ts";
 import type { Store } from "../../domain/store.ts";
@@ -45,9 +45,6 @@ function environmentToken(apiToken: string, now: Date): Token {
 }
 
 const MINUTE_MS = 60_000;
-const DAY_MS = 86_400_000;
-/** The log warns for so many days before a token expires. */
-const WARNING_DAYS = 7;
 
 /** Upper bounds of the cache of hashes. */
 const MAX_HASHES = 1000;
@@ -70,14 +67,12 @@ export function createAuthenticator(
   storeNow: () => Pick<Store, "secondsBehind" | "tokens">,
   { apiToken, readOnly }: Pick<Config, "apiToken" | "readOnly">,
   now: () => Date,
-  log: Pick<Log, "warn">,
+  expiry: Pick<ExpiryLog, "note">,
 ) {
   const extractToken = createTokenExtractor();
   const environment = apiToken === null ? null : environmentToken(apiToken, now());
   /** The hashes of tokens that were valid when last used, by `Authorization` header. */
   const cachedHashes = new Map<string, string>();
-  /** The day of the last warning that a token expires, by hash. */
-  const warningDays = new Map<string, number>();
   /** The minute in which the use of a token was last recorded, by hash. */
   const lastUseMinutes = new Map<string, number>();
 
@@ -99,23 +94,13 @@ export function createAuthenticator(
     cachedHashes.set(authorization, hash);
   }
 
-  /** Warns once a day. */
-  function warnOfExpiry({ hash, name, expires_at }: Token, time: Date): void {
-    if (expires_at === null) return;
-    const timeMs = time.getTime();
-    const day = Math.floor(timeMs / DAY_MS);
-    if (Date.parse(expires_at) - timeMs > WARNING_DAYS * DAY_MS) return;
-    if (warningDays.get(hash) === day) return;
-    warningDays.set(hash, day);
-    log.warn("token expires soon", { token: name, expires_at });
-  }
-
   function noteUse(token: Token, time: Date): void {
-    const { hash, last_used_at } = token;
+    const { hash, name, created_at, expires_at, last_used_at } = token;
     const minute = Math.floor(time.getTime() / MINUTE_MS);
     if (lastUseMinutes.get(hash) === minute) return;
     lastUseMinutes.set(hash, minute);
-    warnOfExpiry(token, time);
+    if (expires_at !== null)
+      expiry.note(name, { startMs: Date.parse(created_at), endMs: Date.parse(expires_at) });
     const store = storeNow();
     if (readOnly || store.secondsBehind() !== null) return;
     const usedAt = new Date(minute * MINUTE_MS).toISOString();

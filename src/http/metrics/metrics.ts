@@ -2,6 +2,7 @@
  * The metrics of the server.
  * @see https://prometheus.io/docs/practices/naming/
  */
+import type { Validity } from "../../base/expiry.ts";
 import type { Store } from "../../domain/store.ts";
 import { createHistogram, type Histogram, type MetricFamily, renderMetrics } from "./prometheus.ts";
 import { createRequestMetrics, DURATIONS_S } from "./request-metrics.ts";
@@ -22,18 +23,30 @@ function gauge(name: string, help: string, value: number | null = null): MetricF
   return value === null ? null : { name, help, type: "gauge", samples: [{ value }] };
 }
 
+function flag(name: string, condition: string, isTrue: boolean | undefined): MetricFamily | null {
+  return gauge(name, `1 if ${condition}, otherwise 0.`, isTrue === undefined ? null : +isTrue);
+}
+
+function validityMetrics(kind: string, validity: Validity | null): (MetricFamily | null)[] {
+  const times = Object.entries({ start: validity?.startMs, expiry: validity?.endMs });
+  return times.map(([event, timeMs]) => {
+    const help = `The ${event} of the ${kind} in use that expires first, in seconds since the Unix epoch.`;
+    return gauge(`user_api_${kind}_${event}_timestamp_seconds`, help, timeMs && timeMs / 1000);
+  });
+}
+
 function histogram(name: string, help: string, { samples }: Histogram): MetricFamily {
   return { name, help, type: "histogram", samples: samples() };
 }
 
-/** @returns 1 if a write succeeds now, otherwise 0 */
-function measureWritable(store: Store): Promise<number> {
-  if (store.secondsBehind() !== null) return Promise.resolve(0);
+/** @returns whether a write succeeds now */
+async function measureWritable(store: Store): Promise<boolean> {
+  if (store.secondsBehind() !== null) return false;
   const written = store.checkUsable().then(
-    () => 1,
-    () => 0,
+    () => true,
+    () => false,
   );
-  return Promise.race([written, Bun.sleep(PROBE_TIMEOUT_MS).then(() => 0)]);
+  return Promise.race([written, Bun.sleep(PROBE_TIMEOUT_MS).then(() => false)]);
 }
 
 /** The standard process metrics of Prometheus. */
@@ -62,40 +75,28 @@ async function storeMetrics(store: Store): Promise<(MetricFamily | null)[]> {
   const { pendingWrites, databaseBytes, walBytes, freeBytes, lastBackupS } =
     await store.statistics();
   const archive = store.archive();
+  // A primary that another server may have replaced has an age, too.
+  const ageS = archive === null ? store.secondsBehind() : null;
   return [
-    gauge(
-      "user_api_primary",
-      "1 if writes are acknowledged here, as far as the server knows, otherwise 0.",
-      +store.isPrimary(),
-    ),
-    gauge(
-      "user_api_standby_seconds_behind",
-      "Age of the data of a standby, in seconds.",
-      store.secondsBehind(),
-    ),
+    flag("user_api_primary", "it acknowledges writes, as far as it knows", store.isPrimary()),
+    flag("user_api_standby", "it is a standby", ageS !== null),
+    gauge("user_api_standby_seconds_behind", "Age of the data of a standby, in seconds.", ageS),
     gauge("user_api_pending_writes", "Queued writes.", pendingWrites),
     gauge("user_api_database_bytes", "Size of the database file, in bytes.", databaseBytes),
     gauge("user_api_wal_bytes", "Size of the write-ahead log, in bytes.", walBytes),
-    gauge(
-      "user_api_disk_free_bytes",
-      "Free space of the file system of the database, in bytes.",
-      freeBytes,
-    ),
+    gauge("user_api_disk_free_bytes", "Free space for the database, in bytes.", freeBytes),
     gauge(
       "user_api_last_backup_timestamp_seconds",
       "When the last backup was completed, in seconds since the Unix epoch.",
       lastBackupS,
     ),
+    flag("user_api_archive_reachable", "the storage has responded lately", archive?.isHeld),
     gauge(
       "user_api_archive_seconds_behind",
       "Age of the oldest write that the archive does not have, in seconds; 0 if it has all of them.",
       archive?.secondsBehind,
     ),
-    gauge(
-      "user_api_archive_bytes_behind",
-      "Bytes of the write-ahead log that the archive does not have.",
-      archive?.bytesBehind,
-    ),
+    gauge("user_api_archive_bytes_behind", "Bytes that the archive lacks.", archive?.bytesBehind),
     gauge(
       "user_api_archive_last_base_timestamp_seconds",
       "When the last base of the archive was completed, in seconds since the Unix epoch.",
@@ -119,6 +120,7 @@ export function createMetrics(
   const requests = createRequestMetrics();
   const batchSizes = createHistogram(BATCH_SIZES);
   const commitDurationsS = createHistogram(DURATIONS_S);
+  const validities: (() => (MetricFamily | null)[])[] = [];
 
   async function renderNow(
     store: Store,
@@ -126,7 +128,7 @@ export function createMetrics(
     unsentBytes: number,
   ): Promise<string> {
     // First, because it counts as a pending write.
-    const writable = readOnly ? 0 : await measureWritable(store);
+    const writable = !readOnly && (await measureWritable(store));
     const families: (MetricFamily | null)[] = [
       ...processMetrics(startedS),
       {
@@ -147,14 +149,15 @@ export function createMetrics(
         "Log lines that were dropped because the reader was too slow or a write failed.",
         droppedLogLines(),
       ),
-      gauge("user_api_writable", "1 if a test write has succeeded, otherwise 0.", writable),
-      gauge("user_api_read_only", "1 if the server rejects all writes, otherwise 0.", +readOnly),
+      flag("user_api_writable", "a test write has succeeded", writable),
+      flag("user_api_read_only", "it rejects all writes", readOnly),
       gauge("user_api_waiting_clients", "Clients that wait for changes.", waitingClients),
       gauge(
         "user_api_unsent_bytes",
         "Size of all pages of more than 256 KiB that clients have not read yet, in bytes.",
         unsentBytes,
       ),
+      ...validities.flatMap((measure) => measure()),
       ...(await storeMetrics(store)),
     ];
     return renderMetrics(families.filter((family) => family !== null));
@@ -170,6 +173,10 @@ export function createMetrics(
     observeCommit(writes: number, durationMs: number): void {
       batchSizes.observe(writes);
       commitDurationsS.observe(durationMs / 1000);
+    },
+    /** @param read returns `null` if there is nothing of this kind */
+    addValidity(kind: "certificate" | "token", read: () => Validity | null): void {
+      validities.push(() => validityMetrics(kind, read()));
     },
     /** @returns the text, including the current statistics of the store */
     render(store: Store, waitingClients = 0, unsentBytes = 0): Promise<string> {

@@ -9,10 +9,13 @@ export const DURATIONS_S = [
   0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5,
 ];
 
+/** A status, or that of a response that leads to another server, which is no failure: 503. */
+type Outcome = number | "not_primary";
+
 interface Series {
   readonly method: string;
   readonly route: string;
-  readonly byStatus: Map<number, number>;
+  readonly byStatus: Map<Outcome, number>;
   readonly durationsS: Histogram;
 }
 
@@ -29,7 +32,7 @@ export function createRequestMetrics() {
     const routes = methods.get(method) ?? new Map<string, Series>();
     methods.set(method, routes);
     const durationsS = createHistogram(DURATIONS_S);
-    const byStatus = new Map(FAILURES.map((status) => [status, 0]));
+    const byStatus = new Map<Outcome, number>(FAILURES.map((status) => [status, 0]));
     const series = { method, route, byStatus, durationsS };
     routes.set(route, series);
     return series;
@@ -39,7 +42,7 @@ export function createRequestMetrics() {
     /** Exports the counters of a route before its first request. */
     addRoute: addSeries,
     /** @param route the pattern, not the path, so that the number of labels is bounded */
-    observe(method: string, route: string, status: number, durationMs: number): void {
+    observe(method: string, route: string, status: Outcome, durationMs: number): void {
       const series = methods.get(method)?.get(route) ?? addSeries(method, route);
       series.byStatus.set(status, (series.byStatus.get(status) ?? 0) + 1);
       series.durationsS.observe(durationMs / 1000);
@@ -49,10 +52,14 @@ export function createRequestMetrics() {
       return [
         {
           name: "http_requests_total",
-          help: "Responses. With status 499, the client had disconnected.",
+          help: "Responses. With status 499, the client had disconnected; the reason not_primary is no failure.",
           type: "counter",
           samples: all.flatMap(({ method, route, byStatus }) =>
-            [...byStatus].map(([status, value]) => ({ labels: { method, route, status }, value })),
+            [...byStatus].map(([status, value]) => {
+              const outcome =
+                typeof status === "number" ? { status } : { status: 503, reason: status };
+              return { labels: { method, route, ...outcome }, value };
+            }),
           ),
         },
         {

@@ -96,6 +96,18 @@ describe("alerts.yml", async () => {
 describe("dashboard.json", async () => {
   const { panels, templating } = await Bun.file(`${deploy}/grafana/dashboard.json`).json();
 
+  test("it has the metrics of the page and of the alerts", async () => {
+    const page = await Bun.file(`${root}/docs/operations.md`).text();
+    const table = page.split("Look at these first:")[1]?.split("\n\n")[1] ?? "";
+    const rules = await Bun.file(`${deploy}/prometheus/alerts.yml`).text();
+    const expressions = JSON.stringify(panels);
+    for (const text of [table, rules]) {
+      const names = text.match(/\b(?:http|user_api)_\w+(?=[{`])/g) ?? [];
+      expect(names.length).toBeGreaterThan(5);
+      expect(names.filter((name) => !expressions.includes(name))).toEqual([]);
+    }
+  });
+
   test.each(
     panels.flatMap(({ title, targets }: any) => targets.map(({ expr }: any) => [title, expr])),
   )("%s uses metrics that exist", (_, expression) => expectKnownMetrics(expression as string));

@@ -12,6 +12,9 @@ export interface Archiving extends ArchiveContext {
   /** Writes the current generation; `null` until it has begun. */
   writer: GenerationWriter | null;
   isStarted: boolean;
+  /** When an unexpected error last ended a generation, and until when no other one begins, by the monotonic clock. */
+  failedMs: number;
+  pausedUntilMs: number;
   /** The archive has all commits up to this time, by the monotonic clock; `null` before the first confirmation. */
   completeUntilMs: number | null;
   readonly createdMs: number;

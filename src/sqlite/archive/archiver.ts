@@ -20,6 +20,8 @@ import { committedWalBytesOf } from "./wal-reader.ts";
 /** How long the start of a server that needs the storage waits for it. */
 const START_TIMEOUT_MS = 10_000;
 const POLL_MS = 20;
+/** An unexpected error that ended a generation less than this ago can end each one: the next base waits as long. */
+const PAUSE_MS = 60_000;
 /** After this part of the interval, what is new is sent. The rest is for the upload. */
 const SENDING_SHARE = 0.75;
 /**
@@ -63,6 +65,11 @@ function handleError(archive: Archiving, error: unknown): void {
     return;
   }
   archive.problems.report("segments", error);
+  const nowMs = archive.clock.monotonicMs();
+  if (!(error instanceof AppError)) {
+    if (nowMs - archive.failedMs < PAUSE_MS) archive.pausedUntilMs = nowMs + PAUSE_MS;
+    archive.failedMs = nowMs;
+  }
   abandon(archive, messageOf(error));
 }
 
@@ -115,6 +122,8 @@ function open(archive: Archiving, work: () => Promise<void>): Promise<void> {
 /** Begins a generation as soon as the storage responds. */
 function beginSoon(archive: Archiving): void {
   const { problems } = archive;
+  // `tick` calls it again.
+  if (archive.clock.monotonicMs() < archive.pausedUntilMs) return;
   const attempt = () => begin(archive);
   void open(archive, () => problems.retry("opening", () => isOver(archive), attempt));
 }
@@ -208,6 +217,8 @@ export function createArchiver(options: ArchiverOptions) {
     ending: new AbortController(),
     writer: null,
     hasGap: false,
+    failedMs: Number.NEGATIVE_INFINITY,
+    pausedUntilMs: Number.NEGATIVE_INFINITY,
     isStarted: false,
     lastTicket: 0,
     completeUntilMs: null,

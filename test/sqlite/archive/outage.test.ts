@@ -114,6 +114,31 @@ describe("an archive", () => {
     expect((await archive.keys("generations/")).length).toBe(3);
   });
 
+  test("waits for a minute before the next base when an error ends each generation", async () => {
+    using archive = makeArchive();
+    const clock = makeClock();
+    let isFailing = true;
+    const create: ObjectStorage["create"] = (key, body) => {
+      if (isFailing && key.startsWith("log/") && body.length > 1_000) throw new TypeError("broken");
+      return archive.storage.create(key, body);
+    };
+    await using server = await archive.start({ clock, storage: { ...archive.storage, create } });
+    await server.untilComplete();
+    const failures = () => server.lines.filter((line) => line.includes("needs a new base")).length;
+    while (failures() < 2) {
+      server.insert(5, 5_000);
+      server.archiver.committed(1);
+      await Bun.sleep(1);
+    }
+    for (let reports = 0; reports < 20; reports += 1)
+      for (const before = server.state(); server.state() === before; ) await Bun.sleep(1);
+    expect(failures()).toBe(2);
+    isFailing = false;
+    clock.pass(60_000);
+    await archive.expectComplete(server);
+    expect(failures()).toBe(2);
+  });
+
   test("is complete again after the storage was unreachable", async () => {
     using archive = makeArchive();
     const { state, unreliable: storage } = makeUnreliable(archive.storage);

@@ -2,6 +2,7 @@
  * Shows that this server is running, so that no other takes its archive by mistake, and notices when one has: a server
  * without writes would not.
  */
+import { AppError } from "../../base/error.ts";
 import { createStandbyWatch } from "./announcement.ts";
 import { readCatalog } from "./catalog.ts";
 import type { ArchiveContext } from "./context.ts";
@@ -61,7 +62,8 @@ export async function startHeartbeat(
     if (lost === null) known = confirmed;
     if (misses < MISSES_BEFORE_LOSS || log.isEnded()) return;
     if ((await log.findLost(0)) !== null) await recordAgain(archive, generation);
-    onError(new Error(`${lost} is missing: an older state of the storage was put back`));
+    const reason = `${lost} is missing: an older state of the storage was put back`;
+    onError(new AppError("operator", reason));
   }
 
   async function beat(): Promise<void> {

@@ -9,15 +9,11 @@ export async function hashOf(file: Blob): Promise<string> {
   return hasher.digest("hex");
 }
 
-/** @returns the content of the checksum file */
 export function formatChecksum(hash: string, path: string): string {
   return `${hash}  ${path.replace(/.*\//s, "")}\n`;
 }
 
-/**
- * Compares a file with its checksum, if it has one.
- * @throws {AppError} operator if they differ, or the checksum cannot be read
- */
+/** Does nothing without a checksum. @throws {AppError} operator if the file differs from it, or it cannot be read */
 export async function verifyFile(path: string): Promise<void> {
   const checksum = Bun.file(path + CHECKSUM_SUFFIX);
   const stats = await checksum.stat().catch(() => null);

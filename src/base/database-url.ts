@@ -1,7 +1,6 @@
 /** The URL of a database: a path selects SQLite, `postgres://…` selects PostgreSQL. */
 import { fail } from "./error.ts";
 
-/** @returns whether this is the URL of a PostgreSQL database; otherwise it is the path of a SQLite file */
 export function isPostgres(databaseUrl: string): boolean {
   return /^postgres(ql)?:/.test(databaseUrl);
 }

@@ -57,7 +57,6 @@ export const problemCodes = [
 ] as const;
 export type ProblemCode = (typeof problemCodes)[number];
 
-/** What some problems have in addition. */
 export interface ProblemDetails {
   /** Of a `range` or a `length`; both ends are valid. */
   readonly min?: number;
@@ -108,11 +107,7 @@ export function fail(code: ErrorCode, message: string): never {
   throw new AppError(code, message);
 }
 
-/**
- * Rejects input. The message names the first problem.
- * @param problems at least one
- * @throws {AppError} validation_failed
- */
+/** The message names the first problem. @param problems at least one. @throws {AppError} validation_failed */
 export function failInvalid(problems: readonly FieldError[]): never {
   const first = problems[0];
   const message = first === undefined ? "" : `${first.field} ${first.problem}`;
@@ -167,7 +162,6 @@ const fileProblems: Readonly<Record<string, string>> = {
   ENAMETOOLONG: "the file name is too long",
 };
 
-/** What the system errors of a connection mean, by code. */
 const connectionProblems: Readonly<Record<string, string>> = {
   ECONNREFUSED: "connection refused",
   ECONNRESET: "the connection was closed",
@@ -180,12 +174,10 @@ const connectionProblems: Readonly<Record<string, string>> = {
   UnsupportedProxyProtocol: "the address of the proxy must begin with http:// or https://",
 };
 
-/** @returns what an error of a connection means to an operator; `null` for any other error */
 export function connectionProblem(error: unknown): string | null {
   return connectionProblems[systemCode(error)] ?? null;
 }
 
-/** @returns what an error of a file means to an operator; `null` for any other error */
 export function fileProblem(error: unknown): string | null {
   return fileProblems[systemCode(error)] ?? null;
 }

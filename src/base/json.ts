@@ -62,11 +62,9 @@ function endOfString(text: string, start: number): number {
   return at + 1;
 }
 
-/** An object or array that is not closed yet. */
 interface OpenContainer {
   /** Names of the members so far; `null` for an array. */
   readonly names: Set<string> | null;
-  /** Name of the current member, or the current index. */
   member: string | number;
 }
 

@@ -22,14 +22,10 @@ export type WriteBytes = (bytes: Uint8Array) => Promise<number | null>;
 export interface LogBuffer {
   /** @param text one or more whole lines */
   write(text: string): void;
-  /** Number of lines that could not be written so far. */
   droppedLines(): number;
   /** @param report called when writing works again, with the number of lines dropped since the last call */
   onResume(report: (lines: number) => void): void;
-  /**
-   * Writes the buffered lines. Gives up if the reader makes no progress for a second.
-   * @returns false if a write has failed since the start
-   */
+  /** Gives up if the reader makes no progress for a second. @returns false if a write has failed since the start */
   finish(): Promise<boolean>;
 }
 

@@ -7,10 +7,7 @@ interface Mount {
   readonly type: string;
 }
 
-/**
- * @param mountinfo text of `/proc/self/mountinfo`
- * @see https://man7.org/linux/man-pages/man5/proc_pid_mountinfo.5.html
- */
+/** @see https://man7.org/linux/man-pages/man5/proc_pid_mountinfo.5.html */
 export function parseMounts(mountinfo: string): readonly Mount[] {
   return mountinfo.split("\n").flatMap((line) => {
     const [, path, type] = /^(?:\S+ ){4}(\S+) .*? - (\S+) /.exec(line) ?? [];
@@ -20,7 +17,6 @@ export function parseMounts(mountinfo: string): readonly Mount[] {
   });
 }
 
-/** @returns an empty list where the system has no such file */
 function readMounts(): readonly Mount[] {
   try {
     return parseMounts(readFileSync("/proc/self/mountinfo", "utf8"));
@@ -34,10 +30,7 @@ export function isMountPoint(path: string, mounts = readMounts()): boolean {
   return mounts.some((mount) => mount.path === path);
 }
 
-/**
- * @param path without links
- * @returns the type of its file system; `null` if it is unknown
- */
+/** @param path without links. @returns the type of its file system; `null` if it is unknown */
 export function fileSystemOf(path: string, mounts = readMounts()): string | null {
   const above = mounts.filter((mount) => `${path}/`.startsWith(mount.path.replace(/\/?$/, "/")));
   // The last of several mounts at one path is the visible one.

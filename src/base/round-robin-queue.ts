@@ -5,7 +5,6 @@ export function createRoundRobinQueue<Item>() {
   let size = 0;
 
   return {
-    /** @returns the number of items */
     size: () => size,
     has: (client: string | null) => clients.has(client),
     add(client: string | null, item: Item): void {
@@ -14,7 +13,6 @@ export function createRoundRobinQueue<Item>() {
       else items.push(item);
       size += 1;
     },
-    /** Removes the next item of the next client. @returns `null` if the queue is empty */
     take(): Item | null {
       const [first] = clients;
       if (first === undefined) return null;

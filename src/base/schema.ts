@@ -14,7 +14,6 @@ interface TextOptions {
   readonly minLength?: number;
   readonly maxLength?: number;
   readonly format?: "email" | "date-time";
-  /** {@link TRIMMED_PATTERN}, or none. */
   readonly pattern?: string;
   readonly enum?: readonly string[];
   /** For the OpenAPI document. For an `enum` of more than 10 values, messages use it instead of them. */
@@ -39,10 +38,7 @@ export function isStorable(text: string): boolean {
   return text.isWellFormed() && !text.includes("\0");
 }
 
-/**
- * Whether the number of code points is in a range. JSON Schema counts these, rather than UTF-16 units.
- * @param text well-formed
- */
+/** Counts code points, as JSON Schema does, rather than UTF-16 units. @param text well-formed */
 export function hasLength(text: string, min: number, max: number): boolean {
   // A code point has one or two units. Counting takes long, and most texts do not need it.
   if (text.length < min || text.length > 2 * max) return false;
@@ -64,7 +60,6 @@ TypeRegistry.Set<TextOptions>("Text", (schema, value) => {
   return schema.format !== "email" || isEmail(value);
 });
 
-/** Rejects members that the schema of an object does not name. */
 export const noExtraFields = { additionalProperties: false } as const;
 
 export const Empty = Type.Object({}, noExtraFields);
@@ -72,10 +67,8 @@ export const Empty = Type.Object({}, noExtraFields);
 /** 1, 2, 3 …, never reused. */
 export const Id = SafeInteger(1);
 
-/** Starts at 1 and increases by one with every change. */
 export const Version = SafeInteger(1, "From 1, up by one on every change");
 
-/** RFC 3339 in UTC with milliseconds and `Z`. */
 export const Time = Text({
   format: "date-time",
   description: "RFC 3339 in UTC, with milliseconds and `Z`",

@@ -3,7 +3,6 @@ import { readFileSync, statSync } from "node:fs";
 import { AppError, fail, fileProblem } from "./error.ts";
 import { quoteReadably } from "./readable-text.ts";
 
-/** Environment variables by name. */
 export type Environment = Readonly<Record<string, string | undefined>>;
 
 /** A larger file was named by mistake, e.g. a database. */

@@ -18,7 +18,6 @@ import {
 import { basename, dirname, join, resolve } from "node:path";
 import { systemCode } from "./error.ts";
 
-/** The target, the process id, and a random part. */
 const TEMPORARY = /^(?<target>.+)\.user-api-(?<pid>\d+)-[0-9a-f]{8}\.partial$/;
 
 /** In a directory that has such a name. */
@@ -107,10 +106,7 @@ export function fsyncPath(path: string): void {
   }
 }
 
-/**
- * Gives a complete, synced file its name, unless a file has it.
- * @returns whether no file had the name
- */
+/** @param temporaryPath of a complete, synced file. @returns whether no file had the name */
 export function publishNew(temporaryPath: string, path: string): boolean {
   try {
     linkSync(temporaryPath, path);

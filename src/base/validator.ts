@@ -10,7 +10,6 @@ import { type FieldError, failInvalid, type ProblemCode, type ProblemDetails } f
 import { UNREADABLE } from "./readable-text.ts";
 import { hasLength, IS_AMOUNT, isStorable, type Schema, type ValueOf } from "./schema.ts";
 
-/** Maximum number of problems in one validation error. */
 export const MAX_PROBLEMS = 20;
 /** Longer field names are cut in messages, because a client can choose them. */
 const MAX_FIELD_LENGTH = 100;
@@ -20,7 +19,6 @@ function describeRange(low: number, high: number, unit: string): string {
   return low === 0 ? `at most ${high} ${unit}` : `${low} to ${high} ${unit}`;
 }
 
-/** @returns whether messages have the description of the values instead */
 function isLong(values: readonly string[] | undefined): boolean {
   return values !== undefined && values.length > 10;
 }
@@ -79,7 +77,6 @@ function fieldFromPath(path: string, root: unknown): string {
   return field;
 }
 
-/** The problem of a field that the schema of an object does not name. */
 export const unknownField = "is not allowed";
 
 /**

@@ -8,7 +8,6 @@ export type ArchiveCommit = (typeof archiveCommits)[number];
 /** Whether a server without a database restores it from its archive. */
 export const archiveRestores = ["never", "if-missing"] as const;
 
-/** Writes a line of the log. */
 export type ArchiveLog = (
   level: "info" | "warn" | "error",
   event: string,
@@ -35,7 +34,6 @@ export interface ArchiveSettings {
 }
 
 export interface ArchiveOptions extends ArchiveSettings {
-  /** Starts the thread of the archive. */
   readonly createWorker: () => Worker;
   readonly onLog: ArchiveLog;
   /** Called once if the thread has ended because of a bug. The archive stays as it is until the program starts again. */
@@ -46,7 +44,6 @@ export interface ArchiveOptions extends ArchiveSettings {
   readonly signal: AbortSignal;
 }
 
-/** How far the archive is behind the database. */
 export interface ArchiveState {
   /** Age of the oldest commit that the archive does not have, in seconds; 0 if there is none. */
   readonly secondsBehind: number;
@@ -63,17 +60,13 @@ export interface Promotion {
   readonly generation: number;
   /** Names the server that has written it, for operators. */
   readonly holder: string;
-  /** Whether the log had ended before. */
   readonly hadEnded: boolean;
   /** Who takes over; `null` if the promotion was forced. */
   readonly standby: string | null;
 }
 
-/** States that an archive can restore. */
 export interface ArchivedRange {
-  /** The first and the last generation that wrote them. */
   readonly generations: readonly [first: number, last: number];
-  /** The first and the last time; `null` if there is none. */
   readonly times: readonly [from: Date, until: Date] | null;
   /** What is missing or damaged, so that the states after it cannot be restored; `null` if nothing is. */
   readonly loss: string | null;

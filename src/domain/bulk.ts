@@ -21,7 +21,6 @@ export interface ImportOptions {
   readonly lines?: readonly number[];
 }
 
-/** Import into one table. */
 export interface BulkStore<Import> {
   /**
    * Stores records with their ids, versions and times. Records without an id get new ones. A record that exists with other

@@ -27,17 +27,12 @@ function columnOf(name: string, schema: Schema): Column {
   return { name, type: isWord ? "word" : "text", isNullable: false };
 }
 
-/**
- * @param record the schema of an object
- * @returns its columns, in the order of its fields
- * @throws if a field is optional, or of another type
- */
+/** @returns the columns, in the order of the fields. @throws if a field is optional, or of another type */
 export function columnsOf(record: Schema): readonly Column[] {
   const fields: Readonly<Record<string, Schema>> = record["properties"];
   return Object.entries(fields).map(([name, schema]) => columnOf(name, schema));
 }
 
-/** @returns the names of the columns of a record, for a statement that selects them */
 export function columnNames(record: Schema): string {
   return columnsOf(record)
     .map(({ name }) => name)

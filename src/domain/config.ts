@@ -70,10 +70,7 @@ function withPassword(databaseUrl: string, environment: Environment): string {
   return url.href;
 }
 
-/**
- * Reads a URL from a flag that is not a setting.
- * @throws {AppError} usage, naming the flag; operator if the file with the password cannot be read
- */
+/** Of a flag that is no setting. @throws {AppError} usage, naming the flag; operator if the password cannot be read */
 export function readUrl(
   kind: "databaseUrl" | "archiveUrl",
   flag: string,

@@ -44,10 +44,7 @@ export interface CopySource {
   lastId(table: SequenceTable): Promise<number>;
 }
 
-/**
- * @returns the same snapshot, whose errors name its own database: two are open during a copy
- * @param mapError returns the error to throw instead
- */
+/** @returns the same snapshot, whose errors name its own database: two are open during a copy */
 export function withMappedErrors(
   source: CopySource,
   mapError: (error: unknown) => unknown,

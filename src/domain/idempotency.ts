@@ -17,17 +17,13 @@ export interface IdempotencyKey {
   readonly fingerprint: string;
 }
 
-/** What the first request with a key has stored. */
 interface StoredResult {
   readonly fingerprint: string;
   /** The record that it returned, as JSON. */
   readonly record: string;
 }
 
-/**
- * @returns the result of the first request with the key
- * @throws {AppError} idempotency_key_reused if that was another request
- */
+/** @throws {AppError} idempotency_key_reused if the first request with the key was another one */
 export function replay<Row>(stored: StoredResult, key: IdempotencyKey | null): RecordText<Row> {
   if (stored.fingerprint !== key?.fingerprint) {
     fail("idempotency_key_reused", "the idempotency key was used for another request");

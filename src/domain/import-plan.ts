@@ -25,7 +25,6 @@ function rejected(reason: string): ImportResult {
  */
 const MAX_ID_GAP = 2 ** 24;
 
-/** @returns the reason for rejecting the id if the gap is too large, otherwise `null` */
 export function idGapProblem(id: number, last: number): string | null {
   if (id <= last + MAX_ID_GAP) return null;
   return `id must be at most ${MAX_ID_GAP} beyond the last one, ${last}`;
@@ -41,16 +40,13 @@ interface Edit {
   readonly row: ImportedRow;
 }
 
-/** A batch of records while it is planned. */
 interface Batch {
   readonly rules: ImportedTable<ImportedRow, Record>;
   readonly stored: StoredRecords<ImportedRow>;
   readonly run: ImportRun;
   /** RFC 3339. */
   readonly time: string;
-  /** Whether a record that exists with other content is updated, not rejected. */
   readonly update: boolean;
-  /** By id. */
   readonly created: Map<number, ImportedRow>;
   readonly updated: Map<number, { readonly before: ImportedRow; readonly after: ImportedRow }>;
   /** The ids of these records by their keys; 0 for a key that no record has any more. */
@@ -68,7 +64,6 @@ function ownerOf({ ids, run, stored }: Batch, key: UniqueKey): number | null {
   return (ids.get(name) ?? run.ids.get(name) ?? stored.idOf(key)) || null;
 }
 
-/** @returns the record of this run that is the stored one */
 function metBy({ met, run }: Batch, id: number): Met | undefined {
   return met.get(id) ?? run.met.get(id);
 }
@@ -91,10 +86,7 @@ function recognize(batch: Batch, record: Record) {
   return null;
 }
 
-/**
- * Rejects two records of a run: only a person can know which of them is right.
- * @param id of the stored record that the first of them is
- */
+/** Only a person can know which of two records is right. @param id of the stored record that the first of them is */
 function contest({ run, created }: Batch, key: readonly string[], id: number, ...both: Met[]) {
   const lines = both.map(lineOf).join(" and ");
   const reason = `${key[0]} is that of lines ${lines}, which have different values`;

@@ -28,7 +28,6 @@ const version = Type.Integer({ minimum: 1, maximum: 2 ** 52 });
 const times = { created_at: Type.Optional(Time), updated_at: Type.Optional(Time) };
 type Times = Partial<Pick<User, keyof typeof times>>;
 
-/** @throws {AppError} validation_failed */
 function requireTimesInOrder({ created_at, updated_at }: Times): void {
   if (updated_at === undefined) return;
   if (created_at === undefined) failField("created_at", "required", "is required with updated_at");
@@ -38,7 +37,6 @@ function requireTimesInOrder({ created_at, updated_at }: Times): void {
 /** What spreadsheets write for a number of more than 11 digits. The others of its digits are lost. */
 const ROUNDED_NUMBER = /^\d(?:[.,]\d+)?E\+\d\d$/;
 
-/** @throws {AppError} validation_failed */
 function requireExactReferences(record: object): void {
   for (const field of ["reference", "user_reference"]) {
     const value = hasMember(record, field) ? record[field] : null;
@@ -80,15 +78,11 @@ export interface ImportedRow {
   readonly updated_at: string;
 }
 
-/**
- * A table that an import writes: what differs between users and orders.
- */
+/** A table that an import writes: what differs between users and orders. */
 export interface ImportedTable<Row, Import> {
   readonly table: RecordTable;
   readonly schema: Schema;
-  /** The change of a record that an import creates. */
   readonly created: ChangeType;
-  /** @returns the columns of a record */
   toRow(row: Row): CopyRow;
   /** A record in messages, e.g. `user`. */
   readonly noun: string;
@@ -100,10 +94,7 @@ export interface ImportedTable<Row, Import> {
   complete(record: Import, id: number, time: string, userId: number | null): Row;
   /** @returns the fields that must be equal for a record without an id to be the one that has its key */
   contentOf(row: Row, record: Import): object;
-  /**
-   * @returns the stored record with the fields that the imported one has
-   * @throws {AppError} if they cannot change like this
-   */
+  /** Takes the fields that the imported record has. @throws {AppError} if they cannot change like this */
   merge(stored: Row, record: Import, userId: number | null): Row;
   /** Whether the user, or the one of the order, was erased. Then no import updates the record. */
   isErased(row: Row, emailOf: StoredRecords<Row>["emailOf"]): boolean;
@@ -113,13 +104,9 @@ export interface ImportedTable<Row, Import> {
 export interface StoredRecords<Row> {
   /** The last assigned id; 0 if there is none. */
   readonly lastId: number;
-  /** @returns the record with this id; `null` if there is none */
   get(id: number): Row | null;
-  /** @returns the id of the record with this key; `null` if there is none */
   idOf(key: UniqueKey): number | null;
-  /** @returns the email of the user with this id; `null` if there is none */
   emailOf(userId: number): string | null;
-  /** @returns the id of the user with this key; `null` if there is none */
   userIdOf(key: UniqueKey): number | null;
 }
 
@@ -182,7 +169,6 @@ export type OrderImport =
   | Static<typeof ExportedOrder>
   | (Static<typeof NewOrder> & Pick<Order, "total"> & { readonly reference: string });
 
-/** @throws {AppError} validation_failed unless exactly one field names the user */
 function requireOneUser(order: OrderUser): void {
   const [first, second] = Object.keys(user).filter((name) => Object.hasOwn(order, name));
   if (first === undefined) failField("user_id", "required", "is required");

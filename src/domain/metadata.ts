@@ -10,7 +10,6 @@ const metadataKey = Type.String({
 });
 const metadataValue = Text({ maxLength: 500 });
 
-/** Fields that the client defines. */
 export const Metadata = Type.Record(metadataKey, metadataValue, {
   ...noExtraFields,
   title: "Metadata",
@@ -25,10 +24,7 @@ export const MetadataPatch = Nullable(
 );
 export type MetadataPatch = Static<typeof MetadataPatch>;
 
-/**
- * @see RFC 7396
- * @throws {AppError} validation_failed if the result has too many keys
- */
+/** @see RFC 7396. @throws {AppError} validation_failed if the result has too many keys */
 export function patchMetadata(current: Metadata, patch: MetadataPatch | undefined): Metadata {
   if (patch === undefined) return current;
   if (patch === null) return {};

@@ -7,7 +7,6 @@ export interface StoredObject {
   readonly bytes: number;
 }
 
-/** Maximum size of an object. */
 export const MAX_OBJECT_BYTES = 32 * 2 ** 20;
 
 /**
@@ -19,17 +18,11 @@ export const MAX_OBJECT_BYTES = 32 * 2 ** 20;
 export interface ObjectStorage {
   /** For messages: without credentials. */
   readonly url: string;
-  /**
-   * @param maxBytes a longer body is truncated, but not before this many bytes
-   * @returns `null` if the object does not exist
-   */
+  /** @param maxBytes a longer body is truncated, but not before this many bytes. @returns `null` if there is none */
   get(key: string, maxBytes?: number): Promise<Uint8Array<ArrayBuffer> | null>;
   /** Creates or replaces an object. */
   put(key: string, body: Uint8Array<ArrayBuffer>): Promise<void>;
-  /**
-   * Creates an object unless it exists.
-   * @returns `false` if it exists, perhaps because this call was sent twice: HTTP clients repeat requests
-   */
+  /** @returns `false` if it exists, perhaps because this call was sent twice: HTTP clients repeat requests */
   create(key: string, body: Uint8Array<ArrayBuffer>): Promise<boolean>;
   /**
    * @param limit if there are more objects, the first ones; a storage that does not sort may have others
@@ -58,7 +51,6 @@ export function isKey(text: string): boolean {
   return text.split("/").every((word) => /^[\w.=-]+$/.test(word) && !/^\.\.?$/.test(word));
 }
 
-/** Where objects are stored. */
 export type StorageLocation =
   | { readonly kind: "s3"; readonly bucket: string; readonly prefix: string }
   | { readonly kind: "directory"; readonly path: string };
@@ -85,7 +77,6 @@ export function parseStorageUrl(url: string): StorageLocation {
   return { kind: "s3", bucket: host, prefix };
 }
 
-/** Pauses before calls are repeated. */
 const PAUSES_MS = [250, 500, 1000, 2000, 4000];
 /** No call is repeated after this time, unless others succeed: each can take until its timeout. */
 const PATIENCE_MS = 15_000;

@@ -21,7 +21,6 @@ export const orderStatuses = ["pending", "paid", "shipped", "delivered", "cancel
 export type OrderStatus = (typeof orderStatuses)[number];
 export const OrderStatus = OneOf(orderStatuses, { title: "OrderStatus" });
 
-/** Allowed changes of the status. */
 const transitions: Record<OrderStatus, readonly OrderStatus[]> = {
   pending: ["paid", "canceled"],
   paid: ["shipped", "canceled"],
@@ -110,9 +109,7 @@ export const OrderQuery = Type.Object(
 );
 export type OrderQuery = Static<typeof OrderQuery>;
 
-/** The fields of an order that a write sets. */
 type WrittenFields = Omit<Order, "id" | "version" | "created_at" | "updated_at">;
-/** The fields of a new order. */
 export type OrderFields = WrittenFields & { readonly refunded: 0; readonly status: "pending" };
 /** The fields of an order that can change afterwards. */
 export type OrderEdit = Pick<Order, "user_id" | "reference" | "refunded" | "status" | "metadata">;
@@ -130,10 +127,7 @@ function totalOf(items: OrderInput["items"]): number {
   return Number(total);
 }
 
-/**
- * In any status, of any user.
- * @throws {AppError} validation_failed if the order is too large
- */
+/** In any status, of any user. @throws {AppError} validation_failed if the order is too large */
 function requireOrderSize(order: WrittenFields): void {
   const largest = Number.MAX_SAFE_INTEGER;
   const numbers = { user_id: largest, total: largest, refunded: largest };
@@ -154,7 +148,6 @@ export function failUnknownUser(): never {
   failField("user_id", "reference", "must be an existing user");
 }
 
-/** @returns the values of the columns */
 export function orderRow<Fields extends WrittenFields>(fields: Fields) {
   const { items, metadata } = fields;
   return { ...fields, items: JSON.stringify(items), metadata: JSON.stringify(metadata) };
@@ -162,7 +155,6 @@ export function orderRow<Fields extends WrittenFields>(fields: Fields) {
 
 export type OrderRow = ReturnType<typeof orderRow<OrderFields>>;
 
-/** @throws {AppError} invalid_status_change */
 function requireStep(from: OrderStatus, to: OrderStatus): void {
   const allowed = transitions[from];
   // A client repeats a request if it has lost the response: setting the current status again is not a status change.
@@ -172,7 +164,6 @@ function requireStep(from: OrderStatus, to: OrderStatus): void {
   throw new AppError("invalid_status_change", message, { allowed });
 }
 
-/** @throws {AppError} invalid_refund if it is less than before, or more than the total */
 function requireRefund({ refunded: min, total: max }: Order, refunded: number): void {
   if (refunded >= min && refunded <= max) return;
   const message = `refunded must be from ${min}, which is refunded already, to ${max}, the total`;

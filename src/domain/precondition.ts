@@ -11,10 +11,7 @@ interface EntityTag {
 /** `*` matches every record that exists. */
 export type EntityTags = readonly EntityTag[] | "*";
 
-/**
- * The conditions of a request for one record; `null` for a field that the request does not have.
- * @see RFC 9110 §13.1
- */
+/** `null` for a field that the request does not have. @see RFC 9110 §13.1 */
 export interface Preconditions {
   readonly ifMatch: EntityTags | null;
   readonly ifNoneMatch: EntityTags | null;
@@ -43,10 +40,7 @@ export function matchesIfNoneMatch(
   return tags === "*" || tags.some((tag) => tag.version === version);
 }
 
-/**
- * Checks the preconditions of a change, in the order of RFC 9110 §13.2.2.
- * @throws {AppError} version_mismatch if one of them does not hold
- */
+/** In the order of RFC 9110 §13.2.2. @throws {AppError} version_mismatch if a precondition does not hold */
 export function requirePreconditions(record: Versioned, preconditions: Preconditions | null): void {
   requireMatch(record, preconditions);
   if (matchesIfNoneMatch(record, preconditions)) {

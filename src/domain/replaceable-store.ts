@@ -13,7 +13,6 @@ export function createReplaceableStore() {
     current ?? fail("unavailable", "the server is becoming a standby or the primary");
   return {
     use,
-    /** @returns the store of the moment; `null` if there is none */
     current: () => current,
     /** As `ChangeStore.subscribe`, also to the stores that replace this one. @throws {AppError} unavailable */
     subscribe(listener: () => void): Disposable {

@@ -36,7 +36,6 @@ function boolean(text: string): boolean {
   return oneOf(["true", "false"])(text) === "true";
 }
 
-/** @returns whether the host is the path of a Unix socket */
 export function isSocketPath(host: string): boolean {
   return host.startsWith("/");
 }
@@ -183,7 +182,6 @@ export const settings = {
 
 export type SettingName = keyof typeof settings;
 
-/** All settings: those of a server. */
 export const settingNames = Object.keys(settings) as SettingName[];
 
 /** `databaseUrl` → `DATABASE_URL`. */

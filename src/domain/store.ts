@@ -22,7 +22,6 @@ export interface BackupSummary {
 /** Called after each transaction is on disk, with its number of writes and its duration. */
 export type OnCommit = (writes: number, durationMs: number) => void;
 
-/** Current figures for the metrics. */
 interface Statistics {
   readonly pendingWrites: number;
   readonly databaseBytes: number;
@@ -34,7 +33,6 @@ interface Statistics {
   readonly lastBackupS: number | null;
 }
 
-/** An open database. */
 export interface Store {
   readonly users: UserStore;
   readonly orders: OrderStore;
@@ -47,7 +45,6 @@ export interface Store {
   /** @throws {AppError} unavailable if the database cannot be written; on a read-only server, if it cannot be read */
   checkUsable(): Promise<void>;
   statistics(): Promise<Statistics>;
-  /** @returns how far the archive is behind; `null` without one */
   archive(): ArchiveState | null;
   /** @returns whether writes are acknowledged here, as far as this server knows: not by a standby */
   isPrimary(): boolean;
@@ -56,15 +53,9 @@ export interface Store {
    * its knowledge; `null` for any other store
    */
   secondsBehind(): number | null;
-  /**
-   * Runs work on a snapshot of all rows. Others can write meanwhile.
-   * @throws {AppError} operator if the rows cannot be read
-   */
+  /** Others can write meanwhile. @throws {AppError} operator if the rows cannot be read */
   withCopySource<Result>(work: (source: CopySource) => Promise<Result>): Promise<Result>;
-  /**
-   * Verifies all data, from one snapshot.
-   * @returns a sentence for each problem; empty if there is none
-   */
+  /** @returns a sentence for each problem of all data, in one snapshot; empty if there is none */
   check(): Promise<readonly string[]>;
   /** As `ChangeStore.deleteExpired`. */
   deleteExpiredKeys(): Promise<boolean>;
@@ -89,7 +80,6 @@ export interface StoreOptions {
   /** A path (SQLite), or a URL (PostgreSQL). */
   readonly databaseUrl: string;
   readonly mode: StoreMode;
-  /** Whether a missing database is created. */
   readonly create: boolean;
   readonly now: () => Date;
   /** By default that of the process. */
@@ -110,7 +100,6 @@ export interface StoreOptions {
   readonly onWarning?: (warning: string) => void;
 }
 
-/** A state of a database that an archive has. */
 interface ArchiveSource {
   readonly storage: ObjectStorage;
   /** `null` for the newest state. */
@@ -124,7 +113,6 @@ export interface RestoreOptions {
   readonly now: () => Date;
 }
 
-/** A state of an archive that was restored. */
 interface ArchiveSummary extends BackupSummary {
   /** The archive has all commits up to this time. */
   readonly archivedUntil: Date;
@@ -132,7 +120,6 @@ interface ArchiveSummary extends BackupSummary {
 
 export interface BackUpOptions {
   readonly databaseUrl: string;
-  /** Path of the new file. */
   readonly path: string;
   /** Cancels the backup, which then leaves no file. */
   readonly signal: AbortSignal;

@@ -56,7 +56,6 @@ export interface Token {
 }
 export type TokenFields = Pick<Token, "hash" | "name" | "scope" | "expires_at">;
 
-/** The columns of a `Token`, for a statement that selects them. */
 export const tokenColumns = "hash, name, scope, created_at, expires_at, last_used_at, revoked_at";
 
 /** @returns the CRC-32 in base62, most significant digit first, as in the tokens of GitHub */

@@ -17,7 +17,6 @@ export const Email = Text({
 });
 const name = Nullable(Text({ minLength: 1, maxLength: 200 }));
 
-/** A user, as returned by the API. */
 export const User = Type.Object(
   {
     id: Id,
@@ -81,7 +80,6 @@ export function failUserHasOrders(): never {
   fail("user_has_orders", "user has orders");
 }
 
-/** @returns the values of the columns that a client sets */
 export function userRow({ email, reference, name, metadata }: UserFields) {
   const key = emailKey(email);
   return { email, email_key: key, reference, name, metadata: JSON.stringify(metadata) };
@@ -89,10 +87,7 @@ export function userRow({ email, reference, name, metadata }: UserFields) {
 
 export type UserRow = ReturnType<typeof userRow>;
 
-/**
- * @returns the patched fields
- * @throws {AppError} validation_failed if the patched metadata has too many keys, or the user is too large
- */
+/** @throws {AppError} validation_failed if the patched metadata has too many keys, or the user is too large */
 export function patchUser(user: User, patch: UserPatch): UserFields {
   const metadata = patchMetadata(user.metadata, patch.metadata);
   return userFields({ ...user, ...patch, metadata });
@@ -107,12 +102,7 @@ export function eraseUser(user: User): UserFields {
 }
 
 export interface UserStore extends RecordStore<User, UserQuery, UserFields, UserFields> {
-  /**
-   * @returns the deleted user; `null` if the user does not exist
-   * @throws {AppError} idempotency_key_reused if the key was used for another request
-   * @throws {AppError} version_mismatch if a precondition does not hold
-   * @throws {AppError} user_has_orders
-   */
+  /** @returns `null` if there is none. @throws {AppError} version_mismatch, idempotency_key_reused, user_has_orders */
   remove(
     id: number,
     preconditions: Preconditions | null,

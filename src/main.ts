@@ -129,7 +129,6 @@ function expectedMessage(error: unknown): string | null {
   return known instanceof AppError ? messageOf(known) : null;
 }
 
-/** @returns the exit code */
 export async function main(args: readonly string[], system: System): Promise<number> {
   try {
     return await runCommand(args, system);
@@ -146,18 +145,13 @@ export async function main(args: readonly string[], system: System): Promise<num
   }
 }
 
-/** The command that a person types to start this program: the binary, or the source in a checkout. */
-function programName(): string {
-  return Bun.main.startsWith("/$bunfs/") ? process.argv0 : "scripts/bun.sh src/main.ts";
-}
-
 if (import.meta.main) {
   // Before any file is created: databases, backups and exports hold personal data.
   process.umask(0o077);
   const server = createServerOutput();
   let stderr = writeMessage;
   const code = await main(Bun.argv.slice(2), {
-    program: programName(),
+    program: Bun.main.startsWith("/$bunfs/") ? process.argv0 : "scripts/bun.sh src/main.ts",
     environment: Bun.env,
     backendOf,
     schemaVersions,

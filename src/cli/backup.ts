@@ -7,7 +7,6 @@ import type { BackupSummary } from "../domain/store.ts";
 import { formatCounts } from "./count-text.ts";
 import { type CommandSystem, type JsonOption, printResult, stopSignal } from "./files/system.ts";
 
-/** @returns e.g. `1.5 MB` */
 function megabytes(bytes: number): string {
   return `${(bytes / 1e6).toFixed(1)} MB`;
 }
@@ -21,16 +20,11 @@ export function describeResult(
   return `${counts} to ${target} (${megabytes(bytes)}, verified)`;
 }
 
-/** @returns what needs attention, in one line */
 export function describeWarnings(warnings: readonly string[]): string {
   return `Needs attention: ${warnings.join("; ")}`;
 }
 
-/**
- * Copies the database to a new file, and prints warnings. A server may be running.
- * @returns the result to print, for programs and for people
- * @throws {AppError} operator
- */
+/** A server may be running. @returns the result to print, for programs and for people */
 async function backUpTo(path: string, system: CommandSystem) {
   const { databaseUrl } = system.config;
   const { backUp } = system.backendOf(databaseUrl);
@@ -45,11 +39,9 @@ async function backUpTo(path: string, system: CommandSystem) {
 }
 
 /**
- * Deletes the oldest backups of a database.
  * @param name of the database, with which the names of its backups begin
  * @param newest name of the last backup
  * @param keep number of backups that remain, from 1, besides those with a later time
- * @throws {AppError} operator
  */
 function deleteOldest(directory: string, name: string, newest: string, keep: number): void {
   const isBackup = (file: string) =>
@@ -68,10 +60,7 @@ function deleteOldest(directory: string, name: string, newest: string, keep: num
   }
 }
 
-/**
- * Creates a directory unless something has its name, but not its parent: that may be a disk that is not mounted.
- * @throws {AppError} operator
- */
+/** Creates a directory unless something has its name, but not its parent: that may be a disk that is not mounted. */
 function makeDirectory(path: string): void {
   try {
     mkdirSync(path, { mode: 0o700 });

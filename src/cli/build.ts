@@ -6,7 +6,6 @@ import { type JsonOption, printResult, type System } from "./files/system.ts";
 declare const BUILD_COMMIT: string | undefined;
 
 export const build = {
-  /** E.g. `0.1.0`. */
   version,
   /** The beginning of its hash, with `-dirty` after uncommitted changes; `source` if the program is not compiled. */
   commit: typeof BUILD_COMMIT === "undefined" ? "source" : BUILD_COMMIT,

@@ -9,11 +9,9 @@ const PAGE_SIZE = 200;
 export interface ChangesOptions {
   /** By default, the output begins with the oldest change that is kept. */
   readonly after?: string;
-  /** Whether to wait for further changes. */
   readonly follow?: boolean;
 }
 
-/** @throws {AppError} usage */
 function readAfter(text: string): number {
   const after = /^\d{1,16}$/.test(text) ? Number(text) : Number.NaN;
   if (Number.isSafeInteger(after)) return after;

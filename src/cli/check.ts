@@ -3,10 +3,7 @@ import { fail } from "../base/error.ts";
 import { formatCount } from "./count-text.ts";
 import { type CommandSystem, type JsonOption, printResult, withStore } from "./files/system.ts";
 
-/**
- * Verifies the database and prints its problems. A server may be running.
- * @throws {AppError} operator if there are problems
- */
+/** A server may be running. @throws {AppError} operator if the database has problems, which are printed */
 export async function checkStore(system: CommandSystem, { json }: JsonOption): Promise<void> {
   const onWarning = (warning: string) => system.stderr(`${warning}\n`);
   await withStore(system, { mode: "read", onWarning }, async (store) => {

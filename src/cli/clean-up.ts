@@ -7,7 +7,6 @@ import type { Store } from "../domain/store.ts";
 const INTERVAL_MS = 60 * 1000;
 
 interface CleanUpOptions {
-  /** How long changes are kept. */
   readonly changesMs: number;
   readonly now: () => Date;
   readonly log: Pick<Log, "warn">;

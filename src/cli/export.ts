@@ -21,7 +21,6 @@ export interface ExportOptions {
   readonly format?: FileFormat;
   /** Path of the file. By default, stdout. */
   readonly output?: string;
-  /** Whether an existing file is overwritten. */
   readonly force?: boolean;
   /** Only records that were created from this time on, and before the other one. By default, all. */
   readonly from?: string;
@@ -30,7 +29,6 @@ export interface ExportOptions {
 
 type IsExported = (record: User | Order) => boolean;
 
-/** @throws {AppError} usage */
 function readPeriod({ from, to }: Pick<ExportOptions, "from" | "to">): IsExported {
   const start = from === undefined ? null : readTime("--from", from);
   const end = to === undefined ? null : readTime("--to", to);
@@ -39,7 +37,6 @@ function readPeriod({ from, to }: Pick<ExportOptions, "from" | "to">): IsExporte
     (start === null || created_at >= start) && (end === null || created_at < end);
 }
 
-/** @throws {AppError} operator */
 function failDamaged(after: number, problem: string): never {
   const message = `Cannot read the records after id ${after}: ${problem}. Run \`user-api check\``;
   return fail("operator", message);

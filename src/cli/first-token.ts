@@ -34,7 +34,6 @@ ${rule}
 
 /**
  * Creates a token if the database has never had one, and prints it with a command to try it.
- * @param url of the server
  * @throws {AppError} operator if the database cannot be written
  */
 export async function printFirstToken(
@@ -63,10 +62,7 @@ export async function printFirstToken(
   stderr(welcome(token, url, `${program} token create NAME${databaseFlag}`));
 }
 
-/**
- * API_TOKEN must not be a stored token, whose scope, expiry and revocation would have no effect.
- * @throws {AppError} operator if API_TOKEN is a stored token
- */
+/** API_TOKEN must not be stored: scope, expiry and revocation would have no effect. @throws {AppError} operator */
 export async function requireOwnApiToken(tokens: TokenStore, { apiToken }: Config): Promise<void> {
   const stored = apiToken === null ? null : await tokens.find(hashToken(apiToken));
   if (stored === null) return;

@@ -13,7 +13,6 @@ export function localUrl(url: string): string {
   return url.replace("//0.0.0.0:", "//127.0.0.1:").replace("//[::]:", "//127.0.0.1:");
 }
 
-/** @returns the URL of the server with these settings, as seen from this machine */
 function healthUrl({ host, port, tlsCert }: Config): string {
   if (isSocketPath(host)) return "http://localhost/api/v1/health";
   const authority = host.includes(":") ? `[${host}]` : host;
@@ -21,10 +20,7 @@ function healthUrl({ host, port, tlsCert }: Config): string {
   return localUrl(`${scheme}://${authority}:${port}/api/v1/health`);
 }
 
-/**
- * Checks the running server, e.g. for the HEALTHCHECK of a container.
- * @throws {AppError} operator if the server does not respond, or not with 200
- */
+/** E.g. for the HEALTHCHECK of a container. @throws {AppError} operator if the server does not respond with 200 */
 export async function checkHealth({ config, stdout }: CommandSystem): Promise<void> {
   const url = healthUrl(config);
   const unix = isSocketPath(config.host) ? config.host : undefined;

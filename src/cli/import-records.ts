@@ -33,7 +33,6 @@ function problemsOf(error: unknown): string {
   return hasUnknown ? `${problems} (--ignore-unknown skips unknown fields)` : problems;
 }
 
-/** Imports records in batches. */
 async function importBatches<Given>(
   entries: AsyncIterable<RawRecord>,
   parse: (entry: RawRecord) => Given,
@@ -75,10 +74,7 @@ async function importBatches<Given>(
   await flush();
 }
 
-/**
- * Drops what a file of rejected records has in addition.
- * @throws {AppError} validation_failed if the record is the text of a line that still has to be corrected
- */
+/** @throws {AppError} validation_failed if the record is the text of a line that still has to be corrected */
 function withoutMarks(record: unknown): unknown {
   if (hasMember(record, TEXT_FIELD)) {
     failField(TEXT_FIELD, "format", "must be replaced by the fields of the record");
@@ -90,7 +86,6 @@ function withoutMarks(record: unknown): unknown {
   return record;
 }
 
-/** Imports all records of an input. */
 export async function importRecords(
   bulk: Store["bulk"],
   entries: AsyncIterable<RawRecord>,

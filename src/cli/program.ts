@@ -1,4 +1,3 @@
-/** Parses a command line, and runs its command. */
 import { Command, CommanderError } from "commander";
 import { AppError, messageOf } from "../base/error.ts";
 import { escapeInvisible } from "../base/readable-text.ts";
@@ -79,11 +78,7 @@ function createProgram(system: System): Command {
   return command;
 }
 
-/**
- * Runs one command line, without the program's name.
- * @returns the exit code: 0, or 2 after a usage error
- * @throws {AppError} operator if the command fails
- */
+/** @param args without the program's name. @returns 0, or 2 after a usage error. @throws {AppError} operator */
 export async function runCommand(args: readonly string[], system: System): Promise<number> {
   try {
     await createProgram(system).parseAsync(args, { from: "user" });

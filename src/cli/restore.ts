@@ -13,7 +13,6 @@ export interface RestoreFlags {
   readonly at?: string;
 }
 
-/** @throws {AppError} usage if the arguments are */
 function readSource(
   system: CommandSystem,
   file: string | undefined,
@@ -39,7 +38,6 @@ function describePrevious({ users, orders, changedAt }: NonNullable<RestoreResul
   return `${formatCounts({ user: users, order: orders })}${changed}`;
 }
 
-/** @throws {AppError} usage if there is no archive */
 function openArchive(system: CommandSystem) {
   const { archiveUrl, databaseUrl } = system.config;
   if (archiveUrl === null) fail("usage", "Name an archive with --archive-url or ARCHIVE_URL");

@@ -16,11 +16,7 @@ import { type CommandSystem, type JsonOption, printResult, withStore } from "./f
 const UNITS_MS = { m: 60_000, h: 3_600_000, d: 86_400_000, w: 604_800_000 };
 const DURATION = /^([1-9]\d{0,3})([mhdw])$/;
 
-/**
- * @param text words, separated by commas
- * @returns the words, each once and in one order
- * @throws {AppError} usage
- */
+/** @param text words, separated by commas. @returns the words, each once and in one order */
 function parseScope(text: string): string {
   const words: readonly string[] = text.split(",");
   const known = scopeWords.filter((word) => words.includes(word));
@@ -29,7 +25,6 @@ function parseScope(text: string): string {
   return fail("usage", invalidValue("--scope", text, problem));
 }
 
-/** @throws {AppError} usage */
 function expiryAfter(duration: string, now: Date): string {
   const [, count, unit] = DURATION.exec(duration) ?? [];
   if (count === undefined || unit === undefined) {
@@ -91,7 +86,6 @@ export async function revokeToken(system: CommandSystem, name: string): Promise<
   system.stderr(`Revoked token ${quoteReadably(name)}\n`);
 }
 
-/** @returns the rows as a table with aligned columns */
 function formatTable(rows: readonly (readonly string[])[]): string {
   // A name in a database that was changed by others could contain control characters.
   const cells = rows.map((row) => row.map(escapeInvisible));

@@ -25,7 +25,6 @@ const DELIMITERS = [",", ";", "\t"];
 /** A column of the input. It is ignored if the schema is `null`. */
 type Column = { readonly field: string; readonly schema: Schema | null };
 
-/** @throws {AppError} validation_failed */
 function readJson(field: string, cell: string): unknown {
   try {
     return parseJson(cell);
@@ -47,7 +46,6 @@ function readCell(field: string, schema: Schema, cell: string): unknown {
   return schema.type === "object" || schema.type === "array" ? readJson(field, cell) : cell;
 }
 
-/** @throws {AppError} validation_failed */
 function readCells(columns: readonly Column[], cells: readonly string[]): unknown {
   if (cells.length !== columns.length) {
     failField(
@@ -79,7 +77,6 @@ function quoteText(text: string): string {
   return `"${text.replaceAll('"', '""')}"`;
 }
 
-/** @throws {AppError} validation_failed */
 function readColumns(
   names: readonly string[],
   table: BulkTable,
@@ -114,7 +111,6 @@ function findDelimiter(header: string): string {
   return DELIMITERS.reduce((best, each) => (count(each) > count(best) ? each : best));
 }
 
-/** The first line that is not blank. */
 const FIRST_LINE = /^\s*(\S[^\r\n]*)[\r\n]/;
 /** A byte order mark, and a first line with which Excel names the delimiter, instead of the header. */
 const START = /^\ufeff?(?:"?sep=([^"\w\r\n])"?(?:\r\n?|\n))?/i;
@@ -181,7 +177,6 @@ export async function* readCsv(
   const [start = "", separator] = START.exec(text) ?? [];
   const header = FIRST_LINE.exec(text)?.[1] ?? text;
   const delimiter = separator ?? findDelimiter(header);
-  /** The last line of the records that have been parsed. */
   let lastLine = 0;
   const parser = parse({
     bom: true,
@@ -219,7 +214,6 @@ function formatCell(value: unknown): string {
   return quoteText(typeof value === "string" ? value : JSON.stringify(value));
 }
 
-/** @returns the header of an export, and the lines of records */
 export function csvFormatter(table: BulkTable, path: string | null) {
   const delimiter = path?.toLowerCase().endsWith(".tsv") ? "\t" : ",";
   const columns = Object.keys((table === "users" ? User : Order).properties);

@@ -11,10 +11,7 @@ function linesBeforeInvalid(chunk: Uint8Array): number {
   return text.slice(0, Math.max(0, text.indexOf("\ufffd"))).split("\n").length - 1;
 }
 
-/**
- * Decodes an input. A byte order mark stays, because spreadsheets need it.
- * @throws {AppError} validation_failed, naming the line, if the input is no text in UTF-8
- */
+/** A byte order mark stays for spreadsheets. @throws {AppError} validation_failed, with the line, if it is not UTF-8 */
 export async function* decodeText(input: AsyncIterable<Uint8Array>): AsyncGenerator<string> {
   const utf8 = new TextDecoder("utf-8", { fatal: true, ignoreBOM: true });
   let line = 1;

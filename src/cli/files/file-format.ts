@@ -1,4 +1,3 @@
-/** File formats of import and export. */
 import { fail } from "../../base/error.ts";
 import { ExportedOrder } from "../../domain/import-rules.ts";
 import { User } from "../../domain/user.ts";
@@ -40,7 +39,6 @@ export function streamPath(file = "-"): string | null {
   return file === "-" ? null : file;
 }
 
-/** @returns the requested format, otherwise that of the file extension */
 export function formatFor(format: FileFormat | undefined, path: string | null): FileFormat {
   return format ?? (path !== null && /\.[ct]sv$/i.test(path) ? "csv" : "ndjson");
 }

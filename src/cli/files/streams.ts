@@ -1,4 +1,3 @@
-/** Files and standard streams. */
 import {
   closeSync,
   createReadStream,
@@ -98,7 +97,6 @@ function requireNoDatabaseFile(path: string, databaseUrl: string): void {
   fail("operator", `Cannot write ${path}: it belongs to the database`);
 }
 
-/** @throws {AppError} operator */
 function failIfExists(path: string): never {
   const advice = "delete it, or choose another name";
   return fail("operator", `Cannot write ${path}: the file already exists; ${advice}`);

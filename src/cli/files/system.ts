@@ -31,9 +31,7 @@ export interface System {
   readonly backendOf: (databaseUrl: string) => Backend;
   /** The newest schema version of each kind of database. */
   readonly schemaVersions: Readonly<Record<"SQLite" | "PostgreSQL", number>>;
-  /** Opens the storage of an archive. */
   readonly openStorage: OpenStorage;
-  /** Starts the thread of an archive. */
   readonly createArchiveWorker: () => Worker;
   readonly stdoutIsTerminal: boolean;
   readonly now: () => Date;
@@ -48,7 +46,6 @@ export interface System {
   /** Opens the file, or stdin if the path is `null`. @returns chunks of any size. @throws {AppError} operator */
   readonly openInput: (path: string | null) => AsyncIterable<Uint8Array>;
   /**
-   * Opens a file.
    * @param force whether an existing file is overwritten, unless it belongs to the database
    * @throws {AppError} operator; usage if the path is empty
    */
@@ -63,9 +60,7 @@ export interface System {
   readonly sockets: typeof sockets;
 }
 
-/** The environment of one command. */
 export interface CommandSystem extends System {
-  /** Settings of the command line. */
   readonly flags: Flags;
   /** The settings that the command uses; the others have their default. */
   readonly config: Config;
@@ -80,7 +75,6 @@ export function printResult(system: System, json = false, value: object, text: s
   system.stdout(json ? `${JSON.stringify(value)}\n` : text);
 }
 
-/** @returns the error that the operator reads */
 export function nameDatabase(error: unknown, { databaseUrl }: Config): unknown {
   if (!(error instanceof AppError)) return error;
   // The messages of others name it, if it matters.
@@ -130,10 +124,7 @@ export async function withStore<Result>(
   return result;
 }
 
-/**
- * Listens for signals and uncaught errors.
- * @returns aborts when the process should stop; the reason is the error to throw, which names an uncaught error
- */
+/** @returns aborts when the process should stop; the reason is the error to throw, which names an uncaught error */
 export function stopSignal({ untilStopped }: Pick<System, "untilStopped">): AbortSignal {
   const abort = new AbortController();
   void untilStopped().then((stop) =>

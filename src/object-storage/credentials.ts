@@ -6,10 +6,7 @@ import type { Credentials, CredentialsSource } from "./signature.ts";
 
 const MUST_BE_SET = "S3_ACCESS_KEY_ID and S3_SECRET_ACCESS_KEY must be set";
 
-/**
- * @returns `null` if no key is set
- * @throws {AppError} operator if only one of two is set, or a file cannot be read
- */
+/** @returns `null` if no key is set. @throws {AppError} operator if one of two is set, or a file cannot be read */
 function readKeys(environment: Environment): Credentials | null {
   const read = (name: string) =>
     readSecret(environment, `S3_${name}`) ?? (environment[`AWS_${name}`] || null);

@@ -56,7 +56,6 @@ async function requireNoLinks(root: string, path: string): Promise<void> {
   if (stats?.isSymbolicLink()) fail("operator", `${path} is a symbolic link: move it away`);
 }
 
-/** Gives a complete file its own name. */
 type Move = (partial: string, path: string) => Promise<void>;
 
 async function syncDirectory(path: string): Promise<void> {
@@ -64,10 +63,7 @@ async function syncDirectory(path: string): Promise<void> {
   await handle.sync();
 }
 
-/**
- * Finds the files below a directory, in the order of their paths; none if it does not exist.
- * @param after only files whose path is larger
- */
+/** In the order of their paths; none if the directory does not exist. @param after only files whose path is larger */
 async function* findFiles(path: string, after = ""): AsyncGenerator<string> {
   const entries = await nullOn("ENOENT", readdir(path, { withFileTypes: true }));
   const children = (entries ?? []).map((entry) => {
@@ -99,7 +95,6 @@ async function removeEmpty(root: string, path: string): Promise<void> {
   }
 }
 
-/** Deletes the partial files of processes that have died. */
 async function removeStale(root: string): Promise<void> {
   for await (const path of findFiles(join(root, PARTIAL))) {
     const { mtimeMs } = (await nullOn("ENOENT", stat(path))) ?? { mtimeMs: Number.NaN };
@@ -124,10 +119,8 @@ async function publish(root: string, path: string, body: Uint8Array, move: Move)
   await syncDirectory(dirname(path));
 }
 
-export function createDirectoryStorage({
-  path: root,
-  timeoutMs,
-}: DirectorySettings): ObjectStorage {
+export function createDirectoryStorage(settings: DirectorySettings): ObjectStorage {
+  const { path: root, timeoutMs } = settings;
   const url = `file://${root}`;
   let hasWritten = false;
 

@@ -12,7 +12,6 @@ const NONCE_BYTES = 12;
 const [ID_AT, NONCE_AT] = [MAGIC.length, MAGIC.length + ID_BYTES];
 const BODY_AT = NONCE_AT + NONCE_BYTES;
 
-/** @returns `null` if none is set. @throws {AppError} operator */
 function readKey(environment: Environment): Buffer<ArrayBuffer> | null {
   const text = readSecret(environment, "ARCHIVE_KEY");
   if (text === null) return null;

@@ -1,4 +1,3 @@
-/** Opens the storage of a URL. */
 import { fail } from "../base/error.ts";
 import type { Environment } from "../base/secret.ts";
 import { type OpenStorage, parseStorageUrl } from "../domain/object-storage.ts";
@@ -37,17 +36,16 @@ function readEndpoint(environment: Environment): string | null {
 /** @see OpenStorage */
 export const openStorage: OpenStorage = (url, environment, timeoutMs = TIMEOUT_MS) => {
   const location = parseStorageUrl(url);
-  if (location.kind === "directory") {
-    const directory = createDirectoryStorage({ path: location.path, timeoutMs });
-    return encrypted(directory, environment);
-  }
-  const s3 = createS3Storage({
-    bucket: location.bucket,
-    prefix: location.prefix,
-    endpoint: readEndpoint(environment),
-    region: firstOf(environment, regions).value ?? DEFAULT_REGION,
-    credentials: openCredentials(environment),
-    timeoutMs,
-  });
-  return encrypted(s3, environment);
+  const storage =
+    location.kind === "directory"
+      ? createDirectoryStorage({ path: location.path, timeoutMs })
+      : createS3Storage({
+          bucket: location.bucket,
+          prefix: location.prefix,
+          endpoint: readEndpoint(environment),
+          region: firstOf(environment, regions).value ?? DEFAULT_REGION,
+          credentials: openCredentials(environment),
+          timeoutMs,
+        });
+  return encrypted(storage, environment);
 };

@@ -23,7 +23,6 @@ const RETRY_MS = 5000;
 const LOCAL_HOST =
   /^(?:localhost|127(?:\.\d+){3}|169\.254(?:\.\d+){2}|\[(?:::1|fd00:ec2::23|fd00:ec2::254)\])$/;
 
-/** @throws {AppError} operator */
 function readEndpoint(variable: string, text: string): URL {
   const url = URL.parse(text);
   const isLocal = url?.protocol === "http:" && LOCAL_HOST.test(url.hostname);

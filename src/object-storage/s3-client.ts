@@ -16,7 +16,6 @@ export interface S3Settings {
   readonly endpoint: string | null;
   readonly region: string;
   readonly credentials: CredentialsSource;
-  /** Time for a request and its response. */
   readonly timeoutMs: number;
 }
 

@@ -3,7 +3,6 @@ import { isKey, type ObjectStorage, type StoredObject } from "../domain/object-s
 import { createS3Client, NOT_S3, type S3Client, type S3Settings } from "./s3-client.ts";
 import { fieldOf, type S3Problem } from "./s3-errors.ts";
 
-/** Requests that delete objects at the same time. */
 const CONCURRENT_DELETES = 8;
 
 /** Size of the pages of one list together: those of 400,000 objects. */

@@ -3,7 +3,7 @@ import { createWriteProbe } from "../base/write-probe.ts";
 import type { Store, StoreOptions } from "../domain/store.ts";
 import { createContext } from "./engine/context.ts";
 import { type Database, longTransaction } from "./server/connection.ts";
-import { isDiskFull, isForbidden } from "./server/errors.ts";
+import { sqlState } from "./server/errors.ts";
 import type { Placement } from "./server/placement.ts";
 import { requireAllRows } from "./server/trust.ts";
 import { watchChanges } from "./tables/change-watch.ts";
@@ -19,6 +19,9 @@ import { createBulkStores } from "./whole/import.ts";
 
 /** How long `statistics` waits for the size of the database. Prometheus times out after 10 s by default. */
 const SIZE_TIMEOUT_MS = 1_000;
+
+const DISK_FULL = "53100";
+const FORBIDDEN = "42501";
 
 /**
  * The function is in PL/pgSQL, as `number_changes`: a session that cannot load it fails the test. The sequence is missing
@@ -49,10 +52,9 @@ export function createStore(db: Database, placement: Placement, options: StoreOp
   const probe = probeWrite(placement);
   let isFull = false;
   db.onError((error) => {
-    isFull ||= isDiskFull(error);
+    isFull ||= sqlState(error) === DISK_FULL;
   });
 
-  /** @throws {AppError} unavailable if the database cannot be written */
   async function write(): Promise<void> {
     await db.run("write", (session) => session.all(probe, now().toISOString()));
     if (!isFull) return;
@@ -60,7 +62,7 @@ export function createStore(db: Database, placement: Placement, options: StoreOp
       await db.run("write", (session) => session.script(probeSpace), { transaction: true });
     } catch (error) {
       // Without the right to create temporary tables, only the next write shows whether there is space.
-      if (!isForbidden(error)) throw error;
+      if (sqlState(error) !== FORBIDDEN) throw error;
     }
     isFull = false;
   }

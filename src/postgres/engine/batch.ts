@@ -43,7 +43,6 @@ interface Waiting<Item, Result> {
 interface BatchQueue<Item, Result> {
   readonly options: BatchOptions<Item, Result>;
   waiting: Waiting<Item, Result>[];
-  /** Keys of the items that are running. */
   readonly busyKeys: Set<string>;
   running: number;
   newestMs: number;

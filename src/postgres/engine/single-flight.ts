@@ -7,7 +7,6 @@ import { yieldToEventLoop } from "../../base/event-loop.ts";
  */
 export function createSingleFlight<Result>() {
   const running = new Map<string, Promise<unknown>>();
-  /** Work that has not begun. */
   const waiting = new Map<string, Promise<Result>>();
 
   async function runNext(key: string, work: () => Promise<Result>): Promise<Result> {

@@ -13,10 +13,7 @@ import { MAX_WRITE_BATCHES, type StoreContext } from "./context.ts";
 /** How long a write that runs alone waits for a locked row. */
 const ALONE_LOCK_TIMEOUT_MS = 1_000;
 
-/**
- * @returns the result of a write
- * @throws its error, or `runAgain` if another write came between, or it must run alone
- */
+/** @throws the error of the write, or `runAgain` if another write came between, or it must run alone */
 export type Outcome<Result> = () => Result;
 
 export interface WriteQueueOptions<Item, Result> {

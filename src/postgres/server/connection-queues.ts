@@ -137,15 +137,11 @@ function release(queues: Queues, work: Work): void {
 interface ConnectionQueuesOptions {
   readonly connections: number;
   readonly queueTimeoutMs?: number;
-  /** Called with work that has timed out. */
   readonly onTimeout?: (work: Promise<unknown>) => void;
 }
 
-export function createConnectionQueues({
-  connections,
-  queueTimeoutMs = QUEUE_TIMEOUT_MS,
-  onTimeout,
-}: ConnectionQueuesOptions) {
+export function createConnectionQueues(options: ConnectionQueuesOptions) {
+  const { connections, queueTimeoutMs = QUEUE_TIMEOUT_MS, onTimeout } = options;
   const shares = sharesOf(connections);
   const queues: Queues = {
     connections,
@@ -176,7 +172,6 @@ export function createConnectionQueues({
         ? result
         : withTimeout(result, timeoutMs, () => onTimeout?.(result));
     },
-    /** How much work of each kind can run at the same time. */
     shares,
     /** Resolves when no work runs or waits. */
     async idle(): Promise<void> {

@@ -43,11 +43,9 @@ export type Value = string | number | null | readonly string[] | readonly number
 /** Runs statements on a connection. The values of a statement are `$1`, `$2` and so on. */
 export interface Session {
   all<Row>(statement: string, ...values: Value[]): Promise<readonly Row[]>;
-  /** @returns the first row; `null` if the result is empty */
   first<Row>(statement: string, ...values: Value[]): Promise<Row | null>;
   /** Runs several statements without values. */
   script(statements: string): Promise<void>;
-  /** Inserts these columns of rows. */
   insert(table: string, columns: readonly string[], rows: readonly CopyRow[]): Promise<void>;
 }
 

@@ -129,16 +129,6 @@ export function isReadOnly(error: unknown): boolean {
   return sqlState(error) === "25006";
 }
 
-/** @returns whether the role lacks a right */
-export function isForbidden(error: unknown): boolean {
-  return sqlState(error) === "42501";
-}
-
-/** @returns whether a file of the database could not grow */
-export function isDiskFull(error: unknown): boolean {
-  return sqlState(error) === "53100";
-}
-
 /**
  * @param error one that `toUnavailable` has returned
  * @returns whether the server has rolled back a statement because of what it does, or because of a concurrent

@@ -3,7 +3,6 @@ import type { Session, Value } from "./connection.ts";
 /** Values of columns; several of a column of numbers. */
 export type Filters = Readonly<Record<string, string | number | readonly number[] | undefined>>;
 
-/** @returns a condition on the columns that have a value, and its parameters */
 function conditionOf(filters: Filters): readonly [condition: string, values: Value[]] {
   const given = Object.entries(filters).filter(([, value]) => value !== undefined);
   const conditions = given.map(([name, value], at) => {

@@ -27,11 +27,7 @@ export interface Placement {
   readonly updateIndex: string | null;
   /** A condition of a statement that changes orders, whose `$3` is an array of their users. */
   readonly ofUsers: string;
-  /**
-   * @param columns those of a `RecordText`
-   * @param filters at least one is the id or the reference
-   * @returns the orders that match, in any order
-   */
+  /** In any order. @param columns those of a `RecordText`. @param filters at least one is the id or the reference */
   readonly findOrders: (
     session: Session,
     columns: string,

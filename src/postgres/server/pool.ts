@@ -64,9 +64,7 @@ export function createPool(
     }
   }
 
-  /**
-   * @returns whether the overdue statements are lost: the server answers on a new connection, and runs none of them
-   */
+  /** Whether the overdue statements are lost: the server answers on a new connection, and runs none of them. */
   async function isLost(): Promise<boolean> {
     return (await ask<{ running: boolean }>(isRunning, runningMs))?.running === false;
   }

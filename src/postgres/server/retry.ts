@@ -22,9 +22,7 @@ export const runAgain: AppError = new AppError(
 );
 
 /**
- * Retries work that failed because of a concurrent transaction.
  * @param mayRetry whether the same work may succeed after an error
- * @param onError called with each error
  * @throws {AppError} runAgain, or unavailable, if the conflicts last longer than the timeout
  */
 export async function withRetry<Result>(

@@ -12,7 +12,6 @@ const readSettings = `
   where name = any($1::text[])
 `;
 
-/** @returns a sentence for each danger */
 export async function findUnsafeSettings(
   session: Session,
   settings: Settings,

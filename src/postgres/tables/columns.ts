@@ -1,7 +1,6 @@
 import type { Schema } from "../../base/schema.ts";
 import { type Column, columnsOf, jsonTemplate } from "../../domain/columns.ts";
 
-/** By name. */
 export type ColumnTypes = Readonly<Record<string, string>>;
 
 /** Columns that every record has, and that a create does not choose. */
@@ -32,21 +31,16 @@ function jsonValue({ name, type, isNullable }: Column): string {
   return isNullable ? `coalesce(${value}::text, 'null')` : value;
 }
 
-/**
- * @returns an expression for a record as JSON, from the columns of the table. `format` takes less time than `||`, also to
- * parse and to plan
- */
+/** @returns the JSON of a record, of its columns. `format` takes less time than `||`, also to parse and to plan */
 export function recordJson(record: Schema): string {
   const columns = columnsOf(record);
   return `pg_catalog.format('${jsonTemplate(columns)}', ${columns.map(jsonValue).join(", ")})`;
 }
 
-/** @returns what a statement selects of the table for a `RecordText` */
 export function recordText(record: Schema): string {
   return `id, version, ${recordJson(record)} as json`;
 }
 
-/** The values of columns, by name. */
 export type RowValues = Readonly<Record<string, string | number | null>>;
 
 /** @returns a function that renders what follows the id of a record, as `recordJson` does */

@@ -27,7 +27,6 @@ interface CreateParts<Fields> {
   readonly order: string;
   /** Values that must be unique, apart from the key: creates with a common one do not run at the same time. */
   readonly conflictKeysOf: (fields: Fields) => readonly string[];
-  /** Identifies the row that the create locks. */
   readonly lockOf: (fields: Fields) => string;
 }
 
@@ -139,10 +138,7 @@ interface Item<Fields> {
   readonly author: Author;
 }
 
-/**
- * @returns a function that creates a record of one table, once per key
- * @throws {AppError} by its result: idempotency_key_reused if the key belongs to a different request
- */
+/** Once per key. @throws {AppError} by its result: idempotency_key_reused if the key belongs to another request */
 export function prepareCreate<Fields extends RowValues, Row>(
   context: StoreContext,
   parts: CreateParts<Fields>,

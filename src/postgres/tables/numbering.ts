@@ -10,7 +10,6 @@ import { type Database, longTransaction, type Session } from "../server/connecti
 import { isReadOnly } from "../server/errors.ts";
 import { whenUnnumbered } from "./outbox.ts";
 
-/** Maximum number of changes that one call numbers. */
 const MAX_NUMBERED = 20_000;
 
 const isBehind = whenUnnumbered("feed_state")

@@ -40,11 +40,9 @@ export function whenUnnumbered(state: string): readonly [string, string] {
 
 export const arrayOf = (names: readonly string[]): string => `array['${names.join("', '")}']`;
 
-/** @returns an expression for the code of a status */
 export const statusCodeOf = (status: string): string =>
   `pg_catalog.array_position(${arrayOf(orderStatuses)}, ${status})`;
 
-/** Notes the changes of records that an import has created. */
 export async function noteImported(
   session: Session,
   type: ChangeType,

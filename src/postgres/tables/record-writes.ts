@@ -8,7 +8,6 @@ import { oneServer, type Placement } from "../server/placement.ts";
 import { type ColumnTypes, inputRows } from "./columns.ts";
 import { statusCodeOf } from "./outbox.ts";
 
-/** A record as it was read. */
 export interface Stored {
   readonly id: number;
   readonly version: number;
@@ -34,12 +33,10 @@ export type WriteRecords = (
   time: Date,
 ) => Promise<ReadonlySet<number>>;
 
-/** What an edit can change. */
 export interface EditableTable<Edit> {
   readonly table: RecordTable;
   /** The columns that an edit can change, apart from the version and the time. */
   readonly columns: ColumnTypes;
-  /** @returns their values */
   readonly valuesOf: (edit: Edit) => RecordWrite["values"];
   readonly updated: ChangeType;
 }

@@ -6,7 +6,6 @@ export interface Rejection {
    * @returns a condition on the row `input`, which reads rows by a unique column only
    */
   readonly when: (isOther: string) => string;
-  /** @throws {AppError} always */
   readonly fail: () => never;
 }
 

@@ -43,7 +43,6 @@ interface UpdateParts<Row, Edit> {
   /** How users are deleted; `null` for orders. */
   readonly removal: {
     readonly write: WriteRecords;
-    /** @throws {AppError} if the record with this id cannot be deleted */
     readonly requireFree: (session: Session, id: number) => Promise<void>;
   } | null;
 }
@@ -65,7 +64,6 @@ type Done<Row> = Outcome<RecordText<Row> | null>;
 
 interface Target<Row, Edit> extends RecordWrite {
   readonly item: Item<Row, Edit>;
-  /** @see UpdateParts.mayConflict */
   readonly mayConflict: boolean;
   /** The response. */
   readonly record: RecordText<Row>;
@@ -87,10 +85,7 @@ function prepareRequireValid(
   };
 }
 
-/**
- * @returns what is written; the response if nothing is
- * @throws {AppError} if the request is rejected
- */
+/** @returns what is written; the response if nothing is. @throws {AppError} if the request is rejected */
 function planItem<Row extends Edit & Stored, Edit extends object>(
   { editable, mayConflict }: UpdateParts<Row, Edit>,
   item: Item<Row, Edit>,

@@ -14,7 +14,6 @@ import { recordJson } from "../tables/columns.ts";
 import { allChanges, statusCodeOf, totalOf, totals } from "../tables/outbox.ts";
 import { findLateId } from "./sequences.ts";
 
-/** Maximum number of rows that one section reports. */
 const MAX_FINDINGS = 10;
 
 const storedCounts = totals
@@ -90,7 +89,6 @@ const changeGaps = `
   from (${allChanges}) as changes
   having pg_catalog.count(*) <> pg_catalog.max(id) - pg_catalog.min(id) + 1
 `;
-/** A user or an order in a message. */
 const changedRecord = `case when type <= ${LAST_OF_USERS} then 'user ' else 'order ' end || record_id::text`;
 /** The first change of a record that is kept may have any version: earlier ones may have expired. */
 const changeJumps = `

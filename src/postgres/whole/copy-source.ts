@@ -8,10 +8,7 @@ import { rowsOf } from "./rows.ts";
 /** During a copy, each database waits for the other. */
 export const noIdleTimeout = "set local idle_in_transaction_session_timeout = 0";
 
-/**
- * @param name name of the database in messages for the operator
- * @see Store.withCopySource
- */
+/** @param name of the database in messages for the operator. @see Store.withCopySource */
 export async function withCopySource<Result>(
   db: Database,
   placement: Placement,

@@ -27,7 +27,6 @@ import { editableUsers } from "../tables/users.ts";
 import { rowsOf } from "./rows.ts";
 import { lockIds } from "./sequences.ts";
 
-/** Loads the ids of the records with these keys. @param table has the ids and the keys */
 async function loadIds(
   session: Session,
   table: string,

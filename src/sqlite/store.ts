@@ -1,4 +1,3 @@
-/** The store of an open SQLite database. */
 import type { Database } from "bun:sqlite";
 import { existsSync } from "node:fs";
 import { suffixes } from "../base/database-url.ts";
@@ -79,17 +78,14 @@ interface OpenDatabase {
   readonly file: DatabaseFile;
   /** `null` if the store is not that of a server. */
   readonly lock: ServerLock | null;
-  /** `null` if there is none. */
   readonly archive: ArchiveClient | null;
   /** For the copy of a standby. */
   readonly copy?: {
     readonly archive: ArchiveClient;
-    /** Called when the files are open. */
     readonly onOpen: (files: FileDescriptors) => void;
   };
 }
 
-/** @see Store.check */
 async function check(
   { db, file: { path, atRest } }: OpenDatabase,
   reader: Reader,

@@ -49,11 +49,7 @@ export function createChangeWatch(db: Database, untilArchived: UntilArchived | n
   return {
     /** Calls the listeners if there are new changes. Call it after each commit. */
     check,
-    /**
-     * @param last the newest id
-     * @returns the newest one that may be shown
-     * @throws {AppError} unavailable if that is not known
-     */
+    /** @param last the newest id. @throws {AppError} unavailable if the newest one that may be shown is not known */
     shownOf(last: number): number {
       if (untilArchived === null) return last;
       if (last > shown) check();

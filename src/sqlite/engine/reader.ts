@@ -45,9 +45,7 @@ export function createReader(db: Database, requireUnchanged = () => {}) {
     if (version !== before) results.clear();
   }
 
-  /**
-   * Ends the snapshot and clears the cache. Call it before each write, so that later reads see all committed changes.
-   */
+  /** Call it before each write, so that later reads see all committed changes. */
   function reset(): void {
     results.clear();
     endSnapshot();
@@ -55,7 +53,6 @@ export function createReader(db: Database, requireUnchanged = () => {}) {
 
   /**
    * Runs `work` in the snapshot of the current turn. It must be synchronous, and may write temporary tables only.
-   * @param table the table that is read, for error messages
    * @throws {AppError} unavailable if the disk cannot be read
    * @throws {AppError} damaged if the disk can be read, but SQLite finds the file malformed
    */

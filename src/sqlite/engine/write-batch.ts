@@ -5,7 +5,6 @@ import { storageError, unavailableError } from "../file/errors.ts";
 import type { FileWatch } from "../file/file-watch.ts";
 
 export interface Write {
-  /** The table that is written, for error messages. */
   readonly table: string;
   /** Synchronous. It may run several times, and only the last run is committed. */
   readonly work: () => unknown;
@@ -32,7 +31,6 @@ export function createWriteBatch(db: Database, files: FileWatch) {
 
   return {
     /**
-     * Begins the transaction.
      * @throws {SQLiteError} SQLITE_BUSY if another process is writing
      * @throws {AppError} unavailable if the files were moved
      */

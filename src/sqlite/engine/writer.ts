@@ -65,7 +65,6 @@ function queued({ queue, rolledBack }: State): number {
   return queue.size() + rolledBack.length;
 }
 
-/** Takes the next write. @returns `null` if there is none */
 function take({ queue, rolledBack }: State): Write | null {
   return rolledBack.shift() ?? queue.take();
 }
@@ -193,7 +192,6 @@ export function createWriter({ nowMs = () => performance.now(), ...parts }: Writ
     scheduled: false,
     busySinceMs: null,
   };
-  /** @returns the number of writes that are queued or not acknowledged yet */
   const pending = () => queued(state) + state.unconfirmed;
 
   return {
@@ -201,7 +199,6 @@ export function createWriter({ nowMs = () => performance.now(), ...parts }: Writ
      * Runs `work` in a transaction that it shares with other writes. If `work` throws, it does not affect the others. It may
      * run several times, and only the last run is committed. It must have no effect outside the database, and throw an
      * AppError only before its first change. Callers bound the number of queued writes, as `http/limits/memory.ts` does.
-     * @param table the table that is written, for error messages
      * @param author who sends it; `null`, the default, for the process itself. Writes of one author keep
      * their order
      * @returns what `work` returned; resolves when the transaction is on disk

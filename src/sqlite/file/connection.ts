@@ -21,7 +21,6 @@ export const WAL_LIMIT_BYTES = 4 * CHECKPOINT_PAGES * PAGE_BYTES;
 /** The first SQLite with `octet_length`. On macOS the system provides SQLite. */
 const MIN_SQLITE = "3.43.0";
 
-/** @param create whether to create a missing database */
 export function connect(path: string, create = false): Database {
   const db = new Database(path, { create, readwrite: true, strict: true });
   db.run(`pragma busy_timeout = ${OPEN_TIMEOUT_MS}`);

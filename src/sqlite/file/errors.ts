@@ -73,11 +73,7 @@ export function withIoErrors<Result>(db: Database, work: () => Result): Result {
   }
 }
 
-/**
- * @param db the connection that failed
- * @param table the table that was read or written
- * @returns an AppError `unavailable` or `damaged`; any error that storage did not cause, unchanged
- */
+/** @returns an AppError `unavailable` or `damaged`; any error that storage did not cause, unchanged */
 export function storageError(
   error: unknown,
   db: Database,
@@ -108,7 +104,6 @@ const errorMessages: readonly (readonly [codes: RegExp, message: string])[] = [
   [/^EEXIST/, "a part of the path is not a directory"],
 ];
 
-/** @returns a message for the operator; `null` if the error has no known code */
 export function meaningOf(error: unknown): string | null {
   const code = systemCode(error);
   return errorMessages.find(([codes]) => codes.test(code))?.[1] ?? fileProblem(error);

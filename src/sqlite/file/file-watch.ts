@@ -18,7 +18,6 @@ export interface FileWatch {
    * @throws {AppError} unavailable if a file was moved, deleted, replaced or overwritten, or the lock is lost
    */
   requireInPlace(): void;
-  /** @returns whether no file was moved, deleted, replaced or overwritten, and the lock is held */
   isInPlace(): boolean;
   /** @returns the number of pages in the WAL; 0 if the disk fails */
   walPages(): number;
@@ -41,7 +40,6 @@ export interface FileDescriptors {
   readonly index: number;
 }
 
-/** What tells whether the database file has changed. */
 interface Content {
   readonly sizeBytes: number;
   readonly modifiedMs: number;
@@ -53,7 +51,6 @@ interface WatchedFile {
   readonly path: string;
   /** Stays open as long as the database. */
   readonly descriptor: number;
-  /** Properties of the file that is open. */
   readonly opened: Stats;
 }
 

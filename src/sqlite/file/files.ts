@@ -26,7 +26,6 @@ import { claimTemporary, fsyncPath, publishNew } from "../../base/temporary-file
 import { isTimeInName, timeInName } from "../../base/time-in-name.ts";
 import { requireOwnNeighbours, resolveLinks } from "../../base/trusted-path.ts";
 
-/** Suffixes of the files that SQLite keeps next to a database. */
 const SIDECAR_SUFFIXES = [suffixes.wal, suffixes.shm, suffixes.journal];
 
 /** @returns the bytes that users other than root can still write; `null` if the directory has been moved away */
@@ -178,10 +177,7 @@ export function copyOwnership(copy: string, original: string): string | null {
   }
 }
 
-/**
- * Links a file to a new name, or copies it if the file system has no hard links.
- * @throws {AppError} operator if the new name exists
- */
+/** Copies the file if the file system has no hard links. @throws {AppError} operator if the new name exists */
 export function linkOrCopy(path: string, newPath: string): void {
   try {
     linkSync(path, newPath);
@@ -194,10 +190,7 @@ export function linkOrCopy(path: string, newPath: string): void {
   }
 }
 
-/**
- * Moves a complete file to its path and syncs both.
- * @throws {AppError} operator as {@link requireAbsent}
- */
+/** Moves a complete file to its path and syncs both. @throws {AppError} operator as {@link requireAbsent} */
 export function publish(temporaryPath: string, path: string): void {
   fsyncPath(temporaryPath);
   // Others may have created a file next to it meanwhile.
@@ -225,10 +218,7 @@ export function discard(path: string): void {
   }
 }
 
-/**
- * Renames a closed database that has diverged from its archive, so that the server restores it. Only one is kept.
- * @returns the new path
- */
+/** Renames a closed database that has diverged from its archive, so that the server restores it. Only one is kept. */
 export function setAside(path: string, now: Date): string {
   const directory = dirname(resolve(path));
   const stem = `${basename(path)}-diverged-`;

@@ -111,10 +111,7 @@ export function requireCurrentSchema(db: Database): void {
   requireMigrated(findVersion(db));
 }
 
-/**
- * Brings the schema up to date in one transaction. Two processes may call it concurrently.
- * @returns the version before
- */
+/** In one transaction. Two processes may call it concurrently. @returns the version before */
 export function migrate(db: Database, available = migrations): number {
   const run = db.transaction(() => {
     const version = findVersion(db, available);

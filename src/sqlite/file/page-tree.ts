@@ -13,7 +13,6 @@ const VALUE_BYTES = [0, 1, 2, 3, 4, 6, 8, 8, 0, 0];
 export const LARGE_TREE =
   /^(create table buckets |create (table|(unique )?index \w+ on) (users|orders|idempotency_keys|changes) |sqlite_autoindex_(users|idempotency_keys)_1)/i;
 
-/** @returns the value of a variable-length integer, and where it ends */
 function readVarint(page: Buffer, start: number): [value: number, end: number] {
   let value = 0;
   for (let at = start; ; at += 1) {

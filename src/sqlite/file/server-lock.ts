@@ -13,7 +13,6 @@ export const LOCK_TIMEOUT_MS = 500;
 /** Once its file is moved or deleted, another server can take the lock. */
 export interface ServerLock extends Disposable {
   readonly path: string;
-  /** Properties of the file that is locked. */
   readonly opened: Stats;
 }
 

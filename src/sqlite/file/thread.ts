@@ -1,6 +1,5 @@
 /** Runs long statements in a worker thread, so that they do not block the event loop. */
 
-/** One statement, and the path of its database. */
 export interface Task {
   readonly path: string;
   readonly sql: string;
@@ -12,7 +11,6 @@ export interface Task {
 /**
  * The worker starts with the first statement, takes 5 MB, and ends the process if it cannot start because too many files
  * are open.
- * @param path path of the database
  * @param atRest whether the statements only read, and the database is at rest
  */
 export function createThread(path: string, atRest = false) {

@@ -40,7 +40,6 @@ export interface WalState {
   readonly backfillTargetFrames: number;
 }
 
-/** @returns the size of the WAL up to the last commit */
 export function committedBytes({
   frames,
   pageBytes,

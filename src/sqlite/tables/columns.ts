@@ -12,10 +12,7 @@ function jsonValue({ name, type, isNullable }: Column): string {
 /** The first SQLite with `concat`, which takes two thirds of the time of `format` and of `||`. */
 const CONCAT_SINCE = "3.44.0";
 
-/**
- * A list takes three quarters of the time that it takes if TypeScript renders its records from their columns.
- * @returns an expression for a record as JSON, from the columns of the table
- */
+/** A list takes three quarters of the time that it takes if TypeScript renders its records from their columns. */
 export function recordJson(db: Database, record: Schema): string {
   const columns = columnsOf(record);
   const template = jsonTemplate(columns);

@@ -5,7 +5,6 @@ import type { Reader } from "../engine/reader.ts";
 import type { Writer } from "../engine/writer.ts";
 import type { IdempotencyStore } from "./idempotency.ts";
 
-/** What the stores of the tables share. */
 export interface StoreContext {
   readonly db: Database;
   readonly reader: Reader;

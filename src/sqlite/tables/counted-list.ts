@@ -6,10 +6,7 @@ import type { ListRows } from "./lists.ts";
 
 type Status = { readonly status: CountedList };
 
-/**
- * @param columns of a `JsonRow`, the first of which is the id
- * @returns a function that reads a page of the list
- */
+/** @param columns of a `JsonRow`, the first of which is the id */
 export function prepareCountedList(
   db: Database,
   list: CountedList,

@@ -45,7 +45,6 @@ function identityOf(path: string, mark: number): string {
  * Starts a new feed unless this is the file that the last call had, in a state after that call. The time of the lock file
  * is a mark, which an older state of the database, written over the same file, does not have. Call it under the lock of
  * a server.
- * @param write runs work in a transaction
  * @param keepsName whether the file is a copy that lacks no change which a client can have seen
  * @throws whatever `write` throws if a new feed is needed
  */

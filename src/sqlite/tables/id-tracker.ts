@@ -35,7 +35,6 @@ export function prepareIdTracker(db: Database) {
 
   return () => {
     const last = { users: lastId("users"), orders: lastId("orders") };
-    /** Change of each count, by list, level and bucket. */
     const counts = new Map<string, CountChange>();
 
     /** Writes the counts. Call it after the last row. */
@@ -80,10 +79,7 @@ export function prepareIdTracker(db: Database) {
     }
 
     return {
-      /**
-       * Counts the id. Call it for each new row.
-       * @param status of an order; a user is like a pending one
-       */
+      /** Call it for each new row. @param status of an order; a user is like a pending one */
       add(table: RecordTable, id: number, status: OrderStatus = "pending"): void {
         if (id <= last[table]) {
           count(table, id, id, -1);

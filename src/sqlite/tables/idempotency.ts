@@ -50,7 +50,6 @@ export function createIdempotencyStore(db: Database, writer: Writer, options: St
   return {
     /**
      * Writes once per key, with which the result is stored in the same transaction.
-     * @param key `null` writes each time
      * @param write returns the record after the write; `null` if there is none, which is not stored
      * @returns the result of the first write with the key
      * @throws {AppError} idempotency_key_reused if the key was used for a different request
@@ -70,7 +69,6 @@ export function createIdempotencyStore(db: Database, writer: Writer, options: St
       }
       return record;
     },
-    /** Deletes the results that have a user. */
     forgetUser: (id: number) => deleteOfUser.run({ id }),
     replaceOfUser: ({ id, json }: RecordText<User>) =>
       writer.write("idempotency_keys", () => void replaceOfUser.run({ id, json })),

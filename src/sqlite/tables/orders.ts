@@ -24,7 +24,6 @@ import {
   prepareUserPositions,
 } from "./user-positions.ts";
 
-/** Reads the orders of one user, which are numbered. */
 function prepareRowsOfUser(db: Database, columns: string) {
   const numberingOf = prepareUserNumbering(db);
   // With both filters, the orders of the user are counted in the index alone.
@@ -84,7 +83,6 @@ function prepareRows(db: Database, columns: string) {
 
 type Unique = Pick<OrderEdit, "user_id" | "reference">;
 
-/** @returns a function that throws {AppError} if the user does not exist, or another order has the reference */
 function prepareRequireValid(db: Database): (edit: Unique, id: number | null) => void {
   const owners = db.prepare<{ user: number | null; order: number | null }, Unique>(`
     select

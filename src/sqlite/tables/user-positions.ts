@@ -36,7 +36,6 @@ const renumberTo = (position: string) => `
   where orders.id = numbered.id and orders.user_position <> numbered.user_position
 `;
 
-/** @returns a function that reads how the orders of a user are numbered */
 export function prepareUserNumbering(db: Database) {
   const lastPosition = db.prepare<{ last: number | null }, { user_id: number; end: number }>(`
     select max(user_position) as last

@@ -17,7 +17,6 @@ import { prepareCountedList } from "./counted-list.ts";
 import type { ListRows } from "./lists.ts";
 import { createRecordStore, type OpenUpdates, readFew } from "./records.ts";
 
-/** Reads the list of all users, or of those that filters name. */
 function prepareRows(db: Database, columns: string) {
   const readAll = prepareCountedList(db, "users", columns);
 
@@ -29,7 +28,6 @@ function prepareRows(db: Database, columns: string) {
   };
 }
 
-/** @returns a function that throws {AppError} email_taken or reference_taken by another user than the one with the id */
 function prepareRequireValid(db: Database): (row: UserRow, id: number | null) => void {
   const owners = db.prepare<{ email: number | null; reference: number | null }, UserRow>(`
     select

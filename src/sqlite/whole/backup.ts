@@ -30,7 +30,6 @@ const WATCH_MS = 100;
 
 /**
  * Checks a database that no other process uses.
- * @returns its row counts and its size
  * @throws {AppError} operator if it belongs to another application, has another schema, or is empty or damaged
  */
 export function verifyDatabase(path: string): BackupSummary {

@@ -3,7 +3,6 @@ import type { Database } from "bun:sqlite";
 import { systemCode } from "../../base/error.ts";
 import { readEntries } from "../file/migrate.ts";
 
-/** Finds the problems of one aspect of a database. */
 export type Find = (db: Database) => Iterable<string>;
 
 /** More of them are not counted. */

@@ -21,7 +21,6 @@ const MAX_FINDINGS = 10;
  */
 const UNREADABLE = /^SQLITE_(CORRUPT|NOTADB|ERROR|TOOBIG)/;
 
-/** Reports the rows of a query. */
 function findRows<Row>(query: string, describe: (row: Row) => string): Find {
   return function* find(db) {
     using statement = db.prepare<Row, []>(query);
@@ -84,7 +83,6 @@ function findMiscounts(list: CountedList): Find {
   };
 }
 
-/** @param record the schema of the records */
 function findLarge(table: RecordTable, record: Schema): Find {
   return (db) =>
     findRows<{ id: number }>(

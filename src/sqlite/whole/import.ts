@@ -21,7 +21,6 @@ import { type OpenUpdates, prepareText } from "../tables/records.ts";
 import { prepareUserUpdate } from "../tables/users.ts";
 import { prepareBulkInsert } from "./bulk-insert.ts";
 
-/** @returns a function that reads the id of the record with a key */
 function prepareIdOf(db: Database, table: RecordTable) {
   const byReference = db.prepare<{ id: number }, { key: string }>(`
     select id

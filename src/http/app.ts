@@ -68,7 +68,6 @@ export interface AppOptions {
   readonly metrics: Metrics;
   readonly drain: Drain;
   readonly connections: Connections;
-  /** The version of the program, e.g. `0.1.0`. */
   readonly version: string;
 }
 

@@ -21,7 +21,6 @@ const HANDOVER_MS = 1_000;
 /** Interval at which requests in flight are counted while the server stops. */
 const POLL_MS = 10;
 
-/** Why a server cannot listen, by error code. */
 const listenErrors: Readonly<Record<string, string>> = {
   EADDRINUSE: "the port is in use",
   EADDRNOTAVAIL: "this machine does not have the address",
@@ -29,7 +28,6 @@ const listenErrors: Readonly<Record<string, string>> = {
   EACCES: "no permission to use the port",
 };
 
-/** @throws {AppError} operator */
 async function failToListen({ host, port }: Config, error: unknown): Promise<never> {
   const failBecause = (place: string, problem: string | null | undefined) =>
     fail("operator", `Cannot listen on ${place}: ${problem ?? messageOf(error)}`);
@@ -148,10 +146,7 @@ export async function listen(options: ListenOptions) {
       lastReload = result.catch(() => {});
       return result;
     },
-    /**
-     * Stops accepting connections, waits for requests in flight, and aborts the rest at the deadline.
-     * @param timeoutMs the time until the deadline
-     */
+    /** Stops accepting connections, waits for requests in flight, and aborts the rest after this time. */
     async stop(timeoutMs: number): Promise<void> {
       isStopped = true;
       for (const each of servers) stopAccepting(each);

@@ -45,7 +45,6 @@ const redirects: readonly string[] = ["/", `${docsPath}/`];
 
 export type Unmatched = ReturnType<typeof createUnmatched>;
 
-/** @param routes all routes */
 export function createUnmatched(cors: Cors | null, routes: readonly RouteEntry[]) {
   const findPath = createPathLookup([
     ...redirects.map((path) => ({ method: "GET", path })),

@@ -32,7 +32,6 @@ function isUtf8(mediaType: string): boolean {
   });
 }
 
-/** @throws {AppError} unsupported_media_type */
 function requireJson(request: Request): void {
   if ((request.headers.get("content-encoding") ?? "identity").toLowerCase() !== "identity") {
     fail("unsupported_media_type", "the request body must not be compressed");
@@ -50,7 +49,6 @@ function requireJson(request: Request): void {
     fail("unsupported_media_type", "the request body must be UTF-8");
 }
 
-/** Maximum size of a request body. */
 const MAX_BODY_BYTES = 2 ** 16;
 /** Maximum number of its chunks. One takes as much time as thousands of bytes. */
 const MAX_CHUNKS = 2 ** 10;
@@ -65,7 +63,6 @@ export function expectedBytes(headers: Headers): number {
   return headers.has("transfer-encoding") ? 2 ** 12 : 0;
 }
 
-/** @throws {AppError} payload_too_large */
 function requireLength(length: number): void {
   if (length <= MAX_BODY_BYTES) return;
   fail("payload_too_large", `the request body must be at most ${MAX_BODY_BYTES} bytes`);
@@ -116,7 +113,6 @@ export function receive(reserveWrite: ReserveWrite, request: Request, client: Cl
 /**
  * Checks `Content-Type` and `Content-Encoding`, then waits for the body.
  * @param received the `bytes` of `receive`
- * @returns the JSON value
  * @throws {AppError} unsupported_media_type, payload_too_large, validation_failed
  */
 export async function readBody(request: Request, received: Promise<Uint8Array>): Promise<unknown> {

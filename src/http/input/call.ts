@@ -1,9 +1,7 @@
-/** A request in progress. */
 import type { AppError } from "../../base/error.ts";
 import type { Token } from "../../domain/token.ts";
 import type { receive } from "./body.ts";
 
-/** The status and the headers of a response in progress. */
 export interface ResponseHead {
   status: number;
   /** By lower-case name. The default of `content-type` is JSON, that of `cache-control` is `no-store`. */

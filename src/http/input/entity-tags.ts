@@ -12,7 +12,6 @@ export const ENTITY_TAGS = new RegExp(
   `^(?:[ \\t]*\\*[ \\t]*|[ \\t,]*${TAG}(?:[ \\t]*,[ \\t,]*${TAG}){0,${MAX_TAGS - 1}}[ \\t,]*)$`,
 );
 
-/** @throws {AppError} validation_failed */
 function parseEntityTags(field: string, value: string | null): EntityTags | null {
   if (value === null) return null;
   if (!ENTITY_TAGS.test(value)) {
@@ -29,11 +28,7 @@ function parseEntityTags(field: string, value: string | null): EntityTags | null
   }));
 }
 
-/**
- * Parses `If-Match` and `If-None-Match` of a request for one record.
- * @returns `null` if the request has neither
- * @throws {AppError} validation_failed
- */
+/** @returns `null` if the request has neither. @throws {AppError} validation_failed */
 export function preconditionsOf({ headers }: Request): Preconditions | null {
   const ifMatch = headers.get("if-match");
   const ifNoneMatch = headers.get("if-none-match");

@@ -2,14 +2,9 @@ import { failField } from "../../base/error.ts";
 import { fingerprint, type IdempotencyKey } from "../../domain/idempotency.ts";
 import type { Call } from "./call.ts";
 
-/** A valid `Idempotency-Key`. */
 export const IDEMPOTENCY_KEY = /^[\x21-\x7e]{1,255}$/;
 
-/**
- * @returns the key of a write; `null` if it has none
- * @param path of the record, or of the list that it is added to
- * @throws {AppError} validation_failed if the key is malformed
- */
+/** @param path of the record, or of the list that it is added to. @throws {AppError} validation_failed */
 export function idempotencyKeyOf(
   { request, token, body }: Pick<Call, "request" | "token" | "body">,
   path: string,

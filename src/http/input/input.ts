@@ -1,6 +1,5 @@
 /** What the parsers of all parts of a request share. */
 
-/** A parser of one part of a request. */
 export interface InputSchema<Value> {
   /** @returns the typed value. @throws {AppError} if the input is not valid */
   readonly parse: (input: unknown) => Value;
@@ -10,10 +9,7 @@ export interface InputSchema<Value> {
 
 export type JsonSchema = Readonly<Record<string, unknown>>;
 
-/**
- * Reads an integer in canonical base 10.
- * @returns `NaN` for any other text. Values above 2^53 are rounded: compare before use
- */
+/** @returns `NaN` if it is not canonical base 10. Values above 2^53 are rounded: compare before use */
 export function parseInteger(text: string): number {
   return /^(?:0|-?[1-9]\d*)$/.test(text) ? Number(text) : Number.NaN;
 }

@@ -1,4 +1,3 @@
-/** Path parameters. */
 import { fail, failField } from "../../base/error.ts";
 import { type InputSchema, type JsonSchema, parseInteger } from "./input.ts";
 

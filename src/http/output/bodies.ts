@@ -33,13 +33,11 @@ export type JsonBlob<Value> = Blob & Parsed<Value>;
 /** `null` for no body. */
 export type ResponseBody = string | Blob | null;
 
-/** A call whose response is being made. */
 type Answered = Pick<UncheckedCall, "head" | "recordId">;
 
 /** `Cache-Control` of a record: a client may keep it, and must revalidate it before each use. */
 export const REVALIDATE = "private, no-cache";
 
-/** @param data JSON */
 export function envelopeBody<Data>(data: JsonText<Data>): JsonText<Envelope<Data>> {
   return `{"data":${data},"error":null}`;
 }
@@ -86,10 +84,7 @@ export function conditionalRecordBody<Row>(
   return body;
 }
 
-/**
- * @param path the path of the list
- * @returns the body of a response with a new record. Sets its status and `Location`
- */
+/** @returns the body of a response with a new record. Sets its status and `Location` */
 export function createdBody<Row>(
   call: Answered,
   path: string,
@@ -104,7 +99,6 @@ export function createdBody<Row>(
 /** An array becomes its values, separated by commas, as clients write it. */
 type Filters = Readonly<Record<string, string | number | readonly number[] | undefined>>;
 
-/** @returns the filters of a list as they follow other parameters in a URL */
 function filterParameters(filters: Filters): string {
   let parameters = "";
   for (const name in filters) {
@@ -146,10 +140,7 @@ export function pageLinks(
 
 export type ListQuery = PageQuery & Filters;
 
-/**
- * @returns the body of a response with one page. Sets its `Link`
- * @param path the path of the list, without a query
- */
+/** @returns the body of a response with one page. Sets its `Link` */
 export function pageBody<Row>(
   { head, query }: Pick<Call<ListQuery>, "head" | "query">,
   path: string,

@@ -17,7 +17,6 @@ export function createCors(origins: readonly string[] | null) {
   const allows = (origin: string | null) =>
     origin !== null && (allowsAny || origins.includes(origin));
   return {
-    /** @returns the headers to add to the response to a request from this origin */
     headers(origin: string | null): Readonly<Record<string, string>> {
       if (!allows(origin)) return { vary: "Origin" };
       return {

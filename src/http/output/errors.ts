@@ -1,4 +1,3 @@
-/** Maps errors to responses. */
 import { AppError, type ErrorCode, messageOf } from "../../base/error.ts";
 import type { Log } from "../../base/log.ts";
 import { NOT_PRIMARY } from "../../domain/health.ts";
@@ -18,7 +17,6 @@ export interface ResponseTemplate {
 /** The response to any error that is not the client's. It gives no details: the log has them. */
 const internalError = { status: 500, text: "internal error" } as const;
 
-/** The path of the interactive reference. */
 export const docsPath = "/api/v1/docs";
 
 /** On every 401 and 404, so that a client that guesses a path finds the documentation. @see RFC 8631 */

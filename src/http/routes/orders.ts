@@ -1,4 +1,3 @@
-/** The routes of orders. */
 import {
   Order,
   OrderInput,

@@ -19,11 +19,9 @@ import type { RouteDefinition } from "../openapi/detail.ts";
 import type { JsonBlob, ResponseBody } from "../output/bodies.ts";
 import type { ClientRoute, Input } from "./typed-client.ts";
 
-/** What handlers use, besides the request. */
 export interface Services {
   /** That of the moment. Get it anew after waiting. @throws {AppError} unavailable if there is none */
   readonly store: Store;
-  /** Whether the server rejects all writes. */
   readonly readOnly: boolean;
   /** Whether the server is a standby at times. */
   readonly standby: boolean;
@@ -35,10 +33,8 @@ export interface Services {
   /** @returns whose `Authorization` header it is if its token was valid when last used; `null` if that is not known */
   readonly clientOf: (authorization: string) => ClientId | null;
   readonly yieldToClients: YieldToClients;
-  /** Those that wait for changes. */
   readonly waitingClients: WaitingClients;
   readonly responseMemory: ResponseMemory;
-  /** @returns the OpenAPI document */
   readonly document: () => JsonBlob<JsonSchema>;
 }
 
@@ -50,14 +46,12 @@ type CheckedCall<Definition extends RouteDefinition> = Call<
   Definition extends { readonly public: true } ? null : Token
 >;
 
-/** A definition with its handler. */
 export interface Route {
   readonly definition: RouteDefinition;
   /** @returns the body of the response. Sets its status and headers in `head` */
   handler(call: UncheckedCall, services: Services): MaybePromise<ResponseBody>;
 }
 
-/** What Elysia passes to a route. */
 interface RouteContext {
   /** Makes the checks of a request, then calls the handler of its route. */
   pipeline(route: Route, path: string, request: Request, params: unknown): MaybePromise<Response>;
@@ -94,7 +88,6 @@ export function route<const Definition extends RouteDefinition, Body extends Res
 /** A route that was made by `route`, in `routes` of an Elysia instance. */
 export interface RouteEntry {
   readonly method: string;
-  /** As in `/api/v1/users/:id`. */
   readonly path: string;
   readonly hooks: {
     /** What its Elysia instance sets. */
@@ -112,7 +105,6 @@ export function routesOf({ routes }: Pick<AnyElysia, "routes">): readonly RouteE
   return routes;
 }
 
-/** @returns whether the route needs no token */
 export function isPublic({ hooks }: RouteEntry): boolean {
   return hooks.definition.public === true;
 }

@@ -37,7 +37,6 @@ type ErrorBody<Code extends ErrorCode> = (typeof errorTemplates)[Code] extends {
   ? Text
   : ErrorEnvelope<Code>;
 
-/** The statuses of successful responses. */
 type SuccessStatus<Detail> = Detail extends { readonly responses: infer Responses }
   ? Extract<keyof Responses, number>
   : 200;

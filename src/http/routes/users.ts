@@ -1,4 +1,3 @@
-/** The routes of users. */
 import { patchUser, User, UserInput, UserPatch, UserQuery, userFields } from "../../domain/user.ts";
 import { jsonBody } from "../input/body.ts";
 import { userParams } from "../input/params.ts";

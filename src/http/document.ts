@@ -54,6 +54,19 @@ function mapValues<Value>(
 type Side = "request" | "response";
 
 /**
+ * Bounds of values. Responses have none, since v1 can widen them, and since validators count characters in different
+ * units: one record that a client rejects would hide the whole page.
+ */
+const bounds: ReadonlySet<string> = new Set([
+  ...["minimum", "maximum", "minLength", "maxLength", "pattern"],
+  ...["minItems", "maxItems", "minProperties", "maxProperties", "propertyNames"],
+]);
+
+function withoutBounds(schema: JsonSchema): JsonSchema {
+  return Object.fromEntries(Object.entries(schema).filter(([keyword]) => !bounds.has(keyword)));
+}
+
+/**
  * Adds schemas with a title to the components. Requests are closed: what they do not name is rejected. Responses are
  * open, because fields and values are added within v1: a client that validates must not fail then.
  */
@@ -62,12 +75,15 @@ function createSchemas(components: Record<string, JsonSchema>) {
   function schemaOf(schema: JsonSchema, side: Side): JsonSchema {
     const { title } = schema as { readonly title?: string };
     const isOpenEnum = schema["enum"] !== undefined && side === "response";
-    if (title === undefined || isOpenEnum) return inlineSchema(schema, side);
+    const inline = () =>
+      side === "request" ? inlineSchema(schema, side) : withoutBounds(inlineSchema(schema, side));
+    if (title === undefined || isOpenEnum) return inline();
     // `Input` and `Patch` end the titles of schemas that only requests have.
-    const isRequest = side === "request" && schema["properties"] !== undefined;
+    const isObject = (schema["properties"] ?? schema["patternProperties"]) !== undefined;
+    const isRequest = side === "request" && isObject;
     const isShared = isRequest && !/Input$|Patch$/.test(title);
     const name = isShared ? `${title}Input` : title;
-    components[name] ??= inlineSchema(schema, side);
+    components[name] ??= inline();
     return ref("schemas", name);
   }
 

@@ -20,10 +20,13 @@ function decodePercent(text: string, field: string): string {
  */
 function parseIds(field: string, text: string): number[] {
   const ids = text.split(",", MAX_IDS + 1);
-  const isValid = ids.every((id) => parseInteger(id) > 0) && new Set(ids).size === ids.length;
-  if (isValid && ids.length <= MAX_IDS)
-    return ids.map((id) => Math.min(Number(id), Number.MAX_SAFE_INTEGER));
-  return failField(field, "format", `must be 1 to ${MAX_IDS} different ids, separated by commas`);
+  if (ids.length > MAX_IDS || !ids.every((id) => parseInteger(id) > 0)) {
+    const rule = `must be 1 to ${MAX_IDS} ids, separated by commas: ${field}=1,2`;
+    failField(field, "format", rule);
+  }
+  const repeated = ids.find((id, at) => ids.indexOf(id) !== at);
+  if (repeated !== undefined) failField(field, "duplicate", `has ${repeated} more than once`);
+  return ids.map((id) => Math.min(Number(id), Number.MAX_SAFE_INTEGER));
 }
 
 /** Values by name. Clients choose the names, so none is inherited, and `__proto__` is one like any other. */
@@ -33,7 +36,8 @@ type Values = Record<string, unknown>;
  * Parses the query of a URL. `+` is a plus sign (RFC 3986), not a space: emails contain it, and no parameter
  * contains spaces.
  * @param properties of all parameters that are allowed
- * @returns the given parameters. Malformed integers are `NaN`, which no schema accepts
+ * @returns the given parameters. Malformed integers are `NaN`, which no schema accepts. The values of a list are joined
+ * with commas, whether it came as `id=1,2`, `id=1&id=2` or `id[]=1&id[]=2`: many clients know only one of these
  * @throws {AppError} validation_failed if a parameter is given twice, or a percent-encoding is not UTF-8
  */
 function parseQuery(url: string, properties: Readonly<Record<string, Schema>>): Values {
@@ -47,10 +51,14 @@ function parseQuery(url: string, properties: Readonly<Record<string, Schema>>): 
     // Long names take long to validate.
     const field = displayField(name);
     const value = decodePercent(equals === -1 ? "" : part.slice(equals + 1), field);
+    const list = field.endsWith("[]") ? field.slice(0, -2) : field;
+    const type = properties[list]?.["type"];
+    if (type === "array") {
+      values[list] = list in values ? `${values[list]},${value}` : value;
+      continue;
+    }
     if (field in values) failDuplicate(field);
-    const type = properties[field]?.["type"];
-    if (type === "array") values[field] = parseIds(field, value);
-    else values[field] = type === "integer" ? parseInteger(value) : value;
+    values[field] = type === "integer" ? parseInteger(value) : value;
   }
   return values;
 }
@@ -60,6 +68,7 @@ export function querySchema<Of extends Schema>(schema: Of): InputSchema<ValueOf<
   const validate = createValidator(schema);
   const properties: Readonly<Record<string, Schema>> = schema["properties"];
   const defaults = Object.entries(properties).filter(([, value]) => value["default"] !== undefined);
+  const lists = Object.keys(properties).filter((name) => properties[name]?.["type"] === "array");
 
   function parse(url: unknown): ValueOf<Of> {
     const values = parseQuery(String(url), properties);
@@ -68,8 +77,11 @@ export function querySchema<Of extends Schema>(schema: Of): InputSchema<ValueOf<
       const allowed = Object.keys(properties).filter((name) => name !== "offset");
       failField("offset", "not_allowed", "cannot be combined with after", { allowed });
     }
-    // Of a list. Other routes reject `id` itself.
-    if ("id" in values && Object.hasOwn(properties, "id")) values["limit"] ??= MAX_IDS;
+    for (const name of lists) {
+      if (!(name in values)) continue;
+      values[name] = parseIds(name, String(values[name]));
+      values["limit"] ??= MAX_IDS;
+    }
     for (const [name, property] of defaults) values[name] ??= property["default"];
     return validate(values);
   }

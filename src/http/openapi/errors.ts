@@ -46,7 +46,7 @@ const errorDocs = {
     { min: 500, max: 3998 },
   ],
   changes_expired: [
-    "Changes after `after` are no longer kept",
+    "Changes that follow the id in `after` are no longer kept",
     "changes before 1001 are no longer kept: synchronize again",
   ],
   changes_reset: [
@@ -95,8 +95,7 @@ export function errorSchemas(): Record<string, JsonSchema> {
   const problems = {
     type: "array",
     items: ref("schemas", "FieldError"),
-    maxItems: MAX_PROBLEMS,
-    description: "The problems, if the code is `validation_failed`",
+    description: `The problems, if the code is \`validation_failed\`: the first ${MAX_PROBLEMS}`,
   };
   const allowed = {
     description:
@@ -152,9 +151,7 @@ export function errorResponseDoc(codes: readonly DocumentedError[]): JsonSchema 
     description: codes.map((code) => errorDocs[code][0]).join("; or: "),
     headers: withCommonHeaders({
       ...(has("www-authenticate") && {
-        "WWW-Authenticate": header("The scheme, and what the token lacks (RFC 6750)", {
-          pattern: "^Bearer",
-        }),
+        "WWW-Authenticate": header("The scheme, and what the token lacks (RFC 6750)", {}),
       }),
       ...(has("link") && { Link: ref("headers", "ServiceDoc") }),
       ...(has("retry-after") && { "Retry-After": ref("headers", "RetryAfter") }),

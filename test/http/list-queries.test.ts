@@ -49,7 +49,7 @@ test.each(outside)(
   },
 );
 
-const idsRule = "id must be 1 to 100 different ids, separated by commas";
+const idsRule = "id must be 1 to 100 ids, separated by commas: id=1,2";
 const statuses = "pending, paid, shipped, delivered, canceled";
 const rejected: [query: string, problem: string | RegExp][] = [
   ["/users?limit", asType(range("limit"))],
@@ -85,11 +85,32 @@ const rejected: [query: string, problem: string | RegExp][] = [
     `status must be one of ${statuses}`,
   ]),
   ["/orders?status=paid%00", /^status must be /],
-  ...["", "0", "01", "1,1", "+1", "%2B1", "-1", "1.0", "1,", ",1", "1,,2", "1, 2", "a", "1;2"].map(
-    (ids): (typeof rejected)[0] => [`/orders?id=${ids}`, idsRule],
-  ),
+  ...[
+    "",
+    "0",
+    "01",
+    "1&id=",
+    "[1,2]",
+    "1&id[]=x",
+    "+1",
+    "%2B1",
+    "-1",
+    "1.0",
+    "1,",
+    ",1",
+    "1,,2",
+    "1, 2",
+    "a",
+    "1;2",
+  ].map((ids): (typeof rejected)[0] => [`/orders?id=${ids}`, idsRule]),
   [`/users?id=${Array.from({ length: 101 }, (_, at) => at + 1)}`, idsRule],
   [`/users?id=1,${"9".repeat(30)},0`, idsRule],
+  ...["1,2,1", "1,2&id=1", "1&id[]=2&id%5B%5D=1"].map((ids): (typeof rejected)[0] => [
+    `/users?id=${ids}`,
+    "id has 1 more than once",
+  ]),
+  ["/users?id[0]=1", "id[0] is not allowed"],
+  ["/changes?id[]=1", "id[] is not allowed"],
   ["/changes?id=1", "id is not allowed"],
   ...["", "%20a", "a%20", "a%0A", "a%00", "%7f", "r".repeat(256)].map(
     (reference): (typeof rejected)[0] => [`/users?reference=${reference}`, /^reference must be /],

@@ -33,11 +33,7 @@ export function headers(): Record<string, JsonSchema> {
     ),
     NoStore: header("The response must not be stored", { const: "no-store" }),
     Revalidate: header("Private. Must be revalidated before reuse", { const: REVALIDATE }),
-    ETag: header(
-      "The `version` of the record, for `If-Match` and `If-None-Match`",
-      {},
-      '"1"',
-    ),
+    ETag: header("The `version` of the record, for `If-Match` and `If-None-Match`", {}, '"1"'),
     Location: header("The path of the new record", { format: "uri-reference" }, "/api/v1/users/1"),
     Link: header(
       "The URLs of the `first`, `prev`, `next` and `last` page, if they exist (RFC 8288)",
@@ -57,11 +53,7 @@ export function headers(): Record<string, JsonSchema> {
       ),
       required: false,
     },
-    RetryAfter: header(
-      "The time to wait before a retry, in seconds",
-      { type: "integer" },
-      1,
-    ),
+    RetryAfter: header("The time to wait before a retry, in seconds", { type: "integer" }, 1),
     Allow: header("The methods of the path", {}, "GET, HEAD, POST"),
     AcceptPatch: {
       ...header("Of PATCH: the media types that it accepts (RFC 5789)", { const: PATCH_TYPES }),

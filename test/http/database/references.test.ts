@@ -102,7 +102,11 @@ test.each(["/users", "/orders"])(
     const all = await get(`id=${ids}`);
     expect(all.json.data).toEqual([first, second, third]);
     expect(all.json.meta).toEqual({ total: 3, limit: 100, offset: 0 });
-    expect((await get(`id=${encodeURIComponent(ids)}`)).text).toBe(all.text);
+    const spelled = [encodeURIComponent(ids), `${c}&id=${a},${beyond}&id[]=${b}`];
+    for (const same of [...spelled, `${c},${a}&id%5B%5D=${beyond}&id%5B%5D=${b}`]) {
+      expect((await get(`id=${same}`)).text).toBe(all.text);
+      expect(links(await get(`id=${same}`))).toEqual(links(all));
+    }
     expect((await get(`id=${beyond}`)).json.meta).toEqual({ total: 0, limit: 100, offset: 0 });
     const hundred = Array.from({ length: 99 }, (_, at) => 1_000_000 + at);
     expect((await get(`id=${d},${hundred}`)).json.meta.total).toBe(1);

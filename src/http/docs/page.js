@@ -167,6 +167,18 @@ function withIntegerItems({ React: { createElement } }) {
   return { components: { [name]: item } };
 }
 
+/**
+ * Names the field of the body, which a screen reader would announce without a name, and hides the patterns of header
+ * fields: their descriptions say the same in words.
+ */
+function withReadableFields({ React: { createElement } }) {
+  const withName = (TextArea) => (props) =>
+    createElement(TextArea, { "aria-label": "Request body", ...props });
+  const withoutPattern = (ParameterExt) => (props) =>
+    props.xKey === "pattern" ? null : createElement(ParameterExt, props);
+  return { wrapComponents: { TextArea: withName, ParameterExt: withoutPattern } };
+}
+
 const ui = SwaggerUIBundle({
   url: new URL("openapi.json", document.baseURI).href,
   dom_id: "#operations",
@@ -190,6 +202,7 @@ const ui = SwaggerUIBundle({
     withAnswer,
     withFastReferences,
     withIntegerItems,
+    withReadableFields,
   ],
 });
 

@@ -1,5 +1,5 @@
 /** A valid `X-Request-Id`: 1 to 128 visible ASCII characters. */
-export const REQUEST_ID = /^[\x21-\x7e]{1,128}$/;
+const REQUEST_ID = /^[\x21-\x7e]{1,128}$/;
 
 export function requestIdOf(headers: Headers): string {
   const clientId = headers.get("x-request-id");

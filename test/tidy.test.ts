@@ -21,7 +21,7 @@ function layerOf(path: string): string {
 
 async function readSources(pattern: string): Promise<Source[]> {
   const all = [...new Bun.Glob(pattern).scanSync(root)].sort();
-  const paths = all.filter((path) => !path.includes("node_modules/"));
+  const paths = all.filter((path) => !/(?:node_modules|made)\//.test(path));
   return Promise.all(
     paths.map(async (path) => {
       const text = await Bun.file(`${root}/${path}`).text();

@@ -1,4 +1,5 @@
 /** Files and commands of these tests, in a subdirectory, so that they find the packages of this directory. */
+import { expect } from "bun:test";
 import { mkdirSync } from "node:fs";
 
 /** Set by `make openapi-test`, which installs the packages of this directory. */
@@ -33,4 +34,10 @@ export async function run(
   const texts = [new Response(child.stdout).text(), new Response(child.stderr).text()];
   const text = (await Promise.all(texts)).join("");
   return { code: await child.exited, text };
+}
+
+/** Runs a program of a package. */
+export async function runTool(...[name, ...options]: string[]): Promise<void> {
+  const { code, text } = await run([`node_modules/.bin/${name}`, ...options]);
+  expect(code, text).toBe(0);
 }

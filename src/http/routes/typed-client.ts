@@ -10,12 +10,14 @@ import type { errorTemplates } from "../output/errors.ts";
 /** The value of a part of a request; `undefined` if the route does not have the part. */
 export type Input<Part> = Part extends InputSchema<infer Value> ? Value : undefined;
 
-/** Every parameter has a default or is a filter. Ids are text: Eden would send an array as several parameters. */
+/** Every parameter has a default or is a filter. A list of ids can be text: `1,2`. */
 type Query<Values> = [keyof Values] extends [never]
   ? Readonly<Record<string, never>>
   : {
       readonly [Name in keyof Values]?:
-        | (Values[Name] extends readonly number[] | undefined ? string : Values[Name])
+        | (Values[Name] extends readonly number[] | undefined
+            ? Values[Name] | string
+            : Values[Name])
         | undefined;
     };
 

@@ -1,15 +1,17 @@
-// Clients that were generated from the document compile, and read an order whose total exceeds 32 bits, also if a later
+// Clients that were generated from the document compile, and read orders whose totals exceed 32 bits, also if a later
 // version of the server has added a field and a currency. C# is only generated.
 import { afterAll, beforeAll, expect, test } from "bun:test";
 import { existsSync } from "node:fs";
 import { openapiJson } from "../../../src/http/app.ts";
 import { newUser } from "../../http/make.ts";
 import { startServer, type TestServer } from "../../http/server.ts";
-import { enabled, made, run } from "../made.ts";
+import { type Client, expectRecords } from "../exercise.ts";
+import { enabled, made, run, runTool } from "../made.ts";
 import { documentAsIn30 } from "./document30.ts";
 
 const TIMEOUT_MS = 120_000;
 const TOTAL = 2_500_000_000;
+const DOCUMENT = made("document.json");
 /** Where Debian has jars. */
 const JARS = "/usr/share/java";
 
@@ -42,13 +44,17 @@ if (enabled) {
       hostname: "127.0.0.1",
       port: 0,
       async fetch({ url, headers }) {
-        const response = await fetch(`${server.url}${new URL(url).pathname}`, { headers });
-        const { data, ...rest } = (await response.json()) as { data: object };
+        const { pathname, search } = new URL(url);
+        const response = await fetch(server.url + pathname + search, { headers });
+        const { data = {}, ...rest } = (await response.json()) as { data?: object };
         const added = { text: "new", items: [{ of: 1 }] };
-        return Response.json({ data: { ...data, currency: "XYZ", added }, added, ...rest });
+        const currency = { currency: "XYZ" };
+        const extend = (one: object) => ({ ...one, ...("items" in one && currency), added });
+        const extended = Array.isArray(data) ? data.map(extend) : extend(data);
+        return Response.json({ data: extended, added, ...rest });
       },
     });
-    await Bun.write(made("document.json"), openapiJson("1.0.0"));
+    await Bun.write(DOCUMENT, openapiJson("1.0.0"));
     const document = documentAsIn30(JSON.parse(openapiJson("1.0.0")));
     await Bun.write(made("document30.json"), JSON.stringify(document));
   });
@@ -78,71 +84,139 @@ async function generate(generator: string, options: readonly string[] = []): Pro
   return output;
 }
 
-/** Compiles a program in TypeScript under strict, and runs it. */
-async function expectProgramReadsOrder(name: string, program: string): Promise<void> {
-  await Bun.write(made(`${name}.ts`), program);
-  const options = { extends: "../../../tsconfig.json", include: [`${name}.ts`], exclude: [] };
-  // Generated code, of which only the program is ours.
-  const lib = ["ESNext", "DOM", "DOM.Iterable"];
-  const compilerOptions = { lib, skipLibCheck: true, exactOptionalPropertyTypes: false };
-  const config = { ...options, compilerOptions };
-  await Bun.write(made(`tsconfig.${name}.json`), JSON.stringify(config));
-  const compiler = ["node_modules/.bin/tsc", "--noEmit", "--project"];
-  expect(await run([...compiler, made(`tsconfig.${name}.json`)])).toEqual({ code: 0, text: "" });
-  await expectReadsOrder([process.execPath, made(`${name}.ts`)]);
+async function generateWithHeyApi(): Promise<void> {
+  const { createClient } = await import("@hey-api/openapi-ts");
+  await createClient({
+    input: DOCUMENT,
+    output: made("hey-api"),
+    logs: { level: "silent" },
+    plugins: ["@hey-api/client-fetch", "zod", { name: "@hey-api/sdk", validator: "zod" }],
+  });
 }
 
-const begin = `
-const [, , baseUrl = "", id = ""] = process.argv;
-const headers = { authorization: \`Bearer \${process.env["TOKEN"]}\` };
-`;
-const print = `
-if (order === undefined) throw new Error("there is no order");
-console.log(order.total, order.status, Date.parse(order.created_at));
-`;
+async function generateWithOrval(): Promise<void> {
+  for (const client of ["fetch", "zod"]) {
+    const options = ["--output", made(`orval/${client}.ts`), "--client", client];
+    await runTool("orval", "--input", DOCUMENT, ...options);
+  }
+}
 
-test.skipIf(!enabled)(
-  "a client of hey-api with zod reads an order when its total exceeds 32 bits",
-  async () => {
-    const { createClient } = await import("@hey-api/openapi-ts");
-    await createClient({
-      input: made("document.json"),
-      output: made("hey-api"),
-      logs: { level: "silent" },
-      plugins: ["@hey-api/client-fetch", "zod", { name: "@hey-api/sdk", validator: "zod" }],
-    });
-    await expectProgramReadsOrder(
-      "with-hey-api",
-      `import { getOrder } from "./hey-api/index.ts";
-import { client } from "./hey-api/client.gen.ts";
-${begin}
-client.setConfig({ baseUrl, headers });
-const { data } = await getOrder({ path: { id: Number(id) }, throwOnError: true });
-const order = data.data;
-${print}`,
-    );
-  },
-  TIMEOUT_MS,
-);
+/** Validates only responses, with a version of zod that counts UTF-16 units. */
+async function generateWithKubb(): Promise<void> {
+  const { build } = await import("@kubb/core");
+  const { pluginClient } = await import("@kubb/plugin-client");
+  const { pluginOas } = await import("@kubb/plugin-oas");
+  const { pluginTs } = await import("@kubb/plugin-ts");
+  const { pluginZod } = await import("@kubb/plugin-zod");
+  const reads = { type: "method", pattern: "get", options: { parser: "zod" } } as const;
+  const zod = pluginZod({ version: "4", importPath: "zod-utf16" });
+  const client = pluginClient({ client: "fetch", override: [reads] });
+  const plugins = [pluginOas({ validate: false }), pluginTs(), zod, client];
+  await build({ config: { input: { path: DOCUMENT }, output: { path: made("kubb") }, plugins } });
+}
 
-test.skipIf(!enabled)(
-  "a client of orval with zod reads an order when its total exceeds 32 bits",
-  async () => {
-    const { generate: generateWithOrval } = await import("orval");
-    const input = { target: made("document.json") };
-    await generateWithOrval({ input, output: { target: made("orval/api.ts"), client: "fetch" } });
-    await generateWithOrval({ input, output: { target: made("orval/zod.ts"), client: "zod" } });
-    await expectProgramReadsOrder(
-      "with-orval",
-      `import { getGetOrderUrl, type getOrderResponse200 } from "./orval/api.ts";
-import { GetOrderResponse } from "./orval/zod.ts";
-${begin}
-const response = await fetch(baseUrl + getGetOrderUrl(Number(id)), { headers });
-const body = (await response.json()) as getOrderResponse200["data"];
-GetOrderResponse.parse(body);
-const order = body.data;
-${print}`,
-    );
+/** How to generate a client, statements of a program that prepare it, and the expression of a response's body. */
+type Generator = [
+  generate: () => Promise<void> | undefined,
+  prepare: string,
+  call: (operation: string, input: "body" | "query") => string,
+];
+
+const tagOf = (operation: string) => (operation.includes("User") ? "users" : "orders");
+
+const generators: Readonly<Record<string, Generator>> = {
+  "openapi-fetch": [
+    () => runTool("openapi-typescript", DOCUMENT, "--output", made("paths.d.ts")),
+    `const { default: createClient } = await import("openapi-fetch");
+  const api = createClient<import("./paths").paths>({ baseUrl, headers });`,
+    (operation, input) => {
+      const [method, value] = input === "body" ? ["POST", input] : ["GET", "params: { query }"];
+      return `(await api.${method}("/api/v1/${tagOf(operation)}", { ${value} })).data!`;
+    },
+  ],
+  oazapfts: [
+    () => runTool("oazapfts", DOCUMENT, made("oazapfts.ts")),
+    `const { ok } = await import("@oazapfts/runtime");
+  const api = await import("./oazapfts.ts");
+  Object.assign(api.defaults, { baseUrl, headers });`,
+    (operation, input) => `ok(api.${operation}(${input}))`,
+  ],
+  "Kubb with zod": [
+    generateWithKubb,
+    `const { setConfig } = await import("@kubb/plugin-client/clients/fetch");
+  const api = await import("./kubb/index.ts");
+  setConfig({ baseURL: baseUrl, headers: { ...headers, "content-type": "application/json" } });`,
+    (operation, input) => `api.${operation}(${input})`,
+  ],
+  "hey-api with zod": [
+    generateWithHeyApi,
+    `const api = await import("./hey-api/index.ts");
+  (await import("./hey-api/client.gen.ts")).client.setConfig({ baseUrl, headers });`,
+    (operation, input) => `(await api.${operation}({ ${input}, throwOnError: true })).data`,
+  ],
+  "orval with zod": [
+    generateWithOrval,
+    `const api = { ...(await import("./orval/fetch.ts")), ...(await import("./orval/zod.ts")) };
+  const json = { ...headers, "content-type": "application/json" };
+  const send = async (path: string, init?: RequestInit) =>
+    (await fetch(baseUrl + path, { ...init, headers: json })).json();`,
+    (operation, input) => {
+      const name = operation.replace(/^./, (letter) => letter.toUpperCase());
+      const post = `(), { method: "POST", body: JSON.stringify(body) }`;
+      const request = `api.get${name}Url${input === "body" ? post : "(query)"}`;
+      return `api.${name}Response.parse(await send(${request}))`;
+    },
+  ],
+  "openapi-typescript-codegen": [
+    () =>
+      runTool(
+        ...["openapi", "--name", "Api", "--useOptions", "--useUnionTypes"],
+        ...["--input", DOCUMENT, "--output", made("codegen")],
+      ),
+    `const { Api } = await import("./codegen/index.ts");
+  const api = new Api({ BASE: baseUrl, HEADERS: headers });`,
+    (operation, input) =>
+      `api.${tagOf(operation)}.${operation}(${input === "body" ? "{ requestBody: body }" : input})`,
+  ],
+  "openapi-client-axios": [
+    () => undefined,
+    `const { OpenAPIClientAxios } = await import("openapi-client-axios");
+  const definition = baseUrl + "/api/v1/openapi.json";
+  const options = { definition, axiosConfigDefaults: { baseURL: baseUrl, headers } };
+  const api = await new OpenAPIClientAxios(options).init();`,
+    (operation, input) =>
+      `(await api["${operation}"]!(${input === "body" ? "{}, body" : "{ ...query }"})).data`,
+  ],
+};
+
+/** Writes a program in TypeScript, and compiles it under strict. */
+async function writeProgram([, prepare, call]: Generator): Promise<void> {
+  const text = `import type { Client } from "../exercise.ts";
+export async function connect(baseUrl: string, headers: Record<string, string>): Promise<Client> {
+  ${prepare}
+  return {
+    createUser: async (body) => ${call("createUser", "body")},
+    createOrder: async (body) => ${call("createOrder", "body")},
+    listUsers: async (query) => ${call("listUsers", "query")},
+    listOrders: async (query) => ${call("listOrders", "query")},
+  };
+}
+`;
+  await Bun.write(made("program.ts"), text);
+  const compiler = ["../../node_modules/.bin/tsc", "--project", "generators"];
+  expect(await run(compiler)).toEqual({ code: 0, text: "" });
+}
+
+test.skipIf(!enabled).each(Object.entries(generators))(
+  "a client of %s reads what it has created when texts are at their bounds in emoji",
+  async (name, generator) => {
+    await generator[0]();
+    await writeProgram(generator);
+    const { connect } = await import(`${made("program.ts")}?${name}`);
+    const headers = { authorization: `Bearer ${server.writeToken}` };
+    const connectTo = ({ origin }: URL): Promise<Client> => connect(origin, headers);
+    const client = await connectTo(new URL(server.url));
+    await expectRecords(client, () => connectTo(later.url));
   },
   TIMEOUT_MS,
 );

@@ -21,7 +21,7 @@ export function isEqualRecord(met: Met, other: Met): boolean {
   return met % HASHES === other % HASHES;
 }
 
-/** Takes about 50 bytes per record, in a dry run 250. */
+/** An import of 1,000,000 users takes 200 MB more with it. */
 export interface ImportRun {
   /** The records of earlier batches, by the ids of the stored ones that they are. */
   readonly met: Map<number, Met>;

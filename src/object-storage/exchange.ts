@@ -13,7 +13,10 @@ export async function exchange(
   { timeoutMs, maxBytes }: Bounds,
 ) {
   const signal = AbortSignal.timeout(timeoutMs);
-  const response = await fetch(url, { ...init, redirect: "manual", signal });
+  // A compressed response would have another length, and Bun prints a line for each that it cannot decompress.
+  const headers = { ...init.headers, "accept-encoding": "identity" };
+  const raw = { redirect: "manual", decompress: false, signal } as const;
+  const response = await fetch(url, { ...init, headers, ...raw });
   const parts: Uint8Array[] = [];
   let bytes = 0;
   for await (const part of response.body ?? []) {

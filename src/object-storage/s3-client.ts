@@ -79,8 +79,7 @@ export function createS3Client(settings: S3Settings) {
     // E.g. from a file whose lines end as on Windows.
     if (!/^[ -~]+$/.test(Object.values(signed).join("")))
       fail("operator", "S3_ACCESS_KEY_ID or another variable has a line end or is not ASCII");
-    // A compressed response would have another length.
-    const init = { method, headers: { ...signed, "accept-encoding": "identity" } };
+    const init = { method, headers: signed };
     const withBody = method === "PUT" ? { ...init, body } : init;
     return exchange(target, withBody, { timeoutMs, maxBytes });
   }

@@ -5,6 +5,8 @@ import { fieldOf, type S3Problem } from "./s3-errors.ts";
 
 const CONCURRENT_DELETES = 8;
 
+/** Size of one page of a list: those of AWS have 1,000 objects, with keys of at most 1 KiB. */
+const MAX_PAGE_BYTES = 8 * 2 ** 20;
 /** Size of the pages of one list together: those of 400,000 objects. */
 const MAX_LIST_BYTES = 128 * 2 ** 20;
 /** Time for a list, as a multiple of that for a request. */
@@ -24,7 +26,8 @@ function parseObjects(xml: string): StoredObject[] {
 
 /** @returns the objects of one page, and where the next one begins; `null` on the last page */
 async function listPage({ send, failure }: S3Client, query: Record<string, string | null>) {
-  const text = new TextDecoder().decode((await send("list", { key: null, query })) ?? undefined);
+  const content = await send("list", { key: null, query, maxBytes: MAX_PAGE_BYTES });
+  const text = new TextDecoder().decode(content ?? undefined);
   // Without namespaces and attributes. Most tags have none, and are not matched.
   const xml = text.replace(/<(\/?)(?:[\w.-]+:(\w+)(?:\s[^<>]*)?|(\w+)\s[^<>]*)>/g, "<$1$2$3>");
   const next = fieldOf(xml, "NextContinuationToken", "[^<]+") || null;

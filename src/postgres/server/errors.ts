@@ -201,8 +201,8 @@ export function describePostgresError(attempt: string, error: unknown): unknown 
   }
   const text = `${sqlState(cause) || code} ${messageOf(cause)}`;
   const [, message] = errorMessages.find(([pattern]) => pattern.test(text)) ?? [];
-  // Bun.SQL throws a TypeError if the URL is invalid.
-  const expected = cause instanceof SQL.SQLError || cause instanceof TypeError;
+  // Bun.SQL throws a TypeError if the URL is invalid, and a SyntaxError if a value is not the JSON that it should be.
+  const expected = [SQL.SQLError, TypeError, SyntaxError].some((kind) => cause instanceof kind);
   if (message === undefined && !expected) return error;
   return new AppError("operator", `${attempt}: ${message ?? messageOf(cause)}`);
 }

@@ -1,0 +1,148 @@
+/** Runs commands on what others have made: files, archives, answers of servers. */
+import { expect } from "bun:test";
+import { lstatSync, mkdirSync, readdirSync, readFileSync } from "node:fs";
+import { type AddressInfo, createServer, type Socket } from "node:net";
+import { availableParallelism, loadavg } from "node:os";
+import { join } from "node:path";
+import { makeDirectory } from "../support/directory.ts";
+import { watchPeakMemory } from "../support/peak-memory.ts";
+import { binary, startProgram } from "../support/program.ts";
+import { makeRandom } from "../support/random.ts";
+import { skipTraced } from "./strace.ts";
+
+const MAX_BYTES = 300e6;
+/** A command that runs for longer does not end. On a busy machine it has more time. */
+const MAX_MS = 30_000;
+
+/** What a terminal would obey. */
+export const escapes = "\x1b]0;owned\x07\x1b[2J\r\u009b31m\u202e";
+
+interface Run {
+  readonly what: string;
+  readonly args: readonly string[];
+  readonly env?: Readonly<Record<string, string>>;
+  /** The exit codes that are right. Default: 1. */
+  readonly codes?: readonly number[];
+  /** Lines on stderr, at most. Default: 1. */
+  readonly maxLines?: number;
+  /** What the command may write in its directory. */
+  readonly made?: RegExp;
+  /** Puts files into the directory before the command starts, and while it runs. */
+  readonly prepare?: (directory: string) => unknown;
+  readonly meanwhile?: (directory: string) => void;
+}
+
+/** @returns the files in a directory, with what changes when they are written to */
+function treeOf(directory: string): string[] {
+  return readdirSync(directory).map((name) => {
+    const { mode, size, mtimeMs } = lstatSync(join(directory, name));
+    return `${name} ${mode} ${size} ${mtimeMs}`;
+  });
+}
+
+/** Runs a command in a directory: it ends soon, says one line, and does nothing else. */
+export async function expectHarmless(run: Run): Promise<void> {
+  const { what, args, env, codes = [1], maxLines = 1, made = /^$/, prepare, meanwhile } = run;
+  using at = makeDirectory();
+  const [data, elsewhere, trace] = [at.at("data"), at.at("elsewhere"), at.at("trace")];
+  for (const each of [data, elsewhere]) mkdirSync(each);
+  await prepare?.(data);
+  const before = { data: readdirSync(data), elsewhere: treeOf(elsewhere) };
+  // With -D, the program is the child of this process.
+  const options = ["-D", "-f", "-q", "--seccomp-bpf", "-e", "trace=execve,execveat", "-o", trace];
+  const tracer = skipTraced ? [] : ["strace", ...options];
+  const child = startProgram([...tracer, binary, ...args], {
+    env: { DATABASE_URL: "a.db", PORT: "0", ...env },
+    cwd: data,
+  });
+  using memory = watchPeakMemory(child.pid);
+  const busy = Math.max(1, (loadavg()[0] ?? 0) / availableParallelism());
+  const timer = setTimeout(() => child.kill("SIGKILL"), MAX_MS * busy);
+  const planting = setInterval(() => meanwhile?.(data), 1);
+  // If it serves, a request must not end it either.
+  const url = await child.listening;
+  if (url !== null) await fetch(`${url}/api/v1/health`);
+  child.kill(url === null ? "SIGCONT" : "SIGTERM");
+  const { code, stdout, stderr } = await child.ended;
+  clearTimeout(timer);
+  clearInterval(planting);
+  const message = `${what}: ${args.join(" ")}: ${stdout.slice(0, 999)}${stderr.slice(0, 999)}`;
+  expect(codes, message).toContain(code);
+  expect(stderr.split("\n").length - 1, message).toBeWithin(code === 0 ? 0 : 1, maxLines + 1);
+  expect(stderr, message).not.toMatch(/(?!\n)\p{Cc}|\p{Cf}|^ +at |Unexpected error/mu);
+  expect(memory.bytes(), message).toBeLessThan(MAX_BYTES);
+  expect(treeOf(elsewhere), message).toEqual(before.elsewhere);
+  expect(readdirSync(at.path).sort(), message).toEqual([
+    "data",
+    "elsewhere",
+    ...(skipTraced ? [] : ["trace"]),
+  ]);
+  const more = readdirSync(data).filter((name) => !before.data.includes(name) && !made.test(name));
+  expect(more, message).toEqual([]);
+  if (!skipTraced) expect(readFileSync(trace, "utf8").match(/execve/g), message).toHaveLength(1);
+}
+
+/** Runs work for each value, some at the same time. */
+export async function forEach<Value>(
+  values: readonly Value[],
+  jobs: number,
+  work: (value: Value, at: number) => Promise<void>,
+): Promise<void> {
+  const queue = values.entries();
+  const runRest = async () => {
+    for (const [at, value] of queue) await work(value, at);
+  };
+  await Promise.all(Array.from({ length: jobs }, runRest));
+}
+
+/** @returns how to pick one of some values, differently for each seed from 0 */
+export function makePicker(seed: number) {
+  const random = makeRandom(seed + 1);
+  // The first numbers of neighbouring seeds are alike.
+  for (let count = 0; count < 10; count += 1) random(2);
+  return {
+    random,
+    pick: <Value>(values: readonly Value[]): Value => values[random(values.length)] as Value,
+  };
+}
+
+export interface Answer {
+  /** Sent when a client has sent something first. */
+  readonly first: Uint8Array;
+  /** Sent whenever it has sent more. */
+  readonly later: Uint8Array;
+  /** What comes after an answer: the end, silence, or the last byte of it, or all of it, again and again. */
+  readonly after: "end" | "silence" | "drip" | "pour";
+}
+
+/** A server that answers everybody in the same way. */
+export async function startAnswering({ first, later, after }: Answer) {
+  const sockets = new Set<Socket>();
+  const listener = createServer((socket) => {
+    sockets.add(socket);
+    let answer = first;
+    socket.on("error", () => {});
+    socket.on("data", () => {
+      const bytes = answer;
+      const isLast = answer === later;
+      answer = later;
+      socket.write(bytes);
+      if (!isLast || after === "silence") return;
+      if (after === "end") return void socket.end();
+      const rest = after === "drip" ? bytes.subarray(-1) : bytes;
+      const timer = setInterval(() => {
+        while (socket.writable && socket.write(rest) && after === "pour");
+      }, 20);
+      socket.on("close", () => clearInterval(timer));
+    });
+  });
+  await new Promise<void>((resolve) => listener.listen(0, "127.0.0.1", resolve));
+  return {
+    host: `127.0.0.1:${(listener.address() as AddressInfo).port}`,
+    connections: () => sockets.size,
+    async [Symbol.asyncDispose]() {
+      for (const socket of sockets) socket.destroy();
+      await new Promise((resolve) => listener.close(resolve));
+    },
+  };
+}

@@ -10,9 +10,15 @@ const BUSY = /^SQLITE_(BUSY|LOCKED)/;
 const TRANSIENT = /^SQLITE_(BUSY|LOCKED|FULL|IOERR|READONLY|CANTOPEN|NOMEM|PROTOCOL)/;
 /** SQLite also reports a read that fails with EIO as SQLITE_CORRUPT. */
 const DAMAGE = /^SQLITE_(CORRUPT|NOTADB)/;
+/** What SQLite says, with a code for all errors of a statement, about values that none of our statements writes. */
+const DAMAGED_VALUE = /^(malformed JSON|JSON cannot hold BLOB values)$/;
 
 function hasCode(error: unknown, pattern: RegExp): boolean {
   return error instanceof SQLiteError && pattern.test(error.code ?? "");
+}
+
+function isDamagedValue(error: unknown): boolean {
+  return error instanceof SQLiteError && DAMAGED_VALUE.test(error.message);
 }
 
 export function isBusy(error: unknown): boolean {
@@ -81,7 +87,7 @@ export function storageError(
   table: string,
 ): unknown {
   if (hasCode(error, TRANSIENT)) return unavailableError(verb, error);
-  if (!hasCode(error, DAMAGE)) return error;
+  if (!hasCode(error, DAMAGE) && !isDamagedValue(error)) return error;
   if (hadIoError(db)) return unavailableError(verb, new Error(IO_ERROR));
   return new AppError(
     "damaged",
@@ -105,7 +111,7 @@ const errorMessages: readonly (readonly [codes: RegExp, message: string])[] = [
 ];
 
 export function meaningOf(error: unknown): string | null {
-  const code = systemCode(error);
+  const code = isDamagedValue(error) ? "SQLITE_CORRUPT" : systemCode(error);
   return errorMessages.find(([codes]) => codes.test(code))?.[1] ?? fileProblem(error);
 }
 

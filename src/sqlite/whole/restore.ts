@@ -28,7 +28,7 @@ import { requireFiniteTrees } from "../file/page-tree.ts";
 import { LOCK_TIMEOUT_MS, lockPath, requireOneName, takeServerLock } from "../file/server-lock.ts";
 import { renameFeed } from "../tables/feed.ts";
 import { verifyDatabase } from "./backup.ts";
-import { findChange, NO_CHECKSUM, removeChecksum } from "./backup-checksum.ts";
+import { findChange, NO_CHECKSUM, removeChecksum, requireEnd } from "./backup-checksum.ts";
 
 /**
  * @returns the path of the backup, with symbolic links resolved
@@ -40,7 +40,9 @@ function findBackup(from: string): string {
   const path = resolveDatabase(from, true);
   if (!statSync(path).isFile()) fail("operator", "it is not a regular file");
   // SQLite would treat an empty file as a new database.
-  if (readHeader(path) === null) fail("operator", "the file is not a SQLite database");
+  const header = readHeader(path);
+  if (header === null) fail("operator", "the file is not a SQLite database");
+  requireEnd(path, header);
   requireFiniteTrees(path);
   requireOneName(path);
   if (!isAtRest(path)) {

@@ -17,7 +17,7 @@ run: node_modules/.production ## start the server, and restart it when a file ch
 # --no-isolate: a new global object for each file takes half as much time again. --timeout is for busy machines: a test
 # that needs longer sets its own.
 JOBS := 3
-parallel := --parallel=$(JOBS) --no-isolate --timeout=30000
+parallel := --parallel=$(JOBS) --no-isolate --timeout=180000
 
 # Cheapest first. In process, tests are for coverage. On the binary, all of test/http runs, and test/binary and
 # test/replicas, which are skipped in process. What a database decides about the API, in test/http/database, runs on the
@@ -61,7 +61,7 @@ types lint dead: node_modules/.installed
 # In one process, because the tests share the databases of the cluster. Statements on a cluster take longer.
 citus-test: node_modules/.installed ## test dist/user-api on the Citus cluster of TEST_CITUS_URL
 	@mkdir -p dist/test && : >dist/test/citus.xml
-	TEST_DATABASE=citus TEST_BINARY="$$PWD/dist/user-api" $(bun) test --no-isolate --timeout=120000 test/http/database test/replicas/citus-workers.test.ts test/replicas/changes-model.test.ts test/replicas/pooler.test.ts --reporter=junit --reporter-outfile=dist/test/citus.xml
+	TEST_DATABASE=citus TEST_BINARY="$$PWD/dist/user-api" $(bun) test --no-isolate --timeout=180000 test/http/database test/replicas/citus-workers.test.ts test/replicas/changes-model.test.ts test/replicas/pooler.test.ts --reporter=junit --reporter-outfile=dist/test/citus.xml
 
 build: node_modules/.production ## build dist/user-api
 	scripts/build.sh
@@ -96,7 +96,7 @@ clients-test: node_modules/.installed test/openapi/node_modules/.installed ## ge
 
 storage-test: node_modules/.installed test/s3rver/node_modules/.installed ## test object storage on s3rver
 	@mkdir -p dist/test && : >dist/test/s3rver.xml
-	TEST_S3RVER=true $(bun) test --timeout=30000 test/s3rver --reporter=junit --reporter-outfile=dist/test/s3rver.xml
+	TEST_S3RVER=true $(bun) test --timeout=180000 test/s3rver --reporter=junit --reporter-outfile=dist/test/s3rver.xml
 
 # For some versions: make postgres-versions VERSIONS='15 18'
 VERSIONS :=

@@ -7,8 +7,8 @@ import { makeDirectoryOfNobody } from "../test/postgres/instance.ts";
 
 const packages = "test/postgres/versions/node_modules";
 const tests: readonly (readonly string[])[] = [
-  ["test", "--timeout=30000", "test/postgres", "test/domain/copy.test.ts"],
-  ["scripts/postgres.ts", "bun", "test", "--timeout=60000", "test/http/database", "test/replicas"],
+  ["test", "--timeout=180000", "test/postgres", "test/domain/copy.test.ts"],
+  ["scripts/postgres.ts", "bun", "test", "--timeout=180000", "test/http/database", "test/replicas"],
 ];
 
 interface Link {

@@ -1,5 +1,6 @@
 import { expect, test } from "bun:test";
 import { createLogBuffer, type WriteBytes } from "../../src/base/log-buffer.ts";
+import { stopTime } from "../support/fake-time.ts";
 
 const LINE = `${"x".repeat(999)}\n`;
 /** Number of lines that fit. The last one may exceed the limit. */
@@ -39,15 +40,18 @@ test("createLogBuffer writes lines together and in order when they arrive togeth
 });
 
 test("createLogBuffer has one write in progress when the reader is stalled", async () => {
+  using time = stopTime();
   const descriptor = makeDescriptor(true);
   const buffer = createLogBuffer(descriptor.write);
   for (let count = 0; count < 5; count += 1) {
     buffer.write("a\n");
-    await Bun.sleep(15);
+    await time.pass(15);
   }
   expect(descriptor.writes).toEqual([2]);
   descriptor.unblock();
-  expect(await buffer.finish()).toBe(true);
+  const finished = buffer.finish();
+  await time.pass(20);
+  expect(await finished).toBe(true);
   expect([descriptor.text(), buffer.droppedLines()]).toEqual(["a\n".repeat(5), 0]);
 });
 
@@ -58,7 +62,7 @@ test("createLogBuffer reports dropped lines at their position when the reader co
   for (let count = 0; count < FITTING + 7; count += 1) buffer.write(LINE);
   expect(buffer.droppedLines()).toBe(7);
   // A write in progress counts towards the limit.
-  await Bun.sleep(15);
+  while (descriptor.writes.length === 0) await Bun.sleep(1);
   buffer.write("one more\n");
   expect(buffer.droppedLines()).toBe(8);
   descriptor.unblock();
@@ -83,7 +87,8 @@ test("createLogBuffer reports each gap by itself when the reader stalls twice", 
   expect([reports, buffer.droppedLines()]).toEqual([[3, 5], 8]);
 });
 
-test.concurrent("finish waits for the reader when it is slow", async () => {
+test("finish waits for the reader when it is slow", async () => {
+  using time = stopTime();
   let text = "";
   // Takes longer than a second in total.
   const buffer = createLogBuffer(async (bytes) => {
@@ -94,7 +99,9 @@ test.concurrent("finish waits for the reader when it is slow", async () => {
   });
   const lines = [..."abcdef"].map((letter) => `${letter}\n`);
   for (const line of lines) buffer.write(line);
-  expect([await buffer.finish(), text]).toEqual([true, lines.join("")]);
+  const finished = buffer.finish();
+  await time.pass(1_500);
+  expect([await finished, text]).toEqual([true, lines.join("")]);
 });
 
 test("createLogBuffer continues, and finish returns false, when a write has failed", async () => {

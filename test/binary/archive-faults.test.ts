@@ -11,7 +11,7 @@ import { makePlace, token, urlOf } from "./archived-place.ts";
 
 const modes = ["sync", "async"] as const;
 /** The server waits for a stalled request for 10 seconds. */
-const TIMEOUT_MS = 90_000;
+const TIMEOUT_MS = 180_000;
 
 /** Storage that does not take what is written to it; `null` if it is full. */
 const outages: Readonly<Record<string, ReturnType<S3Server["misbehave"]>>> = {

@@ -88,7 +88,7 @@ describe.skipIf(binary === "")("a start with an archive is refused", () => {
       expect(restored.code).toBe(0);
       await archived.serve(1, { DATABASE_URL: path });
       expect(await archived.restore()).toHaveLength(known.length + 1);
-    }, 60_000);
+    });
   }
 });
 
@@ -144,7 +144,7 @@ test.skipIf(binary === "")(
     expect(await restore()).toHaveLength(4);
     expect(existsSync(path)).toBeTrue();
   },
-  60_000,
+  180_000,
 );
 
 test.skipIf(binary === "")(
@@ -167,7 +167,7 @@ test.skipIf(binary === "")(
       expect(await restore()).toHaveLength(known.length + 1);
     }
   },
-  60_000,
+  180_000,
 );
 
 test.skipIf(binary === "")(
@@ -194,5 +194,5 @@ test.skipIf(binary === "")(
     const { code } = await start({ ARCHIVE_URL: `file://${at("empty")}` }).ended;
     expect(code).toBe(1);
   },
-  60_000,
+  180_000,
 );

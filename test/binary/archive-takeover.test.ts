@@ -4,7 +4,7 @@ import { existsSync, readdirSync } from "node:fs";
 import { binary, type Running } from "../support/program.ts";
 import { createUser, makePlace, stop, until, urlOf } from "./archived-place.ts";
 
-const TIMEOUT_MS = 120_000;
+const TIMEOUT_MS = 180_000;
 
 async function makeArchive() {
   const place = await makePlace({ ARCHIVE_RESTORE: "if-missing" });

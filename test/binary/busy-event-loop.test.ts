@@ -76,7 +76,7 @@ test.if(againstBinary).each([
     expect(position).toBeWithin(0, REQUESTS / 2);
     for (const socket of [...sockets, other]) socket.destroy();
   },
-  120_000,
+  180_000,
 );
 
 test.if(againstBinary)(
@@ -100,5 +100,5 @@ test.if(againstBinary)(
     expect(statuses).toEqual(new Set([400, 503]));
     for (const socket of [...sockets, ...writers]) socket.destroy();
   },
-  120_000,
+  180_000,
 );

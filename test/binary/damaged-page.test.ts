@@ -79,5 +79,5 @@ test.skipIf(!againstBinary)(
       expect.stringMatching(/damaged.*\busers\b/),
     );
   },
-  60_000,
+  180_000,
 );

@@ -116,7 +116,7 @@ test.if(small !== null)(
     await server.restart();
     await expectStored(server, emails);
   },
-  120_000,
+  180_000,
 );
 
 const tiny = small === null ? null : mountDisk(4 * 2 ** 20);
@@ -141,5 +141,5 @@ test.if(tiny !== null)(
     await untilHealth(server, 200);
     expect(await create()).toBe(201);
   },
-  120_000,
+  180_000,
 );

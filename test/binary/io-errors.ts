@@ -248,4 +248,4 @@ export function isUnavailable({ status, headers }: TestResponse): boolean {
   return status === 503 && headers.has("retry-after");
 }
 
-export const timeoutMs = 120_000;
+export const timeoutMs = 180_000;

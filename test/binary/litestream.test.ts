@@ -119,5 +119,5 @@ test.if(litestream !== "" && binary !== "")(
     expect((await world.restore()).code).toBe(0);
     expect(await storedIds(world.database)).toEqual([...ids, id]);
   },
-  120_000,
+  180_000,
 );

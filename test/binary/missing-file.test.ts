@@ -81,7 +81,7 @@ test.skipIf(!againstBinary)(
     await server.restart();
     expect(await findMissing(server, acknowledged)).toEqual([]);
   },
-  120_000,
+  180_000,
 );
 
 test.skipIf(!againstBinary)(
@@ -104,7 +104,7 @@ test.skipIf(!againstBinary)(
     await server.stop("SIGKILL");
     expect(readFileSync(server.database).equals(otherBytes)).toBe(true);
   },
-  60_000,
+  180_000,
 );
 
 test.skipIf(!againstBinary)(
@@ -136,5 +136,5 @@ test.skipIf(!againstBinary)(
     expect([own.code, own.stdout]).toEqual([0, "ok\n"]);
     expect(readdirSync(directory.path)).toEqual(["link.db"]);
   },
-  60_000,
+  180_000,
 );

@@ -165,7 +165,7 @@ describe.skipIf(binary === "" || !hasJq)(
       expect(await exportOf(directory, "orders")).toEqual(imported);
       // The wrong emails are rejected again.
       expect(await exportOf(directory, "users")).toEqual(users);
-    }, 120_000);
+    });
 
     test.skipIf(Bun.which("curl") === null)(
       "commands save all pages of orders, and report a page that fails, is no JSON or is empty",

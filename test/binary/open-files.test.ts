@@ -119,7 +119,7 @@ test.if(canRun)(
     server.kill("SIGTERM");
     expect((await server.ended).code).toBe(0);
   },
-  120_000,
+  180_000,
 );
 
 /** Directory of the memory control groups, of version 1; tests with a memory limit need it, and root. */
@@ -161,5 +161,5 @@ test.if(canRun && isLong && process.getuid?.() === 0 && existsSync(MEMORY_GROUPS
     expect((await server.ended).code).toBe(0);
     rmdirSync(group);
   },
-  120_000,
+  180_000,
 );

@@ -156,7 +156,7 @@ test.if(canTakeOver)(
     await Promise.all([reloading(), ...clients]);
     expect([...names].toSorted()).toEqual(["localhost", "renewed"]);
   },
-  120_000,
+  180_000,
 );
 
 test.if(againstBinary)("SIGHUP changes nothing when the server has no certificate", async () => {

@@ -168,7 +168,7 @@ for (const [name, settings] of [
       for (const { socket } of connections) socket.destroy();
       silent.destroy();
     },
-    30_000,
+    180_000,
   );
 
   test.concurrent.if(againstBinary)(
@@ -204,7 +204,7 @@ for (const [name, settings] of [
       const page = await reader.until(/^$/);
       expect(JSON.parse(page.slice(page.indexOf("\r\n\r\n"))).data).toHaveLength(150);
     },
-    30_000,
+    180_000,
   );
 }
 

@@ -6,7 +6,7 @@ import { binary, type Running, runBinary } from "../support/program.ts";
 import { createUser, makePlace, stop, token, until, urlOf } from "./archived-place.ts";
 
 const CLIENTS = 16;
-const TIMEOUT_MS = 120_000;
+const TIMEOUT_MS = 180_000;
 
 async function makePair(commit: "sync" | "async" = "sync", seconds = "3") {
   const standby = { STANDBY: "true", TAKEOVER_SECONDS: seconds, ARCHIVE_COMMIT: commit };

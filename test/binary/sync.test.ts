@@ -149,7 +149,7 @@ function testTraced(subject: string, work: (directory: string) => Promise<void>)
         rmSync(directory, { recursive: true, force: true });
       }
     },
-    60_000,
+    180_000,
   );
 }
 

@@ -119,7 +119,7 @@ test.concurrent.if(againstBinary)(
     const sum = reported.reduce((total, { lines: count }) => total + count, 0);
     expect(sum).toBeWithin(dropped, dropped + 2);
   },
-  60_000,
+  180_000,
 );
 
 test.concurrent.if(againstBinary).each([
@@ -137,7 +137,7 @@ test.concurrent.if(againstBinary).each([
     expect((await server.get("/users")).status).toBe(200);
     expect(await server.stop()).toBe(0);
   },
-  60_000,
+  180_000,
 );
 
 test.concurrent.if(againstBinary)(

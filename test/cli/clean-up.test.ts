@@ -1,6 +1,7 @@
 import { expect, test } from "bun:test";
 import { startCleanUp } from "../../src/cli/clean-up.ts";
 import type { Store } from "../../src/domain/store.ts";
+import { stopTime } from "../support/fake-time.ts";
 
 const now = () => new Date("2026-11-26T00:00:00.000Z");
 
@@ -32,22 +33,21 @@ function start() {
     ends,
     warnings,
     stop: () => cleanUp[Symbol.asyncDispose](),
-    async until(runs: number) {
-      while (begun.length < runs) await Bun.sleep(1);
-    },
   };
 }
 
 test("the cleanup begins again when the last one has ended, also if it has failed, and at once if more is left", async () => {
-  const { begun, ends, warnings, until, stop } = start();
-  await until(1);
-  await Bun.sleep(20);
+  using time = stopTime();
+  const { begun, ends, warnings, stop } = start();
+  await time.pass(20);
   expect(begun).toHaveLength(1);
   ends[0]?.reject(new Error("on purpose"));
-  await until(2);
+  await time.pass(2);
+  expect(begun).toHaveLength(2);
   expect(warnings).toEqual([{ reason: "on purpose" }]);
   ends[1]?.resolve(true);
-  await until(3);
+  await time.pass(2);
+  expect(begun).toHaveLength(3);
   ends[2]?.resolve(false);
   await stop();
   // By the first look at a clock, nothing is old enough.
@@ -56,16 +56,17 @@ test("the cleanup begins again when the last one has ended, also if it has faile
 });
 
 test("the cleanup waits for the transaction that is running when it is stopped, and begins no other one", async () => {
-  const { begun, ends, until, stop } = start();
-  await until(1);
+  using time = stopTime();
+  const { begun, ends, stop } = start();
+  await time.pass(1);
   let isStopped = false;
   const stopping = stop().then(() => {
     isStopped = true;
   });
-  await Bun.sleep(20);
+  await time.pass(20);
   expect(isStopped).toBe(false);
   ends[0]?.resolve(true);
   await stopping;
-  await Bun.sleep(20);
+  await time.pass(20);
   expect(begun).toHaveLength(1);
 });

@@ -43,4 +43,4 @@ test("archive promote ends the log of a server when a standby has announced itse
   const directory = await promote("--force", "--archive-url", "file:///nowhere");
   const problem = "Cannot promote file:///nowhere: a directory is for one machine";
   expect(directory).toEqual(failed(problem));
-}, 60_000);
+});

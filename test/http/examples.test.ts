@@ -57,4 +57,4 @@ test("examples do everything once when connections break, and requests arrive la
   for (const { directory, example } of following) await untilInStep(server, directory, example);
   for (const { file, network } of [...counting, ...following])
     expect([file, network.isExhausted()]).toEqual([file, true]);
-}, 120_000);
+});

@@ -107,5 +107,5 @@ test.skipIf(!againstBinary)(
     await write();
     await expectInStep();
   },
-  120_000,
+  180_000,
 );

@@ -19,5 +19,5 @@ test.if(againstBinary && isLong)(
     await newUser(server);
     expect(await text(socket)).toContain('"data":[{"id":2,');
   },
-  90_000,
+  180_000,
 );

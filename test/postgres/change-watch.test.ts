@@ -1,6 +1,7 @@
 import { expect, test } from "bun:test";
 import type { Database } from "../../src/postgres/server/connection.ts";
 import { watchChanges } from "../../src/postgres/tables/change-watch.ts";
+import { stopTime } from "../support/fake-time.ts";
 
 /** Counts how often changes are numbered. There is one more each time. */
 function makeWatch() {
@@ -26,28 +27,31 @@ function makeWatch() {
 }
 
 test("changes are looked for while somebody waits, and soon after a write", async () => {
+  using time = stopTime();
   const { watch, subscribe, write } = makeWatch();
-  const woken = [Promise.withResolvers<void>(), Promise.withResolvers<void>()];
+  let woken = 0;
   {
-    using _ = subscribe(() => woken[watch.passes - 1]?.resolve());
-    await woken[0]?.promise;
-    await woken[1]?.promise;
+    using _ = subscribe(() => {
+      woken += 1;
+    });
+    await time.pass(250);
+    expect([watch.passes, woken]).toEqual([2, 2]);
   }
-  await Bun.sleep(150);
-  const { passes } = watch;
-  await Bun.sleep(150);
-  expect(watch.passes).toBe(passes);
+  // The one that is due.
+  await time.pass(2_000);
+  expect(watch.passes).toBe(3);
   write();
-  while (watch.passes === passes) await Bun.sleep(10);
+  await time.pass(1_000);
+  expect(watch.passes).toBe(4);
 });
 
 test("no changes are looked for when the database is closed, although somebody waits", async () => {
+  using time = stopTime();
   const { watch, subscribe, write, close } = makeWatch();
   using _ = subscribe(() => {});
-  while (watch.passes === 0) await Bun.sleep(10);
+  await time.pass(100);
   close();
-  const { passes } = watch;
   write();
-  await Bun.sleep(250);
-  expect(watch.passes).toBe(passes);
+  await time.pass(2_000);
+  expect(watch.passes).toBe(1);
 });

@@ -129,7 +129,7 @@ describe.if(citusUrl !== null)("with TEST_CITUS_URL", () => {
     }
     await real.close();
     releaseCitusDatabase(databaseUrl);
-  }, 60_000);
+  });
 
   test("a write of a locked user fails by the lock timeout on its worker, and others of its batch succeed", async () => {
     await using it = await openCitusStore();
@@ -147,7 +147,7 @@ describe.if(citusUrl !== null)("with TEST_CITUS_URL", () => {
     await unlock();
     await place(locked.id);
     expect((await store.orders.list({ limit: 1, offset: 0 })).total).toBe(7);
-  }, 60_000);
+  });
 
   test("distribute keeps all rows, and servers that run meanwhile must be restarted", async () => {
     await using plain = await makePlainDatabase();
@@ -204,7 +204,7 @@ describe.if(citusUrl !== null)("with TEST_CITUS_URL", () => {
     const taken = store.orders.create(orderFields(2, { reference: "R0" }), null);
     await expectRejection(taken, "reference_taken");
     await store.close();
-  }, 60_000);
+  });
 
   storeContract("citus", async (options) => {
     const it = await openCitusStore(options);

@@ -43,7 +43,7 @@ test.if(programs !== null && probe !== null)(
       await newUser(store);
     });
   },
-  60_000,
+  180_000,
 );
 
 /** The result of a check is reused for some seconds. */

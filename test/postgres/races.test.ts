@@ -10,7 +10,7 @@ import { expectRejection } from "../support/expect-error.ts";
 import { ifMatch } from "../support/preconditions.ts";
 import { cluster, type Harness, makeHarness, patient } from "./postgres-harness.ts";
 
-const KEYS = 100;
+const KEYS = 40;
 const POSTS = 8;
 
 /** @returns users of another replica, which does work before its first statement with this text */
@@ -49,25 +49,32 @@ describe.if(cluster !== null)("two replicas", () => {
     expect(codes.filter((code) => code === "email_taken")).toHaveLength(KEYS * (POSTS - 1));
     expect((await replicas[0].users.list({ limit: 1, offset: 0 })).total).toBe(KEYS);
     expect(await replicas[1].check()).toEqual([]);
-  }, 30_000);
+  });
 
   test("updates of one user are made once per key when both replicas get them", async () => {
     await using world = await makeHarness();
-    const replicas = [await world.open(), await world.open()] as const;
+    const open = () => world.open({ databaseUrl: world.url + patient });
+    const replicas = [await open(), await open()] as const;
     const { id } = await newUser(replicas[0]);
-    const updates = Array.from({ length: 200 }, (_, at) => {
+    const update = (at: number) => {
       const key = { owner: "a", key: `${Math.floor(at / 4)}`, fingerprint: "f" };
       const { users } = at % 2 === 0 ? replicas[0] : replicas[1];
       return users.update(id, rename, null, at % 8 < 4 ? key : null) as Promise<{
         replayed?: true;
       }>;
-    });
-    const outcomes = await outcomesOf(updates);
+    };
+    const outcomes: string[] = [];
+    const updates = Array(200).keys();
+    // Few at a time: on a busy machine, an update would wait for too long behind all the others.
+    const client = async () => {
+      for (const at of updates) outcomes.push(...(await outcomesOf([update(at)])));
+    };
+    await Promise.all(Array.from({ length: POSTS }, client));
     expect(outcomes.filter((outcome) => outcome === "new")).toHaveLength(125);
     expect(outcomes.filter((outcome) => outcome === "replayed")).toHaveLength(75);
     expect((await replicas[0].users.get(id))?.version).toBe(126);
     expect(await replicas[1].check()).toEqual([]);
-  }, 30_000);
+  });
 
   test("an update with a key follows a change that came before its read in the feed", async () => {
     await using world = await makeHarness();

@@ -91,7 +91,7 @@ describe.if(cluster !== null)("totals", () => {
     const { total } = await store.orders.list(page);
     expect(total).toBe(totals.slice(1).reduce((sum, each) => sum + each, 0));
     expect(await store.check()).toEqual([]);
-  }, 30_000);
+  });
 
   test.each(["commit", "rollback"])(
     "are exact when a transaction that was open during several calls ends with %s",

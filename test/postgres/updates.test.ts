@@ -66,7 +66,7 @@ describe.if(cluster !== null)("updates", () => {
     expect(new Set(versions.map((user) => user?.version))).toEqual(new Set([1 + 2 * rounds]));
     expect(await stores[1].check()).toEqual([]);
     expect(await statisticOf(world, "deadlocks")).toBe(before as number);
-  }, 30_000);
+  });
 
   test("that are rejected leave no error on the server, also deletes of users with orders", async () => {
     await using world = await makeHarness();

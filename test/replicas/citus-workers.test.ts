@@ -71,7 +71,7 @@ test.if(possible && canKillNodes)(
     expect(ofOthers).toEqual([200, 200, 503, 503]);
     expect<object>(await statuses()).toEqual(everywhere);
   },
-  120_000,
+  180_000,
 );
 
 test.if(possible)(
@@ -98,7 +98,7 @@ test.if(possible)(
     isOver = true;
     await Promise.all(writing);
   },
-  120_000,
+  180_000,
 );
 
 test.if(possible && isLong)(
@@ -126,5 +126,5 @@ test.if(possible && isLong)(
     expect(await run("check")).toMatchObject({ code: 0 });
     expect(await run("export", "orders")).toEqual(exported);
   },
-  120_000,
+  180_000,
 );

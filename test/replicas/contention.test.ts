@@ -19,8 +19,6 @@ test.if(possible)(
       return responses.map(({ status }) => status);
     };
     expect(await ask()).toEqual([200, 200]);
-    // Cached as late as possible.
-    await Bun.sleep(50);
     expect((await runCommand(database, "token", "revoke", "laptop")).code).toBe(0);
     const revokedMs = performance.now();
     const rejecting = new Set<number>();
@@ -41,5 +39,5 @@ test.if(possible)(
     }
     expect(await ask()).toEqual([401, 401]);
   },
-  30_000,
+  180_000,
 );

@@ -137,5 +137,5 @@ test.if(programs !== null)(
     renameSync(directory.at("away.pem"), directory.at("ca.pem"));
     expect(await untilNot(503)).toBe(200);
   },
-  60_000,
+  180_000,
 );

@@ -85,7 +85,7 @@ test.if(againstBinary && againstPostgres && hasPooler() && keepsPreparedStatemen
     const [ignored] = /^ignore_startup_parameters = .*$/m.exec(page) ?? [];
     await testGuarantees(`max_prepared_statements = 100\n${ignored}`);
   },
-  60_000,
+  180_000,
 );
 
 test.if(possible && hasPooler())(

@@ -48,5 +48,5 @@ test.if(possible && isLong)(
     }
     await dropDatabase(database);
   },
-  120_000,
+  180_000,
 );

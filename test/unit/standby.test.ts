@@ -1,5 +1,5 @@
 // What a server does while it is a standby, and while its store is replaced.
-import { afterAll, expect, test } from "bun:test";
+import { afterAll, expect, spyOn, test } from "bun:test";
 import { readConfig } from "../../src/domain/config.ts";
 import { createReplaceableStore } from "../../src/domain/replaceable-store.ts";
 import { newToken } from "../../src/domain/token.ts";
@@ -127,21 +127,24 @@ test("a client that waits for changes goes on with the next store, or is rejecte
   await using second = await openStandby("second.db", () => 0);
   await newUser(second);
   const { call, replace } = makeServer();
-  const wait = () => call("GET", "/changes?after=1&wait=60");
-  replace(first);
-  const rejected = wait();
-  await Bun.sleep(1);
+  const subscribe = spyOn(first.changes, "subscribe");
+  /** Begins to wait for changes of the first store. */
+  async function wait(after = 1) {
+    replace(first);
+    subscribe.mockClear();
+    const response = call("GET", `/changes?after=${after}&wait=60`);
+    while (subscribe.mock.calls.length === 0) await Bun.sleep(1);
+    return { response };
+  }
+  const rejected = await wait();
   replace(null);
-  expect((await rejected).status).toBe(503);
-  replace(first);
-  const continued = wait();
-  await Bun.sleep(1);
+  expect((await rejected.response).status).toBe(503);
+  const continued = await wait();
   replace(second);
-  expect(JSON.parse((await continued).text).meta.last).toBe(2);
-  const woken = call("GET", "/changes?after=2&wait=60");
-  await Bun.sleep(1);
+  expect(JSON.parse((await continued.response).text).meta.last).toBe(2);
+  const woken = await wait(2);
   replace(first);
   replace(second);
   await newUser(second);
-  expect(JSON.parse((await woken).text).meta.last).toBe(3);
+  expect(JSON.parse((await woken.response).text).meta.last).toBe(3);
 });

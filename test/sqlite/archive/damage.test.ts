@@ -134,7 +134,7 @@ describe("restore", () => {
       await archive.storage.put(key, sound);
     }
     expect(await archive.restore()).toEqual(contentOf(server.db));
-  }, 60_000);
+  });
 
   test.each([
     ["whose last segment is damaged", false],

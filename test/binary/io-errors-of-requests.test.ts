@@ -36,7 +36,7 @@ import {
 import { inject, skipTraced } from "./strace.ts";
 
 /** How long a client retries after the fault has ended. */
-const TIMEOUT_MS = 20_000;
+const TIMEOUT_MS = 30_000;
 const RETRY_AFTER_MS = 100;
 
 /** The exit code of a process that was ended by SIGKILL. */

@@ -146,7 +146,7 @@ for (const [name, settings] of [
   test.concurrent.if(againstBinary)(
     `SIGTERM is not delayed by idle connections over ${name}`,
     async () => {
-      await using server = await startServer({ SHUTDOWN_SECONDS: "20", ...settings });
+      await using server = await startServer({ SHUTDOWN_SECONDS: "60", ...settings });
       const sent = [
         "",
         "GET /api/v1/he",
@@ -164,7 +164,7 @@ for (const [name, settings] of [
       while (countOpenFiles(server) < accepted) await Bun.sleep(5);
       const startedMs = performance.now();
       expect(await server.stop("SIGTERM")).toBe(0);
-      expect(performance.now() - startedMs).toBeLessThan(15_000);
+      expect(performance.now() - startedMs).toBeLessThan(45_000);
       for (const { socket } of connections) socket.destroy();
       silent.destroy();
     },

@@ -62,7 +62,7 @@ async function serve(
   const url = `http://127.0.0.1:${port}/api/v1`;
   const get = (path: string) => {
     const headers = { authorization: `Bearer ${token}`, "x-request-id": LONG_ID };
-    return fetch(url + path, { headers, signal: AbortSignal.timeout(10_000) });
+    return fetch(url + path, { headers, signal: AbortSignal.timeout(30_000) });
   };
   while ((await get("/health").catch(() => null)) === null) {
     if (child.exitCode !== null) throw new Error(`It has exited with ${child.exitCode}`);

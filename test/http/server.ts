@@ -47,8 +47,8 @@ export interface TestServer extends AsyncDisposable {
   stop(signal?: StopSignal): Promise<number>;
   /** Restarts on the same database, on another port. */
   restart(): Promise<void>;
-  /** Sends bytes. @returns what is received until the server closes the connection, or then is idle for `idleMs` */
-  raw(bytes: string | Uint8Array, idleMs?: number): Promise<string>;
+  /** Sends bytes. @returns what is received until the server closes the connection, or until it matches `end` */
+  raw(bytes: string | Uint8Array, end?: RegExp): Promise<string>;
 }
 
 interface Running {
@@ -152,18 +152,18 @@ export async function sendCall(
   return response;
 }
 
-/** How long the first byte of a response may take. A busy machine, or an emulated processor, needs long. */
-const FIRST_BYTE_MS = 20_000;
+/** How long the next byte of a response may take. A busy machine, or an emulated processor, needs long. */
+const IDLE_MS = 30_000;
 
-function sendBytes(url: string, bytes: string | Uint8Array, idleMs: number): Promise<string> {
+function sendBytes(url: string, bytes: string | Uint8Array, end?: RegExp): Promise<string> {
   return new Promise((resolve, reject) => {
     const { hostname, port } = new URL(url);
     let received = "";
     const socket = connect({ host: hostname, port: Number(port) }, () => socket.write(bytes));
-    socket.setTimeout(FIRST_BYTE_MS, () => socket.destroy());
+    socket.setTimeout(IDLE_MS, () => socket.destroy());
     socket.on("data", (data) => {
-      socket.setTimeout(idleMs);
       received += data.toString("latin1");
+      if (end?.test(received)) socket.destroy();
     });
     socket.on("error", (error) => (received === "" ? reject(error) : resolve(received)));
     socket.on("close", () => resolve(received));
@@ -212,7 +212,7 @@ export async function startReplica(
       ({ running, url } = await start(environment));
       stopped = null;
     },
-    raw: (bytes, idleMs = 300) => sendBytes(url, bytes, idleMs),
+    raw: (bytes, end) => sendBytes(url, bytes, end),
     async [Symbol.asyncDispose]() {
       await server.stop();
     },

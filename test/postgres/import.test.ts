@@ -1,7 +1,7 @@
 import { describe, expect, test } from "bun:test";
 import type { Order } from "../../src/domain/order.ts";
 import { newUser, orderFields, parsed, userFields } from "../contract/open.ts";
-import { cluster, deleteUser, makeHarness } from "./postgres-harness.ts";
+import { cluster, deleteUser, makeHarness, patient } from "./postgres-harness.ts";
 
 const time = "2020-01-02T03:04:05.678Z";
 
@@ -28,7 +28,7 @@ describe.if(cluster !== null)("import", () => {
 
   test("rejects an order when its user is deleted during the import", async () => {
     await using world = await makeHarness();
-    const store = await world.open();
+    const store = await world.open({ databaseUrl: world.url + patient });
     const [stays, goes] = [await newUser(store), await newUser(store)];
     // The import sees the deletion only after its commit: the foreign key check waits for it.
     const removing = await world.hold(deleteUser(goes.id));

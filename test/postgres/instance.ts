@@ -19,7 +19,7 @@ import { startWatcher } from "../support/directory.ts";
 
 /** PostgreSQL does not run as root. Every system has this user. */
 const NOBODY = "nobody";
-const TIMEOUT_MS = 20_000;
+const TIMEOUT_MS = 30_000;
 
 /** Disposing of it stops the server and deletes its data. */
 export interface Instance extends AsyncDisposable {

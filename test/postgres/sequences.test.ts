@@ -1,7 +1,7 @@
 // Logical replication copies rows and no sequences: the next ids must not be those of other records.
 import { describe, expect, test } from "bun:test";
 import { newUser, orderFields } from "../contract/open.ts";
-import { cluster, deleteUser, makeHarness } from "./postgres-harness.ts";
+import { cluster, deleteUser, makeHarness, patient } from "./postgres-harness.ts";
 
 const token = { hash: "a".repeat(64), name: "a", scope: "read", expires_at: null } as const;
 const restart = "select setval(seqrelid, seqstart, false) from pg_sequence";
@@ -22,7 +22,10 @@ describe.if(cluster !== null)("open", () => {
         insert into tokens (id, hash, name, scope, created_at) values (50, repeat('b', 64), 'b', 'read', 'now')
       `);
       const warnings: string[] = [];
-      const opening = world.open({ onWarning: (text) => warnings.push(text) });
+      const opening = world.open({
+        databaseUrl: world.url + patient,
+        onWarning: (text) => warnings.push(text),
+      });
       await world.untilWaiting();
       await write.commit();
       const store = await opening;

@@ -1,14 +1,7 @@
-// Replaces and overwrites the database file while the server uses them; file-watch.test.ts has all of the ways. A process can still write to a
+// Replaces the database file while the server uses it; file-watch.test.ts has all of the ways. A process can still write to a
 // file without a name, but such writes are lost after a restart, so they must not be acknowledged.
 import { expect, test } from "bun:test";
-import {
-  copyFileSync,
-  linkSync,
-  readdirSync,
-  readFileSync,
-  renameSync,
-  writeFileSync,
-} from "node:fs";
+import { copyFileSync, linkSync, readdirSync, readFileSync, renameSync } from "node:fs";
 import { basename } from "node:path";
 import { newEmail, newUser } from "../http/make.ts";
 import { againstBinary, logs, startServer, type TestServer } from "../http/server.ts";
@@ -80,29 +73,6 @@ test.skipIf(!againstBinary)(
     await server.stop("SIGKILL");
     await server.restart();
     expect(await findMissing(server, acknowledged)).toEqual([]);
-  },
-  180_000,
-);
-
-test.skipIf(!againstBinary)(
-  "writes return 503 from then on, and change nothing, when another database has overwritten the file",
-  async () => {
-    await using other = await startServer();
-    await newUser(other);
-    await other.stop();
-    const otherBytes = readFileSync(other.database);
-    await using server = await startServer();
-    const { create } = makeClients(server);
-    expect(await create()).toEqual(new Set([201]));
-    const during = create();
-    writeFileSync(server.database, otherBytes);
-    await during;
-    expect(await create()).toEqual(new Set([503]));
-    await untilHealth(server, 503);
-    await expectOneErrorLine(server);
-    expect(readFileSync(server.database).equals(otherBytes)).toBe(true);
-    await server.stop("SIGKILL");
-    expect(readFileSync(server.database).equals(otherBytes)).toBe(true);
   },
   180_000,
 );

@@ -1,5 +1,4 @@
 import { expect, test } from "bun:test";
-import { rmSync } from "node:fs";
 import {
   exportOf,
   failed,
@@ -37,16 +36,6 @@ test("import --update changes records that exist, and nothing when repeated or i
     reported("Imported 0 users (0 updated, 1 erased, 3 unchanged, 0 rejected)"),
   );
   expect(await exportOf(world, "users")).toEqual(after);
-});
-
-test("import --update --dry-run judges the input alone when there is no database", async () => {
-  using world = makeHarness();
-  rmSync(world.path);
-  const { stderr } = await world.feed(
-    lines([ann, ann]),
-    ...["import", "users", "--update", "--dry-run"],
-  );
-  expect(stderr).toEndWith("Would import 1 user (0 updated, 1 unchanged, 0 rejected)\n");
 });
 
 test("import --update of CSV keeps what has an empty cell or no column, and with an id clears the first", async () => {

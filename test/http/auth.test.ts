@@ -151,17 +151,13 @@ const oneUser = `/users/${user.id}`;
 const HOSTILE: [has: string, request: string, options?: CallOptions][] = [
   ["an unknown path with a body", "POST /nope", { body: { a: 1 } }],
   ["OPTIONS", "OPTIONS /users"],
-  ["a bad order id", "GET /orders/abc"],
   ["an unknown order", "GET /orders/999999"],
   ["a bad query", "GET /users?limit=0&nope=1"],
-  ["a malformed % in the query", "GET /users?email=%zz"],
   ["a malformed % in the path", "GET /users/%zz"],
   ["a malformed body", "POST /users", { raw: '{"email":', headers: json }],
-  ["deep nesting", "POST /users", { raw: "[".repeat(30_000), headers: json }],
   ["a body far over the limit", "POST /orders", { raw: "x".repeat(3_000_000), headers: json }],
   ["text", `PATCH ${oneUser}`, { raw: "a", headers: { "content-type": "text/plain" } }],
   ["a stale If-Match", `PATCH ${oneUser}`, { body: {}, headers: { "if-match": '"99"' } }],
-  ["a matching ETag", `GET ${oneUser}`, { headers: { "if-none-match": "*" } }],
   ["a bad key", "POST /users", { body: {}, headers: { "idempotency-key": "a b" } }],
 ];
 

@@ -1,6 +1,5 @@
 // The assets of the reference over HTTP. test/browser tests the page itself.
 import { describe, expect, test } from "bun:test";
-import { sendRaw } from "./raw.ts";
 import { startSharedServer } from "./server.ts";
 
 const server = await startSharedServer();
@@ -84,16 +83,3 @@ describe("the page", () => {
     expect(text).not.toMatch(/<script(?! src=)|<style| style=| on\w+=/);
   });
 });
-
-const OTHERS = "/docs/page /docs/page.html /docs/swagger-ui.js/ /Docs";
-const STRANGE =
-  "/docs/../users /docs/..%2fusers /docs%2fpage.js /docs;a=1 /docs/page.js.map /docs.html";
-test.each(`${OTHERS} ${STRANGE}`.split(" "))(
-  "%s returns 401 without a token and 404 with one",
-  async (path) => {
-    const statusWith = async (token: string | null) =>
-      (await sendRaw(server, "GET", `/api/v1${path}`, { token })).status;
-    expect(await statusWith(null)).toBe(401);
-    expect(await statusWith(server.writeToken)).toBe(path === "/docs/../users" ? 200 : 404);
-  },
-);

@@ -1,6 +1,4 @@
 import { expect, test } from "bun:test";
-import { allRoutes } from "../../src/http/app.ts";
-import { isPublic, routesOf } from "../../src/http/routes/route.ts";
 import { expectUnauthorised, newUser } from "./make.ts";
 import { sendRaw } from "./raw.ts";
 import { startSharedServer } from "./server.ts";
@@ -65,26 +63,13 @@ test.each([...invalid, ...twice].map((hosts) => [hosts]))(
   },
 );
 
-/** Every route, and requests without one. */
-const requests: [method: string, path: string, needsToken: boolean][] = [
-  ...routesOf(allRoutes()).map((route): (typeof requests)[0] => [
-    route.method,
-    route.path.replace(":id", "1"),
-    !isPublic(route),
-  ]),
-  ["HEAD", "/api/v1/users", true],
-  ["HEAD", "/api/v1/users/1", true],
-  ["GET", "/api/v1/users/999999", true],
+// Requests without a route: all routes have the same pipeline.
+test.each([
   ["OPTIONS", "/api/v1/users", true],
   ["DELETE", "/api/v1/users", true],
-  ["GET", "/api/v1/nope", true],
   ["GET", "/nope", true],
-  ["HEAD", "/api/v1/health", false],
   ["POST", "/api/v1/health", false],
-  ["DELETE", "/api/v1/docs", false],
-];
-
-test.each(requests)(
+] as const)(
   "%s %s returns 400, or 401 without a token that it needs, when there are two values of Host",
   async (method, path, needsToken) => {
     const without = await send(method, path, ["a", "b"], null);
@@ -92,7 +77,7 @@ test.each(requests)(
     const response = await send(method, path, ["a", "b"], server.writeToken);
     expect(response.status).toBe(400);
     expect(response.headers.get("content-type")).toBe("application/json");
-    if (method !== "HEAD") expect(JSON.parse(response.text)).toEqual(invalidHost);
+    expect(JSON.parse(response.text)).toEqual(invalidHost);
   },
 );
 

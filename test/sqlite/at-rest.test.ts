@@ -66,27 +66,6 @@ test("a read succeeds when only another name of the file is removed meanwhile, a
   expect(await store.check()).toEqual([]);
 });
 
-test("check verifies the constraints of rows when no process has the database open", async () => {
-  using directory = makeDirectory();
-  const path = await makeDatabase(directory);
-  runSql(
-    path,
-    `
-      pragma ignore_check_constraints = on;
-      update users set metadata = '[1]' where id = 2;
-      update orders set currency = 'EURO';
-    `,
-  );
-  const before = traceOf(directory.path);
-  const store = await openToRead(path);
-  expect(await store.check()).toEqual([
-    "CHECK constraint failed in users",
-    "CHECK constraint failed in orders",
-  ]);
-  await store.close();
-  expect(traceOf(directory.path)).toEqual(before);
-});
-
 test("a database is read with its log when there is one", async () => {
   using directory = makeDirectory();
   const path = await makeDatabase(directory);

@@ -17,7 +17,7 @@ import {
 } from "node:fs";
 import type { StoreMode } from "../../src/domain/store.ts";
 import { requireSqlite } from "../../src/sqlite/file/connection.ts";
-import { all, newUser } from "../contract/open.ts";
+import { all, newUser, userFields } from "../contract/open.ts";
 import { damagePage, PAGE_BYTES, rootPageOf } from "../support/damage.ts";
 import { makeDirectory } from "../support/directory.ts";
 import { expectRejection, expectThrown } from "../support/expect-error.ts";
@@ -197,6 +197,28 @@ test("statistics returns the sizes of the files and the number of waiting writes
     lastBackupS: null,
   });
   expect(sizeOf(path)).not.toBe(sizeOf(`${path}-wal`));
+});
+
+test("only what needs a damaged page is rejected, with the name of the table", async () => {
+  using directory = makeDirectory();
+  const path = directory.at("a.db");
+  const fields = (at: number) => userFields({ metadata: { mark: `<${at}>`.padEnd(500, "-") } });
+  const users = Array.from({ length: 200 }, (_, at) => fields(at + 1));
+  const filled = await open(path);
+  await filled.bulk.users.import(users);
+  await filled.close();
+  damagePage(path, Math.ceil(readFileSync(path).indexOf("<150>") / PAGE_BYTES));
+  await using store = await open(path);
+  const damaged = [
+    async () => store.users.get(150),
+    async () => store.users.list({ limit: 20, offset: 140 }),
+    async () => store.users.list({ ...all, email: users[149]?.email ?? "" }),
+    async () => store.users.remove(150, null),
+  ];
+  for (const read of damaged) await expectRejection(read(), "damaged", /\busers\b/);
+  await store.checkUsable();
+  expect((await store.users.get(20))?.id).toBe(20);
+  expect((await newUser(store)).id).toBe(201);
 });
 
 /** @returns the locks on a file, as the operating system lists them */

@@ -157,18 +157,6 @@ test("a new feed starts when an older copy is written over the file, and is as o
   expect(await serve(path)).not.toBe(feed);
 });
 
-test("a new feed starts when a backup of the running server is written over the file", async () => {
-  using directory = makeDirectory();
-  const { path, feed } = await makeServed(directory);
-  const server = await openDatabase(path, { now });
-  const older = directory.at("older.db");
-  await backUp(path, older);
-  await newUser(server);
-  await server.close();
-  copyFileSync(older, path);
-  expect(await serve(path)).not.toBe(feed);
-});
-
 test("a new feed starts when the database was moved or copied with its directory", async () => {
   using directory = makeDirectory();
   mkdirSync(directory.at("one"));

@@ -57,14 +57,6 @@ test("restore replaces the database with the backup, and keeps the previous one"
   expect(await totalOf(copy)).toBe(2);
 });
 
-test("restore creates the database when there is none", async () => {
-  using directory = makeDirectory();
-  const { copy } = await makeBackup(directory);
-  const path = directory.at("new/b.db");
-  expect((await restore(copy, path)).previousPath).toBeNull();
-  expect(await totalOf(path)).toBe(2);
-});
-
 const spoiled: readonly [string, (path: string) => void][] = [
   ["missing", rmSync],
   ["empty", (path) => writeFileSync(path, "")],
@@ -89,16 +81,6 @@ test.each(spoiled)(
     expect(await totalOf(path)).toBe(2);
   },
 );
-
-test("restore replaces a damaged database", async () => {
-  using directory = makeDirectory();
-  const { path, copy } = await makeBackup(directory);
-  damagePage(path, 1);
-  const damaged = readFileSync(path);
-  const { previousPath } = await restore(copy, path);
-  expect(readFileSync(previousPath ?? "").equals(damaged)).toBe(true);
-  expect(await totalOf(path)).toBe(2);
-});
 
 test("restore leaves one file when the backup has been opened since", async () => {
   using directory = makeDirectory();

@@ -115,16 +115,6 @@ test.each([
     ],
   ],
   [
-    "metadata is malformed JSON",
-    `pragma ignore_check_constraints = on; update users set metadata = '{' where id = 8`,
-    ["CHECK constraint failed in users"],
-  ],
-  [
-    "two orders have the same position",
-    "update orders set user_position = 3 where id = 8",
-    ["the orders of user 1 are not numbered by id"],
-  ],
-  [
     "two orders have each other's position",
     "update orders set user_position = 4 - user_position where user_id = 2 and user_position in (1, 3)",
     ["the orders of user 2 are not numbered by id"],

@@ -137,12 +137,3 @@ test("users rejects deleting a row that has orders", () => {
 test("orders rejects deleting a row", () => {
   expect(() => attempt(() => db.run("delete from orders"))).toThrow(/orders are never deleted/);
 });
-
-test("tokens accepts the name of a revoked token again", () => {
-  attempt(() => {
-    db.run("update tokens set revoked_at = 't' where name = 'taken'");
-    insert("tokens", { ...rows["tokens"], name: "'taken'" });
-    const third = { ...rows["tokens"], name: "'taken'", hash: `'${"2".repeat(64)}'` };
-    expect(() => insert("tokens", third)).toThrow(/UNIQUE/);
-  });
-});

@@ -119,27 +119,6 @@ test("GET /changes returns 410 changes_reset when the client has read another fe
   }
 });
 
-test("GET /changes returns 410 changes_expired when the next change of the client has been deleted", async () => {
-  await using other = await startServer();
-  for (let at = 0; at < 5; at += 1) await newUser(other);
-  const { feed } = await metaOf(other);
-  const later = new Date(Date.now() + 60_000);
-  await withStore(other.database, ({ changes }) => changes.deleteExpired(later));
-  for (const query of ["?after=0", `?after=3&feed=${feed}&wait=60`]) {
-    const response = await list(query, other);
-    expectError(response, 410, "changes before 5 are no longer kept: synchronize again");
-    expect(response.json.meta.code).toBe("changes_expired");
-  }
-  // Without a position the client does not claim to have read anything.
-  const page = await list("", other);
-  expect(page.json.data.map(({ id }: { id: number }) => id)).toEqual([5]);
-  expect(page.json.meta).toMatchObject({ total: 1, first: 5, last: 5, feed });
-  expect(links(page)["first"]).toBe(`${path}?limit=50&offset=0`);
-  expect(links(await list("?after=5", other))["first"]).toBe(
-    `${path}?limit=50&after=4&feed=${feed}`,
-  );
-});
-
 test("a waiting client gets the next change when there is one, and the link to the one after it", async () => {
   for (const [query, token] of [
     ["include=record&", server.readToken],

@@ -119,6 +119,15 @@ test.each(["/users", "/orders"])(
     const { next } = links(start);
     expect(next).toBe(`${path}?limit=1&after=${b}&id=${c},${a},${b}`);
     expect((await server.call("GET", next ?? "")).json.data).toEqual([third]);
+    const other = await newUser(server);
+    const marked = path === "/users" ? other : await newOrder(server, other.id);
+    const ofUser = `user_id=${other.id}`;
+    const ofOrder = [ofUser, `${ofUser}&status=pending`];
+    for (const filter of path === "/users" ? [`email=${other.email}`] : ofOrder) {
+      const { data, meta } = (await get(`id=${a},${marked.id}&${filter}`)).json;
+      expect([data, meta.total]).toEqual([[marked], 1]);
+      expect((await get(`id=${a}&${filter}`)).json.meta.total).toBe(0);
+    }
     const { first: whole } = links(all);
     expect(whole).toStartWith(`${path}?limit=100&offset=0&id=${c},${a},`);
   },

@@ -127,18 +127,19 @@ test("a client that waits for changes goes on with the next store, or is rejecte
   await using second = await openStandby("second.db", () => 0);
   await newUser(second);
   const { call, replace } = makeServer();
-  const subscribe = spyOn(first.changes, "subscribe");
-  /** Begins to wait for changes of the first store. */
+  const spies = [first, second].map(({ changes }) => spyOn(changes, "subscribe"));
+  const countWaits = () => spies.reduce((sum, { mock }) => sum + mock.calls.length, 0);
   async function wait(after = 1) {
-    replace(first);
-    subscribe.mockClear();
+    const before = countWaits();
     const response = call("GET", `/changes?after=${after}&wait=60`);
-    while (subscribe.mock.calls.length === 0) await Bun.sleep(1);
+    while (countWaits() === before) await Bun.sleep(1);
     return { response };
   }
+  replace(first);
   const rejected = await wait();
   replace(null);
   expect((await rejected.response).status).toBe(503);
+  replace(first);
   const continued = await wait();
   replace(second);
   expect(JSON.parse((await continued.response).text).meta.last).toBe(2);

@@ -29,8 +29,8 @@ const MAX_LOST_MS = Number(Bun.env["ARCHIVE_LOST_MS"] ?? 30_000);
 const CLIENTS = isLong ? 64 : 16;
 /** Latency of the storage. What is under way when the server is killed never arrives. */
 const LATENCY_MS = 30;
-/** Uploads of writes before the server is killed: a restore finds the first one. */
-const MIN_UPLOADS = 2;
+/** Uploads of writes before the server is killed: a restore finds the first ones. */
+const MIN_UPLOADS = 4;
 /** More than the server needs for a commit and its upload, so that the kill is at any moment of them. */
 const RANDOM_MS = isLong ? 1_500 : 300;
 /** What `restore` says when a server was killed while it wrote the first copy of its database. */
@@ -157,7 +157,7 @@ describe.skipIf(binary === "")("an archive", () => {
         expect(known).toBeGreaterThan(0);
         expect(existsSync(world.environment.DATABASE_URL)).toBeFalse();
       },
-      30_000 * ROUNDS,
+      90_000 * ROUNDS,
     );
   }
 });

@@ -201,21 +201,6 @@ export function changesContract(open: Open): void {
     await expectDense(it.store, 2);
   });
 
-  test("ids are consecutive when some of many concurrent writes fail", async () => {
-    await using it = await openWithClock(open);
-    const taken = await newUser(it.store);
-    const writes = Array.from({ length: 60 }, (_, at) =>
-      it.store.users.create(at % 3 === 2 ? userFields({ email: taken.email }) : userFields(), null),
-    );
-    const orders = Array.from({ length: 60 }, (_, at) =>
-      it.store.orders.create(orderFields(at % 4 === 3 ? 999 : taken.id), null),
-    );
-    const results = await Promise.allSettled([...writes, ...orders]);
-    const made = results.filter(({ status }) => status === "fulfilled").length;
-    expect(made).toBe(40 + 45);
-    await expectDense(it.store, 1 + made);
-  });
-
   test("an import records the records that it creates, at its own time and without a token", async () => {
     await using it = await openWithClock(open);
     const times = {

@@ -51,10 +51,12 @@ interface Batch {
   readonly updated: Map<number, { readonly before: ImportedRow; readonly after: ImportedRow }>;
   /** The ids of these records by their keys; 0 for a key that no record has any more. */
   readonly ids: Map<string, number>;
-  /** By the ids of the stored records that they are. */
+  /** By the ids of the stored records that they are, also those that wait for a key. */
   readonly met: Map<number, Met>;
+  /** Records that are equal to an earlier one, which decides on both. */
+  readonly equal: Map<Met, Met>;
   /** Those that need a key of another record, which may give it up. */
-  readonly waiting: Edit[];
+  readonly waiting: Map<Met, Edit>;
   lastId: number;
 }
 
@@ -107,8 +109,11 @@ function write(batch: Batch, edit: Edit): ImportResult {
     const owner = ownerOf(batch, key);
     if (owner === null || owner === row.id) continue;
     const other = metBy(batch, owner);
-    if (other !== undefined) return contest(batch, key, owner, other, met);
-    batch.waiting.push(edit);
+    if (other !== undefined && !batch.waiting.has(other))
+      return contest(batch, key, owner, other, met);
+    batch.waiting.set(met, edit);
+    // Another record must not change the stored one, and keep a key that this one gives up.
+    batch.met.set(row.id, met);
     return rejected(`${key[0]} is already taken by ${rules.noun} ${owner}`);
   }
   for (const key of before === null ? [] : rules.keysOf(before))
@@ -117,30 +122,44 @@ function write(batch: Batch, edit: Edit): ImportResult {
   if (before === null) created.set(row.id, row);
   else updated.set(row.id, { before, after: nextVersion(before, row, batch.time) });
   batch.lastId = Math.max(batch.lastId, row.id);
+  batch.waiting.delete(met);
   return { outcome: before === null ? "created" : "updated" };
 }
 
-/** Frees the keys that waiting records give up, if these get theirs: records can exchange their keys. */
-function freeKeys(batch: Batch): void {
-  const { rules, waiting } = batch;
+/**
+ * Frees the keys that waiting records give up, if these get theirs: records can exchange their keys.
+ * @returns the ids of the stored records that have to give up a key
+ */
+function freeKeys(batch: Batch): number[] {
+  const { rules, ids } = batch;
+  const waiting = [...batch.waiting.values()];
   const namesOf = (row: ImportedRow | null) =>
     row === null ? [] : rules.keysOf(row).map((key) => key.join(" "));
+  const given = new Map<Edit, readonly string[]>();
   const givers = new Map<string, Edit>();
   for (const edit of waiting) {
     const kept = namesOf(edit.row);
-    for (const name of namesOf(edit.before)) if (!kept.includes(name)) givers.set(name, edit);
+    const names = namesOf(edit.before).filter((name) => !kept.includes(name));
+    given.set(edit, names);
+    for (const name of names) givers.set(name, edit);
   }
-  const open = new Set<Edit | undefined>(waiting);
-  const isStuck = ({ row }: Edit) =>
-    rules.keysOf(row).some((key) => {
+  const takers = new Map<string, Edit[]>();
+  const stuck: Edit[] = [];
+  for (const edit of waiting) {
+    for (const key of rules.keysOf(edit.row)) {
       const owner = ownerOf(batch, key);
-      return owner !== null && owner !== row.id && !open.has(givers.get(key.join(" ")));
-    });
-  for (let size = 0; size !== open.size; ) {
-    size = open.size;
-    for (const edit of waiting) if (isStuck(edit)) open.delete(edit);
+      const name = key.join(" ");
+      if (owner === null || owner === edit.row.id) continue;
+      if (givers.has(name)) takers.set(name, [...(takers.get(name) ?? []), edit]);
+      else stuck.push(edit);
+    }
   }
-  for (const [name, giver] of givers) if (open.has(giver)) batch.ids.set(name, 0);
+  for (let edit = stuck.pop(); edit !== undefined; edit = stuck.pop()) {
+    for (const name of given.get(edit) ?? []) stuck.push(...(takers.get(name) ?? []));
+    given.delete(edit);
+  }
+  for (const name of [...given.values()].flat()) ids.set(name, 0);
+  return [...given].flatMap(([{ row }, names]) => (names.length > 0 ? row.id : []));
 }
 
 /** @throws {AppError} if the record is rejected */
@@ -152,8 +171,11 @@ function importOne(batch: Batch, record: Record, met: Met): ImportResult {
     if (reason !== undefined) return rejected(reason);
   }
   const other = known === null ? undefined : metBy(batch, known.id);
-  if (known !== null && other !== undefined)
-    return isEqualRecord(other, met) ? unchanged : contest(batch, known.key, known.id, other, met);
+  if (known !== null && other !== undefined && other !== met) {
+    if (!isEqualRecord(other, met)) return contest(batch, known.key, known.id, other, met);
+    batch.equal.set(met, other);
+    return unchanged;
+  }
   const before = known === null ? null : stored.get(known.id);
   if (update && before !== null && rules.isErased(before, stored.emailOf))
     return { outcome: "erased" };
@@ -190,6 +212,7 @@ function importOne(batch: Batch, record: Record, met: Met): ImportResult {
 function planBatch(batch: Batch, records: readonly Record[], lines: readonly number[]) {
   const results = new Map<Met, ImportResult>();
   const waiting = new Set<Met>();
+  const contested = batch.run.contested.size;
   function planOne(record: Record, index: number): void {
     const met = metOf(lines[index] ?? 0, record);
     if (results.has(met) && !waiting.has(met)) return;
@@ -201,9 +224,18 @@ function planBatch(batch: Batch, records: readonly Record[], lines: readonly num
     }
   }
   records.forEach(planOne);
-  for (const { met } of batch.waiting) waiting.add(met);
-  freeKeys(batch);
+  for (const met of batch.waiting.keys()) waiting.add(met);
+  const givers = freeKeys(batch);
   if (waiting.size > 0) records.forEach(planOne);
+  // Two records would have one key.
+  if (batch.run.contested.size === contested && givers.some((id) => !batch.updated.has(id)))
+    throw new Error("a record keeps a key that was taken to be free");
+  for (const [met, { row }] of batch.waiting)
+    if (batch.met.get(row.id) === met) batch.met.delete(row.id);
+  for (const [met, other] of batch.equal) {
+    const result = results.get(other);
+    if (result?.outcome === "rejected") results.set(met, result);
+  }
   return [...results.values()];
 }
 
@@ -237,8 +269,15 @@ export function createPlanner<Row extends ImportedRow, Import extends object>(
     const lastId = Math.max(stored.lastId, run.lastId);
     for (;;) {
       const contested = run.contested.size;
-      const maps = { created: new Map(), updated: new Map(), ids: new Map(), met: new Map() };
-      const batch: Batch = { ...given, ...maps, waiting: [], lastId };
+      const maps = {
+        created: new Map(),
+        updated: new Map(),
+        ids: new Map(),
+        met: new Map(),
+        equal: new Map(),
+        waiting: new Map(),
+      };
+      const batch: Batch = { ...given, ...maps, lastId };
       const results = planBatch(batch, records, lines);
       // A later record has contested an earlier one.
       if (run.contested.size > contested) continue;

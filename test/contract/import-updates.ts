@@ -134,6 +134,27 @@ export function importUpdatesContract(open: Open): void {
     expect(await store.check()).toEqual([]);
   });
 
+  test("an updating import rejects records of one user, and a chain whose last email is taken", async () => {
+    await using it = await openWithClock(open);
+    const { store } = it;
+    const user = (email: string, reference: string | null) => ({
+      email: `${email}@b.cd`,
+      reference,
+    });
+    for (const [email, reference] of ["aB", "bC", "cD"])
+      await newUser(store, user(email!, reference!));
+    const users = [user("a", "C"), user("b", "B"), user("b", null), user("innocent", "Z")];
+    const results = ["rejected", "rejected", "rejected", "created"];
+    expect(outcomes(await updateUsers(store, ...users))).toEqual(results);
+    const found = (await listed(store.users.list(all))).rows.map(({ email }) => email[0]);
+    expect(found).toEqual(["a", "b", "c", "i"]);
+    const chain = Array.from({ length: 3_000 }, (_, at) => user(`m${at}`, `R${at}`));
+    await store.bulk.users.import(chain);
+    const moved = chain.slice(1).map(({ email }, at) => ({ email, reference: `R${at}` }));
+    expect(new Set(outcomes(await updateUsers(store, ...moved)))).toEqual(new Set(["rejected"]));
+    expect(await store.check()).toEqual([]);
+  });
+
   test("an updating import leaves an erased user as it is", async () => {
     await using it = await openWithClock(open);
     const { store } = it;

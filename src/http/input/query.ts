@@ -26,7 +26,7 @@ function parseIds(field: string, text: string): number[] {
   }
   const repeated = ids.find((id, at) => ids.indexOf(id) !== at);
   if (repeated !== undefined) failField(field, "duplicate", `has ${repeated} more than once`);
-  return ids.map((id) => Math.min(Number(id), Number.MAX_SAFE_INTEGER));
+  return [...new Set(ids.map((id) => Math.min(Number(id), Number.MAX_SAFE_INTEGER)))];
 }
 
 /** Values by name. Clients choose the names, so none is inherited, and `__proto__` is one like any other. */

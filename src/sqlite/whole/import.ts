@@ -1,9 +1,10 @@
 /** Import of users and orders. `import-plan.ts` and `import-rules.ts` of the domain have the rules. */
 import type { Database } from "bun:sqlite";
+import { AppError } from "../../base/error.ts";
 import { yieldToEventLoop } from "../../base/event-loop.ts";
 import type { BulkStore } from "../../domain/bulk.ts";
 import type { ChangedRecord } from "../../domain/change.ts";
-import { createPlanner } from "../../domain/import-plan.ts";
+import { createPlanner, type ImportPlan } from "../../domain/import-plan.ts";
 import {
   type ImportedRow,
   type ImportedTable,
@@ -76,6 +77,22 @@ function createBulkStore<Row extends ImportedRow & ChangedRecord, Import extends
     };
   }
 
+  function apply({ created, updated }: ImportPlan<Row>): void {
+    // One can get the key of another.
+    for (const { before, after } of updated) {
+      if (!Bun.deepEquals(rules.keysOf(before), rules.keysOf(after)))
+        clearKeys.run({ id: before.id });
+    }
+    const updates = openUpdates();
+    // First: a new record can have the key that another one gives up.
+    for (const { before, after } of updated) updates.update(before, after, null);
+    updates.finish?.();
+    const { insert, finish } = openBulkInsert();
+    for (const row of created) insert(table, rules.toRow(row));
+    finish();
+    for (const row of created) noteChange(rules.created, row, null);
+  }
+
   return {
     async import(records, options) {
       if (options?.dryRun) {
@@ -84,21 +101,16 @@ function createBulkStore<Row extends ImportedRow & ChangedRecord, Import extends
         return results;
       }
       return writer.write(table, () => {
-        const { results, created, updated } = plan(records, readStored(), options);
-        // One can get the key of another.
-        for (const { before, after } of updated) {
-          if (!Bun.deepEquals(rules.keysOf(before), rules.keysOf(after)))
-            clearKeys.run({ id: before.id });
+        const planned = plan(records, readStored(), options);
+        try {
+          apply(planned);
+        } catch (error) {
+          // The batch would be committed: an AppError says that a write has changed nothing.
+          throw error instanceof AppError
+            ? new Error("the plan is wrong", { cause: error })
+            : error;
         }
-        const updates = openUpdates();
-        // First: a new record can have the key that another one gives up.
-        for (const { before, after } of updated) updates.update(before, after, null);
-        updates.finish?.();
-        const { insert, finish } = openBulkInsert();
-        for (const row of created) insert(table, rules.toRow(row));
-        finish();
-        for (const row of created) noteChange(rules.created, row, null);
-        return results;
+        return planned.results;
       });
     },
   };

@@ -209,7 +209,7 @@ async function openStore(options: StoreOptions): Promise<Store> {
   using connection = new DisposableStack();
   // `true` closes the file even if prepared statements are still open.
   const db = connection.adopt(file.connect(), (opened) => opened.close(true));
-  requireUsable(db, options);
+  withIoErrors(db, () => requireUsable(db, options));
   const lock = standbyLock ?? (isServer ? resources.use(lockForServer(path, mode)) : null);
   // Closed before the lock is released.
   resources.use(connection.move());

@@ -8,7 +8,7 @@ import { claimTemporary, makeTemporaryDatabase } from "../../base/temporary-file
 import type { Backend, BackUpOptions, BackupSummary } from "../../domain/store.ts";
 import { connectAtRest, type DatabaseFile } from "../file/at-rest.ts";
 import { connect, countRows, pragma } from "../file/connection.ts";
-import { describeSqliteError } from "../file/errors.ts";
+import { describeSqliteError, withIoErrors } from "../file/errors.ts";
 import {
   copyOwnership,
   discard,
@@ -114,7 +114,7 @@ function verifyCopy(path: string, version: number): Awaited<ReturnType<Backend["
     {
       // A copy of the backup may replace the database, which then has another feed.
       using copy = connect(path);
-      forgetFile(copy);
+      withIoErrors(copy, () => forgetFile(copy));
     }
     return verifyDatabase(path);
   }

@@ -10,7 +10,6 @@ async function makeArchive() {
   const place = await makePlace({ ARCHIVE_RESTORE: "if-missing" });
   return {
     ...place,
-    /** @param name of the machine */
     start(name: string, mode: string, settings: Readonly<Record<string, string>> = {}) {
       const databaseUrl = place.at(`${name}/a.db`);
       return place.start({ ...settings, ARCHIVE_COMMIT: mode, DATABASE_URL: databaseUrl });

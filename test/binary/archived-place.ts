@@ -69,7 +69,6 @@ export async function makePlace(
   };
 }
 
-/** @returns the URL of a server that has started */
 export async function urlOf(server: Running): Promise<string> {
   const url = await server.listening;
   if (url === null) throw new Error(server.output());

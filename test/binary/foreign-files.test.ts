@@ -21,7 +21,6 @@ const skip = !againstBinary || process.getuid?.() !== 0;
 /** Neither root nor the owner of a file. */
 const OTHER = 4321;
 
-/** Creates a database and a backup. @returns their paths */
 async function makeFiles(directory: TemporaryDirectory) {
   const path = directory.at("data/a.db");
   const backup = directory.at("shared/b.db");

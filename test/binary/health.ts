@@ -3,7 +3,6 @@ import type { TestServer } from "../http/server.ts";
 /** The health check reuses its last result for up to five seconds. */
 const TIMEOUT_MS = 40_000;
 
-/** Waits until `/health` returns this status. */
 export async function untilHealth(server: TestServer, wanted: number): Promise<void> {
   const deadlineMs = performance.now() + TIMEOUT_MS;
   for (;;) {

@@ -163,7 +163,6 @@ export function useBase(options: BaseOptions): () => Base {
   return () => base;
 }
 
-/** @returns the path of the copy */
 export function copyBase(base: Base, directory: TemporaryDirectory): string {
   const path = directory.at("test.db");
   // Not the shared memory: the first process that opens the database creates it.

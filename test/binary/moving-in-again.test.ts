@@ -24,7 +24,6 @@ type Person = (typeof people)[number];
 const emailOf = (person: Person) => `${person.toLowerCase()}@people.example`;
 const newEmailOf = (person: Person) => `new-${emailOf(person)}`;
 
-/** @returns the orders of the shop before the first import */
 function makeOrders(): WooOrder[] {
   return cleanOrders(count).map((order, index) => {
     const at = Math.floor(index / 2);

@@ -30,7 +30,6 @@ function limitedServer(settings: Readonly<Record<string, string>>) {
   return startAfter(`ulimit -n ${OPEN_FILES}`, settings);
 }
 
-/** Opens connections, sends the bytes on each, and reads nothing. */
 function connectMany(url: string, bytes: string | Uint8Array, count = 2 * OPEN_FILES): Socket[] {
   const port = Number(new URL(url).port);
   return Array.from({ length: count }, () => {

@@ -31,7 +31,6 @@ function openTls(server: TestServer): Promise<TLSSocket> {
   return promise;
 }
 
-/** Sends requests until a response closes the connection, or the test is over. */
 async function sendRequests(socket: TLSSocket, isOver: () => boolean): Promise<void> {
   const send = () => socket.write("GET /api/v1/health HTTP/1.1\r\nHost: localhost\r\n\r\n");
   send();
@@ -46,7 +45,6 @@ async function sendRequests(socket: TLSSocket, isOver: () => boolean): Promise<v
   throw new Error("closed before a response");
 }
 
-/** @returns the common name in the certificate that a new connection gets */
 async function commonName(server: TestServer): Promise<unknown> {
   const socket = await openTls(server);
   const { subject } = socket.getPeerCertificate();

@@ -17,7 +17,6 @@ interface Call {
   readonly name: string;
   /** The file of its descriptor, e.g. `/tmp/x.db-wal` or `socket:[284377]`. */
   readonly file: string;
-  /** Its arguments, escaped by strace. */
   readonly text: string;
   readonly began: number;
   /** `Infinity` if it is not in the trace. */

@@ -71,7 +71,6 @@ async function serve(
   return {
     child,
     get,
-    /** @returns the exit code */
     stop() {
       child.kill("SIGTERM");
       return child.exited;
@@ -87,7 +86,6 @@ async function droppedBy({ get }: Server): Promise<number> {
   return Number(/^user_api_dropped_log_lines_total (\d+)$/m.exec(text)?.[1]);
 }
 
-/** Sends requests until log lines are dropped. */
 async function fillLog(server: Server): Promise<void> {
   do {
     const responses = await Promise.all(Array.from({ length: 100 }, () => server.get("/health")));

@@ -33,7 +33,6 @@ async function giveToken(page: Page, token: string, status: string): Promise<voi
   await page.getByRole("status").filter({ hasText: status }).waitFor();
 }
 
-/** @returns the element of an operation in Swagger UI */
 function operationOf(page: Page, tag: string, id: string): Locator {
   return page.locator(`#operations-${tag}-${id}`);
 }

@@ -26,7 +26,6 @@ export interface Watched extends AsyncDisposable {
   readonly faults: string[];
 }
 
-/** Opens the reference of a server in a new browser context. */
 export async function openReference(
   browser: Browser,
   url: string,

@@ -98,7 +98,6 @@ test("backup with --directory names the file after the time, and --keep deletes 
   await world.run("token", "create", "a");
   const others = ["other-2020-01-01T00-00-00.000Z.db", "test-notes.db"];
   for (const name of others) await Bun.write(`${directory}/${name}`, "");
-  /** @returns the names of the backups, in order */
   const backUpAt = async (time: string, ...args: string[]) => {
     world.clock.time = new Date(time);
     const outcome = await world.run("backup", "--directory", directory, ...args);

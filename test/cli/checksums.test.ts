@@ -30,7 +30,6 @@ function flippedAt(content: Buffer, text: string): Buffer {
   return flipped;
 }
 
-/** Changes a bit of the name of the user. */
 function flipBit(path: string): void {
   writeFileSync(path, flippedAt(readFileSync(path), NAME));
 }
@@ -38,7 +37,6 @@ function flipBit(path: string): void {
 /** Bytes of the checksum line of a backup. */
 const LINE_BYTES = 82;
 
-/** @returns the content with another checksum line */
 function withLine(content: Buffer, change: (line: string) => string): Buffer {
   const line = content.subarray(-LINE_BYTES).toString();
   return Buffer.concat([content.subarray(0, -LINE_BYTES), Buffer.from(change(line))]);

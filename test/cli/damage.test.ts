@@ -97,7 +97,6 @@ test("user-api succeeds or prints one line when a page is zeros, or bits have fl
   }
 }, 240_000);
 
-/** @returns the page that has this text */
 function pageOf(text: string): number {
   return Math.floor(bytes.indexOf(text) / PAGE_BYTES);
 }

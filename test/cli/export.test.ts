@@ -3,10 +3,8 @@ import { mkdirSync, readdirSync, readFileSync, symlinkSync } from "node:fs";
 import { dirname } from "node:path";
 import { fail } from "../../src/base/error.ts";
 import { openOutput } from "../../src/cli/files/streams.ts";
-import { oddTexts } from "../contract/open.ts";
 import { expectThrown } from "../support/expect-error.ts";
 import {
-  createdNotice,
   failed,
   type Harness,
   lines,
@@ -14,8 +12,6 @@ import {
   type Options,
   openWith,
   parsedLines,
-  reported,
-  summaryOf,
 } from "./harness.ts";
 
 /** A database with this number of users. The first one is `0@b.cd`. */
@@ -25,12 +21,6 @@ async function makeFilled(users = 1, options?: Options): Promise<Harness> {
   await world.feed(lines(records), "import", "users");
   return world;
 }
-
-const oddUsers = oddTexts.map((text, at) => ({
-  email: `${at}@b.cd`,
-  name: at % 3 === 0 ? null : text,
-  metadata: { [text]: text },
-}));
 
 test("export users writes all users by id, in the format of the API", async () => {
   using world = await makeFilled(700);
@@ -89,20 +79,6 @@ test("export writes all records when they are too large for one page", async () 
     .map((line) => JSON.parse(line).id);
   expect([code, ids]).toEqual([0, users.map((_, at) => at + 1)]);
 });
-
-for (const format of ["ndjson", "csv"]) {
-  test(`export as ${format} keeps every character when imported again`, async () => {
-    using world = makeHarness();
-    await world.feed(lines(oddUsers), "import", "users");
-    const whole = await world.run("export", "users", "--format", format);
-    using other = makeHarness();
-    other.stdin.chunks = [new TextEncoder().encode(whole.stdout)];
-    const outcome = await other.run("import", "users", "--format", format);
-    const last = summaryOf("users", oddUsers.length);
-    expect(outcome).toEqual(reported(createdNotice(other.path), last));
-    expect(await other.run("export", "users")).toEqual(await world.run("export", "users"));
-  });
-}
 
 test("export as CSV starts with a header, even if there are no users", async () => {
   using world = makeHarness();

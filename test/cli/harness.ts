@@ -64,7 +64,6 @@ export interface Harness extends Disposable {
   feed(input: string | Uint8Array, ...args: string[]): Promise<Outcome>;
   /** Runs a line of bash on the same database. In it, `"$@"` is the program, in processes of its own. */
   shell(line: string): Promise<Outcome>;
-  /** Starts a command. */
   begin(...args: string[]): RunningHere;
   /** Runs `serve` on a free port, and waits until it listens. */
   serve(...args: string[]): Promise<Serving>;
@@ -80,12 +79,10 @@ export interface Options {
   readonly memoryBytes?: number;
 }
 
-/** Records as NDJSON. */
 export function lines(records: readonly unknown[]): string {
   return records.map((record) => `${JSON.stringify(record)}\n`).join("");
 }
 
-/** Creates a token. @returns its secret */
 export async function createToken(world: Harness, ...args: string[]): Promise<string> {
   const { code, stdout, stderr } = await world.run("token", "create", ...args);
   if (code !== 0) throw new Error(`Cannot create: ${stderr}`);

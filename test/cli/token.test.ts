@@ -102,18 +102,8 @@ test("token create accepts a name when it has 1 to 100 printable characters", as
   const names = ["a", "😀".repeat(100), "with space", "'; drop table tokens; --"];
   for (const name of names) await createToken(world, name);
   expect((await stored(world)).map(({ name }) => name)).toEqual(names);
-  const invalid = [
-    "",
-    " ",
-    " laptop",
-    "laptop ",
-    "a".repeat(101),
-    "a\nb",
-    "\u001b[31m",
-    "a\0",
-    "\ud800",
-  ];
-  for (const name of [...invalid, "\u200b", "\u202eabc", "a\u00a0b"]) {
+  const invalid = ["", " ", " laptop", "laptop ", "a".repeat(101), "a\nb", "\u001b[31m", "a\0"];
+  for (const name of [...invalid, "\ud800", "\u200b", "\u202eabc", "a\u00a0b"]) {
     const outcome = await world.run("token", "create", "--", name);
     const shown = JSON.stringify(name).replace(
       /[\u200b\u202e\u00a0]/g,

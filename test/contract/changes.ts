@@ -27,7 +27,6 @@ async function list(store: Store, query: Partial<ChangeQuery> = {}) {
   return store.changes.list({ ...all, ...query });
 }
 
-/** Parses the changes of a page. */
 async function pageOf(store: Store, query: Partial<ChangeQuery> = {}) {
   const { records, total, first, last, feed } = await list(store, query);
   const changes: Change[] = JSON.parse(`[${records}]`);

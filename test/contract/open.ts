@@ -38,7 +38,6 @@ export async function openWithClock(open: Open) {
   return {
     store,
     clock,
-    /** Lets time pass. */
     pass(milliseconds: number) {
       monotonicMs += milliseconds;
       clock.time = new Date(clock.time.getTime() + milliseconds);
@@ -71,14 +70,8 @@ export async function newUser(store: Store, fields: Partial<UserFields> = {}): P
 export function orderFields(userId: number, fields: Partial<OrderFields> = {}): OrderFields {
   const items = [{ sku: "A-1", quantity: 1, unit_price: 100 }];
   return {
-    user_id: userId,
-    currency: "EUR",
-    reference: null,
-    items,
-    total: 100,
-    refunded: 0,
-    status: "pending",
-    metadata: {},
+    ...{ user_id: userId, currency: "EUR", reference: null, items, total: 100, refunded: 0 },
+    ...{ status: "pending", metadata: {} },
     ...fields,
   };
 }

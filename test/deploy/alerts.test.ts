@@ -41,7 +41,6 @@ const standby = `
   up = 1; user_api_writable = 0; user_api_primary = 0; user_api_standby = 1; user_api_standby_seconds_behind = 2
   user_api_disk_free_bytes = 2000000000; user_api_database_bytes = 1000000000`;
 
-/** A primary with an archive. */
 const primary = `${server}
   user_api_disk_free_bytes = 2000000000; user_api_last_backup_timestamp_seconds = 0
   user_api_archive_seconds_behind = 0; user_api_archive_reachable = 1`;

@@ -19,7 +19,6 @@ export function adapt(text: string, replacements: Readonly<Record<string, string
   return adapted;
 }
 
-/** @param upstreams their addresses */
 export function configureNginx(
   port: number,
   directory: string,

@@ -6,7 +6,6 @@ export async function readYaml(path: string): Promise<any> {
   return Bun.YAML.parse(await Bun.file(`${deploy}/${path}`).text());
 }
 
-/** @returns the documents of a file, which are separated by `---` */
 export async function readYamlDocuments(path: string): Promise<any[]> {
   const text = await Bun.file(`${deploy}/${path}`).text();
   return text.split(/^---$/m).map((document) => Bun.YAML.parse(document));

@@ -21,7 +21,6 @@ async function requireCluster(): Promise<Cluster> {
   return cluster;
 }
 
-/** @returns the DATABASE_URL of a new, empty database */
 export async function newDatabase(directory: TemporaryDirectory): Promise<string> {
   if (againstCitus) return takeCitusDatabase();
   return againstPostgres ? databasesOf(await requireCluster()).take() : directory.at("test.db");
@@ -34,7 +33,6 @@ export async function dropDatabase(url: string): Promise<void> {
   else if (againstPostgres) await databasesOf(await requireCluster()).release(url);
 }
 
-/** Runs a statement on PostgreSQL or Citus. */
 export async function runOnServer(url: string, statement: string): Promise<void> {
   await runOn(url, statement);
 }

@@ -109,7 +109,6 @@ function createValidator(coerceTypes: boolean) {
 
 export const faultOfBody = createValidator(false);
 
-/** @returns the error codes that a response can have */
 export function exampleCodes({ examples = {} }: Partial<Media> = {}): string[] {
   return [...new Set(Object.values(examples).map(({ value }) => value.meta.code))];
 }
@@ -184,7 +183,6 @@ export function undocumented(method: string, path: string, response: ReceivedRes
   ];
 }
 
-/** @throws if the response is not as documented */
 export function expectDocumented(method: string, path: string, response: ReceivedResponse): void {
   const faults = undocumented(method, path, response);
   if (faults.length === 0) return;

@@ -85,24 +85,9 @@ const rejected: [query: string, problem: string | RegExp][] = [
     `status must be one of ${statuses}`,
   ]),
   ["/orders?status=paid%00", /^status must be /],
-  ...[
-    "",
-    "0",
-    "01",
-    "1&id=",
-    "[1,2]",
-    "1&id[]=x",
-    "+1",
-    "%2B1",
-    "-1",
-    "1.0",
-    "1,",
-    ",1",
-    "1,,2",
-    "1, 2",
-    "a",
-    "1;2",
-  ].map((ids): (typeof rejected)[0] => [`/orders?id=${ids}`, idsRule]),
+  ..."|0|01|1&id=|[1,2]|1&id[]=x|+1|%2B1|-1|1.0|1,|,1|1,,2|1, 2|a|1;2"
+    .split("|")
+    .map((ids): (typeof rejected)[0] => [`/orders?id=${ids}`, idsRule]),
   [`/users?id=${Array.from({ length: 101 }, (_, at) => at + 1)}`, idsRule],
   [`/users?id=1,${"9".repeat(30)},0`, idsRule],
   ...["1,2,1", "1,2&id=1", "1&id[]=2&id%5B%5D=1"].map((ids): (typeof rejected)[0] => [

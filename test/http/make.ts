@@ -29,7 +29,6 @@ export const badReferences: Fields[] = [
   ...["a\tb", "a\u0001b", "a\u007fb", "a\u0085b", 5, true, ["a"], {}],
 ].map((reference) => ({ reference }));
 
-/** @returns a unique email */
 export function newEmail(): string {
   return `user-${crypto.randomUUID()}@example.com`;
 }
@@ -107,7 +106,6 @@ export async function metricOf(server: TestServer, name: string): Promise<number
   return metricsIn(text).get(name) ?? Number.NaN;
 }
 
-/** @returns the number of records in a list */
 export async function countOf(server: TestServer, path: string): Promise<number> {
   return (await server.call("GET", `${path}?limit=1`)).json.meta.total;
 }

@@ -99,12 +99,9 @@ test.each([
 const UNKNOWN_PATHS: [path: string, suggested: string | null][] = [
   ["/nope", null],
   ["/api/v1", null],
-  ["/api/v1/", null],
   ["/api/v1/nope", null],
   ["/api/v1//users", null],
-  ["/api/v1/users.json", null],
   ["/api/v1/users%2f1", null],
-  ["/api/v1/users;a=1", null],
   ["/api/v1/users/1/orders", null],
   ["/api/v2/users", null],
   ["/api/v1/users/", "/api/v1/users"],
@@ -120,7 +117,6 @@ const UNKNOWN_PATHS: [path: string, suggested: string | null][] = [
   ["/users/1", "/api/v1/users/:id"],
   ["/v1/users", "/api/v1/users"],
   ["/api/orders", "/api/v1/orders"],
-  ["/user/1/", "/api/v1/users/:id"],
   ["/openapi.json", "/api/v1/openapi.json"],
 ];
 test.each(UNKNOWN_PATHS)(
@@ -206,24 +202,16 @@ const [oneUser, oneOrder] = [`PATCH /users/${user.id}`, `PATCH /orders/${order.i
 const { items } = order;
 const unknownUser = { user_id: 999_999, currency: "EUR", items };
 /**
- * Each request has two or more errors. The response is that of the first one in the order of checks. Those without a
- * valid token are in auth.test.ts.
+ * Each request has two or more errors. The response is that of the first one in the order of checks; most rows have two
+ * that follow each other. Those without a valid token are in auth.test.ts, and those without a scope in scopes.test.ts.
  */
 test.each<Row & { over: number }>([
   { status: 404, over: 403, request: "POST /nope", body: {}, ...read },
-  { status: 404, over: 413, request: "POST /nope", ...large },
-  { status: 404, over: 400, request: "POST /nope?a=1&a=2", ...malformed },
   { status: 405, over: 403, request: "DELETE /users", ...read },
-  { status: 405, over: 413, request: "PUT /orders", ...large },
   { status: 405, over: 400, request: "POST /users/abc", ...malformed },
   { status: 405, over: 404, request: "DELETE /orders/999999" },
   { status: 403, over: 413, request: "POST /users", ...large, ...read },
   { status: 403, over: 415, request: "POST /orders", ...form, ...read },
-  { status: 403, over: 400, request: "PUT /users/abc?a=1", ...malformed, ...read },
-  { status: 403, over: 400, request: "POST /users", body: {}, headers: BAD_KEY, ...read },
-  { status: 403, over: 404, request: "DELETE /users/999999", ...read },
-  { status: 403, over: 412, request: oneUser, ...stale, ...read },
-  { status: 403, over: 409, request: oneOrder, body: { status: "delivered" }, ...read },
   { status: 413, over: 400, request: "POST /users?a=1", ...large },
   {
     ...large,
@@ -232,32 +220,18 @@ test.each<Row & { over: number }>([
     request: "POST /users",
     headers: { ...large.headers, ...BAD_KEY },
   },
-  { status: 413, over: 404, request: "PATCH /users/999999", ...large },
   { status: 415, over: 413, request: "POST /users", ...form, raw: large.raw },
-  { status: 415, over: 400, request: "POST /users", ...form, raw: "{" },
-  { status: 415, over: 404, request: "PATCH /orders/999999", ...form },
-  {
-    status: 415,
-    over: 412,
-    request: `PATCH /users/${user.id}`,
-    raw: "{}",
-    headers: { ...form.headers, "if-match": '"99"' },
-  },
   { status: 400, over: 404, request: "PATCH /users/999999", body: { nmae: 1 } },
   { status: 400, over: 404, request: "DELETE /users/999999", headers: { "if-match": "1" } },
   { status: 400, over: 404, request: "GET /orders/-1?x=1" },
-  { status: 400, over: 404, request: "PATCH /orders/999999", body: { status: "lost" } },
   { status: 400, over: 412, request: `PATCH /users/${user.id}`, ...stale, body: { version: 1 } },
-  { status: 400, over: 409, request: "POST /users", body: { email: user.email, nmae: 1 } },
   { status: 400, over: 409, request: "POST /users", body: { email: user.email }, headers: BAD_KEY },
   { status: 400, over: 422, request: "POST /users", body: { nmae: 1 }, headers: used },
   { status: 400, over: 422, request: "PATCH /users/999999", body: { nmae: 1 }, headers: used },
   { status: 400, over: 404, request: "GET /users/999999", headers: used },
   { status: 400, over: 409, request: "POST /users", ...stale, body: { email: user.email } },
   { status: 422, over: 404, request: "PATCH /users/999999", body: {}, headers: used },
-  { status: 422, over: 404, request: "DELETE /users/999999", headers: used },
   { status: 422, over: 412, request: oneUser, body: {}, headers: { ...stale.headers, ...used } },
-  { status: 422, over: 409, request: `DELETE /users/${user.id}`, headers: used },
   { status: 422, over: 409, request: "POST /users", body: { email: user.email }, headers: used },
   { status: 422, over: 400, request: "POST /orders", body: unknownUser, headers: used },
   { status: 404, over: 412, request: "PATCH /users/999999", ...stale },

@@ -38,7 +38,6 @@ export interface TestServer extends AsyncDisposable {
   readonly readToken: string;
   /** Its DATABASE_URL. */
   readonly database: string;
-  /** All output so far. */
   readonly output: string;
   /** The process id of the program; `null` if the server runs in this process. */
   readonly pid: number | null;
@@ -258,7 +257,6 @@ export function sendRequest(
   return server.call(request.slice(0, space), request.slice(space + 1), options);
 }
 
-/** @returns all log lines so far, parsed */
 export async function logs(server: TestServer): Promise<Record<string, unknown>[]> {
   const marker = crypto.randomUUID();
   await server.call("GET", "/health", { headers: { "x-request-id": marker }, token: null });

@@ -15,7 +15,6 @@ export const MEMORY_LIMIT_BYTES = 128 * 2 ** 20;
 interface RunOptions {
   /** The name of a volume, or the path of a directory. Default: a new volume. */
   readonly volume?: string;
-  /** Environment variables by name. */
   readonly settings?: Readonly<Record<string, string>>;
   /** Arguments after the name of the image. */
   readonly args?: readonly string[];
@@ -38,9 +37,7 @@ export interface Container
 export interface Podman extends AsyncDisposable {
   /** Whether control groups enforce MEMORY_LIMIT_BYTES here. */
   readonly limitsMemory: boolean;
-  /** @returns the output of `podman image inspect` */
   inspectImage(): Promise<any>;
-  /** Runs a command until it exits. */
   run(options: RunOptions): Promise<Outcome>;
   /** Starts a server. @param token a token that it accepts */
   serve(token: string, options: RunOptions): Promise<Container>;

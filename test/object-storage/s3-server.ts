@@ -108,10 +108,8 @@ function errorReply(status: number, code: string, region = ""): Reply {
 
 export interface S3Server extends AsyncDisposable {
   readonly port: number;
-  /** Variables of the program. */
   readonly environment: Readonly<Record<string, string>>;
   readonly objects: Map<string, Stored>;
-  /** Requests that have arrived. */
   readonly calls: S3Call[];
   /** How to treat a request; `null` for as it should be. */
   misbehave: (call: S3Call) => Misbehaviour | null;

@@ -8,7 +8,6 @@ export const enabled: boolean = Bun.env["TEST_OPENAPI"] === "true";
 const directory = `${import.meta.dir}/made`;
 if (enabled) mkdirSync(directory, { recursive: true });
 
-/** @returns the path of a generated file */
 export function made(name: string): string {
   return `${directory}/${name}`;
 }
@@ -36,7 +35,6 @@ export async function run(
   return { code: await child.exited, text };
 }
 
-/** Runs a program of a package. */
 export async function runTool(...[name, ...options]: string[]): Promise<void> {
   const { code, text } = await run([`node_modules/.bin/${name}`, ...options]);
   expect(code, text).toBe(0);

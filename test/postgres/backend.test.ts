@@ -9,7 +9,6 @@ import { expectRejection } from "../support/expect-error.ts";
 import { listed } from "../support/listed.ts";
 import { cluster, type Harness, makeHarness, tablesWithoutKey } from "./postgres-harness.ts";
 
-/** @returns the URL with some parts replaced */
 function change(
   url: string,
   parts: Partial<Record<"port" | "pathname" | "search" | "username" | "password", string>>,

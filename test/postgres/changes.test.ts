@@ -18,7 +18,6 @@ const insertChange = `
   values (1, 1000, 1, 'late', 0)
 `;
 
-/** @returns a statement that records the creation of many users */
 function insertChanges(count: number): string {
   return `
     insert into change_outbox (type, record_id, version, created_at)

@@ -34,7 +34,6 @@ import {
 import { runOn } from "./instance.ts";
 import { recordStatements } from "./recorded.ts";
 
-/** @returns all records, with the totals, and the changes */
 async function contentsOf({ users, orders, changes }: Store): Promise<unknown> {
   const { maxOffset: _, ...page } = await orders.list(all);
   return [await users.list(all), page, await changes.list(all)];

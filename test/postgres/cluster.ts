@@ -6,11 +6,9 @@ export interface Cluster {
   /** @param template URL of a database to copy, which must have no connections
    * @returns the URL of the new database */
   createDatabase(template?: string): Promise<string>;
-  /** Closes all connections to the database. */
   disconnect(url: string): Promise<void>;
   /** Drops the database, and closes any connections to it. */
   dropDatabase(url: string): Promise<void>;
-  /** Runs statements in the database at this URL. */
   run<Row>(url: string, statement: string): Promise<Row[]>;
   /** URL of its first database. */
   readonly url: string;

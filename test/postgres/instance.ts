@@ -25,16 +25,13 @@ const TIMEOUT_MS = 30_000;
 export interface Instance extends AsyncDisposable {
   /** URL of its first database. */
   readonly url: string;
-  /** Directory of its programs. */
   readonly programs: string;
   readonly data: string;
   /** Resolves when the server accepts queries. */
   start(): Promise<void>;
   /** `fast` closes connections and shuts down cleanly; `immediate` needs crash recovery at the next start. */
   stop(mode: "fast" | "immediate"): void;
-  /** Process ids of the server and its children. */
   processes(): number[];
-  /** Sends the signal to all of its processes. */
   signal(name: "SIGKILL" | "SIGSTOP" | "SIGCONT"): void;
 }
 
@@ -64,7 +61,6 @@ export function freePort(): Promise<number> {
   return promise;
 }
 
-/** User or group id of `nobody`. */
 function idOf(option: "-u" | "-g"): number {
   return Number(Bun.spawnSync(["id", option, NOBODY]).stdout.toString());
 }
@@ -95,7 +91,6 @@ const stopAndRemove = `
   rm -rf "$1"
 `;
 
-/** Process ids of a process and its children. */
 function processesOf(pid: number): [number, ...number[]] {
   const children = readdirSync("/proc").filter((name) => {
     if (!/^\d+$/.test(name)) return false;
@@ -110,7 +105,6 @@ function processesOf(pid: number): [number, ...number[]] {
   return [pid, ...children.map(Number)];
 }
 
-/** Process ids of the server with these data, and its children. */
 function processesIn(data: string): [number, ...number[]] {
   return processesOf(Number.parseInt(readFileSync(join(data, "postmaster.pid"), "utf8"), 10));
 }
@@ -122,7 +116,6 @@ function suspend(data: string): void {
   while (!/\) [TZ] /.test(readFileSync(`/proc/${pid}/stat`, "utf8"))) Bun.sleepSync(1);
 }
 
-/** Sends the signal to all processes of the server with these data. */
 export function signalServer(data: string, name: "SIGKILL" | "SIGSTOP" | "SIGCONT"): void {
   // A process that is missed can keep the memory of a killed server, and another one does not start.
   if (name !== "SIGCONT") suspend(data);
@@ -135,7 +128,6 @@ export function signalServer(data: string, name: "SIGKILL" | "SIGSTOP" | "SIGCON
   }
 }
 
-/** Creates the data of a new server. */
 export function initialize(programs: string, data: string): void {
   const names = ["--username", "postgres", "--auth", "trust"];
   const text = ["--encoding", "UTF8", "--locale", "C"];
@@ -177,7 +169,6 @@ export function isResponding(url: string): Promise<boolean> {
   );
 }
 
-/** Settings of a standby. */
 function followerOf({ url }: Instance) {
   const { hostname, port, username } = new URL(url);
   const conninfo = `host=${hostname} port=${port} user=${username} application_name=standby`;

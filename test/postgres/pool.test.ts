@@ -17,7 +17,6 @@ function openOn(url: string) {
   return (max = CONNECTIONS) => new SQL(url, { max, connectionTimeout: 5 });
 }
 
-/** Starts a statement on each connection. */
 function startAll(sql: SQL, statement: string): Promise<unknown>[] {
   return Array.from({ length: CONNECTIONS }, () => sql.unsafe(statement).execute());
 }

@@ -38,7 +38,6 @@ export const patient = "&lock_timeout=9000&statement_timeout=9000";
 /** A time as an SQL literal, for rows that a test inserts. */
 export const storedTime = "'2026-11-23T09:00:00.000Z'";
 
-/** Finds tables without a primary key. */
 export const tablesWithoutKey = `
   select oid::regclass::text as name
   from pg_class
@@ -47,7 +46,6 @@ export const tablesWithoutKey = `
     and not exists (select from pg_index where indrelid = pg_class.oid and indisprimary)
 `;
 
-/** Finds the connections that wait for a lock. */
 export const waitingBackends = `
   select pid
   from pg_stat_activity

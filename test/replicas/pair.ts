@@ -71,7 +71,6 @@ export async function walk(pair: Pair, path: string): Promise<Record<string, any
   }
 }
 
-/** Runs a command of the program on a database. */
 export function runCommand(database: string, ...args: string[]): Promise<Outcome> {
   return runBinary(args, { DATABASE_URL: database });
 }

@@ -22,7 +22,6 @@ const KEYS = againstCitus ? 10 : 40;
 /** Longer than requests with one key wait for each other, and shorter than a statement may take. */
 const LOCK_TIMEOUT = againstCitus ? "4s" : "2s";
 
-/** @param preparing see `startPooler` */
 async function testGuarantees(preparing?: string): Promise<void> {
   using directory = makeDirectory();
   const direct = await newDatabase(directory);

@@ -221,7 +221,6 @@ test("only what needs a damaged page is rejected, with the name of the table", a
   expect((await newUser(store)).id).toBe(201);
 });
 
-/** @returns the locks on a file, as the operating system lists them */
 async function locksOn(path: string): Promise<string[]> {
   const { ino } = statSync(path);
   const lines = (await Bun.file("/proc/locks").text()).split("\n");

@@ -74,7 +74,6 @@ function makeCheckpoints() {
   return {
     ...made,
     checkpoints,
-    /** Inserts a row of this size. */
     add(bytes: number) {
       last += 1;
       made.insert(last, bytes);

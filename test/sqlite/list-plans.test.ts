@@ -5,7 +5,6 @@ import { expect, spyOn, test } from "bun:test";
 import { makeDirectory } from "../support/directory.ts";
 import { openDatabase } from "./open-database.ts";
 
-/** @returns the statements that a store prepares */
 async function collectStatements(databaseUrl: string): Promise<string[]> {
   const prepare = spyOn(Database.prototype, "prepare");
   try {

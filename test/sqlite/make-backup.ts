@@ -44,7 +44,6 @@ export function backUp(databaseUrl: string, path: string, options: Partial<BackU
   return backUpSqlite({ databaseUrl, path, signal: never, ...options });
 }
 
-/** Creates such a database, and a backup of it. */
 export async function makeBackup(directory: TemporaryDirectory) {
   const path = await makeDatabase(directory);
   const copy = directory.at("copy.db");

@@ -13,7 +13,6 @@ skipLockWaits();
 const readOnly = { mode: "serve-read-only", create: false } as const;
 const page = { limit: 10, offset: 0 };
 
-/** A database with a user. */
 async function filled() {
   const directory = makeDirectory();
   const path = directory.at("a.db");

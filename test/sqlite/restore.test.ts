@@ -176,7 +176,6 @@ test.each(unfit)("restore fails and changes nothing when the backup %s", async (
   expect(readdirSync(directory.path).filter((name) => /partial|2026/.test(name))).toEqual([]);
 });
 
-/** Creates tokens with these names. @param expires_at of all */
 async function addTokens(path: string, names: readonly string[], expiresAt: string | null = null) {
   await using store = await open(path);
   for (const name of names) {
@@ -194,7 +193,6 @@ async function revoke(path: string, name: string): Promise<void> {
   await store.tokens.revoke(name);
 }
 
-/** @returns the names of the tokens that are not revoked */
 async function unrevoked(path: string): Promise<string[]> {
   await using store = await open(path);
   const tokens = await store.tokens.list();

@@ -72,7 +72,6 @@ test("a second server is rejected when it uses a hard link", async () => {
   await (await openDatabase(link)).close();
 });
 
-/** @returns the store, and the problems that it reports */
 async function openWithProblems(path: string) {
   const problems: (string | null)[] = [];
   const store = await openDatabase(path, {

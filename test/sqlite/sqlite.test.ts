@@ -9,7 +9,6 @@ import { openDatabase } from "./open-database.ts";
 const directory = makeDirectory();
 afterAll(() => directory[Symbol.dispose]());
 
-/** Opens a new database. */
 const open: Open = (options) => openDatabase(directory.at(`${crypto.randomUUID()}.db`), options);
 
 storeContract("sqlite", open);

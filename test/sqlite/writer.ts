@@ -59,9 +59,7 @@ export function makeWriter(change = (checkpoints: Checkpointer) => checkpoints) 
     beginIn(ms: number) {
       beginMs = ms;
     },
-    /** @returns how often the writer has read its clock */
     clockReads: () => clockReads,
-    /** Inserts a row of this size. */
     insert: (n: number, bytes = 0) =>
       db.run("insert into t (n, content) values (?, zeroblob(?))", [n, bytes]),
     /** @returns the committed rows, read on the other connection */

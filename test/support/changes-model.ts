@@ -71,7 +71,6 @@ async function startService(
 
 export interface World {
   readonly database: string;
-  /** Number of processes. */
   readonly processes: number;
   /** Whether a page and its total are of the same moment. */
   readonly hasSnapshots: boolean;
@@ -164,7 +163,6 @@ async function follow(
 }
 
 interface End {
-  /** Id of the last change. */
   readonly last: number;
   readonly feed: string;
 }

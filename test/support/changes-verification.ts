@@ -7,7 +7,6 @@ const MAX_LIMIT = 1000;
 /** So many lists of orders by user and by reference are verified. */
 const MAX_VALUES = 100;
 
-/** Statuses that can follow. */
 const steps: Readonly<Record<OrderStatus, readonly OrderStatus[]>> = {
   pending: ["pending", "paid", "canceled"],
   paid: ["paid", "shipped", "canceled"],
@@ -188,7 +187,6 @@ function verifyCompleteness(changes: readonly Change[], known: Known): void {
   expect(imported).toBeLessThanOrEqual(known.imported[1]);
 }
 
-/** @returns the changes */
 export function verify(readers: readonly Reader[], last: number, known: Known): readonly Change[] {
   // Readers may have received more: a killed process may have left a statement to the server.
   const [{ changes, feed }, ...others] = readers.map((reader) => ({

@@ -4,7 +4,6 @@ import { join } from "node:path";
 
 export interface TemporaryDirectory extends Disposable {
   readonly path: string;
-  /** @returns the path of a file in the directory */
   at(name: string): string;
 }
 

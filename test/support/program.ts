@@ -23,7 +23,6 @@ export interface Running {
   readonly pid: number;
   kill(signal: NodeJS.Signals): void;
   hasExited(): boolean;
-  /** All output so far. */
   output(): string;
   /** Where `serve` listens; `null` if it has exited instead. */
   readonly listening: Promise<string | null>;

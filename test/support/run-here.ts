@@ -6,7 +6,6 @@ import { LISTENING, type Outcome } from "./program.ts";
 
 /** A command that runs in this process. */
 export interface RunningHere {
-  /** All output so far, on stdout and stderr. */
   output(): string;
   /** Resolves with the output so far once it matches. Rejects if the command ends before that. */
   printed(pattern: RegExp): Promise<string>;

@@ -42,24 +42,12 @@ test("observeRequest counts a response in every bucket from its duration upwards
   const name = "http_request_duration_seconds";
   const labels = 'method="GET",route="/a"';
   const buckets = [...values].filter(([series]) => /_seconds_bucket.*"\/a"/.test(series));
-  expect(buckets).toEqual(
-    [
-      ["0.0005", 2],
-      ["0.001", 4],
-      ["0.0025", 4],
-      ["0.005", 4],
-      ["0.01", 4],
-      ["0.025", 4],
-      ["0.05", 5],
-      ["0.1", 5],
-      ["0.25", 5],
-      ["0.5", 5],
-      ["1", 5],
-      ["2.5", 5],
-      ["5", 6],
-      ["+Inf", 7],
-    ].map(([le, count]) => [`${name}_bucket{le="${le}",${labels}}`, count] as [string, number]),
+  const bounds = "0.0005 0.001 0.0025 0.005 0.01 0.025 0.05 0.1 0.25 0.5 1 2.5 5 +Inf".split(" ");
+  expect(buckets.map(([series]) => series)).toEqual(
+    bounds.map((le) => `${name}_bucket{le="${le}",${labels}}`),
   );
+  const counts = [2, 4, 4, 4, 4, 4, 5, 5, 5, 5, 5, 5, 6, 7];
+  expect(buckets.map(([, count]) => count)).toEqual(counts);
   expect(values.get(`${name}_count{${labels}}`)).toBe(7);
   expect(values.get(`${name}_sum{${labels}}`)).toBeCloseTo(10.043_101, 9);
 });

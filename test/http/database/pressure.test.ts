@@ -42,7 +42,6 @@ function ignoreReset(error: unknown): null {
   return null;
 }
 
-/** @returns the response that arrives as the nth */
 function nthOf<Response>(n: number, responses: readonly Promise<Response>[]): Promise<Response> {
   const { promise, resolve } = Promise.withResolvers<Response>();
   let count = 0;

@@ -16,7 +16,6 @@ function startReadOnly(server: TestServer): Promise<TestServer> {
 
 const reads = ["/users", "/users/1", "/orders", "/orders?user_id=1&status=pending", "/changes"];
 
-/** @returns the responses to all reads */
 async function readAll(server: TestServer): Promise<string[]> {
   const texts: string[] = [];
   for (const path of reads) {
@@ -49,7 +48,6 @@ async function rowsOf(url: string): Promise<Record<string, unknown>> {
   return rows;
 }
 
-/** @returns every kind of write */
 function writesTo(order: { readonly id: number; readonly user_id: number }) {
   const item = { sku: "A-1", quantity: 1, unit_price: 100 };
   return [

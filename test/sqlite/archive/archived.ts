@@ -116,7 +116,6 @@ export function makeArchive() {
     restore,
     /** Opens the database of the archive, or another one, and starts to archive it. */
     start: (options: Partial<Options> = {}) => startArchived({ path, storage, ...options }),
-    /** Expects that the archive restores all that the database has. */
     async expectComplete({ db, untilComplete }: Server): Promise<void> {
       await untilComplete();
       expect(await restore()).toEqual(contentOf(db));
@@ -209,7 +208,6 @@ async function startArchived(options: Options) {
     insert(count = 1, bytes = 1000) {
       for (let at = 0; at < count; at += 1) insert.run(bytes);
     },
-    /** Waits until the archive has all commits. */
     async untilComplete() {
       commits += 1;
       archiver.committed(commits);
@@ -264,7 +262,6 @@ export async function adviceOf(restore: Promise<unknown>, problem: string): Prom
   return new Date(time);
 }
 
-/** Writes segments one by one. */
 export async function writeSegments(server: Server, count: number) {
   for (let at = 0; at < count; at += 1) {
     server.insert(3);

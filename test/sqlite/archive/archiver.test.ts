@@ -27,19 +27,6 @@ const DAY_MS = 24 * HOUR_MS;
 const opened = (continued: boolean) => expect.stringContaining(`"continued":${continued}}`);
 
 describe("an archive", () => {
-  test("has all commits when they were confirmed, across checkpoints", async () => {
-    using archive = makeArchive();
-    await using server = await archive.start();
-    for (let round = 0; round < 5; round += 1) {
-      server.insert(200, 5000);
-      await Bun.sleep(5);
-      server.archiver.checkpoint();
-      server.insert(1);
-    }
-    await archive.expectComplete(server);
-    expect(server.lines.filter((line) => line.startsWith("archive needs"))).toEqual([]);
-  });
-
   test("has updates, deletes and large transactions", async () => {
     using archive = makeArchive();
     await using server = await archive.start();
@@ -244,24 +231,6 @@ describe("an archive", () => {
     await Bun.sleep(100);
     await archive.untilBases(bases);
     expect(new Set((await archive.keys("chunks/")).map(dirname)).size).toBe(bases);
-  });
-
-  test("restores the state of each moment", async () => {
-    using archive = makeArchive();
-    await using server = await archive.start();
-    await server.untilComplete();
-    const states: [Date, unknown][] = [];
-    for (let at = 0; at < 10; at += 1) {
-      await Bun.sleep(2);
-      server.insert(10);
-      if (at % 3 === 0) server.archiver.checkpoint();
-      await server.untilComplete();
-      await Bun.sleep(2);
-      states.push([new Date(), contentOf(server.db)]);
-    }
-    for (const [time, content] of states) expect(await archive.restore(time)).toEqual(content);
-    const early = archive.restore(new Date(1000));
-    await expectRejection(early, "operator", /^the archive begins at 2/);
   });
 
   test("is rejected when it belongs to another database", async () => {

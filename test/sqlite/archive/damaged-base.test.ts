@@ -39,7 +39,6 @@ async function startWithBases(archive: Archive, count = 2) {
   return { ...server, states };
 }
 
-/** @returns the key of the first chunk of a base */
 function chunkOf(manifest: string): string {
   const base = parseKey(manifest, baseKey);
   if (base === null) throw new Error(`Not a manifest: ${manifest}`);

@@ -1,4 +1,5 @@
 import { expect, test } from "bun:test";
+import { yieldToEventLoop } from "../../src/base/event-loop.ts";
 import { createWaitingClients } from "../../src/http/limits/waiting-clients.ts";
 
 const never = new AbortController().signal;
@@ -41,4 +42,29 @@ test.each([
 ])("a client does not wait when %s", async (_when, signal, ofRequest) => {
   using client = createWaitingClients(makeFeed().subscribe, { signal }).begin("a", 60, ofRequest);
   expect(await client.next()).toBe(false);
+});
+
+test("clients continue in few turns when they wait for the same page, or the server shuts down", async () => {
+  const feed = makeFeed();
+  const shutdown = new AbortController();
+  const waiting = createWaitingClients(feed.subscribe, { signal: shutdown.signal });
+  let pages = 0;
+  async function make() {
+    pages += 1;
+    if (pages === 2) shutdown.abort();
+    return { isEmpty: false, page: pages };
+  }
+  async function wait(name: string) {
+    using client = waiting.begin(name, 60, never);
+    return (await client.next()) && (await waiting.share(name, "page", make)).page;
+  }
+  for (const received of [[1], [2, false], [false]]) {
+    const clients = Promise.all(Array.from({ length: 400 }, (_, id) => wait(`client-${id}`)));
+    feed.change();
+    const isDone = clients.then(() => true);
+    let turns = 0;
+    while (!(await Promise.race([isDone, yieldToEventLoop().then(() => false)]))) turns += 1;
+    expect(turns).toBeLessThan(9);
+    expect([...new Set(await clients)]).toEqual(received);
+  }
 });

@@ -21,9 +21,14 @@ export function createWaitingClients(
   let lastTurn = Promise.resolve();
   const shared = new Map<string, Promise<unknown>>();
 
-  /** A change wakes all clients. One of them continues in each turn of the event loop. */
+  const takeTurn = () => turns.take()?.();
+
+  /**
+   * A change wakes all clients. One of them continues in each turn of the event loop. If it has no page to make, it passes
+   * its turn on to the next one.
+   */
   function turnOf(client: ClientId): Promise<void> {
-    lastTurn = lastTurn.then(yieldToEventLoop).then(() => turns.take()?.());
+    lastTurn = lastTurn.then(yieldToEventLoop).then(takeTurn);
     return new Promise((begin) => turns.add(client, begin));
   }
 
@@ -55,9 +60,11 @@ export function createWaitingClients(
          */
         async next(): Promise<boolean> {
           await wake.promise;
+          if (isOver) return false;
           if (turns.size() === 0) shared.clear();
           await turnOf(client);
           wake = Promise.withResolvers();
+          if (isOver) takeTurn();
           return !isOver;
         },
         [Symbol.dispose]() {
@@ -81,17 +88,21 @@ export function createWaitingClients(
       for (let found = shared.get(key); found !== undefined; found = shared.get(key)) {
         if (Bun.peek.status(found) === "fulfilled") {
           if (isLast()) shared.clear();
+          else takeTurn();
           return found as Promise<Page>;
         }
         // Those that wait for it do not all continue in one turn.
         await found.catch(() => {});
         await turnOf(client);
       }
-      if (isLast()) return make(false);
+      if (isLast()) {
+        shared.clear();
+        return make(false);
+      }
       if (shared.size === MAX_SHARED) shared.clear();
       const page = make(true);
       shared.set(key, page);
-      const forget = () => shared.delete(key);
+      const forget = () => shared.get(key) === page && shared.delete(key);
       page.then(({ isEmpty }) => isEmpty && forget(), forget);
       return page;
     },

@@ -13,12 +13,15 @@ export const LARGE_PAGE_BYTES = 256 * 2 ** 10;
 export interface PageMemory {
   /** @returns how many bytes a page may have: `MAX_PAGE_BYTES` or, if there is no room for that, `LARGE_PAGE_BYTES` */
   room(client?: ClientId): number;
-  /** Adds to the bytes of pages that are being built. */
-  hold(bytes: number): void;
+  /**
+   * Counts a page of so many records as that of the client while it is built.
+   * @returns a function that releases it; `null` if the page may have only `LARGE_PAGE_BYTES`
+   */
+  hold(client: ClientId | undefined, records: number): (() => void) | null;
 }
 
 /** Why a large page is rejected that another time is not. */
-export const NO_ROOM = "too many large pages are unsent: request a smaller page";
+export const NO_ROOM = "too many large pages are being built or unsent: request a smaller page";
 
 /** One page of a list. Its records and its total come from one snapshot. */
 export interface Page {
@@ -65,24 +68,26 @@ export function failPageTooLarge(limit: number): never {
 /**
  * Joins the records of a page.
  * @param rows as many as {@link rowsToRead} says; read only until the limit or the maximum size is exceeded
- * @param maxBytes of the records. The default is the maximum of every page
+ * @param room returns the maximum size of the records. It is called if they exceed `LARGE_PAGE_BYTES`
  * @returns `nextAfter` is `null` unless a row follows the last record
  * @throws {AppError} validation_failed, with the limit that is allowed, if the page exceeds 4 MiB
- * @throws {AppError} unavailable if it exceeds a smaller `maxBytes`
+ * @throws {AppError} unavailable if it exceeds a smaller `room`
  */
 export function joinRecords(
   rows: Iterable<JsonRow>,
   limit: number,
-  maxBytes = MAX_PAGE_BYTES,
+  room: () => number | undefined = () => MAX_PAGE_BYTES,
 ): Pick<Page, "records" | "nextAfter"> {
   let records = "";
   let bytes = 0;
+  let maxBytes = LARGE_PAGE_BYTES;
   let count = 0;
   let lastId = 0;
   for (const { id, json } of rows) {
     if (count === limit) return { records, nextAfter: lastId };
     bytes += Buffer.byteLength(json) + 1;
     // The last record has no comma.
+    if (bytes - 1 > maxBytes) maxBytes = room() ?? MAX_PAGE_BYTES;
     if (bytes - 1 > maxBytes) {
       if (maxBytes < MAX_PAGE_BYTES) fail("unavailable", NO_ROOM);
       failPageTooLarge(count);

@@ -54,11 +54,11 @@ test("clients continue in few turns when they wait for the same page, or the ser
     if (pages === 2) shutdown.abort();
     return { isEmpty: false, page: pages };
   }
-  async function wait(name: string) {
+  async function wait(name: string): Promise<number | false> {
     using client = waiting.begin(name, 60, never);
-    return (await client.next()) && (await waiting.share(name, "page", make)).page;
+    return (await client.next()) ? (await waiting.share(name, "page", make)).page : false;
   }
-  for (const received of [[1], [2, false], [false]]) {
+  for (const received of [[1], [2, false], [false]] as (number | false)[][]) {
     const clients = Promise.all(Array.from({ length: 400 }, (_, id) => wait(`client-${id}`)));
     feed.change();
     const isDone = clients.then(() => true);

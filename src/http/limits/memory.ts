@@ -4,6 +4,7 @@
  */
 import { fail } from "../../base/error.ts";
 import { LARGE_PAGE_BYTES, MAX_PAGE_BYTES, NO_ROOM } from "../../domain/page.ts";
+import { MAX_RECORD_BYTES } from "../../domain/record.ts";
 import type { ClientId } from "../../domain/token.ts";
 import type { Connections } from "./connections.ts";
 
@@ -103,18 +104,27 @@ export function createResponseMemory(
     });
   }
 
-  const left = (client: ClientId | null) =>
-    Math.min(shares.room(client), MAX_UNSENT_BYTES - shares.total() - building);
+  function hasRoom(client: ClientId | null, bytes: number): boolean {
+    if (shares.room(client) < bytes) releaseSent();
+    return shares.room(client) >= bytes;
+  }
 
   return {
     /** @see PageMemory */
     room(client: ClientId | null = null): number {
-      if (shares.total() + building === 0) return MAX_PAGE_BYTES;
-      if (left(client) < MAX_PAGE_BYTES) releaseSent();
-      return left(client) < MAX_PAGE_BYTES ? LARGE_PAGE_BYTES : MAX_PAGE_BYTES;
+      return hasRoom(client, MAX_PAGE_BYTES) ? MAX_PAGE_BYTES : LARGE_PAGE_BYTES;
     },
-    hold(bytes: number): void {
+    /** @see PageMemory */
+    hold(client: ClientId | null = null, records: number): (() => void) | null {
+      const bytes = Math.min(records * MAX_RECORD_BYTES, MAX_PAGE_BYTES);
+      if (bytes <= LARGE_PAGE_BYTES) return () => {};
+      if (!hasRoom(client, bytes)) return null;
+      const release = shares.reserve(client, bytes);
       building += bytes;
+      return () => {
+        building -= bytes;
+        release();
+      };
     },
     /**
      * Counts the body of a response if it is large. A `Blob` of several responses counts once.
@@ -146,7 +156,7 @@ export function createResponseMemory(
     /** @returns the size of all large pages that are not sent */
     bytes(): number {
       releaseSent();
-      return shares.total();
+      return shares.total() - building;
     },
   };
 }

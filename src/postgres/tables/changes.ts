@@ -141,11 +141,12 @@ export function createChangeStore(
       for (let at = 0; at < changes.length; at += step) {
         rows.push(...(await addRecords(session, changes.slice(at, at + step))));
         // It fails as soon as the page is too large.
-        ({ records } = joinRecords(rows, limit, maxBytes));
+        ({ records } = joinRecords(rows, limit, () => maxBytes));
       }
       return { ...page, records };
     };
-    const work = readWithin(memory, client, readPage);
+    // Without records, they are small.
+    const work = readWithin(memory, client, withRecords ? limit : 0, readPage);
     return db.run("list", work, { transaction: withRecords, client });
   }
 

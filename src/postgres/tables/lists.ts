@@ -4,6 +4,7 @@ import {
   failPageTooLarge,
   type JsonRow,
   joinRecords,
+  LARGE_PAGE_BYTES,
   MAX_PAGE_BYTES,
   NO_ROOM,
   type Page,
@@ -38,16 +39,20 @@ type ListQuery = PageQuery & { readonly user_id?: number };
 /** @see RecordStore.list */
 export type ReadPage = (query: ListQuery, client?: string, memory?: PageMemory) => Promise<Page>;
 
-/** @returns work that reads a page as large as the memory allows when it begins */
+/**
+ * @param records maximum number of them
+ * @returns work that reads a page as large as the memory allows when it begins
+ */
 export function readWithin<Result>(
   memory: PageMemory | undefined,
   client: string | undefined,
+  records: number,
   read: (session: Session, maxBytes: number) => Promise<Result>,
 ): (session: Session) => Promise<Result> {
   return async (session) => {
-    const maxBytes = memory?.room(client) ?? MAX_PAGE_BYTES;
-    memory?.hold(maxBytes);
-    return await read(session, maxBytes).finally(() => memory?.hold(-maxBytes));
+    const release = memory?.hold(client, records);
+    const maxBytes = release === null ? LARGE_PAGE_BYTES : MAX_PAGE_BYTES;
+    return await read(session, maxBytes).finally(() => release?.());
   };
 }
 
@@ -99,7 +104,7 @@ export function prepareList(context: StoreContext, list: List): ReadPage {
       ...(list.ofUser ? [user_id] : []),
       ...(offset > 0 ? [offset] : []),
     ];
-    const read = readWithin(memory, client, async (session, maxBytes) => {
+    const read = readWithin(memory, client, limit, async (session, maxBytes) => {
       const select = async <Row>(statement: string) =>
         itemAt(await session.all<Row>(statement, ...values), 0);
       const parameters = parametersOf(list, offset > 0, maxBytes);
@@ -145,9 +150,10 @@ export function prepareFew(
   find: (session: Session, filters: Filters) => Promise<readonly JsonRow[]>,
 ) {
   return (filters: Filters, ...[query, client, memory]: Parameters<ReadPage>): Promise<Page> => {
-    const read = readWithin(memory, client, async (session, maxBytes) => {
+    const read = readWithin(memory, client, query.limit, async (session, maxBytes) => {
       const rows = await find(session, filters);
-      return { total: rows.length, ...joinRecords(rowsOfPage(rows, query), query.limit, maxBytes) };
+      const page = joinRecords(rowsOfPage(rows, query), query.limit, () => maxBytes);
+      return { total: rows.length, ...page };
     });
     return db.run("list", read, { client });
   };

@@ -131,7 +131,7 @@ export function createChangeStore(
 
   return {
     list: (query, client, memory) =>
-      reader.read("changes", () => pageOf(readRows(query), query.limit, memory?.room(client))),
+      reader.read("changes", () => pageOf(readRows(query), query.limit, () => memory?.room(client))),
     subscribe,
     async deleteExpired(before) {
       const deleteExpired = () => deleteBatch.run({ before: before.getTime() }).changes;

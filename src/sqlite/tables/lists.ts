@@ -9,6 +9,6 @@ export interface ListRows {
 }
 
 /** @throws {AppError} as `joinRecords` */
-export function pageOf<List extends ListRows>({ rows, ...all }: List, limit: number, max?: number) {
-  return { ...all, ...joinRecords(rows, limit, max) };
+export function pageOf<List extends ListRows>({ rows, ...all }: List, limit: number, room: () => number | undefined) {
+  return { ...all, ...joinRecords(rows, limit, room) };
 }

@@ -149,7 +149,7 @@ export function createRecordStore<
 
   const store: RecordStore<Row, Query, Edit, Fields> = {
     list: (query, client, memory) =>
-      reader.read(table, () => pageOf(readRows(query), query.limit, memory?.room(client))),
+      reader.read(table, () => pageOf(readRows(query), query.limit, () => memory?.room(client))),
     get: (id) => reader.read(table, () => text.get(id)),
     create: (fields, key, author = null) =>
       write(key, author, () => {

@@ -88,15 +88,17 @@ async function readBytes(request: Request, onBytes: (bytes: number) => void): Pr
 
 /**
  * Starts to receive a body, of which Bun would keep up to 2 MB until it is read. It counts as that of its client until
- * `release`, or of another one after `assign`.
+ * `release`, or of another one after `assign`. After `release`, nothing counts any more.
  * @throws {AppError} unavailable if there is no memory for it, and so do `bytes` and `assign`
  */
 export function receive(reserveWrite: ReserveWrite, request: Request, client: ClientId | null) {
   let [owner, size] = [client, expectedBytes(request.headers)];
+  let isReleased = false;
   let release = reserveWrite(owner, size);
   function assign(next: ClientId | null): void {
     release();
     release = () => {};
+    if (isReleased) return;
     owner = next;
     release = reserveWrite(owner, size);
   }
@@ -107,7 +109,11 @@ export function receive(reserveWrite: ReserveWrite, request: Request, client: Cl
   });
   // It is read later, or not at all.
   bytes.catch(() => {});
-  return { bytes, assign, release: () => release() };
+  function end(): void {
+    isReleased = true;
+    assign(owner);
+  }
+  return { bytes, assign, release: end };
 }
 
 /**

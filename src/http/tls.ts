@@ -9,15 +9,14 @@ import type { Config } from "../domain/config.ts";
 /** Options of Bun's server; `tls` is missing without a certificate. */
 export type Tls = { readonly tls?: { readonly cert: string; readonly key: string } };
 
-const PEM = /-----BEGIN ((?:X509 |TRUSTED )?CERTIFICATE)-----[^-]*-----END \1-----/g;
-
-/** @returns that of the certificate that expires first: an intermediate one may do so; `null` without TLS */
+/**
+ * @returns that of the first certificate, which is the one of the server; `null` without TLS. Clients may not need an
+ * expired one that follows it, for example a cross-signed root
+ */
 export function validityOf({ tls }: Tls): Validity | null {
-  const all = (tls?.cert.match(PEM) ?? []).map((pem): Validity => {
-    const { validFrom, validTo } = new X509Certificate(pem);
-    return { startMs: Date.parse(validFrom), endMs: Date.parse(validTo) };
-  });
-  return all.toSorted((one, other) => one.endMs - other.endMs)[0] ?? null;
+  if (tls === undefined) return null;
+  const { validFrom, validTo } = new X509Certificate(tls.cert);
+  return { startMs: Date.parse(validFrom), endMs: Date.parse(validTo) };
 }
 
 /** @throws {AppError} operator */

@@ -265,7 +265,7 @@ test("serve --check says whether the settings are valid, and neither listens nor
 const certificateEndMs = Date.parse("2126-10-27T22:56:50Z");
 const DAY_MS = 86_400_000;
 
-test("serve --check warns when a certificate expires within 21 days, and fails when one of the chain has expired", async () => {
+test("serve --check warns when a certificate expires within 21 days, and fails when it has, whatever follows it in its chain", async () => {
   using world = makeHarness();
   const check = async (beforeMs: number, ...args: string[]) => {
     world.clock.time = new Date(certificateEndMs - beforeMs);
@@ -279,8 +279,7 @@ test("serve --check warns when a certificate expires within 21 days, and fails w
   const chain = world.at("chain.crt");
   const expired = cert.replace("localhost", "expired");
   await Bun.write(chain, (await Bun.file(cert).text()) + (await Bun.file(expired).text()));
-  const line = `TLS_CERT ${chain} expired at 2021-01-01T00:00:00.000Z\n`;
-  expect(await check(DAY_MS, "--tls-cert", chain)).toEqual([1, line]);
+  expect(await check(22 * DAY_MS, "--tls-cert", chain)).toEqual([0, ""]);
 });
 
 test("serve logs that its certificate expires soon, and that it has expired, and exports when", async () => {

@@ -50,7 +50,8 @@ function findStale(path: string): string[] {
     if (stats?.isDirectory()) {
       // Its owner could exchange it while it is removed.
       if (stats.uid !== process.geteuid?.()) return [];
-      stats = lstatSync(join(file, DATABASE), { throwIfNoEntry: false });
+      // The file is made after its directory.
+      stats = lstatSync(join(file, DATABASE), { throwIfNoEntry: false }) ?? stats;
     }
     const { mtimeMs = 0 } = stats ?? {};
     return target === basename(path) || Date.now() - mtimeMs > MIN_AGE_MS ? [file] : [];

@@ -235,7 +235,8 @@ export const checkSqliteArchive: Backend["checkArchive"] = async (storage, datab
   // A check must not create the directory of the database.
   while (!existsSync(directory)) directory = dirname(directory);
   try {
-    using temporary = makeTemporaryDatabase(join(directory, basename(databaseUrl)));
+    // Not the name of the database: a restore in another container, where all have the same process id, may be under way.
+    using temporary = makeTemporaryDatabase(join(directory, `${basename(databaseUrl)}-check`));
     const { timeMs, warnings } = await restoreTo(temporary.path, storage, null);
     return { ...verifyDatabase(temporary.path), archivedUntil: new Date(timeMs), warnings };
   } catch (error) {

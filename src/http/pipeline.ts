@@ -3,12 +3,13 @@
  * authenticate, and make a GET more expensive.
  *
  *     identify             401  no valid token, unless the path is public
+ *                          503  memory for the body, which is received while the database looks up the token
  *     admit                417  Expect
  *                          400  Host
  *     Unmatched            404, 405
  *     authorize            403  scope
  *                          429  rate limit
- *     write                503  the server is read-only or a standby, writes in progress
+ *     write                503  the server is read-only or a standby, memory for the body, which is received now
  *     yieldToClients       503  other clients, while the event loop is busy
  *     readBody             415, 413, 400  media type, length, JSON
  *     callHandler          400  header fields for another method, parameters of the path, of the query, body

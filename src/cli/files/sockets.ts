@@ -20,8 +20,11 @@ const SELECT_SECOND = 0x1_0000_0006n;
 const OPEN_FILES = "/proc/self/fd";
 /** Interval at which open files are counted. */
 const INTERVAL_MS = 100;
+/** Interval of what takes milliseconds: listing thousands of files, or searching them in vain for idle connections. */
+const SLOW_INTERVAL_MS = 1000;
 /** Minimum time between two reports. */
 const REPORT_MS = 10_000;
+
 /** @returns `null` on other systems */
 function openLibc() {
   if (process.platform !== "linux") return null;
@@ -99,10 +102,14 @@ function portOf(getName: Libc["getsockname"], descriptor: number): number | null
   return isNamed ? new DataView(address.buffer).getUint16(2) : null;
 }
 
+/** @returns 0 on Linux before 6.2, which does not count them */
+function countedFiles(): number {
+  return statSync(OPEN_FILES).size;
+}
+
 function countOpenFiles(): number {
   try {
-    // Linux before 6.2 does not count them.
-    return statSync(OPEN_FILES).size || readdirSync(OPEN_FILES).length;
+    return countedFiles() || readdirSync(OPEN_FILES).length;
   } catch {
     // There is none left to read the directory.
     return Number.POSITIVE_INFINITY;
@@ -131,8 +138,9 @@ export function closeIdle(
   let isCrowded = false;
   let closed = 0;
   let reportedMs = Number.NEGATIVE_INFINITY;
+  let searchMs = 0;
 
-  function closeLongestIdle({ getsockname, getpeername, shutdown }: Libc, count: number): void {
+  function closeLongestIdle({ getsockname, getpeername, shutdown }: Libc, count: number): number {
     const pending = pendingPorts();
     const idle: { descriptor: number; idleMs: number }[] = [];
     for (let descriptor = 0; descriptor < limit; descriptor += 1) {
@@ -145,21 +153,26 @@ export function closeIdle(
     idle.sort((left, right) => right.idleMs - left.idleMs).splice(count);
     // Bun notices it, and closes the descriptor.
     for (const { descriptor } of idle) shutdown(descriptor, SHUT_RDWR);
-    closed += idle.length;
+    return idle.length;
   }
 
+  const intervalMs = countedFiles() > 0 ? INTERVAL_MS : SLOW_INTERVAL_MS;
   const timer = setInterval(() => {
     const taken = Math.min(countOpenFiles(), limit);
     if (isCrowded !== taken > limit / 2) {
       isCrowded = !isCrowded;
       onCrowded(isCrowded);
     }
-    if (taken > 0.75 * limit) closeLongestIdle(libc, Math.ceil(taken - limit / 2));
     const timeMs = performance.now();
+    if (taken > 0.75 * limit && timeMs >= searchMs) {
+      const count = closeLongestIdle(libc, Math.ceil(taken - limit / 2));
+      closed += count;
+      if (count === 0) searchMs = timeMs + SLOW_INTERVAL_MS;
+    }
     if (closed === 0 || timeMs - reportedMs < REPORT_MS) return;
     onClosed(closed);
     closed = 0;
     reportedMs = timeMs;
-  }, INTERVAL_MS);
+  }, intervalMs);
   return { [Symbol.dispose]: () => clearInterval(timer) };
 }

@@ -53,6 +53,8 @@ export interface ArchiveState {
   readonly lastBaseS: number | null;
   /** Whether the own next slot was empty not longer ago than TAKEOVER_SECONDS: until then, no other server had taken over. */
   readonly isHeld: boolean;
+  /** Whether its storage has responded within that time, also if it said that another server has taken over. */
+  readonly isReachable: boolean;
 }
 
 /** A log that was ended, so that a standby takes over at once. */

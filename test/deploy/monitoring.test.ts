@@ -20,7 +20,7 @@ async function metricsText(isStandby = false): Promise<string> {
   });
   for (const kind of ["certificate", "token"] as const)
     metrics.addValidity(kind, () => ({ startMs: 0, endMs: 0 }));
-  const state = { secondsBehind: 0, bytesBehind: 0, lastBaseS: 0, isHeld: true };
+  const state = { secondsBehind: 0, bytesBehind: 0, lastBaseS: 0, isReachable: true };
   return metrics.render({
     statistics,
     archive: () => (isStandby ? null : state),

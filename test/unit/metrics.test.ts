@@ -17,6 +17,7 @@ const archive = {
   walBytes: 8240,
   lastBaseS: 1.6e9,
   isHeld: true,
+  isReachable: true,
   problem: null,
 };
 const store = {
@@ -140,7 +141,7 @@ test("render makes one text for all requests that arrive meanwhile", async () =>
 });
 
 test("render does not take a primary for a standby when it has lost the storage of its archive", async () => {
-  const lost = { secondsBehind: () => 40, archive: () => ({ ...archive, isHeld: false }) };
+  const lost = { secondsBehind: () => 40, archive: () => ({ ...archive, isReachable: false }) };
   const text = await createMetrics(build).render({ ...store, ...lost });
   for (const name of ["standby", "archive_reachable"])
     expect(text).toContain(`user_api_${name} 0\n`);

@@ -90,7 +90,7 @@ async function storeMetrics(store: Store): Promise<(MetricFamily | null)[]> {
       "When the last backup was completed, in seconds since the Unix epoch.",
       lastBackupS,
     ),
-    flag("user_api_archive_reachable", "the storage has responded lately", archive?.isHeld),
+    flag("user_api_archive_reachable", "the storage has responded lately", archive?.isReachable),
     gauge(
       "user_api_archive_seconds_behind",
       "Age of the oldest write that the archive does not have, in seconds; 0 if it has all of them.",

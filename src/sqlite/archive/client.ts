@@ -144,7 +144,7 @@ export async function openArchive(path: string, options: ArchiveOptions) {
   const { createWorker, onLog, onStopped, onSuperseded, signal, ...settings } = options;
   const isSync = settings.commit === "sync";
   const confirmations = createConfirmations();
-  let reported: Omit<ArchiveState, "isHeld"> = {
+  let reported: Omit<ArchiveState, "isHeld" | "isReachable"> = {
     secondsBehind: 0,
     bytesBehind: 0,
     lastBaseS: null,
@@ -252,10 +252,11 @@ export async function openArchive(path: string, options: ArchiveOptions) {
      */
     start: (files: FileDescriptors) => askAtStart({ type: "start", files }),
     checkpoint: () => thread.ask({ type: "checkpoint" }),
-    state: (): ArchiveState => ({
-      ...reported,
-      isHeld: !isSuperseded && performance.now() < heldUntilMs,
-    }),
+    state(): ArchiveState {
+      const isRecent = performance.now() < heldUntilMs;
+      const isReachable = isSuperseded || isRecent;
+      return { ...reported, isHeld: !isSuperseded && isRecent, isReachable };
+    },
     /** Brings the archive up to date and closes it, if the storage responds in time. It does not fail. */
     [Symbol.asyncDispose]: dispose,
   };

@@ -46,7 +46,9 @@ export interface ServerContext {
 }
 
 /** @see ArchiveState. `heldForMs` is how much longer it is held; not positive if it is not. */
-export type ArchiveReport = Omit<ArchiveState, "isHeld"> & { readonly heldForMs: number };
+export type ArchiveReport = Omit<ArchiveState, "isHeld" | "isReachable"> & {
+  readonly heldForMs: number;
+};
 
 /** Options of an archiver, whose database stays open. */
 export interface ArchiverOptions

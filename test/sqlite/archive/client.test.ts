@@ -76,15 +76,18 @@ test("an archive is held as long as its thread has said, and not when it is lost
   report(1);
   // The thread is silent.
   while (archive.state().isHeld) await Bun.sleep(1);
+  expect(archive.state().isReachable).toBeFalse();
   report(1e9);
   expect(archive.state()).toEqual({
     secondsBehind: 1,
     bytesBehind: 2,
     lastBaseS: 3,
     isHeld: true,
+    isReachable: true,
   });
   respond({ type: "superseded", reason: "another server" });
-  expect(archive.state().isHeld).toBeFalse();
+  report(0);
+  expect(archive.state()).toMatchObject({ isHeld: false, isReachable: true });
 });
 
 test.each([

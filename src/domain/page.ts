@@ -13,10 +13,7 @@ export const LARGE_PAGE_BYTES = 256 * 2 ** 10;
 export interface PageMemory {
   /** @returns how many bytes a page may have: `MAX_PAGE_BYTES` or, if there is no room for that, `LARGE_PAGE_BYTES` */
   room(client?: ClientId): number;
-  /**
-   * Counts a page of so many records as that of the client while it is built.
-   * @returns a function that releases it; `null` if the page may have only `LARGE_PAGE_BYTES`
-   */
+  /** Counts a page while it is built. @returns a function that releases it; `null` if only `LARGE_PAGE_BYTES` fit */
   hold(client: ClientId | undefined, records: number): (() => void) | null;
 }
 

@@ -29,7 +29,6 @@ function observe({ log, metrics, rejectedAddress }: ResponderOptions, call: Unch
   const { method, url } = request;
   const microseconds = Math.round(1000 * (performance.now() - startedMs - (waitedMs ?? 0)));
   const durationMs = microseconds / 1000;
-  // A client library goes on with the primary.
   const leadsElsewhere = head.status === 503 && denial !== null;
   metrics.observeRequest(method, route, leadsElsewhere ? "not_primary" : head.status, durationMs);
   if (!log.enabled("info")) return;

@@ -9,10 +9,7 @@ import type { Config } from "../domain/config.ts";
 /** Options of Bun's server; `tls` is missing without a certificate. */
 export type Tls = { readonly tls?: { readonly cert: string; readonly key: string } };
 
-/**
- * @returns that of the first certificate, which is the one of the server; `null` without TLS. Clients may not need an
- * expired one that follows it, for example a cross-signed root
- */
+/** @returns that of the first certificate; `null` without TLS. Clients may not need those after it, as an expired root */
 export function validityOf({ tls }: Tls): Validity | null {
   if (tls === undefined) return null;
   const { validFrom, validTo } = new X509Certificate(tls.cert);

@@ -102,14 +102,10 @@ function portOf(getName: Libc["getsockname"], descriptor: number): number | null
   return isNamed ? new DataView(address.buffer).getUint16(2) : null;
 }
 
-/** @returns 0 on Linux before 6.2, which does not count them */
-function countedFiles(): number {
-  return statSync(OPEN_FILES).size;
-}
-
 function countOpenFiles(): number {
   try {
-    return countedFiles() || readdirSync(OPEN_FILES).length;
+    // Linux before 6.2 does not count them.
+    return statSync(OPEN_FILES).size || readdirSync(OPEN_FILES).length;
   } catch {
     // There is none left to read the directory.
     return Number.POSITIVE_INFINITY;
@@ -140,7 +136,7 @@ export function closeIdle(
   let reportedMs = Number.NEGATIVE_INFINITY;
   let searchMs = 0;
 
-  function closeLongestIdle({ getsockname, getpeername, shutdown }: Libc, count: number): number {
+  function closeLongestIdle({ getsockname, getpeername, shutdown }: Libc, count: number): void {
     const pending = pendingPorts();
     const idle: { descriptor: number; idleMs: number }[] = [];
     for (let descriptor = 0; descriptor < limit; descriptor += 1) {
@@ -153,10 +149,11 @@ export function closeIdle(
     idle.sort((left, right) => right.idleMs - left.idleMs).splice(count);
     // Bun notices it, and closes the descriptor.
     for (const { descriptor } of idle) shutdown(descriptor, SHUT_RDWR);
-    return idle.length;
+    closed += idle.length;
+    if (idle.length === 0) searchMs = performance.now() + SLOW_INTERVAL_MS;
   }
 
-  const intervalMs = countedFiles() > 0 ? INTERVAL_MS : SLOW_INTERVAL_MS;
+  const intervalMs = statSync(OPEN_FILES).size > 0 ? INTERVAL_MS : SLOW_INTERVAL_MS;
   const timer = setInterval(() => {
     const taken = Math.min(countOpenFiles(), limit);
     if (isCrowded !== taken > limit / 2) {
@@ -164,11 +161,8 @@ export function closeIdle(
       onCrowded(isCrowded);
     }
     const timeMs = performance.now();
-    if (taken > 0.75 * limit && timeMs >= searchMs) {
-      const count = closeLongestIdle(libc, Math.ceil(taken - limit / 2));
-      closed += count;
-      if (count === 0) searchMs = timeMs + SLOW_INTERVAL_MS;
-    }
+    if (taken > 0.75 * limit && timeMs >= searchMs)
+      closeLongestIdle(libc, Math.ceil(taken - limit / 2));
     if (closed === 0 || timeMs - reportedMs < REPORT_MS) return;
     onClosed(closed);
     closed = 0;

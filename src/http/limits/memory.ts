@@ -92,7 +92,6 @@ export function createResponseMemory(
 ) {
   const shares = createShares(MAX_UNSENT_BYTES, NO_ROOM);
   let unsent: UnsentPage[] = [];
-  let building = 0;
 
   /** Nothing reports when a response was sent. */
   function releaseSent(): void {
@@ -118,13 +117,7 @@ export function createResponseMemory(
     hold(client: ClientId | null = null, records: number): (() => void) | null {
       const bytes = Math.min(records * MAX_RECORD_BYTES, MAX_PAGE_BYTES);
       if (bytes <= LARGE_PAGE_BYTES) return () => {};
-      if (!hasRoom(client, bytes)) return null;
-      const release = shares.reserve(client, bytes);
-      building += bytes;
-      return () => {
-        building -= bytes;
-        release();
-      };
+      return hasRoom(client, bytes) ? shares.reserve(client, bytes) : null;
     },
     /**
      * Counts the body of a response if it is large. A `Blob` of several responses counts once.
@@ -153,10 +146,10 @@ export function createResponseMemory(
         release();
       });
     },
-    /** @returns the size of all large pages that are not sent */
+    /** @returns the size of all large pages that are being built or not sent */
     bytes(): number {
       releaseSent();
-      return shares.total() - building;
+      return shares.total();
     },
   };
 }

@@ -23,10 +23,7 @@ export function createWaitingClients(
 
   const takeTurn = () => turns.take()?.();
 
-  /**
-   * A change wakes all clients. One of them continues in each turn of the event loop. If it has no page to make, it passes
-   * its turn on to the next one.
-   */
+  /** A change wakes all clients. One continues in each turn of the event loop, which it passes on if it makes no page. */
   function turnOf(client: ClientId): Promise<void> {
     lastTurn = lastTurn.then(yieldToEventLoop).then(takeTurn);
     return new Promise((begin) => turns.add(client, begin));
@@ -95,11 +92,8 @@ export function createWaitingClients(
         await found.catch(() => {});
         await turnOf(client);
       }
-      if (isLast()) {
-        shared.clear();
-        return make(false);
-      }
-      if (shared.size === MAX_SHARED) shared.clear();
+      if (isLast() || shared.size === MAX_SHARED) shared.clear();
+      if (isLast()) return make(false);
       const page = make(true);
       shared.set(key, page);
       const forget = () => shared.get(key) === page && shared.delete(key);

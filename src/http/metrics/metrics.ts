@@ -154,7 +154,7 @@ export function createMetrics(
       gauge("user_api_waiting_clients", "Clients that wait for changes.", waitingClients),
       gauge(
         "user_api_unsent_bytes",
-        "Size of all pages of more than 256 KiB that clients have not read yet, in bytes.",
+        "Size of all pages of more than 256 KiB that are built or that clients have not read yet, in bytes.",
         unsentBytes,
       ),
       ...validities.flatMap((measure) => measure()),

@@ -39,10 +39,7 @@ type ListQuery = PageQuery & { readonly user_id?: number };
 /** @see RecordStore.list */
 export type ReadPage = (query: ListQuery, client?: string, memory?: PageMemory) => Promise<Page>;
 
-/**
- * @param records maximum number of them
- * @returns work that reads a page as large as the memory allows when it begins
- */
+/** @returns work that reads a page of at most so many records, as large as the memory allows when it begins */
 export function readWithin<Result>(
   memory: PageMemory | undefined,
   client: string | undefined,

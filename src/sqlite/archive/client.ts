@@ -253,9 +253,8 @@ export async function openArchive(path: string, options: ArchiveOptions) {
     start: (files: FileDescriptors) => askAtStart({ type: "start", files }),
     checkpoint: () => thread.ask({ type: "checkpoint" }),
     state(): ArchiveState {
-      const isRecent = performance.now() < heldUntilMs;
-      const isReachable = isSuperseded || isRecent;
-      return { ...reported, isHeld: !isSuperseded && isRecent, isReachable };
+      const isReachable = isSuperseded || performance.now() < heldUntilMs;
+      return { ...reported, isHeld: isReachable && !isSuperseded, isReachable };
     },
     /** Brings the archive up to date and closes it, if the storage responds in time. It does not fail. */
     [Symbol.asyncDispose]: dispose,

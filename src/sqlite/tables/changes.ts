@@ -122,7 +122,7 @@ export function createChangeStore(
   { subscribe, shownOf }: Pick<ChangeWatch, "subscribe" | "shownOf">,
   isBehind: () => boolean,
 ): ChangeStore {
-  const readRows = prepareRows(db, shownOf, isBehind);
+  const rowsOf = prepareRows(db, shownOf, isBehind);
   // `min`, so that SQLite reads a range of ids.
   const deleteBatch = db.prepare<null, { before: number }>(`
     delete from changes
@@ -131,7 +131,7 @@ export function createChangeStore(
 
   return {
     list: (query, client, memory) =>
-      reader.read("changes", () => pageOf(readRows(query), query.limit, () => memory?.room(client))),
+      reader.read("changes", () => pageOf(rowsOf(query), query.limit, () => memory?.room(client))),
     subscribe,
     async deleteExpired(before) {
       const deleteExpired = () => deleteBatch.run({ before: before.getTime() }).changes;

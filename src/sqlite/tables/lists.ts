@@ -9,6 +9,10 @@ export interface ListRows {
 }
 
 /** @throws {AppError} as `joinRecords` */
-export function pageOf<List extends ListRows>({ rows, ...all }: List, limit: number, room: () => number | undefined) {
+export function pageOf<List extends ListRows>(
+  { rows, ...all }: List,
+  limit: number,
+  room: () => number | undefined,
+) {
   return { ...all, ...joinRecords(rows, limit, room) };
 }

@@ -75,16 +75,9 @@ test("an archive is held as long as its thread has said, and not when it is lost
   expect(archive.state().isHeld).toBeFalse();
   report(1);
   // The thread is silent.
-  while (archive.state().isHeld) await Bun.sleep(1);
-  expect(archive.state().isReachable).toBeFalse();
+  while (archive.state().isReachable) await Bun.sleep(1);
   report(1e9);
-  expect(archive.state()).toEqual({
-    secondsBehind: 1,
-    bytesBehind: 2,
-    lastBaseS: 3,
-    isHeld: true,
-    isReachable: true,
-  });
+  expect(archive.state()).toMatchObject({ bytesBehind: 2, isHeld: true, isReachable: true });
   respond({ type: "superseded", reason: "another server" });
   report(0);
   expect(archive.state()).toMatchObject({ isHeld: false, isReachable: true });

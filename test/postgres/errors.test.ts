@@ -66,7 +66,12 @@ test.each([
     'no pg_hba.conf entry for host "::1", user "ann", database "a", SSL encryption',
     "the server does not let this user log in from this host",
   ],
-] as const)("a refused login (%s %s) names its reason at startup", (state, reported, message) => {
+  [
+    "42501",
+    'query would be affected by row-level security policy for table "users"',
+    "row-level security hides rows from this user: disable it, or make this user the owner of the tables",
+  ],
+] as const)("a refusal (%s %s) names its reason at startup", (state, reported, message) => {
   const error = serverError(state, { message: reported });
   expect(describePostgresError("Cannot open a", error)).toMatchObject({
     code: "operator",

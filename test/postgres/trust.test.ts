@@ -12,6 +12,8 @@ const damages: Readonly<Record<string, string>> = {
     "create schema ours authorization other; grant usage on schema ours to ours",
   "alter table users no force row level security":
     "alter table users enable row level security, force row level security",
+  "alter table users disable row level security":
+    "alter table users owner to other, enable row level security; grant all on users to ours",
 };
 
 /** A database with a user, and the tables of the role `ours`, which is no superuser. */

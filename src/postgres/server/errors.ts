@@ -178,7 +178,14 @@ const errorMessages: readonly (readonly [text: RegExp, message: string])[] = [
     /^42501 permission denied for schema/,
     "permission denied: the user must own the database's schema, or have the right to create tables",
   ],
-  [/^42501 .* table/, "the tables belong to another user: restore with --no-owner and --role=USER"],
+  [
+    /^42501 (permission denied for|must be owner of) table/,
+    "the tables belong to another user: restore with --no-owner and --role=USER",
+  ],
+  [
+    /^42501 .* row-level security/,
+    "row-level security hides rows from this user: disable it, or make this user the owner of the tables",
+  ],
   [/^53300/, "the server has too many connections"],
   [/^55P03/, "another session has locked tables: see pg_blocking_pids and pg_stat_activity"],
   [/^57P03/, "the server is starting up or shutting down"],

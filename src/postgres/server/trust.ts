@@ -2,10 +2,12 @@
 import { fail } from "../../base/error.ts";
 import type { Session } from "./connection.ts";
 
-const relations =
-  "user_api users orders tokens idempotency_keys order_index change_outbox changes change_feed feed_state " +
-  "feed_lock users_id_seq orders_id_seq order_numbers tokens_id_seq two_phase_commit";
-const isOurs = `relname in ('${relations.replaceAll(" ", "', '")}') and pg_catalog.pg_table_is_visible(oid)`;
+const relations = [
+  ...["user_api", "users", "orders", "tokens", "idempotency_keys", "order_index", "two_phase_commit"],
+  ...["change_outbox", "changes", "change_feed", "feed_state", "feed_lock"],
+  ...["users_id_seq", "orders_id_seq", "order_numbers", "tokens_id_seq"],
+];
+const isOurs = `relname in ('${relations.join("', '")}') and pg_catalog.pg_table_is_visible(oid)`;
 
 // In schemas of the path. Superusers, and the owners of the database and of the schema are trusted, but not the owner of one
 // with the name of this role, which somebody may have added to the path.
@@ -34,8 +36,11 @@ const elsewhere = `
     and relnamespace <> (select relnamespace from pg_catalog.pg_class where ${isOurs} and relname = 'user_api')
 `;
 const hidden = `
-  select pg_catalog.format('row-level security hides rows from this user: '
-    'run "alter table %I no force row level security" as the owner', relname) as problem
+  select pg_catalog.format(
+    case when relforcerowsecurity and pg_catalog.pg_has_role(relowner, 'usage')
+    then 'row-level security hides rows from this user: run "alter table %I no force row level security" as the owner'
+    else 'row-level security hides rows from this user: run "alter table %I disable row level security" as the owner, '
+      'or make this user the owner' end, relname) as problem
   from pg_catalog.pg_class
   where ${isOurs} and pg_catalog.row_security_active(oid)
 `;

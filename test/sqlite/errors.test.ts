@@ -1,5 +1,6 @@
 import { expect, test } from "bun:test";
 import { describeSqliteError } from "../../src/sqlite/file/errors.ts";
+import { makeDirectory } from "../support/directory.ts";
 
 test.each([
   ["SQLITE_FULL", "the disk is full"],
@@ -27,4 +28,20 @@ test.each([
 test("describeSqliteError returns an error without a known code unchanged", () => {
   const error = new Error("a bug");
   expect(describeSqliteError("Cannot open a.db", error)).toBe(error);
+});
+
+test("an I/O error is not taken for the cause of damage when no memory may be executable", () => {
+  using directory = makeDirectory();
+  const module = Bun.resolveSync("../../src/sqlite/file/errors.ts", import.meta.dir);
+  const script = `
+    import { Database } from "bun:sqlite";
+    import { hadIoError } from ${JSON.stringify(module)};
+    const db = new Database(${JSON.stringify(directory.at("a.db"))});
+    db.run("pragma journal_mode = wal");
+    db.run("create table t (n)");
+    console.log(hadIoError(db));
+  `;
+  const env = { ...Bun.env, BUN_JSC_useJIT: "0" };
+  const { stdout, stderr } = Bun.spawnSync([process.execPath, "-e", script], { env });
+  expect([`${stdout}`, `${stderr}`]).toEqual(["false\n", ""]);
 });

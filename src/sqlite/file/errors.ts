@@ -52,13 +52,19 @@ function readWalErrno(db: Database, errno: Int32Array): void {
 
 /**
  * SQLite reports a read that fails with an I/O error as damage.
- * @returns whether the last system call that failed on the database file, or on the WAL, of this connection was one
+ * @returns whether the last system call that failed on the database file, or on the WAL, of this connection was one.
+ * SQLite keeps its error when later calls succeed
  */
 export function hadIoError(db: Database): boolean {
   // An `int` of C; Bun requires eight bytes.
   const errno = new Int32Array(2);
   db.fileControl(constants.SQLITE_FCNTL_LAST_ERRNO, errno);
-  if (errno[0] !== EIO) readWalErrno(db, errno);
+  if (errno[0] === EIO) return true;
+  try {
+    readWalErrno(db, errno);
+  } catch {
+    // A call needs executable memory, which e.g. `MemoryDenyWriteExecute` forbids. Then that of the WAL is unknown.
+  }
   return errno[0] === EIO;
 }
 

@@ -51,12 +51,11 @@ export async function startHeartbeat(
   let known = 0;
   let misses = 0;
   let beats = 0;
+  let looking = false;
   let timer: Timer | undefined;
 
   /** @param confirmed the last segment that was stored when the look began */
   async function checkForLoss(confirmed: number): Promise<void> {
-    // Looks at the same time would count one failure of the storage more than once.
-    if (beats === MAX_BEATS) return;
     const lost = await log.findLost(known);
     misses = lost === null ? 0 : misses + 1;
     if (lost === null) known = confirmed;
@@ -79,7 +78,12 @@ export async function startHeartbeat(
     const isShorter = found < intervalMs;
     intervalMs = found;
     if (isShorter && !log.isEnded()) scheduleNext();
-    await checkForLoss(confirmed);
+    // Looks at the same time would count one failure of the storage more than once.
+    if (looking) return;
+    looking = true;
+    await checkForLoss(confirmed).finally(() => {
+      looking = false;
+    });
   }
 
   function scheduleNext(): void {

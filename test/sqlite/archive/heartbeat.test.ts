@@ -141,10 +141,20 @@ async function untilOpened({ lines }: Server, count: number): Promise<void> {
     await Bun.sleep(1);
 }
 
-test("a server that writes begins anew when the storage no longer has its last segments", async () => {
+test("a server that writes begins anew when the storage no longer has its last segments, and each heartbeat takes until the next", async () => {
   using archive = makeArchive();
   await announce(archive, 1);
-  await using server = await archive.start();
+  let next: PromiseWithResolvers<void> | null = null;
+  const put: ObjectStorage["put"] = async (key, body) => {
+    await archive.storage.put(key, body);
+    if (key !== heartbeatKey(1)) return;
+    const isFirst = next === null;
+    next?.resolve();
+    next = Promise.withResolvers();
+    // The first one is a part of the opening.
+    if (!isFirst) await next.promise;
+  };
+  await using server = await archive.start({ storage: { ...archive.storage, put } });
   await writeSegments(server, 3);
   await untilBeats(archive, 2);
   await archive.storage.remove((await archive.segments()).slice(-2));

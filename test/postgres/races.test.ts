@@ -17,15 +17,15 @@ const POSTS = 8;
 function usersBefore(world: Harness, text: string, work: () => Promise<unknown>): UserStore {
   const opened = world.connect();
   let isFirst = true;
+  const before = async (statement: string) => {
+    if (!statement.includes(text) || !isFirst) return;
+    isFirst = false;
+    await work();
+  };
   const withWork = (session: Session): Session => ({
     ...session,
-    async all(statement, ...values) {
-      if (statement.includes(text) && isFirst) {
-        isFirst = false;
-        await work();
-      }
-      return session.all(statement, ...values);
-    },
+    all: (...args) => before(args[0]).then(() => session.all(...args)),
+    first: (...args) => before(args[0]).then(() => session.first(...args)),
   });
   const run: Database["run"] = (kind, write, options) =>
     opened.run(kind, (session) => write(withWork(session)), options);
@@ -98,6 +98,28 @@ describe.if(cluster !== null)("two replicas", () => {
       expect(await write(users)).toMatchObject({ version: 2, replayed: true });
     }
   });
+
+  test.each([
+    ["after it was read", "for key share", true],
+    ["before it is stored", "insert into idempotency_keys", false],
+  ])(
+    "a key of an update without changes keeps nothing of a user that another replica deletes %s",
+    async (_when, text, isDone) => {
+      await using world = await makeHarness();
+      const store = await world.open();
+      const { id } = await newUser(store);
+      let removal: Promise<unknown> | undefined;
+      const users = usersBefore(world, text, () => {
+        removal = Promise.resolve(store.users.remove(id, null));
+        return isDone ? removal : world.untilWaiting();
+      });
+      const key = { owner: "a", key: "1", fingerprint: "f" };
+      await users.update(id, (user) => user, null, key);
+      await removal;
+      expect(await store.users.get(id)).toBeNull();
+      expect(await world.run("select record from idempotency_keys")).toEqual([]);
+    },
+  );
 
   test("an update is rejected when another user gets its email after it was found free", async () => {
     await using world = await makeHarness();

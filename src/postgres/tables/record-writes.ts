@@ -167,20 +167,21 @@ export function prepareUpdate<Edit>(
   };
 }
 
-/** @returns a function that deletes users, and what keys have of them */
+/** By a statement of its own, so that it has what others have stored while the delete waited for them. */
+const forgetUsers = "delete from idempotency_keys where user_id = any($1::bigint[])";
+
+/** @returns a function that deletes users, and what keys have of them. It must run in a transaction */
 export function prepareRemoveUsers(placement: Placement): WriteRecords {
-  const also = `
-      forgotten as (
-        delete from idempotency_keys
-        where user_id = any($2::bigint[]) and user_id in (select id from written)
-      )
-  `;
-  return prepareWrite(placement, {
+  const remove = prepareWrite(placement, {
     table: "users",
     type: "user.deleted",
     write: "delete from users using input",
     values: {},
     version: "input.version",
-    also,
   });
+  return async (session, writes, time) => {
+    const removed = await remove(session, writes, time);
+    await session.all(forgetUsers, [...removed]);
+    return removed;
+  };
 }

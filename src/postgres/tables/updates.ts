@@ -44,6 +44,8 @@ interface UpdateParts<Row, Edit> {
   readonly removal: {
     readonly write: WriteRecords;
     readonly requireFree: (session: Session, id: number) => Promise<void>;
+    /** Prevents it until the end of the transaction. @throws runAgain if the user was deleted since it was read */
+    readonly prevent: (session: Session, id: number) => Promise<void>;
   } | null;
 }
 
@@ -132,7 +134,9 @@ export function prepareUpdates<Row extends Edit & Stored, Edit extends object>(
       try {
         const stored = found.get(item.id);
         const planned = stored === undefined ? null : planItem(parts, item, stored, time);
-        if (planned === null || !("item" in planned)) outcomes.set(item, () => planned);
+        const isWrite = planned !== null && "item" in planned;
+        if (planned !== null && !isWrite && item.key !== null) await removal?.prevent(session, item.id);
+        if (!isWrite) outcomes.set(item, () => planned);
         else if (isAlone || !planned.mayConflict) targets.push(planned);
       } catch (error) {
         outcomes.set(item, () => {

@@ -13,6 +13,7 @@ import {
 import type { StoreContext } from "../engine/context.ts";
 import type { Session } from "../server/connection.ts";
 import { selectWhere } from "../server/filters.ts";
+import { runAgain } from "../server/retry.ts";
 import { ownColumnTypes, recordText } from "./columns.ts";
 import { prepareCreate } from "./creates.ts";
 import { prepareFew, prepareList } from "./lists.ts";
@@ -50,6 +51,8 @@ const anyOrderOfUser = `
   where user_id = $1::bigint
   limit 1
 `;
+
+const preventRemoval = "select id from users where id = $1::bigint for key share";
 
 /** @returns the users with these ids that exist, in any order */
 export async function findUsers(
@@ -95,6 +98,9 @@ export function createUserStore(context: StoreContext): UserStore {
       // Rather than by an error of the statement, which PostgreSQL would log.
       async requireFree(session, id) {
         if ((await session.first(anyOrderOfUser, id)) !== null) failUserHasOrders();
+      },
+      async prevent(session, id) {
+        if ((await session.first(preventRemoval, id)) === null) throw runAgain;
       },
     },
   });

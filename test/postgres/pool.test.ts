@@ -10,7 +10,7 @@ const CONNECTIONS = 2;
 /** Short enough for a test, and long enough for the server to answer. */
 const timing = {
   ...{ checkIntervalMs: 10, checkTimeoutMs: 2_000, replaceIntervalMs: 0, runningMs: 0 },
-  writableIntervalMs: 0,
+  ...{ writableIntervalMs: 0, maxWritableIntervalMs: 0 },
 };
 
 function openOn(url: string) {
@@ -92,6 +92,23 @@ describe.if(cluster !== null)("the pool", () => {
     expect(opened).toBe(before);
     await pool.close();
     silent.close();
+  });
+
+  test("replaces its connections more and more rarely after twenty times in a row", async () => {
+    await using world = await makeHarness();
+    let nowMs = 0;
+    const limits = { writableIntervalMs: 1_000, maxWritableIntervalMs: 30_000 };
+    const pool = createPool(openOn(world.url), { ...timing, ...limits }, () => nowMs);
+    const replacedMs: number[] = [];
+    for (; nowMs < 402_000; nowMs += nowMs === 150_000 ? 250_000 : 500) {
+      const sql = pool.sql();
+      await pool.leaveReadOnly();
+      if (pool.sql() !== sql) replacedMs.push(nowMs);
+    }
+    const inRow = Array.from({ length: 22 }, (_, at) => at);
+    const seconds = [...inRow, 23, 27, 35, 51, 81, 111, 141, 400, 401];
+    expect(replacedMs).toEqual(seconds.map((s) => s * 1_000));
+    await pool.close();
   });
 
   test("opens no connections when it is closed during a check", async () => {

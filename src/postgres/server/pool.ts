@@ -15,6 +15,8 @@ const timing = {
   replaceIntervalMs: 60_000,
   /** Minimum time from one question whether the endpoint leads to a server that takes writes to the next. */
   writableIntervalMs: 1_000,
+  /** Its maximum. It doubles with each replacement after several in a row. */
+  maxWritableIntervalMs: 30_000,
   /** A statement that has run for less is not one of those that hang: another process may have just begun it. */
   runningMs: 1_000,
 };
@@ -34,19 +36,27 @@ const isWritable = `
   select pg_catalog.current_setting('transaction_read_only') = 'off' as writable
 `;
 
+/** Replacements in a row, soon after one another, because of an endpoint that leads to a standby by turns. */
+const MAX_IN_ROW = 20;
+
 /** How long the statements on replaced connections may go on. */
 const END_S = 5;
 
 /** @param open opens connections; `max` is their number, by default that of the URL */
 export function createPool(
   open: (max?: number) => SQL,
-  { checkIntervalMs, checkTimeoutMs, replaceIntervalMs, runningMs, writableIntervalMs } = timing,
+  options = timing,
+  nowMs = () => performance.now(),
 ) {
+  const { checkIntervalMs, checkTimeoutMs, replaceIntervalMs, runningMs } = options;
   let sql = open();
   let replacedMs = Number.NEGATIVE_INFINITY;
   let overdue = 0;
   let checking = false;
   let writableMs = Number.NEGATIVE_INFINITY;
+  let writableIntervalMs = options.writableIntervalMs;
+  let leftMs = Number.NEGATIVE_INFINITY;
+  let inRow = 0;
   let closed = false;
 
   /** @returns the row of a statement on a new connection; `null` if the server does not answer */
@@ -73,7 +83,7 @@ export function createPool(
   function replace(endS: number): void {
     const old = sql;
     sql = open();
-    replacedMs = performance.now();
+    replacedMs = nowMs();
     // No caller waits for the old connections to close.
     old.close({ timeout: endS }).catch(() => {});
   }
@@ -81,7 +91,7 @@ export function createPool(
   async function check(): Promise<void> {
     checking = true;
     while (overdue > 0 && !closed) {
-      const mayReplace = performance.now() - replacedMs >= replaceIntervalMs;
+      const mayReplace = nowMs() - replacedMs >= replaceIntervalMs;
       // It may have been closed meanwhile, and nobody would close the new connections.
       if (mayReplace && (await isLost()) && !closed) replace(0);
       await Bun.sleep(checkIntervalMs);
@@ -102,11 +112,17 @@ export function createPool(
     },
     /** Replaces the connections if new ones lead to a server that takes writes. Call it when a write is rejected. */
     async leaveReadOnly(): Promise<void> {
-      if (performance.now() - writableMs < writableIntervalMs) return;
+      const askedMs = nowMs();
+      if (askedMs - writableMs < writableIntervalMs) return;
       writableMs = Number.POSITIVE_INFINITY;
       const found = await ask<{ writable: boolean }>(isWritable);
-      if (found?.writable === true && !closed) replace(END_S);
-      writableMs = performance.now();
+      writableMs = nowMs();
+      if (found?.writable !== true || closed) return;
+      replace(END_S);
+      inRow = askedMs - leftMs < 2 * writableIntervalMs ? inRow + 1 : 0;
+      const longerMs = options.writableIntervalMs * 2 ** Math.max(0, inRow - MAX_IN_ROW);
+      writableIntervalMs = Math.min(longerMs, options.maxWritableIntervalMs);
+      leftMs = writableMs;
     },
     /** Waits for no statements: a server that hangs would not end them. */
     close(): Promise<void> {

@@ -97,20 +97,28 @@ export function withRetries(
   let succeededMs = Number.NEGATIVE_INFINITY;
   let maxCalls = MAX_CALLS;
   let calls = 0;
+  let halvedMs = Number.NEGATIVE_INFINITY;
   const waiting: (() => void)[] = [];
 
   async function retry<Result>(call: () => Promise<Result>): Promise<Result> {
-    const startedMs = nowMs();
+    let startedMs = Number.POSITIVE_INFINITY;
     for (let failures = 0; ; failures += 1) {
       while (calls >= maxCalls) await new Promise<void>((resolve) => waiting.push(resolve));
       calls += 1;
+      const calledMs = nowMs();
+      // The wait for the first call does not count.
+      startedMs = Math.min(startedMs, calledMs);
       try {
         const result = await call();
         succeededMs = nowMs();
         maxCalls = Math.min(MAX_CALLS, maxCalls + 1);
         return result;
       } catch (error) {
-        maxCalls = Math.max(1, Math.floor(maxCalls / 2));
+        // Calls that fail together halve it once.
+        if (calledMs > halvedMs) {
+          maxCalls = Math.max(1, Math.floor(maxCalls / 2));
+          halvedMs = nowMs();
+        }
         const mayPass = error instanceof AppError && error.code === "unavailable";
         const isLate = failures >= PAUSES_MS.length || nowMs() - startedMs > PATIENCE_MS;
         if (!mayPass || (isLate && nowMs() - succeededMs >= maxStillMs)) throw error;

@@ -66,6 +66,54 @@ describe("storage with retries", () => {
     expect(failures).toBeLessThan(2_000);
   });
 
+  test("a call that has waited for others for long is repeated", async () => {
+    let [nowMs, isAway] = [0, true];
+    const { promise: slow, resolve } = Promise.withResolvers<null>();
+    const get = async (key: string) => {
+      if (key !== "late") return slow;
+      if (isAway) {
+        isAway = false;
+        throw new AppError("unavailable", "away");
+      }
+      return bytes("late");
+    };
+    const memory = { ...createMemoryStorage(), get };
+    const storage = withRetries(
+      memory,
+      0,
+      async () => {},
+      () => nowMs,
+    );
+    const others = Array.from({ length: 64 }, () => storage.get("slow"));
+    const late = storage.get("late");
+    nowMs = 20_000;
+    resolve(null);
+    await Promise.all(others);
+    expect(await late).toEqual(bytes("late"));
+  });
+
+  test("half as many calls are made at the same time when all have failed together", async () => {
+    let calls = 0;
+    let answer = Promise.withResolvers<null>();
+    const get = () => {
+      calls += 1;
+      return answer.promise;
+    };
+    const pause = Promise.withResolvers<void>();
+    const memory = { ...createMemoryStorage(), get };
+    const storage = withRetries(memory, 0, () => pause.promise);
+    const works = Array.from({ length: 64 }, () => storage.get("a"));
+    answer.reject(new AppError("unavailable", "away"));
+    await Bun.sleep(0);
+    answer = Promise.withResolvers();
+    calls = 0;
+    pause.resolve();
+    await Bun.sleep(0);
+    expect(calls).toBe(32);
+    answer.resolve(null);
+    await Promise.all(works);
+  });
+
   test("errors of the operator are not repeated", async () => {
     const { storage, pauses } = makeFlaky(1, "operator");
     await expectRejection(storage.get("a"), "operator", "away");

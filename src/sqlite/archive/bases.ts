@@ -15,6 +15,8 @@ const CHUNK_BYTES = 4 * 2 ** 20;
  */
 const MIN_BASE_BYTES = 64 * 2 ** 20;
 const BASE_INTERVAL_MS = 24 * 60 * 60 * 1000;
+/** Of bases that are due because the clock was ahead, so that a clock that two programs set does not cause many. */
+const CLOCK_INTERVAL_MS = 10 * 60 * 1000;
 const POLL_MS = 20;
 
 /** Checkpoints run between two chunks. The segments have each page that they copy. */
@@ -65,6 +67,8 @@ async function writeBase(writer: GenerationWriter): Promise<void> {
   const upload = (key: string, body: Uint8Array<ArrayBuffer>) =>
     problems.retry("base", log.isEnded, () => storage.put(key, body));
   const startedMs = performance.now();
+  const begunMs = archive.clock.monotonicMs();
+  if (wasAhead(writer)) writer.clockBaseMs = begunMs;
   // Keys are in the order of the bases, also if the clock has gone back.
   const before = newestBase?.generation === generation ? newestBase.number : 0;
   const id = { generation, number: Math.max(Math.floor(nowMs() / 1000), before + 1) };
@@ -82,6 +86,7 @@ async function writeBase(writer: GenerationWriter): Promise<void> {
   if (!(await problems.retry("base", log.isEnded, log.isOpen))) return;
   writer.newestBase = base;
   writer.baseStartBytes = storedBytes;
+  writer.begunMs = begunMs;
   const bytes = copy.chunks.reduce((sum, chunk) => sum + chunk.bytes, 0);
   const seconds = Number(((performance.now() - startedMs) / 1000).toFixed(3));
   archive.log("info", "archive base written", { bytes, seconds });
@@ -89,15 +94,23 @@ async function writeBase(writer: GenerationWriter): Promise<void> {
   advance(writer);
 }
 
-function isDue(writer: GenerationWriter): boolean {
-  const { archive, newestBase, storedBytes, baseStartBytes, lastRead } = writer;
-  if (newestBase === null) return true;
+/** @returns whether the clock was ahead when the newest base or state was written */
+function wasAhead(writer: GenerationWriter): boolean {
+  const { newestBase, lastRead } = writer;
+  if (newestBase === null) return false;
   const laterMs = isAtOrBefore(lastRead, newestBase.last) ? 0 : lastRead.timeMs;
-  // The clock was ahead when the newest base or state was written.
-  if (timeOf(writer) < Math.max(newestBase.timeMs, laterMs)) return true;
+  return timeOf(writer) < Math.max(newestBase.timeMs, laterMs);
+}
+
+function isDue(writer: GenerationWriter): boolean {
+  const { archive, newestBase, storedBytes, baseStartBytes, begunMs } = writer;
+  if (newestBase === null) return true;
+  const monotonicMs = archive.clock.monotonicMs();
+  if (monotonicMs - writer.clockBaseMs >= CLOCK_INTERVAL_MS && wasAhead(writer)) return true;
   const since = storedBytes - baseStartBytes;
   if (since > Math.max(MIN_BASE_BYTES, newestBase.storedBytes)) return true;
-  return since > 0 && archive.nowMs() - newestBase.timeMs > BASE_INTERVAL_MS;
+  const ageMs = begunMs === null ? archive.nowMs() - newestBase.timeMs : monotonicMs - begunMs;
+  return since > 0 && ageMs > BASE_INTERVAL_MS;
 }
 
 /** Begins to write a base if one is due. It does not wait. */

@@ -63,6 +63,9 @@ export interface GenerationWriter {
   newestBase: Base | null;
   /** `storedBytes` when the newest base was begun; 0 if it is of an earlier generation. */
   baseStartBytes: number;
+  /** When this server began the newest base, `null` if another did; and the last one because the clock was ahead. */
+  begunMs: number | null;
+  clockBaseMs: number;
   /** When what has expired was deleted. */
   deletedMs: number;
 }
@@ -100,6 +103,8 @@ export async function createGenerationWriter(
     readTicket: 0,
     newestBase: newest,
     baseStartBytes: 0,
+    begunMs: null,
+    clockBaseMs: Number.NEGATIVE_INFINITY,
     deletedMs: Number.NEGATIVE_INFINITY,
   };
 }

@@ -31,8 +31,6 @@ export interface Beginning {
   readonly last: SegmentId;
   /** Everything in what it continues was written at or before this time. */
   readonly timeMs: number;
-  /** When the oldest base was written, before which no clock is right. */
-  readonly oldestMs: number;
   /** The newest base of what it continues; `null` if it begins with a base. */
   readonly newest: Base | null;
   /** What is missing or damaged at the end of the archive; `null` if nothing is. */
@@ -227,7 +225,6 @@ export async function beginGeneration(
       previous: continued === null ? null : (header?.end ?? null),
       last: continued?.last ?? { generation: generation.number, number: 0 },
       timeMs: continued === null ? 0 : Math.max(continued.base.timeMs, header?.timeMs ?? 0),
-      oldestMs: catalog.bases[0]?.timeMs ?? nowMs(),
       newest: continued?.base ?? null,
       damage,
     };

@@ -7,14 +7,15 @@ import { MAX_SENDING } from "./log.ts";
 /** Bytes of the WAL in memory. Beyond, they stay in the WAL, which is not checkpointed then. */
 const MAX_PENDING_BYTES = 64 * 2 ** 20;
 
-/** A clock that goes back by more was ahead. */
+/** A clock that goes back by more was ahead, unless it is before this program: then it is wrong now. */
 const MAX_BACK_MS = 1_000;
+const EARLIEST_MS = Date.UTC(2026, 0);
 
 /** @returns the time of what is written now: not before what was written earlier, unless the clock was ahead then */
-export function timeOf({ archive, lastRead, newestBase, beginning }: GenerationWriter): number {
+export function timeOf({ archive, lastRead, newestBase }: GenerationWriter): number {
   const nowMs = archive.nowMs();
   const lastMs = Math.max(lastRead.timeMs, newestBase?.timeMs ?? 0);
-  const wasAhead = lastMs - nowMs > MAX_BACK_MS && nowMs >= beginning.oldestMs;
+  const wasAhead = lastMs - nowMs > MAX_BACK_MS && nowMs >= EARLIEST_MS;
   return wasAhead ? nowMs : Math.max(lastMs, nowMs);
 }
 

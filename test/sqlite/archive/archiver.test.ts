@@ -196,13 +196,19 @@ describe("an archive", () => {
     await writeSegments(server, 1);
     clock.pass(1.1 * DAY_MS);
     nowMs += 1.1 * DAY_MS;
-    for (const [count, stepMs] of [0, 40 * DAY_MS, -40 * DAY_MS].entries()) {
-      nowMs += stepMs;
+    await writeSegments(server, 1);
+    await archive.untilBases(2);
+    // Only the first step back has a base: two programs may set the clock by turns.
+    for (let step = 0; step < 20; step += 1) {
+      nowMs += 40 * DAY_MS;
       await writeSegments(server, 1);
-      await archive.untilBases(count + 2);
+      nowMs -= 40 * DAY_MS;
+      await server.untilComplete();
+      await archive.untilBases(3);
     }
+    await writeSegments(server, 1);
     expect(await archive.restore(new Date(nowMs))).toEqual(contentOf(server.db));
-    expect(await archive.keys("bases/")).toHaveLength(4);
+    expect(await archive.keys("bases/")).toHaveLength(3);
   });
 
   test("has a base each day, also when its server was started again since", async () => {

@@ -40,13 +40,18 @@ describe("restore", () => {
       expect(await archive.restore(new Date(nowMs + ms))).toEqual(contentOf(server.db));
   });
 
-  test("finds every state of a server whose clock is ahead twice, by its time", async () => {
+  test("finds every state of a server whose clock is ahead at first and twice later, by its time", async () => {
     using archive = makeArchive();
-    let nowMs = Date.parse("2026-11-01T00:00:00Z");
-    await using server = await archive.start({ nowMs: () => nowMs, clock: makeClock() });
+    let nowMs = Date.parse("2026-11-02T00:00:00Z");
+    const clock = makeClock();
+    await using server = await archive.start({ nowMs: () => nowMs, clock });
+    await server.untilComplete();
+    nowMs -= 24 * HOUR_MS;
+    await archive.untilBases(2);
     const states: { at: Date; content: unknown }[] = [];
     const write = async (aheadMs: number) => {
       const { length } = await archive.keys("bases/");
+      clock.pass(HOUR_MS);
       nowMs += aheadMs;
       await writeSegments(server, 2);
       nowMs += 10_000 - aheadMs;

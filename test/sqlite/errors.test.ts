@@ -41,7 +41,7 @@ test("an I/O error is not taken for the cause of damage when no memory may be ex
     db.run("create table t (n)");
     console.log(hadIoError(db));
   `;
-  const env = { ...Bun.env, BUN_JSC_useJIT: "0" };
+  const env = { ...Bun.env, ["BUN_JSC_useJIT"]: "0" };
   const { stdout, stderr } = Bun.spawnSync([process.execPath, "-e", script], { env });
   expect([`${stdout}`, `${stderr}`]).toEqual(["false\n", ""]);
 });

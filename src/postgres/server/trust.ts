@@ -3,9 +3,9 @@ import { fail } from "../../base/error.ts";
 import type { Session } from "./connection.ts";
 
 const relations = [
-  ...["user_api", "users", "orders", "tokens", "idempotency_keys", "order_index", "two_phase_commit"],
-  ...["change_outbox", "changes", "change_feed", "feed_state", "feed_lock"],
-  ...["users_id_seq", "orders_id_seq", "order_numbers", "tokens_id_seq"],
+  ...["user_api", "users", "orders", "tokens", "idempotency_keys", "order_index", "change_outbox"],
+  ...["changes", "change_feed", "feed_state", "feed_lock", "users_id_seq", "orders_id_seq"],
+  ...["order_numbers", "tokens_id_seq", "two_phase_commit"],
 ];
 const isOurs = `relname in ('${relations.join("', '")}') and pg_catalog.pg_table_is_visible(oid)`;
 

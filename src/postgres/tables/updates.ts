@@ -135,7 +135,8 @@ export function prepareUpdates<Row extends Edit & Stored, Edit extends object>(
         const stored = found.get(item.id);
         const planned = stored === undefined ? null : planItem(parts, item, stored, time);
         const isWrite = planned !== null && "item" in planned;
-        if (planned !== null && !isWrite && item.key !== null) await removal?.prevent(session, item.id);
+        if (planned !== null && !isWrite && item.key !== null)
+          await removal?.prevent(session, item.id);
         if (!isWrite) outcomes.set(item, () => planned);
         else if (isAlone || !planned.mayConflict) targets.push(planned);
       } catch (error) {

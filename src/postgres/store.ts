@@ -1,4 +1,5 @@
 import { redactPassword } from "../base/database-url.ts";
+import { fail } from "../base/error.ts";
 import { createWriteProbe } from "../base/write-probe.ts";
 import type { Store, StoreOptions } from "../domain/store.ts";
 import { createContext } from "./engine/context.ts";
@@ -22,6 +23,8 @@ const SIZE_TIMEOUT_MS = 1_000;
 
 const DISK_FULL = "53100";
 const FORBIDDEN = "42501";
+/** How long a full disk counts as full after a failed write, without the right to create temporary tables. */
+const FULL_MS = 60_000;
 
 /**
  * The function is in PL/pgSQL, as `number_changes`: a session that cannot load it fails the test. The sequence is missing
@@ -51,8 +54,11 @@ export function createStore(db: Database, placement: Placement, options: StoreOp
   const context = createContext({ db, placement, now }, options.monotonicMs);
   const probe = probeWrite(placement);
   let isFull = false;
+  let fullMs = 0;
   db.onError((error) => {
-    isFull ||= sqlState(error) === DISK_FULL;
+    if (sqlState(error) !== DISK_FULL) return;
+    isFull = true;
+    fullMs = performance.now();
   });
 
   async function write(): Promise<void> {
@@ -61,8 +67,9 @@ export function createStore(db: Database, placement: Placement, options: StoreOp
     try {
       await db.run("write", (session) => session.script(probeSpace), { transaction: true });
     } catch (error) {
-      // Without the right to create temporary tables, only the next write shows whether there is space.
       if (sqlState(error) !== FORBIDDEN) throw error;
+      // Only the next write shows whether there is space, so one must be let through at some time.
+      if (performance.now() - fullMs < FULL_MS) fail("unavailable", "the database disk is full");
     }
     isFull = false;
   }

@@ -75,10 +75,13 @@ export function createArchiveService({ openStorage, verify, respond }: ServiceOp
     const storage = openStorage(settings.url, settings.environment);
     const clock = { clock: systemClock, nowMs: Date.now };
     const server = { path, holder: holderName(path), storage, ...clock, signal, log };
-    let isTried = settings.wasSuperseded;
-    const tryStorage = async () => {
-      if (!isTried) await probe(server);
-      isTried = true;
+    let probed = settings.wasSuperseded ? Promise.resolve() : null;
+    const tryStorage = () => {
+      probed ??= probe(server).catch((error) => {
+        probed = null;
+        throw error;
+      });
+      return probed;
     };
     const create: ObjectStorage["create"] = (...given) =>
       tryStorage().then(() => storage.create(...given));

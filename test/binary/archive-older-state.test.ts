@@ -12,7 +12,7 @@ const HAS_MORE =
   "ARCHIVE_URL: the archive has writes that this database does not have, e.g. because an older state of its files was put back: restore it with `user-api restore`, or choose another ARCHIVE_URL\n";
 
 const HAS_LATER =
-  /^ARCHIVE_URL: (segment 1 of generation 2 is missing|log\/\S+ is damaged), and the archive has later writes that this database does not have: put back .*--at/;
+  /^ARCHIVE_URL: (segment 1 of generation 2 is missing|log\/\S+ is damaged|no base can be read), and the archive has later writes that this database does not have: put back .*(--at|another ARCHIVE_URL)/;
 
 /** Copies files of a database that exist, and deletes the others. */
 function copyFiles(from: string, to: string, which = suffixes): void {
@@ -93,13 +93,14 @@ describe.skipIf(binary === "")("a start with an archive is refused", () => {
 });
 
 test.skipIf(binary === "").each([
-  ["is missing", (segment: string) => rmSync(segment)],
+  ["a segment that is missing", (segment: string) => rmSync(segment)],
   [
-    "is damaged, and is the last one that can be read",
+    "a segment that is damaged, and is the last one that can be read",
     (segment: string) => writeFileSync(segment, ""),
   ],
+  ["the only base, which is damaged", (_: string, base: string) => writeFileSync(base, "")],
 ])(
-  "a start with an archive is refused when it lacks what follows a segment that %s",
+  "a start with an archive is refused when it lacks what follows %s",
   async (what, damage) => {
     await using archived = await makeArchived("sync", "directory");
     const { environment, path, older, serve, keep, at, start } = archived;
@@ -110,13 +111,15 @@ test.skipIf(binary === "").each([
     copyFiles(older, path, ["", "-wal"]);
     const log = at("archive/log/00000002/0000000");
     const slots = readdirSync(log).sort();
-    if (what !== "is missing") for (const slot of slots.splice(-1)) rmSync(`${log}/${slot}`);
-    damage(`${log}/${(what === "is missing" ? slots[0] : slots.at(-1)) ?? ""}`);
+    const isLast = what.includes("the last one");
+    if (isLast) for (const slot of slots.splice(-1)) rmSync(`${log}/${slot}`);
+    const [base = ""] = readdirSync(at("archive/bases"), { recursive: true }).map(String);
+    damage(`${log}/${slots.at(isLast ? -1 : 0)}`, at(`archive/bases/${base}`));
     const { code, stderr } = await start().ended;
     expect([code, stderr]).toEqual([1, expect.stringMatching(HAS_LATER)]);
     // The ways out.
     const databases = { DATABASE_URL: newer };
-    if (what === "is missing") return await serve(1, databases);
+    if (!isLast) return await serve(1, databases);
     const [, command = ""] = /`user-api (.+)`/.exec(stderr) ?? [];
     const restored = await runBinary([...command.split(" "), "--database-url", path], environment);
     expect(restored).toMatchObject({ code: 0 });

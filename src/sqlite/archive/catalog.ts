@@ -217,7 +217,7 @@ export async function readLastHeader(storage: ObjectStorage, { segments, loss }:
 export async function readNewestProgress(
   storage: ObjectStorage,
   { newest, generations }: Catalog,
-  { base, tail }: History,
+  { base, tail }: Pick<History, "base" | "tail">,
 ): Promise<Progress | null> {
   for (let number = newest; number >= base.generation; number -= 1) {
     const sealed = number === newest && tail?.isSealed ? tail.sealFrom.number - 1 : null;

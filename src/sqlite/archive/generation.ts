@@ -45,6 +45,8 @@ const HAS_LATER =
   "the archive has later writes that this database does not have: put back what is missing, start the server that has them";
 const OF_ANOTHER = `the archive belongs to another database: ${RESTORE}`;
 
+type End = Awaited<ReturnType<typeof readEnd>>;
+
 /** @throws {AppError} operator: a database must not be archived */
 function refuse(reason: string, cause: string = ARCHIVE_CAUSE): never {
   throw new AppError("operator", reason, { cause });
@@ -108,7 +110,7 @@ function requireOwner(
  * @returns where the database can continue it, as `findPosition` does, and how it ends, as `readLastHeader` does
  * @throws {AppError} operator if the database must not be archived
  */
-async function compare(archive: ArchiveContext, catalog: Catalog, history: History | null) {
+async function compare(archive: ArchiveContext, catalog: Catalog, { history, tail }: End) {
   const newest = requireNewest(catalog);
   const marker = readMarker(archive.path);
   const id = marker?.archive ?? null;
@@ -120,13 +122,18 @@ async function compare(archive: ArchiveContext, catalog: Catalog, history: Histo
   }
   const isRestored = isStillRestored(catalog, history, marker?.restored ?? null);
   requireOwner(catalog, newest, marker, isRestored);
-  if (history === null || archive.hasGap) return { position: null, header: null, damage: null };
+  const lacks = (state: Progress | null) => state !== null && archive.progress.lacks(state);
+  if (history === null || archive.hasGap) {
+    const base = archive.hasGap ? undefined : catalog.bases[0];
+    if (base && lacks(await readNewestProgress(archive.storage, catalog, { base, tail })))
+      refuse(`no base can be read, and ${HAS_LATER}, or choose another ARCHIVE_URL`);
+    return { position: null, header: null, damage: null };
+  }
   const { header, damage } = await readLastHeader(archive.storage, history);
   // What continues something damaged could not be restored.
   const canContinue = damage === null && history.lastGeneration === catalog.newest;
   const position = canContinue ? findPosition(archive, history, header, marker) : null;
   const archived = header?.progress ?? history.base.progress;
-  const lacks = (state: Progress | null) => state !== null && archive.progress.lacks(state);
   if (position === null && !isRestored && lacks(archived)) refuse(HAS_MORE, DIVERGED);
   const isSure = canContinue || isRestored;
   if (lacks(isSure ? null : await readNewestProgress(archive.storage, catalog, history))) {
@@ -184,8 +191,9 @@ export async function beginGeneration(
   for (;;) {
     const catalog = await readCatalog(storage);
     const newest = requireNewest(catalog);
-    const { history, tail } = await readEnd(storage, catalog);
-    const { position, header, damage } = await compare(archive, catalog, history);
+    const end = await readEnd(storage, catalog);
+    const { history, tail } = end;
+    const { position, header, damage } = await compare(archive, catalog, end);
     const unfinished = await findUnfinished(archive, newest, tail, position !== null);
     const before = unfinished === null ? newest : null;
     if (before !== null && tail !== null && !tail.isSealed) {

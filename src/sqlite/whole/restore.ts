@@ -1,7 +1,7 @@
 import type { Database } from "bun:sqlite";
 import { existsSync, renameSync, rmSync, statSync } from "node:fs";
 import { basename, dirname, join, resolve } from "node:path";
-import { fail } from "../../base/error.ts";
+import { fail, messageOf } from "../../base/error.ts";
 import { fsyncPath, makeTemporaryDatabase } from "../../base/temporary-file.ts";
 import { timeInName } from "../../base/time-in-name.ts";
 import { requireOwnNeighbours } from "../../base/trusted-path.ts";
@@ -204,8 +204,15 @@ export const restoreSqlite: Backend["restore"] = async ({ from, databaseUrl, now
     if (archived === null) markReplaced(path, temporaryPath);
     else markRestored(path, archived, isSame, temporaryPath);
     const hadPrevious = replaceDatabase(temporaryPath, path, previousPath);
-    settleMarker(path);
     created.move();
+    const warnings = [...contents.warnings, ...(archived?.warnings ?? [])];
+    if (warning !== null) warnings.push(warning);
+    try {
+      settleMarker(path);
+    } catch (error) {
+      // The marker is valid for the database itself.
+      warnings.push(`a copy of the database cannot continue its archive: ${messageOf(error)}`);
+    }
     if (!hadLockFile) copyOwnership(lockPath(path), path);
     const activeNames = (these: readonly KnownToken[]) =>
       these.filter((token) => stateOf(token, time) === "valid").map(({ name }) => name);
@@ -213,11 +220,7 @@ export const restoreSqlite: Backend["restore"] = async ({ from, databaseUrl, now
     return {
       ...contents,
       archivedUntil: archived === null ? null : new Date(archived.timeMs),
-      warnings: [
-        ...contents.warnings,
-        ...(archived?.warnings ?? []),
-        ...(warning === null ? [] : [warning]),
-      ],
+      warnings,
       previousPath: hadPrevious ? previousPath : null,
       previous,
       revokedTokens,

@@ -66,51 +66,30 @@ describe("storage with retries", () => {
     expect(failures).toBeLessThan(2_000);
   });
 
-  test("a call that has waited for others for long is repeated", async () => {
-    let [nowMs, isAway] = [0, true];
-    const { promise: slow, resolve } = Promise.withResolvers<null>();
-    const get = async (key: string) => {
-      if (key !== "late") return slow;
-      if (isAway) {
-        isAway = false;
-        throw new AppError("unavailable", "away");
-      }
-      return bytes("late");
-    };
-    const memory = { ...createMemoryStorage(), get };
-    const storage = withRetries(
-      memory,
-      0,
-      async () => {},
-      () => nowMs,
-    );
-    const others = Array.from({ length: 64 }, () => storage.get("slow"));
-    const late = storage.get("late");
-    nowMs = 20_000;
-    resolve(null);
-    await Promise.all(others);
-    expect(await late).toEqual(bytes("late"));
-  });
-
-  test("half as many calls are made at the same time when all have failed together", async () => {
-    let calls = 0;
-    let answer = Promise.withResolvers<null>();
+  test("calls that have waited for long are repeated, half as many at the same time, when they fail together", async () => {
+    let [nowMs, calls] = [0, 0];
+    let answers = Promise.withResolvers<null>();
     const get = () => {
       calls += 1;
-      return answer.promise;
+      return answers.promise;
     };
-    const pause = Promise.withResolvers<void>();
     const memory = { ...createMemoryStorage(), get };
-    const storage = withRetries(memory, 0, () => pause.promise);
-    const works = Array.from({ length: 64 }, () => storage.get("a"));
-    answer.reject(new AppError("unavailable", "away"));
-    await Bun.sleep(0);
-    answer = Promise.withResolvers();
-    calls = 0;
-    pause.resolve();
-    await Bun.sleep(0);
-    expect(calls).toBe(32);
-    answer.resolve(null);
+    const sleep = async () => {};
+    const storage = withRetries(memory, 0, sleep, () => nowMs);
+    const works = Array.from({ length: 128 }, () => storage.get("a"));
+    /** @returns how many calls are made then */
+    const callsAfter = async (settle: (current: typeof answers) => void) => {
+      const current = answers;
+      [answers, calls] = [Promise.withResolvers(), 0];
+      settle(current);
+      await Bun.sleep(0);
+      return calls;
+    };
+    nowMs = 20_000;
+    expect(await callsAfter(({ resolve }) => resolve(null))).toBe(64);
+    const away = new AppError("unavailable", "away");
+    expect(await callsAfter(({ reject }) => reject(away))).toBe(32);
+    answers.resolve(null);
     await Promise.all(works);
   });
 

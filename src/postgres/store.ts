@@ -53,17 +53,14 @@ export function createStore(db: Database, placement: Placement, options: StoreOp
   const numberChanges = createNumbering(db, readOnly);
   const context = createContext({ db, placement, now }, options.monotonicMs);
   const probe = probeWrite(placement);
-  let isFull = false;
-  let fullMs = 0;
+  let fullMs: number | null = null;
   db.onError((error) => {
-    if (sqlState(error) !== DISK_FULL) return;
-    isFull = true;
-    fullMs = performance.now();
+    if (sqlState(error) === DISK_FULL) fullMs = performance.now();
   });
 
   async function write(): Promise<void> {
     await db.run("write", (session) => session.all(probe, now().toISOString()));
-    if (!isFull) return;
+    if (fullMs === null) return;
     try {
       await db.run("write", (session) => session.script(probeSpace), { transaction: true });
     } catch (error) {
@@ -71,7 +68,7 @@ export function createStore(db: Database, placement: Placement, options: StoreOp
       // Only the next write shows whether there is space, so one must be let through at some time.
       if (performance.now() - fullMs < FULL_MS) fail("unavailable", "the database disk is full");
     }
-    isFull = false;
+    fullMs = null;
   }
 
   let databaseBytes = 0;

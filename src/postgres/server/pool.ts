@@ -15,8 +15,6 @@ const timing = {
   replaceIntervalMs: 60_000,
   /** Minimum time from one question whether the endpoint leads to a server that takes writes to the next. */
   writableIntervalMs: 1_000,
-  /** Its maximum. It doubles with each replacement after several in a row. */
-  maxWritableIntervalMs: 30_000,
   /** A statement that has run for less is not one of those that hang: another process may have just begun it. */
   runningMs: 1_000,
 };
@@ -38,6 +36,8 @@ const isWritable = `
 
 /** Replacements in a row, soon after one another, because of an endpoint that leads to a standby by turns. */
 const MAX_IN_ROW = 20;
+/** From then on, the time between two of them doubles up to this. */
+const MAX_WRITABLE_INTERVAL_MS = 30_000;
 
 /** How long the statements on replaced connections may go on. */
 const END_S = 5;
@@ -45,17 +45,14 @@ const END_S = 5;
 /** @param open opens connections; `max` is their number, by default that of the URL */
 export function createPool(
   open: (max?: number) => SQL,
-  options = timing,
+  { checkIntervalMs, checkTimeoutMs, replaceIntervalMs, runningMs, writableIntervalMs } = timing,
   nowMs = () => performance.now(),
 ) {
-  const { checkIntervalMs, checkTimeoutMs, replaceIntervalMs, runningMs } = options;
   let sql = open();
   let replacedMs = Number.NEGATIVE_INFINITY;
   let overdue = 0;
   let checking = false;
   let writableMs = Number.NEGATIVE_INFINITY;
-  let writableIntervalMs = options.writableIntervalMs;
-  let leftMs = Number.NEGATIVE_INFINITY;
   let inRow = 0;
   let closed = false;
 
@@ -113,16 +110,15 @@ export function createPool(
     /** Replaces the connections if new ones lead to a server that takes writes. Call it when a write is rejected. */
     async leaveReadOnly(): Promise<void> {
       const askedMs = nowMs();
-      if (askedMs - writableMs < writableIntervalMs) return;
+      const longerMs = writableIntervalMs * 2 ** Math.max(0, inRow - MAX_IN_ROW);
+      const intervalMs = Math.min(longerMs, MAX_WRITABLE_INTERVAL_MS);
+      if (askedMs - writableMs < intervalMs) return;
       writableMs = Number.POSITIVE_INFINITY;
       const found = await ask<{ writable: boolean }>(isWritable);
       writableMs = nowMs();
       if (found?.writable !== true || closed) return;
+      inRow = askedMs - replacedMs < 2 * intervalMs ? inRow + 1 : 0;
       replace(END_S);
-      inRow = askedMs - leftMs < 2 * writableIntervalMs ? inRow + 1 : 0;
-      const longerMs = options.writableIntervalMs * 2 ** Math.max(0, inRow - MAX_IN_ROW);
-      writableIntervalMs = Math.min(longerMs, options.maxWritableIntervalMs);
-      leftMs = writableMs;
     },
     /** Waits for no statements: a server that hangs would not end them. */
     close(): Promise<void> {

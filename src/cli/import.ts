@@ -22,7 +22,6 @@ import { importRecords, type OnResult } from "./import-records.ts";
 /** Unknown fields that are listed, and reasons of rejections, each with its first record. Others are only counted. */
 const MAX_LISTED = 20;
 
-/** The number of records of each outcome. */
 type ImportCounts = Record<ImportResult["outcome"], number>;
 
 export interface ImportCommandOptions extends ImportOptions {

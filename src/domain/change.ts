@@ -136,7 +136,6 @@ export interface NewChange {
   readonly token: string | null;
 }
 
-/** @returns how a change is stored */
 export function changeCodeOf(type: ChangeType): number {
   return changeTypes.indexOf(type) + 1;
 }

@@ -97,11 +97,9 @@ export function joinRecords(
   return { records, nextAfter: null };
 }
 
-/** Ascending and descending ids. */
 export const sorts = ["id", "-id"] as const;
 export type Sort = (typeof sorts)[number];
 
-/** Parameters of every list. */
 export const pageQuery = {
   limit: Type.Integer({
     minimum: 1,

@@ -122,7 +122,6 @@ function createSchemas(components: Record<string, JsonSchema>) {
   return schemaOf;
 }
 
-/** @returns the schema of a text or a number */
 function inlineValue(schema: JsonSchema, side: Side): JsonSchema {
   const { enum: values, format, ...rest } = schema;
   if (side === "request" && values !== undefined) return schema;
@@ -218,7 +217,6 @@ function createOperation(components: Components) {
   };
 }
 
-/** @param version the version of the program */
 export function createDocument(version: string, routes: readonly RouteEntry[]): JsonSchema {
   const components = {
     schemas: errorSchemas(),

@@ -10,7 +10,6 @@ import { hashToken, hasTokenFormat, stateOf, type Token } from "../../domain/tok
 /** The scheme in any case (RFC 9110 §11.1), any number of spaces, and one word. */
 const CREDENTIALS = /^bearer +([^\s,]+) *$/i;
 
-/** The hook of the bearer plugin. */
 type DeriveBearer = (context: {
   readonly headers: { readonly authorization: string };
   readonly query: Readonly<Record<string, string>>;

@@ -13,7 +13,6 @@ export function countPending(servers: Servers): number {
 
 export type Connections = ReturnType<typeof connectionsOf>;
 
-/** @returns the connections of all clients */
 export function connectionsOf(servers: Servers) {
   // Bun does not need the server of the request.
   const anyServer = () => [...servers][0];

@@ -169,7 +169,6 @@ export function createMetrics(
   return {
     addRoute: requests.addRoute,
     observeRequest: requests.observe,
-    /** @see OnCommit */
     observeCommit(writes: number, durationMs: number): void {
       batchSizes.observe(writes);
       commitDurationsS.observe(durationMs / 1000);

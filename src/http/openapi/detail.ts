@@ -22,7 +22,6 @@ export interface Detail {
   readonly operationId: string;
   readonly summary: string;
   readonly description: string;
-  /** An example of the request body. */
   readonly example?: JsonSchema;
   /** By status. The 304 of a record follows from the errors. */
   readonly responses: Readonly<Record<number, SuccessResponse>>;
@@ -36,7 +35,6 @@ export interface RouteDefinition {
   readonly public?: true;
   /** What the token must have, if it needs more than to be valid. */
   readonly scopes?: readonly Scope[];
-  /** The parameters of the path, if it has any. */
   readonly params?: InputSchema<unknown>;
   readonly query: InputSchema<unknown>;
   /** By default, the request body is ignored. */
@@ -53,7 +51,6 @@ export const commonErrors = {
   body: ["payload_too_large", "unsupported_media_type"],
 } as const satisfies Readonly<Record<string, readonly DocumentedError[]>>;
 
-/** Describes an `envelopeBody`. */
 export function envelopeDoc(
   description: string,
   data: JsonSchema,
@@ -69,12 +66,10 @@ export const recordHeaders = {
   ETag: ref("headers", "ETag"),
 };
 
-/** Describes a `recordBody`. */
 export function recordDoc(description: string, record: JsonSchema, example: unknown) {
   return envelopeDoc(description, record, example, recordHeaders);
 }
 
-/** Describes a `createdBody`. */
 export function createdDoc(record: JsonSchema, example: unknown) {
   return envelopeDoc("The new record", record, example, {
     ...recordHeaders,

@@ -26,7 +26,6 @@ const recordsPerStatement = (maxBytes: number) => (maxBytes > LARGE_PAGE_BYTES ?
 /** Maximum number of changes that one transaction deletes. */
 const DELETE_BATCH_SIZE = 10_000;
 
-/** A change as JSON. */
 const changeJson = `
   pg_catalog.format(
     '{"id":%s,"type":"%s","record_id":%s,"version":%s,"status":%s,"token":%s,"created_at":"%s"}',

@@ -22,7 +22,6 @@ export const sortOrders = {
   "-id": { direction: "desc", isAfter: "<", last: "min", start: 2 ** 53 },
 } as const;
 
-/** The values of a query, as SQL. */
 export interface Values {
   readonly limit: string;
   /** The id after which the page begins. */

@@ -7,9 +7,7 @@ import { HEARTBEAT_MS } from "./still.ts";
 
 /** Says that a standby follows the archive. */
 export interface Announcement {
-  /** Names the standby for operators. */
   readonly holder: string;
-  /** How long it waits before it takes over. */
   readonly takeoverMs: number;
   /** When it was written, by the clock of the standby: for operators. 0 when it was withdrawn. */
   readonly timeMs: number;

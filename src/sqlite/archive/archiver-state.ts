@@ -4,7 +4,6 @@ import type { ArchiveContext } from "./context.ts";
 import type { GenerationWriter } from "./generation-writer.ts";
 import type { WalLock } from "./wal-lock.ts";
 
-/** An archive that is being kept up to date. */
 export interface Archiving extends ArchiveContext {
   readonly walLock: WalLock;
   /** Aborted when the archive was closed, or is that of another server. */

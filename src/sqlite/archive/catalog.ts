@@ -87,7 +87,6 @@ async function readBase(storage: ObjectStorage, id: SegmentId): Promise<StoredBa
   }
 }
 
-/** @returns whether the archive has any object */
 export async function isUsed(storage: Pick<ObjectStorage, "list">): Promise<boolean> {
   for (const prefix of Object.values(prefixes))
     if ((await storage.list(prefix, 1)).length > 0) return true;

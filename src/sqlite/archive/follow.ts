@@ -65,11 +65,9 @@ interface FollowedLog {
 interface Following extends FollowOptions, FollowedLog {
   readonly copy: Copy;
   readonly problems: Problems;
-  /** The last segment in the copy. */
   last: SegmentId;
   /** Slots to read at once. */
   ahead: number;
-  /** Between the heartbeats of the other server. */
   intervalMs: number;
 }
 

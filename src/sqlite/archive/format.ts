@@ -19,7 +19,6 @@ export interface Generation {
   readonly continues: boolean;
   /** Of the lock of the database: see identity.ts. */
   readonly identity: string;
-  /** Names the server for operators. */
   readonly holder: string;
   /** When that server acknowledges a write. */
   readonly commit: ArchiveCommit;
@@ -118,7 +117,6 @@ export function isNumber(value: unknown): value is number {
   return Number.isInteger(value) && Number(value) >= 0 && Number(value) <= MAX_NUMBER;
 }
 
-/** @returns whether it is an integer in this range */
 export function isWithin(value: unknown, min: number, max: number): boolean {
   return isNumber(value) && value >= min && value <= max;
 }

@@ -49,7 +49,6 @@ export interface GenerationWriter {
   lastRead: ReadSegment;
   /** Where that segment ends. */
   previous: WalPosition | null;
-  /** @see SegmentHeader */
   ascendsFrom: number;
   /** Progress of the database as of `lastRead`; older while there is more to read. */
   reached: Progress | null;

@@ -11,7 +11,6 @@ function readLine(path: string): string | null {
   }
 }
 
-/** @returns the name of this server for operators */
 export function holderName(databasePath: string): string {
   const host = readLine("/proc/sys/kernel/hostname");
   return host === null ? databasePath : `${host}:${databasePath}`;

@@ -21,7 +21,6 @@ const REQUIRED_ACTIVITIES: readonly Activity[] = ["opening", "reading", "segment
 
 /** Interval of the log lines about an activity that fails, also if it works in between: it may fail every other time. */
 const LOG_INTERVAL_MS = 60_000;
-/** Delays between attempts. */
 const [MIN_RETRY_MS, MAX_RETRY_MS] = [200, 5_000];
 
 export type Problems = ReturnType<typeof createProblems>;

@@ -3,7 +3,6 @@ import { connect } from "../file/connection.ts";
 
 /** Each number only grows, as long as nobody puts an older state in the place of the database. */
 export interface Progress {
-  /** Id of the last change. */
   readonly changes: number;
   /** What the last change was; `null` if there is none. */
   readonly lastChange: string | null;

@@ -11,7 +11,6 @@ import { fence, readHead, type Sealer, seal } from "./log.ts";
 
 const NO_STANDBY = `no standby has announced itself within ${MAX_SILENCE_MS / 1000} s by the clock of this machine: start one, or add --force`;
 
-/** @returns the name of a standby */
 async function requireStandby(storage: ObjectStorage, primary: string, nowMs: number) {
   const announcement = await readAnnouncement(storage);
   // The primary announced itself before it took over.

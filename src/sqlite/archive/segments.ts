@@ -119,13 +119,11 @@ export function advance(writer: GenerationWriter): void {
   confirm(writer);
 }
 
-/** @returns the last segment that the archive has of this database */
 export function lastStored({ log, beginning, lastRead }: GenerationWriter): SegmentId {
   const number = log.stored();
   return number === 0 ? beginning.last : { generation: lastRead.generation, number };
 }
 
-/** @returns the bytes of the WAL that are not in the archive */
 export function bytesBehind({ pendingBytes, reader }: GenerationWriter): number {
   return pendingBytes + reader.unreadBytes();
 }

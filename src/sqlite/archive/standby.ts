@@ -17,7 +17,6 @@ import { STORAGE_POLL_MS } from "./still.ts";
 import type { WalPosition } from "./wal-reader.ts";
 import { writeFully } from "./wal-writer.ts";
 
-/** A copy that can follow the archive. */
 export interface CopyStart {
   /** The last segment that is in it. */
   readonly last: SegmentId;

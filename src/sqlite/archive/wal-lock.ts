@@ -43,7 +43,6 @@ export function lockWal(path: string) {
   lockEnd(holder);
   const opened = resources.move();
 
-  /** @returns as {@link copyWal} */
   function copy(): number | null {
     holder.run("commit");
     try {

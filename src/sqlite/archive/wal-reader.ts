@@ -127,7 +127,6 @@ export function createWalReader({ wal, index }: WalFiles, start: WalPosition) {
       position = { salt: state.salt, offset: offset + length, checksum };
       return { salt: state.salt, offset, bytes, end: position };
     },
-    /** @returns the bytes of the WAL that have not been read */
     unreadBytes(): number {
       const state = readWalState(index);
       const end = committedBytes(state);

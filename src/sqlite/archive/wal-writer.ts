@@ -16,13 +16,11 @@ export function committedEnd(offset: number, bytes: Buffer, frameBytes: number):
   return null;
 }
 
-/** Writes all of the bytes at this position. */
 export function writeFully(descriptor: number, bytes: Uint8Array, position: number): void {
   for (let at = 0; at < bytes.length; )
     at += writeSync(descriptor, bytes, at, bytes.length - at, position + at);
 }
 
-/** A WAL that is being rebuilt. */
 interface PartialWal {
   readonly descriptor: number;
   readonly salt: string;

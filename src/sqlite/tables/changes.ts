@@ -47,7 +47,6 @@ function changeJson(change: StoredChange, record?: string): JsonText<Change> {
   );
 }
 
-/** @returns a function that adds the change of a record to the feed */
 export function prepareNoteChange(db: Database, now: () => Date): StoreContext["noteChange"] {
   // Parameters by position, which take half of the time.
   const insert = db.prepare<null, (string | number | null)[]>(`
@@ -60,7 +59,6 @@ export function prepareNoteChange(db: Database, now: () => Date): StoreContext["
   };
 }
 
-/** @returns a function that reads a page of changes */
 function prepareRows(db: Database, shownOf: ChangeWatch["shownOf"], isBehind: () => boolean) {
   const state = db.prepare<Feed, []>(`
     select

@@ -24,7 +24,6 @@ import { type ListRows, pageOf } from "./lists.ts";
 /** By position, which takes less time than by name. */
 type ById = [id: number];
 
-/** @returns a statement for a record as text */
 export function prepareText<Row>(db: Database, table: RecordTable, schema: Schema) {
   const json = recordJson(db, schema);
   return db.prepare<RecordText<Row>, ById>(`
@@ -85,7 +84,6 @@ export type OpenUpdates<Row> = () => {
 interface Records<Row, Query, Fields, NewRow> {
   readonly table: RecordTable;
   readonly schema: Schema;
-  /** The change that a new record is. */
   readonly created: ChangeType;
   /** @returns a function that reads a list. @param columns of a `JsonRow`, the first of which is the id */
   readonly prepareRows: (db: Database, columns: string) => (query: Query) => ListRows;

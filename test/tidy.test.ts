@@ -206,7 +206,6 @@ async function readDocuments(...patterns: string[]): Promise<Document[]> {
   );
 }
 
-/** Every file of the repository. */
 const files = ["*", ".ci/*", ".github/**/*", "{bench,data,deploy,docs,scripts,src,test}/**/*"]
   .flatMap((pattern) => [...new Bun.Glob(pattern).scanSync({ cwd: root, dot: true })])
   .filter((path) => !path.includes("node_modules/"));

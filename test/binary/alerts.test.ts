@@ -17,7 +17,6 @@ const [prometheus = "", haproxy = "", nginx = ""] = found.map((path) => path ?? 
 const postgres = findPrograms() ?? "";
 const isPossible = binary !== "" && isLong && postgres !== "" && !found.includes(null);
 
-/** @returns the body of the response; empty without one */
 function ask(url: string, init: RequestInit = {}): Promise<string> {
   const headers = { authorization: `Bearer ${token}`, "content-type": "application/json" };
   const signal = AbortSignal.timeout(10_000);
@@ -30,7 +29,6 @@ function ask(url: string, init: RequestInit = {}): Promise<string> {
 
 const addressOf = ({ url }: TestServer) => url.slice("http://".length);
 
-/** A program that ends with the stack. */
 function run(stack: AsyncDisposableStack, ...command: readonly string[]): void {
   const program = startProgram(command);
   stack.defer(async () => {

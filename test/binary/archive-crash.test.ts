@@ -91,7 +91,6 @@ interface Crash {
   readonly atMs: number | null;
 }
 
-/** Serves, and kills the server. */
 async function crash(world: World, aim: Aim): Promise<Crash> {
   const { storage, environment, start } = world;
   const first = start();

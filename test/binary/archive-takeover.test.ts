@@ -14,7 +14,6 @@ async function makeArchive() {
       const databaseUrl = place.at(`${name}/a.db`);
       return place.start({ ...settings, ARCHIVE_COMMIT: mode, DATABASE_URL: databaseUrl });
     },
-    /** @returns the emails of the users that the archive has */
     async restore(name = "restored.db"): Promise<ReadonlySet<string>> {
       const users = await place.restore({ path: place.at(name) });
       return new Set(users.map(({ email }) => email));
@@ -22,7 +21,6 @@ async function makeArchive() {
   };
 }
 
-/** @returns the emails of writes all of which were acknowledged */
 async function writeSome(url: string): Promise<string[]> {
   const written = await Promise.all(Array.from({ length: 20 }, () => createUser(url)));
   expect(new Set(written.map(({ status }) => status))).toEqual(new Set([201]));

@@ -9,7 +9,6 @@ import { type Fault, skipTraced, startOptionsOf } from "./strace.ts";
 
 const isRoot = process.getuid?.() === 0;
 
-/** Runs a command while system calls fail. */
 function runWith(fault: Fault, trace: string, args: string[], database: string) {
   const command = ["strace", ...startOptionsOf(fault, trace), binary, ...args];
   return runProgram(command, { env: { DATABASE_URL: database } });

@@ -52,12 +52,10 @@ interface Request {
   readonly prepare?: (database: string) => void;
 }
 
-/** A run with a fault. */
 interface Run {
   readonly server: TestServer;
   readonly acknowledged: Acknowledged;
   readonly problems: string[];
-  /** Calls `work` while system calls fail. */
   duringFault<Result>(work: () => Promise<Result>): Promise<Result>;
 }
 

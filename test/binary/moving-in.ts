@@ -1,4 +1,3 @@
-/** Runs the commands of docs/moving-in.md. */
 import { expect } from "bun:test";
 import { readFileSync, writeFileSync } from "node:fs";
 import type { TemporaryDirectory } from "../support/directory.ts";
@@ -43,7 +42,6 @@ export async function exportOf(
   return Bun.JSONL.parse((await run(directory, `user-api export ${table}\n`)).stdout);
 }
 
-/** Changes a text in a file, as an operator does in an editor. */
 export function correct(path: string, wrong: string | RegExp, right: string): void {
   const text = readFileSync(path, "utf8");
   expect(text).toMatch(wrong);

@@ -55,7 +55,6 @@ async function commonName(server: TestServer): Promise<unknown> {
 /** The server may have found the files already. */
 const done = /"certificate reloaded"|"nothing to reload"/;
 
-/** Sends SIGHUP, and waits for the log line of its end. */
 async function hangUp(server: TestServer, line: RegExp): Promise<void> {
   const before = server.output.length;
   process.kill(server.pid ?? 0, "SIGHUP");

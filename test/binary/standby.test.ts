@@ -21,10 +21,8 @@ async function makePair(commit: "sync" | "async" = "sync", seconds = "3") {
       const { code, stderr } = await run(name, "archive", "promote");
       expect([code, stderr]).toEqual([0, ""]);
     },
-    /** Starts a machine, always with the same command. */
     start: (name: string) => place.start({ DATABASE_URL: pathOf(name) }),
     loseDisk: (name: string) => rmSync(place.at(name), { recursive: true, force: true }),
-    /** @returns the databases of a machine that were set aside */
     setAside: (name: string) =>
       readdirSync(place.at(name)).filter((file) => /-diverged-.*Z$/.test(file)),
   };

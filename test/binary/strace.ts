@@ -19,11 +19,9 @@ export const skipTraced: boolean =
   obstacle !== null && !(Bun.env["CI"] === "true" && binary !== "" && process.platform === "linux");
 
 export interface Fault {
-  /** Names of system calls, comma-separated. */
   readonly calls: string;
   /** The error that they return, e.g. `EIO`; by default they succeed. */
   readonly error?: string;
-  /** How much longer they take. */
   readonly delayMs?: number;
   /**
    * `3` for the third call, `3..4` for the third and the fourth, `3+` for the third and all later ones; by default all.
@@ -34,7 +32,6 @@ export interface Fault {
   readonly paths?: readonly string[];
 }
 
-/** @param trace the file to write the calls to */
 function optionsOf(fault: Fault, trace: string): string[] {
   const { calls, error, delayMs, when, paths = [] } = fault;
   const failure = error === undefined ? "" : `:error=${error}`;

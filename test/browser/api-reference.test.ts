@@ -37,7 +37,6 @@ function operationOf(page: Page, tag: string, id: string): Locator {
   return page.locator(`#operations-${tag}-${id}`);
 }
 
-/** Opens an operation, sends this body, and reads the response. */
 async function send(operation: Locator, body: unknown): Promise<{ status: string; json: any }> {
   await operation.locator(".opblock-summary-control").click();
   await operation.locator("textarea").fill(JSON.stringify(body));
@@ -349,7 +348,6 @@ testPage("page explains the conventions of the API on request", async () => {
   expect(await convention.isVisible()).toBe(true);
 });
 
-/** Presses Tab until the focus is on `target`. */
 async function tabTo(page: Page, target: Locator): Promise<void> {
   for (let presses = 0; presses < 100; presses += 1) {
     await page.keyboard.press("Tab");

@@ -11,7 +11,6 @@ import {
 
 const time = "2026-11-20T18:57:03.120Z";
 
-/** Creates users, with a change each. */
 async function fill({ path, clock }: Harness, count: number): Promise<void> {
   await withStore(
     path,

@@ -65,7 +65,6 @@ function contentsOf(path: string): Record<string, unknown[]> {
   );
 }
 
-/** @returns the files that a failed copy has left */
 function filesBeside(path: string): string[] {
   return readdirSync(dirname(path)).filter((name) => name.startsWith("copy.db"));
 }

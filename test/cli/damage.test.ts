@@ -30,7 +30,6 @@ const commands = [
   "token list",
 ];
 
-/** Runs a command on a copy of the damaged database. */
 async function runOn(damaged: Buffer, command: string): Promise<Outcome> {
   using at = makeDirectory();
   using world = makeHarness({ environment: { DATABASE_URL: at.at("a.db") } });

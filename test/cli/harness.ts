@@ -32,7 +32,6 @@ export function reported(...printed: string[]): Outcome {
   return { ...failed(...printed), code: 0 };
 }
 
-/** @returns the last line of an import */
 export function summaryOf(
   table: "users" | "orders",
   created: number,
@@ -52,22 +51,17 @@ export function imported(...counts: Parameters<typeof summaryOf>): Outcome {
 }
 
 export interface Harness extends Disposable {
-  /** Path of the database that every command uses. */
   readonly path: string;
   /** @returns the path of another file, in the directory above that of the database */
   at(name: string): string;
   readonly clock: { time: Date };
-  /** The chunks of stdin. */
   readonly stdin: { chunks: readonly (Uint8Array | Promise<Uint8Array>)[] };
   run(...args: string[]): Promise<Outcome>;
-  /** Runs a command with this input on stdin. */
   feed(input: string | Uint8Array, ...args: string[]): Promise<Outcome>;
   /** Runs a line of bash on the same database. In it, `"$@"` is the program, in processes of its own. */
   shell(line: string): Promise<Outcome>;
   begin(...args: string[]): RunningHere;
-  /** Runs `serve` on a free port, and waits until it listens. */
   serve(...args: string[]): Promise<Serving>;
-  /** Whether no server uses the database. */
   isFree(): Promise<boolean>;
 }
 
@@ -89,7 +83,6 @@ export async function createToken(world: Harness, ...args: string[]): Promise<st
   return stdout.trim();
 }
 
-/** @returns the records that a command exports */
 export async function exportOf(world: Harness, table: "users" | "orders"): Promise<any[]> {
   return parsedLines((await world.run("export", table)).stdout);
 }

@@ -330,7 +330,6 @@ const unreadable: [string, string | Uint8Array, RegExp][] = [
   ],
 ];
 
-/** Likewise of NDJSON. */
 const otherFiles: typeof unreadable = [
   ["it is a ZIP archive", "PK\x03\x04\x14\0", zip],
   ["it is a spreadsheet", Buffer.from("d0cf11e0a1b11ae10000", "hex"), noText],

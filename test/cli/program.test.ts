@@ -26,7 +26,6 @@ test("openapi prints the document that a server returns, without opening a datab
   expect(existsSync(world.path)).toBe(false);
 });
 
-/** Each command, and what its help must name. */
 const helps: [string, string[]][] = [
   ["help", ["serve", "token", "health", "version"]],
   ["serve --help", Object.keys(settings).map(flagOf)],
@@ -76,7 +75,6 @@ test("serve --help names the default and the variable of each setting", async ()
   }
 });
 
-/** Usage errors, and what stderr says. */
 const usageErrors: [string, RegExp][] = [
   ["", /Usage: user-api/],
   ["nope", /^Unknown command 'nope'\n(?:\(.*\)\n)?--help lists commands and options.\n$/],
@@ -128,7 +126,6 @@ for (const [args, message] of usageErrors) {
   });
 }
 
-/** Commands that fail, and the one line on stderr. */
 const failures: [string, string][] = [
   [
     "serve --database-url postgres://ann:hunter2@127.0.0.1:1/b",

@@ -10,7 +10,6 @@ import { createToken, failed, makeHarness, parsedLines, type Serving } from "./h
 
 const CURL = /^ {2}curl -H '(?<field>[\w-]+): (?<value>[^']+)' (?<url>\S+)$/m;
 
-/** Sends the request of the printed curl command. */
 async function curl(serving: Serving): Promise<Response> {
   const { field = "", value = "", url = "" } = CURL.exec(await serving.printed(CURL))?.groups ?? {};
   return fetch(url, { headers: { [field]: value } });

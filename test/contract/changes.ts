@@ -41,7 +41,6 @@ async function idsOf(store: Store, query: Partial<ChangeQuery> = {}): Promise<nu
   return (await changesOf(store, query)).map(({ id }) => id);
 }
 
-/** @returns ids, types, records and versions */
 async function summaryOf(store: Store): Promise<string[]> {
   const changes = await changesOf(store);
   return changes.map(

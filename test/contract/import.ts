@@ -25,7 +25,6 @@ const existing = (reason: string) => rejected(`${reason} (--update changes it)`)
 const createdAt = "2020-01-02T03:04:05.678Z";
 const updatedAt = "2021-01-02T03:04:05.678Z";
 
-/** A complete user, as exported. */
 function oldUser(id: number, fields: Partial<User> = {}): User {
   const times = { version: 3, created_at: createdAt, updated_at: updatedAt };
   return { id, ...userFields({ email: `${id}@example.com` }), ...times, ...fields };

@@ -21,13 +21,11 @@ interface OpenOptions {
   readonly monotonicMs?: () => number;
 }
 
-/** Opens a new, empty database. */
 export type Open = (options?: OpenOptions) => Promise<Store>;
 
 /** Query of a list for all records of a test. */
 export const all = { limit: 1000, offset: 0 };
 
-/** The time of the clock at first. */
 export const time = "2026-11-20T18:57:03.120Z";
 
 /** A store that is closed when the test ends, and its clock, which only the test moves. */
@@ -46,7 +44,6 @@ export async function openWithClock(open: Open) {
   };
 }
 
-/** Fields of a user with a unique email. */
 export function userFields(fields: Partial<UserFields> = {}): UserFields {
   const email = `${crypto.randomUUID()}@example.com`;
   return { email, reference: null, name: null, metadata: {}, ...fields };
@@ -66,7 +63,6 @@ export async function newUser(store: Store, fields: Partial<UserFields> = {}): P
   return parsed(await store.users.create(userFields(fields), null));
 }
 
-/** Fields of an order with one item. */
 export function orderFields(userId: number, fields: Partial<OrderFields> = {}): OrderFields {
   const items = [{ sku: "A-1", quantity: 1, unit_price: 100 }];
   return {

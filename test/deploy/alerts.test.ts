@@ -108,7 +108,6 @@ test("each alert has a condition that raises it", async () => {
   expect(new Set(raised.map((name) => `UserApi${name}`))).toEqual(new Set(names));
 });
 
-/** Series by job and instance. */
 type World = Readonly<Record<string, string>>;
 /** Names of the alerts that an expression finds at the end, by expression. */
 type Raised = Readonly<Record<string, readonly string[]>>;

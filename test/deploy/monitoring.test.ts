@@ -5,7 +5,6 @@ import { WAL_LIMIT_BYTES } from "../../src/sqlite/file/connection.ts";
 import { makeDirectory } from "../support/directory.ts";
 import { deploy, readYaml } from "./yaml.ts";
 
-/** @returns the metrics of a server that has handled a request */
 async function metricsText(isStandby = false): Promise<string> {
   const metrics = createMetrics({ version: "0.1.0", commit: "1cc9c668", schema: 3 });
   metrics.observeRequest("GET", "/api/v1/users/:id", 200, 1);
@@ -41,9 +40,7 @@ function seriesOf(text: string): Map<string, Set<string>> {
 
 const root = `${deploy}/..`;
 
-/** Labels that Prometheus adds to every series. */
 const targetLabels = ["job", "instance"];
-/** Prometheus's own metric of a target. */
 const ownMetrics = ["up"];
 
 const text = await metricsText();

@@ -21,7 +21,6 @@ interface Place {
   readonly directory: string;
 }
 
-/** The configuration for a certificate and ports of the test. */
 type Configure = (place: Place) => string;
 
 function configureCaddy({ port, plainPort, upstream }: Place): string {

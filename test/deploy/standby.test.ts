@@ -8,7 +8,6 @@ import { deploy } from "./yaml.ts";
 
 const caddyfile = await Bun.file(`${deploy}/Caddyfile`).text();
 
-/** A server as a proxy sees it. */
 function startStub(name: string) {
   const stub = { role: "standby" as "primary" | "standby" | "gone" };
   const server = Bun.serve({
@@ -44,7 +43,6 @@ for (const [name, file, args, configure] of [
     const port = await freePort();
     await Bun.write(path, configure(port, one.address, two.address));
     const proxy = startProgram([program, ...args, path], { env: { HOME: directory.path } });
-    /** Waits until the proxy asks only this server. */
     async function untilAll(expected: string): Promise<void> {
       for (let count = 0; count < 20; ) {
         const response = await fetch(`http://127.0.0.1:${port}/api/v1/users`).catch(() => null);

@@ -1,4 +1,3 @@
-/** The files of deploy/. */
 export const deploy: string = `${import.meta.dir}/../../deploy`;
 
 /** @param path below deploy/ */

@@ -9,12 +9,10 @@ import { startSwitch } from "./switch.ts";
 
 const required = Bun.env["TEST_FAILOVER"] === "true";
 
-/** How long records change. */
 const SECONDS = 12;
 
 const reload = "select pg_reload_conf()";
 
-/** @throws {Error} if a program is missing */
 function requirePrograms(): string {
   const programs = findPrograms();
   const needed = ["initdb", "postgres", "pg_basebackup"];

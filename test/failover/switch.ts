@@ -2,7 +2,6 @@
 import { type AddressInfo, createConnection, createServer, type Socket } from "node:net";
 
 interface Switch extends AsyncDisposable {
-  /** @returns the URL with the host and port of the proxy */
   through(url: string): string;
   /** New connections go to the server of this URL. @param keep whether the others stay; by default they are closed */
   pointAt(url: string, keep?: boolean): void;

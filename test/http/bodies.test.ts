@@ -169,7 +169,6 @@ test("POST /users accepts a byte order mark, and brackets in strings", async () 
 });
 
 const array = (depth: number) => "[".repeat(depth) + "]".repeat(depth);
-/** The body of a user, without its end. */
 const open = '{"email":"a@hunter2.example"';
 const unknown = "__proto__ constructor toString hasOwnProperty nmae Metadata".split(" ");
 

@@ -48,7 +48,6 @@ type Methods = Readonly<Record<string, Operation>>;
 const CARRIED =
   /^(?:content-(?:type|length)|connection|date|keep-alive|transfer-encoding|vary|access-control-.*)$/;
 
-/** Replaces every reference by its target. */
 function resolved(value: unknown, root: unknown): unknown {
   if (typeof value !== "object" || value === null) return value;
   if (Array.isArray(value)) return value.map((item) => resolved(item, root));

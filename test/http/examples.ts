@@ -1,4 +1,3 @@
-/** Runs the programs of docs/examples. */
 import { expect } from "bun:test";
 import { chmodSync, readdirSync, readFileSync } from "node:fs";
 import type { TemporaryDirectory } from "../support/directory.ts";

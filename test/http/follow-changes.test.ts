@@ -34,7 +34,6 @@ afterAll(async () => {
   await server[Symbol.asyncDispose]();
 });
 
-/** Creates, changes and deletes records. */
 async function write(): Promise<void> {
   const users = [
     await newUser(server),

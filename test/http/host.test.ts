@@ -7,7 +7,6 @@ const PAGE = "https://app.example.com";
 const server = await startSharedServer({ CORS_ORIGIN: PAGE });
 const user = await newUser(server);
 
-/** Sends a request with these `Host` fields. */
 const send = (
   method: string,
   target: string,

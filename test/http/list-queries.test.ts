@@ -8,7 +8,6 @@ const user = await newUser(server);
 const order = await newOrder(server, user.id);
 
 const largest = "9007199254740991"; // 2^53 − 1
-/** Bounds of integers by parameter. */
 const bounds = {
   limit: ["1", "1000"],
   offset: ["0", largest],

@@ -38,7 +38,6 @@ export function metadataOf(keys: number): Record<string, string> {
   return Object.fromEntries(Array.from({ length: keys }, (_, at) => [`key_${at}`, "v"]));
 }
 
-/** Creates a user with a unique email. @returns the record */
 export async function newUser(
   server: Pick<TestServer, "call">,
   fields: Fields = {},
@@ -77,7 +76,6 @@ function created(response: TestResponse): TestResponse["json"] {
   return response.json.data;
 }
 
-/** Sends a body unchanged. */
 export function send(
   server: TestServer,
   method: string,

@@ -30,7 +30,6 @@ function expectInvalid(response: TestResponse, problem: string): void {
   );
 }
 
-/** The second item has these fields. */
 const item = (fields: Fields) => ({ items: [line, { ...line, ...fields }] });
 const itemsRule = "items must be an array of 1 to 500 items";
 const itemRule = "items[1] must be a JSON object";
@@ -38,7 +37,6 @@ const skuRule = "items[1].sku must be text";
 const nameRule = "items[1].name must be text";
 const currencyRule = "currency must be an ISO 4217 code in upper case";
 
-/** Fields of an otherwise valid order. */
 const rejected: { problem: string; fields: Fields[] }[] = [
   { problem: "items is required", fields: [{ items: undefined }] },
   { problem: itemsRule, fields: [{ items: null }, { items: { 0: line } }, { items: [] }] },

@@ -6,7 +6,6 @@ export interface RawRequest {
   /** Values of `Host`, a line each. Default: `localhost`. */
   readonly hosts?: readonly string[];
   readonly token?: string | null;
-  /** More header lines. */
   readonly headers?: readonly string[];
   /** Sent after `Content-Type` and `Content-Length`. */
   readonly json?: string;
@@ -18,7 +17,6 @@ interface RawResponse {
   readonly status: number;
   readonly headers: Headers;
   readonly text: string;
-  /** Status line and headers, as received. */
   readonly head: string;
 }
 

@@ -20,9 +20,7 @@ export interface TestResponse {
 }
 
 export interface CallOptions {
-  /** Sent as JSON. */
   readonly body?: unknown;
-  /** Sent unchanged. */
   readonly raw?: string | Uint8Array<ArrayBuffer>;
   readonly headers?: Readonly<Record<string, string>>;
   /** `null` for none. Default: the write token. */
@@ -36,7 +34,6 @@ export interface TestServer extends AsyncDisposable {
   readonly url: string;
   readonly writeToken: string;
   readonly readToken: string;
-  /** Its DATABASE_URL. */
   readonly database: string;
   readonly output: string;
   /** The process id of the program; `null` if the server runs in this process. */
@@ -55,7 +52,6 @@ interface Running {
   output(): string;
   /** Rejects if the server exits instead. */
   listening(): Promise<string>;
-  /** @returns the exit code */
   stop(signal: StopSignal): Promise<number>;
 }
 
@@ -90,7 +86,6 @@ async function start(environment: Settings): Promise<{ running: Running; url: st
   return { running, url: await running.listening() };
 }
 
-/** Creates a token, as the command line does. @returns its text */
 export async function createToken(
   database: string,
   name: string,
@@ -240,7 +235,6 @@ export async function startServer(
   });
 }
 
-/** Starts a server for all tests of a file. */
 export async function startSharedServer(settings: Settings = {}): Promise<TestServer> {
   const server = await startServer(settings);
   afterAll(() => server[Symbol.asyncDispose]());

@@ -2,7 +2,6 @@ import { expect, test } from "bun:test";
 import { startSharedServer } from "./server.ts";
 
 const directory = `${import.meta.dir}/../fixtures`;
-/** A self-signed certificate for localhost and 127.0.0.1. */
 const TLS_CERT = `${directory}/localhost.crt`;
 const TLS_KEY = `${directory}/localhost.key`;
 

@@ -37,7 +37,6 @@ function testImage(name: string, work: () => Promise<void>): void {
   test.skipIf(!againstImage)(name, work, TIMEOUT_MS);
 }
 
-/** Starts a server with a volume of this name. */
 function serve(volume: string, settings: Record<string, string> = {}): Promise<Container> {
   const token = newToken();
   return podman.serve(token, { volume, settings: { API_TOKEN: token, ...settings } });
@@ -170,7 +169,6 @@ async function createLargeUsers(server: Container, metadata: Record<string, stri
   }
 }
 
-/** Requests a page and never reads the response. */
 function stall(server: Container, path: string): Socket {
   const { hostname, port } = new URL(server.url);
   const socket = connect(Number(port), hostname);

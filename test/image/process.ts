@@ -4,7 +4,6 @@ import { join } from "node:path";
 
 const CONTROL_GROUPS = "/sys/fs/cgroup";
 
-/** @returns the text after a name in /proc/<pid>/status */
 function statusOf(pid: number, name: string): string {
   const status = readFileSync(`/proc/${pid}/status`, "utf8");
   const value = new RegExp(`^${name}:\\s*(.*)$`, "m").exec(status)?.[1];
@@ -30,13 +29,11 @@ export function rightsOf(pid: number) {
     /** The capabilities in any set, one bit each. */
     capabilities: sets.reduce((all, set) => all | BigInt(`0x${statusOf(pid, set)}`), 0n),
     noNewPrivileges: statusOf(pid, "NoNewPrivs") === "1",
-    /** Whether seccomp filters system calls. */
     filteredCalls: statusOf(pid, "Seccomp") === "2",
     writable: writableMounts(pid),
   };
 }
 
-/** @returns the peak resident memory in bytes */
 export function highestMemory(pid: number): number {
   return Number.parseInt(statusOf(pid, "VmHWM"), 10) * 1024;
 }
@@ -55,7 +52,6 @@ function memoryFile(pid: number, first: string, second: string): string {
   return readFileSync(join(CONTROL_GROUPS, unified, second), "utf8");
 }
 
-/** @returns the memory limit in bytes */
 export function memoryLimit(pid: number): number {
   return Number(memoryFile(pid, "memory.limit_in_bytes", "memory.max"));
 }

@@ -1,4 +1,3 @@
-/** What every object storage does. */
 import { expect, test } from "bun:test";
 import type { ObjectStorage } from "../../src/domain/object-storage.ts";
 

@@ -16,7 +16,6 @@ function startMetadata(clock = { ms: 0 }) {
   const state = {
     credentials: { AccessKeyId: accessKeyId, SecretAccessKey: secretAccessKey, Token: "first" },
     expires: new Date(clock.ms + 60 * MINUTE_MS).toISOString(),
-    /** Replaces the response with credentials. */
     answer: null as (() => Response | Promise<Response>) | null,
     loads: 0,
     authorization: null as string | null,

@@ -15,27 +15,20 @@ interface S3Call {
 }
 
 type Misbehaviour =
-  /** Responds with an error, and does nothing. */
   | { readonly do: "fail"; readonly status: number; readonly code: string }
-  /** Closes the connection, and does nothing. */
   | { readonly do: "refuse" }
-  /** Never responds, and does nothing. */
   | { readonly do: "stall" }
   /** Does what was asked, and closes the connection instead of a response. */
   | { readonly do: "lose" }
-  /** Sends half of the response, and closes the connection. */
   | { readonly do: "cut" }
   /** Does it twice, and responds to the second request. */
   | { readonly do: "repeat" }
   /** Closes the connection, and does what was asked when the promise is resolved. */
   | { readonly do: "delay"; readonly until: Promise<void> }
-  /** Changes the body of the response. */
   | { readonly do: "rewrite"; readonly rewrite: (body: string) => string }
   /** Lists objects in another order, and some of them twice. */
   | { readonly do: "shuffle" }
-  /** Responds with something that is not S3. */
   | { readonly do: "confuse" }
-  /** Responds with this body. */
   | { readonly do: "answer"; readonly body: string | Uint8Array }
   /** Begins a body that never ends, as fast as it is read, or one byte after the other. */
   | { readonly do: "pour" }
@@ -45,7 +38,6 @@ interface S3ServerOptions {
   readonly account?: Account;
   readonly bucket?: string;
   readonly region?: string;
-  /** Objects on a page of a list. */
   readonly pageSize?: number;
 }
 

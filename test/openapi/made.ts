@@ -18,7 +18,6 @@ export interface Outcome {
   readonly text: string;
 }
 
-/** Runs a command in this directory. */
 export async function run(
   args: readonly string[],
   environment: Readonly<Record<string, string>> = {},

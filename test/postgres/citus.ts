@@ -52,7 +52,6 @@ async function createDatabase(name: string, nodes: readonly Node[]): Promise<voi
   }
 }
 
-/** Makes the nodes a cluster, of the database with this URL. */
 async function addNodes(databaseUrl: string, nodes: readonly Node[]): Promise<void> {
   for (const node of nodes.toSorted((one, other) => one.groupid - other.groupid)) {
     const add = node.groupid === 0 ? "citus_set_coordinator_host" : "citus_add_node";
@@ -114,7 +113,6 @@ export function releaseCitusDatabase(databaseUrl: string): void {
   usedNames.delete(new URL(databaseUrl).pathname.slice(1));
 }
 
-/** Opens a store on an empty database. */
 export async function openCitusStore(options: Partial<StoreOptions> = {}) {
   const databaseUrl = await takeCitusDatabase();
   const store = await openPostgres({ ...storeOptions, ...options, databaseUrl });

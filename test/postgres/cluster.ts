@@ -7,12 +7,9 @@ export interface Cluster {
    * @returns the URL of the new database */
   createDatabase(template?: string): Promise<string>;
   disconnect(url: string): Promise<void>;
-  /** Drops the database, and closes any connections to it. */
   dropDatabase(url: string): Promise<void>;
   run<Row>(url: string, statement: string): Promise<Row[]>;
-  /** URL of its first database. */
   readonly url: string;
-  /** Whether the whole server is removed later. */
   readonly temporary: boolean;
 }
 

@@ -11,7 +11,6 @@ function makeQueues(options: Options) {
   const ends = new Map<string, PromiseWithResolvers<string>>();
   return {
     idle: queues.idle,
-    /** Names of the work that has begun, in order. */
     begun,
     run(kind: Kind, name: string, timeoutMs?: number, client?: string): Promise<string> {
       const end = Promise.withResolvers<string>();

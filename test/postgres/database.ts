@@ -11,7 +11,6 @@ import { hostileOperators } from "./hostile.ts";
 export interface DatabasePool {
   /** @returns the URL of a database with the schema and no rows, which is nobody else's until it is released */
   take(): Promise<string>;
-  /** Closes all connections to the database. */
   release(url: string): Promise<void>;
 }
 
@@ -98,7 +97,6 @@ async function reset(url: string, template: Template): Promise<boolean> {
   }
 }
 
-/** @param migrate creates the schema in an empty database */
 function createDatabasePool(
   cluster: Cluster,
   migrate: (url: string) => Promise<void>,

@@ -23,11 +23,9 @@ const TIMEOUT_MS = 30_000;
 
 /** Disposing of it stops the server and deletes its data. */
 export interface Instance extends AsyncDisposable {
-  /** URL of its first database. */
   readonly url: string;
   readonly programs: string;
   readonly data: string;
-  /** Resolves when the server accepts queries. */
   start(): Promise<void>;
   /** `fast` closes connections and shuts down cleanly; `immediate` needs crash recovery at the next start. */
   stop(mode: "fast" | "immediate"): void;
@@ -83,7 +81,6 @@ function runProgram(...args: string[]): void {
   if (exitCode !== 0) throw new Error(`Cannot run ${args[0]}: ${stdout}${stderr}`);
 }
 
-/** Stops the server when this process ends. */
 const stopAndRemove = `
   read -r line
   pid=$(head -n 1 "$1/data/postmaster.pid") && kill -QUIT $pid && kill -CONT $pid

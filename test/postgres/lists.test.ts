@@ -70,7 +70,6 @@ describe.if(cluster !== null)("a page", () => {
   });
   afterAll(() => world[Symbol.asyncDispose]());
 
-  /** The stores on one connection, and what they send. */
   function openRecorded() {
     const opened = world.connect(world.urlWith("max=1"));
     const { db, sent } = recordStatements(opened);

@@ -4,7 +4,6 @@ import { expectRejection } from "../support/expect-error.ts";
 import { cluster, type Harness, makeHarness } from "./postgres-harness.ts";
 
 const CURRENT = migrations.length;
-/** Of a program that has one more migration. */
 const extended = [...migrations, ["create table later (id integer primary key)"]];
 
 async function versionOf(world: Harness): Promise<number | undefined> {

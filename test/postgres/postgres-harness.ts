@@ -16,7 +16,6 @@ interface Held extends AsyncDisposable {
 
 export interface Harness extends AsyncDisposable {
   readonly url: string;
-  /** @returns the URL with these parameters only, e.g. `max=1` */
   urlWith(parameters: string): string;
   /** Opens another store on the database, as another replica would. It is closed at the end of the test. */
   open(options?: Partial<StoreOptions>): Promise<Store>;
@@ -90,7 +89,6 @@ export function countPages(
   });
 }
 
-/** @param empty whether to omit the schema */
 export async function makeHarness(empty = false): Promise<Harness> {
   if (cluster === null) throw new Error("there is no PostgreSQL");
   const url = empty ? await cluster.createDatabase() : await databasesOf(cluster).take();

@@ -13,7 +13,6 @@ const page = { limit: 1, offset: 0 };
 const writers = [0, 1, 2, 3, 4, 5];
 const ROUNDS = 12;
 
-/** Reads each total and counts its rows, in one snapshot. */
 const totalsAndRows = `
   select
     array[(${totalOf("users")})::text, ${orderStatuses.map((status) => `(${totalOf(status)})::text`).join()}] as totals,

@@ -15,12 +15,10 @@ interface Item {
   readonly row: string;
 }
 
-/** A statement. */
 interface Run {
   readonly names: string;
   readonly isAlone: boolean;
   readonly lockTimeoutMs: number | undefined;
-  /** Each write succeeds. */
   end(): void;
   fail(error: unknown): void;
 }

@@ -13,7 +13,6 @@ const PATIENCE_MS = 30_000;
 // Signals need /proc to find the processes. If TEST_POSTGRES_URL is a remote server, none may be installed here.
 const programs = possible && process.platform === "linux" ? findPrograms() : null;
 
-/** @throws {Error} with this message if it takes too long */
 async function until(
   isDone: () => Promise<boolean>,
   message: string,

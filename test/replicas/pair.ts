@@ -10,9 +10,7 @@ export const possible: boolean = againstBinary && againstPostgres && !againstCit
 
 export interface Pair extends AsyncDisposable {
   readonly both: readonly [TestServer, TestServer];
-  /** The first token, which one of them has printed. */
   readonly token: string;
-  /** Calls the replicas in turn. */
   call(...request: Parameters<TestServer["call"]>): Promise<TestResponse>;
 }
 

@@ -11,7 +11,6 @@ import { startWatcher } from "../support/directory.ts";
 const program =
   Bun.env["TEST_PGBOUNCER"] ?? Bun.which("pgbouncer") ?? Bun.which("/usr/sbin/pgbouncer");
 
-/** @throws {Error} if it is not installed but required */
 export function hasPooler(): boolean {
   if (program === null && Bun.env["TEST_POSTGRES_REQUIRED"] === "true") {
     throw new Error("there is no PgBouncer: install pgbouncer");
@@ -29,7 +28,6 @@ export function keepsPreparedStatements(): boolean {
 /** Fewer server connections than clients. */
 const POOL_SIZE = 6;
 
-/** Stops it when this process ends. */
 const runAndRemove = `
   directory=$1
   shift
@@ -41,7 +39,6 @@ const runAndRemove = `
 `;
 
 interface Pooler extends AsyncDisposable {
-  /** @returns the URL of the same database through PgBouncer */
   through(database: string): string;
 }
 

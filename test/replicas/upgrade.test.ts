@@ -9,10 +9,8 @@ import { binary } from "../support/program.ts";
 import { possible, runCommand } from "./pair.ts";
 
 const root = `${import.meta.dir}/../..`;
-/** How long records change. */
 const SECONDS = 10;
 
-/** @returns the command of a program with one more migration */
 function makeNewerProgram(directory: TemporaryDirectory): readonly string[] {
   cpSync(`${root}/src`, directory.at("src"), { recursive: true });
   for (const name of ["node_modules", "package.json"]) {

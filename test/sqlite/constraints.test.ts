@@ -32,7 +32,6 @@ const time = "'2026-11-20T18:57:03.120Z'";
 /** Times that JSON could not contain as they are, or that do not sort. */
 const badTimes = ["null", "'t'", `'2026-11-20T18:57:03.120"'`, "'2026-11-20T18:57:03Z'"];
 const record = { metadata: "'{}'", version: "1", created_at: time, updated_at: time };
-/** A valid row of each table, as SQL. */
 const rows: Record<string, Record<string, string>> = {
   users: {
     email: "'a@b.cd'",
@@ -71,7 +70,6 @@ const rows: Record<string, Record<string, string>> = {
   buckets: { list: "'a'", level: "0", bucket: "0", ids: "0" },
 };
 
-/** Runs `work` in a transaction and rolls it back. */
 function attempt(work: () => void): void {
   db.run("begin");
   try {

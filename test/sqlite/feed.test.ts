@@ -31,7 +31,6 @@ async function serve(path: string): Promise<string> {
   return feed;
 }
 
-/** @returns the name of the feed, as a command reads it */
 async function feedOf(path: string): Promise<string> {
   await using store = await openDatabase(path, { mode: "read" });
   return (await store.changes.list(newest)).feed;

@@ -31,7 +31,6 @@ export const breakConstraint = `
   update users set metadata = '[1]' where id = 2;
 `;
 
-/** Waits until a copy is being written. @returns its path */
 export async function untilDraft({ path, at }: TemporaryDirectory): Promise<string> {
   for (;;) {
     const draft = readdirSync(path).find((name) => name.endsWith(".partial"));

@@ -32,7 +32,6 @@ import { query, runSql, skipLockWaits } from "./open-database.ts";
 
 skipLockWaits();
 
-/** Makes a database differ from its backup. */
 async function addUser(path: string): Promise<void> {
   await using store = await open(path);
   await newUser(store);

@@ -68,7 +68,6 @@ test("a user's orders are numbered in blocks when they are created, moved and im
   const positions = `select max(user_position) from orders group by user_id`;
   expect(query(path, positions)).toEqual([2 * BLOCK + 1, 2 * BLOCK + 1]);
 
-  /** Moves orders to the other user, in one transaction. */
   async function moveTogether(ids: number[]): Promise<void> {
     const orders = ids.map((id) => ({ ...unchanged, id, user_id: 3 - (model.get(id) ?? 0) }));
     const results = await store.bulk.orders.import(orders, { update: true });

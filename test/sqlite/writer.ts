@@ -62,7 +62,6 @@ export function makeWriter(change = (checkpoints: Checkpointer) => checkpoints) 
     clockReads: () => clockReads,
     insert: (n: number, bytes = 0) =>
       db.run("insert into t (n, content) values (?, zeroblob(?))", [n, bytes]),
-    /** @returns the committed rows, read on the other connection */
     visible: () => all.all().map(({ n }) => n),
     /** @returns the number of commits in the write-ahead log @see https://sqlite.org/fileformat2.html#walformat */
     commits() {

@@ -4,12 +4,10 @@ import { backendOf, createArchiveWorker, main, schemaVersions } from "../../src/
 import { openStorage } from "../../src/object-storage/open.ts";
 import { LISTENING, type Outcome } from "./program.ts";
 
-/** A command that runs in this process. */
 export interface RunningHere {
   output(): string;
   /** Resolves with the output so far once it matches. Rejects if the command ends before that. */
   printed(pattern: RegExp): Promise<string>;
-  /** Where `serve` listens. */
   listening(): Promise<string>;
   /** Tells it to stop. Default: SIGTERM. */
   stop(reason?: StopReason): Promise<Outcome>;

@@ -55,7 +55,6 @@ async function untilSent(): Promise<void> {
   while ((await unsentBytes()) > 0) await Bun.sleep(10);
 }
 
-/** Requests a page and reads nothing of it. */
 function stall(path: string, token = server.writeToken): Promise<Socket> {
   return sendOnly(server, rawRequest("GET", `/api/v1${path}`, { token, keepAlive: true }));
 }

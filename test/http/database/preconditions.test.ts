@@ -95,7 +95,6 @@ describe.each([
   ["users", ["PATCH", "PUT", "DELETE"]],
   ["orders", ["PATCH"]],
 ] as const)("preconditions on %s", (noun, methods) => {
-  /** Creates a record at version 2. @returns its path */
   const make = async () => {
     const record = noun === "users" ? await newUser(server) : await newOrder(server, user.id);
     const path = `/${noun}/${record.id}`;

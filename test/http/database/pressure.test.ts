@@ -25,7 +25,6 @@ async function startPatient(settings: Record<string, string> = {}): Promise<Test
   });
 }
 
-/** Creates a user with a body of 64 KiB. */
 function postUser({ call }: TestServer, token: string): Promise<TestResponse> {
   const headers = { "content-type": "application/json" };
   const raw = JSON.stringify({ email: newEmail() }).padEnd(2 ** 16);

@@ -6,7 +6,6 @@ function withoutNull(types: unknown): unknown {
   return type;
 }
 
-/** @returns a part of the document in the form of 3.0 */
 export function asIn30(node: unknown): any {
   if (Array.isArray(node)) return node.map(asIn30);
   if (typeof node !== "object" || node === null) return node;
@@ -33,7 +32,6 @@ export function asIn30(node: unknown): any {
   return JSON.parse(JSON.stringify(rest));
 }
 
-/** @param document OpenAPI 3.1 */
 export function documentAsIn30(document: Node): Node {
   const { summary: _, license: __, ...info } = document["info"];
   return { ...asIn30(document), openapi: "3.0.3", info };

@@ -74,7 +74,6 @@ async function expectReadsOrder(words: readonly string[], environment = {}): Pro
   }
 }
 
-/** @returns the path of the client */
 async function generate(generator: string, options: readonly string[] = []): Promise<string> {
   const output = made(generator);
   const jar = "node_modules/@openapitools/openapi-generator-cli/bin/openapi-generator.jar";

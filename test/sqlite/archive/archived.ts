@@ -204,7 +204,6 @@ async function startArchived(options: Options) {
     state: () => state,
     isSuperseded: () => isSuperseded,
     confirmed: () => confirmed,
-    /** Inserts rows of this size, one per commit. */
     insert(count = 1, bytes = 1000) {
       for (let at = 0; at < count; at += 1) insert.run(bytes);
     },
@@ -239,7 +238,6 @@ async function segmentsOf(storage: ObjectStorage): Promise<string[]> {
   return segments;
 }
 
-/** The warning about a base that is not used. */
 export function warningOf(manifest: string, damage: string): string {
   return `${manifest} is damaged, an older base was used, and nothing is lost: ${damage}`;
 }

@@ -45,7 +45,6 @@ function chunkOf(manifest: string): string {
   return chunkKey(base, 0);
 }
 
-/** @returns what is damaged */
 type Damage = (archive: Archive, key: string) => Promise<string>;
 
 const clear: Damage = (archive, key) => archive.clear(key);

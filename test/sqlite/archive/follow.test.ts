@@ -95,7 +95,6 @@ async function startStandby(archive: Archive, options: StandbyOptions = {}) {
   };
 }
 
-/** A server with a base, in sync mode. */
 async function startServer(archive: Archive, options: Parameters<Archive["start"]>[0] = {}) {
   const server = await archive.start({ commit: "sync", ...options });
   await write(server);
@@ -108,7 +107,6 @@ async function write(server: Server, rows = 3) {
   await server.untilComplete();
 }
 
-/** @returns a storage whose writes wait while it is frozen */
 function freezable(storage: ObjectStorage) {
   let thawed = Promise.resolve();
   let thaw = () => {};
@@ -134,7 +132,6 @@ function freezable(storage: ObjectStorage) {
   };
 }
 
-/** Writes heartbeats as a server does that is running. */
 function beat({ storage }: Archive, sequence: number, confirmed = 0) {
   const state = { generation: 1, writer: "a", confirmed, sequence, intervalMs: 5_000 };
   return storage.put(heartbeatKey(1), encodeJson(state));

@@ -22,10 +22,8 @@ import { bytes } from "../../object-storage/contract.ts";
 import type { Process } from "../../support/simulated-network.ts";
 import type { Mutation, World } from "./simulated-world.ts";
 
-/** A database, and the file next to it. */
 export interface Disk {
   words: readonly string[];
-  /** Names of the generations that it has begun. */
   names: readonly string[];
   /** The end of the archive when this state was put here in the place of another, which had these words. */
   intent: {
@@ -67,7 +65,6 @@ export async function restoreOver(
   disk.intent = isEarlier ? { name, number: history.last.number, words } : null;
 }
 
-/** What a database is to an archive. */
 function compare(
   { history, catalog, words }: Awaited<ReturnType<World["restore"]>>,
   { words: own, names, intent }: Disk,

@@ -1,4 +1,4 @@
-// Files to import, places that are no files, and files that others create while a command runs.
+// Files to import, and files that others create while a command runs.
 import { afterAll, beforeAll, test } from "bun:test";
 import {
   copyFileSync,
@@ -12,14 +12,10 @@ import { join } from "node:path";
 import { writeIntact } from "../cli/intact-database.ts";
 import { againstBinary } from "../http/server.ts";
 import { makeDirectory } from "../support/directory.ts";
-import { isLong } from "../support/long.ts";
 import { binary, startProgram } from "../support/program.ts";
-import { escapes, expectHarmless, forEach } from "./hostile.ts";
+import { escapes, expectHarmless, forEachInput } from "./hostile.ts";
 
 const JOBS = 3;
-const select = <Value>(values: readonly Value[]) =>
-  values.filter((_, at) => isLong || at % 6 === 0);
-
 /** Neither root nor the owner of a file. */
 const OTHER = 4321;
 
@@ -41,60 +37,50 @@ beforeAll(async () => {
 afterAll(() => at[Symbol.dispose]());
 
 const noise = Buffer.from(Array.from({ length: 1e5 }, (_, at) => (at * at * 7) % 251));
+const startingWith = (hex: string) => Buffer.concat([Buffer.from(hex, "hex"), noise]);
 const user = '{"email":"a@b.cd"}';
-const text = "\ufeffemail,name\na@b.cd,x\n";
-const workbook = Buffer.concat([Buffer.from("PK\x03\x04\x14\0\x06\0"), noise]);
+const nested = `${'{"a":'.repeat(5e4)}1${"}".repeat(5e4)}`;
 /** Each is imported as NDJSON and as CSV. */
 const contents: readonly (() => string | Uint8Array)[] = [
-  ...[noise, workbook, Buffer.from(text, "utf16le"), Buffer.from(text, "utf16le").swap16()].map(
-    (each) => () => each,
-  ),
+  // A workbook.
+  () => startingWith("504b030414000600"),
+  () => Buffer.from("\ufeffemail,name\na@b.cd,x\n", "utf16le"),
   () => Buffer.alloc(1e6),
   () => Bun.gzipSync(new Uint8Array(200e6)),
   () => Buffer.from(`${user.replace("a@", "\xc0\xaf\xed\xa0\x80@")}\n`, "latin1"),
   () => `email,name,\n"a@b.cd",\0x\n${user}\0\n`,
   () => "x".repeat(60e6),
   () => "\n".repeat(15e6),
-  () => ",".repeat(3e6),
+  () => "email\r".repeat(2e4),
   () => `email\n"${"x\n".repeat(1e7)}`,
   () => `email\n${'"'.repeat(1e7)}`,
+  () => `email\n${",".repeat(3e6)}\n`,
   () => `{"email":"${"x".repeat(60e6)}"}\n`,
   () => '{"metadata":'.repeat(3e5),
-  () => `{"email":"a@b.cd","metadata":${'{"a":'.repeat(5e4)}1${"}".repeat(5e4)}}\n`,
+  () => `{"email":"a@b.cd","metadata":${nested}}\n`,
   () => `[${`${user},`.repeat(1e5)}${user}]`,
   () => `${Array.from({ length: 2e5 }, (_, at) => `c${at}`).join()}\n`,
   () => `{${Array.from({ length: 1e5 }, (_, at) => `"k${at}":1`).join()}}\n`,
-  () => `email\n${",".repeat(3e6)}\n`,
-  () => `${escapes},email\n${escapes},a@b.cd\n`,
-  () =>
-    `{"${JSON.stringify(escapes).slice(1, -1)}":1,"__proto__":{"email":1},"toString":"${escapes}"}\n`,
-  () => `__proto__,constructor,email\n1,2,${escapes}\n`,
+  () => `${escapes},__proto__,email\n${escapes},1,a@b.cd\n`,
+  () => `{${JSON.stringify(escapes)}:1,"__proto__":{"email":1},"toString":"${escapes}"}\n`,
   () => `{"id":1e400,"email":"a@b.cd"}\n{"id":${"9".repeat(1e6)},"email":"a@b.cd"}\n`,
-  () => "email\r".repeat(2e4),
   () => `${user}\n`.repeat(2e4),
 ];
 const imports = [
-  "import users",
-  "import users --rejects r",
+  ...["import users", "import users --rejects r", "import users --update", "import orders"],
   "import orders --dry-run",
-  "import users --update",
 ];
 
 test.if(againstBinary)(
   "imports end with one line for each kind of problem",
   async () => {
-    const inputs = contents.flatMap(
-      (content) =>
-        [
-          [content, "ndjson"],
-          [content, "csv"],
-        ] as const,
-    );
-    await forEach(select(inputs), JOBS, async ([content, format], number) => {
+    const formats = ["ndjson", "csv"];
+    const inputs = contents.flatMap((make) => formats.map((format) => ({ make, format })));
+    await forEachInput("imports", JOBS, inputs, async ({ make, format }, number) => {
       const path = at.at(`${number}.${format}`);
-      writeFileSync(path, content());
+      writeFileSync(path, make());
       await expectHarmless({
-        what: `${content}`,
+        what: `${make}`,
         args: [...`${imports[number % imports.length]}`.split(" "), path],
         codes: [0, 1],
         maxLines: 22,
@@ -118,55 +104,43 @@ const writers = [
   "migrate --database-url o",
   "import users in.ndjson --database-url o",
 ];
-/** What others put next to `o`, and next to each temporary file. */
-const planted: Readonly<Record<string, (path: string) => void>> = {
-  "a journal": (path) =>
-    writeFileSync(
-      `${path}-journal`,
-      Buffer.concat([Buffer.from("d9d505f920a163d7", "hex"), noise]),
-    ),
-  "a WAL": (path) =>
-    writeFileSync(`${path}-wal`, Buffer.concat([Buffer.from("377f0682002de218", "hex"), noise])),
-  "an index of a WAL": (path) => writeFileSync(`${path}-shm`, noise),
-  "a link to elsewhere": (path) => symlinkSync("../elsewhere/new", path),
-  "links to elsewhere": (path) => {
-    for (const suffix of [
-      "-wal",
-      "-journal",
-      "-shm",
-      "-serving",
-      "-archive",
-      ".sha256",
-      ".partial",
-    ])
-      symlinkSync("../elsewhere/new", path + suffix);
-  },
-  "a directory": (path) => mkdirSync(`${path}-wal`),
-};
+const putNoise = (hex: string) => (path: string) =>
+  writeFileSync(path, startingWith(hex), { flag: "wx" });
+const putLink = (path: string) => symlinkSync("../elsewhere/new", path);
+/** What others put next to `o`, and next to each temporary file: the ends of names, and what has them. */
+const planted: readonly [suffixes: readonly string[], put: (path: string) => void][] = [
+  [["-journal"], putNoise("d9d505f920a163d7")],
+  [["-wal"], putNoise("377f0682002de218")],
+  [["-shm"], putNoise("")],
+  [[""], putLink],
+  [["-wal", "-journal", "-shm", "-serving", "-archive", ".sha256", ".partial"], putLink],
+  [["-wal"], mkdirSync],
+];
 
 /** As another user can in a shared directory. */
-function plant(directory: string, put: (path: string) => void): void {
+function plant(directory: string, [suffixes, put]: (typeof planted)[number]): void {
   const before = readdirSync(directory);
-  for (const name of ["o", ...before.filter((each) => each.endsWith(".partial"))]) {
+  const names = ["o", ...before.filter((each) => /-\w+\.partial$/.test(each))];
+  for (const name of names.flatMap((each) => suffixes.map((suffix) => each + suffix))) {
+    const path = join(directory, name);
     try {
-      put(join(directory, name));
+      put(path);
+      lchownSync(path, OTHER, OTHER);
     } catch {
       // It is there already, or has gone.
     }
   }
-  for (const name of readdirSync(directory).filter((each) => /^o-|^o\.sha|^o$|partial./.test(each)))
-    if (!before.includes(name)) lchownSync(join(directory, name), OTHER, OTHER);
 }
 
 test.skipIf(!againstBinary || process.getuid?.() !== 0)(
   "commands write nowhere else when others create files next to theirs",
   async () => {
     const inputs = writers.flatMap((command) =>
-      Object.entries(planted).map(([what, put]) => [command, what, put] as const),
+      planted.flatMap((each) => [true, false].map((isFirst) => ({ command, each, isFirst }))),
     );
-    await forEach(select(inputs), JOBS, async ([command, what, put], number) => {
+    await forEachInput("planted", JOBS, inputs, async ({ command, each, isFirst }) => {
       await expectHarmless({
-        what,
+        what: `${each}`,
         args: command.split(" "),
         codes: [0, 1],
         maxLines: 3,
@@ -174,10 +148,9 @@ test.skipIf(!againstBinary || process.getuid?.() !== 0)(
         prepare(data) {
           copyFileSync(database, `${data}/a.db`);
           writeFileSync(`${data}/in.ndjson`, `${user}\n{"email":1}\n`);
-          // A half of them are there before.
-          if (number % 2 === 0) plant(data, put);
+          if (isFirst) plant(data, each);
         },
-        meanwhile: (data) => plant(data, put),
+        meanwhile: (data) => plant(data, each),
       });
     });
   },

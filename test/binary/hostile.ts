@@ -5,6 +5,7 @@ import { type AddressInfo, createServer, type Socket } from "node:net";
 import { availableParallelism, loadavg } from "node:os";
 import { join } from "node:path";
 import { makeDirectory } from "../support/directory.ts";
+import { isLong } from "../support/long.ts";
 import { watchPeakMemory } from "../support/peak-memory.ts";
 import { binary, startProgram } from "../support/program.ts";
 import { makeRandom } from "../support/random.ts";
@@ -82,15 +83,22 @@ export async function expectHarmless(run: Run): Promise<void> {
   if (!skipTraced) expect(readFileSync(trace, "utf8").match(/execve/g), message).toHaveLength(1);
 }
 
-/** Runs work for each value, some at the same time. */
-export async function forEach<Value>(
-  values: readonly Value[],
+/** Inputs of each kind in the long run, at least. */
+const least = { archives: 60, files: 85, imports: 40, planted: 100, postgres: 90, s3: 90 };
+
+/** Runs work for the inputs of a kind, some at the same time. A short run takes every seventh. */
+export async function forEachInput<Input>(
+  kind: keyof typeof least,
   jobs: number,
-  work: (value: Value, at: number) => Promise<void>,
+  inputs: readonly Input[],
+  work: (input: Input, at: number) => Promise<void>,
 ): Promise<void> {
-  const queue = values.entries();
+  expect(inputs.length, kind).toBeGreaterThanOrEqual(least[kind]);
+  const total = Object.values(least).reduce((sum, count) => sum + count);
+  expect(total).toBeGreaterThanOrEqual(300);
+  const queue = inputs.filter((_, at) => isLong || at % 7 === 0).entries();
   const runRest = async () => {
-    for (const [at, value] of queue) await work(value, at);
+    for (const [at, input] of queue) await work(input, at);
   };
   await Promise.all(Array.from({ length: jobs }, runRest));
 }

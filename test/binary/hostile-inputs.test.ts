@@ -107,7 +107,7 @@ const writers = [
 const putNoise = (hex: string) => (path: string) =>
   writeFileSync(path, startingWith(hex), { flag: "wx" });
 const putLink = (path: string) => symlinkSync("../elsewhere/new", path);
-/** What others put next to `o`, and next to each temporary file: the ends of names, and what has them. */
+/** What others put next to `o`, and next to each temporary file: suffixes, and what creates it. */
 const planted: readonly [suffixes: readonly string[], put: (path: string) => void][] = [
   [["-journal"], putNoise("d9d505f920a163d7")],
   [["-wal"], putNoise("377f0682002de218")],

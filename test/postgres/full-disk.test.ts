@@ -1,4 +1,4 @@
-// A database on a disk of its own, which is full, on a server whose log is on another one.
+// A database on a full disk, on a server whose write-ahead log is on another disk.
 import { expect, test } from "bun:test";
 import { chownSync, rmSync, statSync } from "node:fs";
 import { fillDisk, mountDisk } from "../binary/disk.ts";

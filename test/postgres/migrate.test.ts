@@ -33,7 +33,7 @@ describe.if(cluster !== null)("migrate", () => {
     expect(await world.run("select to_regclass('later') as later")).toEqual([{ later: null }]);
   });
 
-  test("creates the tables once, and reports it, when commands start at the same time beside advisory locks of others", async () => {
+  test("creates the tables once, and reports it, when commands start at the same time and others hold advisory locks", async () => {
     await using world = await makeHarness(true);
     await using _held = await world.hold("select pg_advisory_xact_lock(1969320041)");
     const reported: [from: number, to: number][] = [];

@@ -167,7 +167,7 @@ export function prepareUpdate<Edit>(
   };
 }
 
-/** By a statement of its own, so that it has what others have stored while the delete waited for them. */
+/** By a separate statement, which sees what others have stored while the delete waited for them. */
 const forgetUsers = "delete from idempotency_keys where user_id = any($1::bigint[])";
 
 /** @returns a function that deletes users, and what keys have of them. It must run in a transaction */

@@ -9,7 +9,7 @@ import { rowsOf } from "./rows.ts";
 const tableOfIds = (table: SequenceTable, { keyTables }: Placement) =>
   table === "tokens" ? table : keyTables[table];
 
-/** @returns a statement, after which no other transaction assigns ids of the table until the end of its own */
+/** @returns a statement, after which no other transaction assigns ids of the table until this one ends */
 export const lockIds = (table: SequenceTable, placement: Placement) =>
   `lock table ${tableOfIds(table, placement)} in share row exclusive mode`;
 
@@ -35,7 +35,7 @@ export async function findLateId(
   return last > (await rowsOf(session, placement).lastId(table)) ? last : null;
 }
 
-/** Advances sequences that are behind, while nobody writes: otherwise one could be set back. */
+/** Advances sequences that are behind. Writes wait meanwhile: otherwise one could be set back. */
 export async function advanceLate(
   db: Database,
   placement: Placement,

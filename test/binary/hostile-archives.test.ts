@@ -78,8 +78,10 @@ const lies: readonly S3Server["misbehave"][] = [
   ({ operation }) => (operation === "get" ? { do: "pour" } : null),
   () => ({ do: "drip" }),
   ({ operation }) => {
-    const next = `<NextContinuationToken>${crypto.randomUUID()}</NextContinuationToken>`;
-    const body = `<ListBucketResult><IsTruncated>true</IsTruncated>${next}</ListBucketResult>`;
+    const id = crypto.randomUUID();
+    const next = `<IsTruncated>true</IsTruncated><NextContinuationToken>${id}</NextContinuationToken>`;
+    const entry = `<Key>shop/generations/${id}</Key><LastModified>2026-11-01</LastModified><Size>9</Size>`;
+    const body = `<ListBucketResult>${next}<Contents>${entry}</Contents></ListBucketResult>`;
     return operation === "list" ? { do: "answer", body } : null;
   },
 ];

@@ -113,7 +113,7 @@ test.if(possible && isLong)(
     for (const step of ["create_reference_table", "create_distributed_table"]) {
       const env = { DATABASE_URL: databaseUrl };
       const program = startProgram([binary, "migrate", "--distribute"], { env });
-      const active = `select from pg_stat_activity where state = 'active' and query like 'select ${step}%'`;
+      const active = `select from pg_stat_activity where state = 'active' and query like 'select pg_catalog.${step}%'`;
       while ((await runOn(databaseUrl, active)).length === 0) await Bun.sleep(1);
       program.kill("SIGKILL");
       await program.ended;

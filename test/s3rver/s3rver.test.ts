@@ -36,8 +36,16 @@ async function startS3rver() {
     S3_SECRET_ACCESS_KEY: "S3RVER",
     S3_ENDPOINT: `http://127.0.0.1:${await readPort(log)}`,
   };
-  // Of several requests that delete the last objects of a prefix, it may reject one with a 500.
-  const open = (url: string) => withRetries(openStorage(url, environment, timeoutMs));
+  const open = (url: string) => {
+    const storage = withRetries(openStorage(url, environment, timeoutMs));
+    // Of several requests that delete the last objects of a prefix, it may reject one with a 500.
+    const remove = (keys: readonly string[], tries = 5): Promise<void> =>
+      storage.remove(keys).catch((error) => {
+        if (tries === 0) throw error;
+        return remove(keys, tries - 1);
+      });
+    return { ...storage, remove };
+  };
   return {
     open,
     storage: open("s3://bucket/prefix"),

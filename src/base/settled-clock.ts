@@ -4,7 +4,7 @@ const SETTLING_MS = 60 * 60 * 1000;
 const STEP_MS = 10_000;
 
 /**
- * For what expires: a clock that is ahead for a while must not delete anything. Look at it often.
+ * For what expires: a clock that is ahead for a while must not delete anything. Call it at least once a minute.
  * @returns a function that returns the time in ms, with steps forward an hour later; 0 in the first hour
  */
 export function createSettledClock(nowMs: () => number, monotonicMs = () => performance.now()) {

@@ -150,8 +150,8 @@ function freeKeys(batch: Batch): number[] {
       const owner = ownerOf(batch, key);
       const name = key.join(" ");
       if (owner === null || owner === edit.row.id) continue;
-      if (givers.has(name)) takers.set(name, [...(takers.get(name) ?? []), edit]);
-      else stuck.push(edit);
+      if (!givers.has(name)) stuck.push(edit);
+      else if (!takers.get(name)?.push(edit)) takers.set(name, [edit]);
     }
   }
   for (let edit = stuck.pop(); edit !== undefined; edit = stuck.pop()) {

@@ -200,7 +200,7 @@ async function killBefore(call: string, ordinal: number, args: readonly string[]
 }
 
 describe.skipIf(skipTraced)("a restore that is killed before any of its renames", () => {
-  test.each([
+  test.concurrent.each([
     ["of a server without a database", ["serve"], null, {}],
     ["of a server with an older database", ["serve"], "older", {}],
     ["of a standby", ["serve"], null, { STANDBY: "true", TAKEOVER_SECONDS: "3" }],

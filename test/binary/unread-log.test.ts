@@ -5,7 +5,6 @@ import { closeSync, constants, openSync, readSync } from "node:fs";
 import { systemCode } from "../../src/base/error.ts";
 import { newToken } from "../../src/domain/token.ts";
 import { againstBinary } from "../http/server.ts";
-import { freePort } from "../postgres/instance.ts";
 import { makeDirectory, type TemporaryDirectory } from "../support/directory.ts";
 import { binary } from "../support/program.ts";
 
@@ -49,20 +48,20 @@ function makePipe(directory: TemporaryDirectory, name: string) {
   };
 }
 
-/** Starts the server on a chosen port, because its log may be unreadable. */
+/** On a Unix socket: its log, which may be unreadable, does not have to say the port. */
 async function serve(
   directory: TemporaryDirectory,
   stdout: number,
   stderr: number | "pipe" = "pipe",
 ) {
-  const port = await freePort();
   const token = newToken();
-  const env = { DATABASE_URL: directory.at("a.db"), PORT: `${port}`, API_TOKEN: token };
+  const unix = directory.at("socket");
+  const env = { DATABASE_URL: directory.at("a.db"), HOST: unix, API_TOKEN: token };
   const child = Bun.spawn([binary, "serve"], { env, stdout, stderr });
-  const url = `http://127.0.0.1:${port}/api/v1`;
+  const url = "http://localhost/api/v1";
   const get = (path: string) => {
     const headers = { authorization: `Bearer ${token}`, "x-request-id": LONG_ID };
-    return fetch(url + path, { headers, signal: AbortSignal.timeout(30_000) });
+    return fetch(url + path, { unix, headers, signal: AbortSignal.timeout(30_000) });
   };
   while ((await get("/health").catch(() => null)) === null) {
     if (child.exitCode !== null) throw new Error(`It has exited with ${child.exitCode}`);

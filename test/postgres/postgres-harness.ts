@@ -97,7 +97,11 @@ export async function makeHarness(empty = false): Promise<Harness> {
 
   async function open(options: Partial<StoreOptions> = {}): Promise<Store> {
     const onCommit = (requests: number) => void commits.push(requests);
-    const store = await openPostgres({ ...storeOptions, databaseUrl: url, onCommit, ...options });
+    const attempt = () => openPostgres({ ...storeOptions, databaseUrl: url, onCommit, ...options });
+    // On a busy machine, a connection can take longer than the 5 s that it has.
+    const isBusy = (error: Error) => error.message.endsWith("no response from the server");
+    const again = (error: Error) => (isBusy(error) ? attempt() : Promise.reject(error));
+    const store = await attempt().catch(again);
     opened.push(store);
     return store;
   }

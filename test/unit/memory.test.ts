@@ -1,4 +1,5 @@
 import { expect, test } from "bun:test";
+import { yieldToEventLoop } from "../../src/base/event-loop.ts";
 import { LARGE_PAGE_BYTES, MAX_PAGE_BYTES } from "../../src/domain/page.ts";
 import { receive } from "../../src/http/input/body.ts";
 import { createResponseMemory, createWriteMemory } from "../../src/http/limits/memory.ts";
@@ -39,6 +40,15 @@ test("a large page has room when what is unsent or being built leaves it", () =>
   expect([memory.room("b"), memory.room("a")]).toEqual([LARGE_PAGE_BYTES, MAX_PAGE_BYTES]);
   for (const release of held) release?.();
   expect([memory.room("b"), memory.bytes()]).toEqual([MAX_PAGE_BYTES, 0]);
+});
+
+test("a page on a Unix socket takes one turn for each of its parts when its client reads quickly", async () => {
+  const memory = createResponseMemory({ isUnsent: () => false }, true);
+  const page = "x".repeat(2 ** 20);
+  const read = new Response(memory.reserve(new Request("http://localhost"), "a", page)).text();
+  let turns = 0;
+  for (; Bun.peek.status(read) === "pending"; turns += 1) await yieldToEventLoop();
+  expect([turns >= 16, await read]).toEqual([true, page]);
 });
 
 test("a body counts nothing when its write has ended", () => {

@@ -3,6 +3,7 @@
  * and large pages that are not sent yet.
  */
 import { fail } from "../../base/error.ts";
+import { yieldToEventLoop } from "../../base/event-loop.ts";
 import { LARGE_PAGE_BYTES, MAX_PAGE_BYTES, NO_ROOM } from "../../domain/page.ts";
 import { MAX_RECORD_BYTES } from "../../domain/record.ts";
 import type { ClientId } from "../../domain/token.ts";
@@ -73,8 +74,9 @@ interface UnsentPage {
 /** @param end called when the last part is taken, or the client has disconnected */
 async function* partsOf(page: Blob, end: () => void) {
   try {
+    // While the client reads, Bun asks for the next part in the same turn of the event loop.
     for (let at = 0; at < page.size; at += PART_BYTES)
-      yield await page.slice(at, at + PART_BYTES).bytes();
+      yield await yieldToEventLoop().then(() => page.slice(at, at + PART_BYTES).bytes());
   } finally {
     end();
   }

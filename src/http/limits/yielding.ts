@@ -4,7 +4,7 @@ import { createRoundRobinQueue } from "../../base/round-robin-queue.ts";
 import type { ClientId } from "../../domain/token.ts";
 
 /** Time after which new requests wait, and after which the next turn begins. */
-const MAX_TURN_MS = 2;
+export const MAX_TURN_MS = 2;
 
 export type YieldToClients = ReturnType<typeof createYieldToClients>;
 

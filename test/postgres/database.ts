@@ -4,7 +4,7 @@
  */
 import { SQL } from "bun";
 import { openPostgres } from "../../src/postgres/backend.ts";
-import { storeOptions } from "../support/open-store.ts";
+import { storeOptions, untilConnected } from "../support/open-store.ts";
 import type { Cluster } from "./cluster.ts";
 import { hostileOperators } from "./hostile.ts";
 
@@ -141,7 +141,8 @@ export function databasesOf(cluster: Cluster): DatabasePool {
   const pool =
     pools.get(cluster) ??
     createDatabasePool(cluster, async (databaseUrl) => {
-      await (await openPostgres({ ...storeOptions, databaseUrl })).close();
+      const open = () => openPostgres({ ...storeOptions, databaseUrl });
+      await (await untilConnected(open)).close();
       await cluster.run(databaseUrl, hostileOperators);
     });
   pools.set(cluster, pool);

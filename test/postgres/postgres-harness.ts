@@ -4,7 +4,7 @@ import type { Store, StoreOptions } from "../../src/domain/store.ts";
 import { openPostgres } from "../../src/postgres/backend.ts";
 import { connect, type Database, type Value } from "../../src/postgres/server/connection.ts";
 import { oneServer } from "../../src/postgres/server/placement.ts";
-import { storeOptions } from "../support/open-store.ts";
+import { storeOptions, untilConnected } from "../support/open-store.ts";
 import { type Cluster, findCluster } from "./cluster.ts";
 import { databasesOf } from "./database.ts";
 
@@ -97,11 +97,8 @@ export async function makeHarness(empty = false): Promise<Harness> {
 
   async function open(options: Partial<StoreOptions> = {}): Promise<Store> {
     const onCommit = (requests: number) => void commits.push(requests);
-    const attempt = () => openPostgres({ ...storeOptions, databaseUrl: url, onCommit, ...options });
-    // On a busy machine, a connection can take longer than the 5 s that it has.
-    const isBusy = (error: Error) => error.message.endsWith("no response from the server");
-    const again = (error: Error) => (isBusy(error) ? attempt() : Promise.reject(error));
-    const store = await attempt().catch(again);
+    const all = { ...storeOptions, databaseUrl: url, onCommit, ...options };
+    const store = await untilConnected(() => openPostgres(all));
     opened.push(store);
     return store;
   }

@@ -8,18 +8,25 @@ export const storeOptions: Omit<StoreOptions, "databaseUrl"> = {
   now: () => new Date(),
 };
 
+/** On a busy machine, a connection can take longer than the 5 s that it has: then another one is opened. */
+export async function untilConnected<Result>(open: () => Promise<Result>): Promise<Result> {
+  for (let left = 5; ; left -= 1) {
+    try {
+      return await open();
+    } catch (error) {
+      if (left === 0 || !/: no response from the server$/.test(`${error}`)) throw error;
+    }
+  }
+}
+
 /** Opens a store as a command does, which a server may have open at the same time, and closes it after `work`. */
 export async function withStore<Result>(
   databaseUrl: string,
   work: (store: Store) => Promise<Result>,
   options: Partial<StoreOptions> = {},
 ): Promise<Result> {
-  const store = await backendOf(databaseUrl).open({
-    ...storeOptions,
-    mode: "write",
-    databaseUrl,
-    ...options,
-  });
+  const all = { ...storeOptions, mode: "write", databaseUrl, ...options } as const;
+  const store = await untilConnected(() => backendOf(databaseUrl).open(all));
   try {
     return await work(store);
   } finally {

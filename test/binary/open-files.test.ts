@@ -34,7 +34,7 @@ function connectMany(url: string, bytes: string | Uint8Array, count = 2 * OPEN_F
   const port = Number(new URL(url).port);
   return Array.from({ length: count }, () => {
     const socket = connect({ host: "127.0.0.1", port }, () => socket.write(bytes));
-    return socket.on("error", () => {});
+    return socket.on("error", () => {}).resume();
   });
 }
 
@@ -66,7 +66,8 @@ test.if(canRun).each([
     const clients = connectMany(url, bytes);
     // Its own connection can be among those that are closed before it has sent its request.
     const isServed = () => call("/health").then(Boolean, () => false);
-    while (!(await isServed()) || !server.output().includes("idle connections closed"));
+    // The server closes idle ones, and those that it answers while half of the places are taken.
+    while (!(await isServed()) || !clients.some(({ closed }) => closed));
     const body = JSON.stringify({ email: newEmail() });
     expect((await call("/users", { method: "POST", body })).status).toBe(201);
     expect(await (await change).json()).toMatchObject({ data: [{ type: "user.created" }] });

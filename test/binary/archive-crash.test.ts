@@ -131,7 +131,7 @@ async function crash(world: World, aim: Aim): Promise<Crash> {
 
 describe.skipIf(binary === "")("an archive", () => {
   for (const commit of ["sync", "async"]) {
-    test(
+    test.concurrent(
       `has ${commit === "sync" ? "all acknowledged writes" : "a prefix of the commits"} when the machine is lost in ${commit} mode`,
       async () => {
         await using world = await makeWorld(commit);

@@ -92,7 +92,7 @@ describe.skipIf(binary === "")("a start with an archive is refused", () => {
   }
 });
 
-test.skipIf(binary === "").each([
+test.concurrent.skipIf(binary === "").each([
   ["a segment that is missing", (segment: string) => rmSync(segment)],
   [
     "a segment that is damaged, and is the last one that can be read",
@@ -128,7 +128,7 @@ test.skipIf(binary === "").each([
   60_000,
 );
 
-test.skipIf(binary === "")(
+test.concurrent.skipIf(binary === "")(
   "a start with an archive begins with a new base when the database has more, or a backup was restored",
   async () => {
     await using archived = await makeArchived("sync", "bucket");
@@ -150,7 +150,7 @@ test.skipIf(binary === "")(
   180_000,
 );
 
-test.skipIf(binary === "")(
+test.concurrent.skipIf(binary === "")(
   "a database that has gone another way is set aside and restored with ARCHIVE_RESTORE=if-missing",
   async () => {
     await using archived = await makeArchived("sync", "bucket");
@@ -173,7 +173,7 @@ test.skipIf(binary === "")(
   180_000,
 );
 
-test.skipIf(binary === "")(
+test.concurrent.skipIf(binary === "")(
   "a database is not archived to another archive, nor to an empty one, than its own",
   async () => {
     await using archived = await makeArchived("sync", "directory");

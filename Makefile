@@ -16,7 +16,7 @@ run: node_modules/.production ## start the server, and restart it when a file ch
 # Test files of a run are in this many processes: most of the time they wait for programs and for the disk.
 # --no-isolate: a new global object for each file takes half as much time again. --timeout is for busy machines: a test
 # that needs longer sets its own.
-JOBS := 4
+JOBS := 3
 parallel := --parallel=$(JOBS) --no-isolate --timeout=180000
 
 # Cheapest first. In process, tests are for coverage. On the binary, all of test/http runs, and test/binary and

@@ -179,8 +179,7 @@ async function makeOlder(settings: Readonly<Record<string, string>>) {
  */
 async function killBefore(call: string, ordinal: number, args: readonly string[], env: object) {
   const fault = `inject=${call}:signal=KILL:when=${ordinal}`;
-  const quiet = "-D -f -qq -o /dev/null".split(" ");
-  const strace = ["strace", ...quiet, "-e", `trace=${call}`, "-e", fault];
+  const strace = `strace -D -f -qq -o /dev/null -e trace=${call} -e ${fault}`.split(" ");
   const traced = startProgram([...strace, binary, ...args], { env: { ...env } });
   // A standby listens before it restores.
   const event = "STANDBY" in env ? "following" : "listening";

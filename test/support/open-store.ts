@@ -9,14 +9,11 @@ export const storeOptions: Omit<StoreOptions, "databaseUrl"> = {
 };
 
 /** On a busy machine, a connection can take longer than the 5 s that it has: then another one is opened. */
-export async function untilConnected<Result>(open: () => Promise<Result>): Promise<Result> {
-  for (let left = 5; ; left -= 1) {
-    try {
-      return await open();
-    } catch (error) {
-      if (left === 0 || !/: no response from the server$/.test(`${error}`)) throw error;
-    }
-  }
+export function untilConnected<Result>(open: () => Promise<Result>, left = 5): Promise<Result> {
+  return open().catch((error) => {
+    if (left === 0 || !/: no response from the server$/.test(`${error}`)) throw error;
+    return untilConnected(open, left - 1);
+  });
 }
 
 /** Opens a store as a command does, which a server may have open at the same time, and closes it after `work`. */

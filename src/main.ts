@@ -15,14 +15,18 @@ import { openPostgres } from "./postgres/backend.ts";
 import { withPostgresCopyTarget } from "./postgres/whole/copy-target.ts";
 import { distributePostgres } from "./postgres/whole/distribute.ts";
 import { migrations } from "./postgres/whole/migrate.ts";
-import { watchArchive } from "./sqlite/archive/beside.ts";
-import { promoteSqliteArchive } from "./sqlite/archive/promote.ts";
 import { backUpSqlite, openSqlite } from "./sqlite/backend.ts";
+import { watchArchive } from "./sqlite/disk/beside.ts";
 import { describeSqliteError } from "./sqlite/file/errors.ts";
 import { SCHEMA_VERSION } from "./sqlite/file/migrate.ts";
 import { isServed } from "./sqlite/file/server-lock.ts";
+import {
+  checkSqliteArchive,
+  listSqliteArchive,
+  promoteSqliteArchive,
+} from "./sqlite/whole/archive.ts";
 import { withSqliteCopyTarget } from "./sqlite/whole/copy-target.ts";
-import { checkSqliteArchive, listSqliteArchive, restoreSqlite } from "./sqlite/whole/restore.ts";
+import { restoreSqlite } from "./sqlite/whole/restore.ts";
 
 const STDOUT = 1;
 const STDERR = 2;

@@ -87,7 +87,7 @@ const packagesOf: Record<string, RegExp> = {
   // Bounds the size of what it expands, which Bun's own function does not.
   "src/sqlite/archive/format.ts": /^node:zlib$/,
   // Its timers end with a signal, which those of Bun do not.
-  "src/sqlite/archive/still.ts": /^node:timers\/promises$/,
+  "src/base/clock.ts": /^node:timers\/promises$/,
 };
 
 describe("layers", () => {
@@ -152,6 +152,12 @@ const bans: readonly { what: string; pattern: RegExp; but?: RegExp }[] = [
     // Statements may only interpolate constants: column lists, clauses, orders, settings.
     pattern:
       /\b(?:prepare|run)(?:<[^(]*>)?\(\s*`[^`]*\$\{(?!(?:columns|tokenColumns|direction|json|bytes|counted|where|group|name|table|timeoutMs|available\.length|[A-Z_]+)\})/,
+  },
+  {
+    what: "time, chance or a file in the archive of SQLite",
+    pattern:
+      /\bset(?:Timeout|Interval)\b|Bun\.sleep|Date\.now|performance\.now|AbortSignal\.timeout|randomUUID|Math\.random|zstdCompress\b|"node:(?:fs|timers)|from "\.\.\/disk\//,
+    but: /^(?!src\/sqlite\/archive\/|src\/domain\/object-storage\.ts)/,
   },
   { what: "unfinished work", pattern: /\/[/*].*\b(?:TODO|FIXME|XXX|HACK)\b/ },
   { what: "console", pattern: /\bconsole\./ },

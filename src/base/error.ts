@@ -147,6 +147,14 @@ export function systemCode(error: unknown): string {
   return error instanceof Error && "code" in error ? String(error.code) : "";
 }
 
+/** A full or read-only disk, or one that fails: no lock, no damage, and not that memory or the path of a file is missing. */
+const DISK = /^(SQLITE_(FULL|IOERR(?!_NOMEM)|READONLY(?!_DBMOVED))|E(IO|NXIO|ROFS|NOSPC|DQUOT)$)/;
+
+/** @returns whether the disk is the reason of an error, or of an `unavailable` one */
+export function isDiskError(error: unknown): boolean {
+  return DISK.test(systemCode(error instanceof AppError ? error.cause : error));
+}
+
 /** What the system errors of a file mean, by code. An operator can fix all of them. */
 const fileProblems: Readonly<Record<string, string>> = {
   ENOENT: "no such file or directory",

@@ -35,7 +35,7 @@ function archiveOptions(
   { config, environment, createArchiveWorker }: CommandSystem,
   log: Log,
   signal: AbortSignal,
-  options: Pick<ArchiveOptions, "onStopped" | "onSuperseded" | "wasSuperseded">,
+  options: Pick<ArchiveOptions, "onStopped" | "onSuperseded" | "onWaiting" | "wasSuperseded">,
 ): ArchiveOptions | null {
   if (config.archiveUrl === null || config.readOnly) return null;
   // Its thread needs no other secrets.
@@ -227,6 +227,7 @@ export async function serve(system: CommandSystem, options: { check?: boolean })
       // Without its archive, the server would acknowledge writes that are lost with the machine.
       onStopped: stopFor,
       onSuperseded: (error) => (config.standby ? superseded.resolve(null) : stopFor(error)),
+      onWaiting: stores.noteWaiting,
       wasSuperseded,
     });
     const store = await system
@@ -236,13 +237,22 @@ export async function serve(system: CommandSystem, options: { check?: boolean })
         if (archive === null || !stopping.aborted) throw error;
         return null;
       });
-    if (store !== null) await printFirstToken(store.tokens, await serveStore(store), system);
+    if (store !== null)
+      await printFirstToken(store.tokens, await serveStore(store), system).catch((error) => {
+        // Its archive may have been lost again. Then this server follows.
+        if (archive === null || !config.standby) throw error;
+        log.error("first token not created", { reason: messageOf(error) });
+      });
     // Without a store, the server was stopped while it was opening one.
     stop = await Promise.race([stopped, superseded.promise]);
     if (stop !== null) break;
     // The next opening follows the server that has taken over.
     stores.replace(null);
-    await store?.close();
+    // On a disk that fails. The next opening waits until the files are free.
+    await store?.close().catch((error) => {
+      if (!config.standby) throw error;
+      log.error("database not closed", { reason: messageOf(error) });
+    });
   }
 
   if (stop.by === "signal") log.info("stopping", { signal: stop.signal });

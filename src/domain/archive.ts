@@ -31,6 +31,8 @@ export interface ArchiveSettings {
   readonly takeoverMs: number;
   /** Whether another server has taken over from this process: then it waits longer before it takes over again. */
   readonly wasSuperseded: boolean;
+  /** Whether this process has reached the storage with these settings, which need not be tried again. */
+  readonly wasReached?: boolean;
 }
 
 export interface ArchiveOptions extends ArchiveSettings {
@@ -40,6 +42,8 @@ export interface ArchiveOptions extends ArchiveSettings {
   readonly onStopped: (error: Error) => void;
   /** Called once when another server has taken over the archive. */
   readonly onSuperseded: (error: Error) => void;
+  /** Called with what the server waits for, in words for its clients as well; `null` when it no longer waits. */
+  readonly onWaiting?: ((what: string | null) => void) | undefined;
   /** Ends the start of a server that waits for the archive, or restores it. */
   readonly signal: AbortSignal;
 }

@@ -15,6 +15,7 @@ const seconds = Type.Number({ minimum: 0 });
 export const Health = Type.Object({
   status: OneOf(["ok", "read_only", "standby", "live"]),
   seconds_behind: Type.Optional(seconds),
+  waiting: Type.Optional(Type.String()),
   /** How far it is behind. Clients see no error of the storage. */
   archive: Type.Optional(Type.Object({ seconds_behind: seconds, bytes_behind: SafeInteger(0) })),
 });

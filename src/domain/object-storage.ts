@@ -1,4 +1,5 @@
 /** Object storage, such as S3, in which the archive of a SQLite database is kept. */
+import type { Clock } from "../base/clock.ts";
 import { AppError, fail } from "../base/error.ts";
 import type { Environment } from "../base/secret.ts";
 
@@ -77,22 +78,30 @@ export function parseStorageUrl(url: string): StorageLocation {
   return { kind: "s3", bucket: host, prefix };
 }
 
-const PAUSES_MS = [250, 500, 1000, 2000, 4000];
-/** No call is repeated after this time, unless others succeed: each can take until its timeout. */
-const PATIENCE_MS = 15_000;
+const [MIN_PAUSE_MS, MAX_PAUSE_MS] = [250, 1_000];
+/** One call is not repeated for longer than this. */
+const CALL_PATIENCE_MS = 60_000;
+/** Nor is any when none has succeeded for so long. */
+const STILL_PATIENCE_MS = 10_000;
 /** Calls at the same time, as long as none fails. */
 const MAX_CALLS = 64;
 
+interface RetryOptions {
+  /** Used in the place of {@link STILL_PATIENCE_MS} once a call has succeeded. */
+  readonly stillMs?: number;
+  /** Called after each attempt. @param error `null` if it has succeeded */
+  readonly onResult?: (error: unknown) => void;
+}
+
 /**
- * Repeats reads and creates that fail with unavailable. If the first call has created an object although it failed, the
- * next one does not create it. A failure halves the number of calls at the same time, and a success allows one more.
- * @param maxStillMs calls are also repeated while one of them has succeeded no longer ago than this
+ * Repeats calls that fail with unavailable, except `remove`, each by itself, until it has not succeeded for a minute, or
+ * none has for 10 s; the error then names the key. If the first attempt has created an object although it failed, the next
+ * one does not create it. A failure halves the number of calls at the same time, and a success allows one more.
  */
 export function withRetries(
   storage: ObjectStorage,
-  maxStillMs = 0,
-  sleep: (ms: number) => Promise<void> = Bun.sleep,
-  nowMs: () => number = () => performance.now(),
+  { monotonicMs, sleep }: Pick<Clock, "monotonicMs" | "sleep">,
+  { stillMs = STILL_PATIENCE_MS, onResult = () => {} }: RetryOptions = {},
 ): ObjectStorage {
   let succeededMs = Number.NEGATIVE_INFINITY;
   let maxCalls = MAX_CALLS;
@@ -100,40 +109,55 @@ export function withRetries(
   let halvedMs = Number.NEGATIVE_INFINITY;
   const waiting: (() => void)[] = [];
 
-  async function retry<Result>(call: () => Promise<Result>): Promise<Result> {
+  /** @returns whether a call that has failed twice is given up */
+  function isLate(startedMs: number): boolean {
+    const nowMs = monotonicMs();
+    const isNew = succeededMs === Number.NEGATIVE_INFINITY;
+    const silentMs = nowMs - Math.max(startedMs, succeededMs);
+    if (silentMs >= (isNew ? STILL_PATIENCE_MS : stillMs)) return true;
+    return nowMs - startedMs >= Math.max(CALL_PATIENCE_MS, stillMs);
+  }
+
+  async function retry<Result>(key: string, call: () => Promise<Result>): Promise<Result> {
     let startedMs = Number.POSITIVE_INFINITY;
     for (let failures = 0; ; failures += 1) {
       while (calls >= maxCalls) await new Promise<void>((resolve) => waiting.push(resolve));
       calls += 1;
-      const calledMs = nowMs();
+      const calledMs = monotonicMs();
       // The wait for the first call does not count.
       startedMs = Math.min(startedMs, calledMs);
       try {
         const result = await call();
-        succeededMs = nowMs();
+        succeededMs = monotonicMs();
         maxCalls = Math.min(MAX_CALLS, maxCalls + 1);
+        onResult(null);
         return result;
       } catch (error) {
         // Calls that fail together halve it once.
         if (calledMs > halvedMs) {
           maxCalls = Math.max(1, Math.floor(maxCalls / 2));
-          halvedMs = nowMs();
+          halvedMs = monotonicMs();
         }
-        const mayPass = error instanceof AppError && error.code === "unavailable";
-        const isLate = failures >= PAUSES_MS.length || nowMs() - startedMs > PATIENCE_MS;
-        if (!mayPass || (isLate && nowMs() - succeededMs >= maxStillMs)) throw error;
+        if (!(error instanceof AppError) || error.code !== "unavailable") throw error;
+        onResult(error);
+        // One may take as long as all of the patience.
+        if (failures > 0 && isLate(startedMs)) {
+          if (error.message.includes(key)) throw error;
+          throw new AppError(error.code, `${error.message} (${key})`, { cause: error.cause });
+        }
       } finally {
         calls -= 1;
         for (const resume of waiting.splice(0)) resume();
       }
-      await sleep(PAUSES_MS[failures] ?? Math.max(...PAUSES_MS));
+      await sleep(Math.min(MIN_PAUSE_MS * 2 ** failures, MAX_PAUSE_MS));
     }
   }
 
   return {
     ...storage,
-    get: (...args) => retry(() => storage.get(...args)),
-    create: (key, body) => retry(() => storage.create(key, body)),
-    list: (...args) => retry(() => storage.list(...args)),
+    get: (key, maxBytes) => retry(key, () => storage.get(key, maxBytes)),
+    put: (key, body) => retry(key, () => storage.put(key, body)),
+    create: (key, body) => retry(key, () => storage.create(key, body)),
+    list: (prefix, ...rest) => retry(`${prefix}*`, () => storage.list(prefix, ...rest)),
   };
 }

@@ -6,14 +6,22 @@ export type ReplaceableStore = ReturnType<typeof createReplaceableStore>;
 
 export function createReplaceableStore() {
   let current: Store | null = null;
+  /** For clients as well: without names, addresses and errors. */
+  let waitsFor: string | null = null;
   /** Subscriptions of clients that wait for changes. They continue with the next store. */
   const subscriptions = new Map<() => void, Disposable | null>();
   /** @returns the store of the moment: get it for each request. @throws {AppError} unavailable if there is none */
   const use = () =>
-    current ?? fail("unavailable", "the server is becoming a standby or the primary");
+    current ??
+    fail("unavailable", `the server waits for ${waitsFor ?? "its role: standby or primary"}`);
   return {
     use,
     current: () => current,
+    /** @returns what the server waits for, before it follows or writes; `null` if for nothing that is known */
+    waitsFor: () => waitsFor,
+    noteWaiting(what: string | null): void {
+      waitsFor = what;
+    },
     /** As `ChangeStore.subscribe`, also to the stores that replace this one. @throws {AppError} unavailable */
     subscribe(listener: () => void): Disposable {
       subscriptions.set(listener, use().changes.subscribe(listener));

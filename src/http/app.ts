@@ -86,6 +86,7 @@ export function createApp(options: AppOptions) {
       get store() {
         return stores.use();
       },
+      stores,
       readOnly: config.readOnly,
       standby: config.standby,
       metrics,

@@ -1,19 +1,29 @@
 /** Opens a SQLite database: its lock, its files, its schema, and its store. */
 import type { Database } from "bun:sqlite";
 import { constants, existsSync, rmSync, statSync } from "node:fs";
+import { systemClock } from "../base/clock.ts";
 import { suffixes } from "../base/database-url.ts";
-import { AppError, fail, shellWord } from "../base/error.ts";
+import { fail, shellWord } from "../base/error.ts";
+import type { ArchiveOptions } from "../domain/archive.ts";
 import type { Backend, Store, StoreMode, StoreOptions } from "../domain/store.ts";
 import { type ArchiveClient, openArchive } from "./archive/client.ts";
-import { COPY_BROKEN, DIVERGED, isOfArchive } from "./archive/context.ts";
-import { RESTORE } from "./archive/generation.ts";
-import { readMarker } from "./archive/marker.ts";
-import { canFollow } from "./archive/standby.ts";
+import { isOfArchive } from "./archive/context.ts";
+import { untilOpen } from "./archive/reopening.ts";
+import { followableFrom } from "./archive/standby.ts";
+import { databaseFiles } from "./disk/files.ts";
+import { readMarker } from "./disk/marker.ts";
 import { type DatabaseFile, openFrozen, openShared } from "./file/at-rest.ts";
 import { configure, connect, requireSqlite, sqliteVersion } from "./file/connection.ts";
 import { describeSqliteError, withIoErrors } from "./file/errors.ts";
 import type { FileDescriptors } from "./file/file-watch.ts";
-import { makeParents, requirePermission, resolveDatabase, setAside, sizeOf } from "./file/files.ts";
+import {
+  discard,
+  makeParents,
+  requirePermission,
+  resolveDatabase,
+  setAside,
+  sizeOf,
+} from "./file/files.ts";
 import {
   findVersion,
   migrate,
@@ -33,7 +43,7 @@ import {
 } from "./file/server-lock.ts";
 import { findWarnings } from "./file/warnings.ts";
 import { createStore } from "./store.ts";
-import { backUp } from "./whole/backup.ts";
+import { backUp, verifyDatabase } from "./whole/backup.ts";
 
 /**
  * Size of SQLite's page cache, as in better-sqlite3. With SQLite's default of 2,000 KiB each row needs one more
@@ -191,7 +201,8 @@ async function serveCopy(
   }
 }
 
-async function openStore(options: StoreOptions): Promise<Store> {
+/** @param onCreate called before a new file is created */
+async function openStore(options: StoreOptions, onCreate: () => void): Promise<Store> {
   const path = findFile(options);
   requireNoCopy(path, options);
   await using resources = new AsyncDisposableStack();
@@ -199,9 +210,14 @@ async function openStore(options: StoreOptions): Promise<Store> {
   const standbyLock = options.archive?.standby ? resources.use(lockForServer(path, "serve")) : null;
   // It may restore the database.
   const archive =
-    options.archive === undefined ? null : resources.use(await openArchive(path, options.archive));
+    options.archive === undefined
+      ? null
+      : resources.use(await openArchive(path, options.archive, systemClock));
   if (archive?.isCopy()) await serveCopy(archive, path, standbyLock, options);
-  if (options.create && sizeOf(path) === 0) createFile(path);
+  if (options.create && sizeOf(path) === 0) {
+    onCreate();
+    createFile(path);
+  }
   const { mode } = options;
   const isServer = isServerMode(mode);
   const file = openFile(path, mode);
@@ -226,36 +242,37 @@ async function openStore(options: StoreOptions): Promise<Store> {
   return await createStore({ db, file, lock, archive }, options, resources);
 }
 
-/**
- * Opens the store. If the archive has another history than the database, and the server may restore, the database is
- * renamed first: it has writes that only its clients may know.
- */
+/** Opens the store. With an archive, it tries again until that and the database have the same history. */
 async function openOrReplace(options: StoreOptions): Promise<Store> {
-  try {
-    return await openStore(options);
-  } catch (error) {
-    const { archive } = options;
-    if (archive === undefined || !(error instanceof AppError)) throw error;
-    if (error.cause === COPY_BROKEN) {
-      archive.onLog("warn", "copy will be restored", { reason: error.message });
-      return openOrReplace(options);
-    }
-    if (error.cause !== DIVERGED) throw error;
-    if (!archive.standby && archive.restore !== "if-missing")
-      throw new AppError(error.code, `${error.message}: ${RESTORE}`, { cause: DIVERGED });
+  const { archive } = options;
+  if (archive === undefined) return openStore(options, () => {});
+  /** Whether this process has created the database, which was not open since. */
+  let isNew = false;
+  const open = (attempt: ArchiveOptions) =>
+    openStore({ ...options, archive: attempt }, () => {
+      isNew = true;
+    });
+  return await untilOpen(archive, systemClock, open, (reason) => {
     const path = resolveDatabase(options.databaseUrl, false);
     // Another standby was faster: this one follows it.
-    if (archive.standby && canFollow(path, readMarker(path))) return openOrReplace(options);
+    if (archive.standby && followableFrom(databaseFiles(path, verifyDatabase)) !== null) return;
+    if (isNew) {
+      // Two new machines have started in the same moment.
+      discard(path);
+      rmSync(path + suffixes.archive, { force: true });
+      isNew = false;
+      return archive.onLog("info", "empty database deleted", { reason });
+    }
     {
       // So that one rename moves all of it.
       using db = connect(path);
       db.run("pragma wal_checkpoint(truncate)");
     }
+    // It has writes that only its clients may know.
     const kept = setAside(path, options.now());
     const changes = `user-api changes --database-url ${shellWord(kept)}`;
-    archive.onLog("warn", "database set aside", { reason: error.message, kept, changes });
-    return openOrReplace(options);
-  }
+    archive.onLog("warn", "database set aside", { reason, kept, changes });
+  });
 }
 
 /** @throws {AppError} operator with a message that begins with the path, if an error with a known code is the cause */

@@ -127,11 +127,20 @@ function createStores(
   };
 }
 
-/** Watches the files, and lets an archive checkpoint what other processes have written. */
-function watchRegularly(files: FileWatch, writer: Writer, hasArchive: boolean): Disposable {
+/** Watches the files and a failing disk, and lets an archive checkpoint what other processes have written. */
+function watchRegularly(
+  files: FileWatch,
+  writer: Writer,
+  archive: ArchiveClient | null,
+  writePages: () => void,
+): Disposable {
   return repeat(WATCH_INTERVAL_MS, () => {
+    const isInPlace = files.isInPlace();
+    if (archive === null) return;
+    if (archive.isDiskFailing())
+      writer.write("idempotency_keys", writePages).then(archive.noteDiskWorks, () => {});
     // Only this process checkpoints a WAL that is archived, and other processes may write while it does not.
-    if (files.isInPlace() && hasArchive) writer.checkpoint();
+    if (isInPlace) writer.checkpoint();
   });
 }
 
@@ -206,7 +215,7 @@ export async function createStore(
     reader.reset();
   });
   // Disposed of first: their writes would come after the archive is closed.
-  resources.use(watchRegularly(files, writer, archive !== null));
+  resources.use(watchRegularly(files, writer, archive, writePages));
   if (mode === "serve") {
     await checkpointer.prepare();
     resources.use(

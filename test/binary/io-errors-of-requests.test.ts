@@ -25,6 +25,7 @@ import {
   type Outcome,
   open,
   read,
+  readNoDisk,
   sync,
   timeoutMs,
   truncate,
@@ -172,7 +173,12 @@ const requests: readonly (readonly [name: string, request: Request])[] = [
   ["GET of a list", { method: "GET", path: "/users?limit=20&offset=700", kinds: [read] }],
   [
     "GET of a list that is in the log",
-    { method: "GET", path: "/users?limit=20&offset=700", kinds: [read], prepare: renameAll },
+    {
+      method: "GET",
+      path: "/users?limit=20&offset=700",
+      kinds: [read, readNoDisk],
+      prepare: renameAll,
+    },
   ],
   [
     "POST of an order with a key",

@@ -29,6 +29,8 @@ export interface Kind {
 
 const files = ["", "-wal", "-shm"];
 export const read: Kind = { calls: "pread64,read", error: "EIO", files };
+/** Of a disk that was removed. SQLite takes it for damage, too. */
+export const readNoDisk: Kind = { ...read, error: "ENXIO" };
 export const write: Kind = { calls: "pwrite64,write", error: "EIO", files };
 export const writeToFullDisk: Kind = { ...write, error: "ENOSPC" };
 export const sync: Kind = { calls: "fsync,fdatasync", error: "EIO", files };

@@ -1,9 +1,11 @@
 // Two machines and a bucket: writes go on at the other machine, each is done once, and nothing acknowledged is lost.
 import { describe, expect, test } from "bun:test";
-import { readdirSync, rmSync } from "node:fs";
+import { readdirSync, rmSync, symlinkSync } from "node:fs";
 import { sendCall } from "../http/server.ts";
+import { makeDirectory } from "../support/directory.ts";
 import { binary, type Running, runBinary } from "../support/program.ts";
 import { createUser, makePlace, stop, token, until, urlOf } from "./archived-place.ts";
+import { fillDisk, mountDisk } from "./disk.ts";
 
 const CLIENTS = 16;
 const TIMEOUT_MS = 180_000;
@@ -115,6 +117,29 @@ async function startPair(pair: Pair) {
 async function feedOf(server: Running): Promise<string> {
   return (await get(await urlOf(server), "/changes?limit=1")).json.meta.feed;
 }
+
+const disk = binary === "" ? null : mountDisk(64 * 2 ** 20);
+
+test.skipIf(disk === null)(
+  "a primary whose disk is full hands over, and follows when there is room again",
+  async () => {
+    await using pair = await makePair();
+    using place = disk ?? makeDirectory();
+    symlinkSync(place.path, pair.at("first"));
+    const { first, second, writing } = await startPair(pair);
+    const filler = place.at("filler");
+    fillDisk(filler);
+    await untilPrimary(second);
+    await writing.untilMore();
+    expect(await isPrimary(first)).toBeFalse();
+    await until(() => first.output().includes("its disk, which cannot be written"));
+    rmSync(filler);
+    await writing.end();
+    await expectAll(await untilFollowing(first, writing.acknowledged.size), writing.acknowledged);
+    await expectAll(await urlOf(second), writing.acknowledged);
+  },
+  TIMEOUT_MS,
+);
 
 describe.skipIf(binary === "")("with two machines in sync mode", () => {
   test.concurrent(

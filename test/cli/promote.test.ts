@@ -2,7 +2,7 @@
 import { expect, test } from "bun:test";
 import { ANNOUNCEMENT_KEY } from "../../src/sqlite/archive/announcement.ts";
 import { encodeJson } from "../../src/sqlite/archive/format.ts";
-import { holderName } from "../../src/sqlite/archive/identity.ts";
+import { holderName } from "../../src/sqlite/disk/identity.ts";
 import { startS3Server } from "../object-storage/s3-server.ts";
 import { failed, makeHarness } from "./harness.ts";
 

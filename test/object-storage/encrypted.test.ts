@@ -1,6 +1,6 @@
 import { expect, test } from "bun:test";
 import { encrypted } from "../../src/object-storage/encrypted.ts";
-import { restoreTo } from "../../src/sqlite/archive/rebuild.ts";
+import { restoreToFile } from "../../src/sqlite/disk/restored-file.ts";
 import { contentOf, makeArchive, openDatabase, writeSegments } from "../sqlite/archive/archived.ts";
 import { expectRejection, expectThrown } from "../support/expect-error.ts";
 import { bytes, text } from "./contract.ts";
@@ -68,7 +68,7 @@ test("a database is restored from an encrypted archive, in which nothing of it c
     const body = Buffer.from(await archive.body(key));
     for (const plain of [secret, '"generation"']) expect(body.includes(plain)).toBeFalse();
   }
-  await restoreTo(archive.at("restored.db"), storage, null);
+  await restoreToFile(archive.at("restored.db"), storage, null);
   using restored = openDatabase(archive.at("restored.db"));
   expect(contentOf(restored)).toEqual(contentOf(server.db));
 });

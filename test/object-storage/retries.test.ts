@@ -1,53 +1,76 @@
 import { describe, expect, test } from "bun:test";
+import { type Clock, systemClock } from "../../src/base/clock.ts";
 import { AppError } from "../../src/base/error.ts";
 import { type ObjectStorage, withRetries } from "../../src/domain/object-storage.ts";
 import { expectRejection } from "../support/expect-error.ts";
 import { bytes } from "./contract.ts";
 import { createMemoryStorage } from "./memory.ts";
 
-/** @param failures of each call before it succeeds */
-function makeFlaky(failures: number, code: AppError["code"] = "unavailable") {
-  const pauses: number[] = [];
+function clockOf(
+  sleep: (ms: number) => Promise<void>,
+  monotonicMs = systemClock.monotonicMs,
+): Clock {
+  return { ...systemClock, sleep, monotonicMs };
+}
+
+/** A storage whose calls with these keys fail, with the clock that the pauses between them move. */
+function makeFlaky(isAway: (key: string, nowMs: number) => boolean, callMs = 0) {
+  let nowMs = 0;
   const memory = createMemoryStorage();
-  let left = failures;
-  async function flaky<Result>(call: () => Promise<Result>): Promise<Result> {
-    left -= 1;
-    if (left >= 0) throw new AppError(code, "away");
-    left = failures;
+  const results: string[] = [];
+  async function flaky<Result>(key: string, call: () => Promise<Result>): Promise<Result> {
+    nowMs += callMs;
+    if (isAway(key, nowMs)) throw new AppError("unavailable", "away");
     return await call();
   }
   const flakyStorage: ObjectStorage = {
     ...memory,
-    get: (key) => flaky(() => memory.get(key)),
-    create: (...args) => flaky(() => memory.create(...args)),
-    list: (prefix) => flaky(() => memory.list(prefix)),
+    get: (key) => flaky(key, () => memory.get(key)),
+    put: (key, body) => flaky(key, () => memory.put(key, body)),
+    create: (key, body) => flaky(key, () => memory.create(key, body)),
+    list: (prefix) => flaky(prefix, () => memory.list(prefix)),
   };
-  const storage = withRetries(flakyStorage, 60_000, async (ms) => void pauses.push(ms));
-  return { storage, pauses };
+  const onResult = (error: unknown) => void results.push(error === null ? "worked" : "failed");
+  return {
+    results,
+    nowMs: () => nowMs,
+    open(stillMs = 10_000, onSleep: () => unknown = () => {}) {
+      const sleep = async (ms: number) => {
+        nowMs += ms;
+        await onSleep();
+      };
+      const clock = clockOf(sleep, () => nowMs);
+      return withRetries(flakyStorage, clock, { stillMs, onResult });
+    },
+  };
 }
 
 describe("storage with retries", () => {
-  test("calls are repeated five times, after longer and longer pauses", async () => {
-    const { storage, pauses } = makeFlaky(5);
-    expect(await storage.get("a")).toBeNull();
-    expect(pauses).toEqual([250, 500, 1000, 2000, 4000]);
-    expect(await storage.create("b", bytes("one"))).toBeTrue();
-    expect(pauses).toHaveLength(10);
-    await expectRejection(makeFlaky(6).storage.list(""), "unavailable", "away");
+  test("calls are given up when none has succeeded for 10 s, and not before the second attempt", async () => {
+    const away = makeFlaky(() => true);
+    await expectRejection(away.open().list("bases/"), "unavailable", "away (bases/*)");
+    expect([away.nowMs(), away.results.length]).toEqual([10_750, 13]);
+    const slow = makeFlaky((_, nowMs) => nowMs < 20_000, 12_000);
+    expect(await slow.open().get("a")).toBeNull();
+    expect(slow.results).toEqual(["failed", "worked"]);
+    // Each is repeated by itself.
+    const lost = makeFlaky((_, nowMs) => nowMs % 10_000 < 9_000);
+    const storage = lost.open();
+    for (const key of ["a", "b"]) expect(await storage.create(key, bytes(key))).toBeTrue();
+    await storage.put("c", bytes("c"));
+    expect((await storage.list("")).map(({ key }) => key)).toEqual(["a", "b", "c"]);
   });
 
-  test("calls are repeated while others succeed, and for a time after that", async () => {
-    let nowMs = 0;
-    const memory = createMemoryStorage();
-    const get = (key: string) =>
-      key === "away" ? Promise.reject(new AppError("unavailable", "away")) : memory.get(key);
-    const sleep = async (ms: number) => {
-      nowMs += ms;
-      if (nowMs < 100_000) await storage.get("other");
-    };
-    const storage = withRetries({ ...memory, get }, 60_000, sleep, () => nowMs);
-    await expectRejection(storage.get("away"), "unavailable", "away");
-    expect(nowMs).toBeWithin(155_000, 165_000);
+  test("a call is given up after a minute while others succeed, or later in a long transfer", async () => {
+    for (const [stillMs, untilMs] of [
+      [undefined, 60_000],
+      [180_000, 180_000],
+    ] as const) {
+      const flaky = makeFlaky((key) => key === "away");
+      const storage = flaky.open(stillMs, () => storage.get("other"));
+      await expectRejection(storage.get("away"), "unavailable", "away");
+      expect(flaky.nowMs()).toBeWithin(untilMs, untilMs + 1_001);
+    }
   });
 
   test("fewer calls are made at the same time when some fail", async () => {
@@ -61,7 +84,10 @@ describe("storage with retries", () => {
       failures += 1;
       throw new AppError("unavailable", "fewer");
     };
-    const storage = withRetries({ ...createMemoryStorage(), get }, 60_000, async () => {});
+    const storage = withRetries(
+      { ...createMemoryStorage(), get },
+      clockOf(async () => {}),
+    );
     await Promise.all(Array.from({ length: 600 }, (_, at) => storage.get(`${at}`)));
     expect(failures).toBeLessThan(2_000);
   });
@@ -74,8 +100,13 @@ describe("storage with retries", () => {
       return answers.promise;
     };
     const memory = { ...createMemoryStorage(), get };
-    const sleep = async () => {};
-    const storage = withRetries(memory, 0, sleep, () => nowMs);
+    const storage = withRetries(
+      memory,
+      clockOf(
+        async () => {},
+        () => nowMs,
+      ),
+    );
     const works = Array.from({ length: 128 }, () => storage.get("a"));
     /** @returns how many calls are made then */
     const callsAfter = async (settle: (current: typeof answers) => void) => {
@@ -94,8 +125,8 @@ describe("storage with retries", () => {
   });
 
   test("errors of the operator are not repeated", async () => {
-    const { storage, pauses } = makeFlaky(1, "operator");
+    const get = () => Promise.reject(new AppError("operator", "away"));
+    const storage = withRetries({ ...createMemoryStorage(), get }, systemClock);
     await expectRejection(storage.get("a"), "operator", "away");
-    expect(pauses).toEqual([]);
   });
 });

@@ -4,7 +4,7 @@ import { describe, test } from "bun:test";
 import { withRetries } from "../../src/domain/object-storage.ts";
 import { openStorage } from "../../src/object-storage/open.ts";
 import { probe } from "../../src/sqlite/archive/probe.ts";
-import { systemClock } from "../../src/sqlite/archive/still.ts";
+import { systemMachine } from "../../src/sqlite/disk/system-machine.ts";
 import { objectStorageContract } from "../object-storage/contract.ts";
 import { makeDirectory } from "../support/directory.ts";
 import { expectRejection } from "../support/expect-error.ts";
@@ -37,7 +37,7 @@ async function startS3rver() {
     S3_ENDPOINT: `http://127.0.0.1:${await readPort(log)}`,
   };
   const open = (url: string) => {
-    const storage = withRetries(openStorage(url, environment, timeoutMs));
+    const storage = withRetries(openStorage(url, environment, timeoutMs), systemMachine);
     // Of several requests that delete the last objects of a prefix, it may reject one with a 500.
     const remove = (keys: readonly string[], tries = 5): Promise<void> =>
       storage.remove(keys).catch((error) => {
@@ -64,8 +64,8 @@ describe.skipIf(!isTested)("s3rver", () => {
   test("no archive is begun, because two servers could begin it", async () => {
     await using server = await startS3rver();
     const { signal } = new AbortController();
-    const more = { path: "a.db", holder: "a.db", nowMs: Date.now, signal, log() {} };
-    const tried = probe({ ...more, storage: server.storage, clock: systemClock });
+    const more = { machine: systemMachine, signal, log() {} };
+    const tried = probe({ ...more, storage: server.storage });
     await expectRejection(tried, "operator", /its conditional writes are not atomic/);
   });
 });

@@ -161,6 +161,8 @@ test("write either succeeds or rejects with unavailable when the disk is full", 
   for (const n of [2, 4]) {
     expect(results[n]).toMatchObject({ reason: { code: "unavailable" } });
   }
+  const failed = ["begin", "failed on the disk"];
+  expect(it.attempts).toEqual([...failed, ...failed, "begin", "committed"]);
   await it.write(() => it.insert(100));
   expect(it.visible()).toEqual([...stored, 100]);
 });
@@ -302,4 +304,6 @@ test("write rejects with unavailable when another process writes for 5 seconds",
   it.other.run("commit");
   await later;
   expect(it.visible()).toEqual([3]);
+  // A lock is no failure of the disk.
+  expect(new Set(it.attempts)).toEqual(new Set(["begin", "failed", "committed"]));
 });

@@ -25,6 +25,8 @@ export function makeWriter(change = (checkpoints: Checkpointer) => checkpoints) 
   const reader = createReader(db);
   let timeMs = 0;
   let clockReads = 0;
+  /** As the gate is told. */
+  const attempts: string[] = [];
   let beginMs = 0;
   const batch = createWriteBatch(db, files);
   const writer = createWriter({
@@ -38,7 +40,14 @@ export function makeWriter(change = (checkpoints: Checkpointer) => checkpoints) 
     reader,
     checkpointer: checkpoints,
     onCommit: () => {},
-    gate: null,
+    gate: {
+      begin: () => void attempts.push("begin"),
+      confirm() {
+        attempts.push("committed");
+        return null;
+      },
+      failed: (isOfDisk) => void attempts.push(isOfDisk ? "failed on the disk" : "failed"),
+    },
     nowMs: () => {
       clockReads += 1;
       return timeMs;
@@ -49,6 +58,7 @@ export function makeWriter(change = (checkpoints: Checkpointer) => checkpoints) 
     db,
     other,
     files,
+    attempts,
     idle: writer.idle,
     write: writer.write.bind(null, "t"),
     /** Time passes for the writer only like this. */

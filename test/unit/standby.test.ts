@@ -36,7 +36,7 @@ function makeServer() {
     version: "0.0.0",
   });
   return {
-    replace: stores.replace,
+    ...stores,
     events,
     drain,
     async call(method: string, path: string, headers: object = {}, body: string | null = null) {
@@ -92,9 +92,11 @@ test("a standby serves reads with their age, and rejects writes", async () => {
 test("a standby that is more than 60 s behind serves nothing that needs a token but its metrics", async () => {
   let seconds = 60;
   await using store = await openStandby("behind.db", () => seconds);
-  const { call, replace } = makeServer();
+  const { call, replace, noteWaiting } = makeServer();
   replace(store);
   expect((await call("GET", "/users")).age).toBe("60");
+  noteWaiting("`a b`");
+  expect(JSON.parse((await call("GET", "/health")).text).data.waiting).toBe("`a b`");
   seconds = 60.1;
   const paths = ["/users", "/users/1", "/orders", "/changes", "/health", "/health?primary"];
   for (const path of paths)
@@ -102,24 +104,28 @@ test("a standby that is more than 60 s behind serves nothing that needs a token 
       status: 503,
       retryAfter: "2",
     });
+  expect((await call("GET", "/health")).text).toContain("60 s old: the server waits for `a b`");
   for (const path of ["/metrics", "/openapi.json", "/docs", "/health?live"])
     expect((await call("GET", path)).status).toBe(200);
 });
 
 test("requests are rejected, and never fail, while there is no store", async () => {
-  const { call, events } = makeServer();
+  const { call, events, noteWaiting } = makeServer();
   const stored = { authorization: `Bearer ${newToken()}` };
   for (const [template, methods] of Object.entries(document.paths))
     for (const method of Object.keys(methods).map((name) => name.toUpperCase()))
       for (const headers of [{}, stored]) {
         const path = template.replace("/api/v1", "").replace(/\{\w+\}/, "1");
         const { status } = await call(method, path, headers, method === "POST" ? "{}" : null);
-        const isFree = /docs|openapi/.test(path);
+        const isFree = /docs|openapi/.test(path) || (path === "/metrics" && headers !== stored);
         const rejected = method === "GET" ? [503] : [400, 503];
         const expected = isFree ? [200] : rejected;
         expect(expected, `${method} ${path}`).toContain(status);
       }
   expect(events).not.toContain("internal error");
+  noteWaiting("the storage");
+  expect((await call("GET", "/health")).text).toContain("the server waits for the storage");
+  expect((await call("GET", "/metrics")).text).toContain('_waiting_info{for="the storage"} 1\n');
 });
 
 test("a client that waits for changes goes on with the next store, or is rejected if there is none", async () => {

@@ -5,12 +5,17 @@ import type { Store } from "../../domain/store.ts";
 const MAX_SECONDS_BEHIND = 60;
 
 /**
+ * @param waitsFor what the server waits for; `null` if that is not known
  * @returns the age of the data, in seconds; `null` if no other server can have newer data
  * @throws {AppError} unavailable if it is too old: tokens may have been revoked since
  */
-export function requireRecent({ secondsBehind }: Pick<Store, "secondsBehind">): number | null {
+export function requireRecent(
+  { secondsBehind }: Pick<Store, "secondsBehind">,
+  waitsFor: string | null = null,
+): number | null {
   const seconds = secondsBehind();
+  const reason = waitsFor === null ? "" : `: the server waits for ${waitsFor}`;
   if (seconds !== null && seconds > MAX_SECONDS_BEHIND)
-    fail("unavailable", `the data may be more than ${MAX_SECONDS_BEHIND} s old`);
+    fail("unavailable", `the data may be more than ${MAX_SECONDS_BEHIND} s old${reason}`);
   return seconds;
 }

@@ -12,6 +12,8 @@ const BATCH_SIZES = [1, 2, 4, 8, 16, 32, 64, 128, 256];
 /** How long `render` waits for the write that tests the database. Prometheus times out after 10 s by default. */
 const PROBE_TIMEOUT_MS = 3_000;
 
+const PRIMARY = "it acknowledges writes, as far as it knows";
+
 export type Metrics = ReturnType<typeof createMetrics>;
 
 function counter(name: string, help: string, value: number): MetricFamily {
@@ -19,8 +21,13 @@ function counter(name: string, help: string, value: number): MetricFamily {
 }
 
 /** @returns `null` if there is no value now */
-function gauge(name: string, help: string, value: number | null = null): MetricFamily | null {
-  return value === null ? null : { name, help, type: "gauge", samples: [{ value }] };
+function gauge(
+  name: string,
+  help: string,
+  value: number | null = null,
+  labels: Readonly<Record<string, string>> = {},
+): MetricFamily | null {
+  return value === null ? null : { name, help, type: "gauge", samples: [{ labels, value }] };
 }
 
 function flag(name: string, condition: string, isTrue: boolean | undefined): MetricFamily | null {
@@ -40,8 +47,8 @@ function histogram(name: string, help: string, { samples }: Histogram): MetricFa
 }
 
 /** @returns whether a write succeeds now */
-async function measureWritable(store: Store): Promise<boolean> {
-  if (store.secondsBehind() !== null) return false;
+async function measureWritable(store: Store | null): Promise<boolean> {
+  if (store === null || store.secondsBehind() !== null) return false;
   const written = store.checkUsable().then(
     () => true,
     () => false,
@@ -71,14 +78,15 @@ function processMetrics(startedS: number) {
   ];
 }
 
-async function storeMetrics(store: Store): Promise<(MetricFamily | null)[]> {
+async function storeMetrics(store: Store | null): Promise<(MetricFamily | null)[]> {
+  if (store === null) return [flag("user_api_primary", PRIMARY, false)];
   const { pendingWrites, databaseBytes, walBytes, freeBytes, lastBackupS } =
     await store.statistics();
   const archive = store.archive();
   // A primary that another server may have replaced has an age, too.
   const ageS = archive === null ? store.secondsBehind() : null;
   return [
-    flag("user_api_primary", "it acknowledges writes, as far as it knows", store.isPrimary()),
+    flag("user_api_primary", PRIMARY, store.isPrimary()),
     flag("user_api_standby", "it is a standby", ageS !== null),
     gauge("user_api_standby_seconds_behind", "Age of the data of a standby, in seconds.", ageS),
     gauge("user_api_pending_writes", "Queued writes.", pendingWrites),
@@ -123,7 +131,8 @@ export function createMetrics(
   const validities: (() => (MetricFamily | null)[])[] = [];
 
   async function renderNow(
-    store: Store,
+    store: Store | null,
+    waitsFor: string | null,
     waitingClients: number,
     unsentBytes: number,
   ): Promise<string> {
@@ -158,6 +167,12 @@ export function createMetrics(
         unsentBytes,
       ),
       ...validities.flatMap((measure) => measure()),
+      gauge(
+        "user_api_waiting_info",
+        "Always 1. The label has what a standby waits for before it can follow or take over.",
+        waitsFor === null ? null : 1,
+        { for: `${waitsFor}` },
+      ),
       ...(await storeMetrics(store)),
     ];
     return renderMetrics(families.filter((family) => family !== null));
@@ -177,9 +192,14 @@ export function createMetrics(
     addValidity(kind: "certificate" | "token", read: () => Validity | null): void {
       validities.push(() => validityMetrics(kind, read()));
     },
-    /** @returns the text, including the current statistics of the store */
-    render(store: Store, waitingClients = 0, unsentBytes = 0): Promise<string> {
-      rendering ??= renderNow(store, waitingClients, unsentBytes).finally(() => {
+    /** @returns the text, including the current statistics of the store; without these if there is none */
+    render(
+      store: Store | null,
+      waitsFor: string | null = null,
+      waitingClients = 0,
+      unsentBytes = 0,
+    ): Promise<string> {
+      rendering ??= renderNow(store, waitsFor, waitingClients, unsentBytes).finally(() => {
         rendering = null;
       });
       return rendering;

@@ -4,6 +4,7 @@
  */
 import { type AnyElysia, Elysia } from "elysia";
 import type { MaybePromise } from "../../base/maybe-promise.ts";
+import type { ReplaceableStore } from "../../domain/replaceable-store.ts";
 import type { Store } from "../../domain/store.ts";
 import type { ClientId, Token } from "../../domain/token.ts";
 import type { Call, UncheckedCall } from "../input/call.ts";
@@ -22,6 +23,7 @@ import type { ClientRoute, Input } from "./typed-client.ts";
 export interface Services {
   /** That of the moment. Get it anew after waiting. @throws {AppError} unavailable if there is none */
   readonly store: Store;
+  readonly stores: Pick<ReplaceableStore, "current" | "waitsFor">;
   readonly readOnly: boolean;
   /** Whether the server is a standby at times. */
   readonly standby: boolean;

@@ -29,7 +29,7 @@ const getHealth = route(
       operationId: "getHealth",
       summary: "Check health",
       description:
-        "Healthy means that the server accepts requests and can write to the database. A read-only server returns `read_only`, and only needs to read the database; so does a `standby`, which is `seconds_behind` the primary: at most 60. With an archive, `archive` says how far it is behind.",
+        "Healthy means that the server accepts requests and can write to the database. A read-only server returns `read_only`, and only needs to read the database; so does a `standby`, which is `seconds_behind` the primary: at most 60. With an archive, `archive` says how far it is behind. `waiting`, or the error, is what it waits for.",
       responses: {
         200: envelopeDoc("The server is healthy", Health, { status: "ok" }),
       },
@@ -41,12 +41,15 @@ const getHealth = route(
     if (live !== undefined && primary !== undefined)
       failField("primary", "not_allowed", "cannot be combined with live", { allowed: ["live"] });
     if (live !== undefined) return healthBody({ status: "live" });
-    const { drain, store, readOnly } = services;
+    const { drain, store, stores, readOnly } = services;
     if (drain.isDraining()) fail("unavailable", "the server is shutting down");
     if (primary !== undefined && !store.isPrimary()) failNotPrimary();
     await store.checkUsable();
-    const age = requireRecent(store);
-    if (age !== null) return healthBody({ status: "standby", seconds_behind: Math.ceil(age) });
+    const waitsFor = stores.waitsFor();
+    const age = requireRecent(store, waitsFor);
+    const waiting = waitsFor !== null && { waiting: waitsFor };
+    if (age !== null)
+      return healthBody({ status: "standby", seconds_behind: Math.ceil(age), ...waiting });
     const state = store.archive();
     return healthBody({
       status: readOnly ? "read_only" : "ok",
@@ -94,8 +97,13 @@ const getMetrics = route(
       },
     },
   },
-  ({ head }, { store, metrics, waitingClients, responseMemory }) => {
+  ({ head }, { stores, metrics, waitingClients, responseMemory }) => {
     head.headers["content-type"] = PROMETHEUS_CONTENT_TYPE;
-    return metrics.render(store, waitingClients.count(), responseMemory.bytes());
+    return metrics.render(
+      stores.current(),
+      stores.waitsFor(),
+      waitingClients.count(),
+      responseMemory.bytes(),
+    );
   },
 );

@@ -3,6 +3,7 @@ import type { ObjectStorage } from "../../domain/object-storage.ts";
 import type { ArchiveContext } from "./context.ts";
 import { decodeJson, encodeJson, HEAD_BYTES, isNumber, isWithin } from "./format.ts";
 import { orNull } from "./log-reader.ts";
+import type { Machine } from "./machine.ts";
 import { HEARTBEAT_MS } from "./still.ts";
 
 /** Says that a standby follows the archive. */
@@ -11,6 +12,10 @@ export interface Announcement {
   readonly takeoverMs: number;
   /** When it was written, by the clock of the standby: for operators. 0 when it was withdrawn. */
   readonly timeMs: number;
+  /** The key of what it cannot read, or {@link prefixes.bases} if it can restore no state; `null` if it lacks nothing. */
+  readonly lacks: string | null;
+  /** Whether it has a copy, and its disk could be written. */
+  readonly canWrite: boolean;
 }
 
 export const ANNOUNCEMENT_KEY = "standby";
@@ -30,45 +35,73 @@ export async function readAnnouncement(storage: ObjectStorage): Promise<Announce
   const body = await storage.get(ANNOUNCEMENT_KEY, HEAD_BYTES);
   const isSound = ({ timeMs, takeoverMs }: Announcement) =>
     isNumber(timeMs) && isWithin(takeoverMs, MIN_TAKEOVER_MS, MAX_TAKEOVER_MS);
-  return body === null ? null : decodeJson(ANNOUNCEMENT_KEY, body, isSound);
+  const earlier = { lacks: null, canWrite: true };
+  return body === null ? null : { ...earlier, ...decodeJson(ANNOUNCEMENT_KEY, body, isSound) };
 }
 
 /** Upper bound for withdrawing the announcement at the end. */
 const WITHDRAWAL_MS = 1_000;
 
+export interface Announcing extends AsyncDisposable {
+  /** Announces a change. */
+  announce(): void;
+}
+
 /** Announces a standby, and withdraws that when it is disposed of. */
 export function announceRegularly(
   storage: ObjectStorage,
-  own: Pick<Announcement, "holder" | "takeoverMs">,
-  nowMs: () => number,
+  own: () => Omit<Announcement, "timeMs">,
+  machine: Pick<Machine, "nowMs" | "sleep" | "every">,
   onError: (error: unknown) => void,
-): AsyncDisposable {
-  const announce = (timeMs: number) =>
-    storage.put(ANNOUNCEMENT_KEY, encodeJson({ ...own, timeMs })).catch(onError);
-  void announce(nowMs());
-  const timer = setInterval(() => void announce(nowMs()), ANNOUNCEMENT_MS);
+): Announcing {
+  let last: Promise<void> = Promise.resolve();
+  // One after the other, so that the last one stays.
+  const put = (timeMs: () => number) => {
+    const write = () => {
+      const announcement: Announcement = { ...own(), timeMs: timeMs() };
+      return storage.put(ANNOUNCEMENT_KEY, encodeJson(announcement)).catch(onError);
+    };
+    last = last.then(write);
+    return last;
+  };
+  const announceNow = () => void put(machine.nowMs);
+  announceNow();
+  const announcing = machine.every(ANNOUNCEMENT_MS, announceNow);
   return {
+    announce: announceNow,
     async [Symbol.asyncDispose]() {
-      clearInterval(timer);
-      await Promise.race([announce(0), Bun.sleep(WITHDRAWAL_MS)]);
+      announcing[Symbol.dispose]();
+      await Promise.race([put(() => 0), machine.sleep(WITHDRAWAL_MS)]);
     },
   };
 }
 
-/** @returns a function that looks for a standby, and returns the interval of heartbeats that it needs */
-export function createStandbyWatch({ storage, clock }: ArchiveContext): () => Promise<number> {
-  let seen = "";
+/** Watches for standbys, by the clock of this machine. */
+export function createStandbyWatch({
+  storage,
+  machine,
+}: Pick<ArchiveContext, "storage" | "machine">) {
+  let last: Announcement | null = null;
+  /** Not before it has changed: the first one can be that of a standby which ended long ago. */
+  let changedMs = Number.NEGATIVE_INFINITY;
+  let hasLooked = false;
   let seenMs = Number.NEGATIVE_INFINITY;
-  let intervalMs = HEARTBEAT_MS;
-  return async () => {
-    // The next announcement of the standby replaces a damaged one.
-    const announcement = await orNull(readAnnouncement(storage));
-    if (announcement !== null) {
-      const { holder, timeMs, takeoverMs } = announcement;
-      if (`${holder} ${timeMs}` !== seen) seenMs = clock.monotonicMs();
-      seen = `${holder} ${timeMs}`;
-      intervalMs = Math.min(HEARTBEAT_MS, Math.ceil(takeoverMs / BEATS_PER_TAKEOVER));
-    }
-    return clock.monotonicMs() - seenMs < MAX_SILENCE_MS ? intervalMs : HEARTBEAT_MS;
+  const isRecent = (timeMs: number) => machine.monotonicMs() - timeMs < MAX_SILENCE_MS;
+  return {
+    /** @returns the last announcement, if it was written within the last minute, and not withdrawn */
+    current: (): Announcement | null => (isRecent(changedMs) && last?.timeMs !== 0 ? last : null),
+    /** @returns the interval of heartbeats that the standby needs, in ms */
+    async look(): Promise<number> {
+      // The next announcement of the standby replaces a damaged one.
+      const found = await orNull(readAnnouncement(storage));
+      if (found !== null && (found.holder !== last?.holder || found.timeMs !== last.timeMs)) {
+        seenMs = machine.monotonicMs();
+        if (hasLooked) changedMs = seenMs;
+      }
+      last = found ?? last;
+      hasLooked = true;
+      if (last === null || !isRecent(seenMs)) return HEARTBEAT_MS;
+      return Math.min(HEARTBEAT_MS, Math.ceil(last.takeoverMs / BEATS_PER_TAKEOVER));
+    },
   };
 }

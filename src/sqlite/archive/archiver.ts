@@ -1,27 +1,39 @@
 /** Keeps the archive of an open database up to date, generation after generation. Runs in a thread of its own. */
 
-import { AppError, fail, messageOf, systemCode } from "../../base/error.ts";
+import { AppError, fail, isDiskError, messageOf, systemCode } from "../../base/error.ts";
 import { createSettledClock } from "../../base/settled-clock.ts";
-import { freeBytesOf } from "../file/files.ts";
-import { type Archiving, isOver, problemOf } from "./archiver-state.ts";
+import { withRetries } from "../../domain/object-storage.ts";
 import { writeBaseIfDue } from "./bases.ts";
+import { isAtOrBefore } from "./catalog.ts";
 import { close, noteEnd } from "./closing.ts";
-import { type ArchiverOptions, isOfArchive } from "./context.ts";
-import { beginGeneration } from "./generation.ts";
-import { createGenerationWriter, endGeneration } from "./generation-writer.ts";
-import { noteArchived } from "./marker.ts";
+import {
+  type ArchiveContext,
+  type ArchiverOptions,
+  isOfArchive,
+  isOver,
+  problemOf,
+} from "./context.ts";
+import { beginGeneration, type Continuation } from "./generation.ts";
+import {
+  type Archiving,
+  createGenerationWriter,
+  endGeneration,
+  type GenerationEvents,
+} from "./generation-writer.ts";
+import { watchWrites } from "./hand-over.ts";
+import { parseSlotKey } from "./keys.ts";
 import { createProblems } from "./problems.ts";
-import { openProgress } from "./progress.ts";
+import { isUnreadable } from "./rebuild.ts";
 import { deleteIfDue } from "./retention.ts";
 import { advance, bytesBehind, isComplete, readAll } from "./segments.ts";
-import { lockWal } from "./wal-lock.ts";
-import { committedWalBytesOf } from "./wal-reader.ts";
 
-/** How long the start of a server that needs the storage waits for it. */
+/** How long the start of a server that needs the storage waits for the first base while nothing of it is stored. */
 const START_TIMEOUT_MS = 10_000;
 const POLL_MS = 20;
 /** An unexpected error that ended a generation less than this ago can end each one: the next base waits as long. */
 const PAUSE_MS = 60_000;
+/** Of looks for one object that a standby cannot read, and of bases that are written because one is lost. */
+const LACK_INTERVAL_MS = 10 * 60 * 1000;
 /** After this part of the interval, what is new is sent. The rest is for the upload. */
 const SENDING_SHARE = 0.75;
 /**
@@ -60,17 +72,34 @@ function supersede(archive: Archiving, reason: string): void {
  */
 function handleError(archive: Archiving, error: unknown): void {
   const isBeingWritten = error instanceof AppError && error.code === "unavailable";
-  if (isBeingWritten || /^E[A-Z]/.test(systemCode(error))) {
+  if (isBeingWritten || isDiskError(error) || /^E[A-Z]/.test(systemCode(error))) {
     archive.problems.report("reading", error);
     return;
   }
   archive.problems.report("segments", error);
-  const nowMs = archive.clock.monotonicMs();
+  const nowMs = archive.machine.monotonicMs();
   if (!(error instanceof AppError)) {
     if (nowMs - archive.failedMs < PAUSE_MS) archive.pausedUntilMs = nowMs + PAUSE_MS;
     archive.failedMs = nowMs;
   }
   abandon(archive, messageOf(error));
+}
+
+/**
+ * Looks for what a standby cannot read. If this server cannot, either, it begins with a new base: nothing can be restored
+ * without that.
+ */
+async function lookForLack(archive: Archiving, key: string): Promise<void> {
+  const { writer, storage, machine, lack } = archive;
+  const nowMs = machine.monotonicMs();
+  const isKnown = lack !== null && nowMs - lack.lookedMs < LACK_INTERVAL_MS;
+  if (writer?.newestBase == null || (isKnown && (lack.isLost || lack.key === key))) return;
+  const slot = parseSlotKey(key);
+  // Then the standby can restore what follows.
+  if (slot !== null && !isAtOrBefore(writer.newestBase.first, slot)) return;
+  const isLost = await isUnreadable(storage, machine, slot);
+  archive.lack = { key, lookedMs: nowMs, isLost };
+  if (isLost && writer === archive.writer) abandon(archive, `${key} is missing or damaged`);
 }
 
 /** Everything that a timer or a message begins runs in it: an error would end the thread. */
@@ -82,10 +111,21 @@ function guard(archive: Archiving, work: () => void): void {
   }
 }
 
-async function begin(archive: Archiving): Promise<void> {
-  const { storage, log, ending } = archive;
+/** @param followed what this server has begun as a standby */
+async function begin(archive: Archiving, followed: Continuation | null = null): Promise<void> {
+  const { storage, log, ending, machine, problems } = archive;
   const signal = AbortSignal.any([ending.signal, archive.signal]);
-  const begun = await beginGeneration(archive, signal).catch((error) => {
+  const opening: ArchiveContext = {
+    ...archive,
+    get hasGap() {
+      return archive.hasGap;
+    },
+    storage: withRetries(storage, machine, {
+      onResult: (error) =>
+        error === null ? problems.clear("opening") : problems.report("opening", error),
+    }),
+  };
+  const begun = await beginGeneration(opening, signal, followed).catch((error) => {
     if (!archive.isStarted || !isOfArchive(error)) throw error;
     supersede(archive, error.message);
     return null;
@@ -93,7 +133,7 @@ async function begin(archive: Archiving): Promise<void> {
   if (begun === null) return;
   if (begun.damage !== null) log("warn", "archive needs a new base", { reason: begun.damage });
   if (isOver(archive)) return;
-  const writer = await createGenerationWriter(archive, begun, {
+  const events: GenerationEvents = {
     onStored(ticket, untilMs) {
       archive.completeUntilMs = untilMs;
       archive.onConfirmed(ticket);
@@ -104,13 +144,15 @@ async function begin(archive: Archiving): Promise<void> {
       archive.heldUntilMs = untilMs;
       reportState(archive);
     },
-  });
+    onLack: (key) => lookForLack(archive, key),
+  };
+  const writer = await createGenerationWriter(archive, begun, events, opening.storage);
   if (isOver(archive)) return endGeneration(writer);
   archive.writer = writer;
   archive.hasGap = false;
-  archive.problems.clearRequired();
-  const { number: generation, continues: continued } = begun.generation;
-  log("info", "archive opened", { storage: storage.url, generation, continued });
+  problems.clearRequired();
+  const { number: generation, parent } = begun.generation;
+  log("info", "archive opened", { storage: storage.url, generation, continued: parent !== null });
   tick(archive);
 }
 
@@ -123,7 +165,7 @@ function open(archive: Archiving, work: () => Promise<void>): Promise<void> {
 function beginSoon(archive: Archiving): void {
   const { problems } = archive;
   // `tick` calls it again.
-  if (archive.clock.monotonicMs() < archive.pausedUntilMs) return;
+  if (archive.machine.monotonicMs() < archive.pausedUntilMs) return;
   const attempt = () => begin(archive);
   void open(archive, () => problems.retry("opening", () => isOver(archive), attempt));
 }
@@ -131,17 +173,17 @@ function beginSoon(archive: Archiving): void {
 /** Reports how far the archive is. If the WAL cannot be read, the bytes are those of the last time. */
 function reportState(archive: Archiving): void {
   if (isOver(archive)) return;
-  const { path, writer, files, nowMs, clock, completeUntilMs, createdMs, onState } = archive;
+  const { writer, files, database, machine, completeUntilMs, createdMs, onState } = archive;
   const base = writer?.newestBase ?? null;
   let isBehind = true;
-  const lookedMs = nowMs();
+  const lookedMs = machine.nowMs();
   guard(archive, () => {
     isBehind = writer === null || !isComplete(writer);
-    archive.bytesBehind = writer === null ? committedWalBytesOf(files) : bytesBehind(writer);
+    archive.bytesBehind = writer === null ? database.walBytes() : bytesBehind(writer);
   });
-  const monotonicMs = clock.monotonicMs();
+  const monotonicMs = machine.monotonicMs();
   const behindMs = isBehind ? monotonicMs - (completeUntilMs ?? createdMs) : 0;
-  if (completeUntilMs !== null) noteArchived(path, lookedMs - behindMs);
+  if (completeUntilMs !== null) files.noteArchived(lookedMs - behindMs);
   onState({
     secondsBehind: behindMs / 1000,
     bytesBehind: archive.bytesBehind,
@@ -152,8 +194,9 @@ function reportState(archive: Archiving): void {
 
 function tick(archive: Archiving): void {
   if (isOver(archive)) return;
-  const { writer, problems } = archive;
-  if (writer === null) beginSoon(archive);
+  const { writer, problems, isStarted } = archive;
+  // A start that has failed is over.
+  if (writer === null && isStarted) beginSoon(archive);
   guard(archive, () => {
     if (writer !== null) {
       advance(writer);
@@ -166,28 +209,33 @@ function tick(archive: Archiving): void {
 }
 
 /**
- * Starts archiving, when no other server does. Returns early if the storage is unreachable.
+ * Starts archiving, when no other server does. A single server in async mode serves without its storage: it returns early
+ * then.
  * @throws {AppError} operator if the archive cannot be used, e.g. because it is that of another database
+ * @throws {AppError} unavailable if the storage does not respond
  */
-async function start(archive: Archiving): Promise<void> {
+async function start(archive: Archiving, followed: Continuation | null): Promise<void> {
+  const isNeeded = archive.commit === "sync" || archive.standby;
+  const opening = open(archive, () => begin(archive, followed));
   try {
-    await Promise.race([open(archive, () => begin(archive)), archive.problems.first]);
+    await (isNeeded ? opening : Promise.race([opening, archive.problems.first]));
   } catch (error) {
-    if (!(error instanceof AppError) || error.code !== "unavailable") throw error;
+    if (isNeeded || !(error instanceof AppError) || error.code !== "unavailable") throw error;
     archive.problems.report("opening", error);
   }
   archive.isStarted = true;
 }
 
-/** Waits for the first base. @throws {AppError} operator if the storage does not respond in time */
+/** Waits for the first base. @throws {AppError} unavailable if the storage does not take it, or another server has it */
 async function untilBaseWritten(archive: Archiving): Promise<void> {
   const lacksBase = () => (archive.writer?.newestBase ?? null) === null;
   for (let failingMs = 0; lacksBase(); failingMs += POLL_MS) {
     archive.signal.throwIfAborted();
+    archive.ending.signal.throwIfAborted();
     const reason = problemOf(archive);
     if (reason === null) failingMs = 0;
-    else if (failingMs > START_TIMEOUT_MS) fail("operator", reason);
-    await Bun.sleep(POLL_MS);
+    else if (failingMs > START_TIMEOUT_MS) fail("unavailable", reason);
+    await archive.machine.sleep(POLL_MS);
   }
 }
 
@@ -196,39 +244,45 @@ async function untilBaseWritten(archive: Archiving): Promise<void> {
  * @returns whether the archive has all of it
  */
 function checkpoint(archive: Archiving): boolean {
-  const { walLock, path, files, maxWalBytes } = archive;
-  if (walLock.checkpoint(() => archive.writer !== null && readAll(archive.writer))) return true;
+  const { walPin, files, database, maxWalBytes } = archive;
+  if (walPin.checkpoint(() => archive.writer !== null && readAll(archive.writer))) return true;
   // A WAL that is as large as what is free has taken half of the space.
-  const limitBytes = Math.min(maxWalBytes, freeBytesOf(path) ?? maxWalBytes);
-  if (committedWalBytesOf(files) <= limitBytes) return false;
+  const limitBytes = Math.min(maxWalBytes, files.freeBytes() ?? maxWalBytes);
+  if (database.walBytes() <= limitBytes) return false;
   abandon(archive, "the storage was unreachable for too long");
   archive.hasGap = true;
-  walLock.checkpoint(() => true);
+  walPin.checkpoint(() => true);
   return false;
 }
 
 export function createArchiver(options: ArchiverOptions) {
+  const { machine, files, database } = options;
   const archive: Archiving = {
     ...options,
-    walLock: lockWal(options.path),
-    progress: openProgress(options.path),
-    problems: createProblems(options.log),
-    settledMs: createSettledClock(options.nowMs, options.clock.monotonicMs),
+    identity: files.lockIdentity(),
+    walPin: database.pinWal(),
+    progress: database.openProgress(),
+    problems: createProblems(options.log, machine),
+    settledMs: createSettledClock(machine.nowMs, machine.monotonicMs),
     ending: new AbortController(),
     writer: null,
     hasGap: false,
     failedMs: Number.NEGATIVE_INFINITY,
     pausedUntilMs: Number.NEGATIVE_INFINITY,
+    lack: null,
     isStarted: false,
     lastTicket: 0,
     completeUntilMs: null,
-    createdMs: options.clock.monotonicMs(),
+    createdMs: machine.monotonicMs(),
     bytesBehind: 0,
     heldUntilMs: Number.NEGATIVE_INFINITY,
   };
-  const timer = setInterval(() => tick(archive), SENDING_SHARE * options.intervalMs);
+  const ticking = machine.every(SENDING_SHARE * options.intervalMs, () => tick(archive));
+  const watching = archive.standby
+    ? watchWrites(archive, (reason) => supersede(archive, reason))
+    : null;
   return {
-    start: () => start(archive),
+    start: (followed: Continuation | null) => start(archive, followed),
     untilBaseWritten: () => untilBaseWritten(archive),
     /** Counts a commit, which has ended. */
     committed(ticket: number): void {
@@ -239,12 +293,13 @@ export function createArchiver(options: ArchiverOptions) {
     /** Copies the WAL to the database, unless the WAL has to keep what the archive does not have. */
     checkpoint(): void {
       guard(archive, () => {
-        if (checkpoint(archive)) setTimeout(() => tick(archive), AFTER_CHECKPOINT_MS);
+        if (checkpoint(archive)) void machine.sleep(AFTER_CHECKPOINT_MS).then(() => tick(archive));
       });
     },
     /** The database is closed afterwards. */
     async close(): Promise<void> {
-      clearInterval(timer);
+      ticking[Symbol.dispose]();
+      watching?.[Symbol.dispose]();
       await close(archive, (work) => guard(archive, work));
     },
   };

@@ -31,7 +31,7 @@ import {
   readLog,
   type StoredSegment,
 } from "./log-reader.ts";
-import type { Progress } from "./progress.ts";
+import type { Progress } from "./machine.ts";
 
 /** Greater than what follows a prefix in any key. */
 const LAST_KEY = "~";
@@ -44,9 +44,9 @@ export interface StoredBase extends Base {
 export interface Catalog {
   /** Number of the newest generation; 0 if no server has written to the archive. */
   readonly newest: number;
-  /** Those from the generation of the oldest base on, by number, without those that are missing or damaged. */
+  /** Those from the generation of the oldest base on, oldest first, without those that are missing or damaged. */
   readonly generations: ReadonlyMap<number, Generation>;
-  /** All that are complete, oldest first. */
+  /** All that are complete, and not of a void generation, oldest first. */
   readonly bases: readonly StoredBase[];
 }
 
@@ -57,18 +57,27 @@ export interface History {
   readonly segments: readonly StoredSegment[];
   /** The last segment, which may be that before the first one of the base. */
   readonly last: SegmentId;
-  /** The newest generation that continues the base. */
+  /** The newest generation that continues the base, perhaps through others. */
   readonly lastGeneration: number;
   /** The end of the newest log; `null` if another generation has begun anew since. */
   readonly tail: LogExtent | null;
   readonly loss: string | null;
 }
 
+/** @returns `null` if it is missing. @throws {AppError} operator if it is damaged */
+export async function findGeneration(
+  storage: Pick<ObjectStorage, "get">,
+  number: number,
+): Promise<Generation | null> {
+  const body = await storage.get(generationKey(number), HEAD_BYTES);
+  return body === null ? null : decodeGeneration(number, body);
+}
+
 /** @throws {AppError} operator if it is missing or damaged */
 export async function readGeneration(storage: ObjectStorage, number: number): Promise<Generation> {
-  const key = generationKey(number);
-  const body = await storage.get(key, HEAD_BYTES);
-  return decodeGeneration(number, body ?? failDamaged(key, "is missing"));
+  return (
+    (await findGeneration(storage, number)) ?? failDamaged(generationKey(number), "is missing")
+  );
 }
 
 /** @returns `null` if it was deleted since it was listed */
@@ -119,13 +128,25 @@ export async function readCatalog(storage: ObjectStorage): Promise<Catalog> {
       orNull(readGeneration(storage, generation)),
     );
     const sound = read.filter((record) => record !== null);
-    const bases = await mapBounded(ids, (id) => readBase(storage, id));
-    return {
-      newest,
-      generations: new Map(sound.map((record) => [record.number, record])),
-      bases: bases.filter((base) => base !== null),
-    };
+    const generations = new Map(sound.map((record) => [record.number, record]));
+    const counted = ids.filter(({ generation }) => !isVoid({ generations }, generation));
+    const bases = await mapBounded(counted, (id) => readBase(storage, id));
+    return { newest, generations, bases: bases.filter((base) => base !== null) };
   }
+}
+
+type Generations = Pick<Catalog, "generations">;
+
+/**
+ * A generation that begins anew acknowledges nothing before its first base. Who has proved that it never had one continues
+ * what was before it, and then it counts for nothing, also if a base arrives later.
+ * @returns whether it is one of those
+ */
+export function isVoid({ generations }: Generations, number: number): boolean {
+  return [...generations.values()].some(
+    (record) =>
+      record.number > number && record.parent !== null && record.parent.generation < number,
+  );
 }
 
 /**
@@ -153,11 +174,25 @@ export function isSameSegment(one: SegmentId | null, other: SegmentId | null): b
   return one?.generation === other?.generation && one?.number === other?.number;
 }
 
-/** @returns the newest generation that continues this one, as far as records say */
-function lastOf({ generations }: Catalog, generation: number): number {
-  let last = generation;
-  while (generations.get(last + 1)?.continues === true) last += 1;
-  return last;
+/** @returns the generation and those that continue it, each the one before, as far as records say */
+function chainOf({ generations }: Generations, generation: number): [number, ...number[]] {
+  const next = generations.values().find(({ parent }) => parent?.generation === generation);
+  return [generation, ...(next === undefined ? [] : chainOf({ generations }, next.number))];
+}
+
+/** @returns the newest generation that continues this one */
+function lastOf(catalog: Generations, generation: number): number {
+  return chainOf(catalog, generation).at(-1) ?? generation;
+}
+
+/** @returns the first generation after this one that may continue it, and whose record is missing or damaged */
+function findBreak({ newest, generations, bases }: Catalog, last: number): number | null {
+  for (let number = last + 1; number <= newest; number += 1) {
+    if (!generations.has(number)) return number;
+    // What follows does not continue what was before.
+    if (bases.some(({ generation }) => generation === number)) break;
+  }
+  return null;
 }
 
 /** @param from a segment that retention has not deleted, nor any after it */
@@ -173,26 +208,24 @@ export async function readHistory(
   catalog: Catalog,
   base: StoredBase,
 ): Promise<History> {
-  const { newest, generations } = catalog;
-  const lastGeneration = lastOf(catalog, base.generation);
+  const [, ...later] = chainOf(catalog, base.generation);
+  const lastGeneration = later.at(-1) ?? base.generation;
   const before = { ...base.first, number: base.first.number - 1 };
   if (base.damage !== null)
     return { base, segments: [], last: before, lastGeneration, tail: null, loss: base.damage };
-  const beginnings = [base.first];
-  for (let generation = base.generation + 1; generation <= lastGeneration; generation += 1)
-    beginnings.push({ generation, number: 1 });
+  const beginnings = [base.first, ...later.map((number) => ({ generation: number, number: 1 }))];
   const logs = await mapBounded(beginnings, (from) => readFrom(storage, catalog, from));
   const cut = logs.findIndex(({ loss }) => loss !== null);
   const segments = logs.slice(0, cut === -1 ? logs.length : cut + 1).flatMap((log) => log.segments);
   const { generation, number } = segments.at(-1) ?? before;
-  const isBroken = lastGeneration < newest && !generations.has(lastGeneration + 1);
-  const broken = isBroken ? `${generationKey(lastGeneration + 1)} is missing or damaged` : null;
+  const missing = findBreak(catalog, lastGeneration);
+  const broken = missing === null ? null : `${generationKey(missing)} is missing or damaged`;
   return {
     base,
     segments,
     last: { generation, number },
     lastGeneration,
-    tail: lastGeneration === newest ? (logs.at(-1) ?? null) : null,
+    tail: lastGeneration === catalog.newest ? (logs.at(-1) ?? null) : null,
     loss: logs[cut]?.loss ?? broken,
   };
 }
@@ -215,10 +248,12 @@ export async function readLastHeader(storage: ObjectStorage, { segments, loss }:
  */
 export async function readNewestProgress(
   storage: ObjectStorage,
-  { newest, generations }: Catalog,
+  catalog: Catalog,
   { base, tail }: Pick<History, "base" | "tail">,
 ): Promise<Progress | null> {
+  const { newest, generations } = catalog;
   for (let number = newest; number >= base.generation; number -= 1) {
+    if (isVoid(catalog, number)) continue;
     const sealed = number === newest && tail?.isSealed ? tail.sealFrom.number - 1 : null;
     const end = generations.get(number + 1)?.previousEnd ?? sealed ?? Number.POSITIVE_INFINITY;
     const objects = await storage.list(logPrefix(number));
@@ -277,6 +312,20 @@ export async function readEnd(storage: ObjectStorage, catalog: Catalog) {
   if (newest === 0 || tail !== null) return { history, tail };
   // Without a sound base in this generation, retention has deleted nothing of it, unless one is damaged.
   return { history, tail: await readFrom(storage, catalog, { generation: newest, number: 1 }) };
+}
+
+/** The newest base that leads to the end of a log, `null` if there is none; and what is missing or damaged then. */
+export type BaseOfEnd = { readonly newest: Base | null; readonly damage: string | null };
+
+/** @param last the last segment before that end */
+export async function findBaseOf(storage: ObjectStorage, last: SegmentId): Promise<BaseOfEnd> {
+  const history = await readNewestHistory(storage, await readCatalog(storage));
+  if (history === null) return { newest: null, damage: NO_BASE };
+  const { generation, number } = history.last;
+  const next = slotKey({ generation, number: number + 1 });
+  const { damage } = await readLastHeader(storage, history);
+  const problem = damage ?? (isAtOrBefore(last, history.last) ? null : `${next} is missing`);
+  return { newest: problem === null ? history.base : null, damage: problem };
 }
 
 /** Why an archive with objects is neither restored nor begun. */

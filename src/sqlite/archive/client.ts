@@ -1,5 +1,6 @@
 /** The archive as the thread of the server sees it. */
 
+import type { Clock } from "../../base/clock.ts";
 import { AppError, type ErrorCode } from "../../base/error.ts";
 import { removeTemporary } from "../../base/temporary-file.ts";
 import type { ArchiveOptions, ArchiveState } from "../../domain/archive.ts";
@@ -7,6 +8,7 @@ import type { CommitGate } from "../engine/writer.ts";
 import type { FileDescriptors } from "../file/file-watch.ts";
 import { ARCHIVE_CAUSE } from "./context.ts";
 import type { ArchiveRequest, ArchiveResponse } from "./service.ts";
+import { createWriteState } from "./write-state.ts";
 
 /** How long a write waits for the archive. Then it is rejected, and so are later ones immediately, until the archive responds. */
 const CONFIRM_TIMEOUT_MS = 5_000;
@@ -32,9 +34,16 @@ function notConfirmed(): AppError {
   );
 }
 
+interface Waiter extends PromiseWithResolvers<void> {
+  readonly ticket: number;
+  /** By the monotonic clock. */
+  readonly expiresMs: number;
+}
+
 /** The commits that wait for the archive. Each has a ticket: its number. */
-function createConfirmations() {
-  const waiters: (PromiseWithResolvers<void> & { readonly ticket: number })[] = [];
+function createConfirmations(clock: Clock) {
+  const waiters: Waiter[] = [];
+  let isWatched = false;
   let lastTicket = 0;
   /** Ticket of the last rejected write that may have been made; `null` if the archive has it. */
   let rejectedTicket: number | null = null;
@@ -43,20 +52,31 @@ function createConfirmations() {
     for (const waiter of waiters.splice(0)) waiter.reject(notConfirmed());
   }
 
+  /** One timer for all writes that expire, as long as there are any. */
+  async function watch(): Promise<void> {
+    isWatched = true;
+    const next = () => waiters.find(({ expiresMs }) => Number.isFinite(expiresMs));
+    for (let first = next(); first !== undefined; first = next()) {
+      const leftMs = first.expiresMs - clock.monotonicMs();
+      if (leftMs > 0) await clock.sleep(leftMs);
+      else {
+        rejectedTicket = lastTicket;
+        rejectAll();
+      }
+    }
+    isWatched = false;
+  }
+
   return {
     nextTicket: () => ++lastTicket,
     isBehind: () => rejectedTicket !== null,
     /** @param expires whether it is rejected after a while, with all others */
     wait(ticket: number, expires: boolean): Promise<void> {
-      const waiter = { ticket, ...Promise.withResolvers<void>() };
+      const patienceMs = expires ? CONFIRM_TIMEOUT_MS : Number.POSITIVE_INFINITY;
+      const expiresMs = clock.monotonicMs() + patienceMs;
+      const waiter = { ticket, expiresMs, ...Promise.withResolvers<void>() };
       waiters.push(waiter);
-      if (!expires) return waiter.promise;
-      const expire = () => {
-        if (!waiters.includes(waiter)) return;
-        rejectedTicket = lastTicket;
-        rejectAll();
-      };
-      setTimeout(expire, CONFIRM_TIMEOUT_MS).unref();
+      if (expires && !isWatched) void watch();
       return waiter.promise;
     },
     confirm(confirmed: number): void {
@@ -72,6 +92,7 @@ function createConfirmations() {
 /** The thread, which responds to requests in their order. */
 function createThread(
   worker: Worker,
+  clock: Clock,
   onMessage: (message: ArchiveResponse) => void,
   onBroken: (reason: string) => void,
 ) {
@@ -126,9 +147,7 @@ function createThread(
     broken: () => broken,
     post: (request: ArchiveRequest) => worker.postMessage(request),
     async close(): Promise<void> {
-      const { promise, resolve } = Promise.withResolvers<void>();
-      setTimeout(resolve, STOP_TIMEOUT_MS).unref();
-      await Promise.race([ask({ type: "close" }).catch(() => {}), promise]);
+      await Promise.race([ask({ type: "close" }).catch(() => {}), clock.sleep(STOP_TIMEOUT_MS)]);
       terminate();
     },
   };
@@ -140,10 +159,10 @@ function createThread(
  * @throws {AppError} operator if the database is missing and must not be created, or the storage cannot be used
  * @throws the reason of the signal
  */
-export async function openArchive(path: string, options: ArchiveOptions) {
-  const { createWorker, onLog, onStopped, onSuperseded, signal, ...settings } = options;
+export async function openArchive(path: string, options: ArchiveOptions, clock: Clock) {
+  const { createWorker, onLog, onStopped, onSuperseded, onWaiting, signal, ...settings } = options;
   const isSync = settings.commit === "sync";
-  const confirmations = createConfirmations();
+  const confirmations = createConfirmations(clock);
   let reported: Omit<ArchiveState, "isHeld" | "isReachable"> = {
     secondsBehind: 0,
     bytesBehind: 0,
@@ -154,6 +173,7 @@ export async function openArchive(path: string, options: ArchiveOptions) {
   /** Whether another server has the archive. */
   let isSuperseded = false;
   let disposal: Promise<void> | null = null;
+  const writes = createWriteState();
   /** Whether the database is a copy, and this server may not write. */
   let isCopy = false;
   /** When the copy had everything. */
@@ -162,12 +182,13 @@ export async function openArchive(path: string, options: ArchiveOptions) {
 
   function onMessage(message: ArchiveResponse): void {
     if (message.type === "confirmed") confirmations.confirm(message.ticket);
-    else if (message.type === "fresh") freshMs = performance.now() - message.ageMs;
+    else if (message.type === "fresh") freshMs = clock.monotonicMs() - message.ageMs;
     else if (message.type === "state") {
       const { heldForMs, ...state } = message.state;
       reported = state;
-      heldUntilMs = performance.now() + heldForMs;
+      heldUntilMs = clock.monotonicMs() + heldForMs;
     } else if (message.type === "log") onLog(...message.line);
+    else if (message.type === "waiting") onWaiting?.(message.what);
     else if (message.type === "superseded") {
       isSuperseded = true;
       confirmations.rejectAll();
@@ -177,7 +198,7 @@ export async function openArchive(path: string, options: ArchiveOptions) {
     }
   }
 
-  const thread = createThread(createWorker(), onMessage, (reason) => {
+  const thread = createThread(createWorker(), clock, onMessage, (reason) => {
     onLog("error", "archive stopped", { reason });
     confirmations.rejectAll();
     onStopped(new Error(`the archive has stopped: ${reason}`));
@@ -198,6 +219,7 @@ export async function openArchive(path: string, options: ArchiveOptions) {
 
   try {
     isCopy = await askAtStart({ type: "open", path, settings });
+    onWaiting?.(null);
   } catch (error) {
     // Nothing is archived yet. The thread may be restoring the database.
     thread.terminate();
@@ -213,21 +235,31 @@ export async function openArchive(path: string, options: ArchiveOptions) {
   }
 
   const gate: CommitGate = {
-    requireOpen() {
+    begin() {
       if (isSuperseded) throw archiveError("unavailable", "another server has taken over");
-      if (!isSync || (!confirmations.isBehind() && thread.broken() === null)) return;
-      throw archiveError("unavailable", "the archive does not respond");
+      if (isSync && (confirmations.isBehind() || thread.broken() !== null))
+        throw archiveError("unavailable", "the archive does not respond");
+      if (!writes.begin()) throw archiveError("unavailable", "a standby is about to take over");
     },
-    confirm: () => (isSync ? untilConfirmed(true) : null),
+    confirm() {
+      if (!writes.end()) return Promise.reject(notConfirmed());
+      return isSync ? untilConfirmed(true) : null;
+    },
+    failed(isOfDisk) {
+      if (writes.end()) writes.setFailing(isOfDisk && settings.standby);
+    },
   };
   return {
     ...gate,
     isCopy: () => isCopy,
+    /** If so, a standby may take over: write something small each second, and call the other one when that succeeds. */
+    isDiskFailing: writes.isFailing,
+    noteDiskWorks: () => writes.setFailing(false),
     /** @returns the age of the copy, in seconds; `null` if this server may write */
-    secondsBehind: () => (isCopy ? (performance.now() - freshMs) / 1000 : null),
+    secondsBehind: () => (isCopy ? (clock.monotonicMs() - freshMs) / 1000 : null),
     /** @returns for how long another server may have taken over, in seconds; `null` if none can have acknowledged a write */
     secondsUnheld(): number | null {
-      const unheldMs = performance.now() - heldUntilMs;
+      const unheldMs = clock.monotonicMs() - heldUntilMs;
       // In async mode, a server that has only lost its storage goes on.
       if (!isSync || !settings.standby || unheldMs < 0) return null;
       return (unheldMs + settings.takeoverMs) / 1000;
@@ -250,10 +282,10 @@ export async function openArchive(path: string, options: ArchiveOptions) {
      * @throws {AppError}
      * @throws the reason of the signal
      */
-    start: (files: FileDescriptors) => askAtStart({ type: "start", files }),
+    start: (files: FileDescriptors) => askAtStart({ type: "start", files, memory: writes.memory }),
     checkpoint: () => thread.ask({ type: "checkpoint" }),
     state(): ArchiveState {
-      const isReachable = isSuperseded || performance.now() < heldUntilMs;
+      const isReachable = isSuperseded || clock.monotonicMs() < heldUntilMs;
       return { ...reported, isHeld: isReachable && !isSuperseded, isReachable };
     },
     /** Brings the archive up to date and closes it, if the storage responds in time. It does not fail. */

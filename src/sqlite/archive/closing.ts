@@ -1,8 +1,9 @@
 /** The end of an archive: the rest is sent, the log is closed, and the next start can prove that it continues. */
 import { AppError, messageOf } from "../../base/error.ts";
-import { type Archiving, isOver, problemOf } from "./archiver-state.ts";
-import { endGeneration, type GenerationWriter } from "./generation-writer.ts";
-import { markComplete } from "./marker.ts";
+import { isOver, problemOf } from "./context.ts";
+import { type Archiving, endGeneration, type GenerationWriter } from "./generation-writer.ts";
+import type { SegmentId } from "./keys.ts";
+import type { DatabaseFiles } from "./machine.ts";
 import { advance, isComplete, lastStored, readAll } from "./segments.ts";
 
 /** How long a stopping server waits for the storage. */
@@ -18,42 +19,50 @@ const IN_USE =
 /** Runs what may fail. */
 type Guard = (work: () => void) => void;
 
+function markComplete(files: DatabaseFiles, { generation, number }: SegmentId): void {
+  const marker = files.readMarker();
+  if (marker === null) return;
+  const complete = { generation, number, file: files.state() };
+  files.writeMarker({ ...marker, complete, restored: null });
+}
+
 /**
  * Copies all of the WAL to the database, and notes that the archive has it: the next start can continue from here, also as
  * a standby of the server that has the archive then.
  * @returns whether it has
  */
-export function noteEnd({ walLock, path }: Archiving, writer: GenerationWriter): boolean {
+export function noteEnd({ walPin, files }: Archiving, writer: GenerationWriter): boolean {
   const isRead = () => isComplete(writer) || (readAll(writer) && isComplete(writer));
-  return walLock.complete(isRead, () => markComplete(path, lastStored(writer)));
+  return walPin.complete(isRead, () => markComplete(files, lastStored(writer)));
 }
 
 /** Sends the rest, until the archive has all of the database. @returns why that was not noted; `null` if it was */
 async function finish(archive: Archiving, guard: Guard): Promise<string | null> {
-  let deadlineMs = performance.now() + CLOSE_TIMEOUT_MS;
+  const { machine } = archive;
+  let deadlineMs = machine.monotonicMs() + CLOSE_TIMEOUT_MS;
   let hasAll = false;
   let isNoted = false;
-  while (performance.now() < deadlineMs) {
+  while (machine.monotonicMs() < deadlineMs) {
     const { writer, isStarted } = archive;
     if (writer === null && (!isStarted || problemOf(archive) !== null)) break;
     guard(() => {
       if (writer === null) return;
       advance(writer);
       if (!isComplete(writer)) return;
-      if (!hasAll) deadlineMs = Math.min(deadlineMs, performance.now() + OTHERS_TIMEOUT_MS);
+      if (!hasAll) deadlineMs = Math.min(deadlineMs, machine.monotonicMs() + OTHERS_TIMEOUT_MS);
       hasAll = true;
       isNoted = noteEnd(archive, writer);
     });
     if (isNoted) return null;
-    await Bun.sleep(POLL_MS);
+    await machine.sleep(POLL_MS);
   }
   return hasAll ? IN_USE : (problemOf(archive) ?? "a base is being written");
 }
 
 /** Says that this server writes nothing more, so that the next start need not wait. */
-async function closeLog({ log, nowMs }: Archiving, writer: GenerationWriter): Promise<void> {
+async function closeLog({ log, machine }: Archiving, writer: GenerationWriter): Promise<void> {
   try {
-    await Promise.race([writer.log.close(nowMs()), Bun.sleep(CLOSE_TIMEOUT_MS / 2)]);
+    await Promise.race([writer.log.close(machine.nowMs()), machine.sleep(CLOSE_TIMEOUT_MS / 2)]);
   } catch (error) {
     log("warn", "archive not closed", { reason: messageOf(error) });
   }
@@ -70,5 +79,5 @@ export async function close(archive: Archiving, guard: Guard): Promise<void> {
   archive.ending.abort(new AppError("unavailable", "the archive was closed"));
   if (archive.writer !== null) endGeneration(archive.writer);
   archive.progress[Symbol.dispose]();
-  archive.walLock[Symbol.dispose]();
+  archive.walPin[Symbol.dispose]();
 }

@@ -1,46 +1,56 @@
 /**
  * Follows the log of another server with a copy of its database, and takes over when that server has ended. It asks for
- * the next segment by its key, so nothing is listed.
+ * the next segments by their keys, so nothing is listed.
  */
 
-import { existsSync } from "node:fs";
 import { AppError, fail, messageOf, systemCode } from "../../base/error.ts";
 import type { ArchiveSettings } from "../../domain/archive.ts";
 import { withRetries } from "../../domain/object-storage.ts";
-import type { FileDescriptors } from "../file/file-watch.ts";
-import { discard } from "../file/files.ts";
-import { announceRegularly } from "./announcement.ts";
-import { readGeneration } from "./catalog.ts";
+import { watchAnew } from "./anew.ts";
+import { type Announcing, announceRegularly } from "./announcement.ts";
+import {
+  type BaseOfEnd,
+  findBaseOf,
+  findGeneration,
+  isSameSegment,
+  readGeneration,
+} from "./catalog.ts";
 import { endsCopy, failCopyBroken, type ServerContext } from "./context.ts";
-import { type Copy, openCopy } from "./copy.ts";
 import {
   damageOf,
   decodeContents,
-  decodeGeneration,
   decodeHead,
   type Generation,
   HEAD_BYTES,
   type Seal,
   type SegmentHeader,
 } from "./format.ts";
-import { failContinued } from "./generation.ts";
-import { baseKey, generationKey, prefixes, type SegmentId, slotKey } from "./keys.ts";
-import { MAX_SENDING, readHead, seal } from "./log.ts";
-import { orNull, readHeartbeat, readLog } from "./log-reader.ts";
-import { markCopy } from "./marker.ts";
+import { type Continuation, failContinued, prepareMarker } from "./generation.ts";
+import { type SegmentId, slotKey } from "./keys.ts";
+import { createRecord, isPromoted, MAX_SENDING, seal } from "./log.ts";
+import { type Heartbeat, orNull, readHeartbeat, readLog } from "./log-reader.ts";
+import type { Copy, DatabaseFiles, OpenDatabase, WalPosition } from "./machine.ts";
 import { createProblems, type Problems } from "./problems.ts";
 import { isRestorable } from "./restorable.ts";
-import type { CopyStart } from "./standby.ts";
-import { createStillness, HEARTBEAT_MS, STORAGE_POLL_MS } from "./still.ts";
+import { type CopyStart, markCopy } from "./standby.ts";
+import { createStillness, HEARTBEAT_MS, patienceMs, STORAGE_POLL_MS } from "./still.ts";
 
-/** After this long without progress, the copy is restored. Reads are rejected by then, because it is too old. */
-const MAX_STUCK_MS = 60_000;
+/**
+ * After this long without progress, the copy is restored if the archive leads to its end without what it lacks: if it lacks
+ * nothing, when reads are rejected because it is too old.
+ */
+const [MAX_LACK_MS, MAX_STUCK_MS] = [10_000, 60_000];
+/**
+ * Segments that are read at the same time: enough to keep up with a server that is nearer to the storage. Of those behind
+ * the first ones, only as much as most of them have: a longer one is read again when it is among the first.
+ */
+const [MAX_AHEAD, MAX_WHOLE] = [64, MAX_SENDING];
 
 /** Options of {@link follow}. Other connections read the copy, and none of them writes to it. */
 export interface FollowOptions
   extends ServerContext,
-    Pick<ArchiveSettings, "takeoverMs" | "wasSuperseded"> {
-  readonly files: FileDescriptors;
+    Pick<ArchiveSettings, "takeoverMs" | "wasSuperseded" | "commit"> {
+  readonly database: OpenDatabase;
   readonly start: CopyStart;
   /** Called when the copy has everything that the other server had acknowledged, with the age of that proof. */
   readonly onFresh: (ageMs: number) => void;
@@ -56,8 +66,11 @@ interface FollowedLog {
   stillMsOf: ReturnType<typeof createStillness>;
   /** The last segment that a heartbeat has confirmed. */
   confirmed: number;
-  /** What the last look has found at its end; `null` before the first look. */
-  state: string | null;
+  /** An empty slot ahead, and when the look at it began; `null` if none is known. */
+  empty: { readonly number: number; readonly lookedMs: number } | null;
+  isLooking: boolean;
+  /** Looks at those who have begun anew after the end; `null` unless one has. */
+  lookAtAnew: ReturnType<typeof watchAnew> | null;
   /** Whether this server has decided to end it. */
   isTakingOver: boolean;
 }
@@ -66,44 +79,47 @@ interface Following extends FollowOptions, FollowedLog {
   readonly copy: Copy;
   readonly problems: Problems;
   last: SegmentId;
+  /** Where that ends, and its time: as of {@link CopyStart}. */
+  end: WalPosition | null;
+  timeMs: number;
   /** Slots to read at once. */
   ahead: number;
   intervalMs: number;
+  /** When the last look began that has found the end of the log. */
+  freshMs: number;
+  /** The key of what cannot be read; `null` if nothing is missed. */
+  lacks: string | null;
+  /** What is waited for, other than a log that goes on; `null` if nothing is. */
+  waitsFor: string | null;
+  /** The base to which the copy belongs, when the end was looked at for long; `null` before. */
+  base: Promise<BaseOfEnd> | null;
+  /** How this server continues the archive, the same in each attempt; `null` until it may. */
+  taken: { readonly record: Generation; readonly hasAll: boolean } | null;
 }
 
 /** @param number of the first slot to read */
 function beginLog(
-  { clock, log }: FollowOptions,
+  { machine, log }: FollowOptions,
   generation: Generation,
   number: number,
 ): FollowedLog {
   log("info", "following", { holder: generation.holder, generation: generation.number });
-  const next = { generation: generation.number, number };
-  const stillMsOf = createStillness(clock);
   return {
     generation,
-    next,
+    next: { generation: generation.number, number },
     ended: null,
-    stillMsOf,
+    stillMsOf: createStillness(machine),
     confirmed: 0,
-    state: null,
+    empty: null,
+    isLooking: false,
+    lookAtAnew: null,
     isTakingOver: false,
   };
 }
 
-/** What a look at the archive has found. */
-type Look =
-  | { readonly found: "more to read" }
-  /** The state changes as long as the other server runs. */
-  | { readonly found: "the end"; readonly state: string }
-  /** The log has ended, and no server has continued it. */
-  | { readonly found: "no successor"; readonly isPromoted: boolean }
-  /** A server has begun anew, and is writing its first base. */
-  | { readonly found: "no base" };
-
 /** @throws {AppError} if the segment is damaged, or does not continue the copy */
 function append(following: Following, header: SegmentHeader, body: Uint8Array<ArrayBuffer>): void {
-  const { copy, generation, path, next, last } = following;
+  const { copy, generation, files, next, last } = following;
   if (header.writer !== generation.name || !copy.isNext(header))
     fail("unavailable", `${slotKey(next)} does not continue the one before it`);
   if (!copy.canAppend(header)) failCopyBroken("its WAL was lost");
@@ -112,101 +128,162 @@ function append(following: Following, header: SegmentHeader, body: Uint8Array<Ar
     copy.show();
     const problem = copy.truncateWal();
     if (problem !== null) fail("unavailable", problem);
-    markCopy(path, last, generation.name);
+    markCopy(files, last, generation.name);
   }
   copy.append(header, bytes);
-  following.last = next;
+  Object.assign(following, { last: next, end: header.end, timeMs: header.timeMs, lacks: null });
   following.next = { ...next, number: next.number + 1 };
 }
 
-/** Appends what follows in the log, and shows it. */
-function appendAll(following: Following, bodies: readonly (Uint8Array<ArrayBuffer> | null)[]) {
+type Read = PromiseSettledResult<Uint8Array<ArrayBuffer> | null>;
+
+/** Appends what follows in the log, and shows it. @returns how many of the reads it has used */
+function appendAll(following: Following, reads: readonly Read[]): number {
+  let used = 0;
   try {
-    for (const body of bodies) {
-      if (body === null || following.ended !== null) break;
+    for (const read of reads) {
+      const body = read.status === "fulfilled" ? read.value : null;
+      const isCut = used >= MAX_WHOLE && body !== null && body.length >= HEAD_BYTES;
+      if (body === null || isCut || following.ended !== null) break;
       const head = decodeHead(following.next, body);
       if (head.kind === "segment") append(following, head, body);
       else following.ended = head;
+      used += 1;
     }
+  } catch (error) {
+    if (damageOf(error) !== null) following.lacks = slotKey(following.next);
+    throw error;
   } finally {
     following.copy.show();
   }
+  return used;
 }
 
-async function lookAtLog(following: Following): Promise<Look> {
-  const { storage, next, ahead } = following;
-  const ids = Array.from({ length: ahead }, (_, at) => ({ ...next, number: next.number + at }));
-  const [bodies, beat] = await Promise.all([
-    Promise.all(ids.map((id) => storage.get(slotKey(id)))),
-    orNull(readHeartbeat(storage, next.generation)),
-  ]);
-  appendAll(following, bodies);
-  const isAtEnd = bodies.includes(null) && following.ended === null;
-  following.ahead = isAtEnd ? 1 : Math.min(2 * ahead, MAX_SENDING);
-  if (!isAtEnd) return { found: "more to read" };
-  const { number } = following.next;
-  // `confirmed` is from an earlier look, so that segment was stored before this one began.
-  if (following.confirmed >= number) fail("unavailable", `${slotKey(following.next)} is missing`);
+/** The copy has everything that was acknowledged before this time. */
+function noteFresh(following: Following, lookedMs: number): void {
+  following.freshMs = Math.max(following.freshMs, lookedMs);
+  following.lacks = null;
+  following.onFresh(following.machine.monotonicMs() - following.freshMs);
+}
+
+/** Looks for an empty slot far ahead: in doubling steps, then between the last two. It does not fail. */
+async function lookAhead(following: Following): Promise<void> {
+  const { storage, machine, next, generation } = following;
+  let [full, empty] = [next.number, Number.POSITIVE_INFINITY];
+  while (empty - full > MAX_AHEAD) {
+    const step = Math.min(Math.max(MAX_AHEAD, full - next.number), (empty - full) / 2);
+    const number = full + Math.ceil(step);
+    const lookedMs = machine.monotonicMs();
+    const body = await storage.get(slotKey({ ...next, number }), 1).catch(() => undefined);
+    if (body === undefined || following.generation !== generation) return;
+    if (body === null) {
+      empty = number;
+      following.empty = { number, lookedMs };
+    } else full = number;
+  }
+}
+
+/** What was acknowledged before a look at an empty slot is in front of it: so the age is known before the end is reached. */
+function noteEmpty(following: Following): void {
+  const { machine, empty, next, freshMs, intervalMs } = following;
+  if (empty !== null && next.number >= empty.number) {
+    following.empty = null;
+    noteFresh(following, empty.lookedMs);
+  }
+  const isLate = machine.monotonicMs() - freshMs > intervalMs;
+  if (empty !== null || !isLate || following.isLooking) return;
+  following.isLooking = true;
+  void lookAhead(following).finally(() => {
+    following.isLooking = false;
+  });
+}
+
+/** @throws {AppError} unavailable */
+function failLacking(following: Following, id: SegmentId, problem: string): never {
+  following.lacks = slotKey(id);
+  fail("unavailable", problem);
+}
+
+/** @returns whether the log may end here */
+function noteBeat(following: Following, beat: Heartbeat | null): boolean {
+  const { next, confirmed } = following;
+  // It is from an earlier look, so that segment was stored before this one began.
+  if (confirmed >= next.number) failLacking(following, next, `${slotKey(next)} is missing`);
   following.confirmed = beat?.confirmed ?? 0;
-  if (following.confirmed >= number) return { found: "more to read" };
   following.intervalMs = beat?.intervalMs ?? following.intervalMs;
-  return { found: "the end", state: `${number} ${beat?.sequence}` };
+  return following.confirmed < next.number;
 }
 
-/** Looks for a server that continues a log which has ended. */
-async function lookForNext(following: Following, ended: Seal): Promise<Look> {
-  const { storage } = following;
-  const number = ended.generation + 1;
-  const [body, promotion] = await Promise.all([
-    storage.get(generationKey(number), HEAD_BYTES),
-    readHead(storage, { ...ended, number: ended.number + 1 }),
+/** Reads what is next. @returns what changes as long as the other server runs; `null` if there may be more to read */
+async function lookAtLog(following: Following): Promise<string | null> {
+  const { storage, machine, next, ahead } = following;
+  const startedMs = machine.monotonicMs();
+  const reads = Array.from({ length: ahead }, (_, at) => {
+    const key = slotKey({ ...next, number: next.number + at });
+    return at < MAX_WHOLE ? storage.get(key) : storage.get(key, HEAD_BYTES);
+  });
+  const beating = orNull(readHeartbeat(storage, next.generation));
+  const [[beat], found] = await Promise.all([
+    Promise.allSettled([beating]),
+    Promise.allSettled(reads),
   ]);
-  if (body === null) {
-    const isPromoted = [ended, promotion].some((slot) => slot?.kind === "seal" && slot.promoted);
-    return { found: "no successor", isPromoted };
-  }
-  const generation = decodeGeneration(number, body);
-  if (generation.continues && generation.previousEnd === ended.number - 1) {
-    Object.assign(following, beginLog(following, generation, 1));
-    return { found: "more to read" };
-  }
-  // The copy has segments that the archive has lost.
-  if (generation.continues) failContinued();
-  const [base] = await storage.list(prefixes.bases, 1, baseKey({ generation: number, number: 0 }));
-  if (base !== undefined) failCopyBroken("another server has begun anew");
-  return { found: "no base" };
+  const used = appendAll(following, found);
+  following.ahead = Math.min(Math.max(2 * used, 1), MAX_AHEAD);
+  noteEmpty(following);
+  const stop = found[used];
+  if (stop?.status === "rejected" && used === 0) throw stop.reason;
+  const isEmpty = stop?.status === "fulfilled" && stop.value === null;
+  if (!isEmpty || following.ended !== null) return null;
+  if (beat.status === "rejected") throw beat.reason;
+  if (!noteBeat(following, beat.value)) return null;
+  noteFresh(following, startedMs);
+  return `${following.next.number} ${beat.value?.sequence}`;
 }
 
-/** @returns for how long the log must stand still until the other server has ended; infinite if that proves nothing */
-function patienceMs(following: Following): number {
-  const { ended, generation, intervalMs, takeoverMs, wasSuperseded } = following;
-  // In async mode, a server that has only lost its storage goes on, and two would write.
-  if (ended === null && generation.commit !== "sync") return Number.POSITIVE_INFINITY;
-  return Math.max(takeoverMs * (wasSuperseded ? 2 : 1), 2 * intervalMs);
+/** Begins to look for the base to which the copy belongs, or has begun. */
+function lookForBase(following: Following): Promise<BaseOfEnd> {
+  following.base ??= findBaseOf(following.storage, following.last).catch((error) => {
+    following.base = null;
+    throw error;
+  });
+  // It is awaited later.
+  following.base.catch(() => {});
+  return following.base;
 }
 
-/** Reads what is new, and takes over if it is time. @returns when to look again, in ms */
-async function step(following: Following): Promise<number> {
-  const { storage, holder, clock, nowMs, log, onFresh } = following;
-  const startedMs = clock.monotonicMs();
-  const { ended } = following;
-  const look = await (ended === null ? lookAtLog(following) : lookForNext(following, ended));
-  if (look.found === "more to read") return 0;
-  if (look.found === "no base") return STORAGE_POLL_MS;
-  const state = look.found === "the end" ? look.state : look.found;
-  // Nobody acknowledges anything in a log that has ended.
-  const isFresh = ended !== null || (following.state !== null && following.state !== state);
-  if (isFresh) onFresh(clock.monotonicMs() - startedMs);
-  following.state = state;
+/**
+ * @param state what changes as long as another server writes
+ * @returns for how long that must not change until this server may take over, in ms; 0 if it may
+ */
+function restMsOf(following: Following, state: string): number {
+  const { ended, generation, intervalMs, isTakingOver } = following;
+  const neededMs = patienceMs(following, intervalMs);
   const stillMs = following.stillMsOf(state);
-  const isPromoted = look.found === "no successor" && look.isPromoted;
-  const restMs = isPromoted ? 0 : patienceMs(following) - stillMs;
-  if (!following.isTakingOver && restMs > 0) return Math.min(restMs, STORAGE_POLL_MS);
-  const from = ended === null ? await requireWhole(following) : null;
-  if (!following.isTakingOver) log("warn", "taking over", { holder: following.generation.holder });
+  if (stillMs === 0) following.base = null;
+  else if (2 * stillMs >= neededMs) void lookForBase(following);
+  if (isTakingOver || stillMs < neededMs) return isTakingOver ? 0 : neededMs - stillMs;
+  // In async mode, a server that has only lost its storage goes on, and two would write.
+  if (ended !== null || generation.commit === "sync") return 0;
+  const problem = "writes nothing, and may have more than the archive";
+  following.waitsFor = `${generation.holder} ${problem}: start it, or run \`user-api archive promote\``;
+  return STORAGE_POLL_MS;
+}
+
+function canWrite(files: DatabaseFiles): boolean {
+  try {
+    files.requireWritable();
+    return true;
+  } catch {
+    return false;
+  }
+}
+
+function beginTakeOver(following: Following): void {
+  const { log, files, generation, isTakingOver } = following;
+  // Otherwise nobody would write.
+  files.requireWritable();
+  if (!isTakingOver) log("warn", "taking over", { holder: generation.holder });
   following.isTakingOver = true;
-  if (from !== null) await seal(storage, from, { writer: crypto.randomUUID(), holder }, nowMs());
-  return 0;
 }
 
 /**
@@ -214,80 +291,197 @@ async function step(following: Following): Promise<number> {
  * @throws {AppError} unavailable if a segment is missing that others confirm
  * @throws {AppError} as {@link failContinued}
  */
-async function requireWhole({ storage, next }: Following): Promise<SegmentId> {
-  const record = await storage.get(generationKey(next.generation + 1), HEAD_BYTES);
-  const { loss, sealFrom, isSealed } = await readLog(storage, next, null, 0);
-  if (loss !== null) fail("unavailable", loss);
+async function requireWhole(following: Following): Promise<SegmentId> {
+  const { storage, next } = following;
+  const record = await findGeneration(storage, next.generation + 1);
+  const { segments, loss, sealFrom, isSealed } = await readLog(storage, next, null, 0);
+  const missing = { ...next, number: next.number + segments.length };
+  if (loss !== null) failLacking(following, missing, loss);
   if (record !== null && !isSealed) failContinued();
   return sealFrom;
 }
 
+/**
+ * Prepares the copy and the record with which this server continues the archive. The copy is still one until it does.
+ * @param before the end of the newest log, which is sealed
+ * @param hasAll whether nothing is missing that was acknowledged
+ */
+function prepare(following: Following, ended: Seal, before: SegmentId, hasAll: boolean): void {
+  const { files, copy, machine, generation, commit, last } = following;
+  const parent = { generation: ended.generation, number: ended.number - 1 };
+  const log = { number: before.generation + 1, previousEnd: before.number, parent };
+  const own = { archive: generation.archive, name: machine.newId(), holder: files.holder, commit };
+  // Otherwise this server continues the WAL.
+  const isInFile = copy.truncateWal() === null;
+  markCopy(files, last, generation.name, isInFile);
+  prepareMarker(files, own.name, true);
+  following.taken = { record: { ...log, ...own, identity: files.lockIdentity() }, hasAll };
+}
+
+/** Another server has begun a generation after the log of this one has ended. */
+function continueWith(following: Following, ended: Seal, generation: Generation): void {
+  const { parent } = generation;
+  const end = { generation: ended.generation, number: ended.number - 1 };
+  if (parent !== null && isSameSegment(parent, end))
+    return void Object.assign(following, beginLog(following, generation, 1));
+  // The copy has segments that the archive has lost.
+  if (parent?.generation === end.generation) failContinued();
+  if (parent !== null && parent.generation < end.generation)
+    failCopyBroken(`generation ${end.generation} counts for nothing`);
+  following.lookAtAnew ??= watchAnew(following, end.generation, generation);
+}
+
+/** Looks for a server that continues a log which has ended. @returns when to look again, in ms */
+async function lookForNext(following: Following, ended: Seal): Promise<number> {
+  const { storage, machine, generation, isTakingOver } = following;
+  const startedMs = machine.monotonicMs();
+  const next = await findGeneration(storage, ended.generation + 1);
+  if (next !== null) {
+    continueWith(following, ended, next);
+    return 0;
+  }
+  // Nothing is acknowledged in a log that has ended.
+  noteFresh(following, startedMs);
+  const mayEnd = isTakingOver || (await isPromoted(storage, ended));
+  const restMs = mayEnd ? 0 : restMsOf(following, "ended");
+  if (restMs > 0) return Math.min(restMs, STORAGE_POLL_MS);
+  beginTakeOver(following);
+  const before = { generation: ended.generation, number: ended.number - 1 };
+  prepare(following, ended, before, generation.commit === "sync" || ended.kind === "closed");
+  return 0;
+}
+
+/** Looks at those who have begun anew. @returns when to look again, in ms */
+async function lookForAnew(
+  following: Following,
+  ended: Seal,
+  look: ReturnType<typeof watchAnew>,
+): Promise<number> {
+  const startedMs = following.machine.monotonicMs();
+  const found = await look();
+  if (found.found === "a base") failCopyBroken("another server has begun anew");
+  if (found.found === "nothing") {
+    following.waitsFor = found.waitsFor;
+    if (found.isFresh) noteFresh(following, startedMs);
+    return STORAGE_POLL_MS;
+  }
+  if (found.found === "the end") prepare(following, ended, found.end, found.hasAll);
+  else continueWith(following, ended, found.generation);
+  return 0;
+}
+
+/** Reads what is new, and prepares to take over if it is time. @returns when to look again, in ms */
+async function step(following: Following): Promise<number> {
+  const { storage, machine, files, ended, lookAtAnew } = following;
+  following.waitsFor = null;
+  if (ended !== null && lookAtAnew !== null) return lookForAnew(following, ended, lookAtAnew);
+  if (ended !== null) return lookForNext(following, ended);
+  const state = await lookAtLog(following);
+  const restMs = state === null ? 0 : restMsOf(following, state);
+  if (state === null || restMs > 0) return Math.min(restMs, STORAGE_POLL_MS);
+  const from = await requireWhole(following);
+  beginTakeOver(following);
+  const sealer = { writer: machine.newId(), holder: files.holder };
+  await seal(storage, from, sealer, machine.nowMs());
+  return 0;
+}
+
+/** How a server that has taken over continues the archive. */
+export interface TakenOver {
+  readonly continuation: Continuation;
+  /** Whether everything is there that the other server has acknowledged, so that the change feed keeps its name. */
+  readonly hasAll: boolean;
+}
+
+/** @returns `null` if there is nothing to continue yet, or another server was faster */
+async function take(following: Following): Promise<TakenOver | null> {
+  const { files, storage, taken, last, end: previous, timeMs, generation } = following;
+  if (taken === null) return null;
+  const { record, hasAll } = taken;
+  const base = lookForBase(following);
+  if (await createRecord(storage, record)) {
+    const { newest, damage } = await base;
+    const since = { previous, last, timeMs: Math.max(timeMs, newest?.timeMs ?? 0) };
+    return { continuation: { generation: record, ...since, newest, damage }, hasAll };
+  }
+  Object.assign(following, { taken: null, isTakingOver: false });
+  markCopy(files, last, generation.name);
+  return null;
+}
+
 /** Steps until the copy has all of a log that this server may continue. @throws the reason of the signal */
-async function untilTakenOver(following: Following): Promise<void> {
-  const { path, storage, clock, problems, signal } = following;
+async function untilTakenOver(following: Following, announcing: Announcing): Promise<TakenOver> {
+  const { files, storage, machine, problems, signal } = following;
   let stuckSinceMs: number | null = null;
   for (;;) {
     signal.throwIfAborted();
-    if (!existsSync(path)) failCopyBroken("its file was deleted");
+    if (files.state() === "") failCopyBroken("its file was deleted");
+    const { lacks } = following;
     let waitMs = STORAGE_POLL_MS;
     try {
-      if (following.isTakingOver && following.ended !== null) return;
+      const taken = await take(following);
+      if (taken !== null) return taken;
       waitMs = await step(following);
-      problems.clear("following");
+      const { waitsFor } = following;
+      if (waitsFor === null) problems.clear("following");
+      else problems.report("following", new AppError("unavailable", waitsFor));
       stuckSinceMs = null;
     } catch (error) {
       const isExpected = error instanceof AppError || /^(?:E[A-Z]|SQLITE_)/.test(systemCode(error));
       if (!isExpected || endsCopy(error)) throw error;
       problems.report("following", error);
-      const nowMs = clock.monotonicMs();
+      const nowMs = machine.monotonicMs();
       stuckSinceMs ??= nowMs;
-      if (nowMs - stuckSinceMs > MAX_STUCK_MS) {
+      if (nowMs - stuckSinceMs > (following.lacks === null ? MAX_STUCK_MS : MAX_LACK_MS)) {
         stuckSinceMs = nowMs;
         const damaged = damageOf(error) === null ? null : following.next;
         if (await isRestorable(storage, damaged).catch(() => false))
           failCopyBroken(messageOf(error));
       }
     }
-    if (waitMs > 0) await clock.sleep(waitMs, signal);
+    if (following.lacks !== lacks) announcing.announce();
+    if (waitMs > 0) await machine.sleep(waitMs, signal);
   }
 }
 
 /**
- * Returns when the copy has all that the archive has, and nobody else can add to it.
- * @returns whether everything is there that the other server has acknowledged, so that the change feed keeps its name
+ * Returns when the copy has all that the archive has, and this server has begun the next generation. Until then, the copy
+ * can be read.
  * @throws {AppError} with a cause of {@link endsCopy} if nothing continues the copy
  * @throws the reason of the signal
  */
-export async function follow(options: FollowOptions): Promise<boolean> {
-  const { path, files, start, storage, holder, takeoverMs, nowMs, log } = options;
-  using copy = openCopy(path, files, start.end);
-  const generation = await readGeneration(withRetries(storage), start.last.generation);
-  const problems = createProblems(log);
+export async function follow(options: FollowOptions): Promise<TakenOver> {
+  const { files, database, start, storage, takeoverMs, machine, log } = options;
+  using copy = database.openCopy(start.end);
+  const generation = await readGeneration(withRetries(storage, machine), start.last.generation);
+  const problems = createProblems(log, machine, options.onWaiting);
   const following: Following = {
     ...options,
     ...beginLog(options, generation, start.last.number + 1),
+    ...start,
     copy,
     problems,
-    last: start.last,
     ahead: 1,
     intervalMs: HEARTBEAT_MS,
+    freshMs: machine.monotonicMs(),
+    lacks: null,
+    waitsFor: null,
+    base: null,
+    taken: null,
   };
-  const own = { holder, takeoverMs };
-  await using _announcing = announceRegularly(storage, own, nowMs, (error) =>
+  const { holder } = files;
+  const own = () => ({ holder, takeoverMs, lacks: following.lacks, canWrite: canWrite(files) });
+  await using announcing = announceRegularly(storage, own, machine, (error) =>
     problems.report("following", error),
   );
   try {
-    await untilTakenOver(following);
+    return await untilTakenOver(following, announcing);
   } catch (error) {
     // Otherwise the next start continues from here.
     const { name } = following.generation;
-    if (!existsSync(path)) discard(path);
-    else if (endsCopy(error)) markCopy(path, null, name);
-    else if (copy.truncateWal() === null) markCopy(path, following.last, name);
+    if (files.state() === "") files.discard();
+    else if (endsCopy(error)) markCopy(files, null, name);
+    else if (copy.truncateWal() === null) markCopy(files, following.last, name);
     throw error;
   }
-  // Otherwise the next server continues the WAL.
-  const isInFile = copy.truncateWal() === null;
-  markCopy(path, following.last, following.generation.name, isInFile);
-  return following.generation.commit === "sync" || following.ended?.kind === "closed";
 }

@@ -3,8 +3,7 @@ import { zstdDecompressSync } from "node:zlib";
 import { AppError } from "../../base/error.ts";
 import type { ArchiveCommit } from "../../domain/archive.ts";
 import { baseKey, generationKey, type SegmentId, slotKey } from "./keys.ts";
-import type { Progress } from "./progress.ts";
-import type { WalPosition } from "./wal-reader.ts";
+import type { Machine, Progress, WalPlace } from "./machine.ts";
 
 /** A period in which one server writes to the archive. Numbers begin with 1, and none is left out. */
 export interface Generation {
@@ -15,8 +14,11 @@ export interface Generation {
   readonly name: string;
   /** Number of the last segment of the generation before this one, whose log is sealed there; 0 if it has none. */
   readonly previousEnd: number;
-  /** Whether the first segment continues the generation before. Otherwise this one begins with a base. */
-  readonly continues: boolean;
+  /**
+   * The last segment of what the first one continues, of the newest generation that is not void; its number is 0 if that
+   * generation has none. `null` if this generation begins with a base.
+   */
+  readonly parent: SegmentId | null;
   /** Of the lock of the database: see identity.ts. */
   readonly identity: string;
   readonly holder: string;
@@ -45,18 +47,13 @@ export interface Seal extends Slot {
   readonly kind: "closed" | "seal";
   /** Who has written it, for operators. */
   readonly holder: string;
-  /** Whether an operator has written it, so that a standby takes over at once. */
+  /** Whether an operator, or a server whose disk fails, has written it, so that a standby takes over without waiting. */
   readonly promoted?: boolean;
 }
 
 /** What a segment says about its part of the WAL. */
-export interface SegmentHeader extends Slot, Chunk {
+export interface SegmentHeader extends Slot, Chunk, WalPlace {
   readonly kind: "segment";
-  readonly salt: string;
-  readonly offset: number;
-  readonly end: WalPosition;
-  /** Where the segment before it ends, also in an earlier generation; `null` if the history begins with this one. */
-  readonly previous: WalPosition | null;
   /** Progress of the database as of this segment, or of an earlier one; `null` if it is unknown. */
   readonly progress: Progress | null;
   /** Times ascend since this segment, before which the clock was ahead. By default since the first one. */
@@ -153,14 +150,20 @@ export function decodeJson<Value>(
   return failDamaged(key, "cannot be read");
 }
 
+/** Earlier versions wrote whether the first segment continues the generation before. */
+type StoredGeneration = Generation & { readonly continues?: boolean };
+
 /** @throws {AppError} operator if it is not the record of this generation */
 export function decodeGeneration(number: number, body: Uint8Array): Generation {
-  const isSound = (record: Generation) =>
+  const isSound = ({ parent = null, ...record }: StoredGeneration) =>
     record.number === number &&
     [record.archive, record.name].every((text) => typeof text === "string") &&
-    typeof record.continues === "boolean" &&
+    (parent === null || (isWithin(parent.generation, 1, number - 1) && isNumber(parent.number))) &&
     isNumber(record.previousEnd);
-  return decodeJson(generationKey(number), body, isSound);
+  const stored: StoredGeneration = decodeJson(generationKey(number), body, isSound);
+  const { continues = false, parent = null, ...record } = stored;
+  const before = { generation: number - 1, number: record.previousEnd };
+  return { ...record, parent: continues ? before : parent };
 }
 
 /** @throws {AppError} operator if it is not the manifest of a base */
@@ -171,9 +174,6 @@ export function decodeBase(id: SegmentId, body: Uint8Array): Base {
     [first, last].every(isOwn) && [timeMs, storedBytes].every(isNumber) && chunks.every(isChunk);
   return { ...decodeJson(baseKey(id), body, isSound), ...id };
 }
-
-/** Fast: an archive is written all the time, and read rarely. */
-const COMPRESSION = { level: 1 };
 
 /** @throws {AppError} operator if the object has other contents */
 export function decodeChunk(key: string, compressed: Uint8Array, { bytes, sha256 }: Chunk): Buffer {
@@ -187,8 +187,11 @@ export function decodeChunk(key: string, compressed: Uint8Array, { bytes, sha256
   return failDamaged(key, "has another size");
 }
 
-export async function encodeChunk(bytes: Uint8Array<ArrayBuffer>) {
-  const body = (await Bun.zstdCompress(bytes, COMPRESSION)) as Buffer<ArrayBuffer>;
+export async function encodeChunk(
+  bytes: Uint8Array<ArrayBuffer>,
+  machine: Pick<Machine, "compress">,
+) {
+  const body = await machine.compress(bytes);
   return { body, chunk: { bytes: bytes.length, sha256: hashOf(body) } satisfies Chunk };
 }
 

@@ -1,11 +1,11 @@
 /** One generation of the archive, while this server writes it: its log, its bases and its heartbeat. */
+import type { ObjectStorage } from "../../domain/object-storage.ts";
 import type { ArchiveContext } from "./context.ts";
 import type { Base, Slot } from "./format.ts";
 import type { Beginning } from "./generation.ts";
-import { type HeartbeatEvents, startHeartbeat } from "./heartbeat.ts";
+import { type Heartbeat, type HeartbeatEvents, startHeartbeat } from "./heartbeat.ts";
 import { createLog, type Log } from "./log.ts";
-import type { Progress } from "./progress.ts";
-import { createWalReader, type WalPart, type WalPosition, type WalReader } from "./wal-reader.ts";
+import type { Progress, WalPart, WalPosition, WalReader } from "./machine.ts";
 
 /** A segment that was read. */
 type ReadSegment = Pick<Slot, "generation" | "number" | "timeMs">;
@@ -26,7 +26,7 @@ interface Read {
   readonly timeMs: number;
 }
 
-interface GenerationEvents extends HeartbeatEvents {
+export interface GenerationEvents extends HeartbeatEvents {
   /** Called when the archive can restore all commits up to this ticket and until this time. */
   readonly onStored: (ticket: number, untilMs: number) => void;
   /** Called once, with its name, when another server has continued the archive. */
@@ -38,7 +38,7 @@ export interface GenerationWriter {
   readonly beginning: Beginning;
   readonly events: GenerationEvents;
   readonly log: Log;
-  readonly heartbeat: Disposable;
+  readonly heartbeat: Heartbeat;
   readonly reader: WalReader;
   readonly queue: QueuedSegment[];
   /** Bytes that were read, and are not in the archive. */
@@ -69,13 +69,22 @@ export interface GenerationWriter {
   deletedMs: number;
 }
 
-/** @throws {AppError} unavailable if another server has the archive already */
+export interface Archiving extends ArchiveContext {
+  /** Writes the current generation; `null` until it has begun. */
+  writer: GenerationWriter | null;
+}
+
+/**
+ * @param opening repeats calls that fail, for the first heartbeat
+ * @throws {AppError} unavailable if the storage does not take that
+ */
 export async function createGenerationWriter(
   archive: ArchiveContext,
   beginning: Beginning,
   events: GenerationEvents,
+  opening: ObjectStorage,
 ): Promise<GenerationWriter> {
-  const { storage, problems, files } = archive;
+  const { storage, problems, database } = archive;
   const { generation, position, previous, timeMs, newest } = beginning;
   const log = createLog({
     storage,
@@ -88,8 +97,8 @@ export async function createGenerationWriter(
     beginning,
     events,
     log,
-    heartbeat: await startHeartbeat(archive, generation, log, events),
-    reader: createWalReader(files, position),
+    heartbeat: await startHeartbeat(archive, generation, log, events, opening),
+    reader: database.readWal(position),
     queue: [],
     pendingBytes: 0,
     storedBytes: 0,

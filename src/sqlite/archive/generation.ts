@@ -1,7 +1,5 @@
 /** Begins a generation: decides whether this database continues the archive, needs a base, or must not be archived. */
 import { AppError, fail, shellWord } from "../../base/error.ts";
-import { withRetries } from "../../domain/object-storage.ts";
-import { fileState } from "../file/files.ts";
 import {
   type Catalog,
   type History,
@@ -12,15 +10,13 @@ import {
   readNewestProgress,
   requireNewest,
 } from "./catalog.ts";
-import { ARCHIVE_CAUSE, type ArchiveContext, DIVERGED } from "./context.ts";
-import { type Base, type Generation, HEAD_BYTES, type SegmentHeader } from "./format.ts";
+import { ARCHIVE_CAUSE, type ArchiveContext, DIVERGED, UNUSABLE } from "./context.ts";
+import { type Base, type Generation, HEAD_BYTES } from "./format.ts";
 import { heartbeatKey, type SegmentId } from "./keys.ts";
 import { createRecord, seal } from "./log.ts";
 import type { LogExtent } from "./log-reader.ts";
-import { type ArchiveMarker, notTheArchive, readMarker, writeMarker } from "./marker.ts";
-import type { Progress } from "./progress.ts";
+import type { ArchiveMarker, DatabaseFiles, Progress, WalPosition } from "./machine.ts";
 import { untilStill } from "./still.ts";
-import { beginningOf, continuesAt, type WalPosition } from "./wal-reader.ts";
 
 export interface Beginning {
   readonly generation: Generation;
@@ -36,6 +32,9 @@ export interface Beginning {
   /** What is missing or damaged at the end of the archive; `null` if nothing is. */
   readonly damage: string | null;
 }
+
+/** How a server continues an archive that it has followed. */
+export type Continuation = Omit<Beginning, "position">;
 
 /** What an operator can do, unless the server sets the database aside. */
 export const RESTORE = "restore it with `user-api restore`, or choose another ARCHIVE_URL";
@@ -59,20 +58,21 @@ export function failContinued(): never {
 
 /**
  * Call it while the WAL cannot be restarted.
- * @param header of the last segment; `null` if there is none
+ * @param last the last segment
+ * @param end where that ends; `null` if there is none
  * @returns where the archive ends in the WAL; `null` if that cannot be proved
  */
 function findPosition(
-  { path, files }: ArchiveContext,
-  { last }: History,
-  header: SegmentHeader | null,
+  { files, database }: ArchiveContext,
+  last: SegmentId,
+  end: WalPosition | null,
   marker: ArchiveMarker | null,
 ): WalPosition | null {
-  if (header !== null && continuesAt(files, header.end)) return header.end;
+  if (end !== null && database.continuesAt(end)) return end;
   const complete = marker?.complete ?? null;
   if (complete === null || !isSameSegment(complete, last)) return null;
   // Then everything since is in the WAL, because nothing has been copied from it.
-  return complete.file === fileState(path) ? beginningOf(files) : null;
+  return complete.file === files.state() ? database.beginning() : null;
 }
 
 /** @returns whether the archive still has the state from which the database was restored as its newest one */
@@ -92,6 +92,7 @@ function isStillRestored(
 
 /** @throws {AppError} operator if another database than this one has the archive, and something can be restored */
 function requireOwner(
+  { standby }: ArchiveContext,
   { bases }: Catalog,
   newest: Generation | null,
   marker: ArchiveMarker | null,
@@ -101,7 +102,8 @@ function requireOwner(
   // Without a base, a server that began the archive was killed before it was of use.
   if (bases.length === 0 || marker?.names.includes(name)) return;
   if (isRestored && marker?.restored?.names.includes(name)) return;
-  if (marker === null) refuse(OF_ANOTHER);
+  // Two new machines may have started in the same moment: the other one was faster.
+  if (marker === null && !standby) refuse(OF_ANOTHER);
   failContinued();
 }
 
@@ -112,16 +114,16 @@ function requireOwner(
  */
 async function compare(archive: ArchiveContext, catalog: Catalog, { history, tail }: End) {
   const newest = requireNewest(catalog);
-  const marker = readMarker(archive.path);
+  const marker = archive.files.readMarker();
   const id = marker?.archive ?? null;
   if (id !== null && id !== newest?.archive) {
-    const reason = notTheArchive(archive.path);
+    const reason = archive.files.notTheArchive;
     // A server that is running waits: the disk may be mounted again.
     if (newest === null && archive.hasGap) fail("unavailable", reason);
-    refuse(reason);
+    refuse(reason, UNUSABLE);
   }
   const isRestored = isStillRestored(catalog, history, marker?.restored ?? null);
-  requireOwner(catalog, newest, marker, isRestored);
+  requireOwner(archive, catalog, newest, marker, isRestored);
   const lacks = (state: Progress | null) => state !== null && archive.progress.lacks(state);
   if (history === null || archive.hasGap) {
     const base = archive.hasGap ? undefined : catalog.bases[0];
@@ -132,7 +134,8 @@ async function compare(archive: ArchiveContext, catalog: Catalog, { history, tai
   const { header, damage } = await readLastHeader(archive.storage, history);
   // What continues something damaged could not be restored.
   const canContinue = damage === null && history.lastGeneration === catalog.newest;
-  const position = canContinue ? findPosition(archive, history, header, marker) : null;
+  const end = header?.end ?? null;
+  const position = canContinue ? findPosition(archive, history.last, end, marker) : null;
   const archived = header?.progress ?? history.base.progress;
   if (position === null && !isRestored && lacks(archived)) refuse(HAS_MORE, DIVERGED);
   const isSure = canContinue || isRestored;
@@ -149,43 +152,59 @@ async function compare(archive: ArchiveContext, catalog: Catalog, { history, tai
 const MAX_NAMES = 8;
 
 /** Writes the marker first, so that this database is known to be the one that continues the archive. */
-function prepareMarker(path: string, name: string): void {
-  const marker = readMarker(path);
+export function prepareMarker(files: DatabaseFiles, name: string, isCopy = false): void {
+  const marker = files.readMarker();
   const { archive = null, names = [], complete = null, restored = null } = marker ?? {};
-  const kept = { archive, names: [name, ...names].slice(0, MAX_NAMES), complete, restored };
-  writeMarker(path, { ...kept, isCopy: false });
+  const known = [...new Set([name, ...names])].slice(0, MAX_NAMES);
+  files.writeMarker({ archive, names: known, complete, restored, isCopy });
 }
 
 /** Not before its record is stored: until then, another server may begin the archive, or none. */
-function noteArchive(path: string, archive: string): void {
-  const marker = readMarker(path);
-  if (marker !== null && marker.archive !== archive) writeMarker(path, { ...marker, archive });
+function noteArchive(files: DatabaseFiles, archive: string): void {
+  const marker = files.readMarker();
+  if (marker !== null && marker.archive !== archive) files.writeMarker({ ...marker, archive });
 }
 
 /** @returns the newest generation if this server has begun it like that, and nothing has been written to it since */
 async function findUnfinished(
-  { storage, identity, commit, path }: ArchiveContext,
+  { storage, identity, commit, files }: ArchiveContext,
   newest: Generation | null,
   tail: LogExtent | null,
   continues: boolean,
 ): Promise<Generation | null> {
   if (newest === null || tail?.isSealed !== false || tail.sealFrom.number > 1) return null;
-  const isOwn = newest.identity === identity && readMarker(path)?.names.includes(newest.name);
-  if (!isOwn || newest.commit !== commit || newest.continues !== continues || tail.loss)
+  const isOwn = newest.identity === identity && files.readMarker()?.names.includes(newest.name);
+  if (!isOwn || newest.commit !== commit || (newest.parent !== null) !== continues || tail.loss)
     return null;
   // Its server writes a heartbeat before its first segment.
   return (await storage.get(heartbeatKey(newest.number), HEAD_BYTES)) === null ? newest : null;
 }
 
+/** @returns `null` if nothing proves that the database is what was followed, or it needs a base and cannot begin with one */
+function continueFollowed(archive: ArchiveContext, followed: Continuation): Beginning | null {
+  const { files } = archive;
+  const position = findPosition(archive, followed.last, followed.previous, files.readMarker());
+  if (position === null || (followed.newest === null && position.offset > 0)) return null;
+  prepareMarker(files, followed.generation.name);
+  noteArchive(files, followed.generation.archive);
+  return { ...followed, position };
+}
+
 /**
+ * @param archive its storage repeats calls that fail
+ * @param followed what this server has begun already, as a standby
  * @throws {AppError} operator with a cause of {@link archiveCauses} if this database must not be archived
  * @throws the reason of the signal, if it waits for another server then
  */
 export async function beginGeneration(
   archive: ArchiveContext,
   signal: AbortSignal,
+  followed: Continuation | null,
 ): Promise<Beginning> {
-  const { storage, identity, holder, commit, nowMs, clock, path, files } = archive;
+  const begun = followed === null ? null : continueFollowed(archive, followed);
+  if (begun !== null) return begun;
+  const { storage, identity, commit, machine, files, database } = archive;
+  const { holder } = files;
   /** The generation whose log was sealed before the catalog was read. */
   let sealed = 0;
   for (;;) {
@@ -200,11 +219,13 @@ export async function beginGeneration(
       // Otherwise it was an earlier process with the same lock.
       if (before.identity !== identity) {
         // Two machines have begun the archive at the same time: this one follows.
-        if (archive.standby && !readMarker(path)?.names.includes(before.name)) failContinued();
+        if (archive.standby && !files.readMarker()?.names.includes(before.name)) failContinued();
         archive.log("info", "waiting for the archive", { holder: before.holder });
-        await untilStill(withRetries(storage), tail.sealFrom, clock, signal);
+        await untilStill(storage, tail.sealFrom, machine, signal);
       }
-      await seal(storage, tail.sealFrom, { writer: crypto.randomUUID(), holder }, nowMs());
+      // Otherwise nobody would write.
+      files.requireWritable();
+      await seal(storage, tail.sealFrom, { writer: machine.newId(), holder }, machine.nowMs());
       sealed = before.number;
       continue;
     }
@@ -214,22 +235,23 @@ export async function beginGeneration(
       continue;
     }
     const continued = position === null ? null : history;
+    const sealedEnd = (tail?.sealFrom.number ?? 1) - 1;
     const generation: Generation = unfinished ?? {
       number: catalog.newest + 1,
-      archive: newest?.archive ?? crypto.randomUUID(),
-      name: crypto.randomUUID(),
-      previousEnd: (tail?.sealFrom.number ?? 1) - 1,
-      continues: continued !== null,
+      archive: newest?.archive ?? machine.newId(),
+      name: machine.newId(),
+      previousEnd: sealedEnd,
+      parent: continued === null ? null : { generation: catalog.newest, number: sealedEnd },
       identity,
       holder,
       commit,
     };
-    if (unfinished === null) prepareMarker(path, generation.name);
+    if (unfinished === null) prepareMarker(files, generation.name);
     if (!(await createRecord(storage, generation))) continue;
-    noteArchive(path, generation.archive);
+    noteArchive(files, generation.archive);
     return {
       generation,
-      position: position ?? beginningOf(files),
+      position: position ?? database.beginning(),
       previous: continued === null ? null : (header?.end ?? null),
       last: continued?.last ?? { generation: generation.number, number: 0 },
       timeMs: continued === null ? 0 : Math.max(continued.base.timeMs, header?.timeMs ?? 0),

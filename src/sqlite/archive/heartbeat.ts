@@ -3,13 +3,14 @@
  * without writes would not.
  */
 import { AppError } from "../../base/error.ts";
-import { createStandbyWatch } from "./announcement.ts";
+import type { ObjectStorage } from "../../domain/object-storage.ts";
+import { type Announcement, createStandbyWatch } from "./announcement.ts";
 import { readCatalog } from "./catalog.ts";
 import type { ArchiveContext } from "./context.ts";
 import { encodeJson, type Generation } from "./format.ts";
 import { heartbeatKey } from "./keys.ts";
 import { createRecord, type Log, seal } from "./log.ts";
-import { type Heartbeat, readLog } from "./log-reader.ts";
+import { type Heartbeat as Beat, readLog } from "./log-reader.ts";
 import { HEARTBEAT_MS } from "./still.ts";
 
 /** Consecutive looks that must miss an object before it counts as lost. */
@@ -22,37 +23,55 @@ export interface HeartbeatEvents {
   readonly onHeld: (untilMs: number) => void;
   /** Called when the generation cannot go on: a segment was not sent, or the storage has lost objects. */
   readonly onError: (error: unknown) => void;
+  /** Called when a standby says that it cannot read this object. */
+  readonly onLack: (key: string) => Promise<void>;
 }
 
 /** Writes the record of this server again, and the seal before it, after an older state of the storage was put back. */
-async function recordAgain({ storage, nowMs }: ArchiveContext, own: Generation): Promise<void> {
+async function recordAgain({ storage, machine }: ArchiveContext, own: Generation): Promise<void> {
   const { generations } = await readCatalog(storage);
   const before = [...generations.values()].findLast(({ number }) => number < own.number);
   // Another place, e.g. because a disk is not mounted.
   if (before?.archive !== own.archive) return;
   const { sealFrom } = await readLog(storage, { generation: before.number, number: 1 }, null, 0);
-  await seal(storage, sealFrom, { writer: own.name, holder: own.holder }, nowMs());
+  await seal(storage, sealFrom, { writer: own.name, holder: own.holder }, machine.nowMs());
   await createRecord(storage, own);
 }
 
-/** Writes the first heartbeat, then one per interval. @returns stops it when disposed of */
+export interface Heartbeat extends Disposable {
+  /** @returns the standby that has announced itself; `null` if there is none */
+  standby(): Announcement | null;
+  /**
+   * Says that the archive has a base. Nothing may be acknowledged before: a generation whose heartbeat denies it counts for
+   * nothing if its server is lost.
+   * @returns whether no other server has a slot of the log, as of a look after that
+   */
+  noteBase(): Promise<boolean>;
+}
+
+/**
+ * Writes the first heartbeat, then one per interval, until it is disposed of.
+ * @param opening repeats calls that fail, for the first one
+ */
 export async function startHeartbeat(
   archive: ArchiveContext,
   generation: Generation,
   log: Log,
-  { onHeld, onError }: HeartbeatEvents,
-): Promise<Disposable> {
-  const { storage, problems, clock, takeoverMs } = archive;
+  { onHeld, onError, onLack }: HeartbeatEvents,
+  opening: ObjectStorage,
+): Promise<Heartbeat> {
+  const { storage, problems, machine, takeoverMs } = archive;
   const { number, name: writer } = generation;
-  const findInterval = createStandbyWatch(archive);
+  const standbys = createStandbyWatch(archive);
   let intervalMs = HEARTBEAT_MS;
+  let hasBase = generation.parent !== null;
   let sequence = 0;
   /** The last segment that a look has found. Later ones may exist although the storage was rolled back. */
   let known = 0;
   let misses = 0;
   let beats = 0;
   let looking = false;
-  let timer: Timer | undefined;
+  let timer: Disposable | undefined;
 
   /** @param confirmed the last segment that was stored when the look began */
   async function checkForLoss(confirmed: number): Promise<void> {
@@ -65,30 +84,40 @@ export async function startHeartbeat(
     onError(new AppError("operator", reason));
   }
 
-  async function beat(): Promise<void> {
+  /** @returns whether no other server has a slot of the log */
+  async function show(via = storage): Promise<boolean> {
     sequence += 1;
-    const confirmed = log.stored();
-    const state: Heartbeat = { generation: number, writer, confirmed, sequence, intervalMs };
-    await storage.put(heartbeatKey(number), encodeJson(state));
-    const startedMs = clock.monotonicMs();
-    if (!(await log.isOpen())) return;
+    const state = { generation: number, writer, confirmed: log.stored(), sequence, intervalMs };
+    await via.put(heartbeatKey(number), encodeJson({ ...state, hasBase } satisfies Beat));
+    const startedMs = machine.monotonicMs();
+    const isOpen = await log.isOpen(via);
     // A standby waits at least this long before it takes over.
-    onHeld(startedMs + Math.max(takeoverMs, 2 * state.intervalMs));
-    const found = await findInterval();
+    if (isOpen) onHeld(startedMs + Math.max(takeoverMs, 2 * state.intervalMs));
+    return isOpen;
+  }
+
+  async function beat(): Promise<void> {
+    const confirmed = log.stored();
+    if (!(await show())) return;
+    const found = await standbys.look();
     const isShorter = found < intervalMs;
     intervalMs = found;
     if (isShorter && !log.isEnded()) scheduleNext();
     // Looks at the same time would count one failure of the storage more than once.
     if (looking) return;
     looking = true;
-    await checkForLoss(confirmed).finally(() => {
+    try {
+      await checkForLoss(confirmed);
+      const lacks = standbys.current()?.lacks ?? null;
+      if (lacks !== null) await onLack(lacks);
+    } finally {
       looking = false;
-    });
+    }
   }
 
   function scheduleNext(): void {
-    clearTimeout(timer);
-    timer = setTimeout(() => void next(), intervalMs);
+    timer?.[Symbol.dispose]();
+    timer = machine.every(intervalMs, () => void next());
   }
 
   async function next(): Promise<void> {
@@ -104,8 +133,14 @@ export async function startHeartbeat(
     beats -= 1;
   }
 
-  // Part of the opening: a start that needs the archive does not wait for it without end.
-  await problems.retry("opening", log.isEnded, beat);
-  scheduleNext();
-  return { [Symbol.dispose]: () => clearTimeout(timer) };
+  await show(opening);
+  void next();
+  return {
+    standby: standbys.current,
+    noteBase() {
+      hasBase = true;
+      return show();
+    },
+    [Symbol.dispose]: () => timer?.[Symbol.dispose](),
+  };
 }

@@ -96,6 +96,8 @@ export interface Heartbeat extends Pick<Slot, "generation" | "writer" | "confirm
   readonly sequence: number;
   /** Time until the next one. */
   readonly intervalMs: number;
+  /** Whether the generation has a base, or continues another one. Earlier versions did not say it. */
+  readonly hasBase?: boolean;
 }
 
 /**

@@ -88,8 +88,8 @@ async function store(
   return found !== null && isSame(found, head) ? null : holderOf(head, found);
 }
 
-/** Who writes a seal: a random text, and a name for operators. */
-export type Sealer = Pick<Seal, "writer" | "holder" | "promoted">;
+/** Who writes a seal: a random text, and a name for operators; `closed` if it is the server of the log, which is complete. */
+export type Sealer = Pick<Seal, "writer" | "holder" | "promoted"> & Partial<Pick<Seal, "kind">>;
 
 /**
  * Puts a seal into the first empty slot, unless the log has one.
@@ -110,6 +110,13 @@ export async function seal(
     // A slot that is damaged is not empty, either.
     if (found !== null && found.kind !== "segment") return number - 1;
   }
+}
+
+/** @param end the seal of a log. @returns whether an operator has sealed it, or did so when it had ended already */
+export async function isPromoted(storage: Pick<ObjectStorage, "get">, end: SegmentId) {
+  const slots = [end, { ...end, number: end.number + 1 }];
+  const heads = await Promise.all(slots.map((slot) => readHead(storage, slot)));
+  return heads.some((head) => head?.kind === "seal" && head.promoted);
 }
 
 /**
@@ -193,12 +200,12 @@ export function createLog({ storage, generation, retry, onSuperseded }: LogOptio
      * Looks for a slot of another server, after those that the archive has.
      * @returns whether there was none. Then what was stored before this call is in the history for ever
      */
-    async isOpen(): Promise<boolean> {
+    async isOpen({ get }: Pick<Slots, "get"> = storage): Promise<boolean> {
       const sentBefore = sent;
       // After what was sent before, an own segment proves the same as an empty slot: others may follow all the time.
       for (let number = stored + 1; !isEnded && number <= sentBefore + 1; number += 1) {
         const id = { generation: generation.number, number };
-        const body = await storage.get(slotKey(id), HEAD_BYTES);
+        const body = await get(slotKey(id), HEAD_BYTES);
         if (body === null) return !isEnded;
         const found = soundHead(id, body);
         if (found !== null && found.writer !== generation.name) supersede(holderOf(id, found));

@@ -14,16 +14,21 @@ const PAUSE_MS = 1_500;
  * @throws {AppError} operator if the storage cannot have an archive, unavailable if that is unknown
  * @throws the reason of the signal
  */
-export async function probe({ storage, clock, signal, log }: ServerContext): Promise<void> {
+export async function probe({
+  storage,
+  machine,
+  signal,
+  log,
+}: Pick<ServerContext, "storage" | "machine" | "signal" | "log">): Promise<void> {
   const keys: string[] = [];
   const refuse = (problem: string) => fail("operator", `Cannot use ${storage.url}: ${problem}`);
-  const sleep = (ms: number) => clock.sleep(ms, signal).then(() => signal.throwIfAborted());
-  const pause = () => sleep(1_000 + 4_000 * Math.random());
-  const retried = withRetries(storage, 0, pause);
+  const sleep = (ms: number) => machine.sleep(ms, signal).then(() => signal.throwIfAborted());
+  const pause = () => sleep(1_000 + 4_000 * machine.random());
+  const retried = withRetries(storage, { ...machine, sleep });
 
   /** @returns the key of an object that is known to have been created */
   async function race(left = MAX_RACES): Promise<string> {
-    const key = `probe/${crypto.randomUUID()}/1`;
+    const key = `probe/${machine.newId()}/1`;
     keys.push(key);
     const create = (_: unknown, at: number) => storage.create(key, new Uint8Array([at]));
     const results = await Promise.allSettled(Array.from({ length: CREATES }, create));
@@ -41,7 +46,7 @@ export async function probe({ storage, clock, signal, log }: ServerContext): Pro
 
   try {
     const key = await race();
-    const paused = clock.sleep(PAUSE_MS, signal);
+    const paused = machine.sleep(PAUSE_MS, signal);
     const other = key.replace(/1$/, "2");
     keys.push(other);
     await retried.create(other, new Uint8Array(1));

@@ -1,7 +1,8 @@
 /** What fails in an archive, by activity: that one works does not mean that another does. */
 
+import type { Clock } from "../../base/clock.ts";
 import { AppError, fail, messageOf } from "../../base/error.ts";
-import type { ArchiveLog } from "../../domain/archive.ts";
+import type { ArchiveLog, ArchiveOptions } from "../../domain/archive.ts";
 
 /** The first line is logged when an activity fails, the second when it works again, unless that has a line of its own. */
 const LINES = {
@@ -11,6 +12,7 @@ const LINES = {
   base: ["archive base not written", null],
   heartbeat: ["archive heartbeat not written", "archive heartbeat written again"],
   following: ["archive not followed", "archive followed again"],
+  handover: ["disk fails, and no standby takes over", null],
   deletion: ["expired archive objects not deleted", "expired archive objects deleted again"],
 } as const;
 
@@ -23,9 +25,22 @@ const REQUIRED_ACTIVITIES: readonly Activity[] = ["opening", "reading", "segment
 const LOG_INTERVAL_MS = 60_000;
 const [MIN_RETRY_MS, MAX_RETRY_MS] = [200, 5_000];
 
+/** @returns what a server waits for that meets this error, for its clients as well: its message is for the log only */
+export function awaited(error: unknown): string {
+  if (!(error instanceof AppError)) return "its disk";
+  const [, what] = /^waiting for (.+)$/.exec(error.message) ?? [];
+  if (what !== undefined) return what;
+  if (error.code === "unavailable") return "the storage of the archive";
+  return "an operator: its log has the reason, and `user-api archive check` looks at the archive";
+}
+
 export type Problems = ReturnType<typeof createProblems>;
 
-export function createProblems(log: ArchiveLog) {
+export function createProblems(
+  log: ArchiveLog,
+  clock: Pick<Clock, "monotonicMs" | "sleep">,
+  onWaiting: ArchiveOptions["onWaiting"] = () => {},
+) {
   /** Why activities fail now. */
   const failing = new Map<Activity, string>();
   /** Activities whose failure was logged, and is not over. */
@@ -36,8 +51,9 @@ export function createProblems(log: ArchiveLog) {
 
   function report(activity: Activity, error: unknown): void {
     const reason = messageOf(error);
-    const nowMs = performance.now();
+    const nowMs = clock.monotonicMs();
     failing.set(activity, reason);
+    onWaiting(awaited(error));
     first.resolve();
     if (nowMs - (loggedMs.get(activity) ?? Number.NEGATIVE_INFINITY) < LOG_INTERVAL_MS) return;
     loggedMs.set(activity, nowMs);
@@ -47,7 +63,7 @@ export function createProblems(log: ArchiveLog) {
 
   /** The activity works, or is over. */
   function clear(activity: Activity): void {
-    failing.delete(activity);
+    if (failing.delete(activity)) onWaiting(null);
     const line = LINES[activity][1];
     if (logged.delete(activity) && line !== null) log("info", line);
   }
@@ -55,6 +71,7 @@ export function createProblems(log: ArchiveLog) {
   return {
     report,
     clear,
+    isFailing: (activity: Activity) => failing.has(activity),
     /** All that is required works: another generation has begun. */
     clearRequired: () => REQUIRED_ACTIVITIES.forEach(clear),
     /** @returns why a required activity fails; `null` if none does */
@@ -93,7 +110,7 @@ export function createProblems(log: ArchiveLog) {
       activity: Activity,
       isOver: () => boolean,
       attempt: () => Promise<Result>,
-      pause = (before: number) => Bun.sleep(Math.min(MIN_RETRY_MS * 2 ** before, MAX_RETRY_MS)),
+      pause = (before: number) => clock.sleep(Math.min(MIN_RETRY_MS * 2 ** before, MAX_RETRY_MS)),
     ): Promise<Result> {
       for (let failures = 0; !isOver(); failures += 1) {
         try {

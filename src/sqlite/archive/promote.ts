@@ -1,12 +1,10 @@
 /** Ends the newest log for a planned switch: a standby takes over when it finds that. */
 import { fail } from "../../base/error.ts";
 import type { Promotion } from "../../domain/archive.ts";
-import { type ObjectStorage, withRetries } from "../../domain/object-storage.ts";
-import type { Backend } from "../../domain/store.ts";
-import { describeSqliteError } from "../file/errors.ts";
+import type { ObjectStorage } from "../../domain/object-storage.ts";
+import { areVoid } from "./anew.ts";
 import { MAX_SILENCE_MS, readAnnouncement } from "./announcement.ts";
 import { readCatalog, readEnd, readLastHeader, requireNewest } from "./catalog.ts";
-import { holderName } from "./identity.ts";
 import { fence, readHead, type Sealer, seal } from "./log.ts";
 
 const NO_STANDBY = `no standby has announced itself within ${MAX_SILENCE_MS / 1000} s by the clock of this machine: start one, or add --force`;
@@ -15,23 +13,28 @@ async function requireStandby(storage: ObjectStorage, primary: string, nowMs: nu
   const announcement = await readAnnouncement(storage);
   // The primary announced itself before it took over.
   if (announcement === null || announcement.holder === primary) return fail("operator", NO_STANDBY);
-  const { holder, timeMs } = announcement;
-  return Math.abs(nowMs - timeMs) <= MAX_SILENCE_MS ? holder : fail("operator", NO_STANDBY);
+  const { holder, timeMs, canWrite } = announcement;
+  return canWrite && Math.abs(nowMs - timeMs) <= MAX_SILENCE_MS
+    ? holder
+    : fail("operator", NO_STANDBY);
 }
 
 /** @returns the newest generation, and how its log ends */
 async function requireSoundEnd(storage: ObjectStorage) {
   const catalog = await readCatalog(storage);
   const newest = requireNewest(catalog) ?? fail("operator", "the archive is empty");
-  const { history } = await readEnd(storage, catalog);
-  if (history?.tail == null)
+  const { history, tail } = await readEnd(storage, catalog);
+  const isAnew =
+    history?.tail == null && (await areVoid(storage, history?.lastGeneration ?? 0, newest.number));
+  if (tail === null || (history?.tail == null && !isAnew))
     return fail("operator", `generation ${newest.number} has no complete base`);
-  const { damage } = await readLastHeader(storage, history);
+  const damage = history === null ? null : (await readLastHeader(storage, history)).damage;
   if (damage !== null) fail("operator", `the archive is damaged: ${damage}`);
-  return { newest, tail: history.tail };
+  return { newest, tail };
 }
 
 /**
+ * @param own how this call is told from others, and its name for operators
  * @see Backend.promoteArchive
  * @throws {AppError} unavailable if it has to be tried again
  */
@@ -39,24 +42,18 @@ export async function promote(
   storage: ObjectStorage,
   isForced: boolean,
   nowMs: number,
+  own: Pick<Sealer, "writer" | "holder">,
 ): Promise<Promotion> {
   const { newest, tail } = await requireSoundEnd(storage);
   const { number: generation, holder } = newest;
   const standby = isForced ? null : await requireStandby(storage, holder, nowMs);
-  const writer = crypto.randomUUID();
-  const sealer: Sealer = { writer, holder: holderName("archive promote"), promoted: true };
+  const sealer = { ...own, promoted: true };
   const { isSealed, sealFrom } = tail;
   const from = isSealed ? sealFrom : await fence(storage, sealFrom, sealer, nowMs);
   const end = await seal(storage, from, sealer, nowMs);
   const found = await readHead(storage, { generation, number: end + 1 });
-  const hadEnded = found?.writer !== writer;
+  const hadEnded = found?.writer !== own.writer;
   // The end is that of a server, which has stopped, or was to continue the archive.
   if (hadEnded) await seal(storage, { generation, number: end + 2 }, sealer, nowMs);
   return { generation, holder, hadEnded, standby };
 }
-
-/** @see Backend.promoteArchive */
-export const promoteSqliteArchive: Backend["promoteArchive"] = (storage, ...options) =>
-  promote(withRetries(storage), ...options).catch((error) => {
-    throw describeSqliteError(`Cannot promote ${storage.url}`, error);
-  });

@@ -1,7 +1,6 @@
 /** Rebuilds a database from its archive. */
-import { closeSync, openSync, writeSync } from "node:fs";
+import { AppError } from "../../base/error.ts";
 import { MAX_OBJECT_BYTES, type ObjectStorage, withRetries } from "../../domain/object-storage.ts";
-import { discard, fileState, PRIVATE_MODE } from "../file/files.ts";
 import {
   type Catalog,
   type History,
@@ -14,10 +13,14 @@ import {
 import { type Base, damageOf, decodeChunk, decodeSegment, failDamaged } from "./format.ts";
 import { chunkKey, type SegmentId, slotKey } from "./keys.ts";
 import { readHead } from "./log.ts";
-import { writeMarker } from "./marker.ts";
+import {
+  type ArchiveMarker,
+  isSamePosition,
+  type Machine,
+  type RestoreTarget,
+  type WalPosition,
+} from "./machine.ts";
 import { type FoundState, failUnrestorable, findState } from "./restorable.ts";
-import { isSamePosition, type WalPosition } from "./wal-reader.ts";
-import { createWalWriter } from "./wal-writer.ts";
 
 /** Bounds of the downloads at the same time: small ones wait for the network, large ones take memory. */
 const MAX_DOWNLOADS = 64;
@@ -55,24 +58,17 @@ async function* download<Item extends Download>(storage: ObjectStorage, items: r
   }
 }
 
-async function fetchBase(storage: ObjectStorage, base: Base, path: string): Promise<void> {
+async function fetchBase(storage: ObjectStorage, base: Base, target: RestoreTarget): Promise<void> {
   const chunks = base.chunks.map((chunk, at) => ({
     ...chunk,
     key: chunkKey(base, at),
     // What does not become smaller by compression becomes a little larger.
     maxBytes: chunk.bytes + CHUNK_MARGIN_BYTES,
   }));
-  // An attempt with a newer base may have left files.
-  discard(path);
-  const descriptor = openSync(path, "wx", PRIVATE_MODE);
-  try {
-    for await (const { item, body } of download(storage, chunks)) {
-      const bytes = decodeChunk(item.key, body, item);
-      for (let done = 0; done < bytes.length; ) done += writeSync(descriptor, bytes, done);
-    }
-  } finally {
-    closeSync(descriptor);
-  }
+  target.beginFile();
+  for await (const { item, body } of download(storage, chunks))
+    target.appendFile(decodeChunk(item.key, body, item));
+  target.endFile();
 }
 
 /**
@@ -95,13 +91,12 @@ async function findNeeded(storage: ObjectStorage, { base, segments }: History, a
 async function applySegments(
   storage: ObjectStorage,
   { history, damage: earlier }: FoundState,
-  path: string,
+  target: RestoreTarget,
   atMs: number,
   catalog: Catalog,
 ): Promise<{ timeMs: number; last: SegmentId }> {
   const { base, segments } = history;
   const needed = await findNeeded(storage, history, atMs);
-  using wal = createWalWriter(path);
   const parts = segments.map((id) => ({ ...id, key: slotKey(id), maxBytes: id.bytes }));
   let previous: WalPosition | null = null;
   let { timeMs } = base;
@@ -113,7 +108,7 @@ async function applySegments(
       if (header.timeMs > atMs && !isAtOrBefore(item, needed)) break;
       // A part at the beginning of the WAL does not say by itself what was in the WAL before it was restarted.
       const follows: boolean = previous === null || isSamePosition(header.previous, previous);
-      if (!follows || !wal.append(header, bytes))
+      if (!follows || !target.appendWal(header, bytes))
         failDamaged(item.key, "does not continue the one before it");
       previous = header.end;
       if (!isAtOrBefore(item, base.last)) timeMs = header.timeMs;
@@ -127,7 +122,7 @@ async function applySegments(
     if (timeMs < atMs || !isAtOrBefore(needed, last))
       failUnrestorable([...earlier, damage], isBase ? base.timeMs - 1 : timeMs, catalog);
   }
-  wal.finish();
+  target.endWal();
   return { timeMs, last };
 }
 
@@ -143,17 +138,17 @@ export interface Restored {
 }
 
 /**
- * Writes a state of the archive to a new file, without a WAL. It is not synced, and not verified as a database. If a base
- * is damaged, an older one and the segments since lead to the same state.
+ * Writes a state of the archive. If a base is damaged, an older one and the segments since lead to the same state.
  * @param at a time in the past; `null` for the newest state
  * @throws {AppError} operator if the archive is empty, damaged, or does not reach back to that time
  */
 export async function restoreTo(
-  path: string,
+  target: RestoreTarget,
+  machine: Machine,
   from: ObjectStorage,
   at: Date | null,
 ): Promise<Restored> {
-  const storage = withRetries(from, PATIENCE_MS);
+  const storage = withRetries(from, machine, { stillMs: PATIENCE_MS });
   let catalog = await readCatalog(storage);
   // First: what is written to the archive from now on must look like the work of another server.
   const earlier = at === null ? null : await readNewestHistory(storage, catalog);
@@ -162,7 +157,7 @@ export async function restoreTo(
     const newest: History | null = at === null ? found.history : earlier;
     const { base } = found.history;
     try {
-      await fetchBase(storage, base, path);
+      await fetchBase(storage, base, target);
     } catch (error) {
       const damage = damageOf(error);
       if (damage === null) throw error;
@@ -170,29 +165,53 @@ export async function restoreTo(
       continue;
     }
     const atMs = at?.getTime() ?? Number.POSITIVE_INFINITY;
-    const applied = await applySegments(storage, found, path, atMs, catalog);
+    const applied = await applySegments(storage, found, target, atMs, catalog);
     return { ...applied, catalog, newest, warnings: found.warnings };
   }
 }
 
+const NOWHERE: RestoreTarget = {
+  beginFile() {},
+  appendFile() {},
+  endFile() {},
+  appendWal: () => true,
+  endWal() {},
+  [Symbol.dispose]() {},
+};
+
+/** @param slot `null` for anything else that the newest state needs. @returns whether it is missing or damaged */
+export async function isUnreadable(
+  storage: ObjectStorage,
+  machine: Machine,
+  slot: SegmentId | null,
+): Promise<boolean> {
+  try {
+    if (slot === null) await restoreTo(NOWHERE, machine, storage, null);
+    else decodeSegment(slot, (await storage.get(slotKey(slot))) ?? failDamaged("it", "is missing"));
+    return false;
+  } catch (error) {
+    if (error instanceof AppError && error.code === "operator") return true;
+    throw error;
+  }
+}
+
 /**
- * Marks a file that is to replace a database as one that was restored, so that a server can continue the archive with it,
- * as long as the archive ends where it did.
  * @param isSame whether the file has exactly this state
+ * @param file the state of the file
+ * @returns a marker with which a server can continue the archive, as long as that ends where it did
  */
-export function markRestored(path: string, restored: Restored, isSame: boolean, file: string) {
+export function markerOfRestored(restored: Restored, isSame: boolean, file: string): ArchiveMarker {
   const { last, newest: history } = restored;
   const { newest: number, generations } = restored.catalog;
   const newest = generations.get(number);
   const isNewest = isSame && isSameSegment(last, history?.last ?? null);
   const continued = history === null ? undefined : generations.get(history.lastGeneration);
   const names = [newest, continued].flatMap((record) => record?.name ?? []);
-  const marker = {
+  return {
     archive: newest?.archive ?? null,
     names: [],
-    complete: isNewest ? { ...last, file: fileState(file) } : null,
+    complete: isNewest ? { ...last, file } : null,
     restored: { names, last: history?.last ?? null },
     isCopy: false,
   };
-  writeMarker(path, marker, file);
 }

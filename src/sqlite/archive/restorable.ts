@@ -8,6 +8,7 @@ import {
   isAtOrBefore,
   isUsable,
   isUsed,
+  isVoid,
   NO_BASE,
   readCatalog,
   readEnd,
@@ -52,16 +53,18 @@ async function endMs(storage: ObjectStorage, { base, last }: History): Promise<n
 /** @returns records that are missing, and what generations after the history have written until then, and no base has */
 async function warningsOfLater(
   storage: ObjectStorage,
-  { newest, generations }: Catalog,
+  catalog: Catalog,
   { base, lastGeneration, loss }: History,
   atMs: number,
 ): Promise<string[]> {
   const warnings: string[] = [];
+  const { newest, generations } = catalog;
   // Nothing of it is needed but the base and the log.
   if (!generations.has(base.generation))
     warnings.push(`${generationKey(base.generation)} is missing or damaged`);
   // A loss says that the archive has more.
   for (let number = lastGeneration + 1; loss === null && number <= newest; number += 1) {
+    if (isVoid(catalog, number)) continue;
     if ((await storage.list(logPrefix(number), 1)).length === 0) continue;
     const head = await readHead(storage, { generation: number, number: 1 });
     if (head !== null && (head.kind !== "segment" || head.timeMs > atMs)) continue;
@@ -143,6 +146,6 @@ export async function isRestorable(
   damaged: SegmentId | null,
 ): Promise<boolean> {
   const { history } = await readEnd(storage, await readCatalog(storage));
-  if (history === null || history.loss !== null || !isUsable(history)) return false;
+  if (history?.tail == null || history.loss !== null || !isUsable(history)) return false;
   return damaged === null || !isAtOrBefore(history.base.first, damaged);
 }

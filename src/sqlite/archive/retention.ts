@@ -73,9 +73,9 @@ export async function deleteExpired(storage: ObjectStorage, oldestMs: number): P
 /** Begins to delete what has expired, once an hour. It does not wait. */
 export function deleteIfDue(writer: GenerationWriter): void {
   const { log, archive, deletedMs } = writer;
-  const { storage, problems, clock, settledMs, keepMs } = archive;
+  const { storage, problems, machine, settledMs, keepMs } = archive;
   const oldestMs = settledMs() - keepMs;
-  const nowMs = clock.monotonicMs();
+  const nowMs = machine.monotonicMs();
   if (log.isEnded() || oldestMs < 0 || nowMs - deletedMs < INTERVAL_MS) return;
   writer.deletedMs = nowMs;
   void problems.run("deletion", log.isEnded, () => deleteExpired(storage, oldestMs));

@@ -13,7 +13,7 @@ const EARLIEST_MS = Date.UTC(2026, 0);
 
 /** @returns the time of what is written now: not before what was written earlier, unless the clock was ahead then */
 export function timeOf({ archive, lastRead, newestBase }: GenerationWriter): number {
-  const nowMs = archive.nowMs();
+  const nowMs = archive.machine.nowMs();
   const lastMs = Math.max(lastRead.timeMs, newestBase?.timeMs ?? 0);
   const wasAhead = lastMs - nowMs > MAX_BACK_MS && nowMs >= EARLIEST_MS;
   return wasAhead ? nowMs : Math.max(lastMs, nowMs);
@@ -46,7 +46,7 @@ async function send(writer: GenerationWriter, queued: QueuedSegment): Promise<vo
   const { archive, beginning, log } = writer;
   const { part, previous, reached: progress, ...id } = queued;
   const { bytes, ...place } = part;
-  const { body, chunk } = await encodeChunk(bytes);
+  const { body, chunk } = await encodeChunk(bytes, archive.machine);
   const { name } = beginning.generation;
   const slot = { kind: "segment", ...id, writer: name, confirmed: log.stored() } as const;
   const header: SegmentHeader = { ...slot, ...place, previous, progress, ...chunk };
@@ -105,7 +105,7 @@ function confirm(writer: GenerationWriter): void {
  */
 export function advance(writer: GenerationWriter): void {
   const { archive, log, queue, reader, reads, lastRead } = writer;
-  const timeMs = archive.clock.monotonicMs();
+  const timeMs = archive.machine.monotonicMs();
   // Not before there is room, so that all writes until then share a segment.
   const hasRoom = queue.length === 0 && maySend(writer, lastRead.number + 1);
   const isRead = hasRoom ? readAll(writer) : reader.unreadBytes() === 0;

@@ -5,13 +5,15 @@ import type { ArchiveLog, ArchiveSettings } from "../../domain/archive.ts";
 import { type ObjectStorage, type OpenStorage, withRetries } from "../../domain/object-storage.ts";
 import type { FileDescriptors } from "../file/file-watch.ts";
 import { type Archiver, createArchiver } from "./archiver.ts";
-import { ARCHIVE_CAUSE, type ArchiveReport, archiveCauses } from "./context.ts";
+import { isUsed } from "./catalog.ts";
+import { ARCHIVE_CAUSE, type ArchiveReport, archiveCauses, UNUSABLE } from "./context.ts";
 import { ensureDatabase } from "./ensure-database.ts";
 import { follow } from "./follow.ts";
-import { holderName, lockIdentity } from "./identity.ts";
+import type { Continuation } from "./generation.ts";
+import type { DatabaseFiles, Machine } from "./machine.ts";
 import { probe } from "./probe.ts";
 import { type CopyStart, prepareCopy } from "./standby.ts";
-import { systemClock } from "./still.ts";
+import { createWriteState } from "./write-state.ts";
 
 const MAX_WAL_BYTES = 2 ** 30;
 
@@ -20,7 +22,8 @@ export type ArchiveRequest =
   | { readonly type: "open"; readonly path: string; readonly settings: ArchiveSettings }
   /** Call it if `open` has found another server. It ends when this one may write. */
   | { readonly type: "follow"; readonly files: FileDescriptors }
-  | { readonly type: "start"; readonly files: FileDescriptors }
+  /** @see createWriteState */
+  | { readonly type: "start"; readonly files: FileDescriptors; readonly memory: SharedArrayBuffer }
   | { readonly type: "checkpoint" }
   /** Also ends a request that is waiting. */
   | { readonly type: "close" }
@@ -29,8 +32,8 @@ export type ArchiveRequest =
 
 export type ArchiveResponse =
   /**
-   * The result of `open`: whether the database is a copy, because another server writes to the archive. Of `follow`: as
-   * {@link follow}. Otherwise `false`.
+   * The result of `open`: whether the database is a copy, because another server writes to the archive. Of `follow`:
+   * whether nothing is missing that the other server has acknowledged. Otherwise `false`.
    */
   | { readonly type: "done"; readonly result: boolean }
   | {
@@ -47,19 +50,21 @@ export type ArchiveResponse =
   /** Another server has the archive. */
   | { readonly type: "superseded"; readonly reason: string }
   | { readonly type: "state"; readonly state: ArchiveReport }
+  /** @see ArchiveOptions.onWaiting */
+  | { readonly type: "waiting"; readonly what: string | null }
   | { readonly type: "log"; readonly line: Parameters<ArchiveLog> };
 
 type Request<Type extends ArchiveRequest["type"]> = Extract<ArchiveRequest, { type: Type }>;
 
 interface ServiceOptions {
+  readonly machine: Machine;
   readonly openStorage: OpenStorage;
-  /** @throws {AppError} operator if the database at this path is damaged */
-  readonly verify: (path: string) => void;
+  readonly filesOf: (path: string) => DatabaseFiles;
   readonly respond: (response: ArchiveResponse) => void;
 }
 
 /** @returns a function that handles a request. All but `committed` have a response, in their order */
-export function createArchiveService({ openStorage, verify, respond }: ServiceOptions) {
+export function createArchiveService({ machine, openStorage, filesOf, respond }: ServiceOptions) {
   const log: ArchiveLog = (...line) => respond({ type: "log", line });
   const stopping = new AbortController();
   const { signal } = stopping;
@@ -68,20 +73,27 @@ export function createArchiveService({ openStorage, verify, respond }: ServiceOp
   let opened: ReturnType<typeof contextOf> | null = null;
   /** The copy, if another server writes to the archive. */
   let copyStart: CopyStart | null = null;
+  /** Whether the storage was tried, and can have an archive. */
+  let isReached = false;
+  /** What `follow` has begun. */
+  let followed: Continuation | null = null;
   /** The last request that takes time. */
   let last: Promise<unknown> = Promise.resolve();
 
   function contextOf({ path, settings }: Request<"open">) {
     const storage = openStorage(settings.url, settings.environment);
-    const clock = { clock: systemClock, nowMs: Date.now };
-    const server = { path, holder: holderName(path), storage, ...clock, signal, log };
-    let probed = settings.wasSuperseded ? Promise.resolve() : null;
+    const onWaiting = (what: string | null) => respond({ type: "waiting", what });
+    const server = { files: filesOf(path), storage, machine, signal, log, onWaiting };
+    isReached = settings.wasReached ?? settings.wasSuperseded;
+    let probed = isReached ? Promise.resolve() : null;
     const tryStorage = () => {
       probed ??= probe(server).catch((error) => {
         probed = null;
         throw error;
       });
-      return probed;
+      return probed.finally(() => {
+        isReached = probed !== null;
+      });
     };
     const create: ObjectStorage["create"] = (...given) =>
       tryStorage().then(() => storage.create(...given));
@@ -91,43 +103,43 @@ export function createArchiveService({ openStorage, verify, respond }: ServiceOp
   async function open(request: Request<"open">): Promise<boolean> {
     const context = contextOf(request);
     opened = context;
-    const { standby, takeoverMs, wasSuperseded } = context;
-    const options = { ...context, storage: withRetries(context.storage), verify };
+    const { standby, takeoverMs, wasSuperseded, commit } = context;
+    const options = { ...context, storage: withRetries(context.storage, machine) };
     const waitMs = wasSuperseded ? 2 * takeoverMs : 0;
     if (standby) await context.tryStorage();
+    // Before the database is opened: a start that fails later copies its WAL to it.
+    else if (commit === "sync") await isUsed(options.storage);
+    // A server that cannot write takes over nothing.
+    if (standby) context.files.requireWritable();
     copyStart = standby ? await prepareCopy(options, waitMs) : null;
     if (copyStart === null) {
-      try {
-        await ensureDatabase(options);
-      } catch (error) {
-        // Another machine may have begun the archive in between.
-        copyStart = standby ? await prepareCopy(options) : null;
-        if (copyStart === null) throw error;
-      }
+      await ensureDatabase(options);
+      return false;
     }
-    if (copyStart === null) return false;
-    respond({ type: "fresh", ageMs: Math.max(0, Date.now() - copyStart.timeMs) });
     return true;
   }
 
   async function followOther({ files }: Request<"follow">): Promise<boolean> {
     if (opened === null || copyStart === null) throw new Error("no other server was found");
     const onFresh = (ageMs: number) => respond({ type: "fresh", ageMs });
-    return await follow({ ...opened, files, start: copyStart, onFresh });
+    const database = opened.files.open(files);
+    const taken = await follow({ ...opened, database, start: copyStart, onFresh });
+    followed = taken.continuation;
+    return taken.hasAll;
   }
 
-  async function start({ files }: Request<"start">): Promise<void> {
+  async function start({ files, memory }: Request<"start">): Promise<void> {
     if (opened === null) throw new Error("the archive is not open");
     archiver = createArchiver({
       ...opened,
-      files,
-      identity: lockIdentity(opened.path),
+      database: opened.files.open(files),
+      writes: createWriteState(memory),
       maxWalBytes: MAX_WAL_BYTES,
       onConfirmed: (ticket) => respond({ type: "confirmed", ticket }),
       onSuperseded: (reason) => respond({ type: "superseded", reason }),
       onState: (state) => respond({ type: "state", state }),
     });
-    await archiver.start();
+    await archiver.start(followed);
     if (opened.commit === "sync") await archiver.untilBaseWritten();
   }
 
@@ -168,7 +180,8 @@ export function createArchiveService({ openStorage, verify, respond }: ServiceOp
       if (request.type !== "committed") respond({ type: "done", result });
     } catch (error) {
       const { code = null, cause: found } = error instanceof AppError ? error : {};
-      const cause = archiveCauses.find((each) => each === found) ?? ARCHIVE_CAUSE;
+      const other = isReached ? ARCHIVE_CAUSE : UNUSABLE;
+      const cause = archiveCauses.find((each) => each === found) ?? other;
       respond({ type: "failed", code, message: messageOf(error), cause });
     }
   };

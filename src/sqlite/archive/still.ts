@@ -1,5 +1,6 @@
 /** Waits for a server that may be running, so that another one does not take its archive by mistake. */
-import { setTimeout } from "node:timers/promises";
+import type { Clock } from "../../base/clock.ts";
+import type { ArchiveSettings } from "../../domain/archive.ts";
 import type { ObjectStorage } from "../../domain/object-storage.ts";
 import { HEAD_BYTES } from "./format.ts";
 import { heartbeatKey, type SegmentId } from "./keys.ts";
@@ -12,18 +13,16 @@ const STILL_MS = HEARTBEAT_MS + 1_500;
 /** Time between two looks at the storage. */
 export const STORAGE_POLL_MS = 500;
 
-export interface Clock {
-  /** Never goes back. */
-  readonly monotonicMs: () => number;
-  /** Resolves after this time, or when the signal is aborted. */
-  readonly sleep: (ms: number, signal: AbortSignal) => Promise<void>;
+/**
+ * @param intervalMs of the heartbeats of the other server
+ * @returns for how long that server must have written nothing before a standby takes over
+ */
+export function patienceMs(
+  { takeoverMs, wasSuperseded }: Pick<ArchiveSettings, "takeoverMs" | "wasSuperseded">,
+  intervalMs: number,
+): number {
+  return Math.max(takeoverMs * (wasSuperseded ? 2 : 1), 2 * intervalMs);
 }
-
-export const systemClock: Clock = {
-  monotonicMs: () => performance.now(),
-  // It is rejected only when the signal is aborted.
-  sleep: (ms, signal) => setTimeout(ms, undefined, { signal }).catch(() => {}),
-};
 
 /**
  * @returns a function that gets what was observed, and returns for how long that has been the same: between successful

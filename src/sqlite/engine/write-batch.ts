@@ -1,6 +1,6 @@
 /** Runs the writes of a batch in one transaction. */
 import type { Database } from "bun:sqlite";
-import { AppError } from "../../base/error.ts";
+import { AppError, isDiskError } from "../../base/error.ts";
 import { storageError, unavailableError } from "../file/errors.ts";
 import type { FileWatch } from "../file/file-watch.ts";
 
@@ -43,10 +43,10 @@ export function createWriteBatch(db: Database, files: FileWatch) {
      * error can have left changes, and after SQLite has read a damaged page, it rejects the commit of the transaction: then
      * the last write is rejected, and none is committed.
      * @param takeNext returns `null` at the end of the batch
-     * @returns how to settle each write, in their order; `null` if none was committed
+     * @returns how to settle each write, in their order; if none was committed, the error of the last one
      * @throws if the commit fails. The transaction is rolled back, and no write may be acknowledged.
      */
-    run(takeNext: () => Write | null): readonly Settle[] | null {
+    run(takeNext: () => Write | null): readonly Settle[] | { readonly cause: unknown } {
       const settles: Settle[] = [];
       try {
         for (let write = takeNext(); write !== null; write = takeNext()) {
@@ -56,8 +56,9 @@ export function createWriteBatch(db: Database, files: FileWatch) {
             settles.push(() => resolve(result));
           } catch (error) {
             if (!(error instanceof AppError)) {
-              reject(storageError(error, db, "written", table));
-              return null;
+              const cause = storageError(error, db, "written", table);
+              reject(cause);
+              return { cause };
             }
             settles.push(() => reject(error));
           }
@@ -70,6 +71,8 @@ export function createWriteBatch(db: Database, files: FileWatch) {
         rollBack();
       }
     },
+    /** @returns whether the disk is the reason of a failure, and not e.g. a lock of another program */
+    isOfDisk: (cause: unknown) => isDiskError(storageError(cause, db, "written", "")),
     /** @returns the error of a write whose batch could not begin or commit. An unknown cause is reported as unavailable. */
     batchErrorOf(write: Write, cause: unknown): AppError {
       const error = storageError(cause, db, "written", write.table);

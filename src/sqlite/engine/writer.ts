@@ -26,14 +26,16 @@ type Synchronous<Result> = Result extends PromiseLike<unknown> ? never : Result;
 
 /** Decides when a commit is acknowledged. */
 export interface CommitGate {
-  /** @throws {AppError} unavailable if no write may begin */
-  requireOpen(): void;
+  /** Call it before each attempt to write. `confirm` or `failed` ends it. @throws {AppError} unavailable if none may begin */
+  begin(): void;
   /**
    * Call it after each commit.
    * @returns resolves when the writes may be acknowledged, and rejects with the error for them; `null` if they may at
    * once
    */
   confirm(): Promise<void> | null;
+  /** Call it when nothing was committed. @param isOfDisk whether the disk was the reason */
+  failed(isOfDisk: boolean): void;
 }
 
 export type Writer = ReturnType<typeof createWriter>;
@@ -102,6 +104,10 @@ function scheduleNext(state: State): void {
   if (queued(state) > 0) schedule(state);
 }
 
+function noteFailure({ gate, batch }: State, cause: unknown): void {
+  gate?.failed(batch.isOfDisk(cause));
+}
+
 /** Rejects writes, none of which may be acknowledged. */
 function rejectAll(state: State, writes: readonly Write[], cause: unknown): void {
   state.busySinceMs = null;
@@ -112,11 +118,12 @@ function rejectAll(state: State, writes: readonly Write[], cause: unknown): void
 /** @returns false if another process is writing and the batch will be retried, or if the batch was rejected */
 function tryBegin(state: State): boolean {
   try {
-    state.gate?.requireOpen();
+    state.gate?.begin();
     state.batch.begin();
     state.busySinceMs = null;
     return true;
   } catch (error) {
+    noteFailure(state, error);
     state.busySinceMs ??= state.nowMs();
     const mayRetry = state.nowMs() - state.busySinceMs < BUSY_TIMEOUT_MS;
     if (isBusy(error) && mayRetry) schedule(state);
@@ -163,14 +170,16 @@ function flush(state: State): void {
   const startedMs = state.nowMs();
   if (!tryBegin(state)) return;
   const writes: Write[] = [];
-  let settles: readonly Settle[] | null;
+  let settles: ReturnType<WriteBatch["run"]>;
   try {
     settles = state.batch.run(takeBatch(state, writes));
   } catch (error) {
+    noteFailure(state, error);
     rejectAll(state, writes, error);
     return;
   }
-  if (settles === null) {
+  if ("cause" in settles) {
+    noteFailure(state, settles.cause);
     state.rolledBack = [...writes.slice(0, -1), ...state.rolledBack];
     scheduleNext(state);
     return;

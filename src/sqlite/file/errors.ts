@@ -30,8 +30,8 @@ export function unavailableError(verb: "read" | "written", cause: unknown): AppE
   return new AppError("unavailable", message, { cause });
 }
 
-/** On Linux and macOS. */
-const EIO = 5;
+/** EIO, ENXIO and ERANGE, on Linux and macOS: SQLite takes all three for damage. */
+const IO_ERRNOS: readonly (number | undefined)[] = [5, 6, 34];
 
 /** Where `sqlite3_io_methods` has `xFileControl`. @see https://www.sqlite.org/c3ref/io_methods.html */
 const FILE_CONTROL_OFFSET = 80;
@@ -59,21 +59,24 @@ export function hadIoError(db: Database): boolean {
   // An `int` of C; Bun requires eight bytes.
   const errno = new Int32Array(2);
   db.fileControl(constants.SQLITE_FCNTL_LAST_ERRNO, errno);
-  if (errno[0] === EIO) return true;
+  if (IO_ERRNOS.includes(errno[0])) return true;
   try {
     readWalErrno(db, errno);
   } catch {
     // A call needs executable memory, which e.g. `MemoryDenyWriteExecute` forbids. Then that of the WAL is unknown.
   }
-  return errno[0] === EIO;
+  return IO_ERRNOS.includes(errno[0]);
 }
 
 export const IO_ERROR = "I/O error while reading the file";
 
+function ioError(): Error {
+  return Object.assign(new Error(IO_ERROR), { code: "SQLITE_IOERR" });
+}
+
 /** @returns an error with the code SQLITE_IOERR if SQLite has reported one as damage; any other error, unchanged */
 export function ioErrorOf(error: unknown, db: Database): unknown {
-  if (!hasCode(error, DAMAGE) || !hadIoError(db)) return error;
-  return Object.assign(new Error(IO_ERROR), { code: "SQLITE_IOERR" });
+  return hasCode(error, DAMAGE) && hadIoError(db) ? ioError() : error;
 }
 
 /** Runs work of a command on a connection. @throws as {@link ioErrorOf} */
@@ -94,7 +97,7 @@ export function storageError(
 ): unknown {
   if (hasCode(error, TRANSIENT)) return unavailableError(verb, error);
   if (!hasCode(error, DAMAGE) && !isDamagedValue(error)) return error;
-  if (hadIoError(db)) return unavailableError(verb, new Error(IO_ERROR));
+  if (hadIoError(db)) return unavailableError(verb, ioError());
   return new AppError(
     "damaged",
     `the database file is damaged: cannot ${verb === "read" ? "read" : "write"} table ${table}; run \`user-api check\` and restore a backup`,

@@ -177,13 +177,17 @@ export function watchFiles(
   const content = readContent(database);
   const state: State = { database, wal, index, lock, walState, content, overwritten: null, isCopy };
   let problem: string | null = null;
+  /** Of the system, if the files cannot be examined. */
+  let code = "";
 
   function isInPlace(): boolean {
     const before = problem;
+    code = "";
     try {
       problem = findProblem(state);
     } catch (error) {
-      problem = `${path} cannot be examined (${systemCode(error)})`;
+      code = systemCode(error);
+      problem = `${path} cannot be examined (${code})`;
     }
     if ((problem === null) !== (before === null)) onChange(problem, state.overwritten !== null);
     return problem === null;
@@ -198,7 +202,7 @@ export function watchFiles(
     isInPlace,
     requireInPlace() {
       if (isInPlace()) return;
-      throw unavailableError("written", new Error(problem ?? ""));
+      throw unavailableError("written", Object.assign(new Error(problem ?? ""), code && { code }));
     },
     walPages: () => readState(index)?.frames ?? 0,
     close() {

@@ -17,6 +17,7 @@ import {
   rmSync,
   statfsSync,
   statSync,
+  writeFileSync,
 } from "node:fs";
 import { basename, dirname, join, resolve } from "node:path";
 import { suffixes } from "../../base/database-url.ts";
@@ -209,6 +210,25 @@ export function publish(temporaryPath: string, path: string): void {
 export function replaceFile(temporaryPath: string, path: string): void {
   renameSync(temporaryPath, path);
   fsyncPath(dirname(resolve(path)));
+}
+
+/** More than a request writes: a file system that is almost full counts as full. */
+const PROBE_BYTES = 2 ** 16;
+
+/** @see DatabaseFiles.requireWritable */
+export function requireWritable(databasePath: string): void {
+  try {
+    // A name that no unfinished copy of this process has, which would be removed.
+    const path = claimTemporary(`${databasePath}-probe`);
+    try {
+      writeFileSync(path, new Uint8Array(PROBE_BYTES), { flag: "wx", mode: PRIVATE_MODE });
+      fsyncPath(path);
+    } finally {
+      rmSync(path, { force: true });
+    }
+  } catch (error) {
+    fail("unavailable", `waiting for its disk, which cannot be written (${systemCode(error)})`);
+  }
 }
 
 export function discard(path: string): void {

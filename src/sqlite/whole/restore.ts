@@ -1,16 +1,14 @@
 import type { Database } from "bun:sqlite";
 import { existsSync, renameSync, rmSync, statSync } from "node:fs";
-import { basename, dirname, join, resolve } from "node:path";
+import { dirname, resolve } from "node:path";
 import { fail, messageOf } from "../../base/error.ts";
 import { fsyncPath, makeTemporaryDatabase } from "../../base/temporary-file.ts";
 import { timeInName } from "../../base/time-in-name.ts";
 import { requireOwnNeighbours } from "../../base/trusted-path.ts";
-import { withRetries } from "../../domain/object-storage.ts";
 import type { Backend, BackupSummary } from "../../domain/store.ts";
 import { stateOf, type Token } from "../../domain/token.ts";
-import { markReplaced, settleMarker } from "../archive/marker.ts";
-import { markRestored, restoreTo } from "../archive/rebuild.ts";
-import { listRanges } from "../archive/restorable.ts";
+import { markReplaced, markRestored, settleMarker } from "../disk/marker.ts";
+import { restoreToFile } from "../disk/restored-file.ts";
 import { isAtRest } from "../file/at-rest.ts";
 import { connect, countRows } from "../file/connection.ts";
 import { describeSqliteError, isBusy } from "../file/errors.ts";
@@ -186,7 +184,7 @@ export const restoreSqlite: Backend["restore"] = async ({ from, databaseUrl, now
     using temporary = makeTemporaryDatabase(path);
     const temporaryPath = temporary.path;
     // Like a copied file, it gets another feed when a server opens it.
-    const archived = isBackup ? null : await restoreTo(temporaryPath, from.storage, from.at);
+    const archived = isBackup ? null : await restoreToFile(temporaryPath, from.storage, from.at);
     const contents =
       backup === null
         ? verifyDatabase(temporaryPath)
@@ -229,29 +227,5 @@ export const restoreSqlite: Backend["restore"] = async ({ from, databaseUrl, now
     };
   } catch (error) {
     throw describeSqliteError(`Cannot restore ${isBackup ? from : from.storage.url}`, error);
-  }
-};
-
-/** @see Backend.checkArchive */
-export const checkSqliteArchive: Backend["checkArchive"] = async (storage, databaseUrl) => {
-  let directory = dirname(resolve(databaseUrl));
-  // A check must not create the directory of the database.
-  while (!existsSync(directory)) directory = dirname(directory);
-  try {
-    // Not the name of the database: a restore in another container, where all have the same process id, may be under way.
-    using temporary = makeTemporaryDatabase(join(directory, `${basename(databaseUrl)}-check`));
-    const { timeMs, warnings } = await restoreTo(temporary.path, storage, null);
-    return { ...verifyDatabase(temporary.path), archivedUntil: new Date(timeMs), warnings };
-  } catch (error) {
-    throw describeSqliteError(`Cannot check ${storage.url}`, error);
-  }
-};
-
-/** @see Backend.listArchive */
-export const listSqliteArchive: Backend["listArchive"] = async (storage) => {
-  try {
-    return await listRanges(withRetries(storage));
-  } catch (error) {
-    throw describeSqliteError(`Cannot read ${storage.url}`, error);
   }
 };

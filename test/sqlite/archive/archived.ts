@@ -7,10 +7,16 @@ import type { ObjectStorage } from "../../../src/domain/object-storage.ts";
 import { createDirectoryStorage } from "../../../src/object-storage/directory.ts";
 import { createArchiver } from "../../../src/sqlite/archive/archiver.ts";
 import { type Base, decodeJson, encodeJson } from "../../../src/sqlite/archive/format.ts";
+import type { Continuation } from "../../../src/sqlite/archive/generation.ts";
 import { baseKey, chunkKey, parseSlotKey, prefixes } from "../../../src/sqlite/archive/keys.ts";
 import { readHead } from "../../../src/sqlite/archive/log.ts";
-import { markRestored, restoreTo } from "../../../src/sqlite/archive/rebuild.ts";
-import { type Clock, systemClock } from "../../../src/sqlite/archive/still.ts";
+import type { DatabaseFiles, Machine, OpenDatabase } from "../../../src/sqlite/archive/machine.ts";
+import { promote } from "../../../src/sqlite/archive/promote.ts";
+import { createWriteState, type WriteState } from "../../../src/sqlite/archive/write-state.ts";
+import { databaseFiles } from "../../../src/sqlite/disk/files.ts";
+import { markRestored } from "../../../src/sqlite/disk/marker.ts";
+import { restoreToFile } from "../../../src/sqlite/disk/restored-file.ts";
+import { systemMachine } from "../../../src/sqlite/disk/system-machine.ts";
 import { makeDirectory } from "../../support/directory.ts";
 import { expectRejection } from "../../support/expect-error.ts";
 
@@ -37,12 +43,15 @@ export function makeClock(onSleep: () => unknown = () => {}) {
   let nowMs = 0;
   let sleeps = 0;
   return {
+    ...systemMachine,
     monotonicMs: () => nowMs,
     sleeps: () => sleeps,
     pass(ms: number) {
       nowMs += ms;
     },
-    async sleep(ms: number) {
+    async sleep(ms: number, signal?: AbortSignal) {
+      // Without a signal, this server waits for itself.
+      if (signal === undefined) return await Bun.sleep(ms);
       nowMs += ms;
       sleeps += 1;
       await onSleep();
@@ -69,7 +78,7 @@ export function makeArchive() {
   ): Promise<unknown> {
     restored += 1;
     const target = directory.at(`restored-${restored}.db`);
-    const { warnings } = await restoreTo(target, storage, at);
+    const { warnings } = await restoreToFile(target, storage, at);
     expect(warnings).toEqual(expected);
     using db = new Database(target);
     expect(db.prepare("pragma integrity_check").get()).toEqual({ integrity_check: "ok" });
@@ -127,6 +136,11 @@ export function makeArchive() {
   };
 }
 
+/** The files of a database, whose server has the name of its path. */
+export function filesOf(path: string, more: Partial<DatabaseFiles> = {}): DatabaseFiles {
+  return { ...databaseFiles(path, () => {}), holder: path, ...more };
+}
+
 interface Options {
   readonly path: string;
   readonly storage: ObjectStorage;
@@ -134,9 +148,12 @@ interface Options {
   readonly keepMs?: number;
   readonly maxWalBytes?: number;
   readonly nowMs?: () => number;
-  readonly clock?: Clock;
+  readonly clock?: Machine;
   readonly commit?: ArchiveCommit;
   readonly standby?: boolean;
+  readonly writes?: WriteState;
+  readonly change?: (database: OpenDatabase) => OpenDatabase;
+  readonly followed?: Continuation | null;
   /** Of the process; by default, all processes with this database have the same, and need not wait for each other. */
   readonly identity?: string;
 }
@@ -145,9 +162,11 @@ async function startArchived(options: Options) {
   const { path, storage, intervalMs = INTERVAL_MS, keepMs = 1e9, maxWalBytes = 2 ** 30 } = options;
   const { nowMs = Date.now, identity = path, commit = "async" } = options;
   // By default, no clock is set.
-  const { clock = { ...systemClock, monotonicMs: nowMs } } = options;
-  const { standby = false } = options;
+  const { clock = { ...systemMachine, monotonicMs: nowMs } } = options;
+  const { standby = false, followed = null, writes = createWriteState() } = options;
+  const { change = (database) => database } = options;
   const db = openDatabase(path);
+  const files = filesOf(path, { lockIdentity: () => identity });
   const descriptors = {
     database: openSync(path, "r"),
     wal: openSync(`${path}-wal`, "r"),
@@ -160,19 +179,17 @@ async function startArchived(options: Options) {
   let state = { secondsBehind: 0, bytesBehind: 0, heldForMs: 0 };
   const stopping = new AbortController();
   const archiver = createArchiver({
-    path,
-    files: descriptors,
+    files,
+    database: change(files.open(descriptors)),
+    writes,
     storage,
-    identity,
-    holder: path,
     intervalMs,
     keepMs,
     commit,
     takeoverMs: 10_000,
     standby,
     maxWalBytes,
-    nowMs,
-    clock,
+    machine: { ...clock, nowMs },
     signal: stopping.signal,
     log: (_level, event, fields = {}) => lines.push(`${event} ${JSON.stringify(fields)}`),
     onConfirmed(ticket) {
@@ -190,7 +207,7 @@ async function startArchived(options: Options) {
     for (const descriptor of Object.values(descriptors)) closeSync(descriptor);
   }
   try {
-    await archiver.start();
+    await archiver.start(followed);
   } catch (error) {
     await archiver.close();
     closeFiles();
@@ -282,9 +299,13 @@ export async function serveTwice(archive: Archive, segments: number, later: numb
   return before;
 }
 
+export function promoteTo(storage: ObjectStorage, nowMs = Date.now()) {
+  return promote(storage, true, nowMs, { writer: crypto.randomUUID(), holder: "operator" });
+}
+
 /** @returns the path of a restored database, with which a server may continue the archive */
 export async function restoreOther({ at, storage }: Archive, time: Date | null, from = storage) {
   const path = at("b.db");
-  markRestored(path, await restoreTo(path, from, time), true, path);
+  markRestored(path, await restoreToFile(path, from, time), true, path);
   return path;
 }

@@ -3,6 +3,7 @@ import { describe, expect, test } from "bun:test";
 import { rmSync } from "node:fs";
 import { dirname } from "node:path";
 import type { ObjectStorage } from "../../../src/domain/object-storage.ts";
+import { DIVERGED } from "../../../src/sqlite/archive/context.ts";
 import {
   type Base,
   decodeHead,
@@ -247,5 +248,8 @@ describe("an archive", () => {
     rmSync(`${archive.path}-archive`);
     const unmarked = archive.start();
     await expectRejection(unmarked, "operator", /^the archive belongs to another database: /);
+    // Two new machines may have started in the same moment: this one sets its database aside.
+    const slower = await expectRejection(archive.start({ standby: true }), "operator");
+    expect(slower.cause).toBe(DIVERGED);
   });
 });

@@ -1,14 +1,20 @@
 // The messages of the server to the thread of its archive, which is a fake.
 import { Database } from "bun:sqlite";
 import { expect, test } from "bun:test";
+import { existsSync, readdirSync, writeFileSync } from "node:fs";
+import { AppError } from "../../../src/base/error.ts";
 import type { ArchiveOptions, ArchiveSettings } from "../../../src/domain/archive.ts";
 import type { Store } from "../../../src/domain/store.ts";
 import { openArchive } from "../../../src/sqlite/archive/client.ts";
+import type { DatabaseFiles } from "../../../src/sqlite/archive/machine.ts";
 import {
   type ArchiveRequest,
   type ArchiveResponse,
   createArchiveService,
 } from "../../../src/sqlite/archive/service.ts";
+import { createWriteState } from "../../../src/sqlite/archive/write-state.ts";
+import { databaseFiles } from "../../../src/sqlite/disk/files.ts";
+import { systemMachine } from "../../../src/sqlite/disk/system-machine.ts";
 import type { FileDescriptors } from "../../../src/sqlite/file/file-watch.ts";
 import { newUser } from "../../contract/open.ts";
 import { createMemoryStorage } from "../../object-storage/memory.ts";
@@ -60,14 +66,25 @@ function optionsOf(worker: Worker): ArchiveOptions {
 
 test("requests to the thread at the same time all have a response", async () => {
   const { worker, requests } = makeWorker();
-  await using archive = await openArchive("a.db", optionsOf(worker));
+  await using archive = await openArchive("a.db", optionsOf(worker), systemMachine);
   await Promise.all([archive.checkpoint(), archive.checkpoint()]);
   expect(requests).toEqual(["open", "checkpoint", "checkpoint"]);
 });
 
+test("a server no longer waits when it follows or begins", async () => {
+  const waits: (string | null)[] = [];
+  const { worker } = makeWorker(({ type }, respond) => {
+    if (type === "open") respond({ type: "waiting", what: "its disk" });
+    return false;
+  });
+  const options = { ...optionsOf(worker), onWaiting: (what: string | null) => waits.push(what) };
+  await using _archive = await openArchive("a.db", options, systemMachine);
+  expect(waits).toEqual(["its disk", null]);
+});
+
 test("an archive is held as long as its thread has said, and not when it is lost", async () => {
   const { worker, respond } = makeWorker();
-  await using archive = await openArchive("a.db", optionsOf(worker));
+  await using archive = await openArchive("a.db", optionsOf(worker), systemMachine);
   const report = (heldForMs: number) => {
     const state = { secondsBehind: 1, bytesBehind: 2, lastBaseS: 3, heldForMs };
     respond({ type: "state", state });
@@ -91,7 +108,11 @@ test.each([
   "a server that is not held in %s mode, standby %p, has data of %p s",
   async (commit, standby, age) => {
     const { worker, respond } = makeWorker();
-    await using archive = await openArchive("a.db", { ...optionsOf(worker), commit, standby });
+    await using archive = await openArchive(
+      "a.db",
+      { ...optionsOf(worker), commit, standby },
+      systemMachine,
+    );
     const report = (heldForMs: number) => {
       const state = { secondsBehind: 0, bytesBehind: 0, lastBaseS: null, heldForMs };
       respond({ type: "state", state });
@@ -182,6 +203,28 @@ test("a start names the archive when that does not take the first write", async 
   await expectRejection(opening, "unavailable", /^ARCHIVE_URL: the archive does not respond, /);
 });
 
+test("of two new machines that start in the same moment, the slower one deletes its new database, and follows", async () => {
+  using directory = makeDirectory();
+  const path = directory.at("a.db");
+  const events: string[] = [];
+  const databases: boolean[] = [];
+  const { worker, requests } = makeWorker(({ type }, respond) => {
+    if (type === "open") databases.push(existsSync(path));
+    const isSlower = type === "start" && databases.length === 1;
+    if (!isSlower) return false;
+    writeFileSync(`${path}-archive`, "{}");
+    const error = { code: "operator", message: "another", cause: "archive diverged" } as const;
+    respond({ type: "failed", ...error });
+    return true;
+  });
+  const onLog = (_: string, event: string) => void events.push(event);
+  const archive = { ...optionsOf(worker), standby: true, onLog };
+  await withStore(path, async () => {}, { mode: "serve", archive });
+  expect(requests.filter((type) => type === "start")).toHaveLength(2);
+  expect([databases, events]).toEqual([[false, false], ["empty database deleted"]]);
+  expect(readdirSync(directory.path).filter((name) => /-archive|diverged/.test(name))).toEqual([]);
+});
+
 test("a store closes, and can be opened again, when the thread of its archive has ended", async () => {
   using directory = makeDirectory();
   const { worker } = makeWorker();
@@ -202,21 +245,40 @@ test("a store closes, and can be opened again, when the thread of its archive ha
   await withStore(directory.at("a.db"), async () => {}, { mode: "serve" });
 });
 
+test("a start in sync mode asks the storage before the database is opened", async () => {
+  const responses: ArchiveResponse[] = [];
+  const list = () => Promise.reject(new AppError("operator", "no such bucket"));
+  const handle = createArchiveService({
+    machine: systemMachine,
+    openStorage: () => ({ ...createMemoryStorage(), list }),
+    filesOf: () => ({ bytes: () => 4096 }) as DatabaseFiles,
+    respond: (response) => void responses.push(response),
+  });
+  for (const commit of ["async", "sync"] as const)
+    await handle({ type: "open", path: "a.db", settings: { ...settings, commit } });
+  expect(responses).toMatchObject([
+    { type: "done" },
+    { type: "failed", message: "no such bucket" },
+  ]);
+});
+
 test("the thread of the archive reports what fails, and ends when it is closed", async () => {
   using directory = makeDirectory();
   const path = directory.at("missing.db");
   const responses: ArchiveResponse[] = [];
   const handle = createArchiveService({
+    machine: systemMachine,
     // Without conditional writes.
     openStorage: () => ({ ...createMemoryStorage(), create: async () => true }),
-    verify() {},
+    filesOf: (at) => databaseFiles(at, () => {}),
     respond: (response) => void responses.push(response),
   });
   const files = { database: 0, wal: 0, shm: 0 } as unknown as FileDescriptors;
   await handle({ type: "open", path, settings: { ...settings, standby: true } });
-  expect(responses.splice(0)).toMatchObject([{ type: "failed", code: "operator" }]);
-  await handle({ type: "open", path, settings: { ...settings, commit: "sync" } });
-  await handle({ type: "start", files });
+  const cause = "archive unusable";
+  expect(responses.splice(0)).toMatchObject([{ type: "failed", code: "operator", cause }]);
+  await handle({ type: "open", path, settings });
+  await handle({ type: "start", files, memory: createWriteState().memory });
   await handle({ type: "committed", ticket: 1 });
   await handle({ type: "checkpoint" });
   await handle({ type: "close" });

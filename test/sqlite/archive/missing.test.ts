@@ -6,7 +6,15 @@ import { ensureDatabase } from "../../../src/sqlite/archive/ensure-database.ts";
 import { encodeJson, type Generation } from "../../../src/sqlite/archive/format.ts";
 import { generationKey } from "../../../src/sqlite/archive/keys.ts";
 import { expectRejection } from "../../support/expect-error.ts";
-import { type Archive, adviceOf, keysOf, makeArchive, makeClock, serve } from "./archived.ts";
+import {
+  type Archive,
+  adviceOf,
+  filesOf,
+  keysOf,
+  makeArchive,
+  makeClock,
+  serve,
+} from "./archived.ts";
 
 function ensure(
   { storage, path }: Archive,
@@ -15,20 +23,20 @@ function ensure(
 ) {
   return ensureDatabase({
     storage,
-    path,
+    files: filesOf(path),
     restore,
-    holder: "test",
-    clock: makeClock(onSleep),
-    nowMs: Date.now,
+    standby: false,
+    takeoverMs: 10_000,
+    wasSuperseded: false,
+    machine: makeClock(onSleep),
     signal: new AbortController().signal,
     log() {},
-    verify() {},
   });
 }
 
 /** As a server has left it that was killed before it had written its first base. */
 function putRecord({ storage }: Archive, number: number): Promise<void> {
-  const log = { previousEnd: 0, continues: false };
+  const log = { previousEnd: 0, parent: null };
   const server = { archive: "archive", name: "killed", identity: "killed", holder: "killed" };
   const record: Generation = { number, ...log, ...server, commit: "async" };
   return storage.put(generationKey(number), encodeJson(record));

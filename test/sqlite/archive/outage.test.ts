@@ -3,9 +3,10 @@ import { describe, expect, test } from "bun:test";
 import { closeSync, openSync, readSync, writeSync } from "node:fs";
 import { AppError } from "../../../src/base/error.ts";
 import type { ObjectStorage } from "../../../src/domain/object-storage.ts";
-import { watchArchive } from "../../../src/sqlite/archive/beside.ts";
+import { watchArchive } from "../../../src/sqlite/disk/beside.ts";
 import { takeServerLock } from "../../../src/sqlite/file/server-lock.ts";
 import { makeUnreliable } from "../../object-storage/unreliable.ts";
+import { expectRejection } from "../../support/expect-error.ts";
 import {
   contentOf,
   makeArchive,
@@ -112,6 +113,40 @@ describe("an archive", () => {
     await using other = await archive.start();
     await other.untilComplete();
     expect((await archive.keys("generations/")).length).toBe(3);
+  });
+
+  test("begins when each request of its opening has failed twice, and gives up when one fails for a minute", async () => {
+    using archive = makeArchive();
+    await serve(archive, 3);
+    const failures = new Map<string, number>();
+    let lost = "";
+    const flaky =
+      <Given extends [string, ...unknown[]], Result>(call: (...given: Given) => Promise<Result>) =>
+      (...given: Given) => {
+        const count = failures.get(`${call.name} ${given[0]}`) ?? 0;
+        failures.set(`${call.name} ${given[0]}`, count + 1);
+        const isFailing = count < 2 || given[0] === lost;
+        return isFailing ? Promise.reject(new AppError("unavailable", "away")) : call(...given);
+      };
+    const { get, put, create, list } = archive.storage;
+    const storage = {
+      ...archive.storage,
+      get: flaky(get),
+      put: flaky(put),
+      create: flaky(create),
+      list: flaky(list),
+    };
+    const clock = makeClock();
+    const sleep = (ms: number) => Bun.sleep(0).then(() => clock.pass(ms));
+    const options = { storage, commit: "sync", clock: { ...clock, sleep } } as const;
+    {
+      await using server = await archive.start(options);
+      expect(server.lines.some((line) => line.startsWith("archive opened"))).toBeTrue();
+      expect(failures.size).toBeGreaterThan(8);
+    }
+    lost = "generations/00000001";
+    const { message } = await expectRejection(archive.start(options), "unavailable");
+    expect(message).toContain(lost);
   });
 
   test("waits for a minute before the next base when an error ends each generation", async () => {

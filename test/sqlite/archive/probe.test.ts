@@ -12,7 +12,7 @@ const busy = () => Promise.reject(new AppError("unavailable", "busy"));
 function tryStorage(storage: ObjectStorage, clock = makeClock(), events: string[] = []) {
   const log = (_level: string, event: string) => void events.push(event);
   const { signal } = new AbortController();
-  return probe({ path: "a.db", holder: "a.db", nowMs: Date.now, storage, clock, signal, log });
+  return probe({ storage, machine: clock, signal, log });
 }
 
 test("a sound storage is accepted after 1.5 seconds, and keeps nothing", async () => {

@@ -1,11 +1,12 @@
-import { expect, spyOn, test } from "bun:test";
+import { expect, test } from "bun:test";
+import { systemClock } from "../../../src/base/clock.ts";
 import { AppError } from "../../../src/base/error.ts";
 import { type Activity, createProblems } from "../../../src/sqlite/archive/problems.ts";
 
 const activities: readonly Activity[] = ["opening", "segments", "base", "heartbeat", "deletion"];
 
 test.each(activities)("an archive whose %s fails has a problem if it needs it", (activity) => {
-  const problems = createProblems(() => {});
+  const problems = createProblems(() => {}, systemClock);
   problems.report(activity, new AppError("unavailable", "no answer"));
   const isNeeded = activity !== "deletion" && activity !== "heartbeat";
   expect(problems.current()).toBe(isNeeded ? "no answer" : null);
@@ -14,7 +15,7 @@ test.each(activities)("an archive whose %s fails has a problem if it needs it", 
 });
 
 test("the most important problem is the current one", () => {
-  const problems = createProblems(() => {});
+  const problems = createProblems(() => {}, systemClock);
   problems.report("base", new AppError("unavailable", "no base"));
   problems.report("segments", new AppError("unavailable", "no segments"));
   expect(problems.current()).toBe("no segments");
@@ -22,11 +23,25 @@ test("the most important problem is the current one", () => {
   expect(problems.current()).toBeNull();
 });
 
+test("what a server waits for is told without what only the log may say", () => {
+  const waits: unknown[] = [];
+  const problems = createProblems(
+    () => {},
+    systemClock,
+    (what) => waits.push(what),
+  );
+  problems.report("following", new AppError("unavailable", "s3://bucket is away"));
+  problems.report("following", new AppError("unavailable", "waiting for a command"));
+  problems.report("following", new Error("EIO"));
+  for (let clears = 0; clears < 2; clears += 1) problems.clear("following");
+  expect(waits).toEqual(["the storage of the archive", "a command", "its disk", null]);
+});
+
 test("a failure is logged at most once a minute, and so is that it is over", () => {
   const lines: string[] = [];
   let nowMs = 100_000;
-  using _clock = spyOn(performance, "now").mockImplementation(() => nowMs);
-  const problems = createProblems((_level, event) => void lines.push(event));
+  const clock = { ...systemClock, monotonicMs: () => nowMs };
+  const problems = createProblems((_level, event) => void lines.push(event), clock);
   for (let second = 0; second <= 60; second += 1) {
     problems.report("segments", new AppError("unavailable", "no answer"));
     problems.clear("segments");

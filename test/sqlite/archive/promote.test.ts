@@ -4,16 +4,18 @@ import { encodeJson, type SegmentHeader } from "../../../src/sqlite/archive/form
 import { heartbeatKey, parseSlotKey, slotKey } from "../../../src/sqlite/archive/keys.ts";
 import { createLog, fence, MAX_SENDING, readHead, seal } from "../../../src/sqlite/archive/log.ts";
 import { readLog } from "../../../src/sqlite/archive/log-reader.ts";
-import { promote } from "../../../src/sqlite/archive/promote.ts";
-import { markRestored, restoreTo } from "../../../src/sqlite/archive/rebuild.ts";
 import { prepareCopy } from "../../../src/sqlite/archive/standby.ts";
+import { markRestored } from "../../../src/sqlite/disk/marker.ts";
+import { restoreToFile } from "../../../src/sqlite/disk/restored-file.ts";
 import { createMemoryStorage } from "../../object-storage/memory.ts";
 import { expectRejection } from "../../support/expect-error.ts";
 import {
   type Archive,
   contentOf,
+  filesOf,
   makeArchive,
   makeClock,
+  promoteTo,
   restoreOther,
   serve,
   writeSegments,
@@ -77,10 +79,10 @@ test.each([false, true])(
     else {
       await using server = await archive.start();
       await writeSegments(server, 3);
-      expect(await promote(storage, true, 0)).toMatchObject({ generation: 1, hadEnded });
+      expect(await promoteTo(storage)).toMatchObject({ generation: 1, hadEnded });
     }
     // Behind the end.
-    expect(await promote(storage, true, 0)).toMatchObject({ generation: 1, hadEnded: true });
+    expect(await promoteTo(storage)).toMatchObject({ generation: 1, hadEnded: true });
     const last = parseSlotKey((await archive.segments()).at(-1) ?? "") ?? first;
     const slots = [1, 2].map((count) => ({ generation: 1, number: last.number + count }));
     const heads = await Promise.all(slots.map((slot) => readHead(storage, slot)));
@@ -98,14 +100,15 @@ test.each([false, true])(
 
 function prepare({ storage }: Archive, path: string, clock = makeClock(), waitMs = 0) {
   const { signal } = new AbortController();
-  const common = { restore: "never" as const, holder: "", signal, log() {}, verify() {} };
-  return prepareCopy({ ...common, storage, path, clock, nowMs: Date.now }, waitMs);
+  const settings = { standby: true, takeoverMs: 10_000, wasSuperseded: false };
+  const common = { ...settings, restore: "never" as const, signal, log() {} };
+  return prepareCopy({ ...common, storage, files: filesOf(path), machine: clock }, waitMs);
 }
 
 test("a server whose log was ended waits for the one that continues, but not for ever", async () => {
   using archive = makeArchive();
   await serve(archive, 1);
-  await promote(archive.storage, true, 0);
+  await promoteTo(archive.storage);
   const other = await restoreOther(archive, null);
   const clock = makeClock();
   expect(await prepare(archive, archive.path, clock, 20_000)).toBe(null);
@@ -123,7 +126,7 @@ test("a database that was restored replaces the archive when no server writes to
   await using server = await archive.start();
   await writeSegments(server, 1);
   const other = archive.at("other.db");
-  markRestored(other, await restoreTo(other, archive.storage, new Date(2_000)), true, other);
+  markRestored(other, await restoreToFile(other, archive.storage, new Date(2_000)), true, other);
   for (const old of [path, other]) {
     expect(await prepare(archive, old)).toBe(null);
     const refused = archive.start({ path: old, standby: true });
@@ -133,7 +136,7 @@ test("a database that was restored replaces the archive when no server writes to
 
 test("a promotion is refused when the end of the log is damaged or missing", async () => {
   using archive = makeArchive();
-  const refused = () => promote(archive.storage, true, 0).catch(({ message }) => message);
+  const refused = () => promoteTo(archive.storage).catch(({ message }) => message);
   expect(await refused()).toBe("the archive is empty");
   await serve(archive, 3);
   const last = (await archive.segments()).at(-1) ?? "";

@@ -49,7 +49,7 @@ function makeStorage() {
         archive: "archive",
         name: `${number}`,
         previousEnd: end,
-        continues: number > 1,
+        parent: number > 1 ? { generation: number - 1, number: end } : null,
         identity: "",
         holder: "",
         commit: "async" as const,

@@ -105,7 +105,8 @@ async function begin(world: World, storage: ObjectStorage, disk: Disk) {
     const name = world.newName("name");
     const previousEnd = (tail?.sealFrom.number ?? 1) - 1;
     const server = { archive: "archive", name, identity: "", holder: "" };
-    const log = { previousEnd, continues, commit: "async" } as const;
+    const parent = continues ? { generation: newest, number: previousEnd } : null;
+    const log = { previousEnd, parent, commit: "async" } as const;
     const record: Generation = { number: newest + 1, ...log, ...server };
     disk.names = [name, ...disk.names];
     if (!(await untilKnown(() => createRecord(storage, record)))) continue;
@@ -127,7 +128,7 @@ function createWriter(
 ) {
   const { random, mutation } = world;
   const { number: generation, name: writer } = record;
-  let hasBase = record.continues;
+  let hasBase = record.parent !== null;
   let isCopying = false;
   /** The first segment that the next base needs. */
   let first = 1;
@@ -219,7 +220,7 @@ export async function serve(world: World, process: Process, disk: Disk): Promise
   const writer = createWriter(world, process, storage, disk, begun.record, begun.archived);
   const { log } = writer;
   await writer.beat();
-  if (!begun.record.continues) void writer.writeBase();
+  if (begun.record.parent === null) void writer.writeBase();
   const maxSending = 1 + random(MAX_SENDING);
   for (let left = random(20); left > 0 && !log.isEnded(); left -= 1) {
     const way = random(12);

@@ -6,9 +6,9 @@ import { AppError } from "../../../src/base/error.ts";
 import type { ObjectStorage } from "../../../src/domain/object-storage.ts";
 import type { History } from "../../../src/sqlite/archive/catalog.ts";
 import { slotKey } from "../../../src/sqlite/archive/keys.ts";
-import { promote } from "../../../src/sqlite/archive/promote.ts";
 import { makeRandom } from "../../support/random.ts";
 import { createNetwork, type Process } from "../../support/simulated-network.ts";
+import { promoteTo } from "./archived.ts";
 import { type Disk, restoreOver, serve } from "./simulated-server.ts";
 import { createWorld, type Mutation, type World } from "./simulated-world.ts";
 
@@ -34,7 +34,7 @@ async function check(world: World, storage: ObjectStorage) {
 /** Ends the log while its server writes to it. The process may be killed at any time. */
 async function promoteAny(storage: ObjectStorage): Promise<void> {
   for (let isUnknown = true; isUnknown; ) {
-    const outcome = await promote(storage, true, 0).catch((error) => error);
+    const outcome = await promoteTo(storage, 0).catch((error) => error);
     isUnknown = outcome instanceof AppError && outcome.code === "unavailable";
   }
 }

@@ -1,16 +1,6 @@
 /** How far a database has come. It tells an older state, or another history, from a later state. */
+import type { Progress, ProgressReader } from "../archive/machine.ts";
 import { connect } from "../file/connection.ts";
-
-/** Each number only grows, as long as nobody puts an older state in the place of the database. */
-export interface Progress {
-  readonly changes: number;
-  /** What the last change was; `null` if there is none. */
-  readonly lastChange: string | null;
-  readonly tokens: number;
-  readonly revokedTokens: number;
-}
-
-export type ProgressReader = ReturnType<typeof openProgress>;
 
 const selectProgress = `
   select
@@ -23,7 +13,7 @@ const selectProgress = `
 `;
 
 /** @param path of a database that stays open */
-export function openProgress(path: string) {
+export function openProgress(path: string): ProgressReader {
   const db = connect(path);
   // A write waits for it.
   db.run("pragma busy_timeout = 0");
@@ -37,13 +27,8 @@ export function openProgress(path: string) {
   }
 
   return {
-    /** @returns `null` if the database cannot be read, or has another schema */
     read: () => readUpTo(Number.MAX_SAFE_INTEGER),
-    /**
-     * @param archived of another state
-     * @returns whether that state has, or may have, writes that this database does not have
-     */
-    lacks({ changes, lastChange, tokens, revokedTokens }: Progress): boolean {
+    lacks({ changes, lastChange, tokens, revokedTokens }) {
       const own = readUpTo(changes);
       // A change that has expired is another one, too: then nobody can tell.
       if (own?.changes !== changes || own.lastChange !== lastChange) return true;

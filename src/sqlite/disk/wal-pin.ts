@@ -6,15 +6,15 @@
  * @see https://www.sqlite.org/walformat.html#wal_locks
  */
 import type { Database } from "bun:sqlite";
+import type { WalPin } from "../archive/machine.ts";
 import { connect } from "../file/connection.ts";
-import { isBusy } from "../file/errors.ts";
-
-export type WalLock = ReturnType<typeof lockWal>;
+import { isBusy, withIoErrors } from "../file/errors.ts";
 
 function lockEnd(db: Database): void {
-  db.run("begin");
+  // Otherwise an I/O error has prevented the end of the last transaction.
+  if (!db.inTransaction) db.run("begin");
   // The snapshot begins with the first read.
-  db.prepare("select 1 from sqlite_schema limit 1").get();
+  withIoErrors(db, () => db.prepare("select 1 from sqlite_schema limit 1").get());
 }
 
 /** Copies the WAL to the database. @returns its number of frames; `null` if not all of them were copied */
@@ -35,7 +35,7 @@ export function connectForCheckpoints(path: string): Database {
   return db;
 }
 
-export function lockWal(path: string) {
+export function pinWal(path: string): WalPin {
   using resources = new DisposableStack();
   const open = () => resources.adopt(connectForCheckpoints(path), (db) => db.close(true));
   const holder = open();
@@ -44,21 +44,16 @@ export function lockWal(path: string) {
   const opened = resources.move();
 
   function copy(): number | null {
-    holder.run("commit");
+    if (holder.inTransaction) holder.run("commit");
     try {
-      return copyWal(holder);
+      return withIoErrors(holder, () => copyWal(holder));
     } finally {
       lockEnd(holder);
     }
   }
 
   return {
-    /**
-     * Copies the WAL to the database.
-     * @param read reads the WAL to its end; returns whether it did
-     * @returns what `read` returned
-     */
-    checkpoint(read: () => boolean): boolean {
+    checkpoint(read) {
       lockEnd(successor);
       try {
         if (!read()) return false;
@@ -68,14 +63,9 @@ export function lockWal(path: string) {
         successor.run("commit");
       }
     },
-    /**
-     * Runs work while no process can commit, after copying the WAL to the database.
-     * @param read reads the WAL to its end; returns whether there was nothing left
-     * @returns whether the work ran
-     */
-    complete(read: () => boolean, work: () => void): boolean {
+    complete(read, work) {
       try {
-        successor.run("begin immediate");
+        withIoErrors(successor, () => successor.run("begin immediate"));
       } catch (error) {
         if (isBusy(error)) return false;
         throw error;

@@ -4,6 +4,7 @@
  * @see https://www.sqlite.org/fileformat2.html#walformat
  */
 import { readSync } from "node:fs";
+import type { WalPosition, WalReader } from "../archive/machine.ts";
 import type { FileDescriptors } from "../file/file-watch.ts";
 import {
   committedBytes,
@@ -14,31 +15,7 @@ import {
   type WalState,
 } from "../file/wal-index.ts";
 
-/** Where a part of the WAL ends. */
-export interface WalPosition {
-  /** Identifies the WAL since its last restart. In hexadecimal. */
-  readonly salt: string;
-  /** In bytes; 0 at the beginning of the WAL. */
-  readonly offset: number;
-  /** Checksum in the last frame before the offset, over everything since the restart; empty if there is none. */
-  readonly checksum: string;
-}
-
-export function isSamePosition(one: WalPosition | null, other: WalPosition): boolean {
-  return one?.salt === other.salt && one.offset === other.offset && one.checksum === other.checksum;
-}
-
-/** Consecutive frames, after the header of the WAL if they are its first ones. */
-export interface WalPart {
-  readonly salt: string;
-  readonly offset: number;
-  readonly bytes: Uint8Array<ArrayBuffer>;
-  readonly end: WalPosition;
-}
-
-export type WalFiles = Pick<FileDescriptors, "wal" | "index">;
-
-export type WalReader = ReturnType<typeof createWalReader>;
+type WalFiles = Pick<FileDescriptors, "wal" | "index">;
 
 const GAP = "the WAL was restarted by another program";
 
@@ -55,7 +32,6 @@ function readFully(descriptor: number, length: number, position: number): Buffer
   return bytes;
 }
 
-/** @returns whether the WAL continues after this position, of which a part was read earlier */
 export function continuesAt({ wal, index }: WalFiles, position: WalPosition): boolean {
   const { salt, offset, checksum } = position;
   const state = readWalState(index);
@@ -65,18 +41,11 @@ export function continuesAt({ wal, index }: WalFiles, position: WalPosition): bo
   return readFully(wal, 8, offset - state.pageBytes - 8).toString("hex") === checksum;
 }
 
-/** @returns the size of the WAL up to the last commit, in bytes */
-export function committedWalBytesOf({ index }: Pick<WalFiles, "index">): number {
-  return committedBytes(readWalState(index));
-}
-
-/** @returns the position at the beginning of the WAL as it is now */
 export function beginningOf({ index }: WalFiles): WalPosition {
   return { salt: readWalState(index).salt, offset: 0, checksum: "" };
 }
 
-/** @param start a position in the WAL as it is now */
-export function createWalReader({ wal, index }: WalFiles, start: WalPosition) {
+export function createWalReader({ wal, index }: WalFiles, start: WalPosition): WalReader {
   let position = start;
   /** Number of commits up to the position; `null` unless that is the end of the WAL. */
   let commits: number | null = null;
@@ -96,12 +65,7 @@ export function createWalReader({ wal, index }: WalFiles, start: WalPosition) {
   }
 
   return {
-    /**
-     * Reads from the position on, whole frames only.
-     * @returns the next part; `null` at the end of the WAL
-     * @throws {Error} if the WAL was restarted and parts of it may be lost
-     */
-    read(): WalPart | null {
+    read() {
       const state = readWalState(index);
       const end = committedBytes(state);
       if (state.salt !== position.salt) {
@@ -127,7 +91,7 @@ export function createWalReader({ wal, index }: WalFiles, start: WalPosition) {
       position = { salt: state.salt, offset: offset + length, checksum };
       return { salt: state.salt, offset, bytes, end: position };
     },
-    unreadBytes(): number {
+    unreadBytes() {
       const state = readWalState(index);
       const end = committedBytes(state);
       return state.salt === position.salt ? Math.max(0, end - position.offset) : end;

@@ -1,13 +1,9 @@
 import { expect, test } from "bun:test";
 import { closeSync, copyFileSync, openSync } from "node:fs";
-import {
-  beginningOf,
-  continuesAt,
-  createWalReader,
-  type WalPart,
-} from "../../../src/sqlite/archive/wal-reader.ts";
+import type { WalPart } from "../../../src/sqlite/archive/machine.ts";
+import { beginningOf, continuesAt, createWalReader } from "../../../src/sqlite/disk/wal-reader.ts";
 import { makeDirectory } from "../../support/directory.ts";
-import { openDatabase } from "./archived.ts";
+import { openDatabase } from "../archive/archived.ts";
 
 function openWal(path: string) {
   const db = openDatabase(path);

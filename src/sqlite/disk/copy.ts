@@ -5,6 +5,7 @@
  */
 
 import { fail, messageOf } from "../../base/error.ts";
+import { type Copy, isSamePosition, type WalPosition } from "../archive/machine.ts";
 import { pragma } from "../file/connection.ts";
 import type { FileDescriptors } from "../file/file-watch.ts";
 import {
@@ -13,69 +14,65 @@ import {
   INDEX_HEADER_BYTES,
   readWalState,
 } from "../file/wal-index.ts";
-import type { SegmentHeader } from "./format.ts";
-import { connectForCheckpoints } from "./wal-lock.ts";
-import { isSamePosition, type WalPosition } from "./wal-reader.ts";
-import { committedEnd, writeFully } from "./wal-writer.ts";
+import { connectForCheckpoints } from "./wal-pin.ts";
+import { type WrittenWal, writeFully, writePart } from "./wal-writer.ts";
 
 const NO_HEADER = Buffer.alloc(INDEX_HEADER_BYTES);
 /** A connection that recovers the WAL at the same time can write the index as it was before. */
 const MAX_RECOVERIES = 10;
-
-export type Copy = ReturnType<typeof openCopy>;
 
 /**
  * @param path of an open database, to which nobody else writes
  * @param files of it, which can be written
  * @param start where the last segment in it ends; `null` if there is none
  */
-export function openCopy(path: string, { wal, index }: FileDescriptors, start: WalPosition | null) {
+export function openCopy(
+  path: string,
+  { wal, index }: FileDescriptors,
+  start: WalPosition | null,
+): Copy {
   const db = connectForCheckpoints(path);
   // Of readers, as long as this thread may wait. The next attempt comes soon.
   db.run("pragma busy_timeout = 1000");
-  const frameBytes = FRAME_HEADER_BYTES + pragma(db, "page_size");
   const read = db.prepare("select 1 from sqlite_schema limit 1");
   read.get();
   const opened = readWalState(index);
   let end = start;
   /** Whether the WAL has everything from its beginning to the end. */
   let isWhole = start !== null && opened.salt === start.salt;
-  /** Size of the WAL up to its last commit. */
-  let committed = committedBytes(opened);
+  const written: WrittenWal = {
+    descriptor: wal,
+    frameBytes: FRAME_HEADER_BYTES + pragma(db, "page_size"),
+    committed: committedBytes(opened),
+  };
 
   return {
-    /** @returns whether the segment follows the last one */
-    isNext: ({ previous }: SegmentHeader): boolean => end === null || isSamePosition(previous, end),
-    /** @returns whether the WAL has what is before the segment */
-    canAppend: ({ salt, offset }: SegmentHeader): boolean =>
+    isNext: ({ previous }) => end === null || isSamePosition(previous, end),
+    canAppend: ({ salt, offset }) =>
       offset === 0 || (isWhole && salt === end?.salt && offset === end.offset),
-    /** Appends a segment that is the next one. Others see it after `show`. */
-    append({ offset, end: next }: SegmentHeader, bytes: Buffer): void {
-      writeFully(wal, bytes, offset);
-      committed = committedEnd(offset, bytes, frameBytes) ?? (offset === 0 ? 0 : committed);
+    append({ offset, end: next }, bytes) {
+      writePart(written, bytes, offset);
       isWhole = true;
       end = next;
     },
-    /** @throws {AppError} operator if SQLite rejects a part of the WAL */
-    show(): void {
-      for (let attempt = 0; committed > 0; attempt += 1) {
+    show() {
+      for (let attempt = 0; written.committed > 0; attempt += 1) {
         writeFully(index, NO_HEADER, 0);
         read.get();
         const state = readWalState(index);
-        if (state.salt === end?.salt && committedBytes(state) === committed) return;
+        if (state.salt === end?.salt && committedBytes(state) === written.committed) return;
         if (attempt === MAX_RECOVERIES)
           fail("operator", "the archive is damaged: SQLite rejects a part of the WAL");
       }
     },
-    /** Copies the WAL to the database, and empties it. @returns why that is not possible now; `null` if it was done */
-    truncateWal(): string | null {
+    truncateWal() {
       using statement = db.prepare<{ busy: number }, []>("pragma wal_checkpoint(truncate)");
       try {
         if (statement.get()?.busy !== 0) return "another process reads an older state of the copy";
       } catch (error) {
         return messageOf(error);
       }
-      committed = 0;
+      written.committed = 0;
       isWhole = false;
       return null;
     },

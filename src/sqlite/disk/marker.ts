@@ -1,8 +1,10 @@
-/** A file next to the database that says which part of its archive belongs to it. */
+/** The file of the marker, next to the database. */
 import { constants, readFileSync, rmSync, statSync, utimesSync, writeFileSync } from "node:fs";
 import { suffixes } from "../../base/database-url.ts";
 import { systemCode } from "../../base/error.ts";
 import { claimTemporary, fsyncPath } from "../../base/temporary-file.ts";
+import type { ArchiveMarker } from "../archive/machine.ts";
+import { markerOfRestored, type Restored } from "../archive/rebuild.ts";
 import {
   copyOwnership,
   fileState,
@@ -10,31 +12,6 @@ import {
   replaceFile,
   requirePermission,
 } from "../file/files.ts";
-import type { SegmentId } from "./keys.ts";
-
-export interface ArchiveMarker {
-  /** Id of the archive; `null` if it is unknown. */
-  readonly archive: string | null;
-  /** Names of the last generations that this database has begun, or tried to, newest first. */
-  readonly names: readonly string[];
-  /** The last segment, and the state of the file, when a server had archived all of it and stopped; `null` if none has. */
-  readonly complete: (SegmentId & { readonly file: string }) | null;
-  /** Set if the database was restored, perhaps without the newest writes of the archive. */
-  readonly restored: RestoredFrom | null;
-  /**
-   * Whether it is the copy of a standby: `complete` is its last segment that is in the file, and its WAL has later ones.
-   * Nobody else may write to it.
-   */
-  readonly isCopy: boolean;
-}
-
-/** The newest state of the archive at the time of the restore. It counts only while that is still the newest state. */
-interface RestoredFrom {
-  /** Names of generations to one of which that state belongs. */
-  readonly names: readonly string[];
-  /** Its last segment; `null` if it is unknown, after the restore of a backup. */
-  readonly last: SegmentId | null;
-}
 
 /** @returns `null` if there is no such file */
 function inodeOf(path: string): string | null {
@@ -45,15 +22,12 @@ function markerOf(databasePath: string): string {
   return databasePath + suffixes.archive;
 }
 
-/** @returns why an archive is not used that has another id than the marker, or none */
+/** @see DatabaseFiles.notTheArchive */
 export function notTheArchive(databasePath: string): string {
   return `it is empty or another archive, and not the one of this database, e.g. because a disk is not mounted; to begin an archive there, delete ${markerOf(databasePath)}`;
 }
 
-/**
- * @returns `null` if the database has none, or it cannot be parsed
- * @throws {AppError} operator if this process may not read it
- */
+/** @see DatabaseFiles.readMarker */
 export function readMarker(databasePath: string): ArchiveMarker | null {
   const path = markerOf(databasePath);
   requirePermission([path], constants.R_OK);
@@ -116,29 +90,12 @@ export function markReplaced(databasePath: string, file: string): void {
   writeMarker(databasePath, { ...marker, complete: null, restored, isCopy: false }, file);
 }
 
-/**
- * Notes that the file of a copy has this state of the archive.
- * @param last `null` if it is unknown, so that the copy cannot be continued
- * @param name of the newest generation
- * @param isInFile whether nothing of it is in the WAL only
- */
-export function markCopy(
+/** Notes that this file, which is to replace the database, was restored. @see markerOfRestored */
+export function markRestored(
   path: string,
-  last: SegmentId | null,
-  name: string,
-  isInFile = true,
+  restored: Restored,
+  isSame: boolean,
+  file: string,
 ): void {
-  const archive = readMarker(path)?.archive ?? null;
-  const complete = last === null || !isInFile ? null : { ...last, file: fileState(path) };
-  const restored = { names: [name], last };
-  writeMarker(path, { archive, names: [], complete, restored, isCopy: true });
-}
-
-/** Notes that the archive has all of the database, up to this segment. */
-export function markComplete(databasePath: string, last: SegmentId): void {
-  const marker = readMarker(databasePath);
-  if (marker === null) return;
-  const { generation, number } = last;
-  const complete = { generation, number, file: fileState(databasePath) };
-  writeMarker(databasePath, { ...marker, complete, restored: null });
+  writeMarker(path, markerOfRestored(restored, isSame, fileState(file)), file);
 }

@@ -1,0 +1,77 @@
+/** A server whose disk fails hands the archive over: no standby takes it while the heartbeats go on. */
+import { fail } from "../../base/error.ts";
+import { isOver } from "./context.ts";
+import type { Seal } from "./format.ts";
+import { type Archiving, endGeneration, type GenerationWriter } from "./generation-writer.ts";
+import { seal } from "./log.ts";
+import { isComplete } from "./segments.ts";
+import { createStillness } from "./still.ts";
+
+const LOOK_MS = 500;
+/** A write that takes longer hangs. A disk that needs less for each is only slow. */
+const HUNG_MS = 30_000;
+
+const NO_STANDBY = "no standby whose disk can be written has announced itself";
+const LACKS =
+  "the archive lacks acknowledged writes, which `user-api archive promote` would give up";
+
+function hasAll(writer: GenerationWriter): boolean {
+  try {
+    return isComplete(writer);
+  } catch {
+    return false;
+  }
+}
+
+/**
+ * Ends the own log, so that a standby takes over without waiting.
+ * @param number of the writes, before this call
+ * @returns whether it has. Otherwise it is called again soon
+ * @throws {AppError} unavailable if no standby should take over, or the archive was closed
+ */
+async function handOver(archive: Archiving, number: number, reason: string): Promise<boolean> {
+  const { writer, writes, storage, problems, commit, files, machine, log } = archive;
+  if (writer === null || writer.heartbeat.standby()?.canWrite !== true)
+    return fail("unavailable", `${reason}, and ${NO_STANDBY}`);
+  const isAsync = commit === "async";
+  if (isAsync && !hasAll(writer)) fail("unavailable", `${reason}, and ${LACKS}`);
+  if (!writes.close(number)) return false;
+  log("warn", "handing over", { reason });
+  endGeneration(writer);
+  const { number: generation } = writer.beginning.generation;
+  const from = { generation, number: writer.log.stored() + 1 };
+  const kind: Seal["kind"] = isAsync ? "closed" : "seal";
+  const sealer = { kind, writer: machine.newId(), holder: files.holder, promoted: true };
+  const attempt = () => seal(storage, from, sealer, machine.nowMs());
+  await problems.retry("handover", () => isOver(archive), attempt);
+  return true;
+}
+
+/** Looks whether writes fail or hang. @param supersede gives the archive up. @returns ends it */
+export function watchWrites(archive: Archiving, supersede: (reason: string) => void): Disposable {
+  const { writes, problems, machine, takeoverMs } = archive;
+  const stillMsOf = createStillness(machine);
+  let failingSinceMs: number | null = null;
+
+  function findReason(number: number): string | null {
+    const isHung = stillMsOf(`${number}`) >= HUNG_MS && number % 2 === 1;
+    const nowMs = machine.monotonicMs();
+    const { lastTicket, writer } = archive;
+    // What was written cannot be read for the archive, so it cannot be acknowledged.
+    const isUnread = problems.isFailing("reading") && lastTicket > (writer?.readTicket ?? 0);
+    failingSinceMs = isUnread || writes.isFailing() ? (failingSinceMs ?? nowMs) : null;
+    if (failingSinceMs !== null && nowMs - failingSinceMs >= takeoverMs)
+      return "every write has failed because of the disk";
+    return isHung ? "a write has not returned for 30 s" : null;
+  }
+
+  return machine.every(LOOK_MS, () => {
+    const number = writes.number();
+    const reason = findReason(number);
+    if (reason === null) return;
+    const work = async () => {
+      if (await handOver(archive, number, reason)) supersede(reason);
+    };
+    problems.run("handover", () => isOver(archive), work).catch(() => {});
+  });
+}

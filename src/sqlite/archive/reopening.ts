@@ -1,0 +1,73 @@
+/** Opens a database with an archive, again and again: what has failed because of another server or the storage may work. */
+import type { Clock } from "../../base/clock.ts";
+import { AppError, messageOf, systemCode } from "../../base/error.ts";
+import type { ArchiveOptions } from "../../domain/archive.ts";
+import { COPY_BROKEN, DIVERGED, isOfArchive, UNUSABLE } from "./context.ts";
+import { RESTORE } from "./generation.ts";
+import { awaited } from "./problems.ts";
+
+const PAUSE_MS = 1_000;
+/** Interval of the lines about what a server waits for. */
+const LOG_INTERVAL_MS = 60_000;
+
+/**
+ * @param open gets the options of this attempt
+ * @param replace puts the database, whose history is another one for this reason, out of the way. No process has it open
+ * @throws what stops a start: for a server with --standby, only what comes before it has reached the storage, the archive
+ * of another database, and bugs
+ * @throws the reason of the signal
+ */
+export async function untilOpen<Opened>(
+  options: ArchiveOptions,
+  clock: Clock,
+  open: (attempt: ArchiveOptions) => Promise<Opened>,
+  replace: (reason: string) => void,
+): Promise<Opened> {
+  const { standby, restore, signal, onLog, onSuperseded, onWaiting = () => {} } = options;
+  let loggedMs = Number.NEGATIVE_INFINITY;
+  let wasReached = options.wasSuperseded;
+  /** Why the database has to be replaced; `null` if it has not. */
+  let diverged: string | null = null;
+  for (;;) {
+    let isOpen = false;
+    let superseded: Error | null = null;
+    const attempt: ArchiveOptions = {
+      ...options,
+      wasReached,
+      // Otherwise the opening fails, and the next one follows the other server.
+      onSuperseded(error) {
+        superseded = error;
+        if (isOpen) onSuperseded(error);
+      },
+    };
+    try {
+      if (diverged !== null) replace(diverged);
+      diverged = null;
+      const opened = await open(attempt);
+      isOpen = true;
+      if (superseded !== null) onSuperseded(superseded);
+      onWaiting(null);
+      return opened;
+    } catch (error) {
+      const isExpected = error instanceof AppError || /^(?:E[A-Z]|SQLITE_)/.test(systemCode(error));
+      if (!isExpected || signal.aborted) throw error;
+      const cause = isOfArchive(error) ? error.cause : null;
+      wasReached ||= cause !== null && cause !== UNUSABLE;
+      if (cause === DIVERGED && !standby && restore !== "if-missing")
+        throw new AppError("operator", `${messageOf(error)}: ${RESTORE}`, { cause });
+      if (cause === DIVERGED) diverged = messageOf(error);
+      else if (cause === COPY_BROKEN)
+        onLog("warn", "copy will be restored", { reason: messageOf(error) });
+      else if (!standby || !wasReached) throw error;
+      else {
+        const what = awaited(error);
+        onWaiting(what);
+        if (clock.monotonicMs() - loggedMs >= LOG_INTERVAL_MS) {
+          loggedMs = clock.monotonicMs();
+          onLog("warn", "waiting", { for: what, reason: messageOf(error) });
+        }
+        await clock.sleep(PAUSE_MS, signal);
+      }
+    }
+  }
+}

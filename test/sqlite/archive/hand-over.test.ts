@@ -1,0 +1,169 @@
+// A server whose disk fails ends its own log, so that a standby takes over. The thread that writes is the test.
+import { expect, test } from "bun:test";
+import { fail } from "../../../src/base/error.ts";
+import type { ArchiveCommit } from "../../../src/domain/archive.ts";
+import type { ObjectStorage } from "../../../src/domain/object-storage.ts";
+import { ANNOUNCEMENT_KEY } from "../../../src/sqlite/archive/announcement.ts";
+import { encodeJson } from "../../../src/sqlite/archive/format.ts";
+import { readHead } from "../../../src/sqlite/archive/log.ts";
+import type { OpenDatabase } from "../../../src/sqlite/archive/machine.ts";
+import { createWriteState } from "../../../src/sqlite/archive/write-state.ts";
+import { createMemoryStorage } from "../../object-storage/memory.ts";
+import { makeArchive, makeClock, writeSegments } from "./archived.ts";
+
+const STEP_MS = 500;
+const TAKEOVER_MS = 10_000;
+const HUNG_MS = 30_000;
+
+/** A server with one segment, and a standby that announces itself. @param canWrite what that says of its disk */
+async function start(commit: ArchiveCommit, canWrite = true) {
+  await using resources = new AsyncDisposableStack();
+  const archive = resources.use(makeArchive());
+  const memory = createMemoryStorage();
+  const faults = { isAway: false, isUnreadable: false };
+  const create: ObjectStorage["create"] = async (...given) =>
+    faults.isAway ? fail("unavailable", "away") : memory.create(...given);
+  const change = (database: OpenDatabase): OpenDatabase => ({
+    ...database,
+    readWal(position) {
+      const reader = database.readWal(position);
+      const error = Object.assign(new Error("read"), { code: "EIO" });
+      const read = () => {
+        if (faults.isUnreadable) throw error;
+        return reader.read();
+      };
+      return { ...reader, read };
+    },
+  });
+  const clock = makeClock();
+  const timers = new Map<() => void, number>();
+  const every: typeof clock.every = (ms, work) => {
+    // What sends segments.
+    if (ms < STEP_MS) return clock.every(ms, work);
+    timers.set(work, ms);
+    return { [Symbol.dispose]: () => void timers.delete(work) };
+  };
+  const storage = { ...memory, create };
+  const announce = (timeMs: number) => {
+    const announcement = { holder: "b.db", takeoverMs: 3_000, timeMs, canWrite };
+    return storage.put(ANNOUNCEMENT_KEY, encodeJson(announcement));
+  };
+  await announce(1);
+  const writes = createWriteState();
+  const inThread = { change, clock: { ...clock, every }, writes: createWriteState(writes.memory) };
+  const server = await archive.start({ commit, storage, standby: true, ...inThread });
+  resources.use(server);
+  await writeSegments(server, 1);
+  let nowMs = 0;
+  async function pass(ms: number): Promise<void> {
+    for (const endMs = nowMs + ms; nowMs < endMs; ) {
+      nowMs += STEP_MS;
+      clock.pass(STEP_MS);
+      for (const [work, intervalMs] of [...timers]) if (nowMs % intervalMs === 0) work();
+      await Bun.sleep(0);
+    }
+  }
+  await announce(2);
+  await pass(5_000);
+  const kept = resources.move();
+  return {
+    ...server,
+    faults,
+    writes,
+    announce,
+    pass,
+    reasons: () => server.lines.filter((line) => line.startsWith("disk fails")),
+    /** @returns whether the archive was given up, and whether a write can be acknowledged */
+    state: () => [server.isSuperseded(), writes.begin() && writes.end()],
+    /** @returns what is in the first slot without a segment */
+    async end(number = 1): ReturnType<typeof readHead> {
+      const head = await readHead(storage, { generation: 1, number });
+      return head?.kind === "segment" ? this.end(number + 1) : head;
+    },
+    [Symbol.asyncDispose]: () => kept.disposeAsync(),
+  };
+}
+
+test.each([
+  ["sync", "seal"],
+  ["async", "closed"],
+] as const)(
+  "a server in %s mode hands over when every write has failed for TAKEOVER_SECONDS",
+  async (commit, kind) => {
+    await using server = await start(commit);
+    server.writes.setFailing(true);
+    await server.pass(TAKEOVER_MS);
+    server.writes.setFailing(false);
+    await server.pass(STEP_MS);
+    server.writes.setFailing(true);
+    await server.pass(TAKEOVER_MS);
+    expect(server.state()).toEqual([false, true]);
+    await server.pass(STEP_MS);
+    expect(server.state()).toEqual([true, false]);
+    expect(await server.end()).toMatchObject({ kind, promoted: true });
+  },
+);
+
+test("a server hands over when one write has not returned for 30 s, and does not acknowledge it", async () => {
+  await using server = await start("async");
+  // It is idle, then slow.
+  await server.pass(HUNG_MS + STEP_MS);
+  expect([server.isSuperseded(), server.writes.begin()]).toEqual([false, true]);
+  await server.pass(HUNG_MS);
+  expect([server.isSuperseded(), server.writes.end()]).toEqual([false, true]);
+  // The standby has not announced itself for a minute.
+  server.writes.begin();
+  await server.pass(HUNG_MS + 2 * STEP_MS);
+  expect(server.isSuperseded()).toBeFalse();
+  await server.announce(3);
+  await server.pass(5_000 + STEP_MS);
+  expect([server.isSuperseded(), server.writes.end()]).toEqual([true, false]);
+});
+
+test("a server hands over when it cannot read what was written, and goes on while nothing is", async () => {
+  await using server = await start("sync");
+  server.faults.isUnreadable = true;
+  while (!server.lines.some((line) => line.startsWith("database not read"))) await Bun.sleep(1);
+  await server.pass(2 * TAKEOVER_MS);
+  expect(server.state()).toEqual([false, true]);
+  server.insert();
+  server.archiver.committed(2);
+  await server.pass(TAKEOVER_MS + 2 * STEP_MS);
+  expect(server.state()).toEqual([true, false]);
+});
+
+test("a server goes on when its disk fails, and no standby can write either", async () => {
+  await using server = await start("sync", false);
+  server.writes.setFailing(true);
+  await server.pass(2 * TAKEOVER_MS);
+  expect(server.state()).toEqual([false, true]);
+  expect(server.reasons()).toEqual([expect.stringContaining("no standby whose disk can be")]);
+});
+
+test("a server in async mode hands over only when the archive has what it has acknowledged", async () => {
+  await using server = await start("async");
+  server.faults.isAway = true;
+  server.insert();
+  server.writes.setFailing(true);
+  await server.pass(2 * TAKEOVER_MS);
+  expect(server.state()).toEqual([false, true]);
+  expect(server.reasons()).toEqual([expect.stringContaining("`user-api archive promote`")]);
+  server.faults.isAway = false;
+  await server.untilComplete();
+  await server.pass(STEP_MS);
+  expect(server.isSuperseded()).toBeTrue();
+});
+
+test("a server in sync mode confirms nothing more from the moment at which it hands over", async () => {
+  await using server = await start("sync");
+  server.faults.isAway = true;
+  server.insert();
+  const before = server.confirmed();
+  server.archiver.committed(before + 1);
+  server.writes.setFailing(true);
+  await server.pass(TAKEOVER_MS + STEP_MS);
+  expect(server.state()).toEqual([false, false]);
+  server.faults.isAway = false;
+  while (!server.isSuperseded()) await Bun.sleep(1);
+  expect([server.confirmed(), (await server.end())?.kind]).toEqual([before, "seal"]);
+});

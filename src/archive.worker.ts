@@ -1,6 +1,6 @@
 /** The thread of the archive. It chooses the storage, as main.ts does for commands. */
 import { openStorage } from "./object-storage/open.ts";
-import { type ArchiveRequest, createArchiveService } from "./sqlite/archive/service.ts";
+import { type ArchiveRequest, createArchiveService } from "./sqlite/archive/thread/service.ts";
 import { databaseFiles } from "./sqlite/disk/files.ts";
 import { systemMachine } from "./sqlite/disk/system-machine.ts";
 import { verifyDatabase } from "./sqlite/whole/backup.ts";

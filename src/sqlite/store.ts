@@ -4,7 +4,7 @@ import { suffixes } from "../base/database-url.ts";
 import { messageOf } from "../base/error.ts";
 import { createWriteProbe } from "../base/write-probe.ts";
 import type { OnCommit, Store, StoreOptions } from "../domain/store.ts";
-import type { ArchiveClient } from "./archive/client.ts";
+import type { ArchiveClient } from "./archive/thread/client.ts";
 import { type ChangeWatch, createChangeWatch } from "./engine/change-watch.ts";
 import { createReader, type Reader } from "./engine/reader.ts";
 import { createWriteBatch } from "./engine/write-batch.ts";

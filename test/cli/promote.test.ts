@@ -1,7 +1,7 @@
 // The command `archive promote`, with an archive in S3.
 import { expect, test } from "bun:test";
-import { ANNOUNCEMENT_KEY } from "../../src/sqlite/archive/announcement.ts";
 import { encodeJson } from "../../src/sqlite/archive/format.ts";
+import { ANNOUNCEMENT_KEY } from "../../src/sqlite/archive/write/announcement.ts";
 import { holderName } from "../../src/sqlite/disk/identity.ts";
 import { startS3Server } from "../object-storage/s3-server.ts";
 import { failed, makeHarness } from "./harness.ts";

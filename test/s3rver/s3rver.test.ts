@@ -3,7 +3,7 @@
 import { describe, test } from "bun:test";
 import { withRetries } from "../../src/domain/object-storage.ts";
 import { openStorage } from "../../src/object-storage/open.ts";
-import { probe } from "../../src/sqlite/archive/probe.ts";
+import { probe } from "../../src/sqlite/archive/thread/probe.ts";
 import { systemMachine } from "../../src/sqlite/disk/system-machine.ts";
 import { objectStorageContract } from "../object-storage/contract.ts";
 import { makeDirectory } from "../support/directory.ts";

@@ -4,7 +4,7 @@ import { suffixes } from "../../base/database-url.ts";
 import { systemCode } from "../../base/error.ts";
 import { claimTemporary, fsyncPath } from "../../base/temporary-file.ts";
 import type { ArchiveMarker } from "../archive/machine.ts";
-import { markerOfRestored, type Restored } from "../archive/rebuild.ts";
+import { markerOfRestored, type Restored } from "../archive/read/rebuild.ts";
 import {
   copyOwnership,
   fileState,

@@ -5,7 +5,7 @@ import { fail } from "../../base/error.ts";
 import { makeTemporaryDatabase } from "../../base/temporary-file.ts";
 import type { ObjectStorage } from "../../domain/object-storage.ts";
 import type { RestoredFile, RestoreTarget } from "../archive/machine.ts";
-import { restoreTo } from "../archive/rebuild.ts";
+import { restoreTo } from "../archive/read/rebuild.ts";
 import { connect } from "../file/connection.ts";
 import {
   discard,

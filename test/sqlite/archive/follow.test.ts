@@ -4,9 +4,9 @@ import { expect, test } from "bun:test";
 import { closeSync, existsSync, openSync, readdirSync, rmSync } from "node:fs";
 import { AppError, fail } from "../../../src/base/error.ts";
 import type { ObjectStorage } from "../../../src/domain/object-storage.ts";
-import { readAnnouncement } from "../../../src/sqlite/archive/announcement.ts";
-import { ensureDatabase } from "../../../src/sqlite/archive/ensure-database.ts";
-import { follow } from "../../../src/sqlite/archive/follow.ts";
+import { ensureDatabase } from "../../../src/sqlite/archive/follow/ensure-database.ts";
+import { follow } from "../../../src/sqlite/archive/follow/follow.ts";
+import { prepareCopy } from "../../../src/sqlite/archive/follow/standby.ts";
 import {
   type Base,
   decodeGeneration,
@@ -21,9 +21,9 @@ import {
   prefixes,
   slotKey,
 } from "../../../src/sqlite/archive/keys.ts";
-import { createRecord, seal } from "../../../src/sqlite/archive/log.ts";
 import type { Machine } from "../../../src/sqlite/archive/machine.ts";
-import { prepareCopy } from "../../../src/sqlite/archive/standby.ts";
+import { readAnnouncement } from "../../../src/sqlite/archive/write/announcement.ts";
+import { createRecord, seal } from "../../../src/sqlite/archive/write/log.ts";
 import { systemMachine } from "../../../src/sqlite/disk/system-machine.ts";
 import { expectRejection } from "../../support/expect-error.ts";
 import {

@@ -2,7 +2,7 @@
 import { expect, test } from "bun:test";
 import { AppError } from "../../../src/base/error.ts";
 import type { ObjectStorage } from "../../../src/domain/object-storage.ts";
-import { probe } from "../../../src/sqlite/archive/probe.ts";
+import { probe } from "../../../src/sqlite/archive/thread/probe.ts";
 import { createMemoryStorage } from "../../object-storage/memory.ts";
 import { expectRejection } from "../../support/expect-error.ts";
 import { makeClock } from "./archived.ts";

@@ -3,7 +3,7 @@ import { describe, expect, test } from "bun:test";
 import { AppError } from "../../../src/base/error.ts";
 import type { ArchiveOptions } from "../../../src/domain/archive.ts";
 import { UNUSABLE } from "../../../src/sqlite/archive/context.ts";
-import { untilOpen } from "../../../src/sqlite/archive/reopening.ts";
+import { untilOpen } from "../../../src/sqlite/archive/thread/reopening.ts";
 import { expectRejection } from "../../support/expect-error.ts";
 import { makeClock } from "./archived.ts";
 

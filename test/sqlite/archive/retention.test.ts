@@ -11,7 +11,7 @@ import {
   type SegmentId,
   slotKey,
 } from "../../../src/sqlite/archive/keys.ts";
-import { deleteExpired } from "../../../src/sqlite/archive/retention.ts";
+import { deleteExpired } from "../../../src/sqlite/archive/write/retention.ts";
 import { bytes } from "../../object-storage/contract.ts";
 import { createMemoryStorage } from "../../object-storage/memory.ts";
 import { keysOf } from "./archived.ts";

@@ -16,8 +16,13 @@ import {
   logPrefix,
   prefixes,
 } from "../../../src/sqlite/archive/keys.ts";
-import { createLog, createRecord, MAX_SENDING, seal } from "../../../src/sqlite/archive/log.ts";
-import { deleteExpired } from "../../../src/sqlite/archive/retention.ts";
+import {
+  createLog,
+  createRecord,
+  MAX_SENDING,
+  seal,
+} from "../../../src/sqlite/archive/write/log.ts";
+import { deleteExpired } from "../../../src/sqlite/archive/write/retention.ts";
 import { bytes } from "../../object-storage/contract.ts";
 import type { Process } from "../../support/simulated-network.ts";
 import type { Mutation, World } from "./simulated-world.ts";

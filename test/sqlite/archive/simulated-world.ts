@@ -1,7 +1,7 @@
 /** What the servers of a simulation share, and what is known of it from outside. */
 import type { ObjectStorage } from "../../../src/domain/object-storage.ts";
-import { type History, readCatalog, readEnd } from "../../../src/sqlite/archive/catalog.ts";
 import { chunkKey, slotKey } from "../../../src/sqlite/archive/keys.ts";
+import { type History, readCatalog, readEnd } from "../../../src/sqlite/archive/read/catalog.ts";
 import { text } from "../../object-storage/contract.ts";
 import { createMemoryStorage } from "../../object-storage/memory.ts";
 

@@ -4,8 +4,8 @@
  */
 import { AppError } from "../../../src/base/error.ts";
 import type { ObjectStorage } from "../../../src/domain/object-storage.ts";
-import type { History } from "../../../src/sqlite/archive/catalog.ts";
 import { slotKey } from "../../../src/sqlite/archive/keys.ts";
+import type { History } from "../../../src/sqlite/archive/read/catalog.ts";
 import { makeRandom } from "../../support/random.ts";
 import { createNetwork, type Process } from "../../support/simulated-network.ts";
 import { promoteTo } from "./archived.ts";

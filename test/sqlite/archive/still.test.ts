@@ -1,8 +1,8 @@
 // When a start may seal the log of another server.
 import { expect, test } from "bun:test";
 import { heartbeatKey, slotKey } from "../../../src/sqlite/archive/keys.ts";
-import { createLog, seal } from "../../../src/sqlite/archive/log.ts";
-import { untilStill } from "../../../src/sqlite/archive/still.ts";
+import { untilStill } from "../../../src/sqlite/archive/read/still.ts";
+import { createLog, seal } from "../../../src/sqlite/archive/write/log.ts";
 import { bytes } from "../../object-storage/contract.ts";
 import { createMemoryStorage } from "../../object-storage/memory.ts";
 import { makeClock } from "./archived.ts";

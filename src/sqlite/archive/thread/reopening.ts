@@ -1,10 +1,10 @@
 /** Opens a database with an archive, again and again: what has failed because of another server or the storage may work. */
-import type { Clock } from "../../base/clock.ts";
-import { AppError, messageOf, systemCode } from "../../base/error.ts";
-import type { ArchiveOptions } from "../../domain/archive.ts";
-import { COPY_BROKEN, DIVERGED, isOfArchive, UNUSABLE } from "./context.ts";
-import { RESTORE } from "./generation.ts";
-import { awaited } from "./problems.ts";
+import type { Clock } from "../../../base/clock.ts";
+import { AppError, messageOf, systemCode } from "../../../base/error.ts";
+import type { ArchiveOptions } from "../../../domain/archive.ts";
+import { COPY_BROKEN, DIVERGED, isOfArchive, UNUSABLE } from "../context.ts";
+import { awaited } from "../problems.ts";
+import { RESTORE } from "../write/generation.ts";
 
 const PAUSE_MS = 1_000;
 /** Interval of the lines about what a server waits for. */

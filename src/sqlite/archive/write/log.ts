@@ -3,8 +3,8 @@
  * continues an archive first seals the newest log, in its first empty slot, so that the server before can store nothing
  * more, however late. No clock is part of this.
  */
-import { fail } from "../../base/error.ts";
-import type { ObjectStorage } from "../../domain/object-storage.ts";
+import { fail } from "../../../base/error.ts";
+import type { ObjectStorage } from "../../../domain/object-storage.ts";
 import {
   decodeGeneration,
   decodeHead,
@@ -13,8 +13,8 @@ import {
   HEAD_BYTES,
   type Seal,
   type SegmentHeader,
-} from "./format.ts";
-import { generationKey, type SegmentId, slotKey } from "./keys.ts";
+} from "../format.ts";
+import { generationKey, type SegmentId, slotKey } from "../keys.ts";
 
 /**
  * How many segments may be sent while the first of them is not stored: concurrent writes share one, and the next one need

@@ -1,10 +1,10 @@
 /** Copies the database file to the archive while it is in use, each time that a new copy is due. */
-import { fail } from "../../base/error.ts";
-import { isAtOrBefore } from "./catalog.ts";
-import type { ArchiveContext } from "./context.ts";
-import { type Base, type Chunk, encodeChunk, encodeJson } from "./format.ts";
+import { fail } from "../../../base/error.ts";
+import type { ArchiveContext } from "../context.ts";
+import { type Base, type Chunk, encodeChunk, encodeJson } from "../format.ts";
+import { baseKey, chunkKey, type SegmentId } from "../keys.ts";
+import { isAtOrBefore } from "../read/catalog.ts";
 import type { GenerationWriter } from "./generation-writer.ts";
-import { baseKey, chunkKey, type SegmentId } from "./keys.ts";
 import { advance, readAll, timeOf } from "./segments.ts";
 
 const CHUNK_BYTES = 4 * 2 ** 20;

@@ -1,9 +1,9 @@
 /** The end of an archive: the rest is sent, the log is closed, and the next start can prove that it continues. */
-import { AppError, messageOf } from "../../base/error.ts";
-import { isOver, problemOf } from "./context.ts";
+import { AppError, messageOf } from "../../../base/error.ts";
+import { isOver, problemOf } from "../context.ts";
+import type { SegmentId } from "../keys.ts";
+import type { DatabaseFiles } from "../machine.ts";
 import { type Archiving, endGeneration, type GenerationWriter } from "./generation-writer.ts";
-import type { SegmentId } from "./keys.ts";
-import type { DatabaseFiles } from "./machine.ts";
 import { advance, isComplete, lastStored, readAll } from "./segments.ts";
 
 /** How long a stopping server waits for the storage. */

@@ -1,5 +1,9 @@
 /** Begins a generation: decides whether this database continues the archive, needs a base, or must not be archived. */
-import { AppError, fail, shellWord } from "../../base/error.ts";
+import { AppError, fail, shellWord } from "../../../base/error.ts";
+import { ARCHIVE_CAUSE, type ArchiveContext, DIVERGED, UNUSABLE } from "../context.ts";
+import { type Base, type Generation, HEAD_BYTES } from "../format.ts";
+import { heartbeatKey, type SegmentId } from "../keys.ts";
+import type { ArchiveMarker, DatabaseFiles, Progress, WalPosition } from "../machine.ts";
 import {
   type Catalog,
   type History,
@@ -9,14 +13,10 @@ import {
   readLastHeader,
   readNewestProgress,
   requireNewest,
-} from "./catalog.ts";
-import { ARCHIVE_CAUSE, type ArchiveContext, DIVERGED, UNUSABLE } from "./context.ts";
-import { type Base, type Generation, HEAD_BYTES } from "./format.ts";
-import { heartbeatKey, type SegmentId } from "./keys.ts";
+} from "../read/catalog.ts";
+import type { LogExtent } from "../read/log-reader.ts";
+import { untilStill } from "../read/still.ts";
 import { createRecord, seal } from "./log.ts";
-import type { LogExtent } from "./log-reader.ts";
-import type { ArchiveMarker, DatabaseFiles, Progress, WalPosition } from "./machine.ts";
-import { untilStill } from "./still.ts";
 
 export interface Beginning {
   readonly generation: Generation;

@@ -1,14 +1,14 @@
 /** The archive as the thread of the server sees it. */
 
-import type { Clock } from "../../base/clock.ts";
-import { AppError, type ErrorCode } from "../../base/error.ts";
-import { removeTemporary } from "../../base/temporary-file.ts";
-import type { ArchiveOptions, ArchiveState } from "../../domain/archive.ts";
-import type { CommitGate } from "../engine/writer.ts";
-import type { FileDescriptors } from "../file/file-watch.ts";
-import { ARCHIVE_CAUSE } from "./context.ts";
+import type { Clock } from "../../../base/clock.ts";
+import { AppError, type ErrorCode } from "../../../base/error.ts";
+import { removeTemporary } from "../../../base/temporary-file.ts";
+import type { ArchiveOptions, ArchiveState } from "../../../domain/archive.ts";
+import type { CommitGate } from "../../engine/writer.ts";
+import type { FileDescriptors } from "../../file/file-watch.ts";
+import { ARCHIVE_CAUSE } from "../context.ts";
+import { createWriteState } from "../write-state.ts";
 import type { ArchiveRequest, ArchiveResponse } from "./service.ts";
-import { createWriteState } from "./write-state.ts";
 
 /** How long a write waits for the archive. Then it is rejected, and so are later ones immediately, until the archive responds. */
 const CONFIRM_TIMEOUT_MS = 5_000;

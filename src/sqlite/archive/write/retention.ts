@@ -1,7 +1,5 @@
 /** Deletes what an archive no longer needs: never a record, nor the seal of a log. */
-import type { ObjectStorage } from "../../domain/object-storage.ts";
-import { readCatalog, readGeneration } from "./catalog.ts";
-import type { GenerationWriter } from "./generation-writer.ts";
+import type { ObjectStorage } from "../../../domain/object-storage.ts";
 import {
   baseKey,
   chunkPrefix,
@@ -10,7 +8,9 @@ import {
   prefixes,
   type SegmentId,
   slotKey,
-} from "./keys.ts";
+} from "../keys.ts";
+import { readCatalog, readGeneration } from "../read/catalog.ts";
+import type { GenerationWriter } from "./generation-writer.ts";
 
 const INTERVAL_MS = 60 * 60 * 1000;
 /** Maximum number of keys that S3 lists per request. */

@@ -3,16 +3,16 @@
  * stored and their log was looked at afterwards. So when its server is lost, whoever has proved the end of what was before
  * seals the log, looks for the base once more, and goes on from there.
  */
-import { fail } from "../../base/error.ts";
-import type { ArchiveSettings } from "../../domain/archive.ts";
-import type { ObjectStorage } from "../../domain/object-storage.ts";
-import { findGeneration, readGeneration } from "./catalog.ts";
-import type { ServerContext } from "./context.ts";
-import type { Generation } from "./format.ts";
-import { baseKey, logPrefix, parseSlotKey, prefixes, type SegmentId } from "./keys.ts";
-import { isPromoted, readHead, seal } from "./log.ts";
-import { mapBounded, readHeartbeat, readLog } from "./log-reader.ts";
-import { createStillness, HEARTBEAT_MS, patienceMs } from "./still.ts";
+import { fail } from "../../../base/error.ts";
+import type { ArchiveSettings } from "../../../domain/archive.ts";
+import type { ObjectStorage } from "../../../domain/object-storage.ts";
+import type { ServerContext } from "../context.ts";
+import type { Generation } from "../format.ts";
+import { baseKey, logPrefix, parseSlotKey, prefixes, type SegmentId } from "../keys.ts";
+import { findGeneration, readGeneration } from "../read/catalog.ts";
+import { mapBounded, readHeartbeat, readLog } from "../read/log-reader.ts";
+import { createStillness, HEARTBEAT_MS, patienceMs } from "../read/still.ts";
+import { isPromoted, readHead, seal } from "../write/log.ts";
 
 export type AnewOptions = Pick<ServerContext, "storage" | "files" | "machine" | "log"> &
   Pick<ArchiveSettings, "takeoverMs" | "wasSuperseded">;

@@ -3,19 +3,10 @@
  * the next segments by their keys, so nothing is listed.
  */
 
-import { AppError, fail, messageOf, systemCode } from "../../base/error.ts";
-import type { ArchiveSettings } from "../../domain/archive.ts";
-import { withRetries } from "../../domain/object-storage.ts";
-import { watchAnew } from "./anew.ts";
-import { type Announcing, announceRegularly } from "./announcement.ts";
-import {
-  type BaseOfEnd,
-  findBaseOf,
-  findGeneration,
-  isSameSegment,
-  readGeneration,
-} from "./catalog.ts";
-import { endsCopy, failCopyBroken, type ServerContext } from "./context.ts";
+import { AppError, fail, messageOf, systemCode } from "../../../base/error.ts";
+import type { ArchiveSettings } from "../../../domain/archive.ts";
+import { withRetries } from "../../../domain/object-storage.ts";
+import { endsCopy, failCopyBroken, type ServerContext } from "../context.ts";
 import {
   damageOf,
   decodeContents,
@@ -24,16 +15,25 @@ import {
   HEAD_BYTES,
   type Seal,
   type SegmentHeader,
-} from "./format.ts";
-import { type Continuation, failContinued, prepareMarker } from "./generation.ts";
-import { type SegmentId, slotKey } from "./keys.ts";
-import { createRecord, isPromoted, MAX_SENDING, seal } from "./log.ts";
-import { type Heartbeat, orNull, readHeartbeat, readLog } from "./log-reader.ts";
-import type { Copy, DatabaseFiles, OpenDatabase, WalPosition } from "./machine.ts";
-import { createProblems, type Problems } from "./problems.ts";
-import { isRestorable } from "./restorable.ts";
+} from "../format.ts";
+import { type SegmentId, slotKey } from "../keys.ts";
+import type { Copy, DatabaseFiles, OpenDatabase, WalPosition } from "../machine.ts";
+import { createProblems, type Problems } from "../problems.ts";
+import {
+  type BaseOfEnd,
+  findBaseOf,
+  findGeneration,
+  isSameSegment,
+  readGeneration,
+} from "../read/catalog.ts";
+import { type Heartbeat, orNull, readHeartbeat, readLog } from "../read/log-reader.ts";
+import { isRestorable } from "../read/restorable.ts";
+import { createStillness, HEARTBEAT_MS, patienceMs, STORAGE_POLL_MS } from "../read/still.ts";
+import { type Announcing, announceRegularly } from "../write/announcement.ts";
+import { type Continuation, failContinued, prepareMarker } from "../write/generation.ts";
+import { createRecord, isPromoted, MAX_SENDING, seal } from "../write/log.ts";
+import { watchAnew } from "./anew.ts";
 import { type CopyStart, markCopy } from "./standby.ts";
-import { createStillness, HEARTBEAT_MS, patienceMs, STORAGE_POLL_MS } from "./still.ts";
 
 /**
  * After this long without progress, the copy is restored if the archive leads to its end without what it lacks: if it lacks

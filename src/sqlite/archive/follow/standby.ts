@@ -1,16 +1,16 @@
 /** Decides whether a server that may be a standby follows another one, and prepares its copy of the database. */
-import { AppError, fail } from "../../base/error.ts";
-import type { ObjectStorage } from "../../domain/object-storage.ts";
+import { AppError, fail } from "../../../base/error.ts";
+import type { ObjectStorage } from "../../../domain/object-storage.ts";
+import { decodeSegment, type Generation, HEAD_BYTES } from "../format.ts";
+import { generationKey, prefixes, type SegmentId, slotKey } from "../keys.ts";
+import type { DatabaseFiles, WalPosition } from "../machine.ts";
+import { createProblems } from "../problems.ts";
+import { isUsed, readCatalog, readGeneration, requireNewest } from "../read/catalog.ts";
+import { STORAGE_POLL_MS } from "../read/still.ts";
+import { announceRegularly } from "../write/announcement.ts";
+import { readHead } from "../write/log.ts";
 import { watchAnew } from "./anew.ts";
-import { announceRegularly } from "./announcement.ts";
-import { isUsed, readCatalog, readGeneration, requireNewest } from "./catalog.ts";
 import { type EnsureOptions, restoreNewest } from "./ensure-database.ts";
-import { decodeSegment, type Generation, HEAD_BYTES } from "./format.ts";
-import { generationKey, prefixes, type SegmentId, slotKey } from "./keys.ts";
-import { readHead } from "./log.ts";
-import type { DatabaseFiles, WalPosition } from "./machine.ts";
-import { createProblems } from "./problems.ts";
-import { STORAGE_POLL_MS } from "./still.ts";
 
 export interface CopyStart {
   /** The last segment that is in it. */

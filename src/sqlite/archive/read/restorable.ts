@@ -1,7 +1,9 @@
 /** Which states an archive can restore. */
-import { fail } from "../../base/error.ts";
-import type { ArchivedRange } from "../../domain/archive.ts";
-import type { ObjectStorage } from "../../domain/object-storage.ts";
+import { fail } from "../../../base/error.ts";
+import type { ArchivedRange } from "../../../domain/archive.ts";
+import type { ObjectStorage } from "../../../domain/object-storage.ts";
+import { baseKey, generationKey, logPrefix, type SegmentId } from "../keys.ts";
+import { readHead } from "../write/log.ts";
 import {
   type Catalog,
   type History,
@@ -15,8 +17,6 @@ import {
   readHistory,
   tryBases,
 } from "./catalog.ts";
-import { baseKey, generationKey, logPrefix, type SegmentId } from "./keys.ts";
-import { readHead } from "./log.ts";
 
 /** A state that can be restored if its objects are not damaged. */
 export interface FoundState {

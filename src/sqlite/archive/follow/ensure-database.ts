@@ -1,13 +1,20 @@
 /** Decides what a server does that has an archive and no database. */
-import { AppError, fail, shellWord } from "../../base/error.ts";
-import type { ArchiveSettings } from "../../domain/archive.ts";
-import { meaningOf } from "../file/errors.ts";
+import { AppError, fail, shellWord } from "../../../base/error.ts";
+import type { ArchiveSettings } from "../../../domain/archive.ts";
+import { meaningOf } from "../../file/errors.ts";
+import { type ServerContext, UNUSABLE } from "../context.ts";
+import {
+  type Catalog,
+  isUsed,
+  NO_BASE,
+  readCatalog,
+  readEnd,
+  requireNewest,
+} from "../read/catalog.ts";
+import { markerOfRestored, type Restored, restoreTo } from "../read/rebuild.ts";
+import { untilStill } from "../read/still.ts";
+import { seal } from "../write/log.ts";
 import { areVoid } from "./anew.ts";
-import { type Catalog, isUsed, NO_BASE, readCatalog, readEnd, requireNewest } from "./catalog.ts";
-import { type ServerContext, UNUSABLE } from "./context.ts";
-import { seal } from "./log.ts";
-import { markerOfRestored, type Restored, restoreTo } from "./rebuild.ts";
-import { untilStill } from "./still.ts";
 
 /** The storage repeats calls that fail. */
 export type EnsureOptions = ServerContext &

@@ -1,7 +1,7 @@
 /** Tries what an archive relies on, before this process follows it or writes to it. */
-import { AppError, fail, messageOf } from "../../base/error.ts";
-import { withRetries } from "../../domain/object-storage.ts";
-import type { ServerContext } from "./context.ts";
+import { AppError, fail, messageOf } from "../../../base/error.ts";
+import { withRetries } from "../../../domain/object-storage.ts";
+import type { ServerContext } from "../context.ts";
 
 const CREATES = 8;
 const MAX_RACES = 3;

@@ -1,10 +1,10 @@
 /** Waits for a server that may be running, so that another one does not take its archive by mistake. */
-import type { Clock } from "../../base/clock.ts";
-import type { ArchiveSettings } from "../../domain/archive.ts";
-import type { ObjectStorage } from "../../domain/object-storage.ts";
-import { HEAD_BYTES } from "./format.ts";
-import { heartbeatKey, type SegmentId } from "./keys.ts";
-import { readHead } from "./log.ts";
+import type { Clock } from "../../../base/clock.ts";
+import type { ArchiveSettings } from "../../../domain/archive.ts";
+import type { ObjectStorage } from "../../../domain/object-storage.ts";
+import { HEAD_BYTES } from "../format.ts";
+import { heartbeatKey, type SegmentId } from "../keys.ts";
+import { readHead } from "../write/log.ts";
 
 /** Interval of the heartbeats of a server: at most 12 small objects a minute. */
 export const HEARTBEAT_MS = 5_000;

@@ -2,7 +2,7 @@
  * What an archive has: its records and bases, and the segments that lead from a base to later states. Every object that
  * is missing is named, and never taken for the end.
  */
-import type { ObjectStorage } from "../../domain/object-storage.ts";
+import type { ObjectStorage } from "../../../domain/object-storage.ts";
 import {
   type Base,
   damageOf,
@@ -11,7 +11,7 @@ import {
   failDamaged,
   type Generation,
   HEAD_BYTES,
-} from "./format.ts";
+} from "../format.ts";
 import {
   baseKey,
   generationKey,
@@ -21,8 +21,9 @@ import {
   prefixes,
   type SegmentId,
   slotKey,
-} from "./keys.ts";
-import { readHead } from "./log.ts";
+} from "../keys.ts";
+import type { Progress } from "../machine.ts";
+import { readHead } from "../write/log.ts";
 import {
   type LogExtent,
   MAX_LOOKS,
@@ -31,7 +32,6 @@ import {
   readLog,
   type StoredSegment,
 } from "./log-reader.ts";
-import type { Progress } from "./machine.ts";
 
 /** Greater than what follows a prefix in any key. */
 const LAST_KEY = "~";

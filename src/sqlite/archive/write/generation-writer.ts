@@ -1,11 +1,11 @@
 /** One generation of the archive, while this server writes it: its log, its bases and its heartbeat. */
-import type { ObjectStorage } from "../../domain/object-storage.ts";
-import type { ArchiveContext } from "./context.ts";
-import type { Base, Slot } from "./format.ts";
+import type { ObjectStorage } from "../../../domain/object-storage.ts";
+import type { ArchiveContext } from "../context.ts";
+import type { Base, Slot } from "../format.ts";
+import type { Progress, WalPart, WalPosition, WalReader } from "../machine.ts";
 import type { Beginning } from "./generation.ts";
 import { type Heartbeat, type HeartbeatEvents, startHeartbeat } from "./heartbeat.ts";
 import { createLog, type Log } from "./log.ts";
-import type { Progress, WalPart, WalPosition, WalReader } from "./machine.ts";
 
 /** A segment that was read. */
 type ReadSegment = Pick<Slot, "generation" | "number" | "timeMs">;

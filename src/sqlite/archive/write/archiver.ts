@@ -1,18 +1,21 @@
 /** Keeps the archive of an open database up to date, generation after generation. Runs in a thread of its own. */
 
-import { AppError, fail, isDiskError, messageOf, systemCode } from "../../base/error.ts";
-import { createSettledClock } from "../../base/settled-clock.ts";
-import { withRetries } from "../../domain/object-storage.ts";
-import { writeBaseIfDue } from "./bases.ts";
-import { isAtOrBefore } from "./catalog.ts";
-import { close, noteEnd } from "./closing.ts";
+import { AppError, fail, isDiskError, messageOf, systemCode } from "../../../base/error.ts";
+import { createSettledClock } from "../../../base/settled-clock.ts";
+import { withRetries } from "../../../domain/object-storage.ts";
 import {
   type ArchiveContext,
   type ArchiverOptions,
   isOfArchive,
   isOver,
   problemOf,
-} from "./context.ts";
+} from "../context.ts";
+import { parseSlotKey } from "../keys.ts";
+import { createProblems } from "../problems.ts";
+import { isAtOrBefore } from "../read/catalog.ts";
+import { isUnreadable } from "../read/rebuild.ts";
+import { writeBaseIfDue } from "./bases.ts";
+import { close, noteEnd } from "./closing.ts";
 import { beginGeneration, type Continuation } from "./generation.ts";
 import {
   type Archiving,
@@ -21,9 +24,6 @@ import {
   type GenerationEvents,
 } from "./generation-writer.ts";
 import { watchWrites } from "./hand-over.ts";
-import { parseSlotKey } from "./keys.ts";
-import { createProblems } from "./problems.ts";
-import { isUnreadable } from "./rebuild.ts";
 import { deleteIfDue } from "./retention.ts";
 import { advance, bytesBehind, isComplete, readAll } from "./segments.ts";
 

@@ -2,16 +2,16 @@
  * Shows that this server is running, so that no other takes its archive by mistake, and notices when one has: a server
  * without writes would not.
  */
-import { AppError } from "../../base/error.ts";
-import type { ObjectStorage } from "../../domain/object-storage.ts";
+import { AppError } from "../../../base/error.ts";
+import type { ObjectStorage } from "../../../domain/object-storage.ts";
+import type { ArchiveContext } from "../context.ts";
+import { encodeJson, type Generation } from "../format.ts";
+import { heartbeatKey } from "../keys.ts";
+import { readCatalog } from "../read/catalog.ts";
+import { type Heartbeat as Beat, readLog } from "../read/log-reader.ts";
+import { HEARTBEAT_MS } from "../read/still.ts";
 import { type Announcement, createStandbyWatch } from "./announcement.ts";
-import { readCatalog } from "./catalog.ts";
-import type { ArchiveContext } from "./context.ts";
-import { encodeJson, type Generation } from "./format.ts";
-import { heartbeatKey } from "./keys.ts";
 import { createRecord, type Log, seal } from "./log.ts";
-import { type Heartbeat as Beat, readLog } from "./log-reader.ts";
-import { HEARTBEAT_MS } from "./still.ts";
 
 /** Consecutive looks that must miss an object before it counts as lost. */
 const MISSES_BEFORE_LOSS = 3;

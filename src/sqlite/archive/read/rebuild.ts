@@ -1,6 +1,20 @@
 /** Rebuilds a database from its archive. */
-import { AppError } from "../../base/error.ts";
-import { MAX_OBJECT_BYTES, type ObjectStorage, withRetries } from "../../domain/object-storage.ts";
+import { AppError } from "../../../base/error.ts";
+import {
+  MAX_OBJECT_BYTES,
+  type ObjectStorage,
+  withRetries,
+} from "../../../domain/object-storage.ts";
+import { type Base, damageOf, decodeChunk, decodeSegment, failDamaged } from "../format.ts";
+import { chunkKey, type SegmentId, slotKey } from "../keys.ts";
+import {
+  type ArchiveMarker,
+  isSamePosition,
+  type Machine,
+  type RestoreTarget,
+  type WalPosition,
+} from "../machine.ts";
+import { readHead } from "../write/log.ts";
 import {
   type Catalog,
   type History,
@@ -10,16 +24,6 @@ import {
   readNewestHistory,
   withDamage,
 } from "./catalog.ts";
-import { type Base, damageOf, decodeChunk, decodeSegment, failDamaged } from "./format.ts";
-import { chunkKey, type SegmentId, slotKey } from "./keys.ts";
-import { readHead } from "./log.ts";
-import {
-  type ArchiveMarker,
-  isSamePosition,
-  type Machine,
-  type RestoreTarget,
-  type WalPosition,
-} from "./machine.ts";
 import { type FoundState, failUnrestorable, findState } from "./restorable.ts";
 
 /** Bounds of the downloads at the same time: small ones wait for the network, large ones take memory. */

@@ -1,19 +1,23 @@
 /** What the thread of the archive does for the thread of the server, and the messages between them. */
 
-import { AppError, type ErrorCode, messageOf } from "../../base/error.ts";
-import type { ArchiveLog, ArchiveSettings } from "../../domain/archive.ts";
-import { type ObjectStorage, type OpenStorage, withRetries } from "../../domain/object-storage.ts";
-import type { FileDescriptors } from "../file/file-watch.ts";
-import { type Archiver, createArchiver } from "./archiver.ts";
-import { isUsed } from "./catalog.ts";
-import { ARCHIVE_CAUSE, type ArchiveReport, archiveCauses, UNUSABLE } from "./context.ts";
-import { ensureDatabase } from "./ensure-database.ts";
-import { follow } from "./follow.ts";
-import type { Continuation } from "./generation.ts";
-import type { DatabaseFiles, Machine } from "./machine.ts";
+import { AppError, type ErrorCode, messageOf } from "../../../base/error.ts";
+import type { ArchiveLog, ArchiveSettings } from "../../../domain/archive.ts";
+import {
+  type ObjectStorage,
+  type OpenStorage,
+  withRetries,
+} from "../../../domain/object-storage.ts";
+import type { FileDescriptors } from "../../file/file-watch.ts";
+import { ARCHIVE_CAUSE, type ArchiveReport, archiveCauses, UNUSABLE } from "../context.ts";
+import { ensureDatabase } from "../follow/ensure-database.ts";
+import { follow } from "../follow/follow.ts";
+import { type CopyStart, prepareCopy } from "../follow/standby.ts";
+import type { DatabaseFiles, Machine } from "../machine.ts";
+import { isUsed } from "../read/catalog.ts";
+import { type Archiver, createArchiver } from "../write/archiver.ts";
+import type { Continuation } from "../write/generation.ts";
+import { createWriteState } from "../write-state.ts";
 import { probe } from "./probe.ts";
-import { type CopyStart, prepareCopy } from "./standby.ts";
-import { createWriteState } from "./write-state.ts";
 
 const MAX_WAL_BYTES = 2 ** 30;
 

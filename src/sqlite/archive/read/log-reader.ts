@@ -2,8 +2,8 @@
  * Reads how far the log of a generation goes. Every slot that is missing is named, and never taken for the end: a log ends
  * where it is sealed; one that is not sealed ends after what its server has confirmed.
  */
-import type { ObjectStorage } from "../../domain/object-storage.ts";
-import { damageOf, decodeJson, HEAD_BYTES, isNumber, isWithin, type Slot } from "./format.ts";
+import type { ObjectStorage } from "../../../domain/object-storage.ts";
+import { damageOf, decodeJson, HEAD_BYTES, isNumber, isWithin, type Slot } from "../format.ts";
 import {
   blockPrefix,
   heartbeatKey,
@@ -11,8 +11,8 @@ import {
   parseSlotKey,
   type SegmentId,
   SLOTS_PER_BLOCK,
-} from "./keys.ts";
-import { MAX_SENDING, readHead } from "./log.ts";
+} from "../keys.ts";
+import { MAX_SENDING, readHead } from "../write/log.ts";
 import { HEARTBEAT_MS } from "./still.ts";
 
 /** How often something that seems to be missing is looked for: a server may write meanwhile. */

@@ -1,4 +1,5 @@
 /** What the objects of an archive say. `keys.ts` has where they are. */
+
 import { zstdDecompressSync } from "node:zlib";
 import { AppError } from "../../base/error.ts";
 import type { ArchiveCommit } from "../../domain/archive.ts";
@@ -230,3 +231,12 @@ export function decodeSegment(id: SegmentId, body: Uint8Array<ArrayBuffer>) {
   if (header.kind !== "segment") return failDamaged(slotKey(id), "is no segment");
   return { header, bytes: decodeContents(header, body) };
 }
+
+/**
+ * How many segments may be sent while the first of them is not stored: concurrent writes share one, and the next one need
+ * not wait for it. No more than this many follow a seal, so that a reader finds it among the last slots.
+ */
+export const MAX_SENDING = 8;
+
+/** Interval of the heartbeats of a server: at most 12 small objects a minute. */
+export const HEARTBEAT_MS = 5_000;

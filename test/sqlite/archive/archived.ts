@@ -1,4 +1,5 @@
 /** A database with an archive, as the thread of a server has it. */
+
 import { Database } from "bun:sqlite";
 import { expect } from "bun:test";
 import { closeSync, openSync } from "node:fs";
@@ -9,9 +10,9 @@ import { promote } from "../../../src/sqlite/archive/follow/promote.ts";
 import { type Base, decodeJson, encodeJson } from "../../../src/sqlite/archive/format.ts";
 import { baseKey, chunkKey, parseSlotKey, prefixes } from "../../../src/sqlite/archive/keys.ts";
 import type { DatabaseFiles, Machine, OpenDatabase } from "../../../src/sqlite/archive/machine.ts";
+import { readHead } from "../../../src/sqlite/archive/read/log-reader.ts";
 import { createArchiver } from "../../../src/sqlite/archive/write/archiver.ts";
 import type { Continuation } from "../../../src/sqlite/archive/write/generation.ts";
-import { readHead } from "../../../src/sqlite/archive/write/log.ts";
 import { createWriteState, type WriteState } from "../../../src/sqlite/archive/write-state.ts";
 import { databaseFiles } from "../../../src/sqlite/disk/files.ts";
 import { markRestored } from "../../../src/sqlite/disk/marker.ts";

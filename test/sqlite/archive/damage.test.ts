@@ -1,4 +1,5 @@
 // What an archive can restore when something in it is missing or damaged.
+
 import { describe, expect, test } from "bun:test";
 import { decodeJson, encodeJson, type Generation } from "../../../src/sqlite/archive/format.ts";
 import { generationKey, heartbeatKey, slotKey } from "../../../src/sqlite/archive/keys.ts";

@@ -1,4 +1,5 @@
 // What an archive can restore when one of its bases is damaged.
+
 import { describe, expect, test } from "bun:test";
 import { type Base, decodeJson } from "../../../src/sqlite/archive/format.ts";
 import { baseKey, chunkKey, parseKey, slotKey } from "../../../src/sqlite/archive/keys.ts";

@@ -1,4 +1,5 @@
 // A standby: its copy follows the log of another server, and it takes over only when that one can store nothing more.
+
 import { Database } from "bun:sqlite";
 import { expect, test } from "bun:test";
 import { closeSync, existsSync, openSync, readdirSync, rmSync } from "node:fs";

@@ -1,12 +1,13 @@
 // A server whose disk fails ends its own log, so that a standby takes over. The thread that writes is the test.
+
 import { expect, test } from "bun:test";
 import { fail } from "../../../src/base/error.ts";
 import type { ArchiveCommit } from "../../../src/domain/archive.ts";
 import type { ObjectStorage } from "../../../src/domain/object-storage.ts";
 import { encodeJson } from "../../../src/sqlite/archive/format.ts";
 import type { OpenDatabase } from "../../../src/sqlite/archive/machine.ts";
+import { readHead } from "../../../src/sqlite/archive/read/log-reader.ts";
 import { ANNOUNCEMENT_KEY } from "../../../src/sqlite/archive/write/announcement.ts";
-import { readHead } from "../../../src/sqlite/archive/write/log.ts";
 import { createWriteState } from "../../../src/sqlite/archive/write-state.ts";
 import { createMemoryStorage } from "../../object-storage/memory.ts";
 import { makeArchive, makeClock, writeSegments } from "./archived.ts";

@@ -3,12 +3,12 @@ import { fail } from "../../../src/base/error.ts";
 import type { ObjectStorage } from "../../../src/domain/object-storage.ts";
 import { encodeJson } from "../../../src/sqlite/archive/format.ts";
 import { heartbeatKey, parseSlotKey } from "../../../src/sqlite/archive/keys.ts";
-import { orNull, readHeartbeat } from "../../../src/sqlite/archive/read/log-reader.ts";
+import { orNull, readHead, readHeartbeat } from "../../../src/sqlite/archive/read/log-reader.ts";
 import {
   ANNOUNCEMENT_KEY,
   readAnnouncement,
 } from "../../../src/sqlite/archive/write/announcement.ts";
-import { readHead, seal } from "../../../src/sqlite/archive/write/log.ts";
+import { seal } from "../../../src/sqlite/archive/write/log.ts";
 import { makeUnreliable } from "../../object-storage/unreliable.ts";
 import {
   type Archive,

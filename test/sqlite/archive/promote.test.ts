@@ -1,16 +1,12 @@
 // The end of a log for a planned switch, and how an archive is read afterwards.
+
 import { expect, test } from "bun:test";
 import { prepareCopy } from "../../../src/sqlite/archive/follow/standby.ts";
-import { encodeJson, type SegmentHeader } from "../../../src/sqlite/archive/format.ts";
+import type { SegmentHeader } from "../../../src/sqlite/archive/format.ts";
+import { encodeJson, MAX_SENDING } from "../../../src/sqlite/archive/format.ts";
 import { heartbeatKey, parseSlotKey, slotKey } from "../../../src/sqlite/archive/keys.ts";
-import { readLog } from "../../../src/sqlite/archive/read/log-reader.ts";
-import {
-  createLog,
-  fence,
-  MAX_SENDING,
-  readHead,
-  seal,
-} from "../../../src/sqlite/archive/write/log.ts";
+import { readHead, readLog } from "../../../src/sqlite/archive/read/log-reader.ts";
+import { createLog, fence, seal } from "../../../src/sqlite/archive/write/log.ts";
 import { markRestored } from "../../../src/sqlite/disk/marker.ts";
 import { restoreToFile } from "../../../src/sqlite/disk/restored-file.ts";
 import { createMemoryStorage } from "../../object-storage/memory.ts";

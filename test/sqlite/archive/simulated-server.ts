@@ -2,12 +2,10 @@
  * A server of the simulation. What it archives are words instead of parts of a write-ahead log: a database is a list of
  * them. The log, the catalog and the retention are those of the program.
  */
+
 import type { ObjectStorage } from "../../../src/domain/object-storage.ts";
-import {
-  encodeJson,
-  type Generation,
-  type SegmentHeader,
-} from "../../../src/sqlite/archive/format.ts";
+import type { SegmentHeader } from "../../../src/sqlite/archive/format.ts";
+import { encodeJson, type Generation, MAX_SENDING } from "../../../src/sqlite/archive/format.ts";
 import {
   baseKey,
   chunkKey,
@@ -16,12 +14,7 @@ import {
   logPrefix,
   prefixes,
 } from "../../../src/sqlite/archive/keys.ts";
-import {
-  createLog,
-  createRecord,
-  MAX_SENDING,
-  seal,
-} from "../../../src/sqlite/archive/write/log.ts";
+import { createLog, createRecord, seal } from "../../../src/sqlite/archive/write/log.ts";
 import { deleteExpired } from "../../../src/sqlite/archive/write/retention.ts";
 import { bytes } from "../../object-storage/contract.ts";
 import type { Process } from "../../support/simulated-network.ts";

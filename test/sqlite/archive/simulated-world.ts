@@ -1,4 +1,5 @@
 /** What the servers of a simulation share, and what is known of it from outside. */
+
 import type { ObjectStorage } from "../../../src/domain/object-storage.ts";
 import { chunkKey, slotKey } from "../../../src/sqlite/archive/keys.ts";
 import { type History, readCatalog, readEnd } from "../../../src/sqlite/archive/read/catalog.ts";

@@ -2,6 +2,7 @@
  * Servers that share an archive, on a network that loses, delays and repeats requests. They are slow, they are killed,
  * and they start again: on their old disk, on an empty one, or on one to which an earlier state was restored.
  */
+
 import { AppError } from "../../../src/base/error.ts";
 import type { ObjectStorage } from "../../../src/domain/object-storage.ts";
 import { slotKey } from "../../../src/sqlite/archive/keys.ts";

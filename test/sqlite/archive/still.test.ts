@@ -1,4 +1,5 @@
 // When a start may seal the log of another server.
+
 import { expect, test } from "bun:test";
 import { heartbeatKey, slotKey } from "../../../src/sqlite/archive/keys.ts";
 import { untilStill } from "../../../src/sqlite/archive/read/still.ts";

@@ -3,16 +3,17 @@
  * stored and their log was looked at afterwards. So when its server is lost, whoever has proved the end of what was before
  * seals the log, looks for the base once more, and goes on from there.
  */
+
 import { fail } from "../../../base/error.ts";
 import type { ArchiveSettings } from "../../../domain/archive.ts";
-import type { ObjectStorage } from "../../../domain/object-storage.ts";
 import type { ServerContext } from "../context.ts";
 import type { Generation } from "../format.ts";
-import { baseKey, logPrefix, parseSlotKey, prefixes, type SegmentId } from "../keys.ts";
-import { findGeneration, readGeneration } from "../read/catalog.ts";
-import { mapBounded, readHeartbeat, readLog } from "../read/log-reader.ts";
-import { createStillness, HEARTBEAT_MS, patienceMs } from "../read/still.ts";
-import { isPromoted, readHead, seal } from "../write/log.ts";
+import { HEARTBEAT_MS } from "../format.ts";
+import { baseKey, prefixes, type SegmentId } from "../keys.ts";
+import { areVoid, findGeneration } from "../read/catalog.ts";
+import { isPromoted, readHeartbeat, readLog } from "../read/log-reader.ts";
+import { createStillness, patienceMs } from "../read/still.ts";
+import { seal } from "../write/log.ts";
 
 export type AnewOptions = Pick<ServerContext, "storage" | "files" | "machine" | "log"> &
   Pick<ArchiveSettings, "takeoverMs" | "wasSuperseded">;
@@ -33,34 +34,6 @@ export type AnewLook =
    * acknowledged anything.
    */
   | { readonly found: "the end"; readonly end: SegmentId; readonly hasAll: boolean };
-
-/** @returns whether it never had a base. A server says in its heartbeat that it has one before it relies on that */
-async function lacksBase(storage: ObjectStorage, number: number): Promise<boolean> {
-  const beat = await readHeartbeat(storage, number);
-  if (beat !== null) return beat.hasBase === false;
-  // The first heartbeat comes before the first segment.
-  const [first] = await storage.list(logPrefix(number), 1);
-  const slot = first === undefined ? null : parseSlotKey(first.key);
-  const head = slot?.number === 1 ? await readHead(storage, slot) : null;
-  return first === undefined || (head !== null && head.kind !== "segment");
-}
-
-/**
- * @param after number of the generation before them
- * @returns whether all of them have begun anew, and none ever had a base
- */
-export async function areVoid(
-  storage: ObjectStorage,
-  after: number,
-  newest: number,
-): Promise<boolean> {
-  const numbers = Array.from({ length: newest - after }, (_, at) => after + 1 + at);
-  const lacking = await mapBounded(numbers, async (number) => {
-    const { parent } = await readGeneration(storage, number);
-    return parent === null && (await lacksBase(storage, number));
-  });
-  return !lacking.includes(false);
-}
 
 /**
  * @param after number of the last generation whose end this server has proved; 0 if there was none

@@ -1,9 +1,11 @@
 /** Decides what a server does that has an archive and no database. */
+
 import { AppError, fail, shellWord } from "../../../base/error.ts";
 import type { ArchiveSettings } from "../../../domain/archive.ts";
 import { meaningOf } from "../../file/errors.ts";
 import { type ServerContext, UNUSABLE } from "../context.ts";
 import {
+  areVoid,
   type Catalog,
   isUsed,
   NO_BASE,
@@ -14,7 +16,6 @@ import {
 import { markerOfRestored, type Restored, restoreTo } from "../read/rebuild.ts";
 import { untilStill } from "../read/still.ts";
 import { seal } from "../write/log.ts";
-import { areVoid } from "./anew.ts";
 
 /** The storage repeats calls that fail. */
 export type EnsureOptions = ServerContext &

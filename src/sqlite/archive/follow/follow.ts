@@ -7,14 +7,15 @@ import { AppError, fail, messageOf, systemCode } from "../../../base/error.ts";
 import type { ArchiveSettings } from "../../../domain/archive.ts";
 import { withRetries } from "../../../domain/object-storage.ts";
 import { endsCopy, failCopyBroken, type ServerContext } from "../context.ts";
+import type { Seal, SegmentHeader } from "../format.ts";
 import {
   damageOf,
   decodeContents,
   decodeHead,
   type Generation,
   HEAD_BYTES,
-  type Seal,
-  type SegmentHeader,
+  HEARTBEAT_MS,
+  MAX_SENDING,
 } from "../format.ts";
 import { type SegmentId, slotKey } from "../keys.ts";
 import type { Copy, DatabaseFiles, OpenDatabase, WalPosition } from "../machine.ts";
@@ -26,12 +27,12 @@ import {
   isSameSegment,
   readGeneration,
 } from "../read/catalog.ts";
-import { type Heartbeat, orNull, readHeartbeat, readLog } from "../read/log-reader.ts";
+import { type Heartbeat, isPromoted, orNull, readHeartbeat, readLog } from "../read/log-reader.ts";
 import { isRestorable } from "../read/restorable.ts";
-import { createStillness, HEARTBEAT_MS, patienceMs, STORAGE_POLL_MS } from "../read/still.ts";
+import { createStillness, patienceMs, STORAGE_POLL_MS } from "../read/still.ts";
 import { type Announcing, announceRegularly } from "../write/announcement.ts";
 import { type Continuation, failContinued, prepareMarker } from "../write/generation.ts";
-import { createRecord, isPromoted, MAX_SENDING, seal } from "../write/log.ts";
+import { createRecord, seal } from "../write/log.ts";
 import { watchAnew } from "./anew.ts";
 import { type CopyStart, markCopy } from "./standby.ts";
 

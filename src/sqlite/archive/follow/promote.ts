@@ -1,11 +1,12 @@
 /** Ends the newest log for a planned switch: a standby takes over when it finds that. */
+
 import { fail } from "../../../base/error.ts";
 import type { Promotion } from "../../../domain/archive.ts";
 import type { ObjectStorage } from "../../../domain/object-storage.ts";
-import { readCatalog, readEnd, readLastHeader, requireNewest } from "../read/catalog.ts";
+import { areVoid, readCatalog, readEnd, readLastHeader, requireNewest } from "../read/catalog.ts";
+import { readHead } from "../read/log-reader.ts";
 import { MAX_SILENCE_MS, readAnnouncement } from "../write/announcement.ts";
-import { fence, readHead, type Sealer, seal } from "../write/log.ts";
-import { areVoid } from "./anew.ts";
+import { fence, type Sealer, seal } from "../write/log.ts";
 
 const NO_STANDBY = `no standby has announced itself within ${MAX_SILENCE_MS / 1000} s by the clock of this machine: start one, or add --force`;
 

@@ -1,4 +1,5 @@
 /** Decides whether a server that may be a standby follows another one, and prepares its copy of the database. */
+
 import { AppError, fail } from "../../../base/error.ts";
 import type { ObjectStorage } from "../../../domain/object-storage.ts";
 import { decodeSegment, type Generation, HEAD_BYTES } from "../format.ts";
@@ -6,9 +7,9 @@ import { generationKey, prefixes, type SegmentId, slotKey } from "../keys.ts";
 import type { DatabaseFiles, WalPosition } from "../machine.ts";
 import { createProblems } from "../problems.ts";
 import { isUsed, readCatalog, readGeneration, requireNewest } from "../read/catalog.ts";
+import { readHead } from "../read/log-reader.ts";
 import { STORAGE_POLL_MS } from "../read/still.ts";
 import { announceRegularly } from "../write/announcement.ts";
-import { readHead } from "../write/log.ts";
 import { watchAnew } from "./anew.ts";
 import { type EnsureOptions, restoreNewest } from "./ensure-database.ts";
 

@@ -2,6 +2,7 @@
  * What an archive has: its records and bases, and the segments that lead from a base to later states. Every object that
  * is missing is named, and never taken for the end.
  */
+
 import type { ObjectStorage } from "../../../domain/object-storage.ts";
 import {
   type Base,
@@ -23,12 +24,13 @@ import {
   slotKey,
 } from "../keys.ts";
 import type { Progress } from "../machine.ts";
-import { readHead } from "../write/log.ts";
 import {
   type LogExtent,
   MAX_LOOKS,
   mapBounded,
   orNull,
+  readHead,
+  readHeartbeat,
   readLog,
   type StoredSegment,
 } from "./log-reader.ts";
@@ -147,6 +149,34 @@ export function isVoid({ generations }: Generations, number: number): boolean {
     (record) =>
       record.number > number && record.parent !== null && record.parent.generation < number,
   );
+}
+
+/** @returns whether it never had a base. A server says in its heartbeat that it has one before it relies on that */
+async function lacksBase(storage: ObjectStorage, number: number): Promise<boolean> {
+  const beat = await readHeartbeat(storage, number);
+  if (beat !== null) return beat.hasBase === false;
+  // The first heartbeat comes before the first segment.
+  const [first] = await storage.list(logPrefix(number), 1);
+  const slot = first === undefined ? null : parseSlotKey(first.key);
+  const head = slot?.number === 1 ? await readHead(storage, slot) : null;
+  return first === undefined || (head !== null && head.kind !== "segment");
+}
+
+/**
+ * @param after number of the generation before them
+ * @returns whether all of them have begun anew, and none ever had a base
+ */
+export async function areVoid(
+  storage: ObjectStorage,
+  after: number,
+  newest: number,
+): Promise<boolean> {
+  const numbers = Array.from({ length: newest - after }, (_, at) => after + 1 + at);
+  const lacking = await mapBounded(numbers, async (number) => {
+    const { parent } = await readGeneration(storage, number);
+    return parent === null && (await lacksBase(storage, number));
+  });
+  return !lacking.includes(false);
 }
 
 /**

@@ -2,8 +2,21 @@
  * Reads how far the log of a generation goes. Every slot that is missing is named, and never taken for the end: a log ends
  * where it is sealed; one that is not sealed ends after what its server has confirmed.
  */
+
 import type { ObjectStorage } from "../../../domain/object-storage.ts";
-import { damageOf, decodeJson, HEAD_BYTES, isNumber, isWithin, type Slot } from "../format.ts";
+import {
+  damageOf,
+  decodeHead,
+  decodeJson,
+  HEAD_BYTES,
+  HEARTBEAT_MS,
+  isNumber,
+  isWithin,
+  MAX_SENDING,
+  type Seal,
+  type SegmentHeader,
+  type Slot,
+} from "../format.ts";
 import {
   blockPrefix,
   heartbeatKey,
@@ -11,9 +24,8 @@ import {
   parseSlotKey,
   type SegmentId,
   SLOTS_PER_BLOCK,
+  slotKey,
 } from "../keys.ts";
-import { MAX_SENDING, readHead } from "../write/log.ts";
-import { HEARTBEAT_MS } from "./still.ts";
 
 /** How often something that seems to be missing is looked for: a server may write meanwhile. */
 export const MAX_LOOKS = 3;
@@ -88,6 +100,27 @@ async function listSlots(
   }
   // Not in the order of the list, which a storage may get wrong.
   return slots.sort((a, b) => a.number - b.number);
+}
+
+export function soundHead(id: SegmentId, body: Uint8Array): SegmentHeader | Seal | null {
+  try {
+    return decodeHead(id, body);
+  } catch {
+    return null;
+  }
+}
+
+/** @returns what is in the slot, without the contents of a segment; `null` if it is empty or damaged */
+export async function readHead(storage: Pick<ObjectStorage, "get">, id: SegmentId) {
+  const body = await storage.get(slotKey(id), HEAD_BYTES);
+  return body === null ? null : soundHead(id, body);
+}
+
+/** @param end the seal of a log. @returns whether an operator has sealed it, or did so when it had ended already */
+export async function isPromoted(storage: Pick<ObjectStorage, "get">, end: SegmentId) {
+  const slots = [end, { ...end, number: end.number + 1 }];
+  const heads = await Promise.all(slots.map((slot) => readHead(storage, slot)));
+  return heads.some((head) => head?.kind === "seal" && head.promoted);
 }
 
 /** The heartbeat of a generation. */

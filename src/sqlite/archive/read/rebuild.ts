@@ -1,4 +1,5 @@
 /** Rebuilds a database from its archive. */
+
 import { AppError } from "../../../base/error.ts";
 import {
   MAX_OBJECT_BYTES,
@@ -14,7 +15,6 @@ import {
   type RestoreTarget,
   type WalPosition,
 } from "../machine.ts";
-import { readHead } from "../write/log.ts";
 import {
   type Catalog,
   type History,
@@ -24,6 +24,7 @@ import {
   readNewestHistory,
   withDamage,
 } from "./catalog.ts";
+import { readHead } from "./log-reader.ts";
 import { type FoundState, failUnrestorable, findState } from "./restorable.ts";
 
 /** Bounds of the downloads at the same time: small ones wait for the network, large ones take memory. */

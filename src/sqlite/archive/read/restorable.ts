@@ -1,9 +1,9 @@
 /** Which states an archive can restore. */
+
 import { fail } from "../../../base/error.ts";
 import type { ArchivedRange } from "../../../domain/archive.ts";
 import type { ObjectStorage } from "../../../domain/object-storage.ts";
 import { baseKey, generationKey, logPrefix, type SegmentId } from "../keys.ts";
-import { readHead } from "../write/log.ts";
 import {
   type Catalog,
   type History,
@@ -17,6 +17,7 @@ import {
   readHistory,
   tryBases,
 } from "./catalog.ts";
+import { readHead } from "./log-reader.ts";
 
 /** A state that can be restored if its objects are not damaged. */
 export interface FoundState {

@@ -1,13 +1,12 @@
 /** Waits for a server that may be running, so that another one does not take its archive by mistake. */
+
 import type { Clock } from "../../../base/clock.ts";
 import type { ArchiveSettings } from "../../../domain/archive.ts";
 import type { ObjectStorage } from "../../../domain/object-storage.ts";
-import { HEAD_BYTES } from "../format.ts";
+import { HEAD_BYTES, HEARTBEAT_MS } from "../format.ts";
 import { heartbeatKey, type SegmentId } from "../keys.ts";
-import { readHead } from "../write/log.ts";
+import { readHead } from "./log-reader.ts";
 
-/** Interval of the heartbeats of a server: at most 12 small objects a minute. */
-export const HEARTBEAT_MS = 5_000;
 /** A server that has written nothing for this long is taken for dead. If it is not, it can store nothing more. */
 const STILL_MS = HEARTBEAT_MS + 1_500;
 /** Time between two looks at the storage. */

@@ -1,10 +1,10 @@
 /** A standby announces itself, so that the server that writes beats faster, and an operator can promote the standby. */
+
 import type { ObjectStorage } from "../../../domain/object-storage.ts";
 import type { ArchiveContext } from "../context.ts";
-import { decodeJson, encodeJson, HEAD_BYTES, isNumber, isWithin } from "../format.ts";
+import { decodeJson, encodeJson, HEAD_BYTES, HEARTBEAT_MS, isNumber, isWithin } from "../format.ts";
 import type { Machine } from "../machine.ts";
 import { orNull } from "../read/log-reader.ts";
-import { HEARTBEAT_MS } from "../read/still.ts";
 
 /** Says that a standby follows the archive. */
 export interface Announcement {

@@ -1,4 +1,5 @@
 /** A server whose disk fails hands the archive over: no standby takes it while the heartbeats go on. */
+
 import { fail } from "../../../base/error.ts";
 import { isOver } from "../context.ts";
 import type { Seal } from "../format.ts";

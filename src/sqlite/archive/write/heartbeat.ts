@@ -2,14 +2,14 @@
  * Shows that this server is running, so that no other takes its archive by mistake, and notices when one has: a server
  * without writes would not.
  */
+
 import { AppError } from "../../../base/error.ts";
 import type { ObjectStorage } from "../../../domain/object-storage.ts";
 import type { ArchiveContext } from "../context.ts";
-import { encodeJson, type Generation } from "../format.ts";
+import { encodeJson, type Generation, HEARTBEAT_MS } from "../format.ts";
 import { heartbeatKey } from "../keys.ts";
 import { readCatalog } from "../read/catalog.ts";
 import { type Heartbeat as Beat, readLog } from "../read/log-reader.ts";
-import { HEARTBEAT_MS } from "../read/still.ts";
 import { type Announcement, createStandbyWatch } from "./announcement.ts";
 import { createRecord, type Log, seal } from "./log.ts";
 

@@ -3,40 +3,21 @@
  * continues an archive first seals the newest log, in its first empty slot, so that the server before can store nothing
  * more, however late. No clock is part of this.
  */
+
 import { fail } from "../../../base/error.ts";
 import type { ObjectStorage } from "../../../domain/object-storage.ts";
+import type { Seal, SegmentHeader } from "../format.ts";
 import {
   decodeGeneration,
-  decodeHead,
   encodeJson,
   type Generation,
   HEAD_BYTES,
-  type Seal,
-  type SegmentHeader,
+  MAX_SENDING,
 } from "../format.ts";
 import { generationKey, type SegmentId, slotKey } from "../keys.ts";
-
-/**
- * How many segments may be sent while the first of them is not stored: concurrent writes share one, and the next one need
- * not wait for it. No more than this many follow a seal, so that a reader finds it among the last slots.
- */
-export const MAX_SENDING = 8;
+import { soundHead } from "../read/log-reader.ts";
 
 type Slots = Pick<ObjectStorage, "get" | "create">;
-
-function soundHead(id: SegmentId, body: Uint8Array): SegmentHeader | Seal | null {
-  try {
-    return decodeHead(id, body);
-  } catch {
-    return null;
-  }
-}
-
-/** @returns what is in the slot, without the contents of a segment; `null` if it is empty or damaged */
-export async function readHead(storage: Pick<ObjectStorage, "get">, id: SegmentId) {
-  const body = await storage.get(slotKey(id), HEAD_BYTES);
-  return body === null ? null : soundHead(id, body);
-}
 
 /** By writer, number and hash: a server may store a segment, and never learn it. */
 function isSame(one: SegmentHeader | Seal, other: SegmentHeader | Seal): boolean {
@@ -110,13 +91,6 @@ export async function seal(
     // A slot that is damaged is not empty, either.
     if (found !== null && found.kind !== "segment") return number - 1;
   }
-}
-
-/** @param end the seal of a log. @returns whether an operator has sealed it, or did so when it had ended already */
-export async function isPromoted(storage: Pick<ObjectStorage, "get">, end: SegmentId) {
-  const slots = [end, { ...end, number: end.number + 1 }];
-  const heads = await Promise.all(slots.map((slot) => readHead(storage, slot)));
-  return heads.some((head) => head?.kind === "seal" && head.promoted);
 }
 
 /**

@@ -1,4 +1,5 @@
 /** Deletes what an archive no longer needs: never a record, nor the seal of a log. */
+
 import type { ObjectStorage } from "../../../domain/object-storage.ts";
 import {
   baseKey,

@@ -1,8 +1,8 @@
 /** Sends the WAL to the archive, as segments of one generation, and knows which commits the archive has. */
-import { encodeChunk, type SegmentHeader } from "../format.ts";
+import type { SegmentHeader } from "../format.ts";
+import { encodeChunk, MAX_SENDING } from "../format.ts";
 import type { SegmentId } from "../keys.ts";
 import type { GenerationWriter, QueuedSegment } from "./generation-writer.ts";
-import { MAX_SENDING } from "./log.ts";
 
 /** Bytes of the WAL in memory. Beyond, they stay in the WAL, which is not checkpointed then. */
 const MAX_PENDING_BYTES = 64 * 2 ** 20;

@@ -19,20 +19,16 @@ export const DIVERGED = "archive diverged";
 export const COPY_BROKEN = "archive copy broken";
 /** Cause of an error that stops a start: the settings, a storage that cannot have an archive, or another archive. */
 export const UNUSABLE = "archive unusable";
-/** @see ARCHIVE_CAUSE */
 export const archiveCauses = [ARCHIVE_CAUSE, DIVERGED, COPY_BROKEN, UNUSABLE] as const;
 
-/** @returns whether it is an error after which nothing continues the copy of a standby */
 export function endsCopy(error: unknown): boolean {
   return error instanceof AppError && (error.cause === COPY_BROKEN || error.cause === DIVERGED);
 }
 
-/** Nothing continues the copy of a standby. @throws {AppError} unavailable */
 export function failCopyBroken(reason: string): never {
   throw new AppError("unavailable", reason, { cause: COPY_BROKEN });
 }
 
-/** @returns whether an error has one of these causes */
 export function isOfArchive(error: unknown): error is AppError {
   return error instanceof AppError && archiveCauses.some((cause) => cause === error.cause);
 }
@@ -45,7 +41,6 @@ export interface ServerContext {
   /** Ends what waits for another server. */
   readonly signal: AbortSignal;
   readonly log: ArchiveLog;
-  /** @see ArchiveOptions.onWaiting */
   readonly onWaiting?: ArchiveOptions["onWaiting"];
 }
 
@@ -54,7 +49,6 @@ export type ArchiveReport = Omit<ArchiveState, "isHeld" | "isReachable"> & {
   readonly heldForMs: number;
 };
 
-/** Options of an archiver, whose database stays open. */
 export interface ArchiverOptions
   extends ServerContext,
     Pick<ArchiveSettings, "intervalMs" | "keepMs" | "commit" | "takeoverMs" | "standby"> {
@@ -70,12 +64,10 @@ export interface ArchiverOptions
 }
 
 export interface ArchiveContext extends ArchiverOptions {
-  /** @see DatabaseFiles.lockIdentity */
   readonly identity: string;
   readonly walPin: WalPin;
   readonly progress: ProgressReader;
   readonly problems: Problems;
-  /** @see createSettledClock */
   readonly settledMs: () => number;
   /** Ticket of the last counted commit. */
   lastTicket: number;

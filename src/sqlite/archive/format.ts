@@ -1,5 +1,4 @@
 /** What the objects of an archive say. `keys.ts` has where they are. */
-
 import { zstdDecompressSync } from "node:zlib";
 import { AppError } from "../../base/error.ts";
 import type { ArchiveCommit } from "../../domain/archive.ts";
@@ -23,17 +22,14 @@ export interface Generation {
   /** Of the lock of the database: see identity.ts. */
   readonly identity: string;
   readonly holder: string;
-  /** When that server acknowledges a write. */
   readonly commit: ArchiveCommit;
 }
 
-/** A part of a file: its size, and the hash of its compressed form. */
 export interface Chunk {
   readonly bytes: number;
   readonly sha256: string;
 }
 
-/** What any slot says. */
 export interface Slot extends SegmentId {
   /** Random: of the generation, or of who has sealed it. */
   readonly writer: string;
@@ -46,7 +42,6 @@ export interface Slot extends SegmentId {
 /** The slot after the last segment: of a server that has stopped, or of another one that continues its archive. */
 export interface Seal extends Slot {
   readonly kind: "closed" | "seal";
-  /** Who has written it, for operators. */
   readonly holder: string;
   /** Whether an operator, or a server whose disk fails, has written it, so that a standby takes over without waiting. */
   readonly promoted?: boolean;
@@ -70,12 +65,9 @@ export interface Base extends SegmentId {
   readonly first: SegmentId;
   /** The segment before `first` if nothing has changed meanwhile. */
   readonly last: SegmentId;
-  /** When it was complete. */
   readonly timeMs: number;
   readonly chunks: readonly Chunk[];
-  /** Size of the chunks as stored: compressed. */
   readonly storedBytes: number;
-  /** As in a segment, with the last one. */
   readonly progress: Progress | null;
 }
 
@@ -154,7 +146,6 @@ export function decodeJson<Value>(
 /** Earlier versions wrote whether the first segment continues the generation before. */
 type StoredGeneration = Generation & { readonly continues?: boolean };
 
-/** @throws {AppError} operator if it is not the record of this generation */
 export function decodeGeneration(number: number, body: Uint8Array): Generation {
   const isSound = ({ parent = null, ...record }: StoredGeneration) =>
     record.number === number &&
@@ -167,7 +158,6 @@ export function decodeGeneration(number: number, body: Uint8Array): Generation {
   return { ...record, parent: continues ? before : parent };
 }
 
-/** @throws {AppError} operator if it is not the manifest of a base */
 export function decodeBase(id: SegmentId, body: Uint8Array): Base {
   const isOwn = (segment: SegmentId) =>
     segment.generation === id.generation && isNumber(segment.number);

@@ -38,7 +38,6 @@ export interface WalPlace extends Omit<WalPart, "bytes"> {
 export interface Machine extends Clock {
   /** @returns a text that no other call has returned or will return, anywhere */
   readonly newId: () => string;
-  /** @returns a number from 0 to 1 */
   readonly random: () => number;
   readonly compress: (bytes: Uint8Array<ArrayBuffer>) => Promise<Uint8Array<ArrayBuffer>>;
 }
@@ -91,7 +90,6 @@ export interface ProgressReader extends Disposable {
 
 /** The copy of a database that a standby keeps, while others read it. */
 export interface Copy extends Disposable {
-  /** @returns whether the part follows the last one */
   isNext(place: WalPlace): boolean;
   /** @returns whether the WAL has what is before the part */
   canAppend(place: WalPlace): boolean;
@@ -115,9 +113,7 @@ export interface OpenDatabase {
   readWal(start: WalPosition): WalReader;
   /** @returns this part of the database file: shorter at its end, empty after it */
   readFile(at: number, length: number): Uint8Array<ArrayBuffer>;
-  /** @returns the size of the database file, in bytes */
   fileBytes(): number;
-  /** Call it before anything is written. */
   pinWal(): WalPin;
   openProgress(): ProgressReader;
   /** @param start where the last segment in it ends; `null` if there is none */
@@ -154,7 +150,6 @@ export interface RestoreTarget extends Disposable {
   /** Begins anew with an empty file: an attempt with a newer base may have left something. */
   beginFile(): void;
   appendFile(bytes: Uint8Array): void;
-  /** Call it after the last `appendFile`. */
   endFile(): void;
   /** @returns whether the part continues the one before it */
   appendWal(place: Pick<WalPosition, "salt" | "offset">, bytes: Uint8Array): boolean;
@@ -176,7 +171,6 @@ export interface RestoredFile extends RestoreTarget {
 
 /** The files of a database, on the disk of a machine. Any call can fail with an I/O error, e.g. on a full disk. */
 export interface DatabaseFiles {
-  /** Of the database: for messages. */
   readonly path: string;
   /** Names this server for operators. */
   readonly holder: string;
@@ -188,7 +182,6 @@ export interface DatabaseFiles {
   walBytes(): number;
   /** @returns a value that changes with every write to the database file; empty if there is none */
   state(): string;
-  /** @returns the bytes that can still be written; `null` if that is unknown */
   freeBytes(): number | null;
   /**
    * @returns `null` if the database has none, or it cannot be parsed

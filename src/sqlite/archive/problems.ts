@@ -1,5 +1,4 @@
 /** What fails in an archive, by activity: that one works does not mean that another does. */
-
 import type { Clock } from "../../base/clock.ts";
 import { AppError, fail, messageOf } from "../../base/error.ts";
 import type { ArchiveLog, ArchiveOptions } from "../../domain/archive.ts";
@@ -41,7 +40,6 @@ export function createProblems(
   clock: Pick<Clock, "monotonicMs" | "sleep">,
   onWaiting: ArchiveOptions["onWaiting"] = () => {},
 ) {
-  /** Why activities fail now. */
   const failing = new Map<Activity, string>();
   /** Activities whose failure was logged, and is not over. */
   const logged = new Set<Activity>();
@@ -61,7 +59,6 @@ export function createProblems(
     log("warn", LINES[activity][0], { reason });
   }
 
-  /** The activity works, or is over. */
   function clear(activity: Activity): void {
     if (failing.delete(activity)) onWaiting(null);
     const line = LINES[activity][1];
@@ -74,12 +71,10 @@ export function createProblems(
     isFailing: (activity: Activity) => failing.has(activity),
     /** All that is required works: another generation has begun. */
     clearRequired: () => REQUIRED_ACTIVITIES.forEach(clear),
-    /** @returns why a required activity fails; `null` if none does */
     current(): string | null {
       const activity = REQUIRED_ACTIVITIES.find((required) => failing.has(required));
       return activity === undefined ? null : (failing.get(activity) ?? null);
     },
-    /** Resolves when something has failed. */
     first: first.promise,
     /**
      * Runs work, and reports what becomes of it. If that of this activity runs already, it is not begun again.

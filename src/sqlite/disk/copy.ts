@@ -3,7 +3,6 @@
  * index of the WAL is made invalid, so that the next connection recovers the WAL, and verifies its checksums.
  * @see https://www.sqlite.org/walformat.html#recovery
  */
-
 import { fail, messageOf } from "../../base/error.ts";
 import { type Copy, isSamePosition, type WalPosition } from "../archive/machine.ts";
 import { pragma } from "../file/connection.ts";

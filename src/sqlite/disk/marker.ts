@@ -13,7 +13,6 @@ import {
   requirePermission,
 } from "../file/files.ts";
 
-/** @returns `null` if there is no such file */
 function inodeOf(path: string): string | null {
   return statSync(path, { bigint: true, throwIfNoEntry: false })?.ino.toString() ?? null;
 }
@@ -22,12 +21,10 @@ function markerOf(databasePath: string): string {
   return databasePath + suffixes.archive;
 }
 
-/** @see DatabaseFiles.notTheArchive */
 export function notTheArchive(databasePath: string): string {
   return `it is empty or another archive, and not the one of this database, e.g. because a disk is not mounted; to begin an archive there, delete ${markerOf(databasePath)}`;
 }
 
-/** @see DatabaseFiles.readMarker */
 export function readMarker(databasePath: string): ArchiveMarker | null {
   const path = markerOf(databasePath);
   requirePermission([path], constants.R_OK);

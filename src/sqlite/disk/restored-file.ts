@@ -102,7 +102,6 @@ export async function restoreToFile(path: string, storage: ObjectStorage, at: Da
   return await restoreTo(target, systemMachine, storage, at);
 }
 
-/** @see DatabaseFiles.beginRestore */
 export function beginRestore(path: string, verify: (path: string) => void): RestoredFile {
   makeParents(path);
   // Asked again, because another server may have been waited for. Not a symbolic link, which would become a file.

@@ -29,7 +29,6 @@ export function writePart(wal: WrittenWal, bytes: Uint8Array, offset: number): v
   if (at >= first) wal.committed = offset + at + wal.frameBytes;
 }
 
-/** @see DatabaseFiles.beginWal */
 export function beginWal(path: string): WalFile {
   const temporaryPath = claimTemporary(path);
   const descriptor = openSync(temporaryPath, "wx", PRIVATE_MODE);

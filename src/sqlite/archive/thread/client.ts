@@ -1,5 +1,4 @@
 /** The archive as the thread of the server sees it. */
-
 import type { Clock } from "../../../base/clock.ts";
 import { AppError, type ErrorCode } from "../../../base/error.ts";
 import { removeTemporary } from "../../../base/temporary-file.ts";
@@ -98,7 +97,6 @@ function createThread(
 ) {
   // The listener of the server keeps the process running.
   worker.unref();
-  /** A bug in the thread. */
   let broken: Error | null = null;
   let isClosing = false;
   const requests: PromiseWithResolvers<boolean>[] = [];
@@ -122,7 +120,6 @@ function createThread(
     once: true,
   });
 
-  /** @returns the result, as in {@link ArchiveResponse} */
   async function ask(request: ArchiveRequest): Promise<boolean> {
     if (broken !== null) throw broken;
     const response = Promise.withResolvers<boolean>();
@@ -170,13 +167,11 @@ export async function openArchive(path: string, options: ArchiveOptions, clock: 
   };
   /** Not later because the thread is silent. */
   let heldUntilMs = Number.NEGATIVE_INFINITY;
-  /** Whether another server has the archive. */
   let isSuperseded = false;
   let disposal: Promise<void> | null = null;
   const writes = createWriteState();
   /** Whether the database is a copy, and this server may not write. */
   let isCopy = false;
-  /** When the copy had everything. */
   let freshMs = Number.NEGATIVE_INFINITY;
   let hasAll = false;
 

@@ -1,5 +1,4 @@
 /** What the thread of the archive does for the thread of the server, and the messages between them. */
-
 import { AppError, type ErrorCode, messageOf } from "../../../base/error.ts";
 import type { ArchiveLog, ArchiveSettings } from "../../../domain/archive.ts";
 import {
@@ -22,11 +21,9 @@ import { probe } from "./probe.ts";
 const MAX_WAL_BYTES = 2 ** 30;
 
 export type ArchiveRequest =
-  /** The first one. The path is not that of a symbolic link: the other files are next to it. */
   | { readonly type: "open"; readonly path: string; readonly settings: ArchiveSettings }
   /** Call it if `open` has found another server. It ends when this one may write. */
   | { readonly type: "follow"; readonly files: FileDescriptors }
-  /** @see createWriteState */
   | { readonly type: "start"; readonly files: FileDescriptors; readonly memory: SharedArrayBuffer }
   | { readonly type: "checkpoint" }
   /** Also ends a request that is waiting. */
@@ -42,7 +39,6 @@ export type ArchiveResponse =
   | { readonly type: "done"; readonly result: boolean }
   | {
       readonly type: "failed";
-      /** `null` for a bug. */
       readonly code: ErrorCode | null;
       readonly message: string;
       /** What the server can do about it. */
@@ -51,10 +47,8 @@ export type ArchiveResponse =
   /** The copy had everything that the other server had acknowledged, at this age. */
   | { readonly type: "fresh"; readonly ageMs: number }
   | { readonly type: "confirmed"; readonly ticket: number }
-  /** Another server has the archive. */
   | { readonly type: "superseded"; readonly reason: string }
   | { readonly type: "state"; readonly state: ArchiveReport }
-  /** @see ArchiveOptions.onWaiting */
   | { readonly type: "waiting"; readonly what: string | null }
   | { readonly type: "log"; readonly line: Parameters<ArchiveLog> };
 
@@ -73,15 +67,12 @@ export function createArchiveService({ machine, openStorage, filesOf, respond }:
   const stopping = new AbortController();
   const { signal } = stopping;
   let archiver: Archiver | null = null;
-  /** What `open` was called with. */
   let opened: ReturnType<typeof contextOf> | null = null;
   /** The copy, if another server writes to the archive. */
   let copyStart: CopyStart | null = null;
   /** Whether the storage was tried, and can have an archive. */
   let isReached = false;
-  /** What `follow` has begun. */
   let followed: Continuation | null = null;
-  /** The last request that takes time. */
   let last: Promise<unknown> = Promise.resolve();
 
   function contextOf({ path, settings }: Request<"open">) {

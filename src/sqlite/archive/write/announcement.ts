@@ -1,5 +1,4 @@
 /** A standby announces itself, so that the server that writes beats faster, and an operator can promote the standby. */
-
 import type { ObjectStorage } from "../../../domain/object-storage.ts";
 import type { ArchiveContext } from "../context.ts";
 import { decodeJson, encodeJson, HEAD_BYTES, HEARTBEAT_MS, isNumber, isWithin } from "../format.ts";
@@ -43,7 +42,6 @@ export async function readAnnouncement(storage: ObjectStorage): Promise<Announce
 const WITHDRAWAL_MS = 1_000;
 
 export interface Announcing extends AsyncDisposable {
-  /** Announces a change. */
   announce(): void;
 }
 
@@ -90,7 +88,6 @@ export function createStandbyWatch({
   return {
     /** @returns the last announcement, if it was written within the last minute, and not withdrawn */
     current: (): Announcement | null => (isRecent(changedMs) && last?.timeMs !== 0 ? last : null),
-    /** @returns the interval of heartbeats that the standby needs, in ms */
     async look(): Promise<number> {
       // The next announcement of the standby replaces a damaged one.
       const found = await orNull(readAnnouncement(storage));

@@ -1,5 +1,4 @@
 /** Keeps the archive of an open database up to date, generation after generation. Runs in a thread of its own. */
-
 import { AppError, fail, isDiskError, messageOf, systemCode } from "../../../base/error.ts";
 import { createSettledClock } from "../../../base/settled-clock.ts";
 import { withRetries } from "../../../domain/object-storage.ts";
@@ -17,15 +16,18 @@ import { isUnreadable } from "../read/rebuild.ts";
 import { writeBaseIfDue } from "./bases.ts";
 import { close, noteEnd } from "./closing.ts";
 import { beginGeneration, type Continuation } from "./generation.ts";
+import { watchWrites } from "./hand-over.ts";
+import { deleteIfDue } from "./retention.ts";
 import {
   type Archiving,
+  advance,
+  bytesBehind,
   createGenerationWriter,
   endGeneration,
   type GenerationEvents,
-} from "./generation-writer.ts";
-import { watchWrites } from "./hand-over.ts";
-import { deleteIfDue } from "./retention.ts";
-import { advance, bytesBehind, isComplete, readAll } from "./segments.ts";
+  isComplete,
+  readAll,
+} from "./segments.ts";
 
 /** How long the start of a server that needs the storage waits for the first base while nothing of it is stored. */
 const START_TIMEOUT_MS = 10_000;
@@ -226,7 +228,6 @@ async function start(archive: Archiving, followed: Continuation | null): Promise
   archive.isStarted = true;
 }
 
-/** Waits for the first base. @throws {AppError} unavailable if the storage does not take it, or another server has it */
 async function untilBaseWritten(archive: Archiving): Promise<void> {
   const lacksBase = () => (archive.writer?.newestBase ?? null) === null;
   for (let failingMs = 0; lacksBase(); failingMs += POLL_MS) {

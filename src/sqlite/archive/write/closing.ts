@@ -3,8 +3,15 @@ import { AppError, messageOf } from "../../../base/error.ts";
 import { isOver, problemOf } from "../context.ts";
 import type { SegmentId } from "../keys.ts";
 import type { DatabaseFiles } from "../machine.ts";
-import { type Archiving, endGeneration, type GenerationWriter } from "./generation-writer.ts";
-import { advance, isComplete, lastStored, readAll } from "./segments.ts";
+import {
+  type Archiving,
+  advance,
+  endGeneration,
+  type GenerationWriter,
+  isComplete,
+  lastStored,
+  readAll,
+} from "./segments.ts";
 
 /** How long a stopping server waits for the storage. */
 const CLOSE_TIMEOUT_MS = 5_000;
@@ -16,7 +23,6 @@ const POLL_MS = 20;
 const IN_USE =
   "another process uses the database: if that ends before the next start, all of it is copied again";
 
-/** Runs what may fail. */
 type Guard = (work: () => void) => void;
 
 function markComplete(files: DatabaseFiles, { generation, number }: SegmentId): void {

@@ -1,12 +1,10 @@
 /** A server whose disk fails hands the archive over: no standby takes it while the heartbeats go on. */
-
 import { fail } from "../../../base/error.ts";
 import { isOver } from "../context.ts";
 import type { Seal } from "../format.ts";
 import { createStillness } from "../read/still.ts";
-import { type Archiving, endGeneration, type GenerationWriter } from "./generation-writer.ts";
 import { seal } from "./log.ts";
-import { isComplete } from "./segments.ts";
+import { type Archiving, endGeneration, type GenerationWriter, isComplete } from "./segments.ts";
 
 const LOOK_MS = 500;
 /** A write that takes longer hangs. A disk that needs less for each is only slow. */

@@ -3,7 +3,6 @@
  * continues an archive first seals the newest log, in its first empty slot, so that the server before can store nothing
  * more, however late. No clock is part of this.
  */
-
 import { fail } from "../../../base/error.ts";
 import type { ObjectStorage } from "../../../domain/object-storage.ts";
 import type { Seal, SegmentHeader } from "../format.ts";

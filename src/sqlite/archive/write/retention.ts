@@ -1,5 +1,4 @@
 /** Deletes what an archive no longer needs: never a record, nor the seal of a log. */
-
 import type { ObjectStorage } from "../../../domain/object-storage.ts";
 import {
   baseKey,
@@ -11,7 +10,7 @@ import {
   slotKey,
 } from "../keys.ts";
 import { readCatalog, readGeneration } from "../read/catalog.ts";
-import type { GenerationWriter } from "./generation-writer.ts";
+import type { GenerationWriter } from "./segments.ts";
 
 const INTERVAL_MS = 60 * 60 * 1000;
 /** Maximum number of keys that S3 lists per request. */

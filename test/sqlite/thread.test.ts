@@ -1,10 +1,10 @@
 import { expect, test } from "bun:test";
-import { createThread } from "../../src/sqlite/file/thread.ts";
+import { createStatementThread } from "../../src/sqlite/file/thread.ts";
 import { makeWriter } from "./writer.ts";
 
 test("run rejects waiting and new calls when the thread has ended", async () => {
   using made = makeWriter();
-  const thread = createThread(made.db.filename);
+  const thread = createStatementThread(made.db.filename);
   await thread.run("select 1");
   // It has an end, because a thread that has begun a statement ends after it.
   const waiting = thread.run(

@@ -5,7 +5,7 @@
 import type { Database } from "bun:sqlite";
 import { CHECKPOINT_PAGES } from "./connection.ts";
 import type { FileWatch } from "./file-watch.ts";
-import { createThread } from "./thread.ts";
+import { createStatementThread } from "./thread.ts";
 
 export type Checkpointer = ReturnType<typeof createCheckpointer>;
 
@@ -19,7 +19,7 @@ export function createCheckpointer(
   archive: { checkpoint(): Promise<unknown> } | null = null,
 ) {
   db.run("pragma wal_autocheckpoint = 0");
-  const thread = createThread(db.filename);
+  const thread = createStatementThread(db.filename);
   let broken = false;
   /** Pages that the last checkpoint left in the WAL, e.g. because another process was reading an older state. */
   let pagesLeft = 0;

@@ -1,4 +1,72 @@
-/** Runs long statements in a worker thread, so that they do not block the event loop. */
+/** Requests to worker threads, so that what takes long does not block the event loop. */
+
+/**
+ * The worker starts with the first request, and responds to requests in their order. It takes 5 MB, and ends the process
+ * if it cannot start because too many files are open.
+ * @param isReply whether a message responds to a request; all others go to `onEvent`
+ * @param onBroken called once if the thread itself fails
+ */
+export function createThread<Request, Reply, Event = never>(
+  create: () => Worker,
+  isReply: (message: Reply | Event) => boolean,
+  onEvent: (event: Event) => void = () => {},
+  onBroken: (reason: string) => void = () => {},
+) {
+  let worker: Worker | null = null;
+  let broken: Error | null = null;
+  let isClosing = false;
+  const requests: PromiseWithResolvers<Reply>[] = [];
+
+  /** @param message of Bun, which can have lines of the source */
+  function markBroken(message: string): void {
+    if (broken !== null) return;
+    const reason = /^\w*error: (.+)$/im.exec(message)?.[1] ?? message.split("\n", 1)[0] ?? "";
+    broken = new Error(reason);
+    for (const { reject } of requests.splice(0)) reject(broken);
+    if (!isClosing) onBroken(reason);
+  }
+
+  function start(): Worker {
+    const started = create();
+    started.onmessage = ({ data }: MessageEvent<Reply | Event>) => {
+      if (isReply(data)) requests.shift()?.resolve(data as Reply);
+      else onEvent(data as Event);
+    };
+    started.onerror = ({ message }) => markBroken(message);
+    started.addEventListener("close", () => markBroken("the thread has ended"), { once: true });
+    return started;
+  }
+
+  const open = () => {
+    worker ??= start();
+    return worker;
+  };
+
+  return {
+    /** @throws if the thread itself has failed. Every later call fails too. */
+    async ask(request: Request): Promise<Reply> {
+      // A dead worker would never reply.
+      if (broken !== null) throw broken;
+      const response = Promise.withResolvers<Reply>();
+      requests.push(response);
+      open().ref();
+      open().postMessage(request);
+      try {
+        return await response.promise;
+      } finally {
+        // An idle worker must not keep the process running.
+        if (requests.length === 0) worker?.unref();
+      }
+    },
+    /** Sends what has no response. */
+    post: (request: Request) => open().postMessage(request),
+    isBroken: () => broken !== null,
+    terminate(): void {
+      isClosing = true;
+      worker?.terminate();
+    },
+  };
+}
 
 export interface Task {
   readonly path: string;
@@ -8,53 +76,16 @@ export interface Task {
   readonly atRest: boolean;
 }
 
-/**
- * The worker starts with the first statement, takes 5 MB, and ends the process if it cannot start because too many files
- * are open.
- * @param atRest whether the statements only read, and the database is at rest
- */
-export function createThread(path: string, atRest = false) {
-  let worker: Worker | null = null;
-  let broken: Error | null = null;
-  /** Of the statement that runs. */
-  let reply: PromiseWithResolvers<string | null> | null = null;
+/** Why the statement failed; `null` if it succeeded. */
+export type TaskReply = string | null;
 
-  function markBroken(reason: string): void {
-    broken = new Error(reason);
-    reply?.reject(broken);
-  }
-
-  function start(): Worker {
-    // The worker is in the same directory in the source and in the binary: see `--entry-naming` in scripts/build.sh.
-    const started = new Worker(new URL("./thread.worker.ts", import.meta.url).href);
-    started.onmessage = ({ data }: MessageEvent<string | null>) => reply?.resolve(data);
-    started.onerror = ({ message }) => markBroken(message);
-    started.addEventListener("close", () => markBroken("the thread has ended"));
-    return started;
-  }
-
+/** @param atRest whether the statements only read, and the database is at rest */
+export function createStatementThread(path: string, atRest = false) {
+  // The worker is in the same directory in the source and in the binary: see `--entry-naming` in scripts/build.sh.
+  const create = () => new Worker(new URL("./thread.worker.ts", import.meta.url).href);
+  const { ask, terminate } = createThread<Task, TaskReply>(create, () => true);
   return {
-    /**
-     * Runs one statement. Do not call it again before it has resolved.
-     * @returns why the statement failed; `null` if it succeeded
-     * @throws if the thread itself has failed. Every later call fails too.
-     */
-    async run(sql: string, ...values: string[]): Promise<string | null> {
-      // A dead worker would never reply.
-      if (broken !== null) throw broken;
-      worker ??= start();
-      reply = Promise.withResolvers();
-      worker.ref();
-      worker.postMessage({ path, sql, values, atRest } satisfies Task);
-      try {
-        return await reply.promise;
-      } finally {
-        // An idle worker must not keep the process running.
-        worker.unref();
-      }
-    },
-    close(): void {
-      worker?.terminate();
-    },
+    run: (sql: string, ...values: string[]) => ask({ path, sql, values, atRest }),
+    close: terminate,
   };
 }

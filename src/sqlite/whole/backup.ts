@@ -19,7 +19,7 @@ import {
 } from "../file/files.ts";
 import { requireCurrentSchema, SCHEMA_VERSION } from "../file/migrate.ts";
 import { isServed } from "../file/server-lock.ts";
-import { createThread } from "../file/thread.ts";
+import { createStatementThread } from "../file/thread.ts";
 import { forgetFile } from "../tables/feed.ts";
 import { appendChecksum } from "./backup-checksum.ts";
 import { checkDatabase } from "./check.ts";
@@ -58,7 +58,7 @@ async function vacuumInto(
   // `vacuum into` does not copy free pages.
   const pages = pragma(db, "page_count") - pragma(db, "freelist_count");
   const expectedBytes = Math.max(1, pages * pragma(db, "page_size"));
-  const thread = createThread(file.path, file.atRest);
+  const thread = createStatementThread(file.path, file.atRest);
   const endless = Promise.withResolvers<string>();
   const watch = setInterval(() => {
     const bytes = sizeOf(temporaryPath);

@@ -5,6 +5,7 @@ import { removeTemporary } from "../../../base/temporary-file.ts";
 import type { ArchiveOptions, ArchiveState } from "../../../domain/archive.ts";
 import type { CommitGate } from "../../engine/writer.ts";
 import type { FileDescriptors } from "../../file/file-watch.ts";
+import { createThread } from "../../file/thread.ts";
 import { ARCHIVE_CAUSE } from "../context.ts";
 import { createWriteState } from "../write-state.ts";
 import type { ArchiveRequest, ArchiveResponse } from "./service.ts";
@@ -17,6 +18,10 @@ const STOP_TIMEOUT_MS = 7_000;
 export type ArchiveClient = Awaited<ReturnType<typeof openArchive>>;
 
 type Failed = Extract<ArchiveResponse, { type: "failed" }>;
+type Reply = Failed | Extract<ArchiveResponse, { type: "done" }>;
+type Event = Exclude<ArchiveResponse, Reply>;
+
+const isReply = (message: ArchiveResponse) => message.type === "done" || message.type === "failed";
 
 function archiveError(code: ErrorCode, message: string, cause: Failed["cause"] = ARCHIVE_CAUSE) {
   return new AppError(code, message, { cause });
@@ -88,68 +93,6 @@ function createConfirmations(clock: Clock) {
   };
 }
 
-/** The thread, which responds to requests in their order. */
-function createThread(
-  worker: Worker,
-  clock: Clock,
-  onMessage: (message: ArchiveResponse) => void,
-  onBroken: (reason: string) => void,
-) {
-  // The listener of the server keeps the process running.
-  worker.unref();
-  let broken: Error | null = null;
-  let isClosing = false;
-  const requests: PromiseWithResolvers<boolean>[] = [];
-
-  /** @param message of Bun, which can have lines of the source */
-  function markBroken(message: string): void {
-    if (broken !== null || isClosing) return;
-    const reason = /^\w*error: (.+)$/im.exec(message)?.[1] ?? message.split("\n", 1)[0] ?? "";
-    broken = new Error(`the archive has stopped: ${reason}`);
-    for (const { reject } of requests.splice(0)) reject(broken);
-    onBroken(reason);
-  }
-
-  worker.onmessage = ({ data }: MessageEvent<ArchiveResponse>) => {
-    if (data.type === "done") requests.shift()?.resolve(data.result);
-    else if (data.type === "failed") requests.shift()?.reject(errorOf(data));
-    else onMessage(data);
-  };
-  worker.onerror = ({ message }) => markBroken(message);
-  worker.addEventListener("close", () => markBroken("the thread of the archive has ended"), {
-    once: true,
-  });
-
-  async function ask(request: ArchiveRequest): Promise<boolean> {
-    if (broken !== null) throw broken;
-    const response = Promise.withResolvers<boolean>();
-    requests.push(response);
-    worker.ref();
-    worker.postMessage(request);
-    try {
-      return await response.promise;
-    } finally {
-      if (requests.length === 0) worker.unref();
-    }
-  }
-
-  function terminate(): void {
-    isClosing = true;
-    worker.terminate();
-  }
-
-  return {
-    ask,
-    terminate,
-    broken: () => broken,
-    post: (request: ArchiveRequest) => worker.postMessage(request),
-    async close(): Promise<void> {
-      await Promise.race([ask({ type: "close" }).catch(() => {}), clock.sleep(STOP_TIMEOUT_MS)]);
-      terminate();
-    },
-  };
-}
-
 /**
  * Starts the thread, and restores the database if it is missing and the options allow it.
  * @param path of the file, not of a symbolic link to it
@@ -175,7 +118,7 @@ export async function openArchive(path: string, options: ArchiveOptions, clock: 
   let freshMs = Number.NEGATIVE_INFINITY;
   let hasAll = false;
 
-  function onMessage(message: ArchiveResponse): void {
+  function onEvent(message: Event): void {
     if (message.type === "confirmed") confirmations.confirm(message.ticket);
     else if (message.type === "fresh") freshMs = clock.monotonicMs() - message.ageMs;
     else if (message.type === "state") {
@@ -193,23 +136,35 @@ export async function openArchive(path: string, options: ArchiveOptions, clock: 
     }
   }
 
-  const thread = createThread(createWorker(), clock, onMessage, (reason) => {
-    onLog("error", "archive stopped", { reason });
-    confirmations.rejectAll();
-    onStopped(new Error(`the archive has stopped: ${reason}`));
-  });
+  const thread = createThread<ArchiveRequest, Reply, Event>(
+    createWorker,
+    isReply,
+    onEvent,
+    (reason) => {
+      onLog("error", "archive stopped", { reason });
+      confirmations.rejectAll();
+      onStopped(new Error(`the archive has stopped: ${reason}`));
+    },
+  );
+
+  /** @returns the result, as in {@link ArchiveResponse} */
+  async function ask(request: ArchiveRequest): Promise<boolean> {
+    const reply = await thread.ask(request);
+    if (reply.type === "failed") throw errorOf(reply);
+    return reply.result;
+  }
 
   /** Sends a request of the start, which the signal ends. */
   async function askAtStart(request: ArchiveRequest): Promise<boolean> {
     signal.throwIfAborted();
     const { promise: aborted, reject } = Promise.withResolvers<never>();
     signal.addEventListener("abort", () => reject(signal.reason), { once: true });
-    return await Promise.race([thread.ask(request), aborted]);
+    return await Promise.race([ask(request), aborted]);
   }
 
-  function dispose(): Promise<void> {
-    disposal ??= thread.close();
-    return disposal;
+  async function close(): Promise<void> {
+    await Promise.race([ask({ type: "close" }).catch(() => {}), clock.sleep(STOP_TIMEOUT_MS)]);
+    thread.terminate();
   }
 
   try {
@@ -223,7 +178,7 @@ export async function openArchive(path: string, options: ArchiveOptions, clock: 
   }
   /** @param expires as in `wait` */
   function untilConfirmed(expires: boolean): Promise<void> {
-    if (isSuperseded || thread.broken() !== null) return Promise.reject(notConfirmed());
+    if (isSuperseded || thread.isBroken()) return Promise.reject(notConfirmed());
     const ticket = confirmations.nextTicket();
     thread.post({ type: "committed", ticket });
     return confirmations.wait(ticket, expires);
@@ -232,7 +187,7 @@ export async function openArchive(path: string, options: ArchiveOptions, clock: 
   const gate: CommitGate = {
     begin() {
       if (isSuperseded) throw archiveError("unavailable", "another server has taken over");
-      if (isSync && (confirmations.isBehind() || thread.broken() !== null))
+      if (isSync && (confirmations.isBehind() || thread.isBroken()))
         throw archiveError("unavailable", "the archive does not respond");
       if (!writes.begin()) throw archiveError("unavailable", "a standby is about to take over");
     },
@@ -278,12 +233,15 @@ export async function openArchive(path: string, options: ArchiveOptions, clock: 
      * @throws the reason of the signal
      */
     start: (files: FileDescriptors) => askAtStart({ type: "start", files, memory: writes.memory }),
-    checkpoint: () => thread.ask({ type: "checkpoint" }),
+    checkpoint: () => ask({ type: "checkpoint" }),
     state(): ArchiveState {
       const isReachable = isSuperseded || clock.monotonicMs() < heldUntilMs;
       return { ...reported, isHeld: isReachable && !isSuperseded, isReachable };
     },
     /** Brings the archive up to date and closes it, if the storage responds in time. It does not fail. */
-    [Symbol.asyncDispose]: dispose,
+    [Symbol.asyncDispose]() {
+      disposal ??= close();
+      return disposal;
+    },
   };
 }

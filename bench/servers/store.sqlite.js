@@ -33,11 +33,9 @@ export async function createStore(path) {
     returning ${userColumns}
   `);
   const insertOrder = db.prepare(`
-    insert into orders (user_id, user_position, currency, items, total, status, metadata, version,
-      created_at, updated_at)
-    values ($user_id,
-      (select coalesce(max(user_position), 0) + 1 from orders where user_id = $user_id),
-      $currency, $items, $total, 'pending', $metadata, 1, $now, $now)
+    insert into orders (user_id, currency, items, total, status, metadata, version, created_at,
+      updated_at)
+    values ($user_id, $currency, $items, $total, 'pending', $metadata, 1, $now, $now)
     returning ${orderColumns}
   `);
   const claimed = db.prepare(`

@@ -1,5 +1,4 @@
 /** Opens a SQLite database: its lock, its files, its schema, and its store. */
-import type { Database } from "bun:sqlite";
 import { constants, existsSync, rmSync, statSync } from "node:fs";
 import { systemClock } from "../base/clock.ts";
 import { suffixes } from "../base/database-url.ts";
@@ -89,16 +88,6 @@ function createFile(path: string): void {
   }
 }
 
-/**
- * Call it before changing the file or creating another file next to it.
- * @throws {AppError} operator if this store cannot use the database
- */
-function requireUsable(db: Database, { create, mode }: StoreOptions): void {
-  const version = findVersion(db);
-  const isMigrated = version === 0 ? create : mode === "serve";
-  if (!isMigrated) requireMigrated(version);
-}
-
 function isServerMode(mode: StoreMode): boolean {
   return mode === "serve" || mode === "serve-read-only";
 }
@@ -108,14 +97,6 @@ function lockForServer(path: string, mode: StoreMode): ServerLock {
   const kind = mode === "serve" ? "exclusive" : "shared";
   const lock = takeServerLock(path, LOCK_TIMEOUT_MS, kind);
   return lock ?? fail("operator", "the database is in use by another server");
-}
-
-/** Creates or migrates the schema. @throws {SQLiteError} SQLITE_BUSY if another process is writing */
-function prepareSchema(db: Database, { onMigration }: StoreOptions): void {
-  const from = migrate(db);
-  // Otherwise the tables of a new database would be only in the log, until its first checkpoint.
-  if (from === 0) db.run("pragma wal_checkpoint(passive)");
-  if (from < SCHEMA_VERSION) onMigration?.(from, SCHEMA_VERSION);
 }
 
 /** @throws {AppError} operator if this process may not open a file that the store needs */
@@ -133,11 +114,7 @@ function requirePermissions({ path, atRest }: DatabaseFile, isServer: boolean): 
  * @returns the path of the database without links, of which its other files have their names
  * @throws {AppError} operator if the path is not that of a database, or is not trusted
  */
-function findFile({
-  databaseUrl,
-  mode,
-  create,
-}: Pick<StoreOptions, "databaseUrl" | "mode" | "create">): string {
+function findFile(databaseUrl: string, mode: StoreMode, create: boolean): string {
   const path = resolveDatabase(databaseUrl, mode === "read");
   if (create) makeParents(path);
   // Throws if a directory must not be searched.
@@ -203,7 +180,8 @@ async function serveCopy(
 
 /** @param onCreate called before a new file is created */
 async function openStore(options: StoreOptions, onCreate: () => void): Promise<Store> {
-  const path = findFile(options);
+  const { mode } = options;
+  const path = findFile(options.databaseUrl, mode, options.create);
   requireNoCopy(path, options);
   await using resources = new AsyncDisposableStack();
   // Before its copy is written.
@@ -218,14 +196,15 @@ async function openStore(options: StoreOptions, onCreate: () => void): Promise<S
     onCreate();
     createFile(path);
   }
-  const { mode } = options;
   const isServer = isServerMode(mode);
   const file = openFile(path, mode);
   if (isServer) requireOnePath(path);
   using connection = new DisposableStack();
   // `true` closes the file even if prepared statements are still open.
   const db = connection.adopt(file.connect(), (opened) => opened.close(true));
-  withIoErrors(db, () => requireUsable(db, options));
+  // Before the file is changed, or another one is created next to it.
+  const version = withIoErrors(db, () => findVersion(db));
+  if (!(version === 0 ? options.create : mode === "serve")) requireMigrated(version);
   const lock = standbyLock ?? (isServer ? resources.use(lockForServer(path, mode)) : null);
   // Closed before the lock is released.
   resources.use(connection.move());
@@ -233,7 +212,12 @@ async function openStore(options: StoreOptions, onCreate: () => void): Promise<S
   if (!file.atRest) withIoErrors(db, () => configure(db));
   if (mode === "serve-read-only") db.run("pragma query_only = on");
   // Not to read: a server under load holds the write lock almost all the time if the disk is slow.
-  if (mode === "serve" || mode === "write") withIoErrors(db, () => prepareSchema(db, options));
+  if (mode === "serve" || mode === "write") {
+    const from = withIoErrors(db, () => migrate(db));
+    // Otherwise the tables of a new database would be only in the log, until its first checkpoint.
+    if (from === 0) withIoErrors(db, () => db.run("pragma wal_checkpoint(passive)"));
+    if (from < SCHEMA_VERSION) options.onMigration?.(from, SCHEMA_VERSION);
+  }
   db.run(`pragma cache_size = -${CACHE_KIB}`);
   // The writer retries on SQLITE_BUSY from now on. SQLite itself must not block the event loop of a server.
   if (mode !== "read") db.run("pragma busy_timeout = 0");
@@ -296,7 +280,7 @@ export const openSqlite: Backend["open"] = (options) =>
 export const backUpSqlite: Backend["backUp"] = async ({ databaseUrl, ...options }) => {
   using resources = new DisposableStack();
   const opened = await describeOpening(databaseUrl, () => {
-    const path = findFile({ databaseUrl, mode: "read", create: false });
+    const path = findFile(databaseUrl, "read", false);
     const file = openFile(path, "read");
     const db = resources.use(file.connect());
     const version = readVersion(db);

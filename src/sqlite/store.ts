@@ -5,18 +5,13 @@ import { messageOf } from "../base/error.ts";
 import { createWriteProbe } from "../base/write-probe.ts";
 import type { OnCommit, Store, StoreOptions } from "../domain/store.ts";
 import type { ArchiveClient } from "./archive/thread/client.ts";
-import { type ChangeWatch, createChangeWatch } from "./engine/change-watch.ts";
+import { createChangeWatch } from "./engine/change-watch.ts";
 import { createReader, type Reader } from "./engine/reader.ts";
 import { createWriteBatch } from "./engine/write-batch.ts";
 import { createWriter, type Writer } from "./engine/writer.ts";
 import type { DatabaseFile } from "./file/at-rest.ts";
 import { createCheckpointer } from "./file/checkpoint.ts";
-import {
-  type FileDescriptors,
-  type FileWatch,
-  nothingToWatch,
-  watchFiles,
-} from "./file/file-watch.ts";
+import { type FileDescriptors, nothingToWatch, watchFiles } from "./file/file-watch.ts";
 import { freeBytesOf, readHeader, sizeOf } from "./file/files.ts";
 import { lockPath, type ServerLock } from "./file/server-lock.ts";
 import { createChangeStore, prepareNoteChange } from "./tables/changes.ts";
@@ -39,21 +34,19 @@ const MARK_INTERVAL_MS = 10 * 60 * 1000;
 /** A record of this length makes the probe write six pages. A create writes three to eight. */
 const PROBE_LENGTH = 16_000;
 
-/**
- * @returns a function that writes as many pages as a request, because a nearly full disk would otherwise seem healthy. It
- * leaves no row
- */
-function preparePageWrite(db: Database): () => void {
+/** Writes as many pages as a request, because a nearly full disk would otherwise seem healthy. It leaves no row. */
+function preparePageWrite(db: Database, writer: Writer): () => Promise<void> {
   const insert = db.prepare<null, { record: string }>(`
     insert into idempotency_keys (owner, key, fingerprint, record, created_at)
     values ('', 'probe', '', $record, '')
   `);
   const remove = db.prepare("delete from idempotency_keys where owner = '' and key = 'probe'");
   const record = JSON.stringify({ filler: "x".repeat(PROBE_LENGTH) });
-  return () => {
+  const write = () => {
     insert.run({ record });
     remove.run();
   };
+  return () => writer.write("idempotency_keys", write);
 }
 
 /** Checkpoints the WAL: its file may have been moved or deleted, and then its writes would be lost at exit. */
@@ -102,67 +95,6 @@ async function check(
   return problems;
 }
 
-/** @returns the stores, which fail here if the schema is damaged: their statements do not match it */
-function createStores(
-  db: Database,
-  reader: Reader,
-  writer: Writer,
-  watch: ChangeWatch,
-  options: StoreOptions,
-  isBehind: () => boolean,
-) {
-  const { now } = options;
-  const timestamp = () => now().toISOString();
-  const idempotency = createIdempotencyStore(db, writer, options);
-  const noteChange = prepareNoteChange(db, now);
-  const context = { db, reader, writer, idempotency, timestamp, noteChange };
-  return {
-    users: createUserStore(context),
-    orders: createOrderStore(context),
-    tokens: createTokenStore(context),
-    changes: createChangeStore(context, watch, isBehind),
-    bulk: createBulkStores(context),
-    deleteExpiredKeys: idempotency.deleteExpired,
-    replaceResults: idempotency.replaceOfUser,
-  };
-}
-
-/** Watches the files and a failing disk, and lets an archive checkpoint what other processes have written. */
-function watchRegularly(
-  files: FileWatch,
-  writer: Writer,
-  archive: ArchiveClient | null,
-  writePages: () => void,
-): Disposable {
-  return repeat(WATCH_INTERVAL_MS, () => {
-    const isInPlace = files.isInPlace();
-    if (archive === null) return;
-    if (archive.isDiskFailing())
-      writer.write("idempotency_keys", writePages).then(archive.noteDiskWorks, () => {});
-    // Only this process checkpoints a WAL that is archived, and other processes may write while it does not.
-    if (isInPlace) writer.checkpoint();
-  });
-}
-
-/** Continues the feed, and marks the file from then on. @param keepsName see {@link continueFeed} */
-async function markRegularly(
-  db: Database,
-  path: string,
-  writer: Writer,
-  keepsName: boolean,
-  onWarning: StoreOptions["onWarning"],
-): Promise<Disposable> {
-  const mark = (keeps = false) =>
-    continueFeed(db, path, (work) => writer.write("feed", work), keeps);
-  await mark(keepsName);
-  // The next one tries again.
-  const warn = (error: unknown) =>
-    onWarning?.(
-      `${path} cannot be marked, so a copy of it may continue its feed: ${messageOf(error)}`,
-    );
-  return repeat(MARK_INTERVAL_MS, () => mark().catch(warn));
-}
-
 /** @param opened closes the database. Closing the store disposes of it */
 export async function createStore(
   database: OpenDatabase,
@@ -171,7 +103,7 @@ export async function createStore(
 ): Promise<Store> {
   const { db, file, lock, archive, copy } = database;
   const { path } = file;
-  const { mode } = options;
+  const { mode, now } = options;
   const secondsBehind = () =>
     copy === undefined ? (archive?.secondsUnheld() ?? null) : copy.archive.secondsBehind();
   const onProblem = (problem: string | null, isOverwritten: boolean) => {
@@ -192,10 +124,8 @@ export async function createStore(
   resources.use(archive);
   // Before anything is written.
   if (watched !== null) await archive?.start(watched.descriptors);
-  const isSync = options.archive?.commit === "sync";
-  const watch = resources.use(
-    createChangeWatch(db, isSync ? (archive?.untilArchived ?? null) : null),
-  );
+  const untilArchived = options.archive?.commit === "sync" ? archive?.untilArchived : null;
+  const watch = resources.use(createChangeWatch(db, untilArchived ?? null));
   const onCommit: OnCommit = (writes, durationMs) => {
     options.onCommit?.(writes, durationMs);
     watch.check();
@@ -207,20 +137,47 @@ export async function createStore(
     onCommit,
     gate: archive,
   });
-  const stores = createStores(db, reader, writer, watch, options, () => secondsBehind() !== null);
-  const writePages = preparePageWrite(db);
-  const probe = createWriteProbe(() => writer.write("idempotency_keys", writePages));
+  const timestamp = () => now().toISOString();
+  const idempotency = createIdempotencyStore(db, writer, options);
+  const context = {
+    ...{ db, reader, writer, idempotency, timestamp },
+    noteChange: prepareNoteChange(db, now),
+  };
+  // They fail here if the schema is damaged: their statements do not match it.
+  const stores = {
+    users: createUserStore(context),
+    orders: createOrderStore(context),
+    tokens: createTokenStore(context),
+    changes: createChangeStore(context, watch, () => secondsBehind() !== null),
+    bulk: createBulkStores(context),
+    deleteExpiredKeys: idempotency.deleteExpired,
+    replaceResults: idempotency.replaceOfUser,
+  };
+  const writePages = preparePageWrite(db, writer);
+  const probe = createWriteProbe(writePages);
   resources.defer(async () => {
     await writer.idle();
     reader.reset();
   });
   // Disposed of first: their writes would come after the archive is closed.
-  resources.use(watchRegularly(files, writer, archive, writePages));
+  resources.use(
+    repeat(WATCH_INTERVAL_MS, () => {
+      const isInPlace = files.isInPlace();
+      if (archive === null) return;
+      if (archive.isDiskFailing()) writePages().then(archive.noteDiskWorks, () => {});
+      // Only this process checkpoints a WAL that is archived, and other processes may write while it does not.
+      if (isInPlace) writer.checkpoint();
+    }),
+  );
   if (mode === "serve") {
     await checkpointer.prepare();
-    resources.use(
-      await markRegularly(db, path, writer, archive?.hasAll() ?? false, options.onWarning),
-    );
+    const mark = (keepsName = false) =>
+      continueFeed(db, path, (work) => writer.write("feed", work), keepsName);
+    await mark(archive?.hasAll());
+    const problem = `${path} cannot be marked, so a copy of it may continue its feed`;
+    // The next one tries again.
+    const warn = (error: unknown) => options.onWarning?.(`${problem}: ${messageOf(error)}`);
+    resources.use(repeat(MARK_INTERVAL_MS, () => mark().catch(warn)));
   }
   const cleanup = resources.move();
   return {

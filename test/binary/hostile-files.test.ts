@@ -106,7 +106,6 @@ const crafted: readonly Input[] = [
   withSql("pragma user_version = -1", rejected),
   withSql(`update sqlite_sequence set seq = ${max}`, damaged),
   withSql(`insert into buckets values ('users', 0, ${max}, ${max})`, damaged),
-  withSql(`update orders set user_position = ${max} where id = 9`, damaged),
   withHeader("large pages", 16, "0001", rejected),
   withHeader("another file format", 18, "0909", anyCode),
   withHeader("most of a page is reserved", 20, "ff", anyCode),

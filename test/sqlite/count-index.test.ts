@@ -34,10 +34,10 @@ beforeAll(async () => {
     from n
   `);
   db.run(`
-    insert into orders (user_id, user_position, currency, items, total, status, metadata, version,
-      created_at, updated_at)
+    insert into orders (user_id, currency, items, total, status, metadata, version, created_at,
+      updated_at)
     ${some(ORDERS)}
-    select 1, id, 'EUR', '[]', 0, 'pending', '{}', 1, '${time}', '${time}'
+    select 1, 'EUR', '[]', 0, 'pending', '{}', 1, '${time}', '${time}'
     from n
   `);
   store = await openDatabase(path);

@@ -12,8 +12,6 @@ export interface Write {
   readonly reject: (error: unknown) => void;
 }
 
-export type Settle = () => void;
-
 export type WriteBatch = ReturnType<typeof createWriteBatch>;
 
 export function createWriteBatch(db: Database, files: FileWatch) {
@@ -46,8 +44,8 @@ export function createWriteBatch(db: Database, files: FileWatch) {
      * @returns how to settle each write, in their order; if none was committed, the error of the last one
      * @throws if the commit fails. The transaction is rolled back, and no write may be acknowledged.
      */
-    run(takeNext: () => Write | null): readonly Settle[] | { readonly cause: unknown } {
-      const settles: Settle[] = [];
+    run(takeNext: () => Write | null): readonly (() => void)[] | { readonly cause: unknown } {
+      const settles: (() => void)[] = [];
       try {
         for (let write = takeNext(); write !== null; write = takeNext()) {
           const { table, work, resolve, reject } = write;

@@ -9,7 +9,7 @@ import type { OnCommit } from "../../domain/store.ts";
 import type { Checkpointer } from "../file/checkpoint.ts";
 import { isBusy } from "../file/errors.ts";
 import type { Reader } from "./reader.ts";
-import type { Settle, Write, WriteBatch } from "./write-batch.ts";
+import type { Write, WriteBatch } from "./write-batch.ts";
 
 /** A batch is rejected after waiting this long for another process to finish its write. */
 const BUSY_TIMEOUT_MS = 5_000;
@@ -137,12 +137,11 @@ function tryBegin(state: State): boolean {
   }
 }
 
-/** Settles writes that are on the disk when the gate has confirmed them. */
 async function settleConfirmed(
   state: State,
   confirmation: Promise<void>,
   writes: readonly Write[],
-  settles: readonly Settle[],
+  settles: readonly (() => void)[],
 ): Promise<void> {
   state.unconfirmed += writes.length;
   try {

@@ -6,7 +6,6 @@ import { requireOwnNeighbours } from "../../base/trusted-path.ts";
 import { connect } from "./connection.ts";
 import { fileState, sidecarsOf } from "./files.ts";
 
-/** The file of a database, and how a store opens it. */
 export interface DatabaseFile {
   readonly path: string;
   /** Whether the database is read without locks. */

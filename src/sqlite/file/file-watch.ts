@@ -33,26 +33,14 @@ export const nothingToWatch: FileWatch = {
   close() {},
 };
 
-/** Descriptors of the database, its WAL and its index, which stay open as long as the database. */
+/** They stay open as long as the database. */
 export interface FileDescriptors {
   readonly database: number;
   readonly wal: number;
   readonly index: number;
 }
 
-interface Content {
-  readonly sizeBytes: number;
-  readonly modifiedMs: number;
-  /** Of the first bytes. */
-  readonly hash: number | bigint;
-}
-
-interface WatchedFile {
-  readonly path: string;
-  /** Stays open as long as the database. */
-  readonly descriptor: number;
-  readonly opened: Stats;
-}
+type WatchedFile = ReturnType<typeof openFile>;
 
 interface State {
   readonly database: WatchedFile;
@@ -60,7 +48,7 @@ interface State {
   readonly index: WatchedFile;
   readonly lock: ServerLock | null;
   /** When the database was last as expected. */
-  content: Content;
+  content: ReturnType<typeof readContent>;
   /** At that time; `null` if the disk failed. */
   walState: WalState | null;
   /** Once a file was overwritten, the WAL does not belong to the database. */
@@ -68,7 +56,7 @@ interface State {
   readonly isCopy: boolean;
 }
 
-function openFile(path: string, flags: "r" | "r+"): WatchedFile {
+function openFile(path: string, flags: "r" | "r+") {
   const descriptor = openSync(path, flags);
   return { path, descriptor, opened: fstatSync(descriptor) };
 }
@@ -90,7 +78,7 @@ function readState({ descriptor }: WatchedFile): WalState | null {
   }
 }
 
-function readContent({ descriptor }: WatchedFile): Content {
+function readContent({ descriptor }: WatchedFile) {
   const { size, mtimeMs } = fstatSync(descriptor);
   const bytes = readSync(descriptor, prefix, 0, prefix.length, 0);
   const hash = Bun.hash(prefix.subarray(0, bytes));
@@ -125,10 +113,6 @@ function isOverwritten(state: State, { size, mtimeMs }: Stats, current: WalState
   return after.salt === walState.salt && after.backfilledFrames <= walState.backfilledFrames;
 }
 
-function isTruncated(state: WalState | null, walBytes: number): boolean {
-  return state !== null && walBytes < committedBytes(state);
-}
-
 function findProblem(state: State): string | null {
   const { database, wal, index, lock } = state;
   // Before the size of the WAL, which grows before the index says so.
@@ -144,8 +128,8 @@ function findProblem(state: State): string | null {
   // Once more, because another process may have emptied the WAL after a checkpoint.
   if (state.isCopy) return null;
   const isWalTruncated =
-    isTruncated(current, walStats.size) &&
-    isTruncated(readState(index), fstatSync(wal.descriptor).size);
+    walStats.size < committedBytes(current) &&
+    fstatSync(wal.descriptor).size < committedBytes(readState(index));
   if (isWalTruncated) state.overwritten = `${wal.path} has been truncated by another program`;
   else if (isOverwritten(state, databaseStats, current))
     state.overwritten = `${database.path} has been overwritten by another program`;

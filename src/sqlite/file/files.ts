@@ -39,7 +39,7 @@ export function freeBytesOf(path: string): number | null {
   }
 }
 
-/** @returns the bytes of a file; 0 if there is none */
+/** @returns 0 if there is no file */
 export function sizeOf(path: string): number {
   return statSync(path, { throwIfNoEntry: false })?.size ?? 0;
 }
@@ -110,17 +110,12 @@ export const PRIVATE_MODE = 0o600;
 const HEADER_BYTES = 100;
 const MAGIC = "SQLite format 3\0";
 
-interface FileHeader {
-  readonly applicationId: number;
-  /** Whether a WAL can exist, as with all of our connections. A backup is written without one. */
-  readonly usesWal: boolean;
-  readonly pageBytes: number;
-  /** Where its last page ends; `NaN` if the header is damaged. */
-  readonly end: number;
-}
-
-/** @param path without links. @returns `null` if the file is not a SQLite database */
-export function readHeader(path: string): FileHeader | null {
+/**
+ * @param path without links
+ * @returns `usesWal` is whether a WAL can exist, as with all of our connections, but not with a backup, and `end` is where
+ * the last page ends, `NaN` if the header is damaged; `null` if the file is not a SQLite database
+ */
+export function readHeader(path: string) {
   const descriptor = openSync(path, constants.O_RDONLY | constants.O_NOFOLLOW);
   try {
     const header = Buffer.alloc(HEADER_BYTES);

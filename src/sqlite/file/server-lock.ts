@@ -37,7 +37,6 @@ function canLockAll(databasePath: string): boolean {
   }
 }
 
-/** @param names number of hard links */
 function failOtherName(names: number): never {
   fail(
     "operator",
@@ -74,11 +73,20 @@ export function requireOnePath(databasePath: string): void {
   }
 }
 
-/** Servers that only read share the lock with each other. */
-type LockKind = "exclusive" | "shared";
-
-/** @returns an open transaction on the lock file; `null` if another process has one that excludes it */
-function openLock(path: string, kind: LockKind, timeoutMs: number): Database | null {
+/**
+ * Takes the lock of a server, so that only one process at a time serves a database file, or several that only read. It
+ * is SQLite's lock on an empty file next to the database. The operating system releases it when the process ends.
+ * @param timeoutMs how long to wait for another process
+ * @param kind servers that only read share the lock with each other
+ * @returns releases the lock when it is disposed of; `null` if another process holds the lock
+ * @throws {SQLiteError} if the file cannot be created
+ */
+export function takeServerLock(
+  databasePath: string,
+  timeoutMs: number,
+  kind: "exclusive" | "shared" = "exclusive",
+): ServerLock | null {
+  const path = lockPath(databasePath);
   const { SQLITE_OPEN_CREATE, SQLITE_OPEN_NOFOLLOW, SQLITE_OPEN_READWRITE } = constants;
   const lock = new Database(
     path,
@@ -90,30 +98,12 @@ function openLock(path: string, kind: LockKind, timeoutMs: number): Database | n
     lock.run(kind === "exclusive" ? "begin exclusive" : "begin");
     // An empty transaction takes no lock.
     lock.run("select count(*) from sqlite_schema");
-    return lock;
+    return { path, opened: statSync(path), [Symbol.dispose]: () => lock.close() };
   } catch (error) {
     lock.close();
     if (isBusy(error)) return null;
     throw error;
   }
-}
-
-/**
- * Takes the lock of a server, so that only one process at a time serves a database file, or several that only read. It
- * is SQLite's lock on an empty file next to the database. The operating system releases it when the process ends.
- * @param timeoutMs how long to wait for another process
- * @returns releases the lock when it is disposed of; `null` if another process holds the lock
- * @throws {SQLiteError} if the file cannot be created
- */
-export function takeServerLock(
-  databasePath: string,
-  timeoutMs: number,
-  kind: LockKind = "exclusive",
-): ServerLock | null {
-  const path = lockPath(databasePath);
-  const lock = openLock(path, kind, timeoutMs);
-  if (lock === null) return null;
-  return { path, opened: statSync(path), [Symbol.dispose]: () => lock.close() };
 }
 
 /** @returns whether another process holds the lock of a server that may write */

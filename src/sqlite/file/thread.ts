@@ -72,7 +72,6 @@ export interface Task {
   readonly path: string;
   readonly sql: string;
   readonly values: readonly string[];
-  /** Whether the statement only reads, and the database is at rest. */
   readonly atRest: boolean;
 }
 

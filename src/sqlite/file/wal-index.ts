@@ -40,10 +40,9 @@ export interface WalState {
   readonly backfillTargetFrames: number;
 }
 
-export function committedBytes({
-  frames,
-  pageBytes,
-}: Pick<WalState, "frames" | "pageBytes">): number {
+/** @returns the size of the WAL up to the last commit; 0 for an unknown state */
+export function committedBytes(state: Pick<WalState, "frames" | "pageBytes"> | null): number {
+  const { frames = 0, pageBytes = 0 } = state ?? {};
   return frames === 0 ? 0 : WAL_HEADER_BYTES + frames * (FRAME_HEADER_BYTES + pageBytes);
 }
 

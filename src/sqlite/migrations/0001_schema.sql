@@ -18,9 +18,6 @@ create table users (
 create table orders (
   id integer primary key autoincrement,
   user_id integer not null references users (id) on delete restrict,
-  -- Ascends with the id among the user's orders: 1, 2, 3 …, in blocks (user-positions.ts). It changes when
-  -- another order of its block comes or goes out of sequence, or a block is full.
-  user_position integer not null check (user_position >= 1),
   currency text not null check (currency glob '[A-Z][A-Z][A-Z]'),
   reference text check (length(reference) between 1 and 255),
   -- Never changed, and always read as a whole: hence a JSON array, not a separate table.
@@ -45,7 +42,7 @@ create unique index orders_by_reference on orders (reference) where reference is
 
 -- Includes the status, so that one user's orders in one status are counted in the index alone. A separate index
 -- on (user_id, status) would take a fifth of the time of an insert.
-create index orders_by_user on orders (user_id, user_position, status);
+create index orders_by_user on orders (user_id, id, status);
 -- As every index, it ends with the id: a page is read from it in order.
 create index orders_by_status on orders (status);
 
@@ -75,7 +72,7 @@ end;
 
 -- No trigger on insert: SQLite would open a statement journal for each insert and copy every changed page to it
 -- (https://www.sqlite.org/tempfiles.html). Imports and copies count orders that are not pending themselves (see
--- `id-tracker.ts`).
+-- `bulk-insert.ts`).
 create trigger orders_joined_status after update of status on orders
 when new.status <> old.status and new.status <> 'pending' begin
   insert into buckets (list, level, bucket, ids)

@@ -18,30 +18,20 @@ import type { JsonRow } from "../../domain/page.ts";
 import type { JsonText } from "../../domain/record.ts";
 import { User } from "../../domain/user.ts";
 import type { ChangeWatch } from "../engine/change-watch.ts";
-import type { StoreContext } from "./context.ts";
-import { type ListRows, pageOf } from "./lists.ts";
-import { prepareText } from "./records.ts";
+import { createList, type ListRows, prepareText, type StoreContext } from "./records.ts";
 
 /** Maximum number of changes deleted per transaction, which takes a few milliseconds. */
 const DELETE_BATCH_SIZE = 2000;
 
-/** A change as stored. `created_at` is in milliseconds since the Unix epoch. @see NewChange */
-interface StoredChange extends NewChange {
-  readonly id: number;
-  readonly created_at: number;
-}
-
-/** @returns the name at a position, which a CHECK of the table bounds */
-function nameAt<Name>(names: readonly Name[], position: number): Name {
-  return names[position - 1] as Name;
-}
+/** `created_at` is in milliseconds since the Unix epoch. */
+type StoredChange = NewChange & { readonly id: number; readonly created_at: number };
 
 /** @param record the user or order as JSON; by default, the change has none */
 function changeJson(change: StoredChange, record?: string): JsonText<Change> {
   const { id, type, record_id, version, status, token, created_at } = change;
-  const statusJson = status === null ? "null" : `"${nameAt(orderStatuses, status)}"`;
+  const statusJson = status === null ? "null" : `"${orderStatuses[status - 1]}"`;
   return (
-    `{"id":${id},"type":"${nameAt(changeTypes, type)}","record_id":${record_id},` +
+    `{"id":${id},"type":"${changeTypes[type - 1]}","record_id":${record_id},` +
     `"version":${version},"status":${statusJson},"token":${JSON.stringify(token)},` +
     `"created_at":"${new Date(created_at).toISOString()}"${record === undefined ? "" : `,"record":${record}`}}`
   );
@@ -73,11 +63,15 @@ function prepareRows(db: Database, shownOf: ChangeWatch["shownOf"], isBehind: ()
     order by id
     limit +$limit
   `);
-  const recordOf = prepareRecordOf(db);
+  const user = prepareText<User>(db, "users", User);
+  const order = prepareText<Order>(db, "orders", Order);
   function* render(changes: Iterable<StoredChange>, withRecords: boolean): Iterable<JsonRow> {
     for (const change of changes) {
-      const record = withRecords ? recordOf(change) : undefined;
-      yield { id: change.id, json: changeJson(change, record) };
+      const { id, type, record_id } = change;
+      const text = withRecords ? (type <= LAST_OF_USERS ? user : order).get(record_id) : null;
+      // The record as it is now.
+      const record = withRecords ? (text?.json ?? "null") : undefined;
+      yield { id, json: changeJson(change, record) };
     }
   }
 
@@ -95,41 +89,31 @@ function prepareRows(db: Database, shownOf: ChangeWatch["shownOf"], isBehind: ()
   };
 }
 
-/** @returns a function that reads the record of a change as it is now, as JSON */
-function prepareRecordOf(db: Database): (change: StoredChange) => string {
-  const user = prepareText<User>(db, "users", User);
-  const order = prepareText<Order>(db, "orders", Order);
-  return ({ type, record_id: id }) =>
-    (type <= LAST_OF_USERS ? user : order).get(id)?.json ?? "null";
-}
-
-/** The id of the first change that stays: the oldest that is not expired among those of a batch, or the next one. */
-const FIRST_KEPT = `
-  select coalesce(min(id) filter (where created_at >= $before), max(id) + 1)
-  from (
-    select id, created_at
-    from changes
-    order by id
-    limit ${DELETE_BATCH_SIZE}
-  )
-`;
-
 /** @param isBehind tells whether another server may have newer changes */
 export function createChangeStore(
   { db, reader, writer }: StoreContext,
   { subscribe, shownOf }: Pick<ChangeWatch, "subscribe" | "shownOf">,
   isBehind: () => boolean,
 ): ChangeStore {
-  const rowsOf = prepareRows(db, shownOf, isBehind);
-  // `min`, so that SQLite reads a range of ids.
+  // Up to the oldest that is not expired among those of a batch. `min`, so that SQLite reads a range of ids.
   const deleteBatch = db.prepare<null, { before: number }>(`
     delete from changes
-    where id < min((${FIRST_KEPT}), (select max(id) from changes))
+    where id < min(
+      (
+        select coalesce(min(id) filter (where created_at >= $before), max(id) + 1)
+        from (
+          select id, created_at
+          from changes
+          order by id
+          limit ${DELETE_BATCH_SIZE}
+        )
+      ),
+      (select max(id) from changes)
+    )
   `);
 
   return {
-    list: (query, client, memory) =>
-      reader.read("changes", () => pageOf(rowsOf(query), query.limit, () => memory?.room(client))),
+    list: createList(reader, "changes", prepareRows(db, shownOf, isBehind)),
     subscribe,
     async deleteExpired(before) {
       const deleteExpired = () => deleteBatch.run({ before: before.getTime() }).changes;

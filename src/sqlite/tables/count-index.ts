@@ -1,7 +1,7 @@
 /**
  * Exact totals in constant time, and pages at any offset for the cost of the first page. The ids of a list are
  * counted in buckets of consecutive ids. The counts change in the same transaction as the rows: triggers maintain
- * them (see the table `buckets`), and `id-tracker.ts` does for imported rows.
+ * them (see the table `buckets`), and `bulk-insert.ts` does for imported rows.
  */
 import type { Database } from "bun:sqlite";
 import { type OrderStatus, orderStatuses } from "../../domain/order.ts";
@@ -15,11 +15,6 @@ const TOTAL_LEVEL = 3;
 
 /** The number of ids that a bucket of each level spans, as a power of two. */
 export const levelBits = [6, 12, 18, 62];
-
-interface Bucket {
-  readonly bucket: number;
-  readonly ids: number;
-}
 
 /** Where a page starts: after the id `after`, skipping `skip` rows of the list (fewer than 64). */
 export type PageStart = { readonly after: number; readonly skip: number };
@@ -61,27 +56,18 @@ export function createCountIndex(db: Database, list: CountedList) {
   // A sum of single counts takes as long as reading them.
   const [columns, group] =
     lists.length === 1 ? ["bucket, ids", ""] : ["bucket, sum(ids) as ids", "group by bucket"];
-  const inRange = db.prepare<Bucket, Record<"level" | "low" | "high", number>>(`
+  const inRange = db.prepare<
+    Record<"bucket" | "ids", number>,
+    Record<"level" | "low" | "high", number>
+  >(`
     select ${columns}
     from buckets
     where ${where} and level = +$level and bucket between $low and $high
     ${group}
     order by bucket
   `);
-  const inAll = db.prepare<{ ids: number }, []>(`
-    select coalesce(sum(ids), 0) as ids
-    from buckets
-    where ${where} and level = ${TOTAL_LEVEL} and bucket = 0
-  `);
   const lastId = prepareLastId(db);
-  const counted = () => inAll.get()?.ids ?? 0;
-
-  /** @returns the stored buckets within one bucket of the level above */
-  function childBuckets(level: number, parent: number): Bucket[] {
-    const low = parent * FANOUT;
-    const high = level === TOP_LEVEL ? Number.MAX_SAFE_INTEGER : low + FANOUT - 1;
-    return inRange.all({ level, low, high });
-  }
+  const counted = () => inRange.get({ level: TOTAL_LEVEL, low: 0, high: 0 })?.ids ?? 0;
 
   /**
    * A bucket that is not stored is full in a dense list, and empty in any other list.
@@ -89,9 +75,11 @@ export function createCountIndex(db: Database, list: CountedList) {
    */
   function descend(level: number, parent: number, offset: number): [number, number] {
     const width = FANOUT ** (level + 1);
-    let next = parent * FANOUT;
+    const low = parent * FANOUT;
+    const high = level === TOP_LEVEL ? Number.MAX_SAFE_INTEGER : low + FANOUT - 1;
+    let next = low;
     let rest = offset;
-    for (const { bucket, ids } of childBuckets(level, parent)) {
+    for (const { bucket, ids } of inRange.all({ level, low, high })) {
       const before = isDense ? (bucket - next) * width : 0;
       const within = isDense ? width - ids : ids;
       if (rest < before) break;

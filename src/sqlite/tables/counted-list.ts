@@ -2,7 +2,7 @@
 import type { Database } from "bun:sqlite";
 import { type JsonRow, maxId, type PageQuery, rowsToRead } from "../../domain/page.ts";
 import { type CountedList, createCountIndex, type PageStart, tableOf } from "./count-index.ts";
-import type { ListRows } from "./lists.ts";
+import type { ListRows } from "./records.ts";
 
 type Status = { readonly status: CountedList };
 
@@ -37,19 +37,15 @@ export function prepareCountedList(
     limit 1 offset +$skip
   `);
 
-  /** @param at number of rows of the list before the row */
-  function idOfRow(at: number): number {
-    return idAt.get({ status: list, ...countIndex.pageStart(at) })?.id ?? 0;
-  }
-
   return (query) => {
     const { offset, after, sort } = query;
     const total = countIndex.total();
     const page = { status: list, limit: rowsToRead(query) };
     if (after === undefined && offset >= total) return { total, rows: [] };
     if (sort === "-id") {
-      const last = offset === 0 ? maxId(query) : idOfRow(total - 1 - offset);
-      return { total, rows: descending.iterate({ ...page, last }) };
+      if (offset === 0) return { total, rows: descending.iterate({ ...page, last: maxId(query) }) };
+      const first = { status: list, ...countIndex.pageStart(total - 1 - offset) };
+      return { total, rows: descending.iterate({ ...page, last: idAt.get(first)?.id ?? 0 }) };
     }
     const start = after === undefined ? countIndex.pageStart(offset) : { after, skip: 0 };
     return { total, rows: ascending.iterate({ ...page, ...start }) };

@@ -21,8 +21,7 @@ function lastFile(db: Database): string | null {
   return db.prepare<{ file: string | null }, []>("select file from feed").get()?.file ?? null;
 }
 
-/** @returns the time of the mark, in milliseconds */
-function markOf(path: string): number {
+function markMsOf(path: string): number {
   return Math.floor(statSync(lockPath(path)).mtimeMs);
 }
 
@@ -54,11 +53,11 @@ export async function continueFeed(
   write: (work: () => void) => Promise<void>,
   keepsName = false,
 ): Promise<void> {
-  const last = markOf(path);
+  const last = markMsOf(path);
   const isSame = lastFile(db) === identityOf(path, last);
   // Later than the last one, also if the clock has gone back.
   setMark(path, Math.max(Date.now(), last + 1));
-  const file = identityOf(path, markOf(path));
+  const file = identityOf(path, markMsOf(path));
   try {
     await write(() => {
       if (!isSame && !keepsName) renameFeed(db);

@@ -12,54 +12,42 @@ import {
   orderStatuses,
 } from "../../domain/order.ts";
 import { type JsonRow, maxId, rowsToRead } from "../../domain/page.ts";
-import type { Author } from "../../domain/record.ts";
 import { failReferenceTaken } from "../../domain/reference.ts";
-import type { StoreContext } from "./context.ts";
 import { prepareCountedList } from "./counted-list.ts";
-import type { ListRows } from "./lists.ts";
-import { createRecordStore, type OpenUpdates, readFew } from "./records.ts";
 import {
-  NEXT_USER_POSITION,
-  prepareUserNumbering,
-  prepareUserPositions,
-} from "./user-positions.ts";
+  createRecordStore,
+  type ListRows,
+  readFew,
+  type StoreContext,
+  type Update,
+} from "./records.ts";
 
 function prepareRowsOfUser(db: Database, columns: string) {
-  const numberingOf = prepareUserNumbering(db);
-  // With both filters, the orders of the user are counted in the index alone.
-  const totalInStatus = db.prepare<{ total: number }, { user_id: number; status: OrderStatus }>(`
+  type OfUser = { user_id: number; status: OrderStatus | null };
+  const where = "user_id = +$user_id and (+$status is null or status = +$status)";
+  const count = db.prepare<{ total: number }, OfUser>(`
     select count(*) as total
     from orders
-    where user_id = +$user_id and status = +$status
+    where ${where}
   `);
-  type Positions = Record<"user_id" | "start" | "end" | "limit" | "skip", number>;
+  // The rows before the page are skipped in the index.
   const inOrder = (direction: "asc" | "desc") =>
-    db.prepare<JsonRow, Positions & { status: OrderStatus | null }>(`
+    db.prepare<JsonRow, OfUser & Record<"after" | "last" | "limit" | "offset", number>>(`
       select ${columns}
       from orders
-      where user_id = +$user_id and user_position > $start and user_position <= $end
-        and (+$status is null or status = +$status)
-      order by user_position ${direction}
-      limit +$limit offset +$skip
+      where ${where} and id > $after and id <= $last
+      order by id ${direction}
+      limit +$limit offset +$offset
     `);
   const rows = { id: inOrder("asc"), "-id": inOrder("desc") };
 
   return (userId: number, query: OrderQuery): ListRows => {
-    const { after, offset, status = null, sort = "id" } = query;
-    // Without a status, no row is read and skipped.
-    const skip = status === null ? 0 : offset;
-    const skipped = offset - skip;
-    const { total, countUpTo, positionAt } = numberingOf(userId);
-    const isDescending = sort === "-id";
-    let before = isDescending ? total : 0;
-    if (after !== undefined) before = countUpTo(isDescending ? maxId(query) : after);
-    const positions = isDescending
-      ? { start: 0, end: positionAt(before - skipped) }
-      : { start: positionAt(before + skipped), end: positionAt(total) };
-    const page = { user_id: userId, status, ...positions, limit: rowsToRead(query), skip };
-    const matching =
-      status === null ? total : (totalInStatus.get({ user_id: userId, status })?.total ?? 0);
-    return { total: matching, rows: rows[sort].iterate(page) };
+    const { after = 0, offset, status = null, sort = "id" } = query;
+    const filters = { user_id: userId, status };
+    const range =
+      sort === "id" ? { after, last: Number.MAX_SAFE_INTEGER } : { after: 0, last: maxId(query) };
+    const page = { ...filters, ...range, offset, limit: rowsToRead(query) };
+    return { total: count.get(filters)?.total ?? 0, rows: rows[sort].iterate(page) };
   };
 }
 
@@ -67,7 +55,7 @@ function prepareRowsOfUser(db: Database, columns: string) {
 function prepareRows(db: Database, columns: string) {
   const readOfUser = prepareRowsOfUser(db, columns);
   const readAll = prepareCountedList(db, "orders", columns);
-  const readInStatus = new Map(
+  const readInStatus = new Map<OrderStatus | undefined, typeof readAll>(
     orderStatuses.map((status) => [status, prepareCountedList(db, status, columns)]),
   );
 
@@ -76,8 +64,7 @@ function prepareRows(db: Database, columns: string) {
     if (id !== undefined || reference !== undefined)
       return readFew(db, "orders", columns, { id, reference, user_id, status }, query);
     if (user_id !== undefined) return readOfUser(user_id, query);
-    const read = status === undefined ? undefined : readInStatus.get(status);
-    return (read ?? readAll)(query);
+    return (readInStatus.get(status) ?? readAll)(query);
   };
 }
 
@@ -97,27 +84,19 @@ function prepareRequireValid(db: Database): (edit: Unique, id: number | null) =>
   };
 }
 
-export function prepareOrderUpdate({ db, noteChange }: StoreContext): OpenUpdates<Order> {
+export function prepareOrderUpdate({ db, noteChange }: StoreContext): Update<Order> {
   const requireValid = prepareRequireValid(db);
   // Separate statements, because setting a column makes SQLite rewrite its indexes and run its triggers, even if the value
   // stays the same.
-  const updateStatus = db.prepare<null, Pick<Order, "id" | "status">>(`
-    update orders
-    set status = $status
-    where id = $id
-  `);
-  const updateReference = db.prepare<null, Pick<Order, "id" | "reference">>(`
-    update orders
-    set reference = $reference
-    where id = $id
-  `);
-  const moveOrder = db.prepare<null, { id: number; user_id: number; user_position: number }>(`
-    update orders
-    set user_id = $user_id,
-      user_position = $user_position
-    where id = $id
-  `);
-  const openPositions = prepareUserPositions(db);
+  const prepareSet = <Name extends "user_id" | "reference" | "status">(name: Name) =>
+    db.prepare<null, { id: number; value: Order[Name] }>(`
+      update orders
+      set ${name} = $value
+      where id = $id
+    `);
+  const setUser = prepareSet("user_id");
+  const setReference = prepareSet("reference");
+  const setStatus = prepareSet("status");
   const updateOrder = db.prepare<
     null,
     Pick<Order, "id" | "refunded" | "version" | "updated_at"> & { metadata: string }
@@ -130,27 +109,16 @@ export function prepareOrderUpdate({ db, noteChange }: StoreContext): OpenUpdate
     where id = $id
   `);
 
-  return () => {
-    const positions = openPositions();
-
-    function moveToUser({ id, user_id: from }: Order, userId: number): void {
-      positions.remove(from, id);
-      moveOrder.run({ id, user_id: userId, user_position: positions.add(userId, id) });
-    }
-
-    function update(before: Order, after: Order, author: Author): void {
-      const { id, user_id, reference, refunded, status, version, updated_at } = after;
-      const isMoved = user_id !== before.user_id;
-      if (isMoved || reference !== before.reference) requireValid(after, id);
-      if (isMoved) moveToUser(before, user_id);
-      if (reference !== before.reference) updateReference.run({ id, reference });
-      if (status !== before.status) updateStatus.run({ id, status });
-      const metadata = JSON.stringify(after.metadata);
-      updateOrder.run({ id, refunded, metadata, version, updated_at });
-      noteChange("order.updated", after, author);
-    }
-
-    return { update, finish: positions.renumber };
+  return (before, after, author) => {
+    const { id, user_id, reference, refunded, status, version, updated_at } = after;
+    const isMoved = user_id !== before.user_id;
+    if (isMoved || reference !== before.reference) requireValid(after, id);
+    if (isMoved) setUser.run({ id, value: user_id });
+    if (reference !== before.reference) setReference.run({ id, value: reference });
+    if (status !== before.status) setStatus.run({ id, value: status });
+    const metadata = JSON.stringify(after.metadata);
+    updateOrder.run({ id, refunded, metadata, version, updated_at });
+    noteChange("order.updated", after, author);
   };
 }
 
@@ -159,10 +127,10 @@ export function createOrderStore(context: StoreContext): OrderStore {
   // Parameters by position, which take half of the time.
   const insert = db.prepare<null, (string | number | null)[]>(`
     insert into orders (
-      user_id, user_position, currency, reference, items, total, status, metadata, version,
+      user_id, currency, reference, items, total, status, metadata, version,
       created_at, updated_at
     )
-    values (?1, ${NEXT_USER_POSITION}, ?2, ?3, ?4, ?5, 'pending', ?6, 1, ?7, ?7)
+    values (?1, ?2, ?3, ?4, ?5, 'pending', ?6, 1, ?7, ?7)
   `);
   return createRecordStore<Order, OrderQuery, OrderEdit, OrderFields, OrderRow>(context, {
     table: "orders",
@@ -173,6 +141,6 @@ export function createOrderStore(context: StoreContext): OrderStore {
     requireValid: prepareRequireValid(db),
     insert: ({ user_id, currency, reference, items, total, metadata }, now) =>
       insert.run(user_id, currency, reference, items, total, metadata, now),
-    openUpdates: prepareOrderUpdate(context),
+    update: prepareOrderUpdate(context),
   }).store;
 }

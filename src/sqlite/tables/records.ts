@@ -5,9 +5,15 @@
 import type { Changes, Database } from "bun:sqlite";
 import { systemCode } from "../../base/error.ts";
 import type { Schema } from "../../base/schema.ts";
-import type { ChangeType } from "../../domain/change.ts";
+import type { ChangedRecord, ChangeType } from "../../domain/change.ts";
 import type { IdempotencyKey } from "../../domain/idempotency.ts";
-import { type JsonRow, type PageQuery, rowsOfPage } from "../../domain/page.ts";
+import {
+  type JsonRow,
+  joinRecords,
+  type PageMemory,
+  type PageQuery,
+  rowsOfPage,
+} from "../../domain/page.ts";
 import { type Preconditions, requirePreconditions } from "../../domain/precondition.ts";
 import {
   type Author,
@@ -17,23 +23,52 @@ import {
   type RecordText,
 } from "../../domain/record.ts";
 import type { RecordStore } from "../../domain/record-store.ts";
+import type { ClientId } from "../../domain/token.ts";
+import type { Reader } from "../engine/reader.ts";
+import type { Writer } from "../engine/writer.ts";
 import { recordJson } from "./columns.ts";
-import type { StoreContext } from "./context.ts";
-import { type ListRows, pageOf } from "./lists.ts";
+import type { IdempotencyStore } from "./idempotency.ts";
 
-/** By position, which takes less time than by name. */
-type ById = [id: number];
+export interface StoreContext {
+  readonly db: Database;
+  readonly reader: Reader;
+  readonly writer: Writer;
+  readonly idempotency: IdempotencyStore;
+  /** RFC 3339 in UTC with milliseconds. */
+  readonly timestamp: () => string;
+  /** Adds a change to the feed. Call it in the transaction that makes the change. @see changeOf */
+  readonly noteChange: (type: ChangeType, record: ChangedRecord, author: Author) => void;
+}
+
+/** A list that is being read, within a transaction. */
+export interface ListRows {
+  readonly total: number;
+  /** Iterating reads the rows: as many as the page has, and one more if the query has `after`. */
+  readonly rows: Iterable<JsonRow>;
+}
+
+/** @returns `RecordStore.list`, which reads a page and its total in the snapshot of the current turn */
+export function createList<Query extends PageQuery, List extends ListRows>(
+  reader: Reader,
+  table: string,
+  readRows: (query: Query) => List,
+) {
+  return (query: Query, client?: ClientId, memory?: PageMemory) =>
+    reader.read(table, () => {
+      const { rows, ...all } = readRows(query);
+      return { ...all, ...joinRecords(rows, query.limit, () => memory?.room(client)) };
+    });
+}
 
 export function prepareText<Row>(db: Database, table: RecordTable, schema: Schema) {
   const json = recordJson(db, schema);
-  return db.prepare<RecordText<Row>, ById>(`
+  // By position, which takes less time than by name.
+  return db.prepare<RecordText<Row>, [id: number]>(`
     select id, version, ${json} as json
     from ${table}
     where id = ?
   `);
 }
-
-type Filters = Readonly<Record<string, string | number | readonly number[] | undefined>>;
 
 /** Of these, the index would be of less use than that of another filter: the unary plus prevents it. */
 const plainConditions: Readonly<Record<string, string>> = {
@@ -51,7 +86,7 @@ export function readFew(
   db: Database,
   table: RecordTable,
   columns: string,
-  filters: Filters,
+  filters: Readonly<Record<string, string | number | readonly number[] | undefined>>,
   query: PageQuery,
 ): ListRows {
   const given = Object.entries(filters).filter(([, value]) => value !== undefined);
@@ -73,13 +108,8 @@ export function readFew(
 /** A key that another record has, or a user that does not exist. */
 const UNIQUE_OR_MISSING = /^SQLITE_CONSTRAINT_(UNIQUE|FOREIGNKEY)$/;
 
-/** Starts writing updates within a transaction. */
-export type OpenUpdates<Row> = () => {
-  /** Writes what has changed of a record, and the change. @throws {AppError} if another record has a key of it */
-  readonly update: (before: Row, after: Row, author: Author) => void;
-  /** Call it after the last record. */
-  readonly finish?: () => void;
-};
+/** Writes what has changed of a record, and the change. @throws {AppError} if another record has a key of it */
+export type Update<Row> = (before: Row, after: Row, author: Author) => void;
 
 interface Records<Row, Query, Fields, NewRow> {
   readonly table: RecordTable;
@@ -91,7 +121,7 @@ interface Records<Row, Query, Fields, NewRow> {
   /** @throws {AppError} if the user of the row does not exist, or a record with another id has a key of it */
   readonly requireValid: (row: NewRow, id: number | null) => void;
   readonly insert: (row: NewRow, now: string) => Changes;
-  readonly openUpdates: OpenUpdates<Row>;
+  readonly update: Update<Row>;
 }
 
 /** @returns the store, and `write` and `find`, with which users add `remove` */
@@ -107,10 +137,8 @@ export function createRecordStore<
   const text = prepareText<Row>(db, table, schema);
   const readRows = records.prepareRows(db, `id, ${recordJson(db, schema)} as json`);
 
-  /** @returns a record that the transaction has written */
   const textOf = (id: number) => text.get(id) as RecordText<Row>;
 
-  /** Writes once per key. */
   function write<Result extends RecordText<Row> | null>(
     key: IdempotencyKey | null,
     author: Author,
@@ -146,8 +174,7 @@ export function createRecordStore<
   }
 
   const store: RecordStore<Row, Query, Edit, Fields> = {
-    list: (query, client, memory) =>
-      reader.read(table, () => pageOf(readRows(query), query.limit, () => memory?.room(client))),
+    list: createList(reader, table, readRows),
     get: (id) => reader.read(table, () => text.get(id)),
     create: (fields, key, author = null) =>
       write(key, author, () => {
@@ -163,9 +190,7 @@ export function createRecordStore<
         const before = JSON.parse(found.json) as Row;
         const fields = edit(before);
         if (changesNothing<Edit>(before, fields)) return found;
-        const { update, finish } = records.openUpdates();
-        update(before, nextVersion(before, fields as Partial<Row>, timestamp()), author);
-        finish?.();
+        records.update(before, nextVersion(before, fields as Partial<Row>, timestamp()), author);
         return textOf(id);
       }),
   };

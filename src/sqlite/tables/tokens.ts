@@ -1,5 +1,5 @@
 import { type Token, type TokenFields, type TokenStore, tokenColumns } from "../../domain/token.ts";
-import type { StoreContext } from "./context.ts";
+import type { StoreContext } from "./records.ts";
 
 export function createTokenStore({ db, timestamp, reader, writer }: StoreContext): TokenStore {
   const table = "tokens";

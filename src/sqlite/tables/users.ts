@@ -1,6 +1,5 @@
 import type { Database } from "bun:sqlite";
 import { emailKey } from "../../base/email.ts";
-import type { Author } from "../../domain/record.ts";
 import { failReferenceTaken } from "../../domain/reference.ts";
 import {
   failEmailTaken,
@@ -12,10 +11,14 @@ import {
   type UserStore,
   userRow,
 } from "../../domain/user.ts";
-import type { StoreContext } from "./context.ts";
 import { prepareCountedList } from "./counted-list.ts";
-import type { ListRows } from "./lists.ts";
-import { createRecordStore, type OpenUpdates, readFew } from "./records.ts";
+import {
+  createRecordStore,
+  type ListRows,
+  readFew,
+  type StoreContext,
+  type Update,
+} from "./records.ts";
 
 function prepareRows(db: Database, columns: string) {
   const readAll = prepareCountedList(db, "users", columns);
@@ -42,7 +45,7 @@ function prepareRequireValid(db: Database): (row: UserRow, id: number | null) =>
   };
 }
 
-export function prepareUserUpdate({ db, noteChange }: StoreContext): OpenUpdates<User> {
+export function prepareUserUpdate({ db, noteChange }: StoreContext): Update<User> {
   const requireValid = prepareRequireValid(db);
   // A separate statement, because SQLite rewrites an index whenever one of its columns is set, even to the same value.
   const updateUnique = db.prepare<null, UserRow & { id: number }>(`
@@ -61,7 +64,7 @@ export function prepareUserUpdate({ db, noteChange }: StoreContext): OpenUpdates
     where id = $id
   `);
 
-  function update(before: User, after: User, author: Author): void {
+  return (before, after, author) => {
     const { id } = before;
     const row = userRow(after);
     if (row.email !== before.email || row.reference !== before.reference) {
@@ -70,9 +73,7 @@ export function prepareUserUpdate({ db, noteChange }: StoreContext): OpenUpdates
     }
     updateUser.run({ ...after, ...row });
     noteChange("user.updated", after, author);
-  }
-
-  return () => ({ update });
+  };
 }
 
 export function createUserStore(context: StoreContext): UserStore {
@@ -96,7 +97,7 @@ export function createUserStore(context: StoreContext): UserStore {
     requireValid: prepareRequireValid(db),
     insert: ({ email, email_key, reference, name, metadata }, now) =>
       insert.run(email, email_key, reference, name, metadata, now),
-    openUpdates: prepareUserUpdate(context),
+    update: prepareUserUpdate(context),
   });
   const deleteWithoutOrders = db.prepare<null, { id: number }>(`
     delete from users

@@ -1,55 +1,102 @@
-/** Inserts the rows of an import or a copy, which bring their own ids, and keeps counts and positions. */
+/**
+ * Inserts the rows of an import or a copy, which bring their own ids, and counts these. The buckets count the ids without a
+ * record up to the last one (see `count-index.ts`): an id after the last one can leave a gap, and an id before it fills a
+ * gap. No trigger counts new orders that are not pending, because only an import or a copy inserts them, and the trigger
+ * would slow down every placed order.
+ */
 import type { Database } from "bun:sqlite";
-import { type CopiedTable, type CopyRow, copiedTables } from "../../domain/copy.ts";
-import type { OrderStatus } from "../../domain/order.ts";
-import { prepareIdTracker } from "../tables/id-tracker.ts";
-import { prepareUserPositions } from "../tables/user-positions.ts";
+import { fail } from "../../base/error.ts";
+import {
+  type CopiedTable,
+  type CopyRow,
+  copiedTableNames,
+  copiedTables,
+} from "../../domain/copy.ts";
+import { idGapProblem } from "../../domain/import-plan.ts";
+import type { RecordTable } from "../../domain/record.ts";
+import { levelBits, prepareLastId } from "../tables/count-index.ts";
 
-function insertInto(table: CopiedTable): string {
-  const columns: readonly string[] = copiedTables[table].columns;
-  const inserted = table === "orders" ? [...columns, "user_position"] : columns;
-  return `
-    insert into ${table} (${inserted.join(", ")})
-    values (${inserted.map((name) => `$${name}`).join(", ")})
-  `;
-}
+/** Maximum number of counts in memory before they are written. */
+const MAX_COUNTS = 10_000;
+
+type CountChange = Record<"level" | "bucket" | "ids", number> & { readonly list: string };
 
 /** @returns a function that starts inserting within a transaction */
 export function prepareBulkInsert(db: Database) {
-  const prepare = (table: CopiedTable) => db.prepare<null, CopyRow>(insertInto(table));
-  const statements = {
-    users: prepare("users"),
-    orders: prepare("orders"),
-    tokens: prepare("tokens"),
-    idempotency_keys: prepare("idempotency_keys"),
-    changes: prepare("changes"),
-  };
-  const openIds = prepareIdTracker(db);
-  const openUserPositions = prepareUserPositions(db);
+  const inserts = new Map(
+    copiedTableNames.map((table) => {
+      const { columns } = copiedTables[table];
+      const values = columns.map((name) => `$${name}`);
+      const sql = `insert into ${table} (${columns.join(", ")}) values (${values.join(", ")})`;
+      return [table, db.prepare<null, CopyRow>(sql)];
+    }),
+  );
+  const lastId = prepareLastId(db);
+  // Not an upsert: a row with a negative number would violate the CHECK of the table.
+  const add = db.prepare<null, CountChange>(`
+    update buckets
+    set ids = ids + $ids
+    where list = $list and level = $level and bucket = $bucket
+  `);
+  const create = db.prepare<null, CountChange>(`
+    insert into buckets (list, level, bucket, ids)
+    values ($list, $level, $bucket, $ids)
+  `);
 
   return () => {
-    const ids = openIds();
-    const userPositions = openUserPositions();
+    const last = { users: lastId("users"), orders: lastId("orders") };
+    const counts = new Map<string, CountChange>();
+
+    /** Writes the counts. Call it after the last row. */
+    function finish(): void {
+      for (const change of counts.values()) if (add.run(change).changes === 0) create.run(change);
+      counts.clear();
+    }
+
+    /** Adds the ids from `first` to `end`, inclusive, to the counts of a list, or subtracts them. */
+    function count(list: string, first: number, end: number, sign: 1 | -1): void {
+      for (const [level, bits] of levelBits.entries()) {
+        const width = 2 ** bits;
+        for (let at = first; at <= end; ) {
+          const bucket = Math.floor((at - 1) / width);
+          const next = Math.min((bucket + 1) * width, end) + 1;
+          const key = `${list} ${level} ${bucket}`;
+          const change = counts.getOrInsert(key, { list, level, bucket, ids: 0 });
+          change.ids += sign * (next - at);
+          if (counts.size > MAX_COUNTS) finish();
+          at = next;
+        }
+      }
+    }
+
+    /**
+     * Counts the ids after the last one up to this one as without a record. Then this one is the last.
+     * @throws {AppError} operator if they are too many
+     */
+    function skipTo(table: RecordTable, id: number): void {
+      if (id <= last[table]) return;
+      const problem = idGapProblem(id, last[table]);
+      if (problem !== null) fail("operator", `${table}: ${problem}`);
+      count(table, last[table] + 1, id, 1);
+      last[table] = id;
+    }
 
     return {
-      ids,
       /** Call it for the rows that this one refers to first. */
       insert(table: CopiedTable, row: CopyRow): void {
-        const id = Number(row["id"]);
-        let inserted = row;
-        if (table === "users") ids.add(table, id);
-        if (table === "orders") {
+        if (table === "users" || table === "orders") {
+          const id = Number(row["id"]);
+          const { status = "pending" } = row;
+          if (id <= last[table]) count(table, id, id, -1);
+          skipTo(table, id - 1);
+          last[table] = Math.max(last[table], id);
           // A CHECK of the table rejects an unknown status.
-          ids.add(table, id, row["status"] as OrderStatus);
-          inserted = { ...row, user_position: userPositions.add(Number(row["user_id"]), id) };
+          if (status !== "pending") count(String(status), id, id, 1);
         }
-        statements[table].run(inserted);
+        inserts.get(table)?.run(row);
       },
-      /** Writes the counts and positions. Call it after the last row. */
-      finish(): void {
-        ids.flush();
-        userPositions.renumber();
-      },
+      skipTo,
+      finish,
     };
   };
 }

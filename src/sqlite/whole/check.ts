@@ -1,15 +1,15 @@
-/** Verifies a database: the structure of the file, the references, and all stored counts and positions. */
+/** Verifies a database: the structure of the file, the references, and all stored counts. */
 import type { Database } from "bun:sqlite";
 import { fail, messageOf, systemCode } from "../../base/error.ts";
 import type { Schema } from "../../base/schema.ts";
 import { LAST_OF_USERS } from "../../domain/change.ts";
+import { tablesWithSequence } from "../../domain/copy.ts";
 import { Order, orderStatuses } from "../../domain/order.ts";
 import { MAX_RECORD_BYTES, type RecordTable } from "../../domain/record.ts";
 import { User } from "../../domain/user.ts";
 import { hadIoError, IO_ERROR, meaningOf } from "../file/errors.ts";
 import { recordJson } from "../tables/columns.ts";
 import { type CountedList, levelBits, storedLists, tableOf } from "../tables/count-index.ts";
-import { BEGINS_BLOCK } from "../tables/user-positions.ts";
 import { type Find, findBrokenConstraints, findInFile, isWalkable } from "./check-file.ts";
 
 /** Maximum per section. */
@@ -33,12 +33,10 @@ const findOrphans = findRows<{ table: string; rowid: number }>(
   ({ table, rowid }) => `row ${rowid} of ${table} references a missing row`,
 );
 
-const sequences = ["users", "orders", "tokens"];
-
 const findWrongSequences = findRows<{ name: string }>(
   `
     select name
-    from (${sequences.map((table) => `select '${table}' as name, max(id) as last from ${table}`).join(" union all ")})
+    from (${tablesWithSequence.map((table) => `select '${table}' as name, max(id) as last from ${table}`).join(" union all ")})
     left join sqlite_sequence using (name)
     where last > coalesce(seq, 0) or seq > ${Number.MAX_SAFE_INTEGER}
   `,
@@ -110,23 +108,6 @@ const findWrongTotals = findRows<{ id: number }>(
   ({ id }) => `the total of order ${id} does not match its items`,
 );
 
-const findMisplaced = findRows<{ user_id: number }>(
-  `
-    select distinct user_id
-    from (
-      select
-        user_id, id, user_position,
-        lag(user_position, 1, 0) over of_user as position_before,
-        lag(id, 1, 0) over of_user as id_before
-      from orders
-      window of_user as (partition by user_id order by user_position)
-    )
-    where id <= id_before or user_position <= position_before
-      or not (user_position = position_before + 1 or ${BEGINS_BLOCK})
-  `,
-  ({ user_id }) => `the orders of user ${user_id} are not numbered by id`,
-);
-
 const findChangeGaps = findRows<Record<"kept" | "first" | "last", number>>(
   `
     select count(*) as kept, min(id) as first, max(id) as last
@@ -195,7 +176,6 @@ const sections: readonly Section[] = [
   ["the size of users", findLarge("users", User)],
   ["the size of orders", findLarge("orders", Order)],
   ["the totals of orders against their items", findWrongTotals],
-  ["the positions of orders per user", findMisplaced],
   ["the sequence of changes", findChangeGaps],
   ["the changes of each record", findChangeJumps],
   ["the last change of each record", findChangesBehind],

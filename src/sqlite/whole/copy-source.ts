@@ -3,7 +3,6 @@ import type { Database } from "bun:sqlite";
 import { yieldToEventLoop } from "../../base/event-loop.ts";
 import {
   COPY_BATCH_ROWS,
-  type CopiedTable,
   type CopyRow,
   type CopySource,
   copiedTables,
@@ -12,11 +11,6 @@ import {
 import type { DatabaseFile } from "../file/at-rest.ts";
 import { describeSqliteError, ioErrorOf, withIoErrors } from "../file/errors.ts";
 import { prepareLastId } from "../tables/count-index.ts";
-
-function selectFrom(table: CopiedTable): string {
-  const { columns, sortKey } = copiedTables[table];
-  return `select ${columns.join(", ")} from ${table} order by ${sortKey.join(", ")}`;
-}
 
 /** Yields to the event loop after each batch, so that signals are handled and progress is drawn. */
 async function* inBatches(rows: Iterable<CopyRow>): AsyncGenerator<readonly CopyRow[]> {
@@ -36,7 +30,9 @@ export function copySourceOf(db: Database, requireUnchanged = () => {}): CopySou
   const lastId = prepareLastId(db);
   return {
     async *read(table) {
-      yield* inBatches(db.prepare<CopyRow, []>(selectFrom(table)).iterate());
+      const { columns, sortKey } = copiedTables[table];
+      const select = `select ${columns.join(", ")} from ${table} order by ${sortKey.join(", ")}`;
+      yield* inBatches(db.prepare<CopyRow, []>(select).iterate());
       requireUnchanged();
     },
     async lastId(table) {

@@ -13,7 +13,7 @@ import { prepareBulkInsert } from "./bulk-insert.ts";
 import { copySourceOf } from "./copy-source.ts";
 
 function copyTargetOf(db: Database): CopyTarget {
-  const { ids, insert, finish } = prepareBulkInsert(db)();
+  const { insert, skipTo, finish } = prepareBulkInsert(db)();
   const clearLastId = db.prepare<null, { table: string }>(`
     delete from sqlite_sequence
     where name = $table
@@ -36,7 +36,7 @@ function copyTargetOf(db: Database): CopyTarget {
     },
     async advanceIds(table, id) {
       if (table !== "tokens") {
-        ids.skipTo(table, id);
+        skipTo(table, id);
         finish();
       }
       clearLastId.run({ table });
@@ -45,27 +45,20 @@ function copyTargetOf(db: Database): CopyTarget {
   };
 }
 
-async function buildDatabase<Result>(
-  temporaryPath: string,
-  work: (target: CopyTarget) => Promise<Result>,
-): Promise<Result> {
-  using db = connect(temporaryPath);
-  // No process uses the file yet: it is removed if the copy fails, and synced once at the end.
-  db.run("pragma journal_mode = off");
-  db.run("pragma synchronous = off");
-  migrate(db);
-  db.run("begin");
-  const result = await work(copyTargetOf(db));
-  db.run("commit");
-  return result;
-}
-
 /** @see Backend.withCopyTarget */
 export const withSqliteCopyTarget: Backend["withCopyTarget"] = async (path, work) => {
   try {
     requireAbsent(path);
     using temporary = makeTemporaryDatabase(path);
-    const result = await buildDatabase(temporary.path, work);
+    using db = connect(temporary.path);
+    // No process uses the file yet: it is removed if the copy fails, and synced once at the end.
+    db.run("pragma journal_mode = off");
+    db.run("pragma synchronous = off");
+    migrate(db);
+    db.run("begin");
+    const result = await work(copyTargetOf(db));
+    db.run("commit");
+    db.close(true);
     verifyDatabase(temporary.path);
     publish(temporary.path, path);
     return result;

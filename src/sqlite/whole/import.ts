@@ -15,10 +15,9 @@ import {
 } from "../../domain/import-rules.ts";
 import type { RecordTable } from "../../domain/record.ts";
 import type { Store } from "../../domain/store.ts";
-import type { StoreContext } from "../tables/context.ts";
 import { prepareLastId } from "../tables/count-index.ts";
 import { prepareOrderUpdate } from "../tables/orders.ts";
-import { type OpenUpdates, prepareText } from "../tables/records.ts";
+import { prepareText, type StoreContext, type Update } from "../tables/records.ts";
 import { prepareUserUpdate } from "../tables/users.ts";
 import { prepareBulkInsert } from "./bulk-insert.ts";
 
@@ -39,9 +38,8 @@ function prepareIdOf(db: Database, table: RecordTable) {
 
 function createBulkStore<Row extends ImportedRow & ChangedRecord, Import extends object>(
   { db, timestamp, reader, writer, noteChange }: StoreContext,
-  openBulkInsert: ReturnType<typeof prepareBulkInsert>,
   rules: ImportedTable<Row, Import>,
-  openUpdates: OpenUpdates<Row>,
+  update: Update<Row>,
 ): BulkStore<Import> {
   const { table } = rules;
   const withId = prepareText<Row>(db, table, rules.schema);
@@ -60,6 +58,7 @@ function createBulkStore<Row extends ImportedRow & ChangedRecord, Import extends
     where id = $id
   `);
   const lastId = prepareLastId(db);
+  const openBulkInsert = prepareBulkInsert(db);
   const plan = createPlanner(rules, timestamp);
 
   function readStored(): StoredRecords<Row> {
@@ -83,10 +82,8 @@ function createBulkStore<Row extends ImportedRow & ChangedRecord, Import extends
       if (!Bun.deepEquals(rules.keysOf(before), rules.keysOf(after)))
         clearKeys.run({ id: before.id });
     }
-    const updates = openUpdates();
     // First: a new record can have the key that another one gives up.
-    for (const { before, after } of updated) updates.update(before, after, null);
-    updates.finish?.();
+    for (const { before, after } of updated) update(before, after, null);
     const { insert, finish } = openBulkInsert();
     for (const row of created) insert(table, rules.toRow(row));
     finish();
@@ -117,9 +114,8 @@ function createBulkStore<Row extends ImportedRow & ChangedRecord, Import extends
 }
 
 export function createBulkStores(context: StoreContext): Store["bulk"] {
-  const openBulkInsert = prepareBulkInsert(context.db);
   return {
-    users: createBulkStore(context, openBulkInsert, userImport, prepareUserUpdate(context)),
-    orders: createBulkStore(context, openBulkInsert, orderImport, prepareOrderUpdate(context)),
+    users: createBulkStore(context, userImport, prepareUserUpdate(context)),
+    orders: createBulkStore(context, orderImport, prepareOrderUpdate(context)),
   };
 }

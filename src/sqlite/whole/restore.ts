@@ -64,7 +64,6 @@ function requireOurs(path: string): void {
   fail("operator", `${path} is not a user-api database: move it away`);
 }
 
-/** Copies a backup to a temporary file, and verifies it. */
 async function prepareReplacement(from: string, temporaryPath: string): Promise<BackupSummary> {
   // `copyFile` would copy the permissions, and the backup may be read-only.
   await Bun.write(temporaryPath, Bun.file(from));
@@ -91,20 +90,12 @@ function readTokens(db: Database): readonly KnownToken[] {
     .all();
 }
 
-function readPrevious(db: Database) {
-  const last = "select created_at as ms from changes order by id desc limit 1";
-  const ms = db.prepare<{ ms: number }, []>(last).get()?.ms;
-  const changedAt = ms === undefined ? null : new Date(ms);
-  const [users, orders] = [countRows(db, "users"), countRows(db, "orders")];
-  return { users, orders, changedAt, known: readTokens(db) };
-}
-
 /**
  * Merges the WAL into the database, so that a single file is left. A damaged database keeps its WAL.
  * @returns what is in it; `null` if it cannot be read
  * @throws {AppError} operator if another process has the database open, or a file of somebody else is next to it
  */
-function mergeWal(path: string): ReturnType<typeof readPrevious> | null {
+function mergeWal(path: string) {
   // Again, because an archive may have been downloaded since.
   requireOwnNeighbours(path);
   // SQLite would delete the WAL next to a file that is not a database.
@@ -115,7 +106,11 @@ function mergeWal(path: string): ReturnType<typeof readPrevious> | null {
     db.run(`pragma busy_timeout = ${LOCK_TIMEOUT_MS}`);
     db.run("pragma journal_mode = delete");
     requireCurrentSchema(db);
-    return readPrevious(db);
+    const last = "select created_at as ms from changes order by id desc limit 1";
+    const ms = db.prepare<{ ms: number }, []>(last).get()?.ms;
+    const changedAt = ms === undefined ? null : new Date(ms);
+    const [users, orders] = [countRows(db, "users"), countRows(db, "orders")];
+    return { users, orders, changedAt, known: readTokens(db) };
   } catch (error) {
     if (isBusy(error)) fail("operator", "another process is using the database: stop it first");
     return null;

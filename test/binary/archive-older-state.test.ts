@@ -2,7 +2,6 @@
 // not be replaced by a new base.
 import { describe, expect, test } from "bun:test";
 import { copyFileSync, existsSync, mkdirSync, readdirSync, rmSync, writeFileSync } from "node:fs";
-import { isLong } from "../support/long.ts";
 import { binary, runBinary } from "../support/program.ts";
 import { createUser, makePlace, stop, urlOf } from "./archived-place.ts";
 
@@ -56,21 +55,10 @@ const ways: Readonly<Record<string, (archived: Archived) => Promise<string>>> = 
     await serve(4, { ...withoutArchive, DATABASE_URL: older });
     return older;
   },
-  async "only a revocation of a token is missing"({ environment, path, older, serve, keep }) {
-    await runBinary(["token", "create", "leaked"], { ...environment, DATABASE_URL: path });
-    await serve(3);
-    keep();
-    const revoked = await runBinary(["token", "revoke", "leaked"], environment);
-    expect(revoked.code).toBe(0);
-    await serve(0);
-    copyFiles(older, path, ["", "-wal"]);
-    return path;
-  },
 };
 
 describe.skipIf(binary === "")("a start with an archive is refused", () => {
   for (const [at, [what, change]] of Object.entries(ways).entries()) {
-    if (!isLong && at > 1) continue;
     const [commit, kind] =
       at % 2 === 0 ? (["sync", "bucket"] as const) : (["async", "directory"] as const);
     test.concurrent(`when ${what} in ${commit} mode`, async () => {
@@ -146,29 +134,6 @@ test.concurrent.skipIf(binary === "")(
     await serve(1);
     expect(await restore()).toHaveLength(4);
     expect(existsSync(path)).toBeTrue();
-  },
-  180_000,
-);
-
-test.concurrent.skipIf(binary === "")(
-  "a database that has gone another way is set aside and restored with ARCHIVE_RESTORE=if-missing",
-  async () => {
-    await using archived = await makeArchived("sync", "bucket");
-    const { path, serve, restore, start, at } = archived;
-    for (let round = 1; round <= 2; round += 1) {
-      const old = await ways["an older state of all files was put back"]?.(archived);
-      const known = await restore();
-      const server = start({ ARCHIVE_RESTORE: "if-missing" });
-      expect(await server.listening).not.toBeNull();
-      await stop(server);
-      const aside = readdirSync(at("data")).filter((name) =>
-        /^a\.db-diverged-[^-]+-.*Z$/.test(name),
-      );
-      expect([old, aside]).toEqual([path, [expect.any(String)]]);
-      expect(server.output()).toContain(aside[0] ?? "");
-      await serve(1);
-      expect(await restore()).toHaveLength(known.length + 1);
-    }
   },
   180_000,
 );

@@ -99,7 +99,7 @@ test.if(againstBinary)(
       await stop(server);
     }
     const bomb = Bun.zstdCompressSync(new Uint8Array(500e6));
-    await forEachInput("archives", 16, [...Array(64).keys()], async (seed) => {
+    await forEachInput(16, [...Array(64).keys()], async (seed) => {
       await using storage = await startS3Server();
       using directory = makeDirectory();
       for (const [key, object] of origin.storage.objects) storage.objects.set(key, object);

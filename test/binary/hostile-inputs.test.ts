@@ -76,7 +76,7 @@ test.if(againstBinary)(
   async () => {
     const formats = ["ndjson", "csv"];
     const inputs = contents.flatMap((make) => formats.map((format) => ({ make, format })));
-    await forEachInput("imports", JOBS, inputs, async ({ make, format }, number) => {
+    await forEachInput(JOBS, inputs, async ({ make, format }, number) => {
       const path = at.at(`${number}.${format}`);
       writeFileSync(path, make());
       await expectHarmless({
@@ -138,7 +138,7 @@ test.skipIf(!againstBinary || process.getuid?.() !== 0)(
     const inputs = writers.flatMap((command) =>
       planted.flatMap((each) => [true, false].map((isFirst) => ({ command, each, isFirst }))),
     );
-    await forEachInput("planted", JOBS, inputs, async ({ command, each, isFirst }) => {
+    await forEachInput(JOBS, inputs, async ({ command, each, isFirst }) => {
       await expectHarmless({
         what: `${each}`,
         args: command.split(" "),

@@ -67,7 +67,7 @@ const commands = [
 test.if(againstBinary)(
   "commands end with one line when another PostgreSQL answers",
   async () => {
-    await forEachInput("postgres", JOBS, seeds, async (seed) => {
+    await forEachInput(JOBS, seeds, async (seed) => {
       await using server = await startAnswering(answerOfPostgres(seed));
       await expectHarmless({
         what: `answer ${seed} of PostgreSQL`,
@@ -134,7 +134,7 @@ test.if(againstBinary)(
     // Whoever is sent to another server would give it the credentials.
     const nothing = new Uint8Array();
     await using elsewhere = await startAnswering({ first: nothing, later: nothing, after: "end" });
-    await forEachInput("s3", JOBS, seeds, async (seed) => {
+    await forEachInput(JOBS, seeds, async (seed) => {
       await using server = await startAnswering(answerOfS3(seed, elsewhere.host));
       const args = `${archiveCommands[seed % archiveCommands.length]}`.split(" ");
       await expectHarmless({

@@ -66,16 +66,7 @@ async function attemptShutdown(base: Base, kind: Kind, when: string): Promise<Ou
   return { injected, problems: [...problemsOfEnd(code, stderr), ...lost] };
 }
 
-interface Started {
-  /** `null` if it has exited instead. */
-  readonly url: string | null;
-  readonly code: number | null;
-  readonly stderr: string;
-  /** Ends the program. @returns the calls that failed */
-  end(): Promise<string[]>;
-}
-
-/** Starts the program under strace, and waits until it listens or has exited. */
+/** Starts the program under strace, and waits until it listens or has exited: then its URL is `null`. */
 async function startWithFault(fault: Fault, trace: string, env: Record<string, string>) {
   // -D: the program is our own child, so that our signal is for it.
   const command = ["strace", "-D", ...startOptionsOf(fault, trace), binary, "serve"];
@@ -86,6 +77,7 @@ async function startWithFault(fault: Fault, trace: string, env: Record<string, s
     url,
     code,
     stderr,
+    /** Ends the program. @returns the calls that failed */
     async end() {
       child.kill("SIGKILL");
       const lastLine = new RegExp(`^${child.pid} .*\\+\\+\\+ (?:exited|killed) .*$`, "m");
@@ -95,7 +87,7 @@ async function startWithFault(fault: Fault, trace: string, env: Record<string, s
         await Bun.sleep(2);
       }
     },
-  } satisfies Started;
+  };
 }
 
 /** @param base `null` for a database that does not exist yet */
@@ -134,18 +126,17 @@ async function attemptStart(base: Base | null, kind: Kind, when: string): Promis
 }
 
 /** Runs a command under strace while the server is running. */
-async function runWithFault(fault: Fault, trace: string, database: string, args: string[]) {
-  const command = ["strace", ...startOptionsOf(fault, trace), binary, ...args];
-  const env = { DATABASE_URL: database };
-  const outcome = await runProgram(command, { env });
+async function runWithFault(kind: Kind, when: string, database: string, args: string[]) {
+  using directory = makeDirectory();
+  const trace = directory.at("trace");
+  const options = startOptionsOf(faultOf(kind, when, database), trace);
+  const command = ["strace", ...options, binary, ...args];
+  const outcome = await runProgram(command, { env: { DATABASE_URL: database } });
   return { ...outcome, injected: readInjected(await Bun.file(trace).text()) };
 }
 
 async function attemptCheck(server: TestServer, kind: Kind, when: string): Promise<Outcome> {
-  using directory = makeDirectory();
-  const { database } = server;
-  const fault = faultOf(kind, when, database);
-  const result = await runWithFault(fault, directory.at("trace"), database, ["check"]);
+  const result = await runWithFault(kind, when, server.database, ["check"]);
   const { code, stdout, stderr, injected } = result;
   const problems = problemsOfEnd(code, stderr);
   if (code === 0 && stdout !== "ok\n") problems.push(`it prints ${stdout}`);
@@ -153,12 +144,9 @@ async function attemptCheck(server: TestServer, kind: Kind, when: string): Promi
 }
 
 async function attemptBackup(server: TestServer, kind: Kind, when: string): Promise<Outcome> {
-  using directory = makeDirectory();
   using target = makeDirectory();
-  const { database } = server;
   const copy = target.at("copy.db");
-  const fault = faultOf(kind, when, database);
-  const result = await runWithFault(fault, directory.at("trace"), database, ["backup", copy]);
+  const result = await runWithFault(kind, when, server.database, ["backup", copy]);
   const { code, stderr, injected } = result;
   // The dynamic loader reads libraries with the same system call before the program starts.
   if (injected.some((call) => /\.so[.\d]* at /.test(call))) return { injected, problems: [] };
@@ -179,7 +167,7 @@ async function attemptBackup(server: TestServer, kind: Kind, when: string): Prom
 }
 
 describe.skipIf(skipTraced)("with 60 users", () => {
-  const base = useBase({ users: 60, withLog: true });
+  const base = useBase(60, true);
 
   test(
     "serve starts or prints one error line when a system call fails on a new database",

@@ -19,7 +19,6 @@ import {
   findLost,
   isUnavailable,
   type Kind,
-  lastLineOf,
   messageOf,
   nothingAcknowledged,
   type Outcome,
@@ -88,7 +87,7 @@ async function attempt(
     problems.push(messageOf(error));
   }
   const code = await server.stop("SIGKILL");
-  if (code !== KILLED) problems.push(`exit code ${code}: ${lastLineOf(server.output)}`);
+  if (code !== KILLED) problems.push(`exit code ${code}: ${server.output.slice(-500)}`);
   problems.push(...(await findLost(database, acknowledged)));
   return { injected, problems };
 }
@@ -215,7 +214,7 @@ async function checkpoint({ server, acknowledged, problems, duringFault }: Run):
 }
 
 describe.skipIf(skipTraced)("with 1,000 users", () => {
-  const base = useBase({ users: 1_000, withLog: false });
+  const base = useBase(1_000, false);
 
   test.each(requests)(
     "%s succeeds or returns 503, and loses no acknowledged write, when a system call fails",

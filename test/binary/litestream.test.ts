@@ -1,21 +1,14 @@
 // Runs deploy/litestream.yml with Litestream itself. TEST_LITESTREAM is its path; it is skipped without one.
 import { expect, test } from "bun:test";
 import { existsSync, mkdirSync, rmSync } from "node:fs";
-import { newToken } from "../../src/domain/token.ts";
 import { readYaml } from "../deploy/yaml.ts";
-import { newEmail } from "../http/make.ts";
-import { sendCall } from "../http/server.ts";
 import { makeDirectory } from "../support/directory.ts";
 import { binary, type Running, runBinary, runProgram, startProgram } from "../support/program.ts";
+import { createUser, token, until, urlOf } from "./archived-place.ts";
 
 const litestream = Bun.env["TEST_LITESTREAM"] ?? "";
 const environment = { PATH: Bun.env["PATH"], TMPDIR: Bun.env["TMPDIR"] };
-const token = newToken();
 const CLIENTS = 4;
-
-async function until(isTrue: () => boolean): Promise<void> {
-  while (!isTrue()) await Bun.sleep(20);
-}
 
 function countUploads(replication: Running): number {
   return replication.output().split("ltx file uploaded").length - 1;
@@ -57,20 +50,6 @@ async function makeWorld(directory: string) {
   };
 }
 
-async function createUser(url: string): Promise<number> {
-  const { json } = await sendCall(url, token, "POST", "/users", { body: { email: newEmail() } });
-  return json.data.id;
-}
-
-/** Creates users until the server is gone. @param acknowledged collects their ids */
-async function keepCreating(url: string, acknowledged: number[]): Promise<void> {
-  try {
-    for (;;) acknowledged.push(await createUser(url));
-  } catch {
-    // The server was killed.
-  }
-}
-
 async function storedIds(database: string): Promise<number[]> {
   const { stdout } = await runBinary(["export", "users", "--database-url", database]);
   return stdout
@@ -85,11 +64,15 @@ test.if(litestream !== "" && binary !== "")(
     using directory = makeDirectory();
     const world = await makeWorld(directory.path);
     const server = world.serve();
-    const url = (await server.listening) ?? "";
+    const url = await urlOf(server);
     const replication = world.replicate();
     await until(() => countUploads(replication) > 0);
     const acknowledged: number[] = [];
-    const clients = Array.from({ length: CLIENTS }, () => keepCreating(url, acknowledged));
+    /** Creates users until the server is killed. */
+    const keepCreating = async () => {
+      for (;;) acknowledged.push((await createUser(url)).json.data.id);
+    };
+    const clients = Array.from({ length: CLIENTS }, () => keepCreating().catch(() => {}));
     await until(() => acknowledged.length > 100);
     const before = [...acknowledged];
     const uploads = countUploads(replication);
@@ -108,16 +91,14 @@ test.if(litestream !== "" && binary !== "")(
     const next = world.replicate();
     await until(() => existsSync(`${world.database}-wal`));
     const nextServer = world.serve();
-    const nextUrl = await nextServer.listening;
-    expect(nextUrl, nextServer.output()).not.toBeNull();
-    const id = await createUser(nextUrl ?? "");
+    const { json } = await createUser(await urlOf(nextServer));
     nextServer.kill("SIGTERM");
     expect((await nextServer.ended).code).toBe(0);
     next.kill("SIGTERM");
     expect((await next.ended).code).toBe(0);
     world.loseData();
     expect((await world.restore()).code).toBe(0);
-    expect(await storedIds(world.database)).toEqual([...ids, id]);
+    expect(await storedIds(world.database)).toEqual([...ids, json.data.id]);
   },
   180_000,
 );

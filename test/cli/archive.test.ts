@@ -38,6 +38,34 @@ test("health and metrics say how far the archive is behind", async () => {
   expect(await metrics()).toMatch(/^user_api_archive_bytes_behind \d/m);
 });
 
+test.each([
+  ["sync", 503],
+  ["async", 201],
+])("a write in %s mode is %i while the storage is away, and made once", async (commit, status) => {
+  using archive = makeArchive();
+  await using server = await startServer({ ...archive.settings, ARCHIVE_COMMIT: commit });
+  const create = (email: string, headers = {}) =>
+    server.call("POST", "/users", { body: { email }, headers });
+  const createLate = () => create("late@example.com", { "Idempotency-Key": "a" });
+  const retryAfter = status === 503 ? "2" : null;
+  const error = status === 503 ? "the archive does not respond" : null;
+  renameSync(archive.at("archive"), archive.at("away"));
+  const late = await createLate();
+  expect([late.status, late.headers.get("retry-after")]).toEqual([status, retryAfter]);
+  expect(await create("ann@example.com")).toMatchObject({ status, json: { error } });
+  expect((await server.call("GET", "/users")).status).toBe(200);
+  expect((await server.call("GET", "/health")).status).toBe(status === 503 ? 503 : 200);
+  while (!server.output.includes('"archive not written"')) await Bun.sleep(5);
+  renameSync(archive.at("away"), archive.at("archive"));
+  while ((await createLate()).status !== 201) await Bun.sleep(5);
+  while (!server.output.includes('"archive written again"')) await Bun.sleep(5);
+  await server.stop();
+  using world = makeHarness({ environment: archive.settings });
+  expect((await world.run("archive", "check")).stdout).toStartWith(
+    `Restored ${status === 503 ? "1 user" : "2 users"}, `,
+  );
+});
+
 test("a command that writes beside a server waits until the archive has that, or says that it has not", async () => {
   using archive = makeArchive();
   await using server = await startServer(archive.settings);

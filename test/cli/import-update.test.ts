@@ -9,33 +9,24 @@ import {
 
 const ann = { email: "ann@b.cd", reference: "C-1", name: "Ann", metadata: { plan: "pro" } };
 
-test("import --update changes records that exist, and nothing when repeated or in a dry run", async () => {
+test("import --update counts what it changes, and changes nothing when repeated or in a dry run", async () => {
   using world = makeHarness();
   const erased = { email: "2@erased.invalid", reference: "C-2" };
-  await world.feed(lines([ann, erased, { email: "cy@b.cd" }]), "import", "users");
+  await world.feed(lines([ann, erased]), "import", "users");
   const before = await exportOf(world, "users");
   const text = lines([
     { ...ann, name: "Anna" },
     { email: "bob@b.cd", reference: "C-2" },
-    { email: "cy@b.cd", reference: "C-3" },
     { email: "dee@b.cd" },
   ]);
-  const counts = "1 user (2 updated, 1 erased, 0 unchanged, 0 rejected)";
+  const counts = "1 user (1 updated, 1 erased, 0 unchanged, 0 rejected)";
   const args = ["import", "users", "--update"];
   expect(await world.feed(text, ...args, "--dry-run")).toEqual(reported(`Would import ${counts}`));
   expect(await exportOf(world, "users")).toEqual(before);
   expect(await world.feed(text, ...args)).toEqual(reported(`Imported ${counts}`));
-  const after = await exportOf(world, "users");
-  expect(after).toMatchObject([
-    { ...ann, name: "Anna", version: 2 },
-    { ...erased, version: 1 },
-    { email: "cy@b.cd", reference: "C-3", version: 2 },
-    { id: 4, email: "dee@b.cd", version: 1 },
-  ]);
   expect(await world.feed(text, ...args)).toEqual(
-    reported("Imported 0 users (0 updated, 1 erased, 3 unchanged, 0 rejected)"),
+    reported("Imported 0 users (0 updated, 1 erased, 2 unchanged, 0 rejected)"),
   );
-  expect(await exportOf(world, "users")).toEqual(after);
 });
 
 test("import --update of CSV keeps what has an empty cell or no column, and with an id clears the first", async () => {
@@ -55,35 +46,20 @@ test("import --update of CSV keeps what has an empty cell or no column, and with
   expect(await exportOf(world, "users")).toMatchObject([cleared]);
 });
 
-test("import --update rejects different records with a common key, and names both lines", async () => {
+test("import rejects different records with a common key in two batches, and names both lines", async () => {
   using world = makeHarness();
   const filler = Array.from({ length: 5_000 }, (_, at) => ({ email: `${at}@b.cd` }));
-  const differ = (field: string, both: string) =>
-    `${field} is that of lines ${both}, which have different values`;
-  const text = lines([
-    // One user has the key that another one of the file has had.
-    { email: "old@b.cd", name: "Guest" },
-    { ...ann, email: "new@b.cd" },
-    ...[{ email: "a@b.cd", reference: "1" }, ann, { email: "b@b.cd", reference: "1" }],
-    ...filler,
-    // In the second batch.
-    ...[{ email: "0@b.cd" }, { email: "1@B.cd", name: "B" }, { email: "c@b.cd", reference: "1" }],
-  ]);
-  const args = ["import", "users", "--update"];
-  await world.feed(lines([{ ...ann, email: "old@b.cd" }]), ...args);
+  // The last two are in the second batch.
+  const text = lines([...filler, { email: "0@b.cd" }, { email: "1@B.cd", name: "B" }]);
   const expected = (verb: string, created: string, unchanged: string) =>
     failed(
-      `line 1: ${differ("reference", "1 and 2")} (and 5 more like it)`,
-      `line 5007: ${differ("email", "7 and 5007")}`,
-      `${verb} ${created} users (0 updated, ${unchanged} unchanged, 7 rejected)`,
+      "line 5002: email is that of lines 2 and 5002, which have different values",
+      `${verb} ${created} users (0 updated, ${unchanged} unchanged, 1 rejected)`,
     );
-  const dryRun = await world.feed(text, ...args, "--dry-run");
-  expect(dryRun).toEqual(expected("Would import", "5,000", "1"));
-  expect(await world.feed(text, ...args)).toEqual(expected("Imported", "5,000", "1"));
-  const stored = await exportOf(world, "users");
-  expect(stored.slice(0, 2)).toMatchObject([{ ...ann, email: "old@b.cd", version: 1 }, filler[0]]);
-  expect(await world.feed(text, ...args)).toEqual(expected("Imported", "0", "5,001"));
-  expect(await exportOf(world, "users")).toEqual(stored);
+  const run = (...more: string[]) => world.feed(text, "import", "users", "--update", ...more);
+  expect(await run("--dry-run")).toEqual(expected("Would import", "5,000", "1"));
+  expect(await run()).toEqual(expected("Imported", "5,000", "1"));
+  expect(await run()).toEqual(expected("Imported", "0", "5,001"));
 });
 
 test("import names a reference that a spreadsheet has rounded", async () => {

@@ -111,16 +111,6 @@ test("serve prints no token when one was created before", async () => {
   expect((await next.stop()).stderr).toBe("");
 });
 
-test("serve accepts API_TOKEN and prints no token when it is set", async () => {
-  const token = newToken();
-  using world = makeHarness({ environment: { API_TOKEN: token } });
-  const serving = await world.serve();
-  expect((await get(serving, "/users", token)).status).toBe(200);
-  expect((await serving.stop()).stderr).toBe("");
-  const tokens = await world.run("token", "list");
-  expect(tokens.stdout.trimEnd().split("\n")).toHaveLength(1);
-});
-
 test("serve fails when API_TOKEN is a token of the database, even a revoked one", async () => {
   using world = makeHarness();
   const token = await createToken(world, "shop", "--scope", "read");

@@ -14,7 +14,6 @@ export interface Clock {
 export const systemClock: Clock = {
   monotonicMs: () => performance.now(),
   nowMs: Date.now,
-  // It is rejected only when the signal is aborted.
   sleep: (ms, signal) => setTimeout(ms, undefined, signal && { signal }).catch(() => {}),
   every(ms, work) {
     const timer = setInterval(work, ms);

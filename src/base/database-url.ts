@@ -12,7 +12,6 @@ export function redactPassword(databaseUrl: string): string {
   return `${protocol}//${username === "" ? "" : `${username}@`}${host}${pathname}`;
 }
 
-/** What the names of the files next to a SQLite database end with. */
 export const suffixes = {
   wal: "-wal",
   shm: "-shm",
@@ -22,10 +21,7 @@ export const suffixes = {
   archive: "-archive",
 } as const;
 
-/**
- * @returns the paths of a SQLite database and of the files next to it: those of SQLite, the lock of a server, the time of
- * the last backup, and the marker of the archive
- */
+/** @returns the paths of a SQLite database and of the files next to it; none for PostgreSQL */
 export function databaseFiles(databaseUrl: string): readonly string[] {
   if (isPostgres(databaseUrl)) return [];
   return ["", ...Object.values(suffixes)].map((suffix) => databaseUrl + suffix);
@@ -45,16 +41,6 @@ const parameters: Readonly<Record<string, readonly [valid: RegExp, problem: stri
   prepare: [/^(true|false)$/, "must be true or false"],
   sslmode: [new RegExp(`^(${sslModes.replaceAll(", ", "|")})$`), `must be one of ${sslModes}`],
 };
-
-function requireValidParameters({ searchParams }: URL): void {
-  for (const [name, value] of searchParams) {
-    if (searchParams.getAll(name).length > 1) {
-      fail("operator", `the parameter ${name} is given more than once`);
-    }
-    const [valid, problem] = parameters[name] ?? [];
-    if (valid?.test(value) === false) fail("operator", `the parameter ${name} ${problem}`);
-  }
-}
 
 /** Of a URL or a connection string, also with a typing error. With `./` before it, any file can be named. */
 const LIKE_URL = /^[^/]*(?:[:=]|\/\/)|^[^./].*\?/s;
@@ -77,6 +63,11 @@ export function parseDatabaseUrl(text: string): string {
     const advice = "write @ : / # ? % in a password as %40 %3A %2F %23 %3F %25";
     fail("operator", `must be a URL such as postgres://user@localhost/user_api; ${advice}`);
   }
-  requireValidParameters(url);
+  for (const [name, value] of url.searchParams) {
+    if (url.searchParams.getAll(name).length > 1)
+      fail("operator", `the parameter ${name} is given more than once`);
+    const [valid, problem] = parameters[name] ?? [];
+    if (valid?.test(value) === false) fail("operator", `the parameter ${name} ${problem}`);
+  }
   return text;
 }

@@ -1,49 +1,10 @@
-/**
- * Expected errors. `AppError` is the only class that is thrown on purpose: anything else that is thrown is a
- * bug. `http/output/errors.ts` has the response for each code, `main.ts` the exit code.
- */
+/** Expected errors. `AppError` is the only class that is thrown on purpose: anything else that is thrown is a bug. */
+import type { errorKinds } from "./error-kinds.ts";
 
 /** Clients know those of responses in JSON as `meta.code` and depend on them: within v1, none is renamed. */
-export type ErrorCode =
-  | "validation_failed"
-  | "invalid_order_id"
-  | "unauthorised"
-  | "invalid_token"
-  | "insufficient_scope"
-  | "expectation_failed"
-  | "not_found"
-  | "order_not_found"
-  | "method_not_allowed"
-  | "email_taken"
-  | "reference_taken"
-  | "user_has_orders"
-  | "invalid_status_change"
-  | "invalid_refund"
-  | "version_mismatch"
-  | "payload_too_large"
-  | "unsupported_media_type"
-  | "idempotency_key_reused"
-  /** The feed no longer has a change that the client has not read. */
-  | "changes_expired"
-  /** The feed is not the one that the client has read. */
-  | "changes_reset"
-  | "too_many_requests"
-  | "unavailable"
-  /** The request needs a damaged part of the database file. */
-  | "damaged"
-  /** The reader of the output has closed it, e.g. `head`. The exit code is that of SIGPIPE. */
-  | "output_closed"
-  /** A bug, or a failure that nothing above describes: the response to any error that is not an `AppError`. */
-  | "internal"
-  /** The command line is wrong: one line on stderr and exit code 2. */
-  | "usage"
-  /** An error that the operator can fix (setting, port, file): one line on stderr and exit code 1. */
-  | "operator";
+export type ErrorCode = keyof typeof errorKinds;
 
-/**
- * The kinds of problems, for programs: `format` is a text, or a part of the request, that is malformed; `reference`
- * names a record that does not exist.
- */
+/** `format` is a text, or a part of the request, that is malformed; `reference` names a record that does not exist. */
 export const problemCodes = [
   "required",
   "not_allowed",
@@ -114,7 +75,6 @@ export function failInvalid(problems: readonly FieldError[]): never {
   throw new AppError("validation_failed", `Validation failed: ${message}`, { problems });
 }
 
-/** @throws {AppError} validation_failed, with one problem */
 export function failField(
   field: string,
   code: ProblemCode,
@@ -124,7 +84,6 @@ export function failField(
   failInvalid([{ field, code, problem, ...details }]);
 }
 
-/** Rejects a field that a request has twice. @throws {AppError} validation_failed */
 export function failDuplicate(field: string): never {
   failField(field, "duplicate", "is given more than once");
 }

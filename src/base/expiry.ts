@@ -22,7 +22,6 @@ export type ExpiryLog = ReturnType<typeof createExpiryLog>;
 export function createExpiryLog(kind: string, now: () => Date, log: Pick<Log, "warn" | "error">) {
   const uses = new Map<string, Validity & { readonly usedMs: number; readonly warning: string }>();
   return {
-    /** Call it when something is used. */
     note(name: string, validity: Validity): void {
       const usedMs = now().getTime();
       if (!endsSoon(validity, usedMs)) return;

@@ -9,7 +9,7 @@ import { displayField } from "./validator.ts";
 const MAX_DEPTH = 16;
 /** Maximum number of members of all objects. The largest record has 2,064: many more take long to validate. */
 const MAX_MEMBERS = 2_500;
-/** Maximum number of commas, and so of elements of arrays. */
+/** And so of elements of arrays. */
 const MAX_COMMAS = 2_500;
 
 export function hasMember<Name extends string>(
@@ -32,11 +32,6 @@ export function sortMembers(value: unknown): unknown {
 
 /** `-0`, or a number with a fraction or an exponent. Times and UUIDs in texts do not match. */
 const UNUSUAL_NUMBER = /(?:^|[[,]|"\s*:)\s*(?:-0|-?\d+[.eE])/;
-
-/** Most texts have none of these characters, and looking for them is faster than the pattern above. */
-function hasUnusualNumber(text: string): boolean {
-  return (/\d[.eE]/.test(text) || text.includes("-0")) && UNUSUAL_NUMBER.test(text);
-}
 
 /**
  * No field is a fraction. `5.00` in an amount is more likely 500 cents than 5, so it becomes `NaN`, which every schema
@@ -143,7 +138,9 @@ function parse(text: string, reviver?: typeof toInteger): unknown {
  */
 export function parseJson(text: string): unknown {
   const duplicate = findDuplicate(text);
-  const value = parse(text, hasUnusualNumber(text) ? toInteger : undefined);
+  // Most texts have none of these characters, and looking for them is faster than the pattern.
+  const isUnusual = (/\d[.eE]/.test(text) || text.includes("-0")) && UNUSUAL_NUMBER.test(text);
+  const value = parse(text, isUnusual ? toInteger : undefined);
   if (duplicate !== null) failDuplicate(duplicate);
   return value;
 }

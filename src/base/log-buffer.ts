@@ -29,12 +29,8 @@ export interface LogBuffer {
   finish(): Promise<boolean>;
 }
 
-const NEWLINE = 0x0a;
-
 function countLines(text: Uint8Array): number {
-  let lines = 0;
-  for (const byte of text) if (byte === NEWLINE) lines += 1;
-  return lines;
+  return text.filter((byte) => byte === 0x0a).length;
 }
 
 export function createLogBuffer(writeBytes: WriteBytes): LogBuffer {

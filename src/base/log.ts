@@ -25,7 +25,7 @@ export interface Log extends Readonly<Record<Severity, (event: string, fields?: 
   request(fields: RequestFields, url: string): void;
 }
 
-/** The route of requests that match no other. Their path is logged, to show a typo. */
+/** Of requests that match no route. Their path is logged, to show a typo. */
 export const UNKNOWN_ROUTE = "/*";
 
 const MAX_PATH_CHARACTERS = 100;
@@ -60,10 +60,8 @@ const jsonFormatter: Formatter = {
   },
 };
 
-/** @returns the time of day, which is enough on a terminal */
-function timeOfDay(time: string): string {
-  return time.slice(11, 19);
-}
+/** It is enough on a terminal. */
+const timeOfDay = (time: string) => time.slice(11, 19);
 
 const textFormatter: Formatter = {
   // Values with spaces or line feeds are JSON, so that an event is one line.

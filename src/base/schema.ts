@@ -5,7 +5,7 @@
 import { Kind, type Static, type TSchema, Type, TypeRegistry } from "@sinclair/typebox";
 import { isEmail } from "./email.ts";
 
-/** Any schema, and its values. Other layers use these names instead of those of TypeBox. */
+/** Other layers use these names instead of those of TypeBox. */
 export type Schema = TSchema;
 export type ValueOf<Of extends Schema> = Static<Of>;
 
@@ -83,12 +83,11 @@ export function SafeInteger(minimum: number, description?: string) {
 /** Marks the schema of an amount of money. No part of the OpenAPI document. */
 export const IS_AMOUNT = Symbol("amount");
 
-/** An amount of money, in the minor unit of its currency. */
+/** In the minor unit of its currency. */
 export function Amount(minimum: number, description: string) {
   return { ...SafeInteger(minimum, description), [IS_AMOUNT]: true };
 }
 
-/** Text of `minLength` to `maxLength` characters (code points). */
 export function Text(options: TextOptions) {
   return Type.Unsafe<string>({ [Kind]: "Text", type: "string", ...options });
 }

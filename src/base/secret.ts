@@ -8,19 +8,13 @@ export type Environment = Readonly<Record<string, string | undefined>>;
 /** A larger file was named by mistake, e.g. a database. */
 const MAX_BYTES = 2 ** 18;
 
-/** @returns the text of a file that a setting names. @throws {AppError} operator if it is not a regular file, or too large */
+/** @throws {AppError} operator if it is not a regular file, or too large */
 export function readSettingFile(path: string): string {
   const file = statSync(path);
   // A device or a pipe could be read without end.
   if (!file.isFile()) fail("operator", "it is not a regular file");
   if (file.size > MAX_BYTES) fail("operator", "it is too large");
   return readFileSync(path, "utf8");
-}
-
-function readLine(path: string): string {
-  const text = readSettingFile(path).replace(/\r?\n$/, "");
-  // The rest could become a part of a file name or of a header.
-  return /^\P{Cc}+$/u.test(text) ? text : fail("operator", "it must contain one line of text");
 }
 
 /**
@@ -39,7 +33,9 @@ export function readSecret(environment: Environment, name: string): string | nul
     );
   }
   try {
-    return readLine(path);
+    const text = readSettingFile(path).replace(/\r?\n$/, "");
+    // The rest could become a part of a file name or of a header.
+    return /^\P{Cc}+$/u.test(text) ? text : fail("operator", "it must contain one line of text");
   } catch (error) {
     const problem = error instanceof AppError ? error.message : fileProblem(error);
     if (problem === null) throw error;

@@ -20,7 +20,6 @@ import { systemCode } from "./error.ts";
 
 const TEMPORARY = /^(?<target>.+)\.user-api-(?<pid>\d+)-[0-9a-f]{8}\.partial$/;
 
-/** In a directory that has such a name. */
 const DATABASE = "new.db";
 
 /**
@@ -97,7 +96,7 @@ export function makeTemporaryDatabase(target: string) {
   return { path, [Symbol.dispose]: () => removeQuietly(directory) };
 }
 
-/** Flushes a file, or the entries of a directory, to disk. */
+/** Also the entries of a directory. */
 export function fsyncPath(path: string): void {
   const descriptor = openSync(path, "r");
   try {

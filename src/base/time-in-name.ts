@@ -1,12 +1,10 @@
 /** The time in the name of a file. Names that differ in it alone sort by time. */
 
-const FORM = /^\d{4}-\d\d-\d\dT\d\d-\d\d-\d\d\.\d{3}Z$/;
-
 /** @returns the time in UTC, without the colons that some file systems reject */
 export function timeInName(time: Date): string {
   return time.toISOString().replaceAll(":", "-");
 }
 
 export function isTimeInName(text: string): boolean {
-  return FORM.test(text);
+  return /^\d{4}-\d\d-\d\dT\d\d-\d\d-\d\d\.\d{3}Z$/.test(text);
 }

@@ -7,16 +7,13 @@ import { basename, dirname, isAbsolute, join } from "node:path";
 import { suffixes } from "./database-url.ts";
 import { fail } from "./error.ts";
 
-/** @returns whether a file of this user is used: one of root, of this process, or of the owner of what it is for */
 function isTrusted(user: number, owner: number | undefined): boolean {
   return user === 0 || user === process.geteuid?.() || user === owner;
 }
 
 /**
  * Resolves symbolic links, as the system does. Nothing needs to exist.
- * @returns the path without links
- * @throws {AppError} operator if a link belongs neither to root, nor to this process, nor to the owner of the file it
- * leads to
+ * @throws {AppError} operator if a link belongs neither to root, nor to this process, nor to the owner of its file
  */
 export function resolveLinks(path: string): string {
   const absolute = isAbsolute(path) ? path : `${process.cwd()}/${path}`;

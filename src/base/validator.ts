@@ -14,7 +14,6 @@ export const MAX_PROBLEMS = 20;
 /** Longer field names are cut in messages, because a client can choose them. */
 const MAX_FIELD_LENGTH = 100;
 
-/** @returns e.g. `1 to 200 characters` or `at most 500 characters` */
 function describeRange(low: number, high: number, unit: string): string {
   return low === 0 ? `at most ${high} ${unit}` : `${low} to ${high} ${unit}`;
 }
@@ -55,7 +54,6 @@ export function describeConstraint(schema: Schema): string {
   return "must be a JSON object";
 }
 
-/** @returns a field name for a message, shortened, because a client can choose it */
 export function displayField(name: string): string {
   if (name === "") return '""';
   const cut = name.length > MAX_FIELD_LENGTH ? `${name.slice(0, MAX_FIELD_LENGTH)}…` : name;
@@ -171,9 +169,8 @@ function innermost(error: ValueError): ValueError {
 }
 
 /**
- * @param record the record that this schema changes; its other fields are reported as read-only, not as unknown
- * @returns a function that returns a valid value unchanged. It throws {AppError} validation_failed with at most 20
- * problems, one per field
+ * @param record that this schema changes; its other fields are reported as read-only, not as unknown
+ * @returns a function that throws {AppError} validation_failed with at most 20 problems, one per field
  */
 export function createValidator<Of extends Schema>(
   schema: Of,

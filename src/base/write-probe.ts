@@ -1,13 +1,11 @@
 /** Health check by writing: nothing else reveals a full or failing disk. */
 import { AppError } from "./error.ts";
 
-/** How long a successful and a failed result are reused. */
 const SUCCESS_TTL_MS = 5_000;
 const FAILURE_TTL_MS = 1_000;
 
 /**
- * Limits how often the probe writes, however often it is called.
- * @param write writes to disk without changing the data
+ * @param write writes to disk without changing the data. However often the result is called, it runs rarely
  * @returns a function that throws {AppError} unavailable if the database cannot be written
  */
 export function createWriteProbe(write: () => Promise<unknown>): () => Promise<void> {

@@ -11,7 +11,6 @@ function megabytes(bytes: number): string {
   return `${(bytes / 1e6).toFixed(1)} MB`;
 }
 
-/** @returns e.g. `1 user, 2 orders and 3 tokens to backup.db (1.5 MB, verified)` */
 export function describeResult(
   { users, orders, tokens, bytes }: Omit<BackupSummary, "warnings">,
   target: string,
@@ -24,7 +23,6 @@ export function describeWarnings(warnings: readonly string[]): string {
   return `Needs attention: ${warnings.join("; ")}`;
 }
 
-/** A server may be running. @returns the result to print, for programs and for people */
 async function backUpTo(path: string, system: CommandSystem) {
   const { databaseUrl } = system.config;
   const { backUp } = system.backendOf(databaseUrl);
@@ -38,11 +36,7 @@ async function backUpTo(path: string, system: CommandSystem) {
   return { value: { path, ...made }, text: `Backed up ${result}\n` };
 }
 
-/**
- * @param name of the database, with which the names of its backups begin
- * @param newest name of the last backup
- * @param keep number of backups that remain, from 1, besides those with a later time
- */
+/** @param keep number of backups that remain, from 1, besides those with a later time */
 function deleteOldest(directory: string, name: string, newest: string, keep: number): void {
   const isBackup = (file: string) =>
     file.startsWith(`${name}-`) &&
@@ -70,21 +64,11 @@ function makeDirectory(path: string): void {
   }
 }
 
-export interface BackupOptions extends JsonOption {
-  /** Where the new file gets a name with the time. It is created if its parent exists. */
-  readonly directory?: string;
-  /** How many backups with the file name of the database remain in the directory. By default, none is deleted. */
-  readonly keep?: string;
-}
-
-/**
- * Copies the database to a new file, then deletes old backups. Either a file or a directory is given.
- * @throws {AppError} operator; usage if the arguments are
- */
+/** A server may be running. Either a file or a directory is given. */
 export async function backUpStore(
   system: CommandSystem,
   file: string | undefined,
-  { directory, keep, json }: BackupOptions,
+  { directory, keep, json }: JsonOption & { readonly directory?: string; readonly keep?: string },
 ): Promise<void> {
   if (keep !== undefined && !/^[1-9]\d{0,5}$/.test(keep)) {
     fail("usage", invalidValue("--keep", keep, "must be an integer from 1 to 999,999"));

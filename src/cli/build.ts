@@ -2,7 +2,7 @@
 import { version } from "../../package.json" with { type: "json" };
 import { type JsonOption, printResult, type System } from "./files/system.ts";
 
-/** The commit, from scripts/build.sh. It is not defined if the program runs from source. */
+/** From scripts/build.sh. It is not defined if the program runs from source. */
 declare const BUILD_COMMIT: string | undefined;
 
 export const build = {
@@ -11,7 +11,6 @@ export const build = {
   commit: typeof BUILD_COMMIT === "undefined" ? "source" : BUILD_COMMIT,
 };
 
-/** @returns e.g. `0.1.0 (commit 1cc9c6683a9f; schemas: SQLite 1, PostgreSQL 1)` */
 export function versionText({ schemaVersions }: System): string {
   const schemas = Object.entries(schemaVersions).map(([name, version]) => `${name} ${version}`);
   return `${build.version} (commit ${build.commit}; schemas: ${schemas.join(", ")})`;

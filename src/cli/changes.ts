@@ -6,12 +6,6 @@ import { type CommandSystem, stopSignal, withStore } from "./files/system.ts";
 
 const PAGE_SIZE = 200;
 
-export interface ChangesOptions {
-  /** By default, the output begins with the oldest change that is kept. */
-  readonly after?: string;
-  readonly follow?: boolean;
-}
-
 function readAfter(text: string): number {
   const after = /^\d{1,16}$/.test(text) ? Number(text) : Number.NaN;
   if (Number.isSafeInteger(after)) return after;
@@ -42,14 +36,13 @@ async function writeChanges(
 }
 
 /**
- * Writes changes to stdout, one a line. A server may be running.
- * @throws {AppError} output_closed if the reader has closed stdout, which the next change notices
- * @throws {AppError} changes_expired, changes_reset if changes are missing; operator if the database cannot be
- * read, or its file was replaced
+ * A server may be running.
+ * @throws {AppError} output_closed if the reader has closed stdout, which the next change notices; changes_expired,
+ * changes_reset if changes are missing; operator
  */
 export async function printChanges(
   system: CommandSystem,
-  { after, follow = false }: ChangesOptions,
+  { after, follow = false }: { readonly after?: string; readonly follow?: boolean },
 ): Promise<void> {
   const start = after === undefined ? undefined : readAfter(after);
   let wake = Promise.withResolvers<void>();

@@ -4,11 +4,7 @@ import { copyRows } from "../domain/copy.ts";
 import { formatCounts } from "./count-text.ts";
 import { type CommandSystem, stopSignal, withStore } from "./files/system.ts";
 
-/**
- * Copies the whole database into an empty one, on SQLite or PostgreSQL. A server may be running.
- * @param options `to` is a path (SQLite), or a URL (PostgreSQL)
- * @throws {AppError} operator; usage if the target is
- */
+/** Copies the whole database into an empty one. A server may be running. */
 export async function copyStore(
   system: CommandSystem,
   { to }: { readonly to: string },

@@ -1,11 +1,9 @@
-/** Numbers as a person reads them. */
-
-/** @returns the number with a comma per thousand, e.g. `300,000` */
+/** @returns e.g. `300,000` */
 export function formatNumber(value: number): string {
   return value.toLocaleString("en");
 }
 
-/** @returns the number with its noun, e.g. `1 order` or `300,000 orders` */
+/** @returns e.g. `1 order` or `300,000 orders` */
 export function formatCount(value: number, noun: string): string {
   return `${formatNumber(value)} ${noun}${value === 1 ? "" : "s"}`;
 }

@@ -19,7 +19,7 @@ const PAGE_SIZE = 1000;
 export interface ExportOptions {
   /** By default, that of the file extension. */
   readonly format?: FileFormat;
-  /** Path of the file. By default, stdout. */
+  /** By default, stdout. */
   readonly output?: string;
   readonly force?: boolean;
   /** Only records that were created from this time on, and before the other one. By default, all. */
@@ -27,13 +27,11 @@ export interface ExportOptions {
   readonly to?: string;
 }
 
-type IsExported = (record: User | Order) => boolean;
-
-function readPeriod({ from, to }: Pick<ExportOptions, "from" | "to">): IsExported {
+function readPeriod({ from, to }: Pick<ExportOptions, "from" | "to">) {
   const start = from === undefined ? null : readTime("--from", from);
   const end = to === undefined ? null : readTime("--to", to);
   if (start !== null && end !== null && start >= end) fail("usage", "--from must be before --to");
-  return ({ created_at }) =>
+  return ({ created_at }: User | Order) =>
     (start === null || created_at >= start) && (end === null || created_at < end);
 }
 
@@ -44,18 +42,16 @@ function failDamaged(after: number, problem: string): never {
 
 type List = (query: PageQuery) => MaybePromise<Page>;
 
-/** @returns the page, if its records are large with fewer than fit on it: they take many times their size in memory */
+/** @returns the page; if its records are large, with as few as always fit */
 async function readPage(list: List, query: PageQuery): Promise<Page> {
   try {
     return await list(query);
   } catch (error) {
-    const allowed = error instanceof AppError ? error.allowed : undefined;
-    if (allowed === undefined || !("limit" in allowed)) throw error;
-    return list({ ...query, limit: Math.ceil(allowed.limit / 4) });
+    if (!(error instanceof AppError && "limit" in (error.allowed ?? {}))) throw error;
+    return list({ ...query, limit: 50 });
   }
 }
 
-/** Reads the records of a list, page by page. @throws {AppError} operator if the database cannot be read */
 export async function* readRecords<Row extends { readonly id: number }>(
   list: List,
 ): AsyncGenerator<readonly Row[]> {
@@ -78,10 +74,7 @@ export async function* readRecords<Row extends { readonly id: number }>(
   }
 }
 
-/**
- * Writes users or orders by id: all, or those of a period. A server may be running.
- * @throws {AppError} operator if the database cannot be read, or the file cannot be written
- */
+/** A server may be running. */
 export async function exportTable(
   system: CommandSystem,
   table: BulkTable,

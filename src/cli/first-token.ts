@@ -6,10 +6,7 @@ import type { Config } from "../domain/config.ts";
 import { hashToken, newToken, storeToken, type TokenStore } from "../domain/token.ts";
 import type { CommandSystem } from "./files/system.ts";
 
-/**
- * @param url an address that works on this machine, or `unix:` and a path
- * @param createToken the command that creates a token in the same database
- */
+/** @param url an address that works on this machine, or `unix:` and a path */
 function welcome(token: string, url: string, createToken: string): string {
   const rule = "─".repeat(72);
   const socket = /^unix:(.*)/.exec(url)?.[1];
@@ -32,10 +29,7 @@ ${rule}
 `;
 }
 
-/**
- * Creates a token if the database has never had one, and prints it with a command to try it.
- * @throws {AppError} operator if the database cannot be written
- */
+/** Does nothing if the database has ever had a token. @throws {AppError} operator if it cannot be written */
 export async function printFirstToken(
   tokens: TokenStore,
   url: string,

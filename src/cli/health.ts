@@ -5,10 +5,7 @@ import type { CommandSystem } from "./files/system.ts";
 
 const TIMEOUT_MS = 2_000;
 
-/**
- * @param url of a server on this machine, which may listen on all addresses, with `::` also on those of IPv4
- * @returns the URL that a client on this machine can use, also without IPv6
- */
+/** @returns the URL for a client on this machine, also without IPv6. With `::`, a server listens on IPv4 as well */
 export function localUrl(url: string): string {
   return url.replace("//0.0.0.0:", "//127.0.0.1:").replace("//[::]:", "//127.0.0.1:");
 }

@@ -20,10 +20,10 @@ const BATCH_RECORDS = 5000;
 /** Approximate maximum size of a transaction. */
 const BATCH_BYTES = 2 * 2 ** 20;
 
-/** Called with each record and what became of it, in the order of the file. */
+/** Called in the order of the file. */
 export type OnResult = (entry: RawRecord, result: ImportResult) => void;
 
-/** @returns the problems of a record, in the words of the file rather than of an HTTP request */
+/** In the words of the file rather than of an HTTP request. */
 function problemsOf(error: unknown): string {
   if (!(error instanceof AppError) || error.code !== "validation_failed") throw error;
   const problems = error.problems

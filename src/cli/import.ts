@@ -27,9 +27,7 @@ type ImportCounts = Record<ImportResult["outcome"], number>;
 export interface ImportCommandOptions extends ImportOptions {
   /** By default, that of the file extension. */
   readonly format?: FileFormat;
-  /** Whether unknown columns and fields are skipped. By default they are errors. */
   readonly ignoreUnknown?: boolean;
-  /** Path of the file for the rejected records. */
   readonly rejects?: string;
 }
 
@@ -40,7 +38,6 @@ interface ImportJob extends ImportCommandOptions {
   readonly path: string | null;
 }
 
-/** @returns the error with what is wrong, and what was saved */
 function describeFailure(error: unknown, { path, dryRun }: ImportJob, counts: ImportCounts) {
   if (!(error instanceof AppError)) return error;
   const isOfInput = error.code === "validation_failed";
@@ -53,7 +50,6 @@ function describeFailure(error: unknown, { path, dryRun }: ImportJob, counts: Im
   );
 }
 
-/** Counts what becomes of records. @param rejects for the rejected ones; `null` for none */
 function createReport(rejects: OutputStream | null) {
   const counts: ImportCounts = { created: 0, updated: 0, erased: 0, unchanged: 0, rejected: 0 };
   /** By the reason without its numbers: `user 7` and `user 8` are one. */
@@ -74,7 +70,6 @@ function createReport(rejects: OutputStream | null) {
   function skip(field: string): void {
     if (skipped.size <= MAX_LISTED) skipped.add(field);
   }
-  /** Lists the first record of each reason for a rejection, and the skipped fields. */
   function print(system: CommandSystem): void {
     let unlisted = counts.rejected;
     const lines = [...reasons.values()].map(({ first, others }) => {
@@ -124,7 +119,6 @@ async function importAll(
   }
 }
 
-/** @returns e.g. `Imported 300,000 users (0 unchanged, 0 rejected)` */
 function summarize(counts: ImportCounts, { table, update, dryRun, rejects }: ImportJob): string {
   const records = formatCount(counts.created, table === "users" ? "user" : "order");
   const outcomes = [
@@ -138,7 +132,6 @@ function summarize(counts: ImportCounts, { table, update, dryRun, rejects }: Imp
   return `${dryRun ? "Would import" : "Imported"} ${records} (${others.join(", ")})${file}`;
 }
 
-/** @returns a table without records, for dry runs only */
 function createEmptyTable<Row extends ImportedRow, Import extends object>(
   rules: ImportedTable<Row, Import>,
   now: () => Date,
@@ -149,10 +142,7 @@ function createEmptyTable<Row extends ImportedRow, Import extends object>(
   return { import: async (records, options) => plan(records, stored, options).results };
 }
 
-/**
- * Reads users or orders from a file or from stdin and stores them. A server may be running.
- * @throws {AppError} operator if records were rejected, or the import stopped early
- */
+/** A server may be running. @throws {AppError} operator if records were rejected, or the import stopped early */
 export async function importTable(
   system: CommandSystem,
   table: BulkTable,

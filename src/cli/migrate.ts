@@ -21,11 +21,7 @@ async function distributeStore(
   );
 }
 
-/**
- * Brings the schema up to date, as the start of a server does. Then, if asked, distributes the database.
- * @throws {AppError} operator if there is no database, or a server is using a SQLite file; usage if it cannot be
- * distributed
- */
+/** @throws {AppError} operator if a server is using a SQLite file; usage if it cannot be distributed */
 export async function migrateStore(
   system: CommandSystem,
   options: { readonly distribute?: boolean },

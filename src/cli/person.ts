@@ -30,10 +30,7 @@ function ordersOf({ orders }: Store, { id }: User) {
   return readRecords<Order>((page) => orders.list({ ...page, user_id: id }));
 }
 
-/**
- * Prints a user with all orders as one JSON object, an order per line. A server may be running.
- * @throws {AppError} operator; output_closed if the reader has closed stdout
- */
+/** Prints one JSON object, with an order per line. A server may be running. */
 export async function exportPerson(system: CommandSystem, person: string): Promise<void> {
   await withStore(system, { mode: "read" }, async (store) => {
     const user = await findUser(store, person);
@@ -48,11 +45,7 @@ export async function exportPerson(system: CommandSystem, person: string): Promi
   });
 }
 
-/**
- * Overwrites what can hold data of a person, and prints what remains elsewhere. A server may be running. It can be
- * repeated.
- * @throws {AppError} operator
- */
+/** Overwrites what can hold data of a person. A server may be running. It can be repeated. */
 export async function erasePerson(system: CommandSystem, person: string): Promise<void> {
   const { id, count } = await withStore(system, {}, async (store) => {
     const user = await findUser(store, person);

@@ -9,7 +9,7 @@ import type { System } from "./files/system.ts";
 
 const USAGE_EXIT_CODE = 2;
 
-/** @returns e.g. `(default: "127.0.0.1", env: HOST)`, in the style of commander */
+/** In the style of commander. */
 function describeSources(name: SettingName): string {
   const { default: value } = settings[name];
   const shown = value === null ? "" : `default: ${JSON.stringify(value)}, `;

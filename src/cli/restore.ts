@@ -7,7 +7,7 @@ import { formatCounts } from "./count-text.ts";
 import { type CommandSystem, type JsonOption, printResult } from "./files/system.ts";
 
 export interface RestoreFlags {
-  /** URL of an archive. Either this or the path of a backup is given. */
+  /** Either this or the path of a backup is given. */
   readonly from?: string;
   /** Time of the archived state. By default, the newest. */
   readonly at?: string;
@@ -45,10 +45,7 @@ function openArchive(system: CommandSystem) {
   return { storage, databaseUrl, backend: system.backendOf(databaseUrl) };
 }
 
-/**
- * Prints the times that the archive can restore, with the generations of servers that wrote them.
- * @throws {AppError} operator if there is no archive, or something of it is missing or damaged
- */
+/** @throws {AppError} operator if there is no archive, or something of it is missing or damaged */
 export async function listArchive(system: CommandSystem, { json }: JsonOption): Promise<void> {
   const { storage, backend } = openArchive(system);
   const ranges = await backend.listArchive(storage);
@@ -62,10 +59,7 @@ export async function listArchive(system: CommandSystem, { json }: JsonOption): 
   if (losses.size > 0) fail("operator", describeWarnings([...losses]));
 }
 
-/**
- * Restores the newest state of the archive into a temporary file, and verifies it.
- * @throws {AppError} operator if there is no archive, it cannot be restored, or it needs attention
- */
+/** @throws {AppError} operator if there is no archive, it cannot be restored, or it needs attention */
 export async function checkArchive(system: CommandSystem): Promise<void> {
   const { storage, databaseUrl, backend } = openArchive(system);
   const { archivedUntil, warnings, ...contents } = await backend.checkArchive(storage, databaseUrl);
@@ -74,10 +68,7 @@ export async function checkArchive(system: CommandSystem): Promise<void> {
   if (warnings.length > 0) fail("operator", describeWarnings(warnings));
 }
 
-/**
- * Ends the newest log of the archive for a planned switch, and prints who takes over.
- * @throws {AppError} operator if there is no archive in S3, its end is damaged, or no standby is known to run
- */
+/** @throws {AppError} operator if there is no archive in S3, its end is damaged, or no standby is known to run */
 export async function promoteArchive(
   system: CommandSystem,
   { force = false }: { readonly force?: boolean },
@@ -97,11 +88,7 @@ export async function promoteArchive(
   system.stdout(`${old}\n${standby ?? "Any server that follows or starts"} takes over now\n`);
 }
 
-/**
- * Replaces the database with a backup or a state of its archive, in which the tokens that the previous database has
- * revoked stay revoked. Keeps the previous database.
- * @throws {AppError} operator
- */
+/** Tokens that the previous database has revoked stay revoked. */
 export async function restoreBackup(
   system: CommandSystem,
   file: string | undefined,

@@ -72,7 +72,6 @@ function createServerLog(
   return log;
 }
 
-/** Logs and measures what the store reports. */
 function storeListeners(log: Log, { observeCommit }: Metrics) {
   return {
     onCommit: observeCommit,
@@ -99,7 +98,6 @@ function limitOpenFiles({ memoryBytes, sockets }: CommandSystem, log: Log): numb
   return limit;
 }
 
-/** What a server that listens uses. */
 interface Serving {
   readonly system: CommandSystem;
   readonly log: Log;
@@ -108,7 +106,7 @@ interface Serving {
   readonly stores: ReplaceableStore;
 }
 
-/** Starts to listen, and to reload the certificate. @returns the URL for this machine */
+/** @returns the URL for this machine */
 async function startListening(serving: Serving): Promise<string> {
   const { system, log, metrics, resources, stores } = serving;
   const { config, now, sockets } = system;
@@ -176,11 +174,7 @@ function checkSettings(system: CommandSystem): void {
   system.stdout("settings are valid\n");
 }
 
-/**
- * Serves until a signal or an uncaught error, then completes open requests and closes.
- * @throws {AppError} operator if a setting, the database or the port prevents the start
- * @throws the uncaught error that stopped the server, after everything is closed
- */
+/** @throws the uncaught error that stopped the server, after everything is closed */
 export async function serve(system: CommandSystem, options: { check?: boolean }): Promise<void> {
   const { config } = system;
   if (options.check) return checkSettings(system);

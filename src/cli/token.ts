@@ -16,7 +16,7 @@ import { type CommandSystem, type JsonOption, printResult, withStore } from "./f
 const UNITS_MS = { m: 60_000, h: 3_600_000, d: 86_400_000, w: 604_800_000 };
 const DURATION = /^([1-9]\d{0,3})([mhdw])$/;
 
-/** @param text words, separated by commas. @returns the words, each once and in one order */
+/** @returns the words, each once and in one order */
 function parseScope(text: string): string {
   const words: readonly string[] = text.split(",");
   const known = scopeWords.filter((word) => words.includes(word));
@@ -35,18 +35,11 @@ function expiryAfter(duration: string, now: Date): string {
   return new Date(now.getTime() + durationMs).toISOString();
 }
 
-export interface CreateTokenOptions {
-  /** Words, separated by commas. */
-  readonly scope: string;
-  /** A duration such as `90d`. By default, the token does not expire. */
-  readonly expires?: string;
-}
-
-/** Prints only the token on stdout, for use in scripts. */
+/** Only the token is on stdout, for scripts. */
 export async function createToken(
   system: CommandSystem,
   name: string,
-  { expires, ...options }: CreateTokenOptions,
+  { expires, ...options }: { readonly scope: string; readonly expires?: string },
 ): Promise<void> {
   const scope = parseScope(options.scope);
   if (!isTokenName(name)) {

@@ -26,7 +26,7 @@ import { createResponder } from "./respond.ts";
 import { changes } from "./routes/changes.ts";
 import { docs } from "./routes/docs.ts";
 import { orders } from "./routes/orders.ts";
-import { type RouteEntry, routesOf } from "./routes/route.ts";
+import { type Route, type RouteEntry, routesOf } from "./routes/route.ts";
 import { system } from "./routes/system.ts";
 import type { ClientApp } from "./routes/typed-client.ts";
 import { users } from "./routes/users.ts";
@@ -40,24 +40,14 @@ export function allRoutes() {
 /** For typed clients: `treaty<App>` of Eden. */
 export type App = ClientApp<ReturnType<typeof allRoutes>>;
 
-/** @param version of the program. @returns the OpenAPI document, as JSON */
 export function openapiJson(version: string, routes = routesOf(allRoutes())): JsonText<JsonSchema> {
   return jsonText(createDocument(version, routes));
 }
 
-/**
- * @returns the document, rendered on first use. It is one `Blob`, which all responses share: Bun copies text for each
- * response, so that clients that do not read would fill the memory.
- */
-export function createDocumentReader(
-  version: string,
-  routes: readonly RouteEntry[],
-): () => JsonBlob<JsonSchema> {
+/** One `Blob`: Bun copies text for each response, so that clients that do not read would fill the memory. */
+export function createDocumentReader(version: string, routes: readonly RouteEntry[]) {
   let blob: JsonBlob<JsonSchema> | null = null;
-  return () => {
-    blob ??= new Blob([openapiJson(version, routes)]);
-    return blob;
-  };
+  return () => (blob ??= new Blob([openapiJson(version, routes)]));
 }
 
 export interface AppOptions {
@@ -105,7 +95,11 @@ export function createApp(options: AppOptions) {
     respond: createResponder({ ...options, cors, rejectedAddress }),
     logServerError,
   };
-  const handle = handleRequest.bind(null, pipeline);
+  const paths = new Map(routes.map(({ path, hooks }) => [hooks.defined, path]));
+  const handle = (route: Route | null, request: Request, params: unknown) => {
+    const path = route === null ? unmatched.routeOf(request) : (paths.get(route) ?? "");
+    return handleRequest(pipeline, route, path, request, params);
+  };
   for (const { method, path } of routes) metrics.addRoute(method, path);
   const handleError = createErrorHandler(logServerError);
   return (
@@ -121,6 +115,6 @@ export function createApp(options: AppOptions) {
       .onError(({ error }) => handleError(error))
       .decorate("pipeline", handle)
       .use(table)
-      .all("/*", ({ request }) => handle(null, unmatched.routeOf(request), request, undefined))
+      .all("/*", ({ request }) => handle(null, request, undefined))
   );
 }

@@ -2,7 +2,8 @@
  * The OpenAPI document. It is built on first use, to keep startup fast.
  * @see https://spec.openapis.org/oas/v3.1.0
  */
-
+import type { ErrorCode } from "../base/error.ts";
+import { errorKinds } from "../base/error-kinds.ts";
 import type { InputSchema, JsonSchema } from "./input/input.ts";
 import { JSON_TYPE, PATCH_TYPE } from "./input/media-types.ts";
 import { headerParameters, headers, ref, withCommonHeaders } from "./openapi/components.ts";
@@ -12,8 +13,7 @@ import {
   recordHeaders,
   type SuccessResponse,
 } from "./openapi/detail.ts";
-import { type DocumentedError, errorResponseDoc, errorSchemas } from "./openapi/errors.ts";
-import { errorTemplates } from "./output/errors.ts";
+import { errorResponseDoc, errorSchemas } from "./openapi/errors.ts";
 import { isPublic, type RouteEntry } from "./routes/route.ts";
 
 const description = `
@@ -41,7 +41,7 @@ Users and their orders, as JSON over HTTP.
   responses are open: texts with a few values list them as examples.
 `.trim();
 
-/** Enough for all values that are not a long list, such as that of currencies. */
+/** Enough for all but long lists, such as that of currencies. */
 const MAX_EXAMPLES = 5;
 
 function mapValues<Value>(
@@ -71,7 +71,6 @@ function withoutBounds(schema: JsonSchema): JsonSchema {
  * open, because fields and values are added within v1: a client that validates must not fail then.
  */
 function createSchemas(components: Record<string, JsonSchema>) {
-  /** @returns a reference to a schema with a title; any other schema inline */
   function schemaOf(schema: JsonSchema, side: Side): JsonSchema {
     const { title } = schema as { readonly title?: string };
     const isOpenEnum = schema["enum"] !== undefined && side === "response";
@@ -133,15 +132,6 @@ function inlineValue(schema: JsonSchema, side: Side): JsonSchema {
   return isLarge ? { ...schema, format: "int64" } : schema;
 }
 
-/** The error codes of a route by status. */
-function errorCodes(route: RouteEntry, errors: readonly DocumentedError[]) {
-  const codes: DocumentedError[] = [...commonErrors.all];
-  if (!isPublic(route)) codes.push(...commonErrors.token);
-  if (route.hooks.definition.scopes) codes.push(...commonErrors.scopes);
-  if (route.hooks.definition.body) codes.push(...commonErrors.body);
-  return Map.groupBy([...codes, ...errors], (code) => errorTemplates[code].status);
-}
-
 const notModified: SuccessResponse = {
   description: "The record still has one of the versions in `If-None-Match`",
   headers: recordHeaders,
@@ -149,11 +139,9 @@ const notModified: SuccessResponse = {
 
 type Components = Record<"schemas" | "responses", Record<string, JsonSchema>>;
 
-/** @returns a function that describes a route, and adds the components that it refers to */
 function createOperation(components: Components) {
   const schemaOf = createSchemas(components.schemas);
 
-  /** @param place where the parameters are. @returns those that the schema has as properties */
   function parametersIn(place: "path" | "query", part?: InputSchema<unknown>): JsonSchema[] {
     const properties = (part?.schema["properties"] ?? {}) as Record<string, JsonSchema>;
     const more = place === "path" && { required: true, example: 1 };
@@ -165,8 +153,13 @@ function createOperation(components: Components) {
     });
   }
 
-  function errorResponses(route: RouteEntry, errors: readonly DocumentedError[]): JsonSchema {
-    const entries = [...errorCodes(route, errors)].map(([status, codes]) => {
+  function errorResponses(route: RouteEntry, errors: readonly ErrorCode[]): JsonSchema {
+    const all: ErrorCode[] = [...commonErrors.all];
+    if (!isPublic(route)) all.push(...commonErrors.token);
+    if (route.hooks.defined.definition.scopes) all.push(...commonErrors.scopes);
+    if (route.hooks.defined.definition.body) all.push(...commonErrors.body);
+    const byStatus = Map.groupBy([...all, ...errors], (code) => errorKinds[code].status);
+    const entries = [...byStatus].map(([status, codes]) => {
       const name = codes.join("_or_");
       components.responses[name] ??= errorResponseDoc(codes);
       return [status, ref("responses", name)];
@@ -182,11 +175,11 @@ function createOperation(components: Components) {
 
   return (route: RouteEntry, detail: Detail): JsonSchema => {
     const { method, hooks } = route;
-    const { params, query, body } = hooks.definition;
+    const { params, query, body } = hooks.defined.definition;
     const { responses, errors = [], example, ...texts } = detail;
     const media = body && { schema: schemaOf(body.schema, "request"), example };
     const takesKey = errors.includes("idempotency_key_reused");
-    const isRead = method === "GET" && hooks.definition.scopes !== undefined;
+    const isRead = method === "GET" && hooks.defined.definition.scopes !== undefined;
     const more = {
       ...(takesKey && { "Idempotent-Replayed": ref("headers", "IdempotentReplayed") }),
       ...(isRead && { Age: ref("headers", "Age") }),
@@ -195,7 +188,7 @@ function createOperation(components: Components) {
     return {
       tags: hooks.detail.tags,
       ...texts,
-      security: isPublic(route) ? [] : [{ token: hooks.definition.scopes ?? [] }],
+      security: isPublic(route) ? [] : [{ token: hooks.defined.definition.scopes ?? [] }],
       parameters: [
         ...parametersIn("path", params),
         ...parametersIn("query", query),
@@ -235,7 +228,7 @@ export function createDocument(version: string, routes: readonly RouteEntry[]): 
   const operationOf = createOperation(components);
   const paths: Record<string, Record<string, JsonSchema>> = {};
   for (const route of routes) {
-    const { detail } = route.hooks.definition;
+    const { detail } = route.hooks.defined.definition;
     if (detail === undefined) continue;
     const path = route.path.replace(/:(\w+)/g, "{$1}");
     const method = route.method.toLowerCase();

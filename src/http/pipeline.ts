@@ -18,6 +18,7 @@
  *                          404, 412, 400, 409, 503  what the store says
  */
 import { AppError, fail, failField } from "../base/error.ts";
+import { errorKinds } from "../base/error-kinds.ts";
 import { andThen, type MaybePromise } from "../base/maybe-promise.ts";
 import { failNotPrimary, NOT_PRIMARY } from "../domain/health.ts";
 import { requireScopes, type Token } from "../domain/token.ts";
@@ -41,10 +42,7 @@ function isWrite(method: string): boolean {
 const keys = ["Idempotency-Key"];
 const preconditions = ["If-Match", "If-None-Match"];
 
-/**
- * A client that sends a field that protects it, with a method that ignores it, believes that it is protected.
- * @throws {AppError} validation_failed
- */
+/** A client that sends a field that protects it, with a method that ignores it, believes that it is protected. */
 function requireFieldsOfMethod({ method, headers }: Request): void {
   // PATCH, PUT and DELETE use both.
   if (isWrite(method) && method !== "POST") return;
@@ -55,29 +53,9 @@ function requireFieldsOfMethod({ method, headers }: Request): void {
   if (found) failField(found, "not_allowed", `is not allowed with ${method}`, { allowed });
 }
 
-/**
- * A client could keep the server busy with requests whose responses it does not wait for.
- * @throws {AppError} unavailable
- */
-function requireConnected({ signal }: Request): void {
-  if (signal.aborted) fail("unavailable", "the client has disconnected");
-}
-
 /** The status of a request whose client has disconnected, as in the log of nginx. It gets no response. */
 const DISCONNECTED = 499;
 
-/**
- * Bun sends the interim response only for `100-continue` in lower case; for anything else, clients would wait in vain.
- * @throws {AppError} expectation_failed
- */
-function requireExpectation(expect: string | null): void {
-  if (expect === null || expect === "100-continue") return;
-  const message =
-    'Expect must be exactly "100-continue", in lower case: send the body without waiting';
-  fail("expectation_failed", message);
-}
-
-/** What the checks of all requests share. */
 export interface Pipeline {
   readonly services: Services;
   readonly unmatched: Unmatched;
@@ -88,7 +66,6 @@ export interface Pipeline {
   readonly logServerError: LogServerError;
 }
 
-/** @throws {AppError} unauthorised, invalid_token; unavailable if there is no memory for the body while it waits */
 function identify(pipeline: Pipeline, call: UncheckedCall): MaybePromise<Token> {
   const { method, headers } = call.request;
   const authorization = headers.get("authorization") ?? "";
@@ -105,7 +82,9 @@ function identify(pipeline: Pipeline, call: UncheckedCall): MaybePromise<Token> 
 function admit({ requireHost }: Pipeline, call: UncheckedCall, token: Token | null): void {
   const { headers } = call.request;
   call.token = token;
-  requireExpectation(headers.get("expect"));
+  // Bun sends the interim response only for `100-continue` in lower case: otherwise, clients would wait in vain.
+  if ((headers.get("expect") ?? "100-continue") !== "100-continue")
+    fail("expectation_failed", errorKinds.expectation_failed.example);
   requireHost(headers.get("host"));
 }
 
@@ -144,10 +123,14 @@ function authorize(
   return isWrite(call.request.method) ? write(pipeline, call, route) : read(pipeline, call, route);
 }
 
-/** @returns `null` if the request can be handled at once; otherwise a promise, which rejects if its client has disconnected */
+/** @see YieldToClients. The promise rejects if the client has disconnected. */
 function yieldToOthers({ services }: Pipeline, call: UncheckedCall): Promise<void> | null {
   const turn = services.yieldToClients(call.token?.hash ?? null);
-  return turn === null ? null : turn.then(() => requireConnected(call.request));
+  if (turn === null) return null;
+  return turn.then(() => {
+    // A client could keep the server busy with requests whose responses it does not wait for.
+    if (call.request.signal.aborted) fail("unavailable", "the client has disconnected");
+  });
 }
 
 function read(pipeline: Pipeline, call: UncheckedCall, route: Route): MaybePromise<ResponseBody> {
@@ -262,11 +245,7 @@ function newCall(request: Request, route: string, params: unknown): UncheckedCal
   };
 }
 
-/**
- * Makes the response of a request. The first error of its checks is the response.
- * @param route `null` if none matches
- * @param path the pattern of its path
- */
+/** The first error of the checks is the response. @param route `null` if none matches */
 export function handleRequest(
   pipeline: Pipeline,
   route: Route | null,

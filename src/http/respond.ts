@@ -17,13 +17,8 @@ interface ResponderOptions {
   readonly rejectedAddress: RejectedAddress;
 }
 
-/** Creates the response, with the headers that all responses have, records metrics and logs the request. */
-export type Respond = (
-  call: UncheckedCall,
-  body: ResponseBody | AsyncIterable<Uint8Array>,
-) => Response;
+export type Respond = ReturnType<typeof createResponder>;
 
-/** Records a request in the metrics and in the log. */
 function observe({ log, metrics, rejectedAddress }: ResponderOptions, call: UncheckedCall): void {
   const { request, requestId, startedMs, route, token, head, recordId, waitedMs, denial } = call;
   const { method, url } = request;
@@ -49,11 +44,11 @@ function observe({ log, metrics, rejectedAddress }: ResponderOptions, call: Unch
   log.request(fields, url);
 }
 
-export function createResponder(options: ResponderOptions): Respond {
+export function createResponder(options: ResponderOptions) {
   const { cors, drain } = options;
   // A response copies these in two thirds of the time that it takes for an object.
   const recordHeaders = new Headers({ "content-type": JSON_TYPE, "cache-control": REVALIDATE });
-  return (call, body) => {
+  return (call: UncheckedCall, body: ResponseBody | AsyncIterable<Uint8Array>) => {
     observe(options, call);
     const { request, requestId, head } = call;
     const { status, headers, version } = head;

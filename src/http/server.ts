@@ -3,7 +3,7 @@ import { createExpiryLog } from "../base/expiry.ts";
 import type { Config } from "../domain/config.ts";
 import { isSocketPath } from "../domain/settings.ts";
 import { type AppOptions, createApp } from "./app.ts";
-import { connectionsOf, countPending, IDLE_TIMEOUT_S, type Servers } from "./limits/connections.ts";
+import { connectionsOf, IDLE_TIMEOUT_S, type Servers } from "./limits/connections.ts";
 import { readTls, type Tls, validityOf } from "./tls.ts";
 
 /** On a Unix socket, Bun ignores the timeout of a single request. Longer than a client may wait for changes. */
@@ -16,9 +16,8 @@ const MAX_REQUEST_BYTES = 2 ** 40;
  * nothing or only a part of a request has arrived on them, and on TLS also if they have had requests.
  */
 const IDLE_MS = 250;
-/** Time in which, after a reload, the previous socket completes its handshakes, and responses close connections. */
+/** Time in which, after a reload, responses close the connections of the previous socket. */
 const HANDOVER_MS = 1_000;
-/** Interval at which requests in flight are counted while the server stops. */
 const POLL_MS = 10;
 
 const listenErrors: Readonly<Record<string, string>> = {
@@ -37,16 +36,13 @@ async function failToListen({ host, port }: Config, error: unknown): Promise<nev
   return failBecause(`${host}:${port}`, listenErrors[systemCode(error)]);
 }
 
-/**
- * Waits until all connections are closed or no request has been in flight for `IDLE_MS`, but no longer than
- * `timeoutMs`. A request is in flight from the end of its header until its response is sent.
- */
+/** A request is in flight from the end of its header until its response is sent. */
 async function untilIdle(servers: Servers, timeoutMs: number): Promise<void> {
   const deadlineMs = performance.now() + timeoutMs;
   let lastBusyMs = performance.now();
   while (servers.size > 0) {
     const timeMs = performance.now();
-    if (countPending(servers) > 0) lastBusyMs = timeMs;
+    if ([...servers].some(({ pendingRequests }) => pendingRequests > 0)) lastBusyMs = timeMs;
     const waitMs = Math.min(POLL_MS, deadlineMs - timeMs, lastBusyMs + IDLE_MS - timeMs);
     if (waitMs <= 0) return;
     await Bun.sleep(waitMs);
@@ -54,8 +50,8 @@ async function untilIdle(servers: Servers, timeoutMs: number): Promise<void> {
 }
 
 interface ListenOptions extends Omit<AppOptions, "connections"> {
-  /** Lets a second server listen. @returns a function to call when it does; `null` if that is not possible */
-  readonly sharePort: () => (() => void) | null;
+  /** Lets a second server listen. @returns false if that is not possible */
+  readonly sharePort: () => boolean;
 }
 
 /** @throws {AppError} operator if the address or the port cannot be used, or the TLS files are invalid */
@@ -113,17 +109,16 @@ export async function listen(options: ListenOptions) {
     const previous = server;
     const { port = config.port } = previous;
     // Bun ignores `tls` in `server.reload`.
-    const takeOver = sharePort();
-    if (takeOver === null) stopAccepting(previous);
+    const isShared = sharePort();
+    if (!isShared) stopAccepting(previous);
     try {
-      server = await start(port, renewed, takeOver !== null);
+      server = await start(port, renewed, isShared);
       tls = renewed;
     } catch (error) {
-      if (takeOver === null) server = await start(port, tls);
+      if (!isShared) server = await start(port, tls);
       throw error;
     }
-    if (takeOver === null) return true;
-    takeOver();
+    if (!isShared) return true;
     drain.closeConnections(true);
     await Bun.sleep(HANDOVER_MS);
     drain.closeConnections(false);
@@ -146,7 +141,7 @@ export async function listen(options: ListenOptions) {
       lastReload = result.catch(() => {});
       return result;
     },
-    /** Stops accepting connections, waits for requests in flight, and aborts the rest after this time. */
+    /** Waits for requests in flight, and aborts the rest after this time. */
     async stop(timeoutMs: number): Promise<void> {
       isStopped = true;
       for (const each of servers) stopAccepting(each);

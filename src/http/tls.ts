@@ -1,4 +1,3 @@
-/** The certificate of the server. */
 import { X509Certificate } from "node:crypto";
 import { createSecureContext } from "node:tls";
 import { fail, fileProblem, messageOf } from "../base/error.ts";
@@ -16,7 +15,6 @@ export function validityOf({ tls }: Tls): Validity | null {
   return { startMs: Date.parse(validFrom), endMs: Date.parse(validTo) };
 }
 
-/** @throws {AppError} operator */
 function readPem(variable: string, path: string): string {
   try {
     return readSettingFile(path);
@@ -26,7 +24,7 @@ function readPem(variable: string, path: string): string {
   }
 }
 
-/** Reads the files of the settings. @throws {AppError} operator if they cannot be used */
+/** @throws {AppError} operator if the files cannot be used */
 export function readTls({ tlsCert, tlsKey }: Config): Tls {
   if (tlsCert === null || tlsKey === null) return {};
   const cert = readPem("TLS_CERT", tlsCert);

@@ -9,26 +9,9 @@ import type { Cors } from "./output/cors.ts";
 import { docsPath, errorBody } from "./output/errors.ts";
 import { isPublic, type RouteEntry } from "./routes/route.ts";
 
-type PathAndMethod = Pick<RouteEntry, "method" | "path">;
-
-/** @returns the path of a URL. `new URL` is not used, because it throws if `Host` is invalid */
+/** `new URL` throws if `Host` is invalid. */
 function pathOf(url: string): string {
   return /^(?:https?:\/\/[^/]*)?([^?]*)/.exec(url)?.[1] ?? "";
-}
-
-/**
- * @returns a function that returns the pattern of a path, as in `/api/v1/users/:id`, and the value of `Allow`; `null` for
- * an unknown path
- */
-function createPathLookup(routes: readonly PathAndMethod[]) {
-  const knownPaths = [...Map.groupBy(routes, ({ path }) => path)].map(([path, routesOfPath]) => {
-    const methods = routesOfPath.flatMap(({ method }) =>
-      method === "GET" ? ["GET", "HEAD"] : method,
-    );
-    const source = path.replaceAll(".", "\\.").replace(/:[^/]+/g, "[^/]+");
-    return { pattern: new RegExp(`^${source}$`), path, allow: methods.join(", ") };
-  });
-  return (path: string) => knownPaths.find(({ pattern }) => pattern.test(path)) ?? null;
 }
 
 /** Corrects the usual mistakes: capitals, no `/api/v1`, a trailing slash, `user` or `userss` for `users`. */
@@ -46,14 +29,18 @@ const redirects: readonly string[] = ["/", `${docsPath}/`];
 export type Unmatched = ReturnType<typeof createUnmatched>;
 
 export function createUnmatched(cors: Cors | null, routes: readonly RouteEntry[]) {
-  const findPath = createPathLookup([
-    ...redirects.map((path) => ({ method: "GET", path })),
-    ...routes,
-  ]);
+  const all = [...redirects.map((path) => ({ method: "GET", path })), ...routes];
+  const knownPaths = [...Map.groupBy(all, ({ path }) => path)].map(([path, routesOfPath]) => {
+    const methods = routesOfPath.flatMap(({ method }) =>
+      method === "GET" ? ["GET", "HEAD"] : method,
+    );
+    const source = path.replaceAll(".", "\\.").replace(/:[^/]+/g, "[^/]+");
+    return { pattern: new RegExp(`^${source}$`), path, allow: methods.join(", ") };
+  });
+  const findPath = (path: string) => knownPaths.find(({ pattern }) => pattern.test(path));
   const publicPaths = new Set([...redirects, ...routes.filter(isPublic).map(({ path }) => path)]);
 
   return {
-    /** @returns a public path, or the pattern of all other paths, so that the number of metrics is bounded */
     routeOf({ url }: Request): string {
       const path = pathOf(url);
       return publicPaths.has(path) ? path : UNKNOWN_ROUTE;
@@ -62,7 +49,6 @@ export function createUnmatched(cors: Cors | null, routes: readonly RouteEntry[]
     needsToken({ request, route }: UncheckedCall): boolean {
       return route === UNKNOWN_ROUTE && !cors?.preflight(request);
     },
-    /** Sets the status and the headers of the response. @returns its body. @throws {AppError} not_found */
     handle({ request, head }: UncheckedCall): string | null {
       const preflight = cors?.preflight(request);
       if (preflight) {
@@ -73,7 +59,7 @@ export function createUnmatched(cors: Cors | null, routes: readonly RouteEntry[]
       const { method } = request;
       const path = pathOf(request.url);
       const known = findPath(path);
-      if (known === null) {
+      if (known === undefined) {
         // The route's own path, since an id in the request may be of any length.
         const nearest = findPath(correctPath(path));
         fail("not_found", nearest ? `not found: did you mean ${nearest.path}?` : "not found");

@@ -31,18 +31,24 @@ function openTls(server: TestServer): Promise<TLSSocket> {
   return promise;
 }
 
-async function sendRequests(socket: TLSSocket, isOver: () => boolean): Promise<void> {
+/** Sends requests until the server announces the end of the connection. One that has just connected can be closed. */
+async function sendRequests(server: TestServer, isOver: () => boolean): Promise<void> {
+  const socket = await openTls(server);
   const send = () => socket.write("GET /api/v1/health HTTP/1.1\r\nHost: localhost\r\n\r\n");
   send();
-  let response = "";
-  for await (const data of socket) {
-    response += data;
-    if (!response.endsWith("}")) continue;
-    if (isOver() || /^connection: close/im.test(response)) return;
-    response = "";
-    send();
+  let [response, responses] = ["", 0];
+  try {
+    for await (const data of socket) {
+      response += data;
+      if (!response.endsWith("}")) continue;
+      if (isOver() || /^connection: close/im.test(response)) return;
+      [response, responses] = ["", responses + 1];
+      send();
+    }
+    throw new Error("closed before a response");
+  } catch (error) {
+    if (responses > 1) throw new Error("closed while in use", { cause: error });
   }
-  throw new Error("closed before a response");
 }
 
 async function commonName(server: TestServer): Promise<unknown> {
@@ -135,11 +141,14 @@ test.if(canTakeOver)(
       .fill(["renewed", "localhost"])
       .flat();
     const isOver = () => reloads === renewals.length;
+    const expectReset = ({ message, code }: NodeJS.ErrnoException) =>
+      expect([message, code]).toEqual([message, "ECONNRESET"]);
     async function connectAll(): Promise<void> {
-      while (!isOver()) names.add(await commonName(server));
+      const connect = async () => names.add(await commonName(server));
+      while (!isOver()) await connect().catch(expectReset);
     }
     async function stayConnected(): Promise<void> {
-      while (!isOver()) await sendRequests(await openTls(server), isOver);
+      while (!isOver()) await sendRequests(server, isOver).catch(expectReset);
     }
     const clients = [connectAll, stayConnected].flatMap((use) => [use(), use(), use(), use()]);
     const reloading = async () => {

@@ -132,7 +132,7 @@ export function makeHarness(options: Options = {}): Harness {
       sockets: {
         limitOpenFiles: () => openFileLimit,
         closeIdle: () => ({ [Symbol.dispose]() {} }),
-        sharePort: () => null,
+        sharePort: () => false,
       },
     });
 

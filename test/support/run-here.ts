@@ -48,7 +48,7 @@ export function runHere(args: readonly string[], parts: Partial<System>): Runnin
     sockets: {
       limitOpenFiles: () => 65_536,
       closeIdle: () => ({ [Symbol.dispose]() {} }),
-      sharePort: () => null,
+      sharePort: () => false,
     },
     ...parts,
   }).then((code) => ({ code, ...printed }));

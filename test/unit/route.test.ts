@@ -37,7 +37,7 @@ test("a route fails when its app has no pipeline, whose checks it needs", async 
 function createHandlers(services: object) {
   const bodies: unknown[] = [];
   const app = new Elysia()
-    .decorate("pipeline", async ({ handler }: Route, _path: string, request: Request) => {
+    .decorate("pipeline", async ({ handler }: Route, request: Request) => {
       const head = { status: 200, headers: {} };
       const call = { request, head, params: { id: 1 }, query: {}, token: { hash: "a" } };
       bodies.push(await handler(call as never, services as never));

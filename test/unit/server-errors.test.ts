@@ -1,8 +1,9 @@
 import { expect, test } from "bun:test";
 import { AppError, type ErrorCode } from "../../src/base/error.ts";
+import { errorKinds } from "../../src/base/error-kinds.ts";
 import { createLog } from "../../src/base/log.ts";
 import type { UncheckedCall } from "../../src/http/input/call.ts";
-import { createServerErrorLog, errorBody, errorTemplates } from "../../src/http/output/errors.ts";
+import { createServerErrorLog, errorBody } from "../../src/http/output/errors.ts";
 
 /** Like an AppError, but not one. */
 const fields = {
@@ -88,9 +89,9 @@ test("the error log has a line when the thrown value is not an Error", () => {
 });
 
 test("the error log has nothing when the response is a 4xx", () => {
-  for (const code of Object.keys(errorTemplates) as ErrorCode[]) {
+  for (const code of Object.keys(errorKinds) as ErrorCode[]) {
     const error = new AppError(code, "a message");
-    expect(logged(error), code).toHaveLength(errorTemplates[code].status < 500 ? 0 : 1);
+    expect(logged(error), code).toHaveLength(errorKinds[code].status < 500 ? 0 : 1);
   }
 });
 

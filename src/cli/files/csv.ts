@@ -22,7 +22,7 @@ const MAX_RECORD_BYTES = 2 ** 20;
 /** The first wins if the header has several equally often, or none. */
 const DELIMITERS = [",", ";", "\t"];
 
-/** A column of the input. It is ignored if the schema is `null`. */
+/** It is ignored if the schema is `null`. */
 type Column = { readonly field: string; readonly schema: Schema | null };
 
 function readJson(field: string, cell: string): unknown {
@@ -39,7 +39,6 @@ function readJson(field: string, cell: string): unknown {
   }
 }
 
-/** Call only for cells that are not empty. */
 function readCell(field: string, schema: Schema, cell: string): unknown {
   // Validation rejects other text than digits.
   if (schema.type === "integer") return /^(?:0|[1-9]\d{0,15})$/.test(cell) ? Number(cell) : cell;
@@ -104,7 +103,6 @@ function readColumns(
   return columns;
 }
 
-/** @returns the delimiter that the header has most often outside of quotes */
 function findDelimiter(header: string): string {
   const unquoted = header.replaceAll(/"[^"]*"/g, "");
   const count = (delimiter: string) => unquoted.split(delimiter).length;
@@ -115,20 +113,7 @@ const FIRST_LINE = /^\s*(\S[^\r\n]*)[\r\n]/;
 /** A byte order mark, and a first line with which Excel names the delimiter, instead of the header. */
 const START = /^\ufeff?(?:"?sep=([^"\w\r\n])"?(?:\r\n?|\n))?/i;
 
-/** @param line the first one of the record. @throws {AppError} validation_failed */
-function explainCsvError(error: unknown, line: number): never {
-  if (!(error instanceof CsvError)) throw error;
-  const advice = 'enclose a cell that has quotes in quotes, and write " within it as ""';
-  const problem = `the record at line ${line} is not valid CSV, or has more than ${MAX_RECORD_BYTES} bytes`;
-  return fail("validation_failed", `${problem}: ${advice}`);
-}
-
-interface Row {
-  readonly info: { readonly lines: number };
-  readonly record: readonly string[];
-}
-
-/** Reads the rows below a header, and writes rejected ones with the reason in the first column. */
+/** Rejected rows are written with the reason in the first column. */
 function createRowReader(
   names: readonly string[],
   table: BulkTable,
@@ -142,11 +127,11 @@ function createRowReader(
   const others = (cells: readonly string[]) =>
     cells.filter((_, index) => columns[index]?.field !== ERROR_FIELD);
   const header = `${start}${join([ERROR_FIELD, ...others(names)])}`;
-  return ({ record: cells, info }: Row): RawRecord => {
+  return (cells: readonly string[], lastLine: number): RawRecord => {
     const text = cells.join();
     return {
       header,
-      line: info.lines - (text.split("\n").length - 1),
+      line: lastLine - (text.split("\n").length - 1),
       size: text.length,
       parse: () => readCells(columns, cells),
       withError: (message) => join([message, ...others(cells)]),
@@ -200,10 +185,13 @@ export async function* readCsv(
   try {
     for await (const row of parser) {
       if (read === null) read = createRowReader(row.record, table, onUnknown, delimiter, start);
-      else yield read(row);
+      else yield read(row.record, row.info.lines);
     }
   } catch (error) {
-    explainCsvError(error, lastLine + 1);
+    if (!(error instanceof CsvError)) throw error;
+    const advice = 'enclose a cell that has quotes in quotes, and write " within it as ""';
+    const problem = `the record at line ${lastLine + 1} is not valid CSV, or has more than ${MAX_RECORD_BYTES} bytes`;
+    fail("validation_failed", `${problem}: ${advice}`);
   }
 }
 

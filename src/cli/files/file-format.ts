@@ -5,7 +5,6 @@ import { User } from "../../domain/user.ts";
 export const fileFormats = ["ndjson", "csv"] as const;
 export type FileFormat = (typeof fileFormats)[number];
 
-/** One record of an input, not parsed yet. */
 export interface RawRecord {
   /** What a file of rejected records begins with. */
   readonly header: string;
@@ -30,7 +29,6 @@ export type OnUnknown = (name: string) => void;
 export const bulkTables = ["users", "orders"] as const;
 export type BulkTable = (typeof bulkTables)[number];
 
-/** Every field that an imported record can have, besides {@link ERROR_FIELD}. */
 export const importSchemas = { users: User, orders: ExportedOrder } as const;
 
 /** @returns the path of a file; `null` for `-` and by default, which stand for stdin or stdout. @throws {AppError} usage */

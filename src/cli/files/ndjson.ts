@@ -40,13 +40,6 @@ function createRawRecord(line: number, text: string): RawRecord {
   };
 }
 
-/** @throws {AppError} validation_failed if the first line is no object: probably no other is one */
-function requireObject(line: string): void {
-  if (/^\{./.test(line)) return;
-  const advice = "convert an array with: jq -c '.[]', and import CSV with --format csv";
-  fail("validation_failed", `its first line is not a JSON object; ${advice}`);
-}
-
 /**
  * A malformed record fails when it is parsed. Blank lines are skipped, but counted.
  * @throws {AppError} validation_failed if the first line is no object, or the rest is not UTF-8
@@ -58,7 +51,11 @@ export async function* readNdjson(input: AsyncIterable<Uint8Array>): AsyncGenera
   function read(text: string): RawRecord[] {
     line += 1;
     if (text.trim() === "") return [];
-    if (isFirst) requireObject(text.trim());
+    // Probably no other line is one.
+    if (isFirst && !/^\{./.test(text.trim())) {
+      const advice = "convert an array with: jq -c '.[]', and import CSV with --format csv";
+      fail("validation_failed", `its first line is not a JSON object; ${advice}`);
+    }
     isFirst = false;
     return [createRawRecord(line, text)];
   }

@@ -4,25 +4,22 @@
  * Connections are bounded by open files, of which each needs one: Bun accepts every connection, and says nothing of it
  * before its first request is complete.
  */
-import { dlopen, ptr } from "bun:ffi";
+import { dlopen } from "bun:ffi";
 import { existsSync, readdirSync, statSync } from "node:fs";
 
-/** Constants of Linux. */
+// Constants of Linux.
 const [RLIMIT_NOFILE, SHUT_RDWR] = [7, 2];
-const [SOL_SOCKET, SO_REUSEPORT, SO_ATTACH_REUSEPORT_CBPF] = [1, 15, 51];
+const [SOL_SOCKET, SO_REUSEPORT] = [1, 15];
 const [IPPROTO_TCP, TCP_INFO] = [6, 11];
 const TCP_LISTEN = 10;
 /** `struct tcp_info` in words of 32 bits; the state is the lowest byte of the first one. */
 const [LAST_DATA_SENT, INFO_WORDS] = [11, 40];
-/** A program of the packet filter that selects the second socket of a port: `BPF_RET`, and 1 as upper half. */
-const SELECT_SECOND = 0x1_0000_0006n;
 
 const OPEN_FILES = "/proc/self/fd";
 /** Interval at which open files are counted. */
 const INTERVAL_MS = 100;
 /** Interval of what takes milliseconds: listing thousands of files, or searching them in vain for idle connections. */
 const SLOW_INTERVAL_MS = 1000;
-/** Minimum time between two reports. */
 const REPORT_MS = 10_000;
 
 /** @returns `null` on other systems */
@@ -53,10 +50,7 @@ function openFileLimit(): number {
   return soft === "unlimited" ? Number.POSITIVE_INFINITY : soft;
 }
 
-/**
- * Lowers the limit of open files. A service of systemd may not, for example.
- * @returns the limit that applies
- */
+/** A service of systemd may not lower it, for example. @returns the limit that applies */
 export function limitOpenFiles(max: number): number {
   if (openFileLimit() > max) {
     openLibc()?.setrlimit(RLIMIT_NOFILE, BigUint64Array.of(BigInt(max), BigInt(max)));
@@ -72,27 +66,14 @@ function createInspector({ getsockopt }: Libc): (descriptor: number) => Uint32Ar
     getsockopt(descriptor, IPPROTO_TCP, TCP_INFO, info, size) === 0 ? info : null;
 }
 
-function stateOf(info: Uint32Array | null): number | null {
-  return info && (info[0] ?? 0) & 255;
-}
-
-/**
- * Lets a second socket listen on the port of the one that listens now, without a moment in which none does.
- * @returns call it when the second one listens: it then gets all new connections; `null` if the system cannot
- */
-export function sharePort(limit: number): (() => void) | null {
+/** Lets a second socket listen on the port of the one that listens now. @returns false if the system cannot */
+export function sharePort(limit: number): boolean {
   const libc = openLibc();
-  if (libc === null) return null;
+  if (libc === null) return false;
   const inspect = createInspector(libc);
   let first = 0;
-  while (first < limit && stateOf(inspect(first)) !== TCP_LISTEN) first += 1;
-  if (libc.setsockopt(first, SOL_SOCKET, SO_REUSEPORT, Uint32Array.of(1), 4) !== 0) return null;
-  return () => {
-    // The number of instructions, their address, and the only one.
-    const filter = BigUint64Array.of(1n, 0n, SELECT_SECOND);
-    filter[1] = BigInt(ptr(filter, 16));
-    libc.setsockopt(first, SOL_SOCKET, SO_ATTACH_REUSEPORT_CBPF, filter, 16);
-  };
+  while (first < limit && ((inspect(first)?.[0] ?? 0) & 255) !== TCP_LISTEN) first += 1;
+  return libc.setsockopt(first, SOL_SOCKET, SO_REUSEPORT, Uint32Array.of(1), 4) === 0;
 }
 
 /** @param getName `getsockname` or `getpeername`. @returns the port in its address of at most 28 bytes; `null` without one */

@@ -19,10 +19,8 @@ import type { OutputStream } from "./system.ts";
 
 const STDIN = 0;
 
-/** Bytes per read of an input. */
 const CHUNK_BYTES = 2 ** 18;
 
-/** @throws {AppError} operator if the operator can fix the error, otherwise the error itself */
 function withFileErrors<Result>(verb: "read" | "write", name: string, work: () => Result): Result {
   try {
     return work();
@@ -33,7 +31,7 @@ function withFileErrors<Result>(verb: "read" | "write", name: string, work: () =
   }
 }
 
-/** Delay before the next attempt to write to a full non-blocking pipe. */
+/** Until the next attempt to write to a full non-blocking pipe. */
 const RETRY_MS = 10;
 
 /** Writes in a thread of Bun's pool: a full pipe blocks that thread only. @see WriteBytes */
@@ -55,7 +53,6 @@ function isReaderGone(error: unknown): boolean {
   return ["EPIPE", "ECONNRESET"].includes(systemCode(error));
 }
 
-/** @see System */
 export function openInput(path: string | null): AsyncIterable<Uint8Array> {
   // Opened once: a pipe would lose its writer.
   const descriptor =
@@ -83,18 +80,10 @@ export function writeOutput(name: string, descriptor: number, text: string): voi
   });
 }
 
-/** @returns whether both paths lead to one file, or would if it existed */
 function isSameFile(one: string, other: string): boolean {
   if (resolve(one) === resolve(other)) return true;
   const [first, second] = [one, other].map((path) => statSync(path, { throwIfNoEntry: false }));
   return first !== undefined && first.ino === second?.ino && first.dev === second.dev;
-}
-
-/** Rejects a path that would overwrite the database. @throws {AppError} operator; usage if it is empty */
-function requireNoDatabaseFile(path: string, databaseUrl: string): void {
-  if (path === "") fail("usage", "The name of the file is empty");
-  if (!databaseFiles(databaseUrl).some((file) => isSameFile(path, file))) return;
-  fail("operator", `Cannot write ${path}: it belongs to the database`);
 }
 
 function failIfExists(path: string): never {
@@ -127,9 +116,10 @@ function openFile(path: string, target: string, force: boolean): OutputStream {
   };
 }
 
-/** @see System */
 export function openOutput(path: string, force: boolean, databaseUrl: string): OutputStream {
-  requireNoDatabaseFile(path, databaseUrl);
+  if (path === "") fail("usage", "The name of the file is empty");
+  if (databaseFiles(databaseUrl).some((file) => isSameFile(path, file)))
+    fail("operator", `Cannot write ${path}: it belongs to the database`);
   const stats = statSync(path, { throwIfNoEntry: false });
   const target = withFileErrors("write", path, () => resolveLinks(path));
   // A device or a pipe is written in place.

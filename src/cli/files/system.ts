@@ -12,18 +12,14 @@ export type StopReason =
   | { readonly by: "signal"; readonly signal: string }
   | { readonly by: "fault"; readonly error: unknown };
 
-/**
- * A file, device or pipe that a command writes: an export, rejected records. A file appears under its name only when it
- * is complete.
- */
+/** A file, device or pipe. A file appears under its name only when it is complete. */
 export interface OutputStream extends Disposable {
-  /** Waits for a slow reader. @throws {AppError} operator; output_closed if the reader has closed the pipe */
+  /** @see System.stdout */
   write(text: string): void;
   /** Call when everything has been written. */
   finish(): void;
 }
 
-/** Everything that a command uses from its environment. Tests provide their own. */
 export interface System {
   /** The command that started this program, e.g. `./user-api`. */
   readonly program: string;
@@ -50,7 +46,6 @@ export interface System {
    * @throws {AppError} operator; usage if the path is empty
    */
   readonly openOutput: (path: string, force: boolean, databaseUrl: string) => OutputStream;
-  /** Listens for signals and uncaught errors from the first call on. */
   readonly untilStopped: () => Promise<StopReason>;
   /** Calls the listener at every SIGHUP, which ends the process before the first call. */
   readonly onHangup: (listener: () => void) => void;
@@ -70,7 +65,7 @@ export interface JsonOption {
   readonly json?: boolean;
 }
 
-/** Prints the result of a command. @param value for `--json`, as docs/command-line.md describes it */
+/** @param value for `--json`, as docs/command-line.md describes it */
 export function printResult(system: System, json = false, value: object, text: string): void {
   system.stdout(json ? `${JSON.stringify(value)}\n` : text);
 }
@@ -83,17 +78,13 @@ export function nameDatabase(error: unknown, { databaseUrl }: Config): unknown {
   return new AppError("operator", `Cannot use ${database}: ${messageOf(error)}`);
 }
 
-/** What a command does with its database. By default it writes to one that exists. */
-type Use = Partial<Omit<StoreOptions, "archive" | "databaseUrl" | "now">>;
-
 /**
- * Runs the work of a command on the configured database, which a server may have open as well unless the command needs
- * it alone.
+ * @param use by default, a command writes to a database that exists, which a server may have open as well
  * @throws the error of the work, even if the database cannot be closed afterwards
  */
 export async function withStore<Result>(
   system: CommandSystem,
-  use: Use,
+  use: Partial<Omit<StoreOptions, "archive" | "databaseUrl" | "now">>,
   work: (store: Store) => Promise<Result>,
 ): Promise<Result> {
   const { config } = system;

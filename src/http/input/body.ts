@@ -1,7 +1,3 @@
-/**
- * Request bodies. Authentication comes first, then the checks of the headers, the length, the JSON and the
- * schema.
- */
 import { AppError, fail, failField } from "../../base/error.ts";
 import { parseJsonBytes } from "../../base/json.ts";
 import type { Schema, ValueOf } from "../../base/schema.ts";
@@ -24,7 +20,6 @@ function isLabelOfUtf8(label: string): boolean {
   }
 }
 
-/** @returns whether the charset of the media type is UTF-8, which is the default */
 function isUtf8(mediaType: string): boolean {
   return [...mediaType.matchAll(PARAMETER)].every(([, name = "", value = ""]) => {
     const text = value.startsWith('"') ? value.slice(1, -1).replace(/\\(.)/g, "$1") : value;
@@ -116,11 +111,7 @@ export function receive(reserveWrite: ReserveWrite, request: Request, client: Cl
   return { bytes, assign, release: end };
 }
 
-/**
- * Checks `Content-Type` and `Content-Encoding`, then waits for the body.
- * @param received the `bytes` of `receive`
- * @throws {AppError} unsupported_media_type, payload_too_large, validation_failed
- */
+/** @throws {AppError} unsupported_media_type, payload_too_large, validation_failed */
 export async function readBody(request: Request, received: Promise<Uint8Array>): Promise<unknown> {
   requireJson(request);
   let bytes: Uint8Array;
@@ -134,7 +125,7 @@ export async function readBody(request: Request, received: Promise<Uint8Array>):
   return parseJsonBytes(bytes);
 }
 
-/** The schema of a route whose request body is a JSON object. @param record see `createValidator` */
+/** @param record see `createValidator` */
 export function jsonBody<Of extends Schema>(schema: Of, record: Schema): InputSchema<ValueOf<Of>> {
   return { schema, parse: createValidator(schema, record) };
 }

@@ -1,4 +1,3 @@
-/** The entity tags in `If-Match` and `If-None-Match`. */
 import { failField } from "../../base/error.ts";
 import type { EntityTags, Preconditions } from "../../domain/precondition.ts";
 import { parseInteger } from "./input.ts";

@@ -3,18 +3,16 @@ import { failField } from "../../base/error.ts";
 
 /** A DNS name or an IPv4 address, or an IPv6 address in brackets, each with an optional port. */
 const HOST = /^(?:[\w-]+(?:\.[\w-]+)*\.?|\[([\da-f:.]+)\])(?::(\d*))?$/i;
-const MAX_PORT = 65_535;
 
 function isHost(value: string): boolean {
   const [match, address, port = ""] = HOST.exec(value) ?? [];
-  if (match === undefined || Number(port) > MAX_PORT) return false;
+  if (match === undefined || Number(port) > 65_535) return false;
   return address === undefined || URL.canParse(`http://[${address}]`);
 }
 
 /**
  * Bun joins several `Host` fields with commas, which a valid value never contains. Only an HTTP/1.0 request can be
- * without the field, where it is optional: Bun itself returns 400 for HTTP/1.1 without it.
- * @returns a function that throws {AppError} validation_failed
+ * without the field: Bun itself returns 400 for HTTP/1.1 without it.
  */
 export function createHostCheck() {
   /** Most requests have the host of the previous one. Comparing is faster than matching the pattern. */

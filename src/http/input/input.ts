@@ -1,9 +1,7 @@
-/** What the parsers of all parts of a request share. */
-
 export interface InputSchema<Value> {
   /** @returns the typed value. @throws {AppError} if the input is not valid */
   readonly parse: (input: unknown) => Value;
-  /** The JSON Schema of the value, for the OpenAPI document. */
+  /** For the OpenAPI document. */
   readonly schema: JsonSchema;
 }
 

@@ -1,11 +1,9 @@
-/** The query string of a request. */
 import { failDuplicate, failField } from "../../base/error.ts";
 import { Empty, type Schema, type ValueOf } from "../../base/schema.ts";
 import { createValidator, displayField } from "../../base/validator.ts";
 import { MAX_IDS } from "../../domain/page.ts";
 import { type InputSchema, parseInteger } from "./input.ts";
 
-/** @param field the name in the error. @throws {AppError} validation_failed if it is not UTF-8 */
 function decodePercent(text: string, field: string): string {
   try {
     return decodeURIComponent(text);
@@ -14,10 +12,7 @@ function decodePercent(text: string, field: string): string {
   }
 }
 
-/**
- * @returns different ids in canonical base 10, in the order given. One that no record can have is the largest of all
- * @throws {AppError} validation_failed
- */
+/** @returns different ids, in the order given. One that no record can have is the largest of all */
 function parseIds(field: string, text: string): number[] {
   const ids = text.split(",", MAX_IDS + 1);
   if (ids.length > MAX_IDS || !ids.every((id) => parseInteger(id) > 0)) {
@@ -35,7 +30,6 @@ type Values = Record<string, unknown>;
 /**
  * Parses the query of a URL. `+` is a plus sign (RFC 3986), not a space: emails contain it, and no parameter
  * contains spaces.
- * @param properties of all parameters that are allowed
  * @returns the given parameters. Malformed integers are `NaN`, which no schema accepts. The values of a list are joined
  * with commas, whether it came as `id=1,2`, `id=1&id=2` or `id[]=1&id[]=2`: many clients know only one of these
  * @throws {AppError} validation_failed if a parameter is given twice, or a percent-encoding is not UTF-8
@@ -63,7 +57,6 @@ function parseQuery(url: string, properties: Readonly<Record<string, Schema>>): 
   return values;
 }
 
-/** Validates the query of a URL: the parameters of the schema are allowed, all others are rejected. */
 export function querySchema<Of extends Schema>(schema: Of): InputSchema<ValueOf<Of>> {
   const validate = createValidator(schema);
   const properties: Readonly<Record<string, Schema>> = schema["properties"];
@@ -89,5 +82,4 @@ export function querySchema<Of extends Schema>(schema: Of): InputSchema<ValueOf<
   return { schema, parse };
 }
 
-/** For a route without query parameters. */
 export const noQuery = querySchema(Empty);

@@ -15,11 +15,7 @@ type DeriveBearer = (context: {
   readonly query: Readonly<Record<string, string>>;
 }) => { readonly bearer: string | undefined };
 
-/**
- * Extracts tokens with the hook of the bearer plugin. The plugin alone would also accept a token in the query,
- * `Bearerx…`, and several words, and reject `bearer …`.
- * @returns a function that returns the token of an `Authorization` header; `null` if it has none
- */
+/** The plugin alone would also accept a token in the query, `Bearerx…`, and several words, and reject `bearer …`. */
 function createTokenExtractor() {
   // Elysia's type says that hooks return nothing, but what this one returns is added to the context.
   const hook = bearer().event.transform?.at(0)?.fn as DeriveBearer | undefined;
@@ -45,23 +41,18 @@ function environmentToken(apiToken: string, now: Date): Token {
 
 const MINUTE_MS = 60_000;
 
-/** Upper bounds of the cache of hashes. */
+/** Of the cache of hashes. */
 const MAX_HASHES = 1000;
 const MAX_HEADER_LENGTH = 64;
 
 /**
- * Finds the valid token of a request.
  * @param authorization the header field; empty for none
  * @throws {AppError} unauthorised if it has no token; the message is the reason for the log, not the response
  * @throws {AppError} invalid_token if its token is not valid now; the cause is its name, if it is known
  */
 export type Authenticate = (authorization: string) => MaybePromise<Token>;
 
-/**
- * @param storeNow returns the store of the moment
- * @param config `apiToken` is accepted in addition to the stored tokens. Neither a read-only server nor a standby records
- * their use
- */
+/** Neither a read-only server nor a standby records the use of tokens. */
 export function createAuthenticator(
   storeNow: () => Pick<Store, "secondsBehind" | "tokens">,
   { apiToken, readOnly }: Pick<Config, "apiToken" | "readOnly">,
@@ -75,22 +66,12 @@ export function createAuthenticator(
   /** The minute in which the use of a token was last recorded, by hash. */
   const lastUseMinutes = new Map<string, number>();
 
-  /**
-   * @returns the hash by which the store identifies the token
-   * @throws {AppError} unauthorised
-   * @throws {AppError} invalid_token if the format is not that of a token, which saves a query
-   */
   function hashOf(authorization: string): string {
     const credentials = extractToken(authorization);
     if (credentials === null) fail("unauthorised", authorization === "" ? "missing" : "malformed");
+    // It saves a query.
     if (!hasTokenFormat(credentials)) fail("invalid_token", "malformed");
     return hashToken(credentials);
-  }
-
-  function cacheHash(authorization: string, hash: string): void {
-    if (authorization.length > MAX_HEADER_LENGTH || cachedHashes.has(authorization)) return;
-    if (cachedHashes.size >= MAX_HASHES) cachedHashes.clear();
-    cachedHashes.set(authorization, hash);
   }
 
   function noteUse(token: Token, time: Date): void {
@@ -108,7 +89,6 @@ export function createAuthenticator(
       store.tokens.touch(hash, usedAt).catch(() => lastUseMinutes.delete(hash));
   }
 
-  /** @throws {AppError} invalid_token */
   function requireActive(authorization: string, token: Token | null): Token {
     const time = now();
     const state = token === null ? "unknown" : stateOf(token, time);
@@ -116,7 +96,10 @@ export function createAuthenticator(
       cachedHashes.delete(authorization);
       throw new AppError("invalid_token", state, { token: token?.name });
     }
-    cacheHash(authorization, token.hash);
+    if (authorization.length <= MAX_HEADER_LENGTH && !cachedHashes.has(authorization)) {
+      if (cachedHashes.size >= MAX_HASHES) cachedHashes.clear();
+      cachedHashes.set(authorization, token.hash);
+    }
     if (token !== environment) noteUse(token, time);
     return token;
   }

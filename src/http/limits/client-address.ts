@@ -12,7 +12,6 @@ export function createRejectedAddress(
   { addressOf }: Pick<Connections, "addressOf">,
   { logClients, trustedProxies }: Pick<Config, "logClients" | "trustedProxies">,
 ) {
-  /** @returns `undefined` for all other requests, or if the address is not known */
   return (request: Request, status: number): string | undefined => {
     if (!logClients || !REJECTED.includes(status)) return undefined;
     let calls = trustedProxies === 0 ? null : request.headers.get("x-forwarded-for");

@@ -1,15 +1,7 @@
-/** Idle timeout of a connection. */
 export const IDLE_TIMEOUT_S = 30;
 
 /** All servers of Bun that still have connections. There are several after the certificate was reloaded. */
 export type Servers = Set<Bun.Server<unknown>>;
-
-/** @returns how many requests have no complete response yet */
-export function countPending(servers: Servers): number {
-  let requests = 0;
-  for (const { pendingRequests } of servers) requests += pendingRequests;
-  return requests;
-}
 
 export type Connections = ReturnType<typeof connectionsOf>;
 

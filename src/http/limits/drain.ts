@@ -20,24 +20,17 @@ export function createDrain() {
   let reasons = 0;
   return {
     isDraining: () => started.signal.aborted,
-    /** Whether each response closes its connection. */
     closesConnections: () => reasons > 0 || started.signal.aborted,
-    /** Adds a reason to close connections, or removes it. */
     closeConnections(isOn: boolean): void {
       reasons += isOn ? 1 : -1;
     },
-    /** Aborts when draining starts. */
     signal: started.signal,
     /** Call it for each response while draining. @returns the headers to add to it */
     countResponse(): Readonly<Record<string, string>> {
       quietPauses = 0;
       return { connection: "close" };
     },
-    /**
-     * Starts draining. Resolves when draining is complete.
-     * @param timeoutMs the upper bound, if it is lower than that of this module
-     * @returns the time it took, in milliseconds
-     */
+    /** @param timeoutMs the upper bound, if it is lower than that of this module. @returns the time it took, in ms */
     async start(timeoutMs: number): Promise<number> {
       const startedMs = performance.now();
       started.abort();

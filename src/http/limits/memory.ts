@@ -14,10 +14,7 @@ const MAX_WRITE_BYTES = 2 ** 24;
 const MIN_WRITE_BYTES = 2 ** 12;
 const MAX_UNSENT_BYTES = 2 ** 25;
 
-/**
- * Divides bytes, or places, among clients: one has at most half, so that the others go on.
- * @param problem message of the error if there is no room
- */
+/** Divides bytes, or places, among clients: one has at most half, so that the others go on. */
 export function createShares(max: number, problem: string) {
   const amounts = new Map<ClientId | null, number>();
   let total = 0;
@@ -47,9 +44,8 @@ export function createShares(max: number, problem: string) {
 
 /**
  * @param client `null` for one that is not authenticated yet
- * @param bodyBytes size of the request body
  * @returns a function to call at the end of the write
- * @throws {AppError} unavailable if the client has too many writes in progress, or all clients have
+ * @throws {AppError} unavailable
  */
 export type ReserveWrite = (client: ClientId | null, bodyBytes: number) => () => void;
 
@@ -58,7 +54,7 @@ export function createWriteMemory(maxBytes = MAX_WRITE_BYTES): ReserveWrite {
   return (client, bodyBytes) => shares.reserve(client, Math.max(bodyBytes, MIN_WRITE_BYTES));
 }
 
-/** Size of the parts of a page that are sent on a Unix socket. */
+/** Of a page that is sent on a Unix socket. */
 const PART_BYTES = 2 ** 16;
 /** Bun asks for four parts in advance. */
 const AHEAD_BYTES = 4 * PART_BYTES;
@@ -121,11 +117,7 @@ export function createResponseMemory(
       if (bytes <= LARGE_PAGE_BYTES) return () => {};
       return hasRoom(client, bytes) ? shares.reserve(client, bytes) : null;
     },
-    /**
-     * Counts the body of a response if it is large. A `Blob` of several responses counts once.
-     * @returns the body to send
-     * @throws {AppError} unavailable if too many bytes are unsent
-     */
+    /** A `Blob` of several responses counts once. @throws {AppError} unavailable if too many bytes are unsent */
     reserve(request: Request, client: ClientId, body: string | Blob) {
       const isText = typeof body === "string";
       // A UTF-16 code unit takes 1 to 3 bytes in UTF-8.

@@ -1,14 +1,10 @@
-/** Limits requests per token. */
 import { fail } from "../../base/error.ts";
 import type { ClientId } from "../../domain/token.ts";
 
-/** Counts a request of a token. @throws {AppError} too_many_requests */
+/** @throws {AppError} too_many_requests */
 export type RequireWithinRate = (client: ClientId) => void;
 
-/**
- * A token bucket for each access token: bursts of up to `perSecond` requests, refilled at the same rate.
- * @param perSecond 0 for no limit
- */
+/** A token bucket for each access token: bursts of up to `perSecond` requests, refilled at the same rate. */
 export function createRateLimiter(
   perSecond: number,
   nowMs = () => performance.now(),

@@ -5,7 +5,6 @@ import type { Store } from "../../domain/store.ts";
 const MAX_SECONDS_BEHIND = 60;
 
 /**
- * @param waitsFor what the server waits for; `null` if that is not known
  * @returns the age of the data, in seconds; `null` if no other server can have newer data
  * @throws {AppError} unavailable if it is too old: tokens may have been revoked since
  */

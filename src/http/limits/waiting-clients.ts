@@ -39,9 +39,7 @@ export function createWaitingClients(
 
   return {
     /**
-     * @param client that waits
      * @param signal aborts when the client disconnects
-     * @returns the place of the client, which disposing of it frees
      * @throws {AppError} unavailable if the places are taken, or half of them by this client
      */
     begin(client: ClientId, seconds: number, signal: AbortSignal) {
@@ -60,8 +58,7 @@ export function createWaitingClients(
       return {
         /**
          * Resolves when there may be a change that was not there when the client began to wait, or at the last call.
-         * @returns false if the client should wait no longer: its time is over, it has disconnected, or the server is
-         * shutting down
+         * @returns false if the client should wait no longer
          */
         async next(): Promise<boolean> {
           await wake.promise;

@@ -1,4 +1,3 @@
-/** Which requests yield to those of other clients. */
 import { yieldToEventLoop } from "../../base/event-loop.ts";
 import { createRoundRobinQueue } from "../../base/round-robin-queue.ts";
 import type { ClientId } from "../../domain/token.ts";
@@ -13,12 +12,10 @@ export type YieldToClients = ReturnType<typeof createYieldToClients>;
  * the loop, also all that a connection has pipelined: those of a client with hundreds of connections would delay all
  * others until the last of them is handled. A request that waits has an asynchronous response, and Bun closes a
  * connection that pipelines more behind such a request.
- * @returns a function that is called with the client of a request; `null` stands for all without a token. It returns
- * `null` if the request can be handled at once, and otherwise a promise that resolves when it is the next one. Requests
- * of one client keep their order
+ * @returns a function that returns `null` if a request can be handled now, and otherwise a promise that resolves when it
+ * is the next one. Its client is `null` without a token. Requests of one client keep their order
  */
 export function createYieldToClients(nowMs = () => performance.now()) {
-  /** Functions that start the waiting requests. */
   const waiting = createRoundRobinQueue<() => void>();
   let turnStartedMs = Number.NEGATIVE_INFINITY;
   /** Whether the start of each turn is known. A timer for each turn would cost more. */

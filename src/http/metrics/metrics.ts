@@ -1,7 +1,4 @@
-/**
- * The metrics of the server.
- * @see https://prometheus.io/docs/practices/naming/
- */
+/** @see https://prometheus.io/docs/practices/naming/ */
 import type { Validity } from "../../base/expiry.ts";
 import type { Store } from "../../domain/store.ts";
 import { createHistogram, type Histogram, type MetricFamily, renderMetrics } from "./prometheus.ts";
@@ -46,7 +43,6 @@ function histogram(name: string, help: string, { samples }: Histogram): MetricFa
   return { name, help, type: "histogram", samples: samples() };
 }
 
-/** @returns whether a write succeeds now */
 async function measureWritable(store: Store | null): Promise<boolean> {
   if (store === null || store.secondsBehind() !== null) return false;
   const written = store.checkUsable().then(
@@ -56,7 +52,6 @@ async function measureWritable(store: Store | null): Promise<boolean> {
   return Promise.race([written, Bun.sleep(PROBE_TIMEOUT_MS).then(() => false)]);
 }
 
-/** The standard process metrics of Prometheus. */
 function processMetrics(startedS: number) {
   const { user, system } = process.cpuUsage();
   return [
@@ -113,11 +108,6 @@ async function storeMetrics(store: Store | null): Promise<(MetricFamily | null)[
   ];
 }
 
-/**
- * @param build labels that tell builds of the program apart
- * @param readOnly whether the server rejects all writes
- * @param droppedLogLines returns the number of lines since the start
- */
 export function createMetrics(
   build: Readonly<Record<"version" | "commit", string> & Record<"schema", number>>,
   readOnly = false,
@@ -132,9 +122,9 @@ export function createMetrics(
 
   async function renderNow(
     store: Store | null,
-    waitsFor: string | null,
-    waitingClients: number,
-    unsentBytes: number,
+    waitsFor: string | null = null,
+    waitingClients = 0,
+    unsentBytes = 0,
   ): Promise<string> {
     // First, because it counts as a pending write.
     const writable = !readOnly && (await measureWritable(store));
@@ -188,18 +178,11 @@ export function createMetrics(
       batchSizes.observe(writes);
       commitDurationsS.observe(durationMs / 1000);
     },
-    /** @param read returns `null` if there is nothing of this kind */
     addValidity(kind: "certificate" | "token", read: () => Validity | null): void {
       validities.push(() => validityMetrics(kind, read()));
     },
-    /** @returns the text, including the current statistics of the store; without these if there is none */
-    render(
-      store: Store | null,
-      waitsFor: string | null = null,
-      waitingClients = 0,
-      unsentBytes = 0,
-    ): Promise<string> {
-      rendering ??= renderNow(store, waitsFor, waitingClients, unsentBytes).finally(() => {
+    render(...state: Parameters<typeof renderNow>): Promise<string> {
+      rendering ??= renderNow(...state).finally(() => {
         rendering = null;
       });
       return rendering;

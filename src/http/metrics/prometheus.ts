@@ -1,7 +1,4 @@
-/**
- * The text format of Prometheus.
- * @see https://prometheus.io/docs/instrumenting/exposition_formats/
- */
+/** @see https://prometheus.io/docs/instrumenting/exposition_formats/ */
 
 export const PROMETHEUS_CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8";
 
@@ -14,7 +11,6 @@ interface Sample {
   readonly value: number;
 }
 
-/** All samples of one name. */
 export interface MetricFamily {
   readonly name: string;
   readonly help: string;

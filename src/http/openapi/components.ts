@@ -1,4 +1,3 @@
-/** The parts of the OpenAPI document that routes share: headers and parameters. `errors.ts` has the errors. */
 import type { ErrorCode } from "../../base/error.ts";
 import { KEY_LIFETIME_MS } from "../../domain/idempotency.ts";
 import { ENTITY_TAGS } from "../input/entity-tags.ts";
@@ -62,7 +61,6 @@ export function headers(): Record<string, JsonSchema> {
   };
 }
 
-/** @returns the headers of a response: its own, and those of every response */
 export function withCommonHeaders(own: JsonSchema = {}): JsonSchema {
   return {
     "X-Request-Id": ref("headers", "RequestId"),
@@ -75,7 +73,7 @@ function parameter(name: string, description: string, schema: JsonSchema): JsonS
   return { name, in: "header", description, schema: { ...text, ...schema } };
 }
 
-/** @returns the header fields that a route reads, which follow from its errors */
+/** They follow from the errors of a route. */
 export function headerParameters(method: string, errors: readonly ErrorCode[]): JsonSchema[] {
   const found: JsonSchema[] = [];
   if (errors.includes("version_mismatch")) {

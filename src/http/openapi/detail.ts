@@ -1,18 +1,17 @@
-/** Describes routes for the OpenAPI document. */
+import type { ErrorCode } from "../../base/error.ts";
 import { SafeInteger } from "../../base/schema.ts";
 import { pageQuery } from "../../domain/page.ts";
 import type { Scope } from "../../domain/token.ts";
 import type { InputSchema, JsonSchema } from "../input/input.ts";
 import { object, ref } from "./components.ts";
-import type { DocumentedError } from "./errors.ts";
 
 export interface SuccessResponse {
   readonly description: string;
   /** In addition to `X-Request-Id` and `Cache-Control: no-store`, or instead of them. */
   readonly headers?: JsonSchema;
-  /** The media type. By default, that of JSON. */
+  /** By default, that of JSON. */
   readonly type?: string;
-  /** The schema of the body. Those with a `title` become components. None if there is no body. */
+  /** None if there is no body. */
   readonly schema?: JsonSchema;
   readonly example?: unknown;
 }
@@ -26,10 +25,9 @@ export interface Detail {
   /** By status. The 304 of a record follows from the errors. */
   readonly responses: Readonly<Record<number, SuccessResponse>>;
   /** In addition to `commonErrors`. */
-  readonly errors?: readonly DocumentedError[];
+  readonly errors?: readonly ErrorCode[];
 }
 
-/** What a request may contain, and how the route is documented. */
 export interface RouteDefinition {
   /** By default, a route needs a token. */
   readonly public?: true;
@@ -49,7 +47,7 @@ export const commonErrors = {
   token: ["unauthorised", "invalid_token", "too_many_requests", "unavailable"],
   scopes: ["insufficient_scope"],
   body: ["payload_too_large", "unsupported_media_type"],
-} as const satisfies Readonly<Record<string, readonly DocumentedError[]>>;
+} as const satisfies Readonly<Record<string, readonly ErrorCode[]>>;
 
 export function envelopeDoc(
   description: string,
@@ -77,10 +75,7 @@ export function createdDoc(record: JsonSchema, example: unknown) {
   });
 }
 
-/**
- * Describes a `pageBody`.
- * @param more what `meta` has besides, and an example of it
- */
+/** @param more what `meta` has besides, and an example of it */
 export function pageDoc(
   record: JsonSchema,
   example: unknown,

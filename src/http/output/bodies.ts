@@ -47,7 +47,7 @@ export function errorEnvelope({ code, message, problems, allowed }: AppError): E
   return { data: null, error: message, meta };
 }
 
-/** @returns the body of a response with one record, or with the replay of one. A deleted record has no `ETag` */
+/** Without an `ETag`. */
 export function deletedBody<Row>(
   call: Answered,
   { id, json, replayed }: RecordText<Row>,
@@ -57,7 +57,6 @@ export function deletedBody<Row>(
   return envelopeBody(json);
 }
 
-/** @returns the body of a response with one record, or with the replay of one. Sets its `ETag` */
 export function recordBody<Row>(call: Answered, record: RecordText<Row>): JsonText<Envelope<Row>> {
   const { headers } = call.head;
   headers["etag"] = `"${record.version}"`;
@@ -65,10 +64,7 @@ export function recordBody<Row>(call: Answered, record: RecordText<Row>): JsonTe
   return deletedBody(call, record);
 }
 
-/**
- * @returns the body of the response to a GET of one record; `null`, with status 304, if the client already has this version
- * @throws {AppError} version_mismatch if `If-Match` does not match
- */
+/** @returns `null`, with status 304, if the client already has this version. @throws {AppError} version_mismatch */
 export function conditionalRecordBody<Row>(
   call: Answered,
   record: RecordText<Row>,
@@ -84,7 +80,6 @@ export function conditionalRecordBody<Row>(
   return body;
 }
 
-/** @returns the body of a response with a new record. Sets its status and `Location` */
 export function createdBody<Row>(
   call: Answered,
   path: string,
@@ -109,17 +104,13 @@ function filterParameters(filters: Filters): string {
   return parameters;
 }
 
-/**
- * @param path the path of a list, without a query
- * @returns a function that returns a link to another page with the same limit and filters. @see RFC 8288
- */
+/** @returns a function that returns a link to another page with the same limit and filters. @see RFC 8288 */
 export function pageLinker(path: string, limit: number, filters: Filters) {
   const parameters = filterParameters(filters);
   return (rel: string, position: string) =>
     `<${path}?limit=${limit}&${position}${parameters}>; rel="${rel}"`;
 }
 
-/** @param query the validated query; its filters are kept in the links */
 export function pageLinks(
   path: string,
   query: ListQuery,
@@ -140,7 +131,6 @@ export function pageLinks(
 
 export type ListQuery = PageQuery & Filters;
 
-/** @returns the body of a response with one page. Sets its `Link` */
 export function pageBody<Row>(
   { head, query }: Pick<Call<ListQuery>, "head" | "query">,
   path: string,
@@ -151,7 +141,7 @@ export function pageBody<Row>(
   return recordsBody(head, pageLinks(path, query, page), page.records, meta);
 }
 
-/** @param meta JSON. @returns the body of a response with a list. Sets its `Link` */
+/** @param meta JSON */
 export function recordsBody<Envelope>(
   head: ResponseHead,
   link: string,

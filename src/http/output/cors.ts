@@ -8,7 +8,6 @@ const PREFLIGHT_AGE_S = 7200;
 
 export type Cors = NonNullable<ReturnType<typeof createCors>>;
 
-/** @param origins the allowed origins, `*` for any; `null` disables CORS */
 export function createCors(origins: readonly string[] | null) {
   if (origins === null) return null;
   const allowsAny = origins.includes("*");

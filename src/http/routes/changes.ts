@@ -1,4 +1,3 @@
-/** The route of the change feed. */
 import { andThen } from "../../base/maybe-promise.ts";
 import { Change, type ChangePage, ChangeQuery, Feed, startOf } from "../../domain/change.ts";
 import { pageOffsets } from "../../domain/page.ts";
@@ -33,11 +32,7 @@ function isEmpty(query: ChangeQuery, page: ChangePage): boolean {
   return startOf(query, page) >= page.last;
 }
 
-/**
- * @returns the body of a page with the next changes; of an empty page if there is none before the wait ends
- * @throws {AppError} unavailable if too many clients wait
- * @throws {AppError} invalid_token if the token was revoked, or has expired, while the client waited
- */
+/** @throws {AppError} unavailable if too many clients wait; invalid_token if the token is not valid any more */
 async function waitForChanges(
   seconds: number,
   call: Call<ChangeQuery>,
@@ -71,10 +66,7 @@ async function waitForChanges(
   }
 }
 
-/**
- * The links of a page. The link to the next one continues after its last change and names the feed, so that a client
- * that follows links misses no change. It exists also if there is no change yet.
- */
+/** The link to the next page names the feed, so that a client misses no change. It exists also if there is none yet. */
 function linksOf(query: ChangeQuery, page: ChangePage): string {
   const { limit, offset, after, wait, include } = query;
   const { first, last, feed, total } = page;

@@ -9,10 +9,7 @@ import { noQuery } from "../input/query.ts";
 import { docsPath } from "../output/errors.ts";
 import { route, routesAt } from "./route.ts";
 
-/**
- * Files, in the binary or on disk when run from source, by their paths. They are listed one by one, because no other path
- * under `/api/v1/docs` is public.
- */
+/** Listed one by one, because no other path under `/api/v1/docs` is public. */
 const assets: Readonly<Record<string, string>> = {
   [docsPath]: String(page),
   [`${docsPath}/page.js`]: pageScript,
@@ -36,7 +33,7 @@ const POLICY = [
   "frame-ancestors 'none'",
 ].join("; ");
 
-/** No operation for clients: without a `detail`, the document leaves it out. */
+/** Without a `detail`, the document leaves it out. */
 const definition = { public: true, query: noQuery } as const;
 
 async function readAsset(path: string) {
@@ -54,11 +51,7 @@ async function readAsset(path: string) {
   return { blob: new Blob([bytes]), headers };
 }
 
-/**
- * Creates a handler that returns the asset, or 304 if the client already has it. It is read on first use, to keep
- * startup fast, as one `Blob`, which all responses share: Bun copies bytes for each response, so that clients that do
- * not read would fill the memory.
- */
+/** The asset is read on first use, to keep startup fast, as one `Blob`, since Bun copies bytes for each response. */
 function createAssetHandler(path: string) {
   let asset: ReturnType<typeof readAsset> | null = null;
   return async ({ request, head }: Pick<UncheckedCall, "request" | "head">) => {
@@ -72,7 +65,6 @@ function createAssetHandler(path: string) {
   };
 }
 
-/** Public: the assets are the same for everyone and contain no data. */
 export function docs() {
   const app = routesAt("", "system");
   for (const [path, file] of Object.entries(assets))

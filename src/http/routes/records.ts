@@ -1,4 +1,3 @@
-/** What the routes of users and orders share. */
 import { type ErrorCode, fail } from "../../base/error.ts";
 import { andThen } from "../../base/maybe-promise.ts";
 import type { RecordText } from "../../domain/record.ts";
@@ -20,12 +19,7 @@ import type { Services } from "./route.ts";
 
 type CallWithId = Call<unknown, { readonly id: number }>;
 
-/**
- * @param path of the list
- * @param fieldsOf returns what the body of a POST creates
- * @param missing the error if there is no record with an id
- * @returns handlers, each with the body of its response
- */
+/** @param path of the list. @param missing the error if there is no record with an id */
 export function createRecordHandlers<Row, Query extends ListQuery, Edit, Fields, Body>(
   path: string,
   recordsOf: (store: Store) => RecordStore<Row, Query, Edit, Fields>,
@@ -54,7 +48,7 @@ export function createRecordHandlers<Row, Query extends ListQuery, Edit, Fields,
       const record = await recordsOf(store).create(fieldsOf(call.body), key, call.token.name);
       return createdBody(call, path, record);
     },
-    /** Of PATCH and PUT. @param edit returns what the record changes to */
+    /** Of PATCH and PUT. */
     async update(call: CallWithId, { store }: Services, edit: (record: Row) => Edit) {
       const { request, params, token } = call;
       const { id } = params;
@@ -63,7 +57,6 @@ export function createRecordHandlers<Row, Query extends ListQuery, Edit, Fields,
       const record = await recordsOf(store).update(id, edit, preconditions, key, token.name);
       return recordBody(call, requireRecord(record));
     },
-    /** @param records those that can be deleted */
     async remove(call: CallWithId, records: Pick<UserStore, "remove">) {
       const { request, params, token } = call;
       const { id } = params;

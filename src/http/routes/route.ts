@@ -40,7 +40,6 @@ export interface Services {
   readonly document: () => JsonBlob<JsonSchema>;
 }
 
-/** A request that has passed all checks of its route. */
 type CheckedCall<Definition extends RouteDefinition> = Call<
   Input<Definition["query"]>,
   Input<Definition["params"]>,
@@ -50,15 +49,11 @@ type CheckedCall<Definition extends RouteDefinition> = Call<
 
 export interface Route {
   readonly definition: RouteDefinition;
-  /** @returns the body of the response. Sets its status and headers in `head` */
   handler(call: UncheckedCall, services: Services): MaybePromise<ResponseBody>;
 }
 
 interface RouteContext {
-  /** Makes the checks of a request, then calls the handler of its route. */
-  pipeline(route: Route, path: string, request: Request, params: unknown): MaybePromise<Response>;
-  /** As in `/api/v1/users/:id`. */
-  readonly route: string;
+  pipeline(route: Route, request: Request, params: unknown): MaybePromise<Response>;
   readonly request: Request;
   readonly params: unknown;
 }
@@ -77,14 +72,12 @@ export function route<const Definition extends RouteDefinition, Body extends Res
   handler: (call: CheckedCall<Definition>, services: Services) => MaybePromise<Body>,
 ) {
   const defined: Route = { definition, handler };
-  const handle = ({ pipeline, route: path, request, params }: RouteContext) =>
-    pipeline(defined, path, request, params) as unknown as ClientRoute<Definition, Body>;
-  // Elysia reads the source of a handler. It prepares only what is destructured, and treats `=> pipeline(…)` as
-  // asynchronous, which would suspend every request. It reads this source instead: the same parameters, nothing to await.
-  handle.toString = () => "({ pipeline, route, request, params }) => {}";
-  // Elysia's type of hooks has no `definition`.
-  const hooks: object = { definition };
-  return [handle, hooks] as const;
+  const handle = ({ pipeline, request, params }: RouteContext) =>
+    pipeline(defined, request, params) as unknown as ClientRoute<Definition, Body>;
+  // Elysia's type of hooks has no `defined`.
+  const hooks: object = { defined };
+  // Bound, because Elysia reads the source of a handler, and awaits what one that contains a call returns.
+  return [handle.bind(null), hooks] as const;
 }
 
 /** A route that was made by `route`, in `routes` of an Elysia instance. */
@@ -94,7 +87,7 @@ export interface RouteEntry {
   readonly hooks: {
     /** What its Elysia instance sets. */
     readonly detail: { readonly tags: readonly string[] };
-    readonly definition: RouteDefinition;
+    readonly defined: Route;
   };
 }
 
@@ -102,11 +95,11 @@ export interface RouteEntry {
 export function routesOf({ routes }: Pick<AnyElysia, "routes">): readonly RouteEntry[] {
   // Elysia's type of `hooks` is `any`.
   for (const { method, path, hooks } of routes) {
-    if (hooks.definition === undefined) throw new Error(`${method} ${path} is not made by route()`);
+    if (hooks.defined === undefined) throw new Error(`${method} ${path} is not made by route()`);
   }
   return routes;
 }
 
 export function isPublic({ hooks }: RouteEntry): boolean {
-  return hooks.definition.public === true;
+  return hooks.defined.definition.public === true;
 }

@@ -1,4 +1,3 @@
-/** The routes of the server itself: health, the OpenAPI document and metrics. */
 import { fail, failField } from "../../base/error.ts";
 import { failNotPrimary, Health, HealthQuery } from "../../domain/health.ts";
 import { jsonText } from "../../domain/record.ts";

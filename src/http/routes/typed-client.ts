@@ -1,13 +1,12 @@
 /** The types that `treaty<App>` of Eden infers for clients. They have no code. */
 import type { Elysia } from "elysia";
 import type { ErrorCode } from "../../base/error.ts";
+import type { errorKinds } from "../../base/error-kinds.ts";
 import type { Parsed } from "../../domain/record.ts";
 import type { InputSchema } from "../input/input.ts";
 import type { commonErrors, RouteDefinition } from "../openapi/detail.ts";
 import type { ErrorEnvelope } from "../output/bodies.ts";
-import type { errorTemplates } from "../output/errors.ts";
 
-/** The value of a part of a request; `undefined` if the route does not have the part. */
 export type Input<Part> = Part extends InputSchema<infer Value> ? Value : undefined;
 
 /** Every parameter has a default or is a filter. A list of ids can be text: `1,2`. */
@@ -33,7 +32,7 @@ type ErrorOf<Definition extends RouteDefinition> =
       ? Code
       : never);
 
-type ErrorBody<Code extends ErrorCode> = (typeof errorTemplates)[Code] extends {
+type ErrorBody<Code extends ErrorCode> = (typeof errorKinds)[Code] extends {
   readonly text: infer Text;
 }
   ? Text
@@ -43,7 +42,6 @@ type SuccessStatus<Detail> = Detail extends { readonly responses: infer Response
   ? Extract<keyof Responses, number>
   : 200;
 
-/** The value of JSON, or text that is not JSON. */
 type ClientData<Body> =
   Body extends Parsed<infer Value>
     ? unknown extends Value
@@ -55,7 +53,7 @@ type ClientData<Body> =
 type Responses<Definition extends RouteDefinition, Body> = {
   [Status in SuccessStatus<Definition["detail"]>]: ClientData<Body>;
 } & (null extends Body ? { 304: "" } : unknown) & {
-    [Code in ErrorOf<Definition> as (typeof errorTemplates)[Code]["status"]]: ErrorBody<Code>;
+    [Code in ErrorOf<Definition> as (typeof errorKinds)[Code]["status"]]: ErrorBody<Code>;
   };
 
 /** What a client may send to a route, and will receive, by the names of Elysia. */
@@ -74,7 +72,6 @@ type ClientRoutes<Routes> = {
     : ClientRoutes<Routes[Key]>;
 };
 
-/** The app as clients see it: its routes under `/api`, with what they may send and will receive. */
 export type ClientApp<App extends { readonly "~Routes": { readonly api: unknown } }> = Elysia<
   "",
   Elysia["~Singleton"],

@@ -5,7 +5,7 @@ import { yieldToEventLoop } from "../base/event-loop.ts";
 import type { MaybePromise } from "../base/maybe-promise.ts";
 import { readTime } from "../domain/config.ts";
 import type { Order } from "../domain/order.ts";
-import type { Page, PageQuery } from "../domain/page.ts";
+import { ALWAYS_FITTING, type Page, type PageQuery } from "../domain/page.ts";
 import type { User } from "../domain/user.ts";
 import { formatCount } from "./count-text.ts";
 import { csvFormatter } from "./files/csv.ts";
@@ -48,7 +48,7 @@ async function readPage(list: List, query: PageQuery): Promise<Page> {
     return await list(query);
   } catch (error) {
     if (!(error instanceof AppError && "limit" in (error.allowed ?? {}))) throw error;
-    return list({ ...query, limit: 50 });
+    return list({ ...query, limit: ALWAYS_FITTING });
   }
 }
 

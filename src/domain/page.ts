@@ -6,6 +6,8 @@ import type { ClientId } from "./token.ts";
 
 /** Maximum size of the records of a page, with their commas. The whole page has at most 4 MiB. */
 export const MAX_PAGE_BYTES = 4 * 2 ** 20 - 256;
+/** So many records of any size always fit in a page. */
+export const ALWAYS_FITTING = 50;
 /** A page that is larger can be rejected as unavailable. */
 export const LARGE_PAGE_BYTES = 256 * 2 ** 10;
 
@@ -53,12 +55,12 @@ export interface JsonRow {
   readonly json: string;
 }
 
-/** @param limit how many records a page can have. @throws {AppError} validation_failed */
-export function failPageTooLarge(limit: number): never {
-  const problem = `must be at most ${limit} here, since the page would exceed 4 MiB`;
+/** @throws {AppError} validation_failed */
+export function failPageTooLarge(): never {
+  const problem = `must be at most ${ALWAYS_FITTING} here, since the page would exceed 4 MiB`;
   throw new AppError("validation_failed", `Validation failed: limit ${problem}`, {
-    problems: [{ field: "limit", code: "range", problem, min: 1, max: limit }],
-    allowed: { limit },
+    problems: [{ field: "limit", code: "range", problem, min: 1, max: ALWAYS_FITTING }],
+    allowed: { limit: ALWAYS_FITTING },
   });
 }
 
@@ -67,7 +69,7 @@ export function failPageTooLarge(limit: number): never {
  * @param rows as many as {@link rowsToRead} says; read only until the limit or the maximum size is exceeded
  * @param room returns the maximum size of the records. It is called if they exceed `LARGE_PAGE_BYTES`
  * @returns `nextAfter` is `null` unless a row follows the last record
- * @throws {AppError} validation_failed, with the limit that is allowed, if the page exceeds 4 MiB
+ * @throws {AppError} validation_failed if the page exceeds 4 MiB
  * @throws {AppError} unavailable if it exceeds a smaller `room`
  */
 export function joinRecords(
@@ -87,7 +89,7 @@ export function joinRecords(
     if (bytes - 1 > maxBytes) maxBytes = room() ?? MAX_PAGE_BYTES;
     if (bytes - 1 > maxBytes) {
       if (maxBytes < MAX_PAGE_BYTES) fail("unavailable", NO_ROOM);
-      failPageTooLarge(count);
+      failPageTooLarge();
     }
     // JavaScriptCore joins the parts once, with the rest of the response.
     records = count === 0 ? json : `${records},${json}`;

@@ -48,7 +48,7 @@ test.each([50, 1000])(
     });
     if (limit < 64) return;
     expect(Buffer.byteLength(joined.records)).toBe(MAX_PAGE_BYTES);
-    const problem = "must be at most 63 here, since the page would exceed 4 MiB";
+    const problem = "must be at most 50 here, since the page would exceed 4 MiB";
     try {
       joinRecords(rowsOf(64, rest + 1), limit);
       throw new Error("accepted");
@@ -57,8 +57,8 @@ test.each([50, 1000])(
       expect(error).toMatchObject({
         code: "validation_failed",
         message: `Validation failed: limit ${problem}`,
-        problems: [{ field: "limit", code: "range", problem, min: 1, max: 63 }],
-        allowed: { limit: 63 },
+        problems: [{ field: "limit", code: "range", problem, min: 1, max: 50 }],
+        allowed: { limit: 50 },
       });
     }
   },

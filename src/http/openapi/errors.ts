@@ -26,7 +26,7 @@ export function errorSchemas(): Record<string, JsonSchema> {
   const allowed = {
     description:
       "What is allowed instead: of `invalid_status_change` an array of statuses; of `invalid_refund` an object with `min` and `max`; of a page that is too large an object with the largest `limit`",
-    examples: [["paid", "canceled"], { limit: 163 }, { min: 500, max: 3998 }],
+    examples: [["paid", "canceled"], { limit: 50 }, { min: 500, max: 3998 }],
   };
   const bound = { type: "integer", format: "int64" };
   const fieldError = {

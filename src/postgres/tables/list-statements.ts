@@ -1,6 +1,6 @@
 /** The statements that read pages of lists. */
 import { Order, type OrderStatus, orderStatuses } from "../../domain/order.ts";
-import { LARGE_PAGE_BYTES, MAX_PAGE_BYTES, type Sort } from "../../domain/page.ts";
+import { LARGE_PAGE_BYTES, type Sort } from "../../domain/page.ts";
 import type { RecordTable } from "../../domain/record.ts";
 import { User } from "../../domain/user.ts";
 import { recordJson } from "./columns.ts";
@@ -109,26 +109,6 @@ export function selectPage(list: List, sort: Sort, values: Values, isMeasured: b
 export function parametersOf({ ofUser }: List, hasOffset: boolean, maxBytes: number): Values {
   const offset = hasOffset ? `$${ofUser ? 4 : 3}` : null;
   return { limit: "$1::bigint", after: "$2::bigint", user: "$3::bigint", offset, maxBytes };
-}
-
-/** Selects how many records of a page are at most `MAX_PAGE_BYTES` together. */
-export function selectFitting(list: List, sort: Sort, values: Values): string {
-  const { table } = list;
-  const inOrder = `over (order by id ${sortOrders[sort].direction})`;
-  return `
-    select pg_catalog.count(*) filter (where bytes <= ${MAX_PAGE_BYTES}) as fitting
-    from (
-      select pg_catalog.sum(pg_catalog.octet_length(json) + 1) ${inOrder} - 1 as bytes
-      from (
-        select id, ${json[table]} as json
-        from (
-          select *, pg_catalog.sum(${longBytes[table]}) ${inOrder} as long_bytes
-          from (${foundRows(list, sort, values)}) as found
-        ) as measured
-        where long_bytes <= ${MAX_PAGE_BYTES}
-      ) as rendered
-    ) as row
-  `;
 }
 
 /** Its parameter is a JSON array of queries. It returns their `PageRow`s, in order. */

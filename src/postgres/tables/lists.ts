@@ -1,6 +1,7 @@
 /** Reads pages of lists with their exact totals, each with one statement, which small ones share. */
 import { fail, failField } from "../../base/error.ts";
 import {
+  ALWAYS_FITTING,
   failPageTooLarge,
   type JsonRow,
   joinRecords,
@@ -22,14 +23,11 @@ import {
   type List,
   type PageRow,
   parametersOf,
-  selectFitting,
   selectPage,
   sharedStatement,
   sortOrders,
 } from "./list-statements.ts";
 
-/** So many records of any size are less than `MAX_PAGE_BYTES`. */
-const MAX_SMALL = 50;
 /** Maximum number of pages per statement. */
 const MAX_PAGES = 16;
 
@@ -102,15 +100,12 @@ export function prepareList(context: StoreContext, list: List): ReadPage {
       ...(offset > 0 ? [offset] : []),
     ];
     const read = readWithin(memory, client, limit, async (session, maxBytes) => {
-      const select = async <Row>(statement: string) =>
-        itemAt(await session.all<Row>(statement, ...values), 0);
       const parameters = parametersOf(list, offset > 0, maxBytes);
-      const row = await select<PageRow>(selectPage(list, sort, parameters, limit > MAX_SMALL));
+      const statement = selectPage(list, sort, parameters, limit > ALWAYS_FITTING);
+      const row = itemAt(await session.all<PageRow>(statement, ...values), 0);
       if (row.records !== null) return row;
       if (maxBytes < MAX_PAGE_BYTES) fail("unavailable", NO_ROOM);
-      const { fitting } = await select<{ fitting: number }>(selectFitting(list, sort, parameters));
-      // Records may have changed or gone since.
-      return failPageTooLarge(Math.min(Math.max(fitting, MAX_SMALL), limit - 1));
+      return failPageTooLarge();
     });
     return db.run("list", read, { client });
   };
@@ -124,7 +119,7 @@ export function prepareList(context: StoreContext, list: List): ReadPage {
       const range = { min: 0, max: maxOffset };
       failField("offset", "range", `must be at most ${most} on this database: use after`, range);
     }
-    const isSmall = maxOffsetOfAll === null && offset === 0 && limit <= MAX_SMALL;
+    const isSmall = maxOffsetOfAll === null && offset === 0 && limit <= ALWAYS_FITTING;
     let row = isSmall ? await readSmall[sort]({ query, client }) : null;
     // Pages that share a statement are at most as large as a page that is always served.
     if (row === null || row.records === null) row = await readLarge(sort, query, client, memory);

@@ -13,7 +13,6 @@ const child = Bun.spawn(args, {
     ...Bun.env,
     TEST_DATABASE: "postgres",
     TEST_POSTGRES_URL: cluster.url,
-    ...(cluster.temporary && { TEST_POSTGRES_KEEP: "true" }),
   },
   stdio: ["inherit", "inherit", "inherit"],
 });

@@ -75,7 +75,6 @@ const malformed = [
   ...'{"a":NaN}|{"a":True}|{"a":01}|{"a":"\\x"}|{"a":1,,"b":2}|{"a":[1,]}|{"a":[}|[}'.split("|"),
   ...'{"a"}|{"a":}|{a:1}|{"a":1,}|{1:2}|{"a" "b":1}|["a":1]|"a":1|{:1}|[1 2]|{}{}|"a'.split("|"),
   '"\\x"',
-  '"\\u12"',
   '"\\',
   '"a\nb"',
   '{"a\\":1}',
@@ -99,13 +98,11 @@ const duplicates: [string, string][] = [
   ['{"a":1,"b":{"a":1},"a":2}', "a"],
   ['{"x":[{"b":1,"b":2}]}', "x[0].b"],
   ['{"x":[1,[2,3],{},{"a":{"b":[{"c":1},{"c":1,"c":2}]}}]}', "x[3].a.b[1].c"],
-  ['{"x":{"a":1,"a":2},"b":1,"b":2}', "x.a"],
   ['{"a":1,"\\u0061":2}', "a"],
   ['{"\\/":1,"/":2}', "/"],
   ['{"\\ud83d\\ude00":1,"😀":2}', "😀"],
   ['{"\\"":1,"\\u0022":2}', '"'],
   ['{"__proto__":1,"__proto__":2}', "__proto__"],
-  ['{"a":"a","b":":","a":1}', "a"],
   ['{"":1,"":2}', '""'],
 ];
 
@@ -114,18 +111,17 @@ test.each(duplicates)("parseJson rejects a duplicate member and names it: %s", (
   expectThrown(() => parseJson(text), "validation_failed", message);
 });
 
-test("parseJson rejects text with more than 2,500 members", () => {
-  const nestedMembers = Array.from({ length: 2_499 }, (_, at) => `{"${at}":${at}}`).join(",");
-  const message = "Validation failed: body must have at most 2500 members";
-  expect(parseJson(`{"all":[${nestedMembers}]}`)).toBeDefined();
-  expectThrown(() => parseJson(`{"all":[${nestedMembers},{"":1}]}`), "validation_failed", message);
-});
-
-test("parseJson rejects text with more than 2,500 commas", () => {
-  const message = "Validation failed: body must have at most 2500 commas";
+test("parseJson rejects text with more than 2,500 members or commas", () => {
+  const members = Array.from({ length: 2_499 }, (_, at) => `{"${at}":${at}}`).join(",");
   const zeros = "0,".repeat(2_500);
-  expect(parseJson(`[${zeros}",,"]`)).toBeDefined();
-  expectThrown(() => parseJson(`[${zeros}0,0]`), "validation_failed", message);
+  for (const [what, most, more] of [
+    ["members", `{"all":[${members}]}`, `{"all":[${members},{"":1}]}`],
+    ["commas", `[${zeros}",,"]`, `[${zeros}0,0]`],
+  ] as const) {
+    expect(parseJson(most)).toBeDefined();
+    const message = `Validation failed: body must have at most 2500 ${what}`;
+    expectThrown(() => parseJson(more), "validation_failed", message);
+  }
 });
 
 test("parseJson rejects text that is nested deeper than 16 levels", () => {

@@ -10,12 +10,10 @@ const names = Array.from({ length: 100_000 }, (_, at) => `"${at}":1`).join(",");
 
 const jsonTexts: [what: string, text: string][] = [
   ["one long string", `"${fill("a")}"`],
-  ["an open string", `"${fill("a")}`],
   ["quotes", fill('"')],
   ["backslashes", `"${fill("\\")}`],
   ["escapes", `"${fill("\\u0061")}"`],
   ["brackets", fill("[")],
-  ["sibling brackets", `[${fill("[],")}[]]`],
   ["colons", fill(":")],
   ["colons after a long string", `["${"a".repeat(SIZE / 2)}"${":".repeat(SIZE / 2)}`],
   ["colons after many escapes", `["${"\\u0061".repeat(SIZE / 12)}"${":".repeat(SIZE / 2)}`],
@@ -23,7 +21,6 @@ const jsonTexts: [what: string, text: string][] = [
     "colons after many escapes, in an object",
     `{"${"\\u0061".repeat(SIZE / 12)}"${":".repeat(SIZE / 2)}`,
   ],
-  ["many names", `{${names}}`],
   ["many names, one twice", `{${names},"0":1}`],
   ["a long integer", fill("9")],
   ["zeros before a last digit", `[1.${fill("0")}1]`],
@@ -36,11 +33,9 @@ const emails: [what: string, text: string][] = [
   ["letters", fill("a")],
   ["dots before the at sign", `${fill("a.")}@b`],
   ["letters behind the at sign", `a@${fill("b")}`],
-  ["hyphens", `a@${fill("b-")}`],
   ["dots behind the at sign", `a@${fill("b.")}`],
   ["dots and a last hyphen", `a@${fill("b.")}-`],
   ["a long label and hyphens", `a@${"b".repeat(SIZE / 2)}.${"-".repeat(SIZE / 2)}`],
-  ["dots", fill(".")],
   ["letters that are not ASCII", fill("é")],
 ];
 

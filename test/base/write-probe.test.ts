@@ -3,7 +3,6 @@ import { AppError } from "../../src/base/error.ts";
 import { createWriteProbe } from "../../src/base/write-probe.ts";
 import { expectRejection } from "../support/expect-error.ts";
 
-/** A probe with a clock that the test moves, and a database that can be made to fail. */
 function makeProbe() {
   const clock = { timeMs: 1_000_000 };
   const spy = spyOn(performance, "now").mockImplementation(() => clock.timeMs);

@@ -54,26 +54,13 @@ const defaults = each(([fallback]) => fallback);
 const texts = each(([, text]) => text);
 const values = each(([, , value]) => value);
 
-test("readConfig returns the defaults when every variable is empty", () => {
+test("readConfig returns the defaults when every variable is empty, or is no setting", () => {
+  expect<unknown>(readConfig({ PATH: "/bin", port: "1", "--port": "1" })).toEqual(defaults);
   expect<unknown>(readConfig(variables(each(() => "")))).toEqual(defaults);
 });
 
-test("readConfig returns the values when every variable is set", () => {
+test("readConfig returns the values when every variable is set, or every flag is given", () => {
   expect<unknown>(readConfig(variables(texts))).toEqual(values);
-});
-
-test("readConfig accepts STANDBY when several machines can share the archive", () => {
-  const archive = { ARCHIVE_URL: "s3://bucket", STANDBY: "true" };
-  expect(readConfig(archive).standby).toBe(true);
-  const directory = { ...archive, ARCHIVE_URL: "file:///archive" };
-  const needed = "STANDBY needs an ARCHIVE_URL of the form s3://bucket/prefix";
-  expectThrown(() => readConfig({ STANDBY: "true" }), "operator", needed);
-  expectThrown(() => readConfig(directory), "operator", needed);
-  const excluded = "STANDBY and READ_ONLY exclude each other";
-  expectThrown(() => readConfig({ ...archive, READ_ONLY: "true" }), "operator", excluded);
-});
-
-test("readConfig returns the values when every flag is given", () => {
   const { apiToken: _, ...flags } = texts;
   expect<unknown>(readConfig({}, flags)).toEqual({ ...values, apiToken: null });
 });
@@ -83,10 +70,6 @@ test("readConfig prefers the flag when the variable has another value", () => {
   expect([config.port, config.host]).toEqual([2, "a"]);
   // An invalid variable is ignored if a flag replaces it.
   expect(readConfig({ PORT: "bad" }, { port: "2" }).port).toBe(2);
-});
-
-test("readConfig ignores variables when they are not settings", () => {
-  expect<unknown>(readConfig({ PATH: "/bin", port: "1", "--port": "1" })).toEqual(defaults);
 });
 
 const pathRule = "must be a path, e.g. data/user-api.db or ./name, or postgres://…";
@@ -171,7 +154,6 @@ const rejected: [string, string[], string][] = [
 
 const secrets = ["DATABASE_URL", "API_TOKEN"];
 
-/** How a message repeats a value. */
 function shown(variable: string, value: string): string {
   if (secrets.includes(variable)) return "";
   return ` ${JSON.stringify(value.length > 60 ? `${value.slice(0, 60)}…` : value)}`;
@@ -256,26 +238,30 @@ test("readConfig rejects a flag when it is empty", () => {
   }
 });
 
-test("readConfig rejects one of TLS_CERT and TLS_KEY when the other is missing", () => {
-  const message = "TLS_CERT and TLS_KEY must be set together";
-  expectThrown(() => readConfig({ TLS_CERT: "a" }), "operator", message);
-  expectThrown(() => readConfig({ TLS_KEY: "a" }), "operator", message);
-  expectThrown(() => readConfig({ TLS_KEY: "a", TLS_CERT: "" }), "operator", message);
-  expectThrown(() => readConfig({}, { tlsKey: "a" }), "operator", message);
-  expect(readConfig({ TLS_KEY: "a" }, { tlsCert: "b" })).toMatchObject({ tlsCert: "b" });
-  const onSocket = { TLS_KEY: "a", TLS_CERT: "b", HOST: "/run/socket" };
-  expectThrown(() => readConfig(onSocket), "operator", /HOST is a Unix socket/);
+const ofTls = "TLS_CERT and TLS_KEY must be set together";
+const ofArchive = "ARCHIVE_COMMIT=sync and ARCHIVE_RESTORE=if-missing need ARCHIVE_URL";
+const ofStandby = "STANDBY needs an ARCHIVE_URL of the form s3://bucket/prefix";
+const standby = { ARCHIVE_URL: "s3://bucket", STANDBY: "true" };
+
+test.each<[Environment, Record<string, string>, string | RegExp]>([
+  [{ TLS_CERT: "a" }, {}, ofTls],
+  [{ TLS_KEY: "a" }, {}, ofTls],
+  [{ TLS_KEY: "a", TLS_CERT: "" }, {}, ofTls],
+  [{}, { tlsKey: "a" }, ofTls],
+  [{ TLS_KEY: "a", TLS_CERT: "b", HOST: "/run/socket" }, {}, /HOST is a Unix socket/],
+  [{ ARCHIVE_COMMIT: "sync" }, {}, ofArchive],
+  [{ ARCHIVE_RESTORE: "if-missing", ARCHIVE_URL: "" }, {}, ofArchive],
+  [{}, { archiveCommit: "sync" }, ofArchive],
+  [{ STANDBY: "true" }, {}, ofStandby],
+  [{ ...standby, ARCHIVE_URL: "file:///archive" }, {}, ofStandby],
+  [{ ...standby, READ_ONLY: "true" }, {}, "STANDBY and READ_ONLY exclude each other"],
+])("readConfig rejects the combination of %j and %j", (environment, flags, message) => {
+  expectThrown(() => readConfig(environment, flags), "operator", message);
 });
 
-test("readConfig rejects a promise of the archive when ARCHIVE_URL is missing", () => {
-  const message = "ARCHIVE_COMMIT=sync and ARCHIVE_RESTORE=if-missing need ARCHIVE_URL";
-  expectThrown(() => readConfig({ ARCHIVE_COMMIT: "sync" }), "operator", message);
-  expectThrown(
-    () => readConfig({ ARCHIVE_RESTORE: "if-missing", ARCHIVE_URL: "" }),
-    "operator",
-    message,
-  );
-  expectThrown(() => readConfig({}, { archiveCommit: "sync" }), "operator", message);
+test("readConfig accepts settings together when each has what it needs", () => {
+  expect(readConfig(standby).standby).toBe(true);
+  expect(readConfig({ TLS_KEY: "a" }, { tlsCert: "b" })).toMatchObject({ tlsCert: "b" });
   const environment = { ARCHIVE_COMMIT: "sync", ARCHIVE_URL: "s3://bucket/prefix" };
   expect(readConfig(environment)).toMatchObject({ archiveCommit: "sync" });
   expect(readConfig({ ARCHIVE_COMMIT: "async" })).toMatchObject({ archiveUrl: null });

@@ -65,11 +65,7 @@ async function expectRejected(spoil: (rows: Rows) => void, message: string): Pro
 test.each(cells)(
   "copyRows rejects when a copied row of %s has a different %s",
   async (table, column) => {
-    for (const [row, other] of [
-      [0, "a "],
-      [1, 2],
-      [2, ""],
-    ] as const) {
+    for (const [row, other] of ["a ", 2, ""].entries()) {
       await expectRejected((rows) => {
         rows[table][row] = { ...rows[table][row], [column]: other };
       }, `the copied rows of ${table} differ from the source`);
@@ -77,16 +73,15 @@ test.each(cells)(
   },
 );
 
-test.each(tables)("copyRows rejects when %s has a row too few or too many", async (table) => {
-  const message = `the copied rows of ${table} differ from the source`;
-  await expectRejected((rows) => rows[table].pop(), message);
-  await expectRejected((rows) => rows[table].push(rows[table][0] ?? {}), message);
-});
-
-test("copyRows rejects when the copied rows are in a different order", async () => {
-  const message = "the copied rows of orders differ from the source";
-  await expectRejected((rows) => rows.orders.reverse(), message);
-});
+test.each(tables)(
+  "copyRows rejects when %s has a row too few or too many, or another order",
+  async (table) => {
+    const message = `the copied rows of ${table} differ from the source`;
+    await expectRejected((rows) => rows[table].pop(), message);
+    await expectRejected((rows) => rows[table].push(rows[table][0] ?? {}), message);
+    await expectRejected((rows) => rows[table].reverse(), message);
+  },
+);
 
 test("copyRows rejects when ids could be assigned again", async () => {
   const last = { users: 0, orders: 0, tokens: 0 };

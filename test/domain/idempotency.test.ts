@@ -3,7 +3,6 @@ import { fingerprint } from "../../src/domain/idempotency.ts";
 
 const path = "/api/v1/users";
 
-/** Different spellings of the same JSON value. */
 const equal: [string, string, string][] = [
   ["the members stand in another order", '{"a":1,"b":2}', '{"b":2,"a":1}'],
   [
@@ -18,15 +17,12 @@ const equal: [string, string, string][] = [
   ["characters are escaped", '{"a":"é/"}', '{"\\u0061":"\\u00e9\\/"}'],
 ];
 
-for (const [when, left, right] of equal) {
-  test(`fingerprint is the same when ${when}`, () => {
-    expect(fingerprint("POST", path, JSON.parse(left))).toBe(
-      fingerprint("POST", path, JSON.parse(right)),
-    );
-  });
-}
+test.each(equal)("fingerprint is the same when %s", (_when, left, right) => {
+  const print = (text: string) => fingerprint("POST", path, JSON.parse(text));
+  expect(print(left)).toBe(print(right));
+});
 
-test("fingerprint differs when the bodies are different JSON values", () => {
+test("fingerprint differs when the method, the path or the JSON value differs", () => {
   const bodies = [
     ...'{} [] null "" "null" {"a":1} {"a":"1"} {"a":1.5} {"a":true} {"a":null}'.split(" "),
     ...'{"a":{}} {"a":[]} {"a":""} {"a":[1,2]} {"a":[2,1]} {"a":[[1,2]]}'.split(" "),
@@ -36,17 +32,9 @@ test("fingerprint differs when the bodies are different JSON values", () => {
     '{"a ":1}',
   ];
   const prints = bodies.map((body) => fingerprint("POST", path, JSON.parse(body)));
-  expect(new Set(prints).size).toBe(bodies.length);
-});
-
-test("fingerprint differs when the method or the path differs", () => {
-  const prints = [
-    fingerprint("POST", path, {}),
-    fingerprint("PUT", path, {}),
-    fingerprint("POST", "/api/v1/orders", {}),
-    fingerprint("POST", `${path}\n{}`, undefined),
-  ];
-  expect(new Set(prints).size).toBe(prints.length);
+  prints.push(fingerprint("PUT", path, {}), fingerprint("POST", "/api/v1/orders", {}));
+  prints.push(fingerprint("POST", `${path}\n{}`, undefined));
+  expect(new Set(prints).size).toBe(bodies.length + 3);
 });
 
 test("fingerprint returns 64 hexadecimal digits, the same in every run", () => {

@@ -14,7 +14,6 @@ const pages = [
   // Past the end: back to the last page.
   { limit: 2, offset: 5, total: 5, prev: 3, next: null, last: 4 },
   { limit: 2, offset: 100, total: 5, prev: 4, next: null, last: 4 },
-  { limit: 2, offset: 100, total: 4, prev: 2, next: null, last: 2 },
   { limit: 2, offset: 100, total: 0, prev: 0, next: null, last: 0 },
   { limit: 1000, offset: MAX - 1, total: MAX, prev: MAX - 1001, next: null, last: MAX - 991 },
 ];

@@ -7,11 +7,6 @@ export interface OpenStorage extends AsyncDisposable {
   readonly other: ObjectStorage;
 }
 
-export interface StorageFeatures {
-  /** `false` for a server that ignores preconditions. */
-  readonly conditionalWrites: boolean;
-}
-
 export function bytes(text: string): Uint8Array<ArrayBuffer> {
   return new TextEncoder().encode(text);
 }
@@ -20,7 +15,11 @@ export function text(body: Uint8Array | null): string | null {
   return body === null ? null : new TextDecoder().decode(body);
 }
 
-function objectsContract(open: () => Promise<OpenStorage>): void {
+/** @param conditionalWrites `false` for a server that ignores preconditions */
+export function objectStorageContract(
+  open: () => Promise<OpenStorage>,
+  conditionalWrites = true,
+): void {
   test("get returns what put has written, also for another process", async () => {
     await using opened = await open();
     const { storage, other } = opened;
@@ -92,9 +91,8 @@ function objectsContract(open: () => Promise<OpenStorage>): void {
     expect(await other.get("gone/7")).toBeNull();
     await storage.remove([]);
   });
-}
+  if (!conditionalWrites) return;
 
-function conditionalWritesContract(open: () => Promise<OpenStorage>): void {
   test("create does nothing when the object exists, also for one of many at the same time", async () => {
     await using opened = await open();
     const { storage, other } = opened;
@@ -114,13 +112,4 @@ function conditionalWritesContract(open: () => Promise<OpenStorage>): void {
     }
     expect(await other.create("a", bytes("three"))).toBeTrue();
   });
-}
-
-/** @param open opens a new, empty storage */
-export function objectStorageContract(
-  open: () => Promise<OpenStorage>,
-  { conditionalWrites }: StorageFeatures = { conditionalWrites: true },
-): void {
-  objectsContract(open);
-  if (conditionalWrites) conditionalWritesContract(open);
 }

@@ -1,17 +1,10 @@
 import { describe, expect, test } from "bun:test";
-import { type Clock, systemClock } from "../../src/base/clock.ts";
+import { systemClock } from "../../src/base/clock.ts";
 import { AppError } from "../../src/base/error.ts";
 import { type ObjectStorage, withRetries } from "../../src/domain/object-storage.ts";
 import { expectRejection } from "../support/expect-error.ts";
 import { bytes } from "./contract.ts";
 import { createMemoryStorage } from "./memory.ts";
-
-function clockOf(
-  sleep: (ms: number) => Promise<void>,
-  monotonicMs = systemClock.monotonicMs,
-): Clock {
-  return { ...systemClock, sleep, monotonicMs };
-}
 
 /** A storage whose calls with these keys fail, with the clock that the pauses between them move. */
 function makeFlaky(isAway: (key: string, nowMs: number) => boolean, callMs = 0) {
@@ -39,7 +32,7 @@ function makeFlaky(isAway: (key: string, nowMs: number) => boolean, callMs = 0) 
         nowMs += ms;
         await onSleep();
       };
-      const clock = clockOf(sleep, () => nowMs);
+      const clock = { ...systemClock, sleep, monotonicMs: () => nowMs };
       return withRetries(flakyStorage, clock, { stillMs, onResult });
     },
   };
@@ -73,25 +66,6 @@ describe("storage with retries", () => {
     }
   });
 
-  test("fewer calls are made at the same time when some fail", async () => {
-    let [calls, failures] = [0, 0];
-    const get = async () => {
-      calls += 1;
-      const isTooMuch = calls > 4;
-      await Bun.sleep(0);
-      calls -= 1;
-      if (!isTooMuch) return null;
-      failures += 1;
-      throw new AppError("unavailable", "fewer");
-    };
-    const storage = withRetries(
-      { ...createMemoryStorage(), get },
-      clockOf(async () => {}),
-    );
-    await Promise.all(Array.from({ length: 600 }, (_, at) => storage.get(`${at}`)));
-    expect(failures).toBeLessThan(2_000);
-  });
-
   test("calls that have waited for long are repeated, half as many at the same time, when they fail together", async () => {
     let [nowMs, calls] = [0, 0];
     let answers = Promise.withResolvers<null>();
@@ -100,15 +74,9 @@ describe("storage with retries", () => {
       return answers.promise;
     };
     const memory = { ...createMemoryStorage(), get };
-    const storage = withRetries(
-      memory,
-      clockOf(
-        async () => {},
-        () => nowMs,
-      ),
-    );
+    const clock = { ...systemClock, sleep: async () => {}, monotonicMs: () => nowMs };
+    const storage = withRetries(memory, clock);
     const works = Array.from({ length: 128 }, () => storage.get("a"));
-    /** @returns how many calls are made then */
     const callsAfter = async (settle: (current: typeof answers) => void) => {
       const current = answers;
       [answers, calls] = [Promise.withResolvers(), 0];

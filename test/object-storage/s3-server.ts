@@ -23,8 +23,6 @@ type Misbehaviour =
   | { readonly do: "cut" }
   /** Does it twice, and responds to the second request. */
   | { readonly do: "repeat" }
-  /** Closes the connection, and does what was asked when the promise is resolved. */
-  | { readonly do: "delay"; readonly until: Promise<void> }
   | { readonly do: "rewrite"; readonly rewrite: (body: string) => string }
   /** Lists objects in another order, and some of them twice. */
   | { readonly do: "shuffle" }
@@ -213,10 +211,6 @@ export async function startS3Server({
       case "lose":
         run();
         return void response.socket?.destroy();
-      case "delay":
-        response.socket?.destroy();
-        await fault.until;
-        return void run();
       case "rewrite":
         return void reply(response, { ...run(), body: fault.rewrite(`${run().body}`) });
       case "repeat":

@@ -2,28 +2,17 @@ import { describe, expect, test } from "bun:test";
 import { encode, sign } from "../../src/object-storage/signature.ts";
 import { bytes } from "./contract.ts";
 
-/** The account and the time of all of AWS's examples. */
 const account = {
   accessKeyId: "AKIAIOSFODNN7EXAMPLE",
   secretAccessKey: "wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY",
 };
 const time = new Date("2013-05-24T00:00:00Z");
 
-interface Example {
-  readonly title: string;
-  readonly method: string;
-  readonly target: string;
-  readonly headers?: Readonly<Record<string, string>>;
-  readonly body?: string;
-  readonly sessionToken?: string;
-  readonly signature: string;
-}
-
 /**
  * AWS's examples, and two requests as the program sends them, whose signatures another implementation has verified.
  * @see https://docs.aws.amazon.com/AmazonS3/latest/API/sig-v4-header-based-auth.html
  */
-const examples: readonly Example[] = [
+const examples = [
   {
     title: "GET Object",
     method: "GET",
@@ -41,12 +30,6 @@ const examples: readonly Example[] = [
     },
     body: "Welcome to Amazon S3.",
     signature: "98ad721746da40c64f1a55b78f14c238d841ea1380cd77a1b5971af0ece108bd",
-  },
-  {
-    title: "GET Bucket Lifecycle",
-    method: "GET",
-    target: "/?lifecycle=",
-    signature: "fea454ca298b7da1c68078a5d1bdbfbbe0d65c699e0f91ac7a200a0136783543",
   },
   {
     title: "Get Bucket (List Objects)",
@@ -73,9 +56,9 @@ const examples: readonly Example[] = [
 ];
 
 describe("Signature Version 4", () => {
-  test.each(examples.map((example) => [example.title, example] as const))(
-    "the program signs %s as AWS does",
-    (_title, { method, target, headers = {}, body = "", sessionToken = null, signature }) => {
+  test.each(examples)(
+    "the program signs $title as AWS does",
+    ({ method, target, headers = {}, body = "", sessionToken = null, signature }) => {
       const url = new URL(`https://examplebucket.s3.amazonaws.com${target}`);
       const request = { method, url, headers, body: bytes(body) };
       const signed = sign(request, { ...account, sessionToken }, "us-east-1", time);

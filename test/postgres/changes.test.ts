@@ -26,7 +26,6 @@ function insertChanges(count: number): string {
   `;
 }
 
-/** Calls `number_changes`. @returns how many changes it has numbered */
 async function number({ run }: Harness, maxRows: number): Promise<number> {
   const call = `select number_changes(${maxRows})::integer as numbered`;
   return (await run<{ numbered: number }>(call))[0]?.numbered ?? 0;
@@ -197,7 +196,7 @@ describe.if(cluster !== null)("changes", () => {
     expect(writes).toBe(1);
   });
 
-  test("get no ids from a server that only reads, which serves those that have one", async () => {
+  test("get no ids from a server that only reads, which serves those that have one, and wakes clients", async () => {
     await using world = await makeHarness();
     const first = await world.open();
     await newUser(first);
@@ -209,8 +208,11 @@ describe.if(cluster !== null)("changes", () => {
     await reader.checkUsable();
     await expectRejection(newUser(reader), "unavailable");
     expect((await listAfter(reader, 0)).last).toBe(1);
+    const woken = Promise.withResolvers<void>();
+    using _ = reader.changes.subscribe(woken.resolve);
     // The feed is the same for a server that starts.
     expect(await listAfter(await world.open(), 0)).toMatchObject({ feed, last: 2 });
+    await woken.promise;
     // Also if the database was restored or copied, so that another server would begin a new feed.
     await world.run("update change_feed set origin[1] = 1, xid = xid - 1");
     for (const include of [undefined, "record"] as const) {
@@ -219,16 +221,6 @@ describe.if(cluster !== null)("changes", () => {
       expect(state).toMatchObject({ feed, last: 2 });
       expect(JSON.parse(`[${records}]`)).toMatchObject([{ id: 2 }]);
     }
-  });
-
-  test("wake clients of a server that only reads when another has numbered them", async () => {
-    await using world = await makeHarness();
-    const writer = await world.open();
-    const reader = await world.open({ mode: "serve-read-only", create: false });
-    const woken = Promise.withResolvers<void>();
-    using _ = reader.changes.subscribe(woken.resolve);
-    await newUser(writer);
-    await woken.promise;
   });
 
   test("begin a new feed when they may have been lost or replaced", async () => {

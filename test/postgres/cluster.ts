@@ -3,14 +3,15 @@ import { SQL } from "bun";
 import { findPrograms, makeInstance, runOn } from "./instance.ts";
 
 export interface Cluster {
-  /** @param template URL of a database to copy, which must have no connections
-   * @returns the URL of the new database */
+  /**
+   * @param template URL of a database to copy, which must have no connections
+   * @returns the URL of the new database
+   */
   createDatabase(template?: string): Promise<string>;
   disconnect(url: string): Promise<void>;
   dropDatabase(url: string): Promise<void>;
   run<Row>(url: string, statement: string): Promise<Row[]>;
   readonly url: string;
-  readonly temporary: boolean;
 }
 
 function withDatabase(url: string, name: string): string {
@@ -21,26 +22,24 @@ function withDatabase(url: string, name: string): string {
   return changed.href;
 }
 
-function clusterAt(url: string, temporary: boolean): Cluster {
+function clusterAt(url: string): Cluster {
   const sql = new SQL(url, { max: 2 });
 
   const nameOf = (database: string) => new URL(database).pathname.slice(1);
 
-  async function disconnect(name: string): Promise<void> {
-    const terminate = `select pg_terminate_backend(pid) from pg_stat_activity where datname = '${name}'`;
-    while ((await sql.unsafe(terminate)).length > 0) await Bun.sleep(5);
-  }
-
   return {
     url,
-    temporary,
     async createDatabase(template) {
       const name = `user_api_test_${crypto.randomUUID().replaceAll("-", "")}`;
       const from = template === undefined ? "template0" : nameOf(template);
-      await sql.unsafe(`create database ${name} template ${from}`);
+      // A third of the time of the default strategy, which writes each page to the log.
+      await sql.unsafe(`create database ${name} template ${from} strategy file_copy`);
       return withDatabase(url, name);
     },
-    disconnect: (database) => disconnect(nameOf(database)),
+    async disconnect(database) {
+      const terminate = `select pg_terminate_backend(pid) from pg_stat_activity where datname = '${nameOf(database)}'`;
+      while ((await sql.unsafe(terminate)).length > 0) await Bun.sleep(5);
+    },
     async dropDatabase(database) {
       await sql.unsafe(`drop database ${nameOf(database)} with (force)`);
     },
@@ -51,14 +50,13 @@ function clusterAt(url: string, temporary: boolean): Cluster {
 async function openCluster(): Promise<Cluster | null> {
   const given = Bun.env["TEST_POSTGRES_URL"];
   if (given === "none") return null;
-  if (given !== undefined && given !== "")
-    return clusterAt(given, Bun.env["TEST_POSTGRES_KEEP"] === "true");
+  if (given !== undefined && given !== "") return clusterAt(given);
   const programs = findPrograms();
   if (programs === null) return null;
   // The data need not survive a crash of the machine.
   const instance = await makeInstance(programs, { fsync: "off", autovacuum: "off" });
   await instance.start();
-  return clusterAt(instance.url, true);
+  return clusterAt(instance.url);
 }
 
 const missing = "PostgreSQL is not tested: there is no initdb here, nor TEST_POSTGRES_URL";

@@ -30,29 +30,18 @@ test.if(programs !== null && probe !== null)(
           expect(error.message).toContain("lacks disk space");
           isFull = true;
         });
-      await untilRejected(() => store.checkUsable());
-      await expectRejection(store.checkUsable(), "unavailable");
-      rmSync(filler);
-      while (
-        !(await store.checkUsable().then(
+      // The result of a check is reused for some seconds.
+      const isUsable = () =>
+        store.checkUsable().then(
           () => true,
           () => false,
-        ))
-      )
-        await Bun.sleep(10);
+        );
+      while (await isUsable()) await Bun.sleep(10);
+      await expectRejection(store.checkUsable(), "unavailable");
+      rmSync(filler);
+      while (!(await isUsable())) await Bun.sleep(10);
       await newUser(store);
     });
   },
   180_000,
 );
-
-/** The result of a check is reused for some seconds. */
-async function untilRejected(check: () => Promise<void>): Promise<void> {
-  while (
-    await check().then(
-      () => true,
-      () => false,
-    )
-  )
-    await Bun.sleep(10);
-}

@@ -69,7 +69,6 @@ export function asNobody(args: readonly string[]): string[] {
   return ["setpriv", `--reuid=${NOBODY}`, `--regid=${idOf("-g")}`, "--clear-groups", ...args];
 }
 
-/** A temporary directory owned by the user of `asNobody`. */
 export function makeDirectoryOfNobody(): string {
   const directory = mkdtempSync(join(tmpdir(), "user-api-postgres-"));
   if (process.getuid?.() === 0) chownSync(directory, idOf("-u"), idOf("-g"));

@@ -23,18 +23,15 @@ export interface Harness extends AsyncDisposable {
   readonly commits: number[];
   /** Opens connections as a store has them. They are closed at the end of the test. */
   connect(databaseUrl?: string): Database;
-  /** Runs statements on a connection of its own. */
   run<Row>(statement: string): Promise<Row[]>;
   /** Runs a statement in a transaction that stays open until it is committed or disposed of. */
   hold(statement: string): Promise<Held>;
-  /** Waits until this many connections, or more, wait for a lock. */
   untilWaiting(connections?: number): Promise<void>;
 }
 
 /** Added to a URL: a statement waits so long for a lock that nothing times out on a slow machine. */
 export const patient = "&lock_timeout=9000&statement_timeout=9000";
 
-/** A time as an SQL literal, for rows that a test inserts. */
 export const storedTime = "'2026-11-23T09:00:00.000Z'";
 
 export const tablesWithoutKey = `

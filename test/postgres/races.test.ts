@@ -2,35 +2,26 @@
 import { describe, expect, test } from "bun:test";
 import type { UserStore } from "../../src/domain/user.ts";
 import { createContext } from "../../src/postgres/engine/context.ts";
-import type { Database, Session } from "../../src/postgres/server/connection.ts";
 import { oneServer } from "../../src/postgres/server/placement.ts";
 import { createUserStore } from "../../src/postgres/tables/users.ts";
 import { newUser, outcomesOf, rename, userFields } from "../contract/open.ts";
 import { expectRejection } from "../support/expect-error.ts";
 import { ifMatch } from "../support/preconditions.ts";
 import { cluster, type Harness, makeHarness, patient } from "./postgres-harness.ts";
+import { recordStatements } from "./recorded.ts";
 
 const KEYS = 40;
 const POSTS = 8;
 
 /** @returns users of another replica, which does work before its first statement with this text */
 function usersBefore(world: Harness, text: string, work: () => Promise<unknown>): UserStore {
-  const opened = world.connect();
   let isFirst = true;
-  const before = async (statement: string) => {
+  const { db } = recordStatements(world.connect(), (statement) => {
     if (!statement.includes(text) || !isFirst) return;
     isFirst = false;
-    await work();
-  };
-  const withWork = (session: Session): Session => ({
-    ...session,
-    all: (...args) => before(args[0]).then(() => session.all(...args)),
-    first: (...args) => before(args[0]).then(() => session.first(...args)),
+    return work();
   });
-  const run: Database["run"] = (kind, write, options) =>
-    opened.run(kind, (session) => write(withWork(session)), options);
-  const parts = { db: { ...opened, run }, placement: oneServer, now: () => new Date() };
-  return createUserStore(createContext(parts));
+  return createUserStore(createContext({ db, placement: oneServer, now: () => new Date() }));
 }
 
 describe.if(cluster !== null)("two replicas", () => {

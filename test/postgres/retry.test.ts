@@ -5,7 +5,6 @@ import { serverError } from "./server-error.ts";
 
 const deadlock = serverError("40P01");
 
-/** @returns work that fails with the errors, one after the other, and then succeeds */
 function failing(...errors: readonly Error[]) {
   const left = [...errors];
   return async () => {

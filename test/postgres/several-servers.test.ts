@@ -22,10 +22,9 @@ describe.if(cluster !== null)("several servers", () => {
     const store = await it.open();
     const user = await newUser(store);
     const other = await newUser(store);
-    const placed = await Promise.all(
+    const records = await Promise.all(
       [user, other, user].map(({ id }) => store.orders.create(orderFields(id), null)),
     );
-    const records = placed;
     const ids = records.map(({ id }) => id);
     expect(await it.run("select id::int, user_id::int from order_index order by id")).toEqual(
       records.map(({ id, json }) => ({ id, user_id: JSON.parse(json).user_id })),

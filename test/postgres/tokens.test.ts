@@ -28,18 +28,6 @@ function makeReads() {
   return { asked, memory, clock };
 }
 
-test("find reads again when there was no such token, or the read failed", async () => {
-  const { asked, memory } = makeReads();
-  const finds = [memory.find("a"), memory.find("b")];
-  asked[0]?.respond(null);
-  asked[1]?.fail();
-  expect(await finds[0]).toBeNull();
-  await expect(finds[1]).rejects.toThrow("gone");
-  void memory.find("a");
-  void memory.find("b");
-  expect(asked).toHaveLength(4);
-});
-
 test.each([
   ["before", [0, 1]],
   ["after", [1, 0]],
@@ -114,6 +102,12 @@ test("find rejects an unknown token when too many are being read, and reads know
   expect(await again).toEqual(tokenOf("known"));
   for (const { respond } of asked) respond(null);
   expect(await Promise.all(finds)).toEqual(finds.map(() => null));
+  // They are not cached.
+  const before = asked.length;
+  const found = memory.find(`unknown ${MAX_UNKNOWN - 1}`);
+  expect(asked).toHaveLength(before + 1);
+  asked.at(-1)?.respond(null);
+  expect(await found).toBeNull();
   const next = memory.find("late");
   asked.at(-1)?.respond(tokenOf("late"));
   expect(await next).toEqual(tokenOf("late"));

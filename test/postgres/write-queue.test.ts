@@ -8,7 +8,6 @@ import { withRetry } from "../../src/postgres/server/retry.ts";
 import { expectRejection } from "../support/expect-error.ts";
 import { serverError } from "./server-error.ts";
 
-/** A write: its name and the row that it locks. */
 interface Item {
   readonly author: null;
   readonly name: string;
@@ -23,7 +22,6 @@ interface Run {
   fail(error: unknown): void;
 }
 
-const MAX_ITEMS = 8;
 const lockTimeout = serverError("55P03");
 const deadlock = serverError("40P01");
 /** What Citus reports of a worker, also if it has just committed. */
@@ -54,7 +52,7 @@ function makeQueue({
   const placement = { ...oneServer, beforeWrite };
   const context = createContext({ db, placement, now: () => new Date(0) });
   const write = createWriteQueue<Item, string>(context, {
-    maxItems: MAX_ITEMS,
+    maxItems: 8,
     run: (_session, items, isAlone) =>
       new Promise((resolve, reject) => {
         const names = items.map(({ name }) => name);
@@ -159,13 +157,4 @@ test("writes that run alone run one after the other when they need one row, and 
   await begun(6);
   for (const { end } of runs) end();
   expect(await Promise.all([...results, later])).toEqual(["a", "b", "c", "d", "e"]);
-});
-
-test("a batch has at most as many writes as it may have", async () => {
-  const { runs, names, write, begun } = makeQueue();
-  const results = Array.from({ length: MAX_ITEMS + 1 }, () => write("."));
-  await begun(2);
-  expect(names().map(({ length }) => length)).toEqual([MAX_ITEMS, 1]);
-  for (const { end } of runs) end();
-  await Promise.all(results);
 });

@@ -91,7 +91,6 @@ test.if(possible)(
     for (let at = 0; at < COPIES; at += 1) {
       const path = directory.at(`${at}.db`);
       const copied = await runCommand(database, "copy", "--to", path);
-      if (Bun.env["TEST_TIMES"] === "true") process.stderr.write(JSON.stringify(copied));
       if (copied.code === 0) expect(await runCommand(path, "check")).toMatchObject({ code: 0 });
       else expect(copied.stderr).toMatch(/^Cannot copy to [^\n]+\n$/);
     }

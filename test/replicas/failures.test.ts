@@ -2,7 +2,7 @@
 import { expect, test } from "bun:test";
 import { chownSync, renameSync, statSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
-import { startReplica, type TestServer } from "../http/server.ts";
+import { startReplica } from "../http/server.ts";
 import { findPrograms, type Instance, makeInstance, runOn } from "../postgres/instance.ts";
 import { makeDirectory, type TemporaryDirectory } from "../support/directory.ts";
 import { possible, runCommand } from "./pair.ts";
@@ -10,16 +10,15 @@ import { possible, runCommand } from "./pair.ts";
 const fixtures = `${import.meta.dir}/../fixtures`;
 const programs = possible ? findPrograms() : null;
 
-/** @returns the URL of a server for clients that trust three of the certificates */
+/** @returns the URL of a server for clients that trust both certificates */
 async function trustingUrlOf({ url }: Instance, directory: TemporaryDirectory): Promise<string> {
-  const trusted = ["localhost.crt", "elsewhere.crt", "expired.crt"];
+  const trusted = ["localhost.crt", "elsewhere.crt"];
   const texts = await Promise.all(trusted.map((name) => Bun.file(`${fixtures}/${name}`).text()));
   writeFileSync(directory.at("ca.pem"), texts.join(""));
   const search = `?sslmode=verify-full&sslrootcert=${directory.at("ca.pem")}&max=1`;
   return Object.assign(new URL(url), { hostname: "localhost", search }).href;
 }
 
-/** Writes the files of the certificate, all of which have the same key. */
 async function present({ data }: Instance, certificate: string): Promise<void> {
   const { uid, gid } = statSync(data);
   for (const [name, source] of [
@@ -32,28 +31,12 @@ async function present({ data }: Instance, certificate: string): Promise<void> {
   }
 }
 
-/** Makes the server read its certificate again, and ends the connections of the service. */
 async function reload({ url }: Instance): Promise<void> {
   await runOn(
     url,
     "select pg_reload_conf()",
     "select pg_terminate_backend(pid) from pg_stat_activity where application_name like 'user-api%'",
   );
-}
-
-/**
- * Waits for the log of a request that returned 503, when none did for a second: there is at most one line a second.
- * @returns its reasons; one for each line
- */
-async function reasonsOf(server: TestServer, requestId: string): Promise<unknown[]> {
-  for (;;) {
-    const lines = server.output.split("\n").filter((line) => line.includes(`"${requestId}"`));
-    const found = lines
-      .map((line) => JSON.parse(line))
-      .filter(({ event }) => event === "unavailable");
-    if (found.length > 0) return found.map(({ reason }) => reason);
-    await Bun.sleep(10);
-  }
 }
 
 test.if(programs !== null)(
@@ -70,51 +53,29 @@ test.if(programs !== null)(
     const body = { email: "ann@example.com" };
     expect((await server.call("POST", "/users", { token, body })).status).toBe(201);
 
-    for (const [certificate, problem, code] of [
-      [
-        "elsewhere.crt",
-        "Hostname/IP does not match certificate's altnames",
-        "ERR_TLS_CERT_ALTNAME_INVALID",
-      ],
-      ["expired.crt", "certificate has expired", "CERT_HAS_EXPIRED"],
-      [
-        "unknown-root.crt",
-        "self signed certificate in certificate chain",
-        "SELF_SIGNED_CERT_IN_CHAIN",
-      ],
-    ] as const) {
-      await present(instance, certificate);
-      const reason = `the database is currently unreachable: ${problem}`;
-      // The server reads the file at some time after the request to do so.
-      while (!server.output.includes(reason)) {
-        await reload(instance);
-        const { status } = await server.call("GET", "/users/1", { token });
-        expect([200, 503]).toContain(status);
-        await Bun.sleep(20);
-      }
-      for (const [method, path] of [
-        ["GET", "/users/1"],
-        ["GET", "/users"],
-        ["POST", "/users"],
-      ] as const) {
-        await Bun.sleep(1_000);
-        const options = { token, ...(method === "POST" && { body }) };
-        const { status, json, headers } = await server.call(method, path, options);
-        expect([status, json.error, headers.get("retry-after")]).toEqual([
-          503,
-          "the database is currently unreachable",
-          "2",
-        ]);
-        const reasons = await reasonsOf(server, headers.get("x-request-id") ?? "");
-        expect(reasons).toEqual([reason]);
-      }
-      const { host, pathname } = new URL(database);
-      expect(await runCommand(database, "check")).toEqual({
-        code: 1,
-        stdout: "",
-        stderr: `Cannot open postgres://postgres@${host}${pathname}: the certificate of the server cannot be verified: ${problem} (${code})\n`,
-      });
+    const problem = "Hostname/IP does not match certificate's altnames";
+    const reason = `the database is currently unreachable: ${problem}`;
+    await present(instance, "elsewhere.crt");
+    // The server reads the file at some time after the request to do so.
+    while (!server.output.includes(reason)) {
+      await reload(instance);
+      const { status } = await server.call("GET", "/users/1", { token });
+      expect([200, 503]).toContain(status);
+      await Bun.sleep(20);
     }
+    // There is at most one line a second.
+    await Bun.sleep(1_000);
+    const { status, json, headers } = await server.call("GET", "/users", { token });
+    const error = "the database is currently unreachable";
+    expect([status, json.error, headers.get("retry-after")]).toEqual([503, error, "2"]);
+    const ofRequest = new RegExp(`.*"unavailable".*"${headers.get("x-request-id")}".*`, "g");
+    while (server.output.match(ofRequest) === null) await Bun.sleep(10);
+    const lines = server.output.match(ofRequest) ?? [];
+    expect(lines.map((line) => JSON.parse(line).reason)).toEqual([reason]);
+    expect(await runCommand(database, "check")).toMatchObject({
+      code: 1,
+      stderr: expect.stringMatching(/: the certificate of the server cannot be verified: .+\n$/),
+    });
 
     const statusOfUser = async () => (await server.call("GET", "/users/1", { token })).status;
     /** A connection may have been opened just before the file changed. */

@@ -25,7 +25,6 @@ export function keepsPreparedStatements(): boolean {
   return Number(/PgBouncer 1\.(\d+)/.exec(stdout.toString())?.[1]) >= 21;
 }
 
-/** Fewer server connections than clients. */
 const POOL_SIZE = 6;
 
 const runAndRemove = `
@@ -42,8 +41,18 @@ interface Pooler extends AsyncDisposable {
   through(database: string): string;
 }
 
-function settingsOf(server: URL, port: number, users: string, more: string): string {
-  return `
+/**
+ * @param preparing settings with which it keeps prepared statements and accepts connection settings; by default it does
+ * neither
+ */
+export async function startPooler(url: string, preparing?: string): Promise<Pooler> {
+  const directory = makeDirectoryOfNobody();
+  const port = await freePort();
+  const server = new URL(url);
+  const users = join(directory, "users.txt");
+  writeFileSync(users, `"${server.username}" ""\n`);
+  const settings = join(directory, "pgbouncer.ini");
+  const text = `
 [databases]
 * = host=${server.hostname} port=${server.port}
 
@@ -57,22 +66,9 @@ pool_mode = transaction
 server_round_robin = 1
 default_pool_size = ${POOL_SIZE}
 max_client_conn = 1000
-${more}
+${preparing ?? ""}
 `;
-}
-
-/**
- * @param preparing settings with which it keeps prepared statements and accepts connection settings; by default it does
- * neither
- */
-export async function startPooler(url: string, preparing?: string): Promise<Pooler> {
-  const directory = makeDirectoryOfNobody();
-  const port = await freePort();
-  const server = new URL(url);
-  const users = join(directory, "users.txt");
-  writeFileSync(users, `"${server.username}" ""\n`);
-  const settings = join(directory, "pgbouncer.ini");
-  writeFileSync(settings, settingsOf(server, port, users, preparing ?? ""));
+  writeFileSync(settings, text);
   const command = asNobody([program ?? "", settings]);
   const watcher = startWatcher(runAndRemove, directory, ...command);
   const through = (database: string) => {

@@ -59,7 +59,7 @@ async function startS3rver() {
 }
 
 describe.skipIf(!isTested)("s3rver", () => {
-  objectStorageContract(startS3rver, { conditionalWrites: false });
+  objectStorageContract(startS3rver, false);
 
   test("no archive is begun, because two servers could begin it", async () => {
     await using server = await startS3rver();

@@ -101,13 +101,22 @@ const operations: readonly [string, (store: Store) => Promise<unknown>][] = [
   ["a copy of ids", (store) => store.withCopySource((source) => source.lastId("users"))],
 ];
 
-test.each(operations)(
-  "%s fails when another process has changed the database meanwhile",
-  async (_, run) => {
+const changes: readonly [string, (path: string) => unknown][] = [
+  ["written to", changeDatabase],
+  ["overwritten", (path) => writeFileSync(path, "x".repeat(40_000))],
+  ["deleted", (path) => rmSync(path)],
+];
+
+test.each(
+  operations.flatMap(([what, run]) => changes.map((change) => [what, ...change, run] as const)),
+)(
+  "%s fails with the change, not with damage, when the database was %s meanwhile",
+  async (...row) => {
+    const [, , change, run] = row;
     using directory = makeDirectory();
     const path = await makeDatabase(directory);
     await using store = await openToRead(path);
-    await changeDatabase(path);
+    await change(path);
     const why = new RegExp(`another process has changed ${path} meanwhile: run the command again$`);
     await expectRejection(run(store), "operator", why);
   },
@@ -123,21 +132,6 @@ test("a backup fails when another process has changed the database meanwhile", a
   const why = /another process has changed \S+ meanwhile: run the command again$/;
   await expectRejection(backing, "operator", why);
   expect(await Bun.file(copy).exists()).toBe(false);
-});
-
-test.each([
-  ["overwritten", (path: string) => writeFileSync(path, "x".repeat(40_000))],
-  ["deleted", (path: string) => rmSync(path)],
-])("a read fails with the change, not with damage, when the database is %s", async (...row) => {
-  const [, change] = row;
-  using directory = makeDirectory();
-  const path = await makeDatabase(directory);
-  await using store = await openToRead(path);
-  change(path);
-  const why = /another process has changed .+ meanwhile/;
-  await expectRejection(store.check(), "operator", why);
-  const copying = store.withCopySource((source) => Array.fromAsync(source.read("users")));
-  await expectRejection(copying, "operator", why);
 });
 
 test("a command reads the state of its start when a server starts and writes only to its log", async () => {

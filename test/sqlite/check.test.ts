@@ -1,7 +1,7 @@
 import { Database } from "bun:sqlite";
 import { afterAll, expect, test } from "bun:test";
 import { setImmediate as nextTurn } from "node:timers/promises";
-import { time } from "../contract/open.ts";
+import { newUser, orderFields, rename, setPaid, time } from "../contract/open.ts";
 import { makeDirectory } from "../support/directory.ts";
 import { openDatabase, runSql } from "./open-database.ts";
 
@@ -12,6 +12,7 @@ const db = new Database(path, { strict: true });
 afterAll(async () => {
   await store.close();
   db.close();
+  feed.close();
   directory[Symbol.dispose]();
 });
 
@@ -30,10 +31,9 @@ db.run(`
 db.run("delete from users where id between 100 and 300 or id > 4490");
 db.run("update orders set status = 'paid' where id between 50 and 3000 or id = 4450");
 
-/** @returns the problems that `check` reports after this change to a copy */
-async function findingsAfter(sql: string): Promise<readonly string[]> {
+async function findingsAfter(sql: string, from = db): Promise<readonly string[]> {
   const copy = directory.at(`${crypto.randomUUID()}.db`);
-  db.run("vacuum into $copy", [copy]);
+  from.run("vacuum into $copy", [copy]);
   runSql(copy, sql);
   await using opened = await openDatabase(copy);
   return await opened.check();
@@ -121,4 +121,51 @@ test("check finds no problem when the items add up to the total, but exceed 64 b
   expect(await findingsAfter(set(999_994))).toEqual([
     "the total of order 8 does not match its items",
   ]);
+});
+
+/** @returns a database with six changes */
+async function makeFeed(): Promise<Database> {
+  const source = directory.at("feed.db");
+  await using feed = await openDatabase(source);
+  const { id } = await newUser(feed); // 1
+  const gone = await newUser(feed); // 2
+  await feed.users.update(id, rename, null); // 3
+  await feed.users.remove(gone.id, null); // 4
+  await feed.orders.create(orderFields(id), null); // 5
+  await feed.orders.update(1, setPaid, null); // 6
+  return new Database(source);
+}
+const feed = await makeFeed();
+
+test.each([
+  ["select 1", []],
+  ["delete from changes where id <= 4", []],
+  ["delete from changes where id = 2", ["the changes are not consecutive: 5 of them from 1 to 6"]],
+  [
+    "update changes set version = 3 where id = 3; update users set version = 3 where id = 1",
+    ["the changes of user 1 do not ascend by one: version 3 follows 1"],
+  ],
+  [
+    "update changes set version = 2 where id = 4",
+    ["the changes of user 2 do not ascend by one: version 2 follows 1"],
+  ],
+  [
+    "update changes set type = 1 where id = 3",
+    ["the changes of user 1 do not ascend by one: version 2 follows 1"],
+  ],
+  [
+    "update users set version = 3 where id = 1",
+    ["the last change of user 1 does not agree with the record"],
+  ],
+  ["update orders set version = 1", ["the last change of order 1 does not agree with the record"]],
+  [
+    "update orders set status = 'shipped'",
+    ["the last change of order 1 does not agree with the record"],
+  ],
+  [
+    "update changes set type = 3, version = 1 where id = 3",
+    ["the last change of user 1 does not agree with the record"],
+  ],
+])("check of a feed after: %s", async (sql, findings) => {
+  expect(await findingsAfter(sql, feed)).toEqual(findings);
 });

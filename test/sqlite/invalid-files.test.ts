@@ -33,11 +33,8 @@ for (const [what, make, why] of broken) {
     make(path);
     const before = statSync(path).isFile() ? readFileSync(path) : null;
     for (const mode of ["serve", "write"] as const) {
-      await expectRejection(
-        openDatabase(path, { mode }),
-        "operator",
-        `Cannot open ${path}: ${why}`,
-      );
+      const opening = openDatabase(path, { mode });
+      await expectRejection(opening, "operator", `Cannot open ${path}: ${why}`);
     }
     if (before !== null) expect(readFileSync(path)).toEqual(before);
     if (before !== null) expect(readdirSync(directory.path)).toEqual(["a.db"]);

@@ -22,7 +22,7 @@ const insertUser = `
   values ('a@b.cd', 'a@b.cd', '{}', 1, '${time}', '${time}')
 `;
 
-test("migrate creates the tables and sets the application id in a new file", () => {
+test("migrate creates strict tables and sets the application id in a new file", () => {
   using db = new Database(":memory:");
   expect(findVersion(db)).toBe(0);
   expect(migrate(db)).toBe(0);
@@ -30,29 +30,17 @@ test("migrate creates the tables and sets the application id in a new file", () 
   expect(value(db, "pragma application_id")).toBe(APPLICATION_ID);
   expect(value(db, "pragma user_version")).toBe(SCHEMA_VERSION);
   expect(findVersion(db)).toBe(SCHEMA_VERSION);
-});
-
-test("migrate creates only strict tables", () => {
-  using db = new Database(":memory:");
-  migrate(db);
   const sql = "select name from pragma_table_list where schema = 'main' and strict";
   expect(db.prepare(sql).values().flat().sort()).toEqual(ours);
 });
 
-test("migrate changes nothing when all migrations have run", () => {
+test("migrate runs only the migrations that are new", () => {
   using db = new Database(":memory:");
   migrate(db);
-  const before = value(db, "pragma schema_version");
   db.run(insertUser);
+  const before = value(db, "pragma schema_version");
   expect(migrate(db)).toBe(SCHEMA_VERSION);
   expect(value(db, "pragma schema_version")).toBe(before as number);
-  expect(value(db, "select count(*) from users")).toBe(1);
-});
-
-test("migrate runs only the migrations that are new when the schema is older", () => {
-  using db = new Database(":memory:");
-  migrate(db);
-  db.run(insertUser);
   const newer = [...migrations, "create table news (n integer) strict"];
   expect(migrate(db, newer)).toBe(SCHEMA_VERSION);
   expect(tables(db)).toEqual([...ours, "news"].sort());
@@ -92,18 +80,11 @@ const ofLitestream = `
   CREATE TABLE IF NOT EXISTS _litestream_seq (id INTEGER PRIMARY KEY, seq INTEGER);
 `;
 
-test("migrate creates the schema when the database has only tables of Litestream", () => {
+test("migrate and findVersion accept tables that SQLite and Litestream add", () => {
   using db = new Database(":memory:");
   db.run(ofLitestream);
   expect(migrate(db)).toBe(0);
-  expect(findVersion(db)).toBe(SCHEMA_VERSION);
-});
-
-test("findVersion accepts tables that SQLite and Litestream add", () => {
-  using db = new Database(":memory:");
-  migrate(db);
   db.run(`${insertUser}; analyze`);
-  db.run(ofLitestream);
   expect(tables(db)).toHaveLength(ours.length + 2);
   expect(findVersion(db)).toBe(SCHEMA_VERSION);
 });
@@ -125,13 +106,7 @@ test("findVersion rejects a database when it belongs to another program", () => 
 
 test.each([
   ["a table is missing", "drop table feed", '"feed" is missing'],
-  ["an index is missing", "drop index orders_by_status", '"orders_by_status" is missing'],
   ["a trigger is missing", "drop trigger orders_deleted", '"orders_deleted" is missing'],
-  [
-    "there is another index",
-    "create index i on orders (total)",
-    '"i" differs, or does not belong to it',
-  ],
   [
     "there is a trigger on a table of Litestream",
     `${ofLitestream} create trigger t after insert on _litestream_seq begin select 1; end`,

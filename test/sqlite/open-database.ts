@@ -13,13 +13,11 @@ export async function openDatabase(
   return Object.assign(store, { [Symbol.asyncDispose]: store.close });
 }
 
-/** Runs statements on a connection of their own. Creates the file if there is none. */
 export function runSql(path: string, sql: string): void {
   using db = new Database(path);
   db.run(sql);
 }
 
-/** @returns the values of all rows of a statement, which has a connection of its own */
 export function query(path: string, sql: string): unknown[] {
   using db = new Database(path, { readwrite: true, create: false });
   return db.prepare(sql).values().flat();

@@ -42,14 +42,6 @@ test("several servers read one file, and none starts beside one that writes, or 
   await expectRejection(openDatabase(database.path, readOnly), "operator", message);
 });
 
-test("a read-only server sees what a command writes", async () => {
-  using database = await filled();
-  await using store = await openDatabase(database.path, readOnly);
-  await using command = await openDatabase(database.path, { mode: "write", create: false });
-  await newUser(command);
-  expect(await totalOf(store)).toBe(2);
-});
-
 test("reading does not wait for the write lock, neither in a server nor in a command", async () => {
   using database = await filled();
   using writer = new Database(database.path);
@@ -61,11 +53,14 @@ test("reading does not wait for the write lock, neither in a server nor in a com
   }
 });
 
-test("checkUsable fails when the file of a read-only server was moved", async () => {
+test("a read-only server sees what a command writes, and is not usable while its file is elsewhere", async () => {
   using database = await filled();
   await using store = await openDatabase(database.path, readOnly);
   renameSync(database.path, `${database.path}-away`);
   await expectRejection(store.checkUsable(), "unavailable");
   renameSync(`${database.path}-away`, database.path);
   await store.checkUsable();
+  await using command = await openDatabase(database.path, { mode: "write", create: false });
+  await newUser(command);
+  expect(await totalOf(store)).toBe(2);
 });

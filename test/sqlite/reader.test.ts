@@ -4,7 +4,6 @@ import { setImmediate as nextTurn } from "node:timers/promises";
 import { createReader } from "../../src/sqlite/engine/reader.ts";
 import { makeDirectory } from "../support/directory.ts";
 
-/** A reader on its own database, and another connection that adds rows. */
 function makeReader() {
   const directory = makeDirectory();
   const path = directory.at("a.db");
@@ -42,14 +41,19 @@ test("read uses one snapshot for all calls in a turn, and releases it at the end
   }
 });
 
-test("read rethrows the error of its callback, and works afterwards", async () => {
+test("read rethrows the error of its callback, forgets what is cached, and works afterwards", async () => {
   using it = makeReader();
+  const reads: string[] = [];
+  const readOnce = () => it.reader.cached("t", "a", () => reads.push("a"));
+  readOnce();
   const thrown = new Error("the callback fails");
   const fail = () =>
     it.reader.read("t", () => {
       throw thrown;
     });
   expect(fail).toThrow(thrown);
+  readOnce();
+  expect(reads).toHaveLength(2);
   expect(it.count()).toBe(0);
   await nextTurn();
   it.add();
@@ -74,62 +78,17 @@ test("cached reads again when another connection has committed", async () => {
   }
 });
 
-test("cached does not read again when nothing has changed", async () => {
-  using it = makeReader();
-  const reads: string[] = [];
-  const read = (key: string) => it.reader.cached("t", key, () => reads.push(key));
-  for (let turn = 0; turn < 3; turn += 1) {
-    read("a");
-    read("b");
-    await nextTurn();
-  }
-  expect(reads).toEqual(["a", "b"]);
-});
-
-test("cached keeps a bounded number of values", async () => {
+test("cached does not read again when nothing has changed, and keeps a bounded number of values, but not null", async () => {
   using it = makeReader();
   const reads: number[] = [];
-  const read = (key: number) => it.reader.cached("t", String(key), () => reads.push(key));
-  for (let key = 0; key <= 1000; key += 1) read(key);
-  read(0);
-  expect(reads).toHaveLength(1002);
-});
-
-test("cached reads again when the version could not be read", async () => {
-  using it = makeReader();
-  let failing = false;
-  /** Fails to read the data version. */
-  const prepare = (sql: string) => {
-    const statement = it.db.prepare(sql);
-    if (sql !== "pragma data_version") return statement;
-    return {
-      get() {
-        if (failing) throw new Error("the disk fails");
-        return statement.get();
-      },
-    };
-  };
-  const reader = createReader({ prepare } as unknown as Database);
-  const reads: string[] = [];
-  const read = () => reader.cached("t", "a", () => reads.push("a"));
-  read();
-  await nextTurn();
-  failing = true;
-  expect(read).toThrow("the disk fails");
-  failing = false;
-  read();
-  expect(reads).toHaveLength(2);
-});
-
-test("cached does not cache null", () => {
-  using it = makeReader();
-  const reads: string[] = [];
-  const read = () =>
-    it.reader.cached("t", "a", () => {
-      reads.push("a");
-      return null;
-    });
-  read();
-  read();
-  expect(reads).toHaveLength(2);
+  const read = (key: number) =>
+    it.reader.cached("t", String(key), () => (reads.push(key) > 0 && key < 0 ? null : key));
+  for (let turn = 0; turn < 3; turn += 1) {
+    for (const key of [1, 2, -1]) read(key);
+    await nextTurn();
+  }
+  expect(reads).toEqual([1, 2, -1, -1, -1]);
+  for (let key = 3; key <= 1001; key += 1) read(key);
+  read(1);
+  expect(reads).toHaveLength(1005);
 });

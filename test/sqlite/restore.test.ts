@@ -17,7 +17,7 @@ import { removeChecksum } from "../../src/sqlite/whole/backup-checksum.ts";
 import { restoreSqlite } from "../../src/sqlite/whole/restore.ts";
 import { newUser } from "../contract/open.ts";
 import { damagePage, rootPageOf } from "../support/damage.ts";
-import { makeDirectory } from "../support/directory.ts";
+import { makeDirectory, type TemporaryDirectory } from "../support/directory.ts";
 import { expectRejection } from "../support/expect-error.ts";
 import {
   backUp,
@@ -32,11 +32,6 @@ import { query, runSql, skipLockWaits } from "./open-database.ts";
 
 skipLockWaits();
 
-async function addUser(path: string): Promise<void> {
-  await using store = await open(path);
-  await newUser(store);
-}
-
 function restore(from: string, databaseUrl: string) {
   return restoreSqlite({ from, databaseUrl, now });
 }
@@ -44,7 +39,9 @@ function restore(from: string, databaseUrl: string) {
 test("restore replaces the database with the backup, and keeps the previous one", async () => {
   using directory = makeDirectory();
   const { path, copy } = await makeBackup(directory);
-  await addUser(path);
+  const store = await open(path);
+  await newUser(store);
+  await store.close();
   runSql(copy, "analyze");
   const { previousPath, previous, users, orders } = await restore(copy, path);
   expect([users, orders]).toEqual([2, 1]);
@@ -117,7 +114,7 @@ const users = [
 ] as const;
 
 test.each(users)(
-  "restore fails and changes nothing when a %s uses the database",
+  "restore fails and changes nothing when a %s uses the database, or a file has the name for it",
   async (...row) => {
     const [, mode, why] = row;
     using directory = makeDirectory();
@@ -126,18 +123,11 @@ test.each(users)(
     await newUser(store);
     await expectRejection(restore(copy, path), "operator", `Cannot restore ${copy}: ${why}`);
     await store.close();
+    writeFileSync(`${path}.2026-11-20T18-57-03.120Z`, "precious");
+    await expectRejection(restore(copy, path), "operator", /the file already exists$/);
     expect(await totalOf(path)).toBe(3);
   },
 );
-
-test("restore fails and changes nothing when the name for the previous database is taken", async () => {
-  using directory = makeDirectory();
-  const { path, copy } = await makeBackup(directory);
-  await addUser(path);
-  writeFileSync(`${path}.2026-11-20T18-57-03.120Z`, "precious");
-  await expectRejection(restore(copy, path), "operator", /the file already exists$/);
-  expect(await totalOf(path)).toBe(3);
-});
 
 const unfit: readonly [string, (copy: string) => void, RegExp][] = [
   ["is missing", (copy) => Bun.spawnSync(["rm", copy]), /no such file/],
@@ -192,6 +182,12 @@ async function revoke(path: string, name: string): Promise<void> {
   await store.tokens.revoke(name);
 }
 
+async function makeTokens(directory: TemporaryDirectory, names: readonly string[]) {
+  const path = await makeDatabase(directory);
+  await addTokens(path, names);
+  return { path, copy: directory.at("copy.db") };
+}
+
 async function unrevoked(path: string): Promise<string[]> {
   await using store = await open(path);
   const tokens = await store.tokens.list();
@@ -200,43 +196,28 @@ async function unrevoked(path: string): Promise<string[]> {
 
 test("restore keeps tokens revoked when the previous database has revoked them since the backup", async () => {
   using directory = makeDirectory();
-  const path = await makeDatabase(directory);
-  const copy = directory.at("copy.db");
-  await addTokens(path, ["old", "leaked", "kept", "again"]);
+  const { path, copy } = await makeTokens(directory, ["old", "leaked", "kept", "again"]);
   await revoke(path, "old");
   await backUp(path, copy);
-  await revoke(path, "leaked");
   // Another token with the name of a revoked one.
   await revoke(path, "again");
   await addTokens(path, ["again", "new"]);
-  const result = await restore(copy, path);
-  expect(result).toMatchObject({ revokedTokens: ["leaked", "again"], validTokens: ["kept"] });
-  expect(result.lostTokens).toEqual(["again", "new"]);
-  expect(await unrevoked(path)).toEqual(["kept"]);
-  expect(await unrevoked(copy)).toEqual(["leaked", "kept", "again"]);
-});
-
-test("restore finds revocations when they are only in the log of the previous database", async () => {
-  using directory = makeDirectory();
-  const path = await makeDatabase(directory);
-  const copy = directory.at("copy.db");
-  await addTokens(path, ["leaked"]);
-  await backUp(path, copy);
   const store = await open(path);
   await store.tokens.revoke("leaked");
-  // As after a crash.
-  for (const suffix of ["", "-wal"]) copyFileSync(path + suffix, directory.at(`b.db${suffix}`));
-  await store.close();
+  // As after a crash: only the log has it.
   const crashed = directory.at("b.db");
-  expect((await restore(copy, crashed)).revokedTokens).toEqual(["leaked"]);
-  expect(await unrevoked(crashed)).toEqual([]);
+  for (const suffix of ["", "-wal"]) copyFileSync(path + suffix, crashed + suffix);
+  await store.close();
+  const result = await restore(copy, crashed);
+  expect(result).toMatchObject({ revokedTokens: ["leaked", "again"], validTokens: ["kept"] });
+  expect(result.lostTokens).toEqual(["again", "new"]);
+  expect(await unrevoked(crashed)).toEqual(["kept"]);
+  expect(await unrevoked(copy)).toEqual(["leaked", "kept", "again"]);
 });
 
 test("restore names the valid tokens of the backup when the previous database cannot be read", async () => {
   using directory = makeDirectory();
-  const path = await makeDatabase(directory);
-  const copy = directory.at("copy.db");
-  await addTokens(path, ["leaked", "old"]);
+  const { path, copy } = await makeTokens(directory, ["leaked", "old"]);
   await addTokens(path, ["late"], "2026-11-21T00:00:00.000Z");
   await addTokens(path, ["expired"], "2026-11-20T00:00:00.000Z");
   await revoke(path, "old");

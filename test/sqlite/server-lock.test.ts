@@ -72,18 +72,12 @@ test("a second server is rejected when it uses a hard link", async () => {
   await (await openDatabase(link)).close();
 });
 
-async function openWithProblems(path: string) {
-  const problems: (string | null)[] = [];
-  const store = await openDatabase(path, {
-    onStorageProblem: (problem) => problems.push(problem),
-  });
-  return { store, problems };
-}
-
 test("writes fail while the lock file is elsewhere, and until the restart when it was deleted", async () => {
   using database = await restored();
   const path = `${database.path}-serving`;
-  const { store, problems } = await openWithProblems(database.path);
+  const problems: (string | null)[] = [];
+  const onStorageProblem = (problem: string | null) => problems.push(problem);
+  const store = await openDatabase(database.path, { onStorageProblem });
   renameSync(path, `${path}-away`);
   await expectRejection(newUser(store), "unavailable");
   renameSync(`${path}-away`, path);

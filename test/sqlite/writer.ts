@@ -7,7 +7,6 @@ import { type Checkpointer, createCheckpointer } from "../../src/sqlite/file/che
 import { watchFiles } from "../../src/sqlite/file/file-watch.ts";
 import { makeDirectory } from "../support/directory.ts";
 
-/** A writer on its own database, and another connection to the same file. */
 export function makeWriter(change = (checkpoints: Checkpointer) => checkpoints) {
   const directory = makeDirectory();
   const path = directory.at("a.db");
@@ -27,16 +26,8 @@ export function makeWriter(change = (checkpoints: Checkpointer) => checkpoints) 
   let clockReads = 0;
   /** As the gate is told. */
   const attempts: string[] = [];
-  let beginMs = 0;
-  const batch = createWriteBatch(db, files);
   const writer = createWriter({
-    batch: {
-      ...batch,
-      begin() {
-        timeMs += beginMs;
-        batch.begin();
-      },
-    },
+    batch: createWriteBatch(db, files),
     reader,
     checkpointer: checkpoints,
     onCommit: () => {},
@@ -61,13 +52,8 @@ export function makeWriter(change = (checkpoints: Checkpointer) => checkpoints) 
     attempts,
     idle: writer.idle,
     write: writer.write.bind(null, "t"),
-    /** Time passes for the writer only like this. */
     pass(ms: number) {
       timeMs += ms;
-    },
-    /** Lets each transaction take this long to begin, e.g. because files are slow to examine. */
-    beginIn(ms: number) {
-      beginMs = ms;
     },
     clockReads: () => clockReads,
     insert: (n: number, bytes = 0) =>

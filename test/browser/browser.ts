@@ -1,5 +1,5 @@
 /** Chromium, and everything that a page must not do. */
-import type { Browser, BrowserContextOptions, Page } from "playwright-core";
+import type { Browser, BrowserContextOptions } from "playwright-core";
 
 /** Path of Chromium; empty if the page is not tested. */
 export const chromiumPath: string = Bun.env["TEST_BROWSER"] ?? "";
@@ -20,17 +20,12 @@ export async function openBrowser(): Promise<Browser> {
   return chromium.launch({ executablePath: chromiumPath, args: flags });
 }
 
-export interface Watched extends AsyncDisposable {
-  readonly page: Page;
-  /** Errors and warnings on the console, exceptions, violations of the policy, and requests to other hosts. */
-  readonly faults: string[];
-}
-
+/** @returns the page, and errors and warnings on the console, exceptions, breaches of the policy and requests to others */
 export async function openReference(
   browser: Browser,
   url: string,
   options: BrowserContextOptions = {},
-): Promise<Watched> {
+) {
   const context = await browser.newContext(options);
   const page = await context.newPage();
   const faults: string[] = [];

@@ -15,7 +15,6 @@ import {
   parsed,
   rename,
   setFields,
-  setPaid,
   time,
   userFields,
 } from "./open.ts";
@@ -41,13 +40,6 @@ async function idsOf(store: Store, query: Partial<ChangeQuery> = {}): Promise<nu
   return (await changesOf(store, query)).map(({ id }) => id);
 }
 
-async function summaryOf(store: Store): Promise<string[]> {
-  const changes = await changesOf(store);
-  return changes.map(
-    ({ id, type, record_id, version }) => `${id} ${type} ${record_id} v${version}`,
-  );
-}
-
 async function expectDense(store: Store, count: number): Promise<void> {
   const { changes, ...state } = await pageOf(store);
   expect(changes.map(({ id }) => id)).toEqual(Array.from({ length: count }, (_, at) => at + 1));
@@ -64,46 +56,32 @@ export function changesContract(open: Open): void {
   test("an update that leaves every field as it is returns the record and writes nothing, alone and with others", async () => {
     await using it = await openWithClock(open);
     const { users, orders } = it.store;
-    const sizes = ["a", "漢".repeat(5000)];
-    const made = async (text: string) => {
+    const other = await newUser(it.store);
+    const reversed = (metadata: User["metadata"]) =>
+      Object.fromEntries(Object.entries(metadata).reverse());
+    const sameUser = (user: User) => ({ ...user, metadata: reversed(user.metadata) });
+    const sameOrder = (order: Order) =>
+      patchOrder(order, { status: "pending", metadata: reversed(order.metadata) });
+    for (const [at, text] of ["a", "漢".repeat(5000)].entries()) {
       const metadata = { text, more: "1" };
       const user = await users.create(userFields({ name: "Ann", metadata }), null);
       const order = await orders.create(orderFields(user.id, { metadata }), null);
-      return { user, order: (await orders.update(order.id, setPaid, null)) ?? order };
-    };
-    const [small, large] = [await made(sizes[0] ?? ""), await made(sizes[1] ?? "")];
-    const other = await newUser(it.store);
-    const before = await summaryOf(it.store);
-    it.pass(1000);
-    const reversed = (metadata: User["metadata"]) =>
-      Object.fromEntries(Object.entries(metadata).reverse());
-    const sameUser = ({ metadata, ...user }: User) => ({
-      ...user,
-      metadata: reversed(metadata),
-    });
-    const pay = (order: Order) =>
-      patchOrder(order, { status: "paid", metadata: reversed(order.metadata) });
-    const together = await Promise.all([
-      users.update(small.user.id, sameUser, null),
-      users.update(other.id, rename, null),
-      users.update(large.user.id, sameUser, null),
-      orders.update(small.order.id, pay, null),
-      orders.update(large.order.id, pay, ifMatch(2)),
-    ]);
-    const [first, , ...rest] = together;
-    const unchanged = [small.user, large.user, small.order, large.order];
-    expect([first, ...rest]).toEqual(unchanged);
-    expect(await users.update(small.user.id, sameUser, ifMatch(1))).toEqual(small.user);
-    await expectRejection(users.update(small.user.id, sameUser, ifMatch(2)), "version_mismatch");
-    await expectRejection(orders.update(small.order.id, pay, ifMatch(1)), "version_mismatch");
-    expect(await summaryOf(it.store)).toEqual([
-      ...before,
-      `${before.length + 1} user.updated ${other.id} v2`,
-    ]);
-    const stored = [small, large].map(({ user }) => users.get(user.id));
-    const storedOrders = [small, large].map(({ order }) => orders.get(order.id));
-    expect(await Promise.all([...stored, ...storedOrders])).toEqual(unchanged);
-    await expectDense(it.store, before.length + 1);
+      it.pass(1000);
+      const together = await Promise.all([
+        users.update(user.id, sameUser, null),
+        orders.update(order.id, sameOrder, ifMatch(1)),
+        users.update(other.id, rename, null),
+      ]);
+      expect<unknown[]>(together.slice(0, 2)).toEqual([user, order]);
+      expect(await users.update(user.id, sameUser, ifMatch(1))).toEqual(user);
+      await expectRejection(users.update(user.id, sameUser, ifMatch(2)), "version_mismatch");
+      await expectRejection(orders.update(order.id, sameOrder, ifMatch(2)), "version_mismatch");
+      expect<unknown>([await users.get(user.id), await orders.get(order.id)]).toEqual([
+        user,
+        order,
+      ]);
+      await expectDense(it.store, 4 + 3 * at);
+    }
   });
 
   test("each write records one change with the record, its version and status, the token and the time", async () => {
@@ -111,7 +89,7 @@ export function changesContract(open: Open): void {
     const { users, orders } = it.store;
     const user = parsed(await users.create(userFields(), null, "laptop"));
     it.pass(1000);
-    const order = parsed(await orders.create(orderFields(user.id), null, 'a "quoted" name'));
+    const order = parsed(await orders.create(orderFields(user.id), null, 'a "b"'));
     await users.update(user.id, (fields) => ({ ...fields, name: "Ann" }), null, null, "laptop");
     for (const status of ["paid", "shipped", "delivered"] as const)
       await orders.update(order.id, setFields({ status }), null, null, "shop");
@@ -124,14 +102,7 @@ export function changesContract(open: Open): void {
     const ofGone = { record_id: gone.id, status: null, token: null, created_at: later };
     expect(await changesOf(it.store)).toEqual([
       { id: 1, type: "user.created", ...ofUser, version: 1, token: "laptop", created_at: time },
-      {
-        id: 2,
-        type: "order.created",
-        ...ofOrder,
-        version: 1,
-        status: "pending",
-        token: 'a "quoted" name',
-      },
+      { id: 2, type: "order.created", ...ofOrder, version: 1, status: "pending", token: 'a "b"' },
       { id: 3, type: "user.updated", ...ofUser, version: 2, token: "laptop", created_at: later },
       { id: 4, type: "order.updated", ...ofOrder, version: 2, status: "paid", token: "shop" },
       { id: 5, type: "order.updated", ...ofOrder, version: 3, status: "shipped", token: "shop" },
@@ -154,51 +125,6 @@ export function changesContract(open: Open): void {
     expect(withRecord.records).toBe(`${change},"record":${json}}`);
   });
 
-  test("a write records nothing when it changes nothing, fails, or is replayed", async () => {
-    await using it = await openWithClock(open);
-    const { users, orders, bulk, tokens } = it.store;
-    const key = { owner: "a".repeat(64), key: "k", fingerprint: "f" };
-    const fields = userFields();
-    const { id } = await users.create(fields, key);
-    const orderKey = { ...key, key: "o" };
-    await orders.create(orderFields(id), orderKey);
-    await expectDense(it.store, 2);
-    expect((await users.create(fields, key)).replayed).toBe(true);
-    expect((await orders.create(orderFields(id), orderKey)).replayed).toBe(true);
-    await expectRejection(users.create(fields, null), "email_taken");
-    await expectRejection(
-      users.create(fields, { ...key, fingerprint: "g" }),
-      "idempotency_key_reused",
-    );
-    await expectRejection(orders.create(orderFields(id + 1), null), "validation_failed");
-    await expectRejection(users.remove(id, null), "user_has_orders");
-    expect(await users.remove(id + 1, null)).toBeNull();
-    expect(await users.update(id + 1, () => fields, null)).toBeNull();
-    await expectRejection(
-      users.update(id, () => fields, ifMatch(9)),
-      "version_mismatch",
-    );
-    await expect(
-      users.update(
-        id,
-        () => {
-          throw new Error("the edit fails");
-        },
-        null,
-      ),
-    ).rejects.toThrow("the edit fails");
-    const user: User = JSON.parse((await users.get(id))?.json ?? "");
-    const other = { ...user, name: "other" };
-    expect(await bulk.users.import([user])).toMatchObject([{ outcome: "unchanged" }]);
-    expect(await bulk.users.import([other])).toMatchObject([{ outcome: "rejected" }]);
-    expect(await bulk.users.import([userFields()], { dryRun: true })).toEqual([
-      { outcome: "created" },
-    ]);
-    await tokens.create({ hash: "a".repeat(64), name: "new", scope: "read", expires_at: null });
-    await it.store.checkUsable();
-    await expectDense(it.store, 2);
-  });
-
   test("an import records the records that it creates, at its own time and without a token", async () => {
     await using it = await openWithClock(open);
     const times = {
@@ -217,16 +143,7 @@ export function changesContract(open: Open): void {
       { id: 3, type: "order.created", record_id: 5, version: 3, status: "shipped", ...made },
       { id: 4, type: "order.created", record_id: placed, version: 1, status: "pending", ...made },
     ]);
-    // A user with the id of a deleted one is a new user.
-    await it.store.users.remove(8, null);
-    await it.store.bulk.users.import([{ ...user, id: 8, email: "new@example.com" }]);
-    await it.store.users.update(8, rename, null);
-    expect((await summaryOf(it.store)).slice(4)).toEqual([
-      "5 user.deleted 8 v1",
-      "6 user.created 8 v4",
-      "7 user.updated 8 v5",
-    ]);
-    await expectDense(it.store, 7);
+    await expectDense(it.store, 4);
   });
 
   test("changes.list returns an empty page with first and last when there has been no change", async () => {
@@ -331,27 +248,20 @@ export function changesContract(open: Open): void {
 
   test("changes.subscribe calls each listener after a change, until it is disposed of", async () => {
     await using it = await openWithClock(open);
-    for (let round = 0; round < 3; round += 1) {
-      const { last } = await list(it.store);
-      const woken = Promise.withResolvers<void>();
-      const check = async () => {
-        if ((await list(it.store)).last > last) woken.resolve();
-      };
-      using _first = it.store.changes.subscribe(() => void check());
-      using _second = it.store.changes.subscribe(() => {});
-      await newUser(it.store);
-      await woken.promise;
-    }
+    const woken = Promise.withResolvers<void>();
+    const check = async () => {
+      if ((await list(it.store)).last > 0) woken.resolve();
+    };
+    using _first = it.store.changes.subscribe(() => void check());
     let calls = 0;
-    it.store.changes
-      .subscribe(() => {
-        calls += 1;
-      })
-      [Symbol.dispose]();
+    const count = () => {
+      calls += 1;
+    };
+    it.store.changes.subscribe(count)[Symbol.dispose]();
     const seen = Promise.withResolvers<void>();
     using _other = it.store.changes.subscribe(seen.resolve);
     await newUser(it.store);
-    await seen.promise;
+    await Promise.all([woken.promise, seen.promise]);
     expect(calls).toBe(0);
   });
 }

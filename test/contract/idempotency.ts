@@ -1,13 +1,13 @@
 import { expect, test } from "bun:test";
 import { type IdempotencyKey, KEY_LIFETIME_MS } from "../../src/domain/idempotency.ts";
-import { type Order, type OrderFields, patchOrder } from "../../src/domain/order.ts";
-import type { RecordStore } from "../../src/domain/record-store.ts";
+import { type Order, patchOrder } from "../../src/domain/order.ts";
 import type { Store } from "../../src/domain/store.ts";
-import { eraseUser, type User, type UserFields } from "../../src/domain/user.ts";
+import { eraseUser } from "../../src/domain/user.ts";
 import { expectRejection } from "../support/expect-error.ts";
 import { ifMatch } from "../support/preconditions.ts";
 import {
   all,
+  type EitherStore,
   newUser,
   type Open,
   openWithClock,
@@ -24,9 +24,6 @@ function keyOf(name: string, fingerprint = key.fingerprint): IdempotencyKey {
 }
 
 const HOUR_MS = 60 * 60 * 1000;
-
-/** What both stores have in common. */
-type EitherStore = RecordStore<User | Order, typeof all, never, UserFields | OrderFields>;
 
 function placeWith(store: Store, userId: number, names: readonly string[]) {
   return Promise.all(names.map((name) => store.orders.create(orderFields(userId), keyOf(name))));
@@ -64,6 +61,8 @@ export function idempotencyContract(open: Open): void {
         create(fieldsOf(23), keyOf("expired")),
       ];
       const others = [code, code, "replayed", "idempotency_key_reused", "new"];
+      const twice = [1, 2, 3].map(() => create(fieldsOf(25), keyOf("at once")));
+      expect((await outcomesOf(twice)).sort()).toEqual(["new", "replayed", "replayed"]);
       expect(await outcomesOf(creating)).toEqual([...fields.map(() => "new"), ...others]);
       expect(await creating[22]).toEqual({ ...record, replayed: true });
       for (const [at, each] of fields.entries()) {
@@ -74,7 +73,7 @@ export function idempotencyContract(open: Open): void {
       // A create that fails stores no key.
       expect((await create(fieldsOf(24), keyOf("refused"))).replayed).toBeUndefined();
       expect((await create(fields[1]!, keyOf("1"))).replayed).toBe(true);
-      expect((await list(all)).total).toBe(before + 22);
+      expect((await list(all)).total).toBe(before + 23);
       expect(await it.store.check()).toEqual([]);
     });
   }
@@ -188,6 +187,7 @@ export function idempotencyContract(open: Open): void {
     await expectOthers();
     await users.remove(user.id, null);
     await expectOthers();
+    expect(await rename()).toBeNull();
     expect((await create(2)).replayed).toBeUndefined();
   });
 }

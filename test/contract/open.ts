@@ -8,7 +8,7 @@ import {
 } from "../../src/domain/order.ts";
 import type { RecordText } from "../../src/domain/record.ts";
 import type { RecordStore } from "../../src/domain/record-store.ts";
-import type { Store } from "../../src/domain/store.ts";
+import type { Store, StoreOptions } from "../../src/domain/store.ts";
 import type { User, UserFields } from "../../src/domain/user.ts";
 
 interface Versioned {
@@ -16,12 +16,7 @@ interface Versioned {
   readonly version: number;
 }
 
-interface OpenOptions {
-  readonly now?: () => Date;
-  readonly monotonicMs?: () => number;
-}
-
-export type Open = (options?: OpenOptions) => Promise<Store>;
+export type Open = (options?: Partial<Pick<StoreOptions, "now" | "monotonicMs">>) => Promise<Store>;
 
 /** Query of a list for all records of a test. */
 export const all = { limit: 1000, offset: 0 };
@@ -85,26 +80,8 @@ export const rename = ({ email, reference, metadata, version }: User): UserField
 
 export const setPaid = setFields({ status: "paid" });
 
-/** Changes a record while the clock goes back and forth. Its `updated_at` must not go back. */
-export async function expectAscendingTimes<Row extends Versioned, Change>(
-  { pass }: Pick<Awaited<ReturnType<typeof openWithClock>>, "pass">,
-  { get, update }: Pick<RecordStore<Row, never, Change, never>, "get" | "update">,
-  id: number,
-  edit: (record: Row) => Change,
-): Promise<void> {
-  const later = "2026-11-20T18:58:03.120Z";
-  const steps = [
-    [-60_000, time],
-    [120_000, later],
-    [-30_000, later],
-  ] as const;
-  for (const [at, [passedMs, updatedAt]] of steps.entries()) {
-    pass(passedMs);
-    const expected = { version: at + 2, created_at: time, updated_at: updatedAt };
-    expect(parsed(await update(id, edit, null))).toMatchObject(expected);
-    expect(parsed(await get(id))).toMatchObject(expected);
-  }
-}
+/** What both stores have in common. */
+export type EitherStore = RecordStore<User | Order, typeof all, never, UserFields | OrderFields>;
 
 /** @returns the code of each error; `new` or `replayed` for each record */
 export async function outcomesOf(

@@ -8,20 +8,16 @@ import { importContract } from "./import.ts";
 import { importUpdatesContract } from "./import-updates.ts";
 import { listsContract } from "./lists.ts";
 import type { Open } from "./open.ts";
-import { ordersContract } from "./orders.ts";
 import { recordTextContract } from "./record-text.ts";
-import { referencesContract } from "./references.ts";
+import { recordsContract } from "./records.ts";
 import { tokensContract } from "./tokens.ts";
-import { usersContract } from "./users.ts";
 
 /** @param open opens a new, empty database on each call */
 export function storeContract(name: string, open: Open): void {
   describe(name, () => {
-    usersContract(open);
-    ordersContract(open);
+    recordsContract(open);
     listsContract(open);
     recordTextContract(open);
-    referencesContract(open);
     idempotencyContract(open);
     tokensContract(open);
     importContract(open);

@@ -47,17 +47,14 @@ export async function setLastId(url: string, table: "users" | "orders", id: bigi
   database.run("update sqlite_sequence set seq = ? where name = ?", [id, table]);
 }
 
-/** Holds a lock on a table of PostgreSQL until it is disposed of. */
-export async function holdTable(url: string, lock: string): Promise<AsyncDisposable> {
-  const sql = new SQL(url, { max: 1 });
-  await sql.unsafe("begin");
-  await sql.unsafe(`lock table ${lock}`);
-  return { [Symbol.asyncDispose]: () => sql.close({ timeout: 0 }) };
-}
-
 /** Blocks all other writes until it is disposed of, like another process that writes. */
 export async function holdWrites(url: string): Promise<AsyncDisposable> {
-  if (againstPostgres) return holdTable(url, "users in exclusive mode");
+  if (againstPostgres) {
+    const sql = new SQL(url, { max: 1 });
+    await sql.unsafe("begin");
+    await sql.unsafe("lock table users in exclusive mode");
+    return { [Symbol.asyncDispose]: () => sql.close({ timeout: 0 }) };
+  }
   const database = new Database(url);
   database.run("begin immediate");
   return { [Symbol.asyncDispose]: async () => database.close() };

@@ -15,13 +15,10 @@ interface Media {
   readonly examples?: Readonly<Record<string, { readonly value: any }>>;
 }
 
-interface DocumentedHeader {
-  readonly required: boolean;
-  readonly schema: object;
-}
-
 interface DocumentedResponse {
-  readonly headers: Readonly<Record<string, DocumentedHeader>>;
+  readonly headers: Readonly<
+    Record<string, { readonly required: boolean; readonly schema: object }>
+  >;
   /** By media type. */
   readonly content?: Readonly<Record<string, Media>>;
 }
@@ -78,9 +75,7 @@ function closed(value: unknown, name = ""): unknown {
   return { ...Object.fromEntries(members), ...(isSchema && { additionalProperties: false }) };
 }
 
-interface Document {
-  readonly paths: Readonly<Record<string, Methods>>;
-}
+type Document = Readonly<Record<"paths", Readonly<Record<string, Methods>>>>;
 
 const rawDocument = JSON.parse(openapiJson("0.0.0"));
 export const openDocument = resolved(rawDocument, rawDocument) as Document;

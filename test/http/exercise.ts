@@ -20,12 +20,9 @@ async function callsTo(server: TestServer): Promise<Call[]> {
   const [oneUser, oneOrder] = [`/users/${user.id}`, `/orders/${order.id}`];
   return [
     ["listUsers", "/users?limit=1&offset=1"],
-    ["listUsers", "/users?offset=1000"],
-    ["createUser", "/users", { body: { email }, headers: key("a") }],
     ["createUser", "/users", { body: { email }, headers: key("a") }],
     ["createUser", "/users", { body: { email: newEmail() }, headers: key("a") }],
     ["createUser", "/users", { body: { email: email.toUpperCase() } }],
-    ["createUser", "/users", { body: { email: "nobody", name: 1, metadata: { a: 1 }, id: 1 } }],
     ["getUser", oneUser],
     ["getUser", oneUser, { headers: { "if-none-match": '"1"' } }],
     ["getUser", oneUser, { headers: NEVER }],
@@ -34,7 +31,6 @@ async function callsTo(server: TestServer): Promise<Call[]> {
     ["updateUser", oneUser, { body: { email } }],
     ["updateUser", oneUser, { body: {}, headers: NEVER }],
     ["updateUser", oneUser, { body: { reference: "K-1" }, headers: key("a") }],
-    ["updateUser", oneUser, { body: {}, headers: { "if-none-match": "*" } }],
     ["updateUser", "/users/999999", { body: {} }],
     ["replaceUser", oneUser, { body: { email: newEmail() } }],
     ["replaceUser", oneUser, { body: { email } }],
@@ -48,26 +44,18 @@ async function callsTo(server: TestServer): Promise<Call[]> {
     ["deleteUser", `/users/${lone.id}`],
     ["listOrders", `/orders?user_id=${user.id}&status=pending&limit=1`],
     ["createOrder", "/orders", { body: placed, headers: key("b") }],
-    ["createOrder", "/orders", { body: placed, headers: key("b") }],
     ["createOrder", "/orders", { body: { ...placed, currency: "CHF" }, headers: key("b") }],
-    ["createOrder", "/orders", { body: { ...placed, user_id: 999_999 } }],
     ["createOrder", "/orders", { body: { ...placed, reference: "1042" } }],
     ["createOrder", "/orders", { body: { ...placed, reference: "1042" } }],
-    ["listOrders", `/orders?id=${order.id},7&reference=1042`],
     ["getOrder", oneOrder],
     ["getOrder", oneOrder, { headers: { "if-none-match": "*" } }],
     ["getOrder", oneOrder, { headers: NEVER }],
-    ["getOrder", "/orders/abc"],
     ["getOrder", "/orders/-1"],
     ["updateOrder", oneOrder, { body: { status: "paid", metadata: { note: "x" } } }],
     ["updateOrder", oneOrder, { body: { status: "delivered" } }],
-    ["updateOrder", oneOrder, { body: { refunded: 999_999 } }],
-    ["updateOrder", oneOrder, { body: { reference: "1042" } }],
-    ["updateOrder", oneOrder, { body: { refunded: 1 }, headers: key("c") }],
     ["updateOrder", oneOrder, { body: { refunded: 1 }, headers: key("c") }],
     ["updateOrder", oneOrder, { body: { refunded: 2 }, headers: key("c") }],
     ["updateOrder", oneOrder, { body: {}, headers: NEVER }],
-    ["updateOrder", "/orders/abc", { body: {} }],
     ["updateOrder", "/orders/999999", { body: {} }],
     ["listChanges", "/changes?after=1&limit=2&include=record"],
     ["listChanges", "/changes?feed=other"],
@@ -78,15 +66,8 @@ async function callsTo(server: TestServer): Promise<Call[]> {
   ];
 }
 
-interface Listed {
-  readonly operation: string;
-  readonly method: string;
-  readonly path: string;
-  readonly statuses: ReadonlySet<number>;
-}
-
 /** @returns the operations of the document, each with a matching path */
-export function operations(): Listed[] {
+export function operations() {
   return Object.entries(document.paths).flatMap(([template, methods]) =>
     Object.entries(methods).map(([method, { operationId: operation, responses }]) => ({
       operation,
@@ -100,7 +81,10 @@ export function operations(): Listed[] {
 const type = (value: string) => ({ "content-type": value });
 
 /** The errors that all operations with the same status share. @param token lacks a scope of the operation */
-function common({ operation, path, statuses }: Listed, token: string): Call[] {
+function common(
+  { operation, path, statuses }: ReturnType<typeof operations>[0],
+  token: string,
+): Call[] {
   const calls: Call[] = [[operation, `${path}?nope=1`]];
   calls.push([operation, path, { headers: { expect: "nothing" } }]);
   if (statuses.has(401)) {

@@ -3,17 +3,11 @@ import { expectUnauthorised, newUser } from "./make.ts";
 import { sendRaw } from "./raw.ts";
 import { startSharedServer } from "./server.ts";
 
-const PAGE = "https://app.example.com";
-const server = await startSharedServer({ CORS_ORIGIN: PAGE });
+const server = await startSharedServer();
 const user = await newUser(server);
 
-const send = (
-  method: string,
-  target: string,
-  hosts: readonly string[],
-  token: string | null,
-  headers: readonly string[] = [],
-) => sendRaw(server, method, target, { hosts, token, headers });
+const send = (method: string, target: string, hosts: readonly string[], token: string | null) =>
+  sendRaw(server, method, target, { hosts, token });
 
 const problem = "must be one valid host name";
 const invalidHost = {
@@ -42,12 +36,7 @@ const invalid = [
   // The target of a public path.
   ...["a?/api/v1/health", "x/api/v1/health"],
 ].map((host) => [host]);
-const twice = [
-  ["a", "a"],
-  ["a", "b"],
-  ["a", ""],
-  ["", "a"],
-];
+const twice = ["a a", "a b", "a ", " a"].map((hosts) => hosts.split(" "));
 
 test.each([...invalid, ...twice].map((hosts) => [hosts]))(
   "an invalid Host returns 400 with a token and on public paths, otherwise 401, when it is %j",
@@ -61,33 +50,6 @@ test.each([...invalid, ...twice].map((hosts) => [hosts]))(
     expectUnauthorised(await send("GET", "/api/v1/users", hosts, null), ["Bearer"]);
   },
 );
-
-// Requests without a route: all routes have the same pipeline.
-test.each([
-  ["OPTIONS", "/api/v1/users", true],
-  ["DELETE", "/api/v1/users", true],
-  ["GET", "/nope", true],
-  ["POST", "/api/v1/health", false],
-] as const)(
-  "%s %s returns 400, or 401 without a token that it needs, when there are two values of Host",
-  async (method, path, needsToken) => {
-    const without = await send(method, path, ["a", "b"], null);
-    expect(without.status).toBe(needsToken ? 401 : 400);
-    const response = await send(method, path, ["a", "b"], server.writeToken);
-    expect(response.status).toBe(400);
-    expect(response.headers.get("content-type")).toBe("application/json");
-    expect(JSON.parse(response.text)).toEqual(invalidHost);
-  },
-);
-
-test("a preflight returns 400 when Host is invalid", async () => {
-  const preflight = [`Origin: ${PAGE}`, "Access-Control-Request-Method: POST"];
-  for (const path of ["/api/v1/users", "/api/v1/health"]) {
-    const good = await send("OPTIONS", path, ["a"], null, preflight);
-    const bad = await send("OPTIONS", path, ["a", "b"], null, preflight);
-    expect([good.status, bad.status]).toEqual([204, 400]);
-  }
-});
 
 test("Host may be missing when the request is HTTP/1.0", async () => {
   for (const [version, status] of [

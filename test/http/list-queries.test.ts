@@ -1,7 +1,7 @@
 import { expect, test } from "bun:test";
 import { countOf, expectError, newEmail, newOrder, newUser } from "./make.ts";
 import { rawRequest } from "./raw.ts";
-import { startSharedServer } from "./server.ts";
+import { sendRequest, startSharedServer } from "./server.ts";
 
 const server = await startSharedServer();
 const user = await newUser(server);
@@ -136,17 +136,12 @@ test("GET of a list returns 400 when the query has bytes that are not UTF-8", as
     ["orders?status=paid%", "status"],
     ["orders?user_id=1%", "user_id"],
   ]) {
+    const [before = "", after = ""] = rawRequest("GET", `/api/v1/${target}`, {
+      token: server.readToken,
+    }).split("%");
     for (const bytes of [[0xff], [0xe4], [0xc0, 0xaf], [0xed, 0xa0, 0x80], [0xe2, 0x82]]) {
-      const encoded = bytes.map((byte) => `%${byte.toString(16)}`).join("");
-      const error = new RegExp(`^Validation failed: (?:${field}|query)`);
-      const response = await server.call("GET", `/${target?.replace("%", encoded)}`);
-      expectError(response, 400, error);
-      const [before = "", after = ""] = rawRequest("GET", `/api/v1/${target}`, {
-        token: server.readToken,
-      }).split("%");
-      const raw = await server.raw(
-        Buffer.concat([Buffer.from(before), Buffer.from(bytes), Buffer.from(after)]),
-      );
+      const sent = [Buffer.from(before), Buffer.from(bytes), Buffer.from(after)];
+      const raw = await server.raw(Buffer.concat(sent));
       expect(raw).toStartWith("HTTP/1.1 400 ");
       expect(raw).toMatch(new RegExp(`"Validation failed: ${field}`));
     }
@@ -154,18 +149,17 @@ test("GET of a list returns 400 when the query has bytes that are not UTF-8", as
 });
 
 test("a request for one record returns 400 when it has a query parameter", async () => {
-  for (const [method, path, body] of [
-    ["GET", `/users/${user.id}`, undefined],
-    ["GET", `/orders/${order.id}`, undefined],
-    ["POST", "/users", { email: newEmail() }],
-    ["PATCH", `/orders/${order.id}`, {}],
-    ["DELETE", `/users/${user.id}`, undefined],
-  ] as const) {
+  const [oneUser, oneOrder] = [`/users/${user.id}`, `/orders/${order.id}`];
+  const bodies = { "POST /users": { email: newEmail() }, [`PATCH ${oneOrder}`]: {} };
+  for (const request of [
+    `GET ${oneUser}`,
+    `GET ${oneOrder}`,
+    `DELETE ${oneUser}`,
+    ...Object.keys(bodies),
+  ])
     for (const name of ["limit", "id"]) {
-      const response = await server.call(method, `${path}?${name}=5`, { body });
+      const response = await sendRequest(server, `${request}?${name}=5`, { body: bodies[request] });
       expectError(response, 400, `Validation failed: ${name} is not allowed`);
-      expect(response.json.meta).toMatchObject({ problems: [{ field: name }] });
     }
-  }
   expect(await countOf(server, "/users")).toBe(1);
 });

@@ -13,13 +13,6 @@ export interface RawRequest {
   readonly keepAlive?: boolean;
 }
 
-interface RawResponse {
-  readonly status: number;
-  readonly headers: Headers;
-  readonly text: string;
-  readonly head: string;
-}
-
 /** @param target the path from its root, and the query */
 export function rawRequest(method: string, target: string, request: RawRequest = {}): string {
   const { hosts = ["localhost"], token = null, headers = [], json, keepAlive = false } = request;
@@ -38,7 +31,7 @@ export async function sendRaw(
   method: string,
   target: string,
   request: RawRequest = {},
-): Promise<RawResponse> {
+) {
   const bytes = await server.raw(rawRequest(method, target, request));
   const end = bytes.indexOf("\r\n\r\n");
   const head = bytes.slice(0, end);

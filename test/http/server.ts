@@ -98,22 +98,6 @@ export async function createToken(
   return token;
 }
 
-async function makeTokens(database: string): Promise<TestTokens> {
-  const made = { write: newToken(), read: newToken() };
-  await withStore(database, async ({ tokens }) => {
-    for (const scope of ["write", "read"] as const) {
-      const fields = {
-        hash: hashToken(made[scope]),
-        name: `${scope}-test`,
-        scope,
-        expires_at: null,
-      };
-      await tokens.create(fields);
-    }
-  });
-  return { writeToken: made.write, readToken: made.read };
-}
-
 async function toTestResponse(response: Response): Promise<TestResponse> {
   const text = await response.text();
   const json = response.headers.get("content-type") === "application/json" && text !== "";
@@ -224,7 +208,11 @@ export async function startServer(
   directory: TemporaryDirectory = makeDirectory(),
 ): Promise<TestServer> {
   const database = await newDatabase(directory);
-  const server = await startReplica(database, settings, await makeTokens(database));
+  const tokens = {
+    writeToken: await createToken(database, "write-test", "write"),
+    readToken: await createToken(database, "read-test", "read"),
+  };
+  const server = await startReplica(database, settings, tokens);
   return Object.assign(server, {
     async [Symbol.asyncDispose]() {
       // Takes 0.1 s less than a clean shutdown.

@@ -17,22 +17,6 @@ const linters: [string, (file: string) => string[]][] = [
   ],
 ];
 
-const document = JSON.parse(openapiJson("1.2.3"));
-const health = document.paths["/api/v1/health"];
-
-/** A document with an error, an `operationId` that is not unique, and a warning, a schema that nothing uses. */
-const faulty = {
-  ...document,
-  paths: {
-    ...document.paths,
-    "/api/v1/health": { get: { ...health.get, operationId: "listUsers" } },
-  },
-  components: {
-    ...document.components,
-    schemas: { ...document.components.schemas, Unused: { type: "object" } },
-  },
-};
-
 /** @returns the report of the linter, `[]` if it found neither errors nor warnings */
 async function lint(name: string, wordsFor: (file: string) => string[], text: string) {
   const file = made(`linted-${name}.json`);
@@ -48,16 +32,6 @@ for (const [name, wordsFor] of linters) {
   test.skipIf(!enabled)(
     `${name} reports nothing, not even a hint, about the document`,
     async () => expect(await lint(name, wordsFor, openapiJson("1.2.3"))).toEqual([]),
-    TIMEOUT_MS,
-  );
-
-  test.skipIf(!enabled)(
-    `${name} reports the error and the warning in a faulty document`,
-    async () => {
-      const problems = (await lint(name, wordsFor, JSON.stringify(faulty))).join("\n");
-      expect(problems).toMatch(/operationId/i);
-      expect(problems).toContain("Unused");
-    },
     TIMEOUT_MS,
   );
 }

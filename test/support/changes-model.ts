@@ -202,13 +202,11 @@ export async function runChangesModel(world: World): Promise<number> {
     known,
   };
 
-  let kills = 0;
   async function killAgainAndAgain(): Promise<void> {
     while (!client.isOver()) {
       await Bun.sleep(Math.random() * KILL_MS);
       const at = Math.floor((isReplaced ? 1 : Math.random()) * (services.length + 1));
       await (services[at]?.kill() ?? killDatabase?.(services.map(({ url }) => url)));
-      kills += 1;
     }
   }
 
@@ -234,12 +232,5 @@ export async function runChangesModel(world: World): Promise<number> {
   await resources.disposeAsync();
   expect(known.wrong).toEqual([]);
   expect(await runBinary(["check"], environment)).toMatchObject({ code: 0 });
-  if (Bun.env["TEST_TIMES"] === "true") {
-    const inDoubt = [...known.inDoubt.values()].reduce((sum, writes) => sum + writes, 0);
-    const { size } = known.acknowledged;
-    process.stderr.write(
-      `${last} changes, ${size} acknowledged writes, ${inDoubt} in doubt, ${kills} kills\n`,
-    );
-  }
   return last;
 }

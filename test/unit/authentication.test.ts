@@ -149,11 +149,12 @@ test("authentication accepts API_TOKEN without reading the store", async () => {
   expect([it.queries, it.touched]).toEqual([[], []]);
 });
 
-/** @returns the size that the largest map had after an entry was set while `work` ran */
-async function largestMap(work: () => Promise<void>): Promise<number> {
+test("authentication keeps at most 1,000 headers when one token comes in more spellings", async () => {
+  const it = makeAuthenticator();
+  const [scheme = "", credentials = ""] = it.authorization.split(" ");
   const { set } = Map.prototype;
   let largest = 0;
-  const spy = spyOn(Map.prototype, "set").mockImplementation(function (
+  using _spy = spyOn(Map.prototype, "set").mockImplementation(function (
     this: Map<unknown, unknown>,
     ...entry: Parameters<typeof set>
   ) {
@@ -161,29 +162,12 @@ async function largestMap(work: () => Promise<void>): Promise<number> {
     largest = Math.max(largest, this.size);
     return this;
   } as typeof set);
-  try {
-    await work();
-  } finally {
-    spy.mockRestore();
-  }
-  return largest;
-}
-
-test("authentication keeps at most 1,000 headers when one token comes in more spellings", async () => {
-  const it = makeAuthenticator();
-  const [scheme = "", credentials = ""] = it.authorization.split(" ");
-  const spellings = new Set<string>();
-  for (let bits = 0; bits < 2 ** scheme.length; bits += 1) {
-    const letters = [...scheme].map((letter, at) =>
-      bits & (1 << at) ? letter.toUpperCase() : letter.toLowerCase(),
+  for (let at = 0; at < 2 ** scheme.length * 17; at += 1) {
+    const letters = [...scheme].map((letter, bit) =>
+      at & (1 << bit) ? letter.toUpperCase() : letter.toLowerCase(),
     );
-    for (let spaces = 1; spaces <= 17; spaces += 1) {
-      spellings.add(`${letters.join("")}${" ".repeat(spaces)}${credentials}`);
-    }
+    const spaces = " ".repeat(1 + (at >> scheme.length));
+    expect(await it.authenticate(letters.join("") + spaces + credentials)).toBe(it.token);
   }
-  expect(spellings.size).toBeGreaterThan(1000);
-  const largest = await largestMap(async () => {
-    for (const spelling of spellings) expect(await it.authenticate(spelling)).toBe(it.token);
-  });
   expect(largest).toBe(1000);
 });

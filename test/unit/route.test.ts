@@ -2,36 +2,12 @@ import { expect, spyOn, test } from "bun:test";
 import { Elysia } from "elysia";
 import { createReplaceableStore } from "../../src/domain/replaceable-store.ts";
 import { hashToken, newToken } from "../../src/domain/token.ts";
-import { allRoutes, createApp, createDocumentReader } from "../../src/http/app.ts";
+import { allRoutes, createApp } from "../../src/http/app.ts";
 import { connectionsOf } from "../../src/http/limits/connections.ts";
 import { createDrain } from "../../src/http/limits/drain.ts";
-import { isPublic, type Route, routesOf } from "../../src/http/routes/route.ts";
+import { type Route, routesOf } from "../../src/http/routes/route.ts";
 
 const routes = routesOf(allRoutes());
-
-test("only the listed routes are public", () => {
-  const paths = routes.filter(isPublic).map(({ method, path }) => `${method} ${path}`);
-  expect(paths.sort()).toEqual([
-    "GET /api/v1/docs",
-    "GET /api/v1/docs/page.css",
-    "GET /api/v1/docs/page.js",
-    "GET /api/v1/docs/swagger-ui.css",
-    "GET /api/v1/docs/swagger-ui.js",
-    "GET /api/v1/health",
-    "GET /api/v1/openapi.json",
-  ]);
-});
-
-test("a route fails when its app has no pipeline, whose checks it needs", async () => {
-  const app = allRoutes();
-  for (const { method, path } of routes) {
-    const url = `http://localhost${path.replace(":id", "1")}`;
-    const body = method === "GET" || method === "DELETE" ? null : "{}";
-    const headers = { "content-type": "application/json" };
-    const response = await app.handle(new Request(url, { method, headers, body }));
-    expect(response.ok, `${method} ${path}`).toBe(false);
-  }
-});
 
 /** All routes, without checks. @returns a function that returns the bodies of two GETs */
 function createHandlers(services: object) {
@@ -73,17 +49,6 @@ test("reads name their client to the store", async () => {
   const getTwice = createHandlers({ store });
   for (const { path } of paths) expect(await getTwice(path)).toEqual([]);
   expect(clients).toEqual(Array(8).fill("a"));
-});
-
-test("responses with an asset or the OpenAPI document share one Blob", async () => {
-  const paths = routes.map(({ path }) => path).filter((path) => path.startsWith("/api/v1/docs"));
-  expect(paths).toHaveLength(5);
-  const getTwice = createHandlers({ document: createDocumentReader("0.0.0", routes) });
-  for (const path of [...paths, "/api/v1/openapi.json"]) {
-    const [first, second] = await getTwice(path);
-    expect(first, path).toBeInstanceOf(Blob);
-    expect(second).toBe(first);
-  }
 });
 
 function makeApp(log: object, stores = createReplaceableStore()) {

@@ -18,13 +18,8 @@ const orderBody = () => ({
   metadata: { reference: crypto.randomUUID() },
 });
 
-interface Post {
-  raw?: string;
-  token?: string;
-}
-
 /** Sends a POST with a key, and with `raw` instead of `body` if given. */
-function post(path: string, key: string, body: unknown, { raw, token }: Post = {}) {
+function post(path: string, key: string, body: unknown, raw?: string, token?: string) {
   const headers = { "idempotency-key": key, "content-type": "application/json" };
   const sent = raw === undefined ? { body } : { raw };
   return server.call("POST", path, { ...sent, headers, ...(token && { token }) });
@@ -64,7 +59,7 @@ describe.each([
     // More spellings are in idempotency.test.ts.
     const turned = Object.fromEntries(Object.entries(body).toReversed());
     const raw = JSON.stringify(turned, null, "\t").replace("metadata", "\\u006detadata");
-    expectReplay(await post(path, key, body, { raw }), first);
+    expectReplay(await post(path, key, body, raw), first);
     expect((await server.call("GET", one)).text).toBe(changed.text);
     expect(await countOf(server, path)).toBe(before);
   });
@@ -83,52 +78,24 @@ describe.each([
   test("a key is independent when another token sends it", async () => {
     const [key, body, other] = [newKey(), newBody(), newBody()];
     const first = await post(path, key, body);
-    const second = await post(path, key, other, { token: secondToken });
+    const second = await post(path, key, other, undefined, secondToken);
     expectFresh(second);
     expect(second.json.data.id).not.toBe(first.json.data.id);
     expectReplay(await post(path, key, body), first);
-    expectReplay(await post(path, key, other, { token: secondToken }), second);
-  });
-
-  test.each([
-    ["are equal", 20],
-    ["differ", 1],
-  ])("a key creates one record when 20 concurrent requests %s", async (_how, created) => {
-    const [key, body] = [newKey(), newBody()];
-    const before = await countOf(server, path);
-    const all = await Promise.all(
-      Array.from({ length: 20 }, () => post(path, key, created === 20 ? body : newBody())),
-    );
-    const first = all.filter(({ status }) => status === 201);
-    expect([first.length, new Set(first.map(({ text }) => text)).size]).toEqual([created, 1]);
-    const fresh = first.filter(({ headers }) => !headers.has("idempotent-replayed"));
-    expect(fresh).toHaveLength(1);
-    for (const response of all) if (response.status !== 201) expectReused(response);
-    expect(await countOf(server, path)).toBe(before + 1);
+    expectReplay(await post(path, key, other, undefined, secondToken), second);
   });
 
   test("a key returns 400 and creates nothing when it is sent twice", async () => {
     const before = await countOf(server, path);
     const json = JSON.stringify(newBody());
-    const [a, b] = [newKey(), newKey()];
-    for (const keys of [
-      [a, b],
-      [a, a],
-    ]) {
-      const headers = keys.map((key) => `Idempotency-Key: ${key}`);
+    for (const keys of ["a b", "a a"]) {
+      const headers = keys.split(" ").map((key) => `Idempotency-Key: ${key}`);
       const request = { token: server.writeToken, headers, json };
       expect((await sendRaw(server, "POST", `/api/v1${path}`, request)).status).toBe(400);
     }
     expect(await countOf(server, path)).toBe(before);
   });
 });
-
-interface Change {
-  readonly at?: number;
-  readonly ifMatch?: number;
-  readonly key?: string;
-  readonly token?: string;
-}
 
 /** Writes of a record at version 1, and the status of one with another key afterwards. The last one changes nothing. */
 const changes: [method: string, path: string, again: number, newBody?: () => object][] = [
@@ -145,9 +112,9 @@ describe.each(changes)("Idempotency-Key on %s %s/:id", (method, path, again, new
   /** Creates a record. `write` sends the same change of it, or of another one. */
   const start = async () => {
     const [{ id }, key, body] = [await make(), newKey(), newBody?.()];
-    function write({ at = id, ifMatch = 1, key: sent = key, token }: Change = {}) {
+    function write({ at = id, ifMatch = 1, key: sent = key, token = server.writeToken } = {}) {
       const headers = { "idempotency-key": sent, "if-match": `"${ifMatch}"` };
-      return server.call(method, `${path}/${at}`, { body, headers, ...(token && { token }) });
+      return server.call(method, `${path}/${at}`, { body, headers, token });
     }
     return { id, key, body, write };
   };
@@ -199,21 +166,4 @@ describe.each(changes)("Idempotency-Key on %s %s/:id", (method, path, again, new
     expect(invalid.status).toBe(400);
     expectFresh(await write(), 200);
   });
-});
-
-test("a deletion forgets the responses that have the user, but not its own or those of others", async () => {
-  const [key, body, otherKey, otherBody] = [newKey(), userBody(), newKey(), orderBody()];
-  const first = await post("/users", key, body);
-  const one = `/users/${first.json.data.id}`;
-  const update = { body: { name: "Anna" }, headers: { "idempotency-key": newKey() } };
-  expectFresh(await server.call("PATCH", one, update), 200);
-  const order = await post("/orders", otherKey, otherBody);
-  const headers = { "idempotency-key": newKey() };
-  const removed = await server.call("DELETE", one, { headers });
-  expectError(await server.call("PATCH", one, update), 404, "user not found");
-  const again = await post("/users", key, body);
-  expectFresh(again);
-  expect(again.json.data.id).toBeGreaterThan(first.json.data.id);
-  expectReplay(await server.call("DELETE", one, { headers }), removed);
-  expectReplay(await post("/orders", otherKey, otherBody), order);
 });

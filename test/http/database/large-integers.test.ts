@@ -36,13 +36,6 @@ test.each([
   expect(text).toContain(`"total":${shown},`);
 });
 
-test.each(edges)("user_id is rejected as unknown when it is %s", async (edge) => {
-  const nobody = "Validation failed: user_id must be an existing user";
-  expectError(await send(server, "POST", "/orders", orderText(edge, "1 × 1")), 400, nobody);
-  const none = await server.call("GET", `/orders?user_id=${edge}`);
-  expect(none.json).toEqual({ data: [], error: null, meta: { total: 0, limit: 50, offset: 0 } });
-});
-
 test("total is exact up to 2^53 − 1 when many items add up to it", async () => {
   for (const items of [
     ["999999 × 9007208261", "1 × 949252"],

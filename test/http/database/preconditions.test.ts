@@ -19,43 +19,25 @@ interface Precondition {
   readonly change: number;
 }
 
+const current = ['"2"', "*", '"x",W/"2" , "2"', ', "2",,"4" ,', '"a,b", "2"', tagList(100)];
+const other = ['"1"', '"1", "3"', 'W/"2"', '""', '"02"', '"+2"', '"2.0"', '"*"', '"\xe9"'];
+const both = ['"2"', "*"];
 const preconditions: Precondition[] = [
-  {
-    when: "If-Match has the version",
-    ifMatch: ['"2"', "*", '"x",W/"2" , "2"', ', "2",,"4" ,', '"a,b", "2"', tagList(100)],
-    get: 200,
-    change: 200,
-  },
-  {
-    when: "If-Match has another version",
-    ifMatch: ['"1"', '"1", "3"', 'W/"2"', '""', '"02"', '"+2"', '"2.0"', '"*"', '"\xe9"'],
-    get: 412,
-    change: 412,
-  },
+  { when: "If-Match has the version", ifMatch: current, get: 200, change: 200 },
+  { when: "If-Match has another version", ifMatch: other, get: 412, change: 412 },
   { when: "If-Match is malformed", ifMatch: malformed, get: 400, change: 400 },
   {
-    when: "If-None-Match has another version",
+    when: "If-None-Match has another",
     ifNoneMatch: ['"0"', '"1", "3"', '"*"'],
     get: 200,
     change: 200,
   },
-  {
-    when: "If-None-Match has the version",
-    ifNoneMatch: ['"2"', '"7",W/"2"', "*"],
-    get: 304,
-    change: 412,
-  },
+  { when: "If-None-Match has it", ifNoneMatch: ['"7",W/"2"', ...both], get: 304, change: 412 },
   { when: "If-None-Match is malformed", ifNoneMatch: malformed, get: 400, change: 400 },
   // If-Match comes first (RFC 9110 §13.2.2).
   { when: "only If-Match fails", ifMatch: ['"1"'], ifNoneMatch: ['"1"'], get: 412, change: 412 },
   { when: "both fail", ifMatch: ['"1"'], ifNoneMatch: ['"2"'], get: 412, change: 412 },
-  {
-    when: "only If-None-Match fails",
-    ifMatch: ['"2"', "*"],
-    ifNoneMatch: ['"2"', "*"],
-    get: 304,
-    change: 412,
-  },
+  { when: "only If-None-Match fails", ifMatch: both, ifNoneMatch: both, get: 304, change: 412 },
   { when: "neither fails", ifMatch: ['"2"'], ifNoneMatch: ['"1"'], get: 200, change: 200 },
 ];
 
@@ -103,7 +85,6 @@ describe.each([
   };
   const bodies = {
     GET: () => undefined,
-    HEAD: () => undefined,
     PATCH: () => ({ metadata: { at: "3" } }),
     PUT: () => ({ email: newEmail() }),
     DELETE: () => undefined,
@@ -137,15 +118,6 @@ describe.each([
     }
   });
 
-  test("every method returns 404 when the record does not exist and there are preconditions", async () => {
-    for (const headers of [{ "if-match": "*" }, { "if-match": '"1"' }, { "if-none-match": "*" }]) {
-      for (const method of ["GET", "HEAD", ...methods] as const) {
-        const { status } = await send(method, `/${noun}/999999`, headers);
-        expect([method, status]).toEqual([method, 404]);
-      }
-    }
-  });
-
   test("a 412 names the precondition that failed", async () => {
     const path = await make();
     const errors = [
@@ -167,19 +139,17 @@ test.each(["/users", "/orders"])(
   "PATCH %s succeeds once when four concurrent edits share an If-Match",
   async (path) => {
     const { id } = path === "/users" ? user : await newOrder(server, user.id);
-    for (let round = 0; round < 5; round += 1) {
-      const etag = (await server.call("GET", `${path}/${id}`)).headers.get("etag") ?? "";
-      const responses = await Promise.all(
-        ["a", "b", "c", "d"].map((who) =>
-          server.call("PATCH", `${path}/${id}`, {
-            body: { metadata: { who, round: String(round) } },
-            headers: { "if-match": etag },
-          }),
-        ),
-      );
-      expect(responses.map(({ status }) => status).sort()).toEqual([200, 412, 412, 412]);
-      const won = responses.find(({ status }) => status === 200);
-      expect((await server.call("GET", `${path}/${id}`)).text).toBe(won?.text as string);
-    }
+    const etag = (await server.call("GET", `${path}/${id}`)).headers.get("etag") ?? "";
+    const responses = await Promise.all(
+      ["a", "b", "c", "d"].map((who) =>
+        server.call("PATCH", `${path}/${id}`, {
+          body: { metadata: { who } },
+          headers: { "if-match": etag },
+        }),
+      ),
+    );
+    expect(responses.map(({ status }) => status).sort()).toEqual([200, 412, 412, 412]);
+    const won = responses.find(({ status }) => status === 200);
+    expect((await server.call("GET", `${path}/${id}`)).text).toBe(won?.text as string);
   },
 );

@@ -24,10 +24,10 @@ const REQUIRED_ACTIVITIES: readonly Activity[] = ["opening", "reading", "segment
 const LOG_INTERVAL_MS = 60_000;
 const [MIN_RETRY_MS, MAX_RETRY_MS] = [200, 5_000];
 
-/** @returns what a server waits for that meets this error, for its clients as well: its message is for the log only */
+/** @returns what a server waits for that meets this error, for its clients as well: what its message says after a colon is for the log only */
 export function awaited(error: unknown): string {
   if (!(error instanceof AppError)) return "its disk";
-  const [, what] = /^waiting for (.+)$/.exec(error.message) ?? [];
+  const [, what] = /^waiting for ([^:]+)/.exec(error.message) ?? [];
   if (what !== undefined) return what;
   if (error.code === "unavailable") return "the storage of the archive";
   return "an operator: its log has the reason, and `user-api archive check` looks at the archive";

@@ -227,7 +227,8 @@ export function requireWritable(databasePath: string): void {
 }
 
 export function discard(path: string): void {
-  for (const file of ["", ...SIDECAR_SUFFIXES].map((suffix) => path + suffix)) {
+  // A log without its database would be refused.
+  for (const file of [...SIDECAR_SUFFIXES, ""].map((suffix) => path + suffix)) {
     // Below a file, Bun fails even with `force`.
     if (existsSync(file)) rmSync(file, { force: true });
   }

@@ -70,7 +70,7 @@ export function watchAnew(options: AnewOptions, after: number, first: Generation
     const isSync = commit === "sync";
     if (!mayEnd && !isTakingOver && !(isStill && isSync)) {
       const advice = isStill ? ", or `user-api archive promote`, which gives up its writes" : "";
-      const waitsFor = `waiting for a base of generation ${generation} by ${newest.holder}${advice}`;
+      const waitsFor = `waiting for a base of generation ${generation}${advice}: ${newest.holder} has begun it`;
       const hadBase = beat !== null && beat.hasBase !== false;
       return { found: "nothing", waitsFor, isFresh: isSync && !hadBase, hadBase };
     }

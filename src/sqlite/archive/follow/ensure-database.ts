@@ -42,12 +42,14 @@ export async function restoreNewest(options: EnsureOptions): Promise<Restored> {
 
 /** Waits until no server writes to the newest log, and seals it, so that none can add to what is restored. */
 async function sealNewest(
-  { storage, files, machine, signal, log }: EnsureOptions,
+  { storage, files, machine, signal, log, standby }: EnsureOptions,
   catalog: Catalog,
 ): Promise<void> {
   const newest = requireNewest(catalog);
   const { tail } = await readEnd(storage, catalog);
   if (tail === null || tail.isSealed) return;
+  // It has begun since this one has looked for it.
+  if (standby) fail("unavailable", "waiting for another server, which has begun the archive");
   log("info", "waiting for the archive", { holder: newest?.holder ?? "" });
   await untilStill(storage, tail.sealFrom, machine, signal);
   const sealer = { writer: machine.newId(), holder: files.holder };

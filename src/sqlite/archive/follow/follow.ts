@@ -265,8 +265,8 @@ function restMsOf(following: Following, state: string): number {
   if (isTakingOver || stillMs < neededMs) return isTakingOver ? 0 : neededMs - stillMs;
   // In async mode, a server that has only lost its storage goes on, and two would write.
   if (ended !== null || generation.commit === "sync") return 0;
-  const problem = "writes nothing, and may have more than the archive";
-  following.waitsFor = `${generation.holder} ${problem}: start it, or run \`user-api archive promote\``;
+  const advice = "or `user-api archive promote`, which gives up what the archive lacks";
+  following.waitsFor = `waiting for the last primary, ${advice}: ${generation.holder} writes nothing`;
   return STORAGE_POLL_MS;
 }
 

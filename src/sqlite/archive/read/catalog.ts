@@ -279,7 +279,7 @@ export async function readLastHeader(storage: ObjectStorage, { segments, loss }:
 export async function readNewestProgress(
   storage: ObjectStorage,
   catalog: Catalog,
-  { base, tail }: Pick<History, "base" | "tail">,
+  { base, tail }: Pick<History, "tail"> & { readonly base: Pick<SegmentId, "generation"> },
 ): Promise<Progress | null> {
   const { newest, generations } = catalog;
   for (let number = newest; number >= base.generation; number -= 1) {

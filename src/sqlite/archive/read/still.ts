@@ -40,9 +40,13 @@ export function createStillness(clock: Clock): (state: string) => number {
   };
 }
 
+/** More than the requests of a server that has ended, which may still be under way. */
+const MAX_CHANGES = 4;
+
 /**
  * @param next the first empty slot of the log
- * @returns when neither the heartbeat nor the log has changed for long enough, or the log has ended
+ * @param givesUp whether it does not wait for a server that is running
+ * @returns when neither the heartbeat nor the log has changed for long enough, or the log has ended; `false` if it gives up
  * @throws the reason of the signal
  */
 export async function untilStill(
@@ -50,20 +54,23 @@ export async function untilStill(
   next: SegmentId,
   clock: Clock,
   signal: AbortSignal,
-): Promise<void> {
+  givesUp = false,
+): Promise<boolean> {
   const { generation } = next;
   let { number } = next;
   const stillMsOf = createStillness(clock);
-  for (;;) {
+  for (let changes = 0; ; ) {
     signal.throwIfAborted();
     const [beat, slot] = await Promise.all([
       storage.get(heartbeatKey(generation), HEAD_BYTES),
       readHead(storage, { generation, number }),
     ]);
-    if (slot !== null && slot.kind !== "segment") return;
+    if (slot !== null && slot.kind !== "segment") return true;
     if (slot !== null) number += 1;
     const stillMs = stillMsOf(`${number} ${new TextDecoder().decode(beat ?? new Uint8Array())}`);
-    if (stillMs >= STILL_MS) return;
+    if (stillMs >= STILL_MS) return true;
+    if (stillMs === 0) changes += 1;
+    if (givesUp && changes > MAX_CHANGES) return false;
     await clock.sleep(Math.min(STORAGE_POLL_MS, STILL_MS - stillMs), signal);
   }
 }

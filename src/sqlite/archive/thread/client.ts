@@ -7,6 +7,7 @@ import type { CommitGate } from "../../engine/writer.ts";
 import type { FileDescriptors } from "../../file/file-watch.ts";
 import { createThread } from "../../file/thread.ts";
 import { ARCHIVE_CAUSE } from "../context.ts";
+import { HEARTBEAT_MS } from "../format.ts";
 import { createWriteState } from "../write-state.ts";
 import type { ArchiveRequest, ArchiveResponse } from "./service.ts";
 
@@ -212,7 +213,7 @@ export async function openArchive(path: string, options: ArchiveOptions, clock: 
       const unheldMs = clock.monotonicMs() - heldUntilMs;
       // In async mode, a server that has only lost its storage goes on.
       if (!isSync || !settings.standby || unheldMs < 0) return null;
-      return (unheldMs + settings.takeoverMs) / 1000;
+      return (unheldMs + Math.max(settings.takeoverMs, 2 * HEARTBEAT_MS)) / 1000;
     },
     /** Whether this server has taken over, and has everything that the other one had acknowledged. */
     hasAll: () => hasAll,

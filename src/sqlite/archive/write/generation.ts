@@ -5,6 +5,7 @@ import { type Base, type Generation, HEAD_BYTES } from "../format.ts";
 import { heartbeatKey, type SegmentId } from "../keys.ts";
 import type { ArchiveMarker, DatabaseFiles, Progress, WalPosition } from "../machine.ts";
 import {
+  areVoid,
   type Catalog,
   type History,
   isSameSegment,
@@ -93,14 +94,12 @@ function isStillRestored(
 /** @throws {AppError} operator if another database than this one has the archive, and something can be restored */
 function requireOwner(
   { standby }: ArchiveContext,
-  { bases }: Catalog,
   newest: Generation | null,
   marker: ArchiveMarker | null,
   isRestored: boolean,
 ): void {
   const name = newest?.name ?? "";
-  // Without a base, a server that began the archive was killed before it was of use.
-  if (bases.length === 0 || marker?.names.includes(name)) return;
+  if (marker?.names.includes(name)) return;
   if (isRestored && marker?.restored?.names.includes(name)) return;
   // Two new machines may have started in the same moment: the other one was faster.
   if (marker === null && !standby) refuse(OF_ANOTHER);
@@ -123,11 +122,14 @@ async function compare(archive: ArchiveContext, catalog: Catalog, { history, tai
     refuse(reason, UNUSABLE);
   }
   const isRestored = isStillRestored(catalog, history, marker?.restored ?? null);
-  requireOwner(archive, catalog, newest, marker, isRestored);
+  // Otherwise a server that began the archive was killed before it was of use.
+  const isOfUse = catalog.bases.length > 0 || !(await areVoid(archive.storage, 0, catalog.newest));
+  if (isOfUse) requireOwner(archive, newest, marker, isRestored);
   const lacks = (state: Progress | null) => state !== null && archive.progress.lacks(state);
   if (history === null || archive.hasGap) {
-    const base = archive.hasGap ? undefined : catalog.bases[0];
-    if (base && lacks(await readNewestProgress(archive.storage, catalog, { base, tail })))
+    const base = catalog.bases[0] ?? { generation: 1 };
+    const isOld = isOfUse && !archive.hasGap;
+    if (isOld && lacks(await readNewestProgress(archive.storage, catalog, { base, tail })))
       refuse(`no base can be read, and ${HAS_LATER}, or choose another ARCHIVE_URL`);
     return { position: null, header: null, damage: null };
   }
@@ -218,10 +220,12 @@ export async function beginGeneration(
     if (before !== null && tail !== null && !tail.isSealed) {
       // Otherwise it was an earlier process with the same lock.
       if (before.identity !== identity) {
+        const { standby } = archive;
         // Two machines have begun the archive at the same time: this one follows.
-        if (archive.standby && !files.readMarker()?.names.includes(before.name)) failContinued();
+        if (standby && !files.readMarker()?.names.includes(before.name)) failContinued();
         archive.log("info", "waiting for the archive", { holder: before.holder });
-        await untilStill(storage, tail.sealFrom, machine, signal);
+        // Otherwise this is a copy of the files of a server that is running.
+        if (!(await untilStill(storage, tail.sealFrom, machine, signal, standby))) failContinued();
       }
       // Otherwise nobody would write.
       files.requireWritable();

@@ -6,9 +6,9 @@ import { AppError } from "../../../base/error.ts";
 import type { ObjectStorage } from "../../../domain/object-storage.ts";
 import type { ArchiveContext } from "../context.ts";
 import { encodeJson, type Generation, HEARTBEAT_MS } from "../format.ts";
-import { heartbeatKey } from "../keys.ts";
-import { readCatalog } from "../read/catalog.ts";
-import { type Heartbeat as Beat, readLog } from "../read/log-reader.ts";
+import { generationKey, heartbeatKey } from "../keys.ts";
+import { findGeneration, readCatalog } from "../read/catalog.ts";
+import { type Heartbeat as Beat, orNull, readLog } from "../read/log-reader.ts";
 import { type Announcement, createStandbyWatch } from "./announcement.ts";
 import { createRecord, type Log, seal } from "./log.ts";
 
@@ -26,7 +26,7 @@ export interface HeartbeatEvents {
   readonly onLack: (key: string) => Promise<void>;
 }
 
-/** Writes the record of this server again, and the seal before it, after an older state of the storage was put back. */
+/** Writes the seal before this server again, and its record, after an older state of the storage was put back. */
 async function recordAgain({ storage, machine }: ArchiveContext, own: Generation): Promise<void> {
   const { generations } = await readCatalog(storage);
   const before = [...generations.values()].findLast(({ number }) => number < own.number);
@@ -68,6 +68,8 @@ export async function startHeartbeat(
   /** The last segment that a look has found. Later ones may exist although the storage was rolled back. */
   let known = 0;
   let misses = 0;
+  /** When a request was last answered. */
+  let answeredMs = machine.monotonicMs();
   let beats = 0;
   let looking = false;
   let timer: Disposable | undefined;
@@ -77,17 +79,27 @@ export async function startHeartbeat(
     const lost = await log.findLost(known);
     misses = lost === null ? 0 : misses + 1;
     if (lost === null) known = confirmed;
+    // It is the same archive, and who starts now needs the record.
+    if (
+      lost === null &&
+      sequence % 2 === 0 &&
+      (await orNull(findGeneration(storage, number))) === null
+    )
+      await storage.put(generationKey(number), encodeJson(generation));
     if (misses < MISSES_BEFORE_LOSS || log.isEnded()) return;
-    if ((await log.findLost(0)) !== null) await recordAgain(archive, generation);
+    await recordAgain(archive, generation);
     const reason = `${lost} is missing: an older state of the storage was put back`;
     onError(new AppError("operator", reason));
   }
 
   /** @returns whether no other server has a slot of the log */
   async function show(via = storage): Promise<boolean> {
+    // A server that hears nothing cannot acknowledge anything, either: others may take over.
+    if (machine.monotonicMs() - answeredMs >= takeoverMs) await log.isOpen(via);
     sequence += 1;
     const state = { generation: number, writer, confirmed: log.stored(), sequence, intervalMs };
     await via.put(heartbeatKey(number), encodeJson({ ...state, hasBase } satisfies Beat));
+    answeredMs = machine.monotonicMs();
     const startedMs = machine.monotonicMs();
     const isOpen = await log.isOpen(via);
     // A standby waits at least this long before it takes over.

@@ -1,0 +1,206 @@
+/**
+ * Time of a world of machines: a queue of events. Between two events, everything that may continue does so, so that a
+ * history depends on its seed alone.
+ */
+import { drainMicrotasks } from "bun:jsc";
+import type { Machine } from "../../src/sqlite/archive/machine.ts";
+import { makeRandom } from "../support/random.ts";
+
+/** Of the first event, by the clock on the wall. */
+const EPOCH_MS = Date.UTC(2027, 0, 1);
+/** More is a loop without a pause. */
+const MAX_EVENTS = 400_000;
+
+interface Event {
+  readonly timeMs: number;
+  readonly order: number;
+  readonly work: () => void;
+}
+
+export type Random = (below: number) => number;
+
+/** @returns random numbers that depend on the seed and the name alone, whatever else a history has */
+export function randomOf(seed: number, name: string): Random {
+  const random = makeRandom(Number(Bun.hash.xxHash32(`${seed} ${name}`)) | 1);
+  for (let skipped = 0; skipped < 3; skipped += 1) random(2);
+  return random;
+}
+
+export type Scheduler = ReturnType<typeof createScheduler>;
+
+export function createScheduler() {
+  /** A heap: each event is before both of its children. */
+  const heap: Event[] = [];
+  let nowMs = 0;
+  let order = 0;
+  let count = 0;
+
+  const isBefore = (one: Event, other: Event) =>
+    one.timeMs < other.timeMs || (one.timeMs === other.timeMs && one.order < other.order);
+
+  function push(event: Event): void {
+    let at = heap.length;
+    while (at > 0) {
+      const parent = (at - 1) >> 1;
+      const above = heap[parent];
+      if (above === undefined || isBefore(above, event)) break;
+      heap[at] = above;
+      at = parent;
+    }
+    heap[at] = event;
+  }
+
+  function pop(): Event | undefined {
+    const [first] = heap;
+    const last = heap.pop();
+    if (last === undefined || last === first) return first;
+    for (let at = 0; ; ) {
+      const [left, right] = [heap[2 * at + 1], heap[2 * at + 2]];
+      const isRight = left !== undefined && right !== undefined && isBefore(right, left);
+      const child = isRight ? right : left;
+      if (child === undefined || isBefore(last, child)) {
+        heap[at] = last;
+        return first;
+      }
+      heap[at] = child;
+      at = 2 * at + (isRight ? 2 : 1);
+    }
+  }
+
+  return {
+    nowMs: () => nowMs,
+    events: () => count,
+    after(ms: number, work: () => void): void {
+      order += 1;
+      push({ timeMs: nowMs + Math.max(0, ms), order, work });
+    },
+    /** Runs events until this time. @throws {Error} if there is no end of them */
+    run(untilMs: number): void {
+      for (let [next] = heap; next !== undefined && next.timeMs <= untilMs; [next] = heap) {
+        pop();
+        nowMs = next.timeMs;
+        next.work();
+        drainMicrotasks();
+        count += 1;
+        if (count > MAX_EVENTS) throw new Error("a loop without a pause");
+      }
+      nowMs = untilMs;
+    },
+  };
+}
+
+/** A computer, whatever runs on it. */
+export interface Host {
+  readonly name: string;
+  readonly random: Random;
+  /** No process on it continues before this time. */
+  pausedUntilMs: number;
+  /** Of the clock on the wall. */
+  wallAheadMs: number;
+  /** Changes when the computer starts again. */
+  boots: number;
+}
+
+/** What runs on a host, until it is killed: then nothing of it continues. */
+export interface Process {
+  readonly name: string;
+  readonly host: Host;
+  readonly scheduler: Scheduler;
+  readonly isDead: () => boolean;
+  /** With all of its threads. */
+  readonly kill: () => void;
+  /** Ends this thread alone. */
+  readonly end: () => void;
+  /** Runs work later, unless the process has ended by then. @returns prevents that */
+  readonly after: (ms: number, work: () => void) => () => void;
+}
+
+/**
+ * @param onError called with what work throws
+ * @param parent of a thread
+ */
+export function startProcess(
+  name: string,
+  host: Host,
+  scheduler: Scheduler,
+  onError: (error: unknown) => void,
+  parent?: Process,
+): Process {
+  let hasEnded = false;
+  const isDead = () => hasEnded || parent?.isDead() === true;
+  const end = () => {
+    hasEnded = true;
+  };
+  return {
+    name,
+    host,
+    scheduler,
+    isDead,
+    kill: parent?.kill ?? end,
+    end,
+    after(ms, work) {
+      let isCancelled = false;
+      const run = () => {
+        if (isCancelled || isDead()) return;
+        const restMs = host.pausedUntilMs - scheduler.nowMs();
+        if (restMs > 0) return scheduler.after(restMs, run);
+        try {
+          work();
+        } catch (error) {
+          if (!isDead()) onError(error);
+        }
+      };
+      scheduler.after(ms, run);
+      return () => {
+        isCancelled = true;
+      };
+    },
+  };
+}
+
+/** @returns a frame of zstd with one raw block, which costs less time than compression. At most 128 KiB */
+function storeAsZstd(bytes: Uint8Array): Uint8Array<ArrayBuffer> {
+  const { length } = bytes;
+  const frame = new Uint8Array(12 + length);
+  frame.set([0x28, 0xb5, 0x2f, 0xfd, 0xa0]);
+  const view = new DataView(frame.buffer);
+  view.setUint32(5, length, true);
+  view.setUint16(9, (length << 3) | 1, true);
+  view.setUint8(11, length >> 13);
+  frame.set(bytes, 12);
+  return frame;
+}
+
+/** @returns the machine as the process sees it */
+export function machineOf(process: Process): Machine {
+  const { name, host, scheduler } = process;
+  let ids = 0;
+  const startedMs = host.random(1_000_000);
+  return {
+    monotonicMs: () => startedMs + scheduler.nowMs(),
+    nowMs: () => EPOCH_MS + Math.floor(scheduler.nowMs()) + host.wallAheadMs,
+    sleep: (ms, signal) =>
+      new Promise((resolve) => {
+        if (signal?.aborted) return resolve();
+        const cancel = process.after(ms, resolve);
+        signal?.addEventListener("abort", () => {
+          cancel();
+          resolve();
+        });
+      }),
+    every(ms, work) {
+      let cancel = () => {};
+      const next = () => {
+        cancel = process.after(ms, () => {
+          next();
+          work();
+        });
+      };
+      next();
+      return { [Symbol.dispose]: () => cancel() };
+    },
+    newId: () => `${name}.${++ids}`,
+    random: () => host.random(1_000_000) / 1_000_000,
+    compress: async (bytes) => storeAsZstd(bytes),
+  };
+}

@@ -1,0 +1,156 @@
+/** A storage that machines share, and the way of each machine to it, which loses, delays and repeats requests. */
+import { AppError } from "../../src/base/error.ts";
+import type { ObjectStorage } from "../../src/domain/object-storage.ts";
+import type { Host, Process, Scheduler } from "./clock.ts";
+
+/** As of the program. */
+const TIMEOUT_MS = 10_000;
+/** How long a request that has failed can be under way. */
+const LATE_MS = 4_000;
+
+type Body = Uint8Array<ArrayBuffer>;
+
+export function createBucket(scheduler: Scheduler) {
+  const objects = new Map<string, Body>();
+  let sorted: string[] | null = null;
+  /** What each change has replaced, in order. */
+  const journal: { readonly timeMs: number; readonly key: string; readonly before?: Body }[] = [];
+
+  function set(key: string, body: Body | undefined): void {
+    const before = objects.get(key);
+    journal.push({ timeMs: scheduler.nowMs(), key, ...(before && { before }) });
+    if ((before === undefined) !== (body === undefined)) sorted = null;
+    if (body === undefined) objects.delete(key);
+    else objects.set(key, body);
+  }
+
+  function keys(): readonly string[] {
+    sorted ??= [...objects.keys()].sort();
+    return sorted;
+  }
+
+  const storage: ObjectStorage = {
+    url: "s3://model",
+    async get(key, maxBytes) {
+      const body = objects.get(key);
+      return body === undefined ? null : body.slice(0, maxBytes);
+    },
+    async put(key, body) {
+      set(key, body);
+    },
+    async create(key, body) {
+      if (objects.has(key)) return false;
+      set(key, body);
+      return true;
+    },
+    async list(prefix, limit, after = "") {
+      const found = keys().filter((key) => key.startsWith(prefix) && key > after);
+      return found.slice(0, limit).map((key) => ({ key, bytes: objects.get(key)?.length ?? 0 }));
+    },
+    async remove(removed) {
+      for (const key of removed) if (objects.has(key)) set(key, undefined);
+    },
+  };
+
+  return {
+    storage,
+    keys,
+    delete: (key: string) => set(key, undefined),
+    /** @returns how many objects with this prefix were written since then */
+    writtenSince: (prefix: string, sinceMs: number) =>
+      journal.filter(({ key, timeMs }) => key.startsWith(prefix) && timeMs > sinceMs).length,
+    damage(key: string): void {
+      const body = objects.get(key)?.slice() ?? new Uint8Array();
+      body[body.length - 1] = (body.at(-1) ?? 0) ^ 1;
+      set(key, body);
+    },
+    /** Puts back the state of an earlier time. */
+    rollBack(toMs: number): void {
+      const later = journal.filter(({ timeMs }) => timeMs > toMs).reverse();
+      for (const { key, before } of later) set(key, before);
+    },
+  };
+}
+
+/** What is wrong with the way of one machine, in percent of its requests where it is a number. */
+export interface Conditions {
+  latencyMs: number;
+  isCutOut: boolean;
+  isCutBack: boolean;
+  /** Whether what is cut fails soon. */
+  isRefused: boolean;
+  errors: number;
+  late: number;
+  twice: number;
+  failsLists: boolean;
+  slowness: number;
+}
+
+export const healthy: Omit<Conditions, "latencyMs"> = {
+  isCutOut: false,
+  isCutBack: false,
+  isRefused: false,
+  errors: 0,
+  late: 0,
+  twice: 0,
+  failsLists: false,
+  slowness: 1,
+};
+
+const noResponse = (key: string) => new AppError("unavailable", `no response for ${key}`);
+
+/** @param note gets each request, and what became of it */
+export function createWay(
+  { random }: Host,
+  scheduler: Scheduler,
+  conditions: Conditions,
+  note: (line: string) => void,
+) {
+  const chance = (percent: number) => random(100) < percent;
+  const travelMs = () => {
+    const { latencyMs, slowness } = conditions;
+    return slowness * (latencyMs / 4 + (latencyMs * random(100)) / 200) + random(10) / 10;
+  };
+
+  function send<Result>(process: Process, what: string, apply: () => Promise<Result>) {
+    return new Promise<Result>((resolve, reject) => {
+      const { failsLists, errors, late, twice } = conditions;
+      if (process.isDead()) return;
+      const settle = (ms: number, outcome: string, work: () => void) =>
+        process.after(ms, () => {
+          note(`${process.name} ${what}: ${outcome}`);
+          work();
+        });
+      const fail = (ms: number, outcome: string) =>
+        settle(ms, outcome, () => reject(noResponse(what)));
+      const cutMs = () => (conditions.isRefused ? travelMs() : TIMEOUT_MS);
+      const isError = chance(errors) || (failsLists && what.startsWith("list"));
+      if (conditions.isCutOut) return void fail(cutMs(), "lost");
+      if (isError && random(2) === 0) return void fail(2 * travelMs(), "rejected");
+      const isLate = chance(late);
+      if (isLate) fail(TIMEOUT_MS, "late");
+      scheduler.after(travelMs() + (isLate ? TIMEOUT_MS + random(LATE_MS) : 0), async () => {
+        if (chance(twice)) await apply();
+        const result = await apply();
+        if (isLate) return undefined;
+        if (isError) return void fail(travelMs(), "done, and failed");
+        if (conditions.isCutBack) return void fail(cutMs(), "done, no answer");
+        const isPlain = result === null || typeof result === "boolean";
+        return void settle(travelMs(), isPlain ? `${result}` : "done", () => resolve(result));
+      });
+    });
+  }
+
+  /** @returns the storage as a process on the machine reaches it */
+  return (
+    process: Process,
+    { get, put, create, list, remove, url }: ObjectStorage,
+  ): ObjectStorage => ({
+    url,
+    get: (...given) => send(process, `get ${given[0]}`, () => get(...given)),
+    put: (...given) => send(process, `put ${given[0]}`, () => put(...given)),
+    create: (...given) => send(process, `create ${given[0]}`, () => create(...given)),
+    list: (...given) => send(process, `list ${given[0]}`, () => list(...given)),
+    remove: (keys) => send(process, `remove ${keys.join()}`, () => remove(keys)),
+  });
+}

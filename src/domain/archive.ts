@@ -5,7 +5,6 @@ import type { Environment } from "../base/secret.ts";
 export const archiveCommits = ["async", "sync"] as const;
 export type ArchiveCommit = (typeof archiveCommits)[number];
 
-/** Whether a server without a database restores it from its archive. */
 export const archiveRestores = ["never", "if-missing"] as const;
 
 export type ArchiveLog = (
@@ -15,15 +14,12 @@ export type ArchiveLog = (
 ) => void;
 
 export interface ArchiveSettings {
-  /** `s3://bucket/prefix` or `file:///directory` */
   readonly url: string;
-  /** Has the credentials of the storage. */
   readonly environment: Environment;
   readonly restore: (typeof archiveRestores)[number];
   /** Maximum age of a commit that the archive lacks, if an upload takes at most a quarter of it. */
   readonly intervalMs: number;
   readonly commit: ArchiveCommit;
-  /** How far back the archive can restore. */
   readonly keepMs: number;
   /** Whether the server follows the archive while another one writes to it, and takes over from it. */
   readonly standby: boolean;
@@ -40,7 +36,6 @@ export interface ArchiveOptions extends ArchiveSettings {
   readonly onLog: ArchiveLog;
   /** Called once if the thread has ended because of a bug. The archive stays as it is until the program starts again. */
   readonly onStopped: (error: Error) => void;
-  /** Called once when another server has taken over the archive. */
   readonly onSuperseded: (error: Error) => void;
   /** Called with what the server waits for, in words for its clients as well; `null` when it no longer waits. */
   readonly onWaiting?: ((what: string | null) => void) | undefined;
@@ -51,7 +46,6 @@ export interface ArchiveOptions extends ArchiveSettings {
 export interface ArchiveState {
   /** Age of the oldest commit that the archive does not have, in seconds; 0 if there is none. */
   readonly secondsBehind: number;
-  /** Bytes of the WAL that the archive does not have. */
   readonly bytesBehind: number;
   /** When the last base was complete, in seconds since the Unix epoch; `null` before the first one. */
   readonly lastBaseS: number | null;

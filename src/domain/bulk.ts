@@ -1,4 +1,3 @@
-/** The port of import. */
 import type { ImportRun } from "./import-run.ts";
 
 export type ImportResult =
@@ -12,7 +11,6 @@ export type ImportResult =
   | { readonly outcome: "rejected"; readonly reason: string };
 
 export interface ImportOptions {
-  /** Whether records that exist with other content are updated. They are not by default. */
   readonly update?: boolean;
   readonly dryRun?: boolean;
   /** What earlier batches of the same file were. By default, there are none. */

@@ -140,7 +140,6 @@ export function changeCodeOf(type: ChangeType): number {
   return changeTypes.indexOf(type) + 1;
 }
 
-/** What the feed has of a record: only an order has a status. */
 export type ChangedRecord = Pick<User, "id" | "version"> & Partial<Pick<Order, "status">>;
 
 /** @param record after the change; a deleted one, as it was */

@@ -1,7 +1,4 @@
-/**
- * The columns of users and orders, which follow from the schema of the record: each field has a column of the same name.
- * Both adapters derive their statements from them, as far as the statements name all columns.
- */
+/** The columns of users and orders follow from the schema of the record: each field has one of the same name. */
 import { TypeGuard } from "@sinclair/typebox";
 import type { Schema } from "../base/schema.ts";
 

@@ -1,5 +1,3 @@
-/** Reads the settings from environment variables and flags into one `Config`. */
-
 import { isPostgres } from "../base/database-url.ts";
 import { AppError, fail } from "../base/error.ts";
 import { quoteReadably } from "../base/readable-text.ts";
@@ -18,10 +16,9 @@ import { utcOf } from "./time.ts";
 
 export type Flags = Readonly<Partial<Record<SettingName, string>>>;
 
-type SettingValue<Name extends SettingName> = ReturnType<(typeof settings)[Name]["parse"]>;
 export type Config = {
   readonly [Name in SettingName]:
-    | SettingValue<Name>
+    | ReturnType<(typeof settings)[Name]["parse"]>
     | ((typeof settings)[Name]["default"] extends null ? null : never);
 } & {
   /** Accepted in addition to the stored tokens; `null` for none. */
@@ -33,10 +30,7 @@ export function invalidValue(name: string, text: string, problem: string): strin
   return `Invalid ${name} ${quoteReadably(text)}: ${problem}`;
 }
 
-/**
- * @param name of the flag, e.g. `--port`, or of the variable
- * @throws {AppError} usage if a flag is wrong, operator if a variable is
- */
+/** @throws {AppError} usage if a flag is wrong, operator if a variable is */
 function parseValue<Value>(
   name: string,
   text: string,

@@ -1,5 +1,3 @@
-/** Copies all rows of a database into an empty one, and verifies the copy. */
-
 import { fail } from "../base/error.ts";
 import { columnNames } from "./columns.ts";
 import { Order } from "./order.ts";
@@ -36,7 +34,6 @@ export const copiedTableNames = Object.keys(copiedTables) as CopiedTable[];
 export const tablesWithSequence = ["users", "orders", "tokens"] as const;
 export type SequenceTable = (typeof tablesWithSequence)[number];
 
-/** A snapshot of all rows. */
 export interface CopySource {
   /** Returns the rows by sort key, in batches that fit into memory. */
   read(table: CopiedTable): AsyncIterable<readonly CopyRow[]>;
@@ -74,7 +71,6 @@ export interface CopyTarget extends CopySource {
 
 export type RowCounts = Readonly<Record<CopiedTable, number>>;
 
-/** @returns the number of rows, and the SHA-256 of all in their order */
 async function digestRows(
   table: CopiedTable,
   batches: AsyncIterable<readonly CopyRow[]>,

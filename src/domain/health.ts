@@ -1,4 +1,3 @@
-/** The health of a server, the query of its check, and the error of a server that is not the primary. */
 import { Type } from "@sinclair/typebox";
 import { AppError } from "../base/error.ts";
 import {
@@ -43,6 +42,5 @@ export const NOT_PRIMARY = "not primary";
 
 /** @throws {AppError} unavailable */
 export function failNotPrimary(): never {
-  const message = "the server is not the primary";
-  throw new AppError("unavailable", message, { cause: NOT_PRIMARY });
+  throw new AppError("unavailable", "the server is not the primary", { cause: NOT_PRIMARY });
 }

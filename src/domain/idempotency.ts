@@ -4,10 +4,7 @@ import { createSettledClock } from "../base/settled-clock.ts";
 import type { RecordText } from "./record.ts";
 import type { ClientId } from "./token.ts";
 
-/**
- * Identifies a request that a client may send more than once.
- * @see https://datatracker.ietf.org/doc/draft-ietf-httpapi-idempotency-key-header/
- */
+/** @see https://datatracker.ietf.org/doc/draft-ietf-httpapi-idempotency-key-header/ */
 export interface IdempotencyKey {
   /** The keys of two clients never collide. */
   readonly owner: ClientId;
@@ -17,14 +14,11 @@ export interface IdempotencyKey {
   readonly fingerprint: string;
 }
 
-interface StoredResult {
-  readonly fingerprint: string;
-  /** The record that it returned, as JSON. */
-  readonly record: string;
-}
-
 /** @throws {AppError} idempotency_key_reused if the first request with the key was another one */
-export function replay<Row>(stored: StoredResult, key: IdempotencyKey | null): RecordText<Row> {
+export function replay<Row>(
+  stored: Pick<IdempotencyKey, "fingerprint"> & { readonly record: string },
+  key: IdempotencyKey | null,
+): RecordText<Row> {
   if (stored.fingerprint !== key?.fingerprint) {
     fail("idempotency_key_reused", "the idempotency key was used for another request");
   }

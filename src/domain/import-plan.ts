@@ -1,5 +1,4 @@
 /** The plan of an import: which records are created, updated, unchanged or rejected. */
-
 import { AppError } from "../base/error.ts";
 import type { ImportOptions, ImportResult } from "./bulk.ts";
 import type { ImportedRow, ImportedTable, StoredRecords, UniqueKey } from "./import-rules.ts";
@@ -98,7 +97,6 @@ function contest({ run, created }: Batch, key: readonly string[], id: number, ..
   return rejected(reason);
 }
 
-/** Creates or updates a record, if it gets its keys. */
 function write(batch: Batch, edit: Edit): ImportResult {
   const { rules, ids, created, updated } = batch;
   const { met, before, row } = edit;
@@ -126,10 +124,7 @@ function write(batch: Batch, edit: Edit): ImportResult {
   return { outcome: before === null ? "created" : "updated" };
 }
 
-/**
- * Frees the keys that waiting records give up, if these get theirs: records can exchange their keys.
- * @returns the ids of the stored records that have to give up a key
- */
+/** Records can exchange their keys. @returns the ids of the stored records that have to give up a key */
 function freeKeys(batch: Batch): number[] {
   const { rules, ids } = batch;
   const waiting = [...batch.waiting.values()];
@@ -244,15 +239,10 @@ export interface ImportPlan<Row> {
   readonly results: readonly ImportResult[];
   readonly created: readonly Row[];
   readonly updated: readonly { readonly before: Row; readonly after: Row }[];
-  /** The last assigned id after the inserts. */
   readonly lastId: number;
 }
 
-/**
- * @param timestamp returns the time, RFC 3339
- * @returns a function that decides on the records of a batch. It calls `stored` synchronously. In a dry run, earlier
- * batches count as stored
- */
+/** It calls `stored` synchronously. In a dry run, earlier batches count as stored. */
 export function createPlanner<Row extends ImportedRow, Import extends object>(
   rules: ImportedTable<Row, Import>,
   timestamp: () => string,

@@ -24,11 +24,9 @@ import { Email, User, UserInput, userFields, userRow } from "./user.ts";
 /** Of an imported record. It leaves more changes than a client can make before 2^53. */
 const version = Type.Integer({ minimum: 1, maximum: 2 ** 52 });
 
-/** When a record without an id was created and changed, according to another system. */
 const times = { created_at: Type.Optional(Time), updated_at: Type.Optional(Time) };
-type Times = Partial<Pick<User, keyof typeof times>>;
 
-function requireTimesInOrder({ created_at, updated_at }: Times): void {
+function requireTimesInOrder({ created_at, updated_at }: Partial<User>): void {
   if (updated_at === undefined) return;
   if (created_at === undefined) failField("created_at", "required", "is required with updated_at");
   if (updated_at < created_at) failField("updated_at", "range", "must not be before created_at");
@@ -50,7 +48,6 @@ const reference = Type.Optional(Reference);
 const ExportedUser = Type.Object({ ...User.properties, reference, version }, noExtraFields);
 const NewUser = Type.Object({ ...UserInput.properties, ...times }, noExtraFields);
 
-/** An imported user: a full record as exported, or the fields of a POST with times. */
 export type UserImport = Static<typeof ExportedUser> | Static<typeof NewUser>;
 
 /** @returns a parser of one import record, validated like a request body. It throws {AppError} validation_failed */
@@ -67,9 +64,8 @@ export function createUserParser(): (value: unknown) => UserImport {
   };
 }
 
-/** A field whose values are unique besides the ids. Emails are compared by their keys. */
-type UniqueField = "reference" | "email";
-export type UniqueKey = readonly [field: UniqueField, key: string];
+/** A value that is unique besides the ids. Emails are compared by their keys. */
+export type UniqueKey = readonly [field: "reference" | "email", key: string];
 
 export interface ImportedRow {
   readonly id: number;
@@ -84,7 +80,6 @@ export interface ImportedTable<Row, Import> {
   readonly schema: Schema;
   readonly created: ChangeType;
   toRow(row: Row): CopyRow;
-  /** A record in messages, e.g. `user`. */
   readonly noun: string;
   /** @returns the user that must exist: an id, or a key; `null` for none */
   namedUserOf(record: Import): number | UniqueKey | null;
@@ -100,7 +95,6 @@ export interface ImportedTable<Row, Import> {
   isErased(row: Row, emailOf: StoredRecords<Row>["emailOf"]): boolean;
 }
 
-/** The stored records, as the transaction of the import sees them. */
 export interface StoredRecords<Row> {
   /** The last assigned id; 0 if there is none. */
   readonly lastId: number;
@@ -114,7 +108,6 @@ function referenceKey(reference: string | null | undefined): UniqueKey[] {
   return reference == null ? [] : [["reference", reference]];
 }
 
-/** Users are recognized by their reference, then by their email. */
 export const userImport: ImportedTable<User, UserImport> = {
   table: "users",
   schema: User,
@@ -145,9 +138,7 @@ const user = {
   user_email: Type.Optional(Email),
   user_reference: Type.Optional(ReferenceText),
 };
-type OrderUser = { readonly [Field in keyof typeof user]?: Static<(typeof user)[Field]> };
 
-/** Has every field that an imported order can have. */
 export const ExportedOrder = Type.Object(
   { ...Order.properties, ...user, reference, refunded: Type.Optional(refunded), version },
   noExtraFields,
@@ -169,7 +160,7 @@ export type OrderImport =
   | Static<typeof ExportedOrder>
   | (Static<typeof NewOrder> & Pick<Order, "total"> & { readonly reference: string });
 
-function requireOneUser(order: OrderUser): void {
+function requireOneUser(order: object): void {
   const [first, second] = Object.keys(user).filter((name) => Object.hasOwn(order, name));
   if (first === undefined) failField("user_id", "required", "is required");
   if (second !== undefined) failField(second, "not_allowed", `is not allowed with ${first}`);
@@ -209,7 +200,6 @@ export function createOrderParser(): (value: unknown) => OrderImport {
   };
 }
 
-/** Orders without ids are recognized by their reference. */
 export const orderImport: ImportedTable<Order, OrderImport> = {
   table: "orders",
   schema: Order,

@@ -31,7 +31,6 @@ export interface ImportRun {
   readonly contested: Map<string, string>;
   /** Of a dry run: ids by their keys; 0 if no record has the key any more. */
   readonly ids: Map<string, number>;
-  /** Of a dry run: the last assigned id. */
   lastId: number;
 }
 

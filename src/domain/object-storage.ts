@@ -36,11 +36,7 @@ export interface ObjectStorage {
   remove(keys: readonly string[]): Promise<void>;
 }
 
-/**
- * @param environment has the credentials, the endpoint and the region of S3
- * @param timeoutMs of each request
- * @throws {AppError} operator if the URL or a variable is invalid
- */
+/** @param timeoutMs of each request. @throws {AppError} operator if the URL or a variable is invalid */
 export type OpenStorage = (
   url: string,
   environment: Environment,
@@ -58,10 +54,7 @@ export type StorageLocation =
 
 const FORM = "must be s3://bucket/prefix (letters, digits and . _ - = only) or file:///directory";
 
-/**
- * @param url `s3://bucket`, `s3://bucket/prefix` or `file:///directory`
- * @throws {AppError} operator, saying what it must be, without repeating it: it may contain credentials
- */
+/** @throws {AppError} operator, without repeating the URL: it may contain credentials */
 export function parseStorageUrl(url: string): StorageLocation {
   const hasForm = /^(s3:\/\/[^@?#]*|file:\/\/[^?#]*)$/.test(url) && !/%(?![\da-f]{2})/i.test(url);
   const parsed = hasForm ? URL.parse(url) : null;
@@ -109,7 +102,6 @@ export function withRetries(
   let halvedMs = Number.NEGATIVE_INFINITY;
   const waiting: (() => void)[] = [];
 
-  /** @returns whether a call that has failed twice is given up */
   function isLate(startedMs: number): boolean {
     const nowMs = monotonicMs();
     const isNew = succeededMs === Number.NEGATIVE_INFINITY;

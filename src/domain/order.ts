@@ -72,7 +72,6 @@ export const Order = Type.Object(
 );
 export type Order = Static<typeof Order>;
 
-/** Body of POST. */
 export const OrderInput = Type.Object(
   {
     user_id: Id,
@@ -111,7 +110,6 @@ export type OrderQuery = Static<typeof OrderQuery>;
 
 type WrittenFields = Omit<Order, "id" | "version" | "created_at" | "updated_at">;
 export type OrderFields = WrittenFields & { readonly refunded: 0; readonly status: "pending" };
-/** The fields of an order that can change afterwards. */
 export type OrderEdit = Pick<Order, "user_id" | "reference" | "refunded" | "status" | "metadata">;
 
 /** @throws {AppError} validation_failed if the total is not from 0 to 2^53 − 1 */
@@ -170,7 +168,6 @@ function requireRefund({ refunded: min, total: max }: Order, refunded: number): 
   throw new AppError("invalid_refund", message, { allowed: { min, max } });
 }
 
-/** @returns whether one or more steps lead from a status to another one */
 function leadsTo(from: OrderStatus, to: OrderStatus): boolean {
   return transitions[from].some((next) => next === to || leadsTo(next, to));
 }
@@ -191,7 +188,6 @@ export function requireAllowedChange(order: Order, changed: Order): void {
 }
 
 /**
- * @returns the changed fields
  * @throws {AppError} validation_failed if the patched metadata has too many keys, or the order is too large
  * @throws {AppError} invalid_status_change
  * @throws {AppError} invalid_refund

@@ -19,12 +19,10 @@ export interface PageMemory {
   hold(client: ClientId | undefined, records: number): (() => void) | null;
 }
 
-/** Why a large page is rejected that another time is not. */
 export const NO_ROOM = "too many large pages are being built or unsent: request a smaller page";
 
 /** One page of a list. Its records and its total come from one snapshot. */
 export interface Page {
-  /** Exact number of records that match the filters. */
   readonly total: number;
   /** Comma-separated JSON of at most `MAX_PAGE_BYTES`. */
   readonly records: string;
@@ -44,12 +42,6 @@ export function maxId({ after = 0 }: Pick<PageQuery, "after">): number {
   return after === 0 ? Number.MAX_SAFE_INTEGER : after - 1;
 }
 
-/** @returns whether a record with this id is after the id `after` */
-function isAfter(id: number, query: PageQuery): boolean {
-  return query.sort === "-id" ? id <= maxId(query) : id > (query.after ?? 0);
-}
-
-/** A record of a list as JSON, which the database renders. */
 export interface JsonRow {
   readonly id: number;
   readonly json: string;
@@ -65,7 +57,6 @@ export function failPageTooLarge(): never {
 }
 
 /**
- * Joins the records of a page.
  * @param rows as many as {@link rowsToRead} says; read only until the limit or the maximum size is exceeded
  * @param room returns the maximum size of the records. It is called if they exceed `LARGE_PAGE_BYTES`
  * @returns `nextAfter` is `null` unless a row follows the last record
@@ -141,17 +132,15 @@ export function rowsOfPage<Row extends { readonly id: number }>(
   rows: readonly Row[],
   query: PageQuery,
 ): readonly Row[] {
-  const sign = query.sort === "-id" ? -1 : 1;
+  const { sort, after = 0 } = query;
+  const sign = sort === "-id" ? -1 : 1;
   return rows
-    .filter(({ id }) => isAfter(id, query))
+    .filter(({ id }) => (sort === "-id" ? id <= maxId(query) : id > after))
     .sort((one, other) => sign * (one.id - other.id))
     .slice(query.offset, query.offset + rowsToRead(query));
 }
 
-/**
- * @returns the offsets of the pages around one page; `null` if that page does not exist. Past the end, `prev` is the
- * last page, so that clients get back to records
- */
+/** Past the end, `prev` is the last page, so that clients get back to records. `null` if a page does not exist. */
 export function pageOffsets({ limit, offset }: PageQuery, total: number) {
   const last = total === 0 ? 0 : Math.floor((total - 1) / limit) * limit;
   return {

@@ -1,15 +1,11 @@
 import { fail } from "../base/error.ts";
+import type { RecordText } from "./record.ts";
 
-/** An entity tag: the version of a record. @see RFC 9110 §8.8.3 */
-interface EntityTag {
-  /** `NaN` if no record ever has this tag. */
-  readonly version: number;
-  /** Weak tags, such as `W/"1"`, match in `If-None-Match` only. */
-  readonly weak: boolean;
-}
-
-/** `*` matches every record that exists. */
-export type EntityTags = readonly EntityTag[] | "*";
+/**
+ * The versions of records: `NaN` if no record ever has this tag. Weak tags, such as `W/"1"`, match in `If-None-Match` only,
+ * and `*` matches every record that exists. @see RFC 9110 §8.8.3
+ */
+export type EntityTags = readonly { readonly version: number; readonly weak: boolean }[] | "*";
 
 /** `null` for a field that the request does not have. @see RFC 9110 §13.1 */
 export interface Preconditions {
@@ -17,9 +13,7 @@ export interface Preconditions {
   readonly ifNoneMatch: EntityTags | null;
 }
 
-interface Versioned {
-  readonly version: number;
-}
+type Versioned = Pick<RecordText<unknown>, "version">;
 
 /** @throws {AppError} version_mismatch if the request has an `If-Match` that does not match the record */
 export function requireMatch({ version }: Versioned, preconditions: Preconditions | null): void {

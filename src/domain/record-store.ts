@@ -21,13 +21,9 @@ export interface RecordStore<Row, Query, Edit, Fields> {
    * @throws {AppError} unavailable if `memory` has no room for the page
    */
   list(query: Query, client?: ClientId, memory?: PageMemory): MaybePromise<Page>;
-  /**
-   * @param client as in `list`
-   * @returns `null` if the record does not exist
-   */
+  /** `client` as in `list`. */
   get(id: number, client?: ClientId): MaybePromise<RecordText<Row> | null>;
   /**
-   * Creates a record, once per key.
    * @throws {AppError} idempotency_key_reused if the key was used for another request
    * @throws {AppError} email_taken, for users only
    * @throws {AppError} reference_taken

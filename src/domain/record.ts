@@ -1,4 +1,3 @@
-/** Records as JSON text. */
 import { failField } from "../base/error.ts";
 
 declare const parsed: unique symbol;
@@ -14,7 +13,6 @@ export function jsonText<Value>(value: Value): JsonText<Value> {
   return JSON.stringify(value);
 }
 
-/** @returns whether an edit leaves all fields as they are, compared as JSON values */
 export function changesNothing<Edit extends object>(record: Edit, edit: Edit): boolean {
   return Bun.deepEquals(record, { ...record, ...edit }, true);
 }
@@ -33,10 +31,7 @@ const longestFields = {
   updated_at: time,
 };
 
-/**
- * @param fields what a write sets, or the whole record
- * @throws {AppError} validation_failed if the record could exceed 64 KiB as JSON
- */
+/** @throws {AppError} validation_failed if the record could exceed 64 KiB as JSON */
 export function requireRecordSize(fields: object): void {
   if (Buffer.byteLength(JSON.stringify({ ...fields, ...longestFields })) <= MAX_RECORD_BYTES)
     return;

@@ -1,7 +1,6 @@
 import { fail } from "../base/error.ts";
 import { Nullable, Text, TRIMMED_PATTERN } from "../base/schema.ts";
 
-/** A reference that is given, e.g. in the query of a list. */
 export const ReferenceText = Text({
   minLength: 1,
   maxLength: 255,

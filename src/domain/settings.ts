@@ -1,4 +1,3 @@
-/** The settings of the program. `config.ts` reads them from the environment and the command line. */
 import { parseDatabaseUrl } from "../base/database-url.ts";
 import { fail } from "../base/error.ts";
 import { logFormats, logLevels } from "../base/log.ts";
@@ -50,11 +49,6 @@ function parsePath(text: string): string {
   return text;
 }
 
-function parseArchiveUrl(text: string): string {
-  parseStorageUrl(text);
-  return text;
-}
-
 function parseOrigins(text: string): readonly string[] {
   const origins = text.split(",").map((origin) => origin.trim());
   for (const origin of origins) {
@@ -65,10 +59,7 @@ function parseOrigins(text: string): readonly string[] {
   return origins;
 }
 
-/**
- * Each is a variable and a flag of `serve`, by the same name: `archiveDays` is ARCHIVE_DAYS and --archive-days.
- * docs/configuration.md has the same table.
- */
+/** Each is a variable and a flag of `serve`. docs/configuration.md has the same table. */
 export const settings = {
   databaseUrl: {
     default: "data/user-api.db",
@@ -101,7 +92,10 @@ export const settings = {
     description: "continuous copy of the SQLite database: s3://bucket/prefix or file:///directory",
     // A mistyped one can contain credentials.
     isSecret: true,
-    parse: parseArchiveUrl,
+    parse(text): string {
+      parseStorageUrl(text);
+      return text;
+    },
   },
   archiveSeconds: {
     default: "1",

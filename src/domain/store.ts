@@ -22,17 +22,6 @@ export interface BackupSummary {
 /** Called after each transaction is on disk, with its number of writes and its duration. */
 export type OnCommit = (writes: number, durationMs: number) => void;
 
-interface Statistics {
-  readonly pendingWrites: number;
-  readonly databaseBytes: number;
-  /** Size of the write-ahead log; 0 on PostgreSQL. */
-  readonly walBytes: number;
-  /** Free bytes of the file system of the database; `null` on PostgreSQL, and if the directory was moved away. */
-  readonly freeBytes: number | null;
-  /** When the last backup was completed, in seconds since the Unix epoch; `null` if unknown. */
-  readonly lastBackupS: number | null;
-}
-
 export interface Store {
   readonly users: UserStore;
   readonly orders: OrderStore;
@@ -44,7 +33,16 @@ export interface Store {
   };
   /** @throws {AppError} unavailable if the database cannot be written; on a read-only server, if it cannot be read */
   checkUsable(): Promise<void>;
-  statistics(): Promise<Statistics>;
+  statistics(): Promise<{
+    readonly pendingWrites: number;
+    readonly databaseBytes: number;
+    /** Size of the write-ahead log; 0 on PostgreSQL. */
+    readonly walBytes: number;
+    /** Free bytes of the file system of the database; `null` on PostgreSQL, and if the directory was moved away. */
+    readonly freeBytes: number | null;
+    /** When the last backup was completed, in seconds since the Unix epoch; `null` if unknown. */
+    readonly lastBackupS: number | null;
+  }>;
   archive(): ArchiveState | null;
   /** @returns whether writes are acknowledged here, as far as this server knows: not by a standby */
   isPrimary(): boolean;
@@ -82,40 +80,26 @@ export interface StoreOptions {
   readonly mode: StoreMode;
   readonly create: boolean;
   readonly now: () => Date;
-  /** By default that of the process. */
   readonly monotonicMs?: () => number;
   readonly onCommit?: OnCommit;
   /** Called after the schema was changed from a version to another. `from` is 0 if the database is new. */
   readonly onMigration?: (from: number, to: number) => void;
   /** Called with the reason when the database becomes unsafe to use, and with `null` when it is safe again. */
   readonly onStorageProblem?: (problem: string | null) => void;
-  /** Archive of a SQLite database that is opened to be served. */
   readonly archive?: ArchiveOptions;
   /**
    * For a standby: called with a store that only reads, while another server writes to the archive, and with `null` before
    * that store is closed. The opening ends when this server takes over.
    */
   readonly onStandby?: (store: Store | null) => void;
-  /** Called at the opening with each danger that the operator should remove. */
   readonly onWarning?: (warning: string) => void;
 }
 
-interface ArchiveSource {
-  readonly storage: ObjectStorage;
-  /** `null` for the newest state. */
-  readonly at: Date | null;
-}
-
 export interface RestoreOptions {
-  /** Path of the backup, or an archive. */
-  readonly from: string | ArchiveSource;
+  /** Path of the backup, or an archive; `null` for its newest state. */
+  readonly from: string | { readonly storage: ObjectStorage; readonly at: Date | null };
   readonly databaseUrl: string;
   readonly now: () => Date;
-}
-
-interface ArchiveSummary extends BackupSummary {
-  /** The archive has all commits up to this time. */
-  readonly archivedUntil: Date;
 }
 
 export interface BackUpOptions {
@@ -126,9 +110,7 @@ export interface BackUpOptions {
 }
 
 /** A backup whose rows were not read, because its schema has another version. Its structure was verified. */
-interface UnreadBackup extends Pick<BackupSummary, "bytes" | "warnings"> {
-  readonly schema_version: number;
-}
+type UnreadBackup = Pick<BackupSummary, "bytes" | "warnings"> & { readonly schema_version: number };
 
 export interface RestoreResult extends BackupSummary {
   /** The time up to which an archive has all commits; `null` for a backup. */
@@ -144,7 +126,6 @@ export interface RestoreResult extends BackupSummary {
   readonly revokedTokens: readonly string[] | null;
   /** Names of tokens that were valid in the previous database and that the backup does not have. */
   readonly lostTokens: readonly string[];
-  /** Names of tokens that are valid after the restore. */
   readonly validTokens: readonly string[];
 }
 
@@ -159,7 +140,6 @@ export type DistributeStore = (
   onStart: (orders: number, workers: number) => void,
 ) => Promise<boolean>;
 
-/** A kind of database, with everything that can be done to one. */
 export interface Backend {
   /**
    * Opens a database. Creates it, or migrates its schema, if the options allow it.
@@ -184,7 +164,10 @@ export interface Backend {
    * one above that exists.
    * @throws {AppError} operator if the archive is empty or damaged
    */
-  readonly checkArchive: (storage: ObjectStorage, databaseUrl: string) => Promise<ArchiveSummary>;
+  readonly checkArchive: (
+    storage: ObjectStorage,
+    databaseUrl: string,
+  ) => Promise<BackupSummary & { readonly archivedUntil: Date }>;
   /**
    * Finds the times that an archive can restore, oldest first, without reading what is in its objects.
    * @throws {AppError} operator if the archive is empty, or nobody can tell whose it is

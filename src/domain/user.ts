@@ -32,7 +32,6 @@ export const User = Type.Object(
 );
 export type User = Static<typeof User>;
 
-/** Body of POST and PUT. */
 export const UserInput = Type.Object(
   {
     email: Email,
@@ -61,7 +60,6 @@ export const UserQuery = Type.Object(
 );
 export type UserQuery = Static<typeof UserQuery>;
 
-/** The fields of a user that a client can set. */
 export type UserFields = Pick<User, "email" | "reference" | "name" | "metadata">;
 
 /** @throws {AppError} validation_failed if the user is too large */

@@ -1,4 +1,3 @@
-/** Where the credentials of S3 come from. */
 import { fail } from "../base/error.ts";
 import { type Environment, readSecret } from "../base/secret.ts";
 import { openRole } from "./roles.ts";

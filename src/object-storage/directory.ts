@@ -1,7 +1,4 @@
-/**
- * Storage in a directory, e.g. on another disk or a network file system. An object is a file, which is written under
- * another name, synced, and renamed, or linked if it must not exist.
- */
+/** An object is a file, which is written under another name, synced, and renamed, or linked if it must not exist. */
 import { link, lstat, mkdir, open, readdir, rename, rm, rmdir, stat } from "node:fs/promises";
 import { dirname, join } from "node:path";
 import { AppError, fail, fileProblem, systemCode } from "../base/error.ts";
@@ -22,9 +19,6 @@ export interface DirectorySettings {
 const PARTIAL = "~partial";
 /** Age at which a partial file is deleted, because its process has died. */
 const STALE_MS = 3_600_000;
-
-const FILE_MODE = 0o600;
-const DIRECTORY_MODE = 0o700;
 
 const NO_LINKS = "the file system does not permit this, or has no hard links";
 
@@ -78,15 +72,13 @@ async function* findFiles(path: string, after = ""): AsyncGenerator<string> {
   }
 }
 
-/** Creates the directories of a file, except the root. */
 async function makeDirectory(root: string, path: string): Promise<void> {
   if (path === root || (await nullOn("ENOENT", stat(path))) !== null) return;
   await makeDirectory(root, dirname(path));
-  await nullOn("EEXIST", mkdir(path, DIRECTORY_MODE));
+  await nullOn("EEXIST", mkdir(path, 0o700));
   await syncDirectory(dirname(path));
 }
 
-/** Deletes a directory, and those that it is in, as far as they are empty. */
 async function removeEmpty(root: string, path: string): Promise<void> {
   try {
     for (let empty = path; empty !== root; empty = dirname(empty)) await rmdir(empty);
@@ -102,12 +94,11 @@ async function removeStale(root: string): Promise<void> {
   }
 }
 
-/** Writes a complete file, which `move` renames or links to its own name. */
 async function publish(root: string, path: string, body: Uint8Array, move: Move): Promise<void> {
   await makeDirectory(root, join(root, PARTIAL));
   const partial = join(root, PARTIAL, crypto.randomUUID());
   try {
-    await using handle = await open(partial, "wx", FILE_MODE);
+    await using handle = await open(partial, "wx", 0o600);
     await handle.writeFile(body);
     await handle.sync();
     // If another process deletes the directory meanwhile, because it is empty, this fails, and is tried again.
@@ -128,7 +119,6 @@ export function createDirectoryStorage(settings: DirectorySettings): ObjectStora
     return new AppError(code, `Cannot ${action} ${url}: ${problem}`);
   }
 
-  /** Names the error for the operator, and ends the wait for a file system that does not respond. */
   async function run<Result>(action: string, work: () => Promise<Result>): Promise<Result> {
     const { promise, reject } = Promise.withResolvers<never>();
     const timer = setTimeout(() => {

@@ -19,38 +19,11 @@ function readKey(environment: Environment): Buffer<ArrayBuffer> | null {
   return Buffer.from(text, "hex");
 }
 
-/** @param bytes of the key. Names are encrypted into the tag, so that no object can take the place of another one */
-function createCipher(bytes: Buffer<ArrayBuffer>) {
-  const key = crypto.subtle.importKey("raw", bytes, CIPHER, false, ["encrypt", "decrypt"]);
-  const id = new Bun.CryptoHasher("sha256").update(bytes).digest().subarray(0, ID_BYTES);
-  const options = (name: string, iv: Uint8Array<ArrayBuffer>) =>
-    ({ name: CIPHER, iv, additionalData: new TextEncoder().encode(name) }) as const;
-  return {
-    isOwn: (object: Uint8Array) => id.equals(object.subarray(ID_AT, NONCE_AT)),
-    async encrypt(name: string, body: Uint8Array<ArrayBuffer>) {
-      const nonce = crypto.getRandomValues(new Uint8Array(NONCE_BYTES));
-      const encrypted = await crypto.subtle.encrypt(options(name, nonce), await key, body);
-      return new Uint8Array(Buffer.concat([MAGIC, id, nonce, new Uint8Array(encrypted)]));
-    },
-    /** @returns empty if it is damaged, or that of another name: no object of an archive is */
-    async decrypt(name: string, object: Uint8Array<ArrayBuffer>) {
-      const algorithm = options(name, object.slice(NONCE_AT, BODY_AT));
-      const encrypted = object.subarray(BODY_AT);
-      const decrypted = crypto.subtle.decrypt(algorithm, await key, encrypted);
-      return new Uint8Array(await decrypted.catch(() => new ArrayBuffer()));
-    },
-  };
-}
-
-/**
- * @param environment has `ARCHIVE_KEY` or `ARCHIVE_KEY_FILE` if objects are encrypted
- * @returns a storage that fails with an operator error for objects that are not, or with another key
- * @throws {AppError} operator if the key is invalid or cannot be read
- */
+/** @throws {AppError} operator if the key, or that in the file ARCHIVE_KEY_FILE, is invalid or cannot be read */
 export function encrypted(storage: ObjectStorage, environment: Environment): ObjectStorage {
-  const key = readKey(environment);
+  const bytes = readKey(environment);
   const isEncrypted = (object: Uint8Array) => MAGIC.equals(object.subarray(0, MAGIC.length));
-  if (key === null) {
+  if (bytes === null) {
     const get: ObjectStorage["get"] = async (name, maxBytes) => {
       const object = await storage.get(name, maxBytes);
       if (object === null || !isEncrypted(object)) return object;
@@ -58,7 +31,16 @@ export function encrypted(storage: ObjectStorage, environment: Environment): Obj
     };
     return { ...storage, get };
   }
-  const { isOwn, encrypt, decrypt } = createCipher(key);
+  const key = crypto.subtle.importKey("raw", bytes, CIPHER, false, ["encrypt", "decrypt"]);
+  const id = new Bun.CryptoHasher("sha256").update(bytes).digest().subarray(0, ID_BYTES);
+  // Names are encrypted into the tag, so that no object can take the place of another one.
+  const options = (name: string, iv: Uint8Array<ArrayBuffer>) =>
+    ({ name: CIPHER, iv, additionalData: new TextEncoder().encode(name) }) as const;
+  async function encrypt(name: string, body: Uint8Array<ArrayBuffer>) {
+    const nonce = crypto.getRandomValues(new Uint8Array(NONCE_BYTES));
+    const encryptedBody = await crypto.subtle.encrypt(options(name, nonce), await key, body);
+    return new Uint8Array(Buffer.concat([MAGIC, id, nonce, new Uint8Array(encryptedBody)]));
+  }
   return {
     ...storage,
     async get(name) {
@@ -67,9 +49,12 @@ export function encrypted(storage: ObjectStorage, environment: Environment): Obj
       if (object === null || object.length === 0) return object;
       if (!isEncrypted(object))
         return fail("operator", `${name} is not encrypted, and ARCHIVE_KEY is set`);
-      if (!isOwn(object))
+      if (!id.equals(object.subarray(ID_AT, NONCE_AT)))
         return fail("operator", "it is encrypted with another key than ARCHIVE_KEY");
-      return decrypt(name, object);
+      const algorithm = options(name, object.slice(NONCE_AT, BODY_AT));
+      const decrypted = crypto.subtle.decrypt(algorithm, await key, object.subarray(BODY_AT));
+      // Empty if it is damaged, or that of another name: no object of an archive is.
+      return new Uint8Array(await decrypted.catch(() => new ArrayBuffer()));
     },
     put: async (name, body) => storage.put(name, await encrypt(name, body)),
     create: async (name, body) => storage.create(name, await encrypt(name, body)),

@@ -1,5 +1,3 @@
-/** One request with its response, both of which are bounded in time and size. */
-
 export interface Bounds {
   readonly timeoutMs: number;
   /** A longer body is cut. */

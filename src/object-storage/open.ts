@@ -6,7 +6,6 @@ import { createDirectoryStorage } from "./directory.ts";
 import { encrypted } from "./encrypted.ts";
 import { createS3Storage } from "./s3.ts";
 
-const DEFAULT_REGION = "us-east-1";
 /** A request that takes longer is sent again. A body has a few MiB. */
 const TIMEOUT_MS = 10_000;
 
@@ -14,7 +13,6 @@ const TIMEOUT_MS = 10_000;
 const endpoints = ["S3_ENDPOINT", "AWS_ENDPOINT", "AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL"];
 const regions = ["S3_REGION", "AWS_REGION", "AWS_DEFAULT_REGION"];
 
-/** @returns the name of the first variable that is set, and its value */
 function firstOf(environment: Environment, names: readonly string[]) {
   const name = names.find((each) => environment[each]);
   return { name, value: (name && environment[name]) || null };
@@ -33,7 +31,6 @@ function readEndpoint(environment: Environment): string | null {
   return endpoint;
 }
 
-/** @see OpenStorage */
 export const openStorage: OpenStorage = (url, environment, timeoutMs = TIMEOUT_MS) => {
   const location = parseStorageUrl(url);
   const storage =
@@ -43,7 +40,7 @@ export const openStorage: OpenStorage = (url, environment, timeoutMs = TIMEOUT_M
           bucket: location.bucket,
           prefix: location.prefix,
           endpoint: readEndpoint(environment),
-          region: firstOf(environment, regions).value ?? DEFAULT_REGION,
+          region: firstOf(environment, regions).value ?? "us-east-1",
           credentials: openCredentials(environment),
           timeoutMs,
         });

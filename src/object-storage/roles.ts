@@ -16,7 +16,6 @@ const BOUNDS = { timeoutMs: 2000, maxBytes: 2 ** 16 };
 
 /** New credentials exist at least so long before the old ones expire. */
 const RENEW_MS = 5 * 60_000;
-/** Pause after a renewal that failed. */
 const RETRY_MS = 5000;
 
 /** Addresses of this machine and of its link. Everything else could be read on the way. */
@@ -116,10 +115,7 @@ function renewing(load: LoadRole, nowMs: () => number): CredentialsSource {
   };
 }
 
-/**
- * @returns `null` if the environment says that there is neither a container nor a machine with a role
- * @throws {AppError} operator if a variable is invalid
- */
+/** `null` if the environment says that there is neither. @throws {AppError} operator if a variable is invalid */
 export function openRole(environment: Environment, nowMs = Date.now): CredentialsSource | null {
   const load = ofContainer(environment) ?? ofMachine(environment);
   return load === null ? null : renewing(load, nowMs);

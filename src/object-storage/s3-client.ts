@@ -19,7 +19,6 @@ export interface S3Settings {
   readonly timeoutMs: number;
 }
 
-/** The methods of requests, by what they are called in messages. */
 const methods = { read: "GET", "write to": "PUT", list: "GET", "delete from": "DELETE" } as const;
 type Action = keyof typeof methods;
 
@@ -33,15 +32,12 @@ interface S3Request {
   readonly maxBytes?: number;
 }
 
-const EMPTY = new Uint8Array();
-
 /** E.g. a response without an entity tag. */
 export const NOT_S3: S3Problem = {
   code: "operator",
   problem: "the server does not respond like S3: check S3_ENDPOINT",
 };
 
-/** @returns the URL of the bucket, without a slash at its end */
 function bucketUrlOf({ bucket, endpoint, region }: S3Settings): string {
   if (endpoint !== null) return `${endpoint.replace(/\/+$/, "")}/${bucket}`;
   // The certificate of AWS does not cover names with more dots.
@@ -65,7 +61,13 @@ export function createS3Client(settings: S3Settings) {
 
   async function request(
     method: (typeof methods)[Action],
-    { key, query = {}, headers = {}, body = EMPTY, maxBytes = MAX_OBJECT_BYTES }: S3Request,
+    {
+      key,
+      query = {},
+      headers = {},
+      body = new Uint8Array(),
+      maxBytes = MAX_OBJECT_BYTES,
+    }: S3Request,
   ) {
     const path = key === null ? "" : below + key;
     const parameters = Object.entries(query).flatMap(([name, value]) =>

@@ -50,9 +50,7 @@ export function describeResponse(status: number, code: string, region: string): 
   return say(mayPass ? "unavailable" : "operator", "the server responded with an error");
 }
 
-/** @param error that a request has thrown @param host of the server, for messages @param timeoutMs of the request */
 export function describeFailure(error: unknown, host: string, timeoutMs: number): S3Problem {
-  // There are no credentials for the request.
   if (error instanceof AppError) {
     const code = error.code === "operator" ? "operator" : "unavailable";
     return { code, problem: error.message };

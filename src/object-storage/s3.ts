@@ -1,7 +1,6 @@
-/** Storage in a bucket of S3, or of a server with the same API. */
 import { isKey, type ObjectStorage, type StoredObject } from "../domain/object-storage.ts";
 import { createS3Client, NOT_S3, type S3Client, type S3Settings } from "./s3-client.ts";
-import { fieldOf, type S3Problem } from "./s3-errors.ts";
+import { fieldOf } from "./s3-errors.ts";
 
 const CONCURRENT_DELETES = 8;
 
@@ -11,10 +10,6 @@ const MAX_PAGE_BYTES = 8 * 2 ** 20;
 const MAX_LIST_BYTES = 128 * 2 ** 20;
 /** Time for a list, as a multiple of that for a request. */
 const LIST_TIMEOUTS = 2;
-
-const NO_END: S3Problem = { code: "unavailable", problem: "the list of objects does not end" };
-
-const LIST_END = "</ListBucketResult>";
 
 function parseObjects(xml: string): StoredObject[] {
   const [, ...contents] = xml.split("<Contents>");
@@ -37,12 +32,11 @@ async function listPage({ send, failure }: S3Client, query: Record<string, strin
   // What is not known, e.g. how a key without the prefix is encoded, is not taken for nothing.
   const isRead = ({ key, bytes }: StoredObject) =>
     key.startsWith(`${query["prefix"]}`) && bytes >= 0;
-  const isComplete = xml.includes(LIST_END) && isCounted && objects.every(isRead);
+  const isComplete = xml.includes("</ListBucketResult>") && isCounted && objects.every(isRead);
   if (!isComplete || (isTruncated && next === null)) throw failure("list", NOT_S3);
   return { objects, next: isTruncated ? next : null, bytes: xml.length };
 }
 
-/** @see ObjectStorage.list */
 async function listObjects(
   client: S3Client,
   start: string,
@@ -73,7 +67,8 @@ async function listObjects(
     bytes += page.bytes;
     if (page.next !== null && (page.next === token || bytes > MAX_LIST_BYTES))
       throw failure("list", NOT_S3);
-    if (page.next !== null && performance.now() > deadlineMs) throw failure("list", NO_END);
+    if (page.next !== null && performance.now() > deadlineMs)
+      throw failure("list", { code: "unavailable", problem: "the list of objects does not end" });
     token = page.next;
   } while (token !== null && found.size < limit);
   const some = [...found.values()].slice(0, limit);

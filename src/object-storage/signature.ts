@@ -11,7 +11,7 @@ export interface Credentials {
 /** Called for each request, because credentials change. @throws {AppError} unavailable or operator */
 export type CredentialsSource = () => MaybePromise<Credentials>;
 
-export interface UnsignedRequest {
+interface UnsignedRequest {
   readonly method: string;
   /** Its path and its query are encoded with {@link encode}, and the names in the query are sorted. */
   readonly url: URL;

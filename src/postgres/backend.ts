@@ -1,4 +1,3 @@
-/** Opens a PostgreSQL database: its connections, its schema, and its store. */
 import { redactPassword } from "../base/database-url.ts";
 import type { Backend } from "../domain/store.ts";
 import { describePostgresError } from "./server/errors.ts";

@@ -120,7 +120,7 @@ describe.if(cluster !== null)("open", () => {
     const role =
       "the role in PostgreSQL should have statement_timeout = '5000', lock_timeout = '200', " +
       "idle_in_transaction_session_timeout = '10000', row_security = 'off', jit = 'off', " +
-      "plan_cache_mode = 'force_generic_plan'";
+      "enable_seqscan = 'off', plan_cache_mode = 'force_generic_plan'";
     expect(await warningsOf("prepare=false")).toEqual([role]);
     // Not that all processes should only read.
     expect(await warningsOf("prepare=false", "serve-read-only")).toEqual([role]);

@@ -24,11 +24,12 @@ describe.if(cluster !== null)("updates", () => {
     await store.orders.create(orderFields(buyer), null);
     const move = (id: number, email: string) =>
       users.update(id, (user) => ({ ...user, email }), null);
+    const keyOf = (key: string) => ({ owner: "a", key, fingerprint: "f" });
     world.commits.length = 0;
     const done = [
-      users.update(one, rename, null),
-      users.update(two, (user) => user, null),
-      users.update(999, rename, null),
+      users.update(one, rename, null, keyOf("1")),
+      users.update(two, (user) => user, null, keyOf("2")),
+      users.update(999, rename, null, keyOf("3")),
       users.remove(gone, null),
       move(mover, "new@example.com"),
     ];
@@ -42,6 +43,11 @@ describe.if(cluster !== null)("updates", () => {
     expect(records.map((record) => record?.version)).toEqual([2, 1, undefined, 1, 2]);
     // A change of the email can wait for others, so it runs alone, and so do the two deletes.
     expect(world.commits.toSorted()).toEqual([1, 1, done.length + rejected.length - 2]);
+    const replayed = await Promise.all([
+      users.update(one, rename, null, keyOf("1")),
+      users.update(two, rename, null, keyOf("2")),
+    ]);
+    expect(replayed).toMatchObject([2, 1].map((version) => ({ version, replayed: true })));
     expect((await users.list({ limit: 1, offset: 0 })).total).toBe(made.length - 1);
     expect(await store.check()).toEqual([]);
   });

@@ -1,17 +1,10 @@
-/**
- * Batches: requests that arrive in one turn of the event loop share one statement. Requests that arrive while it
- * runs wait for it and share the next one, because a transaction costs many times as much as a row. A batch starts late
- * enough to have many items, but without a delay that a client would notice.
- */
+/** Requests that arrive while a statement runs share the next one: a transaction costs many times as much as a row. */
 import { AppError } from "../../base/error.ts";
 import type { MaybePromise } from "../../base/maybe-promise.ts";
 import { createRoundRobinQueue } from "../../base/round-robin-queue.ts";
 import { QUEUE_TIMEOUT_MS } from "../server/connection-queues.ts";
 
-/**
- * How often a queue with items is checked, and after how long the next batch starts although the newest one still runs, e.g.
- * because it waits for a lock.
- */
+/** After it, the next batch starts although the newest one still runs, e.g. because it waits for a lock. */
 const CHECK_INTERVAL_MS = 5;
 
 /** A batch waits for further turns only for this long, e.g. if each one brings one item and takes 2 ms. */
@@ -57,7 +50,6 @@ function rejectExpired<Item, Result>({ waiting }: BatchQueue<Item, Result>): voi
   }
 }
 
-/** Takes the items of the next batch. Those that conflict with a running item stay. */
 function take<Item, Result>(queue: BatchQueue<Item, Result>): readonly Waiting<Item, Result>[] {
   const { options, waiting, busyKeys } = queue;
   const { maxItems, clientOf } = options;
@@ -143,17 +135,13 @@ function startBatches<Item, Result>(queue: BatchQueue<Item, Result>): void {
   rejectExpired(queue);
   while (queue.waiting.length > 0 && mayStart(queue)) {
     const batch = take(queue);
-    // Every item conflicts with a running one.
     if (batch.length === 0) break;
     void runBatch(queue, batch);
   }
   if (queue.waiting.length > 0) queue.timer = setTimeout(startBatches, CHECK_INTERVAL_MS, queue);
 }
 
-/**
- * Waits one more turn, unless the item is alone, and another one as long as each brings more items: the next requests
- * of many busy clients arrive over several turns.
- */
+/** The next requests of many busy clients arrive over several turns. An item that is alone does not wait for them. */
 function waitForMore<Item, Result>(
   queue: BatchQueue<Item, Result>,
   lastCount: number,
@@ -174,10 +162,7 @@ function startSoon<Item, Result>(queue: BatchQueue<Item, Result>): void {
   setImmediate(waitForMore, queue, 0, performance.now() + MAX_WAIT_MS);
 }
 
-/**
- * @returns a function that runs an item in a batch. It rejects with the error of the batch, or {AppError} unavailable
- * if the item waits for too long
- */
+/** @throws {AppError} by its result: unavailable if an item waits for too long */
 export function createBatchQueue<Item, Result>(
   options: BatchOptions<Item, Result>,
 ): (item: Item) => Promise<Result> {
@@ -197,7 +182,6 @@ export function createBatchQueue<Item, Result>(
     });
 }
 
-/** @throws if there is no such item */
 export function itemAt<Item>(items: readonly Item[], at: number): Item {
   if (at >= items.length) throw new Error(`the database returned no result ${at}`);
   return items[at] as Item;

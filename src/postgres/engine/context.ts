@@ -6,19 +6,13 @@ import { createBatchQueue } from "./batch.ts";
 /** Batches of writes of one table that run at the same time. Further writes wait and share a statement. */
 export const MAX_WRITE_BATCHES = 3;
 
-interface LockedWrite<Result> {
-  readonly row: string;
-  readonly write: () => Promise<Result>;
-}
-
 export interface StoreContext {
   readonly db: Database;
   readonly placement: Placement;
   readonly now: () => Date;
-  /** @see createKeyExpiry */
   readonly expiryTime: () => string;
   /** Runs a write that may wait for a locked row: one at a time for each row. */
-  readonly runForRow: <Result>(write: LockedWrite<Result>) => Promise<Result>;
+  readonly runForRow: <Result>(row: string, write: () => Promise<Result>) => Promise<Result>;
   readonly pendingWrites: { count: number };
 }
 
@@ -26,7 +20,7 @@ export function createContext(
   parts: Pick<StoreContext, "db" | "placement" | "now">,
   monotonicMs?: () => number,
 ): StoreContext {
-  const enqueue = createBatchQueue<LockedWrite<unknown>, unknown>({
+  const enqueue = createBatchQueue<{ row: string; write: () => Promise<unknown> }, unknown>({
     run: (writes) => Promise.all(writes.map(({ write }) => write())),
     maxItems: 1,
     // It leaves connections to batches.
@@ -37,7 +31,7 @@ export function createContext(
   return {
     ...parts,
     expiryTime: createKeyExpiry(parts.now, monotonicMs),
-    runForRow: (write) => enqueue(write) as Promise<never>,
+    runForRow: (row, write) => enqueue({ row, write }) as Promise<never>,
     pendingWrites: { count: 0 },
   };
 }

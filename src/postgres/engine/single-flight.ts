@@ -1,4 +1,3 @@
-/** Concurrent calls with the same key share one run. */
 import { yieldToEventLoop } from "../../base/event-loop.ts";
 
 /**

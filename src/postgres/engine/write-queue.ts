@@ -10,7 +10,6 @@ import { runAgain } from "../server/retry.ts";
 import { createBatchQueue, itemAt } from "./batch.ts";
 import { MAX_WRITE_BATCHES, type StoreContext } from "./context.ts";
 
-/** How long a write that runs alone waits for a locked row. */
 const ALONE_LOCK_TIMEOUT_MS = 1_000;
 
 /** @throws the error of the write, or `runAgain` if another write came between, or it must run alone */
@@ -24,10 +23,10 @@ export interface WriteQueueOptions<Item, Result> {
     items: readonly Item[],
     isAlone: boolean,
   ) => Promise<readonly Outcome<Result>[]>;
-  /** The default is no. */
   readonly mustRunAlone?: (item: Item) => boolean;
+  /** Whether the statements of a batch must be one transaction, e.g. because each is more than one. The default is no. */
+  readonly isTransaction?: (items: readonly Item[]) => boolean;
   readonly conflictKeysOf: (item: Item) => readonly string[];
-  /** Identifies the row that the write locks. */
   readonly lockOf: (item: Item) => string;
 }
 
@@ -36,9 +35,6 @@ export function createWriteQueue<Item extends { readonly author: Author }, Resul
   options: WriteQueueOptions<Item, Result>,
 ): (item: Item) => Promise<Result> {
   const { maxItems, conflictKeysOf, lockOf } = options;
-  /** Otherwise each of its statements is committed on its own. */
-  const isTransaction = placement.beforeWrite.length > 0;
-
   async function run(session: Session, items: readonly Item[], isAlone: boolean) {
     for (const statement of placement.beforeWrite) await session.script(statement);
     return options.run(session, items, isAlone);
@@ -47,13 +43,15 @@ export function createWriteQueue<Item extends { readonly author: Author }, Resul
   function runAlone(item: Item): Promise<Result> {
     const work = async (session: Session) => itemAt(await run(session, [item], true), 0)();
     const limits = { lockTimeoutMs: ALONE_LOCK_TIMEOUT_MS, mayRetry: mayRetryWrite };
-    return runForRow({ row: lockOf(item), write: () => db.run("write", work, limits) });
+    return runForRow(lockOf(item), () => db.run("write", work, limits));
   }
 
   async function runBatch(items: readonly Item[]): Promise<readonly MaybePromise<Result>[]> {
+    /** Otherwise each of its statements is committed on its own. */
+    const isTransaction = placement.beforeWrite.length > 0 || options.isTransaction?.(items);
     let isBeforeCommit = false;
     const work = async (session: Session) => {
-      isBeforeCommit = isTransaction;
+      isBeforeCommit = isTransaction === true;
       const outcomes = await run(session, items, false);
       isBeforeCommit = false;
       return outcomes;

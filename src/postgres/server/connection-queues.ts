@@ -4,16 +4,9 @@
  */
 import { AppError } from "../../base/error.ts";
 
-/**
- * - `read`: one record, or a few that are found by their keys
- * - `list`: a page, which can take much longer
- * - `write`: of requests and of commands
- * - `background`: what the process does by itself, whether it reads or writes
- */
-const kinds = ["read", "list", "write", "background"] as const;
-export type Kind = (typeof kinds)[number];
+/** A `read` finds records by their keys, a `list` can take much longer, and the process does `background` work by itself. */
+export type Kind = "read" | "list" | "write" | "background";
 
-/** How long work waits for a connection before it is rejected. */
 export const QUEUE_TIMEOUT_MS = 5_000;
 /**
  * Default timeout of work. It must exceed the statement timeout, so that only an unresponsive server reaches it, or one
@@ -50,65 +43,57 @@ function withTimeout<Result>(
 
 interface Work {
   readonly kind: Kind;
-  readonly client: string;
+  /** Of a list: those of one client have different turns, and the lowest goes first. */
+  readonly turn: number;
   readonly begin: () => void;
 }
 
 interface Queues {
   readonly connections: number;
   readonly shares: Readonly<Record<Kind, number>>;
-  readonly running: Set<Work>;
+  readonly running: Record<Kind, number>;
   /** Of all kinds, in the order of their arrival. */
   readonly waiting: Set<Work>;
-  /** The clients whose lists have ended since work began to wait, the last one at the end. */
-  served: string[];
+  /** The last one of each client. */
+  readonly turns: Map<string, number>;
+  /** That of the list that began last: a client gets none before it. */
+  turn: number;
   readonly idleWaiters: (() => void)[];
 }
 
-function canStart({ connections, shares, running }: Queues, kind: Kind): boolean {
-  const present = [...running].map((work) => work.kind);
-  const same = present.filter((each) => each === kind).length;
-  if (running.size >= connections || same >= shares[kind]) return false;
-  const others = present.filter((each) => each !== "read").length;
-  return kind === "read" || others < Math.max(1, connections - 1);
-}
+const countOf = ({ read, list, write, background }: Queues["running"]) =>
+  read + list + write + background;
 
-/** Whether a list goes before another one: its client has fewer that run, or has not had a turn for longer. */
-function goesBefore(
-  served: readonly string[],
-  running: readonly Work[],
-  one: Work,
-  other: Work,
-): boolean {
-  const listsOf = ({ client }: Work) => running.filter((list) => list.client === client).length;
-  const difference = listsOf(one) - listsOf(other);
-  return (
-    difference < 0 ||
-    (difference === 0 && served.indexOf(one.client) < served.indexOf(other.client))
-  );
+function canStart({ connections, shares, running }: Queues, kind: Kind): boolean {
+  const count = countOf(running);
+  if (count >= connections || running[kind] >= shares[kind]) return false;
+  return kind === "read" || count - running.read < Math.max(1, connections - 1);
 }
 
 /** @returns the first that can start, or the list of another client that goes before it */
 function findNext(queues: Queues): Work | undefined {
-  const startable = kinds.filter((kind) => canStart(queues, kind));
-  const works = [...queues.waiting];
-  const first = works.find(({ kind }) => startable.includes(kind));
-  if (first?.kind !== "list") return first;
-  const listsOf = (all: Iterable<Work>) => [...all].filter(({ kind }) => kind === "list");
-  const running = listsOf(queues.running);
-  return listsOf(works).reduce((next, list) =>
-    goesBefore(queues.served, running, list, next) ? list : next,
-  );
+  let next: Work | undefined;
+  for (const work of queues.waiting) {
+    const isFirst = next === undefined && canStart(queues, work.kind);
+    const isList = work.kind === "list" && next?.kind === "list";
+    if (isFirst || (isList && work.turn < (next?.turn ?? 0))) next = work;
+  }
+  return next;
 }
 
-/** Starts at once if it can. Then none of its kind waits: `release` starts the first that can. */
+function start(queues: Queues, { kind, turn, begin }: Work): void {
+  queues.running[kind] += 1;
+  if (kind === "list") queues.turn = turn;
+  begin();
+}
+
+/** Starts now if it can. Then none of its kind waits: `release` starts the first that can. */
 async function acquire(queues: Queues, kind: Kind, client: string, timeoutMs: number) {
   const { promise, resolve, reject } = Promise.withResolvers<void>();
-  const work: Work = { kind, client, begin: resolve };
-  if (canStart(queues, kind)) {
-    queues.running.add(work);
-    return work;
-  }
+  const turn = Math.max(queues.turn, (queues.turns.get(client) ?? 0) + 1);
+  if (kind === "list") queues.turns.set(client, turn);
+  const work: Work = { kind, turn, begin: resolve };
+  if (canStart(queues, kind)) return start(queues, work);
   queues.waiting.add(work);
   const timer = setTimeout(() => {
     queues.waiting.delete(work);
@@ -116,66 +101,55 @@ async function acquire(queues: Queues, kind: Kind, client: string, timeoutMs: nu
   }, timeoutMs);
   await promise;
   clearTimeout(timer);
-  return work;
 }
 
-function release(queues: Queues, work: Work): void {
-  const { running, waiting, served } = queues;
-  const { kind, client } = work;
-  running.delete(work);
-  if (kind === "list") queues.served = [...served.filter((each) => each !== client), client];
-  if (waiting.size === 0) queues.served = [];
+function release(queues: Queues, kind: Kind): void {
+  const { running, waiting, turns } = queues;
+  running[kind] -= 1;
   const next = findNext(queues);
   if (next !== undefined) {
     waiting.delete(next);
-    running.add(next);
-    next.begin();
+    start(queues, next);
   }
-  if (running.size === 0) for (const wake of queues.idleWaiters.splice(0)) wake();
+  if (running.list === 0) turns.clear();
+  if (countOf(running) === 0) for (const wake of queues.idleWaiters.splice(0)) wake();
 }
 
-interface ConnectionQueuesOptions {
+export function createConnectionQueues(options: {
   readonly connections: number;
   readonly queueTimeoutMs?: number;
   readonly onTimeout?: (work: Promise<unknown>) => void;
-}
-
-export function createConnectionQueues(options: ConnectionQueuesOptions) {
+}) {
   const { connections, queueTimeoutMs = QUEUE_TIMEOUT_MS, onTimeout } = options;
   const shares = sharesOf(connections);
   const queues: Queues = {
     connections,
     shares,
-    running: new Set(),
+    running: { read: 0, list: 0, write: 0, background: 0 },
     waiting: new Set(),
-    served: [],
+    turns: new Map(),
+    turn: 0,
     idleWaiters: [],
   };
   return {
-    /**
-     * Runs work as soon as a connection is free for its kind.
-     * @param client who reads a list, so that nobody waits for all lists of others
-     * @param timeoutMs timeout from the start of the work; after it, the connection counts as busy until the work ends
-     * @throws {AppError} unavailable if no connection becomes free, or the work times out
-     */
+    /** @param timeoutMs of the work: after it, the connection counts as busy until the work ends */
     async run<Result>(
       kind: Kind,
       work: () => Promise<Result>,
       timeoutMs = WORK_TIMEOUT_MS,
       client = "",
     ): Promise<Result> {
-      const acquired = await acquire(queues, kind, client, queueTimeoutMs);
+      await acquire(queues, kind, client, queueTimeoutMs);
       const result = work();
-      const end = () => release(queues, acquired);
+      const end = () => release(queues, kind);
       result.then(end, end);
       return timeoutMs === Number.POSITIVE_INFINITY
         ? result
         : withTimeout(result, timeoutMs, () => onTimeout?.(result));
     },
     shares,
-    /** Resolves when no work runs or waits. */
     async idle(): Promise<void> {
-      if (queues.running.size === 0) return;
+      if (countOf(queues.running) === 0) return;
       await new Promise<void>((wake) => queues.idleWaiters.push(wake));
     },
   };

@@ -32,6 +32,8 @@ const commonSettings = {
   row_security: "off",
   // The statements are short, but PostgreSQL overestimates their cost and would compile them.
   jit: "off",
+  // PostgreSQL reads small tables as a whole, and would keep such a plan for a minute, in which a table can become large.
+  enable_seqscan: "off",
   // In seconds. Otherwise the server keeps a connection that the network has lost for more than two hours.
   tcp_keepalives_idle: 60,
   tcp_keepalives_interval: 10,
@@ -40,11 +42,9 @@ const commonSettings = {
 
 export type Value = string | number | null | readonly string[] | readonly number[];
 
-/** Runs statements on a connection. The values of a statement are `$1`, `$2` and so on. */
 export interface Session {
   all<Row>(statement: string, ...values: Value[]): Promise<readonly Row[]>;
   first<Row>(statement: string, ...values: Value[]): Promise<Row | null>;
-  /** Runs several statements without values. */
   script(statements: string): Promise<void>;
   insert(table: string, columns: readonly string[], rows: readonly CopyRow[]): Promise<void>;
 }
@@ -52,22 +52,12 @@ export interface Session {
 type Work<Result> = (session: Session) => Promise<Result>;
 
 interface RunOptions {
-  /** Who reads a list. The default is the process itself. */
   readonly client?: string | undefined;
-  /**
-   * Whether the work is one transaction, which sees one snapshot if it only reads. Otherwise, each statement is a
-   * separate transaction.
-   */
+  /** One transaction, which sees one snapshot if it only reads. Otherwise, each statement is one. */
   readonly transaction?: boolean;
-  /**
-   * How long the work waits for a lock, in milliseconds, instead of the time of the connection. If it is given, the work
-   * is one transaction.
-   */
+  /** For a lock. With it, the work is one transaction. The default is that of the connection. */
   readonly lockTimeoutMs?: number;
-  /**
-   * Timeout of the work with all retries. The default is that of `createConnectionQueues`. Without end, the statements of a
-   * transaction have no timeout either.
-   */
+  /** With all retries. Without end, the statements of a transaction have no timeout either. */
   readonly timeoutMs?: number;
   /** Whether the work may succeed after an error. The default is after a concurrent transaction. */
   readonly mayRetry?: (error: unknown) => boolean;
@@ -95,7 +85,6 @@ export interface Database extends AsyncDisposable {
   /** Settings that connections should have, without those that parameters of the URL override. */
   readonly settings: Settings;
   readonly shares: Readonly<Record<Kind, number>>;
-  /** Waits for running work, with a timeout, then closes the connections. */
   close(): Promise<void>;
   /** Aborted when `close` begins to close the connections. */
   readonly closing: AbortSignal;
@@ -137,7 +126,6 @@ function sessionOf(sql: () => SQL): Session {
   };
 }
 
-/** Whether a pooler shares connections between clients. */
 function hasPooler(driverUrl: string): boolean {
   return new URL(driverUrl).searchParams.get("prepare") === "false";
 }

@@ -1,15 +1,10 @@
-/** Maps errors of Bun.SQL and of the server to an `AppError`, or to a message for the operator. */
 import { SQL } from "bun";
 import { AppError, messageOf, systemCode } from "../../base/error.ts";
 
 const UNIQUE_VIOLATION = "23505";
 const FOREIGN_KEY_VIOLATION = "23503";
-const CONSTRAINT_VIOLATIONS = [UNIQUE_VIOLATION, FOREIGN_KEY_VIOLATION];
-
+const SERIALIZATION_FAILURE = "40001";
 const DEADLOCK = "40P01";
-/** Serialization failure and deadlock: the transaction was rolled back and can be retried. */
-const ROLLED_BACK = ["40001", DEADLOCK];
-
 const CONNECTION_FAILURE = "08006";
 const INTERNAL_ERROR = "XX000";
 const LOCK_TIMEOUT = "55P03";
@@ -19,10 +14,7 @@ const LOCK_TIMEOUT = "55P03";
  * shutdown or timeout (57, 55P03, 25P03), read-only server (25006), permission (42501), system error (58), rollback (40).
  */
 const TRANSIENT = /^(08|28|3D|53|57|58|55P03|25006|25P03|42501|40)/;
-/**
- * Messages of Citus after the coordinator has lost a worker or was killed, during a statement or a commit: it may be
- * committed. Some are those of libpq.
- */
+/** Messages of Citus or libpq after the loss of a worker or of the coordinator: the statement may be committed. */
 const WORKER_LOST = new RegExp(
   [
     "^failure on connection marked as essential",
@@ -47,7 +39,6 @@ const workerErrors: readonly (readonly [message: RegExp, state: string])[] = [
 ];
 /** What a client is told about a server that is connected, by SQLSTATE. */
 const unavailableReasons: readonly (readonly [RegExp, string])[] = [
-  // A lock or a statement timed out.
   [/^(55P03|57014)$/, "is busy"],
   [/^25006$/, "is read-only at the moment"],
   [/^42501$/, "denies the service a permission that it needs"],
@@ -66,7 +57,6 @@ const CERTIFICATE_ERROR = /^ERR_TLS_CERT_|^(?!ERR_)[A-Z]+(_[A-Z]+)+$/;
 /** Bun reads the file whenever it opens a connection. */
 const NO_CA_FILE = /^ERR_INVALID_ARG_TYPE Unable to access caFile path/;
 
-/** @returns the error that the server reported, also if `toUnavailable` has mapped it; `null` for any other error */
 function serverError(error: unknown): SQL.PostgresError | null {
   const original = error instanceof AppError ? error.cause : error;
   return original instanceof SQL.PostgresError ? original : null;
@@ -85,20 +75,16 @@ function isConnectionError(error: unknown): boolean {
   return NO_CA_FILE.test(`${code} ${messageOf(error)}`);
 }
 
-/** @returns whether the server rolled back because of a concurrent transaction: the same work may succeed now */
 export function isRolledBack(error: unknown): boolean {
-  return ROLLED_BACK.includes(sqlState(error));
+  return [SERIALIZATION_FAILURE, DEADLOCK].includes(sqlState(error));
 }
 
 /** @returns whether a write may succeed now. It read what a constraint depends on, so that has changed since */
 export function mayRetryWrite(error: unknown): boolean {
-  return isRolledBack(error) || CONSTRAINT_VIOLATIONS.includes(sqlState(error));
+  return isRolledBack(error) || [UNIQUE_VIOLATION, FOREIGN_KEY_VIOLATION].includes(sqlState(error));
 }
 
-/**
- * @returns whether the tables, which this process takes for those of one server, were distributed: their sequence has
- * another name, and Citus makes no generic plans
- */
+/** Then their sequence has another name, and Citus makes no generic plans. */
 function isDistributedSince(error: unknown): boolean {
   const message = messageOf(error);
   return sqlState(error) === "42P01"
@@ -124,16 +110,11 @@ export function toUnavailable(error: unknown): unknown {
   return new AppError("unavailable", message, { cause: error });
 }
 
-/** @returns whether a write was rejected because the server is a standby, or the database is read-only */
 export function isReadOnly(error: unknown): boolean {
   return sqlState(error) === "25006";
 }
 
-/**
- * @param error one that `toUnavailable` has returned
- * @returns whether the server has rolled back a statement because of what it does, or because of a concurrent
- * transaction, so that a part of it may succeed. After the loss of a connection the statement may be committed.
- */
+/** @param error one that `toUnavailable` has returned. After the loss of a connection, the statement may be committed */
 export function isStatementError(error: unknown): boolean {
   if (error instanceof SQL.PostgresError) return true;
   return sqlState(error) === LOCK_TIMEOUT || isRolledBack(error);
@@ -191,10 +172,7 @@ const errorMessages: readonly (readonly [text: RegExp, message: string])[] = [
   [/^57P03/, "the server is starting up or shutting down"],
 ];
 
-/**
- * @param attempt start of the message, e.g. `Cannot open postgres://localhost/a`
- * @returns an `AppError` operator with a message of one line; any unexpected error unchanged
- */
+/** @param attempt start of the message, e.g. `Cannot open postgres://localhost/a`. Unexpected errors are returned as they are */
 export function describePostgresError(attempt: string, error: unknown): unknown {
   const cause = error instanceof AppError && error.cause !== undefined ? error.cause : error;
   if (cause instanceof AppError) return new AppError("operator", `${attempt}: ${cause.message}`);

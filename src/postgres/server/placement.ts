@@ -11,7 +11,6 @@ export type Section = readonly [name: string, find: Find];
 
 export interface Placement {
   readonly settings: Settings;
-  /** The sequence of their ids. */
   readonly orderIds: string;
   /** The tables that have the ids and unique values of the records; that of orders also their users. */
   readonly keyTables: Readonly<Record<RecordTable, string>>;
@@ -45,7 +44,6 @@ export interface Placement {
   readonly beforeWrite: readonly string[];
   /** The largest offset of a list of all orders; `null` for no limit. With one, no statement reads several pages of orders. */
   readonly maxOffset: number | null;
-  /** Further sections of `check`. */
   readonly sections: readonly Section[];
 }
 

@@ -8,9 +8,7 @@
 import type { SQL } from "bun";
 
 const timing = {
-  /** How often the server is asked about work that does not end. */
   checkIntervalMs: 10_000,
-  /** How long the server may take to answer that. */
   checkTimeoutMs: 5_000,
   replaceIntervalMs: 60_000,
   /** Minimum time from one question whether the endpoint leads to a server that takes writes to the next. */
@@ -71,17 +69,11 @@ export function createPool(
     }
   }
 
-  /** Whether the overdue statements are lost: the server answers on a new connection, and runs none of them. */
-  async function isLost(): Promise<boolean> {
-    return (await ask<{ running: boolean }>(isRunning, runningMs))?.running === false;
-  }
-
   /** @param endS how long the pending statements may go on, in seconds. Then they reject on their own */
   function replace(endS: number): void {
     const old = sql;
     sql = open();
     replacedMs = nowMs();
-    // No caller waits for the old connections to close.
     old.close({ timeout: endS }).catch(() => {});
   }
 
@@ -89,8 +81,9 @@ export function createPool(
     checking = true;
     while (overdue > 0 && !closed) {
       const mayReplace = nowMs() - replacedMs >= replaceIntervalMs;
-      // It may have been closed meanwhile, and nobody would close the new connections.
-      if (mayReplace && (await isLost()) && !closed) replace(0);
+      const found = mayReplace ? await ask<{ running: boolean }>(isRunning, runningMs) : null;
+      // The overdue statements are lost. It may have been closed meanwhile: the new connections would stay open.
+      if (found?.running === false && !closed) replace(0);
       await Bun.sleep(checkIntervalMs);
     }
     checking = false;
@@ -98,7 +91,6 @@ export function createPool(
 
   return {
     sql: () => sql,
-    /** Checks the connections until work that has timed out ends. */
     checkUntil(work: Promise<unknown>): void {
       overdue += 1;
       const end = () => {

@@ -21,10 +21,7 @@ export const runAgain: AppError = new AppError(
   "too much contention on this record, try again",
 );
 
-/**
- * @param mayRetry whether the same work may succeed after an error
- * @throws {AppError} runAgain, or unavailable, if the conflicts last longer than the timeout
- */
+/** @throws {AppError} runAgain, or unavailable, if the conflicts last longer than the timeout */
 export async function withRetry<Result>(
   work: () => Promise<Result>,
   mayRetry = isRolledBack,

@@ -1,12 +1,8 @@
-/**
- * Makes sure that changes are numbered: soon after the writes of this process, and while somebody waits for changes, also
- * those of other processes.
- */
+/** Numbers changes soon after the writes of this process and, while somebody waits for changes, those of others. */
 import type { ChangeStore } from "../../domain/change.ts";
 import type { Database } from "../server/connection.ts";
 import type { NumberChanges } from "./numbering.ts";
 
-/** How often changes of other processes are looked for. */
 const POLL_MS = 100;
 /** Minimum time from one check to the next: the writes in between share it. */
 const CHECK_INTERVAL_MS = 50;
@@ -15,7 +11,6 @@ const NUMBER_INTERVAL_MS = 1_000;
 
 export function watchChanges(db: Database, numberChanges: NumberChanges): ChangeStore["subscribe"] {
   const listeners = new Set<() => void>();
-  /** The state of the feed that listeners know. */
   let seen = "";
   let checkedMs = 0;
   let timer: Timer | undefined;

@@ -1,5 +1,3 @@
-/** The change feed: reads pages of numbered changes, and deletes expired ones. */
-
 import {
   type Change,
   type ChangePage,
@@ -23,7 +21,6 @@ import { findUsers } from "./users.ts";
 
 /** So many records of any size are less than a page. */
 const recordsPerStatement = (maxBytes: number) => (maxBytes > LARGE_PAGE_BYTES ? 50 : 4);
-/** Maximum number of changes that one transaction deletes. */
 const DELETE_BATCH_SIZE = 10_000;
 
 const changeJson = `
@@ -38,10 +35,7 @@ const changeJson = `
   )
 `;
 
-/**
- * Parameters: `after`, or null, the offset and the limit. Not from a place before the first change: deleted rows can stay
- * for as long as any snapshot.
- */
+/** Not from a place before the first change: deleted rows can stay for as long as any snapshot. */
 export const selectPage = `
   select status.*, page.records
   from (${feedStatus}) as status
@@ -97,14 +91,12 @@ const deleteBatch = `
   from expired
 `;
 
-/** @throws {AppError} as `requireKept` */
 function pageOf(query: ChangeQuery, { feed, first, last, records }: PageRow): ChangePage {
   const state = { feed, first, last };
   requireKept(query, state);
   return { ...state, total: last - first + 1, records: records ?? "", nextAfter: null };
 }
 
-/** @param subscribe as in the port */
 export function createChangeStore(
   { db, placement }: StoreContext,
   numberChanges: NumberChanges,
@@ -112,7 +104,6 @@ export function createChangeStore(
 ): ChangeStore {
   const share = createSingleFlight<ChangePage>();
 
-  /** @returns the changes with their records as they are now */
   async function addRecords(session: Session, changes: readonly Change[]): Promise<JsonRow[]> {
     const isOfUser = ({ type }: Change) => type.startsWith("user.");
     const idsOf = (some: readonly Change[]) => [...new Set(some.map(({ record_id }) => record_id))];

@@ -6,7 +6,6 @@ export type ColumnTypes = Readonly<Record<string, string>>;
 /** Columns that every record has, and that a create does not choose. */
 const commonColumns: readonly string[] = ["id", "version", "created_at", "updated_at"];
 
-/** @returns the columns with their types, apart from the id, the version and the times */
 export function ownColumnTypes(record: Schema): ColumnTypes {
   const own = columnsOf(record).filter(({ name }) => !commonColumns.includes(name));
   return Object.fromEntries(

@@ -1,5 +1,4 @@
 /** Creates of users and orders, each once per idempotency key. Those of a batch share one statement. */
-
 import type { Schema } from "../../base/schema.ts";
 import { type ChangeType, changeCodeOf } from "../../domain/change.ts";
 import { type IdempotencyKey, replay } from "../../domain/idempotency.ts";
@@ -10,15 +9,14 @@ import { createWriteQueue } from "../engine/write-queue.ts";
 import { sequenceOf } from "../server/placement.ts";
 import { runAgain } from "../server/retry.ts";
 import { columnDefinitions, inputRows, prepareMembers, type RowValues } from "./columns.ts";
+import { claimKeys, namesOf, ofKey } from "./idempotency.ts";
 import { statusCodeOf } from "./outbox.ts";
-import { failRejected, type Rejection, rejectionOf } from "./rejections.ts";
+import { type Rejection, rejectionOf } from "./rejections.ts";
 
 const MAX_CREATES = 256;
 
-/** How records of one table are created. The fields are the values of its columns. */
 interface CreateParts<Fields> {
   readonly table: RecordTable;
-  /** Columns that a create sets, with their types, apart from the id, the version and the times. */
   readonly columns: Readonly<Record<string, string>>;
   readonly rejections: readonly Rejection[];
   readonly created: ChangeType;
@@ -30,10 +28,7 @@ interface CreateParts<Fields> {
   readonly lockOf: (fields: Fields) => string;
 }
 
-type StatementParts = CreateParts<never>;
-
-/** Inserts rows, whose time is `$2`. @param from what has their ids and columns */
-function insertStatement({ table, columns, order }: StatementParts, from: string): string {
+function insertStatement({ table, columns, order }: CreateParts<never>, from: string): string {
   const names = Object.keys(columns).join(", ");
   return `
         insert into ${table} (id, ${names}, version, created_at, updated_at)
@@ -44,17 +39,14 @@ function insertStatement({ table, columns, order }: StatementParts, from: string
 }
 
 /**
- * Parameters of the statement: the creates as a JSON array, their time, the time in milliseconds, and the time at or before
- * which expired keys were stored. It returns a `CreatedRow` for each create, in order. One whose key another transaction has claimed
- * is not in `claimed`.
- *
+ * Parameters: the creates as a JSON array, their time, the same in milliseconds, and that at or before which keys have expired.
  * The statement waits for locks only in this order: keys, unique columns and foreign keys. The rows are in the order of their
  * emails or users, so batches of two replicas can have the same references in opposite orders: then they wait for each other
  * until the lock timeout, and each of their creates runs alone. No others can deadlock.
  * Each `materialized` copies all rows, so there are no more than needed. `offset 0` has subqueries evaluated once.
  */
 function createStatement(
-  parts: StatementParts,
+  parts: CreateParts<never>,
   ids: string,
   insert: string,
   hasKeys: boolean,
@@ -63,30 +55,14 @@ function createStatement(
   const keyColumns = { owner: "text", key: "text", fingerprint: "text", members: "text" };
   const input = { ...columns, author: "text", ...(hasKeys && keyColumns) };
   const inputNames = Object.keys(input).join(", ");
-  const stored = `
-    select array[fingerprint, record]
-    from idempotency_keys
-    where idempotency_keys.key = input.key
-      and idempotency_keys.owner = input.owner
-      and idempotency_keys.created_at > $4::text
-  `;
-  const claimed = `
-    claimed as (
-      insert into idempotency_keys (owner, key, fingerprint, record, user_id, created_at)
-      select
-        owner, key, fingerprint, pg_catalog.format('{"id":%s%s', id, members),
-        ${table === "users" ? "id" : "null::bigint"}, created_at
-      from planned
-      where key is not null and id is not null
-      order by key collate "C", owner collate "C"
-      on conflict (key, owner) do update
-      set
-        fingerprint = excluded.fingerprint, record = excluded.record,
-        user_id = excluded.user_id, created_at = excluded.created_at
-      where idempotency_keys.created_at <= $4::text
-      returning owner, key
-    ),
-  `;
+  const result = `(
+    select
+      owner, key, fingerprint, pg_catalog.format('{"id":%s%s', id, members) as record,
+      ${table === "users" ? "id" : "null::bigint"} as user_id
+    from planned
+    where key is not null and id is not null
+  ) as result`;
+  const claimed = `claimed as (${claimKeys(result, "$2::text", "$4::text")}),`;
   const isClaimed = "(key is null or (owner, key) in (select owner, key from claimed))";
   const status = "status" in columns ? statusCodeOf("status") : "null";
   return `
@@ -98,7 +74,7 @@ function createStatement(
         from (
           select
             input.*, ${rejectionOf(rejections, "is not null")} as rejection,
-            ${hasKeys ? `(${stored})` : "null::text[]"} as stored
+            ${hasKeys ? `(select array[fingerprint, record] ${ofKey("$4::text")})` : "null::text[]"} as stored
           from rows from (pg_catalog.json_to_recordset($1::text::json) as (${columnDefinitions(input)}))
             with ordinality as input (${inputNames}, position)
           offset 0
@@ -126,16 +102,9 @@ interface CreatedRow {
   /** Of the record, if it was created. */
   readonly id: number;
   readonly is_created: boolean;
-  /** @see rejectionOf */
   readonly rejection: number | null;
   /** Fingerprint and record stored with the key; `null` if the key is new. */
   readonly stored: readonly [string, string] | null;
-}
-
-interface Item<Fields> {
-  readonly fields: Fields;
-  readonly key: IdempotencyKey | null;
-  readonly author: Author;
 }
 
 /** Once per key. @throws {AppError} by its result: idempotency_key_reused if the key belongs to another request */
@@ -165,13 +134,14 @@ export function prepareCreate<Fields extends RowValues, Row>(
       const [fingerprint, record] = stored;
       return replay({ fingerprint, record }, key);
     }
-    failRejected(rejections, rejection);
+    if (rejection !== null) rejections[rejection]?.fail();
     // Another transaction has claimed the key since.
     if (!is_created) throw runAgain;
     return { id, version: 1, json: `{"id":${id}${members}` };
   }
 
-  const enqueue = createWriteQueue<Item<Fields>, RecordText<Row>>(context, {
+  type Item = { fields: Fields; key: IdempotencyKey | null; author: Author };
+  return createWriteQueue<Item, RecordText<Row>>(context, {
     maxItems: MAX_CREATES,
     async run(session, items) {
       const time = context.now();
@@ -199,13 +169,7 @@ export function prepareCreate<Fields extends RowValues, Row>(
             resultOf(itemAt(rows, at), key, itemAt(members, at)),
       );
     },
-    conflictKeysOf: ({ fields, key }) => [
-      ...conflictKeysOf(fields),
-      ...(key === null ? [] : [`${key.owner} ${key.key}`]),
-    ],
+    conflictKeysOf: ({ fields, key }) => [...conflictKeysOf(fields), ...namesOf(key)],
     lockOf: ({ fields }) => lockOf(fields),
   });
-
-  return (fields: Fields, key: IdempotencyKey | null, author: Author) =>
-    enqueue({ fields, key, author });
 }

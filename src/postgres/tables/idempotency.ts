@@ -1,15 +1,16 @@
 /**
- * Idempotency keys. Creates claim theirs by `on conflict`, in the statement that inserts the records, so that a batch needs
- * no other one. An update or a delete must know that the key is new before it reads the record, and may end without a
- * write. It claims the key after the write, in the same transaction. No lock comes before: that of a row would give the
- * transaction its number before the record is read, and the numbers order the changes of a record.
+ * Creates claim their keys in the statement that inserts the records. An update or a delete reads the record, then its key:
+ * another write with the key, committed before, can be why it is rejected, or finds no record. It claims the key after the
+ * write. No lock comes before: that of a row would give the transaction its number before the record is read, and the
+ * numbers order the changes of a record.
  */
-import { AppError } from "../../base/error.ts";
 import { type IdempotencyKey, replay } from "../../domain/idempotency.ts";
 import type { RecordText } from "../../domain/record.ts";
+import { itemAt } from "../engine/batch.ts";
 import type { StoreContext } from "../engine/context.ts";
 import type { Session } from "../server/connection.ts";
 import { runAgain } from "../server/retry.ts";
+import { inputRows } from "./columns.ts";
 
 const DELETE_BATCH_SIZE = 1000;
 
@@ -25,52 +26,79 @@ const deleteBatch = `
   returning key
 `;
 
-const find = `
-  select fingerprint, record
-  from idempotency_keys
-  where owner = $1::text and key = $2::text and created_at > $3::text
-`;
-const store = `
-  insert into idempotency_keys (owner, key, fingerprint, record, user_id, created_at)
-  values ($1::text, $2::text, $3::text, $4::text, $5::bigint, $6::text)
-  on conflict (key, owner) do update
-  set
-    fingerprint = excluded.fingerprint, record = excluded.record,
-    user_id = excluded.user_id, created_at = excluded.created_at
-  where idempotency_keys.created_at <= $7::text
-  returning key
+/** Two writes with a common name do not run at the same time. */
+export const namesOf = (key: IdempotencyKey | null): readonly string[] =>
+  key === null ? [] : [`${key.owner} ${key.key}`];
+
+/** @returns the rest of a query for what is stored with the key of the row `input`. @param expired an expression */
+export const ofKey = (expired: string): string => `
+    from idempotency_keys
+    where idempotency_keys.key = input.key
+      and idempotency_keys.owner = input.owner
+      and idempotency_keys.created_at > ${expired}
 `;
 
-/**
- * Writes once per key, as `RecordStore` says.
- * @param session in a transaction
- * @param userId of the user that is written; `null` for an order
- * @param write returns the record after the write; `null` if there is none, which is not stored
- * @throws runAgain if another write has claimed the key since
- */
-export async function writeOnce<Row>(
+const columns = {
+  owner: "text",
+  key: "text",
+  fingerprint: "text",
+  record: "text",
+  user_id: "bigint",
+};
+
+/** @returns a statement that inserts results, except those whose key another write has claimed. @param rows what has them */
+export function claimKeys(rows: string, createdAt: string, expired: string): string {
+  const names = Object.keys(columns).join(", ");
+  return `
+      insert into idempotency_keys (${names}, created_at)
+      select ${names}, ${createdAt}
+      from ${rows}
+      order by key collate "C", owner collate "C"
+      on conflict (key, owner) do update
+      set
+        fingerprint = excluded.fingerprint, record = excluded.record,
+        user_id = excluded.user_id, created_at = excluded.created_at
+      where idempotency_keys.created_at <= ${expired}
+      returning owner, key
+  `;
+}
+
+const store = claimKeys(inputRows(columns), "$2::text", "$3::text");
+// `offset 0` keeps PostgreSQL from reading all keys.
+const find = `
+  select at, stored.*
+  from ${inputRows({ at: "integer", owner: "text", key: "text" })}
+  cross join lateral (select fingerprint, record ${ofKey("$2::text")} offset 0) as stored
+`;
+
+/** @returns the replays of those whose key has a result. They throw as `replay` */
+export async function findReplays<Row, Item extends { readonly key: IdempotencyKey | null }>(
   session: Session,
-  idempotencyKey: IdempotencyKey,
-  userId: number | null,
-  { now, expiryTime }: Pick<StoreContext, "now" | "expiryTime">,
-  write: () => Promise<RecordText<Row> | null>,
-): Promise<RecordText<Row> | null> {
-  const { owner, key, fingerprint } = idempotencyKey;
-  const expired = expiryTime();
-  const replayed = async () => {
-    const stored = await session.first<Parameters<typeof replay>[0]>(find, owner, key, expired);
-    return stored && replay<Row>(stored, idempotencyKey);
-  };
-  const stored = await replayed();
-  if (stored !== null) return stored;
-  // Another write with the key, committed since, can be why this one is rejected, or finds no record.
-  const record = await write().catch(async (error) => {
-    throw error instanceof AppError && (await replayed()) !== null ? runAgain : error;
-  });
-  if (record === null) return replayed();
-  const values = [owner, key, fingerprint, record.json, userId, now().toISOString(), expired];
-  if ((await session.first(store, ...values)) === null) throw runAgain;
-  return record;
+  items: readonly Item[],
+  expired: string,
+): Promise<ReadonlyMap<Item, () => RecordText<Row>>> {
+  if (items.every(({ key }) => key === null)) return new Map();
+  const input = JSON.stringify(items.map(({ key }, at) => ({ ...key, at })));
+  type Found = Parameters<typeof replay>[0] & { readonly at: number };
+  const rows = await session.all<Found>(find, input, expired);
+  return new Map(
+    rows.map((stored) => {
+      const item = itemAt(items, stored.at);
+      return [item, () => replay<Row>(stored, item.key)];
+    }),
+  );
+}
+
+/** @param results rows with these columns. @throws runAgain if another write has claimed one of the keys since */
+export async function storeResults(
+  session: Session,
+  results: readonly object[],
+  time: Date,
+  expired: string,
+): Promise<void> {
+  if (results.length === 0) return;
+  const values = [JSON.stringify(results), time.toISOString(), expired];
+  if ((await session.all(store, ...values)).length < results.length) throw runAgain;
 }
 
 export async function deleteExpiredKeys({ db, expiryTime }: StoreContext): Promise<boolean> {

@@ -1,4 +1,3 @@
-/** The statements that read pages of lists. */
 import { Order, type OrderStatus, orderStatuses } from "../../domain/order.ts";
 import { LARGE_PAGE_BYTES, type Sort } from "../../domain/page.ts";
 import type { RecordTable } from "../../domain/record.ts";
@@ -8,7 +7,6 @@ import { totalOf } from "./outbox.ts";
 
 export interface List {
   readonly table: RecordTable;
-  /** Whether it has the orders of one user. */
   readonly ofUser: boolean;
   /**
    * Selects the orders in one status. It is a part of the text of the statement: if it were a parameter, PostgreSQL could
@@ -24,16 +22,12 @@ export const sortOrders = {
 
 export interface Values {
   readonly limit: string;
-  /** The id after which the page begins. */
   readonly after: string;
   readonly user: string;
-  /** `null` if there is none. */
   readonly offset: string | null;
-  /** The maximum size of the records. */
   readonly maxBytes: number;
 }
 
-/** @returns a query for the number of matching records, `total` */
 function totalQuery({ table, ofUser, status }: List, { user }: Values): string {
   if (ofUser) {
     return `select pg_catalog.count(*) as total from orders where user_id = ${user}${status === null ? "" : ` and status = '${status}'`}`;
@@ -50,9 +44,7 @@ const longBytes = {
   orders: "pg_catalog.octet_length(items) + pg_catalog.octet_length(metadata)",
 };
 
-/**
- * The rows of a page. An offset is counted in an index alone, because PostgreSQL would read each row that it skips.
- */
+/** An offset is counted in an index alone, because PostgreSQL would read each row that it skips. */
 function foundRows(list: List, sort: Sort, values: Values): string {
   const { table, ofUser, status } = list;
   const { direction, isAfter } = sortOrders[sort];

@@ -31,10 +31,8 @@ import {
 /** Maximum number of pages per statement. */
 const MAX_PAGES = 16;
 
-/** A query for a page. It names a user if the list is of one. */
 type ListQuery = PageQuery & { readonly user_id?: number };
 
-/** @see RecordStore.list */
 export type ReadPage = (query: ListQuery, client?: string, memory?: PageMemory) => Promise<Page>;
 
 /** @returns work that reads a page of at most so many records, as large as the memory allows when it begins */
@@ -51,16 +49,10 @@ export function readWithin<Result>(
   };
 }
 
-interface Requested {
-  readonly query: ListQuery;
-  readonly client: string | undefined;
-}
-
-/** @returns a function that reads small pages. Those that one client requests in one turn share a statement */
 function prepareShared({ db }: StoreContext, list: List, sort: Sort) {
   const statement = sharedStatement(list, sort);
   const { start } = sortOrders[sort];
-  return createBatchQueue<Requested, PageRow>({
+  return createBatchQueue<{ query: ListQuery; client: string | undefined }, PageRow>({
     run(requested) {
       const queries = requested.map(({ query: { limit, after, user_id } }) => ({
         limit,
@@ -79,11 +71,6 @@ function prepareShared({ db }: StoreContext, list: List, sort: Sort) {
   });
 }
 
-/**
- * @returns a function that reads pages of a list
- * @throws {AppError} by its result: validation_failed if the page exceeds 4 MiB or the offset is too large, unavailable if
- * the database is unreachable or busy
- */
 export function prepareList(context: StoreContext, list: List): ReadPage {
   const { db, placement } = context;
   const maxOffsetOfAll = list.table === "users" ? null : placement.maxOffset;
@@ -133,10 +120,7 @@ export function prepareList(context: StoreContext, list: List): ReadPage {
   };
 }
 
-/**
- * @param find returns all records that match, in any order
- * @returns a function that reads a page of the few records that filters select, of which one is unique
- */
+/** @param find returns all records that match, in any order */
 export function prepareFew(
   { db }: StoreContext,
   find: (session: Session, filters: Filters) => Promise<readonly JsonRow[]>,

@@ -7,24 +7,17 @@ import { mayConcernOneItem } from "../server/errors.ts";
 const MAX_LOOKUPS = 64;
 
 interface LookupParts<Key, Row> {
-  /** @returns the rows that exist, in any order */
   readonly find: (session: Session, keys: readonly Key[]) => Promise<readonly Row[]>;
   readonly keyOf: (row: Row) => Key;
   readonly maxItems?: number;
-  /** Maximum number of statements that run at the same time. The default is one for each connection. */
   readonly maxBatches?: number;
 }
 
-/** @returns a function that finds a row, or `null`; `client` as in `RecordStore.list` */
 export function createLookup<Key extends string | number, Row extends object>(
   db: Database,
   { find, keyOf, maxItems = MAX_LOOKUPS, maxBatches = db.shares.read }: LookupParts<Key, Row>,
 ) {
-  interface Item {
-    readonly key: Key;
-    readonly client: string | null;
-  }
-  const enqueue = createBatchQueue<Item, Row | null>({
+  const enqueue = createBatchQueue<{ key: Key; client: string | null }, Row | null>({
     async run(items) {
       const keys = items.map(({ key }) => key);
       const rows = await db.run("read", (session) => find(session, keys));

@@ -1,8 +1,4 @@
-/**
- * Numbers the changes of the outbox with `number_changes`, which moves them into `changes`. One call runs at a time, in
- * whichever process. It holds up no write.
- */
-
+/** Numbers the changes of the outbox. One call runs at a time, in whichever process. It holds up no write. */
 import type { Feed } from "../../domain/change.ts";
 import { itemAt } from "../engine/batch.ts";
 import { createSingleFlight } from "../engine/single-flight.ts";
@@ -16,7 +12,6 @@ const isBehind = whenUnnumbered("feed_state")
   .map((condition) => `exists (select from change_outbox where ${condition})`)
   .join(" or ");
 
-/** Selects a `FeedStatus`. */
 export const feedStatus = `
   select
     name as feed, first, last, is_current as "isCurrent",
@@ -27,7 +22,6 @@ export const feedStatus = `
 export interface FeedStatus extends Feed {
   /** Whether the feed is the one that the last server has left. */
   readonly isCurrent: boolean;
-  /** Whether there are changes that have no id yet. */
   readonly isBehind: boolean;
 }
 
@@ -35,37 +29,18 @@ async function readStatus(session: Session): Promise<FeedStatus> {
   return itemAt(await session.all<FeedStatus>(feedStatus), 0);
 }
 
-/** Keeps others from numbering until the end of the transaction. */
 export async function lockFeed(session: Session): Promise<void> {
   await session.all("select pg_catalog.set_config('lock_timeout', '10s', true)");
   // As `number_changes`.
   await session.script("lock table feed_lock in share update exclusive mode");
 }
 
-const numberChanges = "select number_changes($1::integer) as numbered";
-
-/** @returns how many changes it has numbered */
 export async function callNumbering(session: Session): Promise<number> {
-  const row = await session.first<{ numbered: number }>(numberChanges, MAX_NUMBERED);
+  const row = await session.first<{ numbered: number }>(
+    "select number_changes($1::integer) as numbered",
+    MAX_NUMBERED,
+  );
   return row?.numbered ?? 0;
-}
-
-/**
- * Tables that are ten times as large as when their statistics were collected. PostgreSQL plans a statement once, reads small
- * tables as a whole, and would keep such a plan for a minute, in which the table can become large.
- */
-const grownTables = `
-  select relname as name
-  from pg_catalog.pg_class
-  where relname in ('users', 'orders', 'order_index', 'changes', 'idempotency_keys')
-    and pg_catalog.pg_table_is_visible(oid)
-    and pg_catalog.pg_has_role(relowner, 'usage')
-    and pg_catalog.pg_relation_size(oid) >= 10 * greatest(relpages, 1) * pg_catalog.current_setting('block_size')::bigint
-`;
-
-async function analyzeGrown(session: Session): Promise<void> {
-  for (const { name } of await session.all<{ name: string }>(grownTables))
-    await session.script(`analyze ${name}`);
 }
 
 /**
@@ -90,17 +65,10 @@ export function createNumbering(db: Database, readOnly: boolean): NumberChanges 
       const options = status.isCurrent ? {} : longTransaction;
       count = await db.run("background", callNumbering, options);
     } catch (error) {
-      // A standby, or a database that is read-only.
       if (isReadOnly(error)) return unnumbered;
       throw error;
     }
-    const numbered = {
-      ...(await db.run("background", readStatus)),
-      isBehind: count >= MAX_NUMBERED,
-    };
-    // Not awaited, and errors do not matter: another process may analyze the same table.
-    db.run("background", analyzeGrown).catch(() => {});
-    return numbered;
+    return { ...(await db.run("background", readStatus)), isBehind: count >= MAX_NUMBERED };
   }
 
   return () => share("", number);

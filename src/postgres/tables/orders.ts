@@ -32,13 +32,7 @@ export const editableOrders: EditableTable<OrderEdit> = {
     status: "text",
     metadata: "text",
   },
-  valuesOf: ({ user_id, reference, refunded, status, metadata }) => ({
-    user_id,
-    reference,
-    refunded,
-    status,
-    metadata: JSON.stringify(metadata),
-  }),
+  valuesOf: (edit) => ({ ...edit, metadata: JSON.stringify(edit.metadata) }),
   updated: "order.updated",
 };
 
@@ -56,7 +50,6 @@ function rejectionsOf({ keyTables }: Placement): readonly Rejection[] {
   ];
 }
 
-/** @returns the orders with these ids that exist, in any order */
 export async function findOrders(
   session: Session,
   placement: Placement,
@@ -115,7 +108,7 @@ export function createOrderStore(context: StoreContext): OrderStore {
     },
 
     get,
-    create: (fields, key, author = null) => create(orderRow(fields), key, author),
+    create: (fields, key, author = null) => create({ fields: orderRow(fields), key, author }),
     update: (id, edit, preconditions, key = null, author = null) =>
       write({ id, edit, preconditions, key, author }),
   };

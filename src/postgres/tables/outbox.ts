@@ -29,7 +29,6 @@ export const allChanges = `
  * Conditions on rows of the outbox: those that have no id yet fulfill one of them. With the bounds 0 and 2^63 - 1,
  * which exclude none, PostgreSQL expects few rows and uses the index. Otherwise it can read all rows that were deleted
  * since the last VACUUM.
- * @param state the row of `change_feed`
  */
 export function whenUnnumbered(state: string): readonly [string, string] {
   return [
@@ -56,13 +55,11 @@ export async function noteImported(
   await session.insert("change_outbox", columns.split(", "), changes);
 }
 
-/** The number of users, or of orders in a status. */
 export type Total = "users" | OrderStatus;
 
 /** In the order of `change_feed.totals`. */
 export const totals: readonly Total[] = ["users", ...orderStatuses];
 
-/** @returns an expression for what the change in a row of the outbox adds to a total */
 function addedTo(total: Total): string {
   if (total === "users") {
     const [created, deleted] = [changeCodeOf("user.created"), changeCodeOf("user.deleted")];

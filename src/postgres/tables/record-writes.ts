@@ -21,7 +21,6 @@ export interface Stored {
 /** A record that is written if it still has the version that was read. */
 export interface RecordWrite {
   readonly before: Stored;
-  /** Of the columns that the statement sets. */
   readonly values: object & Pick<Stored, "user_id" | "reference">;
   readonly author: Author;
 }
@@ -52,14 +51,10 @@ const inputColumns = {
 interface StatementParts {
   readonly table: RecordTable;
   readonly type: ChangeType;
-  /** The beginning of the update or delete. */
   readonly write: string;
   readonly values: ColumnTypes;
-  /** The columns of `written`. The default is the id. */
   readonly returning?: string;
-  /** The version after it. The default is the next one. */
   readonly version?: string;
-  /** Further CTEs, with the rows of `written`. */
   readonly also?: string;
 }
 
@@ -103,12 +98,13 @@ function prepareWrite(placement: Placement, parts: StatementParts): WriteRecords
     // In one order, so that two batches do not deadlock.
     const ordered = writes.toSorted((one, other) => one.before.id - other.before.id);
     const input = ordered.map(({ before, values: set, author }) => ({
+      // Of an import, it has all fields.
+      ...set,
       id: before.id,
       version: before.version,
       author,
       time: time.getTime(),
       status_before: before.status,
-      ...set,
     }));
     const ids = ordered.map(({ before }) => before.id);
     const users = ordered.flatMap(({ before }) => before.user_id ?? []);
@@ -133,7 +129,6 @@ function insertMoved(values: ColumnTypes): string {
   `;
 }
 
-/** @returns a function that sets columns of records, and `updated_at`, each with the next version */
 export function prepareUpdate<Edit>(
   placement: Placement,
   { table, columns, updated: type }: EditableTable<Edit>,

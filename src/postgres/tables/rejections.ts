@@ -1,10 +1,7 @@
 /** Why a record cannot be stored, apart from its own fields: what other records have. */
 
 export interface Rejection {
-  /**
-   * @param isOther what holds for the id of another record
-   * @returns a condition on the row `input`, which reads rows by a unique column only
-   */
+  /** A condition on the row `input`, by a unique column only. @param isOther what holds for the id of another record */
   readonly when: (isOther: string) => string;
   readonly fail: () => never;
 }
@@ -12,9 +9,4 @@ export interface Rejection {
 /** @returns an expression for the place of the first rejection of the row `input`; null if there is none */
 export function rejectionOf(rejections: readonly Rejection[], isOther: string): string {
   return `case ${rejections.map(({ when }, at) => `when ${when(isOther)} then ${at}`).join(" ")} end`;
-}
-
-/** @param rejection as `rejectionOf`. @throws {AppError} if there is one */
-export function failRejected(rejections: readonly Rejection[], rejection: number | null): void {
-  if (rejection !== null) rejections[rejection]?.fail();
 }

@@ -47,11 +47,7 @@ interface CachedToken {
   readonly untilMs: number;
 }
 
-/**
- * Caches recently used tokens. Unknown tokens are not cached, so that requests with them cannot fill memory.
- * @param read reads a token. `isKnown` is whether it existed when it was last read
- * @param nowMs a clock that only goes forward
- */
+/** Unknown tokens are not cached, so that requests with them cannot fill memory. @param nowMs only goes forward */
 export function createTokenCache(
   read: (hash: string, isKnown: boolean) => Promise<Token | null>,
   nowMs = () => performance.now(),
@@ -110,9 +106,13 @@ export function createTokenStore({ db, now }: StoreContext): TokenStore {
   const find = (session: Session, hashes: readonly string[]) =>
     session.all<Token>(withHashes, hashes);
   const keyOf = ({ hash }: Token) => hash;
-  const unknownBounds = { maxItems: MAX_UNKNOWN, maxBatches: MAX_UNKNOWN_STATEMENTS };
   const readKnown = createLookup(db, { find, keyOf });
-  const readUnknown = createLookup(db, { find, keyOf, ...unknownBounds });
+  const readUnknown = createLookup(db, {
+    find,
+    keyOf,
+    maxItems: MAX_UNKNOWN,
+    maxBatches: MAX_UNKNOWN_STATEMENTS,
+  });
   const cache = createTokenCache((hash, isKnown) => (isKnown ? readKnown : readUnknown)(hash));
 
   return {

@@ -1,8 +1,4 @@
-/**
- * Updates and deletes of single records. The updates of a batch share a statement that reads, and one that writes. Deletes
- * are rare, and run alone.
- */
-
+/** Updates, which share statements, and deletes, which are rare and run alone. */
 import type { IdempotencyKey } from "../../domain/idempotency.ts";
 import { type Preconditions, requirePreconditions } from "../../domain/precondition.ts";
 import {
@@ -16,9 +12,10 @@ import { itemAt } from "../engine/batch.ts";
 import type { StoreContext } from "../engine/context.ts";
 import { createWriteQueue, type Outcome } from "../engine/write-queue.ts";
 import type { Session } from "../server/connection.ts";
+import { sqlState } from "../server/errors.ts";
 import { runAgain } from "../server/retry.ts";
 import { inputRows } from "./columns.ts";
-import { writeOnce } from "./idempotency.ts";
+import { findReplays, namesOf, storeResults } from "./idempotency.ts";
 import {
   type EditableTable,
   prepareUpdate,
@@ -26,31 +23,24 @@ import {
   type Stored,
   type WriteRecords,
 } from "./record-writes.ts";
-import { failRejected, type Rejection, rejectionOf } from "./rejections.ts";
+import { type Rejection, rejectionOf } from "./rejections.ts";
 
 const MAX_UPDATES = 64;
+
+const lockUsers = "select id from users where id = any($1::bigint[]) order by id for key share";
 
 interface UpdateParts<Row, Edit> {
   readonly editable: EditableTable<Edit>;
   /** @returns the records that exist. No row is locked: one that has another version when it is written stays as it is */
   readonly read: (session: Session, ids: readonly number[]) => Promise<readonly RecordText<Row>[]>;
-  /**
-   * Whether others can prevent an update, or have it wait for a transaction that has not locked the record itself: then it
-   * must run alone.
-   */
+  /** Whether it can be prevented by others, or wait for one that has not locked the record itself: then it must run alone. */
   readonly mayConflict: (edit: Edit, before: Row) => boolean;
   readonly rejections: readonly Rejection[];
   /** How users are deleted; `null` for orders. */
   readonly removal: {
     readonly write: WriteRecords;
     readonly requireFree: (session: Session, id: number) => Promise<void>;
-    /** Prevents it until the end of the transaction. @throws runAgain if the user was deleted since it was read */
-    readonly prevent: (session: Session, id: number) => Promise<void>;
   } | null;
-}
-
-function throwRunAgain(): never {
-  throw runAgain;
 }
 
 interface Item<Row, Edit> {
@@ -62,16 +52,12 @@ interface Item<Row, Edit> {
   readonly edit: ((record: Row) => Edit) | null;
 }
 
-type Done<Row> = Outcome<RecordText<Row> | null>;
-
 interface Target<Row, Edit> extends RecordWrite {
   readonly item: Item<Row, Edit>;
   readonly mayConflict: boolean;
-  /** The response. */
   readonly record: RecordText<Row>;
 }
 
-/** @returns a function that throws {AppError} if other records prevent an update */
 function prepareRequireValid(
   { columns }: EditableTable<never>,
   rejections: readonly Rejection[],
@@ -83,7 +69,7 @@ function prepareRequireValid(
   return async (session, { before, values }) => {
     const input = JSON.stringify([{ id: before.id, ...values }]);
     const row = await session.first<{ rejection: number | null }>(select, input);
-    failRejected(rejections, row?.rejection ?? null);
+    if (row?.rejection != null) rejections[row.rejection]?.fail();
   };
 }
 
@@ -107,7 +93,6 @@ function planItem<Row extends Edit & Stored, Edit extends object>(
   return { item, before, author, values, mayConflict: mayConflict(edit, before), record };
 }
 
-/** @returns a function that updates or deletes a record, after the earlier writes of the same record */
 export function prepareUpdates<Row extends Edit & Stored, Edit extends object>(
   context: StoreContext,
   parts: UpdateParts<Row, Edit>,
@@ -121,56 +106,65 @@ export function prepareUpdates<Row extends Edit & Stored, Edit extends object>(
     session: Session,
     items: readonly Item<Row, Edit>[],
     isAlone: boolean,
-  ): Promise<readonly Done<Row>[]> {
+  ): Promise<readonly Outcome<RecordText<Row> | null>[]> {
     const rows = await parts.read(
       session,
       items.map(({ id }) => id),
     );
     const found = new Map(rows.map((row) => [row.id, row]));
     const time = context.now();
-    const outcomes = new Map<Item<Row, Edit>, Done<Row>>();
+    const expired = context.expiryTime();
+    const records = new Map<Item<Row, Edit>, RecordText<Row> | null>();
+    const errors = new Map<Item<Row, Edit>, unknown>();
     const targets: Target<Row, Edit>[] = [];
     for (const item of items) {
       try {
         const stored = found.get(item.id);
         const planned = stored === undefined ? null : planItem(parts, item, stored, time);
-        const isWrite = planned !== null && "item" in planned;
-        if (planned !== null && !isWrite && item.key !== null)
-          await removal?.prevent(session, item.id);
-        if (!isWrite) outcomes.set(item, () => planned);
-        else if (isAlone || !planned.mayConflict) targets.push(planned);
+        if (planned === null || !("item" in planned)) records.set(item, planned);
+        else if (isAlone || !planned.mayConflict) {
+          if (planned.mayConflict) await requireValid(session, planned);
+          if (item.edit === null) await removal?.requireFree(session, item.id);
+          targets.push(planned);
+        }
       } catch (error) {
-        outcomes.set(item, () => {
-          throw error;
-        });
+        // After an error of the server, the transaction has failed.
+        if (sqlState(error) !== "") throw error;
+        errors.set(item, error);
       }
     }
-    for (const target of targets) {
-      if (target.mayConflict) await requireValid(session, target);
-      if (target.item.edit === null) await removal?.requireFree(session, target.item.id);
-    }
+    const replays = await findReplays<Row, Item<Row, Edit>>(session, items, expired);
+    const writes = targets.filter(({ item }) => !replays.has(item));
     const isRemoval = itemAt(items, 0).edit === null;
     const write = isRemoval && removal !== null ? removal.write : update;
-    const written = await write(session, targets, time);
-    for (const { item, record } of targets) {
-      if (written.has(item.id)) outcomes.set(item, () => record);
+    const written = await write(session, writes, time);
+    for (const { item, record } of writes) if (written.has(item.id)) records.set(item, record);
+    const results = [...records].flatMap(([item, record]) => {
+      if (item.key === null || record === null || replays.has(item)) return [];
+      const userId = table === "users" ? item.id : null;
+      return { ...item.key, id: item.id, record: record.json, user_id: userId };
+    });
+    const unchanged = results.filter(({ id }) => !written.has(id)).map(({ id }) => id);
+    if (removal !== null && unchanged.length > 0) {
+      // Otherwise a key could keep what a delete makes the others forget.
+      const users = await session.all(lockUsers, unchanged);
+      if (users.length < unchanged.length) throw runAgain;
     }
-    return items.map((item) => outcomes.get(item) ?? throwRunAgain);
+    await storeResults(session, results, time, expired);
+    const outcomeOf = (item: Item<Row, Edit>) => () => {
+      const record = records.get(item);
+      if (record === undefined) throw errors.get(item) ?? runAgain;
+      return record;
+    };
+    return items.map((item) => replays.get(item) ?? outcomeOf(item));
   }
 
   return createWriteQueue<Item<Row, Edit>, RecordText<Row> | null>(context, {
     maxItems: MAX_UPDATES,
-    async run(session, items, isAlone) {
-      const { id, key } = itemAt(items, 0);
-      if (key === null) return run(session, items, isAlone);
-      const userId = table === "users" ? id : null;
-      const record = await writeOnce(session, key, userId, context, async () =>
-        itemAt(await run(session, items, isAlone), 0)(),
-      );
-      return [() => record];
-    },
-    mustRunAlone: ({ key, edit }) => key !== null || edit === null,
-    conflictKeysOf: ({ id }) => [`${id}`],
+    run,
+    mustRunAlone: ({ edit }) => edit === null,
+    isTransaction: (items) => items.some(({ key }) => key !== null),
+    conflictKeysOf: ({ id, key }) => [`${id}`, ...namesOf(key)],
     lockOf: ({ id }) => `${table} ${id}`,
   });
 }

@@ -13,7 +13,6 @@ import {
 import type { StoreContext } from "../engine/context.ts";
 import type { Session } from "../server/connection.ts";
 import { selectWhere } from "../server/filters.ts";
-import { runAgain } from "../server/retry.ts";
 import { ownColumnTypes, recordText } from "./columns.ts";
 import { prepareCreate } from "./creates.ts";
 import { prepareFew, prepareList } from "./lists.ts";
@@ -52,9 +51,6 @@ const anyOrderOfUser = `
   limit 1
 `;
 
-const preventRemoval = "select id from users where id = $1::bigint for key share";
-
-/** @returns the users with these ids that exist, in any order */
 export async function findUsers(
   session: Session,
   ids: readonly number[],
@@ -99,9 +95,6 @@ export function createUserStore(context: StoreContext): UserStore {
       async requireFree(session, id) {
         if ((await session.first(anyOrderOfUser, id)) !== null) failUserHasOrders();
       },
-      async prevent(session, id) {
-        if ((await session.first(preventRemoval, id)) === null) throw runAgain;
-      },
     },
   });
 
@@ -115,7 +108,7 @@ export function createUserStore(context: StoreContext): UserStore {
     },
 
     get,
-    create: (fields, key, author = null) => create(userRow(fields), key, author),
+    create: (fields, key, author = null) => create({ fields: userRow(fields), key, author }),
     update: (id, edit, preconditions, key = null, author = null) =>
       write({ id, edit, preconditions, key, author }),
     remove: (id, preconditions, key = null, author = null) =>

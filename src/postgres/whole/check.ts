@@ -1,5 +1,3 @@
-/** Verifies the consistency of a database: totals, references, sequences and changes. */
-
 import { fail, messageOf } from "../../base/error.ts";
 import type { Schema } from "../../base/schema.ts";
 import { LAST_OF_USERS } from "../../domain/change.ts";
@@ -57,7 +55,6 @@ function findBy(statement: string): Find {
   };
 }
 
-/** Finds a row if records have not been counted since a restore. */
 const uncounted = "select from feed_state where not is_whole";
 
 const findMiscounted: Find = async (session) => {
@@ -72,15 +69,6 @@ function findLarge(table: RecordTable, record: Schema): Find {
     from ${table}
     where pg_catalog.octet_length(${recordJson(record)}) > ${MAX_RECORD_BYTES}
   `);
-}
-
-function sequenceSections(placement: Placement): readonly Section[] {
-  return tablesWithSequence.map((table) => {
-    const finding = `the sequence of ${table} is behind the last id and would assign it again`;
-    const find: Find = async (session) =>
-      (await findLateId(session, placement, table)) === null ? [] : [finding];
-    return [`the sequence of ${table}`, find];
-  });
 }
 
 const changeGaps = `
@@ -138,23 +126,26 @@ function sectionsOf(placement: Placement): readonly Section[] {
     ["the references between rows", findBy(orphans)],
     ["the size of users", findLarge("users", User)],
     ["the size of orders", findLarge("orders", Order)],
-    ...sequenceSections(placement),
+    ...tablesWithSequence.map((table): Section => {
+      const finding = `the sequence of ${table} is behind the last id and would assign it again`;
+      const find: Find = async (session) =>
+        (await findLateId(session, placement, table)) === null ? [] : [finding];
+      return [`the sequence of ${table}`, find];
+    }),
     ["the sequence of changes", findBy(changeGaps)],
     ["the changes of each record", findBy(changeJumps)],
     ["the last change of each record", findBy(changesBehind)],
   ];
 }
 
-/**
- * Checks every section. If damage makes a section unreadable, this becomes a finding, and the next section runs.
- * @param session in a transaction
- * @returns the findings, one phrase each; empty if the database is consistent
- */
+/** If damage makes a section unreadable, this becomes a finding, and the next one is checked. @param session in a transaction */
 export async function findProblems(
   session: Session,
   placement: Placement,
 ): Promise<readonly string[]> {
   const findings: string[] = [];
+  // The sections read whole tables.
+  await session.script("set local enable_seqscan = on");
   for (const [name, find] of sectionsOf(placement)) {
     // Without a savepoint, an error would abort the whole transaction.
     await session.script("savepoint section");

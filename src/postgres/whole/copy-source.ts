@@ -1,4 +1,3 @@
-/** Reads all rows of a database from one snapshot. Writes can continue. */
 import { type CopySource, withMappedErrors } from "../../domain/copy.ts";
 import { type Database, longTransaction, type Session } from "../server/connection.ts";
 import { describePostgresError } from "../server/errors.ts";
@@ -8,7 +7,6 @@ import { rowsOf } from "./rows.ts";
 /** During a copy, each database waits for the other. */
 export const noIdleTimeout = "set local idle_in_transaction_session_timeout = 0";
 
-/** @param name of the database in messages for the operator. @see Store.withCopySource */
 export async function withCopySource<Result>(
   db: Database,
   placement: Placement,

@@ -1,5 +1,3 @@
-/** Copies all rows of another database into an empty one, in one transaction. */
-
 import { redactPassword } from "../../base/database-url.ts";
 import { fail } from "../../base/error.ts";
 import { copiedTableNames } from "../../domain/copy.ts";
@@ -19,7 +17,6 @@ const endFeed = "update change_feed set xid = 0";
 async function prepareTarget(session: Session, placement: Placement): Promise<void> {
   await session.script(noIdleTimeout);
   for (const statement of placement.beforeCopy) await session.script(statement);
-  // Other writers wait until the copy is committed.
   await session.script(`lock table ${copiedTableNames.join(", ")} in share row exclusive mode`);
   await lockFeed(session);
   for (const table of [...copiedTableNames, "change_outbox"]) {
@@ -28,7 +25,6 @@ async function prepareTarget(session: Session, placement: Placement): Promise<vo
   }
 }
 
-/** @see Backend.withCopyTarget */
 export const withPostgresCopyTarget: Backend["withCopyTarget"] = async (databaseUrl, work) => {
   try {
     const { db, placement } = await openMigrated({ databaseUrl, create: true, mode: "write" });

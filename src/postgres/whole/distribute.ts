@@ -1,4 +1,3 @@
-/** Distributes a database of one server over the workers of Citus, which were added to it. */
 import { redactPassword } from "../../base/database-url.ts";
 import { fail } from "../../base/error.ts";
 import { orderStatuses } from "../../domain/order.ts";
@@ -17,7 +16,6 @@ const lockTables = "lock table user_api, orders, users in access exclusive mode"
 
 const countOrders = `select (${totalOf(...orderStatuses)})::bigint as orders`;
 
-/** @see DistributeStore */
 export const distributePostgres: DistributeStore = async (databaseUrl, onStart) => {
   const name = redactPassword(databaseUrl);
   await using db = connect({ databaseUrl });

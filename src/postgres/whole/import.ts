@@ -1,5 +1,4 @@
 /** Import of users and orders. `import-plan.ts` and `import-rules.ts` of the domain have the rules. */
-
 import type { BulkStore, ImportOptions } from "../../domain/bulk.ts";
 import { createPlanner } from "../../domain/import-plan.ts";
 import {
@@ -44,7 +43,6 @@ async function loadIds(
   return { ids: [...found.values()], idOf: (key) => found.get(key.join(" ")) ?? null };
 }
 
-/** Loads the records that the given ones can conflict with. */
 async function loadStored<Row extends User | Order, Import extends object>(
   session: Session,
   placement: Placement,

@@ -14,10 +14,7 @@ import { isRolledBack, sqlState } from "../server/errors.ts";
 import { oneServer, type Placement } from "../server/placement.ts";
 import { requireTrusted } from "../server/trust.ts";
 
-/**
- * Splits a script into statements, each of which ends with a semicolon and an empty line. Citus passes the text of a query
- * on to its workers, which accept only one statement.
- */
+/** Citus passes the text of a query on to its workers, which accept only one statement. */
 function splitStatements(script: string): readonly string[] {
   return script
     .trimEnd()
@@ -56,7 +53,6 @@ const updateVersion = `
 /** Keeps others from changing the schema until the end of the transaction. The mode conflicts with itself, not with writes. */
 const lockSchema = "lock table user_api in share update exclusive mode";
 
-/** How long a migration waits for that of another process, or for others that use the tables. */
 const LOCK_TIMEOUT_MS = 60_000;
 /** Another process has created the tables meanwhile: a unique violation in a catalog, or a table that exists. */
 const ALREADY_CREATED = /^(23505|42P07)$/;
@@ -88,13 +84,7 @@ export async function findSchema(session: Session): Promise<Schema> {
   return (ours ? await session.first<Schema>(schemaInfo) : null) ?? noSchema;
 }
 
-/**
- * Brings the schema up to date in one transaction. Replicas may call it concurrently. A database that is new, with the
- * extension Citus and workers, is distributed.
- * @returns where the orders are
- * @throws {AppError} operator if the program cannot use this database, the schema is missing and must not be created,
- * or it is older and must not be migrated
- */
+/** Replicas may call it concurrently. @throws {AppError} operator if the program cannot use it, or must not create or migrate it */
 export async function migrate(
   db: Database,
   { create, mode, onMigration }: Pick<StoreOptions, "create" | "mode" | "onMigration">,
@@ -132,7 +122,6 @@ export async function migrate(
   return placement;
 }
 
-/** Connects to a database, and brings its schema up to date. @throws {AppError} operator as `migrate` */
 export async function openMigrated(
   options: ConnectOptions & Pick<StoreOptions, "create" | "mode" | "onMigration">,
 ): Promise<{ readonly db: Database; readonly placement: Placement }> {

@@ -51,7 +51,7 @@ interface Cuts {
   readonly answers?: (typeof fates)[number];
 }
 
-/** The way of one machine to the bucket. @param delayMs of each request, and of each answer */
+/** The way of one machine to the bucket. @param delayMs of a round trip */
 export async function openLink(objects: Map<string, Buffer>, delayMs: number) {
   let cuts: Cuts = {};
   let healed = Promise.withResolvers<void>();
@@ -70,7 +70,7 @@ export async function openLink(objects: Map<string, Buffer>, delayMs: number) {
     },
   };
   async function arrives(direction: "requests" | "answers"): Promise<boolean> {
-    if (delayMs > 0) await Bun.sleep(delayMs);
+    if (delayMs > 0) await Bun.sleep(delayMs / 2);
     const { [direction]: fate } = cuts;
     if (fate === "late" || fate === "lost") await healed.promise;
     return fate === undefined || fate === "late";

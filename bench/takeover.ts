@@ -2,7 +2,7 @@
  * Two or three servers with `--standby`, a bucket and a fault, in rounds: what was acknowledged, lost and done twice, when
  * writes went on elsewhere, and whether somebody had to act. It prints a line of JSON for each round, and a table.
  * usage: takeover.ts [--kinds a,b] [--rounds N] [--first N] [--delays 0,10,100] [--takeover 3,10] [--parallel 4] [--keep]
- * [--binary FILE] [--seconds N] [--out FILE]. Delays are in ms, each way. As root: it mounts disks and attaches strace.
+ * [--binary FILE] [--seconds N] [--out FILE]. Delays are in ms, of a round trip. As root: it mounts disks and attaches strace.
  */
 import { appendFileSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { loadavg, tmpdir } from "node:os";

@@ -16,7 +16,7 @@ import { withPostgresCopyTarget } from "./postgres/whole/copy-target.ts";
 import { distributePostgres } from "./postgres/whole/distribute.ts";
 import { migrations } from "./postgres/whole/migrate.ts";
 import { backUpSqlite, openSqlite } from "./sqlite/backend.ts";
-import { watchArchive } from "./sqlite/disk/beside.ts";
+import { watchArchive } from "./sqlite/disk/marker.ts";
 import { describeSqliteError } from "./sqlite/file/errors.ts";
 import { SCHEMA_VERSION } from "./sqlite/file/migrate.ts";
 import { isServed } from "./sqlite/file/server-lock.ts";
@@ -25,7 +25,7 @@ import {
   listSqliteArchive,
   promoteSqliteArchive,
 } from "./sqlite/whole/archive.ts";
-import { withSqliteCopyTarget } from "./sqlite/whole/copy-target.ts";
+import { withSqliteCopyTarget } from "./sqlite/whole/copy.ts";
 import { restoreSqlite } from "./sqlite/whole/restore.ts";
 
 const STDOUT = 1;

@@ -23,7 +23,7 @@ import { createUserStore } from "./tables/users.ts";
 import { lastBackupS } from "./whole/backup.ts";
 import { findChange, NO_CHECKSUM } from "./whole/backup-checksum.ts";
 import { checkDatabase } from "./whole/check.ts";
-import { withCopySource } from "./whole/copy-source.ts";
+import { withCopySource } from "./whole/copy.ts";
 import { createBulkStores } from "./whole/import.ts";
 
 /** Interval of the file check when there are no writes. */

@@ -2,7 +2,7 @@
 import { expect, test } from "bun:test";
 import { encodeJson } from "../../src/sqlite/archive/format.ts";
 import { ANNOUNCEMENT_KEY } from "../../src/sqlite/archive/write/announcement.ts";
-import { holderName } from "../../src/sqlite/disk/identity.ts";
+import { holderName } from "../../src/sqlite/disk/files.ts";
 import { startS3Server } from "../object-storage/s3-server.ts";
 import { failed, makeHarness } from "./harness.ts";
 

@@ -154,7 +154,6 @@ function observe(seed: number, primary: Rig, standby: Rig): unknown[] {
       using file = standby.files.beginRestore();
       file.beginFile();
       file.appendFile(server.open.readFile(0, server.open.fileBytes()));
-      file.endFile();
       for (const { place, part } of whole()) seen.push(file.appendWal(place, part.bytes));
       // Neither another WAL nor a part that is not the next one.
       for (const salt of ["00", last?.salt ?? ""])

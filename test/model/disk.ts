@@ -315,7 +315,6 @@ export function createDisk(host: Host) {
         touch(process, true);
         cells.push(...decode<string[]>(bytes));
       },
-      endFile() {},
       appendWal({ salt, offset }, bytes) {
         touch(process, true);
         if (salt !== wal.salt) {

@@ -13,7 +13,7 @@ import {
 import { copyRows } from "../../src/domain/copy.ts";
 import { lockPath } from "../../src/sqlite/file/server-lock.ts";
 import { continueFeed } from "../../src/sqlite/tables/feed.ts";
-import { withSqliteCopyTarget } from "../../src/sqlite/whole/copy-target.ts";
+import { withSqliteCopyTarget } from "../../src/sqlite/whole/copy.ts";
 import { restoreSqlite } from "../../src/sqlite/whole/restore.ts";
 import { newUser } from "../contract/open.ts";
 import { makeDirectory, type TemporaryDirectory } from "../support/directory.ts";

@@ -1,5 +1,6 @@
 /** What the parts of the archive of an open database share. */
 import { AppError, messageOf } from "../../base/error.ts";
+import { createSettledClock } from "../../base/settled-clock.ts";
 import type {
   ArchiveLog,
   ArchiveOptions,
@@ -7,9 +8,8 @@ import type {
   ArchiveState,
 } from "../../domain/archive.ts";
 import type { ObjectStorage } from "../../domain/object-storage.ts";
-import type { DatabaseFiles, Machine, OpenDatabase, ProgressReader, WalPin } from "./machine.ts";
-import type { Problems } from "./problems.ts";
-import type { WriteState } from "./write-state.ts";
+import type { DatabaseFiles, Machine, OpenDatabase } from "./machine.ts";
+import { createProblems } from "./problems.ts";
 
 /** Cause of an error of the archive: the database itself may be sound. */
 export const ARCHIVE_CAUSE = "archive";
@@ -31,6 +31,41 @@ export function failCopyBroken(reason: string): never {
 
 export function isOfArchive(error: unknown): error is AppError {
   return error instanceof AppError && archiveCauses.some((cause) => cause === error.cause);
+}
+
+/** What the threads of a server know of its writes without a message: while a write hangs, its thread reads none. */
+export type WriteState = ReturnType<typeof createWriteState>;
+
+const CLOSED = -1;
+
+/** @param memory of another thread; two numbers */
+export function createWriteState(memory = new SharedArrayBuffer(8)) {
+  const cells = new Int32Array(memory);
+  const replace = (number: number, by: number) =>
+    Atomics.compareExchange(cells, 0, number, by) === number;
+  let begun = CLOSED;
+  return {
+    memory,
+    /** Odd while an attempt to write runs. */
+    number: () => Atomics.load(cells, 0),
+    /** Begins an attempt, which `end` ends. @returns false if nothing may be acknowledged any more */
+    begin(): boolean {
+      const number = Atomics.load(cells, 0);
+      begun = number === CLOSED ? CLOSED : number + 1;
+      return begun !== CLOSED && replace(number, begun);
+    },
+    /** @returns whether an attempt was running, and may be acknowledged */
+    end(): boolean {
+      const number = begun;
+      begun = CLOSED;
+      return number !== CLOSED && replace(number, (number + 1) % 2 ** 31);
+    },
+    /** Nothing is acknowledged any more. @returns false if an attempt has begun or ended since that number */
+    close: (number: number) => replace(number, CLOSED),
+    isFailing: () => cells[1] === 1,
+    /** @param isFailing whether the last attempt has failed because of the disk */
+    setFailing: (isFailing: boolean) => void Atomics.store(cells, 1, Number(isFailing)),
+  };
 }
 
 /** Which server this is, and how it waits. */
@@ -63,30 +98,36 @@ export interface ArchiverOptions
   readonly onSuperseded: (reason: string) => void;
 }
 
-export interface ArchiveContext extends ArchiverOptions {
-  readonly identity: string;
-  readonly walPin: WalPin;
-  readonly progress: ProgressReader;
-  readonly problems: Problems;
-  readonly settledMs: () => number;
-  /** Ticket of the last counted commit. */
-  lastTicket: number;
-  /** Aborted when the archive was closed, or is that of another server. */
-  readonly ending: AbortController;
-  isStarted: boolean;
-  /** When an unexpected error last ended a generation, and until when no other one begins, by the monotonic clock. */
-  failedMs: number;
-  pausedUntilMs: number;
-  /** The last look for what a standby could not read; `null` before the first one. */
-  lack: { readonly key: string; readonly lookedMs: number; readonly isLost: boolean } | null;
-  /** The archive has all commits up to this time, by the monotonic clock; `null` before the first confirmation. */
-  completeUntilMs: number | null;
-  readonly createdMs: number;
-  bytesBehind: number;
-  /** No other server can have taken over before this time, by the monotonic clock. */
-  heldUntilMs: number;
-  /** Whether parts of the WAL since the end of the archive are known to be lost. */
-  hasGap: boolean;
+export type ArchiveContext = ReturnType<typeof createContext>;
+
+export function createContext(options: ArchiverOptions) {
+  const { machine, files, database, log } = options;
+  return {
+    ...options,
+    identity: files.lockIdentity(),
+    walPin: database.pinWal(),
+    progress: database.openProgress(),
+    problems: createProblems(log, machine),
+    settledMs: createSettledClock(machine.nowMs, machine.monotonicMs),
+    /** Ticket of the last counted commit. */
+    lastTicket: 0,
+    /** Aborted when the archive was closed, or is that of another server. */
+    ending: new AbortController(),
+    isStarted: false,
+    /** When an unexpected error last ended a generation, and until when no other one begins, by the monotonic clock. */
+    failedMs: Number.NEGATIVE_INFINITY,
+    pausedUntilMs: Number.NEGATIVE_INFINITY,
+    /** The last look for what a standby could not read; `null` before the first one. */
+    lack: null as { key: string; lookedMs: number; isLost: boolean } | null,
+    /** The archive has all commits up to this time, by the monotonic clock; `null` before the first confirmation. */
+    completeUntilMs: null as number | null,
+    createdMs: machine.monotonicMs(),
+    bytesBehind: 0,
+    /** No other server can have taken over before this time, by the monotonic clock. */
+    heldUntilMs: Number.NEGATIVE_INFINITY,
+    /** Whether parts of the WAL since the end of the archive are known to be lost. */
+    hasGap: false,
+  };
 }
 
 export function isOver({ ending }: ArchiveContext): boolean {

@@ -19,7 +19,7 @@ export interface Generation {
    * generation has none. `null` if this generation begins with a base.
    */
   readonly parent: SegmentId | null;
-  /** Of the lock of the database: see identity.ts. */
+  /** Of the lock of the database. @see DatabaseFiles.lockIdentity */
   readonly identity: string;
   readonly holder: string;
   readonly commit: ArchiveCommit;
@@ -178,10 +178,7 @@ export function decodeChunk(key: string, compressed: Uint8Array, { bytes, sha256
   return failDamaged(key, "has another size");
 }
 
-export async function encodeChunk(
-  bytes: Uint8Array<ArrayBuffer>,
-  machine: Pick<Machine, "compress">,
-) {
+export async function encodeChunk(bytes: Uint8Array<ArrayBuffer>, machine: Machine) {
   const body = await machine.compress(bytes);
   return { body, chunk: { bytes: bytes.length, sha256: hashOf(body) } satisfies Chunk };
 }

@@ -28,13 +28,11 @@ export interface WalPart {
   readonly end: WalPosition;
 }
 
-/** Where a part belongs. */
 export interface WalPlace extends Omit<WalPart, "bytes"> {
   /** Where the part before it ends; `null` if the history begins with this one. */
   readonly previous: WalPosition | null;
 }
 
-/** Time, chance, and what runs in other threads. */
 export interface Machine extends Clock {
   /** @returns a text that no other call has returned or will return, anywhere */
   readonly newId: () => string;
@@ -101,7 +99,6 @@ export interface Copy extends Disposable {
   truncateWal(): string | null;
 }
 
-/** A database that is open in this process. */
 export interface OpenDatabase {
   /** @returns the size of the WAL up to the last commit, in bytes */
   walBytes(): number;
@@ -128,8 +125,16 @@ export interface ArchiveMarker {
   readonly names: readonly string[];
   /** The last segment, and the state of the file, when a server had archived all of it and stopped; `null` if none has. */
   readonly complete: (SegmentId & { readonly file: string }) | null;
-  /** Set if the database was restored, perhaps without the newest writes of the archive. */
-  readonly restored: RestoredFrom | null;
+  /**
+   * Set if the database was restored, perhaps without the newest writes: the newest state of the archive at that time. It
+   * counts only while that is still the newest state.
+   */
+  readonly restored: {
+    /** Names of generations to one of which that state belongs. */
+    readonly names: readonly string[];
+    /** Its last segment; `null` if it is unknown, after the restore of a backup. */
+    readonly last: SegmentId | null;
+  } | null;
   /**
    * Whether it is the copy of a standby: `complete` is its last segment that is in the file, and its WAL has later ones.
    * Nobody else may write to it.
@@ -137,23 +142,14 @@ export interface ArchiveMarker {
   readonly isCopy: boolean;
 }
 
-/** The newest state of the archive at the time of the restore. It counts only while that is still the newest state. */
-interface RestoredFrom {
-  /** Names of generations to one of which that state belongs. */
-  readonly names: readonly string[];
-  /** Its last segment; `null` if it is unknown, after the restore of a backup. */
-  readonly last: SegmentId | null;
-}
-
 /** What a database is rebuilt from: a base, then parts of the WAL. Disposing of it closes it, whatever was written. */
 export interface RestoreTarget extends Disposable {
   /** Begins anew with an empty file: an attempt with a newer base may have left something. */
   beginFile(): void;
   appendFile(bytes: Uint8Array): void;
-  endFile(): void;
   /** @returns whether the part continues the one before it */
   appendWal(place: Pick<WalPosition, "salt" | "offset">, bytes: Uint8Array): boolean;
-  /** Applies all parts of the WAL. @throws {AppError} operator if SQLite rejects one */
+  /** Ends the file, and applies all parts of the WAL. @throws {AppError} operator if SQLite rejects one */
   endWal(): void;
 }
 
@@ -200,14 +196,9 @@ export interface DatabaseFiles {
   /** Deletes the WAL of a database that no process has open. */
   discardWal(): void;
   /** @returns the parts of a new WAL, which `publish` puts in the place of the WAL */
-  beginWal(): WalFile;
+  beginWal(): Disposable & { write(bytes: Uint8Array, offset: number): void; publish(): void };
   /** @throws {AppError} operator if there is a database already that is no copy of a standby */
   beginRestore(): RestoredFile;
   /** @param descriptors of the files, which stay open */
   open(descriptors: FileDescriptors): OpenDatabase;
-}
-
-export interface WalFile extends Disposable {
-  write(bytes: Uint8Array, offset: number): void;
-  publish(): void;
 }

@@ -72,8 +72,8 @@ export function createProblems(
     /** All that is required works: another generation has begun. */
     clearRequired: () => REQUIRED_ACTIVITIES.forEach(clear),
     current(): string | null {
-      const activity = REQUIRED_ACTIVITIES.find((required) => failing.has(required));
-      return activity === undefined ? null : (failing.get(activity) ?? null);
+      const reasons = REQUIRED_ACTIVITIES.map((required) => failing.get(required));
+      return reasons.find((reason) => reason !== undefined) ?? null;
     },
     first: first.promise,
     /**
@@ -85,14 +85,10 @@ export function createProblems(
       if (earlier !== undefined) return earlier;
       const done = work();
       running.set(activity, done);
-      done
-        .then(
-          () => clear(activity),
-          (error) => {
-            if (!isOver()) report(activity, error);
-          },
-        )
-        .finally(() => running.delete(activity));
+      const onError = (error: unknown) => {
+        if (!isOver()) report(activity, error);
+      };
+      done.then(() => clear(activity), onError).finally(() => running.delete(activity));
       return done;
     },
     /**

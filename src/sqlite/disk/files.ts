@@ -1,35 +1,82 @@
 /** The files of a database on the disk of this machine. */
-import { fstatSync, readSync, rmSync } from "node:fs";
+import {
+  closeSync,
+  fstatSync,
+  fsyncSync,
+  openSync,
+  readFileSync,
+  readSync,
+  renameSync,
+  rmSync,
+  statSync,
+} from "node:fs";
 import { suffixes } from "../../base/database-url.ts";
-import type { DatabaseFiles, OpenDatabase } from "../archive/machine.ts";
-import type { FileDescriptors } from "../file/file-watch.ts";
-import { discard, fileState, freeBytesOf, requireWritable, sizeOf } from "../file/files.ts";
+import { claimTemporary } from "../../base/temporary-file.ts";
+import type { DatabaseFiles, Progress, ProgressReader } from "../archive/machine.ts";
+import { connect } from "../file/connection.ts";
+import {
+  discard,
+  fileState,
+  freeBytesOf,
+  PRIVATE_MODE,
+  requireWritable,
+  sizeOf,
+} from "../file/files.ts";
+import { lockPath } from "../file/server-lock.ts";
 import { committedBytes, readWalState } from "../file/wal-index.ts";
-import { openCopy } from "./copy.ts";
-import { holderName, lockIdentity } from "./identity.ts";
-import { noteArchived, notTheArchive, readMarker, writeMarker } from "./marker.ts";
-import { openProgress } from "./progress.ts";
+import { markerPath, noteArchived, readMarker, writeMarker } from "./marker.ts";
 import { beginRestore } from "./restored-file.ts";
 import { pinWal } from "./wal-pin.ts";
 import { beginningOf, continuesAt, createWalReader } from "./wal-reader.ts";
-import { beginWal } from "./wal-writer.ts";
+import { openCopy, writeFully } from "./wal-writer.ts";
 
-/** @param path of a database that stays open in this process. Another descriptor would release SQLite's locks when closed */
-function openDatabase(path: string, descriptors: FileDescriptors): OpenDatabase {
-  const { database, index } = descriptors;
+/** @returns the text of a file of Linux that has one line; `null` on other systems */
+function readLine(path: string): string | null {
+  try {
+    return readFileSync(path, "utf8").trim();
+  } catch {
+    return null;
+  }
+}
+
+export function holderName(databasePath: string): string {
+  const host = readLine("/proc/sys/kernel/hostname");
+  return host === null ? databasePath : `${host}:${databasePath}`;
+}
+
+const selectProgress = `
+  select
+    coalesce(last.id, 0) as changes,
+    last.type || ' ' || last.record_id || ' ' || last.version || ' ' || last.created_at as lastChange,
+    (select count(*) from tokens) as tokens,
+    (select count(*) from tokens where revoked_at is not null) as revokedTokens
+  from (select 1)
+  left join changes as last on last.id = (select max(id) from changes where id <= $upTo)
+`;
+
+/** @param path of a database that stays open */
+function openProgress(path: string): ProgressReader {
+  const db = connect(path);
+  // A write waits for it.
+  db.run("pragma busy_timeout = 0");
+
+  function readUpTo(upTo: number): Progress | null {
+    try {
+      return db.query<Progress, { upTo: number }>(selectProgress).get({ upTo });
+    } catch {
+      return null;
+    }
+  }
+
   return {
-    walBytes: () => committedBytes(readWalState(index)),
-    continuesAt: (position) => continuesAt(descriptors, position),
-    beginning: () => beginningOf(descriptors),
-    readWal: (start) => createWalReader(descriptors, start),
-    readFile(at, length) {
-      const bytes = new Uint8Array(length);
-      return bytes.subarray(0, readSync(database, bytes, 0, length, at));
+    read: () => readUpTo(Number.MAX_SAFE_INTEGER),
+    lacks({ changes, lastChange, tokens, revokedTokens }) {
+      const own = readUpTo(changes);
+      // A change that has expired is another one, too: then nobody can tell.
+      if (own?.changes !== changes || own.lastChange !== lastChange) return true;
+      return own.tokens < tokens || own.revokedTokens < revokedTokens;
     },
-    fileBytes: () => fstatSync(database).size,
-    pinWal: () => pinWal(path),
-    openProgress: () => openProgress(path),
-    openCopy: (start) => openCopy(path, descriptors, start),
+    [Symbol.dispose]: () => db.close(true),
   };
 }
 
@@ -41,8 +88,13 @@ export function databaseFiles(path: string, verify: (path: string) => void): Dat
   return {
     path,
     holder: holderName(path),
-    notTheArchive: notTheArchive(path),
-    lockIdentity: () => lockIdentity(path),
+    notTheArchive: `it is empty or another archive, and not the one of this database, e.g. because a disk is not mounted; to begin an archive there, delete ${markerPath(path)}`,
+    lockIdentity() {
+      const boot = readLine("/proc/sys/kernel/random/boot_id");
+      if (boot === null) return crypto.randomUUID();
+      const { dev, ino } = statSync(lockPath(path), { bigint: true });
+      return `${boot}:${dev}:${ino}`;
+    },
     bytes: () => sizeOf(path),
     walBytes: () => sizeOf(path + suffixes.wal),
     state: () => fileState(path),
@@ -55,8 +107,36 @@ export function databaseFiles(path: string, verify: (path: string) => void): Dat
     discardWal() {
       for (const suffix of [suffixes.wal, suffixes.shm]) rmSync(path + suffix, { force: true });
     },
-    beginWal: () => beginWal(path),
+    beginWal() {
+      const temporaryPath = claimTemporary(path);
+      const descriptor = openSync(temporaryPath, "wx", PRIVATE_MODE);
+      return {
+        write: (bytes, offset) => writeFully(descriptor, bytes, offset),
+        publish() {
+          fsyncSync(descriptor);
+          renameSync(temporaryPath, path + suffixes.wal);
+        },
+        [Symbol.dispose]: () => closeSync(descriptor),
+      };
+    },
     beginRestore: () => beginRestore(path, verify),
-    open: (descriptors) => openDatabase(path, descriptors),
+    // Another descriptor of an open database would release the locks of SQLite when closed.
+    open(descriptors) {
+      const { database, index } = descriptors;
+      return {
+        walBytes: () => committedBytes(readWalState(index)),
+        continuesAt: (position) => continuesAt(descriptors, position),
+        beginning: () => beginningOf(descriptors),
+        readWal: (start) => createWalReader(descriptors, start),
+        readFile(at, length) {
+          const bytes = new Uint8Array(length);
+          return bytes.subarray(0, readSync(database, bytes, 0, length, at));
+        },
+        fileBytes: () => fstatSync(database).size,
+        pinWal: () => pinWal(path),
+        openProgress: () => openProgress(path),
+        openCopy: (start) => openCopy(path, descriptors, start),
+      };
+    },
   };
 }

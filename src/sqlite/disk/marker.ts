@@ -1,32 +1,34 @@
 /** The file of the marker, next to the database. */
 import { constants, readFileSync, rmSync, statSync, utimesSync, writeFileSync } from "node:fs";
 import { suffixes } from "../../base/database-url.ts";
-import { systemCode } from "../../base/error.ts";
+import { fail, systemCode } from "../../base/error.ts";
 import { claimTemporary, fsyncPath } from "../../base/temporary-file.ts";
 import type { ArchiveMarker } from "../archive/machine.ts";
-import { markerOfRestored, type Restored } from "../archive/read/rebuild.ts";
 import {
   copyOwnership,
-  fileState,
   PRIVATE_MODE,
   replaceFile,
   requirePermission,
+  resolveDatabase,
 } from "../file/files.ts";
+import { isServed } from "../file/server-lock.ts";
+
+/** How long a command waits for the archive, as a client does. */
+const TIMEOUT_MS = 5_000;
+const POLL_MS = 20;
+
+const LOST = "another server has taken over, and may lack what was written: run the command there";
 
 function inodeOf(path: string): string | null {
   return statSync(path, { bigint: true, throwIfNoEntry: false })?.ino.toString() ?? null;
 }
 
-function markerOf(databasePath: string): string {
+export function markerPath(databasePath: string): string {
   return databasePath + suffixes.archive;
 }
 
-export function notTheArchive(databasePath: string): string {
-  return `it is empty or another archive, and not the one of this database, e.g. because a disk is not mounted; to begin an archive there, delete ${markerOf(databasePath)}`;
-}
-
 export function readMarker(databasePath: string): ArchiveMarker | null {
-  const path = markerOf(databasePath);
+  const path = markerPath(databasePath);
   requirePermission([path], constants.R_OK);
   try {
     const { next, ...marker } = JSON.parse(readFileSync(path, "utf8"));
@@ -43,7 +45,7 @@ export function readMarker(databasePath: string): ArchiveMarker | null {
  * Settle it afterwards
  */
 export function writeMarker(databasePath: string, marker: ArchiveMarker, file = databasePath) {
-  const path = markerOf(databasePath);
+  const path = markerPath(databasePath);
   const temporaryPath = claimTemporary(path);
   const next = { inode: inodeOf(file), marker };
   const stored = file === databasePath ? marker : { ...readMarker(databasePath), next };
@@ -63,15 +65,10 @@ export function settleMarker(databasePath: string): void {
 /** Notes that the archive has all commits up to this time: the time of the marker says so to commands. */
 export function noteArchived(databasePath: string, timeMs: number): void {
   try {
-    utimesSync(markerOf(databasePath), timeMs / 1000, timeMs / 1000);
+    utimesSync(markerPath(databasePath), timeMs / 1000, timeMs / 1000);
   } catch {
     // The file is that of another user, or was deleted: commands say that they do not know.
   }
-}
-
-/** @returns as {@link noteArchived}; 0 if nothing was noted since the marker was written */
-export function archivedUntilMs(databasePath: string): number {
-  return statSync(markerOf(databasePath), { throwIfNoEntry: false })?.mtimeMs ?? 0;
 }
 
 /** Notes that `restore` replaces the database with this file, which is a backup. */
@@ -79,7 +76,7 @@ export function markReplaced(databasePath: string, file: string): void {
   const marker = readMarker(databasePath);
   // It may be that of a restore which was interrupted.
   if (marker === null) {
-    rmSync(markerOf(databasePath), { force: true });
+    rmSync(markerPath(databasePath), { force: true });
     return;
   }
   const names = [...marker.names, ...(marker.restored?.names ?? [])];
@@ -87,12 +84,25 @@ export function markReplaced(databasePath: string, file: string): void {
   writeMarker(databasePath, { ...marker, complete: null, restored, isCopy: false }, file);
 }
 
-/** Notes that this file, which is to replace the database, was restored. @see markerOfRestored */
-export function markRestored(
-  path: string,
-  restored: Restored,
-  isSame: boolean,
-  file: string,
-): void {
-  writeMarker(path, markerOfRestored(restored, isSame, fileState(file)), file);
+/** @see Backend.watchArchive */
+export function watchArchive(databaseUrl: string): () => Promise<boolean> {
+  const path = resolveDatabase(databaseUrl, false);
+  /** As of the last {@link noteArchived}. */
+  const archivedUntilMs = () => statSync(markerPath(path), { throwIfNoEntry: false })?.mtimeMs ?? 0;
+  const opened = inodeOf(path);
+  const isArchived = readMarker(path) !== null;
+  return async () => {
+    const writtenMs = Date.now();
+    const notedMs = archivedUntilMs();
+    for (let waitedMs = 0; ; waitedMs += POLL_MS) {
+      if (inodeOf(path) !== opened || readMarker(path)?.isCopy)
+        fail("operator", `Cannot use ${databaseUrl}: ${LOST}`);
+      const untilMs = archivedUntilMs();
+      // What was noted before may be from a clock that was ahead.
+      if (!isArchived || (untilMs > writtenMs && untilMs !== notedMs)) return true;
+      // Another server may have taken over from one that has ended.
+      if (!isServed(path) || waitedMs >= TIMEOUT_MS) return false;
+      await Bun.sleep(POLL_MS);
+    }
+  };
 }

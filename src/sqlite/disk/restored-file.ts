@@ -21,11 +21,6 @@ import { systemMachine } from "./system-machine.ts";
 import { copyWal } from "./wal-pin.ts";
 import { type WrittenWal, writeFully, writePart } from "./wal-writer.ts";
 
-interface PartialWal extends WrittenWal {
-  readonly salt: string;
-  offset: number;
-}
-
 /** Lets SQLite copy the WAL to the database, which verifies its checksums. */
 function applyWal(path: string, { committed, frameBytes }: WrittenWal): void {
   {
@@ -36,14 +31,13 @@ function applyWal(path: string, { committed, frameBytes }: WrittenWal): void {
     if (copied * frameBytes !== Math.max(0, committed - WAL_HEADER_BYTES))
       fail("operator", "the archive is damaged: SQLite rejects a part of the WAL");
   }
-  rmSync(path + suffixes.wal, { force: true });
-  rmSync(path + suffixes.shm, { force: true });
+  for (const suffix of [suffixes.wal, suffixes.shm]) rmSync(path + suffix, { force: true });
 }
 
 /** The parts of the WAL are applied at each restart. */
 function openTarget(path: string): RestoreTarget {
   let file: { readonly descriptor: number; bytes: number } | null = null;
-  let wal: PartialWal | null = null;
+  let wal: (WrittenWal & { readonly salt: string; offset: number }) | null = null;
 
   function endFile(): void {
     const ended = file;
@@ -52,20 +46,12 @@ function openTarget(path: string): RestoreTarget {
   }
 
   function endWal(): void {
+    endFile();
     const ended = wal;
     if (ended === null) return;
     wal = null;
     closeSync(ended.descriptor);
     applyWal(path, ended);
-  }
-
-  function restart(salt: string, bytes: Uint8Array): PartialWal {
-    endWal();
-    const descriptor = openSync(path + suffixes.wal, "wx", PRIVATE_MODE);
-    const frameBytes =
-      FRAME_HEADER_BYTES + Buffer.from(bytes.buffer, bytes.byteOffset).readUInt32BE(8);
-    wal = { descriptor, salt, frameBytes, offset: 0, committed: 0 };
-    return wal;
   }
 
   return {
@@ -79,13 +65,18 @@ function openTarget(path: string): RestoreTarget {
       writeFully(file.descriptor, bytes, file.bytes);
       file.bytes += bytes.length;
     },
-    endFile,
     appendWal({ salt, offset }, bytes) {
       if (bytes.length < WAL_HEADER_BYTES || (wal?.salt !== salt && offset !== 0)) return false;
-      const current = wal?.salt === salt ? wal : restart(salt, bytes);
-      if (offset !== current.offset) return false;
-      writePart(current, bytes, offset);
-      current.offset += bytes.length;
+      if (wal?.salt !== salt) {
+        endWal();
+        const descriptor = openSync(path + suffixes.wal, "wx", PRIVATE_MODE);
+        const pageBytes = Buffer.from(bytes.buffer, bytes.byteOffset).readUInt32BE(8);
+        const frameBytes = FRAME_HEADER_BYTES + pageBytes;
+        wal = { descriptor, salt, frameBytes, offset: 0, committed: 0 };
+      }
+      if (offset !== wal.offset) return false;
+      writePart(wal, bytes, offset);
+      wal.offset += bytes.length;
       return true;
     },
     endWal,

@@ -1,6 +1,5 @@
 /**
- * Reads the write-ahead log (WAL) of an open database from a position to its end, and proves that nothing in between was
- * missed: SQLite restarts the WAL at its beginning when all of it is in the database.
+ * The write-ahead log (WAL) of an open database. SQLite restarts it at its beginning when all of it is in the database.
  * @see https://www.sqlite.org/fileformat2.html#walformat
  */
 import { readSync } from "node:fs";

@@ -6,16 +6,14 @@ const POLL_MS = 50;
 
 export type ChangeWatch = ReturnType<typeof createChangeWatch>;
 
-/** Waits until the archive has all that is committed. It may reject, and is asked again then. */
-export type UntilArchived = () => Promise<void>;
-
 /**
  * Tells listeners of new changes. Other processes write to the database too, so the newest id is also polled while there
  * are listeners.
- * @param untilArchived `null` shows changes that the archive does not have. Otherwise another server that takes over might
- * not have them, and count anew from an earlier one
+ * @param untilArchived waits until the archive has all that is committed; it may reject, and is asked again then. `null`
+ * shows changes that the archive does not have. Otherwise another server that takes over might not have them, and count
+ * anew from an earlier one
  */
-export function createChangeWatch(db: Database, untilArchived: UntilArchived | null) {
+export function createChangeWatch(db: Database, untilArchived: (() => Promise<void>) | null) {
   const newestId = db.prepare<{ id: number }, []>("select coalesce(max(id), 0) as id from changes");
   const listeners = new Set<() => void>();
   let timer: Timer | undefined;

@@ -25,7 +25,7 @@ const MAX_BATCH_MS = 10;
 type Synchronous<Result> = Result extends PromiseLike<unknown> ? never : Result;
 
 /** Decides when a commit is acknowledged. */
-export interface CommitGate {
+interface CommitGate {
   /** Call it before each attempt to write. `confirm` or `failed` ends it. @throws {AppError} unavailable if none may begin */
   begin(): void;
   /**
@@ -50,17 +50,22 @@ export interface WriterParts {
   readonly nowMs?: () => number;
 }
 
-interface State extends WriterParts {
-  readonly nowMs: () => number;
-  readonly queue: ReturnType<typeof createRoundRobinQueue<Write>>;
-  /** Writes of a batch that was rolled back. They run in the next one. */
-  rolledBack: Write[];
-  /** Number of writes that were committed, and wait for the gate. */
-  unconfirmed: number;
-  /** Whether a batch is scheduled, or a checkpoint runs. */
-  scheduled: boolean;
-  /** Since when another process has been writing; `null` if none is. */
-  busySinceMs: number | null;
+type State = ReturnType<typeof createState>;
+
+function createState({ nowMs = () => performance.now(), ...parts }: WriterParts) {
+  return {
+    ...parts,
+    nowMs,
+    queue: createRoundRobinQueue<Write>(),
+    /** Writes of a batch that was rolled back. They run in the next one. */
+    rolledBack: [] as Write[],
+    /** Number of writes that were committed, and wait for the gate. */
+    unconfirmed: 0,
+    /** Whether a batch is scheduled, or a checkpoint runs. */
+    scheduled: false,
+    /** Since when another process has been writing; `null` if none is. */
+    busySinceMs: null as number | null,
+  };
 }
 
 function queued({ queue, rolledBack }: State): number {
@@ -127,12 +132,10 @@ function tryBegin(state: State): boolean {
     state.busySinceMs ??= state.nowMs();
     const mayRetry = state.nowMs() - state.busySinceMs < BUSY_TIMEOUT_MS;
     if (isBusy(error) && mayRetry) schedule(state);
-    else
-      rejectAll(
-        state,
-        Array.from({ length: queued(state) }, () => take(state) as Write),
-        error,
-      );
+    else {
+      const writes = Array.from({ length: queued(state) }, () => take(state) as Write);
+      rejectAll(state, writes, error);
+    }
     return false;
   }
 }
@@ -190,16 +193,8 @@ function flush(state: State): void {
   startCheckpoint(state);
 }
 
-export function createWriter({ nowMs = () => performance.now(), ...parts }: WriterParts) {
-  const state: State = {
-    ...parts,
-    nowMs,
-    queue: createRoundRobinQueue<Write>(),
-    rolledBack: [],
-    unconfirmed: 0,
-    scheduled: false,
-    busySinceMs: null,
-  };
+export function createWriter(parts: WriterParts) {
+  const state = createState(parts);
   const pending = () => queued(state) + state.unconfirmed;
 
   return {
@@ -219,15 +214,10 @@ export function createWriter({ nowMs = () => performance.now(), ...parts }: Writ
       work: () => Synchronous<Result>,
       author: Author = null,
     ): Promise<Result> {
-      return new Promise<Result>((resolve, reject) => {
-        state.queue.add(author, {
-          table,
-          work,
-          resolve: resolve as (result: unknown) => void,
-          reject,
-        });
-        schedule(state);
-      });
+      const { promise, resolve, reject } = Promise.withResolvers<unknown>();
+      state.queue.add(author, { table, work, resolve, reject });
+      schedule(state);
+      return promise as Promise<Result>;
     },
     pending,
     /** Starts a checkpoint if one is due. Each batch of writes ends with this too. */

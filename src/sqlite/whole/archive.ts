@@ -6,7 +6,7 @@ import { withRetries } from "../../domain/object-storage.ts";
 import type { Backend } from "../../domain/store.ts";
 import { promote } from "../archive/follow/promote.ts";
 import { listRanges } from "../archive/read/restorable.ts";
-import { holderName } from "../disk/identity.ts";
+import { holderName } from "../disk/files.ts";
 import { restoreToFile } from "../disk/restored-file.ts";
 import { systemMachine } from "../disk/system-machine.ts";
 import { describeSqliteError } from "../file/errors.ts";
@@ -28,13 +28,10 @@ export const checkSqliteArchive: Backend["checkArchive"] = async (storage, datab
 };
 
 /** @see Backend.listArchive */
-export const listSqliteArchive: Backend["listArchive"] = async (storage) => {
-  try {
-    return await listRanges(withRetries(storage, systemMachine));
-  } catch (error) {
+export const listSqliteArchive: Backend["listArchive"] = (storage) =>
+  listRanges(withRetries(storage, systemMachine)).catch((error) => {
     throw describeSqliteError(`Cannot read ${storage.url}`, error);
-  }
-};
+  });
 
 /** @see Backend.promoteArchive */
 export const promoteSqliteArchive: Backend["promoteArchive"] = (storage, ...options) => {

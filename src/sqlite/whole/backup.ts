@@ -22,8 +22,7 @@ import { isServed } from "../file/server-lock.ts";
 import { createStatementThread } from "../file/thread.ts";
 import { forgetFile } from "../tables/feed.ts";
 import { appendChecksum } from "./backup-checksum.ts";
-import { checkDatabase } from "./check.ts";
-import { findInFile } from "./check-file.ts";
+import { checkDatabase, findInFile } from "./check.ts";
 
 /** Interval at which the size of a copy is compared. */
 const WATCH_MS = 100;

@@ -8,18 +8,67 @@ import { Order, orderStatuses } from "../../domain/order.ts";
 import { MAX_RECORD_BYTES, type RecordTable } from "../../domain/record.ts";
 import { User } from "../../domain/user.ts";
 import { hadIoError, IO_ERROR, meaningOf } from "../file/errors.ts";
+import { readEntries } from "../file/migrate.ts";
 import { recordJson } from "../tables/columns.ts";
 import { type CountedList, levelBits, storedLists, tableOf } from "../tables/count-index.ts";
-import { type Find, findBrokenConstraints, findInFile, isWalkable } from "./check-file.ts";
+
+type Find = (db: Database) => Iterable<string>;
 
 /** Maximum per section. */
 const MAX_FINDINGS = 10;
+/** More of them are not counted. */
+const MAX_DAMAGED_PAGES = 100;
+
+/** A page that belongs to two trees, or twice to one. The walk over a tree with many of them would not end. */
+const SHARED_PAGE = /2nd reference to page/;
 
 /**
  * Errors that the contents of the file cause. This includes SQLITE_ERROR: all statements are constant, so it means
  * a damaged schema, malformed JSON, or a sum that overflows.
  */
 const UNREADABLE = /^SQLITE_(CORRUPT|NOTADB|ERROR|TOOBIG)/;
+
+/** @returns whether the tables can be read to their ends */
+function isWalkable(findings: readonly string[]): boolean {
+  return findings.length < MAX_DAMAGED_PAGES && !findings.some((line) => SHARED_PAGE.test(line));
+}
+
+export function* findInFile(db: Database) {
+  using statement = db.prepare<{ integrity_check: string }, []>(
+    `pragma integrity_check(${MAX_DAMAGED_PAGES})`,
+  );
+  for (const { integrity_check } of statement.iterate()) {
+    // The first row has all damaged pages, in several lines after a header. Then SQLite walks over the tables.
+    const lines = integrity_check.split("\n");
+    yield* lines.filter((line) => line !== "ok" && !line.startsWith("***"));
+    if (!isWalkable(lines)) return;
+  }
+}
+
+/**
+ * Finds the tables in which a row breaks a CHECK constraint. SQLite does not load the constraints of a database at rest,
+ * so `pragma integrity_check` does not verify them. A temporary table of our own schema takes one row after the other.
+ */
+function* findBrokenConstraints(db: Database) {
+  for (const entry of readEntries()) {
+    const [name, sql] = [String(entry.name), String(entry.sql)];
+    if (entry.type !== "table" || !sql.includes(" check ")) continue;
+    // Temporary sequences would hide those of the database.
+    const columns = sql.slice(sql.indexOf("(")).replace(/ autoincrement/i, "");
+    db.run(`create temp table checked ${columns}`);
+    try {
+      db.run("create temp trigger checked after insert on checked begin delete from checked; end");
+      db.run(`insert into temp.checked select * from main.${name}`);
+    } catch (error) {
+      const code = systemCode(error);
+      if (!code.startsWith("SQLITE_CONSTRAINT")) throw error;
+      // `integrity_check` finds all others.
+      if (code === "SQLITE_CONSTRAINT_CHECK") yield `CHECK constraint failed in ${name}`;
+    } finally {
+      db.run("drop table temp.checked");
+    }
+  }
+}
 
 function findRows<Row>(query: string, describe: (row: Row) => string): Find {
   return function* find(db) {

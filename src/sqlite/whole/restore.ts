@@ -7,13 +7,15 @@ import { timeInName } from "../../base/time-in-name.ts";
 import { requireOwnNeighbours } from "../../base/trusted-path.ts";
 import type { Backend, BackupSummary } from "../../domain/store.ts";
 import { stateOf, type Token } from "../../domain/token.ts";
-import { markReplaced, markRestored, settleMarker } from "../disk/marker.ts";
+import { markerOfRestored } from "../archive/read/rebuild.ts";
+import { markReplaced, settleMarker, writeMarker } from "../disk/marker.ts";
 import { restoreToFile } from "../disk/restored-file.ts";
 import { isAtRest } from "../file/at-rest.ts";
 import { connect, countRows } from "../file/connection.ts";
 import { describeSqliteError, isBusy } from "../file/errors.ts";
 import {
   copyOwnership,
+  fileState,
   linkOrCopy,
   makeParents,
   readHeader,
@@ -195,7 +197,10 @@ export const restoreSqlite: Backend["restore"] = async ({ from, databaseUrl, now
     const previousPath = `${path}.${timeInName(time)}`;
     const isSame = revokedTokens === null || revokedTokens.length === 0;
     if (archived === null) markReplaced(path, temporaryPath);
-    else markRestored(path, archived, isSame, temporaryPath);
+    else {
+      const state = fileState(temporaryPath);
+      writeMarker(path, markerOfRestored(archived, isSame, state), temporaryPath);
+    }
     const hadPrevious = replaceDatabase(temporaryPath, path, previousPath);
     created.move();
     const warnings = [...contents.warnings, ...(archived?.warnings ?? [])];

@@ -6,18 +6,20 @@ import { closeSync, openSync } from "node:fs";
 import type { ArchiveCommit } from "../../../src/domain/archive.ts";
 import type { ObjectStorage } from "../../../src/domain/object-storage.ts";
 import { createDirectoryStorage } from "../../../src/object-storage/directory.ts";
+import { createWriteState, type WriteState } from "../../../src/sqlite/archive/context.ts";
 import { promote } from "../../../src/sqlite/archive/follow/promote.ts";
 import { type Base, decodeJson, encodeJson } from "../../../src/sqlite/archive/format.ts";
 import { baseKey, chunkKey, parseSlotKey, prefixes } from "../../../src/sqlite/archive/keys.ts";
 import type { DatabaseFiles, Machine, OpenDatabase } from "../../../src/sqlite/archive/machine.ts";
 import { readHead } from "../../../src/sqlite/archive/read/log-reader.ts";
+import { markerOfRestored } from "../../../src/sqlite/archive/read/rebuild.ts";
 import { createArchiver } from "../../../src/sqlite/archive/write/archiver.ts";
 import type { Continuation } from "../../../src/sqlite/archive/write/generation.ts";
-import { createWriteState, type WriteState } from "../../../src/sqlite/archive/write-state.ts";
 import { databaseFiles } from "../../../src/sqlite/disk/files.ts";
-import { markRestored } from "../../../src/sqlite/disk/marker.ts";
+import { writeMarker } from "../../../src/sqlite/disk/marker.ts";
 import { restoreToFile } from "../../../src/sqlite/disk/restored-file.ts";
 import { systemMachine } from "../../../src/sqlite/disk/system-machine.ts";
+import { fileState } from "../../../src/sqlite/file/files.ts";
 import { makeDirectory } from "../../support/directory.ts";
 import { expectRejection } from "../../support/expect-error.ts";
 
@@ -307,6 +309,7 @@ export function promoteTo(storage: ObjectStorage, nowMs = Date.now()) {
 /** @returns the path of a restored database, with which a server may continue the archive */
 export async function restoreOther({ at, storage }: Archive, time: Date | null, from = storage) {
   const path = at("b.db");
-  markRestored(path, await restoreToFile(path, from, time), true, path);
+  const restored = await restoreToFile(path, from, time);
+  writeMarker(path, markerOfRestored(restored, true, fileState(path)));
   return path;
 }

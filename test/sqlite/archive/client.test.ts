@@ -5,6 +5,7 @@ import { existsSync, readdirSync, writeFileSync } from "node:fs";
 import { AppError } from "../../../src/base/error.ts";
 import type { ArchiveOptions, ArchiveSettings } from "../../../src/domain/archive.ts";
 import type { Store } from "../../../src/domain/store.ts";
+import { createWriteState } from "../../../src/sqlite/archive/context.ts";
 import type { DatabaseFiles } from "../../../src/sqlite/archive/machine.ts";
 import { openArchive } from "../../../src/sqlite/archive/thread/client.ts";
 import {
@@ -12,7 +13,6 @@ import {
   type ArchiveResponse,
   createArchiveService,
 } from "../../../src/sqlite/archive/thread/service.ts";
-import { createWriteState } from "../../../src/sqlite/archive/write-state.ts";
 import { databaseFiles } from "../../../src/sqlite/disk/files.ts";
 import { systemMachine } from "../../../src/sqlite/disk/system-machine.ts";
 import type { FileDescriptors } from "../../../src/sqlite/file/file-watch.ts";

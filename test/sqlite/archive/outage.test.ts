@@ -3,7 +3,7 @@ import { describe, expect, test } from "bun:test";
 import { closeSync, openSync, readSync, writeSync } from "node:fs";
 import { AppError } from "../../../src/base/error.ts";
 import type { ObjectStorage } from "../../../src/domain/object-storage.ts";
-import { watchArchive } from "../../../src/sqlite/disk/beside.ts";
+import { watchArchive } from "../../../src/sqlite/disk/marker.ts";
 import { takeServerLock } from "../../../src/sqlite/file/server-lock.ts";
 import { makeUnreliable } from "../../object-storage/unreliable.ts";
 import { expectRejection } from "../../support/expect-error.ts";

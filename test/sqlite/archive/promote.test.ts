@@ -7,8 +7,6 @@ import { encodeJson, MAX_SENDING } from "../../../src/sqlite/archive/format.ts";
 import { heartbeatKey, parseSlotKey, slotKey } from "../../../src/sqlite/archive/keys.ts";
 import { readHead, readLog } from "../../../src/sqlite/archive/read/log-reader.ts";
 import { createLog, fence, seal } from "../../../src/sqlite/archive/write/log.ts";
-import { markRestored } from "../../../src/sqlite/disk/marker.ts";
-import { restoreToFile } from "../../../src/sqlite/disk/restored-file.ts";
 import { createMemoryStorage } from "../../object-storage/memory.ts";
 import { expectRejection } from "../../support/expect-error.ts";
 import {
@@ -127,8 +125,8 @@ test("a database that was restored replaces the archive when no server writes to
   expect(await prepare(archive, path)).toBe(null);
   await using server = await archive.start();
   await writeSegments(server, 1);
-  const other = archive.at("other.db");
-  markRestored(other, await restoreToFile(other, archive.storage, new Date(2_000)), true, other);
+  const elsewhere = { ...archive, at: () => archive.at("other.db") };
+  const other = await restoreOther(elsewhere, new Date(2_000));
   for (const old of [path, other]) {
     expect(await prepare(archive, old)).toBe(null);
     const refused = archive.start({ path: old, standby: true });

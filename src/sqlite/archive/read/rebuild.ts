@@ -73,7 +73,6 @@ async function fetchBase(storage: ObjectStorage, base: Base, target: RestoreTarg
   target.beginFile();
   for await (const { item, body } of download(storage, chunks))
     target.appendFile(decodeChunk(item.key, body, item));
-  target.endFile();
 }
 
 /**
@@ -178,7 +177,6 @@ export async function restoreTo(
 const NOWHERE: RestoreTarget = {
   beginFile() {},
   appendFile() {},
-  endFile() {},
   appendWal: () => true,
   endWal() {},
   [Symbol.dispose]() {},

@@ -3,12 +3,10 @@ import type { Clock } from "../../../base/clock.ts";
 import { AppError, type ErrorCode } from "../../../base/error.ts";
 import { removeTemporary } from "../../../base/temporary-file.ts";
 import type { ArchiveOptions, ArchiveState } from "../../../domain/archive.ts";
-import type { CommitGate } from "../../engine/writer.ts";
 import type { FileDescriptors } from "../../file/file-watch.ts";
 import { createThread } from "../../file/thread.ts";
-import { ARCHIVE_CAUSE } from "../context.ts";
+import { ARCHIVE_CAUSE, createWriteState } from "../context.ts";
 import { HEARTBEAT_MS } from "../format.ts";
-import { createWriteState } from "../write-state.ts";
 import type { ArchiveRequest, ArchiveResponse } from "./service.ts";
 
 /** How long a write waits for the archive. Then it is rejected, and so are later ones immediately, until the archive responds. */
@@ -22,14 +20,8 @@ type Failed = Extract<ArchiveResponse, { type: "failed" }>;
 type Reply = Failed | Extract<ArchiveResponse, { type: "done" }>;
 type Event = Exclude<ArchiveResponse, Reply>;
 
-const isReply = (message: ArchiveResponse) => message.type === "done" || message.type === "failed";
-
 function archiveError(code: ErrorCode, message: string, cause: Failed["cause"] = ARCHIVE_CAUSE) {
   return new AppError(code, message, { cause });
-}
-
-function errorOf({ code, message, cause }: Failed): Error {
-  return code === null ? new Error(message) : archiveError(code, message, cause);
 }
 
 function notConfirmed(): AppError {
@@ -39,15 +31,10 @@ function notConfirmed(): AppError {
   );
 }
 
-interface Waiter extends PromiseWithResolvers<void> {
-  readonly ticket: number;
-  /** By the monotonic clock. */
-  readonly expiresMs: number;
-}
-
 /** The commits that wait for the archive. Each has a ticket: its number. */
-function createConfirmations(clock: Clock) {
-  const waiters: Waiter[] = [];
+function createConfirmations(clock: Clock, post: (ticket: number) => void) {
+  /** `expiresMs` is by the monotonic clock. */
+  const waiters: (PromiseWithResolvers<void> & { ticket: number; expiresMs: number })[] = [];
   let isWatched = false;
   let lastTicket = 0;
   /** Ticket of the last rejected write that may have been made; `null` if the archive has it. */
@@ -73,13 +60,14 @@ function createConfirmations(clock: Clock) {
   }
 
   return {
-    nextTicket: () => ++lastTicket,
     isBehind: () => rejectedTicket !== null,
     /** @param expires whether it is rejected after a while, with all others */
-    wait(ticket: number, expires: boolean): Promise<void> {
+    wait(expires: boolean): Promise<void> {
       const patienceMs = expires ? CONFIRM_TIMEOUT_MS : Number.POSITIVE_INFINITY;
       const expiresMs = clock.monotonicMs() + patienceMs;
-      const waiter = { ticket, expiresMs, ...Promise.withResolvers<void>() };
+      lastTicket += 1;
+      post(lastTicket);
+      const waiter = { ticket: lastTicket, expiresMs, ...Promise.withResolvers<void>() };
       waiters.push(waiter);
       if (expires && !isWatched) void watch();
       return waiter.promise;
@@ -103,12 +91,10 @@ function createConfirmations(clock: Clock) {
 export async function openArchive(path: string, options: ArchiveOptions, clock: Clock) {
   const { createWorker, onLog, onStopped, onSuperseded, onWaiting, signal, ...settings } = options;
   const isSync = settings.commit === "sync";
-  const confirmations = createConfirmations(clock);
-  let reported: Omit<ArchiveState, "isHeld" | "isReachable"> = {
-    secondsBehind: 0,
-    bytesBehind: 0,
-    lastBaseS: null,
-  };
+  const confirmations = createConfirmations(clock, (ticket) =>
+    thread.post({ type: "committed", ticket }),
+  );
+  let reported = { secondsBehind: 0, bytesBehind: 0, lastBaseS: null as number | null };
   /** Not later because the thread is silent. */
   let heldUntilMs = Number.NEGATIVE_INFINITY;
   let isSuperseded = false;
@@ -139,7 +125,7 @@ export async function openArchive(path: string, options: ArchiveOptions, clock: 
 
   const thread = createThread<ArchiveRequest, Reply, Event>(
     createWorker,
-    isReply,
+    ({ type }) => type === "done" || type === "failed",
     onEvent,
     (reason) => {
       onLog("error", "archive stopped", { reason });
@@ -151,8 +137,9 @@ export async function openArchive(path: string, options: ArchiveOptions, clock: 
   /** @returns the result, as in {@link ArchiveResponse} */
   async function ask(request: ArchiveRequest): Promise<boolean> {
     const reply = await thread.ask(request);
-    if (reply.type === "failed") throw errorOf(reply);
-    return reply.result;
+    if (reply.type === "done") return reply.result;
+    const { code, message, cause } = reply;
+    throw code === null ? new Error(message) : archiveError(code, message, cause);
   }
 
   /** Sends a request of the start, which the signal ends. */
@@ -177,31 +164,25 @@ export async function openArchive(path: string, options: ArchiveOptions, clock: 
     if (signal.aborted) removeTemporary(path);
     throw error;
   }
-  /** @param expires as in `wait` */
   function untilConfirmed(expires: boolean): Promise<void> {
     if (isSuperseded || thread.isBroken()) return Promise.reject(notConfirmed());
-    const ticket = confirmations.nextTicket();
-    thread.post({ type: "committed", ticket });
-    return confirmations.wait(ticket, expires);
+    return confirmations.wait(expires);
   }
 
-  const gate: CommitGate = {
+  return {
     begin() {
       if (isSuperseded) throw archiveError("unavailable", "another server has taken over");
       if (isSync && (confirmations.isBehind() || thread.isBroken()))
         throw archiveError("unavailable", "the archive does not respond");
       if (!writes.begin()) throw archiveError("unavailable", "a standby is about to take over");
     },
-    confirm() {
+    confirm(): Promise<void> | null {
       if (!writes.end()) return Promise.reject(notConfirmed());
       return isSync ? untilConfirmed(true) : null;
     },
-    failed(isOfDisk) {
+    failed(isOfDisk: boolean) {
       if (writes.end()) writes.setFailing(isOfDisk && settings.standby);
     },
-  };
-  return {
-    ...gate,
     isCopy: () => isCopy,
     /** If so, a standby may take over: write something small each second, and call the other one when that succeeds. */
     isDiskFailing: writes.isFailing,

@@ -7,7 +7,13 @@ import {
   withRetries,
 } from "../../../domain/object-storage.ts";
 import type { FileDescriptors } from "../../file/file-watch.ts";
-import { ARCHIVE_CAUSE, type ArchiveReport, archiveCauses, UNUSABLE } from "../context.ts";
+import {
+  ARCHIVE_CAUSE,
+  type ArchiveReport,
+  archiveCauses,
+  createWriteState,
+  UNUSABLE,
+} from "../context.ts";
 import { ensureDatabase } from "../follow/ensure-database.ts";
 import { follow } from "../follow/follow.ts";
 import { type CopyStart, prepareCopy } from "../follow/standby.ts";
@@ -15,7 +21,6 @@ import type { DatabaseFiles, Machine } from "../machine.ts";
 import { isUsed } from "../read/catalog.ts";
 import { type Archiver, createArchiver } from "../write/archiver.ts";
 import type { Continuation } from "../write/generation.ts";
-import { createWriteState } from "../write-state.ts";
 import { probe } from "./probe.ts";
 
 const MAX_WAL_BYTES = 2 ** 30;
@@ -80,15 +85,14 @@ export function createArchiveService({ machine, openStorage, filesOf, respond }:
     const onWaiting = (what: string | null) => respond({ type: "waiting", what });
     const server = { files: filesOf(path), storage, machine, signal, log, onWaiting };
     isReached = settings.wasReached ?? settings.wasSuperseded;
-    let probed = isReached ? Promise.resolve() : null;
-    const tryStorage = () => {
-      probed ??= probe(server).catch((error) => {
-        probed = null;
-        throw error;
+    let probing: Promise<void> | null = null;
+    const tryStorage = async () => {
+      if (isReached) return;
+      probing ??= probe(server).finally(() => {
+        probing = null;
       });
-      return probed.finally(() => {
-        isReached = probed !== null;
-      });
+      await probing;
+      isReached = true;
     };
     const create: ObjectStorage["create"] = (...given) =>
       tryStorage().then(() => storage.create(...given));
@@ -107,11 +111,8 @@ export function createArchiveService({ machine, openStorage, filesOf, respond }:
     // A server that cannot write takes over nothing.
     if (standby) context.files.requireWritable();
     copyStart = standby ? await prepareCopy(options, waitMs) : null;
-    if (copyStart === null) {
-      await ensureDatabase(options);
-      return false;
-    }
-    return true;
+    if (copyStart === null) await ensureDatabase(options);
+    return copyStart !== null;
   }
 
   async function followOther({ files }: Request<"follow">): Promise<boolean> {
@@ -148,29 +149,19 @@ export function createArchiveService({ machine, openStorage, filesOf, respond }:
     }
   }
 
-  function handle(request: ArchiveRequest): Promise<unknown> | undefined {
-    switch (request.type) {
-      case "open":
-        return open(request);
-      case "follow":
-        return followOther(request);
-      case "start":
-        return start(request);
-      case "checkpoint":
-        archiver?.checkpoint();
-        return;
-      case "close":
-        return close();
-      case "committed":
-        archiver?.committed(request.ticket);
-        return;
-    }
-  }
+  const handlers: { [Type in ArchiveRequest["type"]]: (_: Request<Type>) => unknown } = {
+    open,
+    follow: followOther,
+    start,
+    close,
+    checkpoint: () => archiver?.checkpoint(),
+    committed: ({ ticket }) => archiver?.committed(ticket),
+  };
 
   return async (request: ArchiveRequest): Promise<void> => {
     try {
-      const handled = handle(request);
-      if (handled !== undefined) last = handled;
+      const handled = handlers[request.type](request as never);
+      if (handled instanceof Promise) last = handled;
       const result = (await handled) === true;
       if (request.type !== "committed") respond({ type: "done", result });
     } catch (error) {

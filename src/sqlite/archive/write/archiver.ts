@@ -1,20 +1,18 @@
 /** Keeps the archive of an open database up to date, generation after generation. Runs in a thread of its own. */
 import { AppError, fail, isDiskError, messageOf, systemCode } from "../../../base/error.ts";
-import { createSettledClock } from "../../../base/settled-clock.ts";
 import { withRetries } from "../../../domain/object-storage.ts";
 import {
   type ArchiveContext,
   type ArchiverOptions,
+  createContext,
   isOfArchive,
   isOver,
   problemOf,
 } from "../context.ts";
 import { parseSlotKey } from "../keys.ts";
-import { createProblems } from "../problems.ts";
 import { isAtOrBefore } from "../read/catalog.ts";
 import { isUnreadable } from "../read/rebuild.ts";
 import { writeBaseIfDue } from "./bases.ts";
-import { close, noteEnd } from "./closing.ts";
 import { beginGeneration, type Continuation } from "./generation.ts";
 import { watchWrites } from "./hand-over.ts";
 import { deleteIfDue } from "./retention.ts";
@@ -22,10 +20,12 @@ import {
   type Archiving,
   advance,
   bytesBehind,
+  close,
   createGenerationWriter,
   endGeneration,
   type GenerationEvents,
   isComplete,
+  noteEnd,
   readAll,
 } from "./segments.ts";
 
@@ -257,27 +257,8 @@ function checkpoint(archive: Archiving): boolean {
 }
 
 export function createArchiver(options: ArchiverOptions) {
-  const { machine, files, database } = options;
-  const archive: Archiving = {
-    ...options,
-    identity: files.lockIdentity(),
-    walPin: database.pinWal(),
-    progress: database.openProgress(),
-    problems: createProblems(options.log, machine),
-    settledMs: createSettledClock(machine.nowMs, machine.monotonicMs),
-    ending: new AbortController(),
-    writer: null,
-    hasGap: false,
-    failedMs: Number.NEGATIVE_INFINITY,
-    pausedUntilMs: Number.NEGATIVE_INFINITY,
-    lack: null,
-    isStarted: false,
-    lastTicket: 0,
-    completeUntilMs: null,
-    createdMs: machine.monotonicMs(),
-    bytesBehind: 0,
-    heldUntilMs: Number.NEGATIVE_INFINITY,
-  };
+  const { machine } = options;
+  const archive: Archiving = { ...createContext(options), writer: null };
   const ticking = machine.every(SENDING_SHARE * options.intervalMs, () => tick(archive));
   const watching = archive.standby
     ? watchWrites(archive, (reason) => supersede(archive, reason))

@@ -4,8 +4,7 @@ import type { ArchiveContext } from "../context.ts";
 import { type Base, type Chunk, encodeChunk, encodeJson } from "../format.ts";
 import { baseKey, chunkKey, type SegmentId } from "../keys.ts";
 import { isAtOrBefore } from "../read/catalog.ts";
-import type { GenerationWriter } from "./segments.ts";
-import { advance, readAll, timeOf } from "./segments.ts";
+import { advance, type GenerationWriter, readAll, timeOf } from "./segments.ts";
 
 const CHUNK_BYTES = 4 * 2 ** 20;
 /**

@@ -1,12 +1,12 @@
 /** One generation of the archive, while this server writes it: sends the WAL as segments, and knows which commits the archive has. */
+import { AppError, messageOf } from "../../../base/error.ts";
 import type { ObjectStorage } from "../../../domain/object-storage.ts";
-import type { ArchiveContext } from "../context.ts";
-import { type Base, encodeChunk, MAX_SENDING, type SegmentHeader, type Slot } from "../format.ts";
-import type { SegmentId } from "../keys.ts";
-import type { Progress, WalPart, WalPosition, WalReader } from "../machine.ts";
+import { type ArchiveContext, isOver, problemOf } from "../context.ts";
+import { encodeChunk, MAX_SENDING, type SegmentHeader, type Slot } from "../format.ts";
+import type { Progress, WalPart, WalPosition } from "../machine.ts";
 import type { Beginning } from "./generation.ts";
-import { type Heartbeat, type HeartbeatEvents, startHeartbeat } from "./heartbeat.ts";
-import { createLog, type Log } from "./log.ts";
+import { type HeartbeatEvents, startHeartbeat } from "./heartbeat.ts";
+import { createLog } from "./log.ts";
 
 /** Bytes of the WAL in memory. Beyond, they stay in the WAL, which is not checkpointed then. */
 const MAX_PENDING_BYTES = 64 * 2 ** 20;
@@ -15,22 +15,21 @@ const MAX_PENDING_BYTES = 64 * 2 ** 20;
 const MAX_BACK_MS = 1_000;
 const EARLIEST_MS = Date.UTC(2026, 0);
 
-type ReadSegment = Pick<Slot, "generation" | "number" | "timeMs">;
+/** How long a stopping server waits for the storage. */
+const CLOSE_TIMEOUT_MS = 5_000;
+/** How long it waits for other processes, so that the next start can prove that it continues the archive. */
+const OTHERS_TIMEOUT_MS = 500;
+const POLL_MS = 20;
 
-export interface QueuedSegment extends ReadSegment {
+/** The archive is complete, but only the WAL says so, which the last process that closes the database deletes. */
+const IN_USE =
+  "another process uses the database: if that ends before the next start, all of it is copied again";
+
+interface QueuedSegment extends Pick<Slot, "generation" | "number" | "timeMs"> {
   readonly part: WalPart;
   readonly previous: WalPosition | null;
   readonly reached: Progress | null;
   readonly ascendsFrom: number;
-}
-
-/** The segments up to this one have everything that was committed until this time. */
-interface Read {
-  readonly segment: number;
-  /** Ticket of the last commit counted by then. */
-  readonly ticket: number;
-  /** By the monotonic clock, as all but the times of segments. */
-  readonly timeMs: number;
 }
 
 export interface GenerationEvents extends HeartbeatEvents {
@@ -40,44 +39,9 @@ export interface GenerationEvents extends HeartbeatEvents {
   readonly onSuperseded: (holder: string) => void;
 }
 
-export interface GenerationWriter {
-  readonly archive: ArchiveContext;
-  readonly beginning: Beginning;
-  readonly events: GenerationEvents;
-  readonly log: Log;
-  readonly heartbeat: Heartbeat;
-  readonly reader: WalReader;
-  readonly queue: QueuedSegment[];
-  /** Bytes that were read, and are not in the archive. */
-  pendingBytes: number;
-  /** Bytes of compressed segments that the archive has. */
-  storedBytes: number;
-  /** The last segment that was read. Before the first one, its number is 0, and its time that of what is continued. */
-  lastRead: ReadSegment;
-  previous: WalPosition | null;
-  ascendsFrom: number;
-  /** Progress of the database as of `lastRead`; older while there is more to read. */
-  reached: Progress | null;
-  /** Number of the first segment since the restart of the WAL; `null` if it is in an earlier generation. */
-  firstOfWal: number | null;
-  /** One for each segment that is not confirmed, or the last one. */
-  reads: Read[];
-  /** Ticket of the last commit counted when the end of the WAL was read. */
-  readTicket: number;
-  /** `null` if the generation has begun with a base, which is not complete. */
-  newestBase: Base | null;
-  /** `storedBytes` when the newest base was begun; 0 if it is of an earlier generation. */
-  baseStartBytes: number;
-  /** When this server began the newest base, `null` if another did; and the last one because the clock was ahead. */
-  begunMs: number | null;
-  clockBaseMs: number;
-  /** When what has expired was deleted. */
-  deletedMs: number;
-}
+export type GenerationWriter = Awaited<ReturnType<typeof createGenerationWriter>>;
 
-export interface Archiving extends ArchiveContext {
-  writer: GenerationWriter | null;
-}
+export type Archiving = ArchiveContext & { writer: GenerationWriter | null };
 
 /**
  * @param opening repeats calls that fail, for the first heartbeat
@@ -88,7 +52,7 @@ export async function createGenerationWriter(
   beginning: Beginning,
   events: GenerationEvents,
   opening: ObjectStorage,
-): Promise<GenerationWriter> {
+) {
   const { storage, problems, database } = archive;
   const { generation, position, previous, timeMs, newest } = beginning;
   const log = createLog({
@@ -104,20 +68,34 @@ export async function createGenerationWriter(
     log,
     heartbeat: await startHeartbeat(archive, generation, log, events, opening),
     reader: database.readWal(position),
-    queue: [],
+    queue: [] as QueuedSegment[],
+    /** Bytes that were read, and are not in the archive. */
     pendingBytes: 0,
+    /** Bytes of compressed segments that the archive has. */
     storedBytes: 0,
+    /** The last segment that was read. Before the first one, its number is 0, and its time that of what is continued. */
     lastRead: { generation: generation.number, number: 0, timeMs },
     previous,
     ascendsFrom: 1,
-    reached: null,
+    /** Progress of the database as of `lastRead`; older while there is more to read. */
+    reached: null as Progress | null,
+    /** Number of the first segment since the restart of the WAL; `null` if it is in an earlier generation. */
     firstOfWal: position.offset === 0 ? 1 : null,
-    reads: [],
+    /**
+     * The segments up to this one have everything that was committed until this time, by the monotonic clock; the ticket is
+     * that of the last commit counted by then. One for each segment that is not confirmed, or the last one.
+     */
+    reads: [] as { segment: number; ticket: number; timeMs: number }[],
+    /** Ticket of the last commit counted when the end of the WAL was read. */
     readTicket: 0,
+    /** `null` if the generation has begun with a base, which is not complete. */
     newestBase: newest,
+    /** `storedBytes` when the newest base was begun; 0 if it is of an earlier generation. */
     baseStartBytes: 0,
-    begunMs: null,
+    /** When this server began the newest base, `null` if another did; and the last one because the clock was ahead. */
+    begunMs: null as number | null,
     clockBaseMs: Number.NEGATIVE_INFINITY,
+    /** When what has expired was deleted. */
     deletedMs: Number.NEGATIVE_INFINITY,
   };
 }
@@ -176,7 +154,6 @@ async function send(writer: GenerationWriter, queued: QueuedSegment): Promise<vo
   else confirm(writer);
 }
 
-/** @param number of a segment */
 function maySend({ log }: GenerationWriter, number: number): boolean {
   return !log.isEnded() && number <= log.stored() + MAX_SENDING;
 }
@@ -236,11 +213,6 @@ export function advance(writer: GenerationWriter): void {
   confirm(writer);
 }
 
-export function lastStored({ log, beginning, lastRead }: GenerationWriter): SegmentId {
-  const number = log.stored();
-  return number === 0 ? beginning.last : { generation: lastRead.generation, number };
-}
-
 export function bytesBehind({ pendingBytes, reader }: GenerationWriter): number {
   return pendingBytes + reader.unreadBytes();
 }
@@ -248,4 +220,67 @@ export function bytesBehind({ pendingBytes, reader }: GenerationWriter): number 
 /** @returns whether the archive can restore all commits */
 export function isComplete(writer: GenerationWriter): boolean {
   return writer.newestBase !== null && bytesBehind(writer) === 0;
+}
+
+type Guard = (work: () => void) => void;
+
+/**
+ * Copies all of the WAL to the database, and notes that the archive has it: the next start can continue from here, also as
+ * a standby of the server that has the archive then.
+ * @returns whether it has
+ */
+export function noteEnd({ walPin, files }: Archiving, writer: GenerationWriter): boolean {
+  const { log, beginning, lastRead } = writer;
+  const isRead = () => isComplete(writer) || (readAll(writer) && isComplete(writer));
+  return walPin.complete(isRead, () => {
+    const marker = files.readMarker();
+    if (marker === null) return;
+    const last = { ...lastRead, number: log.stored() };
+    const { generation, number } = last.number === 0 ? beginning.last : last;
+    const complete = { generation, number, file: files.state() };
+    files.writeMarker({ ...marker, complete, restored: null });
+  });
+}
+
+/** Sends the rest, until the archive has all of the database. @returns why that was not noted; `null` if it was */
+async function finish(archive: Archiving, guard: Guard): Promise<string | null> {
+  const { machine } = archive;
+  let deadlineMs = machine.monotonicMs() + CLOSE_TIMEOUT_MS;
+  let hasAll = false;
+  let isNoted = false;
+  while (machine.monotonicMs() < deadlineMs) {
+    const { writer, isStarted } = archive;
+    if (writer === null && (!isStarted || problemOf(archive) !== null)) break;
+    guard(() => {
+      if (writer === null) return;
+      advance(writer);
+      if (!isComplete(writer)) return;
+      if (!hasAll) deadlineMs = Math.min(deadlineMs, machine.monotonicMs() + OTHERS_TIMEOUT_MS);
+      hasAll = true;
+      isNoted = noteEnd(archive, writer);
+    });
+    if (isNoted) return null;
+    await machine.sleep(POLL_MS);
+  }
+  return hasAll ? IN_USE : (problemOf(archive) ?? "a base is being written");
+}
+
+/** Brings the archive up to date if the storage responds in time. */
+export async function close(archive: Archiving, guard: Guard): Promise<void> {
+  const { log, isStarted, machine } = archive;
+  const reason = await finish(archive, guard);
+  const { writer } = archive;
+  if (reason !== null && isStarted && !isOver(archive))
+    log("warn", "archive not complete", { reason });
+  if (writer !== null && reason === null) {
+    // So that the next start need not wait.
+    const closing = writer.log.close(machine.nowMs());
+    await Promise.race([closing, machine.sleep(CLOSE_TIMEOUT_MS / 2)]).catch((error) => {
+      log("warn", "archive not closed", { reason: messageOf(error) });
+    });
+  }
+  archive.ending.abort(new AppError("unavailable", "the archive was closed"));
+  if (archive.writer !== null) endGeneration(archive.writer);
+  archive.progress[Symbol.dispose]();
+  archive.walPin[Symbol.dispose]();
 }

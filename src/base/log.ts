@@ -94,13 +94,7 @@ export function createLog({ level, format, now, write }: LogOptions): Log {
   const threshold = logLevels.indexOf(level);
   const enabled = (severity: Severity) => logLevels.indexOf(severity) >= threshold;
   const formatter = format === "json" ? jsonFormatter : textFormatter;
-  /** Of the last line: a busy server writes many in one millisecond. */
-  let last = { ms: Number.NaN, text: "" };
-  function timestamp(): string {
-    const time = now();
-    if (time.getTime() !== last.ms) last = { ms: time.getTime(), text: time.toISOString() };
-    return last.text;
-  }
+  const timestamp = () => now().toISOString();
   const logAt = (severity: Severity) => (event: string, fields?: Fields) => {
     if (enabled(severity)) write(`${formatter.event(timestamp(), severity, event, fields)}\n`);
   };

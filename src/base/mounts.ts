@@ -1,14 +1,8 @@
 /** The mounted file systems, which Linux lists. */
 import { readFileSync } from "node:fs";
 
-interface Mount {
-  readonly path: string;
-  /** E.g. `ext4`, `nfs4` or `fuse.sshfs`. */
-  readonly type: string;
-}
-
 /** @see https://man7.org/linux/man-pages/man5/proc_pid_mountinfo.5.html */
-export function parseMounts(mountinfo: string): readonly Mount[] {
+export function parseMounts(mountinfo: string) {
   return mountinfo.split("\n").flatMap((line) => {
     const [, path, type] = /^(?:\S+ ){4}(\S+) .*? - (\S+) /.exec(line) ?? [];
     if (path === undefined || type === undefined) return [];
@@ -17,7 +11,7 @@ export function parseMounts(mountinfo: string): readonly Mount[] {
   });
 }
 
-function readMounts(): readonly Mount[] {
+function readMounts() {
   try {
     return parseMounts(readFileSync("/proc/self/mountinfo", "utf8"));
   } catch {
@@ -30,7 +24,7 @@ export function isMountPoint(path: string, mounts = readMounts()): boolean {
   return mounts.some((mount) => mount.path === path);
 }
 
-/** @param path without links. @returns the type of its file system; `null` if it is unknown */
+/** @param path without links. @returns the type of its file system, e.g. `nfs4` or `fuse.sshfs`; `null` if it is unknown */
 export function fileSystemOf(path: string, mounts = readMounts()): string | null {
   const above = mounts.filter((mount) => `${path}/`.startsWith(mount.path.replace(/\/?$/, "/")));
   // The last of several mounts at one path is the visible one.

@@ -8,8 +8,8 @@ export function formatCount(value: number, noun: string): string {
   return `${formatNumber(value)} ${noun}${value === 1 ? "" : "s"}`;
 }
 
-/** @param counts by noun, at least two. @returns e.g. `1 user, 2 orders and 3 tokens` */
+/** @param counts by noun. @returns e.g. `1 user, 2 orders and 3 tokens` */
 export function formatCounts(counts: Readonly<Record<string, number>>): string {
   const parts = Object.entries(counts).map(([noun, count]) => formatCount(count, noun));
-  return `${parts.slice(0, -1).join(", ")} and ${parts.at(-1)}`;
+  return new Intl.ListFormat("en-GB").format(parts);
 }

@@ -1,26 +1,47 @@
 import { existsSync } from "node:fs";
 import { verifyFile } from "../base/checksum.ts";
 import { isPostgres } from "../base/database-url.ts";
-import { AppError, fail, messageOf } from "../base/error.ts";
+import { AppError, fail, failField, messageOf } from "../base/error.ts";
+import { hasMember } from "../base/json.ts";
 import { escapeInvisible } from "../base/readable-text.ts";
+import { removeUnknownFields, unknownField } from "../base/validator.ts";
 import type { BulkStore, ImportOptions, ImportResult } from "../domain/bulk.ts";
 import { createPlanner } from "../domain/import-plan.ts";
 import {
+  createOrderParser,
+  createUserParser,
   type ImportedRow,
   type ImportedTable,
   orderImport,
   userImport,
 } from "../domain/import-rules.ts";
+import { createImportRun } from "../domain/import-run.ts";
 import type { Store } from "../domain/store.ts";
 import { formatCount, formatNumber } from "./count-text.ts";
 import { readCsv } from "./files/csv.ts";
-import { type BulkTable, type FileFormat, formatFor, streamPath } from "./files/file-format.ts";
+import {
+  type BulkTable,
+  ERROR_FIELD,
+  type FileFormat,
+  formatFor,
+  importSchemas,
+  type RawRecord,
+  streamPath,
+  TEXT_FIELD,
+} from "./files/file-format.ts";
 import { readNdjson } from "./files/ndjson.ts";
 import { type CommandSystem, type OutputStream, withStore } from "./files/system.ts";
-import { importRecords, type OnResult } from "./import-records.ts";
 
 /** Unknown fields that are listed, and reasons of rejections, each with its first record. Others are only counted. */
 const MAX_LISTED = 20;
+
+/** Maximum records per transaction: the writes of a running server wait for it. */
+const BATCH_RECORDS = 5000;
+/** Approximate maximum size of a transaction. */
+const BATCH_BYTES = 2 * 2 ** 20;
+
+/** Called in the order of the file. */
+type OnResult = (entry: RawRecord, result: ImportResult) => void;
 
 type ImportCounts = Record<ImportResult["outcome"], number>;
 
@@ -86,6 +107,67 @@ function createReport(rejects: OutputStream | null) {
   return { counts, add, skip, print };
 }
 
+/** In the words of the file rather than of an HTTP request. */
+function problemsOf(error: unknown): string {
+  if (!(error instanceof AppError) || error.code !== "validation_failed") throw error;
+  const problems = error.problems
+    .map(({ field, problem }) => `${field === "body" ? "record" : field} ${problem}`)
+    .join("; ");
+  const hasUnknown = error.problems.some(({ problem }) => problem === unknownField);
+  return hasUnknown ? `${problems} (--ignore-unknown skips unknown fields)` : problems;
+}
+
+async function importBatches<Given>(
+  entries: AsyncIterable<RawRecord>,
+  parse: (entry: RawRecord) => Given,
+  store: BulkStore<Given>,
+  options: ImportOptions,
+  onResult: OnResult,
+): Promise<void> {
+  const batch: { readonly entry: RawRecord; readonly rejected: ImportResult | null }[] = [];
+  /** Those of the batch that are valid. */
+  const records: Given[] = [];
+  const lines: number[] = [];
+  const run = createImportRun();
+  let size = 0;
+
+  async function flush(): Promise<void> {
+    const valid = { ...options, run, lines: lines.splice(0) };
+    const results = (await store.import(records.splice(0), valid)).values();
+    for (const { entry, rejected } of batch.splice(0)) {
+      const result = rejected ?? results.next().value;
+      if (result === undefined) throw new Error("the import of a batch lacks a result");
+      onResult(entry, result);
+    }
+    size = 0;
+  }
+
+  for await (const entry of entries) {
+    try {
+      records.push(parse(entry));
+      lines.push(entry.line);
+      batch.push({ entry, rejected: null });
+    } catch (error) {
+      batch.push({ entry, rejected: { outcome: "rejected", reason: problemsOf(error) } });
+    }
+    size += entry.size;
+    if (batch.length >= BATCH_RECORDS || size >= BATCH_BYTES) await flush();
+  }
+  await flush();
+}
+
+/** @throws {AppError} validation_failed if the record is the text of a line that still has to be corrected */
+function withoutMarks(record: unknown): unknown {
+  if (hasMember(record, TEXT_FIELD)) {
+    failField(TEXT_FIELD, "format", "must be replaced by the fields of the record");
+  }
+  if (hasMember(record, ERROR_FIELD)) {
+    const { [ERROR_FIELD]: _, ...others } = record;
+    return others;
+  }
+  return record;
+}
+
 async function importAll(
   bulk: Store["bulk"],
   job: ImportJob,
@@ -105,8 +187,16 @@ async function importAll(
   }
   const chunks = countBytes();
   const entries = format === "csv" ? readCsv(chunks, table, onUnknown) : readNdjson(chunks);
+  const read = (entry: RawRecord) => {
+    const record = withoutMarks(entry.parse());
+    return onUnknown ? removeUnknownFields(record, importSchemas[table], onUnknown) : record;
+  };
+  async function run<Given>(store: BulkStore<Given>, parse: (value: unknown) => Given) {
+    await importBatches(entries, (entry) => parse(read(entry)), store, job, add);
+  }
   try {
-    await importRecords(bulk, entries, table, job, onUnknown, add);
+    if (table === "users") await run(bulk.users, createUserParser());
+    else await run(bulk.orders, createOrderParser());
     if (inputBytes > 0 && Object.values(counts).every((count) => count === 0))
       fail("validation_failed", "it has no records");
     // Without a rejected record there is no file.

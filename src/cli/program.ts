@@ -9,13 +9,6 @@ import type { System } from "./files/system.ts";
 
 const USAGE_EXIT_CODE = 2;
 
-/** In the style of commander. */
-function describeSources(name: SettingName): string {
-  const { default: value } = settings[name];
-  const shown = value === null ? "" : `default: ${JSON.stringify(value)}, `;
-  return `(${shown}env: ${variableOf(name)})`;
-}
-
 /** Settings have the names of their options, which commander writes in camel case. */
 function flagsOf(command: Command): Flags {
   const given = Object.entries(command.opts()).filter(([name]) => Object.hasOwn(settings, name));
@@ -33,7 +26,9 @@ function define(command: Command, definition: CommandDefinition, system: System)
   for (const name of used) {
     const { default: initial, description } = settings[name];
     const value = initial === "false" ? "" : " <value>";
-    command.option(`${flagOf(name)}${value}`, `${description} ${describeSources(name)}`);
+    // In the style of commander.
+    const shown = initial === null ? "" : `default: ${JSON.stringify(initial)}, `;
+    command.option(flagOf(name) + value, `${description} (${shown}env: ${variableOf(name)})`);
   }
   const lines = examples.map((example) => `  ${example}\n`).join("");
   command.addHelpText("after", `\nExamples:\n${lines}`);
@@ -60,7 +55,8 @@ function define(command: Command, definition: CommandDefinition, system: System)
   }
 }
 
-function createProgram(system: System): Command {
+/** @param args without the program's name. @returns 0, or 2 after a usage error. @throws {AppError} operator */
+export async function runCommand(args: readonly string[], system: System): Promise<number> {
   const command = new Command("user-api")
     .exitOverride()
     .helpOption("-h, --help", "print this help")
@@ -75,13 +71,8 @@ function createProgram(system: System): Command {
     })
     .version(versionText(system), "-V, --version", "print the version");
   define(command, rootCommand, system);
-  return command;
-}
-
-/** @param args without the program's name. @returns 0, or 2 after a usage error. @throws {AppError} operator */
-export async function runCommand(args: readonly string[], system: System): Promise<number> {
   try {
-    await createProgram(system).parseAsync(args, { from: "user" });
+    await command.parseAsync(args, { from: "user" });
     return 0;
   } catch (error) {
     if (!(error instanceof CommanderError)) throw error;

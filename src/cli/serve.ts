@@ -72,20 +72,6 @@ function createServerLog(
   return log;
 }
 
-function storeListeners(log: Log, { observeCommit }: Metrics) {
-  return {
-    onCommit: observeCommit,
-    onStorageProblem(problem: string | null) {
-      if (problem === null) log.info("writes resumed");
-      else log.error("writes rejected", { reason: problem });
-    },
-    onMigration(from: number, to: number) {
-      if (from > 0) log.info("schema migrated", { from, to });
-    },
-    onWarning: (reason: string) => log.warn("unsafe setup", { reason }),
-  };
-}
-
 /** Bounds connections by open files, because Bun accepts every one. @returns the limit */
 function limitOpenFiles({ memoryBytes, sockets }: CommandSystem, log: Log): number {
   const most = Math.floor(memoryBytes / BYTES_PER_CONNECTION);
@@ -209,7 +195,20 @@ export async function serve(system: CommandSystem, options: { check?: boolean })
   const stopping = stopSignal({ untilStopped: () => stopped });
   const stopFor = (error: unknown) => fault.resolve({ by: "fault", error });
   const mode: StoreMode = readOnly ? "serve-read-only" : "serve";
-  const use = { mode, create: !readOnly, now: system.now, ...storeListeners(log, metrics) };
+  const use = {
+    mode,
+    create: !readOnly,
+    now: system.now,
+    onCommit: metrics.observeCommit,
+    onStorageProblem(problem: string | null) {
+      if (problem === null) log.info("writes resumed");
+      else log.error("writes rejected", { reason: problem });
+    },
+    onMigration(from: number, to: number) {
+      if (from > 0) log.info("schema migrated", { from, to });
+    },
+    onWarning: (reason: string) => log.warn("unsafe setup", { reason }),
+  };
   const onStandby = (store: Store | null) => {
     if (store === null) stores.replace(null);
     else serveStore(store).catch(stopFor);

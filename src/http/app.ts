@@ -1,32 +1,23 @@
 /** Composes the app: its routes, the pipeline that handles them, and what happens to all other requests. */
 import { Elysia } from "elysia";
 import { createExpiryLog } from "../base/expiry.ts";
-import type { Log } from "../base/log.ts";
-import type { Config } from "../domain/config.ts";
 import { type JsonText, jsonText } from "../domain/record.ts";
-import type { ReplaceableStore } from "../domain/replaceable-store.ts";
 import { isSocketPath } from "../domain/settings.ts";
 import { createDocument } from "./document.ts";
-import { createHostCheck } from "./input/host.ts";
 import type { JsonSchema } from "./input/input.ts";
 import { createAuthenticator } from "./limits/authentication.ts";
-import { createRejectedAddress } from "./limits/client-address.ts";
-import type { Connections } from "./limits/connections.ts";
-import type { Drain } from "./limits/drain.ts";
 import { createResponseMemory, createWriteMemory } from "./limits/memory.ts";
 import { createRateLimiter } from "./limits/rate-limit.ts";
 import { createWaitingClients } from "./limits/waiting-clients.ts";
 import { createYieldToClients } from "./limits/yielding.ts";
-import type { Metrics } from "./metrics/metrics.ts";
 import type { JsonBlob } from "./output/bodies.ts";
 import { createCors } from "./output/cors.ts";
 import { createErrorHandler, createServerErrorLog } from "./output/errors.ts";
 import { handleRequest, type Pipeline } from "./pipeline.ts";
-import { createResponder } from "./respond.ts";
 import { changes } from "./routes/changes.ts";
 import { docs } from "./routes/docs.ts";
 import { orders } from "./routes/orders.ts";
-import { type Route, type RouteEntry, routesOf } from "./routes/route.ts";
+import { type AppOptions, type Route, routesOf } from "./routes/route.ts";
 import { system } from "./routes/system.ts";
 import type { ClientApp } from "./routes/typed-client.ts";
 import { users } from "./routes/users.ts";
@@ -44,55 +35,31 @@ export function openapiJson(version: string, routes = routesOf(allRoutes())): Js
   return jsonText(createDocument(version, routes));
 }
 
-/** One `Blob`: Bun copies text for each response, so that clients that do not read would fill the memory. */
-export function createDocumentReader(version: string, routes: readonly RouteEntry[]) {
-  let blob: JsonBlob<JsonSchema> | null = null;
-  return () => (blob ??= new Blob([openapiJson(version, routes)]));
-}
-
-export interface AppOptions {
-  readonly stores: ReplaceableStore;
-  readonly config: Config;
-  readonly log: Log;
-  readonly now: () => Date;
-  readonly metrics: Metrics;
-  readonly drain: Drain;
-  readonly connections: Connections;
-  readonly version: string;
-}
-
 export function createApp(options: AppOptions) {
   const { stores, config, metrics, drain, connections } = options;
   const cors = createCors(config.corsOrigin);
   const table = allRoutes();
   const routes = routesOf(table);
-  const rejectedAddress = createRejectedAddress(connections, config);
   const logServerError = createServerErrorLog(options.log);
   const unmatched = createUnmatched(cors, routes);
   const tokenExpiry = createExpiryLog("token", options.now, options.log);
   metrics.addValidity("token", tokenExpiry.first);
+  let document: JsonBlob<JsonSchema> | null = null;
   const pipeline: Pipeline = {
-    services: {
-      get store() {
-        return stores.use();
-      },
-      stores,
-      readOnly: config.readOnly,
-      standby: config.standby,
-      metrics,
-      drain,
-      connections,
-      responseMemory: createResponseMemory(connections, isSocketPath(config.host)),
-      ...createAuthenticator(stores.use, config, options.now, tokenExpiry),
-      yieldToClients: createYieldToClients(),
-      waitingClients: createWaitingClients(stores.subscribe, drain),
-      document: createDocumentReader(options.version, routes),
+    ...options,
+    get store() {
+      return stores.use();
     },
+    cors,
+    responseMemory: createResponseMemory(connections, isSocketPath(config.host)),
+    ...createAuthenticator(stores.use, config, options.now, tokenExpiry),
+    yieldToClients: createYieldToClients(),
+    waitingClients: createWaitingClients(stores.subscribe, drain),
+    // One `Blob`: Bun copies text for each response, so that clients that do not read would fill the memory.
+    document: () => (document ??= new Blob([openapiJson(options.version, routes)])),
     unmatched,
-    requireHost: createHostCheck(),
     requireWithinRate: createRateLimiter(config.rateLimit),
     reserveWrite: createWriteMemory(),
-    respond: createResponder({ ...options, cors, rejectedAddress }),
     logServerError,
   };
   const paths = new Map(routes.map(({ path, hooks }) => [hooks.defined, path]));

@@ -24,14 +24,14 @@ import { failNotPrimary, NOT_PRIMARY } from "../domain/health.ts";
 import { requireScopes, type Token } from "../domain/token.ts";
 import { expectedBytes, readBody, receive } from "./input/body.ts";
 import type { UncheckedCall } from "./input/call.ts";
-import type { createHostCheck } from "./input/host.ts";
+import { requireHost } from "./input/host.ts";
 import { requestIdOf } from "./input/request-id.ts";
 import type { ReserveWrite } from "./limits/memory.ts";
 import type { RequireWithinRate } from "./limits/rate-limit.ts";
 import { requireRecent } from "./limits/standby.ts";
 import type { ResponseBody } from "./output/bodies.ts";
 import { errorBody, type LogServerError } from "./output/errors.ts";
-import type { Respond } from "./respond.ts";
+import { respond } from "./respond.ts";
 import type { Route, Services } from "./routes/route.ts";
 import type { Unmatched } from "./unmatched.ts";
 
@@ -46,8 +46,6 @@ const preconditions = ["If-Match", "If-None-Match"];
 function requireFieldsOfMethod({ method, headers }: Request): void {
   // PATCH, PUT and DELETE use both.
   if (isWrite(method) && method !== "POST") return;
-  // Almost all of the others, as fast as possible.
-  if (!isWrite(method) && !headers.has("idempotency-key")) return;
   const [useless, allowed] = isWrite(method) ? [preconditions, keys] : [keys, preconditions];
   const found = useless.find((name) => headers.has(name));
   if (found) failField(found, "not_allowed", `is not allowed with ${method}`, { allowed });
@@ -56,30 +54,26 @@ function requireFieldsOfMethod({ method, headers }: Request): void {
 /** The status of a request whose client has disconnected, as in the log of nginx. It gets no response. */
 const DISCONNECTED = 499;
 
-export interface Pipeline {
-  readonly services: Services;
+export interface Pipeline extends Services {
   readonly unmatched: Unmatched;
-  readonly requireHost: ReturnType<typeof createHostCheck>;
   readonly requireWithinRate: RequireWithinRate;
   readonly reserveWrite: ReserveWrite;
-  readonly respond: Respond;
   readonly logServerError: LogServerError;
 }
 
 function identify(pipeline: Pipeline, call: UncheckedCall): MaybePromise<Token> {
   const { method, headers } = call.request;
   const authorization = headers.get("authorization") ?? "";
-  const { authenticate, clientOf } = pipeline.services;
-  const token = authenticate(authorization);
+  const token = pipeline.authenticate(authorization);
   // Bun drops the body of a GET.
   if (!(token instanceof Promise) || !isWrite(method)) return token;
   // Its error must not be unhandled if there is no room for the body.
   token.catch(() => {});
-  call.incoming = receive(pipeline.reserveWrite, call.request, clientOf(authorization));
+  call.incoming = receive(pipeline.reserveWrite, call.request, pipeline.clientOf(authorization));
   return token;
 }
 
-function admit({ requireHost }: Pipeline, call: UncheckedCall, token: Token | null): void {
+function admit(call: UncheckedCall, token: Token | null): void {
   const { headers } = call.request;
   call.token = token;
   // Bun sends the interim response only for `100-continue` in lower case: otherwise, clients would wait in vain.
@@ -90,7 +84,7 @@ function admit({ requireHost }: Pipeline, call: UncheckedCall, token: Token | nu
 
 async function handleUnmatched(pipeline: Pipeline, call: UncheckedCall): Promise<ResponseBody> {
   const { unmatched } = pipeline;
-  admit(pipeline, call, unmatched.needsToken(call) ? await identify(pipeline, call) : null);
+  admit(call, unmatched.needsToken(call) ? await identify(pipeline, call) : null);
   return unmatched.handle(call);
 }
 
@@ -99,9 +93,8 @@ function handleRoute(
   call: UncheckedCall,
   route: Route,
 ): MaybePromise<ResponseBody> {
-  const { services } = pipeline;
   // Before its token is looked up.
-  if (services.standby && route.definition.scopes) requireRecent(services.store);
+  if (pipeline.config.standby && route.definition.scopes) requireRecent(pipeline.store);
   const token = route.definition.public ? null : identify(pipeline, call);
   // Not `andThen`: JavaScriptCore could not inline a call that all routes share.
   return token instanceof Promise
@@ -115,7 +108,7 @@ function authorize(
   route: Route,
   token: Token | null,
 ): MaybePromise<ResponseBody> {
-  admit(pipeline, call, token);
+  admit(call, token);
   if (token !== null) {
     if (route.definition.scopes) requireScopes(token, route.definition.scopes);
     pipeline.requireWithinRate(token.hash);
@@ -124,8 +117,8 @@ function authorize(
 }
 
 /** @see YieldToClients. The promise rejects if the client has disconnected. */
-function yieldToOthers({ services }: Pipeline, call: UncheckedCall): Promise<void> | null {
-  const turn = services.yieldToClients(call.token?.hash ?? null);
+function yieldToOthers(pipeline: Pipeline, call: UncheckedCall): Promise<void> | null {
+  const turn = pipeline.yieldToClients(call.token?.hash ?? null);
   if (turn === null) return null;
   return turn.then(() => {
     // A client could keep the server busy with requests whose responses it does not wait for.
@@ -139,24 +132,21 @@ function read(pipeline: Pipeline, call: UncheckedCall, route: Route): MaybePromi
     turn === null
       ? callHandler(pipeline, call, route)
       : turn.then(() => callHandler(pipeline, call, route));
-  if (!pipeline.services.standby || !route.definition.scopes) return body;
+  if (!pipeline.config.standby || !route.definition.scopes) return body;
   return andThen(body, (made) => noteAge(pipeline, call, made));
 }
 
 /** Adds the age of what was read. @see RFC 9111 §5.1 */
-function noteAge({ services }: Pipeline, { head }: UncheckedCall, body: ResponseBody) {
-  const seconds = requireRecent(services.store);
-  if (seconds === null) return body;
-  head.headers["age"] = String(Math.ceil(seconds));
-  head.version = null;
+function noteAge({ store }: Pipeline, { head }: UncheckedCall, body: ResponseBody) {
+  const seconds = requireRecent(store);
+  if (seconds !== null) head.headers["age"] = String(Math.ceil(seconds));
   return body;
 }
 
 async function write(pipeline: Pipeline, call: UncheckedCall, route: Route): Promise<ResponseBody> {
   const { request, token } = call;
-  if (pipeline.services.readOnly) fail("unavailable", "the server is read-only at the moment");
-  if (pipeline.services.standby && pipeline.services.store.secondsBehind() !== null)
-    failNotPrimary();
+  if (pipeline.config.readOnly) fail("unavailable", "the server is read-only at the moment");
+  if (pipeline.config.standby && pipeline.store.secondsBehind() !== null) failNotPrimary();
   const client = token?.hash ?? null;
   if (call.incoming === null) call.incoming = receive(pipeline.reserveWrite, request, client);
   else call.incoming.assign(client);
@@ -165,13 +155,13 @@ async function write(pipeline: Pipeline, call: UncheckedCall, route: Route): Pro
   return await callHandler(pipeline, call, route);
 }
 
-function callHandler({ services }: Pipeline, call: UncheckedCall, route: Route) {
+function callHandler(pipeline: Pipeline, call: UncheckedCall, route: Route) {
   const { params, query, body } = route.definition;
   requireFieldsOfMethod(call.request);
   call.params = params?.parse(call.params);
   call.query = query.parse(call.request.url);
   call.body = body?.parse(call.body);
-  return route.handler(call, services);
+  return route.handler(call, pipeline);
 }
 
 function reject(pipeline: Pipeline, call: UncheckedCall, error: unknown): Response {
@@ -182,7 +172,7 @@ function reject(pipeline: Pipeline, call: UncheckedCall, error: unknown): Respon
   // Neither a failure of the server nor a reason for an alert.
   if (error instanceof AppError && request.signal.aborted) head.status = DISCONNECTED;
   else pipeline.logServerError(error, call);
-  return pipeline.respond(call, body);
+  return respond(pipeline, call, body);
 }
 
 /** With a longer body, a rejection does not wait: Bun receives it meanwhile, and without a token bodies could fill the memory. */
@@ -196,7 +186,7 @@ function rejectInTurn(
 ): MaybePromise<Response> {
   const { request, token } = call;
   const isLong = expectedBytes(request.headers) > MAX_WAITING_BODY_BYTES;
-  const turn = isLong ? null : pipeline.services.yieldToClients(token?.hash ?? null);
+  const turn = isLong ? null : pipeline.yieldToClients(token?.hash ?? null);
   return turn === null
     ? reject(pipeline, call, error)
     : turn.then(() => reject(pipeline, call, error));
@@ -205,9 +195,8 @@ function rejectInTurn(
 function finish(pipeline: Pipeline, call: UncheckedCall, body: ResponseBody): Response {
   const { request, token } = call;
   if (body === null || token === null || request.method !== "GET")
-    return pipeline.respond(call, body);
-  const { responseMemory } = pipeline.services;
-  return pipeline.respond(call, responseMemory.reserve(request, token.hash, body));
+    return respond(pipeline, call, body);
+  return respond(pipeline, call, pipeline.responseMemory.reserve(request, token.hash, body));
 }
 
 async function finishLater(
@@ -215,7 +204,7 @@ async function finishLater(
   call: UncheckedCall,
   body: Promise<ResponseBody>,
 ): Promise<Response> {
-  const { pending } = pipeline.services.connections;
+  const { pending } = pipeline.connections;
   pending.add(call.request);
   try {
     return finish(pipeline, call, await body);
@@ -227,24 +216,6 @@ async function finishLater(
   }
 }
 
-function newCall(request: Request, route: string, params: unknown): UncheckedCall {
-  return {
-    request,
-    requestId: requestIdOf(request.headers),
-    startedMs: performance.now(),
-    route,
-    head: { status: 200, headers: {}, version: null },
-    token: null,
-    params,
-    query: undefined,
-    incoming: null,
-    body: undefined,
-    recordId: undefined,
-    waitedMs: undefined,
-    denial: null,
-  };
-}
-
 /** The first error of the checks is the response. @param route `null` if none matches */
 export function handleRequest(
   pipeline: Pipeline,
@@ -253,7 +224,19 @@ export function handleRequest(
   request: Request,
   params: unknown,
 ): MaybePromise<Response> {
-  const call = newCall(request, path, params);
+  const call: UncheckedCall = {
+    request,
+    requestId: requestIdOf(request.headers),
+    startedMs: performance.now(),
+    route: path,
+    head: { status: 200, headers: {} },
+    token: null,
+    params,
+    query: undefined,
+    incoming: null,
+    body: undefined,
+    denial: null,
+  };
   try {
     const body =
       route === null ? handleUnmatched(pipeline, call) : handleRoute(pipeline, call, route);

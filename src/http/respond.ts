@@ -1,25 +1,32 @@
 /** The last step of every request: its response, metrics and log. */
-import type { Log } from "../base/log.ts";
 import type { UncheckedCall } from "./input/call.ts";
 import { JSON_TYPE } from "./input/media-types.ts";
 import { traceIdOf } from "./input/request-id.ts";
-import type { RejectedAddress } from "./limits/client-address.ts";
-import type { Drain } from "./limits/drain.ts";
-import type { Metrics } from "./metrics/metrics.ts";
-import { REVALIDATE, type ResponseBody } from "./output/bodies.ts";
-import type { Cors } from "./output/cors.ts";
+import type { ResponseBody } from "./output/bodies.ts";
+import type { Services } from "./routes/route.ts";
 
-interface ResponderOptions {
-  readonly log: Log;
-  readonly cors: Cors | null;
-  readonly metrics: Pick<Metrics, "observeRequest">;
-  readonly drain: Drain;
-  readonly rejectedAddress: RejectedAddress;
+const REJECTED: readonly number[] = [401, 429, 503];
+/** Also with a port, as some proxies write it. A client can send anything. */
+const ADDRESS = /^[\da-f.:[\]]{2,50}$/i;
+
+/** @returns the address of a client whose request is rejected, for the log: who guesses tokens, or calls too often */
+export function rejectedAddress(
+  { connections, config: { logClients, trustedProxies } }: Pick<Services, "connections" | "config">,
+  request: Request,
+  status: number,
+): string | undefined {
+  if (!logClients || !REJECTED.includes(status)) return undefined;
+  let calls = trustedProxies === 0 ? null : request.headers.get("x-forwarded-for");
+  calls ??= connections.addressOf(request) ?? "";
+  // Each proxy has appended who called it. What is before can be forged, and have thousands of entries.
+  for (let proxy = 1; proxy < trustedProxies && calls.includes(","); proxy += 1)
+    calls = calls.slice(0, calls.lastIndexOf(","));
+  const address = calls.slice(calls.lastIndexOf(",") + 1).trim();
+  return ADDRESS.test(address) ? address : undefined;
 }
 
-export type Respond = ReturnType<typeof createResponder>;
-
-function observe({ log, metrics, rejectedAddress }: ResponderOptions, call: UncheckedCall): void {
+function observe(services: Services, call: UncheckedCall): void {
+  const { log, metrics } = services;
   const { request, requestId, startedMs, route, token, head, recordId, waitedMs, denial } = call;
   const { method, url } = request;
   const microseconds = Math.round(1000 * (performance.now() - startedMs - (waitedMs ?? 0)));
@@ -39,35 +46,27 @@ function observe({ log, metrics, rejectedAddress }: ResponderOptions, call: Unch
     trace_id: traceIdOf(request.headers),
     token: token?.name ?? denial?.token,
     reason: denial?.message,
-    client: rejectedAddress(request, head.status),
+    client: rejectedAddress(services, request, head.status),
   };
   log.request(fields, url);
 }
 
-export function createResponder(options: ResponderOptions) {
-  const { cors, drain } = options;
-  // A response copies these in two thirds of the time that it takes for an object.
-  const recordHeaders = new Headers({ "content-type": JSON_TYPE, "cache-control": REVALIDATE });
-  return (call: UncheckedCall, body: ResponseBody | AsyncIterable<Uint8Array>) => {
-    observe(options, call);
-    const { request, requestId, head } = call;
-    const { status, headers, version } = head;
-    const isPlain = cors === null && request.method === "GET" && !drain.closesConnections();
-    if (version !== null && isPlain) {
-      recordHeaders.set("etag", `"${version}"`);
-      recordHeaders.set("x-request-id", requestId);
-      return new Response(body, { headers: recordHeaders });
-    }
-    headers["x-request-id"] = requestId;
-    headers["cache-control"] ??= "no-store";
-    if (body !== null) headers["content-type"] ??= JSON_TYPE;
-    else delete headers["content-type"];
-    // Bun adds `Date` to all other responses (RFC 9110 §6.6.1).
-    if (request.method === "HEAD") headers["date"] = new Date().toUTCString();
-    if (cors !== null) {
-      Object.assign(headers, cors.headers(request.headers.get("origin")));
-    }
-    if (drain.closesConnections()) Object.assign(headers, drain.countResponse());
-    return new Response(body, { status, headers });
-  };
+export function respond(
+  services: Services,
+  call: UncheckedCall,
+  body: ResponseBody | AsyncIterable<Uint8Array>,
+): Response {
+  observe(services, call);
+  const { cors, drain } = services;
+  const { request, requestId, head } = call;
+  const { status, headers } = head;
+  headers["x-request-id"] = requestId;
+  headers["cache-control"] ??= "no-store";
+  if (body !== null) headers["content-type"] ??= JSON_TYPE;
+  else delete headers["content-type"];
+  // Bun adds `Date` to all other responses (RFC 9110 §6.6.1).
+  if (request.method === "HEAD") headers["date"] = new Date().toUTCString();
+  if (cors !== null) Object.assign(headers, cors.headers(request.headers.get("origin")));
+  if (drain.closesConnections()) Object.assign(headers, drain.countResponse());
+  return new Response(body, { status, headers });
 }

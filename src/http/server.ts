@@ -2,8 +2,9 @@ import { fail, fileProblem, messageOf, systemCode } from "../base/error.ts";
 import { createExpiryLog } from "../base/expiry.ts";
 import type { Config } from "../domain/config.ts";
 import { isSocketPath } from "../domain/settings.ts";
-import { type AppOptions, createApp } from "./app.ts";
+import { createApp } from "./app.ts";
 import { connectionsOf, IDLE_TIMEOUT_S, type Servers } from "./limits/connections.ts";
+import type { AppOptions } from "./routes/route.ts";
 import { readTls, type Tls, validityOf } from "./tls.ts";
 
 /** On a Unix socket, Bun ignores the timeout of a single request. Longer than a client may wait for changes. */

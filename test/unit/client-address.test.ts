@@ -1,5 +1,5 @@
 import { expect, test } from "bun:test";
-import { createRejectedAddress } from "../../src/http/limits/client-address.ts";
+import { rejectedAddress } from "../../src/http/respond.ts";
 
 /** Trusted proxies, the address that calls (none on a Unix socket), X-Forwarded-For, and the address of the client. */
 const rows: [number, string | null, string | null, string | undefined][] = [
@@ -18,12 +18,13 @@ test.each(rows)(
   (trustedProxies, peer, forwarded, client) => {
     const headers = forwarded === null ? {} : { "x-forwarded-for": forwarded };
     const request = new Request("http://localhost/", { headers });
-    const [logged, omitted] = [true, false].map((logClients) =>
-      createRejectedAddress({ addressOf: () => peer }, { logClients, trustedProxies }),
-    );
-    const statuses = [401, 429, 503, 200, 404, 500];
-    const clients = statuses.map((status) => logged?.(request, status));
+    const connections = { addressOf: () => peer };
+    const logged = (status: number, logClients: boolean) => {
+      const services = { connections, config: { logClients, trustedProxies } };
+      return rejectedAddress(services as never, request, status);
+    };
+    const clients = [401, 429, 503, 200, 404, 500].map((status) => logged(status, true));
     expect(clients).toEqual([client, client, client, undefined, undefined, undefined]);
-    expect(omitted?.(request, 401)).toBeUndefined();
+    expect(logged(401, false)).toBeUndefined();
   },
 );

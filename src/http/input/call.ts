@@ -6,8 +6,6 @@ export interface ResponseHead {
   status: number;
   /** By lower-case name. The default of `content-type` is JSON, that of `cache-control` is `no-store`. */
   headers: Record<string, string>;
-  /** The version of the record that a GET returns, and nothing but its headers; `null` for all other responses. */
-  version: number | null;
 }
 
 /** A request in progress. The pipeline adds what each check finds: a handler gets it when it has passed all of them. */
@@ -25,9 +23,9 @@ export interface Call<Query = unknown, Params = unknown, Body = unknown, MaybeTo
   /** The body, until it is read; `null` for a request that has none, or has not waited yet. */
   incoming: ReturnType<typeof receive> | null;
   /** Id of the record in the response, for the log, as the rest. */
-  recordId: number | undefined;
+  recordId?: number;
   /** Time that the client has asked to wait, which is no part of the duration. */
-  waitedMs: number | undefined;
+  waitedMs?: number;
   /** Why the response is 401, or 503 because another server is the primary. */
   denial: AppError | null;
 }

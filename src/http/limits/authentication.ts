@@ -27,18 +27,6 @@ function createTokenExtractor() {
   };
 }
 
-function environmentToken(apiToken: string, now: Date): Token {
-  return {
-    hash: hashToken(apiToken),
-    name: "API_TOKEN",
-    scope: "write",
-    created_at: now.toISOString(),
-    expires_at: null,
-    last_used_at: null,
-    revoked_at: null,
-  };
-}
-
 const MINUTE_MS = 60_000;
 
 /** Of the cache of hashes. */
@@ -60,7 +48,18 @@ export function createAuthenticator(
   expiry: Pick<ExpiryLog, "note">,
 ) {
   const extractToken = createTokenExtractor();
-  const environment = apiToken === null ? null : environmentToken(apiToken, now());
+  const environment: Token | null =
+    apiToken === null
+      ? null
+      : {
+          hash: hashToken(apiToken),
+          name: "API_TOKEN",
+          scope: "write",
+          created_at: now().toISOString(),
+          expires_at: null,
+          last_used_at: null,
+          revoked_at: null,
+        };
   /** The hashes of tokens that were valid when last used, by `Authorization` header. */
   const cachedHashes = new Map<string, string>();
   /** The minute in which the use of a token was last recorded, by hash. */

@@ -18,16 +18,13 @@ export interface MetricFamily {
   readonly samples: readonly Sample[];
 }
 
-/** No label has a value with a character that would have to be escaped. */
-function labelsText(labels: Labels): string {
-  const pairs = Object.entries(labels).map(([name, value]) => `${name}="${value}"`);
-  return pairs.length === 0 ? "" : `{${pairs.join(",")}}`;
-}
-
 function familyText({ name, help, type, samples }: MetricFamily): string {
   const lines = [`# HELP ${name} ${help}`, `# TYPE ${name} ${type}`];
   for (const { suffix = "", labels = {}, value } of samples) {
-    lines.push(`${name}${suffix}${labelsText(labels)} ${value}`);
+    // No label has a value with a character that would have to be escaped.
+    const pairs = Object.entries(labels).map(([label, text]) => `${label}="${text}"`);
+    const series = pairs.length === 0 ? "" : `{${pairs.join(",")}}`;
+    lines.push(`${name}${suffix}${series} ${value}`);
   }
   return lines.join("\n");
 }

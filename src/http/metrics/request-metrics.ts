@@ -1,7 +1,4 @@
-/**
- * Counts responses by route. The maps are nested because one key made of all labels would have to be built for each
- * request.
- */
+/** Counts responses by route. */
 import { createHistogram, type Histogram, type MetricFamily } from "./prometheus.ts";
 
 /** Upper bounds of the buckets: from a read in memory to a disk that hangs. */
@@ -26,15 +23,14 @@ interface Series {
 const FAILURES = [500, 503];
 
 export function createRequestMetrics() {
-  const methods = new Map<string, Map<string, Series>>();
+  /** By method and route. */
+  const all = new Map<string, Series>();
 
   function addSeries(method: string, route: string): Series {
-    const routes = methods.get(method) ?? new Map<string, Series>();
-    methods.set(method, routes);
     const durationsS = createHistogram(DURATIONS_S);
     const byStatus = new Map<Outcome, number>(FAILURES.map((status) => [status, 0]));
     const series = { method, route, byStatus, durationsS };
-    routes.set(route, series);
+    all.set(`${method} ${route}`, series);
     return series;
   }
 
@@ -43,18 +39,18 @@ export function createRequestMetrics() {
     addRoute: addSeries,
     /** @param route the pattern, not the path, so that the number of labels is bounded */
     observe(method: string, route: string, status: Outcome, durationMs: number): void {
-      const series = methods.get(method)?.get(route) ?? addSeries(method, route);
+      const series = all.get(`${method} ${route}`) ?? addSeries(method, route);
       series.byStatus.set(status, (series.byStatus.get(status) ?? 0) + 1);
       series.durationsS.observe(durationMs / 1000);
     },
     families(): MetricFamily[] {
-      const all = [...methods.values()].flatMap((routes) => [...routes.values()]);
+      const series = [...all.values()];
       return [
         {
           name: "http_requests_total",
           help: "Responses. With status 499, the client had disconnected; the reason not_primary is no failure.",
           type: "counter",
-          samples: all.flatMap(({ method, route, byStatus }) =>
+          samples: series.flatMap(({ method, route, byStatus }) =>
             [...byStatus].map(([status, value]) => {
               const outcome =
                 typeof status === "number" ? { status } : { status: 503, reason: status };
@@ -66,7 +62,7 @@ export function createRequestMetrics() {
           name: "http_request_duration_seconds",
           help: "Time to handle a request, in seconds.",
           type: "histogram",
-          samples: all.flatMap(({ method, route, durationsS }) =>
+          samples: series.flatMap(({ method, route, durationsS }) =>
             durationsS.samples({ method, route }),
           ),
         },

@@ -62,7 +62,6 @@ export function errorBody(head: ResponseHead, error: unknown, method: string): s
   const { status, headers, text }: ErrorKind = errorKinds[known.code];
   head.status = status;
   head.headers = { ...headers, ...(hasServiceDoc(status) && serviceDoc) };
-  head.version = null;
   if (text !== undefined) {
     head.headers["content-type"] = TEXT_TYPE;
     return text;

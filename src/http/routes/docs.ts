@@ -33,9 +33,6 @@ const POLICY = [
   "frame-ancestors 'none'",
 ].join("; ");
 
-/** Without a `detail`, the document leaves it out. */
-const definition = { public: true, query: noQuery } as const;
-
 async function readAsset(path: string) {
   const file = Bun.file(path);
   const bytes = await file.bytes();
@@ -67,7 +64,9 @@ function createAssetHandler(path: string) {
 
 export function docs() {
   const app = routesAt("", "system");
-  for (const [path, file] of Object.entries(assets))
-    app.get(path, ...route(definition, createAssetHandler(file)));
+  for (const [path, file] of Object.entries(assets)) {
+    // Without a `detail`, the document leaves it out.
+    app.get(path, ...route({ public: true, query: noQuery }, createAssetHandler(file)));
+  }
   return app;
 }

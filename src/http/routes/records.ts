@@ -1,5 +1,6 @@
 import { type ErrorCode, fail } from "../../base/error.ts";
 import { andThen } from "../../base/maybe-promise.ts";
+import { matchesIfNoneMatch, requireMatch } from "../../domain/precondition.ts";
 import type { RecordText } from "../../domain/record.ts";
 import type { RecordStore } from "../../domain/record-store.ts";
 import type { Store } from "../../domain/store.ts";
@@ -8,16 +9,29 @@ import type { Call } from "../input/call.ts";
 import { preconditionsOf } from "../input/entity-tags.ts";
 import { idempotencyKeyOf } from "../input/idempotency-key.ts";
 import {
-  conditionalRecordBody,
-  createdBody,
-  deletedBody,
+  envelopeBody,
   type ListQuery,
-  pageBody,
-  recordBody,
+  type PageEnvelope,
+  pageLinks,
+  REVALIDATE,
+  recordsBody,
 } from "../output/bodies.ts";
 import type { Services } from "./route.ts";
 
 type CallWithId = Call<unknown, { readonly id: number }>;
+
+function deletedBody<Row>(call: Call, { id, json, replayed }: RecordText<Row>) {
+  call.recordId = id;
+  if (replayed) call.head.headers["idempotent-replayed"] = "true";
+  return envelopeBody<Row>(json);
+}
+
+function recordBody<Row>(call: Call, record: RecordText<Row>) {
+  const { headers } = call.head;
+  headers["etag"] = `"${record.version}"`;
+  headers["cache-control"] = REVALIDATE;
+  return deletedBody(call, record);
+}
 
 /** @param path of the list. @param missing the error if there is no record with an id */
 export function createRecordHandlers<Row, Query extends ListQuery, Edit, Fields, Body>(
@@ -32,21 +46,32 @@ export function createRecordHandlers<Row, Query extends ListQuery, Edit, Fields,
 
   return {
     list(call: Call<Query>, { store, responseMemory }: Services) {
-      const { query, token } = call;
-      return andThen(recordsOf(store).list(query, token.hash, responseMemory), (page) =>
-        pageBody<Row>(call, path, page),
-      );
+      const { head, query, token } = call;
+      return andThen(recordsOf(store).list(query, token.hash, responseMemory), (page) => {
+        const meta = `{"total":${page.total},"limit":${query.limit},"offset":${query.offset}}`;
+        const links = pageLinks(path, query, page);
+        return recordsBody<PageEnvelope<Row>>(head, links, page.records, meta);
+      });
     },
+    /** The body is `null`, with status 304, if the client already has this version. */
     get(call: CallWithId, { store }: Services) {
       const preconditions = preconditionsOf(call.request);
-      return andThen(recordsOf(store).get(call.params.id, call.token.hash), (record) =>
-        conditionalRecordBody(call, requireRecord(record), preconditions),
-      );
+      return andThen(recordsOf(store).get(call.params.id, call.token.hash), (found) => {
+        const record = requireRecord(found);
+        const body = recordBody(call, record);
+        if (preconditions === null) return body;
+        requireMatch(record, preconditions);
+        if (!matchesIfNoneMatch(record, preconditions)) return body;
+        call.head.status = 304;
+        return null;
+      });
     },
     async create(call: Call<unknown, unknown, Body>, { store }: Services) {
       const key = idempotencyKeyOf(call, path);
       const record = await recordsOf(store).create(fieldsOf(call.body), key, call.token.name);
-      return createdBody(call, path, record);
+      call.head.status = 201;
+      call.head.headers["location"] = `${path}/${record.id}`;
+      return recordBody(call, record);
     },
     /** Of PATCH and PUT. */
     async update(call: CallWithId, { store }: Services, edit: (record: Row) => Edit) {

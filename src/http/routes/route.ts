@@ -3,7 +3,9 @@
  * come from there. Elysia's router calls it, and it passes the request to the pipeline of the app.
  */
 import { type AnyElysia, Elysia } from "elysia";
+import type { Log } from "../../base/log.ts";
 import type { MaybePromise } from "../../base/maybe-promise.ts";
+import type { Config } from "../../domain/config.ts";
 import type { ReplaceableStore } from "../../domain/replaceable-store.ts";
 import type { Store } from "../../domain/store.ts";
 import type { ClientId, Token } from "../../domain/token.ts";
@@ -18,18 +20,24 @@ import type { YieldToClients } from "../limits/yielding.ts";
 import type { Metrics } from "../metrics/metrics.ts";
 import type { RouteDefinition } from "../openapi/detail.ts";
 import type { JsonBlob, ResponseBody } from "../output/bodies.ts";
+import type { Cors } from "../output/cors.ts";
 import type { ClientRoute, Input } from "./typed-client.ts";
 
-export interface Services {
-  /** That of the moment. Get it anew after waiting. @throws {AppError} unavailable if there is none */
-  readonly store: Store;
-  readonly stores: Pick<ReplaceableStore, "current" | "waitsFor">;
-  readonly readOnly: boolean;
-  /** Whether the server is a standby at times. */
-  readonly standby: boolean;
+export interface AppOptions {
+  readonly stores: ReplaceableStore;
+  readonly config: Config;
+  readonly log: Log;
+  readonly now: () => Date;
   readonly metrics: Metrics;
   readonly drain: Drain;
   readonly connections: Connections;
+  readonly version: string;
+}
+
+export interface Services extends AppOptions {
+  /** That of the moment. Get it anew after waiting. @throws {AppError} unavailable if there is none */
+  readonly store: Store;
+  readonly cors: Cors | null;
   /** For a handler that has waited: the token of its request may not be valid any more. */
   readonly authenticate: Authenticate;
   /** @returns whose `Authorization` header it is if its token was valid when last used; `null` if that is not known */

@@ -40,7 +40,7 @@ const getHealth = route(
     if (live !== undefined && primary !== undefined)
       failField("primary", "not_allowed", "cannot be combined with live", { allowed: ["live"] });
     if (live !== undefined) return healthBody({ status: "live" });
-    const { drain, store, stores, readOnly } = services;
+    const { drain, store, stores, config } = services;
     if (drain.isDraining()) fail("unavailable", "the server is shutting down");
     if (primary !== undefined && !store.isPrimary()) failNotPrimary();
     await store.checkUsable();
@@ -51,7 +51,7 @@ const getHealth = route(
       return healthBody({ status: "standby", seconds_behind: Math.ceil(age), ...waiting });
     const state = store.archive();
     return healthBody({
-      status: readOnly ? "read_only" : "ok",
+      status: config.readOnly ? "read_only" : "ok",
       ...(state !== null && {
         archive: { seconds_behind: state.secondsBehind, bytes_behind: state.bytesBehind },
       }),

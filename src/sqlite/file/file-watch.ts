@@ -4,7 +4,7 @@
  */
 import { closeSync, fstatSync, openSync, readSync, type Stats, statSync } from "node:fs";
 import { suffixes } from "../../base/database-url.ts";
-import { systemCode } from "../../base/error.ts";
+import { AppError, fail, systemCode } from "../../base/error.ts";
 import { unavailableError } from "./errors.ts";
 import type { ServerLock } from "./server-lock.ts";
 import { committedBytes, readWalState, type WalState } from "./wal-index.ts";
@@ -61,12 +61,12 @@ function openFile(path: string, flags: "r" | "r+") {
   return { path, descriptor, opened: fstatSync(descriptor) };
 }
 
-/** @returns the properties of the file; if it is not the one that is open, what has happened */
-function examine({ path, opened }: Pick<WatchedFile, "path" | "opened">): Stats | string {
+/** @throws {AppError} unavailable if the file is not the one that is open */
+function examine({ path, opened }: Pick<WatchedFile, "path" | "opened">): Stats {
   const stats = statSync(path, { throwIfNoEntry: false });
-  if (stats === undefined) return `${path} has been moved or deleted`;
+  if (stats === undefined) return fail("unavailable", `${path} has been moved or deleted`);
   const isSame = stats.ino === opened.ino && stats.dev === opened.dev;
-  return isSame ? stats : `${path} has been replaced by another file`;
+  return isSame ? stats : fail("unavailable", `${path} has been replaced by another file`);
 }
 
 /** @returns `null` if the disk fails */
@@ -118,13 +118,9 @@ function findProblem(state: State): string | null {
   // Before the size of the WAL, which grows before the index says so.
   const current = readState(index);
   const databaseStats = examine(database);
-  if (typeof databaseStats === "string") return databaseStats;
   const walStats = examine(wal);
-  if (typeof walStats === "string") return walStats;
-  const indexStats = examine(index);
-  if (typeof indexStats === "string") return indexStats;
-  const lockStats = lock === null ? null : examine(lock);
-  if (typeof lockStats === "string") return lockStats;
+  examine(index);
+  if (lock !== null) examine(lock);
   // Once more, because another process may have emptied the WAL after a checkpoint.
   if (state.isCopy) return null;
   const isWalTruncated =
@@ -170,8 +166,9 @@ export function watchFiles(
     try {
       problem = findProblem(state);
     } catch (error) {
-      code = systemCode(error);
-      problem = `${path} cannot be examined (${code})`;
+      const isKnown = error instanceof AppError;
+      code = isKnown ? "" : systemCode(error);
+      problem = isKnown ? error.message : `${path} cannot be examined (${code})`;
     }
     if ((problem === null) !== (before === null)) onChange(problem, state.overwritten !== null);
     return problem === null;

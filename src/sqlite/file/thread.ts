@@ -75,14 +75,11 @@ export interface Task {
   readonly atRest: boolean;
 }
 
-/** Why the statement failed; `null` if it succeeded. */
-export type TaskReply = string | null;
-
 /** @param atRest whether the statements only read, and the database is at rest */
 export function createStatementThread(path: string, atRest = false) {
   // The worker is in the same directory in the source and in the binary: see `--entry-naming` in scripts/build.sh.
   const create = () => new Worker(new URL("./thread.worker.ts", import.meta.url).href);
-  const { ask, terminate } = createThread<Task, TaskReply>(create, () => true);
+  const { ask, terminate } = createThread<Task, string | null>(create, () => true);
   return {
     run: (sql: string, ...values: string[]) => ask({ path, sql, values, atRest }),
     close: terminate,

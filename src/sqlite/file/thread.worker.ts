@@ -2,7 +2,7 @@
 import { connectAtRest } from "./at-rest.ts";
 import { configure, connect } from "./connection.ts";
 import { withIoErrors } from "./errors.ts";
-import type { Task, TaskReply } from "./thread.ts";
+import type { Task } from "./thread.ts";
 
 declare const self: Worker;
 
@@ -18,7 +18,7 @@ function run({ path, sql, values, atRest }: Task): void {
 self.onmessage = ({ data }: MessageEvent<Task>) => {
   try {
     run(data);
-    self.postMessage(null satisfies TaskReply);
+    self.postMessage(null);
   } catch (error) {
     self.postMessage(error instanceof Error ? error.message : String(error));
   }

@@ -88,15 +88,14 @@ export function prepareOrderUpdate({ db, noteChange }: StoreContext): Update<Ord
   const requireValid = prepareRequireValid(db);
   // Separate statements, because setting a column makes SQLite rewrite its indexes and run its triggers, even if the value
   // stays the same.
-  const prepareSet = <Name extends "user_id" | "reference" | "status">(name: Name) =>
-    db.prepare<null, { id: number; value: Order[Name] }>(`
+  const setters = (["user_id", "reference", "status"] as const).map((name) => {
+    const statement = db.prepare<null, { id: number; value: string | number | null }>(`
       update orders
       set ${name} = $value
       where id = $id
     `);
-  const setUser = prepareSet("user_id");
-  const setReference = prepareSet("reference");
-  const setStatus = prepareSet("status");
+    return { name, statement };
+  });
   const updateOrder = db.prepare<
     null,
     Pick<Order, "id" | "refunded" | "version" | "updated_at"> & { metadata: string }
@@ -110,12 +109,10 @@ export function prepareOrderUpdate({ db, noteChange }: StoreContext): Update<Ord
   `);
 
   return (before, after, author) => {
-    const { id, user_id, reference, refunded, status, version, updated_at } = after;
-    const isMoved = user_id !== before.user_id;
-    if (isMoved || reference !== before.reference) requireValid(after, id);
-    if (isMoved) setUser.run({ id, value: user_id });
-    if (reference !== before.reference) setReference.run({ id, value: reference });
-    if (status !== before.status) setStatus.run({ id, value: status });
+    const { id, user_id, reference, refunded, version, updated_at } = after;
+    if (user_id !== before.user_id || reference !== before.reference) requireValid(after, id);
+    for (const { name, statement } of setters)
+      if (after[name] !== before[name]) statement.run({ id, value: after[name] });
     const metadata = JSON.stringify(after.metadata);
     updateOrder.run({ id, refunded, metadata, version, updated_at });
     noteChange("order.updated", after, author);

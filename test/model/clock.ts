@@ -69,7 +69,6 @@ export function createScheduler() {
 
   return {
     nowMs: () => nowMs,
-    events: () => count,
     after(ms: number, work: () => void): void {
       order += 1;
       push({ timeMs: nowMs + Math.max(0, ms), order, work });

@@ -51,8 +51,6 @@ interface Contents {
   marker: ArchiveMarker | null;
   /** That of the file with this inode. */
   next: { readonly inode: number; readonly marker: ArchiveMarker } | null;
-  /** The words of a database that was set aside. */
-  aside: readonly string[] | null;
 }
 
 type DiskFault = "EIO" | "ENOSPC" | "EROFS" | null;
@@ -99,7 +97,6 @@ export function createDisk(host: Host) {
     wal: emptyWal(),
     marker: null,
     next: null,
-    aside: null,
   };
   const newSalt = () => host.random(2 ** 31).toString(16);
 
@@ -429,13 +426,12 @@ export function createDisk(host: Host) {
     /** Call it while no process runs. @param isSame whether the file keeps its identity, as that of a virtual machine */
     replace(other: Contents | null, isSame: boolean): void {
       inodes += 1;
-      const empty = { cells: null, wal: emptyWal(), marker: null, next: null, aside: null };
+      const empty = { cells: null, wal: emptyWal(), marker: null, next: null };
       const inode = isSame ? {} : { inode: inodes };
       change({ ...(other === null ? empty : structuredClone(other)), ...inode });
     },
     exists: () => contents.cells !== null,
     hasOrphan: () => contents.cells === null && contents.wal.frames.length > 0,
-    aside: () => contents.aside ?? [],
     marker: readMarker,
     words(): ReadonlySet<string> {
       words ??= new Set(state().slice(1));
@@ -487,7 +483,6 @@ export function createDisk(host: Host) {
       },
       setAside(): void {
         touch(process, true);
-        contents.aside = state().slice(1);
         change({ cells: null, wal: emptyWal() });
       },
     }),

@@ -1,44 +1,34 @@
 // The world of machines: histories with faults, from seeds, on the real archive. What breaks a rule is shrunk and printed.
 import { expect, test } from "bun:test";
-import { mutants } from "./mutants.ts";
-import { describePlan, kinds, makePlan, shrink } from "./plan.ts";
+import { changeBeat, mutants, withoutProgress } from "./mutants.ts";
+import { describePlan, kinds, makePlan, type Plan, type PlannedEvent, shrink } from "./plan.ts";
 import type { Rule } from "./rules.ts";
 import { simulate } from "./simulate.ts";
 
 const HISTORIES = Number(Bun.env["ARCHIVE_HISTORIES"] ?? 500);
 
-/** Seeds with which each planted fault is known to break a rule. */
+/** The first seeds that are known to break a rule with each planted fault, if it is not the first one. */
 const SEEDS: Readonly<Record<string, number>> = {
   "slots are not created atomically": 29,
-  "records are not created atomically": 63,
+  "records are not created atomically": 47,
   "a slot replaces what is there": 11,
   "a refused slot counts as stored": 11,
-  "a record replaces that of another server": 63,
-  "seals are not stored": 3,
-  "segments are not stored, now and then": 1,
+  "a record replaces that of another server": 47,
   "lists lack the newest object": 3,
-  "heartbeats are not stored": 1,
+  "U35: a server whose disk fails does not hand over": 3,
+  "U36: a new server that was slower keeps its database": 47,
+  "U37: an opening that has failed ends the program": 79,
+  "U39: a request that fails is not repeated, and ends an opening": 9,
+  "a read that fails finds nothing": 11,
+  "a server does not say what it waits for": 100,
   "the marker has no names": 83,
-  "the marker does not say that it is a copy": 36,
-  "the marker is kept in memory": 105,
-  "the state of the file never changes": 1,
-  "the WAL of a copy is not rebuilt": 1,
-  "any position is in the WAL": 1,
-  "progress is not compared": 104,
-  "a part of the WAL is skipped": 1,
-  "the base has what was in the file when it was opened": 31,
+  "the WAL of a copy is not rebuilt": 21,
+  "any position is in the WAL": 71,
+  "the base has what was in the file when it was opened": 224,
   "checkpoints do not wait for the archive": 83,
   "the end is noted although the archive lacks it": 92,
-  "a copy skips segments": 1,
-  "a copy is not shown": 1,
-  "the WAL of a copy is not emptied": 1,
-  "writes are acknowledged before the archive has them": 1,
-  "a repeated write is made again": 1,
-  "reads do not say how old they are": 1,
   "a database that has diverged is not set aside": 10,
   "the clock on the wall measures intervals": 27,
-  "only the disk counts": 1,
-  "nobody takes over": 3,
 };
 
 const isLong = HISTORIES > 500;
@@ -69,7 +59,7 @@ test("a seed repeats its history", () => {
     const plan = makePlan(seed);
     expect(simulate(plan).trace).toEqual(simulate(plan).trace);
   }
-});
+}, 60_000);
 
 test("each kind of fault is planned together with each other one", () => {
   const pairs = new Set<string>();
@@ -96,12 +86,44 @@ test.each(Object.entries(mutants))(
   3_600_000,
 );
 
+/** Of a server, and of another one that starts later if it has --standby. */
+function history(standby: boolean, events: readonly Omit<PlannedEvent, "site">[]): Plan {
+  const first = { latencyMs: standby ? 100 : 10, startMs: 0 };
+  const sites = standby ? [first, { latencyMs: 10, startMs: 4_400 }] : [first];
+  const common = { commit: "sync", encore: null, gapMs: 400 } as const;
+  const planned = events.map((event) => ({ ...event, site: 0 }));
+  return { ...makePlan(1), ...common, standby, sites, events: planned };
+}
+
+const oldDisk = { kind: "old disk", atMs: 20_500, ms: 1_000, value: 1 } as const;
+
+test.each([
+  [
+    "is lost before its first base, and another goes on because it says so (U34)",
+    history(true, [{ kind: "empty disk", atMs: 3_700, ms: 40_000, value: 0 }]),
+    changeBeat({ hasBase: true }),
+    "liveness",
+  ],
+  [
+    "is refused behind a segment that is missing, when it lacks what follows (U40)",
+    history(false, [{ kind: "delete", atMs: 20_000, ms: 0, value: 207 }, oldDisk]),
+    withoutProgress,
+    "loss",
+  ],
+  [
+    "is refused with an older state when the only base was deleted",
+    history(false, [{ kind: "delete", atMs: 20_000, ms: 0, value: 10 }, oldDisk]),
+    withoutProgress,
+    "loss",
+  ],
+] as const)("a server %s", (_what, plan, mutant, rule) => {
+  expect(simulate(plan).broken).toBe(null);
+  expect(simulate(plan, mutant).broken?.rule).toBe(rule);
+});
+
 test("a database is copied once more only if it is opened before the storage is asked (U41)", () => {
-  const away = { kind: "away", atMs: 14_999, site: 0, ms: 28_000, value: 1 } as const;
-  const killed = { kind: "kill", atMs: 15_000, site: 0, ms: 1_000, value: 0 } as const;
-  const sites = [{ latencyMs: 10, startMs: 0 }];
-  const one = { commit: "sync", standby: false, encore: null, gapMs: 400 } as const;
-  const plan = { ...makePlan(1), sites, events: [away, killed], ...one };
+  const away = { kind: "away", atMs: 14_999, ms: 28_000, value: 1 } as const;
+  const plan = history(false, [away, { kind: "kill", atMs: 15_000, ms: 1_000, value: 0 }]);
   expect(simulate(plan)).toMatchObject({ broken: null, bases: 0 });
   expect(simulate(plan, { server: { opensFirst: true } }).bases).toBe(1);
 });

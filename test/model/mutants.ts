@@ -56,7 +56,7 @@ async function createLater({ get, put }: ObjectStorage, ...[key, body]: Paramete
 }
 
 /** @param change what a heartbeat says */
-const changeBeat = (change: object): Mutant => ({
+export const changeBeat = (change: object): Mutant => ({
   storage: (storage) => ({
     ...storage,
     put: (key, body) =>
@@ -85,6 +85,10 @@ function everyThird(): () => boolean {
   let calls = 0;
   return () => ++calls % 3 === 0;
 }
+
+export const withoutProgress = changeDatabase(({ openProgress }) => ({
+  openProgress: () => ({ ...openProgress(), lacks: () => false }),
+}));
 
 export const mutants: Readonly<Record<string, Mutant>> = {
   "slots are not created atomically": changeCreate(isSlot, createLater),
@@ -123,24 +127,6 @@ export const mutants: Readonly<Record<string, Mutant>> = {
         key.startsWith("heartbeats/") ? undefined : storage.put(key, body),
     }),
   },
-  "U10: a restored database has its marker later": changeFiles((files) => ({
-    beginRestore() {
-      const restored = files.beginRestore();
-      return {
-        ...restored,
-        publish(markerOf) {
-          const before = files.readMarker();
-          let marker = before;
-          restored.publish((state) => {
-            marker = markerOf(state);
-            return { ...marker, complete: null, restored: null };
-          });
-          if (marker !== null) files.writeMarker(marker);
-        },
-      };
-    },
-  })),
-  "U34: a server that begins anew says that it has a base": changeBeat({ hasBase: true }),
   "U35: a server whose disk fails does not hand over": { server: { hidesFailures: true } },
   "U36: a new server that was slower keeps its database": { server: { keepsNew: true } },
   "U37: an opening that has failed ends the program": { server: { givesUp: true } },
@@ -155,7 +141,6 @@ export const mutants: Readonly<Record<string, Mutant>> = {
         }),
     }),
   },
-  "a server says in each heartbeat that nothing is confirmed": changeBeat({ confirmed: 0 }),
   "a read that fails finds nothing": {
     storage: (storage) => ({
       ...storage,
@@ -165,33 +150,13 @@ export const mutants: Readonly<Record<string, Mutant>> = {
   "a server does not say what it waits for": { server: { isMute: true } },
   "a copy is not served for long": { server: { hidesCopies: true } },
   "a copy says that it is older than it is": { server: { isOld: true } },
-  "a pause ends before it has begun": {
-    machine: (machine) => ({ ...machine, sleep: async () => {} }),
-  },
   "the marker has no names": changeFiles(({ writeMarker }) => ({
     writeMarker: (marker) => writeMarker({ ...marker, names: [] }),
   })),
-  "the marker does not say that it is a copy": changeFiles(({ writeMarker }) => ({
-    writeMarker: (marker) => writeMarker({ ...marker, isCopy: false }),
-  })),
-  "the marker is kept in memory": changeFiles(({ writeMarker, readMarker }) => {
-    let last: ReturnType<typeof readMarker> = null;
-    return {
-      readMarker: () => last ?? readMarker(),
-      writeMarker(marker) {
-        if (last === null) writeMarker(marker);
-        last = marker;
-      },
-    };
-  }),
-  "the state of the file never changes": changeFiles(() => ({ state: () => "same" })),
   "the WAL of a copy is not rebuilt": changeFiles(({ beginWal }) => ({
     beginWal: () => ({ ...beginWal(), publish() {} }),
   })),
   "any position is in the WAL": changeDatabase(() => ({ continuesAt: () => true })),
-  "U40: progress is not compared": changeDatabase(({ openProgress }) => ({
-    openProgress: () => ({ ...openProgress(), lacks: () => false }),
-  })),
   "a part of the WAL is skipped": changeDatabase(({ readWal }) => ({
     readWal(start) {
       const reader = readWal(start);

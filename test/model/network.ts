@@ -55,6 +55,7 @@ export function createBucket(scheduler: Scheduler) {
   return {
     storage,
     keys,
+    body: (key: string) => objects.get(key),
     delete: (key: string) => set(key, undefined),
     /** @returns how many objects with this prefix were written since then */
     writtenSince: (prefix: string, sinceMs: number) =>

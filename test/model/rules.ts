@@ -57,8 +57,10 @@ export interface Bounds {
 
 /** Of a copy that is served. */
 const MAX_AGE_MS = 60_000;
-/** While a server opens its database again, it serves nothing. */
-const MAX_PAUSE_MS = 5_000;
+/** With requests that take 10 s to fail. */
+const MAX_OPENING_MS = 20_000;
+/** While a server opens its database again, or copies it because the archive has no base, it serves nothing. */
+const MAX_PAUSE_MS = 10_000;
 /** Two heartbeats, or TAKEOVER_SECONDS, and the answer of a promotion. */
 const MAX_UNKNOWING_MS = 12_000;
 
@@ -74,6 +76,7 @@ export function createRules(nowMs: () => number, isSync: boolean, note: (line: s
   const served = new Map<string, { timeMs: number; bornMs: number; starts: number }>();
   /** Words that were acknowledged before may be lost: the storage has forgotten what it had confirmed. */
   let excusedMs = Number.NEGATIVE_INFINITY;
+  let isAgeExcused = false;
   /** Until then, a server may not know that an operator has ended its log. */
   let unknowingMs = Number.NEGATIVE_INFINITY;
 
@@ -111,6 +114,16 @@ export function createRules(nowMs: () => number, isSync: boolean, note: (line: s
     excuse(untilMs: number): void {
       excusedMs = untilMs;
     },
+    /** Its copy counts for nothing any more, or the server opens it to write. */
+    excuseReads({ name }: Seen): void {
+      const before = served.get(name);
+      if (before !== undefined && before.timeMs <= nowMs())
+        before.timeMs = nowMs() + MAX_OPENING_MS;
+    },
+    /** From now on, the ages of copies may be less than true. */
+    excuseAges(): void {
+      isAgeExcused = true;
+    },
     /** An operator ends the log of the server that writes. */
     promote(): void {
       unknowingMs = nowMs() + MAX_UNKNOWING_MS;
@@ -141,7 +154,7 @@ export function createRules(nowMs: () => number, isSync: boolean, note: (line: s
       const lost = isSync ? missing(store.words()) : undefined;
       const trueMs = lost === undefined ? 0 : nowMs() - lost.timeMs;
       const isUnknowing = !store.isCopy && reportedMs === null && nowMs() < unknowingMs;
-      if ((reportedMs ?? 0) < trueMs && !isUnknowing)
+      if ((reportedMs ?? 0) < trueMs && !isUnknowing && !(isAgeExcused && store.isCopy))
         report("age", `${site.name} is ${trueMs} ms old, and says ${reportedMs}`);
       const isCalm = bounds !== null && nowMs() >= bounds.followsMs && nowMs() < bounds.encoreMs;
       if (!isCalm || !isSync) return;

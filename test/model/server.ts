@@ -45,6 +45,8 @@ export interface ServerParts {
   readonly settings: Omit<ArchiveSettings, "wasSuperseded">;
   readonly log: ArchiveLog;
   readonly onStore: (store: Store | null) => void;
+  /** Called when it has taken over, and opens the database. */
+  readonly onTaken: () => void;
   readonly onWaiting: (what: string | null) => void;
   readonly machineOf: (thread: Process) => Machine;
   readonly mutation: {
@@ -173,7 +175,7 @@ async function createStore(parts: ServerParts, archive: ArchiveClient): Promise<
 }
 
 async function serveCopy(
-  { disk, process, onStore, mutation }: ServerParts,
+  { disk, process, onStore, onTaken, mutation }: ServerParts,
   archive: ArchiveClient,
 ) {
   const sqlite = disk.server(process);
@@ -191,6 +193,7 @@ async function serveCopy(
   if (mutation.hidesCopies) process.after(HIDING_MS, () => onStore(null));
   try {
     await archive.follow(FILES);
+    onTaken();
   } finally {
     onStore(null);
     if (archive.isCopy()) await archive[Symbol.asyncDispose]();

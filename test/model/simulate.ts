@@ -68,13 +68,10 @@ export function simulate(plan: Plan, mutant: Mutant = {}): Outcome {
   } catch (error) {
     rules.report("bug", `${(error as Error).stack}`);
   }
-  const acknowledged = rules.acknowledged.length;
   const bases = bucket.writtenSince("bases/", rules.acknowledged[0]?.timeMs ?? 0);
   return {
     broken: rules.broken(),
     trace,
-    acknowledged,
-    events: scheduler.events(),
     bases,
     exception,
     faults,

@@ -53,6 +53,8 @@ export interface Mutant {
 interface Running {
   readonly process: Process;
   readonly stopping: AbortController;
+  /** The last one of its archive. */
+  thread: Process | null;
   hasReached: boolean;
 }
 
@@ -75,8 +77,6 @@ interface Site extends Seen {
 export interface Outcome {
   readonly broken: ReturnType<ReturnType<typeof createRules>["broken"]>;
   readonly trace: readonly string[];
-  readonly acknowledged: number;
-  readonly events: number;
   /** Written after the first word was acknowledged. */
   readonly bases: number;
   readonly exception: string | null;
@@ -146,8 +146,9 @@ export function createWorld(plan: Plan, mutant: Mutant) {
         return async (...given: never[]) => {
           const result = await (work as (...all: never[]) => Promise<unknown>)(...given);
           // Before that, the storage is tried.
-          if (site.running !== null && !`${given[0]}`.startsWith("probe/"))
-            site.running.hasReached = true;
+          const { running } = site;
+          if (running?.thread === thread && !`${given[0]}`.startsWith("probe/"))
+            running.hasReached = true;
           return result;
         };
       },
@@ -186,7 +187,8 @@ export function createWorld(plan: Plan, mutant: Mutant) {
     const name = `${site.name}${site.starts}`;
     const onError = (error: unknown) => noteEnd(site, running, `bug: ${messageOf(error)}`);
     const process = startProcess(name, site.host, scheduler, onError);
-    const running: Running = { process, stopping: new AbortController(), hasReached: false };
+    const stopping = new AbortController();
+    const running: Running = { process, stopping, thread: null, hasReached: false };
     site.running = running;
     watchProcess(site, running);
     const filesOf = (thread: Process) => {
@@ -202,10 +204,16 @@ export function createWorld(plan: Plan, mutant: Mutant) {
         const machine = machineOf(thread);
         return mutant.machine?.(machine) ?? machine;
       },
-      storageOf: (thread) => storageOf(site, thread),
+      storageOf(thread) {
+        running.thread = thread;
+        return storageOf(site, thread);
+      },
       mutation: mutant.server ?? {},
-      log: (level, event, fields = {}) =>
-        note(`${name} ${level} ${event} ${JSON.stringify(fields)}`),
+      log(level, event, fields = {}) {
+        note(`${name} ${level} ${event} ${JSON.stringify(fields)}`);
+        if (event === "copy will be restored") rules.excuseReads(site);
+      },
+      onTaken: () => rules.excuseReads(site),
       onWaiting(what) {
         if (site.running !== running || process.isDead()) return;
         site.waitsFor = what;
@@ -270,6 +278,8 @@ export function createWorld(plan: Plan, mutant: Mutant) {
     replace();
   }
 
+  let isRecordLost = () => false;
+
   /** Deletes something of the archive, or changes its last bit. */
   function spoilObject(value: number, isDamage: boolean): void {
     const wanted = ["bases/", "chunks/", "log/", "heartbeats/", "generations/"][value % 5] ?? "";
@@ -277,6 +287,11 @@ export function createWorld(plan: Plan, mutant: Mutant) {
     const key = keys.at(value % 2 === 0 ? -1 : (value >> 3) % Math.max(1, keys.length));
     if (key === undefined) return;
     note(`${key} is ${isDamage ? "damaged" : "deleted"}`);
+    const before = bucket.body(key);
+    isRecordLost = () =>
+      key.startsWith("generations/") && !Bun.deepEquals(bucket.body(key), before);
+    // Nobody can tell the slot from one that was always empty.
+    if (!isDamage && key.startsWith("log/")) rules.excuseAges();
     if (isDamage) bucket.damage(key);
     else bucket.delete(key);
   }
@@ -379,6 +394,7 @@ export function createWorld(plan: Plan, mutant: Mutant) {
     damage: (_, { value }) => spoilObject(value, true),
     forget: (_, { ms }) => {
       rules.excuse(nowMs() + FAULT_MS);
+      rules.excuseAges();
       bucket.rollBack(nowMs() - ms);
       note("the storage has forgotten");
     },
@@ -429,6 +445,9 @@ export function createWorld(plan: Plan, mutant: Mutant) {
     if (!isSync && has("old disk", "empty disk", "copied disk"))
       return "the last primary does not come back";
     if (!has("delete", "damage")) return null;
+    // Only who writes has the record of its generation.
+    if (isRecordLost() && sites.every(({ current }) => current?.isCopy !== false))
+      return "no server has the record that is missing";
     const { words, problem } = restoreNow();
     const isWhole = problem === null && rules.missing(words) === undefined;
     const isSaved = sites.some(
@@ -512,7 +531,6 @@ export function createWorld(plan: Plan, mutant: Mutant) {
   }
 
   return {
-    plan,
     sites,
     scheduler,
     bucket,

@@ -5,17 +5,10 @@ import { expect, test } from "bun:test";
 import { closeSync, existsSync, openSync, readdirSync, rmSync } from "node:fs";
 import { AppError, fail } from "../../../src/base/error.ts";
 import type { ObjectStorage } from "../../../src/domain/object-storage.ts";
-import { ensureDatabase } from "../../../src/sqlite/archive/follow/ensure-database.ts";
 import { follow } from "../../../src/sqlite/archive/follow/follow.ts";
 import { prepareCopy } from "../../../src/sqlite/archive/follow/standby.ts";
+import { encodeJson } from "../../../src/sqlite/archive/format.ts";
 import {
-  type Base,
-  decodeGeneration,
-  decodeJson,
-  encodeJson,
-} from "../../../src/sqlite/archive/format.ts";
-import {
-  baseKey,
   generationKey,
   heartbeatKey,
   parseSlotKey,
@@ -32,7 +25,6 @@ import {
   contentOf,
   filesOf,
   makeArchive,
-  makeClock,
   promoteTo,
   type Server,
   serve,
@@ -195,59 +187,6 @@ test("readers of a copy see all commits, when the WAL restarts and when the stan
   expect(readdirSync(archive.at("")).filter((name) => name.includes("diverged"))).toEqual([]);
 });
 
-test("a standby takes over with the segments that are stored before its seal when the log stands still", async () => {
-  using archive = makeArchive();
-  const { storage, freeze, thaw } = freezable(archive.storage);
-  await using server = await startServer(archive, { storage });
-  let writes = 0;
-  const standby = await startStandby(archive, {
-    storage: {
-      ...archive.storage,
-      // The other server is slow, and not dead: these are in front of the seal.
-      async create(key, body) {
-        if (writes < 12) {
-          writes += 1;
-          await write(server, 1);
-        } else freeze();
-        return archive.storage.create(key, body);
-      },
-    },
-  });
-  await standby.untilSame(server);
-  // It keeps the WAL from being emptied.
-  using reader = new Database(archive.at("b.db"), { readwrite: true });
-  reader.run("begin");
-  reader.prepare("select count(*) from t").get();
-  standby.pass();
-  expect(await standby.ended).toBe(true);
-  expect(writes).toBe(12);
-  expect(standby.content()).toEqual(contentOf(server.db));
-  server.insert();
-  thaw();
-  while (!server.isSuperseded()) await Bun.sleep(1);
-  expect(await archive.restore()).toEqual(standby.content());
-  const followed = await standby.continued();
-  await using next = await archive.start({ path: archive.at("b.db"), commit: "sync", followed });
-  expect(next.lines.join("\n")).toContain('"generation":2,"continued":true');
-  await write(next);
-  await archive.expectComplete(next);
-});
-
-test("a standby does not take over while the other server shows that it is running", async () => {
-  using archive = makeArchive();
-  await using server = await startServer(archive);
-  const standby = await startStandby(archive, {
-    onSleep: (looks) => (looks % 19 === 0 ? beat(archive, looks) : null),
-  });
-  standby.pass();
-  await standby.untilLooks(200);
-  expect(standby.ages.length).toBeGreaterThan(5);
-  await write(server);
-  await standby.untilSame(server);
-  await standby.stop();
-  expect(standby.lines).toEqual(["archive restored", "following"]);
-});
-
 test.each([
   [10, false],
   [20, true],
@@ -370,36 +309,6 @@ test("a standby does not take over with a hole, and is restored again when it st
   expect(again.lines).toEqual(lines);
 });
 
-test("a standby keeps its copy when a segment is damaged, and is restored again from a later base", async () => {
-  using archive = makeArchive();
-  await using server = await startServer(archive);
-  const damaged = { generation: 1, number: (await archive.segments()).length + 1 };
-  const standby = await startStandby(archive, {
-    storage: {
-      ...archive.storage,
-      async get(key, maxBytes) {
-        const body = await archive.storage.get(key, maxBytes);
-        return key === slotKey(damaged) ? (body?.slice(0, -1) ?? null) : body;
-      },
-    },
-  });
-  await write(server);
-  standby.pass();
-  await standby.untilLooks(300);
-  // Again, a minute later.
-  const unique = [...new Set(standby.lines)];
-  expect(unique).toEqual(["archive restored", "following", "archive not followed"]);
-  const [key = ""] = await archive.keys(prefixes.bases);
-  const base = decodeJson<Base>(key, await archive.body(key));
-  const later = {
-    ...base,
-    number: base.number + 1,
-    first: { ...damaged, number: damaged.number + 1 },
-  };
-  await archive.storage.put(baseKey(later), encodeJson({ ...later, last: damaged }));
-  await expectRejection(standby.ended, "unavailable", /does not match its checksum$/);
-});
-
 test("a standby is restored again when its file is deleted", async () => {
   using archive = makeArchive();
   await using server = await startServer(archive);
@@ -487,29 +396,6 @@ test.each([
   },
 );
 
-test("a standby follows the next generation, and is restored again if that begins anew", async () => {
-  using archive = makeArchive();
-  await serve(archive, 2, { commit: "sync" });
-  const standby = await startStandby(archive);
-  {
-    await using server = await archive.start({ commit: "sync" });
-    await write(server);
-    await standby.untilSame(server);
-  }
-  {
-    // Parts of the WAL are lost.
-    using db = new Database(archive.path);
-    db.run("insert into t (content) values ('x')");
-    db.run("pragma wal_checkpoint(truncate)");
-  }
-  await using server = await startServer(archive);
-  await expectRejection(standby.ended, "unavailable", "another server has begun anew");
-  const again = await startStandby(archive);
-  await again.untilSame(server);
-  await again.stop();
-  expect(again.lines[0]).toBe("archive restored");
-});
-
 /** As a server has left it that has begun anew, and was killed before its first base, or whose base was deleted. */
 async function beginAnew(
   { storage, segments }: Archive,
@@ -535,23 +421,6 @@ async function startBehindEnd(create?: ObjectStorage["create"]) {
   return { archive, standby, content: contentOf(server.db) };
 }
 
-test("a standby goes on from the end of the log before generations that never had a base", async () => {
-  const { archive, standby, content } = await startBehindEnd();
-  using _archive = archive;
-  for (const number of [2, 3]) await beginAnew(archive, number);
-  const { length } = standby.ages;
-  standby.pass();
-  expect(await standby.ended).toBe(true);
-  // Nothing was acknowledged since.
-  expect(standby.ages.length).toBeGreaterThan(length + 5);
-  const { generation } = await standby.continued();
-  const parent = { generation: 1, number: (await archive.segments()).length };
-  expect(generation).toMatchObject({ number: 4, previousEnd: 0, parent });
-  // Too late.
-  await archive.storage.put(baseKey({ generation: 2, number: 1 }), new Uint8Array());
-  expect(await archive.restore()).toEqual(content);
-});
-
 test.each([
   ["whose base was deleted", true, "sync", /^generation 2 has no base any more$/],
   ["that may have acknowledged writes", false, "async", /or `user-api archive promote`/],
@@ -565,22 +434,6 @@ test.each([
   if (hasBase) return await standby.stop();
   await promoteTo(archive.storage);
   expect(await standby.ended).toBe(false);
-});
-
-test("a new database is begun when the only server of an archive was killed before its first base", async () => {
-  using archive = makeArchive();
-  await beginAnew(archive, 1);
-  const machine = makeClock();
-  const files = filesOf(archive.path);
-  const settings = { standby: true, takeoverMs: 10_000, wasSuperseded: false } as const;
-  const { signal } = new AbortController();
-  const options = { ...settings, ...archive, files, machine, signal, log() {} };
-  expect(await prepareCopy({ ...options, restore: "never" })).toBe(null);
-  expect(machine.monotonicMs()).toBe(10_000);
-  await ensureDatabase({ ...options, restore: "never" });
-  await using server = await archive.start({ commit: "sync", standby: true });
-  await write(server);
-  await archive.expectComplete(server);
 });
 
 test("the age of a copy is known although the log does not end, because many segments are read at the same time", async () => {
@@ -617,81 +470,4 @@ test("the age of a copy is known although the log does not end, because many seg
   expect(most).toBe(64);
   // As of a look ahead.
   expect(standby.ages.some((ageMs) => ageMs > 1_000 && ageMs < 4_000)).toBeTrue();
-});
-
-/** A server whose heartbeats do not wait. */
-function startFast(archive: Archive) {
-  const every: Machine["every"] = (ms, work) => systemMachine.every(Math.min(ms, 5), work);
-  return startServer(archive, { clock: { ...makeClock(), every } });
-}
-
-test.each([
-  ["the only base", prefixes.bases],
-  ["a segment", prefixes.log],
-])(
-  "a server writes a new base when a new standby announces that %s is missing",
-  async (_title, prefix) => {
-    using archive = makeArchive();
-    await using server = await startFast(archive);
-    await write(server);
-    await write(server);
-    await archive.lose((await archive.keys(prefix)).at(prefix === prefixes.bases ? 0 : 1) ?? "");
-    const standby = await startStandby(archive);
-    await standby.untilSame(server);
-    await standby.stop();
-    expect(await archive.restore()).toEqual(contentOf(server.db));
-  },
-);
-
-test("a server writes a new base when a standby announces that it lacks a segment", async () => {
-  using archive = makeArchive();
-  await using server = await startFast(archive);
-  let isCut = false;
-  const get: ObjectStorage["get"] = async (key, maxBytes) =>
-    isCut && key.startsWith("log/") ? null : archive.storage.get(key, maxBytes);
-  const standby = await startStandby(archive, { storage: { ...archive.storage, get } });
-  await standby.untilSame(server);
-  isCut = true;
-  for (let count = 0; count < 3; count += 1) await write(server);
-  await archive.lose((await archive.segments()).at(-2) ?? "");
-  isCut = false;
-  await archive.untilBases(2);
-  standby.pass();
-  await expectRejection(standby.ended, "unavailable", /is missing$/);
-});
-
-test("a standby takes over when the newest base is damaged, and begins with a new one", async () => {
-  const { archive, standby, content } = await startBehindEnd();
-  using _archive = archive;
-  const [base = ""] = await archive.keys(prefixes.bases);
-  await archive.clear(base);
-  standby.pass();
-  await standby.ended;
-  const followed = await standby.continued();
-  await using next = await archive.start({ path: archive.at("b.db"), commit: "sync", followed });
-  await write(next);
-  expect(next.lines[0]).toContain("it has objects, but no complete base");
-  expect(contentOf(next.db)).not.toEqual(content);
-  expect((await archive.keys(prefixes.bases)).length).toBe(2);
-  await archive.storage.remove([base]);
-  await archive.expectComplete(next);
-});
-
-test("readers have a copy until the next generation has begun, and a standby that is too late follows", async () => {
-  let attempts = 0;
-  const { archive, standby, content } = await startBehindEnd(async (key, body) => {
-    attempts += 1;
-    if (attempts < 5) fail("unavailable", "it is away");
-    const winner = { ...decodeGeneration(2, body), name: "winner", holder: "winner" };
-    await archive.storage.put(key, encodeJson(winner));
-    return false;
-  });
-  using _archive = archive;
-  standby.pass();
-  while (attempts < 5) await Bun.sleep(1);
-  while (standby.lines.indexOf("following") === standby.lines.lastIndexOf("following"))
-    await Bun.sleep(1);
-  expect(standby.content()).toEqual(content);
-  expect(filesOf(archive.at("b.db")).readMarker()).toMatchObject({ isCopy: true, names: [] });
-  await standby.stop();
 });

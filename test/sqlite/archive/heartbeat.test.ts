@@ -8,8 +8,6 @@ import {
   ANNOUNCEMENT_KEY,
   readAnnouncement,
 } from "../../../src/sqlite/archive/write/announcement.ts";
-import { seal } from "../../../src/sqlite/archive/write/log.ts";
-import { makeUnreliable } from "../../object-storage/unreliable.ts";
 import {
   type Archive,
   contentOf,
@@ -105,36 +103,6 @@ test("a number that no server writes is rejected before it becomes a time or a p
     ]);
     await archive.storage.put(key, body);
   }
-});
-
-test("an archive is held for the time for which a standby waits, from the last look at the own next slot", async () => {
-  using archive = makeArchive();
-  const clock = makeClock();
-  const { state, unreliable: storage } = makeUnreliable(archive.storage);
-  const passing: ObjectStorage = {
-    ...storage,
-    async get(key, ...rest) {
-      const body = await storage.get(key, ...rest);
-      // The look takes a second.
-      if (parseSlotKey(key) !== null && body === null) clock.pass(1_000);
-      return body;
-    },
-  };
-  await announce(archive, 1);
-  await using server = await archive.start({ clock, storage: passing });
-  await server.untilComplete();
-  await untilInterval(archive, TAKEOVER_MS / 4);
-  while (server.state().heldForMs !== 9_000) await Bun.sleep(1);
-  state.isAway = true;
-  clock.pass(9_000);
-  while (server.state().heldForMs > 0) await Bun.sleep(1);
-  state.isAway = false;
-  while (server.state().heldForMs <= 0) await Bun.sleep(1);
-  const next = { generation: 1, number: (await archive.segments()).length + 1 };
-  await seal(archive.storage, next, { writer: "standby", holder: "standby" }, Date.now());
-  while (!server.isSuperseded()) await Bun.sleep(1);
-  // Nothing was written: the heartbeat has noticed it.
-  expect(server.lines.at(-1)).toStartWith('archive given up {"reason":"standby has taken over');
 });
 
 const putBack = expect.stringMatching(/^archive needs a new base .*an older state .* was put back/);

@@ -8,11 +8,9 @@ import { takeServerLock } from "../../../src/sqlite/file/server-lock.ts";
 import { makeUnreliable } from "../../object-storage/unreliable.ts";
 import { expectRejection } from "../../support/expect-error.ts";
 import {
-  contentOf,
   makeArchive,
   makeClock,
   openDatabase,
-  restoreOther,
   type Server,
   serve,
   writeSegments,
@@ -96,25 +94,6 @@ describe("an archive", () => {
     expect(has("archive needs a new base")).toBeFalse();
   });
 
-  test("begins one generation when its record fails, and another when that is in use", async () => {
-    using archive = makeArchive();
-    await serve(archive, 1);
-    let failures = 0;
-    const create: ObjectStorage["create"] = async (key, body) => {
-      const isFailing = key.startsWith("generations/") && failures < 3;
-      failures += 1;
-      if (!isFailing || failures > 1) await archive.storage.create(key, body);
-      if (isFailing) throw new AppError("unavailable", "lost");
-      return true;
-    };
-    await using server = await archive.start({ storage: { ...archive.storage, create } });
-    await server.untilComplete();
-    expect((await archive.keys("generations/")).length).toBe(2);
-    await using other = await archive.start();
-    await other.untilComplete();
-    expect((await archive.keys("generations/")).length).toBe(3);
-  });
-
   test("begins when each request of its opening has failed twice, and gives up when one fails for a minute", async () => {
     using archive = makeArchive();
     await serve(archive, 3);
@@ -174,32 +153,6 @@ describe("an archive", () => {
     expect(failures()).toBe(2);
   });
 
-  test("is complete again after the storage was unreachable", async () => {
-    using archive = makeArchive();
-    const { state, unreliable: storage } = makeUnreliable(archive.storage);
-    await using server = await archive.start({ storage });
-    server.insert(20);
-    await server.untilComplete();
-    const before = contentOf(server.db);
-    state.isAway = true;
-    for (let round = 0; round < 10; round += 1) {
-      server.insert(50, 5000);
-      server.archiver.checkpoint();
-      await Bun.sleep(20);
-    }
-    expect(server.lines).toContain('archive not written {"reason":"away"}');
-    expect(server.state().bytesBehind).toBeGreaterThan(1_000_000);
-    expect(server.state().secondsBehind).toBeGreaterThan(0);
-    expect(await archive.restore()).toEqual(before);
-    state.isAway = false;
-    await archive.expectComplete(server);
-    while (server.state().bytesBehind > 0) await Bun.sleep(1);
-    expect(server.state()).toMatchObject({ secondsBehind: 0 });
-    expect(server.lines).toContain("archive written again {}");
-    // The same WAL: no new base.
-    expect((await archive.storage.list("bases/")).length).toBe(1);
-  });
-
   test("begins with a new base when the WAL has become too long while the storage was unreachable", async () => {
     using archive = makeArchive();
     const { state, unreliable: storage } = makeUnreliable(archive.storage);
@@ -224,37 +177,6 @@ describe("an archive", () => {
     state.isAway = false;
     await archive.expectComplete(server);
     expect((await archive.storage.list("bases/")).length).toBe(2);
-  });
-
-  test("is lost when another server has continued it while the storage was unreachable for too long", async () => {
-    using archive = makeArchive();
-    const { state, unreliable: storage } = makeUnreliable(archive.storage);
-    await using server = await archive.start({ storage, maxWalBytes: 2 ** 20 });
-    await writeSegments(server, 3);
-    state.isAway = true;
-    while (!isLetGo(server)) {
-      server.insert(10, 100_000);
-      server.archiver.checkpoint();
-    }
-    const path = await restoreOther(archive, null);
-    await using other = await archive.start({ path, clock: makeClock() });
-    state.isAway = false;
-    while (!server.isSuperseded()) await Bun.sleep(1);
-    const lost = 'archive given up {"reason":"another server has continued the archive"}';
-    expect(server.lines.at(-1)).toBe(lost);
-    await archive.expectComplete(other);
-  });
-
-  test("begins when the storage responds, if it is unreachable at the start", async () => {
-    using archive = makeArchive();
-    const { state, unreliable: storage } = makeUnreliable(archive.storage);
-    state.isAway = true;
-    await using server = await archive.start({ storage });
-    server.insert(20);
-    server.archiver.checkpoint();
-    expect(server.lines).toEqual(['archive not opened {"reason":"away"}']);
-    state.isAway = false;
-    await archive.expectComplete(server);
   });
 
   test("is not said to have a write when a server starts, until it has that", async () => {

@@ -105,19 +105,6 @@ function prepare({ storage }: Archive, path: string, clock = makeClock(), waitMs
   return prepareCopy({ ...common, storage, files: filesOf(path), machine: clock }, waitMs);
 }
 
-test("a server whose log was ended waits for the one that continues, but not for ever", async () => {
-  using archive = makeArchive();
-  await serve(archive, 1);
-  await promoteTo(archive.storage);
-  const other = await restoreOther(archive, null);
-  const clock = makeClock();
-  expect(await prepare(archive, archive.path, clock, 20_000)).toBe(null);
-  expect(clock.monotonicMs()).toBe(20_000);
-  const late = makeClock(() => late.sleeps() === 3 && serve(archive, 0, { path: other }));
-  const copy = await prepare(archive, archive.path, late, 20_000);
-  expect([late.sleeps(), copy?.last.generation]).toEqual([3, 1]);
-});
-
 test("a database that was restored replaces the archive when no server writes to it", async () => {
   using archive = makeArchive();
   for (const s of [1, 3]) await serve(archive, 2, { nowMs: () => s * 1000 });

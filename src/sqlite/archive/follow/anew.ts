@@ -8,7 +8,7 @@ import { fail } from "../../../base/error.ts";
 import type { ArchiveSettings } from "../../../domain/archive.ts";
 import type { ServerContext } from "../context.ts";
 import type { Generation } from "../format.ts";
-import { HEARTBEAT_MS } from "../format.ts";
+import { HEARTBEAT_MS, MAX_SENDING } from "../format.ts";
 import { baseKey, prefixes, type SegmentId } from "../keys.ts";
 import { areVoid, findGeneration } from "../read/catalog.ts";
 import { isPromoted, readHeartbeat, readLog } from "../read/log-reader.ts";
@@ -18,7 +18,6 @@ import { seal } from "../write/log.ts";
 export type AnewOptions = Pick<ServerContext, "storage" | "files" | "machine" | "log"> &
   Pick<ArchiveSettings, "takeoverMs" | "wasSuperseded">;
 
-/** What a look at these generations has found. */
 export type AnewLook =
   | { readonly found: "a base" }
   /** A server has begun one after them. */
@@ -38,7 +37,7 @@ export type AnewLook =
 /**
  * @param after number of the last generation whose end this server has proved; 0 if there was none
  * @param first a later one, without a base
- * @returns looks at the newest one. It throws unavailable, or what is missing or damaged
+ * @returns looks at the newest one. It throws unavailable, or operator for what is missing or damaged
  */
 export function watchAnew(options: AnewOptions, after: number, first: Generation) {
   const { storage, files, machine, log } = options;
@@ -65,6 +64,7 @@ export function watchAnew(options: AnewOptions, after: number, first: Generation
     const { isSealed, sealFrom } = await readLog(storage, { generation, number: 1 }, null, 0);
     const mayEnd = isSealed && (await isPromoted(storage, sealFrom));
     const stillMs = stillMsOf(`${sealFrom.number} ${isSealed} ${beat?.sequence}`);
+    if (stillMs === 0) isTakingOver = false;
     const isStill = stillMs >= patienceMs(options, beat?.intervalMs ?? HEARTBEAT_MS);
     // In async mode, it may have acknowledged what it has not written.
     const isSync = commit === "sync";
@@ -77,10 +77,10 @@ export function watchAnew(options: AnewOptions, after: number, first: Generation
     if (!isTakingOver) log("warn", "taking over", { holder: newest.holder });
     isTakingOver = true;
     const sealer = { writer: machine.newId(), holder: files.holder };
-    const number = await seal(storage, sealFrom, sealer, machine.nowMs());
+    const number = await seal(storage, sealFrom, sealer, machine.nowMs(), MAX_SENDING);
     if (await hasBase()) return { found: "a base" };
     if (await areVoid(storage, after, generation))
       return { found: "the end", end: { generation, number }, hasAll: isSync };
-    return fail("unavailable", `generation ${generation} has no base any more`);
+    return fail("operator", `generation ${generation} has no base any more`);
   };
 }

@@ -57,7 +57,6 @@ export interface FollowOptions
   readonly onFresh: (ageMs: number) => void;
 }
 
-/** The log that is followed. */
 interface FollowedLog {
   generation: Generation;
   /** The slot after the last segment in the copy. */
@@ -83,7 +82,6 @@ interface Following extends FollowOptions, FollowedLog {
   /** Where that ends, and its time: as of {@link CopyStart}. */
   end: WalPosition | null;
   timeMs: number;
-  /** Slots to read at once. */
   ahead: number;
   intervalMs: number;
   /** When the last look began that has found the end of the log. */
@@ -257,11 +255,12 @@ function lookForBase(following: Following): Promise<BaseOfEnd> {
  * @returns for how long that must not change until this server may take over, in ms; 0 if it may
  */
 function restMsOf(following: Following, state: string): number {
-  const { ended, generation, intervalMs, isTakingOver } = following;
+  const { ended, generation, intervalMs } = following;
   const neededMs = patienceMs(following, intervalMs);
   const stillMs = following.stillMsOf(state);
-  if (stillMs === 0) following.base = null;
+  if (stillMs === 0) Object.assign(following, { base: null, isTakingOver: false });
   else if (2 * stillMs >= neededMs) void lookForBase(following);
+  const { isTakingOver } = following;
   if (isTakingOver || stillMs < neededMs) return isTakingOver ? 0 : neededMs - stillMs;
   // In async mode, a server that has only lost its storage goes on, and two would write.
   if (ended !== null || generation.commit === "sync") return 0;
@@ -383,7 +382,7 @@ async function step(following: Following): Promise<number> {
   const from = await requireWhole(following);
   beginTakeOver(following);
   const sealer = { writer: machine.newId(), holder: files.holder };
-  await seal(storage, from, sealer, machine.nowMs());
+  await seal(storage, from, sealer, machine.nowMs(), MAX_SENDING);
   return 0;
 }
 

@@ -182,6 +182,12 @@ export async function prepareCopy(options: EnsureOptions, waitMs = 0): Promise<C
   const isOther = isThere && (marker?.archive ?? newest.archive) !== newest.archive;
   const last = followableFrom(files);
   if (isOther || (isThere && last === null && !marker?.isCopy)) return null;
-  const id = last ?? (await restoreCopy(options, newest));
+  if (last !== null)
+    try {
+      return await continueCopy(options, last, newest);
+    } catch (error) {
+      if (!(error instanceof AppError) || error.code !== "operator") throw error;
+    }
+  const id = await restoreCopy(options, newest);
   return id && (await continueCopy(options, id, newest));
 }

@@ -39,11 +39,9 @@ export interface StoredSegment extends SegmentId {
   readonly bytes: number;
 }
 
-/** A log, and how it ends. */
 export interface LogExtent {
   /** Without those after the first one that is missing. */
   readonly segments: readonly StoredSegment[];
-  /** Whether nothing can follow. */
   readonly isSealed: boolean;
   /** The first slot that may be sealed: segments before it are known to have been stored. */
   readonly sealFrom: SegmentId;
@@ -123,7 +121,6 @@ export async function isPromoted(storage: Pick<ObjectStorage, "get">, end: Segme
   return heads.some((head) => head?.kind === "seal" && head.promoted);
 }
 
-/** The heartbeat of a generation. */
 export interface Heartbeat extends Pick<Slot, "generation" | "writer" | "confirmed"> {
   /** No two of a generation are equal. */
   readonly sequence: number;

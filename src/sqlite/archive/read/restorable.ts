@@ -19,7 +19,6 @@ import {
 } from "./catalog.ts";
 import { readHead } from "./log-reader.ts";
 
-/** A state that can be restored if its objects are not damaged. */
 export interface FoundState {
   readonly history: History;
   /** What is damaged of newer bases. */

@@ -5,7 +5,6 @@ import { decodeJson, encodeJson, HEAD_BYTES, HEARTBEAT_MS, isNumber, isWithin } 
 import type { Machine } from "../machine.ts";
 import { orNull } from "../read/log-reader.ts";
 
-/** Says that a standby follows the archive. */
 export interface Announcement {
   readonly holder: string;
   readonly takeoverMs: number;

@@ -163,7 +163,6 @@ function open(archive: Archiving, work: () => Promise<void>): Promise<void> {
   return archive.problems.run("opening", () => isOver(archive) || !archive.isStarted, work);
 }
 
-/** Begins a generation as soon as the storage responds. */
 function beginSoon(archive: Archiving): void {
   const { problems } = archive;
   // `tick` calls it again.
@@ -266,7 +265,6 @@ export function createArchiver(options: ArchiverOptions) {
   return {
     start: (followed: Continuation | null) => start(archive, followed),
     untilBaseWritten: () => untilBaseWritten(archive),
-    /** Counts a commit, which has ended. */
     committed(ticket: number): void {
       archive.lastTicket = ticket;
       const { writer } = archive;

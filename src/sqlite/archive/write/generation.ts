@@ -34,7 +34,6 @@ export interface Beginning {
   readonly damage: string | null;
 }
 
-/** How a server continues an archive that it has followed. */
 export type Continuation = Omit<Beginning, "position">;
 
 /** What an operator can do, unless the server sets the database aside. */

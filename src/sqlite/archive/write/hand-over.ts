@@ -37,6 +37,8 @@ async function handOver(archive: Archiving, number: number, reason: string): Pro
   if (!writes.close(number)) return false;
   log("warn", "handing over", { reason });
   endGeneration(writer);
+  // The seal may be stored, and this server not know it.
+  writer.events.onHeld(machine.monotonicMs());
   const { number: generation } = writer.beginning.generation;
   const from = { generation, number: writer.log.stored() + 1 };
   const kind: Seal["kind"] = isAsync ? "closed" : "seal";

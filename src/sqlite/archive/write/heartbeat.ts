@@ -27,13 +27,14 @@ export interface HeartbeatEvents {
 }
 
 /** Writes the seal before this server again, and its record, after an older state of the storage was put back. */
-async function recordAgain({ storage, machine }: ArchiveContext, own: Generation): Promise<void> {
+async function recordAgain({ storage, machine }: ArchiveContext, own: Generation, log: Log) {
   const { generations } = await readCatalog(storage);
   const before = [...generations.values()].findLast(({ number }) => number < own.number);
-  // Another place, e.g. because a disk is not mounted.
-  if (before?.archive !== own.archive) return;
-  const { sealFrom } = await readLog(storage, { generation: before.number, number: 1 }, null, 0);
-  await seal(storage, sealFrom, { writer: own.name, holder: own.holder }, machine.nowMs());
+  if (before?.archive === own.archive) {
+    const { sealFrom } = await readLog(storage, { generation: before.number, number: 1 }, null, 0);
+    await seal(storage, sealFrom, { writer: own.name, holder: own.holder }, machine.nowMs());
+    // Otherwise it may be another place, e.g. because a disk is not mounted.
+  } else if ((await log.findLost(1)) !== null) return;
   await createRecord(storage, own);
 }
 
@@ -63,13 +64,15 @@ export async function startHeartbeat(
   const { number, name: writer } = generation;
   const standbys = createStandbyWatch(archive);
   let intervalMs = HEARTBEAT_MS;
+  /** The shortest one that a standby may know: it waits for two of it, or TAKEOVER_SECONDS. */
+  let knownMs = HEARTBEAT_MS;
+  let lookedMs = machine.monotonicMs();
+  const hold = () => onHeld(lookedMs + Math.max(takeoverMs, 2 * knownMs));
   let hasBase = generation.parent !== null;
   let sequence = 0;
   /** The last segment that a look has found. Later ones may exist although the storage was rolled back. */
   let known = 0;
   let misses = 0;
-  /** When a request was last answered. */
-  let answeredMs = machine.monotonicMs();
   let beats = 0;
   let looking = false;
   let timer: Disposable | undefined;
@@ -87,7 +90,7 @@ export async function startHeartbeat(
     )
       await storage.put(generationKey(number), encodeJson(generation));
     if (misses < MISSES_BEFORE_LOSS || log.isEnded()) return;
-    await recordAgain(archive, generation);
+    await recordAgain(archive, generation, log);
     const reason = `${lost} is missing: an older state of the storage was put back`;
     onError(new AppError("operator", reason));
   }
@@ -95,16 +98,20 @@ export async function startHeartbeat(
   /** @returns whether no other server has a slot of the log */
   async function show(via = storage): Promise<boolean> {
     // A server that hears nothing cannot acknowledge anything, either: others may take over.
-    if (machine.monotonicMs() - answeredMs >= takeoverMs) await log.isOpen(via);
+    if (machine.monotonicMs() - lookedMs >= takeoverMs) await log.isOpen(via);
     sequence += 1;
+    if (intervalMs < knownMs) {
+      knownMs = intervalMs;
+      hold();
+    }
     const state = { generation: number, writer, confirmed: log.stored(), sequence, intervalMs };
     await via.put(heartbeatKey(number), encodeJson({ ...state, hasBase } satisfies Beat));
-    answeredMs = machine.monotonicMs();
     const startedMs = machine.monotonicMs();
     const isOpen = await log.isOpen(via);
-    // A standby waits at least this long before it takes over.
-    if (isOpen) onHeld(startedMs + Math.max(takeoverMs, 2 * state.intervalMs));
-    return isOpen;
+    if (!isOpen) return false;
+    [knownMs, lookedMs] = [state.intervalMs, startedMs];
+    hold();
+    return true;
   }
 
   async function beat(): Promise<void> {

@@ -74,6 +74,7 @@ export type Sealer = Pick<Seal, "writer" | "holder" | "promoted"> & Partial<Pick
 /**
  * Puts a seal into the first empty slot, unless the log has one.
  * @param from no segment from this one on is known to have been stored, and all before it are
+ * @param mostFull how many segments of a server that has ended may follow
  * @returns the number of the last segment, for ever; 0 if there is none
  * @throws {AppError} unavailable if it has to be tried again
  */
@@ -82,14 +83,16 @@ export async function seal(
   from: SegmentId,
   sealer: Sealer,
   timeMs: number,
+  mostFull = Number.POSITIVE_INFINITY,
 ): Promise<number> {
-  for (let { number } = from; ; number += 1) {
+  for (let { number } = from; number <= from.number + mostFull; number += 1) {
     const id = { generation: from.generation, number };
     const mark = { kind: "seal", ...id, ...sealer, confirmed: number - 1, timeMs } as const;
     const found = await createSlot(storage, mark);
     // A slot that is damaged is not empty, either.
     if (found !== null && found.kind !== "segment") return number - 1;
   }
+  return fail("unavailable", "waiting for another server, which writes again");
 }
 
 /**
@@ -137,7 +140,6 @@ interface LogOptions {
 
 export type Log = ReturnType<typeof createLog>;
 
-/** @returns the log of a generation that this server has begun */
 export function createLog({ storage, generation, retry, onSuperseded }: LogOptions) {
   let stored = 0;
   /** Number of the last segment whose create was begun. */
@@ -203,7 +205,6 @@ export function createLog({ storage, generation, retry, onSuperseded }: LogOptio
       const other = await store(storage, mark);
       if (other !== null) supersede(other);
     },
-    /** Stores nothing more, and confirms nothing. */
     end(): void {
       isEnded = true;
     },

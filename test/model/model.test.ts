@@ -24,8 +24,6 @@ const SEEDS: Readonly<Record<string, number>> = {
   "the marker has no names": 83,
   "the WAL of a copy is not rebuilt": 21,
   "any position is in the WAL": 71,
-  "the base has what was in the file when it was opened": 224,
-  "checkpoints do not wait for the archive": 83,
   "the end is noted although the archive lacks it": 92,
   "a database that has diverged is not set aside": 10,
   "the clock on the wall measures intervals": 27,
@@ -44,7 +42,9 @@ function explain(seed: number, rule: Rule): string {
 test("histories with faults lose nothing, do not fork, and end with one server that writes", () => {
   const counts = new Map<string, number>();
   for (let seed = 1; seed <= HISTORIES; seed += 1) {
-    const { broken, faults } = simulate(makePlan(seed));
+    const plan = makePlan(seed);
+    const { broken } = simulate(plan);
+    const faults = plan.events.map(({ kind }) => kind);
     expect(broken === null ? "" : explain(seed, broken.rule)).toBe("");
     const pairs = faults.flatMap((one, at) => faults.slice(at + 1).map((other) => [one, other]));
     const names = [...faults, ...pairs.map((pair) => pair.sort().join(" and "))];

@@ -55,7 +55,6 @@ async function createLater({ get, put }: ObjectStorage, ...[key, body]: Paramete
   return true;
 }
 
-/** @param change what a heartbeat says */
 export const changeBeat = (change: object): Mutant => ({
   storage: (storage) => ({
     ...storage,
@@ -66,7 +65,6 @@ export const changeBeat = (change: object): Mutant => ({
   }),
 });
 
-/** Reads of the log wait for each other. */
 function readOneByOne(storage: ObjectStorage): ObjectStorage {
   let last: Promise<unknown> = Promise.resolve();
   return {
@@ -80,7 +78,6 @@ function readOneByOne(storage: ObjectStorage): ObjectStorage {
   };
 }
 
-/** Drops one in a few, always the same ones. */
 function everyThird(): () => boolean {
   let calls = 0;
   return () => ++calls % 3 === 0;
@@ -120,13 +117,6 @@ export const mutants: Readonly<Record<string, Mutant>> = {
       },
     }),
   },
-  "heartbeats are not stored": {
-    storage: (storage) => ({
-      ...storage,
-      put: async (key, body) =>
-        key.startsWith("heartbeats/") ? undefined : storage.put(key, body),
-    }),
-  },
   "U35: a server whose disk fails does not hand over": { server: { hidesFailures: true } },
   "U36: a new server that was slower keeps its database": { server: { keepsNew: true } },
   "U37: an opening that has failed ends the program": { server: { givesUp: true } },
@@ -157,27 +147,6 @@ export const mutants: Readonly<Record<string, Mutant>> = {
     beginWal: () => ({ ...beginWal(), publish() {} }),
   })),
   "any position is in the WAL": changeDatabase(() => ({ continuesAt: () => true })),
-  "a part of the WAL is skipped": changeDatabase(({ readWal }) => ({
-    readWal(start) {
-      const reader = readWal(start);
-      const isSkipped = everyThird();
-      const read = () => {
-        if (isSkipped()) reader.read();
-        return reader.read();
-      };
-      return { ...reader, read };
-    },
-  })),
-  "the base has what was in the file when it was opened": changeDatabase(({ fileBytes }) => {
-    const bytes = fileBytes();
-    return { fileBytes: () => bytes };
-  }),
-  "checkpoints do not wait for the archive": changeDatabase(({ pinWal }) => ({
-    pinWal() {
-      const pin = pinWal();
-      return { ...pin, checkpoint: () => pin.checkpoint(() => true) };
-    },
-  })),
   "the end is noted although the archive lacks it": changeDatabase(({ pinWal }) => ({
     pinWal() {
       const pin = pinWal();

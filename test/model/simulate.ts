@@ -1,5 +1,5 @@
 /** Runs a history, and checks all rules. */
-import { HEALED_MS, type Kind, type Plan } from "./plan.ts";
+import { HEALED_MS, type Plan } from "./plan.ts";
 import type { Bounds } from "./rules.ts";
 import { createWorld, type Mutant, type Outcome } from "./world.ts";
 
@@ -21,7 +21,6 @@ function boundsOf({ takeoverMs, sites }: Plan): Bounds {
 }
 
 export function simulate(plan: Plan, mutant: Mutant = {}): Outcome {
-  const faults: Kind[] = [];
   const world = createWorld(plan, mutant);
   const { scheduler, bucket, rules, sites, effects, trace } = world;
   const bounds = boundsOf(plan);
@@ -31,7 +30,6 @@ export function simulate(plan: Plan, mutant: Mutant = {}): Outcome {
   for (const event of plan.events)
     scheduler.after(event.atMs, () => {
       world.note(`EVENT ${event.kind} ${sites[event.site]?.name} ${event.ms} ${event.value}`);
-      faults.push(event.kind);
       effects[event.kind](sites[event.site] as (typeof sites)[number], event);
     });
   scheduler.after(HEALED_MS, () => {
@@ -74,6 +72,5 @@ export function simulate(plan: Plan, mutant: Mutant = {}): Outcome {
     trace,
     bases,
     exception,
-    faults,
   };
 }

@@ -28,7 +28,6 @@ const SNAPSHOT_MS = 8_000;
 const LOOK_MS = 900;
 /** Writes for a while, as fast as they can be sent. */
 const [MAX_BURST_MS, BURST_GAP_MS, MAX_BURST_WAITING] = [3_000, 8, 24];
-/** Of clients. */
 const [RETRY_MS, CLIENT_TIMEOUT_MS, MAX_WAITING] = [200, 7_000, 6];
 
 /** What an archive does not survive without help. */
@@ -80,8 +79,6 @@ export interface Outcome {
   /** Written after the first word was acknowledged. */
   readonly bases: number;
   readonly exception: string | null;
-  /** That have happened. */
-  readonly faults: readonly Kind[];
 }
 
 export function createWorld(plan: Plan, mutant: Mutant) {

@@ -22,7 +22,7 @@ const SEEDS: Readonly<Record<string, number>> = {
   "a read that fails finds nothing": 11,
   "a server does not say what it waits for": 100,
   "the marker has no names": 83,
-  "the WAL of a copy is not rebuilt": 21,
+  "the WAL of a copy is not rebuilt": 89,
   "any position is in the WAL": 71,
   "the end is noted although the archive lacks it": 92,
   "a database that has diverged is not set aside": 10,

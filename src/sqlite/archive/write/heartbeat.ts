@@ -151,6 +151,8 @@ export async function startHeartbeat(
     beats -= 1;
   }
 
+  // So that a standby waits no longer for a server that is lost soon.
+  if (archive.standby) intervalMs = await standbys.look().catch(() => HEARTBEAT_MS);
   await show(opening);
   void next();
   return {

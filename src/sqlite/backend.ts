@@ -6,7 +6,7 @@ import { fail, shellWord } from "../base/error.ts";
 import type { ArchiveOptions } from "../domain/archive.ts";
 import type { Backend, Store, StoreMode, StoreOptions } from "../domain/store.ts";
 import { isOfArchive } from "./archive/context.ts";
-import { followableFrom } from "./archive/follow/standby.ts";
+import { followableFrom } from "./archive/follow/prepare.ts";
 import { type ArchiveClient, openArchive } from "./archive/thread/client.ts";
 import { untilOpen } from "./archive/thread/reopening.ts";
 import { databaseFiles } from "./disk/files.ts";

@@ -6,7 +6,7 @@ import { AppError, isDiskError, messageOf } from "../../src/base/error.ts";
 import type { ArchiveLog, ArchiveOptions, ArchiveSettings } from "../../src/domain/archive.ts";
 import type { ObjectStorage } from "../../src/domain/object-storage.ts";
 import { ARCHIVE_CAUSE } from "../../src/sqlite/archive/context.ts";
-import { followableFrom } from "../../src/sqlite/archive/follow/standby.ts";
+import { followableFrom } from "../../src/sqlite/archive/follow/prepare.ts";
 import type { DatabaseFiles, Machine } from "../../src/sqlite/archive/machine.ts";
 import { type ArchiveClient, openArchive } from "../../src/sqlite/archive/thread/client.ts";
 import { untilOpen } from "../../src/sqlite/archive/thread/reopening.ts";

@@ -5,7 +5,7 @@ import { makeTemporaryDatabase } from "../../base/temporary-file.ts";
 import { withRetries } from "../../domain/object-storage.ts";
 import type { Backend } from "../../domain/store.ts";
 import { promote } from "../archive/follow/promote.ts";
-import { listRanges } from "../archive/read/restorable.ts";
+import { listRanges } from "../archive/read/catalog.ts";
 import { holderName } from "../disk/files.ts";
 import { restoreToFile } from "../disk/restored-file.ts";
 import { systemMachine } from "../disk/system-machine.ts";

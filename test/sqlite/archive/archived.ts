@@ -11,7 +11,7 @@ import { promote } from "../../../src/sqlite/archive/follow/promote.ts";
 import { type Base, decodeJson, encodeJson } from "../../../src/sqlite/archive/format.ts";
 import { baseKey, chunkKey, parseSlotKey, prefixes } from "../../../src/sqlite/archive/keys.ts";
 import type { DatabaseFiles, Machine, OpenDatabase } from "../../../src/sqlite/archive/machine.ts";
-import { readHead } from "../../../src/sqlite/archive/read/log-reader.ts";
+import { readHead } from "../../../src/sqlite/archive/read/catalog.ts";
 import { markerOfRestored } from "../../../src/sqlite/archive/read/rebuild.ts";
 import { createArchiver } from "../../../src/sqlite/archive/write/archiver.ts";
 import type { Continuation } from "../../../src/sqlite/archive/write/generation.ts";

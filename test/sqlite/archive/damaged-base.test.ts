@@ -3,7 +3,7 @@
 import { describe, expect, test } from "bun:test";
 import { type Base, decodeJson } from "../../../src/sqlite/archive/format.ts";
 import { baseKey, chunkKey, parseKey, slotKey } from "../../../src/sqlite/archive/keys.ts";
-import { listRanges } from "../../../src/sqlite/archive/read/restorable.ts";
+import { listRanges } from "../../../src/sqlite/archive/read/catalog.ts";
 import { deleteExpired } from "../../../src/sqlite/archive/write/retention.ts";
 import { expectRejection } from "../../support/expect-error.ts";
 import {

@@ -6,7 +6,7 @@ import { closeSync, existsSync, openSync, readdirSync, rmSync } from "node:fs";
 import { AppError, fail } from "../../../src/base/error.ts";
 import type { ObjectStorage } from "../../../src/domain/object-storage.ts";
 import { follow } from "../../../src/sqlite/archive/follow/follow.ts";
-import { prepareCopy } from "../../../src/sqlite/archive/follow/standby.ts";
+import { prepareCopy } from "../../../src/sqlite/archive/follow/prepare.ts";
 import { encodeJson } from "../../../src/sqlite/archive/format.ts";
 import {
   generationKey,

@@ -7,7 +7,7 @@ import type { ObjectStorage } from "../../../src/domain/object-storage.ts";
 import { createWriteState } from "../../../src/sqlite/archive/context.ts";
 import { encodeJson } from "../../../src/sqlite/archive/format.ts";
 import type { OpenDatabase } from "../../../src/sqlite/archive/machine.ts";
-import { readHead } from "../../../src/sqlite/archive/read/log-reader.ts";
+import { readHead } from "../../../src/sqlite/archive/read/catalog.ts";
 import { ANNOUNCEMENT_KEY } from "../../../src/sqlite/archive/write/announcement.ts";
 import { createMemoryStorage } from "../../object-storage/memory.ts";
 import { makeArchive, makeClock, writeSegments } from "./archived.ts";

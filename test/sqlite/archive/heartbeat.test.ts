@@ -3,7 +3,7 @@ import { fail } from "../../../src/base/error.ts";
 import type { ObjectStorage } from "../../../src/domain/object-storage.ts";
 import { encodeJson } from "../../../src/sqlite/archive/format.ts";
 import { heartbeatKey, parseSlotKey } from "../../../src/sqlite/archive/keys.ts";
-import { orNull, readHead, readHeartbeat } from "../../../src/sqlite/archive/read/log-reader.ts";
+import { orNull, readHead, readHeartbeat } from "../../../src/sqlite/archive/read/catalog.ts";
 import {
   ANNOUNCEMENT_KEY,
   readAnnouncement,

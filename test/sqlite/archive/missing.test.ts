@@ -2,7 +2,7 @@
 import { expect, test } from "bun:test";
 import { readFileSync, writeFileSync } from "node:fs";
 import { type ArchiveSettings, archiveRestores } from "../../../src/domain/archive.ts";
-import { ensureDatabase } from "../../../src/sqlite/archive/follow/ensure-database.ts";
+import { ensureDatabase } from "../../../src/sqlite/archive/follow/prepare.ts";
 import { encodeJson, type Generation } from "../../../src/sqlite/archive/format.ts";
 import { generationKey } from "../../../src/sqlite/archive/keys.ts";
 import { expectRejection } from "../../support/expect-error.ts";

@@ -1,11 +1,11 @@
 // The end of a log for a planned switch, and how an archive is read afterwards.
 
 import { expect, test } from "bun:test";
-import { prepareCopy } from "../../../src/sqlite/archive/follow/standby.ts";
+import { prepareCopy } from "../../../src/sqlite/archive/follow/prepare.ts";
 import type { SegmentHeader } from "../../../src/sqlite/archive/format.ts";
 import { encodeJson, MAX_SENDING } from "../../../src/sqlite/archive/format.ts";
 import { heartbeatKey, parseSlotKey, slotKey } from "../../../src/sqlite/archive/keys.ts";
-import { readHead, readLog } from "../../../src/sqlite/archive/read/log-reader.ts";
+import { readHead, readLog } from "../../../src/sqlite/archive/read/catalog.ts";
 import { createLog, fence, seal } from "../../../src/sqlite/archive/write/log.ts";
 import { createMemoryStorage } from "../../object-storage/memory.ts";
 import { expectRejection } from "../../support/expect-error.ts";

@@ -10,8 +10,7 @@ import type { ServerContext } from "../context.ts";
 import type { Generation } from "../format.ts";
 import { HEARTBEAT_MS, MAX_SENDING } from "../format.ts";
 import { baseKey, prefixes, type SegmentId } from "../keys.ts";
-import { areVoid, findGeneration } from "../read/catalog.ts";
-import { isPromoted, readHeartbeat, readLog } from "../read/log-reader.ts";
+import { areVoid, findGeneration, isPromoted, readHeartbeat, readLog } from "../read/catalog.ts";
 import { createStillness, patienceMs } from "../read/still.ts";
 import { seal } from "../write/log.ts";
 

@@ -24,17 +24,21 @@ import {
   type BaseOfEnd,
   findBaseOf,
   findGeneration,
+  type Heartbeat,
+  isPromoted,
+  isRestorable,
   isSameSegment,
+  orNull,
   readGeneration,
+  readHeartbeat,
+  readLog,
 } from "../read/catalog.ts";
-import { type Heartbeat, isPromoted, orNull, readHeartbeat, readLog } from "../read/log-reader.ts";
-import { isRestorable } from "../read/restorable.ts";
 import { createStillness, patienceMs, STORAGE_POLL_MS } from "../read/still.ts";
 import { type Announcing, announceRegularly } from "../write/announcement.ts";
 import { type Continuation, failContinued, prepareMarker } from "../write/generation.ts";
 import { createRecord, seal } from "../write/log.ts";
 import { watchAnew } from "./anew.ts";
-import { type CopyStart, markCopy } from "./standby.ts";
+import { type CopyStart, markCopy } from "./prepare.ts";
 
 /**
  * After this long without progress, the copy is restored if the archive leads to its end without what it lacks: if it lacks

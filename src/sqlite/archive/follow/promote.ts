@@ -3,8 +3,14 @@
 import { fail } from "../../../base/error.ts";
 import type { Promotion } from "../../../domain/archive.ts";
 import type { ObjectStorage } from "../../../domain/object-storage.ts";
-import { areVoid, readCatalog, readEnd, readLastHeader, requireNewest } from "../read/catalog.ts";
-import { readHead } from "../read/log-reader.ts";
+import {
+  areVoid,
+  readCatalog,
+  readEnd,
+  readHead,
+  readLastHeader,
+  requireNewest,
+} from "../read/catalog.ts";
 import { MAX_SILENCE_MS, readAnnouncement } from "../write/announcement.ts";
 import { fence, type Sealer, seal } from "../write/log.ts";
 

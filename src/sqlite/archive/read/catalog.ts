@@ -1,39 +1,206 @@
 /**
- * What an archive has: its records and bases, and the segments that lead from a base to later states. Every object that
- * is missing is named, and never taken for the end.
+ * What an archive has: records, logs and bases, and the states to which they lead. Every object that is missing is named,
+ * and never taken for the end: a log ends where it is sealed; one that is not sealed ends after what its server has
+ * confirmed.
  */
-
+import { fail } from "../../../base/error.ts";
+import type { ArchivedRange } from "../../../domain/archive.ts";
 import type { ObjectStorage } from "../../../domain/object-storage.ts";
 import {
   type Base,
   damageOf,
   decodeBase,
   decodeGeneration,
+  decodeHead,
+  decodeJson,
   failDamaged,
   type Generation,
   HEAD_BYTES,
+  HEARTBEAT_MS,
+  isNumber,
+  isWithin,
+  MAX_SENDING,
+  type Seal,
+  type SegmentHeader,
+  type Slot,
 } from "../format.ts";
 import {
   baseKey,
+  blockPrefix,
   generationKey,
+  heartbeatKey,
   logPrefix,
   parseKey,
   parseSlotKey,
   prefixes,
   type SegmentId,
+  SLOTS_PER_BLOCK,
   slotKey,
 } from "../keys.ts";
 import type { Progress } from "../machine.ts";
-import {
-  type LogExtent,
-  MAX_LOOKS,
-  mapBounded,
-  orNull,
-  readHead,
-  readHeartbeat,
-  readLog,
-  type StoredSegment,
-} from "./log-reader.ts";
+
+/** How often something that seems to be missing is looked for: a server may write meanwhile. */
+const MAX_LOOKS = 3;
+/** Slots that may follow the first seal: of a server that did not know of it, and the seals of promotions. */
+const MAX_AFTER_SEAL = 2 * MAX_SENDING;
+/** Small objects that are read at the same time. */
+const MAX_READS = 16;
+
+interface StoredSegment extends SegmentId {
+  /** As stored: compressed. */
+  readonly bytes: number;
+}
+
+export interface LogExtent {
+  /** Without those after the first one that is missing. */
+  readonly segments: readonly StoredSegment[];
+  readonly isSealed: boolean;
+  /** The first slot that may be sealed: segments before it are known to have been stored. */
+  readonly sealFrom: SegmentId;
+  /** What is missing; `null` if nothing is. */
+  readonly loss: string | null;
+}
+
+/** Runs work for each item, several at the same time. @returns the results, in the order of the items */
+async function mapBounded<Item, Result>(
+  items: readonly Item[],
+  work: (item: Item) => Promise<Result>,
+): Promise<Result[]> {
+  const results: Result[] = [];
+  const rest = items.entries();
+  const runRest = async () => {
+    for (const [at, item] of rest) results[at] = await work(item);
+  };
+  await Promise.all(Array.from({ length: MAX_READS }, runRest));
+  return results;
+}
+
+/** @returns `null` if it is damaged, and the reason is not needed */
+export async function orNull<Result>(work: Promise<Result>): Promise<Result | null> {
+  try {
+    return await work;
+  } catch (error) {
+    if (damageOf(error) === null) throw error;
+    return null;
+  }
+}
+
+/**
+ * Lists block by block. Without an end, it stops at an empty block, and the first slot after that shows that the block is
+ * missing.
+ * @returns the slots of one log that are not empty, sorted, perhaps with some after the end
+ */
+async function listSlots(
+  storage: ObjectStorage,
+  from: SegmentId,
+  end: number | null,
+): Promise<StoredSegment[]> {
+  const slots: StoredSegment[] = [];
+  const firstOfBlock = from.number - (from.number % SLOTS_PER_BLOCK);
+  for (let number = firstOfBlock; end === null || number <= end; number += SLOTS_PER_BLOCK) {
+    const prefix = blockPrefix({ ...from, number });
+    const block = await storage.list(prefix);
+    const isEmpty = block.length === 0;
+    if (isEmpty) block.push(...(await storage.list(logPrefix(from.generation), 1, prefix)));
+    for (const { key, bytes } of block) {
+      const slot = parseSlotKey(key);
+      if (slot !== null && slot.number >= from.number) slots.push({ ...slot, bytes });
+    }
+    if (isEmpty) break;
+  }
+  // Not in the order of the list, which a storage may get wrong.
+  return slots.sort((a, b) => a.number - b.number);
+}
+
+export function soundHead(id: SegmentId, body: Uint8Array): SegmentHeader | Seal | null {
+  try {
+    return decodeHead(id, body);
+  } catch {
+    return null;
+  }
+}
+
+/** @returns what is in the slot, without the contents of a segment; `null` if it is empty or damaged */
+export async function readHead(storage: Pick<ObjectStorage, "get">, id: SegmentId) {
+  const body = await storage.get(slotKey(id), HEAD_BYTES);
+  return body === null ? null : soundHead(id, body);
+}
+
+/** @param end the seal of a log. @returns whether an operator has sealed it, or did so when it had ended already */
+export async function isPromoted(storage: Pick<ObjectStorage, "get">, end: SegmentId) {
+  const slots = [end, { ...end, number: end.number + 1 }];
+  const heads = await Promise.all(slots.map((slot) => readHead(storage, slot)));
+  return heads.some((head) => head?.kind === "seal" && head.promoted);
+}
+
+export interface Heartbeat extends Pick<Slot, "generation" | "writer" | "confirmed"> {
+  /** No two of a generation are equal. */
+  readonly sequence: number;
+  /** Time until the next one. */
+  readonly intervalMs: number;
+  /** Whether the generation has a base, or continues another one. Earlier versions did not say it. */
+  readonly hasBase?: boolean;
+}
+
+/**
+ * @returns `null` if there is none
+ * @throws {AppError} operator if it is damaged
+ */
+export async function readHeartbeat(storage: Pick<ObjectStorage, "get">, generation: number) {
+  const key = heartbeatKey(generation);
+  const body = await storage.get(key, HEAD_BYTES);
+  const isSound = (beat: Heartbeat) =>
+    beat.generation === generation &&
+    [beat.confirmed, beat.sequence].every(isNumber) &&
+    isWithin(beat.intervalMs, 1, HEARTBEAT_MS);
+  return body === null ? null : decodeJson(key, body, isSound);
+}
+
+/**
+ * @param from a segment that retention has not deleted, nor any after it
+ * @param end number of the last segment; `null` unless a record says where the log was sealed
+ * @param confirmed number of a segment that was stored, with all before it; 0 if none is known
+ */
+export async function readLog(
+  storage: ObjectStorage,
+  from: SegmentId,
+  end: number | null,
+  confirmed: number,
+): Promise<LogExtent> {
+  const { generation } = from;
+  for (let look = 1; ; look += 1) {
+    // First, because it confirms what must be in the list.
+    const beat = end === null ? await orNull(readHeartbeat(storage, generation)) : null;
+    const slots = await listSlots(storage, from, end);
+    const filled = slots.filter(({ number }, index) => number === from.number + index);
+    const empty = from.number + filled.length;
+    // A seal is one of them.
+    const newest = end === null ? slots.slice(-MAX_AFTER_SEAL) : [];
+    const read = await mapBounded(newest, (slot) => readHead(storage, slot));
+    const heads = read.filter((head) => head !== null);
+    // A fence is no end while a slot before it is empty. Otherwise, what is missing before a seal was confirmed.
+    const seal = heads.find(
+      ({ kind, number, confirmed }) => kind !== "segment" && (number < empty || confirmed >= empty),
+    );
+    const last = end ?? (seal === undefined ? null : seal.number - 1);
+    const marks =
+      last === null ? [beat?.confirmed ?? 0, ...heads.map((head) => head.confirmed)] : [last];
+    const stored = Math.max(confirmed, ...marks);
+    const segments = filled.filter(({ number }) => number <= (last ?? number));
+    const number = from.number + segments.length;
+    // A server writes its first heartbeat before its first segment.
+    const isSilent = last === null && beat === null && slots.length > 0;
+    const silence = isSilent ? `${heartbeatKey(generation)} is missing or damaged` : null;
+    const loss =
+      number <= stored ? `segment ${number} of generation ${generation} is missing` : silence;
+    if (loss !== null && look < MAX_LOOKS) continue;
+    const sealFrom = {
+      generation,
+      number: last === null ? Math.max(number, stored + 1) : last + 1,
+    };
+    return { segments, isSealed: last !== null, sealFrom, loss };
+  }
+}
 
 /** Greater than what follows a prefix in any key. */
 const LAST_KEY = "~";
@@ -144,7 +311,7 @@ type Generations = Pick<Catalog, "generations">;
  * what was before it, and then it counts for nothing, also if a base arrives later.
  * @returns whether it is one of those
  */
-export function isVoid({ generations }: Generations, number: number): boolean {
+function isVoid({ generations }: Generations, number: number): boolean {
   return [...generations.values()].some(
     (record) =>
       record.number > number && record.parent !== null && record.parent.generation < number,
@@ -188,12 +355,6 @@ export function requireNewest({ newest, generations }: Catalog): Generation | nu
   return generations.get(newest) ?? failDamaged(generationKey(newest), "is missing or damaged");
 }
 
-/** @returns the catalog, one base of which was found to be damaged */
-export function withDamage(catalog: Catalog, base: StoredBase, damage: string): Catalog {
-  const mark = (each: StoredBase) => (baseKey(each) === baseKey(base) ? { ...each, damage } : each);
-  return { ...catalog, bases: catalog.bases.map(mark) };
-}
-
 /** @returns whether the segment is at or before the other one; bases are compared in the same way */
 export function isAtOrBefore(segment: SegmentId, other: SegmentId): boolean {
   if (segment.generation !== other.generation) return segment.generation < other.generation;
@@ -233,7 +394,7 @@ function readFrom(storage: ObjectStorage, catalog: Catalog, from: SegmentId): Pr
   return readLog(storage, from, end, confirmed);
 }
 
-export async function readHistory(
+async function readHistory(
   storage: ObjectStorage,
   catalog: Catalog,
   base: StoredBase,
@@ -297,7 +458,7 @@ export async function readNewestProgress(
 }
 
 /** @returns whether it has all that completes the base */
-export function isUsable({ base, last, loss }: History): boolean {
+function isUsable({ base, last, loss }: History): boolean {
   return base.damage === null && (loss === null || isAtOrBefore(base.last, last));
 }
 
@@ -306,7 +467,7 @@ export function isUsable({ base, last, loss }: History): boolean {
  * @param candidates newest first
  * @returns the history of each that was tried. Only the last one can be usable
  */
-export async function tryBases(
+async function tryBases(
   storage: ObjectStorage,
   catalog: Catalog,
   candidates: readonly StoredBase[],
@@ -360,3 +521,153 @@ export async function findBaseOf(storage: ObjectStorage, last: SegmentId): Promi
 
 /** Why an archive with objects is neither restored nor begun. */
 export const NO_BASE = "it has objects, but no complete base";
+
+/**
+ * What was written while the clock was ahead has a later time than what follows it.
+ * @returns the last segment of the base, or a later one that was written until this time, from which on times ascend
+ */
+async function findNeeded(storage: ObjectStorage, { base, segments }: History, atMs: number) {
+  for (let end = Number.isFinite(atMs) ? segments.length - 1 : -1; end >= 0; ) {
+    const last = await readHead(storage, segments[end] ?? base.last);
+    const length = last?.kind === "segment" ? last.number - (last.ascendsFrom ?? 1) : 0;
+    const first = await readHead(storage, segments[Math.max(0, end - length)] ?? base.last);
+    if (first !== null && first.timeMs <= atMs)
+      return isAtOrBefore(first, base.last) ? base.last : first;
+    end -= length + 1;
+  }
+  return base.last;
+}
+
+export interface FoundState {
+  readonly history: History;
+  /** The last segment of the base, or a later one without which the state is another one. */
+  readonly needed: SegmentId;
+  /** What is damaged of newer bases. */
+  readonly damage: readonly string[];
+  /** What should be repaired, or is not in the state. */
+  readonly warnings: readonly string[];
+}
+
+/**
+ * @param problems all that prevent the restore
+ * @param beforeMs a time before it, which is named if the archive reaches back to it
+ * @throws {AppError} operator
+ */
+export function failUnrestorable(
+  problems: readonly string[],
+  beforeMs: number,
+  { bases }: Catalog,
+): never {
+  const isReached = bases.some(({ damage, timeMs }) => damage === null && timeMs <= beforeMs);
+  const advice = isReached
+    ? `: restore a state before it with --at ${new Date(beforeMs).toISOString()}`
+    : "";
+  return fail("operator", `the archive is damaged: ${problems.join(", and ")}${advice}`);
+}
+
+/** @returns since when the history has no more commits */
+async function endMs(storage: ObjectStorage, { base, last }: History): Promise<number> {
+  const head = await readHead(storage, last);
+  return isAtOrBefore(last, base.last) ? base.timeMs : (head?.timeMs ?? base.timeMs);
+}
+
+/** @returns records that are missing, and what generations after the history have written until then, and no base has */
+async function warningsOfLater(
+  storage: ObjectStorage,
+  catalog: Catalog,
+  { base, lastGeneration, loss }: History,
+  atMs: number,
+): Promise<string[]> {
+  const warnings: string[] = [];
+  const { newest, generations } = catalog;
+  // Nothing of it is needed but the base and the log.
+  if (!generations.has(base.generation))
+    warnings.push(`${generationKey(base.generation)} is missing or damaged`);
+  // A loss says that the archive has more.
+  for (let number = lastGeneration + 1; loss === null && number <= newest; number += 1) {
+    if (isVoid(catalog, number)) continue;
+    if ((await storage.list(logPrefix(number), 1)).length === 0) continue;
+    const head = await readHead(storage, { generation: number, number: 1 });
+    if (head !== null && (head.kind !== "segment" || head.timeMs > atMs)) continue;
+    const since = head === null ? "" : ` since ${new Date(head.timeMs).toISOString()}`;
+    warnings.push(
+      `what generation ${number} has written${since} is not restored, because no base has it`,
+    );
+  }
+  return warnings;
+}
+
+/** @throws {AppError} operator: there is no base, or none that is old enough */
+async function failWithoutState(storage: ObjectStorage, { bases }: Catalog): Promise<never> {
+  const [oldest] = bases;
+  if (oldest !== undefined)
+    fail("operator", `the archive begins at ${new Date(oldest.timeMs).toISOString()}`);
+  return fail("operator", (await isUsed(storage)) ? NO_BASE : "the archive is empty");
+}
+
+/**
+ * @param at a time in the past; `null` for the newest state
+ * @throws {AppError} operator if the archive is empty, does not reach back to that time, or what is needed is missing
+ */
+export async function findState(
+  storage: ObjectStorage,
+  catalog: Catalog,
+  at: Date | null,
+): Promise<FoundState> {
+  const atMs = at?.getTime() ?? Number.POSITIVE_INFINITY;
+  const candidates = catalog.bases.filter(({ timeMs }) => timeMs <= atMs).reverse();
+  const tried = await tryBases(storage, catalog, candidates);
+  const history = tried.at(-1) ?? (await failWithoutState(storage, catalog));
+  if (history.loss !== null) {
+    const untilMs = isUsable(history) ? await endMs(storage, history) : history.base.timeMs - 1;
+    const losses = new Set(tried.flatMap(({ loss }) => loss ?? []));
+    if (untilMs < atMs) failUnrestorable([...losses], untilMs, catalog);
+  }
+  const damaged = tried.flatMap(({ base }) => (base.damage === null ? [] : base));
+  const skipped = damaged.map(
+    (base) =>
+      `${baseKey(base)} is damaged, an older base was used, and nothing is lost: ${base.damage}`,
+  );
+  const later = await warningsOfLater(storage, catalog, history, atMs);
+  const damage = damaged.flatMap((base) => base.damage ?? []);
+  const needed = await findNeeded(storage, history, atMs);
+  return { history, needed, damage, warnings: [...skipped, ...later] };
+}
+
+/**
+ * @returns the times that can be restored, oldest first, and what is missing after each range
+ * @throws {AppError} operator if there is none
+ */
+export async function listRanges(storage: ObjectStorage): Promise<ArchivedRange[]> {
+  const catalog = await readCatalog(storage);
+  const ranges: ArchivedRange[] = [];
+  let covered: History | null = null;
+  for (const base of catalog.bases) {
+    // A base is named if it cannot be used, also if an older one leads to the same states.
+    const isKnown =
+      base.damage === null && covered !== null && isAtOrBefore(base.last, covered.last);
+    if (isKnown) continue;
+    const history = await readHistory(storage, catalog, base);
+    const isRestorable = isUsable(history);
+    ranges.push({
+      generations: [base.generation, history.lastGeneration],
+      times: isRestorable ? [new Date(base.timeMs), new Date(await endMs(storage, history))] : null,
+      loss: history.loss,
+    });
+    covered = isRestorable ? history : covered;
+  }
+  return ranges.length > 0 ? ranges : failWithoutState(storage, catalog);
+}
+
+/**
+ * @param damaged a segment; `null` if none is known to be
+ * @returns whether the archive leads to its end from a base after that
+ */
+export async function isRestorable(
+  storage: ObjectStorage,
+  damaged: SegmentId | null,
+): Promise<boolean> {
+  const { history } = await readEnd(storage, await readCatalog(storage));
+  if (history?.tail == null || history.loss !== null || !isUsable(history)) return false;
+  return damaged === null || !isAtOrBefore(history.base.first, damaged);
+}

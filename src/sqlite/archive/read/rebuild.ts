@@ -7,7 +7,7 @@ import {
   withRetries,
 } from "../../../domain/object-storage.ts";
 import { type Base, damageOf, decodeChunk, decodeSegment, failDamaged } from "../format.ts";
-import { chunkKey, type SegmentId, slotKey } from "../keys.ts";
+import { baseKey, chunkKey, type SegmentId, slotKey } from "../keys.ts";
 import {
   type ArchiveMarker,
   isSamePosition,
@@ -17,15 +17,16 @@ import {
 } from "../machine.ts";
 import {
   type Catalog,
+  type FoundState,
+  failUnrestorable,
+  findState,
   type History,
   isAtOrBefore,
   isSameSegment,
   readCatalog,
   readNewestHistory,
-  withDamage,
+  type StoredBase,
 } from "./catalog.ts";
-import { readHead } from "./log-reader.ts";
-import { type FoundState, failUnrestorable, findState } from "./restorable.ts";
 
 /** Bounds of the downloads at the same time: small ones wait for the network, large ones take memory. */
 const MAX_DOWNLOADS = 64;
@@ -63,6 +64,12 @@ async function* download<Item extends Download>(storage: ObjectStorage, items: r
   }
 }
 
+/** @returns the catalog, one base of which was found to be damaged */
+function withDamage(catalog: Catalog, base: StoredBase, damage: string): Catalog {
+  const mark = (each: StoredBase) => (baseKey(each) === baseKey(base) ? { ...each, damage } : each);
+  return { ...catalog, bases: catalog.bases.map(mark) };
+}
+
 async function fetchBase(storage: ObjectStorage, base: Base, target: RestoreTarget): Promise<void> {
   const chunks = base.chunks.map((chunk, at) => ({
     ...chunk,
@@ -75,32 +82,15 @@ async function fetchBase(storage: ObjectStorage, base: Base, target: RestoreTarg
     target.appendFile(decodeChunk(item.key, body, item));
 }
 
-/**
- * What was written while the clock was ahead has a later time than what follows it.
- * @returns the last segment of the base, or a later one that was written until this time, from which on times ascend
- */
-async function findNeeded(storage: ObjectStorage, { base, segments }: History, atMs: number) {
-  for (let end = Number.isFinite(atMs) ? segments.length - 1 : -1; end >= 0; ) {
-    const last = await readHead(storage, segments[end] ?? base.last);
-    const length = last?.kind === "segment" ? last.number - (last.ascendsFrom ?? 1) : 0;
-    const first = await readHead(storage, segments[Math.max(0, end - length)] ?? base.last);
-    if (first !== null && first.timeMs <= atMs)
-      return isAtOrBefore(first, base.last) ? base.last : first;
-    end -= length + 1;
-  }
-  return base.last;
-}
-
 /** @returns the time of the state: it has all commits up to it */
 async function applySegments(
   storage: ObjectStorage,
-  { history, damage: earlier }: FoundState,
+  { history, needed, damage: earlier }: FoundState,
   target: RestoreTarget,
   atMs: number,
   catalog: Catalog,
 ): Promise<{ timeMs: number; last: SegmentId }> {
   const { base, segments } = history;
-  const needed = await findNeeded(storage, history, atMs);
   const parts = segments.map((id) => ({ ...id, key: slotKey(id), maxBytes: id.bytes }));
   let previous: WalPosition | null = null;
   let { timeMs } = base;

@@ -5,7 +5,7 @@ import type { ArchiveSettings } from "../../../domain/archive.ts";
 import type { ObjectStorage } from "../../../domain/object-storage.ts";
 import { HEAD_BYTES, HEARTBEAT_MS } from "../format.ts";
 import { heartbeatKey, type SegmentId } from "../keys.ts";
-import { readHead } from "./log-reader.ts";
+import { readHead } from "./catalog.ts";
 
 /** A server that has written nothing for this long is taken for dead. If it is not, it can store nothing more. */
 const STILL_MS = HEARTBEAT_MS + 1_500;

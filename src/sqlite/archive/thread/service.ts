@@ -14,9 +14,8 @@ import {
   createWriteState,
   UNUSABLE,
 } from "../context.ts";
-import { ensureDatabase } from "../follow/ensure-database.ts";
 import { follow } from "../follow/follow.ts";
-import { type CopyStart, prepareCopy } from "../follow/standby.ts";
+import { type CopyStart, ensureDatabase, prepareCopy } from "../follow/prepare.ts";
 import type { DatabaseFiles, Machine } from "../machine.ts";
 import { isUsed } from "../read/catalog.ts";
 import { type Archiver, createArchiver } from "../write/archiver.ts";

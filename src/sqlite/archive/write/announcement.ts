@@ -3,7 +3,7 @@ import type { ObjectStorage } from "../../../domain/object-storage.ts";
 import type { ArchiveContext } from "../context.ts";
 import { decodeJson, encodeJson, HEAD_BYTES, HEARTBEAT_MS, isNumber, isWithin } from "../format.ts";
 import type { Machine } from "../machine.ts";
-import { orNull } from "../read/log-reader.ts";
+import { orNull } from "../read/catalog.ts";
 
 export interface Announcement {
   readonly holder: string;

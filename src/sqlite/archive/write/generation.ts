@@ -4,6 +4,7 @@ import { ARCHIVE_CAUSE, type ArchiveContext, DIVERGED, UNUSABLE } from "../conte
 import { type Base, type Generation, HEAD_BYTES } from "../format.ts";
 import { heartbeatKey, type SegmentId } from "../keys.ts";
 import type { ArchiveMarker, DatabaseFiles, Progress, WalPosition } from "../machine.ts";
+import type { LogExtent } from "../read/catalog.ts";
 import {
   areVoid,
   type Catalog,
@@ -15,7 +16,6 @@ import {
   readNewestProgress,
   requireNewest,
 } from "../read/catalog.ts";
-import type { LogExtent } from "../read/log-reader.ts";
 import { untilStill } from "../read/still.ts";
 import { createRecord, seal } from "./log.ts";
 

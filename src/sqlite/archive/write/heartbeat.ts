@@ -7,8 +7,13 @@ import type { ObjectStorage } from "../../../domain/object-storage.ts";
 import type { ArchiveContext } from "../context.ts";
 import { encodeJson, type Generation, HEARTBEAT_MS } from "../format.ts";
 import { generationKey, heartbeatKey } from "../keys.ts";
-import { findGeneration, readCatalog } from "../read/catalog.ts";
-import { type Heartbeat as Beat, orNull, readLog } from "../read/log-reader.ts";
+import {
+  type Heartbeat as Beat,
+  findGeneration,
+  orNull,
+  readCatalog,
+  readLog,
+} from "../read/catalog.ts";
 import { type Announcement, createStandbyWatch } from "./announcement.ts";
 import { createRecord, type Log, seal } from "./log.ts";
 

@@ -14,7 +14,7 @@ import {
   MAX_SENDING,
 } from "../format.ts";
 import { generationKey, type SegmentId, slotKey } from "../keys.ts";
-import { soundHead } from "../read/log-reader.ts";
+import { soundHead } from "../read/catalog.ts";
 
 type Slots = Pick<ObjectStorage, "get" | "create">;
 

@@ -61,7 +61,7 @@ export function idempotencyContract(open: Open): void {
         create(fieldsOf(23), keyOf("expired")),
       ];
       const others = [code, code, "replayed", "idempotency_key_reused", "new"];
-      const twice = [1, 2, 3].map(() => create(fieldsOf(25), keyOf("at once")));
+      const twice = [1, 2, 3].map(() => create(fieldsOf(25), keyOf("twice")));
       const [pairs, outcomes] = await Promise.all([outcomesOf(twice), outcomesOf(creating)]);
       expect(pairs.sort()).toEqual(["new", "replayed", "replayed"]);
       expect(outcomes).toEqual([...fields.map(() => "new"), ...others]);

@@ -287,7 +287,7 @@ export function createWorld(plan: Plan, mutant: Mutant) {
     const before = bucket.body(key);
     isRecordLost = () =>
       key.startsWith("generations/") && !Bun.deepEquals(bucket.body(key), before);
-    // Nobody can tell the slot from one that was always empty.
+    // The slot looks like one that was always empty.
     if (!isDamage && key.startsWith("log/")) rules.excuseAges();
     if (isDamage) bucket.damage(key);
     else bucket.delete(key);

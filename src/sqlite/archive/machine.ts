@@ -68,7 +68,7 @@ export interface WalPin extends Disposable {
 
 /** How far a database has come. It tells an older state, or another history, from a later state. */
 export interface Progress {
-  /** Each number only grows, as long as nobody puts an older state in the place of the database. */
+  /** Each number only grows, unless an older state is put in the place of the database. */
   readonly changes: number;
   /** What the last change was; `null` if there is none. */
   readonly lastChange: string | null;
@@ -137,7 +137,7 @@ export interface ArchiveMarker {
   } | null;
   /**
    * Whether it is the copy of a standby: `complete` is its last segment that is in the file, and its WAL has later ones.
-   * Nobody else may write to it.
+   * No other server may write to it.
    */
   readonly isCopy: boolean;
 }

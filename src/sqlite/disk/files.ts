@@ -72,7 +72,7 @@ function openProgress(path: string): ProgressReader {
     read: () => readUpTo(Number.MAX_SAFE_INTEGER),
     lacks({ changes, lastChange, tokens, revokedTokens }) {
       const own = readUpTo(changes);
-      // A change that has expired is another one, too: then nobody can tell.
+      // A change that has expired is another one, too: then it is unknown.
       if (own?.changes !== changes || own.lastChange !== lastChange) return true;
       return own.tokens < tokens || own.revokedTokens < revokedTokens;
     },

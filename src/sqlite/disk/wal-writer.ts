@@ -45,7 +45,7 @@ export function writePart(wal: WrittenWal, bytes: Uint8Array, offset: number): v
  * Parts of the WAL are appended to that of the copy. Then the index of the WAL is made invalid, so that the next connection
  * recovers the WAL, and verifies its checksums.
  * @see https://www.sqlite.org/walformat.html#recovery
- * @param path of an open database, to which nobody else writes
+ * @param path of an open database that nothing else writes to
  * @param files of it, which can be written
  * @param start where the last segment in it ends; `null` if there is none
  */

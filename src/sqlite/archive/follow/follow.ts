@@ -284,7 +284,7 @@ function canWrite(files: DatabaseFiles): boolean {
 
 function beginTakeOver(following: Following): void {
   const { log, files, generation, isTakingOver } = following;
-  // Otherwise nobody would write.
+  // Otherwise no server would write.
   files.requireWritable();
   if (!isTakingOver) log("warn", "taking over", { holder: generation.holder });
   following.isTakingOver = true;

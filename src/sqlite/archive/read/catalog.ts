@@ -348,7 +348,7 @@ export async function areVoid(
 
 /**
  * @returns the newest record; `null` if the archive is empty
- * @throws {AppError} operator if it is missing or damaged, so that nobody knows whose the archive is
+ * @throws {AppError} operator if it is missing or damaged, so that it is unknown whose the archive is
  */
 export function requireNewest({ newest, generations }: Catalog): Generation | null {
   if (newest === 0) return null;

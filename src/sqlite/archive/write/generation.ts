@@ -226,7 +226,7 @@ export async function beginGeneration(
         // Otherwise this is a copy of the files of a server that is running.
         if (!(await untilStill(storage, tail.sealFrom, machine, signal, standby))) failContinued();
       }
-      // Otherwise nobody would write.
+      // Otherwise no server would write.
       files.requireWritable();
       await seal(storage, tail.sealFrom, { writer: machine.newId(), holder }, machine.nowMs());
       sealed = before.number;

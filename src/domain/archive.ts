@@ -49,9 +49,9 @@ export interface ArchiveState {
   readonly bytesBehind: number;
   /** When the last base was complete, in seconds since the Unix epoch; `null` before the first one. */
   readonly lastBaseS: number | null;
-  /** Whether the own next slot was empty not longer ago than TAKEOVER_SECONDS: until then, no other server had taken over. */
+  /** Whether no other server can have taken over by now. */
   readonly isHeld: boolean;
-  /** Whether its storage has responded within that time, also if it said that another server has taken over. */
+  /** Whether its storage has responded not long ago, also if it said that another server has taken over. */
   readonly isReachable: boolean;
 }
 

@@ -1,4 +1,4 @@
-/** What must hold in a history, whatever happens: see "No state without an exit" and "Age" of the specification. */
+/** What must hold in a history, whatever happens: see "What happens" in docs/two-machines.md. */
 import type { Store } from "./server.ts";
 
 export type Rule =

@@ -249,11 +249,12 @@ export function createWorld(plan: Plan, mutant: Mutant) {
   }
 
   function spoil(site: Site, ms: number, changed: Partial<Conditions>): void {
-    const { latencyMs } = site.conditions;
+    const names = Object.keys(changed) as (keyof typeof healthy)[];
+    const ended = Object.fromEntries(names.map((name) => [name, healthy[name]]));
     during(
       ms,
       () => Object.assign(site.conditions, changed),
-      () => Object.assign(site.conditions, healthy, { latencyMs }),
+      () => Object.assign(site.conditions, ended),
     );
   }
 
@@ -434,7 +435,7 @@ export function createWorld(plan: Plan, mutant: Mutant) {
     return { words: disk.words(), problem };
   }
 
-  /** @returns which exception of the specification applies; `null` if none does */
+  /** @returns which row of docs/two-machines.md applies that waits for a person; `null` if none does */
   function findException(): string | null {
     const has = (...wanted: readonly Kind[]) =>
       plan.events.some(({ kind }) => wanted.includes(kind));

@@ -1,4 +1,4 @@
-import { fail, failField } from "../../base/error.ts";
+import { AppError, fail, failField } from "../../base/error.ts";
 import { failNotPrimary, Health, HealthQuery } from "../../domain/health.ts";
 import { jsonText } from "../../domain/record.ts";
 import { noQuery, querySchema } from "../input/query.ts";
@@ -43,8 +43,11 @@ const getHealth = route(
     const { drain, store, stores, config } = services;
     if (drain.isDraining()) fail("unavailable", "the server is shutting down");
     if (primary !== undefined && !store.isPrimary()) failNotPrimary();
-    await store.checkUsable();
     const waitsFor = stores.waitsFor();
+    await store.checkUsable().catch((error) => {
+      if (waitsFor === null || !(error instanceof AppError)) throw error;
+      fail("unavailable", `${error.message}: the server waits for ${waitsFor}`);
+    });
     const age = requireRecent(store, waitsFor);
     const waiting = waitsFor !== null && { waiting: waitsFor };
     if (age !== null)
@@ -55,6 +58,7 @@ const getHealth = route(
       ...(state !== null && {
         archive: { seconds_behind: state.secondsBehind, bytes_behind: state.bytesBehind },
       }),
+      ...waiting,
     });
   },
 );

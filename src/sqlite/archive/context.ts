@@ -107,7 +107,7 @@ export function createContext(options: ArchiverOptions) {
     identity: files.lockIdentity(),
     walPin: database.pinWal(),
     progress: database.openProgress(),
-    problems: createProblems(log, machine),
+    problems: createProblems(log, machine, options.onWaiting),
     settledMs: createSettledClock(machine.nowMs, machine.monotonicMs),
     /** Ticket of the last counted commit. */
     lastTicket: 0,

@@ -183,7 +183,7 @@ export async function encodeChunk(bytes: Uint8Array<ArrayBuffer>, machine: Machi
   return { body, chunk: { bytes: bytes.length, sha256: hashOf(body) } satisfies Chunk };
 }
 
-/** More than what a slot has before the part of the WAL. */
+/** Bounds records, heartbeats and announcements, and what a slot has before its part of the WAL. */
 export const HEAD_BYTES = 2 ** 16;
 
 /** @returns the length of what `encodeJson` has returned; 0 if that is not at the beginning */

@@ -9,8 +9,9 @@
  *     chunks/<generation>-<number>/<chunk> their contents
  *     probe/<random>/<number>             no part of the archive: see probe.ts
  *
- * Records of generations and slots are never replaced: they are created under keys that follow from numbers alone. A block
- * has 1,000 slots: a server can write a million in a day, and a directory is listed as a whole.
+ * Slots are never replaced, and a record only by its own server, if it is missing or damaged: both are created under keys
+ * that follow from numbers alone. A block has 1,000 slots: a server can write a million in a day, and a directory is listed
+ * as a whole.
  */
 
 /** A segment, by its generation and its number in it. Numbers begin with 1. */

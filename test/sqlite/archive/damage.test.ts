@@ -66,6 +66,15 @@ describe("restore", () => {
     await expectRejection(archive.restore(), "operator", /^the archive is damaged: segment 1 /);
   });
 
+  test("names a record if all are missing, although only the logs say that there was one", async () => {
+    using archive = makeArchive();
+    await serveTwice(archive, 3, 3);
+    await serve(archive, 3);
+    await archive.storage.remove(await archive.keys("generations/"));
+    const next = `${generationKey(2)} is missing or damaged`;
+    await adviceOf(archive.restore(), `the archive is damaged: ${next}`);
+  });
+
   test.each([1, 2, 3])(
     "names the record of generation %i of three if it is missing or damaged",
     async (number) => {

@@ -264,6 +264,19 @@ test("a standby takes over in async mode only when the log was closed, or on a p
   expect(await promoted.ended).toBe(false);
 });
 
+test("a standby in async mode waits when a log was sealed at a start, until a promotion", async () => {
+  using archive = makeArchive();
+  await using _server = await startServer(archive, { commit: "async" });
+  const number = (await archive.segments()).length + 1;
+  await seal(archive.storage, { generation: 1, number }, { writer: "start", holder: "a" }, 0);
+  const standby = await startStandby(archive);
+  standby.pass();
+  await standby.untilLooks(100);
+  expect(standby.lines).not.toContain("taking over");
+  await promoteTo(archive.storage);
+  expect(await standby.ended).toBe(false);
+});
+
 test("a server that was superseded takes over when it is promoted", async () => {
   using archive = makeArchive();
   await using _server = await startServer(archive);

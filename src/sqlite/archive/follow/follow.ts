@@ -97,7 +97,11 @@ interface Following extends FollowOptions, FollowedLog {
   /** The base to which the copy belongs, when the end was looked at for long; `null` before. */
   base: Promise<BaseOfEnd> | null;
   /** How this server continues the archive, the same in each attempt; `null` until it may. */
-  taken: { readonly record: Generation; readonly hasAll: boolean } | null;
+  taken: {
+    readonly record: Generation;
+    readonly hasAll: boolean;
+    readonly isInFile: boolean;
+  } | null;
 }
 
 /** @param number of the first slot to read */
@@ -204,7 +208,7 @@ function noteEmpty(following: Following): void {
 /** @throws {AppError} unavailable */
 function failLacking(following: Following, id: SegmentId, problem: string): never {
   following.lacks = slotKey(id);
-  fail("unavailable", problem);
+  fail("unavailable", `waiting for a base of the primary: ${problem}`);
 }
 
 /** @returns whether the log may end here */
@@ -266,8 +270,8 @@ function restMsOf(following: Following, state: string): number {
   else if (2 * stillMs >= neededMs) void lookForBase(following);
   const { isTakingOver } = following;
   if (isTakingOver || stillMs < neededMs) return isTakingOver ? 0 : neededMs - stillMs;
-  // In async mode, a server that has only lost its storage goes on, and two would write.
-  if (ended !== null || generation.commit === "sync") return 0;
+  // In async mode, only a closed log proves that its server has no writes which the archive lacks.
+  if (generation.commit === "sync" || ended?.kind === "closed") return 0;
   const advice = "or `user-api archive promote`, which gives up what the archive lacks";
   following.waitsFor = `waiting for the last primary, ${advice}: ${generation.holder} writes nothing`;
   return STORAGE_POLL_MS;
@@ -319,7 +323,11 @@ function prepare(following: Following, ended: Seal, before: SegmentId, hasAll: b
   const isInFile = copy.truncateWal() === null;
   markCopy(files, last, generation.name, isInFile);
   prepareMarker(files, own.name, true);
-  following.taken = { record: { ...log, ...own, identity: files.lockIdentity() }, hasAll };
+  following.taken = {
+    record: { ...log, ...own, identity: files.lockIdentity() },
+    hasAll,
+    isInFile,
+  };
 }
 
 /** Another server has begun a generation after the log of this one has ended. */
@@ -409,7 +417,7 @@ async function take(following: Following): Promise<TakenOver | null> {
     return { continuation: { generation: record, ...since, newest, damage }, hasAll };
   }
   Object.assign(following, { taken: null, isTakingOver: false });
-  markCopy(files, last, generation.name);
+  markCopy(files, last, generation.name, taken.isInFile);
   return null;
 }
 

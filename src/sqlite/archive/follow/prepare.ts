@@ -170,7 +170,7 @@ async function rebuildWal({ storage, files }: EnsureOptions, last: SegmentId): P
 
 /** Waits for the record of the server that has ended this log. @returns whether there is one in time */
 async function untilContinued(
-  { storage, machine, signal }: EnsureOptions,
+  { storage, machine, signal, onWaiting }: EnsureOptions,
   { number }: Generation,
   waitMs: number,
 ): Promise<boolean> {
@@ -178,6 +178,7 @@ async function untilContinued(
   while ((await storage.get(generationKey(number + 1), HEAD_BYTES)) === null) {
     signal.throwIfAborted();
     if (machine.monotonicMs() >= endMs) return false;
+    onWaiting?.("another server, which has ended its log");
     await machine.sleep(STORAGE_POLL_MS, signal);
   }
   return true;

@@ -126,11 +126,17 @@ export async function readHead(storage: Pick<ObjectStorage, "get">, id: SegmentI
   return body === null ? null : soundHead(id, body);
 }
 
-/** @param end the seal of a log. @returns whether an operator has sealed it, or did so when it had ended already */
+/**
+ * @param end the slot of the seal. Segments that arrived late can be between it and the seal of a promotion
+ * @returns whether a standby may take over without waiting
+ */
 export async function isPromoted(storage: Pick<ObjectStorage, "get">, end: SegmentId) {
-  const slots = [end, { ...end, number: end.number + 1 }];
+  const slots = Array.from({ length: MAX_SENDING + 2 }, (_, at) => ({
+    ...end,
+    number: end.number + at,
+  }));
   const heads = await Promise.all(slots.map((slot) => readHead(storage, slot)));
-  return heads.some((head) => head?.kind === "seal" && head.promoted);
+  return heads.some((head) => head !== null && head.kind !== "segment" && head.promoted === true);
 }
 
 export interface Heartbeat extends Pick<Slot, "generation" | "writer" | "confirmed"> {
@@ -285,10 +291,14 @@ export async function readCatalog(storage: ObjectStorage): Promise<Catalog> {
       generationKey(generation),
     );
     const recorded = Math.max(0, ...records.map(({ generation }) => generation));
-    const [beyond] = await storage.list(prefixes.log, 1, logPrefix(recorded) + LAST_KEY);
-    const slot = beyond === undefined ? null : parseSlotKey(beyond.key);
-    const used = [...records, ...ids, ...(slot === null ? [] : [slot])];
-    const newest = Math.max(0, ...used.map(({ generation }) => generation));
+    let newest = Math.max(recorded, ...ids.map(({ generation }) => generation));
+    // Records can be missing, also several.
+    for (let isLast = false; !isLast; ) {
+      const [beyond] = await storage.list(prefixes.log, 1, logPrefix(newest) + LAST_KEY);
+      const slot = beyond === undefined ? null : parseSlotKey(beyond.key);
+      isLast = slot === null;
+      newest = slot?.generation ?? newest;
+    }
     // It may have begun in between.
     if (newest > recorded && look < MAX_LOOKS) continue;
     const oldest = Math.min(newest, ...ids.map(({ generation }) => generation));
@@ -579,10 +589,9 @@ async function warningsOfLater(
   atMs: number,
 ): Promise<string[]> {
   const warnings: string[] = [];
-  const { newest, generations } = catalog;
+  const { newest } = catalog;
   // Nothing of it is needed but the base and the log.
-  if (!generations.has(base.generation))
-    warnings.push(`${generationKey(base.generation)} is missing or damaged`);
+  warnings.push(...[lossOfRecord(catalog, base)].filter((lost) => lost !== null));
   // A loss says that the archive has more.
   for (let number = lastGeneration + 1; loss === null && number <= newest; number += 1) {
     if (isVoid(catalog, number)) continue;
@@ -634,6 +643,10 @@ export async function findState(
   return { history, needed, damage, warnings: [...skipped, ...later] };
 }
 
+function lossOfRecord({ generations }: Catalog, { generation }: StoredBase): string | null {
+  return generations.has(generation) ? null : `${generationKey(generation)} is missing or damaged`;
+}
+
 /**
  * @returns the times that can be restored, oldest first, and what is missing after each range
  * @throws {AppError} operator if there is none
@@ -652,7 +665,7 @@ export async function listRanges(storage: ObjectStorage): Promise<ArchivedRange[
     ranges.push({
       generations: [base.generation, history.lastGeneration],
       times: isRestorable ? [new Date(base.timeMs), new Date(await endMs(storage, history))] : null,
-      loss: history.loss,
+      loss: history.loss ?? lossOfRecord(catalog, base),
     });
     covered = isRestorable ? history : covered;
   }

@@ -101,7 +101,7 @@ async function lookForLack(archive: Archiving, key: string): Promise<void> {
   if (slot !== null && !isAtOrBefore(writer.newestBase.first, slot)) return;
   const isLost = await isUnreadable(storage, machine, slot);
   archive.lack = { key, lookedMs: nowMs, isLost };
-  if (isLost && writer === archive.writer) abandon(archive, `${key} is missing or damaged`);
+  if (isLost && writer === archive.writer) abandon(archive, `a standby lacks ${key}`);
 }
 
 /** Everything that a timer or a message begins runs in it: an error would end the thread. */

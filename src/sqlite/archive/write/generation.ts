@@ -117,7 +117,8 @@ async function compare(archive: ArchiveContext, catalog: Catalog, { history, tai
   if (id !== null && id !== newest?.archive) {
     const reason = archive.files.notTheArchive;
     // A server that is running waits: the disk may be mounted again.
-    if (newest === null && archive.hasGap) fail("unavailable", reason);
+    const awaited = "waiting for the archive of this database, which an operator puts back";
+    if (newest === null && archive.hasGap) fail("unavailable", `${awaited}: ${reason}`);
     refuse(reason, UNUSABLE);
   }
   const isRestored = isStillRestored(catalog, history, marker?.restored ?? null);

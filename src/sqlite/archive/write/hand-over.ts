@@ -60,7 +60,10 @@ export function watchWrites(archive: Archiving, supersede: (reason: string) => v
     const { lastTicket, writer } = archive;
     // What was written cannot be read for the archive, so it cannot be acknowledged.
     const isUnread = problems.isFailing("reading") && lastTicket > (writer?.readTicket ?? 0);
-    failingSinceMs = isUnread || writes.isFailing() ? (failingSinceMs ?? nowMs) : null;
+    // In sync mode, a probe that has written waits for the archive: until then, nothing is known of the disk.
+    const isPending = archive.commit === "sync" && (writer?.pendingBytes ?? 0) > 0;
+    const isFailing = writes.isFailing() && !isPending;
+    failingSinceMs = isUnread || isFailing ? (failingSinceMs ?? nowMs) : null;
     if (failingSinceMs !== null && nowMs - failingSinceMs >= takeoverMs)
       return "every write has failed because of the disk";
     return isHung ? "a write has not returned for 30 s" : null;

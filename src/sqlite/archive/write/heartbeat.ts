@@ -103,18 +103,19 @@ export async function startHeartbeat(
   /** @returns whether no other server has a slot of the log */
   async function show(via = storage): Promise<boolean> {
     // A server that hears nothing cannot acknowledge anything, either: others may take over.
-    if (machine.monotonicMs() - lookedMs >= takeoverMs) await log.isOpen(via);
+    const isSilent = machine.monotonicMs() - lookedMs >= takeoverMs;
+    if (isSilent && !(await log.isOpen(via))) return false;
     sequence += 1;
     if (intervalMs < knownMs) {
       knownMs = intervalMs;
       hold();
     }
     const state = { generation: number, writer, confirmed: log.stored(), sequence, intervalMs };
-    await via.put(heartbeatKey(number), encodeJson({ ...state, hasBase } satisfies Beat));
+    // A standby may count from the moment at which it arrives.
     const startedMs = machine.monotonicMs();
-    const isOpen = await log.isOpen(via);
-    if (!isOpen) return false;
-    [knownMs, lookedMs] = [state.intervalMs, startedMs];
+    await via.put(heartbeatKey(number), encodeJson({ ...state, hasBase } satisfies Beat));
+    if (!(await log.isOpen(via))) return false;
+    if (startedMs >= lookedMs) [knownMs, lookedMs] = [state.intervalMs, startedMs];
     hold();
     return true;
   }
@@ -157,7 +158,7 @@ export async function startHeartbeat(
   }
 
   // So that a standby waits no longer for a server that is lost soon.
-  if (archive.standby) intervalMs = await standbys.look().catch(() => HEARTBEAT_MS);
+  if (archive.standby && !hasBase) intervalMs = await standbys.look().catch(() => HEARTBEAT_MS);
   await show(opening);
   void next();
   return {

@@ -303,7 +303,7 @@ export function createWorld(plan: Plan, mutant: Mutant) {
       const { running } = site;
       if (running === null) return;
       site.isSupervised = false;
-      note(`${site.name} is told to stop`);
+      note(`${site.name} gets SIGTERM`);
       running.stopping.abort(new AppError("operator", "interrupted"));
       scheduler.after(10_000, () => {
         if (site.running === running) kill(site, MAX_RESTART_MS);

@@ -24,7 +24,7 @@ export function makeWriter(change = (checkpoints: Checkpointer) => checkpoints) 
   const reader = createReader(db);
   let timeMs = 0;
   let clockReads = 0;
-  /** As the gate is told. */
+  /** What the gate gets. */
   const attempts: string[] = [];
   const writer = createWriter({
     batch: createWriteBatch(db, files),

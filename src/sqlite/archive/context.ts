@@ -1,5 +1,5 @@
 /** What the parts of the archive of an open database share. */
-import { AppError, messageOf } from "../../base/error.ts";
+import { AppError, messageOf, systemCode } from "../../base/error.ts";
 import { createSettledClock } from "../../base/settled-clock.ts";
 import type {
   ArchiveLog,
@@ -66,6 +66,11 @@ export function createWriteState(memory = new SharedArrayBuffer(8)) {
     /** @param isFailing whether the last attempt has failed because of the disk */
     setFailing: (isFailing: boolean) => void Atomics.store(cells, 1, Number(isFailing)),
   };
+}
+
+/** @returns whether it is no bug: an expected error, or one of the system or of SQLite */
+export function isExpected(error: unknown): boolean {
+  return error instanceof AppError || /^(?:E[A-Z]|SQLITE_)/.test(systemCode(error));
 }
 
 /** Which server this is, and how it waits. */

@@ -23,7 +23,7 @@ test("the most important problem is the current one", () => {
   expect(problems.current()).toBeNull();
 });
 
-test("what a server waits for is told without what only the log may say", () => {
+test("what a server waits for has nothing of what only the log may say", () => {
   const waits: unknown[] = [];
   const problems = createProblems(
     () => {},

@@ -3,10 +3,10 @@
  * the next segments by their keys, so nothing is listed.
  */
 
-import { AppError, fail, messageOf, systemCode } from "../../../base/error.ts";
+import { AppError, fail, messageOf } from "../../../base/error.ts";
 import type { ArchiveSettings } from "../../../domain/archive.ts";
 import { withRetries } from "../../../domain/object-storage.ts";
-import { endsCopy, failCopyBroken, type ServerContext } from "../context.ts";
+import { endsCopy, failCopyBroken, isExpected, type ServerContext } from "../context.ts";
 import type { Seal, SegmentHeader } from "../format.ts";
 import {
   damageOf,
@@ -439,8 +439,7 @@ async function untilTakenOver(following: Following, announcing: Announcing): Pro
       else problems.report("following", new AppError("unavailable", waitsFor));
       stuckSinceMs = null;
     } catch (error) {
-      const isExpected = error instanceof AppError || /^(?:E[A-Z]|SQLITE_)/.test(systemCode(error));
-      if (!isExpected || endsCopy(error)) throw error;
+      if (!isExpected(error) || endsCopy(error)) throw error;
       problems.report("following", error);
       const nowMs = machine.monotonicMs();
       stuckSinceMs ??= nowMs;
@@ -489,10 +488,10 @@ export async function follow(options: FollowOptions): Promise<TakenOver> {
   try {
     return await untilTakenOver(following, announcing);
   } catch (error) {
-    // Otherwise the next start continues from here.
     const { name } = following.generation;
     if (files.state() === "") files.discard();
     else if (endsCopy(error)) markCopy(files, null, name);
+    // The next start continues from here.
     else if (copy.truncateWal() === null) markCopy(files, following.last, name);
     throw error;
   }

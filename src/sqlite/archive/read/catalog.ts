@@ -317,8 +317,8 @@ export async function readCatalog(storage: ObjectStorage): Promise<Catalog> {
 type Generations = Pick<Catalog, "generations">;
 
 /**
- * A generation that begins anew acknowledges nothing before its first base. Who has proved that it never had one continues
- * what was before it, and then it counts for nothing, also if a base arrives later.
+ * A generation that begins anew acknowledges nothing before its first base. A server that has proved that it never had one
+ * continues what was before it, and then it counts for nothing, also if a base arrives later.
  * @returns whether it is one of those
  */
 function isVoid({ generations }: Generations, number: number): boolean {
@@ -588,10 +588,10 @@ async function warningsOfLater(
   { base, lastGeneration, loss }: History,
   atMs: number,
 ): Promise<string[]> {
-  const warnings: string[] = [];
   const { newest } = catalog;
   // Nothing of it is needed but the base and the log.
-  warnings.push(...[lossOfRecord(catalog, base)].filter((lost) => lost !== null));
+  const lost = lossOfRecord(catalog, base);
+  const warnings = lost === null ? [] : [lost];
   // A loss says that the archive has more.
   for (let number = lastGeneration + 1; loss === null && number <= newest; number += 1) {
     if (isVoid(catalog, number)) continue;

@@ -1,8 +1,8 @@
 /** Opens a database with an archive, again and again: what has failed because of another server or the storage may work. */
 import type { Clock } from "../../../base/clock.ts";
-import { AppError, messageOf, systemCode } from "../../../base/error.ts";
+import { AppError, messageOf } from "../../../base/error.ts";
 import type { ArchiveOptions } from "../../../domain/archive.ts";
-import { COPY_BROKEN, DIVERGED, isOfArchive, UNUSABLE } from "../context.ts";
+import { COPY_BROKEN, DIVERGED, isExpected, isOfArchive, UNUSABLE } from "../context.ts";
 import { awaited } from "../problems.ts";
 import { RESTORE } from "../write/generation.ts";
 
@@ -49,8 +49,7 @@ export async function untilOpen<Opened>(
       onWaiting(null);
       return opened;
     } catch (error) {
-      const isExpected = error instanceof AppError || /^(?:E[A-Z]|SQLITE_)/.test(systemCode(error));
-      if (!isExpected || signal.aborted) throw error;
+      if (!isExpected(error) || signal.aborted) throw error;
       const cause = isOfArchive(error) ? error.cause : null;
       wasReached ||= cause !== null && cause !== UNUSABLE;
       if (cause === DIVERGED && !standby && restore !== "if-missing")

@@ -35,16 +35,18 @@ export function verifyDatabase(path: string): BackupSummary {
   // Not a read-only connection: SQLite does not verify CHECK constraints on one.
   using db = connect(path);
   db.run("pragma query_only = on");
-  requireCurrentSchema(db);
-  const [finding] = checkDatabase(db);
-  if (finding !== undefined) fail("operator", finding);
-  return {
-    users: countRows(db, "users"),
-    orders: countRows(db, "orders"),
-    tokens: countRows(db, "tokens"),
-    bytes: sizeOf(path),
-    warnings: [],
-  };
+  return withIoErrors(db, () => {
+    requireCurrentSchema(db);
+    const [finding] = checkDatabase(db);
+    if (finding !== undefined) fail("operator", finding);
+    return {
+      users: countRows(db, "users"),
+      orders: countRows(db, "orders"),
+      tokens: countRows(db, "tokens"),
+      bytes: sizeOf(path),
+      warnings: [],
+    };
+  });
 }
 
 /** @throws {AppError} operator if the copy fails. @throws the reason of `signal` if it is aborted */
@@ -118,7 +120,7 @@ function verifyCopy(path: string, version: number): Awaited<ReturnType<Backend["
     return verifyDatabase(path);
   }
   using copy = connectAtRest(path);
-  const [finding] = findInFile(copy);
+  const [finding] = withIoErrors(copy, () => [...findInFile(copy)]);
   if (finding !== undefined) fail("operator", finding);
   return { schema_version: version, bytes: sizeOf(path), warnings: [] };
 }

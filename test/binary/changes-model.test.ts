@@ -7,7 +7,7 @@ import { isLong } from "../support/long.ts";
 import { binary } from "../support/program.ts";
 
 /** How long records change: `CHANGES_MODEL_SECONDS` for a longer run. */
-const SECONDS = Number(Bun.env["CHANGES_MODEL_SECONDS"] ?? (isLong ? 26 : 4));
+const SECONDS = Number(Bun.env["CHANGES_MODEL_SECONDS"] ?? (isLong ? 10 : 4));
 
 test.skipIf(binary === "")(
   "Acknowledged writes are stored exactly once, and changes are in order, when the service is killed again and again",

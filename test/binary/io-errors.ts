@@ -14,8 +14,8 @@ import type { Fault } from "./strace.ts";
 
 /** Concurrent runs: each mostly waits for the program. */
 const LANES = 4;
-/** Of the later calls only some fail, with gaps that are this part of their ordinal. On CI, the first twelve all do. */
-const GAP = isLong ? 1 / 12 : 2;
+/** Of the later calls only some fail, with gaps that are this part of their ordinal. On CI, the first four all do. */
+const GAP = isLong ? 1 / 4 : 2;
 /** A longer error includes the next calls, so it need not begin at each of them. */
 const LONGER_GAP = isLong ? 2 : 4;
 /** More calls than any scenario makes. If a call can still fail at this point, the run is endless. */

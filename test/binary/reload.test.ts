@@ -137,7 +137,7 @@ test.if(canTakeOver)(
     await using server = await startServer(makeCertificate(directory));
     const names = new Set<unknown>();
     let reloads = 0;
-    const renewals = Array<string[]>(isLong ? 10 : 1)
+    const renewals = Array<string[]>(isLong ? 3 : 1)
       .fill(["renewed", "localhost"])
       .flat();
     const isOver = () => reloads === renewals.length;

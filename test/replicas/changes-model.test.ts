@@ -9,7 +9,7 @@ import { isLong } from "../support/long.ts";
 import { canKillNodes, killNode, recoverOften, startNode } from "./citus-nodes.ts";
 import { possible } from "./pair.ts";
 
-const [short, long] = againstCitus ? [8, 8] : [3, 26];
+const [short, long] = againstCitus ? [5, 5] : [3, 10];
 /** How long records change: `CHANGES_MODEL_SECONDS` for a longer run. */
 const SECONDS = Number(Bun.env["CHANGES_MODEL_SECONDS"] ?? (isLong ? long : short));
 const OUTAGE_MS = 200;

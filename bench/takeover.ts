@@ -86,7 +86,8 @@ async function prepare(plan: Plan) {
   const rate = { fast: null, follow: 2_000 }[kind];
   const clients = kind === "fast" ? 8 : 128;
   const client = startClient(machines, userId, clients, rate === undefined ? 300 : rate);
-  await Bun.sleep(kind === "fast" ? Number(flags.seconds ?? "60") * 1000 : 4_000);
+  // A primary notices a new standby with its next heartbeat, at most 5 s later.
+  await Bun.sleep(kind === "fast" ? Number(flags.seconds ?? "60") * 1000 : 6_000);
   const round = {
     ...{ plan, place, objects, machines, primary, standby, client, startMs },
     takeoverMs: takeoverS * 1000,

@@ -126,7 +126,11 @@ export async function startHeartbeat(
     const found = await standbys.look();
     const isShorter = found < intervalMs;
     intervalMs = found;
-    if (isShorter && !log.isEnded()) scheduleNext();
+    if (isShorter && !log.isEnded()) {
+      scheduleNext();
+      // So that a standby waits no longer for a server that is lost soon.
+      await show();
+    }
     // Looks at the same time would count one failure of the storage more than once.
     if (looking) return;
     looking = true;
@@ -157,7 +161,6 @@ export async function startHeartbeat(
     beats -= 1;
   }
 
-  // So that a standby waits no longer for a server that is lost soon.
   if (archive.standby && !hasBase) intervalMs = await standbys.look().catch(() => HEARTBEAT_MS);
   await show(opening);
   void next();

@@ -480,7 +480,7 @@ test("the age of a copy is known although the log does not end, because many seg
   for (const [at, key] of written.entries()) bodies.set(key, found[at] ?? new Uint8Array());
   await standby.untilSame(server);
   await standby.stop();
-  expect(most).toBe(64);
+  expect(most).toBe(192);
   // As of a look ahead.
   expect(standby.ages.some((ageMs) => ageMs > 1_000 && ageMs < 4_000)).toBeTrue();
 });

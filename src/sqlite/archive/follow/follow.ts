@@ -46,10 +46,11 @@ import { type CopyStart, markCopy } from "./prepare.ts";
  */
 const [MAX_LACK_MS, MAX_STUCK_MS] = [10_000, 60_000];
 /**
- * Segments that are read at the same time: enough to keep up with a server that is nearer to the storage. Of those behind
- * the first ones, only as much as most of them have: a longer one is read again when it is among the first.
+ * Segments that are read at the same time: enough to keep up with a server that stores 1,250 a second, 2,000 writes, when
+ * each read takes 100 ms (bench/takeover.ts, `follow`). Of those behind the first ones, only as much as most of them have,
+ * in all at most 12 MiB: a longer one is read again when it is among the first.
  */
-const [MAX_AHEAD, MAX_WHOLE] = [64, MAX_SENDING];
+const [MAX_AHEAD, MAX_WHOLE] = [192, MAX_SENDING];
 
 /** Options of {@link follow}. Other connections read the copy, and none of them writes to it. */
 export interface FollowOptions
